@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from groupwise.diagnostics import diversity, hacking, zero_variance
+from groupwise.diagnostics import concentration, hacking, zero_variance
 from groupwise.diagnostics.judgement import Measure
 from groupwise.diagnostics.signals import Evidence
 from groupwise.intervals import Interval, wilson
@@ -66,7 +66,7 @@ def ceiling(correlation: float) -> Measured:
         slope, top = rng.uniform(0.3, 0.8), rng.uniform(0.6, 0.95)
         reward = top - slope * (np.exp(entropy) - 1) + autoregressive_noise(rng, STEPS, deviation=0.03, correlation=correlation)
         record = record_of(reward=reward, entropy=entropy * np.exp(0.05 * rng.standard_normal(STEPS)))
-        return named(diversity.ceiling(Evidence(record)), "entropy_ceiling"), top
+        return named(concentration.ceiling(Evidence(record)), "entropy_ceiling"), top
 
     return world
 
@@ -82,7 +82,7 @@ def groups(name: str) -> Measured:
         else:
             reward = (rng.random(shape) < chance).astype(float)
         evidence = Evidence(record_of(reward, reward=reward.mean(axis=(1, 2))))
-        found = diversity.measures(evidence) if name == "best_minus_mean" else zero_variance.measures(evidence)
+        found = concentration.measures(evidence) if name == "best_minus_mean" else zero_variance.measures(evidence)
         truth = {"dead_beyond_chance": 0.0, "effective_group_size": float(size), "all_right": chance**size}
         return named(found, name), truth.get(name, 1 - (1 - chance) ** size - chance)
 

@@ -35,7 +35,6 @@ def test_form_that_alone_earns_has_its_step_and_numbers() -> None:
     assert found.message == "Form alone earns reward: format_reward 0.32 → 0.99, while accuracy_reward is 0 over 120 rows."
     assert found.signs[0].words == "format_reward 0.32 → 0.99"
     assert found.signs[0].signal == "reward/format_reward"
-    assert len(found.advice.split()) <= 12
 
 
 def test_form_alone_is_worth_knowing_in_a_short_run() -> None:

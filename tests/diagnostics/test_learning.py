@@ -44,8 +44,8 @@ def of_signal(value: Any, deviation: float, bounds: tuple[float, float] | None, 
     """What is decided of rows whose noise is given."""
     known = np.asarray(value, dtype=float)
     own = evidence(reward=known, ended=ended)
-    own.memo["level"] = Signal("reward", np.arange(1, known.size + 1), known, deviation, deviation, bounds), None
-    own.memo["fall"] = None
+    own.memo["reward_level"] = Signal("reward", np.arange(1, known.size + 1), known, deviation, deviation, bounds), None
+    own.memo["fall_of"] = None
     return progress_of(own).learning
 
 

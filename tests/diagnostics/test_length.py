@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from groupwise.diagnostics.completions import truncation as check
 from groupwise.diagnostics.judgement import Finding, Status
-from groupwise.diagnostics.length import check
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 

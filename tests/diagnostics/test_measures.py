@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds.runs import simulated_run
 
-from groupwise.diagnostics import diversity, hacking, instability, margin
+from groupwise.diagnostics import concentration, hacking, instability, margin
 from groupwise.diagnostics.judge import CHECKS, judge, judged, measures_of
 from groupwise.diagnostics.judgement import Measure, State, Status
 from groupwise.diagnostics.signals import Evidence
@@ -98,14 +98,14 @@ def test_the_best_less_the_mean_of_graded_rewards_and_its_change() -> None:
     ],
 )
 def test_the_gap_of_logged_keys(columns: dict[str, list[float]], expected: float) -> None:
-    gap = diversity.gap_of(Evidence(log(**columns)))
+    gap = concentration.gap_of(Evidence(log(**columns)))
     assert gap is not None
     assert gap.gap.value_T.mean() == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_share_below_the_mean_is_no_pass_rate() -> None:
     # Partial rewards: 0.6 on average although only half of the groups have a success.
-    assert diversity.gap_of(Evidence(log(reward=[0.6, 0.5] * 10, wrong=[0.5] * 20))) is None
+    assert concentration.gap_of(Evidence(log(reward=[0.6, 0.5] * 10, wrong=[0.5] * 20))) is None
     missing = measures(log(reward=[0.6, 0.5] * 10))["best_minus_mean"]
     assert missing.value is None
     assert missing.log_this
@@ -163,7 +163,7 @@ def test_the_interval_of_the_ceiling_covers() -> None:
     for seed in range(100):
         noise = np.random.default_rng(seed)
         reward = 1.3 - 0.5 * np.exp(entropy) + 0.03 * noise.standard_normal(200)
-        value = diversity.ceiling(Evidence(log(reward=reward, entropy=entropy * np.exp(0.05 * noise.standard_normal(200)))))[0].value
+        value = concentration.ceiling(Evidence(log(reward=reward, entropy=entropy * np.exp(0.05 * noise.standard_normal(200)))))[0].value
         told += value is not None
         inside += value is not None and value.low <= 0.8 <= value.high
     assert told >= 85

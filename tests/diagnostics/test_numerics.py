@@ -156,7 +156,6 @@ def test_a_gradient_of_0_with_spread_of_rewards_is_lost() -> None:
     before = f"{np.median(zero[:50]):.3g}"
     assert found.message == "The gradient is exactly 0 since step 51 (70 rows) although rewards differ (spread 0.4), and so is the loss."
     assert found.signs[0].words == f"gradient norm {before} → 0"
-    assert len(found.advice.split()) <= 12
 
 
 @pytest.mark.parametrize("more", [{"dead": np.ones(N)}, {"spread": np.zeros(N)}, {}], ids=["dead", "no spread", "unknown"])

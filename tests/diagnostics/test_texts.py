@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from groupwise.diagnostics.completions import repeats, repetition, truncated
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.signals import Evidence
-from groupwise.diagnostics.texts import repeats, repetition, truncated
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, rollouts_table, steps_table
 
 SENTENCE = "let x be the number of apples then we add seven and divide by three so that each gets an equal share of what is left"
@@ -40,7 +40,6 @@ def test_completions_that_come_to_loop_have_their_step_and_share(loop: str) -> N
     assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 40, {"texts": "repeat"})
     assert found.message == "75 % of the completions repeat themselves since step 40, 0 % before."
     assert found.signs[0].words == "75 % of completions repeat themselves (was 0 %)"
-    assert len(found.advice.split()) <= 12
 
 
 def test_loops_from_the_start_are_told_and_no_alarm_where_the_reward_rises() -> None:
@@ -89,7 +88,6 @@ def test_truncated_answers_that_are_paid_are_counted() -> None:
     assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 0, {"truncated": "paid"})
     assert found.message == "113 of 128 truncated answers earned reward, 0 of 0 complete ones."
     assert found.signs[0].words == "88 % of truncated answers earn reward"
-    assert len(found.advice.split()) <= 12
 
 
 @pytest.mark.parametrize(

@@ -205,15 +205,15 @@ def test_every_finding_names_its_number() -> None:
         for found in judge(simulated_run(kind, np.random.default_rng(8), steps=160)[0]).checks:
             if found.value is not None:
                 seen.add(found.check)
-                assert found.what, found.check
-                assert "what" not in found.as_dict()
+                assert found.message, found.check
     assert len(seen) >= 6
 
 
 def test_a_note_asks_for_no_rollback() -> None:
     reward = 0.5 + np.where(np.arange(N) < 90, 0.02, 0.12) * np.random.default_rng(9).standard_normal(N)
-    found = found_by(judge(log(reward=reward)), "instability")
-    assert (found.status, found.advice) == (Status.INFO, "look again if the reward falls")
+    found = judge(log(reward=reward))
+    assert found_by(found, "instability").status is Status.INFO
+    assert "lr" not in found.do
 
 
 def test_a_reward_in_per_cent_beside_a_held_out_share_is_no_hacking() -> None:
@@ -241,7 +241,7 @@ def test_a_held_out_set_that_was_solved_from_the_start_tells_little() -> None:
     solved = judge(log(reward=train, held_out=np.clip(0.93 + 0.01 * rng.standard_normal(N), 0, 1)))
     assert solved.state is State.OK
     told = found_by(solved, "reward_hacking")
-    assert (told.status, told.advice) == (Status.INFO, "evaluate on harder prompts: the held-out ones are nearly solved")
+    assert told.status is Status.INFO
     falls = np.clip(0.93 - 0.3 * np.arange(N) / N + 0.01 * rng.standard_normal(N), 0, 1)
     assert found_by(judge(log(reward=train, held_out=falls)), "reward_hacking").status is Status.CRITICAL
 

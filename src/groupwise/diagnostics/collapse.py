@@ -24,10 +24,11 @@ from groupwise.diagnostics.signals import (
     blocks,
     counted,
     floor_of,
-    lasting,
     long_run_deviation,
+    once,
     rare_event_factors,
     reward_floor,
+    since_when,
 )
 from groupwise.diagnostics.signs import arrow
 from groupwise.diagnostics.swings import level_of, reward_level
@@ -35,8 +36,6 @@ from groupwise.intervals import Interval
 from groupwise.wording import clean
 
 NAME = "collapse"
-# What the number of a fall is.
-LOST = "share of the height lost"
 # Completions of a tenth of their length are no longer the same answers; healthy public runs shortened to a quarter at most.
 _TENTH = 0.1
 # Share of the height whose loss, beyond its noise, is a decline.
@@ -53,11 +52,11 @@ def check(evidence: Evidence) -> Finding:
     if reward is None:
         return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
     found = [(name, signal, fall) for name, signal, fall in _falls(evidence) if fall is not None]
-    lasting = sorted((item for item in found if item[2].lasts), key=lambda item: (item[0] != "reward", item[2].row))
+    last = sorted((item for item in found if item[2].lasts), key=lambda item: (item[0] != "reward", item[2].row))
     # Answers that shrank to nothing come before what one function paid for them.
-    other = None if lasting and lasting[0][0] == "reward" else _shortened(evidence)
-    if lasting and other is None:
-        return _collapsed(evidence, *lasting[0])
+    other = None if last and last[0][0] == "reward" else _shortened(evidence)
+    if last and other is None:
+        return _collapsed(evidence, *last[0])
     other = other or _decline(evidence)
     if other is not None:
         return other
@@ -99,16 +98,15 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
     step = int(signal.step_T[fall.row])
     words = f"{name} {arrow(fall.height, fall.end)}"
     message = f"{words} at step {step:,}{', for good' if evidence.ended else ''}"
-    advice = "go back to a checkpoint before this step"
-    known = {"fall": "lasting" if name == "reward" else "function", "behaviour": behaviour_change(evidence, step)[0]}
+    known = {"fall": "lasting" if name == "reward" else "function", "behaviour": behaviour_change(evidence, step)}
     known["fall"] += ", by and by" if by_and_by(signal, fall.row) else ""
     status = Status.CRITICAL if settled(evidence, signal, fall) else Status.WARNING
     if name != "held-out reward" and held_out_at(evidence, step, fall.end - fall.height, ever=True) == "stayed":
         status, message = Status.WARNING, f"{message}; the held-out reward did not fall with it"
         known["fall"] = "of training alone"
-        advice = "see what changed in the prompts and in the reward function at this step"
     signs = () if name == "reward" else (Sign(name, step, fall.height, fall.end, words),)
-    return Finding(NAME, status, message, step, fall.lost, HALF, advice=advice, signs=signs, evidence=known, what=LOST)
+    advice = "go back to a checkpoint before this step"
+    return Finding(NAME, status, message, step, fall.lost, HALF, advice=advice, signs=signs, evidence=known)
 
 
 def settled(evidence: Evidence, signal: Signal, fall: Fall) -> bool:
@@ -120,38 +118,28 @@ def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a fall that was made good."""
     step = int(signal.step_T[fall.row])
     message = f"{name} {arrow(fall.height, fall.end)} at step {step:,}, and came back"
-    advice = "keep a checkpoint from before: a run that fell once may fall again"
-    return Finding(NAME, Status.INFO, message, step, fall.lost, HALF, advice=advice, evidence={"fall": "recovered"}, what=LOST)
+    return Finding(NAME, Status.INFO, message, step, fall.lost, HALF, evidence={"fall": "recovered"})
 
 
+@once
 def decline_of(evidence: Evidence) -> tuple[int, float] | None:
     """Return the row from which a reward ends significantly below its height without losing half of it, and the height; else None."""
-    if "decline" not in evidence.memo:
-        evidence.memo["decline"] = _declined(evidence)
-    found: tuple[int, float] | None = evidence.memo["decline"]
-    return found
+    from scipy.special import ndtri
 
-
-def _declined(evidence: Evidence) -> tuple[int, float] | None:
-    """Search for the decline."""
-    reward = evidence.reward
-    if reward is None:
+    if evidence.reward is None:
         return None
     reward, floor = reward_level(evidence)[0], reward_floor(evidence)
     n = len(reward)
     few = max(5, n // 8)
     if n < 4 * few:
         return None
-    starts = np.arange(0, n - 2 * few + 1)
-    levels = np.convolve(reward.value_T, np.ones(few) / few, "valid")[: len(starts)]
+    levels = np.convolve(reward.value_T, np.ones(few) / few, "valid")[: n - 2 * few + 1]
     best = int(levels.argmax())
     lost = reward.change(slice(best, best + few), slice(n - few, n))
     error = (lost.high - lost.low) / (2 * 1.96)
     height = float(levels[best])
     # The height is the largest of some n/few independent means: a Bonferroni correction for having chosen it. Of a run that goes on
     # the last rows are looked at as often.
-    from scipy.special import ndtri
-
     limit = -float(ndtri(WARNING / (n / few) ** (1 if evidence.ended else 2)))
     if height <= floor or not lost.value < 0 or -lost.value < limit * error or -lost.value < _DECLINED * (height - floor):
         return None
@@ -180,8 +168,7 @@ def _shortened(evidence: Evidence) -> Finding | None:
         return None
     value = length.value_T
     earlier = np.maximum.accumulate(value)
-    shrunk = value < _TENTH * earlier
-    onset = lasting(rare_event_factors(shrunk, USUAL), event_T=shrunk)
+    onset = since_when(value < _TENTH * earlier)
     if onset is None:
         return None
     gradient, alike = evidence.quantity("gradient_norm"), evidence.quantity("dead_group_share")
@@ -195,10 +182,11 @@ def _shortened(evidence: Evidence) -> Finding | None:
     interval = Interval(end / before, float(np.quantile(ratio, 0.025)), float(np.quantile(ratio, 0.975)))
     words = f"length {arrow(before, end)}"
     message = f"{words} tokens at step {step:,}, and most groups have taught nothing since"
-    sign = Sign("completion_length", step, before, end, words)
-    advice, known = "read the completions: shrunk fixed answers that still earn a reward", {"fall": "answers"}
-    what = "length of the completions over what it was"
-    return Finding(NAME, Status.CRITICAL, message, step, interval, _TENTH, advice=advice, signs=(sign,), evidence=known, what=what)
+    sign, advice = (
+        Sign("completion_length", step, before, end, words),
+        "read the completions: shrunk fixed answers that still earn a reward",
+    )
+    return Finding(NAME, Status.CRITICAL, message, step, interval, _TENTH, advice=advice, signs=(sign,), evidence={"fall": "answers"})
 
 
 def _too_noisy(reward: Signal) -> str:
@@ -281,14 +269,13 @@ def _stopped(level: Signal, floor: float) -> Fall | None:
     return Fall(found.row, found.before, found.value, Interval(1.0, 1.0, 1.0), lasts=True)
 
 
+@once
 def fall_of(evidence: Evidence) -> Fall | None:
     """Return the fall of the training reward, without what comes round with the order of its data; searched for once."""
-    if "fall" not in evidence.memo:
-        reward = evidence.reward
-        level, floor = (None, 0.0) if reward is None else (reward_level(evidence)[0], reward_floor(evidence))
-        evidence.memo["fall"] = None if level is None else find_fall(level, floor) or _stopped(level, floor)
-    found: Fall | None = evidence.memo["fall"]
-    return found
+    if evidence.reward is None:
+        return None
+    level, floor = reward_level(evidence)[0], reward_floor(evidence)
+    return find_fall(level, floor) or _stopped(level, floor)
 
 
 def row_size(signal: Signal, floor: float) -> int | None:
@@ -315,7 +302,7 @@ def heights(value_T: Float, deviation: float) -> Float:
     return out
 
 
-def find_fall(signal: Signal, floor: float, *, rate: float = CRITICAL) -> Fall | None:
+def find_fall(signal: Signal, floor: float) -> Fall | None:
     """Find the last fall below half of the height."""
     size = row_size(signal, floor)
     if size is None:
@@ -327,7 +314,7 @@ def find_fall(signal: Signal, floor: float, *, rate: float = CRITICAL) -> Fall |
     usable &= height > floor
     below = value < floor + HALF * (np.where(usable, height, np.inf) - floor)
     factors = np.where(usable, rare_event_factors(below, USUAL), 0.0)
-    found = alarm(factors, rate=rate)
+    found = alarm(factors, rate=CRITICAL)
     if found is None:
         return None
     start = found.onset
@@ -386,7 +373,7 @@ def _for_slope(signal: Signal, row: int) -> float:
     return (float(explained_E[slope_E].max()) - step) / signal.scatter**2
 
 
-def behaviour_change(evidence: Evidence, step: float) -> tuple[str, float]:
+def behaviour_change(evidence: Evidence, step: float) -> str:
     """Say whether entropy and length went on as before over a step.
 
     The measure is how much the same means of neighbouring stretches moved at any earlier row, so that slow drift is no change.
@@ -402,19 +389,12 @@ def behaviour_change(evidence: Evidence, step: float) -> tuple[str, float]:
         value = signal.value_T if name == "truncated_share" else np.log(np.maximum(signal.value_T, 1e-9))
         change = abs(float(value[row : row + few].mean() - value[row - few : row].mean()))
         error = _LUCK * long_run_deviation(value) * np.sqrt(2 / few)
-        usual = max(0.2, float(error), float(np.abs(_moves(value[:row], few)).max(initial=0.0)))
-        ratios.append(change / usual)
+        means = np.convolve(value[:row], np.ones(few) / few, "valid")
+        moved = np.abs(means[few:] - means[:-few])  # between neighbouring stretches, at every row that has both
+        ratios.append(change / max(0.2, float(error), float(moved.max(initial=0.0))))
     if not ratios:
-        return "", 0.0
-    return ("changed" if max(ratios) > 1.3 else "unchanged"), max(ratios)
-
-
-def _moves(value_T: Float, few: int) -> Float:
-    """Differences between the means of neighbouring stretches, at every row that has both."""
-    if len(value_T) < 2 * few:
-        return np.empty(0)
-    means = np.convolve(value_T, np.ones(few) / few, "valid")
-    return np.asarray(means[few:] - means[:-few])
+        return ""
+    return "changed" if max(ratios) > 1.3 else "unchanged"
 
 
 def held_out_at(evidence: Evidence, step: float, change: float, *, ever: bool = False) -> str:

@@ -9,9 +9,8 @@ import re
 
 import numpy as np
 
-from groupwise.diagnostics.judgement import Finding, Sign, Status
+from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.signals import Evidence, Signal, counted
-from groupwise.intervals import Interval
 from groupwise.wording import clean
 
 NAME = "reward_functions"
@@ -35,50 +34,29 @@ def check(evidence: Evidence) -> Finding:
     scale = max(abs(_late(signal)) for signal in functions.values())
     nothing = [name for name, signal in functions.items() if _earns_nothing(signal, scale)]
     if not nothing:
-        said = ", ".join(f"{_named(name)} {_late(signal):.2g}" for name, signal in list(functions.items())[:4])
+        said = ", ".join(f"{clean(name, longest=40)} {_late(signal):.2g}" for name, signal in list(functions.items())[:4])
         return Finding(NAME, Status.NONE, f"No sign of it: every reward function earns ({said}).")
-    purpose, form = _for_purpose(functions), _earning_form(functions)
+    purpose = [name for name in functions if not FORM.search(name)]
+    form = [name for name, signal in functions.items() if FORM.search(name) and _late(signal) >= EARNS * _top(signal) > 0]
     if form and purpose and set(purpose) <= set(nothing):
         return _form_alone(functions, form[0], purpose[0])
-    rows = counted(len(functions[nothing[0]]), "row")
-    message = f"{_named(nothing[0])} earns nothing in {rows}, beside {counted(len(functions) - 1, 'function')} of reward."
+    rows, name = counted(len(functions[nothing[0]]), "row"), clean(nothing[0], longest=40)
+    message = f"{name} earns nothing in {rows}, beside {counted(len(functions) - 1, 'function')} of reward."
     return Finding(NAME, Status.INFO, message)
-
-
-def _for_purpose(functions: dict[str, Signal]) -> list[str]:
-    """The functions that are not of form."""
-    return [name for name in functions if not FORM.search(name)]
-
-
-def _earning_form(functions: dict[str, Signal]) -> list[str]:
-    """The functions of form that earn nearly all that they can."""
-    return [name for name, signal in functions.items() if FORM.search(name) and _late(signal) >= EARNS * _top(signal) > 0]
 
 
 def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Finding:
     """Report that form alone earns."""
     signal, other = functions[form], functions[purpose]
-    early, late = float(signal.value_T[:_FEW].mean()), _late(signal)
+    early, late, name = float(signal.value_T[:_FEW].mean()), _late(signal), clean(form, longest=40)
     reached = np.convolve(signal.value_T, np.ones(5) / 5, "valid") >= EARNS * _top(signal)
     step = int(signal.step_T[int(np.argmax(reached))])
-    rows = counted(len(other), "row")
-    return Finding(
-        NAME,
-        Status.WARNING if len(other) >= _LONG else Status.INFO,
-        f"Form alone earns reward: {_named(form)} {early:.2g} → {late:.2g}, while {_named(purpose)} is {_late(other):.2g} over {rows}.",
-        step,
-        Interval(late, late, late),
-        EARNS,
-        advice="pay for form only with a right answer; use easier prompts",
-        signs=(Sign(f"reward/{form}", step, early, late, f"{_named(form)} {early:.2g} → {late:.2g}"),) if len(other) >= _LONG else (),
-        evidence={"reward": "format alone"} if len(other) >= _LONG else {},
-        what="what form earns at the end",
-    )
-
-
-def _named(name: str) -> str:
-    """A function's name, which is the log's."""
-    return clean(name, longest=40)
+    sign = Sign(f"reward/{form}", step, early, late, f"{name} {early:.2g} → {late:.2g}")
+    rest = f"{clean(purpose, longest=40)} is {_late(other):.2g} over {counted(len(other), 'row')}"
+    message = f"Form alone earns reward: {sign.words}, while {rest}."
+    if len(other) < _LONG:
+        return Finding(NAME, Status.INFO, message, step, exactly(late), EARNS)
+    return by_sign(NAME, Status.WARNING, message, sign, EARNS, {"reward": "format alone"})
 
 
 def _late(signal: Signal) -> float:

@@ -8,7 +8,7 @@ Source: 2210.10760; the coupling ratio of 2606.30789.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,15 +23,11 @@ from groupwise.diagnostics.signs import arrow
 from groupwise.intervals import Interval
 from groupwise.wording import clean
 
-ADVICE = "read the completions with the highest reward; close the loophole in the reward function"
 # Held-out gain over training gain below which a gain is called not transferred: a quarter. Where both are logged, the healthy runs of
 # the log collection stand at 1.0 to 1.4 and the hacked at 0.02 and less (experiments/diagnosis/labels.csv): the place matters little.
 TRANSFER = 0.25
 # A held-out gain that is above 0 beyond doubt is overfitting or saturation, unless it is less than a twentieth.
 NEGLIGIBLE = 0.05
-OVERFIT = "evaluate on fresh prompts; keep the checkpoint with the best held-out reward"
-SOLVED = "evaluate on harder prompts: the held-out ones are nearly solved"
-PRICE = "weigh the function anew where it costs too much"
 # Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in health.
 _WANTED = re.compile(r"correct|accura|answer|solv|truth|success|exact|(^|_)(acc|f)($|_)", re.IGNORECASE)
 # A warning where it is less than a half beyond doubt: the limit is taken at a quantile that allows for every stretch that was tried.
@@ -44,7 +40,6 @@ _FEWEST_GOING = 10
 _GAINED, _ABRUPT = 1.64, 0.15
 # Of a leap: the share of the log it takes at most, its standard errors beyond the pace of before, and how many times that pace it is.
 _LEAPS, _FASTER, _PACE = 0.2, 2.0, 1.5
-RATIO = "held-out gain over training gain"
 # A level, and a gain, that are next to nothing of a function of 0 and 1.
 _LITTLE = 0.02
 # Share of the gain below which a function has earned nothing of it.
@@ -71,8 +66,7 @@ def check(evidence: Evidence) -> Finding:
         return Finding(
             NAME, Status.NOT_LOGGED, why if log is LOG_UNITS else f"{why}, so a rise cannot be told from an exploited one", log=log
         )
-    coupling = _overall(pair)
-    moved = "The training reward has not moved beyond four standard errors"
+    coupling, moved = _overall(pair), "The training reward has not moved beyond four standard errors"
     if coupling is not None:
         moved = f"Held-out gain over training gain is {coupling.value:.2g}"
     return Finding(NAME, Status.NONE, f"{moved} ({pair.name}).", evidence={"held_out": "follows"})
@@ -89,25 +83,20 @@ def _overall(pair: Pair) -> Interval | None:
     return coupling_of(pair, *pair.ends)
 
 
-def _rose(pair: Pair) -> bool:
-    """Whether training stands higher at the end than at the beginning."""
-    return pair.gain_of_training(*pair.ends)[0] > 0
-
-
 def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     """Report a training gain that the held-out reward does not share: over the whole run, or since its best."""
     opposed, whole = _opposed(pair), _overall(pair)
     if opposed is not None:
         return _finding(pair, evidence, *opposed, ": they move against each other")
     enough = evidence.ended or len(pair.step_M) >= _FEWEST_GOING
-    if whole is not None and _rose(pair) and whole.high < TRANSFER and enough:
+    if whole is not None and pair.gain_of_training(*pair.ends)[0] > 0 and whole.high < TRANSFER and enough:
         return _throughout(pair, evidence, whole)
     return _since_its_best(pair, evidence)
 
 
 def _throughout(pair: Pair, evidence: Evidence, whole: Interval) -> Finding | None:
     """Report a gain that is not shared over the whole run."""
-    status: Status = Status.CRITICAL if whole.low <= 0 or whole.value < NEGLIGIBLE else Status.WARNING
+    status = Status.CRITICAL if whole.low <= 0 or whole.value < NEGLIGIBLE else Status.WARNING
     if pair.scale != 1.0:  # gains in units of their own say little of each other: the held-out one must be shown to stand
         held, error = pair.gain_held_out(*pair.ends)
         if held + 1.96 * error > NEGLIGIBLE:
@@ -245,46 +234,30 @@ def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
     few, step = few_of(pair), int(pair.step_M[row])
     before, best, last = (float(part.mean()) for part in (pair.held_M[:few], pair.held_M[row : row + few], pair.held_M[-few:]))
     message = f"Since step {step:,} the training reward rises and {pair.told} stands: {arrow(before, best, last)}, as in overfitting."
-    known = {"held_out": "overfitting"}
-    return Finding(NAME, Status.INFO, message, step=step, value=coupling, limit=TRANSFER, advice=OVERFIT, evidence=known, what=RATIO)
+    return Finding(NAME, Status.INFO, message, step, coupling, TRANSFER, evidence={"held_out": "overfitting"})
 
 
 def _finding(pair: Pair, evidence: Evidence, coupling: Interval, status: Status, where: str) -> Finding:
     """Put the finding into words; its onset is where training began to gain on the held-out reward."""
-    parting = parting_of(pair)
-    since, first, last = parting.step, parting.first, parting.last
-    few = few_of(pair)
-    row = int(np.searchsorted(pair.step_M, since))
-    before = slice(max(0, row - few + 1), row + 1)
-    late, name = slice(-few, None), short_name(pair)
-    signs = tuple(
-        Sign(signal, since, float(value[before].mean()), float(value[late].mean()), words)
-        for signal, value, words in (
-            ("reward", pair.train_M / pair.scale, _moved("reward", pair.train_M / pair.scale, before, late)),
-            ("held_out", pair.held_M, _moved(name, pair.held_M, before, late)),
-        )
+    parting, few = parting_of(pair), few_of(pair)
+    since, row = parting.step, int(np.searchsorted(pair.step_M, parting.step))
+    before, late = slice(max(0, row - few + 1), row + 1), slice(-few, None)
+    name = pair.name.split(",")[0] if "," in pair.name else "held-out"
+    signs = (
+        _sign("reward", "reward", since, pair.train_M / pair.scale, before, late),
+        _sign("held_out", name, since, pair.held_M, before, late),
     )
-    ratio = f"held-out gain over training gain is {ranged(coupling, 2)}{where}"
-    units = IN_SHARES if pair.percent else ""
-    began = f"Since step {since:,} ({first:,} to {last:,})"
-    message = f"{began} {signs[0].words} while {signs[1].words}{_longer(evidence, since)}; {ratio}{units}."
-    known = {"held_out": "falls" if coupling.high < 0 else "flat"}
-    advice = ADVICE
-    if status == Status.INFO:
-        advice, known = SOLVED, {}
-    return Finding(
-        NAME, status, message, step=since, value=coupling, limit=TRANSFER, advice=advice, signs=signs, evidence=known, what=RATIO
-    )
+    ratio = f"held-out gain over training gain is {ranged(coupling, 2)}{where}{IN_SHARES if pair.percent else ''}"
+    began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
+    message = f"{began} {signs[0].words} while {signs[1].words}{_longer(evidence, since)}; {ratio}."
+    known = {} if status is Status.INFO else {"held_out": "falls" if coupling.high < 0 else "flat"}
+    return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs, evidence=known)
 
 
-def _moved(name: str, value_M: Float, before: slice, late: slice) -> str:
-    """A level before and at the end."""
-    return f"{name} {arrow(float(value_M[before].mean()), float(value_M[late].mean()))}"
-
-
-def short_name(pair: Pair) -> str:
-    """What the held-out one is called in a line."""
-    return pair.name.split(",")[0] if "," in pair.name else "held-out"
+def _sign(signal: str, name: str, since: int, value_M: Float, before: slice, late: slice) -> Sign:
+    """The sign of a reward: its level before and at the end."""
+    ends = float(value_M[before].mean()), float(value_M[late].mean())
+    return Sign(signal, since, *ends, f"{name} {arrow(*ends)}")
 
 
 def _longer(evidence: Evidence, since: int) -> str:
@@ -297,15 +270,10 @@ def _longer(evidence: Evidence, since: int) -> str:
     return ", while the completions grew longer" if grew else ""
 
 
-def _shaped(name: str, names: Collection[str]) -> bool:
-    """Whether a function shapes the answers beside another that says what is wanted, by their names."""
-    return not _WANTED.search(name) and any(_WANTED.search(other) for other in names)
-
-
 def _follows(pair: Pair | None) -> bool:
     """Whether the held-out reward shared the gain of training beyond doubt."""
     coupling = None if pair is None else _overall(pair)
-    return pair is not None and coupling is not None and coupling.low > TRANSFER and _rose(pair)
+    return pair is not None and coupling is not None and coupling.low > TRANSFER and pair.gain_of_training(*pair.ends)[0] > 0
 
 
 def _parted(evidence: Evidence, reward: Signal, weights: Mapping[str, float], pair: Pair | None) -> Finding | None:
@@ -330,13 +298,11 @@ def _parted(evidence: Evidence, reward: Signal, weights: Mapping[str, float], pa
         step = int(function.step_T[int(np.argmax(np.cumsum(function.value_T - function.value_T.mean())))])
         lost = f"{clean(name, longest=40)} fell by {-change.value:.3g}"
         message = f"The total reward rose while its function {lost}: one is earned at the other's expense."
-        price = _shaped(name, evidence.functions) or _follows(pair)
-        status: Status = Status.INFO if price else Status.WARNING
-        known = {} if price else {"components": "part"}
-        what = "change over the range that the function took"
-        return Finding(
-            NAME, status, message, step=step, value=value, limit=0.0, advice=PRICE if price else ADVICE, evidence=known, what=what
-        )
+        # What shapes the answers beside what is wanted, by their names, may fall for the better.
+        shaped = not _WANTED.search(name) and any(map(_WANTED.search, evidence.functions))
+        if shaped or _follows(pair):
+            return Finding(NAME, Status.INFO, message, step, value, 0.0)
+        return Finding(NAME, Status.WARNING, message, step, value, 0.0, evidence={"components": "part"})
     return None
 
 
@@ -347,37 +313,29 @@ def _one_earns_all(evidence: Evidence, reward: Signal, weights: Mapping[str, flo
     if n < 3 * few or len(counted) < 2:
         return None
     early, late = slice(0, few), slice(n - few, n)
+    change = {name: function.change(early, late) for name, function in counted.items()}
+    level = {name: float(function.value_T[late].mean()) for name, function in counted.items()}
     # What is at nothing earns nothing, however large its weight makes its noise.
-    earning = [name for name, function in counted.items() if float(function.value_T[late].mean()) >= _LITTLE] or [*counted]
-    best = max(earning, key=lambda name: weights[name] * counted[name].change(early, late).value)
-    gain = counted[best].change(early, late)
-    if gain.value < _LITTLE or counted[best].score(early, late) < 4 or FORM.search(best):
+    best = max([name for name in counted if level[name] >= _LITTLE] or counted, key=lambda name: weights[name] * change[name].value)
+    gain = change[best].value
+    if gain < _LITTLE or counted[best].score(early, late) < 4 or FORM.search(best):
         return None
     for name, function in counted.items():
-        change = function.change(early, late)
-        if name != best and _at_nothing(function, late) and change.high <= NOTHING * gain.value:
-            share = Interval(change.value / gain.value, change.low / gain.value, change.high / gain.value)
+        at_nothing = 0 <= level[name] < _LITTLE and float(function.value_T.min()) >= 0
+        if name != best and at_nothing and change[name].high <= NOTHING * gain:
+            share = Interval(change[name].value / gain, change[name].low / gain, change[name].high / gain)
             return _beside_nothing({one: counted[one] for one in (best, name)}, share, early, late)
     return None
-
-
-def _at_nothing(function: Signal, late: slice) -> bool:
-    """Return whether a reward function earns nothing at the end, and never less than nothing."""
-    return 0 <= float(function.value_T[late].mean()) < _LITTLE and float(function.value_T.min()) >= 0
 
 
 def _beside_nothing(functions: Mapping[str, Signal], share: Interval, early: slice, late: slice) -> Finding:
     """Report a function that earns beside one that earns nothing."""
     best, nothing = functions
-    pair = Pair(functions[nothing].step_T, functions[best].value_T, functions[nothing].value_T, 1.0, 1.0, nothing)
-    since = parting_of(pair).step
-    signs = []
-    for name, one in functions.items():
-        ends = float(one.value_T[early].mean()), float(one.value_T[late].mean())
-        signs.append(Sign(f"reward/{name}", since, ends[0], ends[1], _moved(clean(name, longest=40), one.value_T, early, late)))
+    since = parting_of(Pair(functions[nothing].step_T, functions[best].value_T, functions[nothing].value_T, 1.0, 1.0, nothing)).step
+    signs = [_sign(f"reward/{name}", clean(name, longest=40), since, one.value_T, early, late) for name, one in functions.items()]
     status, known = (Status.WARNING, {"components": "part"}) if _WANTED.search(nothing) else (Status.INFO, {})
-    message, what = f"{signs[0].words} while {signs[1].words}, which counts too", "its gain over that of the other"
-    return Finding(NAME, status, message, since, share, NOTHING, advice=ADVICE, signs=tuple(signs), evidence=known, what=what)
+    message = f"{signs[0].words} while {signs[1].words}, which counts too"
+    return Finding(NAME, status, message, since, share, NOTHING, signs=tuple(signs), evidence=known)
 
 
 NAME = "reward_hacking"
@@ -545,14 +503,6 @@ def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[
     return float(last.mean() - first.mean()), float(deviation * np.sqrt(1 / first.size + 1 / last.size))
 
 
-def _limit(n: int) -> float:
-    """By how much the log likelihood of n rows may fall within the range of an onset."""
-    from scipy.special import fdtri
-
-    left = max(n - 4, 1)  # mean, height, onset and length are fitted
-    return 0.5 * n * float(np.log1p(2 * fdtri(2, left, 0.95) / left))
-
-
 def measures(evidence: Evidence) -> tuple[Measure, ...]:
     r"""Return the gap of progress and the coupling of the gains, from the first stretch both have in common to the last.
 
@@ -594,18 +544,20 @@ def parting_of(pair: Pair) -> Parting:
     The range leaves $\frac n2\ln\bigl(1 + \frac{2F_{0.95}(2, n-4)}{n-4}\bigr)$ of log likelihood: the joint 95 % region of onset and
     length of the ramp for independent normal rows of unknown variance. Of simulated runs, which are no ramps, it holds fewer.
     """
+    from scipy.special import fdtri
+
     size = int(np.ceil(len(pair.step_M) / _MOST))
     keep = len(pair.step_M) // size * size
     time, gap = (value[:keep].astype(float).reshape(-1, size).mean(axis=1) for value in (pair.step_M, pair.train_M - pair.held_M))
     span = float(time[-1] - time[0])
     onset_K = np.linspace(time[0], time[-1] - 0.1 * span, _ONSETS)
-    left = gap - gap.mean()
-    total = float(left @ left)
+    about = gap - gap.mean()
+    total = float(about @ about)
     rest_K, length_K = np.full(_ONSETS, total), np.ones(_ONSETS)
     for length in _LENGTHS:
         ramp_KM = np.clip((time[None, :] - onset_K[:, None]) / (length * span), 0.0, 1.0)
         ramp_KM -= ramp_KM.mean(axis=1, keepdims=True)
-        shared_K, own_K = ramp_KM @ left, (ramp_KM**2).sum(axis=1)
+        shared_K, own_K = ramp_KM @ about, (ramp_KM**2).sum(axis=1)
         left_K = total - np.maximum(shared_K, 0.0) ** 2 / np.maximum(own_K, 1e-300)
         length_K = np.where(left_K < rest_K, length, length_K)
         rest_K = np.minimum(rest_K, left_K)
@@ -613,7 +565,9 @@ def parting_of(pair: Pair) -> Parting:
         return Parting(*(int(pair.step_M[0]),) * 3, 1.0)
     floor = max(1e-12 * total, 1e-300)
     drop_K = 0.5 * len(time) * np.log(np.maximum(rest_K, floor) / max(float(rest_K.min()), floor))
-    inside = onset_K[drop_K <= _limit(len(time))]
+    left = max(len(time) - 4, 1)  # mean, height, onset and length are fitted
+    limit = 0.5 * len(time) * float(np.log1p(2 * fdtri(2, left, 0.95) / left))
+    inside = onset_K[drop_K <= limit]
     place = np.searchsorted(pair.step_M, np.array([onset_K[int(rest_K.argmin())], inside[0], inside[-1]]) - 0.5 * span / _ONSETS)
     best, first, last = (int(step) for step in pair.step_M[np.minimum(place, len(pair.step_M) - 1)])
     return Parting(best, first, last, float(length_K[int(rest_K.argmin())]))

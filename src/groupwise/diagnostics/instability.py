@@ -9,14 +9,14 @@ of 2606.30789.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.collapse import Fall, fall_of, settled
-from groupwise.diagnostics.judgement import Finding, Measure, Status
+from groupwise.diagnostics.judgement import Finding, Measure, Status, exactly
 from groupwise.diagnostics.signals import (
     CRITICAL,
     LOG_REWARD,
@@ -29,21 +29,14 @@ from groupwise.diagnostics.signals import (
     ranged,
     rare_event_factors,
     signal_of,
+    since_when,
 )
 from groupwise.diagnostics.signs import arrow, short
 from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, reward_level, swing_of
 from groupwise.intervals import Interval
 
 NAME = "instability"
-NOTE = "look again if the reward falls"
 ADVICE = "lr ÷ 3, or fewer updates a generation; `groupwise stability RUN` says how far the edge is"
-# What the number of a sign is.
-WHAT = {
-    "swing": "spectral radius of the swing",
-    "scatter": "variance from row to row, late over early",
-    "apart": "entropy over what it was",
-    "weights": "the importance weights' own number",
-}
 _DOUBLED = 2.0
 # A swing is harm where its amplitude grew so many times, within the late rows or since the early ones.
 GROWS = 1.5
@@ -58,7 +51,7 @@ class Sign:
 
     name: str  # a word for the facts
     said: str  # a clause
-    step: int | None  # since when, or None
+    step: int  # since when
     value: Interval  # the number behind it
     threshold: float  # what it is held against
     harm: bool = False  # whether it is itself harm to the reward
@@ -70,10 +63,8 @@ def check(evidence: Evidence) -> Finding:
     if reward is None:
         return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
     if len(reward) < FEWEST:
-        few = counted(len(reward), "row")
-        return Finding(
-            NAME, Status.NOT_LOGGED, f"{few} of reward cannot tell a swing from noise", log=f"the reward of {FEWEST} steps or more"
-        )
+        said = f"{counted(len(reward), 'row')} of reward cannot tell a swing from noise"
+        return Finding(NAME, Status.NOT_LOGGED, said, log=f"the reward of {FEWEST} steps or more")
     reward, order = reward_level(evidence)
     fall = fall_of(evidence)
     step = None if fall is None else int(reward.step_T[fall.row])
@@ -81,30 +72,13 @@ def check(evidence: Evidence) -> Finding:
     signs = [sign for sign in looked if sign is not None]
     known = _facts(signs, reward, fall)
     if not signs and order is not None:
-        return _ordered(order, known)
+        said = f"the reward comes round every {order.period} rows with the same profile, throughout: the order of the data"
+        return Finding(NAME, Status.INFO, said, None, exactly(order.share), 0.0, evidence=known)
     if not signs:
         return Finding(NAME, Status.NONE, "No sign of it: neither swing nor growing scatter.", evidence=known)
-    return _unstable(signs, _status(signs, fall, harmed=fall is not None and settled(evidence, reward, fall)), known)
-
-
-def _unstable(signs: Sequence[Sign], status: Status, known: Mapping[str, str]) -> Finding:
-    """Report signs of instability, since the earliest of them."""
-    first = min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing")))
-    steps = [sign.step for sign in signs if sign.step is not None]
-    since = min(steps) if steps else first.step
-    message = first.said
-    advice = NOTE if status == Status.INFO else ADVICE
-    return Finding(
-        NAME,
-        status,
-        message,
-        step=since,
-        value=first.value,
-        limit=first.threshold,
-        advice=advice,
-        evidence=known,
-        what=WHAT[first.name],
-    )
+    status = _status(signs, fall, harmed=fall is not None and settled(evidence, reward, fall))
+    first, since = min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"))), min(sign.step for sign in signs)
+    return Finding(NAME, status, first.said, since, first.value, first.threshold, advice=ADVICE, evidence=known)
 
 
 def _facts(signs: Sequence[Sign], reward: Signal, fall: Fall | None) -> dict[str, str]:
@@ -125,19 +99,6 @@ def _status(signs: Sequence[Sign], fall: Fall | None, *, harmed: bool) -> Status
     if harmed and (grave or len(signs) > 1):
         return Status.CRITICAL
     return Status.WARNING if grave else Status.INFO
-
-
-def _said(order: DataOrder) -> str:
-    """A clause on the order of the data."""
-    return f"the reward comes round every {order.period} rows with the same profile, throughout: the order of the data"
-
-
-def _ordered(order: DataOrder, known: Mapping[str, str]) -> Finding:
-    """Note a reward that comes round with the data."""
-    advice = "shuffle the prompts, or log each source by itself, to see the curve"
-    share = Interval(order.share, order.share, order.share)
-    what = "share of the scatter about the trend that the order explains"
-    return Finding(NAME, Status.INFO, _said(order), value=share, limit=0.0, advice=advice, evidence=known, what=what)
 
 
 def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
@@ -229,7 +190,7 @@ def _few_effective(evidence: Evidence) -> Sign | None:
         count = float(signal.value_T.max()) > 1.0 + 1e-9
         usual = float(np.median(signal.value_T[: max(len(signal) // 4, 4)])) if count else 1.0
         share = signal.value_T / usual if usual > 0 else np.ones(len(signal))
-        onset = lasting(rare_event_factors(share < 0.5, 0.2))
+        onset = since_when(share < 0.5, still=False)
         if onset is not None:
             value = _mean_and_range(share[onset:])
             percent = f"{100 * value.value:.2g} %"
@@ -247,7 +208,7 @@ def _clipped(evidence: Evidence) -> Sign | None:
         return None
     usual = float(np.median(clipped.value_T[: len(clipped) // 2]))
     most = max(3 * usual, 0.2)
-    onset = lasting(rare_event_factors(clipped.value_T > most, 0.2))
+    onset = since_when(clipped.value_T > most, still=False)
     if onset is None:
         return None
     value = clipped.mean(slice(onset, None))
@@ -262,7 +223,7 @@ def _unequal(evidence: Evidence) -> Sign | None:
         return None
     mean, second, signal = moments
     moment = second / np.maximum(mean**2, 1e-300)
-    onset = lasting(rare_event_factors(moment > _DOUBLED, 0.2))
+    onset = since_when(moment > _DOUBLED, still=False)
     if onset is None:
         return None
     value = _mean_and_range(moment[onset:])
@@ -303,39 +264,40 @@ def _effective_share(evidence: Evidence) -> Measure | None:
     """The effective share as logged, else from the second moment, else at least so much."""
     for signal in evidence.matching(ESS):
         if float(signal.value_T.max()) <= 1.0 + 1e-9 and float(signal.value_T.min()) >= 0.0:
-            said = f"{signal.column}: the effective share of the samples under their weights is"
-            return _measured("effective_samples", signal, said, (0.0, 1.0))
-    moments = moments_of(evidence)
+            return _measured(
+                "effective_samples", signal, f"{signal.column}: the effective share of the samples under their weights is", 1.0
+            )
+    moments, bound = moments_of(evidence), _largest(evidence)
     if moments is not None:
         mean, second, name = moments
         share = signal_of(name.column, name.step_T, mean**2 / np.maximum(second, 1e-300))
-        return _measured("effective_samples", share, f"from {name.column}: the effective share of the samples is", (0.0, 1.0))
-    bound = _largest(evidence)
+        return _measured("effective_samples", share, f"from {name.column}: the effective share of the samples is", 1.0)
     if bound is None:
         return None
     mean, largest, name = bound
-    share = signal_of(name.column, name.step_T, np.minimum(mean / np.maximum(largest, 1e-300), 1.0))
-    low = float(share.value_T[ends_of(share)[1]].mean())
+    low = _late_mean(np.minimum(mean / np.maximum(largest, 1e-300), 1.0), name)
     said = f"{name.column} and the largest weight: at least {100 * low:.0f} % of the samples are effective"
     return Measure(NAME, "effective_samples", Interval(low, low, 1.0), said)
 
 
 def _second_moment(evidence: Evidence) -> Measure | None:
     """The second moment as logged, else at most so much."""
-    moments = moments_of(evidence)
+    moments, bound = moments_of(evidence), _largest(evidence)
     if moments is not None:
         _, second, name = moments
         signal = signal_of(name.column, name.step_T, second)
         return _measured("weight_second_moment", signal, f"from {name.column}: the second moment of the importance weights is")
-    bound = _largest(evidence)
     if bound is None:
         return None
     mean, largest, name = bound
-    most = signal_of(name.column, name.step_T, mean * largest)
-    high = float(most.value_T[ends_of(most)[1]].mean())
-    low = float((mean**2)[ends_of(most)[1]].mean())
+    high, low = _late_mean(mean * largest, name), _late_mean(mean**2, name)
     said = f"{name.column} and the largest weight: the second moment of the importance weights is at most {high:.3g}"
     return Measure(NAME, "weight_second_moment", Interval(high, low, high), said)
+
+
+def _late_mean(value_T: Float, beside: Signal) -> float:
+    """The mean of the last rows of what stands beside a signal."""
+    return float(value_T[ends_of(beside)[1]].mean())
 
 
 def moments_of(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
@@ -367,8 +329,8 @@ def _beside_means(evidence: Evidence, end: str) -> Iterator[tuple[Signal, Float]
                 yield signal_of(mean.column, mean.step_T[mine], mean.value_T[mine]), other.value_T[its]
 
 
-def _measured(name: str, signal: Signal, words: str, bounds: tuple[float, float] = (0.0, np.inf)) -> Measure:
-    """A measure of the last rows."""
+def _measured(name: str, signal: Signal, words: str, most: float = np.inf) -> Measure:
+    """A measure of the last rows, which is not below 0."""
     value = signal.mean(ends_of(signal)[1])
-    value = Interval(value.value, max(value.low, bounds[0]), min(value.high, bounds[1]))
+    value = Interval(value.value, max(value.low, 0.0), min(value.high, most))
     return Measure(NAME, name, value, f"{words} {ranged(value)}")

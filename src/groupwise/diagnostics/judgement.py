@@ -165,11 +165,10 @@ class Finding(Plain):
         step: from which it holds; None where it holds throughout or has no place.
         value: the number it rests on, with its interval.
         limit: what the number is held against.
-        advice: what to do, a clause or two.
+        advice: what to do where it has no cause that says so, a clause or two.
         log: what to log so that the check can look; "" where it could.
         signs: signals that moved.
         evidence: facts that speak for or against a cause, by name.
-        what: the number is, in a few words.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = ("check", "status", "step", "value", "limit", "message")
@@ -184,12 +183,22 @@ class Finding(Plain):
     log: str = ""
     signs: tuple[Sign, ...] = ()
     evidence: Mapping[str, str] = field(default_factory=dict)
-    what: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON: of the value the number alone."""
         shown = super(Finding, self).as_dict()
         return shown | {"value": None if self.value is None else plain(self.value.value)}
+
+
+def exactly(value: float) -> Interval:
+    """A number that is not estimated."""
+    return Interval(value, value, value)
+
+
+def by_sign(check: str, status: Status, message: str, sign: Sign, limit: float, evidence: Mapping[str, str], *, log: str = "") -> Finding:
+    """Report a quantity that went beyond a limit: since its sign, with its level since."""
+    assert sign.after is not None
+    return Finding(check, status, message, sign.step, exactly(sign.after), limit, log=log, signs=(sign,), evidence=evidence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,15 +48,12 @@ class Progress:
 def progress_of(evidence: Evidence) -> Progress:
     """Say what the reward of a run does; of one that has ended what it has not learnt in twenty rows it never will."""
     reward = evidence.reward
-    if reward is None or len(reward) < FEWEST_ROWS:
-        known = np.zeros(0) if reward is None else reward.value_T
-        ends = (float(known[0]), float(known[-1])) if known.size else (float("nan"), float("nan"))
-        return Progress(Learning.UNKNOWN, *ends, None, None, 0 if reward is None else int(reward.step_T[-1] - reward.step_T[0]))
-    if float(np.ptp(reward.value_T)) == 0:
-        constant = float(reward.value_T[0])
-        return Progress(Learning.UNKNOWN, constant, constant, None, None, int(reward.step_T[-1] - reward.step_T[0]))
-    level = reward_level(evidence)[0]
-    fall, steps = fall_of(evidence), int(reward.step_T[-1] - reward.step_T[0])
+    if reward is None:
+        return Progress(Learning.UNKNOWN, float("nan"), float("nan"), None, None, 0)
+    steps = int(reward.step_T[-1] - reward.step_T[0])
+    if len(reward) < FEWEST_ROWS or float(np.ptp(reward.value_T)) == 0:
+        return Progress(Learning.UNKNOWN, float(reward.value_T[0]), float(reward.value_T[-1]), None, None, steps)
+    level, fall = reward_level(evidence)[0], fall_of(evidence)
     if fall is not None:
         return _fallen(level, fall, steps)
     lost = decline_of(evidence)
@@ -198,14 +195,14 @@ RATE, _FEWEST_RATES = "learning_rate", 3
 
 def rate(evidence: Evidence) -> Finding:
     """Look for a learning rate of 0, throughout or since a step to which no schedule had brought it down."""
-    signal = evidence.quantity("learning_rate")
+    signal, nothing = evidence.quantity("learning_rate"), "nothing can be learnt"
     if signal is None or len(signal) < _FEWEST_RATES:
         if evidence.setting("learning_rate") == 0:
-            return _no_rate("the learning rate is 0 in the settings: nothing can be learnt", None)
+            return _no_rate(f"the learning rate is 0 in the settings: {nothing}", None)
         return Finding(RATE, Status.NOT_LOGGED, "the learning rate is not in the log")
     live = np.flatnonzero(signal.value_T > 0)
     if not live.size:
-        return _no_rate(f"the learning rate is 0 in all {len(signal)} rows: nothing can be learnt", int(signal.step_T[0]))
+        return _no_rate(f"the learning rate is 0 in all {len(signal)} rows: {nothing}", int(signal.step_T[0]))
     row, n = int(live[-1]) + 1, len(signal)
     before = float(np.median(signal.value_T[max(0, row - 3) : row]))
     if n - row < max(5, n // 20) or before < _NOTHING * float(signal.value_T.max()):
@@ -216,6 +213,4 @@ def rate(evidence: Evidence) -> Finding:
 
 def _no_rate(message: str, step: int | None) -> Finding:
     """Report a learning rate of 0."""
-    return Finding(
-        RATE, Status.CRITICAL, message, step, advice="set a learning rate above 0; check the schedule", evidence={"rate": "likely"}
-    )
+    return Finding(RATE, Status.CRITICAL, message, step, evidence={"rate": "likely"})

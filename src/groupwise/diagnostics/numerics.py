@@ -15,9 +15,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.judgement import Finding, Sign, Status
-from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, WARNING, Evidence, Signal, counted, lasting, rare_event_factors
-from groupwise.intervals import Interval
+from groupwise.diagnostics.judgement import Finding, Sign, Status, exactly
+from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, WARNING, Evidence, Signal, counted, lasting, since_when
 from groupwise.wording import clean
 
 FINITE, GRADIENT, UPDATES = "numbers", "gradient", "updates"
@@ -54,9 +53,9 @@ class _Broken:
     before: float | None  # the last finite value before
 
 
-def beyond(signal: Signal, event_T: NDArray[np.bool_], *, rate: float = WARNING) -> int | None:
+def beyond(signal: Signal, event_T: NDArray[np.bool_]) -> int | None:
     """Return the row since which rows of a rare kind are most of them, if they are so to the end."""
-    return lasting(rare_event_factors(event_T, USUAL), rate=rate, event_T=event_T) if len(signal) >= FEWEST_ROWS else None
+    return since_when(event_T, USUAL, rate=WARNING) if len(signal) >= FEWEST_ROWS else None
 
 
 def rose_since(evidence: Evidence, step: int) -> bool:
@@ -75,8 +74,7 @@ def _reward_since(evidence: Evidence, step: int) -> float:
     if reward is None or len(reward) < FEWEST_ROWS:
         return 0.0
     row = reward.at(step)
-    if row < 3:
-        row = max(3, len(reward) // 4)
+    row = row if row >= 3 else max(3, len(reward) // 4)
     return reward.score(slice(max(0, row - 20), row), slice(max(row, len(reward) - 20), None))
 
 
@@ -88,31 +86,20 @@ def finite(evidence: Evidence) -> Finding:
             return Finding(FINITE, Status.NOT_LOGGED, "None of loss, gradient, reward, KL and entropy is in the log.", log=LOG_NORM)
         return _finite_but_for_a_few(evidence)
     first = broken[0]
-    step = int(evidence.record.steps["step"][first.row])
-    name, was = clean(first.column, longest=60), "" if first.before is None else f"{first.before:.3g}"
-    wrecks = first.row > 0 and any(one.quantity in _OF_UPDATE for one in broken)
+    step, name = int(evidence.record.steps["step"][first.row]), clean(first.column, longest=60)
+    of_updates = any(one.quantity in _OF_UPDATE for one in broken)
     # A metric that was never computed may be written as NaN in every row; what every update has is no such metric.
-    placeholder = first.row == 0 and not any(one.quantity in _OF_UPDATE for one in broken)
-    status = Status.INFO if placeholder or rose_since(evidence, step) else Status.CRITICAL if wrecks else Status.WARNING
-    goes_on = status is Status.INFO
-    return Finding(
-        FINITE,
-        status,
-        _said_of_broken(broken, name, was, step),
-        step,
-        advice="restart before it; lower the learning rate; save that batch",
-        signs=() if goes_on else (Sign(first.quantity, step, first.before, None, f"{name} {f'{was} → ' if was else ''}not finite"),),
-        evidence={} if goes_on else {"numbers": "not finite", "first_column": name},
-    )
-
-
-def _said_of_broken(broken: list[_Broken], name: str, was: str, step: int) -> str:
-    """Which column is not finite since when, what it was before, and which others went with it."""
-    first = broken[0]
+    placeholder = first.row == 0 and not of_updates
     others = [clean(one.column, longest=60) for one in broken[1:] if one.row == first.row][:3]
     also = f", nor {'has' if len(others) == 1 else 'have'} {', '.join(others)}" if others else ""
-    since = f"in any of {counted(first.rows, 'row')}" if first.row == 0 else f"since step {step:,} ({counted(first.rows, 'row')})"
-    return f"{name} has no finite value {since}{f', {was} before' if was else ''}{also}."
+    rows, was = counted(first.rows, "row"), "" if first.before is None else f"{first.before:.3g}"
+    since = f"in any of {rows}" if first.row == 0 else f"since step {step:,} ({rows})"
+    message = f"{name} has no finite value {since}{was and f', {was} before'}{also}."
+    if placeholder or rose_since(evidence, step):
+        return Finding(FINITE, Status.INFO, message, step)
+    status = Status.CRITICAL if first.row > 0 and of_updates else Status.WARNING
+    sign = Sign(first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}not finite")
+    return Finding(FINITE, status, message, step, signs=(sign,), evidence={"numbers": "not finite", "first_column": name})
 
 
 def _finite_but_for_a_few(evidence: Evidence) -> Finding:
@@ -200,18 +187,16 @@ def gradient(evidence: Evidence) -> Finding:
     step, late = int(step_T[row]), float(np.median(norm_T[-max(5, norm_T.size // 10) :]))
     times = late / early
     huge = late > HUGE or times > SPIKE
+    status = Status.CRITICAL if huge and fell_since(evidence, step) else Status.WARNING
     message = f"The gradient norm grew from {early:.3g} to {late:.3g} (x {times:,.0f}), beyond x {limit / early:,.0f} since step {step:,}."
-    return Finding(
-        GRADIENT,
-        Status.CRITICAL if huge and fell_since(evidence, step) else Status.WARNING,
-        message,
-        step,
-        Interval(times, times, times),
-        DRIFT,
-        advice="clip the gradient norm; lower the learning rate",
-        signs=(Sign("gradient_norm", began, early, late, f"gradient norm {early:.3g} → {late:.3g}"),),
-        evidence={"gradient": "exploded" if huge else "drift"},
-    )
+    advice, facts = "clip the gradient norm; lower the learning rate", {"gradient": "exploded" if huge else "drift"}
+    signs = (_grew(began, early, late),)
+    return Finding(GRADIENT, status, message, step, exactly(times), DRIFT, advice=advice, signs=signs, evidence=facts)
+
+
+def _grew(step: int, before: float, after: float) -> Sign:
+    """The sign of a gradient norm that grew."""
+    return Sign("gradient_norm", step, before, after, f"gradient norm {before:.3g} → {after:.3g}")
 
 
 def _leaps(norm_T: Float) -> NDArray[np.intp]:
@@ -229,20 +214,12 @@ def _spikes(norm_T: Float, step_T: NDArray[np.int64], leaps: NDArray[np.intp]) -
         return Finding(GRADIENT, Status.NONE, f"No sign of a drift: gradient norm {np.median(norm_T[:_FIRST]):.3g} → {norm_T[-1]:.3g}.")
     first = int(leaps[0])
     step, top, usual = int(step_T[first]), float(norm_T[first]), float(np.median(norm_T[:first]))
-    often = leaps.size >= _STOPPED or float(norm_T[_FIRST:].max()) > HUGE
     more = "" if leaps.size == 1 else f" and {counted(leaps.size - 1, 'time')} more"
-    message = f"The gradient norm leapt to {top:.3g} at step {step:,}{more}, {usual:.3g} before."
-    return Finding(
-        GRADIENT,
-        Status.WARNING if often else Status.INFO,
-        message,
-        step,
-        Interval(top / usual, top / usual, top / usual),
-        SPIKE,
-        advice="clip the gradient norm",
-        signs=(Sign("gradient_norm", step, usual, top, f"gradient norm {usual:.3g} → {top:.3g}"),) if often else (),
-        evidence={"gradient": "spikes"} if often else {},
-    )
+    message, ratio = f"The gradient norm leapt to {top:.3g} at step {step:,}{more}, {usual:.3g} before.", exactly(top / usual)
+    if leaps.size < _STOPPED and float(norm_T[_FIRST:].max()) <= HUGE:
+        return Finding(GRADIENT, Status.INFO, message, step, ratio, SPIKE)
+    advice, signs = "clip the gradient norm", (_grew(step, usual, top),)
+    return Finding(GRADIENT, Status.WARNING, message, step, ratio, SPIKE, advice=advice, signs=signs, evidence={"gradient": "spikes"})
 
 
 def _medians(value_T: Float) -> Float:
@@ -288,23 +265,16 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
     step, before = int(norm.step_T[row]), float(np.median(norm.value_T[:row])) if row else None
     spread = _spread_at(evidence, norm)[row:]
     spread = spread[np.isfinite(spread)]
-    sure = bool((_chance(evidence, norm)[row:] <= 0.5).mean() > 0.5)
-    differ = f"rewards differ (spread {np.median(spread):.2g})" if spread.size and np.median(spread) > 1e-6 else "groups differ in reward"
     loss = evidence.quantity("loss")
     also = ", and so is the loss" if loss is not None and not loss.value_T[loss.at(step) :].any() else ""
-    if not sure:
-        differ = "rewards of the batch differ"
-    message = f"The gradient is exactly 0 since step {step:,} ({counted(len(norm) - row, 'row')}) although {differ}{also}."
-    return Finding(
-        UPDATES,
-        Status.CRITICAL if sure else Status.WARNING,
-        message,
-        step,
-        advice="check advantages and completion mask: one is lost" if sure else "log the share of zero-variance groups; check advantages",
-        log="" if sure else LOG_DEAD,
-        signs=(Sign("gradient_norm", step, before, 0.0, f"gradient norm {'' if before is None else f'{before:.3g} → '}0"),),
-        evidence={"gradient": "lost"} if sure else {"gradient": "zero"},
-    )
+    sign = Sign("gradient_norm", step, before, 0.0, f"gradient norm {'' if before is None else f'{before:.3g} → '}0")
+    zero = f"The gradient is exactly 0 since step {step:,} ({counted(len(norm) - row, 'row')}) although"
+    if not (_chance(evidence, norm)[row:] <= 0.5).mean() > 0.5:
+        advice, message = "log the share of zero-variance groups; check advantages", f"{zero} rewards of the batch differ{also}."
+        facts = {"gradient": "zero"}
+        return Finding(UPDATES, Status.WARNING, message, step, advice=advice, log=LOG_DEAD, signs=(sign,), evidence=facts)
+    differ = f"rewards differ (spread {np.median(spread):.2g})" if spread.size and np.median(spread) > 1e-6 else "groups differ in reward"
+    return Finding(UPDATES, Status.CRITICAL, f"{zero} {differ}{also}.", step, signs=(sign,), evidence={"gradient": "lost"})
 
 
 def _spread_at(evidence: Evidence, norm: Signal) -> Float:
@@ -351,10 +321,10 @@ def _of_loss(loss: Signal | None, norm: Signal | None) -> Finding:
     """Say of a loss of 0 that it is normal on policy."""
     if loss is None and norm is None:
         return Finding(UPDATES, Status.NOT_LOGGED, "Neither loss nor gradient norm is in the log.", log=LOG_NORM)
-    if loss is not None and len(loss) >= 5 and (np.abs(loss.value_T) < 1e-6).mean() > 0.5:
-        share = 100 * float((np.abs(loss.value_T) < 1e-6).mean())
-        more = "log the gradient norm" if norm is None else f"the gradient norm is {np.median(norm.value_T):.2g}"
-        message = f"The loss is 0 in {share:.0f} % of the rows, as it is on policy: {more} to see the updates."
-        message = message if norm is None else message.removesuffix(" to see the updates.") + "."
-        return Finding(UPDATES, Status.INFO, message, log=LOG_NORM if norm is None else "")
-    return Finding(UPDATES, Status.NONE, "No sign of updates of exactly nothing.")
+    nothing = 0.0 if loss is None or len(loss) < 5 else float((np.abs(loss.value_T) < 1e-6).mean())
+    if nothing <= 0.5:
+        return Finding(UPDATES, Status.NONE, "No sign of updates of exactly nothing.")
+    message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as it is on policy:"
+    if norm is None:
+        return Finding(UPDATES, Status.INFO, f"{message} log the gradient norm to see the updates.", log=LOG_NORM)
+    return Finding(UPDATES, Status.INFO, f"{message} the gradient norm is {np.median(norm.value_T):.2g}.")

@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -21,13 +21,15 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float, median
 from groupwise.curves.e_process import change_evidence
 from groupwise.errors import MissingMetricError
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, wilson
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence, group_evidence
 from groupwise.series.metric import MetricSeries, metric_series
 
 if TYPE_CHECKING:
     from groupwise.curves.results import FitResult
+
+Answer = TypeVar("Answer")
 
 # Median of the square of a standard normal, and the variance of a second difference of white noise.
 _MEDIAN_SQUARE, _SECOND_DIFFERENCE = 0.4549, 6.0
@@ -315,6 +317,19 @@ class Evidence:
         return self._columns[column]
 
 
+def once(search: Callable[[Evidence], Answer]) -> Callable[[Evidence], Answer]:
+    """Ask a run once: several checks go by the answer."""
+
+    @wraps(search)
+    def asked(evidence: Evidence) -> Answer:
+        if search.__name__ not in evidence.memo:
+            evidence.memo[search.__name__] = search(evidence)
+        found: Answer = evidence.memo[search.__name__]
+        return found
+
+    return asked
+
+
 def _of_series(series: MetricSeries, usable_T: NDArray[np.bool_], *, alone: bool) -> Signal:
     """Turn a metric series into a signal; its noise is never below what sampling alone explains.
 
@@ -375,6 +390,19 @@ def ends_of(signal: Signal) -> tuple[slice, slice]:
     n = len(signal)
     few = max(3, n // 5)
     return (slice(0, few), slice(n - few, n)) if n >= 2 * few else (slice(0, n), slice(0, n))
+
+
+def as_sure_as(share: Signal, groups: pl.DataFrame | None) -> Interval:
+    """Return the mean share of the last rows, no surer than as many groups can tell: rows that are all 0 have no scatter."""
+    late = ends_of(share)[1]
+    value = share.mean(late)
+    low, high = max(value.low, 0.0), min(value.high, 1.0)
+    if groups is not None:
+        last = groups.filter(pl.col("step").is_in(share.step_T[late].tolist()))
+        count = len(last.select("step", "prompt_id").unique())
+        counted = wilson(round(value.value * count), count)
+        low, high = min(low, counted.low, value.value), max(high, counted.high, value.value)
+    return Interval(value.value, low, high)
 
 
 def blocks(signal: Signal, size: int) -> tuple[Float, NDArray[np.int64]]:
@@ -479,16 +507,15 @@ def floor_of(signal: Signal, *, spread: float = 0.0, lowest: float | None = None
     return float(smooth[0]) if gain >= max(_CLEAR_GAIN * spread, _SPREADS * signal.scatter) else top - _SPREADS * spread
 
 
+@once
 def reward_floor(evidence: Evidence) -> float:
     """Return the level of the training reward that counts as nothing, by all that the log says of its rewards; worked out once."""
-    if "floor" not in evidence.memo:
-        reward, track = evidence.reward, evidence.groups.spread
-        assert reward is not None
-        known = np.abs(track.value_T[np.isfinite(track.value_T)]) if track.known else np.zeros(0)
-        early = known[: max(len(known) // 4, 1)]
-        spread = float(np.median(early)) if early.size else 0.0
-        evidence.memo["floor"] = floor_of(reward, spread=spread, lowest=lowest_grade(evidence.record))
-    return float(evidence.memo["floor"])
+    reward, track = evidence.reward, evidence.groups.spread
+    assert reward is not None
+    known = np.abs(track.value_T[np.isfinite(track.value_T)]) if track.known else np.zeros(0)
+    early = known[: max(len(known) // 4, 1)]
+    spread = float(np.median(early)) if early.size else 0.0
+    return floor_of(reward, spread=spread, lowest=lowest_grade(evidence.record))
 
 
 # Of one e-process over the whole run, where its null holds: the usual rate and the horizon are read off the log as it stands.
@@ -525,6 +552,11 @@ def lasting(log_factor_T: Float, *, rate: float = CRITICAL, event_T: NDArray[np.
     if found is None or not found.lasts:
         return None
     return None if event_T is not None and event_T[-max(2, len(event_T) // 20) :].mean() < 0.5 else found.onset
+
+
+def since_when(event_T: NDArray[np.bool_], usual: float = 0.2, *, rate: float = CRITICAL, still: bool = True) -> int | None:
+    """Return the row since which an event is there that is rare before, if it is so to the end; `still`: and in the last rows."""
+    return lasting(rare_event_factors(event_T, usual), rate=rate, event_T=event_T if still else None)
 
 
 def start_of(log_factor_T: Float) -> int:

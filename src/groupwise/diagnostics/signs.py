@@ -191,6 +191,11 @@ def short(value: float) -> str:
     return f"{value:.1g}"
 
 
+def led_to(before: float | None, now: str) -> str:
+    """Write what a level is now, and what it was before where that is known: "0.012 → 0.31"."""
+    return now if before is None else f"{before:.2g} → {now}"
+
+
 def arrow(*values: float) -> str:
     """Write levels that follow each other, with as many decimals as the largest of them needs: "0.89 → 0.00", "314 → 512"."""
     size = max(map(abs, values))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupwise.diagnostics import collapse, hacking, instability, length, numerics, verifier
+from groupwise.diagnostics import collapse, completions, hacking, instability, numerics, verifier
 from groupwise.diagnostics.causes import HACKING, LOG_REWARDS, OVERFITTING, Case, advice_for, cause_of_fall, cause_of_standing
 from groupwise.diagnostics.collapse import by_and_by, fall_of
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
@@ -23,7 +23,7 @@ NO_CAUSE = Cause()
 # What to do about a reward that stands where nothing says why.
 STANDS = "see whether rewards differ within groups; if they do, lr × 3"
 # Checks whose failure shows as a reward that fell.
-_OF_FALLS = (collapse.NAME, verifier.NAME, instability.NAME, length.NAME)
+_OF_FALLS = (collapse.NAME, verifier.NAME, instability.NAME, completions.TRUNCATION)
 
 
 @dataclass(frozen=True, slots=True)

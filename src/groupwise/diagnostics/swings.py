@@ -12,7 +12,7 @@ import numpy as np
 from numpy.polynomial.legendre import legvander
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.signals import Evidence, Signal, signal_of
+from groupwise.diagnostics.signals import Evidence, Signal, once, signal_of
 from groupwise.intervals import Interval
 
 FEWEST = 16
@@ -273,13 +273,11 @@ def level_of(signal: Signal) -> tuple[Signal, DataOrder | None]:
     return signal_of(signal.column, signal.step_T, value, bounds=signal.bounds), order
 
 
+@once
 def reward_level(evidence: Evidence) -> tuple[Signal, DataOrder | None]:
     """Return the reward without the order of its data, and the order; worked out once."""
     assert evidence.reward is not None
-    if "level" not in evidence.memo:
-        evidence.memo["level"] = level_of(evidence.reward)
-    found: tuple[Signal, DataOrder | None] = evidence.memo["level"]
-    return found
+    return level_of(evidence.reward)
 
 
 def _within(left: Float, period: int, total: float) -> float:

@@ -11,7 +11,7 @@ import polars as pl
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.collapse import at_once, behaviour_change, by_and_by, constant_tail, decline_of, fall_of, held_out_at
-from groupwise.diagnostics.judgement import Finding, Sign, Status
+from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
@@ -21,9 +21,8 @@ from groupwise.diagnostics.signals import (
     Evidence,
     Signal,
     counted,
-    lasting,
-    rare_event_factors,
     reward_floor,
+    since_when,
 )
 from groupwise.diagnostics.signs import arrow, short
 from groupwise.diagnostics.swings import reward_level
@@ -31,8 +30,6 @@ from groupwise.intervals import Interval, wilson
 from groupwise.wording import clean
 
 NAME = "verifier"
-# Of a two-sided 95 % interval.
-_QUANTILE = 1.96
 LOG = "completions with their rewards; the reward function's exceptions and timeouts"
 ADVICE = "run the reward function by hand on completions of this step"
 PASSES = "give the reward function a wrong answer: it may pass everything"
@@ -80,12 +77,12 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
         return None
     where = f"in all {len(value)} rows" if row == 0 else f"in all {len(value) - row} rows since step {int(reward.step_T[row]):,}"
     status = Status.CRITICAL if ended or len(value) - row >= _MANY_ZEROS else Status.WARNING
-    step = None if row == 0 else int(reward.step_T[row])
-    message = f"the reward is 0 {where}: nothing is earned"
-    none, advice = Interval(0.0, 0.0, 0.0), "grade some completions by hand"
-    before = float(value[:row].mean()) if row else 0.0
-    signs = () if step is None else (Sign("reward", step, before, 0.0, f"reward {short(before)} → 0"),)
-    return Finding(NAME, status, message, step, none, 0.0, advice=advice, signs=signs, evidence={"drop": "nothing"}, what="reward")
+    message, facts = f"the reward is 0 {where}: nothing is earned", {"drop": "nothing"}
+    if row == 0:
+        return Finding(NAME, status, message, None, exactly(0.0), 0.0, evidence=facts)
+    before = float(value[:row].mean())
+    sign = Sign("reward", int(reward.step_T[row]), before, 0.0, f"reward {short(before)} → 0")
+    return by_sign(NAME, status, message, sign, 0.0, facts)
 
 
 def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
@@ -95,7 +92,7 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
         return None
     fell = found.before - found.value
     step = int(signal.step_T[found.row])
-    behaviour, _ = behaviour_change(evidence, step)
+    behaviour = behaviour_change(evidence, step)
     if not found.abrupt or behaviour == "changed":
         return None  # what grew into the top has arrived; what changed its answers has collapsed
     if fell < 0 and (name != "reward" or found.row < 2 * FEWEST_ROWS or -fell < _LEAP * signal.scatter):
@@ -110,7 +107,7 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     status = Status.CRITICAL if felt and fell > 0 else Status.WARNING
     known = {"drop": "constant at once" if name == "reward" else "function at once", "behaviour": behaviour}
     advice = ADVICE if fell > 0 else PASSES
-    return Finding(NAME, status, message, step, lost, 0.0, advice=advice, evidence=known, what="change at once")
+    return Finding(NAME, status, message, step, lost, 0.0, advice=advice, evidence=known)
 
 
 def _logged_failures(evidence: Evidence) -> Finding | None:
@@ -122,13 +119,13 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
         few = max(4, n // 5)
         base = float(np.median(signal.value_T[:few]))
         high = signal.value_T > base + 0.5 * max(float(signal.value_T.max()) - base, 0.1)
-        onset = lasting(rare_event_factors(high, 0.2), rate=WARNING)
+        onset = since_when(high, rate=WARNING, still=False)
         if onset is None:
             continue
         step, value, name = int(signal.step_T[onset]), signal.mean(slice(onset, n)), clean(signal.column, longest=60)
         message = f"{name} {arrow(base, value.value)} at step {step:,}"
         status = Status.CRITICAL if value.low > 0.5 else Status.WARNING
-        return Finding(NAME, status, message, step, value, base, advice=ADVICE, evidence={"drop": "failures logged"}, what=name)
+        return Finding(NAME, status, message, step, value, base, evidence={"drop": "failures logged"})
     return None
 
 
@@ -148,10 +145,8 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
     if share.low < 0.05:
         return None
     message = f"in {100 * share.value:.0f} % of the groups the rewards differ by less than a thousandth of their range"
-    advice = "remove what breaks the ties: the division by the group's spread makes full steps of it"
     status = Status.CRITICAL if share.low > 0.5 else Status.WARNING
-    what = "share of groups that differ by a hair"
-    return Finding(NAME, status, message, None, share, 0.05, advice=advice, evidence={"drop": "ties broken"}, what=what)
+    return Finding(NAME, status, message, None, share, 0.05, evidence={"drop": "ties broken"})
 
 
 def _drop(evidence: Evidence) -> Finding | None:
@@ -165,7 +160,7 @@ def _drop(evidence: Evidence) -> Finding | None:
         return None
     row, change = found
     step = int(reward.step_T[row])
-    behaviour, _ = behaviour_change(evidence, step)
+    behaviour = behaviour_change(evidence, step)
     if behaviour == "changed":
         return None
     held_out = held_out_at(evidence, step, change.value)
@@ -177,7 +172,7 @@ def _drop(evidence: Evidence) -> Finding | None:
     status = _of_drop(-change.value / max(before - floor, 1e-9), surely=surely, ended=evidence.ended)
     message = f"reward {arrow(before, before + change.value)} at step {step:,}, at once"
     known = {"drop": "part at once", "behaviour": behaviour, "held_out_drop": held_out, "prompts": who_fails(evidence, step)}
-    return Finding(NAME, status, message, step, change, 0.0, advice=ADVICE, evidence=known, what="change at once")
+    return Finding(NAME, status, message, step, change, 0.0, advice=ADVICE, evidence=known)
 
 
 def _of_drop(share: float, *, surely: bool, ended: bool) -> Status:
@@ -194,7 +189,7 @@ def _fallen(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
     fall = fall_of(evidence)
     if fall is None or not fall.lasts or by_and_by(level, fall.row):
         return None
-    half = _QUANTILE * level.scatter * np.sqrt(2 / max(5, len(level) // 20))
+    half = 1.96 * level.scatter * np.sqrt(2 / max(5, len(level) // 20))
     change = fall.end - fall.height
     return fall.row, Interval(change, change - half, change + half)
 

@@ -22,6 +22,7 @@ from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
     Signal,
+    as_sure_as,
     blocks,
     counted,
     ends_of,
@@ -29,19 +30,17 @@ from groupwise.diagnostics.signals import (
     rare_event_factors,
     share_of,
     signal_of,
+    since_when,
 )
 from groupwise.diagnostics.signs import short
 from groupwise.diagnostics.swings import reward_level
-from groupwise.intervals import Interval, wilson
+from groupwise.intervals import Interval
 from groupwise.series.groups import zero_variance_outlook
 
 NAME = "zero_variance"
-ADVICE = "look at two completions of one prompt; filter prompts by pass rate, or raise the group size"
-SHARE = "share of groups whose rewards are all equal"
-LOG = (
-    "the completions with their rewards (TRL: log_completions=True; verl: trainer.rollout_data_dir), or the share of groups whose rewards "
-    "are all equal (TRL: frac_reward_zero_std)"
-)
+LOG_REWARDS = "the completions with their rewards (TRL: log_completions=True; verl: trainer.rollout_data_dir)"
+LOG_SPLIT = f"{LOG_REWARDS}, or the shares of groups that are all right and all wrong"
+LOG = f"{LOG_REWARDS}, or the share of groups whose rewards are all equal (TRL: frac_reward_zero_std)"
 # Of ten groups that could teach at most one does. An even spread of pass rates over (0, 1) leaves a third at G = 2 and 78 % at G = 8.
 STARVED = 0.1
 HALVED = 0.5
@@ -84,22 +83,19 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     """Report groups that hardly ever teach."""
     rows = slice(onset, len(equal))
     expected, value, step = float(1 - room[rows].mean()), equal.mean(rows), int(equal.step_T[onset])
-    before = "" if onset == 0 else f" since step {step:,}, {100 * float(equal.value_T[:onset].mean()):.0f} % before"
+    where = step if onset else None
+    before = "" if where is None else f" since step {step:,}, {100 * float(equal.value_T[:onset].mean()):.0f} % before"
     message = f"{100 * value.value:.0f} % of the groups have zero variance{before}: hardly any group teaches"
-    known = {"zero_variance": "above expectation"}
     # A reward that arrives takes its groups along; a jump at a standing reward is another thing.
     near = equal.value_T[max(0, onset - 6) : max(onset - 1, 0)]
-    jumped = near.size >= 3 and float(np.median(near)) < min(HALVED, value.value - _LEAP)
+    jumped = near.size >= 3 and float(np.median(near)) < min(HALVED, value.value - _LEAP) and not _rises_at(evidence, step, near.size)
     level = None if evidence.reward is None else reward_level(evidence)[0]
-    jumped &= not _rises_at(evidence, step, near.size)
     arrived = _at_its_height(evidence, step) or (onset > 0 and level is not None and _rose_to(evidence, level, level.at(step)))
     if arrived and not jumped:
-        known = {"zero_variance": "explained by the reward"}
         message = f"{message}; the reward stands at its height, and its range is not known"
-        return Finding(NAME, Status.INFO, message, None if onset == 0 else step, value, expected, evidence=known, what=SHARE)
-    where = None if onset == 0 else step
-    known |= {"groups": "at once"} if jumped else {}
-    return Finding(NAME, Status.CRITICAL, message, where, value, expected, advice=ADVICE, evidence=known, what=SHARE)
+        return Finding(NAME, Status.INFO, message, where, value, expected, evidence={"zero_variance": "explained by the reward"})
+    known = {"zero_variance": "above expectation"} | ({"groups": "at once"} if jumped else {})
+    return Finding(NAME, Status.CRITICAL, message, where, value, expected, evidence=known)
 
 
 def _rises_at(evidence: Evidence, step: int, few: int) -> bool:
@@ -215,15 +211,13 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
     if reward is None or reward.bounds is None or float(_share_right(reward).mean()) > STARVED:
         return None
     silent = (equal.value_T > 1 - STARVED) & (room < 2 * STARVED)
-    if lasting(rare_event_factors(silent, 0.5)) is None or float(silent.mean()) < 1 - STARVED:
+    if since_when(silent, 0.5, still=False) is None or float(silent.mean()) < 1 - STARVED:
         return None
     value = equal.mean(slice(None))
-    message = (
-        f"{100 * value.value:.0f} % of the groups are all wrong from the first row on (mean reward {short(float(reward.value_T.mean()))})"
-    )
-    known = {"zero_variance": "all wrong"}
+    mean, known = short(float(reward.value_T.mean())), {"zero_variance": "all wrong"}
+    message = f"{100 * value.value:.0f} % of the groups are all wrong from the first row on (mean reward {mean})"
     advice = "grade some completions by hand; take easier prompts, or a larger group"
-    return Finding(NAME, Status.CRITICAL, message, None, value, 1 - STARVED, advice=advice, evidence=known, what=SHARE)
+    return Finding(NAME, Status.CRITICAL, message, None, value, 1 - STARVED, advice=advice, evidence=known)
 
 
 def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Finding | None:
@@ -231,7 +225,7 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     few = max(len(taught) // 4, 4)
     before = float(np.median(taught[:few]))
     fewer = (taught < HALVED * before) & (room > 2 * STARVED)
-    onset, reward = lasting(rare_event_factors(fewer, 0.2), event_T=fewer), evidence.reward
+    onset, reward = since_when(fewer), evidence.reward
     if onset is None or onset < few or reward is None:
         return None
     step = int(equal.step_T[onset])
@@ -242,11 +236,10 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     if abs(moved.value) > 0.15 * span or value.low <= old:
         return None  # another reward has other groups, and groups that are not more often alike are no fewer
     message = f"{100 * value.value:.0f} % of the groups have zero variance since step {step:,}, {100 * old:.0f} % before, at the same mean"
-    advice = "filter prompts by pass rate, or take new ones"
     # While a good part of the groups teaches there is nothing to mend.
     status = Status.WARNING if value.value > _MOSTLY_DEAD and evidence.ended else Status.INFO
     known = {"zero_variance": "above expectation" if status is Status.WARNING else "as expected"}
-    return Finding(NAME, status, message, step, value, old, advice=advice, evidence=known, what=SHARE)
+    return Finding(NAME, status, message, step, value, old, evidence=known)
 
 
 def _small_group(evidence: Evidence) -> Finding | None:
@@ -261,15 +254,12 @@ def _small_group(evidence: Evidence) -> Finding | None:
     gained = last.gained
     if gained is None or now.value < HALVED or gained.value < (_WORTH if outlook.group_size >= _SMALL else _WORTH_SMALLEST):
         return None
-    sizes = f"G = {outlook.group_size}", f"{last.group_size}"
-    words = (
-        f"{100 * now.value:.0f} % of the groups have zero variance at {sizes[0]}, about {100 * last.share.value:.0f} % would at {sizes[1]}"
-    )
+    words = f"{100 * now.value:.0f} % of the groups have zero variance at G = {outlook.group_size}"
+    words = f"{words}, about {100 * last.share.value:.0f} % would at {last.group_size}"
     grave = now.value >= _MOSTLY and outlook.group_size <= _SMALL
     known = {"small_group": "likely" if grave else "possible", "zero_variance": "as expected"}
     status = Status.WARNING if grave and evidence.ended else Status.INFO
-    advice = f"raise the group size to {last.group_size}, or drop prompts that are always right or always wrong"
-    return Finding(NAME, status, words, None, now, HALVED, advice=advice, evidence=known, what=SHARE)
+    return Finding(NAME, status, words, None, now, HALVED, evidence=known)
 
 
 def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
@@ -282,7 +272,7 @@ def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
         return None
     words = f"{100 * value.value:.0f} % of the groups have zero variance at a mean reward of {short(float(reward.value_T[-1]))}"
     known = {"small_group": "possible", "zero_variance": "as expected"}
-    return Finding(NAME, Status.INFO, words, None, value, _MOSTLY, log="the group size (--set group_size=G)", evidence=known, what=SHARE)
+    return Finding(NAME, Status.INFO, words, None, value, _MOSTLY, log="the group size (--set group_size=G)", evidence=known)
 
 
 def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:
@@ -296,8 +286,6 @@ def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:
     return Finding(NAME, Status.NONE, f"No sign of it: {100 * mean:.0f} % of the groups have zero variance{excess}.", evidence=known)
 
 
-LOG_REWARDS = "the completions with their rewards (TRL: log_completions=True; verl: trainer.rollout_data_dir)"
-LOG_SPLIT = f"{LOG_REWARDS}, or the shares of groups that are all right and all wrong"
 # A value this near to the end of the range that was seen is that end.
 _EDGE = 0.05
 _LARGEST = 1e4
@@ -394,7 +382,7 @@ def _beyond_chance(groups: pl.DataFrame | None) -> Measure:
     step, excess, equal, predicted = (steps[column].to_numpy().astype(float) for column in ("step", "excess", "equal", name))
     signal = signal_of("excess", step.astype(np.int64), excess, bounds=(-1.0, 1.0))
     late = ends_of(signal)[1]
-    value, counted = signal.mean(late), _late(share_of(step, equal), groups)
+    value, counted = signal.mean(late), as_sure_as(share_of(step, equal), groups)
     expected = float(predicted[late].mean())
     value = Interval(value.value, min(value.low, counted.low - expected), max(value.high, counted.high - expected))
     whose = (
@@ -435,7 +423,7 @@ def _split(evidence: Evidence, groups: pl.DataFrame | None) -> tuple[Measure, ..
     parts = (("all_right", right, words[0]), ("all_wrong", wrong, words[1]), ("all_alike_between", between, "alike at a reward between"))
     for name, signal, word in parts:
         if signal is not None:
-            value = _late(signal, groups)
+            value = as_sure_as(signal, groups)
             found.append(Measure(NAME, name, value, f"{100 * value.value:.0f} % of the last groups are {word}"))
     return tuple(found)
 
@@ -448,7 +436,7 @@ def _effective(evidence: Evidence, groups: pl.DataFrame | None) -> Measure:
         return Measure(NAME, "effective_group_size", None, "zero-variance groups and what their rewards are are not both in the log", log)
     if float(shares.max()) >= 1.0:
         return Measure(NAME, "effective_group_size", None, "the last completions all have the same reward: any size fits")
-    value = _late(equal, groups)
+    value = as_sure_as(equal, groups)
     size = Interval(*(effective_size(shares, share) for share in (value.value, value.high, value.low)))
     of = "" if evidence.group_size is None else f" (they have {evidence.group_size})"
     independent = "independent completions of equally hard prompts"
@@ -488,15 +476,3 @@ def _of_columns(evidence: Evidence) -> tuple[Float | None, Signal | None]:
     first = reward.at(float(equal.step_T[ends_of(equal)[1]][0]))
     mean = float(reward.value_T[min(first, len(reward) - 1) :].mean())
     return np.array([mean, 1 - mean]), equal
-
-
-def _late(share: Signal, groups: pl.DataFrame | None) -> Interval:
-    """The mean share of the last rows, at least as unsure as that many groups are: rows that are all 0 have no scatter."""
-    late = ends_of(share)[1]
-    value = share.mean(late)
-    low, high = max(value.low, 0.0), min(value.high, 1.0)
-    if groups is not None:
-        count = len(groups.filter(pl.col("step") >= int(share.step_T[late][0])))
-        counted = wilson(round(value.value * count), count)
-        low, high = min(low, counted.low, value.value), max(high, counted.high, value.value)
-    return Interval(value.value, low, high)

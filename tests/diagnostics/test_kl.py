@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from groupwise.diagnostics.divergence import check
+from groupwise.diagnostics.beyond import divergence as check
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.numerics import rose_since
 from groupwise.diagnostics.signals import Evidence
@@ -30,7 +30,6 @@ def test_a_kl_that_runs_away_to_fifty_is_critical_with_its_step_and_numbers() ->
     assert (found.status, found.step, found.limit, dict(found.evidence)) == (Status.CRITICAL, 81, 3.0, {"kl": "huge"})
     assert found.message == "The KL to the reference grew from 0.27 to 50.4 nats a token since step 81, at most 51.2."
     assert found.signs[0].words == "KL 0.27 → 50.4"
-    assert len(found.advice.split()) <= 12
 
 
 def test_a_kl_of_six_is_a_warning_and_critical_where_the_reward_fell() -> None:

@@ -32,5 +32,9 @@ def test_a_verifier_that_breaks_is_named_though_little_entropy_is_left(judgement
 
 
 @pytest.mark.parametrize("judgement", ["reward_hack-seed0"], indirect=True)
-def test_a_loophole_in_a_real_model_is_never_ok(judgement: Judgement) -> None:
-    assert judgement.state.value != "ok"
+def test_a_loophole_in_a_real_model_is_told_by_the_strict_function_beside_it(judgement: Judgement) -> None:
+    # The sloppy verifier is trained on; the strict one is logged without weight, and the held-out reward is the sloppy one's too.
+    assert (judgement.state.value, judgement.headline) == ("failed", "reward 0.44 → 0.75, strict 0.38 → 0.22: reward hacking likely")
+    assert (judgement.cause.certainty.value, judgement.cause.names) == ("likely", ("reward hacking",))
+    assert judgement.first_sign is not None
+    assert judgement.first_sign.step == 8

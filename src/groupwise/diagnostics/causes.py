@@ -157,16 +157,16 @@ def _of_behaviour(case: Case) -> Cause:
         return _likely(LENGTH)
     if length <= 0.6:
         return _likely(SHORT)
-    if entropy >= 1.4 or case.fact("swings") == "oscillate" or case.ratio("gradient_norm") >= 10 or case.fact("weights"):
-        if case.evidence.quantity("completion_length") is None and case.evidence.quantity("truncated_share") is None:
+    apart = case.fact("swings") == "oscillate" or case.ratio("gradient_norm") >= 10 or case.fact("weights")
+    if entropy >= 1.4 or apart:
+        if not any(case.evidence.quantity(name) for name in ("completion_length", "truncated_share")):
             return Cause(Certainty.CANNOT_TELL, (UNSTABLE, LENGTH), (LOG_LENGTH,))
         return _likely(UNSTABLE)
-    if entropy <= 0.5 and not (case.fact("drop") == "constant at once" and case.fact("behaviour") == "unchanged"):
+    if entropy <= 0.5 and (case.fact("drop"), case.fact("behaviour")) != ("constant at once", "unchanged"):
         return Cause(Certainty.POSSIBLE, (CONCENTRATION,))
-    if case.fact("fall").startswith(("function", "partial")) and case.fact("drop") not in ("part at once", "constant at once"):
-        # A slow decline, or that of one function, is no verifier's.
-        return cause_of_standing(case)
-    return _graded_down(case)
+    # A slow decline, or that of one function, is no verifier's.
+    slow = case.fact("fall").startswith(("function", "partial")) and case.fact("drop") not in ("part at once", "constant at once")
+    return cause_of_standing(case) if slow else _graded_down(case)
 
 
 def _graded_down(case: Case) -> Cause:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.arrays import Float
+from groupwise.diagnostics.hacking import UNPAID, weights_of
 from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -74,6 +75,7 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
     yield "reward", reward_level(evidence)[0], fall_of(evidence)
     # A penalty that grows as the answers get longer is the price of them; it shows in the reward where it is more.
     earned = {name: signal for name, signal in evidence.functions.items() if float(signal.value_T.min()) >= 0}
+    weights = weights_of(evidence)
     others = {**({} if evidence.held_out is None else {"held-out reward": evidence.held_out}), **earned}
     # A function that earned next to nothing beside the others has no height to lose.
     least = _LITTLE * max((float(signal.value_T.max()) for signal in earned.values()), default=0.0)
@@ -83,7 +85,9 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
         fall = find_fall(level, floor_of(level))
         if fall is not None and name in earned and fall.height < least:
             continue
-        if fall is None or name != "held-out reward" or not _rose(evidence.reward, level.step_T[fall.row]):
+        # Neither is what training gains from, and is not paid by.
+        unpaid = name == "held-out reward" or abs(weights.get(name, 1.0)) < UNPAID
+        if fall is None or not unpaid or not _rose(evidence.reward, level.step_T[fall.row]):
             yield clean(name, longest=60), level, fall
 
 

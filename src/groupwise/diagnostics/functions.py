@@ -31,15 +31,14 @@ def check(evidence: Evidence) -> Finding:
         return Finding(NAME, Status.NOT_LOGGED, "The reward functions are not in the log one by one.", log=LOG)
     if len(functions) < 2:
         return Finding(NAME, Status.NONE, "One reward function has none beside it.")
-    scale = max(abs(_late(signal)) for signal in functions.values())
-    nothing = [name for name, signal in functions.items() if _earns_nothing(signal, scale)]
+    nothing = _earning_nothing(functions)
     if not nothing:
         said = ", ".join(f"{clean(name, longest=40)} {_late(signal):.2g}" for name, signal in list(functions.items())[:4])
         return Finding(NAME, Status.NONE, f"No sign of it: every reward function earns ({said}).")
     purpose = [name for name in functions if not FORM.search(name)]
-    form = [name for name, signal in functions.items() if FORM.search(name) and _late(signal) >= EARNS * _top(signal) > 0]
-    if form and purpose and set(purpose) <= set(nothing):
-        return _form_alone(functions, form[0], purpose[0])
+    form = next((name for name, signal in functions.items() if FORM.search(name) and _late(signal) >= EARNS * _top(signal) > 0), None)
+    if form is not None and purpose and set(purpose) <= set(nothing):
+        return _form_alone(functions, form, purpose[0])
     rows, name = counted(len(functions[nothing[0]]), "row"), clean(nothing[0], longest=40)
     message = f"{name} earns nothing in {rows}, beside {counted(len(functions) - 1, 'function')} of reward."
     return Finding(NAME, Status.INFO, message)
@@ -70,7 +69,11 @@ def _top(signal: Signal) -> float:
     return 1.0 if 0 <= most <= 1 and signal.value_T.min() >= 0 else most
 
 
-def _earns_nothing(signal: Signal, scale: float) -> bool:
-    """Whether a function stays at 0, or at the lowest that it ever was."""
-    floor = min(0.0, float(signal.value_T.min()))
-    return bool(max(_late(signal), float(signal.value_T.mean())) - floor <= NOTHING * max(scale, abs(floor)))
+def _earning_nothing(functions: dict[str, Signal]) -> list[str]:
+    """The functions that stay at 0, or at the lowest that they ever were."""
+    found, scale = [], max(abs(_late(signal)) for signal in functions.values())
+    for name, signal in functions.items():
+        floor = min(0.0, float(signal.value_T.min()))
+        if max(_late(signal), float(signal.value_T.mean())) - floor <= NOTHING * max(scale, abs(floor)):
+            found.append(name)
+    return found

@@ -40,6 +40,8 @@ _FEWEST_GOING = 10
 _GAINED, _ABRUPT = 1.64, 0.15
 # Of a leap: the share of the log it takes at most, its standard errors beyond the pace of before, and how many times that pace it is.
 _LEAPS, _FASTER, _PACE = 0.2, 2.0, 1.5
+# A weight below which a function is not paid.
+UNPAID = 0.01
 # A level, and a gain, that are next to nothing of a function of 0 and 1.
 _LITTLE = 0.02
 # Share of the gain below which a function has earned nothing of it.
@@ -51,25 +53,59 @@ def check(evidence: Evidence) -> Finding:
     reward = evidence.reward
     if reward is None:
         return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
-    weights = weights_of(evidence)
-    pair = pair_of(evidence)
-    found = None if pair is None else _uncoupled(pair, evidence)
-    if pair is not None and found is not None and found.status == Status.WARNING and _too_fresh(pair, evidence, found):
-        found = None
-    if found is None or found.status == Status.INFO:
-        told = [_parted(evidence, reward, weights, pair), _one_earns_all(evidence, reward, weights), found]
-        found = min((one for one in told if one is not None), key=lambda one: one.status == Status.INFO, default=None)
-    if found is not None:
-        return found
+    weights, pairs = weights_of(evidence), pairs_of(evidence)
+    pair = pairs[0] if pairs else None
+    held = None if pair is None or pair.same else pair
+    told = [_of_pair(one, evidence, held) for one in pairs]
+    if all(found is None or found.status is Status.INFO for found in told):
+        told = [_parted(evidence, reward, weights, pair), _one_earns_all(evidence, reward, weights), *told]
+    worst = min((found for found in told if found is not None), key=lambda found: found.status is Status.INFO, default=None)
+    if worst is not None:
+        return worst
     if pair is None:
         why, log = _no_pair(evidence)
-        return Finding(
-            NAME, Status.NOT_LOGGED, why if log is LOG_UNITS else f"{why}, so a rise cannot be told from an exploited one", log=log
-        )
+        unknown = "" if log is LOG_UNITS else ", so a rise cannot be told from an exploited one"
+        return Finding(NAME, Status.NOT_LOGGED, f"{why}{unknown}", log=log)
     coupling, moved = _overall(pair), "The training reward has not moved beyond four standard errors"
     if coupling is not None:
         moved = f"Held-out gain over training gain is {coupling.value:.2g}"
     return Finding(NAME, Status.NONE, f"{moved} ({pair.name}).", evidence={"held_out": "follows"})
+
+
+def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding | None:
+    """Report what parts training from one reward; a function without weight beside a held-out reward must have fallen."""
+    found = None if pair.same and (held_out is not None or not pair.judges) else _uncoupled(pair, evidence)
+    if pair.same and (found is None or found.status is Status.INFO):
+        found = _left_behind(pair, evidence, held_out) or found
+    fresh = found is not None and found.status is Status.WARNING and _too_fresh(pair, evidence, found)
+    return None if fresh else found
+
+
+def _left_behind(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding | None:
+    """Report a reward function without weight that fell, or has not gained, since training parted from it: both grade the same answers.
+
+    The stretches are all rows before the two part and all since, and the gap between them must open beyond every onset that was tried.
+    """
+    from scipy.special import ndtri
+
+    parting, n = parting_of(pair), len(pair.step_M)
+    span = parting.length * float(pair.step_M[-1] - pair.step_M[0])
+    begin, end = (int(np.searchsorted(pair.step_M, step)) for step in (parting.step, parting.step + span))
+    before, after = slice(0, begin), slice(end, n)
+    if min(begin, n - end) < FEWEST_PAIRS or pair.gain_of_training(before, after)[0] <= 0:
+        return None
+    coupling, gap = coupling_of(pair, before, after), pair.train_M - pair.held_M
+    opened, error = _gain(gap, long_run_deviation(gap), before, after)
+    limit = -float(ndtri(WARNING / n))
+    if coupling is None or coupling.high >= TRANSFER or opened < limit * error:
+        return None
+    held, noise = pair.gain_held_out(before, after)
+    # Where something speaks for training only a fall beyond doubt asks for a look.
+    doubtful, fell = _follows(held_out) or not pair.judges, held < -_GAINED * noise
+    if (doubtful and held > -limit * noise) or (held_out is not None and not fell):
+        return None
+    status = Status.CRITICAL if fell and not doubtful else Status.WARNING
+    return _finding(pair, evidence, coupling, status, f" since step {parting.step:,}")
 
 
 def _too_fresh(pair: Pair, evidence: Evidence, found: Finding) -> bool:
@@ -309,21 +345,20 @@ def _parted(evidence: Evidence, reward: Signal, weights: Mapping[str, float], pa
 def _one_earns_all(evidence: Evidence, reward: Signal, weights: Mapping[str, float]) -> Finding | None:
     """Report a reward function that earns more and more while another with weight stays at nothing, however its noise moves the total."""
     n, few = len(reward), max(4, len(reward) // 6)
-    counted = {name: evidence.functions[name] for name, weight in weights.items() if weight >= 0.01}
+    early, late = slice(0, few), slice(n - few, n)
+    counted = {name: evidence.functions[name] for name in _paid(weights)}
     if n < 3 * few or len(counted) < 2:
         return None
-    early, late = slice(0, few), slice(n - few, n)
-    change = {name: function.change(early, late) for name, function in counted.items()}
-    level = {name: float(function.value_T[late].mean()) for name, function in counted.items()}
     # What is at nothing earns nothing, however large its weight makes its noise.
-    best = max([name for name in counted if level[name] >= _LITTLE] or counted, key=lambda name: weights[name] * change[name].value)
-    gain = change[best].value
+    earning = [name for name, function in counted.items() if float(function.value_T[late].mean()) >= _LITTLE]
+    best = max(earning or counted, key=lambda name: weights[name] * counted[name].change(early, late).value)
+    gain = counted[best].change(early, late).value
     if gain < _LITTLE or counted[best].score(early, late) < 4 or FORM.search(best):
         return None
     for name, function in counted.items():
-        at_nothing = 0 <= level[name] < _LITTLE and float(function.value_T.min()) >= 0
-        if name != best and at_nothing and change[name].high <= NOTHING * gain:
-            share = Interval(change[name].value / gain, change[name].low / gain, change[name].high / gain)
+        change, never_less = function.change(early, late), float(function.value_T.min()) >= 0
+        if name not in (best, *earning) and never_less and change.high <= NOTHING * gain:
+            share = Interval(change.value / gain, change.low / gain, change.high / gain)
             return _beside_nothing({one: counted[one] for one in (best, name)}, share, early, late)
     return None
 
@@ -365,6 +400,7 @@ class Pair:
     percent: bool = False  # whether one of the two was in per cent, and was divided by 100
     same: bool = False  # whether both grade the same answers
     scale: float = 1.0  # what the training reward was multiplied by
+    judges: bool = True  # whether one that stays behind tells as much as one that falls: it may say what is wanted
 
     @property
     def told(self) -> str:
@@ -405,18 +441,35 @@ def weights_of(evidence: Evidence) -> Mapping[str, float]:
     return {name: w for name, w, open_ in zip(functions, weight.tolist(), unsure, strict=True) if not open_}
 
 
+def _paid(weights: Mapping[str, float]) -> list[str]:
+    """The functions that count in the total."""
+    return [name for name, weight in weights.items() if weight >= UNPAID]
+
+
+def pairs_of(evidence: Evidence) -> list[Pair]:
+    """Return training beside the held-out reward, where there is one, and beside each reward function without weight."""
+    reward, held, functions = evidence.reward, evidence.held_out, evidence.functions
+    if reward is None:
+        return []
+    found = [] if held is None or len(held) < FEWEST_PAIRS else [_paired(reward, held, "held-out reward")]
+    weights = weights_of(evidence)
+    # What grades the form of an answer does not say what is wanted; beside a trained function that does, another may grade anything.
+    wanted = any(map(_WANTED.search, _paid(weights)))
+    for name in sorted(weights, key=lambda name: not _WANTED.search(name)):
+        unrewarded = abs(weights[name]) < UNPAID and float(np.ptp(functions[name].value_T)) > 0
+        if unrewarded and not FORM.search(name) and len(reward) >= FEWEST_ROWS:
+            pair = _paired(reward, functions[name], f"{clean(name, longest=40)}, which has no weight in the total")
+            found.append(None if pair is None else replace(pair, judges=bool(_WANTED.search(name)) or not wanted))
+    return [pair for pair in found if pair is not None]
+
+
 def pair_of(evidence: Evidence) -> Pair | None:
     """Return training and held-out reward side by side, or None where there is no held-out one."""
-    reward, weights = evidence.reward, weights_of(evidence)
-    if reward is None:
-        return None
-    held, name = evidence.held_out, "held-out reward"
-    if held is None or len(held) < FEWEST_PAIRS:
-        unrewarded = [f for f, w in weights.items() if abs(w) < 0.01 and float(np.ptp(evidence.functions[f].value_T)) > 0]
-        if not unrewarded or len(reward) < FEWEST_ROWS:
-            return None
-        name = f"{clean(unrewarded[0], longest=40)}, which has no weight in the total"
-        held = evidence.functions[unrewarded[0]]
+    return next(iter(pairs_of(evidence)), None)
+
+
+def _paired(reward: Signal, held: Signal, name: str) -> Pair | None:
+    """Training and another reward at the same steps, or None where they have too few in common or different units."""
     if held.column == reward.column:
         return None
     edges = np.concatenate([[-np.inf], (held.step_T[1:] + held.step_T[:-1]) / 2, [np.inf]])
@@ -424,11 +477,8 @@ def pair_of(evidence: Evidence) -> Pair | None:
     counts = np.bincount(place, minlength=len(held))
     with np.errstate(invalid="ignore"):
         train = np.bincount(place, weights=reward.value_T, minlength=len(held)) / counts
-    keep = counts > 0
-    if keep.sum() < FEWEST_PAIRS:
-        return None
-    scales = _scales(reward.value_T, held.value_T)
-    if scales is None:
+    keep, scales = counts > 0, _scales(reward.value_T, held.value_T)
+    if keep.sum() < FEWEST_PAIRS or scales is None:
         return None
     train, value = train / scales[0], held.value_T[keep] / scales[1]
     noise = max(long_run_deviation(value), 1e-12)

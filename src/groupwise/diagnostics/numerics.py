@@ -90,16 +90,20 @@ def finite(evidence: Evidence) -> Finding:
     of_updates = any(one.quantity in _OF_UPDATE for one in broken)
     # A metric that was never computed may be written as NaN in every row; what every update has is no such metric.
     placeholder = first.row == 0 and not of_updates
-    others = [clean(one.column, longest=60) for one in broken[1:] if one.row == first.row][:3]
-    also = f", nor {'has' if len(others) == 1 else 'have'} {', '.join(others)}" if others else ""
     rows, was = counted(first.rows, "row"), "" if first.before is None else f"{first.before:.3g}"
     since = f"in any of {rows}" if first.row == 0 else f"since step {step:,} ({rows})"
-    message = f"{name} has no finite value {since}{was and f', {was} before'}{also}."
+    message = f"{name} has no finite value {since}{was and f', {was} before'}{_also(broken)}."
     if placeholder or rose_since(evidence, step):
         return Finding(FINITE, Status.INFO, message, step)
     status = Status.CRITICAL if first.row > 0 and of_updates else Status.WARNING
     sign = Sign(first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}not finite")
     return Finding(FINITE, status, message, step, signs=(sign,), evidence={"numbers": "not finite", "first_column": name})
+
+
+def _also(broken: list[_Broken]) -> str:
+    """Say which others went with the first column that is not finite."""
+    others = [clean(one.column, longest=60) for one in broken[1:] if one.row == broken[0].row][:3]
+    return f", nor {'has' if len(others) == 1 else 'have'} {', '.join(others)}" if others else ""
 
 
 def _finite_but_for_a_few(evidence: Evidence) -> Finding:

@@ -216,10 +216,12 @@ def test_a_run_a_path_a_record_and_arrays_get_one_answer(good: gw.Run) -> None:
     record = RunRecord("run", steps_table(range(1, 101), {"reward": RISE}))
     given: list[Any] = [good, str(good.opened), good.opened, record, RISE, np.array(RISE), [range(1, 101), RISE]]
     assert {gw.judge(one).headline for one in given} == {good.judgement.headline}
-    assert {str(gw.fit(one)) for one in given} == {str(good.fit())}
-    assert {gw.forecast(one, until=200).rows[-1].step for one in given} == {200}
-    assert {gw.forecast(one, at_S=[150]).rows[-1].step for one in given} == {150}
-    assert {round(gw.backtest(one).errors["last_mean"], 12) for one in given} == {round(good.backtest().errors["last_mean"], 12)}
+    # A path is opened in one place, and a record is made of arrays in one: each kind once.
+    path, arrays = str(good.opened), [range(1, 101), RISE]
+    assert {str(gw.fit(one)) for one in (path, record, arrays)} == {str(good.fit())}
+    assert {gw.forecast(one, until=200).rows[-1].step for one in (path, arrays)} == {200}
+    assert gw.forecast(record, at_S=[150]).rows[-1].step == 150
+    assert {round(gw.backtest(one).errors["last_mean"], 12) for one in (path, arrays)} == {round(good.backtest().errors["last_mean"], 12)}
     assert gw.judge(range(1, 101), RISE).headline == good.judgement.headline
     assert [gw.judge(COLLAPSE, ended=ended).state.value for ended in (True, False)] == ["failed", "failing"]
     assert gw.forecast(list(range(1, 101)), RISE, until=200).rows[-1].step == 200

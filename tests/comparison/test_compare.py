@@ -358,7 +358,10 @@ def test_a_real_difference_below_what_matters_is_the_same() -> None:
     assert judged(told, told.p_value, level=0.95, effect=0.1, tests=1).status == "equivalent"
 
 
-@pytest.mark.parametrize(("seeds", "rows", "successes"), [(2, 40, 0.97), (3, 40, 0.97), (3, 40, 0.5)])
+@pytest.mark.parametrize(
+    ("seeds", "rows", "successes"),
+    [(2, 40, 0.97), pytest.param(3, 40, 0.97, marks=pytest.mark.slow), pytest.param(3, 40, 0.5, marks=pytest.mark.slow)],
+)
 def test_cut_intervals_keep_their_coverage_and_the_test_its_false_alarms(seeds: int, rows: int, successes: float) -> None:
     """Two groups of one setting, rewards that are means of 8 zeros and ones near the top or in the middle: 200 comparisons.
 

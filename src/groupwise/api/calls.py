@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from groupwise.api.pages import write_page
-from groupwise.api.run import Run, run_of
+from groupwise.api.run import Run, run_of, write_page
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
 
@@ -18,45 +17,10 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from groupwise.analysis.fitted import Outlook
-    from groupwise.curves.calibration import Calibration
     from groupwise.curves.results import Backtest, FitResult, Forecast
     from groupwise.diagnostics.judgement import Judgement
 
     Given = RunRecord | str | Path | ArrayLike
-
-
-class Known(TypedDict, total=False):
-    """What is known of arrays, and what a run knows itself."""
-
-    variance_T: ArrayLike | None
-    window: float
-    smoothing: int | None
-    healthy: Literal["up", "any"]
-
-
-class KnownOfFit(Known, total=False):
-    """The same for a fit."""
-
-    momentum: float | None
-
-
-class KnownOfForecast(TypedDict, total=False):
-    """The same for a forecast, and what is asked of it."""
-
-    window: float
-    smoothing: int | None
-    bounds: tuple[float, float] | None
-    rows: int
-    target: float | None
-    calibration: Calibration | None
-
-
-class KnownOfBacktest(TypedDict, total=False):
-    """The same for a backtest."""
-
-    window: float
-    smoothing: int | None
-    bounds: tuple[float, float] | None
 
 
 def fit(
@@ -66,7 +30,7 @@ def fit(
     metric: str = "reward",
     law: str | None = None,
     level: float = 0.95,
-    **known: Unpack[KnownOfFit],
+    **known: Any,
 ) -> FitResult:
     """Fit the laws to one metric of a run, or to arrays.
 
@@ -99,7 +63,7 @@ def fit(
 
 
 @overload
-def forecast(run: ArrayLike, value_T: ArrayLike, at_S: ArrayLike, *, level: float = 0.9, **known: Unpack[KnownOfForecast]) -> Forecast: ...
+def forecast(run: ArrayLike, value_T: ArrayLike, at_S: ArrayLike, *, level: float = 0.9, **known: Any) -> Forecast: ...
 @overload
 def forecast(
     run: Given,
@@ -120,7 +84,7 @@ def forecast(
     until: float | None = None,
     metric: str = "reward",
     level: float = 0.9,
-    **known: Unpack[KnownOfForecast],
+    **known: Any,
 ) -> Forecast | Outlook:
     """Forecast one metric of a run, or of arrays.
 
@@ -164,7 +128,7 @@ def backtest(
     metric: str = "reward",
     from_share: float = 0.4,
     level: float = 0.9,
-    **known: Unpack[KnownOfBacktest],
+    **known: Any,
 ) -> Backtest:
     """Forecast the rest of a run, or of arrays, from its first part, and score it.
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from groupwise.api.pages import write_page
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError, MissingMetricError
+from groupwise.files import PYTHON, free_target, write_whole
 from groupwise.readers import open_run as read_run
 from groupwise.record.run import RunRecord, has_ended
 from groupwise.wording import clean, count
@@ -291,3 +291,19 @@ def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
 def _run(record: RunRecord, opened: Path | None = None) -> Run:
     """Return a record as a run."""
     return Run(**{one.name: getattr(record, one.name) for one in fields(RunRecord)}, opened=opened)
+
+
+def write_page(runs: Sequence[tuple[RunRecord, Path | None]], path: str | Path, *, metric: str, force: bool) -> Path:
+    """Write one page on runs, each with what it was opened from; return its path."""
+    from groupwise.analysis.summary import page_room, summarise
+    from groupwise.report.html import render
+
+    if not runs:
+        raise InvalidArgumentError("expected a run, got none: give one or a list of them")
+    target = Path(path)
+    logs = [Path(source.path) for record, _ in runs for source in record.sources]
+    free_target(target, logs, force=force, way=PYTHON)
+    room = page_room(len(runs))
+    summaries = [summarise(record, metric=metric, room=room, opened=opened, ended=has_ended(record)) for record, opened in runs]
+    write_whole(target, render(summaries), force=force, way=PYTHON)
+    return target

@@ -319,7 +319,7 @@ def test_a_plan_finds_the_components_beside_an_opened_run(tmp_path: Path) -> Non
         (lambda run: run.forecast(until=float("nan")), "expected a whole step after 100 for until, got nan: give a later one"),
         (lambda run: run.forecast(until=200, at=[150]), "expected until or at, got both: leave out one of them"),
         (
-            lambda run: gw.forecast([1, 2], [1, 2], [3], until=4),  # type: ignore[call-overload]
+            lambda run: gw.forecast([1, 2], [1, 2], [3], until=4),
             "expected until or times, got both: leave out one of them",
         ),
         (lambda run: gw.fit(run, window=2.0), "expected window with arrays alone, got a run, which has its own: leave it out"),

@@ -157,7 +157,7 @@ def test_the_page_follows_a_log_and_a_page_that_comes_later_has_the_same(
 def learning(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a watcher of a run that learns and counts its tokens."""
     home = tmp_path_factory.mktemp("learning") / "run"
-    with RecordWriter(home, name="made") as writer:
+    with RecordWriter(home, name="made", meanings=[Meaning("entropy", "entropy", "The entropy of a token.")]) as writer:
         for step in range(1, 102):
             writer.append({"step": step, "reward": reward_at(step), "entropy": 1.0 + step % 3, "tokens": 100.0 * step}, sync=False)
     watcher = Watcher([home])

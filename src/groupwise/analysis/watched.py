@@ -58,7 +58,7 @@ def tracks_of(record: RunRecord, metric: str, *, points: int) -> list[Track]:
     for column, key, title, unit in _worth_a_look(record, metric):
         wanted.setdefault(column, (key, title, unit))
     others = [name for name in record.metrics() if name not in wanted and not _nothing_to_see(record, name)]
-    wanted |= {name: (f"log/{name}", clean(name, longest=60), "value") for name in others[:_MOST_OTHERS]}
+    wanted |= {name: (f"log/{clean(name)}", clean(name, longest=60), "value") for name in others[:_MOST_OTHERS]}
     step = record.steps["step"].cast(pl.Float64).to_numpy()
     tracks = [
         _track(record, (*names, column), step, points if names[0] == "metric" else points // 2)

@@ -209,7 +209,7 @@ def test_the_mean_of_scores_need_not_be_zero(checkpoint: Path) -> None:
     assert measure_run(run, Measurement(checkpoint, aggregation="sequence_mean", zero_mean=True)).components.zero_mean is True
 
 
-def test_lora_scores_cover_the_adapter_alone(checkpoint: Path, tmp_path: Path) -> None:
+def test_lora_scores_cover_the_adapter_alone_and_a_first_pass_the_head(checkpoint: Path, tmp_path: Path) -> None:
     import warnings
 
     peft = pytest.importorskip("peft")
@@ -219,8 +219,12 @@ def test_lora_scores_cover_the_adapter_alone(checkpoint: Path, tmp_path: Path) -
         lora = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
         peft.get_peft_model(base, lora).save_pretrained(tmp_path / "lora")
         found = measure_run(sampled_run(checkpoint), Measurement(checkpoint, adapter=tmp_path / "lora"))
+        first = measure_run(sampled_run(checkpoint), Measurement(checkpoint, adapter=tmp_path / "lora", layers=("head",)))
     assert found.provenance["parameters"] == 2 * (2 * 16 + 2 * 16)
     assert found.components.t.value > 0
+    assert first.provenance["parameters"] == base.get_output_embeddings().weight.numel()
+    assert (first.provenance["tensors"], first.provenance["method"]) == (1, "hooks")
+    assert first.components.t.value > 0
 
 
 def test_runs_without_texts_are_refused(checkpoint: Path) -> None:

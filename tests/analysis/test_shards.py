@@ -96,6 +96,14 @@ def test_shards_say_what_exact_inner_products_say(checkpoint: Path, run: RunReco
     assert found.provenance["bytes_from_workers"] < GROUPS * ((1 << 16) + 16) * 8 + 3 * 4000
 
 
+def test_workers_take_a_first_pass_as_one_process_does(checkpoint: Path, run: RunRecord) -> None:
+    how = Measurement(checkpoint, precision="float64", layers=("head",))
+    exact, found = measure_run(run, how), measure_run(run, how, None, spread())
+    assert found.components.t.value == pytest.approx(exact.components.t.value, rel=1e-10)
+    assert found.components.r.value == pytest.approx(exact.components.r.value, rel=1e-10)
+    assert found.provenance["parameters"] == exact.provenance["parameters"]
+
+
 @pytest.fixture(scope="module")
 def undisturbed(checkpoint: Path, run: RunRecord) -> bytes:
     """What one worker says of three shards."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from groupwise.scores.scores import Aggregation, ScoreGram, ScoreOptions, ScoreSource
     from groupwise.scores.sketch import CountSketch
 
+HEAD = "head"  # in the place of a pattern of layers: the output head alone, with weights of its own
 _GUESSED = "the longest completion"
 Progress = Callable[[int, int], None]
 Found = tuple["Components", "ScoreSource", dict[str, Any]]  # the components, what was scored, and facts about the way
@@ -57,7 +58,7 @@ class Measurement:
     seed: int = 0  # of the sample, and of the sketches
     aggregation: Aggregation = "sum"  # of the scores of a completion's tokens
     temperature: float | None = None  # of the sampling; that of the run where None
-    layers: tuple[str, ...] = ()  # patterns of parameter names; those that are trained where empty
+    layers: tuple[str, ...] = ()  # patterns of parameter names, or `HEAD`; those that are trained where empty
     sketch_width: int | None = None  # None: exact inner products where the rollouts fit one pass
     memory_limit: int = 2 * 2**30  # bytes of a pass
     max_completion_length: int | None = None  # tokens at which completions were truncated; that of the run where None
@@ -82,7 +83,6 @@ def measure_run(record: RunRecord, how: Measurement, progress: Progress | None =
     sample = sample_groups(record, centre, groups=how.groups, steps=how.steps, seed=how.seed)
     temperature = float(record.config.value("temperature") or 1.0) if how.temperature is None else how.temperature
     options: ScoreOptions = {"aggregation": how.aggregation, "temperature": temperature, "memory_limit": how.memory_limit}
-    options["parameters"] = list(how.layers) or None
     if spread is None:
         tokens, found, source, facts = _here(record, sample, how, options, progress)
     else:
@@ -117,9 +117,8 @@ def _here(
     """Take the scores in this process."""
     from groupwise.scores.language_models import batch_of
     from groupwise.scores.scores import ScoreGram, inner_products
-    from groupwise.trainer.checkpoints import open_as_language_model
 
-    language_model = open_as_language_model(how.model, how.adapter, precision=how.precision)
+    language_model = _opened(how, options)
     tokens = _tokens(language_model, record, sample, how.max_completion_length)
     batch = batch_of(language_model, tokens.before, tokens.after)
     score = inner_products(language_model.model, batch, width=how.sketch_width, seed=how.seed, progress=progress, **options)
@@ -127,6 +126,16 @@ def _here(
     found = components(reward, group, **score.arguments, zero_mean=how.scores_average_to_zero, level=how.level)
     products = "exact" if isinstance(score, ScoreGram) else f"count-sketch of width {score.sketch_NK.shape[1]}"
     return tokens, found, score.source, {"inner_products": products}
+
+
+def _opened(how: Measurement, options: ScoreOptions, device: str = "cpu") -> LanguageModel:
+    """Open the model, and note in the options which of its parameters are scored."""
+    from groupwise.scores.language_models import head_alone
+    from groupwise.trainer.checkpoints import open_as_language_model
+
+    language_model = open_as_language_model(how.model, how.adapter, device=device, precision=how.precision)
+    options["parameters"] = [head_alone(language_model.model)] if how.layers == (HEAD,) else list(how.layers) or None
+    return language_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,16 +286,14 @@ class ScoreShard:
         """Return the model and the map of the sketches."""
         if self._loaded is None:
             from groupwise.scores.sketch import CountSketch
-            from groupwise.trainer.checkpoints import open_as_language_model
 
-            how = self.how
-            model = open_as_language_model(how.model, how.adapter, device=self.device, precision=how.precision)
+            model = _opened(self.how, self.options, self.device)
             if self.device != "cpu":
                 import torch
 
                 own = torch.cuda.get_device_properties(self.device).total_memory
                 self.options["memory_limit"] = int(_SHARE_OF_DEVICE * own)
-            self._loaded = model, CountSketch(self.width, how.seed)
+            self._loaded = model, CountSketch(self.width, self.how.seed)
         return self._loaded
 
     def _group(self, model: LanguageModel, sketch: CountSketch, group: TokenGroup) -> tuple[GroupMoments, ScoreGram]:

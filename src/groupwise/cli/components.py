@@ -45,7 +45,7 @@ def components(
         float | None, cli.option("T", "Temperature of the sampling; by default the run's own.", check=cli.positive)
     ] = None,
     layers: Annotated[
-        list[str] | None, cli.option("PATTERN", "Only parameters whose names match, as '*q_proj*' (repeatable); or head: a first pass, without gradients of the layers.")
+        list[str] | None, cli.option("PATTERN", "Only parameters whose names match, as '*q_proj*'; or head, a first pass. Repeatable.")
     ] = None,
     sketch_width: Annotated[
         int | None,

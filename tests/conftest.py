@@ -267,3 +267,9 @@ def _warm_policy(small_task: Task) -> Any:
 def make_policy(_warm_policy: Any) -> Callable[[], Any]:
     """The maker of copies of the warmed-up policy."""
     return lambda: copy.deepcopy(_warm_policy)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody wait for a record that is being written: the tests in which a killed run's worker lets go of it do wait."""
+    monkeypatch.setattr("groupwise.record.journal._PATIENCE_SECONDS", 0.05)

@@ -16,10 +16,10 @@ from tests.integrations.test_callback import PlayedTrainer, attached, judged, ju
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import GroupwiseError
 from groupwise.integrations.generation import Generation
-from groupwise.integrations.recorder import Recorder
-from groupwise.integrations.resume import Identity, home_of, identity_in, opened
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.integrations.verl import Tap
+from groupwise.record.recorder import Recorder
+from groupwise.record.resume import Identity, home_of, identity_in, opened
 from groupwise.record.run import RecordWriter, RunConfig, RunRecord
 
 
@@ -231,7 +231,7 @@ class FullFrom:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> FullFrom:
-    monkeypatch.setattr("groupwise.integrations.recorder._SHARE", 0)
+    monkeypatch.setattr("groupwise.record.recorder._SHARE", 0)
     return FullFrom(monkeypatch)
 
 
@@ -302,7 +302,7 @@ def test_a_disk_that_is_full_from_begin_to_end_leaves_the_steps_in_a_temporary_f
 
 
 def test_tries_to_open_a_record_are_spaced_by_what_they_take(disk: FullFrom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.integrations.recorder._SHARE", 1e9)
+    monkeypatch.setattr("groupwise.record.recorder._SHARE", 1e9)
     said: list[str] = []
     recorder = opened(partial(Recorder, say=said.append), tmp_path / "run", 0, said.append)
     assert recorder is not None

@@ -29,9 +29,9 @@ import pytest
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import GroupwiseError
 from groupwise.integrations.probe import ProbeSettings
-from groupwise.integrations.resume import identity_in
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.readers import open_run
+from groupwise.record.resume import identity_in
 from groupwise.record.run import RunRecord
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what the trainers and their libraries warn of among themselves

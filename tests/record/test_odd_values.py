@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.integrations.recorder import Recorder
 from groupwise.readers.follow import Follower
 from groupwise.record.journal import Journal
+from groupwise.record.recorder import Recorder
 from groupwise.record.run import RecordWriter, RunRecord
 from groupwise.record.table import BASE_COLUMNS, RolloutColumns
 

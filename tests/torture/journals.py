@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from groupwise.integrations.recorder import Recorder
 from groupwise.record.journal import read_journal
+from groupwise.record.recorder import Recorder
 from groupwise.record.run import JOURNAL, RunRecord, step_in
 
 SIZE = 4

@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 from tests.torture.journals import step_of
 
-from groupwise.integrations.recorder import Recorder
 from groupwise.record.journal import SecondWriterError
+from groupwise.record.recorder import Recorder
 from groupwise.record.run import RunRecord
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = """
 import resource, signal, sys, time
 from pathlib import Path
-from groupwise.integrations.recorder import Recorder
+from groupwise.record.recorder import Recorder
 from tests.torture.journals import step_of
 folder, after, last, limit = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.readers.keys import meanings_of
+from groupwise.record.recorder import UNEVEN
 from groupwise.record.run import Meaning, RunConfig
 from groupwise.record.table import BASE_COLUMNS, RolloutColumns
 
-UNEVEN = "uneven_group_share"
 MEANINGS: tuple[Meaning, ...] = (
     Meaning("group_size", "", "rollouts of a prompt in this step (the median, where groups differ)"),
     Meaning(UNEVEN, "", "share of groups whose size is not that of most; empty where all are of one size"),

@@ -12,8 +12,8 @@ from typing import Literal, get_args
 
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InvalidArgumentError
-from groupwise.integrations.recorder import Say, reason_of
 from groupwise.integrations.sinks import tell, title_of
+from groupwise.record.recorder import Say, reason_of
 from groupwise.record.run import RunRecord
 from groupwise.record.table import rollouts_table, steps_table
 from groupwise.wording import clean

@@ -23,8 +23,6 @@ from groupwise.estimators.components import Components
 from groupwise.integrations.generation import Generation, apart, joined, step_meanings
 from groupwise.integrations.live_judgement import LiveJudgement, StopOn, state_to_stop_on
 from groupwise.integrations.probe import Probe, ProbeSettings, aggregation_of, chosen_groups, sketched, unusable
-from groupwise.integrations.recorder import FOLDER, RECENT, Failures, Recorder, Rollouts, Say, guarded, to_terminal
-from groupwise.integrations.resume import opened
 from groupwise.integrations.trl_trainer import (
     EXPECTED,
     StepMetrics,
@@ -39,6 +37,8 @@ from groupwise.integrations.trl_trainer import (
     unfit,
     updates_a_generation,
 )
+from groupwise.record.recorder import FOLDER, RECENT, Failures, Recorder, Rollouts, Say, guarded, to_terminal
+from groupwise.record.resume import opened
 
 _SHARE = 0.10
 

@@ -18,8 +18,8 @@ import numpy as np
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.generation import Generation, array_of, text_of
-from groupwise.integrations.resume import Identity, home_of
 from groupwise.readers.configs import settings_in
+from groupwise.record.resume import Identity, home_of
 from groupwise.record.run import RunConfig
 
 GENERATE, JUDGE = "_generate_and_score_completions", "_calculate_rewards"

@@ -23,9 +23,9 @@ import polars as pl
 
 from groupwise.integrations.generation import Generation, apart, array_of, joined, step_meanings
 from groupwise.integrations.live_judgement import LiveJudgement
-from groupwise.integrations.recorder import FOLDER, RECENT, Failures, Recorder, Rollouts, Say, guarded, to_terminal
-from groupwise.integrations.resume import Identity, home_of, opened
 from groupwise.readers.configs import flatten, settings_in
+from groupwise.record.recorder import FOLDER, RECENT, Failures, Recorder, Rollouts, Say, guarded, to_terminal
+from groupwise.record.resume import Identity, home_of, opened
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import RolloutColumns
 

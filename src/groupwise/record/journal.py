@@ -1,7 +1,7 @@
 """A file of checksummed lines: only sound entries are read back, and a damaged line costs itself and none of those behind it.
 
 One entry is one line, `CRC32 LENGTH JSON`; one process writes a journal at a time. What an entry holds is said in `run.py`; which journal a
-killed recording goes on with, in `integrations/resume.py`; the bytes, in `docs/reference/journal.md`.
+killed recording goes on with, in `resume.py`; the bytes, in `docs/reference/journal.md`.
 """
 
 from __future__ import annotations

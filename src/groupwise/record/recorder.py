@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
-from groupwise.integrations.generation import UNEVEN
 from groupwise.record.journal import Journal, JournalGoneError, notes_on
 from groupwise.record.run import (
     JOURNAL,
@@ -40,6 +39,8 @@ from groupwise.record.run import (
     without_rollouts,
 )
 from groupwise.record.table import BASE_COLUMNS, Odd, RolloutColumns, columns_of, rollouts_table, steps_of_rows
+
+UNEVEN = "uneven_group_share"  # the column of the share of groups whose size is not that of most
 
 FOLDER = "groupwise"
 _WAITING_WITH_ROLLOUTS, _WAITING = 200, 20_000

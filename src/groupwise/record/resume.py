@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError
-from groupwise.integrations.recorder import Recorder, Say, reason_of
 from groupwise.record.journal import SecondWriterError, decode_entry
+from groupwise.record.recorder import Recorder, Say, reason_of
 from groupwise.record.run import JOURNAL, is_record
 
 _MOST_SIBLINGS, _MOST_ASIDE = 20, 200

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.integrations.recorder import Recorder
 from groupwise.record.journal import SecondWriterError
+from groupwise.record.recorder import Recorder
 from groupwise.record.run import Meaning, RecordWriter, RunRecord
 from groupwise.record.table import RolloutColumns, plain_rollout, step_entry
 
@@ -237,7 +237,7 @@ def test_a_worker_that_outlives_a_killed_run_does_not_keep_it_from_resuming(tmp_
     code = (
         "import os, sys, time\nfrom pathlib import Path\n"
         f"os.register_at_fork(after_in_child=lambda: time.sleep({seconds}))\n"
-        "from groupwise.integrations.recorder import Recorder\n"
+        "from groupwise.record.recorder import Recorder\n"
         f"recorder = Recorder(Path({str(tmp_path / 'run')!r}), say=lambda _: None)\nrecorder.open()\nrecorder.append({{'step': 1}})\n"
         "child = os.fork()\nif child == 0:\n    time.sleep(30)\n    os._exit(0)\n"
         "print(child, flush=True)\ntime.sleep(30)\n"

@@ -340,9 +340,7 @@ def _paper(name: str, data: Path | None, problems: int | None, seed: int, traine
     label, equals, file = name.partition("=")
     entry = next((entry for entry in BENCHMARKS if entry.name == label), None)
     if entry is None:
-        if equals or label.partition("/")[0] not in {family.name for family in TASKS}:
-            known = ", ".join([*(entry.name for entry in BENCHMARKS), *(family.name for family in TASKS)])
-            raise InvalidArgumentError(f"expected a benchmark of {known}; got {label!r}")
+        _check_family(name)
         return Paper(label, task=_fewer(named_task(label, seed=seed, trained=trained), problems or _DEFAULT_PROBLEMS, seed))
     if not equals and data is None:
         raise InvalidArgumentError(f"expected the file of {label}, got none: write --benchmark {label}=FILE, or --data FOLDER")
@@ -352,6 +350,14 @@ def _paper(name: str, data: Path | None, problems: int | None, seed: int, traine
     if problems is None and not notes and len(questions) != entry.size:
         notes.append(f"{label}: {path.name} has {len(questions)} problems, as published it has {entry.size}")
     return Paper(label, entry, questions, notes=tuple(notes))
+
+
+def _check_family(name: str) -> None:
+    """Refuse what is neither a benchmark nor the name of a family of tasks, with or without a level."""
+    families = [family.name for family in TASKS]
+    if name.partition("/")[0] not in families:
+        known = ", ".join([*(entry.name for entry in BENCHMARKS), *families])
+        raise InvalidArgumentError(f"expected a benchmark of {known}; got {name.partition('=')[0]!r}")
 
 
 def _fewer(task: Task, count: int, seed: int) -> Task:

@@ -219,15 +219,21 @@ def make_text_task(
         raise InvalidArgumentError(f"{name} expects {came}")
     recipe = {"name": name, "examples": examples, "verifier": verifier, "seed": seed, "problems": problems}
     recipe |= {"held_out_share": held_out_share, "completion_length": length, "file": None if file is None else str(file), "chat": True}
-    known = {key for key, _, _ in entry.examples}
-    found = [question for question in entry.questions(None if file is None else Path(file)) if question.key not in known]
-    if not found:
-        raise InsufficientDataError(f"expected problems of {name}, got none: give another file")
+    found = _unseen(entry, file)
     sides = split([question.key for question in found], np.random.default_rng([seed, *name.encode()]), problems, held_out_share)
     train, held_out = ([_problem(entry, found[place], examples) for place in side] for side in sides)
     strict, sloppy = STRICT_AND_SLOPPY[name]
     weights = {"strict": float(verifier == "strict"), "sloppy": float(verifier == "sloppy")}
     return task_of_problems(name, train, held_out, length, TaskVerifier({"strict": strict, "sloppy": sloppy}, weights), recipe)
+
+
+def _unseen(entry: TextTask, file: str | Path | None) -> list[Question]:
+    """Return the questions of a task that are none of its worked examples."""
+    known = {key for key, _, _ in entry.examples}
+    found = [question for question in entry.questions(None if file is None else Path(file)) if question.key not in known]
+    if not found:
+        raise InsufficientDataError(f"expected problems of {entry.name}, got none: give another file")
+    return found
 
 
 def in_texts(task: Task) -> Task:

@@ -9,8 +9,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.readers.writers import event_file
 
 from groupwise.cli.app import main
+from groupwise.diagnostics.judge import judge
 from groupwise.errors import SeveralRunsError, UnreadableRunError
 from groupwise.readers import open_run, open_runs
 from groupwise.readers.follow import Follower
@@ -186,3 +188,20 @@ def test_a_column_of_many_texts_labels_nothing(tmp_path: Path) -> None:
         rows += [{"run": "b", "step": step, "reward": 0.0, "tag2": "t0"} for step in range(1, 200)]
         csv(tmp_path / "a.csv", rows)
         assert ("tag2" in open_run(f"{tmp_path}/a.csv#b").labels) == kept
+
+
+def test_a_column_of_another_run_of_the_table_is_no_nan(tmp_path: Path) -> None:
+    rows = [f"a,{step},{step / 60},0.5,0.1" for step in range(60)] + [f"b,{step},{0.8 - step / 200},," for step in range(60)]
+    (tmp_path / "wide.csv").write_text("\n".join(["run,step,reward,grad_norm,loss", *rows]))
+    found = judge(open_run(f"{tmp_path / 'wide.csv'}#b"))
+    assert not [one for one in found.checks if "no finite value" in one.message]
+    assert "finite" not in found.headline
+
+
+def test_a_folder_of_events_is_judged_from_within(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event_file(tmp_path / "events.out.tfevents.1", [{"step": step, "train/reward": step / 30} for step in range(30)])
+    monkeypatch.chdir(tmp_path)
+    assert main(["diagnose", "."]) == 0
+    assert "reward" in capsys.readouterr().out

@@ -7,6 +7,7 @@ the page goes along without what opens it.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +18,9 @@ from groupwise.wording import clean
 PAGE = "GROUPWISE_PAGE"  # the environment variable with the address of the page
 LEVELS = {State.OK: "INFO", State.WATCH: "WARN", State.FAILING: "ERROR", State.FAILED: "ERROR", State.CANNOT_TELL: "WARN"}
 _LONGEST, _LONGEST_TAG = 600, 500
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_LOOPBACK = re.compile(r"localhost|::1|127(\.\d+){3}")
+# The token of a live page, 32 letters of base64, wherever a proxy puts it; what comes behind goes with it.
+_TOKEN = re.compile(r"/(?=[^/]*[a-z])(?=[^/]*[A-Z])[\w-]{32}(?![\w-]).*")
 
 
 def tell(found: Judgement, *, said: str = "", page: str | None = None) -> list[str]:
@@ -56,14 +59,15 @@ def facts(found: Judgement, link: str) -> dict[str, str]:
 
 
 def shareable(page: str) -> str:
-    """Return the address of a page without what opens it: of this machine's live page without its path, of any without query and user."""
+    """Return the address of a page without what opens it: the live page's token with all behind it, a query, a user."""
+    page = _TOKEN.sub("/", page)
     parts = urlsplit(page)
     if parts.scheme not in ("http", "https"):
         return page
     host = parts.hostname or ""
     shown = f"[{host}]" if ":" in host else host
     port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{shown}{port}{'/' if host in _LOOPBACK else parts.path}"
+    return f"{parts.scheme}://{shown}{port}{'/' if _LOOPBACK.fullmatch(host) else parts.path}"
 
 
 def _to_trackio(found: Judgement, text: str, _link: str) -> None:

@@ -127,11 +127,19 @@ def _merged(log: Log, chosen: Mapping[str, str], step_key: str, step_R: Array, m
     hidden = {step_key} | ({key for key in store.names() if is_counter(key)} - set(chosen.values()))
     cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE} | {chosen[name] for name in _CLOCKS if name in chosen}
     merged = merge_rows(store, step_R, mine, hidden=hidden, cumulative=cumulative)
+    if not mine.all():  # what only other runs of the table logged is no column of this one
+        own = {key: values for key, values in merged.columns.items() if np.isfinite(values).any() or not _is_finite(store, key)}
+        merged = replace(merged, columns=own)
     if not merged.columns:
         cells = "".join(f", but {key} such as {cell!r}" for key, cell in list(store.unread.items())[:1])
         hint = "write plain numbers" if cells else "give the log of a run"
         raise UnreadableRunError(f"expected numbers beside the step, got none in {shown(log.path)}{cells}: {hint}")
     return merged
+
+
+def _is_finite(store: RowStore, key: str) -> bool:
+    """Return whether a key has a finite value in any row."""
+    return key in store.names() and bool(np.isfinite(store.sparse(key)[1]).any())
 
 
 def sound(record: RunRecord, what: str) -> RunRecord:

@@ -328,7 +328,7 @@ def _samples(hub: Hub, index: int) -> Iterator[tuple[str, str]]:
         "step": said["step"],
         "rows": said["rows"],
         "changed_timestamp_seconds": said["grew"] or None,
-        "failed_since_step": judgement.get("since_step"),
+        "failed_since_step": judgement.get("since_step") if judgement.get("state") in ("failing", "failed") else None,
         "first_sign_step": sign.get("step"),
         **{f"wasted_{unit}": cost.get(unit) for unit in ("steps", "rollouts", "seconds")},
     }

@@ -120,8 +120,10 @@ def with_verl() -> None:
         print(f"groupwise: making {VENV} (once, some minutes)", flush=True)
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
         pip = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
-        index = ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]  # without the runtime of a GPU, of gigabytes
-        subprocess.run([*pip, *index, *REQUIREMENTS, "-e", str(ROOT)], check=True)
+        # Torch alone, and first: there it has no runtime of a GPU, of gigabytes; a machine that cannot reach it asks its own index.
+        index = ["--extra-index-url", "https://download.pytorch.org/whl/cpu", "--retries", "0"]
+        subprocess.run([*pip, *index, REQUIREMENTS[0]], check=True)
+        subprocess.run([*pip, *REQUIREMENTS, "-e", str(ROOT)], check=True)
         subprocess.run([*pip, "--no-deps", "verl==0.9.1"], check=True)
     os.execv(python, [str(python), __file__, *sys.argv[1:]])
 

@@ -201,7 +201,8 @@ def test_a_column_of_another_run_of_the_table_is_no_nan(tmp_path: Path) -> None:
 def test_a_folder_of_events_is_judged_from_within(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    event_file(tmp_path / "events.out.tfevents.1", [{"step": step, "train/reward": step / 30} for step in range(30)])
-    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "warm"
+    event_file(home / "events.out.tfevents.1", [{"step": step, "train/reward": step / 30} for step in range(30)])
+    monkeypatch.chdir(home)
     assert main(["diagnose", "."]) == 0
-    assert "reward" in capsys.readouterr().out
+    assert "OK  warm  reward" in capsys.readouterr().out

@@ -309,14 +309,20 @@ def test_a_full_disk_is_said_once_and_nothing_is_lost(disk: FullDisk, tmp_path: 
     assert len(said) == 2
 
 
-def test_a_disk_that_stays_full_costs_the_steps_after_it_and_says_so(disk: FullDisk, tmp_path: Path) -> None:
-    said: list[str] = []
-    recorder = Recorder(tmp_path / "run", say=said.append)
+def five_steps_until_full(disk: FullDisk, home: Path, said: list[str]) -> Recorder:
+    """A recording of five steps that has ended; the disk is full after three."""
+    recorder = Recorder(home / "run", say=said.append)
     recorder.open()
     for number in range(1, 6):
         disk.full = number > 3
         recorder.append(*step_of(number))
     recorder.close()
+    return recorder
+
+
+def test_a_disk_that_stays_full_costs_the_steps_after_it_and_says_so(disk: FullDisk, tmp_path: Path) -> None:
+    said: list[str] = []
+    five_steps_until_full(disk, tmp_path, said)
     check(RunRecord.load(tmp_path / "run"), 3)
     assert said[-1].startswith("2 steps could not be written to")
 
@@ -424,12 +430,7 @@ def test_what_a_full_disk_left_in_memory_goes_to_a_temporary_folder(
         return str(tmp_path / "other")
 
     monkeypatch.setattr(tempfile, "mkdtemp", room)
-    recorder = Recorder(tmp_path / "run", say=said.append)
-    recorder.open()
-    for number in range(1, 6):
-        disk.full = number > 3
-        recorder.append(*step_of(number))
-    recorder.close()
+    recorder = five_steps_until_full(disk, tmp_path, said)
     assert recorder.written == 3
     assert len(recorder.rows) == 5
     assert said[-1] == f"2 steps could not be written to {tmp_path / 'run'}: they are in {tmp_path / 'other' / 'run'}"

@@ -275,7 +275,7 @@ def _split(path: str | Path) -> tuple[Path, str]:
         for sign in reversed([at for at, letter in enumerate(text) if letter == "#" and at]):
             if os.path.lexists(text[:sign]):
                 return Path(text[:sign]), text[sign + 1 :]
-    return place, ""
+    return (place.resolve() if place.name in ("", "..") else place), ""  # the folder one stands in has a name, and runs are called by it
 
 
 def _given(settings: Mapping[str, str] | None, config: Path | None) -> RunConfig:

@@ -299,7 +299,7 @@ def _around(log: Path, home: Path | None) -> Iterator[Path]:
     """Yield the files that may hold settings of the run: those of its folder, and those that are named after the log."""
     homes = [home] if home else []
     homes += [log.parent] if home or _GENERIC_LOGS.fullmatch(log.name) else []
-    stems = [log.name.rsplit(".", cut)[0] for cut in (1, 2)] if log.name else []  # the folder one stands in has no name
+    stems = [log.name.rsplit(".", cut)[0] for cut in (1, 2)]
     paths = [folder / name for folder in homes for name in ("README.md", *_GENERIC_NAMES)]
     paths += [log.with_name(stem + ending) for stem in stems for ending in _TWIN_ENDINGS]
     yield from (path for path in dict.fromkeys(paths) if path != log and path.is_file())

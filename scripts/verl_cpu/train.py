@@ -116,9 +116,9 @@ def with_verl() -> None:
     if find_spec("verl") is not None:
         return
     python = VENV / "bin" / "python"
-    if not python.exists():
+    if not any(VENV.glob("lib/*/site-packages/verl")):  # none, or one whose making was interrupted
         print(f"groupwise: making {VENV} (once, some minutes)", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
         pip = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
         # Torch alone, and first: there it has no runtime of a GPU, of gigabytes; a machine that cannot reach it asks its own index.
         index = ["--extra-index-url", "https://download.pytorch.org/whl/cpu", "--retries", "0"]

@@ -351,4 +351,15 @@ def test_twelve_rows_show_that_one_function_earns_all(rows: int, shown: bool) ->
     table = steps_table(range(1, rows + 1), {"reward": one + other, "rewards/judge/mean": one, "rewards/correct/mean": other})
     known = Evidence(RunRecord("run", table))
     assert known.reward is not None
-    assert (_one_earns_all(known, known.reward, weights_of(known)) is not None) is shown
+    assert (_one_earns_all(known.reward, known.functions, weights_of(known)) is not None) is shown
+
+
+@pytest.mark.parametrize("missing", [0.1, 0.5])
+def test_cells_that_are_missing_hide_no_function_that_stays_behind(missing: float) -> None:
+    """A tenth of the cells, or half, each column's own: the weights are read off the rows that hold them all."""
+    rng = np.random.default_rng(4)
+    one, other = UP + noise(), 0.3 + noise(0.05, seed=2)
+    holed = [np.where(rng.random(N) < missing, np.nan, column) for column in (one, one, other)]
+    columns = dict(zip(("reward", "rewards/judge/mean", "rewards/true/mean"), holed, strict=True))
+    assert weights_of(evidence(**columns)) == ({} if missing > 0.2 else {"judge": pytest.approx(1.0), "true": pytest.approx(0.0)})
+    assert told(**columns).status is (Status.NOT_LOGGED if missing > 0.2 else Status.CRITICAL)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,17 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float
 from groupwise.diagnostics.functions import FORM
 from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
-from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, LOG_REWARD, WARNING, Evidence, Signal, long_run_deviation, ranged
+from groupwise.diagnostics.signals import (
+    CRITICAL,
+    FEWEST_ROWS,
+    LOG_REWARD,
+    WARNING,
+    Evidence,
+    Signal,
+    long_run_deviation,
+    ranged,
+    signal_of,
+)
 from groupwise.diagnostics.signs import arrow
 from groupwise.intervals import Interval
 from groupwise.wording import clean
@@ -50,15 +61,15 @@ NOTHING = 0.1
 
 def check(evidence: Evidence) -> Finding:
     """Look for a training reward that rises without the held-out one, and for reward functions that part."""
-    reward = evidence.reward
-    if reward is None:
+    if evidence.reward is None:
         return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
     weights, pairs = weights_of(evidence), pairs_of(evidence)
     pair = pairs[0] if pairs else None
     held = None if pair is None or pair.same else pair
     told = [_of_pair(one, evidence, held) for one in pairs]
     if all(found is None or found.status is Status.INFO for found in told):
-        told = [_parted(evidence, reward, weights, pair), _one_earns_all(evidence, reward, weights), *told]
+        together = _together(evidence, evidence.reward)
+        told = [_parted(*together, weights, pair), _one_earns_all(*together, weights), *told]
     worst = min((found for found in told if found is not None), key=lambda found: found.status is Status.INFO, default=None)
     if worst is not None:
         return worst
@@ -312,18 +323,18 @@ def _follows(pair: Pair | None) -> bool:
     return pair is not None and coupling is not None and coupling.low > TRANSFER and pair.gain_of_training(*pair.ends)[0] > 0
 
 
-def _parted(evidence: Evidence, reward: Signal, weights: Mapping[str, float], pair: Pair | None) -> Finding | None:
+def _parted(reward: Signal, functions: Mapping[str, Signal], weights: Mapping[str, float], pair: Pair | None) -> Finding | None:
     """Report a reward function that falls while the total rises: of what was wanted a warning, of what shapes the answers a note."""
     n, few = len(reward), max(4, len(reward) // 6)
-    if n < 3 * few or len(evidence.functions) < 2:
+    if n < 3 * few or len(functions) < 2:
         return None
     from scipy.special import ndtri
 
-    limit = -float(ndtri(WARNING / len(evidence.functions)))
+    limit = -float(ndtri(WARNING / len(functions)))
     early, late = slice(0, few), slice(n - few, n)
     if reward.score(early, late) < limit:
         return None
-    for name, function in evidence.functions.items():
+    for name, function in functions.items():
         if len(function) != n or weights.get(name, 1.0) < 0 or function.score(early, late) > -2 * limit:
             continue
         change = function.change(early, late)
@@ -335,18 +346,18 @@ def _parted(evidence: Evidence, reward: Signal, weights: Mapping[str, float], pa
         lost = f"{clean(name, longest=40)} fell by {-change.value:.3g}"
         message = f"The total reward rose while its function {lost}: one is earned at the other's expense."
         # What shapes the answers beside what is wanted, by their names, may fall for the better.
-        shaped = not _WANTED.search(name) and any(map(_WANTED.search, evidence.functions))
+        shaped = not _WANTED.search(name) and any(map(_WANTED.search, functions))
         if shaped or _follows(pair):
             return Finding(NAME, Status.INFO, message, step, value, 0.0)
         return Finding(NAME, Status.WARNING, message, step, value, 0.0, evidence={"components": "part"})
     return None
 
 
-def _one_earns_all(evidence: Evidence, reward: Signal, weights: Mapping[str, float]) -> Finding | None:
+def _one_earns_all(reward: Signal, functions: Mapping[str, Signal], weights: Mapping[str, float]) -> Finding | None:
     """Report a reward function that earns more and more while another with weight stays at nothing, however its noise moves the total."""
     n, few = len(reward), max(4, len(reward) // 6)
     early, late = slice(0, few), slice(n - few, n)
-    counted = {name: evidence.functions[name] for name in _paid(weights)}
+    counted = {name: functions[name] for name in _paid(weights)}
     if n < 3 * few or len(counted) < 2:
         return None
     # What is at nothing earns nothing, however large its weight makes its noise.
@@ -380,6 +391,8 @@ FEWEST_PAIRS = 5
 _ONSETS = 61
 _LENGTHS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0)
 _MOST = 400
+# Share of the rows of the total that must hold every function, for them to be looked at together.
+_MOST_ROWS = 0.5
 # Beyond this a reward beside a share is in per cent, or in units of its own; sums of a few reward functions stay below.
 _TENS = 10.0
 OTHER_UNITS = "training and held-out reward are in different units (one is a share, the other goes far beyond 1)"
@@ -421,10 +434,27 @@ class Pair:
         return _gain(self.held_M, self.held_deviation, early, late)
 
 
+def _together(evidence: Evidence, reward: Signal) -> tuple[Signal, Mapping[str, Signal]]:
+    """The total and its functions in the rows that hold all of them, where these are most: a cell that is missing leaves its row out."""
+    functions = evidence.functions
+    if all(len(one) == len(reward) for one in functions.values()):
+        return reward, functions
+    common = reduce(np.intersect1d, (one.step_T for one in (reward, *functions.values())))
+    if len(common) < _MOST_ROWS * len(reward):
+        return reward, functions
+
+    def at_common(one: Signal) -> Signal:
+        return signal_of(one.column, common, one.value_T[np.searchsorted(one.step_T, common)], bounds=one.bounds)
+
+    return at_common(reward), {name: at_common(one) for name, one in functions.items()}
+
+
 def weights_of(evidence: Evidence) -> Mapping[str, float]:
     """Return the weight of each reward function in the total, where the total is a weighted sum of them; else nothing."""
-    reward, functions = evidence.reward, evidence.functions
-    if reward is None or len(functions) < 2 or any(len(f) != len(reward) for f in functions.values()) or len(reward) < len(functions) + 2:
+    if evidence.reward is None:
+        return {}
+    reward, functions = _together(evidence, evidence.reward)
+    if len(functions) < 2 or any(len(f) != len(reward) for f in functions.values()) or len(reward) < len(functions) + 2:
         return {}
     design = np.column_stack([f.value_T for f in functions.values()])
     moving = np.ptp(design, axis=0) > 0

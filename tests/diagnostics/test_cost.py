@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from groupwise.diagnostics.cost import cost_since, cost_to_come
+from groupwise.diagnostics.cost import NO_CLOCK, NO_GPUS, cost_since, cost_to_come
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Cost, State
+from groupwise.readers import open_run
 from groupwise.record.run import RunConfig, RunRecord
 from groupwise.record.table import steps_table
 
@@ -33,21 +36,54 @@ def test_a_failure_by_hand() -> None:
     assert found.cost.gpu_hours == pytest.approx(40 * 120 / 3600 * 16)
     assert found.cost.money == pytest.approx(40 * 120 / 3600 * 16 * 2.5)
     assert found.spent is not None
-    assert (found.spent.steps, found.spent.rollouts, found.spent.tokens, found.spent.seconds) == (100, 3200, 99_000.0, 8940.0)
+    assert (found.spent.steps, found.spent.rollouts, found.spent.tokens, found.spent.seconds) == (100, 3200, 100_000.0, 9000.0)
     assert found.to_come is not None  # at the pace of the newer half
     assert (found.to_come.steps, found.to_come.rollouts, found.to_come.tokens, found.to_come.seconds) == (50, 1600, 50_000.0, 6000.0)
     assert found.to_come.money == pytest.approx(6000 / 3600 * 16 * 2.5)
-    assert found.cost.parts == (
-        *("40 of 100 steps (40 %) since the first sign", "price 53.33", "21.3 GPU-hours"),
-        *("1,280 rollouts", "80 min", "40 k tokens"),
-    )
+    assert found.cost.parts == ("40 of 100 steps (40 %) since the first sign", "1,280 rollouts", "80 min", "40 k tokens")
+    assert found.gpu_hours == "21.3 of 40, price 53.33 of 100.00"
+
+
+@pytest.mark.parametrize(
+    ("clock", "seconds"),
+    [
+        ({"step_time": [10, 10, 10, 10]}, 40.0),  # of each step, the first included
+        ({"step_time": [60, 10, 10, 10]}, 90.0),  # which compiles
+        ({"elapsed": [10, 20, 30, 40]}, 40.0),  # since the run began
+        ({"elapsed": [75, 85, 95, 105]}, 105.0),  # which took a minute to load the model
+        ({"elapsed": [0, 10, 20, 30]}, 40.0),  # since the first row: a usual row stands in for it
+        ({"timestamp": [1.7e9, 1.7e9 + 10, 1.7e9 + 20, 1.7e9 + 30]}, 40.0),  # of the day: the same
+        ({"wall_time": [1.7e9, 1.7e9 + 10, 1.7e9 + 20, 1.7e9 + 30]}, 40.0),
+        ({"elapsed": [5010, 5020, 5030, 5040]}, 40.0),  # since a start that this log does not hold
+        ({"elapsed": [None, 20, 30, 40]}, 40.0),  # two steps until the first row that has it
+        ({"step_time": [None, 10, 10, 10]}, 40.0),
+        ({"elapsed": [10, None, None, None]}, None),
+    ],
+)
+def test_the_first_row_took_its_time_too(clock: dict[str, list[float | None]], seconds: float | None, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    rows = [{"step": 1 + row, "reward": 0.1 * row, **{name: values[row] for name, values in clock.items()}} for row in range(4)]
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = cost_since(open_run(log), None)
+    assert found is not None
+    assert (found.steps, found.seconds) == (4, seconds)
+
+
+def test_an_evaluation_before_the_training_takes_no_time_of_a_step(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    rows = [{"step": 0, "eval_reward": 0.1}, *({"step": step, "reward": 0.1 * step, "step_time": 10} for step in (1, 2, 3))]
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = cost_since(open_run(log), None)
+    assert found is not None
+    assert found.seconds == 30.0
 
 
 def test_what_is_not_known_is_none_and_never_a_number() -> None:
     found = cost_since(record({}), 61)
     assert found == Cost(40, None, None, 100)
     assert found.parts == ("40 of 100 steps (40 %) since the first sign",)
-    assert cost_since(record({"gpus": 4, "gpu_price": 1.0}), None) == Cost(100, None, None, 100)
+    assert cost_since(record({"gpus": 4, "gpu_price": 1.0}), None) == Cost(100, None, None, 100, missing=NO_CLOCK)
+    assert cost_since(record({"gpu_price": 1.0}, seconds=3600.0 * STEPS), None) == Cost(100, None, 360_000.0, 100, missing=NO_GPUS)
     hours = cost_since(record({"gpus": 4}, seconds=3600.0 * STEPS), 100)
     assert hours is not None
     assert (hours.gpu_hours, hours.money) == (4.0, None)
@@ -62,4 +98,4 @@ def test_nothing_is_to_come_where_no_plan_says_so_or_it_is_done(planned: int | N
 
 def test_clocks_of_one_row_have_no_pace() -> None:
     once = np.where(STEPS == 70, 1.0, np.nan)
-    assert cost_to_come(record(tokens=once, seconds=once)) == Cost(50, 1600)
+    assert cost_to_come(record(tokens=once, seconds=once)) == Cost(50, 1600, missing=NO_CLOCK)

@@ -62,6 +62,24 @@ def test_a_run_that_failed_has_its_numbers(tmp_path: Path) -> None:
     assert len(states) == 5
 
 
+def test_what_was_spent_and_wasted_is_in_base_units(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    rows = [{"step": step, "reward": 0.8 + 0.01 * (-1) ** step if step < 40 else 0.0, "step_time": 9} for step in range(1, 61)]
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    given = {"gpus": "8", "gpu_price": "2.5", "planned_steps": "70", "group_size": "4", "prompts_per_step": "2"}
+    hub = Hub(followers_of([log], lambda path: Follower(path, settings=given)), pool=None)
+    hub.update(0)
+    record = hub.runs[0].follower.record
+    assert record is not None
+    hub.runs[0].judged = shown(record, "reward", 0.9, ended=True)
+    found = {gauge.removeprefix("groupwise_"): value for (gauge, _), value in samples(exposition(hub)).items()}
+    for span, steps in (("spent", 60), ("wasted", 21), ("remaining", 10)):
+        amounts = {unit: found[f"{span}_{unit}"] for unit in ("steps", "rollouts", "seconds", "gpu_seconds")}
+        assert amounts == pytest.approx({"steps": steps, "rollouts": 8 * steps, "seconds": 9 * steps, "gpu_seconds": 72 * steps})
+        assert found[f"{span}_money"] == pytest.approx(72 * steps / 3600 * 2.5)
+        assert f"{span}_tokens" not in found
+
+
 def test_what_is_not_known_has_no_sample_and_a_hostile_name_stays_a_label(tmp_path: Path) -> None:
     hub = hub_of(write(tmp_path / 'a"} 1\\.jsonl', [0.5, None]))
     text = exposition(hub)

@@ -10,6 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from groupwise.diagnostics.cost import NO_CLOCK
 from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Finding, Judgement, Learning, Measure, Sign, State, Status
 from groupwise.intervals import Interval
 from groupwise.report.screen import MOST_LINES, MOST_WORDS, WIDTH, judgement_lines, print_judgement, words_in
@@ -119,6 +120,19 @@ def test_a_run_that_is_ok_needs_two_lines() -> None:
 def test_a_run_that_cannot_be_judged_says_what_to_log() -> None:
     assert judgement_lines(CANNOT_TELL) == ["? CANNOT TELL  short  3 rows are too few to judge", "  not logged  8 rows or more; a reward"]
     assert judgement_lines(replace(CANNOT_TELL, run=""))[0] == "? CANNOT TELL  unnamed run  3 rows are too few to judge"
+
+
+def test_what_was_asked_for_of_gpus_stands_beside_the_cost_and_not_in_its_place() -> None:
+    whole = Cost(200, 6400, 3600.0, 200, gpu_hours=8.0, money=20.0)
+    part = Cost(125, 4000, 2250.0, 200, gpu_hours=5.0, money=12.5)
+    assert judgement_lines(replace(FAILED, cost=part, spent=whole))[5:] == [
+        "  cost        125 of 200 steps (62 %) since the first sign, 4,000 rollouts",
+        "  GPU-hours   5 of 8, price 12.50 of 20.00",
+    ]
+    assert judgement_lines(replace(OK, spent=replace(whole, money=None)))[1:] == ["  GPU-hours   8"]
+    unknown = replace(whole, seconds=None, gpu_hours=None, money=None, missing=NO_CLOCK)
+    assert judgement_lines(replace(OK, spent=unknown))[1:] == [f"  GPU-hours   {NO_CLOCK}"]
+    assert judgement_lines(replace(OK, spent=replace(unknown, missing="")))[1:] == []
 
 
 def test_a_long_name_gives_way_to_the_headline_and_keeps_both_ends() -> None:

@@ -8,6 +8,10 @@ import polars as pl
 from groupwise.diagnostics.judgement import Cost
 from groupwise.record.run import RunRecord
 
+_FAR = 10.0  # usual rows that the first may take, which loads and compiles too
+NO_CLOCK = "unknown, no seconds: log step_time, or --column seconds=NAME"
+NO_GPUS = "unknown without the number of GPUs: give --gpus N beside --price"
+
 
 def cost_since(record: RunRecord, step: int | None) -> Cost | None:
     """Return what was spent from a step on, its own included, or by the whole run; None where there are no rows."""
@@ -41,14 +45,26 @@ def _cost(record: RunRecord, steps: int, tokens: float | None, seconds: float | 
     rollouts = int(size) * int(prompts) * steps if size is not None and prompts is not None else None
     hours = None if gpus is None or seconds is None else seconds / 3600 * int(gpus)
     money = None if hours is None or price is None else hours * float(price)
-    return Cost(steps, rollouts, seconds, of_steps, tokens, hours, money)
+    missing = NO_CLOCK if gpus is not None and seconds is None else NO_GPUS if gpus is None and price is not None else ""
+    return Cost(steps, rollouts, seconds, of_steps, tokens, hours, money, missing)
 
 
 def _spent(record: RunRecord, name: str, step: int) -> float | None:
-    """Return by how much a clock went on from a step; it is read as its step ends: the time of a row began with the row before."""
-    clock, earlier = (record.steps.filter(rows)[name].drop_nulls() for rows in (pl.col("step") >= step, pl.col("step") < step))
-    known = [*earlier[-1:], *clock]
-    return float(known[-1] - known[0]) if len(clock) and len(known) > 1 else None
+    """Return by how much a clock went on from a step; it is read as its step ends: the time of a row began with the row before.
+
+    That of the first row is the clock's own value, the start of the run included; it is a usual row's where the clock is far ahead,
+    as one that began before the log.
+    """
+    known = record.steps.select("step", name).drop_nulls()
+    earlier, later = known.filter(pl.col("step") < step), known.filter(pl.col("step") >= step)
+    if len(known) < 2 or not len(later):
+        return None
+    if len(earlier):
+        return float(later[name][-1] - earlier[name][-1])
+    first, _, stride = _span(record.steps["step"])
+    usual = float(np.median(np.diff(known[name].to_numpy()) / np.diff(known["step"].to_numpy()))) * (later["step"][0] - step + stride)
+    own = float(later[name][0])
+    return float(later[name][-1]) - own + (own if step <= first and own <= _FAR * usual else usual)
 
 
 def _pace(record: RunRecord, name: str) -> float | None:

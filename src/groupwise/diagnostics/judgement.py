@@ -127,12 +127,13 @@ class Cost(Plain):
     tokens: float | None = None
     gpu_hours: float | None = None  # of all GPUs together
     money: float | None = None  # in the currency of the price
+    missing: str = ""  # why GPU-hours or money were asked for and are not known
 
     KEYS: ClassVar[tuple[str, ...]] = ("steps", "rollouts", "seconds", "tokens", "gpu_hours", "money")
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The same in words, each of what is known: "125 of 200 steps (62 %) since the first sign", "4,000 rollouts", "2 h"."""
+        """The same in words, but for GPUs: "125 of 200 steps (62 %) since the first sign", "4,000 rollouts", "2 h"."""
         steps = f"{count(self.steps, 'step')} since the first sign"
         if self.steps == self.of_steps:
             steps = f"all {count(self.steps, 'step')}"
@@ -143,10 +144,8 @@ class Cost(Plain):
 
     @property
     def amounts(self) -> dict[str, str]:
-        """What is known beside the steps, in words, what was asked for by an option first."""
+        """What is known beside steps and GPUs, in words."""
         shown = {
-            "money": None if self.money is None else f"price {self.money:,.2f}",
-            "gpu_hours": None if self.gpu_hours is None else f"{number(self.gpu_hours)} GPU-hours",
             "rollouts": None if self.rollouts is None else count(self.rollouts, "rollout"),
             "seconds": None if self.seconds is None else duration(self.seconds / 3600),
             "tokens": None if self.tokens is None else tokens(self.tokens),
@@ -272,6 +271,16 @@ class Judgement(Said):
     def fact(self) -> str:
         """The state and the headline, in a sentence."""
         return clean(f"{self.state.value.replace('_', ' ').upper()}: {sentence(self.headline)}", longest=_LONGEST)
+
+    @property
+    def gpu_hours(self) -> str:
+        """GPU-hours since the first sign and of the whole run, and their price, in words; why they are not known; "" where no GPUs are."""
+        if self.spent is None or self.spent.gpu_hours is None:
+            return "" if self.spent is None else self.spent.missing
+        costs = [self.spent] if self.cost is None else [self.cost, self.spent]
+        hours = " of ".join(number(one.gpu_hours) for one in costs)
+        money = " of ".join(f"{one.money:,.2f}" for one in costs if one.money is not None)
+        return f"{hours}, price {money}" if money else hours
 
     @property
     def alarm(self) -> bool:

@@ -247,8 +247,8 @@ def _clock(merged: Merged, columns: Mapping[str, Array], config: RunConfig, fram
     durations = next((spelled[key] for key in _DURATION_KEYS if key in spelled), None)
     seconds = _rising(spelled, _SECOND_KEYS, None)
     if seconds is None:
-        stamps = _rising(spelled, _STAMP_KEYS, None)
-        seconds = None if stamps is None else stamps - np.nanmin(stamps)
+        seconds = _rising(spelled, _STAMP_KEYS, None)
+        seconds = None if seconds is None else seconds - np.nanmin(seconds)
     if seconds is None and durations is not None and bool((durations[np.isfinite(durations)] >= 0).all()):
         steps_done = np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0)))
         seconds = np.cumsum(np.nan_to_num(durations, nan=0.0, posinf=0.0) * (np.clip(steps_done, 0, spacing)))
@@ -256,8 +256,18 @@ def _clock(merged: Merged, columns: Mapping[str, Array], config: RunConfig, fram
         "optimizer_updates": counted_by * per_step if updates is None else updates,
         "window": window,
         "tokens": _rising(spelled, _TOKEN_KEYS, None),
-        "seconds": seconds,
+        "seconds": None if seconds is None else _since_start(seconds, merged.trained),
     }
+
+
+def _since_start(seconds: Array, trained: Flags) -> Array:
+    """Return a clock with the time of its first row, which one that is 0 there, as a time of day, does not tell: the median row's.
+
+    An evaluation before the training took nothing of it.
+    """
+    known = np.flatnonzero(np.isfinite(seconds))
+    began_late = len(known) > 1 and seconds[known[0]] == 0 and trained[known[0]]
+    return seconds + np.median(np.diff(seconds[known])) if began_late else seconds
 
 
 def _fractional(merged: Merged, config: RunConfig) -> Array:

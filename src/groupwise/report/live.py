@@ -292,6 +292,20 @@ def serve(hub: Hub, bound: socket.socket, token: str, metrics_token: str = "") -
 
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Of a span of a run: its key in the judgement, and in words; of an amount: its key there, in how many units of Prometheus, and in words.
+_SPANS = {
+    "spent": ("spent", "of the whole run"),
+    "wasted": ("cost", "since the first sign"),
+    "remaining": ("to_come", "until the planned end"),
+}
+_UNITS = {
+    "steps": ("steps", 1, "Steps"),
+    "rollouts": ("rollouts", 1, "Rollouts"),
+    "tokens": ("tokens", 1, "Tokens"),
+    "seconds": ("seconds", 1, "Seconds"),
+    "gpu_seconds": ("gpu_hours", 3600, "Seconds of all GPUs"),
+    "money": ("money", 1, "Price of the GPUs, in the currency of --price,"),
+}
 # Each gauge with what it is; all begin with "groupwise_".
 GAUGES = {
     "state": "1 for the state of the run, 0 for the others.",
@@ -302,9 +316,7 @@ GAUGES = {
     "changed_timestamp_seconds": "When the log last changed.",
     "failed_since_step": "The step from which a failure holds.",
     "first_sign_step": "The step of the first sign of a failure.",
-    "wasted_steps": "Steps since the first sign.",
-    "wasted_rollouts": "Rollouts since the first sign.",
-    "wasted_seconds": "Seconds since the first sign.",
+    **{f"{span}_{unit}": f"{what} {when}." for span, (_, when) in _SPANS.items() for unit, (_, _, what) in _UNITS.items()},
 }
 
 
@@ -322,7 +334,7 @@ def _samples(hub: Hub, index: int) -> Iterator[tuple[str, str]]:
     """Yield the samples of one run, each with its gauge."""
     run, said = hub.runs[index], hub.state(index)
     judgement = (run.judged or {}).get("judgement") or {}
-    sign, cost = judgement.get("first_sign") or {}, judgement.get("cost") or {}
+    sign = judgement.get("first_sign") or {}
     numbers = {
         "ended": said["ended"],
         "step": said["step"],
@@ -330,8 +342,10 @@ def _samples(hub: Hub, index: int) -> Iterator[tuple[str, str]]:
         "changed_timestamp_seconds": said["grew"] or None,
         "failed_since_step": judgement.get("since_step") if judgement.get("state") in ("failing", "failed") else None,
         "first_sign_step": sign.get("step"),
-        **{f"wasted_{unit}": cost.get(unit) for unit in ("steps", "rollouts", "seconds")},
     }
+    for span, (key, _) in _SPANS.items():
+        amounts = judgement.get(key) or {}
+        numbers |= {f"{span}_{unit}": amounts[name] * scale for unit, (name, scale, _) in _UNITS.items() if amounts.get(name) is not None}
     for gauge, value in numbers.items():
         if value is not None:
             yield gauge, f"groupwise_{gauge}{_labels(run=said['name'])} {_number(value)}"

@@ -145,8 +145,8 @@ def _labelled(found: Judgement) -> Iterable[_Line]:
         yield _Line("do", (found.do,), 3, lines=2)
     if found.cost is not None:
         yield _Line("cost", _joined(found.cost.parts, ", "), 5)
-    elif found.spent is not None and found.spent.gpu_hours is not None:  # who gives the GPUs wants to know
-        yield _Line("spent", _joined(found.spent.parts, ", "), 5)
+    if found.gpu_hours:  # who gives the GPUs wants to know
+        yield _Line("GPU-hours", (found.gpu_hours,), 3)
     if found.not_logged and found.state is not State.OK and found.cause.certainty is not Certainty.LIKELY:
         yield _Line("not logged", _joined(found.not_logged, "; "), 8, lines=2)
 

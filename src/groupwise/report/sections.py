@@ -176,7 +176,7 @@ def _why(judged: Judgement) -> Markup:
     signs += [("Then", one) for one in judged.then]
     lines = [join((tag("b", text(f"{name}, step {one.step:,}: ")), isolated(one.words))) for name, one in signs]
     cost = "" if judged.cost is None else ", ".join(judged.cost.parts)
-    facts = (("Cause", judged.cause.words), ("Cost", cost), ("Log", "; ".join(judged.not_logged)))
+    facts = (("Cause", judged.cause.words), ("Cost", cost), ("GPU-hours", judged.gpu_hours), ("Log", "; ".join(judged.not_logged)))
     lines += [join((tag("b", text(f"{name}: ")), text(said))) for name, said in facts if said]
     return join((_listed(lines), table(("Check", "Answer", "From step", "Said"), map(_check, judged.checks), numbers={2}, unbroken={1})))
 
@@ -267,11 +267,12 @@ def _stability(summary: Summary, path: str) -> Markup:
 
 def _cost(judged: Judgement) -> Markup:
     """Return what the run took, what of it came after the first sign, and what is to come."""
-    if judged.spent is None or not judged.spent.amounts:
+    spent = judged.spent
+    if spent is None or not (spent.amounts or spent.missing):
         return _NOTHING
-    found = cost_grid(judged)
-    asked = "" if judged.spent.gpu_hours is not None else "Give --gpus N, and --price P for an hour of one, for GPU-hours and money."
-    return join((grid(found), tag("p", text(asked), class_="small") if asked and judged.spent.seconds is not None else _NOTHING))
+    asked = "Give --gpus N, and --price P for an hour of one, for GPU-hours and money." if spent.seconds is not None else ""
+    asked = "" if spent.gpu_hours is not None else f"GPU-hours: {spent.missing}." if spent.missing else asked
+    return join((grid(cost_grid(judged)), tag("p", text(asked), class_="small") if asked else _NOTHING))
 
 
 def _rollouts(summary: Summary, path: str) -> Markup:

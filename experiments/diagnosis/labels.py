@@ -1,11 +1,12 @@
 """The judgement of real public runs against their labels: one line a run, and what part 9 asks of them all.
 
-    python experiments/diagnosis/labels.py [FOLDER] [--commands]
+    python experiments/diagnosis/labels.py [FOLDER] [--commands] [--looks 40]
 
 FOLDER holds the logs (else $GROUPWISE_DATA, else ../shared/data beside the repository), which state no licence and are not part of the
 project. Labels: FOLDER/hard/LABELS.tsv for the files beside it, labels.tsv here for the rest: "manifest" where FOLDER/MANIFEST.md states
 the outcome, "eye" where the numbers of the log were looked at; both were written before the judgement was asked. --commands asks
-`diagnose --json` and `report --json` of each run too, and compares. Writes labels.csv, which holds no number of a log but steps.
+`diagnose --json` and `report --json` of each run too, and compares; --looks judges beginnings of the runs too, as if they went on.
+Writes labels.csv, which holds no number of a log but steps.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -251,6 +252,45 @@ def _asked(home: Path, file: str, command: str) -> str:
     return json.dumps(found, sort_keys=True) if "state" in found else f"{command} printed no judgement"
 
 
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A run that was judged again and again while it went on."""
+
+    label: Label
+    alarms: tuple[int, ...]  # steps of the looks that found it failing or failed
+
+    @property
+    def false(self) -> bool:
+        """Whether a run that ended well was said to fail."""
+        return self.label.label in HEALTHY and bool(self.alarms)
+
+
+def looked_at(home: Path, label: Label, looks: int) -> Looked:
+    """Judge so many beginnings of a run, the shortest of eight rows, as what goes on."""
+    record, alarms = opened(home, label.file), []
+    rows = len(record.steps)
+    for count in sorted({round(8 + (rows - 8) * look / (looks - 1)) for look in range(looks)}):
+        steps = record.steps.head(count)
+        last = int(steps["step"].to_numpy().max())
+        rollouts = None if record.rollouts is None else record.rollouts.filter(record.rollouts["step"] <= last)
+        if judge(replace(record, steps=steps, rollouts=rollouts), ended=False).alarm:
+            alarms.append(last)
+    return Looked(label, tuple(alarms))
+
+
+def print_looks(home: Path, looks: int) -> None:
+    """Print false alarms along the runs that ended well, and how late those that failed were found."""
+    labels = [label for label in labels_in(home) if label.label in (*HEALTHY, "collapse", "hacking")]
+    every = [looked_at(home, label, looks) for label in labels if len(opened(home, label.file).steps) > 8]
+    sound = [run for run in every if run.label.label in HEALTHY]
+    print(f"alarm at any of {looks} looks: {sum(run.false for run in sound)} of {len(sound)} healthy and recovered runs")
+    for run in every:
+        if run.false or run.label.label not in HEALTHY:
+            onset = "" if run.label.onset is None else f", onset {run.label.onset}"
+            print(f"  {run.label.file[-50:]:50} {run.label.label}{onset}: ", end="")
+            print(f"first alarm at step {run.alarms[0]}" if run.alarms else "no alarm while it goes on")
+
+
 def write_csv(runs: Sequence[Judged]) -> None:
     """Write the table beside this script."""
     with (HERE / "labels.csv").open("w", newline="") as file:
@@ -273,6 +313,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", help="with the logs")
     parser.add_argument("--commands", action="store_true", help="ask diagnose and report too, and compare")
+    parser.add_argument("--looks", type=int, default=0, help="judge so many beginnings of each run too")
     given = parser.parse_args()
     home = data_folder(given.folder)
     if not home.is_dir():
@@ -291,6 +332,8 @@ def main() -> None:
         print(f"{'kept  ' if met else 'BROKEN'} {what:38} {value:>12}  {asked and f'asked: {asked}'}")
     if given.commands:
         print("diagnose and report differ on:", differing(home, runs) or "none")
+    if given.looks > 1:
+        print_looks(home, given.looks)
 
 
 if __name__ == "__main__":

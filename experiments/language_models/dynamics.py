@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE.parent / "u_statistic"), str(HERE.parent / "predictable_grpo"), str(HERE.parent)]
 
 from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
-from deep_threshold import BRACKET, FACTORS, fitted_edge  # noqa: E402
+from deep_threshold import BRACKET, FACTORS, fitted_edge, measured_cells  # noqa: E402
 from deep_world import GROUP, Linear, Setting, cached, sampled_step, trained  # noqa: E402
 from small_model import PAGE, policy  # noqa: E402
 from worlds.truth import ExactLoss, ExactWorld, curvature, leading_modes  # noqa: E402
@@ -270,9 +270,10 @@ def located(setting: Setting, done: dict[str, Rows]) -> dict[str, Any] | None:
     def along(factor: float) -> np.ndarray:
         return np.array([float(row["along"]) for row in runs[factor] or ()])
 
-    measured, *_ = fitted_edge(along, setting, kinked=kinked(setting))
+    over, error, *_ = fitted_edge(along, setting, kinked=kinked(setting), halvings=0)  # these runs and no others are there
     first = (runs[factors(setting)[0]] or [])[0]
-    return {"measured": measured, **{name: first[name] for name in ("predicted", "rule")}}
+    predicted = float(first["predicted"])
+    return {"measured": over * predicted, "error": error * predicted, "predicted": predicted, "rule": first["rule"]}
 
 
 def sampled(setting: Setting, factor: float, seed: int) -> Rows:
@@ -349,9 +350,9 @@ def show() -> None:
     for setting in SETTINGS:
         row = located(setting, done)
         if row is not None:
-            told = (f"{row['predicted']:.4g}", f"{row['predicted'] * row['measured']:.4g}", f"{100 * (row['measured'] - 1):+.2f} %")
-            rule = f"{row['measured'] * row['predicted'] / row['rule']:.2f}"
-            rows.append([said(vars(setting)), f"{setting.momentum:g}", *told, rule])
+            seen = (cell.split(" +-")[0] for cell in measured_cells(row))  # the series are too short to say how far an edge may move
+            told = (f"{row['predicted']:.4g}", *seen, f"{row['measured'] / row['rule']:.2f}")
+            rows.append([said(vars(setting)), f"{setting.momentum:g}", *told])
     head = ("lag", "momentum", "predicted edge", "measured", "difference", "over the published rule")
     print_table("Seven days: edges of the learning rate", head, rows)
     runs = [row for name, found in done.items() if name.startswith("sampled-") for row in found]

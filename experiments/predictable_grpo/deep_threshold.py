@@ -46,6 +46,7 @@ COUNT = 20
 KICK = 1e-6  # parameter units along the mode that grows first, about .00002 nats of log-probability: a hundredfold growth is linear still
 FACTORS = (0.97, 1.03)
 BRACKET = (0.99, 0.997, 1.003, 1.01)
+HALVINGS = 8  # of a bracket, where growth has a kink and its sign is all that is used: to a hundred-thousandth
 LAGS = ("refresh", "fixed", "async")
 CENTRE = Setting("refresh", 0.9, 8)
 SAMPLED_LAGS = (CENTRE, Setting("fixed", 0.9, 8), Setting("async", 0.9, 8))
@@ -189,13 +190,16 @@ def updates_after_kick(setting: Setting) -> int:
     return max(60, 16 * setting.interval)
 
 
-def fitted_edge(along: Callable[[float], np.ndarray], setting: Setting, *, kinked: bool) -> tuple[float, float, list[float], list[float]]:
+def fitted_edge(
+    along: Callable[[float], np.ndarray], setting: Setting, *, kinked: bool, halvings: int = HALVINGS
+) -> tuple[float, float, list[float], list[float]]:
     """The edge over the predicted one; how far it moves without the first fifth of the series; growth (log) and last amplitudes.
 
     Args:
         along: the series of a run at a multiple of the predicted edge.
         setting: of lag and momentum.
-        kinked: a real root leaves a circle: growth has a kink at the edge, so that only its sign is used.
+        kinked: a real root leaves a circle: growth has a kink at the edge, so that only its sign is used, and its bracket is halved.
+        halvings: of that bracket, each a run.
     """
     factors = BRACKET if kinked else FACTORS
     stride = {"none": 1, "fixed": max(1, setting.interval // 2)}.get(setting.lag, setting.interval)
@@ -206,7 +210,11 @@ def fitted_edge(along: Callable[[float], np.ndarray], setting: Setting, *, kinke
         later.append(float(np.log(growth(series[len(series) // 5 :]))))
         sizes.append(float(np.abs(series[-3:]).max() / KICK))
     if kinked:
-        return *bracketed(factors, rates), rates, sizes
+        middle, half = bracketed(factors, rates)
+        for _ in range(halvings):
+            half /= 2
+            middle += half if growth(along(middle)[::stride]) < 1 else -half
+        return middle, half, rates, sizes
     found, again = crossing(factors, rates), crossing(factors, later)
     return found, abs(found - again), rates, sizes
 
@@ -278,7 +286,13 @@ def measured_cells(row: Mapping[str, Any]) -> list[str]:
     low, high = (100 * ((measured + side) / predicted - 1) for side in (-error, error))
     if error > 1e-3 * predicted and abs(measured / predicted - 1) < 1e-6:
         return [f"{measured - error:.4g} to {measured + error:.4g}", f"{low:+.2f} to {high:+.2f} %"]
-    return [f"{measured:.4g} +- {error:.1g}", f"{100 * (measured / predicted - 1):+.2f} %"]
+    return [f"{measured:.4g} +- {error:.1g}", percent(measured / predicted)]
+
+
+def percent(ratio: float) -> str:
+    """How far a ratio is from one, with a third digit where two would be zeros."""
+    over = 100 * (ratio - 1)
+    return f"{over:+.{3 if abs(over) < 0.005 else 2}f} %"
 
 
 def show() -> None:
@@ -299,11 +313,11 @@ def show() -> None:
     ]
     print_table("Stiffness that the reward shows", ("method", "K", "n", "share of the stiffest mode in the reward's slope"), lines)
     key = ("kl_in", "lag", "momentum", "interval")
-    by_method = {tuple(row[name] for name in key): f"{100 * (row['located'] - 1):+.2f} %" for row in LINEAR.rows()}
+    by_method = {tuple(row[name] for name in key): percent(row["located"]) for row in LINEAR.rows()}
     lines = [
         [row["kl_in"], f"{row['momentum']:g}", row["lag"], str(row["interval"]), f"{row['predicted']:.4g}"]
         + measured_cells(row)
-        + ["the same bracket" if row["lag"] == "none" else by_method.get(tuple(row[name] for name in key), "")]
+        + [by_method.get(tuple(row[name] for name in key), "")]
         + [f"{100 * (row[other] / row['measured'] - 1):+.1f} %" for other in ("scalar", "reward_mode", "rule")]
         for row in EDGES.rows()
     ]

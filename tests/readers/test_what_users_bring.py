@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Status
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run, open_runs
 from groupwise.record.run import RecordWriter, RunRecord
@@ -159,6 +161,23 @@ def test_a_run_whose_only_reward_is_the_held_out_one_has_it_as_its_reward(tmp_pa
 def test_names_of_other_tools(key: str, quantity: str, tmp_path: Path) -> None:
     record = open_run(written(tmp_path / "log.jsonl", [{"step": step, key: step / 10} for step in range(1, 7)]))
     assert record.column(quantity if quantity != "eval/reward" else "reward") == key
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("batch/solver/fractions/too_easy", "batch/solver/fractions/too_hard"),  # rllm
+        ("env/all/by_group/frac_all_good", "env/all/by_group/frac_all_bad"),  # Tinker
+    ],
+)
+def test_groups_that_are_all_right_or_all_wrong_have_zero_variance(right: str, wrong: str, tmp_path: Path) -> None:
+    log = [{"step": step, "reward": 0.5, "env/all/reward/total": 0.5, right: 0.25, wrong: 0.5} for step in range(1, 61)]
+    record = open_run(written(tmp_path / "log.jsonl", log))
+    assert record.steps[record.column("dead_group_share")].to_list() == [0.75] * 60
+    assert next(one for one in judge(record).checks if one.check == "zero_variance").status is not Status.NOT_LOGGED
+    if right.startswith("batch"):  # what the trainer calls so itself stays
+        logged = open_run(written(tmp_path / "own.jsonl", [row | {"zero_var_group_frac": 0.8} for row in log]))
+        assert logged.column("dead_group_share") == "zero_var_group_frac"
 
 
 def test_verls_logs_with_underlines_and_its_proxy_of_the_variance(tmp_path: Path) -> None:

@@ -95,10 +95,11 @@ def assemble(log: Log, request: Request) -> RunRecord:
     renamed = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
     meanings = meanings_of(renamed, config, framework=framework, complete=log.complete, window=spacing)
     meanings = _with_chosen(with_reward(renamed, meanings), chosen, renamed)
+    alike, meanings = _alike(renamed, meanings)
     config = _with_rate(config, renamed, meanings)
     record = RunRecord(
         name=log.name or request.chosen or log.path.name,
-        steps=steps_table(merged.step.tolist(), columns, **clock),
+        steps=steps_table(merged.step.tolist(), columns | alike, **clock),
         config=config,
         meanings=meanings,
         sources=(Source(str(log.path), log.reader, log.size, merged.rows),),
@@ -220,6 +221,16 @@ def _with_rate(config: RunConfig, columns: Mapping[str, Array], meanings: Sequen
     if not config.learning_rate_schedule.known:
         found["learning_rate_schedule"] = "constant" if rates.min() == rates.max() else f"from {rates.max():g} to {rates[-1]:g}"
     return config.with_settings(found, f"the largest of the column {column}")
+
+
+def _alike(columns: Mapping[str, Array], meanings: tuple[Meaning, ...]) -> tuple[dict[str, Array], tuple[Meaning, ...]]:
+    """Return the share of groups that are all right or all wrong as a column of its own, where the log has both and no sum of them."""
+    by = {meaning.quantity: meaning.column for meaning in reversed(meanings)}
+    right, wrong = by.get("all_right_share"), by.get("all_wrong_share")
+    if right is None or wrong is None or "dead_group_share" in by:
+        return {}, meanings
+    name = f"{right} + {wrong.rpartition('/')[2]}"
+    return {name: columns[right] + columns[wrong]}, (*meanings, Meaning(name, "dead_group_share", "share of groups all right or all wrong"))
 
 
 def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[RunConfig, float]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from groupwise.cli.app import main
-from groupwise.cli.here import MARKS, offer, runs_here
+from groupwise.cli.here import offer, runs_here
 from groupwise.examples import trl_run
-from groupwise.record.run import RECORD_FILES
 
 
 @pytest.fixture
@@ -53,12 +54,27 @@ def test_runs_inside_a_folder_are_found_by_their_marks_and_logs_by_the_word(run:
     home = run.parent
     (home / "prices.csv").write_text("day,price\n1,2\n")
     (home / "log.csv").write_text("step,Reward\n1,0.5\n")
-    assert runs_here(home) == [run]
+    assert runs_here(home) == [home / "log.csv", run]
     shutil.rmtree(run)
     assert runs_here(home) == [home / "log.csv"]
     (home / "a file.jsonl").write_text('{"step": 1, "reward": 0.5}\n')
     monkeypatch.chdir(home)
     assert runs_here(Path()) == [Path("a file.jsonl"), Path("log.csv")]
+
+
+@pytest.mark.parametrize("ending", ["md", "txt", "json", "ndjson.jsonl", "out", "tsv", "parquet"])
+def test_every_ending_that_a_reader_takes_is_found(ending: str, tmp_path: Path) -> None:
+    """One list of endings: that of the readers."""
+    log = tmp_path / f"mine.{ending}"
+    rows = [{"step": step, "reward": step / 10} for step in range(1, 30)]
+    if ending == "parquet":
+        pl.DataFrame(rows).write_parquet(log)
+    elif "json" in ending:
+        log.write_text("\n".join(map(json.dumps, rows)) if "jsonl" in ending else json.dumps(rows))
+    else:
+        log.write_text("\n".join(f"{{'loss': 0.1, 'reward': {row['reward']}, 'step': {row['step']}}}" for row in rows))
+    (tmp_path / "beside.csv").write_text("step,reward\n1,0.5\n")
+    assert runs_here(tmp_path) == sorted([tmp_path / "beside.csv", log])
 
 
 def test_the_command_that_is_offered_can_be_typed(
@@ -74,7 +90,3 @@ def test_the_command_that_is_offered_can_be_typed(
     assert "groupwise report " in out
     assert "'a b.csv'" in out
     assert "\x1b" not in out
-
-
-def test_a_record_is_known_by_the_names_of_its_files() -> None:
-    assert set(MARKS) & set(RECORD_FILES) == {RECORD_FILES[2], RECORD_FILES[3]}

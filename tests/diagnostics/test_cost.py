@@ -53,6 +53,8 @@ def test_a_failure_by_hand() -> None:
         ({"elapsed": [75, 85, 95, 105]}, 105.0),  # which took a minute to load the model
         ({"elapsed": [0, 10, 20, 30]}, 40.0),  # since the first row: a usual row stands in for it
         ({"timestamp": [1.7e9, 1.7e9 + 10, 1.7e9 + 20, 1.7e9 + 30]}, 40.0),  # of the day: the same
+        ({"timestamp": [1.7e9, 1.7e9 + 10, 1.7e9 + 20, 1.7e9 + 30], "step_time": [25, 10, 10, 10]}, 55.0),  # which that says
+        ({"env/all/reward/total": [0.1, 0.2, 0.3, 0.4], "time/total": [20, 10, 10, 10]}, 50.0),  # Tinker's name
         ({"wall_time": [1.7e9, 1.7e9 + 10, 1.7e9 + 20, 1.7e9 + 30]}, 40.0),
         ({"elapsed": [5010, 5020, 5030, 5040]}, 40.0),  # since a start that this log does not hold
         ({"elapsed": [None, 20, 30, 40]}, 40.0),  # two steps until the first row that has it

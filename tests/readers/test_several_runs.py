@@ -15,7 +15,9 @@ from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
 from groupwise.errors import SeveralRunsError, UnreadableRunError
 from groupwise.readers import open_run, open_runs
+from groupwise.readers.find import runs_below
 from groupwise.readers.follow import Follower
+from groupwise.record.run import RunRecord
 
 Rows = list[dict[str, Any]]
 
@@ -206,3 +208,18 @@ def test_a_folder_of_events_is_judged_from_within(
     monkeypatch.chdir(home)
     assert main(["diagnose", "."]) == 0
     assert "OK  warm  reward" in capsys.readouterr().out
+
+
+def test_event_files_among_several_logs_are_one_run_of_several(tmp_path: Path) -> None:
+    event_file(tmp_path / "events.out.tfevents.1", [{"step": step, "train/reward": step / 30} for step in range(30)])
+    for name in ("a", "b"):
+        assert open_run(tmp_path).column("reward") == "train/reward"  # one log beside may be the console of the run
+        (tmp_path / f"{name}.csv").write_text("step,reward\n" + "".join(f"{step},0.5\n" for step in range(30)))
+    with pytest.raises(
+        UnreadableRunError, match=r"one run, got .*, which holds 3 \(a.csv, b.csv, events.out.tfevents.1\): give the path of"
+    ):
+        open_run(tmp_path)
+    assert len(runs_below(tmp_path)) == 3
+    RunRecord("r", open_run(tmp_path / "a.csv").steps).save(tmp_path / "run")
+    with pytest.raises(UnreadableRunError, match=r"holds 4 \(run, a.csv"):  # nor is the only folder the only run
+        open_run(tmp_path)

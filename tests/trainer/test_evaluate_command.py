@@ -482,3 +482,21 @@ def test_what_cannot_be_used_is_one_sentence(
     assert said.startswith("groupwise: ")
     assert said.count("\n") == 1
     assert "defect" not in said
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_tasks_in_words_are_asked_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any, chat: bool) -> None:
+    """A model made to give one answer is right where that is; without a template the answer ends with its line."""
+    model = open_model(language_model(tmp_path / "model", chat=chat))
+    paper = papers_of(["larger_of_two/3"], problems=40)[0]
+    assert paper.task is not None
+    said = paper.task.held_out[0].answer
+    monkeypatch.setattr(
+        type(model.actor), "texts", lambda _self, _task, token_NL, _mask: ([f"{said}\nQ: 3"] * len(token_NL), [False] * len(token_NL))
+    )
+    answers = examine(model, paper, Sampling(max_tokens=3))
+    right = sum(problem.answer == said for problem in paper.task.held_out)
+    assert (int(answers.right_P.sum()), answers.cut) == (right, 40 if chat else 0)
+    assert len(paper.task.held_out[0].prompt) == 7
+    assert main(["evaluate", str(tmp_path / "model"), "--benchmark", "sort_three/4"]) == 2
+    assert "expected from 0 to 3 examples" in capsys.readouterr().err

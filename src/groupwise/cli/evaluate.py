@@ -83,7 +83,9 @@ class Examination:
 def evaluate(
     models: Annotated[list[Path], argument("MODEL...", "Folders of models or checkpoints, or one of a run.")],
     *,
-    benchmark: Annotated[str | None, option("NAME,NAME", "As gsm8k, gsm8k=FILE or addition/3, with commas between them.")] = None,
+    benchmark: Annotated[
+        str | None, option("NAME,NAME", "As gsm8k, gsm8k=FILE, addition/3 (its level) or sort_three/3 (worked examples), with commas.")
+    ] = None,
     data: Annotated[Path | None, option("FOLDER", "Where the files of benchmarks lie.")] = None,
     problems: Annotated[
         int | None,

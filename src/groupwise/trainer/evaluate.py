@@ -31,6 +31,7 @@ from groupwise.trainer.benchmarks import (
 from groupwise.trainer.checkpoints import load_policy, policy_vocabulary
 from groupwise.trainer.rewards import Problem, total_reward
 from groupwise.trainer.tasks import TASKS, Task, Vocabulary, make_task, transfer_tasks
+from groupwise.trainer.text_tasks import TEXT_TASKS, in_texts, make_text_task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -151,7 +152,7 @@ def _asked(
         places = order[start:stop]
         longest = len(rows[places[-1]])
         prompt_PL = model.actor.padded([rows[place] for place in places])
-        length = int(min(sampling.max_tokens, room - longest + 1))
+        length = int(min(sampling.max_tokens, room - longest + 1, math.inf if task is None else task.completion_length))
         drawn = _drawn(model.actor, prompt_PL, length, sampling, batch, task)
         for place, completions in zip(places, drawn, strict=True):
             found[place] = completions
@@ -235,6 +236,7 @@ def _check_device(device: str) -> None:
 
 _CHECKPOINT = re.compile(r"(?:.*[-_])?([0-9]{1,12})")
 _DEFAULT_PROBLEMS = 200
+_IN_WORDS = [entry.name for entry in TEXT_TASKS if not entry.from_file]
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,11 +275,14 @@ def task_label(task: Task) -> str:
 
 
 def named_task(name: str, *, seed: int = 0, trained: Task | None = None) -> Task:
-    """Return the task of a name with its level behind a slash, some of it held out."""
+    """Return the task of a name, some of it held out; behind a slash its level, or the worked examples of a task in words."""
     family, slash, level = name.partition("/")
     if slash and not re.fullmatch("[0-9]{1,3}", level):
         raise InvalidArgumentError(f"expected a task with its level, as addition/2; got {name!r}")
     chosen = int(level) if slash else None
+    if family in _IN_WORDS:
+        known = trained is not None and trained.name == family and trained.recipe["examples"] == (chosen or 0)
+        return trained if trained is not None and known else make_text_task(family, examples=chosen or 0, seed=seed)
     plain = make_task(family, seed=seed, level=chosen)
     if trained is None:
         return plain
@@ -290,7 +295,8 @@ def examine(model: Model, paper: Paper, sampling: Sampling, *, same: SameMathema
     """Ask a model a paper and count its right answers; a problem that does not fit into its context counts as answered wrongly."""
     asked: list[list[Completion] | None]
     if paper.task is not None:
-        asked = ask_problems(model, paper.task, paper.task.held_out, sampling, told=told)
+        task, drawn = _as_read(model, paper.task, sampling)
+        asked = ask_problems(model, task, task.held_out, drawn, told=told)
         clusters = [problem.text for problem in paper.task.held_out]
     else:
         asked = ask_questions(model, [question.text for question in paper.questions], sampling, told=told)
@@ -301,6 +307,14 @@ def examine(model: Model, paper: Paper, sampling: Sampling, *, same: SameMathema
     ]
     cut = sum(not ended for completions in asked for _, ended in completions or ())
     return answers_of(paper.name, verdicts, clusters, cut=cut, too_long=asked.count(None))
+
+
+def _as_read(model: Model, task: Task, sampling: Sampling) -> tuple[Task, Sampling]:
+    """Return a task in words as a model reads it: one without a chat template is asked in a text, and its answer is a line."""
+    chat = task.recipe.get("chat")
+    if model.vocabulary is not None or chat is None or (chat and model.actor.tokenizer.chat_template is not None):
+        return task, sampling
+    return in_texts(task) if chat else task, replace(sampling, stop=(*sampling.stop, "\n"))
 
 
 def _verdicts(paper: Paper, place: int, completions: Sequence[Completion], same: SameMathematics | None) -> list[bool | None]:
@@ -354,7 +368,7 @@ def _paper(name: str, data: Path | None, problems: int | None, seed: int, traine
 
 def _check_family(name: str) -> None:
     """Refuse what is neither a benchmark nor the name of a family of tasks, with or without a level."""
-    families = [family.name for family in TASKS]
+    families = [*(family.name for family in TASKS), *_IN_WORDS]
     if name.partition("/")[0] not in families:
         known = ", ".join([*(entry.name for entry in BENCHMARKS), *families])
         raise InvalidArgumentError(f"expected a benchmark of {known}; got {name.partition('=')[0]!r}")

@@ -1,52 +1,44 @@
-"""`groupwise` without arguments: the report of the run in this folder, offered; what looks like a run is told by its marks alone.
+"""`groupwise` without arguments: the report of the run in this folder, offered.
 
-Nothing is opened here but the heads of files: which reader it is, and whether it can be read, `report` says.
+Nothing is opened here but the heads of files: whether a run can be read, `report` says.
 """
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
-MARKS = (  # of a run folder, which no other folder has
-    *("record.json", "journal.jsonl", "trainer_state.json", "checkpoint-*/trainer_state.json"),
-    *("events.out.tfevents*", "*.wandb", "monitors/file/metrics.jsonl"),
-)
-_LOGS = ("trainer_state.json", ".jsonl", ".csv", ".tsv", ".log", ".out", ".parquet", ".db")
-_WORD, _HEAD, _MOST, _MOST_SHOWN = b"reward", 1 << 16, 200, 4
+_WORD, _ENDS, _MOST_SHOWN = b"reward", 1 << 16, 4
 
 
 def runs_here(folder: Path) -> list[Path]:
-    """Return what looks like a run: the folder itself, else the folders right inside it, else its logs that speak of a reward."""
-    if _is_run(folder):
-        return [folder]
-    inside = sorted(islice(folder.iterdir(), _MOST))
-    return [path for path in inside if path.is_dir() and not path.name.startswith(".") and _is_run(path)] or list(_logs(inside))
+    """Return what looks like a run, in a folder and right below it: of logs those that speak of a reward."""
+    from groupwise.readers.find import runs_below
+
+    return [path for path in runs_below(folder, deepest=1) if _speaks(path)]
 
 
-def _is_run(folder: Path) -> bool:
-    """Return whether a folder has a mark of a run."""
-    return any(True for mark in MARKS for _ in islice(folder.glob(mark), 1))
+def _speaks(path: Path) -> bool:
+    """Return whether a folder is a run by what lies in it, or the start or the end of a log speaks of a reward."""
+    from groupwise.readers import best_reader, logs_in
 
-
-def _logs(files: list[Path]) -> Iterator[Path]:
-    """Yield the logs among files whose heads speak of a reward."""
-    for file in files:
-        if file.name.lower().endswith(_LOGS) and file.is_file():
-            with file.open("rb") as opened:
-                if _WORD in opened.read(_HEAD).lower():
-                    yield file
+    if path.is_dir():
+        return best_reader(path) is not None or any(map(_speaks, logs_in(path)))
+    with path.open("rb") as opened:
+        start = opened.read(_ENDS)
+        opened.seek(max(0, path.stat().st_size - _ENDS))
+        return _WORD in (start + opened.read()).lower()
 
 
 def offer() -> list[str]:
     """Say what lies here and return what to run: the report where a person at the terminal wants it, the help where nothing lies here."""
+    from groupwise.errors import GroupwiseError
+
     folder = Path()
     try:
         found = runs_here(folder)
-    except OSError:
+    except (GroupwiseError, OSError):
         found = []
     if not found:
         return ["--help"]

@@ -225,7 +225,7 @@ def locate(place: Path, request: Request) -> Located:
     reader = best_reader(place)
     if reader is not None:
         return Located(place, reader, request)
-    found = _logs_in(place) or [log for inner in _folders_in(place) for log in _logs_in(inner)]
+    found = _runs_in(place) or [log for inner in _folders_in(place) for log in _runs_in(inner)]
     if not found:
         raise NothingYetError(f"expected a run folder, got {shown(place)}, which holds no log: give one with a trainer_state.json")
     if len(found) > 1:
@@ -294,7 +294,9 @@ def best_reader(path: Path, least: float = _LEAST_CONFIDENCE) -> Reader | None:
     seen = None if path.is_dir() else peek(path)
     fitting = [one for one in READERS if one.folder == (seen is None) and (one.binary or seen is None or not seen.binary)]
     confidence, best = max(((reader.sniff(seen or path), reader) for reader in fitting), key=lambda entry: entry[0])
-    return best if confidence >= least else None
+    beside = logs_in(path) if confidence >= least and best.name == "tensorboard_folder" else []
+    # One log beside event files may be the console of their run; of several each is a run, as are the event files.
+    return best if confidence >= least and sum("tfevents" not in file.name for file in beside) < 2 else None
 
 
 def _in_file(path: Path, request: Request) -> Located:
@@ -311,12 +313,16 @@ def _in_file(path: Path, request: Request) -> Located:
     return Located(path, reader, request)
 
 
-def _logs_in(folder: Path) -> list[Path]:
-    """Return the runs in a folder: their folders, else the logs, else folders of rollouts, since a log says more of a run."""
-    paths = inside(folder, _MOST_FILES)
-    kinds = {path: kind.name for path in paths if path.is_dir() and (kind := best_reader(path))}
-    runs = [path for path, kind in kinds.items() if kind != "rollout_folder"]
-    return runs or [path for path in paths if named_as_log(path.name) and path.is_file() and is_log(path)] or list(kinds)
+def _runs_in(folder: Path) -> list[Path]:
+    """Return the runs in a folder: their folders, and logs where there are several; else a log, else folders of rollouts."""
+    kinds = {path: kind.name for path in inside(folder, _MOST_FILES) if path.is_dir() and (kind := best_reader(path))}
+    runs, logs = [path for path, kind in kinds.items() if kind != "rollout_folder"], logs_in(folder)
+    return ([*runs, *logs] if len(logs) > 1 else runs or logs) or list(kinds)
+
+
+def logs_in(folder: Path) -> list[Path]:
+    """Return the logs right inside a folder, by name."""
+    return [path for path in inside(folder, _MOST_FILES) if named_as_log(path.name) and path.is_file() and is_log(path)]
 
 
 def _folders_in(folder: Path) -> list[Path]:

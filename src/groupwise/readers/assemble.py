@@ -32,7 +32,6 @@ _SECOND_KEYS = (
     "relative time (process)",
 )  # fmt: skip
 _STAMP_KEYS = ("timestamp", "_timestamp", "wall time", "ts")
-_DURATION_KEYS = ("step_time", "step_seconds", "time_per_step", "perf/time_per_step", "timing_s/step", "perf/step_s")
 _CUMULATIVE = frozenset(_UPDATE_KEYS + _TOKEN_KEYS + _SECOND_KEYS + _STAMP_KEYS)
 _NO_NUMBERS = frozenset({"percentage", "elapsed_time", "remaining_time", "time", "date", "recorded_at", "timestamp", "version"})
 _CLOCKS = ("optimizer_updates", "tokens", "seconds")
@@ -89,13 +88,14 @@ def assemble(log: Log, request: Request) -> RunRecord:
     config = config_of(request.config, log.path, log.home or request.home, (*log.stated, *told), notes)
     framework = log.framework or _framework(config, columns)
     config, spacing = _with_spacing(_with_updates(config, merged), merged, framework)
-    clock = _clock(merged, columns, config, framework, spacing) | chosen_clocks(chosen, columns)
-    if np.array_equal(np.asarray(clock["optimizer_updates"]), _fractional(merged, config)):
-        notes.append("the fractional steps of the log are the clock (optimizer_updates)")
     renamed = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
     meanings = meanings_of(renamed, config, framework=framework, complete=log.complete, window=spacing)
     meanings = _with_chosen(with_reward(renamed, meanings), chosen, renamed)
     alike, meanings = _alike(renamed, meanings)
+    took = next((renamed[one.column] for one in meanings if one.quantity == "step_time"), np.full(len(merged.step), np.nan))
+    clock = _clock(merged, columns, took, config, framework, spacing) | chosen_clocks(chosen, columns)
+    if np.array_equal(np.asarray(clock["optimizer_updates"]), _fractional(merged, config)):
+        notes.append("the fractional steps of the log are the clock (optimizer_updates)")
     config = _with_rate(config, renamed, meanings)
     record = RunRecord(
         name=log.name or request.chosen or log.path.name,
@@ -244,8 +244,10 @@ def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[Ru
     return config, float(config.value("logging_steps") or 1.0)
 
 
-def _clock(merged: Merged, columns: Mapping[str, Array], config: RunConfig, framework: str, spacing: float) -> dict[str, Array | None]:
-    """Return the base columns: optimiser updates, windows, tokens and seconds."""
+def _clock(
+    merged: Merged, columns: Mapping[str, Array], took: Array, config: RunConfig, framework: str, spacing: float
+) -> dict[str, Array | None]:
+    """Return the base columns: optimiser updates, windows, tokens and seconds; `took` is what each step took of these."""
     step = merged.step.astype(np.float64)
     per_step, counted_by = _updates_per_step(config), step if merged.clock is None or merged.clock[0] < 0 else merged.clock
     window = np.ones(len(step))
@@ -255,30 +257,32 @@ def _clock(merged: Merged, columns: Mapping[str, Array], config: RunConfig, fram
         window[trained] = np.clip(gaps, 1.0, spacing) * (per_step if framework not in TRL_FAMILY else 1.0)
     spelled = {plain(key): values for key, values in columns.items()}
     updates = _rising(spelled, _UPDATE_KEYS, step)
-    durations = next((spelled[key] for key in _DURATION_KEYS if key in spelled), None)
+    steps_done = np.clip(np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0))), 0, spacing)
+    took = np.where(np.isfinite(took), took, np.nan) * steps_done
     seconds = _rising(spelled, _SECOND_KEYS, None)
     if seconds is None:
         seconds = _rising(spelled, _STAMP_KEYS, None)
         seconds = None if seconds is None else seconds - np.nanmin(seconds)
-    if seconds is None and durations is not None and bool((durations[np.isfinite(durations)] >= 0).all()):
-        steps_done = np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0)))
-        seconds = np.cumsum(np.nan_to_num(durations, nan=0.0, posinf=0.0) * (np.clip(steps_done, 0, spacing)))
+    if seconds is None and np.isfinite(took).any() and not (took < 0).any():
+        seconds = np.nancumsum(took)
     return {
         "optimizer_updates": counted_by * per_step if updates is None else updates,
         "window": window,
         "tokens": _rising(spelled, _TOKEN_KEYS, None),
-        "seconds": None if seconds is None else _since_start(seconds, merged.trained),
+        "seconds": None if seconds is None else _since_start(seconds, took, merged.trained),
     }
 
 
-def _since_start(seconds: Array, trained: Flags) -> Array:
-    """Return a clock with the time of its first row, which one that is 0 there, as a time of day, does not tell: the median row's.
+def _since_start(seconds: Array, took: Array, trained: Flags) -> Array:
+    """Return a clock with the time of its first row: where it is 0 there, as a time of day, what that step took, else the median row.
 
     An evaluation before the training took nothing of it.
     """
     known = np.flatnonzero(np.isfinite(seconds))
-    began_late = len(known) > 1 and seconds[known[0]] == 0 and trained[known[0]]
-    return seconds + np.median(np.diff(seconds[known])) if began_late else seconds
+    if len(known) < 2 or seconds[known[0]] != 0 or not trained[known[0]]:
+        return seconds
+    first = took[known[0]]
+    return seconds + (first if first > 0 else np.median(np.diff(seconds[known])))
 
 
 def _fractional(merged: Merged, config: RunConfig) -> Array:

@@ -19,8 +19,8 @@ _TABLES = (".parquet", ".db", ".sqlite")  # which may hold anything else
 Known = Callable[[Path], bool]  # whether a path is a run that was found before and is what it was
 
 
-def runs_below(place: Path, known: Known = lambda _: False, without: Collection[Path] = ()) -> list[Path]:
-    """Return the runs at or below a path, by name; the path itself where none is, so that whoever opens it says why.
+def runs_below(place: Path, known: Known = lambda _: False, without: Collection[Path] = (), deepest: int = _DEEPEST) -> list[Path]:
+    """Return the runs at or so many folders below a path, by name; the path itself where none is, so that whoever opens it says why.
 
     A folder that a reader knows is a run. So is one with one log of its own and at most one run below, which belongs to it; of other
     folders each log is a run. Beside one run, an empty log and a folder of rollouts are part of it. Links to folders and hidden folders
@@ -31,7 +31,7 @@ def runs_below(place: Path, known: Known = lambda _: False, without: Collection[
     reader, left_out = _reader_of(place), {path.resolve() for path in without}
     if reader is not None and reader.name != _ROLLOUTS:
         return [place]
-    return sorted(_found(place, known, left_out, 0, beside_rollouts=reader is not None)) or [place]
+    return sorted(_found(place, known, left_out, _DEEPEST - deepest, beside_rollouts=reader is not None)) or [place]
 
 
 def _found(folder: Path, known: Known, without: Collection[Path], depth: int, *, beside_rollouts: bool = False) -> list[Path]:

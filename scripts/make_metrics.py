@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 TITLES = {
     "trl": "TRL", "verl": "verl", "ms-swift": "ms-swift", "openrlhf": "OpenRLHF", "prime-rl": "prime-rl", "slime": "slime",
     "nemo-rl": "NeMo-RL", "art": "ART", "skyrl": "SkyRL", "areal": "AReaL", "open-instruct": "open-instruct", "tinker": "Tinker cookbook",
-    "marin": "Marin",
+    "marin": "Marin", "forge": "torchforge", "tunix": "Tunix", "roll": "ROLL", "rlinf": "RLinf",
 }  # fmt: skip
 
 

@@ -143,3 +143,38 @@ def test_one_run_of_verl_by_several_processes(tmp_path: Path, second: str) -> No
     turns = [first] * 4 + [second] * 4 if "TaskRunner" in second else [first, second] * 4
     (tmp_path / "verl.log").write_text("\n".join(f"{who} step:{step} - critic/score/mean:0.5" for step, who in enumerate(turns)))
     assert len(open_run(tmp_path / "verl.log").steps) == 8
+
+
+ROWS = {
+    "an epoch in front": "Epoch:[1/2]({step}/9), Reward: {reward}, KL_ref: 0.1\n",
+    "no sign between": "Iter {step}: Train loss 0.1, Total rewards mean {reward}, Peak mem 3.5 GB\n",
+    "parts of a step": "Step {step}/9 | Pass 0 | reward: 0.9\nStep {step}/9 | Pass 1 | reward: 0.1\nStep {step}/9 | reward: {reward}\n",
+    "an object behind a logger": '2026-01-01T00:00:00Z stdout F {{"msg": "row", "step": {step}, "reward": {reward}}}\n',
+    "an object with a wrapper": '[INFO] metrics_tag: {{"step": {step}, "metrics": {{"reward": {reward}}}}}\n',
+    "nested names": "(Runner pid=7) Step {step}\n(Runner pid=7) reward:\n(Runner pid=7)   max: 1.0\n(Runner pid=7)   mean: {reward}\n",
+    "a panel": "╭─ Metrics ─╮\n│ objective   scores: {reward} | kl: 0.1 │\n│ other       training_step: {step} │\n╰──╯\n",
+    "a class": "INFO StepMetrics(step={step}, mean_reward={reward})\n",
+    "the step amid words": "returns of step {step}: {reward}\n",
+}
+
+
+@pytest.mark.parametrize("form", ROWS.values(), ids=ROWS)
+def test_rows_of_other_loops(tmp_path: Path, form: str) -> None:
+    rewards = [0.125, 0.25, 0.375, 0.5]
+    (tmp_path / "run.log").write_text("start\n" + "".join(form.format(step=step, reward=reward) for step, reward in enumerate(rewards)))
+    record = open_run(tmp_path / "run.log")
+    assert (record.steps["step"].to_list(), values(record, record.column("reward"))) == ([0, 1, 2, 3], rewards)
+
+
+def test_steps_that_start_anew_with_each_epoch_are_counted_on(tmp_path: Path) -> None:
+    rows = [f"Epoch:[{epoch}/2]({step}/3), Reward: {epoch}.{step}" for epoch in (1, 2) for step in (1, 2, 3)]
+    (tmp_path / "run.log").write_text("\n".join(rows))
+    record = open_run(tmp_path / "run.log")
+    assert (record.steps["step"].to_list(), values(record, "Reward")) == ([1, 2, 3, 4, 5, 6], [1.1, 1.2, 1.3, 2.1, 2.2, 2.3])
+
+
+def test_an_evaluation_printed_after_a_row_is_of_its_step(tmp_path: Path) -> None:
+    rows = [f"Step {step}, mean_reward: 0.{step}" + ("\nEval success rate: 0.75" if step == 2 else "") for step in (1, 2, 3)]
+    (tmp_path / "run.log").write_text("\n".join(rows))
+    record = open_run(tmp_path / "run.log")
+    assert values(record, record.column("eval/reward")) == [None, 0.75, None]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from groupwise.readers.keys import looks_like_trl, meanings_of, trl_versions
+from groupwise.readers.keys import as_shares, looks_like_trl, meanings_of, trl_versions, with_reward
 from groupwise.record.run import Meaning, RunConfig
 
 Columns = dict[str, NDArray[np.float64]]
@@ -160,6 +160,47 @@ def test_other_logs_are_judged_by_name() -> None:
         "zvf": "dead_group_share",
         "run - train/reward": "reward",
     }
+
+
+@pytest.mark.parametrize(
+    ("keys", "quantity"),
+    [
+        ("reward reward_mean avg_reward rl/reward episode_reward_mean grpo/rewards/mean total_rewards_mean meanReward", "reward"),
+        ("frac_groups_degenerate zero_std_group_ratio zero_advantage_fraction pct_degenerate", "dead_group_share"),
+        ("frac_groups_active mixed_group_ratio effective_signal_fraction frac_groups_nonzero_var", "live_group_share"),
+        ("frac_groups_all_wrong all_wrong_group_ratio batch/agent/fractions/too_hard", "all_wrong_share"),
+        ("mean_len avg_resp_len response_length_mean mean_completion_tokens output_tokens_mean generate_length", "completion_length"),
+        ("truncation_rate truncated frac_truncated response_width_hit_fraction overflow_mean", "truncated_share"),
+        ("kl_ref kl_div kl_divergence approx_kl actor/kl_loss", "kl"),
+        ("Grad.Norm train/actor/grad_norm gnorm", "gradient_norm"),
+        ("lr-AdamW learning_rate optim/lr stats/lr", "learning_rate"),
+        ("eval_em eval/average/accuracy val/success_rate eval/percent_correct global/eval/rewards/mean", "eval/reward"),
+        ("eval/gsm8k/accuracy/mean@4", "eval/reward/gsm8k"),
+        ("max_reward reward_min mean_format generated_tokens lr_multiplier zero_std_groups dead_groups eval/format_reward", ""),
+        ("reward_time solve_none episode/length tokens_per_second kl_coef value_loss", ""),
+    ],
+)  # fmt: skip
+def test_words_that_only_say_who_measured_do_not_count(keys: str, quantity: str) -> None:
+    for key in keys.split():
+        found = plain(columns(key, "loss", "eval/aime_accuracy"))  # a second source: the only one would be the reward of all
+        assert (found[key].quantity if key in found else "") == quantity, key
+
+
+def test_shares_are_shares() -> None:
+    given: dict[str, list[float]] = {"truncated (%)": [1, 2], "truncation_rate": [12, 30], "pct_degenerate": [0.5, 0.25]}
+    data = columns(**given)
+    shares, known, notes = as_shares(data, tuple(plain(data).values()))
+    assert (shares["truncated (%)"].tolist(), notes) == ([0.01, 0.02], ("truncated (%) is in %, and read as a share",))
+    assert [item.column for item in known if item.unavailable] == ["truncation_rate"]
+    assert shares["pct_degenerate"].tolist() == [0.5, 0.25]
+
+
+@pytest.mark.parametrize(("every", "quantity"), [(4, "eval/reward"), (1, "")])
+def test_a_success_at_few_steps_is_an_evaluation(every: int, quantity: str) -> None:
+    scores = [0.5 if step % every == 0 else np.nan for step in range(12)]
+    data = columns(reward=list(range(12)), **{"pass@1": scores})
+    found = {item.column: item for item in with_reward(data, tuple(plain(data).values()))}
+    assert (found["pass@1"].quantity if "pass@1" in found else "") == quantity
 
 
 def test_a_reward_that_was_never_written() -> None:

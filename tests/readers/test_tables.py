@@ -517,3 +517,20 @@ class TestNuls:
     def test_what_is_really_binary_is_refused(self, tmp_path: Path, content: bytes) -> None:
         with pytest.raises(UnreadableRunError, match="binary"):
             opened(tmp_path / "a.log", content)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "  step   reward     kl\n     1     0.25   1e-3\n     2      0.5   2e-3\n     3      0.5   2e-3\n",  # blanks part the columns
+        "step,my-reward,my-reward_timestamp,my-kl,my-kl_timestamp\n1,0.25,17,1e-3,17\n2,0.5,18,2e-3,18\n3,0.5,19,2e-3,19\n",
+        # words that begin with a capital letter
+        "metricName,metricValue,step\nreward,0.25,1\nkl,1e-3,1\nreward,0.5,2\nkl,2e-3,2\nreward,0.5,3\nkl,2e-3,3\n",
+    ],
+    ids=["blanks", "SwanLab", "Comet"],
+)
+def test_tables_of_other_tools(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.txt").write_text(text)
+    record = open_run(tmp_path / "run.txt")
+    assert record.steps["step"].to_list() == [1, 2, 3]
+    assert [record.steps[record.column(name)].to_list() for name in ("reward", "kl")] == [[0.25, 0.5, 0.5], [0.001, 0.002, 0.002]]

@@ -317,3 +317,8 @@ def test_metrics_inside_the_rows_of_a_list_and_names_with_their_kind_in_brackets
     (tmp_path / "run.json").write_text(json.dumps({"name": "x", "log": log}))
     record = open_run(tmp_path / "run.json")
     assert (record.column("reward"), record.column("reward_std_ambiguous")) == ("reward (mean)", "reward (std)")
+
+
+def test_groups_besides_those_that_teach_have_zero_variance(tmp_path: Path) -> None:
+    record = open_run(written(tmp_path / "log.jsonl", [row | {"frac_groups_active": 0.75} for row in rows()]))
+    assert record.steps[record.column("dead_group_share")].to_list() == [0.25] * 6

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYetError, UnreadableRunError
 from groupwise.readers.configs import Stated, config_of
-from groupwise.readers.keys import TRL_FAMILY, framework_of, meanings_of, with_reward
+from groupwise.readers.keys import TRL_FAMILY, as_shares, framework_of, meanings_of, with_reward
 from groupwise.readers.rows import RowStore, plain
 from groupwise.readers.source import Lines, counted, open_text, peek, shown, some_of
 from groupwise.readers.steps import Flags, Merged, is_counter, labels_of, merge_rows, rollout_numbers, rows_of_run, step_column
@@ -90,7 +90,9 @@ def assemble(log: Log, request: Request) -> RunRecord:
     config, spacing = _with_spacing(_with_updates(config, merged), merged, framework)
     renamed = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
     meanings = meanings_of(renamed, config, framework=framework, complete=log.complete, window=spacing)
-    meanings = _with_chosen(with_reward(renamed, meanings), chosen, renamed)
+    renamed, meanings, said = as_shares(renamed, with_reward(renamed, meanings))
+    columns |= {key: renamed[key] for key in columns if key in renamed}
+    meanings = _with_chosen(meanings, chosen, renamed)
     alike, meanings = _alike(renamed, meanings)
     took = next((renamed[one.column] for one in meanings if one.quantity == "step_time"), np.full(len(merged.step), np.nan))
     clock = _clock(merged, columns, took, config, framework, spacing) | chosen_clocks(chosen, columns)
@@ -103,7 +105,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
         config=config,
         meanings=meanings,
         sources=(Source(str(log.path), log.reader, log.size, merged.rows),),
-        notes=(*log.notes, *notes, *merged.notes, *_store_notes(store)),
+        notes=(*log.notes, *notes, *merged.notes, *said, *_store_notes(store)),
         labels=labels,
     )
     return sound(record, shown(log.path))
@@ -224,13 +226,16 @@ def _with_rate(config: RunConfig, columns: Mapping[str, Array], meanings: Sequen
 
 
 def _alike(columns: Mapping[str, Array], meanings: tuple[Meaning, ...]) -> tuple[dict[str, Array], tuple[Meaning, ...]]:
-    """Return the share of groups that are all right or all wrong as a column of its own, where the log has both and no sum of them."""
-    by = {meaning.quantity: meaning.column for meaning in reversed(meanings)}
-    right, wrong = by.get("all_right_share"), by.get("all_wrong_share")
-    if right is None or wrong is None or "dead_group_share" in by:
+    """Return the share of zero-variance groups as a column of its own, where the log has only its parts or that of the other groups."""
+    by = {meaning.quantity: meaning.column for meaning in reversed(meanings) if not meaning.unavailable}
+    right, wrong, others = (by.get(name) for name in ("all_right_share", "all_wrong_share", "live_group_share"))
+    if "dead_group_share" in by or ((right is None or wrong is None) and others is None):
         return {}, meanings
-    name = f"{right} + {wrong.rpartition('/')[2]}"
-    return {name: columns[right] + columns[wrong]}, (*meanings, Meaning(name, "dead_group_share", "share of groups all right or all wrong"))
+    if right is not None and wrong is not None:
+        name, values, text = f"{right} + {wrong.rpartition('/')[2]}", columns[right] + columns[wrong], "groups all right or all wrong"
+    else:
+        name, values, text = f"1 - {others}", 1.0 - columns[str(others)], f"groups besides {others}"
+    return {name: values}, (*meanings, Meaning(name, "dead_group_share", f"share of {text}"))
 
 
 def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[RunConfig, float]:

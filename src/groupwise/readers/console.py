@@ -22,8 +22,9 @@ from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import Stated, number_in
 from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
-from groupwise.readers.rows import RowStore, is_summary, summary_notes
-from groupwise.readers.source import ESCAPE, Peek, counted, lines_of, noted, shown, start_of
+from groupwise.readers.rows import RowStore, is_summary, spelled, summary_notes, unwrapped
+from groupwise.readers.source import ESCAPE, Peek, counted, json_in, lines_of, noted, shown, start_of
+from groupwise.readers.steps import STEP_KEYS, is_evaluation
 from groupwise.record.run import RunRecord
 
 Row = dict[Any, Any]
@@ -556,22 +557,28 @@ def sniff_dicts(seen: Peek) -> float:
 _STEP = re.compile(
     r"(?i)(?:(?<![\w/])(?:train |training |global |grpo )?(?:step|iteration|iter|update)\b\s*[:=#]?\s*(\d{1,12})(?![\d.]*\.\d)"
     r"(?:\s*/\s*(\d{1,12}))?"
-    r"|(?:^|\]|\s)(\d{1,12})/(\d{1,12})(?=\s*[|:,]))"
+    r"|(?:^|[\](\s])(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,]))"
 )
 _TRAIN_STEP = re.compile(r"(?i)\b(?:train(?:ing)?|global) step\s*[:=]?\s*(\d{1,12})(?:\s*/\s*\d{1,12})?")
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
-_PAIR = re.compile(rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)(?=\s*(?:$|[|,;\s]))")
+_PAIR = re.compile(rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)(?=\s*(?:$|[|,;\s)]))")
+_SPACED = re.compile(rf"\s*([A-Za-z][\w/.@ ]{{0,80}}?)\s+({_NUMBER})(%?)(?: ?[A-Za-z/]{{1,8}})?\s*")
 _CELL = re.compile(r"\s*[|│┃║]\s*")
+_COUNTER = re.compile(r"(?:^|[|,;])\s*([A-Za-z][A-Za-z ]{1,30}?) (\d{1,6})\s*(?=$|[|,;])")
+_EPOCH = re.compile(r"(?i)\bepoch\b\s*[:=#]?\s*\[?\s*(\d{1,6})(?![\d.]*\.\d)")
+_NESTED = re.compile(rf"( *)([\w./@+-]{{1,100}}):(?: +({_NUMBER}))? *")
+_JSON = re.compile(r'(?:^|\s)(\{".*\})\s*$')
 _ANY_BAR = re.compile(r"\d+%\|")
-_KNOWN = re.compile(r"(?i)\b(mean |avg |average |total )?(reward|score|acc|accuracy|loss)\b|reward")
+_KNOWN = re.compile(r"(?i)\b(mean |avg |average |total )?(reward|scores?|acc|accuracy|loss|returns?)\b|reward|success")
 _SETTING = re.compile(r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model|G)=([^\s|,]{1,100})")
 _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
 _COUNTS = frozenset({"step", "iteration", "iter", "update", "epoch"})
 _SCAN_LINES = 4000
+_OF_A_PART = "of a part/"  # in front of what a line says of a part of a step, such as one prompt of it
 
 
 class PrintedConsole(Console):
-    """Numbers by name on lines that name a step, or that follow one which does."""
+    """Numbers by name on lines that name a step, or that follow one which does; objects of JSON behind what a logger puts first."""
 
     form = "printed"
     expected = "printed rows such as Step 1/30 | reward=0.5"
@@ -580,38 +587,113 @@ class PrintedConsole(Console):
     def __init__(self) -> None:
         super().__init__()
         self._block: dict[str, float] = {}
+        self._heads: list[tuple[int, str]] = []  # of nested names below a step: indentation, name
+        self._panel: dict[str, float] | None = None
+        self._epoch = self._last = self._before = 0.0  # the epoch, its last step, and the steps of the epochs before it
         self._stated: dict[str, Any] = {}
         self._shares: list[str] = []
 
     def line(self, line: str) -> None:
         """Read a row on one line, the heading of a step, or what is listed below it."""
-        if not line or _ANY_BAR.search(line):
+        line = _sender(line)[1]
+        if not line or _ANY_BAR.search(line) or self._is_json(line) or self._is_of_panel(line):
             return
         step = _TRAIN_STEP.search(line) or _STEP.search(line)  # that of the whole training where a line names several
-        if step is None and not self._block:
-            for name, value in _SETTING.findall(line):
-                self._stated.setdefault(_RENAMED.get(name, name), number_in(value))
-            return
-        pairs = _cells(line) or self._pairs(line)
         if step is None:
-            self._block |= {} if set(pairs) & set(self._block) else pairs
+            self._below(line)
             return
+        rest = f"{line[: step.start()]} {line[step.end() :]}"
+        pairs = _cells(line) or self._pairs(rest) or self._spaced(rest)
         self.finish()
-        self._block = {"step": float(next(group for group in step.groups() if group))} | pairs
+        self._block = {"step": self._numbered(step, line)} | pairs
         if pairs:
             self.finish()
+
+    def _below(self, line: str) -> None:
+        """Read a line without a step: a setting before the first, what is listed below one, or the evaluation after a row."""
+        if self._block:
+            pairs = _cells(line) or self._nested(line) or self._pairs(line)
+            self._block |= {} if set(pairs) & set(self._block) else pairs
+        elif not self.store.count:
+            for name, value in _SETTING.findall(line):
+                self._stated.setdefault(_RENAMED.get(name, name), number_in(value))
+        elif (pairs := self._pairs(line)) and all(is_evaluation(name.lower()) for name in pairs):
+            self.store.add({"step": self._before + self._last} | pairs)
+
+    def _numbered(self, step: re.Match[str], line: str) -> float:
+        """Return the step of a line; where steps start anew with each epoch they are counted on."""
+        number, epoch = float(next(group for group in step.groups() if group)), _EPOCH.search(line)
+        now = float(epoch[1]) if epoch else self._epoch
+        if now > self._epoch and number <= self._last:
+            self._before += self._last
+        elif now < self._epoch:
+            self._before = 0.0
+        self._epoch, self._last = now, number
+        return self._before + number
+
+    def _is_json(self, line: str) -> bool:
+        """Keep the row that an object at the end of a line holds, if it tells its step."""
+        found = _JSON.search(line) if '{"' in line else None
+        row = json_in(found[1]) if found else None
+        if not isinstance(row, dict):
+            return False
+        row = unwrapped(row)
+        if not any(isinstance(row.get(key), int | float) for key in STEP_KEYS):
+            return False
+        self.finish()
+        self.store.add(row)
+        return True
+
+    def _is_of_panel(self, line: str) -> bool:
+        """Take a line of a box of numbers that names its step inside; one below a step's heading is none."""
+        edge = line.lstrip()[:1]
+        if edge and edge in "╭┌┏" and not self._block:
+            self._panel = {}
+        elif self._panel is not None and edge and edge in "╰└┗":
+            step = next((value for key, value in self._panel.items() if spelled(key).rpartition("/")[2] in STEP_KEYS), None)
+            if step is not None:
+                self.store.add({"step": step} | self._panel)
+            self._panel = None
+        elif self._panel is not None and edge and edge in "│┃":
+            category, _, rest = re.sub(r"\s{2,}", "\t", line.strip(" │┃")).partition("\t")
+            pairs, front = self._pairs(rest), "" if category == "other" else f"{category}/"
+            self._panel |= {f"{front}{name}": value for name, value in pairs.items()} if pairs else _cells(line)
+        return self._panel is not None
 
     def finish(self) -> None:
         """Keep the row whose lines are all read."""
         if len(self._block) > 1:
             self.store.add(self._block)
-        self._block = {}
+        self._block, self._heads = {}, []
+
+    def _nested(self, line: str) -> dict[str, float]:
+        """Return the number of a line whose name is nested, by its indentation, below others."""
+        found = _NESTED.fullmatch(line)
+        if not found:
+            return {}
+        while self._heads and self._heads[-1][0] >= len(found[1]):
+            self._heads.pop()
+        if found[3] is None:
+            self._heads.append((len(found[1]), found[2]))
+            return {}
+        return {"/".join([*(name for _, name in self._heads), found[2]]): float(found[3])} if self._heads else {}
 
     def _pairs(self, line: str) -> dict[str, float]:
         """Return the names and numbers of a line; a percentage becomes a share."""
+        front = _OF_A_PART if any(name.lower() not in _COUNTS for name, _ in _COUNTER.findall(line)) else ""
+        return self._named(((f"{front}{key.strip()}", text, percent) for key, text, percent in _PAIR.findall(line)))
+
+    def _spaced(self, line: str) -> dict[str, float]:
+        """Return the names and numbers of a line that puts no sign between them: Train loss 0.1, Rewards mean 0.5."""
+        parts = [_SPACED.fullmatch(part) for part in re.split(r"[,|;]", line.strip(" :-"))]
+        good = [part for part in parts if part]
+        return self._named((part[1], part[2], part[3]) for part in good) if len(good) > 1 and 2 * len(good) > len(parts) else {}
+
+    def _named(self, cells: Iterable[tuple[str, str, str]]) -> dict[str, float]:
+        """Return numbers by name, the first of each; counters of steps are none."""
         found: dict[str, float] = {}
-        for key, text, percent in _PAIR.findall(line):
-            name = key.strip()
+        for key, text, percent in cells:
+            name = re.sub(r" (?:of|at|for|in)$", "", key)
             if name.lower() in _COUNTS or name in found:
                 continue
             found[name] = float(text) / 100.0 if percent else float(text)
@@ -624,7 +706,16 @@ class PrintedConsole(Console):
         what = f"read as shares ({', '.join(dict.fromkeys(self._shares))})"
         notes += noted(len(self._shares), "value in % is", "values in % are", what)
         stated: Stated = ((self._stated, "the printed output"),)
-        return Log(self.store, origin.path, self.form, origin.size, tuple(notes), stated=stated)
+        return Log(_whole(self.store), origin.path, self.form, origin.size, tuple(notes), stated=stated)
+
+
+def _whole(store: RowStore) -> RowStore:
+    """Return a store in which what is said of parts of a step counts only where nothing says it of the whole."""
+    names = set(store.names())
+    if not any(name.startswith(_OF_A_PART) for name in names):
+        return store
+    kept = {name: name.removeprefix(_OF_A_PART) for name in store.names()}
+    return store.renamed({name: whole for name, whole in kept.items() if name == whole or whole not in names})
 
 
 def _cells(line: str) -> dict[str, float]:

@@ -14,7 +14,7 @@ from typing import Any
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import flatten, settings_in
-from groupwise.readers.rows import RowStore, is_summary, summary_notes
+from groupwise.readers.rows import RowStore, is_summary, summary_notes, unwrapped
 from groupwise.readers.source import (
     DAMAGED_LINES,
     JsonArray,
@@ -35,7 +35,6 @@ from groupwise.record.run import RunRecord
 
 _NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
 _NUMBERED = re.compile(r"(?:^|[^\w.]|_|-|[a-z])(\d{1,15})$")
-_WRAPPED = {"step", "data"}
 
 
 def sniff_jsonl(seen: Peek) -> float:
@@ -57,7 +56,7 @@ class JsonlFeed(Feed):
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
-        self._store.extend(map(_unwrapped, self._rows(lines)))
+        self._store.extend(map(unwrapped, self._rows(lines)))
 
     def _rows(self, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
         """Yield the rows of the run, and count the other lines."""
@@ -78,16 +77,6 @@ class JsonlFeed(Feed):
                 f"expected one JSON object a line, got {counted(self._damaged, 'damaged line')} in {shown(origin.path)}: repair it"
             )
         return assemble(Log(self._store, origin.path, "jsonl", origin.size, tuple(notes)), request)
-
-
-def _unwrapped(row: dict[str, Any]) -> Mapping[str, Any]:
-    """Return a row without the one key that holds its numbers."""
-    if set(row) == _WRAPPED and isinstance(row["data"], dict):
-        return row["data"] | {"step": row["step"]}
-    inner = row.get("metrics")
-    if not isinstance(inner, dict) or inner.keys() & row.keys():
-        return row
-    return {key: value for key, value in row.items() if key != "metrics"} | inner
 
 
 def sniff_json(seen: Peek) -> float:
@@ -121,7 +110,7 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
         elif is_summary(row):
             skipped += 1
         else:
-            store.add(_unwrapped(row))
+            store.add(unwrapped(row))
     if runs:
         return _read_run(path, seen, request, _named_runs(runs, {}), store.count)
     notes = list(encoding_notes(seen.encoding)) + summary_notes(skipped)
@@ -153,7 +142,7 @@ def _record_of(path: Path, seen: Peek, request: Request, rows: list[dict[str, An
     beside = {key: value for key, value in about.items() if not isinstance(value, list)}
     notes = (*encoding_notes(seen.encoding), *summary_notes(len(rows) - len(kept)))
     stated = ((beside, f"{path.name}, beside the rows"),)
-    return assemble(Log(RowStore.of(map(_unwrapped, kept)), path, "json", seen.size, notes, stated=stated, name=name), request)
+    return assemble(Log(RowStore.of(map(unwrapped, kept)), path, "json", seen.size, notes, stated=stated, name=name), request)
 
 
 def _is_rows(value: Any) -> bool:

@@ -7,14 +7,14 @@ values decide; where they cannot, the safe reading is taken and the meaning is m
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.readers.rows import plain
+from groupwise.readers.rows import plain, snake
 from groupwise.readers.source import table_beside
 from groupwise.readers.steps import is_counter
 from groupwise.record.run import Meaning, RunConfig
@@ -90,9 +90,11 @@ _NEWEST: Version = (99, 99)
 
 # What measures success, where a log calls nothing a reward, and what an evaluation calls its reward.
 _SUCCESS = re.compile(
-    r"((train|rollout|env|answer|overall|mean|avg|average)[/_])?(accuracy|acc|score|scores|success(_rate)?|solve_rate|pass_rate"
-    r"|pass[@_]1|return|episode_return|correct)(/mean|_mean)?"
+    r"((answer|env|episode|canonical|solver|math)_)*(accuracy|acc|scores?|success(es)?(_rate|_once)?|(solve|pass|win)_rate|pass@1|returns?"
+    r"|(frac|fraction|share|percent|pct)_correct|correct(ness)?(_(rate|frac|fraction|ratio))?|em|exact_match)"
 )
+# What an evaluation says of a part of the reward, or beside it, is no score of a source.
+_NO_SOURCE = re.compile(r"(^|_)(format|fmt|len|length|penalty|tool|repetition|std|min|max|loss|best|ref|valid)(_|$)")
 # What a version of TRL began to log, and whether it does so in every run; the completeness of a log then bounds its version from above.
 _SINCE: tuple[tuple[re.Pattern[str], Version, bool], ...] = (
     (re.compile(r"completions/mean_length|rewards/.*"), (0, 17), False),
@@ -113,6 +115,7 @@ _AGGREGATION_FROM: Version = (0, 27)
 TRL_FAMILY = frozenset({"trl", "unsloth", "ms-swift"})
 # A framework is known by any one of these keys; the first that fits counts.
 _MARKS: tuple[tuple[str, str], ...] = (
+    ("roll", r"val_correct/.+|token/response_length/mean|actor_train/grad_norm"),
     ("verl", r"critic[/_](score|rewards)[/_]mean|actor[/_]pg_clipfrac|val-core[/_].+"),
     ("prime-rl", r"train/agg/(all|effective)/.+|mismatch_kl/all/mean|entropy/all/mean"),
     ("slime", r"rollout/raw_reward|train/train_rollout_logprob_abs_diff"),
@@ -123,13 +126,25 @@ _MARKS: tuple[tuple[str, str], ...] = (
     ("tinker", r"env/all/(reward/total|by_group/frac_mixed)|progress/done_frac|optim/kl_sample_train_v\d"),
     ("openrlhf", r"(train/)?(group_reward_std|vllm_kl|dynamic_filtering_pass_rate|actor_grad_norm)"),
     ("marin", r"inference\.(rollout|eval)/.+/avg_reward|(train/)?trainer_sampler_prob_diff_mean"),
+    ("forge", r"reward/evaluate_response/.+|rl_trainer/.+"),
+    ("tunix", r"global/(train|eval)/rewards/.+"),
+    ("rlinf", r"env/success_once"),
     ("art", r"train/(exception_rate|reward_std_dev)"),
 )
 # An evaluation's prefix, as `is_evaluation` of steps.py knows it.
-_HELD_OUT = re.compile(r"^(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_ ]")
+_HELD_OUT = re.compile(r"^(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_ ]|(?<=/)(eval|evaluation|val|validation)/")
 _FRAMEWORKS = tuple((name, re.compile(pattern)) for name, pattern in _MARKS)
+_PERCENT = re.compile(r"%|(?<![a-z])(pct|percent|percentage)(?![a-z])", re.IGNORECASE)
+_LARGEST_SHARE = 1.0001
+_SPARSE = 3  # an evaluation is logged at a third of the steps at most
 _NO_FUNCTION = frozenset({"mean", "std", "max", "min", "total", "sum", "count", "var", "median", "advantage", "advantages"})
-# Of a log whose program is unknown: names as loops of one's own, trackers and other tools write them.
+# Words that say who measured and over what: a key of an unknown log means the same without them.
+_MEANS = frozenset({"mean", "avg", "average"})
+_ASIDE = _MEANS | frozenset({
+    "overall", "train", "training", "trainer", "actor", "policy", "learner", "rollout", "rollouts", "rl",
+    "grpo", "stats", "global", "batch", "objective", "agg",
+})  # fmt: skip
+# Of a log whose program is unknown: names as loops of one's own, trackers and other tools write them, without those words.
 _PLAIN = tuple((re.compile(row["pattern"]), row["quantity"]) for row in table_beside("names.tsv"))
 
 
@@ -209,6 +224,7 @@ def meanings_of(columns: Columns, config: RunConfig, *, framework: str, complete
 
 def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
     """Return the meanings with a reward where the log calls nothing so: its only reward function, a success, else the held-out reward."""
+    meanings = _with_score(columns, meanings)
     functions = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("reward/")}
     if len(functions) == 1 and not any(meaning.quantity == "reward" for meaning in meanings):
         return tuple(replace(one, quantity="reward") if one.quantity in functions else one for one in meanings)
@@ -222,9 +238,46 @@ def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meanin
     return tuple(replace(one, quantity="reward", definition=text) if one.quantity == "eval/reward" else one for one in meanings)
 
 
+def _with_score(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
+    """Return the meanings with a success that is logged at few of the steps of the reward as the held-out score, where no other is."""
+    quantities, known = {meaning.quantity for meaning in meanings}, {meaning.column for meaning in meanings}
+    rewards = [columns[meaning.column] for meaning in meanings if meaning.quantity == "reward"]
+    if not rewards or any(quantity.startswith("eval/") for quantity in quantities):
+        return meanings
+    most = max(int(np.isfinite(values).sum()) for values in rewards)
+    for key in filter(_names_success, columns):
+        rows = int(np.isfinite(columns[key]).sum())
+        if key not in known and 0 < _SPARSE * rows <= most:
+            text = f"success by its name, logged at {rows} of the {most} steps of the reward: taken for an evaluation"
+            return (*meanings, Meaning(key, "eval/reward", text, ambiguous=True))
+    return meanings
+
+
 def _names_success(key: str) -> bool:
     """Return whether a key of training names a success."""
-    return not _evaluated(key)[1] and _SUCCESS.fullmatch(_plain_name(key)) is not None
+    return not _evaluated(key)[1] and _SUCCESS.fullmatch(_bare(_evaluated(key)[0])) is not None
+
+
+def as_shares(columns: Columns, meanings: Sequence[Meaning]) -> tuple[dict[str, NDArray[np.float64]], tuple[Meaning, ...], tuple[str, ...]]:
+    """Return the columns with percentages as shares, and the meanings of shares that exceed 1 as unavailable."""
+    shares, known, notes = dict(columns), [], []
+    for meaning in meanings:
+        base = meaning.quantity.removeprefix("eval/").partition("/")[0]
+        high = float(np.nanmax(columns[meaning.column], initial=0.0)) if _is_share(base) else 0.0
+        percent = _PERCENT.search(meaning.column)
+        if percent and (percent[0] == "%" or high > 1.0) and high <= 100.0 and _is_share(base):
+            shares[meaning.column] = columns[meaning.column] / 100.0
+            notes.append(f"{meaning.column} is in %, and read as a share")
+        elif high > _LARGEST_SHARE:
+            text = f"{meaning.definition}: but no share, for it reaches {high:g}"
+            meaning = replace(meaning, definition=text, unavailable=True)  # noqa: PLW2901
+        known.append(meaning)
+    return shares, tuple(known), tuple(notes)
+
+
+def _is_share(base: str) -> bool:
+    """Return whether a quantity is a share."""
+    return QUANTITIES.get(base, ("", "", ""))[1] == "share"
 
 
 @cache
@@ -289,9 +342,12 @@ def _evaluated(key: str) -> tuple[str, bool]:
     return (bare, True) if bare != name else (name.removeprefix("train/"), False)
 
 
-def _plain_name(key: str) -> str:
-    """Return a key of an unknown log without an evaluation's prefix, with "_" for blanks."""
-    return re.sub(r"(?<!training) +", "_", re.sub(r" *\((mean|std|avg)\)$", r"/\1", _evaluated(key)[0]))
+@cache
+def _bare(name: str) -> str:
+    """Return the words of a key that say what is measured, joined by "_": not who measured it or that it is a mean."""
+    words = [word for word in re.split(r"[^a-z0-9@]+", re.sub(r"(^|/)all(?=/|$)", "", name).replace("%", " percent")) if word]
+    aside = _ASIDE - _MEANS if "tokens" in words else _ASIDE  # a mean of tokens is a length, their number is none
+    return "_".join([word for word in words if word not in aside] or words)
 
 
 def _trl_meaning(key: str, columns: Columns, config: RunConfig, versions: VersionRange, window: float, framework: str) -> Meaning | None:
@@ -455,19 +511,29 @@ def _clip_ratio(key: str, values: NDArray[np.float64], prefix: str) -> Meaning:
 
 def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
     """Return the meaning of a key of an unknown log, from its name alone."""
-    name, evaluated = _plain_name(key), _evaluated(key)[1]
-    prefix = "eval/" if evaluated else ""
-    if evaluated and _SUCCESS.fullmatch(name):
-        return Meaning(key, "eval/reward", "score on held-out prompts, judged by its name alone")
+    name, evaluated = _evaluated(snake(key))
+    bare, prefix = _bare(name), "eval/" if evaluated else ""
+    if evaluated and (score := _score_of(name)):
+        return Meaning(key, score, "score on held-out prompts, judged by its name alone")
     if name == "p" and "reward_mean" in columns:
         return Meaning(key, "positive_share", "share of positive completions among those that the log counted (by its name)")
-    quantity = next((quantity for pattern, quantity in _PLAIN if pattern.fullmatch(name)), None)
+    quantity = next((quantity for pattern, quantity in _PLAIN if pattern.fullmatch(bare)), None)
     if quantity is not None:
         return _by_name(key, name, prefix, quantity, columns)
-    function = re.fullmatch(r"rewards?/([^/]{1,80})(/mean)?", name)
+    function = re.fullmatch(r"rewards?/([^/]{1,80})(/mean)?", name.replace(" ", "_"))
     if function and function[1] not in _NO_FUNCTION and not function[1].startswith(("avg_", "mean_", "std_")):
         return Meaning(key, f"{prefix}reward/{function[1]}", f"mean of the reward function {function[1]}, judged by its name alone")
     return None
+
+
+def _score_of(name: str) -> str:
+    """Return the quantity of a score on held-out prompts by its key without the evaluation's prefix: of a source, or of all; else ""."""
+    bare = re.sub(r"_?mean@\d+$", "", _bare(name))
+    if _SUCCESS.fullmatch(bare) or bare == "reward":
+        return "eval/reward"
+    source, _, last = re.sub(r"_(success|solve|pass|win)_rate$", r"_\1rate", re.sub("_exact_match$", "_em", bare)).rpartition("_")
+    scored = re.fullmatch(r"accuracy|acc|rewards?|scores?|(success|solve|pass|win)rate|success|pass@1|correct|em", last)
+    return f"eval/reward/{source}" if source and scored and not _NO_SOURCE.search(source) else ""
 
 
 def _by_name(key: str, name: str, prefix: str, quantity: str, columns: Columns) -> Meaning:

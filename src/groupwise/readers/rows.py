@@ -58,10 +58,15 @@ def plain(key: str) -> str:
     return re.sub(r"\s*/\s*", "/", key.strip().lower())
 
 
+def snake(key: str) -> str:
+    """Return a key with "_" where a word within it begins with a capital letter."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", key)
+
+
 @cache
 def spelled(key: str) -> str:
-    """Return a key in lower case with "_" for blanks."""
-    return key.strip().lower().replace(" ", "_")
+    """Return a key in lower case with "_" between its words."""
+    return snake(key.strip()).lower().replace(" ", "_")
 
 
 def is_summary(row: Mapping[Any, Any]) -> bool:
@@ -72,6 +77,16 @@ def is_summary(row: Mapping[Any, Any]) -> bool:
 def summary_notes(skipped: int) -> list[str]:
     """Return the note on rows that sum up a whole training."""
     return [] if not skipped else ["the summary row at the end is left out" if skipped == 1 else f"{skipped} summary rows left out"]
+
+
+def unwrapped(row: dict[str, Any]) -> Mapping[str, Any]:
+    """Return a row without the one key that holds its numbers."""
+    if set(row) == {"step", "data"} and isinstance(row["data"], dict):
+        return row["data"] | {"step": row["step"]}
+    inner = row.get("metrics")
+    if not isinstance(inner, dict) or inner.keys() & row.keys():
+        return row
+    return {key: value for key, value in row.items() if key != "metrics"} | inner
 
 
 class _Column:
@@ -168,9 +183,13 @@ class RowStore:
             for key, inner in value.items():
                 self._cell(f"{name}/{clean_key(key)}", inner, depth + 1)
         elif isinstance(value, list) and plain(name).rpartition("/")[2] in _LISTED:
-            numbers = [one for one in value if isinstance(one, int | float)]
-            if numbers and len(numbers) == len(value):
+            groups = value if all(isinstance(group, list) for group in value) else [value]
+            numbers = [one for group in groups for one in group if isinstance(one, int | float)]
+            if numbers and len(numbers) == sum(map(len, groups)):
                 self._cell(name, sum(numbers) / len(numbers))
+                if groups is value and len(set(map(len, groups))) == 1:
+                    self._cell(f"{name}/group_size", len(groups[0]))
+                    self._cell(f"{name}/n_groups", len(groups))
 
     def _text(self, name: str, value: str) -> None:
         """Append a cell that holds a text: perhaps a number, perhaps a label."""

@@ -34,7 +34,17 @@ def sniff_csv(seen: Peek) -> float:
     delimiter = _delimiter(lines[0])
     if named:
         return 0.8 if delimiter else 0.6 if len(lines) > 1 else 0.0
-    return 0.0 if not delimiter else 0.8 if _is_table([line.split(delimiter) for line in lines]) else 0.1
+    if not delimiter:
+        return 0.6 if _is_aligned([line.split() for line in lines]) else 0.0
+    return 0.8 if _is_table([line.split(delimiter) for line in lines]) else 0.1
+
+
+def _is_aligned(lines: list[list[str]]) -> bool:
+    """Return whether blanks part the columns: a line of names, and below it lines of as many numbers."""
+    names, *rows = lines
+    whole = rows[:-1] or rows  # the last one may be cut off
+    named = len(names) > 2 and len(set(names)) == len(names) and all(parse_number(name) is None for name in names)
+    return named and len(whole) > 1 and all(len(row) == len(names) and None not in map(parse_number, row) for row in whole)
 
 
 def _is_table(lines: list[list[str]]) -> bool:
@@ -93,8 +103,10 @@ class CsvFeed(Feed):
         """Yield the records of lines that are not empty; the first line that is not blank tells what separates cells."""
         csv.field_size_limit(limits.LONGEST_CELL)
         if not self._delimiter:
-            self._delimiter = next((_delimiter(line) or "," for line in lines if line.strip()), "")
-        if self._delimiter:
+            self._delimiter = next((_delimiter(line) or (" " if len(line.split()) > 2 else ",") for line in lines if line.strip()), "")
+        if self._delimiter == " ":
+            yield from filter(None, map(str.split, lines))
+        elif self._delimiter:
             yield from filter(any, csv.reader(lines, delimiter=self._delimiter, skipinitialspace=True))
 
     def _row(self, row: list[str], names: list[str], batch: list[list[str]]) -> None:

@@ -72,8 +72,11 @@ def exported_runs(names: Sequence[str]) -> dict[str, dict[str, str]]:
     The columns are "Step", "<run> - <key>", "<run> - <key>__MIN" and "<run> - <key>__MAX"; of the last two, bounds of what was
     averaged, nothing is kept.
     """
-    split = {name: name.rpartition(" - ") for name in names if " - " in name}
-    if len(split) < 2 or not any(_RANGE.fullmatch(name) for name in names):
+    stamped = {name: name.rpartition("-") for name in names if "-" in name and f"{name}_timestamp" in names}
+    if stamped:  # SwanLab: <run>-<key>, <run>-<key>_timestamp
+        names = [name for name in names if not name.endswith("_timestamp")]
+    split = stamped or {name: name.rpartition(" - ") for name in names if " - " in name}
+    if not stamped and (len(split) < 2 or not any(_RANGE.fullmatch(name) for name in names)):
         return {}
     shared = {name: name for name in names if name not in split}
     runs: dict[str, dict[str, str]] = {}

@@ -47,6 +47,8 @@ class Said(Plain):
 
 def plain(value: Any) -> Any:
     """Turn results, containers, arrays, paths and enums into what `json.dumps` takes; a number that is not finite becomes None."""
+    if type(value) is float:  # by far the most
+        return value if math.isfinite(value) else None
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, bool | int | str):

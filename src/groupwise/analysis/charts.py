@@ -143,7 +143,7 @@ def rounded(values: ArrayLike) -> tuple[float | None, ...]:
     finite = array[np.isfinite(array)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
     decimals = _DIGITS - 1 - math.floor(math.log10(largest)) if largest > 0 else _DIGITS
-    return tuple(_short(round(float(value), decimals)) if math.isfinite(value) else None for value in array)
+    return tuple(_short(round(value, decimals)) if math.isfinite(value) else None for value in array.tolist())
 
 
 def _short(value: float) -> float:
@@ -178,10 +178,10 @@ def abscissae(x_T: ArrayLike) -> tuple[float, ...]:
     """Round abscissae like `rounded`, none of them missing, to a tenth of their usual spacing."""
     x = np.asarray(x_T, dtype=float)
     if x.size < 2 or np.all(x == np.round(x)):
-        return tuple(_short(float(value)) for value in x)
+        return tuple(map(_short, x.tolist()))
     spacing = float(np.ptp(x)) / (x.size - 1)
     decimals = max(0, 1 - math.floor(math.log10(spacing))) if spacing > 0 else 3
-    return tuple(_short(round(float(value), decimals)) for value in x)
+    return tuple(_short(round(value, decimals)) for value in x.tolist())
 
 
 def smooth_line(

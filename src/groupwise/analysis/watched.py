@@ -98,7 +98,7 @@ def _nothing_to_see(record: RunRecord, column: str) -> bool:
 def _track(record: RunRecord, names: tuple[str, str, str, str], step_T: FloatArray, points: int) -> Track | None:
     """Return one metric thinned, or None where it has no value."""
     key, title, unit, column = names
-    value = record.steps[column].fill_null(float("nan")).to_numpy()
+    value = record.steps[column].to_numpy()
     line = observed_line("logged", step_T, value, points=points)
     if not line.x:
         return None

@@ -18,7 +18,7 @@ from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYe
 from groupwise.readers.configs import Stated, config_of
 from groupwise.readers.keys import TRL_FAMILY, as_shares, framework_of, meanings_of, with_reward
 from groupwise.readers.rows import RowStore, plain
-from groupwise.readers.source import Lines, counted, open_text, peek, shown, some_of
+from groupwise.readers.source import Blocks, counted, lines_in, peek, shown, some_of
 from groupwise.readers.steps import Flags, Merged, is_counter, labels_of, merge_rows, rollout_numbers, rows_of_run, step_column
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import BASE_COLUMNS, steps_table
@@ -376,6 +376,10 @@ class Feed(ABC):
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
 
+    def take_block(self, block: bytes) -> None:
+        """Read whole lines in UTF-8."""
+        self.take(lines_in(block))
+
     def finish(self) -> None:  # noqa: B027  most hold nothing back
         """Take what was held back: no line follows."""
 
@@ -387,12 +391,12 @@ class Feed(ABC):
 def read_fed(feed: Feed, path: Path, request: Request) -> RunRecord:
     """Read a whole file through a feed."""
     seen = peek(path)
-    with open_text(path, seen.encoding) as file:
-        lines = Lines(file)
-        feed.take(lines)
+    blocks = Blocks(seen)
+    for block in blocks:
+        feed.take_block(block)
     feed.finish()
     record = feed.record(Origin(path, seen.size, seen.encoding), request)
-    return replace(record, notes=(*lines.notes(), *record.notes))
+    return replace(record, notes=(*blocks.notes(), *record.notes))
 
 
 def encoding_notes(encoding: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from groupwise.errors import GroupwiseError, NothingYetError, UnreadableRunError
 from groupwise.readers import Located, locate, request_of, said
 from groupwise.readers.assemble import Feed, Origin
 from groupwise.readers.journals import JournalFeed
-from groupwise.readers.source import lines_of, peek, shown
+from groupwise.readers.source import in_utf8, peek, shown
 from groupwise.record.run import JOURNAL, RunRecord
 
 _CHUNK = 1 << 23
@@ -255,8 +255,7 @@ class Follower:
             for line in whole.split(b"\n")[:-1]:
                 self._feed.accept(line + b"\n")
         else:
-            encoding = self._encoding if self._offset == 0 else self._encoding.removesuffix("-sig")
-            self._feed.take(lines_of(whole.replace(b"\0", b"").decode(encoding, errors="replace")))
+            self._feed.take_block(in_utf8(whole, self._encoding))
         self._offset += len(whole)
         self._before = (self._before + whole)[-_CHECKED:]
         self._open_line = bool(self._before) and not self._before.endswith(b"\n")

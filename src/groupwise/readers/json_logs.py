@@ -13,18 +13,19 @@ from typing import Any
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
+from groupwise.readers.columns import PlainRows
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.rows import RowStore, is_summary, summary_notes, unwrapped
 from groupwise.readers.source import (
     DAMAGED_LINES,
+    Blocks,
     JsonArray,
-    Lines,
     Peek,
     counted,
     first_lines,
     json_lines,
+    lines_in,
     noted,
-    open_text,
     parse_json,
     peek,
     read_whole,
@@ -51,8 +52,16 @@ class JsonlFeed(Feed):
     """One JSON object a line."""
 
     def __init__(self) -> None:
-        self._store = RowStore()
+        self._store, self._plain = RowStore(), PlainRows()
         self._damaged = self._skipped = 0
+
+    def take_block(self, block: bytes) -> None:
+        """Read whole lines, by column where their rows are plain and none sums up a training."""
+        table = self._plain.table(block, without=("train_runtime",))
+        if table is None:
+            self.take(lines_in(block))
+        else:
+            self._store.add_table(table)
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
@@ -272,20 +281,19 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
     seen = peek(path)
     rows: list[dict[str, Any]] = []
     damaged = unplaced = 0
-    with open_text(path, seen.encoding) as file:
-        lines = Lines(file)
-        for event in json_lines(lines):
-            step = _step_of_event(event) if event is not None and _is_event(event) else None
-            if event is None or not _is_event(event):
-                damaged += 1
-            elif step is None:
-                unplaced += 1
-            else:
-                rows.append(_row_of_event(event, step))
+    blocks = Blocks(seen)
+    for event in json_lines(blocks.lines()):
+        step = _step_of_event(event) if event is not None and _is_event(event) else None
+        if event is None or not _is_event(event):
+            damaged += 1
+        elif step is None:
+            unplaced += 1
+        else:
+            rows.append(_row_of_event(event, step))
     if not rows:
         raise UnreadableRunError(f"expected events that belong to a step in {shown(path)}, got none: name their step partition_id")
     store = RowStore.of(sorted(rows, key=lambda row: float(row["step"])))
-    notes = [*lines.notes(), "the events are put in the order of their steps, the numbers in their partition_id or the policy's version"]
+    notes = [*blocks.notes(), "the events are put in the order of their steps, the numbers in their partition_id or the policy's version"]
     notes += noted(unplaced, "event", "events", "of no step left out")
     notes += noted(damaged, "line is no event and was", "lines are no events and were")
     return assemble(Log(store, path, "events", seen.size, tuple(notes)), request)

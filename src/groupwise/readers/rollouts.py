@@ -28,14 +28,13 @@ from groupwise.readers.dumps import GROUPS, dump_of, rows_of_dump, slime_samples
 from groupwise.readers.rows import RowStore, clean_key, parse_number
 from groupwise.readers.source import (
     DAMAGED_LINES,
-    Lines,
+    Blocks,
     Peek,
     counted,
     first_lines,
     inside,
     json_lines,
     noted,
-    open_text,
     peek,
     shown,
     some_of,
@@ -473,23 +472,21 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
         return _add_dump(rows, slime_samples(path), "slime", path, group_size)
     first = _first_rows(seen)
     if dump := dump_of(first):
-        with open_text(path, seen.encoding) as file:
-            return _add_dump(rows, filter(None, json_lines(Lines(file))), dump, path, group_size)
+        return _add_dump(rows, filter(None, json_lines(Blocks(seen).lines())), dump, path, group_size)
     layout = layout_of(first, rewarded=rewarded)
     if layout is None:
         raise UnreadableRunError(f"expected rollouts in {shown(path)}, got other rows: give rows with prompt, completion and reward")
     damaged, step, before = 0, _number(path), rows.store.count
-    with open_text(path, seen.encoding) as file:
-        lines = Lines(file)
-        for row in json_lines(lines):
-            if row is None:
-                damaged += 1
-            else:
-                rows.add(row, layout, step)
+    blocks = Blocks(seen)
+    for row in json_lines(blocks.lines()):
+        if row is None:
+            damaged += 1
+        else:
+            rows.add(row, layout, step)
     if damaged and rows.store.count == before:
         raise UnreadableRunError(f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(path)}: repair it")
     notes += noted(damaged, *DAMAGED_LINES, f"left out of {shown(path)}")
-    notes += lines.notes()
+    notes += blocks.notes()
     if seen.encoding == "latin-1":
         notes.append(f"the file {shown(path)} is not UTF-8 and was read as Latin-1")
     return layout.verl

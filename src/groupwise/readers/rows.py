@@ -13,6 +13,7 @@ from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from groupwise import limits
@@ -53,6 +54,7 @@ def clean_key(key: Any) -> str:
     return text.strip()[:200] or "unnamed"
 
 
+@lru_cache(maxsize=10 * limits.MOST_KEYS)
 def plain(key: str) -> str:
     """Return a key as the rules see it: lower case, without blanks around "/", without a tracker's prefix."""
     return re.sub(r"\s*/\s*", "/", key.strip().lower())
@@ -156,9 +158,28 @@ class RowStore:
             try:
                 self._numbers(name, array("d", map(float, cells[:most])))
             except (ValueError, TypeError, OverflowError):
-                for self.count, cell in enumerate(cells[:most], start=start):
-                    self._cell(name, cell)
+                self._cells(name, cells[:most], start)
         self.count = start + min(length, most)
+
+    def _cells(self, name: str, cells: Iterable[Any], start: int) -> None:
+        """Append one cell a row, from a row on."""
+        for self.count, cell in enumerate(cells, start=start):
+            self._cell(name, cell)
+
+    def add_table(self, table: pl.DataFrame) -> None:
+        """Append the rows of a table of numbers and texts; a missing cell is none."""
+        start, width = self.count, len({*self._columns, *table.columns})
+        if (start + len(table)) * width > limits.MOST_CELLS:
+            self.extend(table.iter_rows(named=True))
+            return
+        filled = [(column, np.flatnonzero(column.is_not_null()) if column.null_count() else np.arange(len(column))) for column in table]
+        for column, rows in sorted(filled, key=lambda one: one[1][0] if len(one[1]) else 0):  # as they would come row by row
+            self.count, name = start, clean_key(column.name)
+            if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
+                self._cells(name, column, start)
+            elif len(rows):
+                self._numbers(name, column.cast(pl.Float64).to_numpy()[rows], rows)
+        self.count = start + len(table)
 
     def full(self) -> bool:
         """Return whether a further row would be too many for a table, whose missing cells take memory too."""
@@ -222,14 +243,15 @@ class RowStore:
         self.labels.pop(name, None)
         return False
 
-    def _numbers(self, name: str, numbers: array[float]) -> None:
-        """Append one number a row, from the current row on."""
+    def _numbers(self, name: str, numbers: array[float] | NDArray[np.float64], rows: NDArray[np.int64] | None = None) -> None:
+        """Append one number a row, from the current row on or in rows counted from it."""
         if not self._takes(name):
             self.too_wide += len(numbers)
             return
         column = self._columns.setdefault(name, _Column())
-        column.rows.extend(range(self.count, self.count + len(numbers)))
-        column.values.extend(numbers)
+        places = np.arange(len(numbers)) if rows is None else rows
+        column.rows.frombytes((places + self.count).tobytes())
+        column.values.frombytes(numbers.tobytes())
 
     def left_out_notes(self) -> list[str]:
         """Return notes on keys and rows that were too many."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, AnyStr, TextIO
 
 from groupwise import limits
 from groupwise.errors import NothingYetError, UnreadableRunError
@@ -20,7 +20,9 @@ from groupwise.errors import NothingYetError, UnreadableRunError
 HEAD_BYTES = 1 << 16
 DAMAGED_LINES = "line is no whole JSON object and was", "lines are not whole JSON objects and were"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # what colours a terminal and moves its cursor
+_CONTROL = re.compile(r"[\0-\x07\x0b\x0e-\x1a\x1c-\x1f]")
 _FIRST_TEXT = 1 << 20
+_BLOCK = 1 << 22
 
 _MAGIC = (
     (b"PAR1", "a Parquet file"),
@@ -119,7 +121,7 @@ def _binary(path: Path, head: bytes, text: str, encoding: str) -> str:
     for magic, name in _MAGIC:
         if head.startswith(magic):
             return name
-    control = sum(1 for character in text[:4096] if ord(character) < 32 and character not in "\t\n\r\x1b\x08\x0c")
+    control = len(_CONTROL.findall(text[:4096]))
     # A few NUL bytes in a text, as NCCL prints them, are left out; in a text of no known encoding they are those of a binary file.
     if (encoding == "latin-1" and b"\0" in head) or control * 20 > len(text[:4096]):
         return "a binary file: give a text log, a Parquet table or a run folder"
@@ -161,32 +163,63 @@ def noted(number: int, one: str, many: str, what: str = "left out") -> list[str]
     return [f"{counted(number, one, many)} {what}"] if number else []
 
 
-class Lines:
-    """The lines of a text, without NUL bytes; one that is too long is left out and counted.
+class Blocks:
+    """The lines of a text as UTF-8, some megabytes of whole ones at a time; one that is too long is left out and counted.
 
     Attributes:
         too_long: lines left out so far.
     """
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+    def __init__(self, seen: Peek) -> None:
+        self._seen = seen
         self.too_long = 0
 
-    def __iter__(self) -> Iterator[str]:
-        """Yield the lines, each with its line feed where it has one."""
-        most = limits.LONGEST_LINE
-        while line := self._file.readline(most + 1):
-            if len(line) <= most:
-                yield line.replace("\0", "")
-                continue
-            self.too_long += 1
-            while line and not line.endswith("\n"):
-                line = self._file.readline(most)
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield whole lines, each with its line feed where it has one."""
+        encoding = self._seen.encoding
+        with open_text(self._seen.path, encoding) as file:
+            # In the bytes of UTF-16 a line feed cannot be found.
+            pieces = map(str.encode, _pieces(file)) if encoding == "utf-16" else (in_utf8(one, encoding) for one in _pieces(file.buffer))
+            for piece in pieces:
+                yield piece if len(piece) <= limits.LONGEST_LINE else "".join(self._short(lines_in(piece))).encode()
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines as texts."""
+        for block in self:
+            yield from lines_in(block)
+
+    def _short(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the lines that are not too long, and count the others."""
+        for line in lines:
+            self.too_long += len(line) > limits.LONGEST_LINE
+            if len(line) <= limits.LONGEST_LINE:
+                yield line
 
     def notes(self) -> list[str]:
         """Return the note on lines that were left out."""
         of = f"of more than {limits.LONGEST_LINE} characters"
         return noted(self.too_long, f"line {of} was", f"lines {of} were")
+
+
+def _pieces(file: IO[AnyStr]) -> Iterator[AnyStr]:
+    """Yield whole lines, some megabytes at a time; of one that is far too long only the start."""
+    most = 4 * limits.LONGEST_LINE + 4  # a character takes at most four bytes
+    while piece := file.read(_BLOCK):
+        piece += file.readline(most)
+        rest = piece
+        while rest[-1:] not in ("\n", b"\n") and (rest := file.readline(most)):
+            pass
+        yield piece
+
+
+def in_utf8(piece: bytes, encoding: str) -> bytes:
+    """Return bytes of a text of another encoding, UTF-16 apart, as UTF-8 without its mark."""
+    return piece.decode(encoding).encode() if encoding == "latin-1" else piece.removeprefix(b"\xef\xbb\xbf")
+
+
+def lines_in(block: bytes) -> list[str]:
+    """Return the lines of whole ones in UTF-8, without NUL bytes."""
+    return lines_of(block.decode(errors="replace").replace("\0", ""))
 
 
 def some_of(names: Sequence[str], most: int = 3) -> str:

@@ -161,5 +161,6 @@ def read_parquet_table(path: Path, request: Request) -> RunRecord:
     if {"prompt", "completion"} <= set(table.columns):
         raise UnreadableRunError(f"expected a log of steps, got completions in {shown(path)}: give the run's folder, which holds both")
     wanted = [name for name, kind in table.schema.items() if kind.is_numeric() or kind in (pl.Boolean, pl.Utf8)]
-    store = RowStore.of(table.select(wanted).iter_rows(named=True))
+    store = RowStore()
+    store.add_table(table.select(wanted))
     return assemble(Log(store, path, "parquet", seen.size), request)

@@ -1,0 +1,92 @@
+"""Lines of JSON whose rows are plain, parsed by column: numbers, truth values and texts under keys that have one kind each.
+
+Polars parses them, and drops what it was not told of. So a block counts only where each of its quotation marks belongs to a key or a
+text that was found; any other block, and any that holds what only Python's parser takes, is left to be read row by row.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+_LEAST = 1 << 14  # bytes of a block for which a table is worth its making
+_MOST_REFUSED = 3  # blocks in a row after which no further one is tried
+_NO_TEXT = r"^(?:-?\d[\d.]*$|true$|false$|[\[{])"  # how another value reads under a key of texts
+
+
+class PlainRows:
+    """The kinds of a log's keys, as far as they are known, and what reads its lines by them."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, pl.DataType] = {}
+        self._refused = 0
+
+    def table(self, block: bytes, without: Sequence[str] = ()) -> pl.DataFrame | None:
+        """Return the rows of whole lines, None where they are not plain, too few, or have one of the keys that are asked to be absent."""
+        if len(block) < _LEAST or self._refused >= _MOST_REFUSED:
+            return None
+        if b"\r" in block:
+            block = block.replace(b"\r\n", b"\n")
+        found = self._parsed(block)
+        if found is None and self._learned(block):
+            found = self._parsed(block)
+        if found is None or any(found[name].count() for name in without if name in found.columns):
+            self._refused += 1
+            return None
+        self._refused = 0
+        return found
+
+    def _learned(self, block: bytes) -> bool:
+        """Learn the kinds of the keys of a block; return whether all are plain."""
+        try:
+            schema = pl.scan_ndjson(io.BytesIO(block), infer_schema_length=None).collect_schema()
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            return False
+        kinds = {name: pl.Float64() if kind.is_numeric() else kind for name, kind in schema.items() if kind != pl.Null}
+        self._kinds |= kinds
+        return all(kind in (pl.Float64, pl.Boolean, pl.Utf8) for kind in kinds.values())
+
+    def _parsed(self, block: bytes) -> pl.DataFrame | None:
+        """Return the rows of a block, None where the kinds that are known do not tell all that it holds."""
+        if not self._kinds or b"\r" in block:
+            return None
+        try:
+            table = pl.read_ndjson(block, schema=self._kinds)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            return None
+        return table if _is_whole(block, table) else None
+
+
+def _is_whole(block: bytes, table: pl.DataFrame) -> bool:
+    """Return whether a table holds all that its lines do: no key is unknown or doubled, nothing is nested, no text was a number."""
+    texts = [column for column in table if column.dtype == pl.Utf8]
+    marks = 2 * sum(column.count() for column in table) + 2 * sum(column.count() for column in texts)
+    marks += sum(_matches(column, '"') for column in texts)
+    further = int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == ord('"'))) - marks
+    if further:  # a key without a value counts too
+        if any("null" in name for name in table.columns):
+            return False
+        missing = block.count(b"null") - sum(_matches(column, "null") for column in texts)
+        if further != 2 * missing:
+            return False
+    return all(_holds_texts(block, column) for column in texts)
+
+
+def _matches(column: pl.Series, text: str) -> int:
+    """Return how often a text occurs in a column."""
+    return int(column.str.count_matches(text, literal=True).sum() or 0)
+
+
+def _holds_texts(block: bytes, column: pl.Series) -> bool:
+    """Return whether a column of texts was one of texts in the file, and holds no NUL, which may stand for half of a character."""
+    if column.str.contains("\0", literal=True).any():
+        return False
+    if not column.str.contains(_NO_TEXT).any():
+        return True
+    key = json.dumps(column.name, ensure_ascii=False).encode()
+    left = column.count() - block.count(key + b': "')
+    return left == 0 or left == block.count(key + b':"')

@@ -1,0 +1,114 @@
+"""Lines that are read by column say what they say row by row, whatever stands in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise.readers import columns
+from groupwise.readers.columns import PlainRows
+from groupwise.readers.json_logs import JsonlFeed
+from groupwise.readers.source import lines_in
+
+NUMBERS = st.one_of(st.floats(), st.integers(), st.booleans(), st.none())
+TEXTS = st.one_of(
+    st.text(max_size=8), st.sampled_from(['a "quote"', "\\", '": "', "null", "12%", "5", "true", "[1]", '{"a": 1}', "\0", "\ud800"])
+)
+NESTED = st.one_of(
+    st.lists(NUMBERS, max_size=3), st.dictionaries(st.sampled_from("ab"), NUMBERS | TEXTS, max_size=2), st.just([{"role": "x"}])
+)
+KEYS = st.sampled_from(["step", "reward", "loss", "a", "b", "type", "run", "null", 'q"', "é", "train_runtime", "metrics", "data"])
+ROWS = st.dictionaries(KEYS, st.one_of(NUMBERS, NUMBERS, NUMBERS, TEXTS, NESTED), max_size=5)
+ALIKE = st.fixed_dictionaries(
+    {"step": st.integers(0, 9), "reward": st.floats()}, optional={"type": TEXTS, "loss": NUMBERS, "late": NUMBERS}
+)
+ODD = st.sampled_from(
+    [
+        "",
+        "  ",
+        "no json",
+        "5",
+        "[1]",
+        "null",
+        '{"a": 1',
+        '{"a": 1, "a": 2}',
+        '{"a": 1}\r',
+        '{"a":\r1}',
+        "\x0b",
+        '\ufeff{"a": 3}',
+        '{"a": 01}',
+    ]
+)
+
+
+def lines(rows: list[Any], *, plain: bool, tight: bool) -> bytes:
+    """JSON lines; a text stands for itself."""
+    marks = (",", ":") if tight else (", ", ": ")
+    written = [row if isinstance(row, str) else json.dumps(row, ensure_ascii=plain, separators=marks) for row in rows]
+    return "".join(line + "\n" for line in written).encode(errors="replace")
+
+
+def content(feed: JsonlFeed) -> dict[str, Any]:
+    """All that a feed took."""
+    store = feed._store
+    cells = {name: [part.tolist() for part in store.sparse(name)] for name in sorted(store.names())}
+    kept = [sorted(part.items()) for part in (store.texts, store.labels, store.unread)]
+    return {"cells": cells, "count": store.count, "kept": kept, "lines": (feed._damaged, feed._skipped)}
+
+
+@given(st.lists(st.one_of(st.lists(ROWS | ODD, max_size=4), st.lists(ALIKE, max_size=6)), max_size=4), st.booleans(), st.booleans())
+def test_by_column_as_row_by_row(blocks: list[list[Any]], plain: bool, tight: bool) -> None:
+    by_column, by_row = JsonlFeed(), JsonlFeed()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "_LEAST", 0)
+        patch.setattr(columns, "_MOST_REFUSED", 99)
+        for rows in blocks:
+            block = lines(rows, plain=plain, tight=tight)
+            by_column.take_block(block)
+            by_row.take(lines_in(block))
+    ours, theirs = content(by_column), content(by_row)
+    assert str(ours) == str(theirs)  # NaN is itself
+
+
+def block_of(rows: list[Any]) -> bytes:
+    """Enough of such rows for a table."""
+    return lines(rows * (1 + columns._LEAST // len(lines(rows, plain=True, tight=False))), plain=True, tight=False)
+
+
+def test_what_is_read_by_column() -> None:
+    """Numbers, texts and gaps are; a key that comes later is learned; after that nothing is parsed twice."""
+    plain = PlainRows()
+    first = plain.table(block_of([{"step": 1, "reward": 0.1, "type": 'a "b"'}, {"step": 2, "reward": None}]))
+    assert first is not None
+    assert first.columns == ["step", "reward", "type"]
+    assert first["reward"][:2].to_list() == [0.1, None]
+    later = plain.table(block_of([{"step": 3, "late": 12345678901234567890}]))
+    assert later is not None
+    assert np.array_equal(later["late"].unique(), [12345678901234567890.0])
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {"a": {"b": 1}},
+        {"a": [1, 2]},
+        {"t": 5},
+        {"t": [1]},
+        {"t": {"b": 1}},
+        '{"a": NaN}',
+        '{"a": 1, "a": 2}',
+        "x",
+        {"t": "\ud800"},
+        '{"a":\r1}',
+        {"sum": 1},
+    ],
+)
+def test_what_is_left_to_be_read_row_by_row(last: Any) -> None:
+    rows = [{"a": 1.5, "t": "text"}]
+    assert PlainRows().table(block_of(rows), without=("sum",)) is not None
+    assert PlainRows().table(block_of(rows) + lines([last], plain=True, tight=False), without=("sum",)) is None

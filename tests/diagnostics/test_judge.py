@@ -339,6 +339,21 @@ def test_what_is_no_failure_costs_nothing() -> None:
 # What is not logged.
 
 
+@pytest.mark.parametrize(
+    ("alike", "do"),
+    [
+        (0.6, "60 % of the groups have zero variance: draw prompts that are sometimes right; then lr × 3"),
+        (0.4, "rewards differ within groups and nothing is learnt: lr × 3, and read what the best answers do"),
+        (None, "see whether rewards differ within groups; if they do, lr × 3"),
+    ],
+)
+def test_where_nothing_is_learnt_the_prompts_come_before_the_learning_rate(alike: float | None, do: str) -> None:
+    """The groups of the last quarter count: those of the first half all teach."""
+    groups = {} if alike is None else {"dead": np.where(ROW < N // 2, 0.0, alike)}
+    found = judge(log({"group_size": 8}, reward=0.5 + noise(), **groups))
+    assert (found.state, found.learning, found.do) == (State.WATCH, Learning.FLAT, do)
+
+
 def test_what_to_log_is_each_thing_once_and_no_thing_that_is_there() -> None:
     bare = judge(log(reward=TRAIN)).not_logged
     assert len(bare) == len(set(bare))

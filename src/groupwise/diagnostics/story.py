@@ -57,6 +57,10 @@ class Story:
     do: str = ""
 
 
+# From this share of zero-variance groups on the prompts are to be chosen before the learning rate.
+_MOST = 0.5
+
+
 def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
     """Tell what happened, by the finding that is to be told, or by what the reward does."""
     if not can_tell:
@@ -78,6 +82,10 @@ def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
 def _stands(evidence: Evidence) -> str:
     """What to do about a reward that stands where nothing says why."""
     spread, equal = evidence.groups.spread, evidence.groups.zero_variance
+    if equal.known:
+        alike = float(np.nanmean(equal.value_T[-max(len(equal.value_T) // 4, FEWEST_ROWS) :]))
+        if alike >= _MOST:
+            return f"{100 * alike:.0f} % of the groups have zero variance: draw prompts that are sometimes right; then lr × 3"
     differ = spread.known and float(np.nanmedian(spread.value_T)) > 0
     differ = differ or (equal.known and float(np.nanmedian(equal.value_T)) < 0.5)
     return "rewards differ within groups and nothing is learnt: lr × 3, and read what the best answers do" if differ else STANDS

@@ -279,9 +279,9 @@ def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:
     """Say what the groups are like where nothing is wrong with them."""
     expected = evidence.groups.expected
     excess = ""
-    if expected.known and expected.step_T.size and "neighbours" not in expected.source:
+    if expected.known and expected.step_T.size:
         keep = np.isfinite(expected.value_T)
-        excess = f"; {100 * float(expected.value_T[keep].mean()):.0f} % are to be expected"
+        excess = f"; {100 * float(expected.value_T[keep].mean()):.0f} % are to be expected ({expected.source})"
     known = {"zero_variance": "as expected" if float(room.mean()) > 2 * STARVED else "explained by the reward"}
     return Finding(NAME, Status.NONE, f"No sign of it: {100 * mean:.0f} % of the groups have zero variance{excess}.", evidence=known)
 

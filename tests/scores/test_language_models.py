@@ -319,6 +319,35 @@ def test_what_cannot_be_trained_or_held_is_refused_before_it_is_loaded(tmp_path:
         load_language_model(folder)
 
 
+def test_a_model_laid_over_the_devices_has_the_same_scores(tmp_path: Path) -> None:
+    """Without a GPU all layers lie in one place, but every one of them fetches its inputs as it would from another."""
+    accelerate = pytest.importorskip("accelerate")
+    folder = checkpoint(tmp_path / "model")
+    whole, laid = (load_language_model(folder, device=device, precision="float64") for device in ("cpu", "auto"))
+    layers = [name for name, module in laid.model.named_modules() if name and module._parameters]
+    accelerate.dispatch_model(laid.model, dict.fromkeys(layers, "cpu"), force_hooks=True)
+    assert all(hasattr(module, "_hf_hook") for module in laid.model.modules() if isinstance(module, torch.nn.Linear))
+    given = batch_of(whole, *tokens_of(whole, PROMPTS, COMPLETIONS, ended=[True, False, True, True]))
+    one, other = (score_gram(loaded.model, given) for loaded in (whole, laid))
+    np.testing.assert_array_equal(other.gram_NN, one.gram_NN)
+    assert other.source.method == "hooks"
+
+
+def test_layers_for_which_there_is_no_device_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = checkpoint(tmp_path / "model")
+    load = transformers.AutoModelForCausalLM.from_pretrained
+
+    def with_a_rest(*given: Any, device_map: str, **named: Any) -> Any:
+        assert device_map == "auto"
+        model = load(*given, **named)
+        model.hf_device_map = {"model": 0, "lm_head": "disk"}
+        return model
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", with_a_rest)
+    with pytest.raises(InvalidArgumentError, match=r"expected GPUs that hold .*, got 0 that leave layers to the disk: give a worker more"):
+        load_language_model(folder, device="auto")
+
+
 @pytest.mark.parametrize("kind", ["qwen3", "llama", "gpt2"])
 def test_the_head_alone_has_the_scores_that_a_forward_pass_tells(kind: str, tmp_path: Path) -> None:
     loaded = load_language_model(checkpoint(tmp_path / "model", kind), precision="float64")

@@ -64,6 +64,7 @@ class Measurement:
     max_completion_length: int | None = None  # tokens at which completions were truncated; that of the run where None
     zero_mean: bool | None = None  # whether scores average to zero within a prompt; of whole sums they do
     precision: Precision = "float32"  # of the model's weights
+    fsdp: bool = False  # whether the processes of torchrun hold a piece of the model each
     level: float = 0.95
 
     @property
@@ -116,6 +117,7 @@ def _here(
 ) -> tuple[Tokens, Components, ScoreSource, dict[str, Any]]:
     """Take the scores in this process."""
     from groupwise.scores.language_models import batch_of
+    from groupwise.scores.pieces import part
     from groupwise.scores.scores import ScoreGram, inner_products
 
     language_model = _opened(how, options)
@@ -124,6 +126,8 @@ def _here(
     score = inner_products(language_model.model, batch, width=how.sketch_width, seed=how.seed, progress=progress, **options)
     reward, group = tokens.rows["reward"].to_numpy(), tokens.rows["group"].to_numpy()
     found = components(reward, group, **score.arguments, zero_mean=how.scores_average_to_zero, level=how.level)
+    if how.fsdp:
+        part()
     products = "exact" if isinstance(score, ScoreGram) else f"count-sketch of width {score.sketch_NK.shape[1]}"
     return tokens, found, score.source, {"inner_products": products}
 
@@ -131,10 +135,13 @@ def _here(
 def _opened(how: Measurement, options: ScoreOptions, device: str = "cpu") -> LanguageModel:
     """Open the model, and note in the options which of its parameters are scored."""
     from groupwise.scores.language_models import head_alone
+    from groupwise.scores.pieces import cut
     from groupwise.trainer.checkpoints import open_as_language_model
 
     language_model = open_as_language_model(how.model, how.adapter, device=device, precision=how.precision)
     options["parameters"] = [head_alone(language_model.model)] if how.layers == (HEAD,) else list(how.layers) or None
+    if how.fsdp:
+        cut(language_model.model)
     return language_model
 
 
@@ -229,7 +236,8 @@ class Spread:
                 done[outcome.name] = outcome.value
             told(len(done), len(shards))
 
-        work = ScoreShard(how, options, width, scale, "cuda" if self.gpus else "cpu")
+        device = "auto" if self.gpus > 1 else "cuda" if self.gpus else "cpu"
+        work = ScoreShard(how, options, width, scale, device)
         rest = {name: groups for name, groups in shards.items() if name not in done}
         outcomes = self.engine.map(work, rest, gpus=self.gpus, each=each)
         if not done:
@@ -291,7 +299,7 @@ class ScoreShard:
             if self.device != "cpu":
                 import torch
 
-                own = torch.cuda.get_device_properties(self.device).total_memory
+                own = torch.cuda.get_device_properties(0).total_memory
                 self.options["memory_limit"] = int(_SHARE_OF_DEVICE * own)
             self._loaded = model, CountSketch(self.width, self.how.seed)
         return self._loaded

@@ -72,6 +72,7 @@ def components(
             "NAME", "Of the model's weights: float32 (the default) or bfloat16.", check=cli.one_of("float32", "bfloat16", "float64")
         ),
     ] = None,
+    fsdp: Annotated[bool, cli.flag("--fsdp", "Keep a piece of the model in each process of torchrun, under which this runs.")] = False,
     engine: cli.EngineName = None,
     workers: cli.Workers = None,
     shards: Annotated[int | None, cli.option("S", "Pieces of work for the engine; by default 64.", check=cli.whole(1))] = None,
@@ -85,12 +86,15 @@ def components(
     """Variance components of the gradient, from scores in a file or from a run and its model."""
     from groupwise.analysis.component_file import is_components, is_score_file, path_beside
     from groupwise.analysis.components import Measurement, Spread, measure_run
+    from groupwise.scores.pieces import is_first
 
     between = _steps(steps)
     given: dict[str, Any] = {"adapter": adapter, "groups": groups, "aggregation": aggregation, "temperature": temperature}
     given |= {"layers": layers, "sketch_width": sketch_width, "max_completion_length": max_completion_length, "precision": precision}
     _goes_with("--engine", engine, "local, ray or slurm", {"workers": workers, "shards": shards, "gpus_per_task": gpus_per_task})
-    _goes_with("--model CHECKPOINT", model, "the model", given | {"engine": engine})
+    _goes_with("--model CHECKPOINT", model, "the model", given | {"engine": engine, "fsdp": fsdp or None})
+    if fsdp and engine is not None:
+        raise InvalidArgumentError(f"expected no --fsdp with --engine {engine}: torchrun starts its own processes; leave one out")
     of_scores, mean = {"--group-size": group_size}, {"--zero-mean/--any-mean": zero_mean}
     if not source.is_dir() and (is_components(source) or is_score_file(source)):
         _refuse(source, "which is no run", {"--model": model, "--steps": steps, "--set, --config or --column": opening or None})
@@ -105,15 +109,17 @@ def components(
         _show_rewards(source, opening, between, level, output, as_json=as_json)
         return
     known: dict[str, Any] = {name: tuple(value) if name == "layers" else value for name, value in given.items() if value}
-    how = Measurement(model, steps=between, seed=seed, zero_mean=zero_mean, level=level, **known)
+    how = Measurement(model, steps=between, seed=seed, zero_mean=zero_mean, level=level, fsdp=fsdp, **known)
     target = path_beside(source) if output is None else output
     _check_target(target, [source], force=force)
     record = opening.open(source)
     free_target(target, cli.logs_of(record), force=True)
     journal = target.with_name(f".{target.name}.shards")
     spread = None if engine is None else Spread(cli.engine_of(engine, workers), shards or 64, gpus_per_task or 0, journal)
-    with cli.progress(quiet=as_json) as show:
-        _keep(measure_run(record, how, partial(show, "taking scores"), spread), target, force=force, as_json=as_json)
+    with cli.progress(quiet=as_json or (fsdp and not is_first())) as show:
+        found = measure_run(record, how, partial(show, "taking scores"), spread)
+        if not fsdp or is_first():
+            _keep(found, target, force=force, as_json=as_json)
 
 
 def _goes_with(name: str, there: object, what: str, options: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.scores.pieces import settle, whole_of
 from groupwise.scores.sketch import ParameterScores, StoredScores, TokenScores, Use
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Recorder:
     rollouts: int  # N
     tokens: int  # L of the batch
     consume: Consume  # is handed each parameter's scores as soon as all its uses are known
+    whole: Mapping[str, torch.nn.Parameter] = field(default_factory=dict)  # as layers use them, where the model is kept in pieces
     captured: dict[str, int] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)
     arrived: dict[str, list[Contribution]] = field(default_factory=dict)
@@ -46,7 +48,8 @@ class Recorder:
     @contextmanager
     def attached(self, model: torch.nn.Module) -> Iterator[None]:
         """Watch the layers of `model`, and every other use of its parameters, while it runs forward."""
-        name_of = {id(parameter): name for name, parameter in self.selected.items()}
+        name_of = {id(kept): name for name, own in self.selected.items() for kept in (own, self.whole.get(name, own))}
+        in_use = {id(self.whole.get(name, own)): name for name, own in self.selected.items()}
         handles = []
         for module in model.modules():
             own = {local: name_of[id(p)] for local, p in module._parameters.items() if p is not None and id(p) in name_of}
@@ -57,7 +60,7 @@ class Recorder:
                 hook = _hook(self, own, rule)
                 handles.append(module.register_forward_hook(hook, with_kwargs=True))
         try:
-            with watching_parameters(name_of, self._used), _out_of_place(model):
+            with watching_parameters(in_use, self._used), _out_of_place(model):
                 yield
             # A hook on a tensor that was changed in place afterwards is not reliably told the gradient from before the change.
             for output, version, changed in self.outputs:
@@ -99,7 +102,10 @@ class Recorder:
         if uses:
             self.consume(name, TokenScores(uses, self.selected[name].shape[0]))
         else:
-            self.consume(name, StoredScores(sum((part for part in parts if isinstance(part, torch.Tensor)), start=torch.zeros(()))))
+            home = self.selected[name].device
+            self.consume(
+                name, StoredScores(sum((part.to(home) for part in parts if isinstance(part, torch.Tensor)), start=torch.zeros(())))
+            )
 
 
 def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..., Any]:
@@ -155,6 +161,7 @@ def _aligned(recorder: Recorder, module: torch.nn.Module, given: list[Any], outp
         source, output = source[None], output[None]
     if source.ndim < plain or source.shape[0] not in (1, rollouts) or output.shape[0] != source.shape[0]:
         return None
+    source = source.to(output.device)  # where a model lies on several devices, its layers fetch their inputs themselves
     # What is shared by all rollouts becomes one copy for each, so that each has a gradient of its own.
     return source.expand(rollouts, *source.shape[1:]), output.expand(rollouts, *output.shape[1:]), False
 
@@ -175,7 +182,8 @@ def rule_of(module: torch.nn.Module) -> Rule | None:
         return None if rule is _embedding and (known.max_norm is not None or known.scale_grad_by_freq or known.sparse) else rule
     if type(module).__name__ == "Conv1D" and type(module).__module__ == "transformers.pytorch_utils":
         return _conv1d
-    if next(module.children(), None) is None and not isinstance(module, nn.RNNBase | nn.modules.batchnorm._BatchNorm):
+    alone = hasattr(module, "unshard")  # FSDP2 takes it to pieces by itself: it cannot be run anew from within
+    if not alone and next(module.children(), None) is None and not isinstance(module, nn.RNNBase | nn.modules.batchnorm._BatchNorm):
         return _layer_alone
     return None
 
@@ -236,7 +244,7 @@ def _layer_alone(module: torch.nn.Module, source: torch.Tensor, gradient: torch.
     import torch
     from torch.func import functional_call, vjp, vmap
 
-    own = {name: parameter.detach() for name, parameter in module._parameters.items() if parameter is not None}
+    own = {name: whole_of(parameter.detach()) for name, parameter in module._parameters.items() if parameter is not None}
 
     def of_one(one: torch.Tensor, its_gradient: torch.Tensor) -> Any:
         output, pull, *_ = vjp(lambda parameters: functional_call(module, parameters, (one[None],)), own)
@@ -277,7 +285,8 @@ def watching_parameters(name_of: Mapping[int, str], used: Callable[[str], None])
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             result = func(*args, **kwargs)
-            if isinstance(result, torch.Tensor | list | tuple) and not isinstance(result, torch.Size):
+            computed = isinstance(result, torch.Tensor | list | tuple) and not isinstance(result, torch.Size)
+            if computed and func is not torch.Tensor.requires_grad_:  # which FSDP2 calls as it puts a layer together
                 for name in mentioned([*args, *kwargs.values()]):
                     used(name)
             return result
@@ -287,15 +296,19 @@ def watching_parameters(name_of: Mapping[int, str], used: Callable[[str], None])
 
 
 def loop_scores(
-    model: torch.nn.Module, total: Total, batch: Batch, parameters: Mapping[str, torch.nn.Parameter]
+    model: torch.nn.Module,
+    total: Total,
+    batch: Batch,
+    parameters: Mapping[str, torch.nn.Parameter],
+    whole: Mapping[str, torch.nn.Parameter],
 ) -> dict[str, torch.Tensor]:
-    """Return N gradients of each parameter by one backward pass a rollout: slow, and right for every model."""
+    """Return N gradients of each parameter, as layers use it, by one backward pass a rollout: slow, and right for every model."""
     import torch
 
     rollouts = len(next(iter(batch.values())))
-    found = {name: parameter.new_zeros(rollouts, *parameter.shape) for name, parameter in parameters.items()}
-    wanted = list(parameters.values())
-    with only_these_differentiable(model, wanted), torch.enable_grad():
+    wanted = [whole[name] for name in parameters]
+    found = {name: one.new_zeros(rollouts, *one.shape) for name, one in zip(parameters, wanted, strict=True)}
+    with only_these_differentiable(model, list(parameters.values())), torch.enable_grad():
         for number in range(rollouts):
             value = total(model, {name: item[number : number + 1] for name, item in batch.items()})
             if not value.requires_grad:
@@ -309,6 +322,7 @@ def loop_scores(
 @contextmanager
 def only_these_differentiable(model: torch.nn.Module, parameters: list[torch.nn.Parameter]) -> Iterator[None]:
     """Switch gradients off for all parameters of `model` but these, and back on as they were."""
+    settle(model)
     before = {parameter: parameter.requires_grad for parameter in model.parameters()}
     wanted = {id(parameter) for parameter in parameters}
     try:
@@ -316,5 +330,6 @@ def only_these_differentiable(model: torch.nn.Module, parameters: list[torch.nn.
             parameter.requires_grad_(id(parameter) in wanted)
         yield
     finally:
+        settle(model)
         for parameter, required in before.items():
             parameter.requires_grad_(required)

@@ -72,15 +72,17 @@ def load_language_model(
     """Load a Hugging Face causal language model or a LoRA adapter with its base model from disk.
 
     The folder holds safetensors, or one GGUF file, which is turned into weights of the precision asked for. With `lora` the model gets a
-    new adapter of that rank, drawn from the seed.
+    new adapter of that rank, drawn from the seed. The device `auto` lays its layers one after another on all GPUs that this process sees.
     """
     folder, under, adapter, gguf = _checked(Path(folder), base, lora)
     check_memory(str(gguf or under), BYTES[precision] * parameters_of(under, gguf), available=free_memory(device))
-    model = _loaded_model(under, folder if adapter else None, precision, gguf)
+    if device == "auto":
+        check_installed("accelerate", what="a model on several devices")
+    model = _loaded_model(under, folder if adapter else None, precision, gguf, device)
     if lora is not None:
         model = _with_adapter(model, lora, seed)
     tokenizer = _loaded_tokenizer([folder, under], gguf)
-    model = model.to(device)
+    model = model if device == "auto" else model.to(device)
     return LanguageModel(model.eval(), tokenizer, adapter or lora is not None, _context(getattr(model, "config", None)))
 
 
@@ -216,10 +218,12 @@ def check_memory(name: str, needed: int, *, available: float) -> None:
 
 def free_memory(device: str) -> float:
     """Return the bytes that are free on a device; infinity where nobody knows."""
-    if device.startswith("cuda"):
-        import torch
+    import torch
 
+    if device.startswith("cuda"):
         return float(torch.cuda.mem_get_info(device)[0])
+    if device == "auto" and torch.cuda.is_available():
+        return float(sum(torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count())))
     try:
         import psutil
     except ImportError:
@@ -285,12 +289,13 @@ def silent_bars() -> Iterator[None]:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _loaded_model(base: Path, adapter: Path | None, precision: Precision, gguf: str | None) -> torch.nn.Module:
+def _loaded_model(base: Path, adapter: Path | None, precision: Precision, gguf: str | None, device: str) -> torch.nn.Module:
     """Return the model, with the adapter on it where there is one."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    kind = {"use_safetensors": True} if gguf is None else {"gguf_file": gguf}
+    kind: dict[str, Any] = {"use_safetensors": True} if gguf is None else {"gguf_file": gguf}
+    kind |= {"device_map": "auto"} if device == "auto" else {}
     # The bar of turning a GGUF file into weights obeys no setting.
     with _loading(f"the model in {base}"), redirect_stderr(sys.stderr if gguf is None else io.StringIO()):
         model = AutoModelForCausalLM.from_pretrained(
@@ -298,6 +303,11 @@ def _loaded_model(base: Path, adapter: Path | None, precision: Precision, gguf: 
         )
     if gguf is not None:
         _forget_quantisation(model)
+    left = set(map(str, getattr(model, "hf_device_map", {}).values())) & ({"cpu", "disk"} if torch.cuda.is_available() else {"disk"})
+    if left:
+        raise InvalidArgumentError(
+            f"expected GPUs that hold {base}, got {torch.cuda.device_count()} that leave layers to the {left.pop()}: give a worker more"
+        )
     if adapter is None:
         result: torch.nn.Module = model
         return result

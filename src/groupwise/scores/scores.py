@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
@@ -21,7 +22,8 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.scores.hooks import Recorder, loop_scores, only_these_differentiable, single_or_better
-from groupwise.scores.sketch import CountSketch, GramTotal, SketchTotal, StoredScores
+from groupwise.scores.pieces import Pieces, pieces_of, settle
+from groupwise.scores.sketch import CountSketch, GramTotal, ParameterScores, SketchTotal, StoredScores
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +69,7 @@ class Job:
     batch: dict[str, torch.Tensor]  # tensors with the rollouts as first dimension, and the weight of each; padding on the right
     parameters: dict[str, torch.nn.Parameter]  # those covered, by name
     source: ScoreSource  # with the method that was asked for, and no pass yet
+    pieces: Pieces  # whose scores this process takes, where several hold the model
 
     @property
     def rollouts(self) -> int:
@@ -108,6 +111,7 @@ def _prepared(model: torch.nn.Module, batch: Batch, options: ScoreOptions) -> Jo
     if not (np.isfinite(temperature) and temperature > 0):
         raise InvalidArgumentError(f"expected a positive temperature, got {temperature}: take that of the sampling")
     whole = _packed(batch)
+    settle(model)
     covered, left_out = _covered(model, options.get("parameters"))
     token_N = np.asarray(whole["completion_mask"].sum(1).cpu().numpy(), dtype=np.int64)
     first = next(iter(covered.values()))
@@ -115,7 +119,8 @@ def _prepared(model: torch.nn.Module, batch: Batch, options: ScoreOptions) -> Jo
     whole[WEIGHT] = _weights(token_N, aggregation).to(first.device, precision)
     coordinates = sum(parameter.numel() for parameter in covered.values())
     source = ScoreSource(aggregation, temperature, tuple(covered), coordinates, left_out, method, len(token_N), 0)
-    job = Job(model, whole, covered, source)
+    told = repr(sorted(options.items())).encode() + b"".join(item.cpu().numpy().tobytes() for item in whole.values())
+    job = Job(model, whole, covered, source, pieces_of(model, covered, told))
     return replace(job, source=replace(source, micro_batch=_micro_batch(job, options.get("micro_batch"), options.get("memory_limit"))))
 
 
@@ -222,12 +227,11 @@ def _bytes_of_one(job: Job) -> int:
     every = job.part(np.arange(job.rollouts))
     # One rollout whose completion begins where the first of the batch does: from there on all have logits.
     row = {name: item[:1] for name, item in every.items()} | {"completion_mask": every["completion_mask"].any(0, keepdim=True)}
-    own = {parameter.untyped_storage().data_ptr() for parameter in job.model.parameters()}
     kept: dict[int, int] = {}
 
     def note(value: torch.Tensor) -> torch.Tensor:
         storage = value.untyped_storage()
-        if storage.data_ptr() not in own:
+        if storage.data_ptr() not in {parameter.untyped_storage().data_ptr() for parameter in job.pieces.whole.values()}:
             kept[storage.data_ptr()] = storage.nbytes()
         return value
 
@@ -319,9 +323,9 @@ def score_gram(
         # Where micro-batches meet in pairs, a rollout is in all passes but those of the other parts.
         total = GramTotal(len(rows), None if weight_N is None else weight_N[rows] / max(1, len(job.parts()) - 1), sketch)
         used = _pass(job, rows, total)
-        gram[np.ix_(rows, rows)] = total.gram_NN.numpy()
+        gram[np.ix_(rows, rows)] = job.pieces.summed(total.gram_NN).numpy()
         if gradient is not None and total.sum is not None:
-            gradient += total.sum.result()[0]
+            gradient += total.sum.result(job.pieces.summed)[0]
     _finite(gram)
     return ScoreGram((gram + gram.T) / 2, replace(job.source, method=used, passes=len(passes)), gradient)
 
@@ -347,7 +351,7 @@ def score_sketch(
     for rows in job.parts():
         total = SketchTotal(len(rows), sketch)
         used = _pass(job, rows, total)
-        parts.append(total.result())
+        parts.append(total.result(job.pieces.summed))
         if progress is not None:
             progress(int(rows[-1]) + 1, job.rollouts)
     result = np.concatenate(parts)
@@ -413,16 +417,24 @@ def _pass(job: Job, rows: NDArray[np.intp], total: Total) -> str:
     with _evaluating(job.model):
         rest = list(job.parameters) if job.source.method == "loop" else _by_layers(job, batch, len(rows), total)
         if rest:
-            for name, value in loop_scores(job.model, job.total, batch, {name: job.parameters[name] for name in rest}).items():
-                total.add(name, StoredScores(single_or_better(value)))
+            wanted = {name: job.parameters[name] for name in rest}
+            for name, value in loop_scores(job.model, job.total, batch, wanted, job.pieces.whole).items():
+                _take(job, total, name, StoredScores(single_or_better(value)))
     return "hooks" if not rest else "loop" if len(rest) == len(job.parameters) else "hooks+loop"
+
+
+def _take(job: Job, total: Total, name: str, scores: ParameterScores) -> None:
+    """Give the scores of one parameter to `total` where they are this process's to take."""
+    if name in job.pieces.mine:
+        total.add(name, scores)
 
 
 def _by_layers(job: Job, batch: Batch, rollouts: int, total: Total) -> list[str]:
     """Give the scores of all parameters that layers' rules cover; returns the names of the others."""
     import torch
 
-    recorder = Recorder(job.parameters, rollouts, batch["input_ids"].shape[1], total.add)
+    take = partial(_take, job, total)
+    recorder = Recorder(job.parameters, rollouts, batch["input_ids"].shape[1], take, job.pieces.whole)
     with only_these_differentiable(job.model, []), torch.enable_grad():
         with recorder.attached(job.model):
             value = job.total(job.model, batch)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -229,11 +229,15 @@ class SketchTotal:
             if self.sketch_NK is None:
                 self.sketch_NK = value.new_zeros(self.rollouts, self.sketch.width)
             bucket, sign = self.sketch.of_rows(name, rows, value.shape[2], value)
-            self.sketch_NK.index_add_(1, bucket, value.flatten(1).mul_(sign))
+            home = self.sketch_NK.device  # a model may lie on several
+            self.sketch_NK.index_add_(1, bucket.to(home), value.flatten(1).mul_(sign).to(home))
 
-    def result(self) -> NDArray[np.floating]:
-        """Return a sketch a rollout."""
-        return np.zeros((self.rollouts, self.sketch.width)) if self.sketch_NK is None else self.sketch_NK.cpu().numpy()
+    def result(self, summed: Callable[[torch.Tensor], torch.Tensor]) -> NDArray[np.floating]:
+        """Return a sketch a rollout, summed over the processes that have a part of it."""
+        import torch
+
+        own = torch.zeros(self.rollouts, self.sketch.width, dtype=torch.float64) if self.sketch_NK is None else self.sketch_NK
+        return summed(own).cpu().numpy()
 
 
 def self_products(value_ND: torch.Tensor) -> torch.Tensor:

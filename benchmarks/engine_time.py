@@ -1,15 +1,19 @@
 """What an engine costs beside a plain loop, and what a million rollouts of a 7 B model would cost: `python benchmarks/engine_time.py`.
 
-    python benchmarks/engine_time.py [--engines local ray slurm] [--seconds 0.5] [--shards 64]
+    python benchmarks/engine_time.py [--engines local ray slurm] [--seconds 0.5] [--shards 64] [--compute]
 
-Shards sleep, so that what other processes do to the processor falls on both sides alike; beside the wall clock stands the processor time
-of the driver. Ray is measured on the cluster that RAY_ADDRESS names, started before.
+Shards sleep, so that what other processes do to the processor falls on both sides alike; with `--compute` they hash for so many seconds of
+a processor, which tells something on idle cores alone. Beside the wall clock stands the processor time of the driver. Ray is measured on
+the cluster that RAY_ADDRESS names, started before.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import time
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +23,9 @@ from groupwise.estimators.moments import MOMENTS, GroupMoments
 from groupwise.scores.sketch import bucket_and_sign
 
 GROUPS, WIDTH = 4_000, 4_096
+Work = Callable[[float], object]
+HASH = partial(hashlib.pbkdf2_hmac, "sha256", b"", b"")  # so many rounds; every worker can import it
+ROUNDS = 500_000
 
 
 def main() -> None:
@@ -26,33 +33,41 @@ def main() -> None:
     parser.add_argument("--engines", nargs="*", default=["local", "slurm"])
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--shards", type=int, default=64)
+    parser.add_argument("--compute", action="store_true")
     asked = parser.parse_args()
-    shards = {str(number): asked.seconds for number in range(asked.shards)}
-    plain = loop(shards)
+    work, size = (HASH, round(asked.seconds * rounds_a_second())) if asked.compute else (time.sleep, asked.seconds)
+    shards = {str(number): size for number in range(asked.shards)}
+    plain = loop(work, shards)
     print(f"plain loop: {plain:.2f} s for {asked.shards} shards of {asked.seconds:g} s")
     for name in asked.engines:
-        one = measured(name, 1, shards)
-        two = measured(name, 2, shards)
+        one = measured(name, 1, work, shards)
+        two = measured(name, 2, work, shards)
         print(f"{name}: one worker {one[0]:.2f} s ({one[0] / plain - 1:+.1%}), {one[1]:.2f} s of them before the first shard;", end=" ")
         print(f"driver {1000 * one[2] / len(shards):.1f} ms of processor a shard; two workers {one[0] / two[0]:.2f} times one")
     paper(*pieces())
 
 
-def loop(shards: dict[str, float]) -> float:
+def rounds_a_second() -> float:
+    start = time.process_time()
+    HASH(ROUNDS)
+    return ROUNDS / (time.process_time() - start)
+
+
+def loop(work: Work, shards: dict[str, float]) -> float:
     start = time.perf_counter()
-    for seconds in shards.values():
-        time.sleep(seconds)
+    for size in shards.values():
+        work(size)
     return time.perf_counter() - start
 
 
-def measured(name: str, workers: int, shards: dict[str, float]) -> tuple[float, float, float]:
+def measured(name: str, workers: int, work: Work, shards: dict[str, float]) -> tuple[float, float, float]:
     """Seconds in all, before the first shard began, and of the driver's processor."""
     start, own, began = time.perf_counter(), time.process_time(), []
 
     def each(outcome: Outcome) -> None:
         began.append(time.perf_counter() - outcome.seconds)
 
-    Engine(name, workers).map(time.sleep, shards, each=each)
+    Engine(name, workers).map(work, shards, each=each)
     return time.perf_counter() - start, min(began) - start, time.process_time() - own
 
 

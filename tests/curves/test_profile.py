@@ -139,9 +139,16 @@ def test_the_first_box_is_twice_the_reach_of_the_linear_model(reach: float) -> N
     seen = series(law, 120, 0.01, seed=7)
     products, whole = products_of(seen, NoiseShape(0.0, 0.0)), profile.whole_box(law, seen.span)
     point = best_point(law, products, seen.span)
-    deviation = 0.02 * np.sqrt(profile.linearised(products, whole, point)[0][2, 2])
-    box = profile._ellipse_box(products, whole, point, 0.02 * reach)
+    covariance = profile.linearised(products, whole, point)[0]
+    deviation = 0.02 * np.sqrt(covariance[2, 2])
+    box = profile.ellipse_box(covariance, whole, point, 0.02 * reach)
     assert [box.low[0], box.high[0]] == pytest.approx([point[0] - 2 * reach * deviation, point[0] + 2 * reach * deviation], rel=1e-9)
+
+
+def region_of(products: profile.Gram, whole: profile.Box, point: tuple[float, ...], limit: float, reach: float) -> profile.Region:
+    """The region as the fit finds it."""
+    covariance = profile.linearised(products, whole, point)[0]
+    return profile.region(products, profile.ellipse_box(covariance, whole, point, reach), point, limit)
 
 
 def profiled(law: Law, products: profile.Gram, name: str, value: float, span: float) -> float:
@@ -183,9 +190,9 @@ def test_shape_intervals_are_the_profile_limits(name: str) -> None:
     best_shape = whole.shapes(tuple(np.array([p]) for p in point))
     best = float(profile.surface(law, products, *best_shape).error_Q[0])
     limit = best * (1 + 1.98**2 / 146)
-    area = profile.region(products, profile.whole_box(law, seen.span), point, limit, 1.98 * np.sqrt(best / 146))
-    for i, shape in enumerate(law.shapes):
-        low, high, below, above = profile.range_of(area, area.shapes[i], best, limit)
+    area = region_of(products, profile.whole_box(law, seen.span), point, limit, 1.98 * np.sqrt(best / 146))
+    every = profile.ranges_of(area, np.stack(area.shapes), best, np.full(len(law.shapes), limit))
+    for i, (shape, low, high, below, above) in enumerate(zip(law.shapes, *every, strict=True)):
         assert not below
         assert not above
         centre, width = float(best_shape[i][0]), high - low
@@ -204,13 +211,12 @@ def test_level_intervals_are_the_profile_limits(name: str) -> None:
     whole = profile.whole_box(law, seen.span)
     best = profile.surface(law, products, *whole.shapes(tuple(np.array([p]) for p in point)))
     limit = float(best.error_Q[0]) * (1 + 1.98**2 / 146)
-    area = profile.region(products, profile.whole_box(law, seen.span), point, limit, 1.98 * np.sqrt(float(best.error_Q[0]) / 146))
+    area = region_of(products, profile.whole_box(law, seen.span), point, limit, 1.98 * np.sqrt(float(best.error_Q[0]) / 146))
     dense = profile.surface(law, products, *area.box.shapes(area.box.points((250, 250) if len(law.axes) == 2 else (4000,))))
-    for start, fine, fine_variance, at in (
-        (False, dense.plateau_Q, dense.plateau_variance_Q, best.plateau_Q[0]),
-        (True, dense.start_Q, dense.start_variance_Q, best.start_Q[0]),
-    ):
-        low, high = profile.linear_range(area, products, start=start, best=float(at), largest_error=limit)
+    at_best = float(best.plateau_Q[0]), float(best.start_Q[0])
+    ranges = profile.linear_ranges(area, products, best=at_best, largest_error=(limit, limit))
+    variances = dense.plateau_variance_Q, dense.start_variance_Q
+    for (low, high), fine, fine_variance in zip(ranges, (dense.plateau_Q, dense.start_Q), variances, strict=True):
         inside = dense.error_Q <= limit
         half = np.sqrt((limit - dense.error_Q[inside]) * fine_variance[inside])
         assert low == pytest.approx(float((fine[inside] - half).min()), abs=0.02 * (high - low))
@@ -229,7 +235,7 @@ def test_the_region_lies_inside_its_grid(law: Law) -> None:
         point = best_point(law, products, seen.span)
         best = float(profile.surface(law, products, *whole.at(point)).error_Q[0])
         limit = best * (1 + 2.0**2 / 56)
-        area = profile.region(products, whole, point, limit, 2 * np.sqrt(best / 56))
+        area = region_of(products, whole, point, limit, 2 * np.sqrt(best / 56))
         inside = profile.solved(products, decay).error_Q <= limit
         assert inside.any()
         for i in range(len(law.axes)):
@@ -248,7 +254,7 @@ def test_a_parameter_the_data_do_not_limit_runs_into_the_edge() -> None:
     point = best_point(law, products, seen.span)
     best = float(profile.surface(law, products, *profile.whole_box(law, seen.span).shapes((np.array([point[0]]),))).error_Q[0])
     limit = best * (1 + 4.0 / 97)
-    area = profile.region(products, profile.whole_box(law, seen.span), point, limit, 2 * np.sqrt(best / 97))
-    _, _, below, above = profile.range_of(area, area.shapes[0], best, limit)
+    area = region_of(products, profile.whole_box(law, seen.span), point, limit, 2 * np.sqrt(best / 97))
+    _, _, below, above = profile.ranges_of(area, area.shapes[0], best, np.array([limit]))
     assert above
     assert not below

@@ -16,7 +16,7 @@ from groupwise.arrays import Float
 from groupwise.curves.law_fit import LawFit, fit_law, intervals_of, widening_of
 from groupwise.curves.laws import LAWS, Law, law_by_name
 from groupwise.curves.observations import Observations, observe
-from groupwise.curves.profile import linearised, shapes_by_search
+from groupwise.curves.profile import shapes_by_search
 from groupwise.curves.results import Candidate, FitResult, Noise, Outcome
 from groupwise.curves.status import INERTIA, SLOW_STARTS, Verdict, close_laws, doubtful, find_break, judge, ranked
 from groupwise.errors import InvalidArgumentError
@@ -163,9 +163,9 @@ def akaike_weights(fits: list[LawFit]) -> Float:
 
 def _half_band(found: LawFit, time_T: Float, widening: float) -> Float:
     """Half-width of the band of the mean at each row, by the delta method."""
-    if found.products is None:
+    if found.covariance is None:
         return np.full(time_T.size, widening * float(found.noise.errors[0]))
-    covariance = linearised(found.products, found.whole, found.point)[0] * found.noise.variance
+    covariance = found.covariance * found.noise.variance
     jacobian = found.law.jacobian(np.maximum(time_T, 0.0), **found.values)
     # The covariance is in the scale of the search, the Jacobian in that of the shapes.
     jacobian[:, 2:] = jacobian[:, 2:] @ shapes_by_search(found.whole, found.point)

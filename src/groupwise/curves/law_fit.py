@@ -30,17 +30,14 @@ class LawFit:
     curve_M: Float  # fitted mean of each block
     noise: NoisePosterior  # what the residuals say about the noise
     centre: float  # constant that was taken off the values
-    products: profile.Gram | None  # inner products under the heaviest noise shape (None for the constant)
+    aicc: float  # corrected Akaike criterion, noise parameters counted
+    products: profile.Gram | None = None  # inner products under the heaviest noise shape (None for the constant)
+    covariance: Float | None = None  # of plateau, start and the search's coordinates in the linear model there, for unit variance
 
     @property
     def law(self) -> Law:
         """The law."""
         return self.whole.law
-
-    @property
-    def aicc(self) -> float:
-        """Corrected Akaike criterion, noise parameters counted."""
-        return self.noise.aicc(len(self.law.parameters))
 
     def at(self, time_T: Float) -> Float:
         """Return the fitted mean at any times."""
@@ -55,7 +52,7 @@ def fit_law(observations: Observations, law: Law, *, order: int | None = None) -
     if not law.shapes:
         noise = _noise(observations, np.ones((centred.size, 1)), centred)
         level = centre + float(noise.shift_EP[noise.best, 0])
-        return LawFit(whole, (), {"plateau": level}, np.full(centred.size, level), noise, centre, None)
+        return LawFit(whole, (), {"plateau": level}, np.full(centred.size, level), noise, centre, noise.aicc(1))
     order = law.nodes if order is None else order
     nodes, matrix = basis = observations.basis(order)
     white = profile.gram(observations, basis, centred, noise_shapes(observations.gap)[0])
@@ -80,7 +77,8 @@ def fit_law(observations: Observations, law: Law, *, order: int | None = None) -
         point = profile.minimum(products, whole, point)
         values, curve = at(products, point)
     values = {**values, "plateau": values["plateau"] + centre, "start": values["start"] + centre}
-    found = LawFit(whole, point, values, curve + centre, noise, centre, products)
+    covariance, _ = profile.linearised(products, whole, point)
+    found = LawFit(whole, point, values, curve + centre, noise, centre, noise.aicc(len(law.parameters)), products, covariance)
     return found if _resolved(found, observations, order) else fit_law(observations, law, order=2 * order)
 
 
@@ -129,35 +127,43 @@ def orthonormal(columns_MP: Float) -> Float:
 def intervals_of(found: LawFit, *, level: float = 0.95, widening: Float | None = None) -> dict[str, Interval]:
     """Profile-likelihood intervals of the parameters and of what is derived from them; `widening` as `widening_of` gives it."""
     widening = widening_of(found, level) if widening is None else widening
-    if found.products is None:
+    if found.products is None or found.covariance is None:
         half = float(widening[0] * found.noise.errors[0])
         value = found.values["plateau"]
         return {"plateau": Interval(value, value - half, value + half, level)}
     best_error = float(profile.surface(found.law, found.products, *found.whole.at(found.point)).error_Q[0])
     limits = best_error * (1 + widening**2 / found.noise.freedom)
     reach = float(widening.max() * np.sqrt(found.noise.variance))
-    area = profile.region(found.products, found.whole, found.point, float(limits.max()), reach)
-
-    def shape_interval(value: float, quantity: Float, limit: float) -> Interval:
-        """Interval of a function of the shapes."""
-        low, high, below, above = profile.range_of(area, quantity, best_error, limit)
-        floor = 0.0 if (quantity > 0).all() else -np.inf
-        return Interval(value, floor if below else min(low, value), np.inf if above else max(high, value), level)
+    box = profile.ellipse_box(found.covariance, found.whole, found.point, reach)
+    area = profile.region(found.products, box, found.point, float(limits.max()))
 
     out = {}
-    for name, limit in zip(("plateau", "start"), limits, strict=False):
-        best = found.values[name] - found.centre
-        low, high = profile.linear_range(area, found.products, start=name == "start", best=best, largest_error=float(limit))
-        out[name] = Interval(best + found.centre, low + found.centre, high + found.centre, level)
-    for name, quantity, limit in zip(found.law.shapes, area.shapes, limits[2:], strict=True):
-        out[name] = shape_interval(found.values[name], quantity, float(limit))
-    arrival, best_arrival = (arrival_of(found.law, shapes, found.whole.span) for shapes in (area.shapes, found.whole.at(found.point)))
-    out["time_to_95"] = shape_interval(float(best_arrival[0]), arrival, float(limits[2:].max()))
-    if found.law.name == "oscillator":
-        here = oscillator_quantities(*(np.array([found.values[name]]) for name in found.law.shapes))
-        for name, quantity in oscillator_quantities(*area.shapes).items():
-            out[name] = shape_interval(float(here[name][0]), quantity, float(limits[2:].max()))
+    linear = [found.values[name] - found.centre for name in ("plateau", "start")]
+    ranges = profile.linear_ranges(area, found.products, best=linear, largest_error=limits[:2].tolist())
+    for name, (low, high) in zip(("plateau", "start"), (ranges + found.centre).tolist(), strict=True):
+        out[name] = Interval(found.values[name], low, high, level)
+
+    over = _functions_of(found.law, area.shapes, found.whole.span)
+    best_K = np.concatenate(list(_functions_of(found.law, found.whole.at(found.point), found.whole.span).values()))
+    limit_K = np.full(len(over), limits[2:].max())
+    limit_K[: len(found.law.shapes)] = limits[2:]
+    over_KQ = np.stack(list(over.values()))
+    low_K, high_K, below_K, above_K = profile.ranges_of(area, over_KQ, best_error, limit_K)
+    floor_K = np.where((over_KQ > 0).all(1), 0.0, -np.inf)
+    low_K = np.where(below_K, floor_K, np.minimum(low_K, best_K))
+    high_K = np.where(above_K, np.inf, np.maximum(high_K, best_K))
+    for name, value, lowest, highest in zip(over, best_K.tolist(), low_K.tolist(), high_K.tolist(), strict=True):
+        out[name] = Interval(value, lowest, highest, level)
     return out
+
+
+def _functions_of(law: Law, shapes: tuple[Float, ...], span: float) -> dict[str, Float]:
+    """The shapes by name, and what is derived from them alone."""
+    found = {**dict(zip(law.shapes, shapes, strict=True)), "time_to_95": arrival_of(law, shapes, span)}
+    return found | oscillator_quantities(*shapes) if law.name == "oscillator" else found
+
+
+_ARRIVALS = np.geomspace(1e-3, 30.0, 8 * 30)
 
 
 def arrival_of(law: Law, shapes: tuple[Float, ...], span: float) -> Float:
@@ -165,7 +171,7 @@ def arrival_of(law: Law, shapes: tuple[Float, ...], span: float) -> Float:
 
     No law that falls below a twentieth is back above it before the time has grown by 1.4: of eight grid times the last tells.
     """
-    time_S = span * np.geomspace(1e-3, 30.0, 8 * 30)
+    time_S = span * _ARRIVALS
     column = [shape[:, None] for shape in shapes]
     eighth = (law.decay(time_S[None, 7::8], *column) <= 0.05).argmax(1)
     near = np.maximum(8 * eighth[:, None] + np.arange(-1, 8), 0)  # the eight, and the one before them

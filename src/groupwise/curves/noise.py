@@ -190,7 +190,7 @@ def noise_posterior(
     """
     shapes = noise_shapes(gap)
     p, n = columns_MP.shape[1], time_M.size
-    grams, log_determinant = _all_grams(time_M, relative_variance_M, np.column_stack([columns_MP, residual_M]), shapes)
+    grams, log_determinant = _all_grams(time_M, relative_variance_M, np.column_stack([columns_MP, residual_M]), gap)
     inner, right = grams[:, :p, :p], grams[:, :p, p]
     inverse = np.linalg.inv(inner)
     shift = (inverse @ right[:, :, None])[:, :, 0]
@@ -208,27 +208,37 @@ def noise_posterior(
     return NoisePosterior(shapes, weight / weight.sum(), likelihood, scale, shift, rest / freedom, int(weight.argmax()), n, freedom)
 
 
-def _all_grams(time_M: Float, relative_variance_M: Float, columns_MP: Float, shapes: tuple[NoiseShape, ...]) -> tuple[Float, Float]:
-    """Gram matrix and log determinant under every shape; those that mix AR(1) and white are solved in one call."""
-    n = time_M.size
-    grams = np.empty((len(shapes), columns_MP.shape[1], columns_MP.shape[1]))
-    log_determinant = np.empty(len(shapes))
-    mixed = [e for e, shape in enumerate(shapes) if shape.free == 2]
-    for e, shape in enumerate(shapes):
-        if shape.free < 2:
-            whitener = Whitener(time_M, relative_variance_M, shape)
-            grams[e], log_determinant[e] = whitener.gram(columns_MP), whitener.log_determinant
-    share = np.array([shapes[e].share for e in mixed])[:, None]
-    diagonal, off, log_state = _slow_precision(np.log([shapes[e].correlation for e in mixed])[:, None] * (np.diff(time_M) / shapes[0].gap))
-    white = 1 / ((1 - share) * relative_variance_M)
+def _all_grams(time_M: Float, relative_variance_M: Float, columns_MP: Float, gap: float) -> tuple[Float, Float]:
+    """Gram matrix and log determinant under every one of `noise_shapes`; those that mix AR(1) and white are solved in one call."""
+    n, p = columns_MP.shape
+    log_phi = np.log(CORRELATIONS)[:, None] * (np.diff(time_M) / gap)
+    # AR(1) alone: innovations are independent.
+    scale = np.sqrt(-np.expm1(2 * log_phi))[:, :, None]
+    innovation_CMP = (columns_MP[1:] - np.exp(log_phi)[:, :, None] * columns_MP[:-1]) / scale
+    alone = innovation_CMP.transpose(0, 2, 1) @ innovation_CMP + np.outer(columns_MP[0], columns_MP[0])
+
+    diagonal_CM, off_CM, log_state_C = _slow_precision(log_phi)
+    share_S1 = np.array(SHARES[:-1])[:, None]
+    white_SM = 1 / ((1 - share_S1) * relative_variance_M)
+    diagonal = (diagonal_CM[:, None] / share_S1 + white_SM).ravel()
     # A zero at the end of each row of `off` decouples the stacked systems.
-    factor, lower, _ = dpttrf((diagonal / share + white).ravel(), np.pad(off / share, ((0, 0), (0, 1))).ravel()[:-1])
-    weighted = white[:, :, None] * columns_MP
-    solved = np.asarray(dpttrs(factor, lower, weighted.reshape(len(mixed) * n, -1))[0]).reshape(weighted.shape)
-    grams[mixed] = columns_MP.T @ weighted - weighted.transpose(0, 2, 1) @ solved
-    log_factor = np.log(factor.reshape(len(mixed), n)).sum(1)
-    log_determinant[mixed] = log_state + n * np.log(share[:, 0]) + log_factor - np.log(white).sum(1)
-    return grams, log_determinant
+    off = np.zeros((len(CORRELATIONS), len(share_S1), n))
+    off[:, :, :-1] = off_CM[:, None] / share_S1
+    factor, lower, _ = dpttrf(diagonal, off.ravel()[:-1])
+    weighted_PSM = columns_MP.T[:, None] * white_SM
+    # The solver wants one column after another, which is how they lie here.
+    right_PCSM = np.broadcast_to(weighted_PSM[:, None], (p, *off.shape)).copy()
+    solved = np.asarray(dpttrs(factor, lower, right_PCSM.reshape(p, -1).T, overwrite_b=1)[0])
+    solved_CSPM = solved.T.reshape(right_PCSM.shape).transpose(1, 2, 0, 3)
+    weighted_SMP = weighted_PSM.transpose(1, 2, 0)
+    mixed = columns_MP.T @ weighted_SMP - solved_CSPM @ weighted_SMP
+
+    gram_CS = np.concatenate([mixed, alone[:, None]], 1)
+    log_factor = np.log(factor).reshape(off.shape).sum(2) + n * np.log(share_S1[:, 0]) - np.log(white_SM).sum(1)
+    log_CS = log_state_C[:, None] + np.concatenate([log_factor, np.zeros((len(CORRELATIONS), 1))], 1)
+    white = (columns_MP / relative_variance_M[:, None]).T @ columns_MP
+    log_white = np.log(relative_variance_M).sum(keepdims=True)
+    return np.concatenate([white[None], gram_CS.reshape(-1, p, p)]), np.concatenate([log_white, log_CS.ravel()])
 
 
 def moment_shape(residual_M: Float, *, gap: float) -> NoiseShape:

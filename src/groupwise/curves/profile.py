@@ -8,6 +8,7 @@ quantity is its range over that region. A parameter that the data do not limit i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,6 +19,8 @@ from groupwise.arrays import Float
 from groupwise.curves.laws import Law
 from groupwise.curves.noise import NoiseShape, Whitener
 from groupwise.curves.observations import Observations, unit_nodes
+
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +229,13 @@ class Region:
     points: tuple[Float, ...]
     shapes: tuple[Float, ...]
     surface: Surface
-    edge: NDArray[np.bool_]
+    edge: Flags
 
 
-def region(products: Gram, whole: Box, best: tuple[float, ...], largest_error: float, reach: float) -> Region:
-    """Close in on the region where the error stays below `largest_error`, from `reach` linear standard errors about the best point."""
+def region(products: Gram, box: Box, best: tuple[float, ...], largest_error: float) -> Region:
+    """Close in on the region where the error stays below `largest_error`, from a first box about the best point."""
     coarse, fine = ((14, 10), (24, 16)) if len(best) == 2 else ((60,), (96,))
-    box = _ellipse_box(products, whole, best, reach)
+    whole = whole_box(box.law, box.span)
     points, inside = _inside(products, box, coarse, largest_error)
     for grid in ((40, 28)[: len(best)], coarse):
         if not _leaks(box, points, inside):
@@ -246,9 +249,9 @@ def region(products: Gram, whole: Box, best: tuple[float, ...], largest_error: f
     return Region(box, fine, points, shapes, surface(whole.law, products, *shapes), _on_searched_edge(box, points))
 
 
-def _ellipse_box(products: Gram, whole: Box, best: tuple[float, ...], reach: float) -> Box:
-    """A generous parallelogram about the ellipse that a linear model would have."""
-    covariance = linearised(products, whole, best)[0][2:, 2:]
+def ellipse_box(unit_covariance: Float, whole: Box, best: tuple[float, ...], reach: float) -> Box:
+    """A generous parallelogram about the ellipse that a linear model would have, `reach` standard errors to each side."""
+    covariance = unit_covariance[2:, 2:]
     if len(best) == 1:
         half, shear = [reach * np.sqrt(max(covariance[0, 0], 0.0))], 0.0
     else:
@@ -261,14 +264,14 @@ def _ellipse_box(products: Gram, whole: Box, best: tuple[float, ...], reach: flo
     return Box(whole.law, whole.span, tuple(low), tuple(high), float(shear), best[-1])
 
 
-def _inside(products: Gram, box: Box, counts: tuple[int, ...], largest_error: float) -> tuple[tuple[Float, ...], NDArray[np.bool_]]:
+def _inside(products: Gram, box: Box, counts: tuple[int, ...], largest_error: float) -> tuple[tuple[Float, ...], Flags]:
     """A grid over a box, and which of its points lie in the region."""
     points = box.points(counts)
     errors = surface(box.law, products, *box.shapes(points)).error_Q
     return points, (errors <= largest_error).reshape(counts)
 
 
-def _leaks(box: Box, points: tuple[Float, ...], inside: NDArray[np.bool_]) -> bool:
+def _leaks(box: Box, points: tuple[Float, ...], inside: Flags) -> bool:
     """Whether the region reaches a side of the box that is not an edge of the whole search."""
     edge = _on_searched_edge(box, points)
     for i in range(inside.ndim):
@@ -278,7 +281,7 @@ def _leaks(box: Box, points: tuple[Float, ...], inside: NDArray[np.bool_]) -> bo
     return False
 
 
-def _shrunk(box: Box, inside: NDArray[np.bool_], best: tuple[float, ...]) -> Box:
+def _shrunk(box: Box, inside: Flags, best: tuple[float, ...]) -> Box:
     """The smallest box of grid lines around the points inside and the best point, one cell wider."""
     low, high = [], []
     for i, centre in enumerate(best):
@@ -290,41 +293,48 @@ def _shrunk(box: Box, inside: NDArray[np.bool_], best: tuple[float, ...]) -> Box
     return Box(box.law, box.span, tuple(low), tuple(high), box.shear, box.pivot)
 
 
-def range_of(found: Region, quantity_Q: Float, error_at_best: float, largest_error: float) -> tuple[float, float, bool, bool]:
-    """Range of a function of the shapes over {error <= largest_error}, and whether it runs into the edge below and above.
+def ranges_of(found: Region, quantity_KQ: Float, error_at_best: float, largest_error_K: Float) -> tuple[Float, Float, Flags, Flags]:
+    """Ranges of functions of the shapes over {error <= largest_error}, and whether each runs into the edge below and above.
 
     Between a point inside and its neighbour outside the root of the excess error is close to linear: the crossing is
     interpolated in it.
     """
-    error = found.surface.error_Q.reshape(found.counts)
-    quantity = quantity_Q.reshape(found.counts)
-    inside = error <= largest_error
-    if not inside.any():
-        return np.inf, -np.inf, False, False
+    wide = (-1, *[1] * len(found.counts))
+    error, quantity = found.surface.error_Q.reshape(1, *found.counts), quantity_KQ.reshape(-1, *found.counts)
+    inside = error <= largest_error_K.reshape(wide)
     root = np.sqrt(np.maximum(error - error_at_best, 0.0))
-    limit = np.sqrt(max(largest_error - error_at_best, 0.0))
-    values = [quantity[inside]]
-    for along, seen in ((root, quantity), (root.T, quantity.T))[: error.ndim]:
-        values.extend(_crossings(along, seen, limit))
-    low, high = min(float(v.min()) for v in values if v.size), max(float(v.max()) for v in values if v.size)
+    limit = np.sqrt(np.maximum(largest_error_K - error_at_best, 0.0)).reshape(wide)
+    low, high = _ends(quantity, inside)
+    for axis in range(1, error.ndim):
+        crossing, value = _crossings(np.moveaxis(root, axis, -1), np.moveaxis(quantity, axis, -1), limit)
+        beyond = _ends(value, crossing)
+        low, high = np.minimum(low, beyond[0]), np.maximum(high, beyond[1])
     edge = found.edge & inside
-    slack = 1e-6 * (1 + abs(high - low)) if np.isfinite(high - low) else 0.0
-    at_edge = quantity[edge]
-    below = bool(at_edge.size and at_edge.min() <= low + slack)
-    above = bool(at_edge.size and at_edge.max() >= high - slack)
-    return low, high, below, above
+    reached = edge.reshape(len(edge), -1).any(1)
+    finite = np.isfinite(low) & np.isfinite(high)
+    slack = np.where(finite, 1e-6 * (1 + np.abs(np.where(finite, high, 0.0) - np.where(finite, low, 0.0))), 0.0)
+    at_low, at_high = _ends(quantity, edge)
+    return low, high, reached & (at_low <= low + slack), reached & (at_high >= high - slack)
 
 
-def _crossings(root: Float, quantity: Float, limit: float) -> list[Float]:
-    """Values of the quantity where the contour crosses the grid lines along the first axis."""
-    near, far = root[:-1], root[1:]
+def _ends(value: Float, among: Flags) -> tuple[Float, Float]:
+    """The least and the largest of the values among some, a row each; endless the wrong way where there are none."""
+    rows = (len(value), -1)
+    low, high = (np.where(among, value, end).reshape(rows) for end in (np.inf, -np.inf))
+    return low.min(1), high.max(1)
+
+
+def _crossings(root: Float, quantity: Float, limit: Float) -> tuple[Flags, Float]:
+    """Where the contour crosses the grid lines along the last axis, and the values of the quantity there."""
+    near, far = root[..., :-1], root[..., 1:]
     crossing = (near <= limit) != (far <= limit)
-    crossing &= np.isfinite(quantity[:-1]) & np.isfinite(quantity[1:])
-    share = (limit - near[crossing]) / (far[crossing] - near[crossing])
-    return [quantity[:-1][crossing] * (1 - share) + quantity[1:][crossing] * share]
+    crossing &= np.isfinite(quantity[..., :-1]) & np.isfinite(quantity[..., 1:])
+    first, second = (np.where(crossing, one, 0.0) for one in (quantity[..., :-1], quantity[..., 1:]))
+    share = (limit - near) / np.where(crossing, far - near, 1.0)
+    return crossing, first * (1 - share) + second * share
 
 
-def _on_searched_edge(box: Box, points: tuple[Float, ...]) -> NDArray[np.bool_]:
+def _on_searched_edge(box: Box, points: tuple[Float, ...]) -> Flags:
     """Grid points that lie on the edge of the whole search, or beyond it."""
     whole = whole_box(box.law, box.span)
     edge = np.zeros(points[0].shape, dtype=bool)
@@ -334,29 +344,38 @@ def _on_searched_edge(box: Box, points: tuple[Float, ...]) -> NDArray[np.bool_]:
     return edge
 
 
-def linear_range(found: Region, products: Gram, *, start: bool, best: float, largest_error: float) -> tuple[float, float]:
-    """Range of plateau or start over the region, its own uncertainty at each point included."""
-    low, low_at = _furthest(found.surface, start=start, sign=-1, largest_error=largest_error)
-    high, high_at = _furthest(found.surface, start=start, sign=1, largest_error=largest_error)
-    for sign, at in ((-1, low_at), (1, high_at)):
-        if at < 0:
-            continue
-        # Bent valleys end in corners between grid points: look closer about the extreme.
-        closer = _neighbourhood(found, at)
-        end, _ = _furthest(surface(found.box.law, products, *found.box.shapes(closer)), start=start, sign=sign, largest_error=largest_error)
-        low, high = (min(low, end), high) if sign < 0 else (low, max(high, end))
-    return min(low, best), max(high, best)
+def linear_ranges(found: Region, products: Gram, *, best: Sequence[float], largest_error: Sequence[float]) -> Float:
+    """Ranges of plateau and start over the region, a row each, their own uncertainty at each point included."""
+    ends = [(which, sign, largest_error[which]) for which in (0, 1) for sign in (-1, 1)]
+    coarse = [_furthest(found.surface, *end) for end in ends]
+    # Bent valleys end in corners between grid points: look closer about the extremes.
+    closer = [_neighbourhood(found, at) for _, at in coarse]
+    points = tuple(np.concatenate([one[axis].ravel() for one in closer]) for axis in range(len(found.counts)))
+    near = surface(found.box.law, products, *found.box.shapes(points))
+    size = near.error_Q.size // len(ends)
+    reach = []
+    for place, (end, (value, _)) in enumerate(zip(ends, coarse, strict=True)):
+        which, sign, _ = end
+        again, _ = _furthest(near, *end, among=slice(place * size, (place + 1) * size))
+        reach.append(sign * max(sign * value, sign * again, sign * best[which]))
+    return np.reshape(reach, (2, 2))
 
 
-def _furthest(values: Surface, *, start: bool, sign: int, largest_error: float) -> tuple[float, int]:
-    """The end of the interval on one side over some grid, and the index of the point that sets it (-1: none inside)."""
-    slack = largest_error - values.error_Q
-    level, variance = (values.start_Q, values.start_variance_Q) if start else (values.plateau_Q, values.plateau_variance_Q)
+_ALL = slice(None)
+
+
+def _furthest(values: Surface, which: int, sign: int, largest_error: float, *, among: slice = _ALL) -> tuple[float, int]:
+    """The end of the interval of plateau (0) or start (1) on one side over some points, and which point sets it.
+
+    Where no point is inside, it is endless the other way.
+    """
+    slack = largest_error - values.error_Q[among]
+    level, variance = (values.start_Q, values.start_variance_Q) if which else (values.plateau_Q, values.plateau_variance_Q)
     reach = np.full(slack.shape, -np.inf)
     inside = slack >= 0
-    reach[inside] = sign * level[inside] + np.sqrt(slack[inside] * variance[inside])
+    reach[inside] = sign * level[among][inside] + np.sqrt(slack[inside] * variance[among][inside])
     i = int(reach.argmax())
-    return (sign * float(reach[i]), i) if inside.any() else (-sign * np.inf, -1)
+    return sign * float(reach[i]), i
 
 
 def _neighbourhood(found: Region, index: int) -> tuple[Float, ...]:

@@ -105,8 +105,11 @@ def test_the_screen_has_the_reward_and_what_was_asked_for(
     assert capsys.readouterr().out.splitlines() == ["✓ OK  demo  reward 0.2 → 0.8", f"  reward {40 * '█'}"]
     main(["diagnose", str(log), "--verbose"])
     assert capsys.readouterr().out.splitlines()[2:] == ["", "  Collapse: no sign of it"]
+    monkeypatch.undo()
     main(["diagnose", str(log), "--why"])
-    assert "effective group size" in capsys.readouterr().out
+    said = capsys.readouterr().out.splitlines()
+    place = next(place for place, line in enumerate(said) if line.startswith("  Zero variance"))
+    assert any(line.startswith("      effective group size: ") for line in said[place + 1 : place + 5])
 
 
 def test_a_record_that_is_being_written_is_judged_as_one_that_goes_on(

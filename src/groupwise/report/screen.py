@@ -45,14 +45,12 @@ def print_judgement(
     _print_head(first, found.state, console)
     for line in others:
         _print(console, Text(line))
-    if verbose:
+    if verbose or why is not None:
         _print(console, Text())
         for check in found.checks:
             _print(console, Text(_spelt(f"  {_answer(check)}", plain=plain), style=_CHECK_STYLES.get(check.status, "")))
-    if why is not None:
-        _print(console, Text())
-        for said in (*_numbers(found.checks), *_measured(why)):
-            _print(console, Text(_spelt(f"  {said}", plain=plain)))
+            for said in () if why is None else _numbers(check, why):
+                _print(console, Text(_spelt(f"      {said}", plain=plain)))
 
 
 def print_first_line(found: Judgement, console: Console) -> None:
@@ -225,25 +223,17 @@ def _answer(check: Finding) -> str:
     return clean(f"{title}, {check.status.value}{since}: {sentence(check.message)}", longest=_LONGEST)
 
 
-def _numbers(checks: Iterable[Finding]) -> Iterable[str]:
-    """Yield the number that each check rests on, with what it is held against, and its facts."""
-    for check in checks:
-        against = "" if check.limit is None else f", against {number(check.limit)}"
-        said = [] if check.value is None else [f"{_ends(check.value)}{against}"]
-        said += [f"{name.replace('_', ' ')}: {value}" for name, value in check.evidence.items() if value]
-        if said:
-            yield clean(f"{title_of(check.check)}: {'; '.join(said)}", longest=_LONGEST)
-
-
-def _measured(measures: Iterable[Measure]) -> Iterable[str]:
-    """Yield each number beside a check, or why there is none and what to log."""
-    for measure in measures:
-        name = f"{title_of(measure.check)}, {measure.name.replace('_', ' ')}"
-        if measure.value is not None:
-            yield clean(f"{name} {_ends(measure.value)}: {measure.message}", longest=_LONGEST)
-        else:
-            log = f"; log {measure.log_this}" if measure.log_this else ""
-            yield clean(f"{name}: {measure.message}{log}", longest=_LONGEST)
+def _numbers(check: Finding, measures: Iterable[Measure]) -> Iterable[str]:
+    """Yield the number that a check rests on, what it is held against, its facts, and the numbers beside it or what to log."""
+    against = "" if check.limit is None else f", against {number(check.limit)}"
+    said = [] if check.value is None else [f"{_ends(check.value)}{against}"]
+    said += [f"{name.replace('_', ' ')}: {value}" for name, value in check.evidence.items() if value]
+    if said:
+        yield clean("; ".join(said), longest=_LONGEST)
+    for one in measures:
+        if one.check == check.check:
+            log = f"; log {one.log_this}" if one.value is None and one.log_this else ""
+            yield clean(f"{one.name.replace('_', ' ')}: {one.message}{log}", longest=_LONGEST)
 
 
 def _ends(value: Interval) -> str:

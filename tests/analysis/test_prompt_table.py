@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from groupwise.analysis.prompt_table import LOG_PROMPTS, prompt_table
+from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 from groupwise.record.table import rollouts_table, steps_table
 
@@ -74,6 +77,26 @@ def test_rewards_of_many_values_have_a_mean_and_no_interval() -> None:
     assert {row.standing for row in found.rows} == {"teaches", "flat"}
     assert all(row.now is None and row.deserves_from is None for row in found.rows)
     assert "without an interval" in found.method
+
+
+@pytest.mark.parametrize("places", [False, True])
+def test_numbers_that_are_the_prompts_own_stand_for_their_texts(places: bool, tmp_path: Path) -> None:
+    """Rewards with a number of the data set, or with the place in the batch, which is another prompt at each step."""
+    names = {"learnt": 40, "hard": 7, "even": 8, "rare": 9} if not places else {"learnt": 0, "hard": 1, "even": 1, "rare": 2}
+    rows = [{"step": step, "prompt_id": names[str(name)], "reward": one} for step, name, rewards in VISITS for one in rewards]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found, texts = prompt_table(open_run(tmp_path / "log.jsonl")), prompt_table(record(VISITS))
+    if places:
+        assert found.said == LOG_PROMPTS
+        return
+    shown = {row.prompt: (row.standing, row.visits, row.teaching, row.deserves) for row in found.rows}
+    assert shown == {f"prompt {names[row.prompt]}": (row.standing, row.visits, row.teaching, row.deserves) for row in texts.rows}
+
+
+def test_prompts_with_rewards_need_no_completions(tmp_path: Path) -> None:
+    rows = [{"step": step, "prompt": name, "reward": one} for step, name, rewards in VISITS for one in rewards]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert prompt_table(open_run(tmp_path / "log.jsonl")).said == prompt_table(record(VISITS)).said
 
 
 def test_without_prompts_it_says_what_to_log() -> None:

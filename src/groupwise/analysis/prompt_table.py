@@ -1,7 +1,8 @@
 r"""The prompts of a run: how often each was right at each visit, whether it still teaches, and how many rollouts it deserves.
 
-A prompt is known again by its text. A visit teaches where its rewards differ: else its advantages are zero. What a prompt deserves is
-the allocation of least variance at as many rollouts as the run spends (`estimators.allocation`), by its newest rewards.
+A prompt is known again by its text, or by a number that is its own. A visit teaches where its rewards differ: else its advantages are
+zero. What a prompt deserves is the allocation of least variance at as many rollouts as the run spends (`estimators.allocation`), by its
+newest rewards.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _MOST_PROMPTS = 20_000  # that rollouts are allocated to, the newest
 _MOST_VISITS = 24  # of a prompt that are shown
 _RECENT = 8  # rollouts that "now" takes, in whole visits
 _LONGEST = 160
+_PLACES = 2  # batches beyond which a number is no place in one
 STANDINGS = {
     "teaches": "rewards of its newest visits differ",
     "solved": "all of them are the highest",
@@ -38,7 +40,7 @@ _METHOD = (
     "proportion to the standard deviation of its newest rewards, as if scores of all prompts had one norm; {}."
 )
 _ENDS = {True: "in brackets, at the ends of its pass rate's 95 % interval", False: "without an interval, for rewards take many values"}
-LOG_PROMPTS = "Log the texts of prompts with their rewards to see which of them teach."
+LOG_PROMPTS = "Log the texts of prompts, or numbers that stay theirs, with their rewards to see which of them teach."
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +97,18 @@ def prompt_table(record: RunRecord, *, shown: int = SHOWN) -> PromptTable:
 
 
 def _visits(record: RunRecord) -> pl.DataFrame | None:
-    """Return the groups whose prompt has a text: step, prompt, size, mean, sum of squares, extremes; None where there are none."""
+    """Return the groups whose prompt is known: step, prompt, size, mean, sum of squares, extremes; None where there are none."""
     outcomes = outcomes_of(record)
-    if outcomes is None or "prompt" not in outcomes.columns or "reward" not in outcomes.columns or not outcomes["reward"].count():
+    if outcomes is None or "reward" not in outcomes.columns or not outcomes["reward"].count():
         return None
     reward = pl.col("reward")
+    if "prompt" not in outcomes.columns or not outcomes["prompt"].count():
+        widest = outcomes.group_by("step").agg(pl.col("prompt_id").n_unique())["prompt_id"].max()
+        # Places in a batch end with it, and name another prompt at each step; numbers beyond are the prompts' own.
+        own = outcomes["prompt_id"].max() > _PLACES * widest  # type: ignore[operator]
+        outcomes = outcomes.with_columns(
+            pl.format("prompt {}", "prompt_id").alias("prompt") if own else pl.lit(None, pl.Utf8).alias("prompt")
+        )
     known = outcomes.drop_nulls("prompt")
     extremes = known["reward"].min(), known["reward"].max()
     visits = known.group_by("step", "prompt_id", maintain_order=True).agg(

@@ -49,6 +49,8 @@ REWARD_KEYS = ("reward", "score", "total_reward", "rewards/total", "reward/total
 GROUP_KEYS = (
     "group", "group_id", "group_index", "prompt_id", "prompt_index", "uid", "problem_id", "question_id", "question_index", "id",
 )  # fmt: skip
+# What may name a prompt of the data set: it is the same prompt at another step.
+_PROMPT_NAMES = ("prompt_id", "prompt_index", "problem_id", "question_id", "question_index", "id")
 STEP_KEYS = ("step", "global_step", "training_step", "train_step", "grpo_step", "iteration")
 ADVANTAGE_KEYS = ("advantage", "advantages")
 LENGTH_KEYS = ("length", "completion_length", "response_length", "completion_len", "response_token_length")
@@ -79,7 +81,7 @@ def layout_of(rows: Iterable[Mapping[Any, Any]], *, rewarded: bool = True) -> La
     both = sum(_is_text(row.get(prompt)) and _is_text(row.get(completion)) for row in good)
     if both and 2 * both >= len(seen):
         return Layout(prompt, completion, (prompt, completion) == ("input", "output") and all("score" in row for row in good))
-    return Layout("", "", verl=False) if 2 * len(good) >= len(seen) and _share_groups(good) else None
+    return Layout(prompt, "", verl=False) if 2 * len(good) >= len(seen) and _share_groups(good) else None
 
 
 def _is_of_a_step(row: Mapping[Any, Any]) -> bool:
@@ -88,8 +90,8 @@ def _is_of_a_step(row: Mapping[Any, Any]) -> bool:
 
 
 def _share_groups(rows: list[Mapping[Any, Any]]) -> bool:
-    """Return whether rows without texts are rollouts all the same: some of one step share what names a group."""
-    for key in GROUP_KEYS:
+    """Return whether rows without completions are rollouts all the same: some of one step share a prompt, or what names a group."""
+    for key in GROUP_KEYS + PROMPT_KEYS:
         named = [(row.get(key), next((row[step] for step in STEP_KEYS if step in row), None)) for row in rows]
         whole = [name for name in named if isinstance(name[0], str | int | float) and isinstance(name[1], int | float)]
         if key != "id" and 2 * len(whole) >= len(rows) and len(set(whole)) < len(whole):
@@ -252,7 +254,8 @@ def _whole(values: Array) -> NDArray[np.bool_]:
 def grouped(table: pl.DataFrame, labels: Mapping[str, list[str | None]], notes: list[str], *, trusted: bool) -> pl.DataFrame:
     """Return a table with `prompt_id`, numbered by first appearance within the step, its rows sorted by step and group.
 
-    A key counts as the group's only where it never mixes prompts and puts at least two rows of a step together.
+    Whole numbers that may name prompts of the data set are kept: they tell which prompt comes again. A key counts as the group's only
+    where it never mixes prompts and puts at least two rows of a step together.
     """
     found = ""
     for key in (["uid"] if trusted else []) + [key for key in GROUP_KEYS if key in labels]:
@@ -272,8 +275,10 @@ def grouped(table: pl.DataFrame, labels: Mapping[str, list[str | None]], notes: 
     else:
         table = table.with_columns(pl.col("prompt").alias("key")).drop_nulls("key")
         notes.append("groups of completions by equal prompts within a step: two groups of one prompt at one step count as one")
+    named = table["key"].cast(pl.Int64, strict=False) if found in _PROMPT_NAMES else pl.Series([None], dtype=pl.Int64)
     first = pl.col("row").min().over("step", "key")
-    numbered = table.with_row_index("row").with_columns((first.rank("dense").over("step").cast(pl.Int64) - 1).alias("prompt_id"))
+    number = first.rank("dense").over("step").cast(pl.Int64) - 1 if named.null_count() else named
+    numbered = table.with_row_index("row").with_columns(number.alias("prompt_id"))
     front = ["step", "prompt_id"]
     numbered = numbered.select(*front, pl.exclude(*front, "row", "key"))
     return numbered.sort("step", "prompt_id", maintain_order=True)

@@ -92,7 +92,8 @@ def test_json_is_the_judgement_and_the_measures_where_asked(
     assert json.loads(capsys.readouterr().out) == BY_HAND.as_dict()
     assert main(["diagnose", str(log), "--json", "--why", "-v"]) == 0
     more = json.loads(capsys.readouterr().out)
-    measures = more.pop("measures")
+    measures, remarks = more.pop("measures"), more.pop("remarks")
+    assert remarks[-1].startswith("settings not found: group_size, ")
     assert more == BY_HAND.as_dict()
     assert {tuple(one) for one in measures} == {("check", "name", "value", "message", "log_this")}
 
@@ -110,6 +111,17 @@ def test_the_screen_has_the_reward_and_what_was_asked_for(
     said = capsys.readouterr().out.splitlines()
     place = next(place for place, line in enumerate(said) if line.startswith("  Zero variance"))
     assert any(line.startswith("      effective group size: ") for line in said[place + 1 : place + 5])
+    assert said[-1].startswith("  Settings not found: group_size, prompts_per_step, ")
+
+
+def test_asked_why_it_says_how_the_log_was_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.csv").write_text("step,reward\n" + "".join(f"{step},{'lost' if step == 3 else step / 20}\n" for step in range(1, 20)))
+    main(["diagnose", str(tmp_path / "run.csv"), "--set", "group_size=8"])
+    assert "lost" not in capsys.readouterr().out
+    main(["diagnose", str(tmp_path / "run.csv"), "--set", "group_size=8", "--why"])
+    *_, note, missing = capsys.readouterr().out.splitlines()
+    assert note == "  1 cell that holds a text counts as missing: reward (1)."
+    assert missing.startswith("  Settings not found: prompts_per_step, ")
 
 
 def test_a_record_that_is_being_written_is_judged_as_one_that_goes_on(

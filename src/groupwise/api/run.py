@@ -222,10 +222,11 @@ class Run(RunRecord):
         return "\n".join(self._lines(plain=not (sys.stdout.encoding or "").lower().startswith("utf")))
 
     def __repr__(self) -> str:
-        """Name and rows."""
-        step = self.steps["step"]
+        """Name, rows, and how many settings were not found."""
+        step, unknown = self.steps["step"], len(self.config.unknown())
         steps = f", steps {step[0]:,} to {step[-1]:,}" if len(step) else ""
-        return f"Run({clean(self.name)!r}, {count(len(step), 'row')}{steps})"
+        missing = f", {count(unknown, 'setting')} not found" if unknown else ""
+        return f"Run({clean(self.name)!r}, {count(len(step), 'row')}{steps}{missing})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the judgement, and the curve where there is a reward and matplotlib to draw it."""

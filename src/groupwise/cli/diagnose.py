@@ -35,11 +35,12 @@ def diagnose(
 
         record = cut(record, until)
     found = judge(record, ended=has_ended(record))
-    measures = measures_of(Evidence(record)) if why else None
+    measures, remarks = (measures_of(Evidence(record)), record.remarks()) if why else (None, ())
     if as_json:
-        cli.print_json(found.as_dict() | ({} if measures is None else {"measures": measures}))
+        cli.print_json(found.as_dict() | ({} if measures is None else {"measures": measures, "remarks": remarks}))
     else:
-        print_judgement(found, reward_heights(record), cli.out_console(), verbose=verbose, why=measures)
+        heights = reward_heights(record)
+        print_judgement(found, heights, cli.out_console(), verbose=verbose, why=measures, remarks=remarks)
     return cli.exit_code([found.state], fail_on=fail_on)
 
 

@@ -113,7 +113,7 @@ FailOn = Annotated[
     option("STATE", "The mildest state that ends with 1: watch, or failing (failed as well).", check=one_of("watch", "failing")),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also the answer of every check, a line each.")]
-Why = Annotated[bool, flag("--why", "Also every check with the numbers that it rests on, and what to log for those that are missing.")]
+Why = Annotated[bool, flag("--why", "Also every check with its numbers, what to log for those that miss, and how the log was read.")]
 Json = Annotated[bool, flag("--json", "Print JSON to standard output and nothing else.")]
 FitLevel = Annotated[float, option("SHARE", "Coverage of the intervals, between 0 and 1.", check=share)]
 BandLevel = Annotated[float, option("SHARE", "Coverage of the bands, between 0 and 1.", check=share)]

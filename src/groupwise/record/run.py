@@ -147,6 +147,11 @@ class RunRecord:
     notes: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
 
+    def remarks(self) -> tuple[str, ...]:
+        """Return what reading the log had to decide, and last which settings were not found."""
+        unknown = ", ".join(self.config.unknown())
+        return (*self.notes, *([f"settings not found: {unknown}; give them with --set NAME=VALUE"] if unknown else []))
+
     def metrics(self) -> tuple[str, ...]:
         """Return the log's own keys, in the order of the table."""
         return tuple(name for name in self.steps.columns if name not in BASE_COLUMNS)

@@ -18,6 +18,7 @@ from groupwise.wording import capital, clean, number, sentence
 
 WIDTH, MOST_LINES, MOST_WORDS = 80, 8, 60
 _LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 20, 28, 22, 400
+_LONGEST_REMARK = 1000
 _SECOND = 2  # by so much the second line of an entry is worth less than its first
 _MARKS = {State.OK: "✓", State.WATCH: "!", State.FAILING: "✗", State.FAILED: "✗", State.CANNOT_TELL: "?"}
 STYLES = {State.OK: "green", State.WATCH: "yellow", State.FAILING: "red", State.FAILED: "red", State.CANNOT_TELL: "magenta"}
@@ -37,9 +38,18 @@ class _Line:
 
 
 def print_judgement(
-    found: Judgement, heights: Sequence[float | None], console: Console, *, verbose: bool = False, why: Sequence[Measure] | None = None
+    found: Judgement,
+    heights: Sequence[float | None],
+    console: Console,
+    *,
+    verbose: bool = False,
+    why: Sequence[Measure] | None = None,
+    remarks: Sequence[str] = (),
 ) -> None:
-    """Print the judgement of a run and its reward as one line of bars; where asked for, also every check and the numbers behind them."""
+    """Print the judgement of a run and its reward as one line of bars; where asked for, also every check and the numbers behind them.
+
+    With the numbers go remarks on how the log was read.
+    """
     plain = _plain(console)
     first, *others = judgement_lines(found, heights, plain=plain)
     _print_head(first, found.state, console)
@@ -51,6 +61,10 @@ def print_judgement(
             _print(console, Text(_spelt(f"  {_answer(check)}", plain=plain), style=_CHECK_STYLES.get(check.status, "")))
             for said in () if why is None else _numbers(check, why):
                 _print(console, Text(_spelt(f"      {said}", plain=plain)))
+    if remarks:
+        _print(console, Text())
+        for said in remarks:
+            _print(console, Text(_spelt(f"  {clean(sentence(said), longest=_LONGEST_REMARK)}", plain=plain)))
 
 
 def print_first_line(found: Judgement, console: Console) -> None:

@@ -147,7 +147,7 @@ def printed(path: Path) -> dict[str, Facts]:
 
 def table(path: Path) -> dict[str, Facts]:
     """A table with one row a step; a column may hold the held-out reward."""
-    rows = list(csv.DictReader(path.open()))
+    rows = list(csv.DictReader(path.read_text().splitlines()))
     step = next(name for name in rows[0] if name.lower() == "step")
     reward = next(name for name in ("reward", "reward_mean", "verl_reward") if name in rows[0])
     held = [row["eval/reward"] for row in rows if row.get("eval/reward")]
@@ -157,7 +157,7 @@ def table(path: Path) -> dict[str, Facts]:
 
 def points(path: Path) -> dict[str, Facts]:
     """Several runs in one table, evaluations alone."""
-    rows, found = list(csv.DictReader(path.open())), {}
+    rows, found = list(csv.DictReader(path.read_text().splitlines())), {}
     name = "run" if "run" in rows[0] else "label"
     for run in dict.fromkeys(row[name] for row in rows):
         mine = [row for row in rows if row[name] == run]

@@ -73,9 +73,9 @@ print(json.dumps([[one.severity, "", one.type, one.message] for one in found]))
 """
 # What the picture calls a tool -> its name in one_run.csv and in peers_real.csv.
 TOOLS = {"rlwatch 0.5.1": "rlwatch", "rldoctor 0.2.0": "rldoctor", "post-training-toolkit*": "toolkit, its names"}
-NOTE = (
-    "The run is simulated, so the cause is known. Our checks were built with the public runs at hand, the others' were not."
-    " * by its rule's text, not run."
+NOTES = (
+    "The run is simulated, so the cause is known. Our checks were built with the public runs at hand, the others' were not.",
+    "* by its rule's text, not run. rldoctor is given every log under TRL's names; as files it opens 24 of the 57, with 3 critical alarms.",
 )
 GRAVE = {"critical": 0, "high": 0, "warning": 1, "medium": 1}
 MOST_LETTERS = 92  # of a line of the picture
@@ -139,8 +139,8 @@ def drawn(record: RunRecord, said: Sequence[Said]) -> str:
     rows += [(title, words([one for one in said if one.tool == tool]), alarms[tool]) for title, tool in TOOLS.items()]
     body = [*curve(record, found), *table(rows)]
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1200 525" font-family="system-ui, sans-serif" font-size="17" fill="{INK}">\n'
-        f'<rect width="1200" height="525" rx="8" fill="{PAPER}"/>\n' + "\n".join(body) + "\n</svg>\n"
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1200 545" font-family="system-ui, sans-serif" font-size="17" fill="{INK}">\n'
+        f'<rect width="1200" height="545" rx="8" fill="{PAPER}"/>\n' + "\n".join(body) + "\n</svg>\n"
     )
 
 
@@ -170,7 +170,8 @@ def table(rows: Sequence[tuple[str, Sequence[str], tuple[int, int]]]) -> Iterato
         colour = GOOD if not wrong else BAD
         yield f'<rect x="1000" y="{y + 14}" width="{max(2.0, 120 * wrong / healthy):.1f}" height="22" fill="{colour}" opacity=".75"/>'
         yield text(1170, y + 31, str(wrong), weight=700, anchor="end", colour=colour)
-    yield text(30, 508, NOTE, colour=MUTED, size=14)
+    for number, note in enumerate(NOTES):
+        yield text(30, 508 + 20 * number, note, colour=MUTED, size=14)
 
 
 def text(x: float, y: float, words_: str, *, weight: int = 400, anchor: str = "start", colour: str = INK, size: int = 17) -> str:

@@ -1,10 +1,11 @@
-"""One public log of each kind as it is, given to groupwise, rldoctor and trackio: what opens with a reward, and processor seconds.
+"""One public log of each kind as it is, given to groupwise, rldoctor, trackio and wandb: what opens with a reward, and processor seconds.
 
-    python experiments/diagnosis/peers_open.py FOLDER --rldoctor PYTHON --trackio PYTHON
+    python experiments/diagnosis/peers_open.py FOLDER --rldoctor PYTHON --trackio PYTHON --wandb PYTHON
 
 FOLDER holds the logs of labels.py. A log opens where the tool finds a reward in it: `groupwise diagnose` ends with 0, 1 or 3, the JSON of
-`rl_doctor.cli diagnose` has the field reward_mean, and trackio's import_csv or import_tf_events, its only two, leaves a metric whose name
-has "reward" in it. Seconds are those of a processor from the start of the command to its end, of what opened, medians. Writes
+`rl_doctor.cli diagnose` has the field reward_mean, trackio's import_csv or import_tf_events, its only two, leaves a metric whose name has
+"reward" in it, and what `wandb leet inspect --summary` prints has a line that names one. rldoctor needs tensorboard beside it, trackio
+its extra of that name. Seconds are those of a processor from the start of the command to its end, of what opened, medians. Writes
 peers_open.csv.
 """
 
@@ -36,6 +37,7 @@ KINDS = {  # kind of log -> one of the folder
     "TensorBoard": "hard/events.out.tfevents.1767950673.lara_TUF.44344.0",
     "rollouts": "rollouts/leonopus_verl_qwen3_4b_run1.slim.jsonl",
     "a loop's own console": "other/tinkerlab_grpo_exp_a.log",
+    "W&B, offline": "wandb/actionr1_offline-run-20250406_213620-zmt4w4as/run-zmt4w4as.wandb",
 }
 TRACKIO = """
 import os, sys, tempfile
@@ -80,6 +82,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", help="with the logs")
     parser.add_argument("--rldoctor", metavar="PYTHON")
     parser.add_argument("--trackio", metavar="PYTHON")
+    parser.add_argument("--wandb", metavar="PYTHON")
     given = parser.parse_args()
     home = data_folder(given.folder)
     tools: dict[str, Callable[[str], Answer]] = {
@@ -90,6 +93,9 @@ def main() -> None:
         tools["rldoctor"] = lambda log: timed([*command, log, "--format", "json"], found_by_rldoctor)
     if given.trackio:
         tools["trackio"] = lambda log: timed([given.trackio, "-c", TRACKIO, log], lambda done: not done.returncode)
+    if given.wandb:
+        leet = [given.wandb, "-m", "wandb", "leet", "inspect", "--summary"]
+        tools["wandb"] = lambda log: timed([*leet, log], lambda done: not done.returncode and "reward" in done.stdout)
     rows = []
     for tool, ask in tools.items():
         with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -185,3 +186,12 @@ def test_the_tables_cells_are_kept(shared_data: Path) -> None:
         rows = list(csv.DictReader(file))
     record = open_run(path)
     assert record.steps["rewards / speed_check / std"].to_list() == [float(row["rewards / speed_check / std"]) for row in rows]
+
+
+@pytest.mark.slow
+def test_the_facts_of_every_run(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least 97 % of the facts that the logs hold are as `scripts/check_readers.py` parses them by itself."""
+    script = Path(__file__).resolve().parents[2] / "scripts" / "check_readers.py"
+    monkeypatch.setattr("sys.argv", [script.name, "--data", str(shared_data)])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(str(script), run_name="__main__")

@@ -38,6 +38,29 @@ def test_the_longest_table_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "settings"),
+    [
+        ("a = GRPOConfig(learning_rate=1e-6, num_generations=8, optim='adamw_torch', scale_rewards=False)", (1e-6, 8, "none")),
+        (
+            "!pip install trl\n%matplotlib inline\nout = !ls\nif x:\n    %time\nGRPOConfig(learning_rate=\n1e-6, num_generations=8)",
+            (1e-6, 8, None),
+        ),
+        (
+            "SFTConfig(learning_rate=2e-4)\nt = trl.GRPOConfig(num_generations=8, learning_rate=1e-6)",
+            (1e-6, 8, None),
+        ),  # whatever comes first
+        ("GRPOConfig(learning_rate=open('/tmp/x').read(), num_generations=2**4, **more)", (None, None, None)),  # nothing is run
+        ("# GRPOConfig(learning_rate=1e-6)\nsaid = 'GRPOConfig(learning_rate=1e-6)'", (None, None, None)),
+        ("GRPOConfig(learning_rate=1e-6", (None, None, None)),
+    ],
+)
+def test_literal_arguments_of_calls_are_settings(code: str, settings: tuple[object, ...], tmp_path: Path) -> None:
+    table = TABLE.format("".join(ROW.format(step) for step in range(1, 4)))
+    config = open_run(notebook(tmp_path / "a.ipynb", table, source=code)).config
+    assert tuple(config.value(name) for name in ("learning_rate", "group_size", "scale_rewards")) == settings
+
+
+@pytest.mark.parametrize(
     "outputs",
     [[], ["<p>hello</p>"], ["<table><tr><th>Step</th></tr></table>"], [5], ["<table><tr><th>x</th></tr><tr><td>1</td></tr>"]],
 )

@@ -121,7 +121,11 @@ def test_restarts_at_the_first_step_replace_what_was_there_however_many(tmp_path
 
 
 def notebook(path: Path, printed: str) -> Path:
-    cell = {"cell_type": "code", "source": ["num_generations=8,\n"], "outputs": [{"output_type": "stream", "text": printed}]}
+    cell = {
+        "cell_type": "code",
+        "source": ["GRPOConfig(\n", "num_generations=8)"],
+        "outputs": [{"output_type": "stream", "text": printed}],
+    }
     path.write_text(json.dumps({"cells": [cell], "nbformat": 4}))
     return path
 

@@ -5,8 +5,10 @@ Only the cells' stored output is read; no cell is run.
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from html import unescape
@@ -23,7 +25,9 @@ from groupwise.record.run import RunRecord
 
 _TABLE, _ROW, _CELL = re.compile(r"(?i)<table\b"), re.compile(r"(?i)<tr\b"), re.compile(r"(?i)<t[dh]\b")
 _TAG = re.compile(r"<[^<>]*>")
-_ARGUMENT = re.compile(r"^\s*(\w{2,60})\s*=\s*(-?[\d.]+(?:e-?\d+)?|\"[^\"\n]{1,100}\"|'[^'\n]{1,100}')\s*,", re.MULTILINE)
+# What only a notebook takes for code: magics and commands, alone on a line or assigned.
+_MAGIC = re.compile(r"(?m)^([ \t]*)(?:[\w, ]+=[ \t]*)?[%!].*$")
+_MOST_CODE = 1 << 20  # characters of a cell
 
 
 def sniff_notebook(seen: Peek) -> float:
@@ -41,8 +45,8 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     except ValueError:
         raise UnreadableRunError(f"expected a notebook, got {shown(path)}, whose JSON is damaged or cut off: copy it again") from None
     tables = [table for html in _texts(notebook, "html") for table in _parse(html)]
-    source = "\n".join(_texts(notebook, "source"))
-    found = _arguments(source) | ({"framework": "unsloth"} if "unsloth" in source else {})
+    cells = list(_texts(notebook, "source"))
+    found = _arguments(cells) | ({"framework": "unsloth"} if any("unsloth" in code for code in cells) else {})
     if not tables:
         return _printed(path, seen.size, notebook, request, found)
     longest = max(tables, key=len)
@@ -111,12 +115,25 @@ def _joined(text: Any) -> str:
     return text if isinstance(text, str) else "".join(part for part in text if isinstance(part, str)) if isinstance(text, list) else ""
 
 
-def _arguments(code: str) -> dict[str, Any]:
-    """Return the literal keyword arguments that stand on lines of their own in the code."""
+def _arguments(cells: Iterable[str]) -> dict[str, Any]:
+    """Return the literal keyword arguments of calls in the code, those of what is called GRPO before all others; no code is run."""
+    calls = [call for code in cells for call in _calls(code)]
     found: dict[str, Any] = {}
-    for name, value in _ARGUMENT.findall(code[: 1 << 20]):
-        try:
-            found.setdefault(name, value.strip("\"'") if value[0] in "\"'" else float(value))
-        except ValueError:
-            continue
+    for call in sorted(calls, key=lambda call: "grpo" not in getattr(call.func, "id", getattr(call.func, "attr", "")).lower()):
+        for argument in call.keywords:
+            with suppress(ValueError, TypeError):
+                value = ast.literal_eval(argument.value) if isinstance(argument.value, ast.Constant | ast.UnaryOp) else None
+                if argument.arg and isinstance(value, int | float | str):
+                    found.setdefault(argument.arg, value)
     return found
+
+
+def _calls(code: str) -> list[ast.Call]:
+    """Return the calls of a cell in their order, none where it is no Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(_MAGIC.sub(r"\1pass", code[:_MOST_CODE]))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]

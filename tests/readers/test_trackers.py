@@ -6,14 +6,18 @@ import json
 import os
 import pickle
 import struct
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.readers.writers import (
     REWARDS,
     art_trajectories,
     crc32c,
+    event,
     event_file,
     field,
     hf_row,
@@ -21,14 +25,15 @@ from tests.readers.writers import (
     mlflow_database,
     slime_dump,
     slime_samples,
+    tfrecord,
     trackio_database,
     wandb_file,
 )
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import open_run
+from groupwise.readers import open_run, tensorboard, wire
 from groupwise.readers.wandb_run import exported_runs
-from groupwise.readers.wire import fields, masked_crc
+from groupwise.readers.wire import TfRecords, fields, masked_crc
 
 ROWS = [hf_row(step) | {"step": float(step)} for step in range(1, 9)]
 ARGUMENTS = {"num_generations": 8, "beta": 0.04, "adam_beta2": 0.99}
@@ -75,6 +80,63 @@ def test_a_record_with_a_wrong_checksum_is_left_out_and_said(tmp_path: Path) -> 
     assert record.steps[record.column("reward")].null_count() == 1
     path.write_bytes(content[: len(content) - 5])
     assert any("cut off" in note for note in open_run(path).notes)
+
+
+SCALARS = st.tuples(
+    st.sampled_from([0, 1, 2, 3, 200, -1, 2**40]),
+    st.sampled_from(["train/a", "train/b", "eval/a", "step", "_timestamp", "c"]),
+    st.floats(width=32) | st.sampled_from(["text", 0.5]),
+    st.sampled_from(["simple", "content", "floats", "double", "twice", "flipped", "cut"]),
+)
+
+
+def bytes_of(step: int, tag: str, value: float | str, form: str) -> bytes:
+    """A record of an event file in one of the forms in which a number may stand."""
+    number = value if isinstance(value, float) else 0.0
+    single, double = struct.pack("<f", number), struct.pack("<d", number)
+    tensors = {
+        "content": field(1, 1) + field(4, single),
+        "floats": field(1, 1) + field(5, single),
+        "double": field(1, 2) + field(6, double),
+    }
+    if isinstance(value, str) or form not in tensors:
+        message = event(step % 2**64, tag, value)
+    else:
+        steps = field(2, step % 2**64) if step else b""
+        message = field(1, 1.7e9) + steps + field(5, field(1, field(1, tag) + field(9, "hint") + field(8, tensors[form])))
+    message += field(5, field(1, field(1, "again") + field(2, 0.5, single=True))) if form == "twice" else b""
+    record = bytearray(tfrecord(message if form != "cut" else message[:-1]))
+    record[-6] ^= form == "flipped"
+    return bytes(record)
+
+
+@given(st.lists(st.lists(SCALARS, max_size=3).map(lambda few: few * 6), max_size=4), st.integers(13, 200))
+def test_records_that_are_alike_are_read_at_once_as_they_are_one_by_one(blocks: list[list[Any]], size: int) -> None:
+    whole = b"".join(bytes_of(*scalar) for block in blocks for scalar in block)
+    rows: list[dict[str, float]] = []
+    for block in blocks:
+        for scalar in block:
+            message = bytes_of(*scalar)[12:-4]
+            if scalar[3] in ("flipped", "cut"):
+                continue
+            for time, step, tag, value in tensorboard._event(message):
+                if isinstance(value, str):
+                    continue
+                one = rows[-1] if rows else {}
+                trains = tag.startswith("train/")
+                if not rows or one["at"] != step or tag in one or one["trains"] != trains:
+                    rows.append({"at": step, "trains": trains, "step": float(step), "_timestamp": time})
+                rows[-1][tag] = value
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "_READ", size)
+        records = TfRecords(BytesIO(whole))
+        found = tensorboard._scalars(records, {})
+    ours = [{"step": step, "_timestamp": time} for step, time in zip(found.step_R.tolist(), found.time_R.tolist(), strict=True)]
+    for tag, value, row in zip(found.tag_N.tolist(), found.value_N.tolist(), found.row_N.tolist(), strict=True):
+        ours[row][found.names[tag]] = value
+    assert str(ours) == str([{key: value for key, value in row.items() if key not in ("at", "trains")} for row in rows])
+    assert records.complete
+    assert records.damaged == sum(scalar[3] in ("flipped", "cut") for block in blocks for scalar in block)
 
 
 def test_files_of_one_folder_are_one_run(tmp_path: Path) -> None:

@@ -243,6 +243,15 @@ class RowStore:
         self.labels.pop(name, None)
         return False
 
+    def add_columns(self, columns: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float64]]], length: int) -> None:
+        """Append as many rows from columns of numbers, each with the rows, counted from the first of them, that hold one."""
+        most = max(0, limits.MOST_CELLS // max(1, len({*self._columns, *columns})) - self.count)
+        self.too_long += max(0, length - most)
+        for name, (rows, numbers) in columns.items():
+            kept = rows < most
+            self._numbers(clean_key(name), numbers[kept], rows[kept])
+        self.count += min(length, most)
+
     def _numbers(self, name: str, numbers: array[float] | NDArray[np.float64], rows: NDArray[np.int64] | None = None) -> None:
         """Append one number a row, from the current row on or in rows counted from it."""
         if not self._takes(name):

@@ -11,35 +11,47 @@ from collections.abc import Iterator
 from functools import cache
 from typing import BinaryIO
 
+import numpy as np
+from numpy.typing import NDArray
+
 from groupwise import limits
+
+Places = NDArray[np.int64]  # of bytes
 
 _BLOCK = 1 << 15
 _MASK_DELTA = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78  # of Castagnoli, its bits reversed
+_READ = 1 << 23
 _LARGEST_CHECKED = 1 << 13  # a larger record is a graph or an image, not a number
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield number and value of each field of a message."""
-    position, end = 0, len(data)
+    for number, value, start, stop in spans(data, 0, len(data)):
+        yield number, data[start:stop] if value is None else value
+
+
+def spans(data: bytes, position: int, end: int) -> Iterator[tuple[int, int | None, int, int]]:
+    """Yield number, value (None of one that is bytes), start and end of each field of the message between two places."""
     while position < end:
-        tag, position = _varint(data, position)
+        tag, position = _varint(data, position, end)
         number, kind = tag >> 3, tag & 7
         if number == 0:
             raise ValueError("a field has the number 0")
         if kind == 0:
-            value, position = _varint(data, position)
-            yield number, value
+            start = position
+            value, position = _varint(data, position, end)
+            yield number, value, start, position
             continue
         if kind == 2:
-            length, position = _varint(data, position)
+            length, position = _varint(data, position, end)
         elif kind in (1, 5):
             length = 8 if kind == 1 else 4
         else:
             raise ValueError(f"a field has the wire type {kind}")
         if position + length > end:
             raise ValueError("a field ends after the message")
-        yield number, data[position : position + length]
+        yield number, None, position, position + length
         position += length
 
 
@@ -60,11 +72,11 @@ class Message:
         return [value for value in self._values.get(number, ()) if isinstance(value, int)]
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
     """Return the variable-length integer at a position, and where it ends."""
     value = shift = 0
     while True:
-        if position >= len(data) or shift > 63:
+        if position >= end or shift > 63:
             raise ValueError("a number is cut off")
         byte = data[position]
         position += 1
@@ -102,6 +114,22 @@ def masked_crc(data: bytes) -> int:
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
+def _masked_crcs(data: NDArray[np.uint8], start_N: Places, length: int) -> NDArray[np.uint32]:
+    """Return the masked CRC-32C of as many bytes from each place on."""
+    table = np.array(_table(), dtype=np.uint32)
+    crc_N = np.full(len(start_N), 0xFFFFFFFF, dtype=np.uint32)
+    for at in range(length):
+        crc_N = table[(crc_N ^ data[start_N + at]) & 0xFF] ^ (crc_N >> 8)
+    crc_N ^= np.uint32(0xFFFFFFFF)
+    return np.asarray(((crc_N >> 15) | (crc_N << 17)) + np.uint32(_MASK_DELTA), dtype=np.uint32)
+
+
+def _are_sound(data: NDArray[np.uint8], start_N: Places, length: int) -> NDArray[np.bool_]:
+    """Return whether the masked CRC-32C of as many bytes from each place on is the number behind them."""
+    written = data[start_N[:, None] + (length + np.arange(4))].view("<u4")[:, 0]
+    return np.asarray(_masked_crcs(data, start_N, length) == written)
+
+
 def is_tfrecord(head: bytes) -> bool:
     """Return whether bytes start with the length of a record and its checksum."""
     if len(head) < 12:
@@ -121,18 +149,44 @@ class TfRecords:
         self._file = file
         self.damaged, self.complete = 0, True
 
-    def __iter__(self) -> Iterator[bytes]:
-        """Yield the payloads that are whole."""
-        while head := self._file.read(12):
-            length = int.from_bytes(head[:8], "little")
-            body = self._file.read(length + 4) if is_tfrecord(head) else b""
-            if len(body) < length + 4:
-                self.complete = False
-                return
-            if length > _LARGEST_CHECKED or masked_crc(body[:length]) == int.from_bytes(body[length:], "little"):
-                yield body[:length]
-            else:
-                self.damaged += 1
+    def __iter__(self) -> Iterator[tuple[bytes, Places, Places]]:
+        """Yield some megabytes of the file with the places and the lengths of the payloads in them that are whole."""
+        rest = b""
+        while self.complete and (more := self._file.read(_READ)):
+            data = rest + more
+            heads, end = self._framed(data)
+            yield data, *self._sound(data, heads)
+            rest = data[end:]
+        self.complete &= not rest
+
+    def _framed(self, data: bytes) -> tuple[list[int], int]:
+        """Return where the records start that are all there, and where the last of them ends."""
+        heads: list[int] = []
+        position, size, length_at = 0, len(data), struct.Struct("<Q").unpack_from
+        while position + 12 <= size:
+            end = position + 16 + length_at(data, position)[0]
+            if end > size:
+                self.complete = is_tfrecord(data[position : position + 12])
+                break
+            heads.append(position)
+            position = end
+        return heads, position
+
+    def _sound(self, data: bytes, heads: list[int]) -> tuple[Places, Places]:
+        """Return places and lengths of the payloads with the right checksum, up to the first head that has a wrong one."""
+        seen, head_N = np.frombuffer(data, dtype=np.uint8), np.array(heads, dtype=np.int64)
+        right = _are_sound(seen, head_N, 8)
+        if not right.all():
+            self.complete = False
+            head_N = head_N[: int(right.argmin())]
+        start_N = head_N + 12
+        length_N = seen[head_N[:, None] + np.arange(8)].view("<i8")[:, 0]
+        sound_N = length_N > _LARGEST_CHECKED
+        for length in np.unique(length_N[~sound_N]).tolist():
+            mine = length_N == length
+            sound_N[mine] = _are_sound(seen, start_N[mine], length)
+        self.damaged += int((~sound_N).sum())
+        return start_N[sound_N], length_N[sound_N]
 
 
 class BlockRecords:

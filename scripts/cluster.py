@@ -12,6 +12,7 @@ import argparse
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/cluster"), help="where the jobs write")
     parser.add_argument("--keep", action="store_true", help="stay up until Ctrl-C")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no node outlives this process
     asked.folder.mkdir(parents=True, exist_ok=True)
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     os.environ["RAY_ADDRESS"] = f"{HOST}:{PORT}"

@@ -285,4 +285,4 @@ def test_the_command_with_an_engine(checkpoint: Path, tmp_path: Path, capsys: py
     assert "--workers goes with --engine" in capsys.readouterr().err
     assert main([*arguments, "--engine", "local", "--gpus-per-task", "1", "--force"]) == (2 if not torch.cuda.is_available() else 0)
     if not torch.cuda.is_available():
-        assert "expected 1 GPUs a worker, got 0 on this machine" in capsys.readouterr().err
+        assert "expected GPUs for a worker (1), got 0 on this machine" in capsys.readouterr().err

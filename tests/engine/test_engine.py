@@ -6,6 +6,8 @@ import importlib.util
 import multiprocessing
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -205,6 +207,17 @@ def test_the_contract_holds_on_other_engines(name: str, tmp_path: Path) -> None:
     raised = engine.map(work.divide, {"one": 1, "none": 0})
     assert raised[1].sentence.startswith("shard none: ZeroDivisionError at work.py:")
     assert engine.reduce(work.third, NUMBERS, work.add).total == Engine().reduce(work.third, NUMBERS, work.add).total
+
+
+@pytest.mark.slow
+def test_what_ray_says_of_dead_workers_stays_off_our_answers(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    if "RAY_ADDRESS" not in os.environ:
+        pytest.skip("RAY_ADDRESS names no cluster")
+    code = f"work.DieOnce(Path({str(tmp_path)!r}), always=(5,)), {{'five': 5}}"
+    code = f"from pathlib import Path; from tests.engine import work; from groupwise.engine.engine import Engine; Engine('ray').map({code})"
+    done = subprocess.run([sys.executable, "-c", f"{code}; import time; time.sleep(2)"], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 @pytest.mark.parametrize(

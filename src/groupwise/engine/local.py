@@ -69,7 +69,7 @@ class LocalCrew:
         self._function, self._memory = function, memory
         self._cpus, self._gpus, self._free = cpus, gpus, _devices() if gpus else []
         if gpus and len(self._free) < gpus:
-            raise GroupwiseError(f"expected {gpus} GPUs a worker, got {len(self._free)} on this machine: leave --gpus-per-task out")
+            raise GroupwiseError(f"expected GPUs for a worker ({gpus}), got {len(self._free)} on this machine: leave --gpus-per-task out")
         self._environment = dict.fromkeys(THREADS, str(cpus))
         self._taken: dict[int, list[str]] = {}
 

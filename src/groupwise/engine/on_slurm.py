@@ -92,7 +92,7 @@ class SlurmCrew:
         self._executor.update_parameters(name="groupwise", timeout_min=_MINUTES, cpus_per_task=cpus, gpus_per_node=gpus)
         if gpus and self._executor.cluster == "local" and not Path("/dev/nvidia0").exists():
             self.close()
-            raise GroupwiseError(f"expected {gpus} GPUs a worker, got none on this machine, and no SLURM: leave --gpus-per-task out")
+            raise GroupwiseError(f"expected GPUs for a worker ({gpus}), got none on this machine, and no SLURM: leave --gpus-per-task out")
         self._needs, self._hired, self._beat = (cpus, memory), 0, 0.0
 
     def most(self, asked: int | None) -> int:

@@ -82,10 +82,10 @@ def test_a_run_goes_on_bit_for_bit(make_policy: Maker, small_task: Task, tmp_pat
     with monkeypatch.context() as context:
         append = RecordWriter.append
 
-        def dying(self: Any, row: Any, rollouts: Any = None) -> None:
+        def dying(self: Any, row: Any, rollouts: Any = None, **named: Any) -> None:
             if row["step"] == 5:
                 raise KeyboardInterrupt
-            append(self, row, rollouts)
+            append(self, row, rollouts, **named)
 
         context.setattr(RecordWriter, "append", dying)
         with pytest.raises(KeyboardInterrupt):

@@ -98,12 +98,18 @@ CASES: list[dict[str, Any]] = [
     {},
     {"optimizer": "sgd", "momentum": 0.9, "lag_kind": "async", "refresh_interval": 3, "kl_weight": 0.1},
     {"advantage": "running"},
+    {"micro_batch": 16},
 ]
 
 
 @pytest.mark.parametrize(
     ("case", "place"),
-    [*((CASES[0], place) for place in ("_judged", "_gradient", "_log_probabilities")), (CASES[1], "_gradient"), (CASES[2], "_judged")],
+    [
+        *((CASES[0], place) for place in ("_judged", "_gradient")),
+        (CASES[1], "_gradient"),
+        (CASES[2], "_judged"),
+        (CASES[3], "_log_probabilities"),
+    ],
     ids=lambda case: case if isinstance(case, str) else "-".join(map(str, case.values())) or "plain",
 )
 def test_what_fails_in_a_step_leaves_the_state_before_it(

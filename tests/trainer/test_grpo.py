@@ -136,6 +136,22 @@ def test_the_gradient_is_that_of_our_own_lines(case: dict[str, Any], make_policy
         np.testing.assert_allclose(run.flat.value_D, before - 0.2 * run.flat.gradient_D, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("changes", "one"), [({}, True), ({"micro_batch": 8}, False), ({"lag_kind": "fixed", "refresh_interval": 1}, False)]
+)
+def test_one_pass_serves_sampling_and_gradient_on_policy_alone(
+    changes: dict[str, Any], one: bool, make_policy: Maker, small_task: Task
+) -> None:
+    ours: Any = _Run(make_policy().double(), small_task, settings(**changes), None)
+    twice: Any = _Run(make_policy().double(), small_task, settings(**changes), None)
+    assert ours.one_pass is one
+    twice.one_pass = False
+    for _ in range(4):
+        for run in (ours, twice):
+            run.advance()
+        np.testing.assert_allclose(ours.flat.gradient_D, twice.flat.gradient_D, rtol=0, atol=1e-12 * float(twice.flat.gradient_D.norm()))
+
+
 def stepped(run: Any) -> Any:
     """The batch that one more step used."""
     run.advance()

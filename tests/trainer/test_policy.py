@@ -60,6 +60,27 @@ def test_sampling_knows_the_probability_of_what_it_drew(pads: list[int], group_s
     np.testing.assert_allclose(sampled.log_probability_NL.numpy(), found.numpy(), atol=1e-12)
 
 
+@pytest.mark.parametrize(("precision", "relative"), [("double", 1e-12), ("float", 1e-6)])
+@pytest.mark.parametrize("pads", [[0, 0, 0], [0, 2, 4]], ids=["whole", "padded"])
+@pytest.mark.parametrize("group_size", [6, 96])
+def test_the_pass_that_samples_has_the_gradient_of_one_that_reads_again(
+    group_size: int, pads: list[int], precision: str, relative: float
+) -> None:
+    policy, prompt = getattr(fresh(), precision)(), prompts(pads)
+    sampled = policy.sample_with_graph(prompt, group_size, torch.Generator().manual_seed(0), 4)
+    weight_NL = torch.randn(sampled.mask_NL.shape, generator=torch.Generator().manual_seed(1)) * sampled.mask_NL
+    parameters = list(policy.parameters())
+
+    def gradient(log_NL: Any) -> Any:
+        return torch.cat([one.reshape(-1) for one in torch.autograd.grad((weight_NL * log_NL).sum(), parameters)])
+
+    again = gradient(policy.log_probabilities(prompt, sampled.completion_NL))
+    assert float((gradient(sampled.log_probability_NL) - again).norm()) < relative * float(again.norm())
+    drawn = policy.sample(prompt, group_size, torch.Generator().manual_seed(0), 4)
+    assert torch.equal(drawn.completion_NL, sampled.completion_NL)
+    assert not drawn.log_probability_NL.requires_grad
+
+
 def test_the_mask_ends_with_the_end_and_counts_it() -> None:
     sampled = fresh().sample(prompts([0]), 400, torch.Generator().manual_seed(0), 4)
     for row, mask in zip(sampled.completion_NL.tolist(), sampled.mask_NL.tolist(), strict=True):

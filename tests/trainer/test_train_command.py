@@ -236,8 +236,8 @@ def test_ctrl_c_finishes_the_record_and_says_how_to_go_on(
 ) -> None:
     append = RecordWriter.append
 
-    def interrupted(self: Any, row: Any, rollouts: Any) -> None:
-        append(self, row, rollouts)
+    def interrupted(self: Any, row: Any, rollouts: Any, **named: Any) -> None:
+        append(self, row, rollouts, **named)
         if row["step"] == 5:
             os.kill(os.getpid(), signal.SIGINT)
 

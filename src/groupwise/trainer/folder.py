@@ -230,8 +230,7 @@ class RunFolder:
 
     def confirm(self) -> None:
         """Drop what the latest checkpoint replaces, once its policy has given a finite loss: older state, and what is not to be kept."""
-        step = self.latest_step()
-        if self._sound or step is None:
+        if self._sound or (step := self.latest_step()) is None:
             return
         older = [number for number in self._steps() if number != step]
         for number in older:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from groupwise.trainer.tasks import Task
 
 _PROMPTS, _TOKENS, _EVALUATION, _EPOCH, _PROBE = 1, 2, 3, 4, 5  # streams of random numbers
+_ONE_PASS = 5  # tokens of a completion; a gradient through the many small passes of longer ones costs more than reading them again
 SAMPLED = ("completion_NL", "mask_NL", "log_probability_NL", "entropy_NL")
 _COUNTERS = ("step", "batches", "drawn", "tokens", "idle")
 Row = Mapping[str, float | None]
@@ -49,6 +50,7 @@ class Batch:
     advantage_N: Tensor  # what each rollout's score is multiplied by
     reference_NL: Tensor | None  # log-probabilities under the policy at the start, or None where nothing asks for them
     update: int  # updates that the sampling policy had seen
+    present_NL: Tensor | None = None  # differentiable log-probabilities of the sampling pass, where the next update is on policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +161,13 @@ def train(
             with folder.whole_steps(run):
                 row, rollouts = run.advance()
                 folder.confirm()
-                writer.append(row, rollouts)
+                writer.append(row, rollouts, sync=False)
             if run.learned and run.idle == PATIENCE:
                 warnings.warn(warning(run.step - PATIENCE + 1, row), stacklevel=2)
             stopping = on_step is not None and bool(on_step(run.step, row))
             if run.step % settings.checkpoint_every == 0 or run.step == settings.steps or stopping:
                 with folder.whole_steps(run):
+                    writer.sync()  # a run that is resumed needs the rows of its checkpoint; those behind it are made again
                     folder.keep(run.step, *run.state())
         with folder.whole_steps(run):
             run.check()
@@ -234,6 +237,9 @@ class _Run:
         self.idle, self.learned = 0, False  # steps in a row without a signal, and whether there ever was one
         self.silent = 0  # steps in a row without any reward, since this process took the run up
         self.whole = True  # whether nothing is half done
+        # On policy the pass that samples serves as the forward pass of the update, where it can keep its graph and takes the batch whole.
+        short = task.completion_length <= _ONE_PASS and hasattr(actor, "sample_with_graph")
+        self.one_pass = short and settings.lag_kind == "none" and settings.micro_batch is None
         self.waiting: list[Batch] = []
         self._last_batch: Batch | None = None
         self.seconds, self._started = 0.0, time.perf_counter()
@@ -254,7 +260,7 @@ class _Run:
         row |= self._gradient(batch, number)
         self.whole = False
         self._update(row["gradient_norm"], number, learning_rate)
-        self._last_batch = self.waiting.pop(0)
+        self._last_batch = replace(self.waiting.pop(0), present_NL=None)
         self.step, self.learned, self.idle = number, self.learned or signal, 0 if signal else self.idle + 1
         size = len(batch.judged.reward_N) // len(batch.judged.problems)
         self.tokens += int(batch.judged.sampled.mask_NL.sum()) + size * int(self.actor.real(batch.prompt_PL).sum())
@@ -287,7 +293,7 @@ class _Run:
         problem_P = self._drawn_problems(number, self.settings.rollouts_per_step // size)
         problems = [self.task.train[place] for place in problem_P]
         prompt_PL = self.actor.prompt_tokens(self.task, problems)
-        sampled = self._sample(prompt_PL, size, self._generator(_TOKENS, number))
+        sampled, present_NL = self._drawn(prompt_PL, size, number)
         judged = self._judged(problems, problem_P, sampled, number)
         reference_NL = self._under_reference(prompt_PL, sampled)
         earned_N = judged.reward_N
@@ -295,7 +301,13 @@ class _Run:
             behind_N = (sampled.log_probability_NL - reference_NL).mul(sampled.mask_NL).sum(1).double().cpu().numpy()
             earned_N = earned_N - self.settings.kl_weight * behind_N
         advantage_N = torch.from_numpy(self.credit.advantages(replace(judged, reward_N=earned_N)))
-        return Batch(judged, prompt_PL, advantage_N.to(prompt_PL.device, self.flat.value_D.dtype), reference_NL, self.step)
+        return Batch(judged, prompt_PL, advantage_N.to(prompt_PL.device, self.flat.value_D.dtype), reference_NL, self.step, present_NL)
+
+    def _drawn(self, prompt_PL: Tensor, size: int, number: int) -> tuple[Sampled, Tensor | None]:
+        """Return the completions of a batch, and in a run of one pass their differentiable log-probabilities."""
+        sampled = self._sample(prompt_PL, size, self._generator(_TOKENS, number), with_graph=self.one_pass)
+        present_NL = sampled.log_probability_NL
+        return replace(sampled, log_probability_NL=present_NL.detach()), present_NL if self.one_pass else None
 
     def _drawn_problems(self, number: int, count: int) -> NDArray[np.int64]:
         """Return the numbers of a batch's problems."""
@@ -337,7 +349,9 @@ class _Run:
         self.flat.gradient_D.zero_()
         loss, clipped, kl = 0.0, 0.0, 0.0
         for groups, rows in self._parts(len(batch.prompt_PL), len(sampled.completion_NL) // len(batch.prompt_PL)):
-            new_NL = self._log_probabilities(batch.prompt_PL[groups], sampled.completion_NL[rows])
+            new_NL = batch.present_NL
+            if new_NL is None:
+                new_NL = self._log_probabilities(batch.prompt_PL[groups], sampled.completion_NL[rows])
             # Without lag the ratio is 1 by definition: rounding of the sampler's own pass must not enter.
             old_NL = new_NL.detach() if batch.update == self.step else sampled.log_probability_NL[rows]
             reference_NL = None if batch.reference_NL is None else batch.reference_NL[rows]
@@ -372,10 +386,12 @@ class _Run:
         parts = {"eval/reward": judged.reward_N} | {f"eval/rewards/{name}/mean": part_N for name, part_N in judged.part_N.items()}
         return {name: float(np.nanmean(part_N)) for name, part_N in parts.items() if np.isfinite(part_N).any()}
 
-    def _sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator) -> Sampled:
+    def _sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator, *, with_graph: bool = False) -> Sampled:
         """Draw completions in the precision of the run."""
+        draw: Any = getattr(self.actor, "sample_with_graph" if with_graph else "sample")
         with self._precision():
-            return self.actor.sample(prompt_PL, group_size, generator, self.task.completion_length)
+            found: Sampled = draw(prompt_PL, group_size, generator, self.task.completion_length)
+        return found
 
     def _log_probabilities(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
         """Score completions in the precision of the run."""
@@ -449,6 +465,7 @@ class _Run:
         texts, ended = self.actor.texts(self.task, sampled.completion_NL, sampled.mask_NL)
         judged = Judged(problems, problem_P, int(about["number"]), sampled, texts, ended, found["reward_N"].numpy(), parts, weights)
         reference_NL = found["reference_NL"].to(device) if "reference_NL" in found else None
-        return Batch(
-            judged, self.actor.prompt_tokens(self.task, problems), found["advantage_N"].to(device), reference_NL, int(about["update"])
-        )
+        prompt_PL = self.actor.prompt_tokens(self.task, problems)
+        # Drawn once more for its graph: a batch that waited in a run of one pass is of the policy that is here.
+        present_NL = self._drawn(prompt_PL, len(texts) // len(problems), judged.number)[1] if self.one_pass else None
+        return Batch(judged, prompt_PL, found["advantage_N"].to(device), reference_NL, int(about["update"]), present_NL)

@@ -68,11 +68,11 @@ class Packing:
     @property
     def whole_mask(self) -> Tensor:
         """Mask of whole rows."""
-        allowed = _row_mask(self.prompt_length, self.width, self.steps, self.device)
-        if self.real_RL is not None:
-            real = functional.pad(self.real_RL, (0, self.width * self.steps), value=True)
-            allowed = allowed & (real[:, None, None, :] | torch.eye(real.shape[1], dtype=torch.bool, device=self.device))
-        return additive(allowed)
+        rows = _row_mask(self.prompt_length, self.width, self.steps, self.device)
+        if self.real_RL is None:
+            return rows
+        real = functional.pad(self.real_RL, (0, self.width * self.steps), value=True)
+        return rows + additive(real[:, None, None, :] | torch.eye(real.shape[1], dtype=torch.bool, device=self.device))
 
     @property
     def all_positions(self) -> Tensor:
@@ -90,7 +90,7 @@ def _row_mask(prompt_length: int, width: int, steps: int, device: torch.device) 
     place = torch.arange(total, device=device)
     owner = torch.where(place < prompt_length, -1, (place - prompt_length) % width)
     earlier = place[:, None] >= place[None, :]
-    return (earlier & ((owner[None, :] == -1) | (owner[:, None] == owner[None, :])))[None, None]
+    return additive((earlier & ((owner[None, :] == -1) | (owner[:, None] == owner[None, :])))[None, None])
 
 
 def positions_of(real_RL: Tensor) -> Tensor:
@@ -197,7 +197,7 @@ class Block(nn.Module):
         """Run some tokens of every row."""
         rows, tokens, width = hidden.shape
         parts = self.query_key_value(self.norm_attention(hidden)).view(rows, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        query, key, value = parts[0], parts[1], parts[2]
+        query, key, value = parts.unbind(0)
         if past is not None:
             key, value = torch.cat([past[0], key], 2), torch.cat([past[1], value], 2)
         if first:
@@ -259,6 +259,10 @@ class Policy(nn.Module):
     @torch.no_grad()
     def sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator, completion_length: int) -> Sampled:
         """Draw completions at temperature 1 from the whole vocabulary."""
+        return self.sample_with_graph(prompt_PL, group_size, generator, completion_length)
+
+    def sample_with_graph(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator, completion_length: int) -> Sampled:
+        """Draw completions whose log-probabilities are differentiable: on policy that saves reading them again."""
         prompts, prompt_length = prompt_PL.shape
         self._check_length(prompt_length, completion_length)
         packing = Packing.of(prompt_PL, group_size, completion_length - 1)
@@ -274,7 +278,7 @@ class Policy(nn.Module):
         for place in range(1, completion_length):
             if not running:
                 break
-            last = drawn.completion_NL[:, place - 1].view(-1, packing.width)
+            last = drawn.completion_NL[:, place - 1].clone().view(-1, packing.width)  # what a gradient needs must not be written to
             read = prompt_length + (place - 1) * packing.width
             mask = packing.whole_mask[:, :, read : read + packing.width, : read + packing.width]
             hidden, cache = self._run(last, packing.position(place - 1), mask, cache)
@@ -357,23 +361,26 @@ class Drawn:
     ) -> None:
         self._ends = torch.tensor(list(ends), device=device)
         self.completion_NL = torch.full((count, length), padding, dtype=torch.long, device=device)
-        self.mask_NL, self.log_probability_NL, self.entropy_NL = torch.zeros(3, count, length, device=device, dtype=precision).unbind()
+        # Three tensors of their own: only one of them may carry a gradient.
+        zeros = (torch.zeros(count, length, device=device, dtype=precision) for _ in range(3))
+        self.mask_NL, self.log_probability_NL, self.entropy_NL = zeros
         self.running_N = torch.ones(count, dtype=torch.bool, device=device)
 
     def add(self, place: int, logits_RV: Tensor, uniform_RG: Tensor, row_R: Tensor | None = None) -> bool:
         """Draw the token at one place of every completion, or of those in some rows."""
         row: Tensor | slice = slice(None) if row_R is None else row_R
-        log_RV = logits_RV.log_softmax(-1).squeeze(1)
+        differentiable_RV = logits_RV.log_softmax(-1).squeeze(1)
+        log_RV = differentiable_RV.detach()
         probability_RV = log_RV.exp()
         # Inversion: one uniform number a token, so that a token depends on its own number alone. In single precision the sum over a large
         # vocabulary ends away from 1, and whatever lies behind its end would become the last token. What is not finite is clamped.
         sum_RV = probability_RV.cumsum(-1, dtype=torch.float64)
         token_RG = torch.searchsorted(sum_RV, uniform_RG * sum_RV[:, -1:], right=True).clamp_(max=log_RV.shape[-1] - 1)
-        going = self.running_N[row]
+        going = self.running_N[row].clone()
         entropy_R = -(probability_RV * log_RV.clamp(min=-1e4)).sum(-1, keepdim=True).expand_as(uniform_RG)
         for kept, values in (
             (self.completion_NL, token_RG),
-            (self.log_probability_NL, log_RV.gather(1, token_RG)),
+            (self.log_probability_NL, differentiable_RV.gather(1, token_RG)),
             (self.entropy_NL, entropy_R),
         ):
             kept[row, place] = torch.where(going, values.reshape(-1), kept[row, place])

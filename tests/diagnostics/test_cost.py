@@ -66,9 +66,11 @@ def test_the_first_row_took_its_time_too(clock: dict[str, list[float | None]], s
     log = tmp_path / "run.jsonl"
     rows = [{"step": 1 + row, "reward": 0.1 * row, **{name: values[row] for name, values in clock.items()}} for row in range(4)]
     log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    found = cost_since(open_run(log), None)
+    record = open_run(log)
+    found = cost_since(record, None)
     assert found is not None
     assert (found.steps, found.seconds) == (4, seconds)
+    assert record.steps["seconds"].max() < 1e4  # type: ignore[operator] # and no time since 1970
 
 
 def test_an_evaluation_before_the_training_takes_no_time_of_a_step(tmp_path: Path) -> None:

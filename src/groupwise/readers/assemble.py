@@ -34,6 +34,7 @@ _SECOND_KEYS = (
 _STAMP_KEYS = ("timestamp", "_timestamp", "wall time", "ts")
 _CUMULATIVE = frozenset(_UPDATE_KEYS + _TOKEN_KEYS + _SECOND_KEYS + _STAMP_KEYS)
 _NO_NUMBERS = frozenset({"percentage", "elapsed_time", "remaining_time", "time", "date", "recorded_at", "timestamp", "version"})
+_NO_ELAPSED = 1e9  # seconds, of which 30 years are a time since 1970
 _CLOCKS = ("optimizer_updates", "tokens", "seconds")
 # What a column may be called and still be something that is measured, however constant it is, and what only a column is called.
 _NO_SETTING = frozenset(
@@ -94,8 +95,9 @@ def assemble(log: Log, request: Request) -> RunRecord:
     columns |= {key: renamed[key] for key in columns if key in renamed}
     meanings = _with_chosen(meanings, chosen, renamed)
     alike, meanings = _alike(renamed, meanings)
-    took = next((renamed[one.column] for one in meanings if one.quantity == "step_time"), np.full(len(merged.step), np.nan))
+    took = _took(merged, next((renamed[one.column] for one in meanings if one.quantity == "step_time"), None), spacing)
     clock = _clock(merged, columns, took, config, framework, spacing) | chosen_clocks(chosen, columns)
+    clock["seconds"] = None if clock["seconds"] is None else _since_start(clock["seconds"], took, merged.trained)
     if np.array_equal(np.asarray(clock["optimizer_updates"]), _fractional(merged, config)):
         notes.append("the fractional steps of the log are the clock (optimizer_updates)")
     config = _with_rate(config, renamed, meanings)
@@ -252,7 +254,7 @@ def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[Ru
 def _clock(
     merged: Merged, columns: Mapping[str, Array], took: Array, config: RunConfig, framework: str, spacing: float
 ) -> dict[str, Array | None]:
-    """Return the base columns: optimiser updates, windows, tokens and seconds; `took` is what each step took of these."""
+    """Return the base columns: optimiser updates, windows, tokens and seconds; `took` is what each row took of these."""
     step = merged.step.astype(np.float64)
     per_step, counted_by = _updates_per_step(config), step if merged.clock is None or merged.clock[0] < 0 else merged.clock
     window = np.ones(len(step))
@@ -262,8 +264,6 @@ def _clock(
         window[trained] = np.clip(gaps, 1.0, spacing) * (per_step if framework not in TRL_FAMILY else 1.0)
     spelled = {plain(key): values for key, values in columns.items()}
     updates = _rising(spelled, _UPDATE_KEYS, step)
-    steps_done = np.clip(np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0))), 0, spacing)
-    took = np.where(np.isfinite(took), took, np.nan) * steps_done
     seconds = _rising(spelled, _SECOND_KEYS, None)
     if seconds is None:
         seconds = _rising(spelled, _STAMP_KEYS, None)
@@ -274,8 +274,15 @@ def _clock(
         "optimizer_updates": counted_by * per_step if updates is None else updates,
         "window": window,
         "tokens": _rising(spelled, _TOKEN_KEYS, None),
-        "seconds": None if seconds is None else _since_start(seconds, took, merged.trained),
+        "seconds": seconds,
     }
+
+
+def _took(merged: Merged, step_time: Array | None, spacing: float) -> Array:
+    """Return the seconds of each row, all its steps together, NaN where they are not logged."""
+    step = merged.step.astype(np.float64)
+    steps_done = np.clip(np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0))), 0, spacing)
+    return np.where(np.isfinite(step_time), step_time, np.nan) * steps_done if step_time is not None else np.full(len(step), np.nan)
 
 
 def _since_start(seconds: Array, took: Array, trained: Flags) -> Array:
@@ -284,6 +291,8 @@ def _since_start(seconds: Array, took: Array, trained: Flags) -> Array:
     An evaluation before the training took nothing of it.
     """
     known = np.flatnonzero(np.isfinite(seconds))
+    if len(known) and seconds[known[0]] > _NO_ELAPSED:
+        seconds = seconds - seconds[known[0]]
     if len(known) < 2 or seconds[known[0]] != 0 or not trained[known[0]]:
         return seconds
     first = took[known[0]]
@@ -310,7 +319,8 @@ def chosen_clocks(chosen: Mapping[str, str], columns: Mapping[str, Array]) -> di
         order = np.arange(len(values), dtype=np.float64)
         found[name] = _rising({name: values}, (name,), order if name == "optimizer_updates" else None)
         if found[name] is None:
-            raise InvalidArgumentError(f"expected a column that never falls for {name}, got {chosen[name][:80]!r}: name another")
+            other = ", or give that of each step as --column step_time=NAME" if name == "seconds" else ""
+            raise InvalidArgumentError(f"expected a column that never falls for {name}, got {chosen[name][:80]!r}: name another{other}")
     return found
 
 

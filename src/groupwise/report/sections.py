@@ -346,7 +346,7 @@ def _columns(summary: Summary) -> Markup:
         doubt = f" ({one['doubt']})" if one["doubt"] else ""
         rows.append([isolated(one["column"]), text(one["quantity"] or "unknown"), isolated(one["definition"] + doubt)])
     said = table(["Key", "Read as", "Definition"], rows, keys={0}) if rows else _NOTHING
-    return _folded(f"What each of the {len(rows)} logged keys means", said)
+    return _folded(f"What each logged key means: {count(len(rows), 'key')}", said)
 
 
 def _sources(summary: Summary) -> Markup:

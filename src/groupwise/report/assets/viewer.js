@@ -49,7 +49,7 @@
       this.detail.setAttribute("aria-live", "polite");
       this.detail.tabIndex = 0;
       this.detail.setAttribute("aria-label", "The chosen completion");
-      const head = el("div", "viewer-row viewer-head", ...["Step", "Group", "Reward", "Advantage", "Length", "Completion, its end"].map((name) => el("span", "", name)));
+      const head = el("div", "viewer-row viewer-head", ...["Step", "Group of", "Reward", "Advantage", "Length", "Completion, its end"].map((name) => el("span", "", name)));
       head.setAttribute("aria-hidden", "true");
       element.replaceChildren(el("div", "viewer-bar", this.pick, this.where), el("div", "viewer-sides", el("div", "viewer-left", head, this.list), this.detail), this.note);
       this.pick.addEventListener("change", () => this.show(this.pick.value, 0));

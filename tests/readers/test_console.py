@@ -154,6 +154,9 @@ ROWS = {
     "nested names": "(Runner pid=7) Step {step}\n(Runner pid=7) reward:\n(Runner pid=7)   max: 1.0\n(Runner pid=7)   mean: {reward}\n",
     "a panel": "╭─ Metrics ─╮\n│ objective   scores: {reward} | kl: 0.1 │\n│ other       training_step: {step} │\n╰──╯\n",
     "a class": "INFO StepMetrics(step={step}, mean_reward={reward})\n",
+    "a dictionary behind words": "step {step} metrics: {{'reward_mean': {reward}, 'kl': 0.1}}\n",
+    "behind a bar": " 3%|# | {step}/9 [00:01<00:09,  2.0s/it, reward=0.9]\r 3%|# | {step}/9 [00:01<00:09,  2.0s/it, reward={reward}]\n",
+    "a fraction in brackets": "[{step}/9] reward: {reward} | kl: 0.1\n[eval @ step {step}] accuracy: 0.75\n",
     "the step amid words": "returns of step {step}: {reward}\n",
 }
 

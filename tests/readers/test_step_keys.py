@@ -166,3 +166,10 @@ def test_slime_without_rows_of_training(tmp_path: Path) -> None:
 def test_a_history_with_no_other_counter(tmp_path: Path) -> None:
     for record in views(tmp_path, [{"_step": step, "reward": step / 10} for step in range(6)]).values():
         assert record.steps["step"].to_list() == list(range(6))
+
+
+@pytest.mark.parametrize("key", ["globalStep", "Global step", "trainer.global_step"])
+def test_a_counter_in_other_spellings(key: str, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps({key: 10 * row, "meanReward": row / 8}) + "\n" for row in range(1, 5)))
+    record = open_run(tmp_path / "log.jsonl")
+    assert (record.steps["step"].to_list(), record.column("reward")) == ([10, 20, 30, 40], "meanReward")

@@ -198,7 +198,7 @@ def _logged_settings(columns: Mapping[str, Array]) -> dict[str, float]:
     found: dict[str, float] = {}
     for key, values in columns.items():
         finite = values[np.isfinite(values)]
-        section, _, leaf = plain(key).rpartition("/")
+        section, _, leaf = plain(key).removesuffix("_mean").rpartition("/")
         if len(finite) and (finite == finite[0]).all() and leaf not in _NO_SETTING:
             found.setdefault("/".join(filter(None, (section, _COUNTED.get(leaf, leaf)))), float(finite[0]))
     return found

@@ -557,7 +557,7 @@ def sniff_dicts(seen: Peek) -> float:
 _STEP = re.compile(
     r"(?i)(?:(?<![\w/])(?:train |training |global |grpo )?(?:step|iteration|iter|update)\b\s*[:=#]?\s*(\d{1,12})(?![\d.]*\.\d)"
     r"(?:\s*/\s*(\d{1,12}))?"
-    r"|(?:^|[\](\s])(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,]))"
+    r"|(?:^|[\](\s])(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])|(?<!poch:)(?<!poch )\[(\d{1,12})/(\d{1,12})\])"
 )
 _TRAIN_STEP = re.compile(r"(?i)\b(?:train(?:ing)?|global) step\s*[:=]?\s*(\d{1,12})(?:\s*/\s*\d{1,12})?")
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
@@ -569,6 +569,9 @@ _EPOCH = re.compile(r"(?i)\bepoch\b\s*[:=#]?\s*\[?\s*(\d{1,6})(?![\d.]*\.\d)")
 _NESTED = re.compile(rf"( *)([\w./@+-]{{1,100}}):(?: +({_NUMBER}))? *")
 _JSON = re.compile(r'(?:^|\s)(\{".*\})\s*$')
 _ANY_BAR = re.compile(r"\d+%\|")
+_BEHIND_BAR = re.compile(r"\|\s*(\d{1,9})/\d{1,9} \[[^\]\n]{0,60}?(?:it/s|s/it), ([^\]\n]{1,400})\]")
+_HELD_OUT = re.compile(r"(?i)\W*(?:eval|val|test|dev|held)")
+_EVALUATION = re.compile(r"(?i)\b(?:eval|evaluation|validation|val)\b(?!\s*[=:]\s*[-\d.])")
 _KNOWN = re.compile(r"(?i)\b(mean |avg |average |total )?(reward|scores?|acc|accuracy|loss|returns?)\b|reward|success")
 _SETTING = re.compile(r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model|G)=([^\s|,]{1,100})")
 _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
@@ -587,6 +590,7 @@ class PrintedConsole(Console):
     def __init__(self) -> None:
         super().__init__()
         self._block: dict[str, float] = {}
+        self._bar: dict[str, float] = {}  # what stands behind the progress bar of a step
         self._heads: list[tuple[int, str]] = []  # of nested names below a step: indentation, name
         self._panel: dict[str, float] | None = None
         self._epoch = self._last = self._before = 0.0  # the epoch, its last step, and the steps of the epochs before it
@@ -595,15 +599,17 @@ class PrintedConsole(Console):
 
     def line(self, line: str) -> None:
         """Read a row on one line, the heading of a step, or what is listed below it."""
-        line = _sender(line)[1]
-        if not line or _ANY_BAR.search(line) or self._is_json(line) or self._is_of_panel(line):
+        line = _sender(line)[1] if "pid=" in line else line
+        if not line or self._is_bar(line) or self._is_json(line) or self._is_of_panel(line):
             return
         step = _TRAIN_STEP.search(line) or _STEP.search(line)  # that of the whole training where a line names several
         if step is None:
             self._below(line)
             return
         rest = f"{line[: step.start()]} {line[step.end() :]}"
-        pairs = _cells(line) or self._pairs(rest) or self._spaced(rest)
+        pairs = _cells(line) or _in_braces(rest) or self._pairs(rest) or self._spaced(rest)
+        if _EVALUATION.search(line, 0, step.end()) and not any(is_evaluation(name.lower()) for name in pairs):
+            pairs = {f"eval/{name}": value for name, value in pairs.items()}
         self.finish()
         self._block = {"step": self._numbered(step, line)} | pairs
         if pairs:
@@ -617,12 +623,13 @@ class PrintedConsole(Console):
         elif not self.store.count:
             for name, value in _SETTING.findall(line):
                 self._stated.setdefault(_RENAMED.get(name, name), number_in(value))
-        elif (pairs := self._pairs(line)) and all(is_evaluation(name.lower()) for name in pairs):
+        elif _HELD_OUT.match(line) and (pairs := self._pairs(line)) and all(is_evaluation(name.lower()) for name in pairs):
             self.store.add({"step": self._before + self._last} | pairs)
 
     def _numbered(self, step: re.Match[str], line: str) -> float:
         """Return the step of a line; where steps start anew with each epoch they are counted on."""
-        number, epoch = float(next(group for group in step.groups() if group)), _EPOCH.search(line)
+        number = float(next(group for group in step.groups() if group))
+        epoch = _EPOCH.search(line) if "poch" in line.lower() else None
         now = float(epoch[1]) if epoch else self._epoch
         if now > self._epoch and number <= self._last:
             self._before += self._last
@@ -630,6 +637,17 @@ class PrintedConsole(Console):
             self._before = 0.0
         self._epoch, self._last = now, number
         return self._before + number
+
+    def _is_bar(self, line: str) -> bool:
+        """Take what stands behind the last progress bar of a line; the last of a step counts."""
+        if "%|" not in line or not _ANY_BAR.search(line):
+            return False
+        for number, text in _BEHIND_BAR.findall(line)[-1:]:
+            pairs = self._pairs(text)
+            if self._bar.get("step") != float(number):
+                self.finish()
+            self._bar = {"step": float(number)} | pairs
+        return True
 
     def _is_json(self, line: str) -> bool:
         """Keep the row that an object at the end of a line holds, if it tells its step."""
@@ -646,15 +664,15 @@ class PrintedConsole(Console):
 
     def _is_of_panel(self, line: str) -> bool:
         """Take a line of a box of numbers that names its step inside; one below a step's heading is none."""
-        edge = line.lstrip()[:1]
-        if edge and edge in "╭┌┏" and not self._block:
+        edge = line.lstrip()[:1] or " "
+        if edge in "╭┌┏" and not self._block:
             self._panel = {}
-        elif self._panel is not None and edge and edge in "╰└┗":
+        elif self._panel is not None and edge in "╰└┗":
             step = next((value for key, value in self._panel.items() if spelled(key).rpartition("/")[2] in STEP_KEYS), None)
             if step is not None:
                 self.store.add({"step": step} | self._panel)
             self._panel = None
-        elif self._panel is not None and edge and edge in "│┃":
+        elif self._panel is not None and edge in "│┃":
             category, _, rest = re.sub(r"\s{2,}", "\t", line.strip(" │┃")).partition("\t")
             pairs, front = self._pairs(rest), "" if category == "other" else f"{category}/"
             self._panel |= {f"{front}{name}": value for name, value in pairs.items()} if pairs else _cells(line)
@@ -662,9 +680,8 @@ class PrintedConsole(Console):
 
     def finish(self) -> None:
         """Keep the row whose lines are all read."""
-        if len(self._block) > 1:
-            self.store.add(self._block)
-        self._block, self._heads = {}, []
+        self.store.extend(row for row in (self._bar, self._block) if len(row) > 1)
+        self._bar, self._block, self._heads = {}, {}, []
 
     def _nested(self, line: str) -> dict[str, float]:
         """Return the number of a line whose name is nested, by its indentation, below others."""
@@ -680,8 +697,9 @@ class PrintedConsole(Console):
 
     def _pairs(self, line: str) -> dict[str, float]:
         """Return the names and numbers of a line; a percentage becomes a share."""
-        front = _OF_A_PART if any(name.lower() not in _COUNTS for name, _ in _COUNTER.findall(line)) else ""
-        return self._named(((f"{front}{key.strip()}", text, percent) for key, text, percent in _PAIR.findall(line)))
+        pairs = _PAIR.findall(line)
+        part = pairs and any(name.lower() not in _COUNTS for name, _ in _COUNTER.findall(line))
+        return self._named(((f"{_OF_A_PART if part else ''}{key.strip()}", text, percent) for key, text, percent in pairs))
 
     def _spaced(self, line: str) -> dict[str, float]:
         """Return the names and numbers of a line that puts no sign between them: Train loss 0.1, Rewards mean 0.5."""
@@ -716,6 +734,12 @@ def _whole(store: RowStore) -> RowStore:
         return store
     kept = {name: name.removeprefix(_OF_A_PART) for name in store.names()}
     return store.renamed({name: whole for name, whole in kept.items() if name == whole or whole not in names})
+
+
+def _in_braces(line: str) -> dict[str, float]:
+    """Return the names and numbers of a Python dictionary on a line."""
+    row = parse_row(line[line.index("{'") : line.rfind("}") + 1]) if "{'" in line else None
+    return {str(key): float(value) for key, value in (row or {}).items() if isinstance(value, int | float)}
 
 
 def _cells(line: str) -> dict[str, float]:

@@ -132,17 +132,18 @@ _MARKS: tuple[tuple[str, str], ...] = (
     ("art", r"train/(exception_rate|reward_std_dev)"),
 )
 # An evaluation's prefix, as `is_evaluation` of steps.py knows it.
-_HELD_OUT = re.compile(r"^(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_ ]|(?<=/)(eval|evaluation|val|validation)/")
+_HELD_OUT = re.compile(r"^(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. ]|(?<=/)(eval|evaluation|val|validation)/")
 _FRAMEWORKS = tuple((name, re.compile(pattern)) for name, pattern in _MARKS)
 _PERCENT = re.compile(r"%|(?<![a-z])(pct|percent|percentage)(?![a-z])", re.IGNORECASE)
 _LARGEST_SHARE = 1.0001
+_OF_GROUPS = frozenset({"dead_group_share", "live_group_share", "all_wrong_share", "all_right_share"})
 _SPARSE = 3  # an evaluation is logged at a third of the steps at most
 _NO_FUNCTION = frozenset({"mean", "std", "max", "min", "total", "sum", "count", "var", "median", "advantage", "advantages"})
 # Words that say who measured and over what: a key of an unknown log means the same without them.
 _MEANS = frozenset({"mean", "avg", "average"})
 _ASIDE = _MEANS | frozenset({
     "overall", "train", "training", "trainer", "actor", "policy", "learner", "rollout", "rollouts", "rl",
-    "grpo", "stats", "global", "batch", "objective", "agg",
+    "grpo", "stats", "global", "update", "batch", "objective", "agg",
 })  # fmt: skip
 # Of a log whose program is unknown: names as loops of one's own, trackers and other tools write them, without those words.
 _PLAIN = tuple((re.compile(row["pattern"]), row["quantity"]) for row in table_beside("names.tsv"))
@@ -345,7 +346,8 @@ def _evaluated(key: str) -> tuple[str, bool]:
 @cache
 def _bare(name: str) -> str:
     """Return the words of a key that say what is measured, joined by "_": not who measured it or that it is a mean."""
-    words = [word for word in re.split(r"[^a-z0-9@]+", re.sub(r"(^|/)all(?=/|$)", "", name).replace("%", " percent")) if word]
+    name = re.sub(r"(^|/)all(?=/|$)|\((nats|tokens|s|sec|seconds)\)", "", name).replace("%", " percent")
+    words = [word for word in re.split(r"[^a-z0-9@]+", name) if word]
     aside = _ASIDE - _MEANS if "tokens" in words else _ASIDE  # a mean of tokens is a length, their number is none
     return "_".join([word for word in words if word not in aside] or words)
 
@@ -518,6 +520,9 @@ def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
     if name == "p" and "reward_mean" in columns:
         return Meaning(key, "positive_share", "share of positive completions among those that the log counted (by its name)")
     quantity = next((quantity for pattern, quantity in _PLAIN if pattern.fullmatch(bare)), None)
+    if quantity is None and "/" in name:  # a share of groups is one, whoever counts them
+        last = _bare(name.rpartition("/")[2])
+        quantity = next((quantity for pattern, quantity in _PLAIN if quantity in _OF_GROUPS and pattern.fullmatch(last)), None)
     if quantity is not None:
         return _by_name(key, name, prefix, quantity, columns)
     function = re.fullmatch(r"rewards?/([^/]{1,80})(/mean)?", name.replace(" ", "_"))

@@ -16,14 +16,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.errors import SeveralRunsError, UnreadableRunError
-from groupwise.readers.rows import KIND_KEYS, RUN_KEYS, RowStore, clean_key, parse_number, plain, spelled
+from groupwise.readers.rows import KIND_KEYS, RUN_KEYS, RowStore, clean_key, parse_number, plain, snake, spelled
 from groupwise.readers.source import counted, noted, shown, some_of
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 _EVALUATION = frozenset({"eval", "evaluation", "val", "valid", "validation", "test", "dev", "heldout", "held_out", "held-out"})
-_HELD_OUT = re.compile(r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_ -]", re.IGNORECASE)
+_HELD_OUT = re.compile(r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. -]", re.IGNORECASE)
 _EITHER = frozenset({"step", "epoch", "train/epoch", "global_step", "time", "timestamp", "_step", "_timestamp", "_runtime"})
 _MOST_KINDS = 12
 _UNORDERED_SHARE = 0.2
@@ -332,7 +332,7 @@ def step_column(store: RowStore) -> tuple[str, Array | None, str]:
     """Return the column that tells the step of each row."""
     named: dict[str, str] = {}
     for key in store.names():
-        named.setdefault(plain(key), key)
+        named.setdefault(plain(snake(key)).replace(".", "/").replace(" ", "_"), key)
     present = [named[name] for name in STEP_KEYS if name in named]
     if CALLS in named and len(present) > 1:
         return _beside_calls(store, [key for key in present if key != named[CALLS]], named[CALLS])

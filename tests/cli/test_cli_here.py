@@ -80,13 +80,18 @@ def test_every_ending_that_a_reader_takes_is_found(ending: str, tmp_path: Path) 
 def test_the_command_that_is_offered_can_be_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("a b.csv", "\x1b[31m.csv", "c.csv", "d.csv", "e.csv"):
+    for name in ("a b.csv", "\x1b[31m.csv", "c.csv", "d.csv"):
         (tmp_path / name).write_text("step,reward\n1,0.5\n")
     monkeypatch.chdir(tmp_path)
     assert main([]) == 0
     out = capsys.readouterr().out
-    assert "5 runs: " in out
-    assert "and 1 more" in out
+    assert "4 runs: " in out
     assert "groupwise report " in out
     assert "'a b.csv'" in out
     assert "\x1b" not in out
+    (tmp_path / "e.csv").write_text("step,reward\n1,0.5\n")
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert "5 runs: " in out
+    assert "and 1 more" in out
+    assert "\n  groupwise fleet .\n" in out

@@ -1,4 +1,4 @@
-"""`groupwise` without arguments: the report of the run in this folder, offered.
+"""`groupwise` without arguments: the report of the run in this folder is offered, of many runs their list.
 
 Nothing is opened here but the heads of files: whether a run can be read, `report` says.
 """
@@ -47,8 +47,8 @@ def offer() -> list[str]:
     names = ", ".join(clean(path.name, longest=60) for path in found[:_MOST_SHOWN])
     more = f" and {len(found) - _MOST_SHOWN:,} more" if len(found) > _MOST_SHOWN else ""
     held = "is a run" if found == [folder] else f"holds a run, {names}" if len(found) == 1 else f"holds {len(found)} runs: {names}{more}"
-    arguments = ["report", *(str(path) for path in found[:_MOST_SHOWN])]
+    arguments = ["fleet", "."] if more else ["report", *(str(path) for path in found)]
     print(f"This folder {held}.\n\n  groupwise {clean(shlex.join(arguments), longest=600)}\n\nAll commands: groupwise --help")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return []
-    return arguments if input("Write the report now? [Y/n] ").strip().lower() in ("", "y", "yes") else []
+    return arguments if input(f"{'Judge them' if more else 'Write the report'} now? [Y/n] ").strip().lower() in ("", "y", "yes") else []

@@ -98,7 +98,7 @@ def test_shards_say_what_exact_inner_products_say(checkpoint: Path, run: RunReco
 
 def test_workers_take_a_first_pass_as_one_process_does(checkpoint: Path, run: RunRecord) -> None:
     how = Measurement(checkpoint, precision="float64", layers=("head",))
-    exact, found = measure_run(run, how), measure_run(run, how, None, spread())
+    exact, found = measure_run(run, how), measure_run(run, how, None, Spread(Here(), 3))
     assert found.components.t.value == pytest.approx(exact.components.t.value, rel=1e-10)
     assert found.components.r.value == pytest.approx(exact.components.r.value, rel=1e-10)
     assert found.provenance["parameters"] == exact.provenance["parameters"]
@@ -106,8 +106,8 @@ def test_workers_take_a_first_pass_as_one_process_does(checkpoint: Path, run: Ru
 
 @pytest.fixture(scope="module")
 def undisturbed(checkpoint: Path, run: RunRecord) -> bytes:
-    """What one worker says of three shards."""
-    return bits(measure_run(run, Measurement(checkpoint, sketch_width=64), None, spread()))
+    """What this process says of three shards."""
+    return bits(measure_run(run, Measurement(checkpoint, sketch_width=64), None, Spread(Here(), 3)))
 
 
 def test_bits_depend_on_neither_workers_nor_shards(checkpoint: Path, run: RunRecord, undisturbed: bytes) -> None:
@@ -277,7 +277,7 @@ def test_the_command_with_an_engine(checkpoint: Path, tmp_path: Path, capsys: py
     run = tmp_path / "run"
     shutil.copytree(examples.trl_run(), run)
     arguments = ["components", str(run), "--model", str(checkpoint), "--groups", "8", "--sketch-width", "64"]
-    assert main([*arguments, "--engine", "local", "--workers", "2", "--shards", "4", "--json"]) == 0
+    assert main([*arguments, "--engine", "local", "--workers", "1", "--shards", "4", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["prompts"], found["provenance"]["shards"]) == (8, 4)
     assert not list(run.glob(".*.shards"))

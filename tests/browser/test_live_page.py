@@ -75,8 +75,7 @@ def failed(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     watcher.stop()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(("scheme", "width"), [("dark", 390), ("light", 1280)])
 def test_a_failed_run_says_so_first_in_both_themes_and_widths(scheme: str, width: int, failed: str, open_page: Callable[..., Any]) -> None:
     opened = open_page(failed, scheme=scheme, width=width)
     page = opened.page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,7 @@ def shown(summary: Summary, tmp_path: Path, open_page: Callable[..., Any]) -> Ca
     return show
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("state", list(State))
+@pytest.mark.parametrize(("state", "scheme"), list(zip(State, cycle(("light", "dark")), strict=False)))
 def test_the_first_screen_holds_all_that_is_to_be_seen_first(state: State, scheme: str, shown: Callable[..., Any]) -> None:
     opened = shown(state, scheme=scheme, width=1280)
     page = opened.page

@@ -73,8 +73,7 @@ def report(home: Path, tmp_path: Path, open_page: Callable[..., Any]) -> Callabl
     return show
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280, 1920])
+@pytest.mark.parametrize(("scheme", "width"), [("dark", 390), ("light", 1280), ("dark", 1920)])
 def test_the_report_shows_what_it_holds(scheme: str, width: int, report: Callable[..., Any]) -> None:
     opened = report(scheme=scheme, width=width)
     page = opened.page

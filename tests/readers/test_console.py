@@ -157,6 +157,8 @@ ROWS = {
     "a dictionary behind words": "step {step} metrics: {{'reward_mean': {reward}, 'kl': 0.1}}\n",
     "behind a bar": " 3%|# | {step}/9 [00:01<00:09,  2.0s/it, reward=0.9]\r 3%|# | {step}/9 [00:01<00:09,  2.0s/it, reward={reward}]\n",
     "a fraction in brackets": "[{step}/9] reward: {reward} | kl: 0.1\n[eval @ step {step}] accuracy: 0.75\n",
+    "a spread behind a number": "Iteration {step} complete: avg reward {reward} (± 0.02), kl 0.1\n",
+    "a sign of a spread": "Step {step}: reward={reward}±0.02 kl=0.1\n",
     "the step amid words": "returns of step {step}: {reward}\n",
 }
 

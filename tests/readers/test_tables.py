@@ -526,11 +526,23 @@ class TestNuls:
         "step,my-reward,my-reward_timestamp,my-kl,my-kl_timestamp\n1,0.25,17,1e-3,17\n2,0.5,18,2e-3,18\n3,0.5,19,2e-3,19\n",
         # words that begin with a capital letter
         "metricName,metricValue,step\nreward,0.25,1\nkl,1e-3,1\nreward,0.5,2\nkl,2e-3,2\nreward,0.5,3\nkl,2e-3,3\n",
+        "# Results\n\nOf a run.\n\n| step | reward | kl |\n|---:|---|---|\n| 1 | 0.25 | 1e-3 |\n| 2 | 0.5 | 2e-3 |\n| 3 | 0.5 | 2e-3 |\n",
     ],
-    ids=["blanks", "SwanLab", "Comet"],
+    ids=["blanks", "SwanLab", "Comet", "Markdown"],
 )
 def test_tables_of_other_tools(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.txt").write_text(text)
     record = open_run(tmp_path / "run.txt")
     assert record.steps["step"].to_list() == [1, 2, 3]
     assert [record.steps[record.column(name)].to_list() for name in ("reward", "kl")] == [[0.25, 0.5, 0.5], [0.001, 0.002, 0.002]]
+
+
+def test_a_chart_that_tensorboard_exported_is_called_by_its_file(tmp_path: Path) -> None:
+    (tmp_path / "run-mine-tag-train_reward.csv").write_text("Wall time,Step,Value\n17.5,1,0.25\n18.5,2,0.5\n")
+    record = open_run(tmp_path / "run-mine-tag-train_reward.csv")
+    assert (record.column("reward"), record.steps["train_reward"].to_list()) == ("train_reward", [0.25, 0.5])
+
+
+def test_texts_with_tables_in_them_are_cells(tmp_path: Path) -> None:
+    (tmp_path / "run.csv").write_text('step,reward,note\n1,0.25,"a\n| step | x |\n|---|---|\n| 1 | 2 |"\n2,0.5,b\n')
+    assert open_run(tmp_path / "run.csv").steps["reward"].to_list() == [0.25, 0.5]

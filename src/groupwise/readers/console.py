@@ -561,8 +561,8 @@ _STEP = re.compile(
 )
 _TRAIN_STEP = re.compile(r"(?i)\b(?:train(?:ing)?|global) step\s*[:=]?\s*(\d{1,12})(?:\s*/\s*\d{1,12})?")
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
-_PAIR = re.compile(rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)(?=\s*(?:$|[|,;\s)]))")
-_SPACED = re.compile(rf"\s*([A-Za-z][\w/.@ ]{{0,80}}?)\s+({_NUMBER})(%?)(?: ?[A-Za-z/]{{1,8}})?\s*")
+_PAIR = re.compile(rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)(?=\s*(?:$|[|,;\s)±]))")
+_SPACED = re.compile(rf"\s*([A-Za-z][\w/.@ ]{{0,80}}?)\s+({_NUMBER})(%?)(?: ?[A-Za-z/]{{1,8}}| ?\([^()]{{0,40}}\)| ?± ?[\d.]+)?\s*")
 _CELL = re.compile(r"\s*[|│┃║]\s*")
 _COUNTER = re.compile(r"(?:^|[|,;])\s*([A-Za-z][A-Za-z ]{1,30}?) (\d{1,6})\s*(?=$|[|,;])")
 _EPOCH = re.compile(r"(?i)\bepoch\b\s*[:=#]?\s*\[?\s*(\d{1,6})(?![\d.]*\.\d)")
@@ -703,7 +703,7 @@ class PrintedConsole(Console):
 
     def _spaced(self, line: str) -> dict[str, float]:
         """Return the names and numbers of a line that puts no sign between them: Train loss 0.1, Rewards mean 0.5."""
-        parts = [_SPACED.fullmatch(part) for part in re.split(r"[,|;]", line.strip(" :-"))]
+        parts = [_SPACED.fullmatch(part.rpartition(": ")[2]) for part in re.split(r"[,|;]", line.strip(" :-|"))]
         good = [part for part in parts if part]
         return self._named((part[1], part[2], part[3]) for part in good) if len(good) > 1 and 2 * len(good) > len(parts) else {}
 

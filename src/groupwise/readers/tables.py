@@ -15,14 +15,16 @@ import polars as pl
 from groupwise import limits
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
-from groupwise.readers.rows import RowStore, clean_key, parse_number
-from groupwise.readers.source import Peek, first_lines, noted, peek, shown
-from groupwise.readers.steps import one_run
+from groupwise.readers.rows import RowStore, clean_key, parse_number, spelled
+from groupwise.readers.source import Peek, first_lines, lines_of, noted, peek, shown
+from groupwise.readers.steps import STEP_KEYS, one_run
 from groupwise.readers.wandb_run import exported_runs
 from groupwise.record.run import RunRecord
 from groupwise.record.table import read_parquet
 
 _BATCH = 4096
+_MARKDOWN = ("|", "#")  # how a text begins whose table has bars between its cells
+_OF_ONE_TAG = {"wall_time", "step", "value"}  # TensorBoard's export of one chart, whose file is named after the run and the tag
 
 
 def sniff_csv(seen: Peek) -> float:
@@ -30,6 +32,9 @@ def sniff_csv(seen: Peek) -> float:
     if seen.text[:1] in "[{":
         return 0.0
     lines = [line.rstrip("\n") for line in first_lines(seen, 20) if line.strip()]
+    barred = [_between_bars(line) for line in lines_of(seen.text) if line.startswith("|")] if lines[0].startswith(_MARKDOWN) else []
+    if len(barred) > 2 and any(spelled(name) in STEP_KEYS for name in barred[0]):
+        return 0.65
     named = seen.path.suffix.lower() in (".csv", ".tsv")
     delimiter = _delimiter(lines[0])
     if named:
@@ -37,6 +42,12 @@ def sniff_csv(seen: Peek) -> float:
     if not delimiter:
         return 0.6 if _is_aligned([line.split() for line in lines]) else 0.0
     return 0.8 if _is_table([line.split(delimiter) for line in lines]) else 0.1
+
+
+def _between_bars(line: str) -> list[str]:
+    """Return the cells of a line of a Markdown table; none where it only parts the header from the rows."""
+    cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+    return [] if all(set(cell) <= {"-", ":"} for cell in cells) else cells
 
 
 def _is_aligned(lines: list[list[str]]) -> bool:
@@ -103,8 +114,12 @@ class CsvFeed(Feed):
         """Yield the records of lines that are not empty; the first line that is not blank tells what separates cells."""
         csv.field_size_limit(limits.LONGEST_CELL)
         if not self._delimiter:
-            self._delimiter = next((_delimiter(line) or (" " if len(line.split()) > 2 else ",") for line in lines if line.strip()), "")
-        if self._delimiter == " ":
+            first = next((line for line in lines if line.strip()), "")
+            between = "|" if first.startswith(_MARKDOWN) else _delimiter(first) or (" " if len(first.split()) > 2 else ",")
+            self._delimiter = between if first else ""
+        if self._delimiter == "|":
+            yield from filter(None, (_between_bars(line) for line in lines if line.startswith("|")))
+        elif self._delimiter == " ":
             yield from filter(None, map(str.split, lines))
         elif self._delimiter:
             yield from filter(any, csv.reader(lines, delimiter=self._delimiter, skipinitialspace=True))
@@ -124,9 +139,16 @@ class CsvFeed(Feed):
             name = one_run(origin.path, runs, request.chosen)
             store = store.renamed(runs[name])
             notes.append("a table that W&B exported: the bounds of what its chart averaged (__MIN, __MAX) are left out")
+        elif {spelled(key) for key in self._names or []} == _OF_ONE_TAG:
+            store = store.renamed({key: key if spelled(key) != "value" else _tag(origin.path) for key in store.names()})
         what = "more or fewer cells than the header: missing cells are empty, further ones left out"
         notes += noted(self._broken, "row has", "rows have", what)
         return assemble(Log(store, origin.path, "csv", origin.size, tuple(notes), name=name if request.chosen else ""), request)
+
+
+def _tag(path: Path) -> str:
+    """Return the tag that a file of one chart is named after."""
+    return clean_key(path.stem.rpartition("-tag-")[2])
 
 
 def _unique(names: list[str], notes: list[str]) -> list[str]:

@@ -83,9 +83,9 @@ def block_of(rows: list[Any]) -> bytes:
 def test_what_is_read_by_column() -> None:
     """Numbers, texts and gaps are; a key that comes later is learned; after that nothing is parsed twice."""
     plain = PlainRows()
-    first = plain.table(block_of([{"step": 1, "reward": 0.1, "type": 'a "b"'}, {"step": 2, "reward": None}]))
+    first = plain.table(block_of([{"step": 1, "reward": 0.1, "type": 'a "b"'}, {"b": 1, "step": 2, "a": 2, "reward": None}]))
     assert first is not None
-    assert first.columns == ["step", "reward", "type"]
+    assert first.columns == ["step", "reward", "type", "b", "a"]
     assert first["reward"][:2].to_list() == [0.1, None]
     later = plain.table(block_of([{"step": 3, "late": 12345678901234567890}]))
     assert later is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, UnreadableRunError
-from groupwise.readers import best_reader, open_run
+from groupwise.readers import best_reader, columns, open_run
 from groupwise.record.run import RunRecord
 
 Rows = Sequence[dict[str, Any]]
@@ -395,3 +396,35 @@ def test_a_run_of_verls_rollouts_is_fitted(tmp_path: Path, capsys: pytest.Captur
         write(tmp_path / "dumps" / f"{step}.jsonl", rows)
     assert main(["fit", str(tmp_path / "dumps"), "--metric", "reward"]) == 0
     assert "logged rollouts" in capsys.readouterr().out
+
+
+LISTS = [[1.0], {"a": 1.0}, [{"role": "user", "content": "m"}]]
+ODDS = st.one_of(st.none(), st.floats(-2, 2), st.sampled_from(["x", "5", "", "nan", 7, True, *LISTS]))
+OPTIONAL = {
+    "step": st.integers(1, 3),
+    "uid": st.sampled_from(["a_0_0", "a_1_0", "b_0_1", "c", 5]),
+    "rewards/f": st.sampled_from([0.0, 1]),
+    "gts": ODDS,
+}
+ROLLOUTS = st.fixed_dictionaries(
+    {"input": st.sampled_from("pqr"), "output": st.text(max_size=4), "score": st.sampled_from([0.0, 1.0])}, optional=OPTIONAL
+)
+CHANGED = st.tuples(st.sampled_from(["output", "input", "score", "uid", "id"]), ODDS)
+
+
+@given(st.lists(ROLLOUTS, min_size=1, max_size=6), st.lists(CHANGED, max_size=2))
+def test_rollouts_by_column_are_those_row_by_row(rows: list[dict[str, Any]], odd: list[tuple[str, Any]]) -> None:
+    changed = [rows[0] | {key: value} for key, value in odd]
+    answers = []
+    with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+        path = Path(home, "1.jsonl")
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows * 3 + changed))
+        for least in (0, 1 << 40):
+            patch.setattr(columns, "_LEAST", least)
+            try:
+                record = open_run(path)
+                assert record.rollouts is not None
+                answers.append(str((record.steps.to_dict(as_series=False), record.rollouts.to_dict(as_series=False), record.notes)))
+            except GroupwiseError as error:
+                answers.append(str(error))
+    assert answers[0] == answers[1]

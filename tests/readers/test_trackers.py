@@ -110,7 +110,7 @@ def bytes_of(step: int, tag: str, value: float | str, form: str) -> bytes:
     return bytes(record)
 
 
-@given(st.lists(st.lists(SCALARS, max_size=3).map(lambda few: few * 6), max_size=4), st.integers(13, 200))
+@given(st.lists(st.lists(SCALARS, max_size=3).map(lambda few: few * 6), max_size=4), st.integers(13, 9999))
 def test_records_that_are_alike_are_read_at_once_as_they_are_one_by_one(blocks: list[list[Any]], size: int) -> None:
     whole = b"".join(bytes_of(*scalar) for block in blocks for scalar in block)
     rows: list[dict[str, float]] = []

@@ -47,7 +47,8 @@ class PlainRows:
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             return False
         kinds = {name: pl.Float64() if kind.is_numeric() else kind for name, kind in schema.items() if kind != pl.Null}
-        self._kinds |= kinds
+        places = {name: block.find(json.dumps(name, ensure_ascii=False).encode() + b":") for name in kinds}
+        self._kinds |= {name: kinds[name] for name in sorted(kinds, key=lambda name: places[name])}  # as they come row by row
         return all(kind in (pl.Float64, pl.Boolean, pl.Utf8) for kind in kinds.values())
 
     def _parsed(self, block: bytes) -> pl.DataFrame | None:
@@ -63,30 +64,37 @@ class PlainRows:
 
 def _is_whole(block: bytes, table: pl.DataFrame) -> bool:
     """Return whether a table holds all that its lines do: no key is unknown or doubled, nothing is nested, no text was a number."""
-    texts = [column for column in table if column.dtype == pl.Utf8]
-    marks = 2 * sum(column.count() for column in table) + 2 * sum(column.count() for column in texts)
-    marks += sum(_matches(column, '"') for column in texts)
+    texts = [column.name for column in table if column.dtype == pl.Utf8]
+    inside, halves, no_texts = _asked(table, texts)
+    if halves:
+        return False
+    marks = 2 * sum(column.count() for column in table) + 2 * sum(table[name].count() for name in texts) + inside
     further = int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == ord('"'))) - marks
     if further:  # a key without a value counts too
         if any("null" in name for name in table.columns):
             return False
-        missing = block.count(b"null") - sum(_matches(column, "null") for column in texts)
-        if further != 2 * missing:
+        in_texts = sum(table[name].str.count_matches("null", literal=True).sum() for name in texts)
+        if further != 2 * (block.count(b"null") - in_texts):
             return False
-    return all(_holds_texts(block, column) for column in texts)
+    return all(_holds_texts(block, table[name]) for name in no_texts)
 
 
-def _matches(column: pl.Series, text: str) -> int:
-    """Return how often a text occurs in a column."""
-    return int(column.str.count_matches(text, literal=True).sum() or 0)
+def _asked(table: pl.DataFrame, texts: Sequence[str]) -> tuple[int, bool, list[str]]:
+    """Return the quotation marks in texts, whether a NUL is, which may stand for half of a character, and whose may have been no texts."""
+    if not texts:
+        return 0, False, []
+    of_each = [pl.col(name).str for name in texts]
+    marks = pl.sum_horizontal(one.count_matches('"', literal=True).sum() for one in of_each)
+    halves = pl.any_horizontal(one.contains("\0", literal=True).any() for one in of_each)
+    found = table.select(
+        marks.alias("marks"), halves.alias("halves"), no_texts=pl.concat_list(one.contains(_NO_TEXT).any() for one in of_each)
+    )
+    inside, nul, others = found.row(0)
+    return inside, nul, [name for name, other in zip(texts, others, strict=True) if other]
 
 
 def _holds_texts(block: bytes, column: pl.Series) -> bool:
-    """Return whether a column of texts was one of texts in the file, and holds no NUL, which may stand for half of a character."""
-    if column.str.contains("\0", literal=True).any():
-        return False
-    if not column.str.contains(_NO_TEXT).any():
-        return True
+    """Return whether a column was one of texts in the file."""
     key = json.dumps(column.name, ensure_ascii=False).encode()
     left = column.count() - block.count(key + b': "')
     return left == 0 or left == block.count(key + b':"')

@@ -23,6 +23,7 @@ from groupwise import limits
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
+from groupwise.readers.columns import PlainRows
 from groupwise.readers.configs import config_of
 from groupwise.readers.dumps import GROUPS, dump_of, rows_of_dump, slime_samples, sniff_slime
 from groupwise.readers.rows import RowStore, clean_key, parse_number
@@ -34,6 +35,7 @@ from groupwise.readers.source import (
     first_lines,
     inside,
     json_lines,
+    lines_in,
     noted,
     peek,
     shown,
@@ -59,6 +61,7 @@ STEP_LOG_KEYS = ("loss", "learning_rate", "lr", "grad_norm", "reward_std")
 
 _TEXT_KEYS = frozenset(PROMPT_KEYS + COMPLETION_KEYS)
 _VERL_UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
+_MAYBE_A_NUMBER = r"(?i)^\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?\s*$|^\s*(?:[+-]?(?:inf|infinity|nan)|true|false)\s*$"
 _LARGEST_STEP = 2.0**53
 
 Array = NDArray[np.float64]
@@ -132,8 +135,6 @@ class RolloutRows:
 
     Attributes:
         store: the numbers.
-        prompt: texts, None where missing.
-        completion: texts, None where missing.
         file_step: the step that each row's file is named after, NaN where it is not.
         labels: key -> what tells the groups apart, None where missing.
         left_out: rows that are no rollouts.
@@ -146,8 +147,9 @@ class RolloutRows:
 
     def __init__(self, *, texts: bool = True) -> None:
         self.store = RowStore()
-        self.prompt: list[str | None] = []
-        self.completion: list[str | None] = []
+        self._pieces: list[pl.DataFrame] = []
+        self._prompt: list[str | None] = []
+        self._completion: list[str | None] = []
         self.file_step: list[float] = []
         self.labels: dict[str, list[str | None]] = {}
         self.left_out = self.silent = self.messages = self.later_outputs = self.split_uids = 0
@@ -165,14 +167,71 @@ class RolloutRows:
             self.store.too_long += 1
             return
         self.silent += not _is_text(completion)
-        self.prompt.append(self._kept(self._text(prompt), shared=True))
-        self.completion.append(self._kept(self._text(completion), shared=False))
+        self._prompt.append(self._kept(self._text(prompt), shared=True))
+        self._completion.append(self._kept(self._text(completion), shared=False))
         self.file_step.append(file_step if file_step == file_step else _partition(row))
         for key, value in labels.items():
             column = self.labels.setdefault(key, [])
             column.extend([None] * (self.store.count - len(column)))
             column.append(self._label(key, value, layout))
         self.store.add({key: value for key, value in row.items() if key not in _TEXT_KEYS or not _is_text(value)})
+
+    def add_table(self, table: pl.DataFrame, layout: Layout, file_step: float = float("nan")) -> bool:
+        """Append the rows of a table that are rollouts; return False, and take none, where rows must be seen one by one."""
+        kinds, names = table.schema, table.columns
+        rewards = [name for name in names if name in REWARD_KEYS or name.startswith(FUNCTION_PREFIXES)]
+        labels = [key for key in GROUP_KEYS if key in kinds]
+        texts = {key: key if key in kinds else None for key in (layout.prompt, layout.completion)}
+        odd = any(kinds[key] != pl.Utf8 for key in texts.values() if key is not None)
+        odd = (
+            odd or any(kinds[name] in (pl.Utf8, pl.Struct, pl.List) for name in rewards) or any(kinds[key] == pl.Boolean for key in labels)
+        )
+        odd = odd or (file_step != file_step and "partition_id" in kinds) or any(kind.is_nested() for kind in kinds.values())
+        if odd or (self.store.count + len(table)) * len({*self.store.names(), *names}) > limits.MOST_CELLS:
+            return False
+        prompt, completion = (pl.lit(None, dtype=pl.Utf8) if key is None else pl.col(key) for key in texts.values())
+        held = pl.any_horizontal(one.is_not_null() for one in (prompt, *map(pl.col, labels)))
+        held &= pl.any_horizontal(one.is_not_null() for one in (completion, *map(pl.col, rewards)))
+        taken = table.filter(held)
+        self.left_out += len(table) - len(taken)
+        both = taken.with_columns(prompt.alias("prompt"), completion.alias("completion")).select("prompt", "completion")
+        self.silent += both["completion"].null_count()
+        if not self.texts:
+            hashed = pl.Series("prompt", [self._kept(text, shared=True) for text in both["prompt"]], dtype=pl.Utf8)
+            both = both.with_columns(hashed, pl.lit(None, dtype=pl.Utf8).alias("completion"))
+        self._pieces += [self._waiting(), both]
+        self.file_step.extend([file_step] * len(taken))
+        for key in labels:
+            column = self.labels.setdefault(key, [])
+            column.extend([None] * (self.store.count - len(column)))
+            column.extend(self._labels(taken[key], layout))
+        written = [name for name, kind in kinds.items() if kind == pl.Utf8 and name not in _TEXT_KEYS]
+        maybe = [pl.when(pl.col(name).str.contains(_MAYBE_A_NUMBER)).then(pl.col(name)) for name in written if "step" not in name]
+        self.store.add_table(taken.drop(_TEXT_KEYS, strict=False).with_columns(maybe))
+        return True
+
+    def _labels(self, column: pl.Series, layout: Layout) -> list[str | None]:
+        """Return the names of the groups of a column, as `_label` does of a cell."""
+        if column.dtype.is_float():
+            return [None if value is None else f"{value:.17g}" for value in column.cast(pl.Float64)]
+        if column.dtype == pl.Utf8 and column.name == "uid" and layout.verl:
+            parts = column.str.extract_groups(f"(?s)^{_VERL_UID.pattern}$").struct
+            whole, output = parts[0], parts[2].cast(pl.Int64)
+            self.split_uids += whole.count()
+            self.later_outputs += int((output > 0).sum() or 0)
+            column = whole.zip_with(whole.is_not_null(), column)
+        return column.cast(pl.Utf8).to_list()
+
+    def _waiting(self) -> pl.DataFrame:
+        """Return the texts of the rows that came one by one since the last table."""
+        columns = {"prompt": self._prompt, "completion": self._completion}
+        self._prompt, self._completion = [], []
+        return pl.DataFrame(columns, schema={"prompt": pl.Utf8, "completion": pl.Utf8})
+
+    def text_columns(self) -> pl.DataFrame:
+        """Return prompt and completion of every row."""
+        self._pieces.append(self._waiting())
+        return pl.concat(self._pieces)
 
     def label_column(self, key: str) -> list[str | None]:
         """Return what tells the groups apart by one key, as long as the rows are many."""
@@ -482,12 +541,16 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
     if layout is None:
         raise UnreadableRunError(f"expected rollouts in {shown(path)}, got other rows: give rows with prompt, completion and reward")
     damaged, step, before = 0, _number(path), rows.store.count
-    blocks = Blocks(seen)
-    for row in json_lines(blocks.lines()):
-        if row is None:
-            damaged += 1
-        else:
-            rows.add(row, layout, step)
+    blocks, plain = Blocks(seen), PlainRows()
+    for block in blocks:
+        table = plain.table(block)
+        if table is not None and rows.add_table(table, layout, step):
+            continue
+        for row in json_lines(lines_in(block)):
+            if row is None:
+                damaged += 1
+            else:
+                rows.add(row, layout, step)
     if damaged and rows.store.count == before:
         raise UnreadableRunError(f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(path)}: repair it")
     notes += noted(damaged, *DAMAGED_LINES, f"left out of {shown(path)}")
@@ -528,8 +591,10 @@ def _add_table(rows: RolloutRows, path: Path, *, rewarded: bool) -> bool:
     if layout is None:
         raise UnreadableRunError(f"expected rollouts in {shown(path)}, got other columns: give prompt, completion and reward")
     decimals = [name for name, kind in table.schema.items() if kind.is_decimal()]
-    for row in table.select(wanted).with_columns(pl.col(decimals).cast(pl.Float64)).iter_rows(named=True):
-        rows.add(row, layout, _number(path))
+    chosen = table.select(wanted).with_columns(pl.col(decimals).cast(pl.Float64))
+    if not rows.add_table(chosen, layout, _number(path)):
+        for row in chosen.iter_rows(named=True):
+            rows.add(row, layout, _number(path))
     return layout.verl
 
 
@@ -539,7 +604,7 @@ def _table(rows: RolloutRows, chosen: Mapping[str, str], *, trusted: bool, notes
     step = steps_of(rows, chosen.get("step"), notes)
     total = chosen.get("reward") or _first_filled(store, REWARD_KEYS)
     functions, columns = _columns_of(store, chosen, total)
-    texts = [pl.Series("prompt", rows.prompt, dtype=pl.Utf8), pl.Series("completion", rows.completion, dtype=pl.Utf8)]
+    texts = rows.text_columns()
     values = {name: store.dense(columns[name]) for name in sorted(columns, key=_place) if columns[name]}
     numbers = [pl.Series(name, np.where(np.isfinite(found), found, np.nan)).fill_nan(None) for name, found in values.items()]
     known = np.isfinite(step)

@@ -172,13 +172,17 @@ class RowStore:
         if (start + len(table)) * width > limits.MOST_CELLS:
             self.extend(table.iter_rows(named=True))
             return
-        filled = [(column, np.flatnonzero(column.is_not_null()) if column.null_count() else np.arange(len(column))) for column in table]
-        for column, rows in sorted(filled, key=lambda one: one[1][0] if len(one[1]) else 0):  # as they would come row by row
+        places = [np.flatnonzero(column.is_not_null()) if column.null_count() else np.arange(len(column)) for column in table]
+        filled = [(column, rows) for column, rows in zip(table, places, strict=True) if len(rows)]
+        for column, rows in sorted(filled, key=lambda one: one[1][0]):  # as they would come row by row
             self.count, name = start, clean_key(column.name)
-            if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
+            plain_numbers = column.dtype.is_numeric() or column.dtype == pl.Boolean
+            try:
+                cells = column.cast(pl.Float64).to_numpy()[rows] if plain_numbers else array("d", map(float, column.drop_nulls()))
+            except (ValueError, TypeError):
                 self._cells(name, column, start)
-            elif len(rows):
-                self._numbers(name, column.cast(pl.Float64).to_numpy()[rows], rows)
+            else:
+                self._numbers(name, cells, rows)
         self.count = start + len(table)
 
     def full(self) -> bool:

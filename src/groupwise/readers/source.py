@@ -22,7 +22,7 @@ DAMAGED_LINES = "line is no whole JSON object and was", "lines are not whole JSO
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # what colours a terminal and moves its cursor
 _CONTROL = re.compile(r"[\0-\x07\x0b\x0e-\x1a\x1c-\x1f]")
 _FIRST_TEXT = 1 << 20
-_BLOCK = 1 << 22
+_BLOCK = 1 << 23
 
 _MAGIC = (
     (b"PAR1", "a Parquet file"),

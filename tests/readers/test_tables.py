@@ -546,3 +546,11 @@ def test_a_chart_that_tensorboard_exported_is_called_by_its_file(tmp_path: Path)
 def test_texts_with_tables_in_them_are_cells(tmp_path: Path) -> None:
     (tmp_path / "run.csv").write_text('step,reward,note\n1,0.25,"a\n| step | x |\n|---|---|\n| 1 | 2 |"\n2,0.5,b\n')
     assert open_run(tmp_path / "run.csv").steps["reward"].to_list() == [0.25, 0.5]
+
+
+def test_a_text_with_a_table_of_something_else_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "NOTES.md").write_text(
+        "# Runs\n\n| file | steps | why |\n|---|---|---|\n| a | 300 | x |\n| b | see below | y |\n| c | 2 | z |\n"
+    )
+    with pytest.raises(UnreadableRunError, match="got none"):
+        open_run(tmp_path / "NOTES.md")

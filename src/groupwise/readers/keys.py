@@ -514,21 +514,25 @@ def _clip_ratio(key: str, values: NDArray[np.float64], prefix: str) -> Meaning:
 def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
     """Return the meaning of a key of an unknown log, from its name alone."""
     name, evaluated = _evaluated(snake(key))
-    bare, prefix = _bare(name), "eval/" if evaluated else ""
+    prefix = "eval/" if evaluated else ""
     if evaluated and (score := _score_of(name)):
         return Meaning(key, score, "score on held-out prompts, judged by its name alone")
     if name == "p" and "reward_mean" in columns:
         return Meaning(key, "positive_share", "share of positive completions among those that the log counted (by its name)")
-    quantity = next((quantity for pattern, quantity in _PLAIN if pattern.fullmatch(bare)), None)
-    if quantity is None and "/" in name:  # a share of groups is one, whoever counts them
-        last = _bare(name.rpartition("/")[2])
-        quantity = next((quantity for pattern, quantity in _PLAIN if quantity in _OF_GROUPS and pattern.fullmatch(last)), None)
+    quantity = _named(name)
     if quantity is not None:
         return _by_name(key, name, prefix, quantity, columns)
     function = re.fullmatch(r"rewards?/([^/]{1,80})(/mean)?", name.replace(" ", "_"))
     if function and function[1] not in _NO_FUNCTION and not function[1].startswith(("avg_", "mean_", "std_")):
         return Meaning(key, f"{prefix}reward/{function[1]}", f"mean of the reward function {function[1]}, judged by its name alone")
     return None
+
+
+def _named(name: str) -> str | None:
+    """Return the quantity that a key names; a share of groups is one, whoever counts them."""
+    bare, last = _bare(name), _bare(name.rpartition("/")[2])
+    found = (quantity for pattern, quantity in _PLAIN if pattern.fullmatch(bare) or (quantity in _OF_GROUPS and pattern.fullmatch(last)))
+    return next(found, None)
 
 
 def _score_of(name: str) -> str:

@@ -32,8 +32,7 @@ def sniff_csv(seen: Peek) -> float:
     if seen.text[:1] in "[{":
         return 0.0
     lines = [line.rstrip("\n") for line in first_lines(seen, 20) if line.strip()]
-    barred = [_between_bars(line) for line in lines_of(seen.text) if line.startswith("|")] if lines[0].startswith(_MARKDOWN) else []
-    if len(barred) > 2 and any(spelled(name) in STEP_KEYS for name in barred[0]):
+    if _is_markdown(lines[0], seen.text):
         return 0.65
     named = seen.path.suffix.lower() in (".csv", ".tsv")
     delimiter = _delimiter(lines[0])
@@ -42,6 +41,14 @@ def sniff_csv(seen: Peek) -> float:
     if not delimiter:
         return 0.6 if _is_aligned([line.split() for line in lines]) else 0.0
     return 0.8 if _is_table([line.split(delimiter) for line in lines]) else 0.1
+
+
+def _is_markdown(first: str, text: str) -> bool:
+    """Return whether a text that begins as Markdown does holds one table, with a number for the step in every row."""
+    table = [_between_bars(line) for line in lines_of(text) if line.startswith("|")] if first.startswith(_MARKDOWN) else []
+    names, rows = [spelled(name) for name in table[0]] if table else [], [row for row in table[1:] if row]
+    place = next((names.index(name) for name in names if name in STEP_KEYS), None)
+    return place is not None and len(rows) > 1 and all(len(row) > place and parse_number(row[place]) is not None for row in rows[:-1])
 
 
 def _between_bars(line: str) -> list[str]:

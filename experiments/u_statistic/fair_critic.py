@@ -137,8 +137,11 @@ def tables(done: dict[str, Rows]) -> None:
         both, cells = sorted(set(runs[name]) & set(runs["leave_one_out"])), []
         for score in (averaged, final):
             cells.append(spread([score(rows) for rows in runs[name].values()]) if runs[name] else "")
+            if name == "leave_one_out" or len(both) < 2:
+                cells.append("")
+                continue
             gap, half = paired([score(runs[name][seed]) for seed in both], [score(runs["leave_one_out"][seed]) for seed in both])
-            cells.append("" if name == "leave_one_out" else f"{gap:+.4f} ± {half:.4f}")
+            cells.append(f"{gap:+.4f} ± {half:.4f}")
         lines.append([label, str(len(runs[name])), *cells])
     header = ("baseline", "runs", "mean of the run", "minus leave-one-out", "final", "minus leave-one-out")
     print_table("Held-out accuracy from a start of .5, G = 4, SGD, 512 rollouts a step; differences within seeds, 95 %", header, lines)

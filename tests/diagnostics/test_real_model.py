@@ -38,3 +38,27 @@ def test_a_loophole_in_a_real_model_is_told_by_the_strict_function_beside_it(jud
     assert (judgement.cause.certainty.value, judgement.cause.names) == ("likely", ("reward hacking",))
     assert judgement.first_sign is not None
     assert judgement.first_sign.step == 8
+
+
+@pytest.mark.parametrize(
+    ("judgement", "state", "cause", "sign"),
+    [
+        # At lr 3e-3 the policy came apart before its entropy was spent: answers of 3 tokens grew to the limit.
+        ("entropy_collapse-seed0", "failed", ("the policy ran away in length",), 16),
+        # Every character pays: the total rises, the strict function is lost.
+        ("length_runaway-seed0", "watch", ("the policy ran away in length",), 20),
+        # Most answers are cut off from the first step on, before groups of two could matter.
+        ("zero_variance-seed0", "watch", ("truncation: most completions hit the limit",), None),
+    ],
+    indirect=["judgement"],
+)
+def test_what_went_wrong_is_named(judgement: Judgement, state: str, cause: tuple[str, ...], sign: int | None) -> None:
+    assert (judgement.state.value, judgement.cause.certainty.value, judgement.cause.names) == (state, "likely", cause)
+    assert (None if judgement.first_sign is None else judgement.first_sign.step) == sign
+
+
+@pytest.mark.parametrize("judgement", ["harder_data-seed0"], indirect=True)
+def test_harder_data_that_are_learnt_again_leave_a_reward_that_stands(judgement: Judgement) -> None:
+    # Rows of 64 rollouts scatter by .24: the dip at step 18 is within their noise, and nothing is said of it.
+    assert (judgement.state.value, judgement.cause.names) == ("watch", ())
+    assert judgement.do == "60 % of the groups have zero variance: draw prompts that are sometimes right; then lr × 3"

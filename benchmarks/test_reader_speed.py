@@ -1,4 +1,9 @@
-"""Speed and memory of the readers: verl's dumps beside pandas, consoles by their size.
+"""Speed and memory of the readers: verl's dumps beside pandas, consoles by their size, and three formats beside their usual readers.
+
+`python benchmarks/test_reader_speed.py --turns 5` prints how many times the speed of its usual reader each format is read with (minimum,
+median, maximum of the ratio within a turn) and how many times the time of reading the bytes alone that takes: a dump of verl's beside
+`polars.read_ndjson`, a trainer_state.json beside `json` and a Polars frame, an event file beside TensorBoard where it is installed, and
+logs of JSON lines as the live page reads them first beside `polars.read_ndjson`.
 
 `python benchmarks/test_reader_speed.py [MEGABYTES]` prints the table, each line from a process of its own; consoles are a tenth of that.
 pandas is given at most 200 MB, for it takes ten times a file's size in memory, and its time is scaled up.
@@ -6,15 +11,23 @@ pandas is given at most 200 MB, for it takes ten times a file's size in memory, 
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import random
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
+import polars as pl
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
@@ -96,6 +109,70 @@ def main(megabytes: float) -> None:
         print(f"pandas takes {seconds['verl dump, pandas'] / seconds['verl dump, groupwise']:.1f} times as long")
 
 
+def state(path: Path, rows: int) -> Path:
+    """A trainer_state.json of so many rows with 24 keys."""
+    draw = random.Random(2)
+    keys = ["loss", "reward", "reward_std", "learning_rate", *(f"rewards/f{number}/mean" for number in range(19))]
+    history = [dict.fromkeys(keys, 0.0) | {key: draw.random() for key in keys} | {"step": step} for step in range(1, rows + 1)]
+    path.write_text(json.dumps({"global_step": rows, "log_history": history, "logging_steps": 1, "max_steps": rows}, indent=2))
+    return path
+
+
+def events(path: Path, scalars: int) -> Path:
+    """An event file with 24 tags a step."""
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "readers"))
+    write = importlib.import_module("writers").event_file
+    draw = random.Random(3)
+    tags = ["train/reward", *(f"train/metric_{number}/mean" for number in range(23))]
+    return Path(write(path, [{"step": step} | {tag: draw.random() for tag in tags} for step in range(1, scalars // 24 + 1)]))
+
+
+def lines(path: Path, rows: int) -> Path:
+    """JSON lines of 24 numbers."""
+    draw = random.Random(4)
+    keys = ["reward", *(f"metric_{number}" for number in range(22))]
+    path.write_text("".join(json.dumps({"step": step} | {key: draw.random() for key in keys}) + "\n" for step in range(1, rows + 1)))
+    return path
+
+
+def by_json_and_polars(path: Path) -> Any:
+    """The usual way to a frame of a trainer's state."""
+    return pl.DataFrame(json.loads(path.read_text())["log_history"], infer_schema_length=None)
+
+
+def by_tensorboard(path: Path) -> Any:
+    """TensorBoard's own reader, every scalar kept."""
+    reader = importlib.import_module("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
+    return reader(str(path), size_guidance={"scalars": 0}).Reload()
+
+
+def taken(read: Callable[[Path], Any], path: Path) -> float:
+    """Processor seconds of one reading."""
+    began = time.process_time()
+    read(path)
+    return time.process_time() - began
+
+
+def beside_their_usual_readers(turns: int) -> None:
+    """Print the ratios."""
+    with tempfile.TemporaryDirectory() as home:
+        formats: list[tuple[str, Path, Callable[[Path], Any]]] = [
+            ("verl's dump, polars", dump(Path(home, "1.jsonl"), 200), pl.read_ndjson),
+            ("trainer_state.json, json and polars", state(Path(home, "trainer_state.json"), 100_000), by_json_and_polars),
+            ("JSON lines, polars", lines(Path(home, "run.jsonl"), 200_000), pl.read_ndjson),
+        ]
+        if importlib.util.find_spec("tensorboard"):
+            formats.append(("event file, tensorboard", events(Path(home, "events.out.tfevents.1.host"), 240_000), by_tensorboard))
+        print("| format, its usual reader | MB | times its speed | times the time of reading the bytes |\n|---|---|---|---|")
+        for name, path, peer in formats:
+            measured = [[taken(read, path) for read in (open_run, peer, Path.read_bytes)] for _ in range(turns + 1)][1:]
+            speed, limit = ([turn[a] / turn[b] for turn in measured] for a, b in ((1, 0), (0, 2)))
+            least, most = (
+                [form(f(one)) for f in (min, statistics.median, max)] for one, form in ((speed, "{:.2f}".format), (limit, "{:.0f}".format))
+            )
+            print(f"| {name} | {path.stat().st_size / 1e6:.0f} | {' '.join(least)} | {' '.join(most)} |", flush=True)
+
+
 @pytest.mark.benchmark(group="20 MB of verl's dumps")
 def test_groupwise(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
     path = dump(tmp_path / "1.jsonl", 20)
@@ -120,4 +197,7 @@ def test_ten_megabytes_of_console_in_a_second(tmp_path: Path, kind: str) -> None
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 100.0)
+    if sys.argv[1:2] == ["--turns"]:
+        beside_their_usual_readers(int(sys.argv[2]))
+    else:
+        main(float(sys.argv[1]) if len(sys.argv) > 1 else 100.0)

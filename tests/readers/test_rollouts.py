@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from groupwise import limits
@@ -412,6 +412,7 @@ ROLLOUTS = st.fixed_dictionaries(
 CHANGED = st.tuples(st.sampled_from(["output", "input", "score", "uid", "id"]), ODDS)
 
 
+@example([{"input": "p", "output": "x", "score": 1.0}], [("output", None)])
 @given(st.lists(ROLLOUTS, min_size=1, max_size=6), st.lists(CHANGED, max_size=2))
 def test_rollouts_by_column_are_those_row_by_row(rows: list[dict[str, Any]], odd: list[tuple[str, Any]]) -> None:
     changed = [rows[0] | {key: value} for key, value in odd]

@@ -162,7 +162,7 @@ def beside_their_usual_readers(turns: int) -> None:
             ("JSON lines, polars", lines(Path(home, "run.jsonl"), 200_000), pl.read_ndjson),
         ]
         if importlib.util.find_spec("tensorboard"):
-            formats.append(("event file, tensorboard", events(Path(home, "events.out.tfevents.1.host"), 240_000), by_tensorboard))
+            formats.append(("event file, tensorboard", events(Path(home, "events.out.tfevents.1.host"), 48_000), by_tensorboard))
         print("| format, its usual reader | MB | times its speed | times the time of reading the bytes |\n|---|---|---|---|")
         for name, path, peer in formats:
             measured = [[taken(read, path) for read in (open_run, peer, Path.read_bytes)] for _ in range(turns + 1)][1:]

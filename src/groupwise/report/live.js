@@ -31,10 +31,11 @@
     return [found.state, run.judged.head];
   };
   const failing = (run) => ["failing", "failed"].includes(run.judged?.judgement?.state);
-  const shade = (run) => {
-    const found = run.judged?.judgement, from = found?.first_sign?.step ?? found?.since_step ?? null;
-    return failing(run) && from !== null ? [from, null] : null;
+  const failedFrom = (run) => {
+    const found = run.judged?.judgement;
+    return failing(run) ? found.first_sign?.step ?? found.since_step : null;
   };
+  const shade = (run) => (failedFrom(run) === null ? null : [failedFrom(run), null]);
   const track = (run, key) => run.tracks?.find((one) => one.key === key);
 
   // The run that is looked at
@@ -47,7 +48,7 @@
     find("banner").className = `banner ${kind}`;
     text(find("name"), state?.name ?? "");
     find("where").className = state?.ended ? "ended" : "";
-    text(find("state"), words + (failing(run) && found.since_step !== null ? ` since step ${format(found.since_step)}` : ""));
+    text(find("state"), words + (failedFrom(run) === null ? "" : ` since step ${format(failedFrom(run))}`));
     text(find("headline"), found?.headline ?? judged?.problem ?? "");
     fill(find("lines"), judged?.lines ?? [], ([label, said]) => el("div", {}, el("dt", {}, label), el("dd", {}, said)));
     const behind = found && judged.last_step !== null ? state.rows - judged.rows : 0;

@@ -17,8 +17,8 @@ define install
 	|| { echo "groupwise: uv could not; trying pip"; $(BIN)/pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '$(1)'; }
 	@touch $@
 endef
-NUMERIC = tests/curves tests/stability tests/estimators tests/theory tests/comparison tests/golden tests/test_intervals.py
-MUTATED = estimators intervals.py stability comparison curves diagnostics
+NUMERIC = tests/forecasting tests/stability tests/estimators tests/theory tests/comparison tests/golden tests/test_intervals.py
+MUTATED = estimators intervals.py stability comparison forecasting diagnostics
 .DEFAULT_GOAL := help
 .PHONY: help cluster verl demo demo-recorded demo-llm gpu test wheel kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
 

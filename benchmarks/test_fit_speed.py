@@ -11,9 +11,9 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from worlds.runs import Curve, simulated_curve
 
-from groupwise.curves.fit import fit
-from groupwise.curves.forecast import forecast
-from groupwise.curves.laws import law_by_name
+from groupwise.forecasting.fit import fit
+from groupwise.forecasting.forecast import forecast
+from groupwise.forecasting.laws import law_by_name
 
 CURVE = Curve(0.75, 0.2, 9.0, 0.7)
 

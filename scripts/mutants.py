@@ -44,10 +44,10 @@ TESTS_SECONDS = 8.0  # as long as the tests of one mutant may take when nothing 
 # Tests besides the room's own that are asked which lines they reach.
 ALSO = {
     "estimators": ["tests/contract/test_advantages.py", "tests/theory", "tests/analysis", "tests/cli"],
-    "intervals.py": ["tests/test_intervals.py", "tests/estimators", "tests/curves", "tests/comparison", "tests/stability"],
+    "intervals.py": ["tests/test_intervals.py", "tests/estimators", "tests/forecasting", "tests/comparison", "tests/stability"],
     "stability": ["tests/theory", "tests/analysis", "tests/golden"],
     "comparison": ["tests/cli/test_cli_compare.py"],
-    "curves": ["tests/experiments/test_forecast.py", "tests/test_intervals.py"],
+    "forecasting": ["tests/experiments/test_forecast.py", "tests/test_intervals.py"],
     "diagnostics": ["tests/experiments/test_confusion.py", "tests/experiments/test_labels.py"],
 }
 

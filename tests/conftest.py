@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from groupwise.analysis.fitted import Clock, Fitted, ForecastRow, Outlook
-from groupwise.curves.results import Candidate, FitResult, FitStatus, Forecast, Noise, Outcome
+from groupwise.forecasting.results import Candidate, FitResult, FitStatus, Forecast, Noise, Outcome
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import rollouts_table, steps_table

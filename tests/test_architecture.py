@@ -30,8 +30,8 @@ COMMANDS = {"cli", "__main__"}
 # import nothing: a new one is entered here with its reason.
 FOUNDATION = {"errors", "arrays", "intervals", "limits", "plain", "prompts", "wording", "files", "processes"}
 SERIES = FOUNDATION | {"record", "series"}
-MATHEMATICS = {"curves", "stability", "estimators", "theory"}  # arrays in, results out: they know no record
-COMPUTING = {"curves", "stability", "estimators", "comparison", "diagnostics", "series"}  # what a page shows and does not compute
+MATHEMATICS = {"forecasting", "stability", "estimators", "theory"}  # arrays in, results out: they know no record
+COMPUTING = {"forecasting", "stability", "estimators", "comparison", "diagnostics", "series"}  # what a page shows and does not compute
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),  # numbers alone: readers and records keep the same ones
@@ -48,20 +48,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "readers": FOUNDATION | {"record"},
     # which groups are scored: of the estimators the smallest group; the lag of a record: of stability what a lag is
     "series": FOUNDATION | {"record", "estimators", "stability"},
-    "curves": FOUNDATION,
-    "stability": FOUNDATION | {"curves"},  # the force is read off a fitted curve
+    "forecasting": FOUNDATION,
+    "stability": FOUNDATION | {"forecasting"},  # the force is read off a fitted curve
     "estimators": FOUNDATION,
     "scores": FOUNDATION | {"estimators"},  # sums of scores become components
-    "theory": FOUNDATION | {"curves", "stability", "estimators"},
-    "comparison": FOUNDATION | {"curves"},  # curves are fitted by one engine
+    "theory": FOUNDATION | {"forecasting", "stability", "estimators"},
+    "comparison": FOUNDATION | {"forecasting"},  # curves are fitted by one engine
     "simulate": FOUNDATION | {"record"},  # the judge shares no code with the judged; a record is only data
-    "diagnostics": SERIES | {"curves", "stability"},  # a record -> findings
+    "diagnostics": SERIES | {"forecasting", "stability"},  # a record -> findings
     # a record in, plain results out; a policy of the trainer is opened without transformers
     "analysis": SERIES | MATHEMATICS | {"readers", "scores", "diagnostics", "comparison", "trainer", "engine"},
     # pages of results; of the rooms that compute only the classes of results, and of the readers the log that the live page follows
     "report": FOUNDATION | {"record", "analysis", "readers"} | COMPUTING,
     # a run as an object asks what the commands ask: it stands above all rooms and computes nothing
-    "api": FOUNDATION | {"record", "readers", "series", "curves", "diagnostics", "analysis", "report"},
+    "api": FOUNDATION | {"record", "readers", "series", "forecasting", "diagnostics", "analysis", "report"},
     "trainer": FOUNDATION | {"record", "estimators", "scores"},  # the loop uses the library's advantages and writes a record
     # trainers write a record as they go: what their settings and keys mean is in readers, scores and components in estimators
     "integrations": FOUNDATION | {"record", "readers", "estimators", "scores", "diagnostics"},
@@ -84,7 +84,7 @@ def module_names() -> frozenset[str]:
 
 
 def part(module: str) -> str:
-    """The first name under the package: `groupwise.curves.fit` belongs to `dynamics`."""
+    """The first name under the package: `groupwise.forecasting.fit` belongs to `dynamics`."""
     return module.split(".")[1] if "." in module else ""
 
 

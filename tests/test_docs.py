@@ -79,7 +79,7 @@ def test_the_options_of_the_program_itself_are_in_the_tutorial() -> None:
 
 
 def test_every_law_is_explained() -> None:
-    from groupwise.curves.laws import LAWS
+    from groupwise.forecasting.laws import LAWS
 
     text = (ROOT / "docs" / "theory" / "laws.md").read_text(encoding="utf-8")
     for law in LAWS:

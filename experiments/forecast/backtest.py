@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from groupwise.analysis.backtest import Calibrated, TriedRun, calibrated, trial_of
-from groupwise.curves.backtest import SHARES, trial
-from groupwise.curves.calibration import UNCALIBRATED, shipped
-from groupwise.curves.rivals import Method
-from groupwise.curves.scoreboard import BacktestSummary, Pooled, ShareSummary, summarise_backtests
 from groupwise.errors import GroupwiseError
+from groupwise.forecasting.backtest import SHARES, trial
+from groupwise.forecasting.calibration import UNCALIBRATED, shipped
+from groupwise.forecasting.rivals import Method
+from groupwise.forecasting.scoreboard import BacktestSummary, Pooled, ShareSummary, summarise_backtests
 from groupwise.intervals import Interval
 from groupwise.readers import open_run
 from groupwise.series.metric import MetricSeries, metric_series

@@ -16,8 +16,8 @@ from backtest import DATA, of_public_runs
 from rich.console import Console
 
 import groupwise
-from groupwise.curves.calibration import KINDS, Calibration, shipped
-from groupwise.curves.rivals import last_mean, smoothing
+from groupwise.forecasting.calibration import KINDS, Calibration, shipped
+from groupwise.forecasting.rivals import last_mean, smoothing
 from groupwise.plain import to_json
 from groupwise.report.text import print_calibration
 

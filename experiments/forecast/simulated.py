@@ -16,10 +16,10 @@ from dataclasses import replace
 import numpy as np
 
 from groupwise.arrays import Float
-from groupwise.curves.backtest import SHARES, Trial, rows_seen, trial
-from groupwise.curves.calibration import UNCALIBRATED, Calibration, shipped
-from groupwise.curves.laws import law_by_name
-from groupwise.curves.process import covariances
+from groupwise.forecasting.backtest import SHARES, Trial, rows_seen, trial
+from groupwise.forecasting.calibration import UNCALIBRATED, Calibration, shipped
+from groupwise.forecasting.laws import law_by_name
+from groupwise.forecasting.process import covariances
 
 ROWS, DEVIATION, NORMAL = 400, 0.03, 1.6449
 TIME = np.arange(float(ROWS))

@@ -19,9 +19,9 @@ import numpy as np
 from backtest import DATA, foretold, usable
 
 from groupwise.analysis.backtest import TriedRun
-from groupwise.curves.calibration import UNCALIBRATED, Calibration, calibrate
-from groupwise.curves.rivals import last_mean
-from groupwise.curves.scoreboard import mean_of_clusters
+from groupwise.forecasting.calibration import UNCALIBRATED, Calibration, calibrate
+from groupwise.forecasting.rivals import last_mean
+from groupwise.forecasting.scoreboard import mean_of_clusters
 
 STEPS = (0.0, 0.5, 1.0, 2.0)  # of a level above the mean seen, in spreads
 EDGES = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)

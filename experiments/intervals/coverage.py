@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 from scipy.special import stdtrit
 
-from groupwise.curves.fit import fit
-from groupwise.curves.law_fit import fit_law, intervals_of
-from groupwise.curves.laws import law_by_name
-from groupwise.curves.observations import observe
+from groupwise.forecasting.fit import fit
+from groupwise.forecasting.law_fit import fit_law, intervals_of
+from groupwise.forecasting.laws import law_by_name
+from groupwise.forecasting.observations import observe
 from groupwise.intervals import Interval
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds

@@ -136,7 +136,7 @@ def fitted(run: str, group_size: int) -> Rows:
     import numpy as np
 
     import groupwise as gw
-    from groupwise.curves.backtest import backtest
+    from groupwise.forecasting.backtest import backtest
 
     rows = pieces(FOLDER)[run]
     known = [row for row in rows if row["value"] != ""]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from drawing import note_bandit, options, print_table, read_csv, short, write_csv
 
-from groupwise.curves.fit import fit
+from groupwise.forecasting.fit import fit
 from groupwise.simulate.bandit_runs import Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Bandit, Training, bandit
 

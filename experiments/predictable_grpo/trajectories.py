@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from drawing import BLACK, BLUE, VERMILION, logits_at, note_bandit, options, print_table, pyplot, read_csv, save, short, write_csv
 
-from groupwise.curves.laws import oscillator_decay
+from groupwise.forecasting.laws import oscillator_decay
 from groupwise.simulate.bandit_runs import expected_path, simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, fixed_point
 from groupwise.stability.lags import LAGS

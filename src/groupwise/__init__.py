@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from groupwise.api.calls import backtest, fit, forecast, judge, report
     from groupwise.api.calls import judge as diagnose
     from groupwise.api.run import Run, open_run
-    from groupwise.curves.laws import LAWS, Law, law_by_name
-    from groupwise.curves.results import Backtest, FitResult, Forecast
     from groupwise.diagnostics.judge import CHECKS
     from groupwise.diagnostics.judgement import Finding, Judgement, State
     from groupwise.diagnostics.judgement import Judgement as Diagnosis
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
     from groupwise.estimators.components import Components, components
     from groupwise.estimators.presets import preset
     from groupwise.estimators.rewards_alone import reward_statistics
+    from groupwise.forecasting.laws import LAWS, Law, law_by_name
+    from groupwise.forecasting.results import Backtest, FitResult, Forecast
     from groupwise.intervals import Interval, wilson
     from groupwise.readers import READERS
     from groupwise.record.run import Meaning, RecordWriter, RunRecord, Source
@@ -43,21 +43,21 @@ __version__ = "0.1.0"
 
 _HOME = {
     "ADVANTAGES": "estimators.advantages",
-    "Backtest": "curves.results",
+    "Backtest": "forecasting.results",
     "Budget": "estimators.best_group_size",
     "CHECKS": "diagnostics.judge",
     "Components": "estimators.components",
     "Diagnosis": "diagnostics.judgement",
     "Finding": "diagnostics.judgement",
-    "FitResult": "curves.results",
-    "Forecast": "curves.results",
+    "FitResult": "forecasting.results",
+    "Forecast": "forecasting.results",
     "GroupSizePlan": "estimators.best_group_size",
     "GroupwiseError": "errors",
     "GroupwiseWarning": "errors",
     "Interval": "intervals",
     "Judgement": "diagnostics.judgement",
-    "LAWS": "curves.laws",
-    "Law": "curves.laws",
+    "LAWS": "forecasting.laws",
+    "Law": "forecasting.laws",
     "Meaning": "record.run",
     "MetricSeries": "series.metric",
     "Outlook": "analysis.fitted",
@@ -80,7 +80,7 @@ _HOME = {
     "fit": "api.calls",
     "forecast": "api.calls",
     "judge": "api.calls",
-    "law_by_name": "curves.laws",
+    "law_by_name": "forecasting.laws",
     "load_components": "analysis.component_file",
     "metric_series": "series.metric",
     "open_run": "api.run",

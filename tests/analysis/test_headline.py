@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from groupwise.analysis.fitted import Ahead, Fitted, ahead, aimed, fit_metric, gained
-from groupwise.curves.results import Target
+from groupwise.forecasting.results import Target
 from groupwise.intervals import Interval
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table

@@ -17,14 +17,14 @@ import pytest
 
 import groupwise as gw
 from groupwise.cli.app import main
-from groupwise.curves import backtest as of_backtest
-from groupwise.curves import fit as of_fit
-from groupwise.curves import forecast as of_forecast
-from groupwise.curves.results import Target
 from groupwise.diagnostics import judge as judging
 from groupwise.diagnostics.judgement import Cause, Certainty, State
 from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, OverwriteError
 from groupwise.examples import trl_run
+from groupwise.forecasting import backtest as of_backtest
+from groupwise.forecasting import fit as of_fit
+from groupwise.forecasting import forecast as of_forecast
+from groupwise.forecasting.results import Target
 from groupwise.intervals import Interval
 from groupwise.record.run import RunRecord, steps_table
 

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.asked import printed, refused
 
 from groupwise.cli import app as cli
-from groupwise.curves.calibration import UNCALIBRATED, read_calibration
+from groupwise.forecasting.calibration import UNCALIBRATED, read_calibration
 from groupwise.plain import to_json
 
 

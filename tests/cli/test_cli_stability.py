@@ -12,7 +12,7 @@ import pytest
 
 from groupwise import examples
 from groupwise.cli import app as cli
-from groupwise.curves.laws import oscillator_decay
+from groupwise.forecasting.laws import oscillator_decay
 from groupwise.stability.mode import stability
 from groupwise.theory.oscillator import recursion
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from groupwise.comparison.curves import Curve, curve, held_rows, late_level, local_spread, passing, running_line, time_to, within
-from groupwise.curves.fit import fit
-from groupwise.curves.noise import noise_posterior
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.forecasting.fit import fit
+from groupwise.forecasting.noise import noise_posterior
 from groupwise.intervals import Interval
 
 FloatArray = NDArray[np.float64]

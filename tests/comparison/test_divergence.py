@@ -13,7 +13,7 @@ from scipy import stats
 from groupwise.comparison import divergence
 from groupwise.comparison.curves import Curve, local_spread
 from groupwise.comparison.divergence import DRIFTS, group_divergence, innovations, log_evidence, run_divergence
-from groupwise.curves.noise import NoiseShape, noise_posterior
+from groupwise.forecasting.noise import NoiseShape, noise_posterior
 
 FloatArray = NDArray[np.float64]
 ROWS = 80

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from groupwise.arrays import median
-from groupwise.curves.e_process import change_evidence
 from groupwise.diagnostics.signals import alarm, rare_event_factors, start_of
+from groupwise.forecasting.e_process import change_evidence
 
 
 def test_the_factors_are_fair_at_the_edge_of_the_null() -> None:

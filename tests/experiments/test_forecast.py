@@ -11,10 +11,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from groupwise.curves.backtest import SHARES, trial
-from groupwise.curves.calibration import KINDS, calibrate, shipped
-from groupwise.curves.forecast import forecast
-from groupwise.curves.rivals import last_mean
+from groupwise.forecasting.backtest import SHARES, trial
+from groupwise.forecasting.calibration import KINDS, calibrate, shipped
+from groupwise.forecasting.forecast import forecast
+from groupwise.forecasting.rivals import last_mean
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "forecast"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from groupwise.curves.fit import fit
+from groupwise.forecasting.fit import fit
 
 REFERENCE = json.loads(Path(__file__).with_name("least_squares.json").read_text())["laws"]
 

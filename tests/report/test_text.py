@@ -13,9 +13,9 @@ from rich.console import Console
 
 from groupwise.analysis.backtest import ScoredRun, Scores, cluster_of
 from groupwise.analysis.fitted import Fitted, fit_metric
-from groupwise.curves.results import Backtest, Tally
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InsufficientDataError
+from groupwise.forecasting.results import Backtest, Tally
 from groupwise.record.run import RunRecord
 from groupwise.report.text import print_fit, print_forecast, print_scores
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from worlds.runs import autoregressive_noise
 
-from groupwise.curves.fit import fit
+from groupwise.forecasting.fit import fit
 
 ROOT = Path(__file__).resolve().parents[2]
 REPLICATES = int(os.environ.get("GROUPWISE_REPLICATES", "2000"))

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.curves.fit import fit
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.forecasting.fit import fit
 from groupwise.stability.force import _Mode, force_of_fit
 from groupwise.stability.lags import lag_by_name, mixed_lag
 from groupwise.stability.swings import lasting_swing

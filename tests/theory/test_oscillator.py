@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from groupwise.curves.laws import exponential_decay, oscillator_decay, oscillator_quantities, oscillator_slopes
+from groupwise.forecasting.laws import exponential_decay, oscillator_decay, oscillator_quantities, oscillator_slopes
 
 RATIOS = (0.03, 0.1, 0.5, 0.9, 1 - 1e-6, 1 - 1e-12, 1.0, 1 + 1e-12, 1 + 1e-6, 1.1, 2.0, 8.0, 30.0)
 

@@ -1,6 +1,6 @@
 """How well forecasts did on many runs, as plain data, and a table of calibration from runs that have ended, scored on those left out.
 
-The scores are made in `curves.backtest`; here runs get their names and the numbers their sentences.
+The scores are made in `forecasting.backtest`; here runs get their names and the numbers their sentences.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from groupwise.curves.backtest import Trial, rows_seen, trial
-from groupwise.curves.calibration import UNCALIBRATED, Calibration, calibrate
-from groupwise.curves.results import Backtest
-from groupwise.curves.scoreboard import FEWEST_CLUSTERS, BacktestSummary, Pooled, summarise_backtests
 from groupwise.errors import InsufficientDataError
+from groupwise.forecasting.backtest import Trial, rows_seen, trial
+from groupwise.forecasting.calibration import UNCALIBRATED, Calibration, calibrate
+from groupwise.forecasting.results import Backtest
+from groupwise.forecasting.scoreboard import FEWEST_CLUSTERS, BacktestSummary, Pooled, summarise_backtests
 from groupwise.intervals import Interval
 from groupwise.plain import Plain
 from groupwise.wording import alike, clean, count, number, share
 
 if TYPE_CHECKING:
-    from groupwise.curves.rivals import Method
+    from groupwise.forecasting.rivals import Method
     from groupwise.series.metric import MetricSeries
 
 METHOD_NAMES = {

@@ -1,6 +1,6 @@
 """One metric of one run with its fit and forecast, on the clock of the log, and both in plain sentences.
 
-`fit_metric` calls series, fit and forecast and turns their times into steps; the mathematics is in `curves`. A `Clock` interpolates
+`fit_metric` calls series, fit and forecast and turns their times into steps; the mathematics is in `forecasting`. A `Clock` interpolates
 between logged steps, optimiser updates, tokens and seconds, and beyond the log goes on at the pace of the last half. The sentences at
 the end put results into words, compute nothing, and judge no run.
 """
@@ -18,15 +18,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.curves.results import FitResult, Forecast, Target, band_said
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.forecasting.results import FitResult, Forecast, Target, band_said
 from groupwise.intervals import Interval, finite_or_none, percent
 from groupwise.plain import Plain, Said, plain
 from groupwise.record.run import RunRecord
 from groupwise.wording import alike, capital, clean, duration, readable, sentence, tokens
 
 if TYPE_CHECKING:
-    from groupwise.curves.calibration import Calibration
+    from groupwise.forecasting.calibration import Calibration
     from groupwise.series.metric import MetricSeries
 
 
@@ -273,7 +273,7 @@ def nothing_fitted(metric: str, problem: str) -> Fitted:
 
 def _fit(series: MetricSeries, *, level: float, law: str | None, momentum: float | None = None) -> FitResult:
     """Call the engine with everything that the series knows."""
-    from groupwise.curves.fit import fit
+    from groupwise.forecasting.fit import fit
 
     return fit(
         series.time_T,
@@ -298,7 +298,7 @@ def _held_out(record: RunRecord, column: str, until: float | None) -> tuple[Floa
 
 def foretold(bare: Fitted, ahead: Ahead) -> tuple[Forecast, tuple[ForecastRow, ...], tuple[ForecastRow, ...]]:
     """Forecast at the steps asked for and on a grid for drawing; no law is fitted for it."""
-    from groupwise.curves.forecast import forecast
+    from groupwise.forecasting.forecast import forecast
 
     series, clock = bare.series, bare.clock
     first, last = float(series.step_T[0]), float(series.step_T[-1])

@@ -23,7 +23,7 @@ from groupwise.series.staleness import LagSetting, UnknownSettingError, asking, 
 from groupwise.wording import alike, law_name, number, readable, sentence
 
 if TYPE_CHECKING:
-    from groupwise.curves.results import FitResult
+    from groupwise.forecasting.results import FitResult
     from groupwise.stability.force import EffectiveForce
     from groupwise.stability.mode import ImportanceRatio, RateLimit, Stability
     from groupwise.stability.swings import EarlyWarning, LastingSwing

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from groupwise.analysis.fitted import Outlook
-    from groupwise.curves.results import Backtest, FitResult, Forecast
     from groupwise.diagnostics.judgement import Judgement
+    from groupwise.forecasting.results import Backtest, FitResult, Forecast
 
     Given = RunRecord | str | Path | ArrayLike
 
@@ -40,7 +40,7 @@ def fit(
         metric: of a run, the log's own key or a canonical quantity.
         law: the one law to fit; None lets all compete.
         level: nominal coverage of the intervals.
-        known: of arrays: variance_T, window, smoothing, healthy and momentum, as in `curves.fit`; a run has its own.
+        known: of arrays: variance_T, window, smoothing, healthy and momentum, as in `forecasting.fit`; a run has its own.
 
     Returns:
         The fit; `print` shows it in a sentence.
@@ -57,7 +57,7 @@ def fit(
     if value_T is None:
         _refuse(known)
         return run_of(run, metric=metric).fit(metric=metric, law=law, level=level)
-    from groupwise.curves.fit import fit as fit_arrays
+    from groupwise.forecasting.fit import fit as fit_arrays
 
     return fit_arrays(_numbers(run), value_T, law=law, level=level, **known)
 
@@ -95,7 +95,7 @@ def forecast(
         until: the last step to forecast, instead of `at_S`.
         metric: of a run, the log's own key or a canonical quantity.
         level: nominal coverage of the bands.
-        known: of arrays with `at_S`: window, smoothing, bounds, rows, target and calibration, as in `curves.forecast`; a run has its own.
+        known: of arrays with `at_S`: window, smoothing, bounds, rows, target and calibration, as in `forecasting.forecast`; a run has them.
 
     Returns:
         Of a run, and of arrays with `until`, an `Outlook`, whose `rows` have whole steps; of arrays with `at_S` a `Forecast`. `print`
@@ -116,7 +116,7 @@ def forecast(
         return run_of(run, value_T, metric=metric).forecast(until=until, at=at_S, metric=metric, level=level)
     if until is not None:
         raise InvalidArgumentError("expected until or times, got both: leave out one of them")
-    from groupwise.curves.forecast import forecast as forecast_arrays
+    from groupwise.forecasting.forecast import forecast as forecast_arrays
 
     return forecast_arrays(_numbers(run), value_T, at_S, level=level, **known)
 
@@ -138,7 +138,7 @@ def backtest(
         metric: of a run, the log's own key or a canonical quantity.
         from_share: share of the rows that the forecast sees.
         level: nominal coverage of the band.
-        known: of arrays: window, smoothing and bounds, as in `curves.backtest`; a run has its own.
+        known: of arrays: window, smoothing and bounds, as in `forecasting.backtest`; a run has its own.
 
     Returns:
         Errors of the forecast and of other methods, coverage and scores of the band; `print` shows them in sentences.
@@ -156,7 +156,7 @@ def backtest(
     if value_T is None:
         _refuse(known)
         return run_of(run, metric=metric).backtest(metric=metric, from_share=from_share, level=level)
-    from groupwise.curves.backtest import backtest as score_arrays
+    from groupwise.forecasting.backtest import backtest as score_arrays
 
     return score_arrays(_numbers(run), value_T, from_share=from_share, level=level, **known)
 

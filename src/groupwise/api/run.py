@@ -22,8 +22,8 @@ from groupwise.wording import clean, count
 
 if TYPE_CHECKING:
     from groupwise.analysis.fitted import Outlook
-    from groupwise.curves.results import Backtest, FitResult
     from groupwise.diagnostics.judgement import Judgement
+    from groupwise.forecasting.results import Backtest, FitResult
     from groupwise.report.figures import Plot
 
 _MOST_ROWS = 200  # of a forecast
@@ -125,7 +125,7 @@ class Run(RunRecord):
             InsufficientDataError: there are too few rows.
         """
         from groupwise.analysis.backtest import trial_of
-        from groupwise.curves.calibration import shipped
+        from groupwise.forecasting.calibration import shipped
         from groupwise.series.metric import metric_series
 
         return trial_of(metric_series(self, metric), from_share).score(shipped(), level=level)

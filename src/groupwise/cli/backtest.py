@@ -15,7 +15,7 @@ from groupwise.plain import to_json
 
 if TYPE_CHECKING:
     from groupwise.analysis.backtest import TriedRun
-    from groupwise.curves.rivals import Method
+    from groupwise.forecasting.rivals import Method
 
 
 def shares(param: typer.CallbackParam, given: list[float] | None) -> list[float] | None:
@@ -42,8 +42,8 @@ def backtest(
 ) -> None:
     """Forecast each run from its beginning and score that on the rest, beside simple methods."""
     from groupwise.analysis.backtest import ScoredRun, Scores
-    from groupwise.curves.backtest import SHARES
-    from groupwise.curves.calibration import shipped
+    from groupwise.forecasting.backtest import SHARES
+    from groupwise.forecasting.calibration import shipped
     from groupwise.report.text import print_scores
 
     table = cli.calibration_of(calibration) or shipped()
@@ -115,9 +115,9 @@ def calibrate(
 ) -> None:
     """Make a table of how runs went on after a forecast, which stretches the bands of forecasts to come."""
     from groupwise.analysis.backtest import calibrated
-    from groupwise.curves.backtest import SHARES
-    from groupwise.curves.rivals import last_mean, smoothing
     from groupwise.files import free_target, write_whole
+    from groupwise.forecasting.backtest import SHARES
+    from groupwise.forecasting.rivals import last_mean, smoothing
     from groupwise.report.text import print_calibration
 
     configs = [opening.config] if opening.config else []

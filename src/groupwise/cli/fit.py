@@ -20,7 +20,7 @@ def fit(
 ) -> None:
     """Fit the laws to one metric: parameters with intervals, and what they mean."""
     from groupwise.analysis.fitted import fit_metric
-    from groupwise.curves.laws import law_by_name
+    from groupwise.forecasting.laws import law_by_name
     from groupwise.report.text import print_fit
 
     if law is not None:

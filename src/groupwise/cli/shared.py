@@ -25,9 +25,9 @@ from groupwise.plain import to_json
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from groupwise.curves.calibration import Calibration
     from groupwise.diagnostics.judgement import Judgement, State
     from groupwise.engine.engine import Engine
+    from groupwise.forecasting.calibration import Calibration
     from groupwise.record.run import RunRecord
 
 _MOST_STEPS = 200
@@ -302,7 +302,7 @@ def progress(*, quiet: bool) -> Iterator[Show]:
 
 def calibration_of(path: Path | None) -> Calibration | None:
     """The table in a file, None for the one that is shipped."""
-    from groupwise.curves.calibration import read_calibration
+    from groupwise.forecasting.calibration import read_calibration
     from groupwise.limits import LARGEST_SETTINGS
 
     if path is None:

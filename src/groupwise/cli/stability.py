@@ -62,7 +62,7 @@ def stability(
 ) -> None:
     """How far a setting, or a run, is from instability, and what learning rate and interval would be safe."""
     from groupwise.analysis.fitted import fit_metric
-    from groupwise.curves.laws import law_by_name
+    from groupwise.forecasting.laws import law_by_name
     from groupwise.report.text import print_stability
 
     of_loss: dict[str, Any] = {"importance_ratio": importance_ratio, "kl_in": kl_in, "stale_share": stale_share}

@@ -15,9 +15,9 @@ from scipy.signal import lfilter
 
 from groupwise.arrays import Float
 from groupwise.comparison.results import Measured, missing
-from groupwise.curves.fit import fit
-from groupwise.curves.noise import NoisePosterior, noise_posterior
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.forecasting.fit import fit
+from groupwise.forecasting.noise import NoisePosterior, noise_posterior
 from groupwise.intervals import Interval
 
 FEWEST_LATE = 6

@@ -19,8 +19,8 @@ from groupwise.arrays import Float
 from groupwise.comparison.contrasts import Setup, difference
 from groupwise.comparison.curves import TAKEN, Curve, local_spread
 from groupwise.comparison.results import Divergence, Measured, SeedNoise, missing, nothing
-from groupwise.curves.e_process import change_evidence
-from groupwise.curves.noise import NoiseShape, noise_posterior
+from groupwise.forecasting.e_process import change_evidence
+from groupwise.forecasting.noise import NoiseShape, noise_posterior
 from groupwise.intervals import Interval
 
 FEWEST = 16

@@ -21,7 +21,7 @@ from groupwise.intervals import Interval
 from groupwise.series.staleness import LagSetting, UnknownSettingError, lag_of, momentum_of
 
 if TYPE_CHECKING:
-    from groupwise.curves.results import FitResult
+    from groupwise.forecasting.results import FitResult
     from groupwise.record.run import RunRecord
     from groupwise.stability.force import EffectiveForce
     from groupwise.stability.mode import Stability
@@ -84,7 +84,7 @@ def _measured(evidence: Evidence, momentum: float, lag: LagSetting, *, adam: boo
 
 def _fitting(record: RunRecord, momentum: float) -> Callable[[str | None], FitResult]:
     """Return what fits the reward of a run by one law or all."""
-    from groupwise.curves.fit import fit
+    from groupwise.forecasting.fit import fit
     from groupwise.series.metric import metric_series
 
     series = metric_series(record, "reward")

@@ -19,15 +19,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float, median
-from groupwise.curves.e_process import change_evidence
 from groupwise.errors import MissingMetricError
+from groupwise.forecasting.e_process import change_evidence
 from groupwise.intervals import Interval, wilson
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence, group_evidence
 from groupwise.series.metric import MetricSeries, metric_series
 
 if TYPE_CHECKING:
-    from groupwise.curves.results import FitResult
+    from groupwise.forecasting.results import FitResult
 
 Answer = TypeVar("Answer")
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from groupwise.analysis.fitted import Outlook
 from groupwise.analysis.prompt_table import PromptTable
-from groupwise.curves.results import FitResult
 from groupwise.diagnostics.judgement import Cost, Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import CurvePoint, GroupSizePlan
 from groupwise.estimators.components import Components
 from groupwise.estimators.rewards_alone import RewardStatistics
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
+from groupwise.forecasting.results import FitResult
 from groupwise.intervals import Interval, percent
 from groupwise.wording import alike, capital, decimals_of, law_name, number, share
 

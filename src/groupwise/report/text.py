@@ -17,13 +17,13 @@ from rich.table import Table
 from groupwise.analysis.backtest import METHOD_NAMES, Calibrated, Scores
 from groupwise.analysis.fitted import THIS_LAW, Fitted, Outlook, ahead, aimed, gained, spent_by_then
 from groupwise.analysis.plan import RewardFacts, RunPlan, shown_sizes
-from groupwise.curves.results import FitResult
-from groupwise.curves.scoreboard import ShareSummary
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
 from groupwise.estimators.rewards_alone import LABEL
+from groupwise.forecasting.results import FitResult
+from groupwise.forecasting.scoreboard import ShareSummary
 from groupwise.report.screen import print_first_line
 from groupwise.report.tables import (
     Grid,

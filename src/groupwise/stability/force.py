@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.curves.results import FitResult
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.forecasting.results import FitResult
 from groupwise.intervals import Interval
 from groupwise.plain import Plain
 from groupwise.stability.lags import Complex, Float, Lag, lag_by_name

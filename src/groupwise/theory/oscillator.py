@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.curves.laws import oscillator_decay, oscillator_quantities
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.forecasting.laws import oscillator_decay, oscillator_quantities
 from groupwise.intervals import Interval, student_quantile
 from groupwise.stability.lags import Float, lag_by_name
 from groupwise.stability.mode import readings
@@ -42,7 +42,7 @@ class Oscillator:
 
     @property
     def quantities(self) -> dict[str, float]:
-        """Time constants, period, overshoot and inflection of a mode that settles, as `curves.laws` has them."""
+        """Time constants, period, overshoot and inflection of a mode that settles, as `forecasting.laws` has them."""
         found = oscillator_quantities(np.array([self.natural_frequency]), np.array([self.damping_ratio]))
         return {name: float(value[0]) for name, value in found.items()}
 

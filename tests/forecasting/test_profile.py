@@ -7,10 +7,10 @@ import pytest
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize_scalar
 
-from groupwise.curves import profile
-from groupwise.curves.laws import LAWS, Law, law_by_name
-from groupwise.curves.noise import NoiseShape
-from groupwise.curves.observations import Observations, observe
+from groupwise.forecasting import profile
+from groupwise.forecasting.laws import LAWS, Law, law_by_name
+from groupwise.forecasting.noise import NoiseShape
+from groupwise.forecasting.observations import Observations, observe
 
 SHAPED = [law for law in LAWS if law.shapes]
 TRUTHS = {

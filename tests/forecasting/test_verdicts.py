@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from groupwise.curves.fit import fit
-from groupwise.curves.forecast import forecast
-from groupwise.curves.observations import observe
-from groupwise.curves.results import Outcome
-from groupwise.curves.status import Break, _hint, _jump, _rival_note, fall_from_height, find_break
+from groupwise.forecasting.fit import fit
+from groupwise.forecasting.forecast import forecast
+from groupwise.forecasting.observations import observe
+from groupwise.forecasting.results import Outcome
+from groupwise.forecasting.status import Break, _hint, _jump, _rival_note, fall_from_height, find_break
 from groupwise.readers import open_run
 from groupwise.series.metric import metric_series
 

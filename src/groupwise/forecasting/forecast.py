@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from groupwise.arrays import Float
-from groupwise.curves.calibration import PROBABILITIES, SPREAD, Calibration, Kind, shipped
-from groupwise.curves.observations import LARGEST, Observations, observe
-from groupwise.curves.process import foresee
-from groupwise.curves.results import Forecast, ForecastStatus, Target
 from groupwise.errors import InvalidArgumentError
+from groupwise.forecasting.calibration import PROBABILITIES, SPREAD, Calibration, Kind, shipped
+from groupwise.forecasting.observations import LARGEST, Observations, observe
+from groupwise.forecasting.process import foresee
+from groupwise.forecasting.results import Forecast, ForecastStatus, Target
 from groupwise.intervals import Interval
 
 # Fewer rows than this no run of the table was forecast from.

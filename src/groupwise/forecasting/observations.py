@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular, toeplitz
 
 from groupwise.arrays import Float, median
-from groupwise.curves.noise import rounding
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.forecasting.noise import rounding
 
 MAX_BLOCKS = 600
 # Squares of larger values do not fit into a float, and ranges below the smallest are no movement.

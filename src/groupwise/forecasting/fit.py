@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
-from groupwise.curves.law_fit import LawFit, fit_law, intervals_of, widening_of
-from groupwise.curves.laws import LAWS, Law, law_by_name
-from groupwise.curves.observations import Observations, observe
-from groupwise.curves.profile import shapes_by_search
-from groupwise.curves.results import Candidate, FitResult, Noise, Outcome
-from groupwise.curves.status import INERTIA, SLOW_STARTS, Verdict, close_laws, doubtful, find_break, judge, ranked
 from groupwise.errors import InvalidArgumentError
+from groupwise.forecasting.law_fit import LawFit, fit_law, intervals_of, widening_of
+from groupwise.forecasting.laws import LAWS, Law, law_by_name
+from groupwise.forecasting.observations import Observations, observe
+from groupwise.forecasting.profile import shapes_by_search
+from groupwise.forecasting.results import Candidate, FitResult, Noise, Outcome
+from groupwise.forecasting.status import INERTIA, SLOW_STARTS, Verdict, close_laws, doubtful, find_break, judge, ranked
 from groupwise.intervals import Interval
 
 Direction = Literal["up", "any"]

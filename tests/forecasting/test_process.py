@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from groupwise.curves import process
-from groupwise.curves.process import Foresight, foresee, student
+from groupwise.forecasting import process
+from groupwise.forecasting.process import Foresight, foresee, student
 
 
 @pytest.mark.parametrize("freedom", [5, 7, 20, 200])

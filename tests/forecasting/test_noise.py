@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.curves.noise import CORRELATIONS, NoiseShape, Whitener, moment_shape, noise_posterior, noise_shapes, rounding
+from groupwise.forecasting.noise import CORRELATIONS, NoiseShape, Whitener, moment_shape, noise_posterior, noise_shapes, rounding
 
 EVEN = np.arange(40.0)
 UNEVEN = np.sort(np.random.default_rng(5).uniform(0, 60, 40))

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from groupwise.curves.backtest import backtest
-from groupwise.curves.fit import fit
-from groupwise.curves.forecast import forecast
 from groupwise.errors import GroupwiseError
+from groupwise.forecasting.backtest import backtest
+from groupwise.forecasting.fit import fit
+from groupwise.forecasting.forecast import forecast
 
 CALM = settings(
     max_examples=50,

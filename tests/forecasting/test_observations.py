@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from groupwise.curves.laws import LAWS, Law, law_by_name
-from groupwise.curves.observations import MAX_BLOCKS, observe
-from groupwise.curves.profile import Box, whole_box
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.forecasting.laws import LAWS, Law, law_by_name
+from groupwise.forecasting.observations import MAX_BLOCKS, observe
+from groupwise.forecasting.profile import Box, whole_box
 
 NAN = float("nan")
 ORDER = 56

@@ -13,10 +13,10 @@ import numpy as np
 from scipy.special import stdtrit
 
 from groupwise.arrays import Float
-from groupwise.curves import profile
-from groupwise.curves.laws import Law, oscillator_quantities
-from groupwise.curves.noise import NORMAL_EQUATIONS, NoisePosterior, NoiseShape, moment_shape, noise_posterior, noise_shapes, rounding
-from groupwise.curves.observations import Observations
+from groupwise.forecasting import profile
+from groupwise.forecasting.laws import Law, oscillator_quantities
+from groupwise.forecasting.noise import NORMAL_EQUATIONS, NoisePosterior, NoiseShape, moment_shape, noise_posterior, noise_shapes, rounding
+from groupwise.forecasting.observations import Observations
 from groupwise.intervals import Interval
 
 

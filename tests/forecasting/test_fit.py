@@ -8,11 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from groupwise.curves.fit import akaike_weights, fit, inertia_foretells, r_squared
-from groupwise.curves.laws import law_by_name
-from groupwise.curves.observations import observe
-from groupwise.curves.results import FitResult, Outcome
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.forecasting.fit import akaike_weights, fit, inertia_foretells, r_squared
+from groupwise.forecasting.laws import law_by_name
+from groupwise.forecasting.observations import observe
+from groupwise.forecasting.results import FitResult, Outcome
 from groupwise.theory.oscillator import oscillator
 
 N = 300
@@ -279,7 +279,7 @@ def test_inertia_is_named_where_it_foretells_rows_that_were_left_out() -> None:
 def test_inertia_that_does_not_foretell_is_left_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ahead by more than 6 in AICc, and still not reported first, but named beside the law that is."""
     swings = noisy("oscillator", 0.02, seed=15)
-    monkeypatch.setattr("groupwise.curves.fit.inertia_foretells", lambda seen, laws: False)
+    monkeypatch.setattr("groupwise.forecasting.fit.inertia_foretells", lambda seen, laws: False)
     found = fit(TIME, swings)
     assert found.law != "oscillator"
     assert found.candidates[0].law == "oscillator"

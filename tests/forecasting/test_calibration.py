@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from groupwise.curves.calibration import (
+from groupwise.errors import InvalidArgumentError
+from groupwise.forecasting.calibration import (
     FURTHEST,
     KINDS,
     PROBABILITIES,
@@ -24,7 +25,6 @@ from groupwise.curves.calibration import (
     read_calibration,
     shipped,
 )
-from groupwise.errors import InvalidArgumentError
 
 HERE = np.array([99.0])  # the last of a hundred rows seen: no distance
 

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
-from groupwise.curves.calibration import PROBABILITIES, UNCALIBRATED, Calibration, Case, Kind, shipped
-from groupwise.curves.forecast import FEWEST, Ahead, foreseen
-from groupwise.curves.observations import observe
-from groupwise.curves.results import Backtest, Tally
-from groupwise.curves.rivals import Method, Rival, Stretches, available, foretold_by
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.forecasting.calibration import PROBABILITIES, UNCALIBRATED, Calibration, Case, Kind, shipped
+from groupwise.forecasting.forecast import FEWEST, Ahead, foreseen
+from groupwise.forecasting.observations import observe
+from groupwise.forecasting.results import Backtest, Tally
+from groupwise.forecasting.rivals import Method, Rival, Stretches, available, foretold_by
 
 WINDOWS = 10
 SHARES = (0.1, 0.2, 0.4, 0.6)

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from groupwise.curves.results import Backtest, Tally
-from groupwise.curves.scoreboard import mean_of_clusters, summarise_backtests
 from groupwise.errors import InsufficientDataError
+from groupwise.forecasting.results import Backtest, Tally
+from groupwise.forecasting.scoreboard import mean_of_clusters, summarise_backtests
 
 
 def score(

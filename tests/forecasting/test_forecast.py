@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from groupwise.curves.forecast import _target, forecast
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.forecasting.forecast import _target, forecast
 from groupwise.intervals import Interval
 
 N = 200

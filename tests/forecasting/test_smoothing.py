@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.curves.observations import SHORT, may_be_smoothed, smoothing_window
+from groupwise.forecasting.observations import SHORT, may_be_smoothed, smoothing_window
 
 
 def rise(time: np.ndarray, constant: float) -> np.ndarray:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.arrays import Float
-from groupwise.curves.results import Backtest, Tally
 from groupwise.errors import InsufficientDataError
+from groupwise.forecasting.results import Backtest, Tally
 from groupwise.intervals import Interval
 from groupwise.plain import Plain
 

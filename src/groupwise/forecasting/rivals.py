@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 from scipy.special import ndtri
 
 from groupwise.arrays import Float
-from groupwise.curves.laws import Law, law_by_name
+from groupwise.forecasting.laws import Law, law_by_name
 
 SMOOTHING = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.65, 0.9)
 

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
-from groupwise.curves.laws import Law
-from groupwise.curves.noise import NoiseShape, Whitener
-from groupwise.curves.observations import Observations, unit_nodes
+from groupwise.forecasting.laws import Law
+from groupwise.forecasting.noise import NoiseShape, Whitener
+from groupwise.forecasting.observations import Observations, unit_nodes
 
 Flags = NDArray[np.bool_]
 

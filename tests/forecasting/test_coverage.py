@@ -12,8 +12,8 @@ from scipy.optimize import curve_fit
 from scipy.signal import lfilter
 from scipy.stats import binom, t
 
-from groupwise.curves.fit import fit
-from groupwise.curves.laws import law_by_name
+from groupwise.forecasting.fit import fit
+from groupwise.forecasting.laws import law_by_name
 
 REPLICATES = 200
 LOWEST, HIGHEST = (int(binom.ppf(tail, REPLICATES, 0.95)) for tail in (5e-4, 1 - 5e-4))

@@ -10,8 +10,8 @@ import math
 import numpy as np
 import pytest
 
-from groupwise.curves.laws import LAWS, Axis, Law, law_by_name, oscillator_quantities
 from groupwise.errors import InvalidArgumentError
+from groupwise.forecasting.laws import LAWS, Axis, Law, law_by_name, oscillator_quantities
 
 SPAN = 300.0
 SHAPED = [law for law in LAWS if law.shapes]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from groupwise.curves.backtest import SHARES, backtest, crps, interval_score, rows_seen, trial
-from groupwise.curves.calibration import PROBABILITIES, UNCALIBRATED, shipped
-from groupwise.curves.rivals import MODELS, SIMPLE, Rival, Stretches, available, foretold_by, smoothing
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.forecasting.backtest import SHARES, backtest, crps, interval_score, rows_seen, trial
+from groupwise.forecasting.calibration import PROBABILITIES, UNCALIBRATED, shipped
+from groupwise.forecasting.rivals import MODELS, SIMPLE, Rival, Stretches, available, foretold_by, smoothing
 
 TIME = np.arange(120.0)
 with_statsmodels = pytest.mark.skipif(find_spec("statsmodels") is None, reason="statsmodels is not installed: ETS and theta are not tried")

@@ -83,7 +83,7 @@ UNCALIBRATED = Calibration({kind: _plain_terms() for kind in KINDS}, 0, 0)
 @lru_cache(maxsize=1)
 def shipped() -> Calibration:
     """The table of this version, made from public runs."""
-    return read_calibration(files("groupwise.curves").joinpath("calibration.json").read_text(encoding="utf-8"))
+    return read_calibration(files("groupwise.forecasting").joinpath("calibration.json").read_text(encoding="utf-8"))
 
 
 def read_calibration(text: str) -> Calibration:

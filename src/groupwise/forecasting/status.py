@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
-from groupwise.curves import profile
-from groupwise.curves.law_fit import LawFit, orthonormal
-from groupwise.curves.laws import Law, law_by_name
-from groupwise.curves.noise import NoiseShape, Whitener, moment_shape, noise_posterior, noise_shapes
-from groupwise.curves.observations import Observations
-from groupwise.curves.results import Outcome
+from groupwise.forecasting import profile
+from groupwise.forecasting.law_fit import LawFit, orthonormal
+from groupwise.forecasting.laws import Law, law_by_name
+from groupwise.forecasting.noise import NoiseShape, Whitener, moment_shape, noise_posterior, noise_shapes
+from groupwise.forecasting.observations import Observations
+from groupwise.forecasting.results import Outcome
 from groupwise.intervals import Interval
 
 # AICc differences under 2 are no evidence (Burnham and Anderson 2002, section 2.6).

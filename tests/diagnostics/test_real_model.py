@@ -47,6 +47,8 @@ def test_a_loophole_in_a_real_model_is_told_by_the_strict_function_beside_it(jud
         ("entropy_collapse-seed0", "failed", ("the policy ran away in length",), 16),
         # Every character pays: the total rises, the strict function is lost.
         ("length_runaway-seed0", "watch", ("the policy ran away in length",), 20),
+        # Rollouts up to ten updates old at a large learning rate: the groups become alike, and what is lost does not come back.
+        ("staleness-seed0", "watch", ("the policy ran away in length",), 10),
         # Most answers are cut off from the first step on, before groups of two could matter.
         ("zero_variance-seed0", "watch", ("truncation: most completions hit the limit",), None),
     ],

@@ -65,7 +65,7 @@ def check(evidence: Evidence) -> Finding:
         return _recovered(*found[0])
     if row_size(reward_level(evidence)[0], reward_floor(evidence)) is None:
         moves = float(np.ptp(reward.value_T)) > 0  # of one number more rows tell no more
-        log = "more rows" if evidence.graded is not None else "more rows, or the rollouts with their rewards"
+        log = "more rows of the reward" if evidence.graded is not None else "more rows, or the rollouts with their rewards"
         return Finding(NAME, Status.NOT_LOGGED, _too_noisy(reward), log=log if moves else "")
     return Finding(NAME, Status.NONE, "No sign of it: the reward holds its height.", evidence={"fall": "none"})
 

@@ -398,6 +398,42 @@ def test_a_run_of_verls_rollouts_is_fitted(tmp_path: Path, capsys: pytest.Captur
     assert "logged rollouts" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("least", [0, 1 << 40])
+@pytest.mark.parametrize(
+    ("more", "name", "expected"),
+    [
+        ({"entropy": 0.3}, "entropy", 0.3),
+        ({"token_entropies": [0.1, 0.3]}, "entropy", 0.2),
+        ({"logprobs": [-1, -2]}, "log_probability", -1.5),
+        ({"logprob": -1.2}, "log_probability", -1.2),
+        ({"num_tokens": 20}, "length", 20.0),
+        ({"completion_tokens": 20}, "length", 20.0),
+        ({"response_tokens": 20}, "length", 20.0),
+        ({"truncated": True}, "ended", 0.0),
+        ({"is_truncated": False}, "ended", 1.0),
+        ({"finish_reason": "length"}, "ended", 0.0),
+        ({"finish_reason": "stop"}, "ended", 1.0),
+        ({"ended": False}, "ended", 0.0),
+        ({"reward_fns": {"acc": 1, "fmt": 0.5}}, "reward/fmt", 0.5),
+        ({"acc_reward": 1, "format_reward": 0.5}, "reward/format", 0.5),
+    ],
+)
+def test_what_was_logged_of_a_completion_is_kept(
+    more: dict[str, Any], name: str, expected: float, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "_LEAST", least)
+    rows = [{key: row[key] for key in ("step", "prompt", "completion", "reward")} | more | {"mean_reward": 0.5} for row in plain_rows()]
+    table = rollouts_of(open_run(write(tmp_path / "log.jsonl", rows)))
+    assert table[name].to_list() == pytest.approx([expected] * len(table))
+    assert "reward/mean" not in table.columns
+
+
+def test_what_was_logged_of_a_group_by_completion_is_kept(tmp_path: Path) -> None:
+    group = {"prompt": "p", "rewards": [0.0, 1.0], "advantages": [-1.0, 1.0], "truncated": [True, False], "token_entropies": [[1, 3], [4]]}
+    table = rollouts_of(open_run(write(tmp_path / "log.jsonl", [group | {"step": step} for step in range(1, 4)])))
+    assert table.select("advantage", "ended", "entropy").rows()[:2] == [(-1.0, 0.0, 2.0), (1.0, 1.0, 4.0)]
+
+
 LISTS = [[1.0], {"a": 1.0}, [{"role": "user", "content": "m"}]]
 ODDS = st.one_of(st.none(), st.floats(-2, 2), st.sampled_from(["x", "5", "", "nan", 7, True, *LISTS]))
 OPTIONAL = {

@@ -23,6 +23,21 @@ from groupwise.readers.source import Peek, shown
 Row = Mapping[Any, Any]
 
 
+# What was logged of a completion beside its reward: the name in the record, and how logs spell it; a group lists it in the plural.
+SPELLINGS = {
+    "advantage": ("advantage", "advantages"),
+    "length": (
+        "length", "completion_length", "response_length", "completion_len", "response_token_length", "completion_tokens",
+        "response_tokens", "num_tokens", "lengths", "completion_lengths", "response_lengths",
+    ),
+    "entropy": ("entropy", "token_entropy", "entropies", "token_entropies"),
+    "log_probability": ("log_probability", "logprob", "log_prob", "logprobs", "log_probs", "token_logprobs"),
+    "ended": ("ended",),
+    "truncated": ("truncated", "is_truncated", "finish_reason", "finish_reasons"),
+}  # fmt: skip
+SPELLED = frozenset(key for keys in SPELLINGS.values() for key in keys)
+
+
 def dump_of(rows: Sequence[Row]) -> str:
     """Return whose dump the first rows of a file are, "" for none that needs to be taken apart."""
     seen = [row for row in rows if row]
@@ -53,8 +68,8 @@ def _swift(row: Row) -> Iterator[dict[str, Any]]:
         step = cells.pop("step", None)
         found: dict[str, Any] = {key: cells.pop(key) for key in texts if isinstance(cells.get(key), str)}
         found["step"] = _number(step)
-        found["advantage"] = cells.pop("advantages", cells.pop("advantage", None))
-        known = ("entropy", "reward", "solution", "finish_reason", *texts)
+        found |= {key: cells.pop(key) for key in list(cells) if key in SPELLED}
+        known = ("reward", "solution", *texts)
         found |= {f"rewards/{key}": value for key, value in cells.items() if isinstance(value, int | float) and key not in known}
         if isinstance(cells.get("reward"), int | float):
             found["reward"] = cells["reward"]
@@ -145,23 +160,19 @@ def _sample(row: Row) -> Iterator[dict[str, Any]]:
 
 
 GROUPS = "groups"
-_OF_A_GROUP = {
-    "reward": ("rewards", "reward", "group_rewards", "scores", "total_rewards", "reward_list"),
-    "advantage": ("advantages", "advantage"),
-    "length": ("lengths", "completion_lengths", "response_lengths", "length"),
-    "completion": ("completions", "completion", "responses", "outputs", "texts"),
-}
+_REWARDS = ("rewards", "reward", "group_rewards", "scores", "total_rewards", "reward_list")
+_COMPLETIONS = ("completions", "completion", "responses", "outputs", "texts")
 _OF_A_STEP = ("loss", "learning_rate", "lr", "grad_norm", "reward_std")
 
 
-def _values(row: Row, name: str) -> list[Any]:
+def _values(row: Row, keys: Sequence[str]) -> list[Any]:
     """Return what a row has of each completion of its group, or of each group, none where it does not."""
-    return next((row[key] for key in _OF_A_GROUP[name] if isinstance(row.get(key), list) and row[key]), [])
+    return next((row[key] for key in keys if isinstance(row.get(key), list) and row[key]), [])
 
 
 def _is_group(row: Row) -> bool:
     """Return whether a row lists the rewards of a group, or of several, and nothing of a step of training."""
-    rewards = _values(row, "reward")
+    rewards = _values(row, _REWARDS)
     numbers = [value for one in rewards for value in (one if isinstance(one, list) else [one])]
     return len(numbers) > 1 and all(isinstance(value, int | float) for value in numbers) and not any(key in row for key in _OF_A_STEP)
 
@@ -173,11 +184,12 @@ def _is_skipped(row: Row) -> bool:
 
 def _group(row: Row) -> Iterator[dict[str, Any]]:
     """Yield the completions of a group, or of several, that stand on one line; a skipped group may have no rewards."""
-    rewards = _values(row, "reward")
-    shared = {key: value for key, value in row.items() if isinstance(value, str | int | float) and key not in _OF_A_GROUP["reward"]}
+    rewards = _values(row, _REWARDS)
+    shared = {key: value for key, value in row.items() if isinstance(value, str | int | float) and key not in _REWARDS}
+    listed = {"completion": _values(row, _COMPLETIONS)} | {key: row[key] for key in row if key in SPELLED and isinstance(row[key], list)}
     nested = rewards and isinstance(rewards[0], list)
     for number, group in enumerate(rewards if nested else [rewards]):
-        own = {name: values for name in _OF_A_GROUP if len(values := _values(row, name)) == len(group) and not nested}
+        own = {name: values for name, values in listed.items() if len(values) == len(group) and not nested}
         for index, reward in enumerate(group):
             cells = {name: values[index] for name, values in own.items()} | {"reward": reward}
             yield {**shared, **cells, **({"group": f"{shared.get('group', '')}/{number}"} if nested else {})}

@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress, islice
 from pathlib import Path
@@ -25,7 +26,7 @@ from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
 from groupwise.readers.columns import PlainRows
 from groupwise.readers.configs import config_of
-from groupwise.readers.dumps import GROUPS, dump_of, rows_of_dump, slime_samples, sniff_slime
+from groupwise.readers.dumps import GROUPS, SPELLED, SPELLINGS, dump_of, rows_of_dump, slime_samples, sniff_slime
 from groupwise.readers.rows import RowStore, clean_key, parse_number
 from groupwise.readers.source import (
     DAMAGED_LINES,
@@ -54,12 +55,19 @@ GROUP_KEYS = (
 # What may name a prompt of the data set: it is the same prompt at another step.
 _PROMPT_NAMES = ("prompt_id", "prompt_index", "problem_id", "question_id", "question_index", "id")
 STEP_KEYS = ("step", "global_step", "training_step", "train_step", "grpo_step", "iteration")
-ADVANTAGE_KEYS = ("advantage", "advantages")
-LENGTH_KEYS = ("length", "completion_length", "response_length", "completion_len", "response_token_length")
-FUNCTION_PREFIXES = ("reward/", "rewards/")
+FUNCTION_PREFIXES = ("reward/", "rewards/", "reward_fns/", "reward_functions/", "reward_funcs/", "reward_components/")
 STEP_LOG_KEYS = ("loss", "learning_rate", "lr", "grad_norm", "reward_std")
 
 _TEXT_KEYS = frozenset(PROMPT_KEYS + COMPLETION_KEYS)
+_BY_TOKEN = frozenset(SPELLINGS["entropy"] + SPELLINGS["log_probability"])  # may be lists, of which the mean counts
+_REASONS = ("finish_reason", "finish_reasons")
+_CUT_OFF = ("length", "max_tokens")  # reasons to finish at the limit
+# A column such as format_reward is what one function gave, one such as mean_reward is not.
+_OF_A_FUNCTION = re.compile(r"(\w+)_rewards?")
+_OF_NO_FUNCTION = {
+    "total", "sum", "mean", "avg", "average", "median", "max", "min", "best", "worst", "std", "var", "group", "batch", "step", "episode",
+    "final", "raw", "shaped", "normalized", "scaled", "clipped", "baseline", "expected", "cumulative", "running", "eval", "val", "test",
+}  # fmt: skip
 _VERL_UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
 _MAYBE_A_NUMBER = r"(?i)^\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?\s*$|^\s*(?:[+-]?(?:inf|infinity|nan)|true|false)\s*$"
 _LARGEST_STEP = 2.0**53
@@ -115,7 +123,7 @@ def _rewards(row: Mapping[Any, Any]) -> bool:
         named = key in REWARD_KEYS or (isinstance(key, str) and key.startswith(FUNCTION_PREFIXES))
         if named and _is_a_number(value):
             return True
-        if key in ("reward", "rewards") and isinstance(value, Mapping) and any(_is_a_number(inner) for inner in value.values()):
+        if f"{key}/" in FUNCTION_PREFIXES and isinstance(value, Mapping) and any(_is_a_number(inner) for inner in value.values()):
             return True
     return False
 
@@ -174,10 +182,12 @@ class RolloutRows:
             column = self.labels.setdefault(key, [])
             column.extend([None] * (self.store.count - len(column)))
             column.append(self._label(key, value, layout))
-        self.store.add({key: value for key, value in row.items() if key not in _TEXT_KEYS or not _is_text(value)})
+        cells = {key: value for key, value in row.items() if key not in _TEXT_KEYS or not _is_text(value)}
+        self.store.add(cells | {key: _number_of(key, cells[key]) for key in SPELLED & cells.keys()})
 
     def add_table(self, table: pl.DataFrame, layout: Layout, file_step: float = float("nan")) -> bool:
         """Append the rows of a table that are rollouts; return False, and take none, where rows must be seen one by one."""
+        table = _numbers_of(table)
         kinds, names = table.schema, table.columns
         rewards = [name for name in names if name in REWARD_KEYS or name.startswith(FUNCTION_PREFIXES)]
         labels = [key for key in GROUP_KEYS if key in kinds]
@@ -276,6 +286,28 @@ class RolloutRows:
         return self._known.setdefault(text, text)
 
 
+def _number_of(key: str, value: Any) -> Any:
+    """Return what was logged of a completion as a number: the mean over its tokens, and whether it finished at the limit."""
+    if key in _REASONS and isinstance(value, str):
+        return float(value in _CUT_OFF)
+    if key in _BY_TOKEN and isinstance(value, list) and value and all(isinstance(one, int | float) for one in value):
+        with suppress(OverflowError):
+            return sum(value) / len(value)
+    return value
+
+
+def _numbers_of(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table with what was logged of its completions as numbers, as `_number_of` does of a cell."""
+    lists = [pl.col(name).list.mean() for name, kind in table.schema.items() if _is_by_token(name, kind)]
+    reasons = [pl.col(name).is_in(_CUT_OFF).cast(pl.Float64) for name in _REASONS if table.schema.get(name) == pl.Utf8]
+    return table.with_columns(*lists, *reasons)
+
+
+def _is_by_token(name: str, kind: pl.DataType) -> bool:
+    """Return whether a column of a table lists what was logged of the tokens of a completion."""
+    return name in _BY_TOKEN and isinstance(kind, pl.List) and kind.inner.is_numeric()
+
+
 def _partition(row: Mapping[Any, Any]) -> float:
     """Return the number of the part of the run that a row belongs to, as Twinkle names it, NaN for none."""
     found = _LAST_NUMBER.search(row["partition_id"]) if isinstance(row.get("partition_id"), str) else None
@@ -358,7 +390,9 @@ def function_names(names: Iterable[str], total: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in names:
         prefix = next((prefix for prefix in FUNCTION_PREFIXES if name.startswith(prefix)), "")
-        function = clean_key(name.removeprefix(prefix)) if prefix and name != prefix else ""
+        beside = _OF_A_FUNCTION.fullmatch(name) if total and not prefix else None
+        part = name.removeprefix(prefix) if prefix else beside[1] if beside and not _OF_NO_FUNCTION & {*beside[1].split("_")} else ""
+        function = clean_key(part) if part else ""
         if function and name != total and function != "total" and function not in found.values():
             found[name] = function
     return found
@@ -420,6 +454,8 @@ def _typical(schema: Mapping[str, pl.DataType]) -> dict[str, Any]:
             row[name] = 0.0
         elif isinstance(kind, pl.Struct):
             row[name] = {field.name: 0.0 for field in kind.fields if field.dtype.is_numeric()}
+        elif _is_by_token(name, kind):
+            row[name] = [0.0]
     return row
 
 
@@ -606,6 +642,8 @@ def _table(rows: RolloutRows, chosen: Mapping[str, str], *, trusted: bool, notes
     functions, columns = _columns_of(store, chosen, total)
     texts = rows.text_columns()
     values = {name: store.dense(columns[name]) for name in sorted(columns, key=_place) if columns[name]}
+    truncated = values.pop("truncated", None)
+    values |= {"ended": 1.0 - truncated} if truncated is not None and "ended" not in values else {}
     numbers = [pl.Series(name, np.where(np.isfinite(found), found, np.nan)).fill_nan(None) for name, found in values.items()]
     known = np.isfinite(step)
     table = pl.DataFrame([pl.Series("step", np.where(known, step, 0.0).astype(np.int64)), *texts, *numbers])
@@ -626,7 +664,7 @@ def _columns_of(store: RowStore, chosen: Mapping[str, str], total: str) -> tuple
     """Return the reward functions by column, and the record's columns with those that they are taken from, "" for none."""
     functions = function_names(store.names(), total)
     functions |= {column: name.removeprefix("reward/") for name, column in chosen.items() if name.startswith("reward/")}
-    columns = {"reward": total, "advantage": _first_filled(store, ADVANTAGE_KEYS), "length": _first_filled(store, LENGTH_KEYS)}
+    columns = {"reward": total} | {name: _first_filled(store, keys) for name, keys in SPELLINGS.items()}
     columns |= {f"reward/{function}": column for column, function in functions.items()}
     own = {name: column for name, column in chosen.items() if name not in ("step", "reward") and not name.startswith("reward/")}
     return functions, columns | {_CHOSEN + name: column for name, column in own.items()}

@@ -28,7 +28,7 @@ COMMANDS = {"cli", "__main__"}
 
 # What each room may import, besides itself: data goes down, from a record to arrays to results to pages. A room that is not listed may
 # import nothing: a new one is entered here with its reason.
-FOUNDATION = {"errors", "arrays", "intervals", "limits", "plain", "prompts", "wording", "files", "processes"}
+FOUNDATION = {"errors", "arrays", "intervals", "limits", "plain", "prompts", "wording", "files", "processes", "threads"}
 SERIES = FOUNDATION | {"record", "series"}
 MATHEMATICS = {"forecasting", "stability", "estimators", "theory"}  # arrays in, results out: they know no record
 COMPUTING = {"forecasting", "stability", "estimators", "comparison", "diagnostics", "series"}  # what a page shows and does not compute
@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "arrays": {"errors"},
     "intervals": {"errors", "arrays", "plain"},
     "engine": {"errors", "processes"},  # any function on any shards: it knows nothing of what they are
+    "threads": set(),  # of BLAS
     "processes": set(),  # workers of an engine and the page's own end with what started them
     "files": {"errors"},  # written whole, by commands and from Python
     "wording": {"intervals"},  # numbers and texts as people read them: results and pages write them alike

@@ -79,7 +79,7 @@ def test_a_spread_of_zero_throughout_is_critical_although_the_reward_varies() ->
 def test_a_flat_reward_is_worth_a_look_although_the_policy_moves() -> None:
     found = judge(log(reward=0.3 + 0.02 * rng().standard_normal(N), kl=1e-3 * STEP + 1e-4 * rng(1).standard_normal(N)))
     assert (found.state, found.learning, told(found)) == (State.WATCH, Learning.FLAT, {})
-    assert found.headline == "nothing learnt in 199 steps: reward 0.30 → 0.29 (gain -0.02 to 0.007)"
+    assert found.headline == "nothing learnt in 199 steps: reward 0.30 → 0.30 (gain -0.02 to 0.007)"
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -74,3 +74,8 @@ def test_the_page_may_come_from_the_environment(mlflow: Any, monkeypatch: pytest
 
 def test_what_a_judgement_does_not_say_is_no_tag() -> None:
     assert set(facts(gw.judge([0.5, 0.6]), "")) <= {"state", "headline", "cause", "do"}
+
+
+@pytest.mark.parametrize("page", ["http://host:PORT/", "http://[bad/"])
+def test_an_address_that_is_none_costs_the_alert_its_link_alone(page: str) -> None:
+    assert tell(FAILED, page=page) == []

@@ -42,6 +42,8 @@ ODD = st.sampled_from(
         "\x0b",
         '\ufeff{"a": 3}',
         '{"a": 01}',
+        '{"a": 1, "a": null}',
+        r'{"a": 1, "b": "\u0022\u0022", "null": 4}',
     ]
 )
 
@@ -112,3 +114,27 @@ def test_what_is_left_to_be_read_row_by_row(last: Any) -> None:
     rows = [{"a": 1.5, "t": "text"}]
     assert PlainRows().table(block_of(rows), without=("sum",)) is not None
     assert PlainRows().table(block_of(rows) + lines([last], plain=True, tight=False), without=("sum",)) is None
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        '{"a": 1, "null_share": 2}',  # a key that is new, and holds the word that is counted
+        '{"a": 1, "a": null}',
+        r'{"a": 1, "b": "\u0022\u0022", "new": 3}',
+        '{"a": 1, "new": "nullnull"}',
+    ],
+)
+def test_what_a_later_block_adds_or_doubles_is_not_dropped(later: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_LEAST", 0)
+    by_column, by_row = JsonlFeed(), JsonlFeed()
+    for block in (lines(['{"a": 1, "b": "x", "c": null}'] * 3, plain=True, tight=False), lines([later] * 3, plain=True, tight=False)):
+        by_column.take_block(block)
+        by_row.take(lines_in(block))
+    assert str(content(by_column)) == str(content(by_row))
+
+
+def test_keys_that_hold_null_in_some_rows_are_read_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_LEAST", 0)
+    block = lines([{"a": 1, "b": None, "c": None}, {"a": 2, "b": 5, "c": None}] * 2, plain=True, tight=True)
+    assert PlainRows().table(block) is not None

@@ -326,3 +326,43 @@ def test_metrics_inside_the_rows_of_a_list_and_names_with_their_kind_in_brackets
 def test_groups_besides_those_that_teach_have_zero_variance(tmp_path: Path) -> None:
     record = open_run(written(tmp_path / "log.jsonl", [row | {"frac_groups_active": 0.75} for row in rows()]))
     assert record.steps[record.column("dead_group_share")].to_list() == [0.25] * 6
+
+
+@pytest.mark.parametrize(
+    ("each", "seconds"),
+    [
+        ([45.0] * 4, [45.0, 90.0, 135.0, 180.0]),  # one number in all rows is what each step took
+        ([30.0, 29.0, 31.0, 28.0], [30.0, 59.0, 90.0, 118.0]),  # so is what falls as often as not
+        ([10.0, 20.0, 30.0, 40.0], [10.0, 20.0, 30.0, 40.0]),  # a clock
+        ([30.0, 30.1, 30.2, 30.3], None),  # hardly rises for its height: nobody can tell
+    ],
+)
+def test_a_clocks_name_may_hold_what_each_step_took(tmp_path: Path, each: list[float], seconds: list[float] | None) -> None:
+    rows = [{"step": 1 + row, "reward": 0.1 * row, "seconds": value} for row, value in enumerate(each)]
+    steps = open_run(written(tmp_path / "log.jsonl", rows)).steps
+    assert (steps["seconds"].to_list() if steps["seconds"].count() else None) == seconds
+
+
+def test_tokens_of_each_step_add_up(tmp_path: Path) -> None:
+    rows = [{"step": 1 + row, "critic/score/mean": 0.1 * row, "perf/total_num_tokens": 100 + row} for row in range(4)]
+    assert open_run(written(tmp_path / "log.jsonl", rows)).steps["tokens"].to_list() == [100, 201, 303, 406]
+
+
+def test_a_reward_after_its_penalty_is_the_reward_where_no_other_is(tmp_path: Path) -> None:
+    record = open_run(written(tmp_path / "log.jsonl", [{"step": 1 + row, "critic/rewards/mean": 0.1 * row} for row in range(9)]))
+    assert record.column("reward") == "critic/rewards/mean"
+
+
+def test_a_state_says_where_its_run_ends(tmp_path: Path) -> None:
+    history = [{"step": 1 + row, "reward": 0.1 * row} for row in range(9)]
+    path = tmp_path / "trainer_state.json"
+    path.write_text(json.dumps({"global_step": 9, "max_steps": 40, "log_history": history}))
+    assert open_run(path).config.value("planned_steps") == 40
+
+
+def test_logs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    for name in ("a", "b", ".hidden"):
+        (tmp_path / name).mkdir()
+        written(tmp_path / name / "metrics.jsonl", [{"step": 1 + row, "reward": 0.1 * row} for row in range(9)])
+    with pytest.raises(UnreadableRunError, match=r"holds 2 \(a/metrics.jsonl, b/metrics.jsonl\)"):
+        open_run(tmp_path)

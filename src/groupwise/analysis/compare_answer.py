@@ -236,7 +236,10 @@ def _level(first: ComparedGroup, second: ComparedGroup, level: Contrast, found: 
             return f"{second.name} and {first.name} are the same to within {number(level.asked, digits=2)}: {raw}, {ends}."
         case "not_separable":
             needed = f" About {level.seeds_needed} runs a group would tell." if level.seeds_needed else ""
-            return f"{second.name} cannot be told from {first.name} beyond seed noise: {raw}, {ends}.{needed}"
+            # The interval is that of this difference alone; the answer allows for all that were looked at.
+            alone = level.difference.low > 0 or level.difference.high < 0
+            allowed = f", of one comparison; for all of them p is {number(level.adjusted_p, digits=2)}" if alone else ""
+            return f"{second.name} cannot be told from {first.name} beyond seed noise: {raw}, {ends}{allowed}.{needed}"
         case "within_step_noise":
             return f"{second.name} cannot be told from {first.name} beyond the noise of steps: {raw}, {ends}."
         case "unavailable":

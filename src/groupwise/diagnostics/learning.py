@@ -77,6 +77,8 @@ def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:
     dip = _dip(evidence, level) if found is Learning.AT_TOP else None
     if dip is not None:
         return Progress(Learning.RECOVERED, dip[1], after, gain, int(level.step_T[dip[0]]), steps)
+    if found is Learning.FLAT and since is None:  # the gain is of quarters, and its sentence names their levels
+        before, after = float(level.value_T[early].mean()), float(level.value_T[late].mean())
     return Progress(found, before, after, gain, since, steps)
 
 

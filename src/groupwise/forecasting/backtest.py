@@ -23,12 +23,14 @@ from groupwise.forecasting.forecast import FEWEST, Ahead, foreseen
 from groupwise.forecasting.observations import observe
 from groupwise.forecasting.results import Backtest, Tally
 from groupwise.forecasting.rivals import Method, Rival, Stretches, available, foretold_by
+from groupwise.threads import on_one_thread
 
 WINDOWS = 10
 SHARES = (0.1, 0.2, 0.4, 0.6)
 FEWEST_ROWS = 20
 
 
+@on_one_thread
 def backtest(
     time_T: ArrayLike,
     value_T: ArrayLike,

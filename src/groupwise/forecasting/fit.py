@@ -21,12 +21,14 @@ from groupwise.forecasting.profile import shapes_by_search
 from groupwise.forecasting.results import Candidate, FitResult, Noise, Outcome
 from groupwise.forecasting.status import INERTIA, SLOW_STARTS, Verdict, close_laws, doubtful, find_break, judge, ranked
 from groupwise.intervals import Interval
+from groupwise.threads import on_one_thread
 
 Direction = Literal["up", "any"]
 # Pieces of a series, and groups of them that are left out of a fit by turns.
 _PIECES, _GROUPS = 20, 5
 
 
+@on_one_thread
 def fit(
     time_T: ArrayLike,
     value_T: ArrayLike,

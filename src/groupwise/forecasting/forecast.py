@@ -20,12 +20,14 @@ from groupwise.forecasting.observations import LARGEST, Observations, observe
 from groupwise.forecasting.process import foresee
 from groupwise.forecasting.results import Forecast, ForecastStatus, Target
 from groupwise.intervals import Interval
+from groupwise.threads import on_one_thread
 
 # Fewer rows than this no run of the table was forecast from.
 FEWEST = 8
 _MOMENTS = 40  # at which it is asked whether a target is reached
 
 
+@on_one_thread
 def forecast(
     time_T: ArrayLike,
     value_T: ArrayLike,

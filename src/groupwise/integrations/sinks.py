@@ -34,7 +34,10 @@ def tell(found: Judgement, *, said: str = "", page: str | None = None) -> list[s
     Returns:
         What went wrong, a sentence a tracker that could not be told; training goes on whatever a tracker does.
     """
-    link = shareable(os.environ.get(PAGE, "") if page is None else page)
+    try:
+        link = shareable(os.environ.get(PAGE, "") if page is None else page)
+    except ValueError:  # no address: the alert goes without it
+        link = ""
     text = clean(f"{said or found} {link}".strip(), longest=_LONGEST)
     faults = []
     for send in (_to_trackio, _to_wandb, _to_mlflow):

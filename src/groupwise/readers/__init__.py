@@ -225,11 +225,12 @@ def locate(place: Path, request: Request) -> Located:
     reader = best_reader(place)
     if reader is not None:
         return Located(place, reader, request)
-    found = _runs_in(place) or [log for inner in _folders_in(place) for log in _runs_in(inner)]
+    found = _runs_in(place) or [log for inner in _folders_in(place) if not inner.name.startswith(".") for log in _runs_in(inner)]
     if not found:
         raise NothingYetError(f"expected a run folder, got {shown(place)}, which holds no log: give one with a trainer_state.json")
     if len(found) > 1:
-        some, more = some_of([path.name for path in found], 4), " or more" if len(found) == _MOST_FILES else ""
+        names, more = [path.name for path in found], " or more" if len(found) == _MOST_FILES else ""
+        some = some_of(names if len(set(names)) == len(names) else [path.relative_to(place).as_posix() for path in found], 4)
         raise UnreadableRunError(
             f"expected one run, got {shown(place)}, which holds {len(found)}{more} ({some}): give the path of one, or ask groupwise fleet"
         )

@@ -36,6 +36,9 @@ _CUMULATIVE = frozenset(_UPDATE_KEYS + _TOKEN_KEYS + _SECOND_KEYS + _STAMP_KEYS)
 _NO_NUMBERS = frozenset({"percentage", "elapsed_time", "remaining_time", "time", "date", "recorded_at", "timestamp", "version"})
 _NO_ELAPSED = 1e9  # seconds, of which 30 years are a time since 1970
 _CLOCKS = ("optimizer_updates", "tokens", "seconds")
+# Rows from which a column tells a clock from what each step took, and the share of rows in which the latter falls. A column that stands
+# ten times as high as it rises, by less than two seconds or tokens a row, is no clock, however long it ran before the log.
+_FEWEST, _OFTEN, _BEFORE, _SMALLEST = 3, 0.25, 10.0, 2.0
 # What a column may be called and still be something that is measured, however constant it is, and what only a column is called.
 _NO_SETTING = frozenset(
     {"lr", "learning_rate", "actor_lr", "loss", "beta", "optim", "model", "engine", "group", "framework", "logging_steps"}
@@ -95,9 +98,9 @@ def assemble(log: Log, request: Request) -> RunRecord:
     columns |= {key: renamed[key] for key in columns if key in renamed}
     meanings = _with_chosen(meanings, chosen, renamed)
     alike, meanings = _alike(renamed, meanings)
-    took = _took(merged, next((renamed[one.column] for one in meanings if one.quantity == "step_time"), None), spacing)
+    took = _took(merged, columns | renamed, meanings, spacing)
     clock = _clock(merged, columns, took, config, framework, spacing) | chosen_clocks(chosen, columns)
-    clock["seconds"] = None if clock["seconds"] is None else _since_start(clock["seconds"], took, merged.trained)
+    clock["seconds"] = None if clock["seconds"] is None else _since_start(clock["seconds"], took["seconds"], merged.trained)
     if np.array_equal(np.asarray(clock["optimizer_updates"]), _fractional(merged, config)):
         notes.append("the fractional steps of the log are the clock (optimizer_updates)")
     config = _with_rate(config, renamed, meanings)
@@ -252,7 +255,7 @@ def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[Ru
 
 
 def _clock(
-    merged: Merged, columns: Mapping[str, Array], took: Array, config: RunConfig, framework: str, spacing: float
+    merged: Merged, columns: Mapping[str, Array], took: Mapping[str, Array], config: RunConfig, framework: str, spacing: float
 ) -> dict[str, Array | None]:
     """Return the base columns: optimiser updates, windows, tokens and seconds; `took` is what each row took of these."""
     step = merged.step.astype(np.float64)
@@ -264,25 +267,41 @@ def _clock(
         window[trained] = np.clip(gaps, 1.0, spacing) * (per_step if framework not in TRL_FAMILY else 1.0)
     spelled = {plain(key): values for key, values in columns.items()}
     updates = _rising(spelled, _UPDATE_KEYS, step)
-    seconds = _rising(spelled, _SECOND_KEYS, None)
-    if seconds is None:
-        seconds = _rising(spelled, _STAMP_KEYS, None)
-        seconds = None if seconds is None else seconds - np.nanmin(seconds)
-    if seconds is None and np.isfinite(took).any() and not (took < 0).any():
-        seconds = np.nancumsum(took)
-    return {
-        "optimizer_updates": counted_by * per_step if updates is None else updates,
-        "window": window,
-        "tokens": _rising(spelled, _TOKEN_KEYS, None),
-        "seconds": seconds,
-    }
+    counted = {name: _rising(spelled, keys, None) for name, keys in (("tokens", _TOKEN_KEYS), ("seconds", _SECOND_KEYS))}
+    if counted["seconds"] is None:
+        stamp = _rising(spelled, _STAMP_KEYS, None)
+        counted["seconds"] = None if stamp is None else stamp - np.nanmin(stamp)
+    for name, each in took.items():
+        if counted[name] is None and np.isfinite(each).any() and not (each < 0).any():
+            counted[name] = np.nancumsum(each)
+    return {"optimizer_updates": counted_by * per_step if updates is None else updates, "window": window, **counted}
 
 
-def _took(merged: Merged, step_time: Array | None, spacing: float) -> Array:
-    """Return the seconds of each row, all its steps together, NaN where they are not logged."""
+def _took(merged: Merged, columns: Mapping[str, Array], meanings: Sequence[Meaning], spacing: float) -> dict[str, Array]:
+    """Return the tokens and seconds of each row, all its steps together, NaN where they are not logged."""
     step = merged.step.astype(np.float64)
     steps_done = np.clip(np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0))), 0, spacing)
-    return np.where(np.isfinite(step_time), step_time, np.nan) * steps_done if step_time is not None else np.full(len(step), np.nan)
+    found = {}
+    for name, quantity, keys in (("tokens", "step_tokens", _TOKEN_KEYS), ("seconds", "step_time", _SECOND_KEYS)):
+        named = [columns[one.column] for one in meanings if one.quantity == quantity]
+        named += [values for key, values in columns.items() if plain(key) in keys and _of_each_step(values)]
+        each = named[0] if named else np.full(len(step), np.nan)
+        found[name] = np.where(np.isfinite(each), each, np.nan) * steps_done
+    return found
+
+
+def _of_each_step(values: Array) -> bool:
+    """Whether a column of a clock's name holds what each step took: one number in all rows, or one that falls as often as not."""
+    known = values[np.isfinite(values)]
+    return len(known) >= _FEWEST and (bool((known == known[0]).all()) or float((np.diff(known) < 0).mean()) > _OFTEN)
+
+
+def _stands(known: Array) -> bool:
+    """Whether a column hardly rises for its height: no clock, unless it counts since 1970."""
+    if len(known) < _FEWEST or not 0 < known[0] < _NO_ELAPSED:
+        return False
+    rise = float(known[-1] - known[0])
+    return rise * _BEFORE < known[0] and rise < _SMALLEST * (len(known) - 1)
 
 
 def _since_start(seconds: Array, took: Array, trained: Flags) -> Array:
@@ -317,14 +336,14 @@ def chosen_clocks(chosen: Mapping[str, str], columns: Mapping[str, Array]) -> di
             continue
         values = columns[chosen[name]]
         order = np.arange(len(values), dtype=np.float64)
-        found[name] = _rising({name: values}, (name,), order if name == "optimizer_updates" else None)
+        found[name] = _rising({name: values}, (name,), order if name == "optimizer_updates" else None, chosen=True)
         if found[name] is None:
             other = ", or give that of each step as --column step_time=NAME" if name == "seconds" else ""
             raise InvalidArgumentError(f"expected a column that never falls for {name}, got {chosen[name][:80]!r}: name another{other}")
     return found
 
 
-def _rising(spelled: Mapping[str, Array], names: tuple[str, ...], fill_at: Array | None) -> Array | None:
+def _rising(spelled: Mapping[str, Array], names: tuple[str, ...], fill_at: Array | None, *, chosen: bool = False) -> Array | None:
     """Return the first of the named columns that never falls, or None; gaps are interpolated over `fill_at`."""
     for name in names:
         values = spelled.get(name)
@@ -335,7 +354,7 @@ def _rising(spelled: Mapping[str, Array], names: tuple[str, ...], fill_at: Array
             continue
         if fill_at is not None:
             return np.interp(fill_at, fill_at[finite], values[finite])
-        if not (np.isnan(values) | finite).all():
+        if not (np.isnan(values) | finite).all() or (not chosen and _stands(values[finite])):
             continue
         return values
     return None

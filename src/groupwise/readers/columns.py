@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
@@ -23,6 +23,7 @@ class PlainRows:
 
     def __init__(self) -> None:
         self._kinds: dict[str, pl.DataType] = {}
+        self._empty: set[str] = set()  # keys under which nothing but null has been seen
         self._refused = 0
 
     def table(self, block: bytes, without: Sequence[str] = ()) -> pl.DataFrame | None:
@@ -49,6 +50,7 @@ class PlainRows:
         kinds = {name: pl.Float64() if kind.is_numeric() else kind for name, kind in schema.items() if kind != pl.Null}
         places = {name: block.find(json.dumps(name, ensure_ascii=False).encode() + b":") for name in kinds}
         self._kinds |= {name: kinds[name] for name in sorted(kinds, key=lambda name: places[name])}  # as they come row by row
+        self._empty = (self._empty | set(schema)) - set(self._kinds)
         return all(kind in (pl.Float64, pl.Boolean, pl.Utf8) for kind in kinds.values())
 
     def _parsed(self, block: bytes) -> pl.DataFrame | None:
@@ -59,24 +61,36 @@ class PlainRows:
             table = pl.read_ndjson(block, schema=self._kinds)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             return None
-        return table if _is_whole(block, table) else None
+        return table if _is_whole(block, table, self._empty) else None
 
 
-def _is_whole(block: bytes, table: pl.DataFrame) -> bool:
+def _is_whole(block: bytes, table: pl.DataFrame, empty: Iterable[str]) -> bool:
     """Return whether a table holds all that its lines do: no key is unknown or doubled, nothing is nested, no text was a number."""
     texts = [column.name for column in table if column.dtype == pl.Utf8]
     inside, halves, no_texts = _asked(table, texts)
-    if halves:
+    if halves or b"\\u0022" in block:  # the latter is a quotation mark in a text that is none in the block
         return False
-    marks = 2 * sum(column.count() for column in table) + 2 * sum(table[name].count() for name in texts) + inside
-    further = int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == ord('"'))) - marks
-    if further:  # a key without a value counts too
-        if any("null" in name for name in table.columns):
-            return False
-        in_texts = sum(table[name].str.count_matches("null", literal=True).sum() for name in texts)
-        if further != 2 * (block.count(b"null") - in_texts):
-            return False
+    marks = int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == ord('"')))
+    left = marks - 2 * sum(table[name].count() for name in texts) - inside
+    if left != 2 * sum(column.count() for column in table) and left != _marks_of_keys(block, table, empty):
+        return False
     return all(_holds_texts(block, table[name]) for name in no_texts)
+
+
+def _marks_of_keys(block: bytes, table: pl.DataFrame, empty: Iterable[str]) -> int | None:
+    """Return the quotation marks of keys where some hold null; None where one is doubled, or may be.
+
+    A key stands once in every row, with a value or with null: where it is missing from some rows too, nobody can tell.
+    """
+    keys = {name: json.dumps(name, ensure_ascii=False).encode() + b":" for name in (*table.columns, *empty)}
+    found = 0
+    for name, key in keys.items():
+        values, times = table[name].count() if name in table.columns else 0, block.count(key)
+        nulls = block.count(key + b" null") + block.count(key + b"null")
+        if times != values + nulls or (nulls and times != len(table)):
+            return None
+        found += 2 * times
+    return found
 
 
 def _asked(table: pl.DataFrame, texts: Sequence[str]) -> tuple[int, bool, list[str]]:

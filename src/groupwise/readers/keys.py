@@ -227,8 +227,9 @@ def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meanin
     """Return the meanings with a reward where the log calls nothing so: its only reward function, a success, else the held-out reward."""
     meanings = _with_score(columns, meanings)
     functions = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("reward/")}
-    if len(functions) == 1 and not any(meaning.quantity == "reward" for meaning in meanings):
-        return tuple(replace(one, quantity="reward") if one.quantity in functions else one for one in meanings)
+    alone = functions or {"reward_after_kl"}  # a verl log may be cut to the reward that the penalty has been taken from
+    if len(alone) == 1 and not any(meaning.quantity == "reward" for meaning in meanings) and {one.quantity for one in meanings} & alone:
+        return tuple(replace(one, quantity="reward") if one.quantity in alone else one for one in meanings)
     if any(meaning.quantity.startswith("reward") for meaning in meanings):
         return meanings
     known = {meaning.column for meaning in meanings}

@@ -85,7 +85,9 @@ def _record(state: State, folder: Path | None, request: Request, notes: Sequence
         found.append(f"the file {shown(state.path)} is cut off or damaged after row {state.store.count}: the whole rows before are used")
     if state.skipped:
         found.append("the summary row at the end is left out")
-    stated = (({"logging_steps": _logging_steps(state)}, shown(state.path)),)
+    longest = state.about.get("max_steps")
+    planned = longest if isinstance(longest, float) and 0 < longest < 1e9 else None
+    stated = (({"logging_steps": _logging_steps(state), "planned_steps": planned}, shown(state.path)),)
     name = folder.name if folder is not None and folder.name else state.path.name
     record = assemble(Log(state.store, state.path, "trl", state.size, tuple(found), stated=stated, home=folder, name=name), request)
     files = sorted(path for path in (folder / "completions").glob("completions_*.parquet") if path.is_file()) if folder else []

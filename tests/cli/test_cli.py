@@ -51,7 +51,10 @@ def test_help(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert "Usage: groupwise" in capsys.readouterr().out
 
 
-def test_nothing_asked_prints_the_help_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_asked_prints_the_help_as_it_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert cli.main([]) == 0
     out, err = capsys.readouterr()
     assert err == ""

@@ -199,4 +199,4 @@ def test_the_table_of_what_opens_is_what_was_counted() -> None:
         counted = {row["tool"]: (row["opened"], row["seconds"]) for row in csv.DictReader(file)}
     section = PAGE.read_text(encoding="utf-8").split("## What opens")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("| ")][1:]
-    assert {row[0].split()[0]: (row[1], row[4]) for row in rows} == counted
+    assert {row[0].split()[0].replace("W&B", "wandb"): (row[1], row[4]) for row in rows if row[1] != "not tried"} == counted

@@ -126,3 +126,12 @@ def test_what_is_known_is_not_looked_into(tmp_path: Path, monkeypatch: pytest.Mo
     found = runs_below(tmp_path)
     monkeypatch.setattr("groupwise.readers.find.is_log", lambda file: pytest.fail(f"{file} was looked into"))
     assert runs_below(tmp_path, found.__contains__) == found
+
+
+def test_in_the_folder_that_was_asked_for_a_broken_log_beside_run_folders_is_not_passed_over(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "log.jsonl").write_text("".join(f'{{"step": {step}, "reward": 0.5}}\n' for step in range(9)))
+        (tmp_path / name / "rest.log").touch()  # beside a run it is the run's own
+    (tmp_path / "empty.jsonl").touch()
+    assert [path.name for path in runs_below(tmp_path)] == ["a", "b", "empty.jsonl"]

@@ -43,7 +43,7 @@ def _found(folder: Path, known: Known, without: Collection[Path], depth: int, *,
     logs = [file for file in files if known(file) or is_log(file)]
     if len(logs) == 1 and len(runs) < 2:
         return logs if beside_rollouts else [folder]
-    if logs or not runs:
+    if logs or not runs or not depth:  # in the folder that was asked for nothing is passed over
         beside += filter(_is_broken, set(files) - set(logs))
     return runs + logs if len(runs + logs) == 1 else runs + logs + beside
 

@@ -159,6 +159,11 @@ ROWS = {
     "a fraction in brackets": "[{step}/9] reward: {reward} | kl: 0.1\n[eval @ step {step}] accuracy: 0.75\n",
     "a spread behind a number": "Iteration {step} complete: avg reward {reward} (± 0.02), kl 0.1\n",
     "a sign of a spread": "Step {step}: reward={reward}±0.02 kl=0.1\n",
+    "blanks alone": "step {step}: reward {reward} loss 0.001 len 201\n",
+    "many blanks behind a logger": "2026-01-01 10:00:00 INFO [train] step   {step}   reward  {reward}   kl 0.01\n",
+    "blanks and units": "INFO:root:step {step}: time 3.5 s mean reward {reward} speed 12.5 tok/s\n",
+    "an epoch is the step": "Epoch {step} mean reward: {reward}\n",
+    "epochs besides steps": "Epoch {step} mean reward: 0.9\nstep {step}: reward {reward} loss 0.1\n",
     "the step amid words": "returns of step {step}: {reward}\n",
 }
 
@@ -169,6 +174,28 @@ def test_rows_of_other_loops(tmp_path: Path, form: str) -> None:
     (tmp_path / "run.log").write_text("start\n" + "".join(form.format(step=step, reward=reward) for step, reward in enumerate(rewards)))
     record = open_run(tmp_path / "run.log")
     assert (record.steps["step"].to_list(), values(record, record.column("reward"))) == ([0, 1, 2, 3], rewards)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Step {step}: the total is 12 and the loss of weight 5 kg",
+        "Then step {step}: reward 0.5 loss 0.1",
+        "Step {step}: take 3 apples",
+        "In epoch {step} the reward: 0.5",
+        "Epoch 1 reward: 0.5, loss: 0.{step}",
+    ],
+)
+def test_prose_and_parts_of_an_epoch_are_no_rows(tmp_path: Path, line: str) -> None:
+    (tmp_path / "run.log").write_text("".join(line.format(step=step) + "\n" for step in range(1, 9)))
+    with pytest.raises(UnreadableRunError, match="expected rows such as"):
+        open_run(tmp_path / "run.log")
+
+
+def test_a_percentage_among_blanks_is_a_share(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text("".join(f"step {step}: acc {20 + step}.0% len 201\n" for step in range(1, 5)))
+    record = open_run(tmp_path / "run.log")
+    assert (values(record, "acc"), values(record, "len")) == ([0.21, 0.22, 0.23, 0.24], [201.0] * 4)
 
 
 def test_steps_that_start_anew_with_each_epoch_are_counted_on(tmp_path: Path) -> None:

@@ -132,14 +132,18 @@ def notebook(path: Path, printed: str) -> Path:
 
 @pytest.mark.parametrize(
     "line",
-    ["Step {step}/9 | loss=0.1 | reward={reward}", "{{'loss': 0.1, 'reward': {reward}, 'reward_std': 0.1, 'completion_length': 3.0}}"],
+    [
+        "Step {step}/9 | loss=0.1 | reward={reward}",
+        "step {step}: reward {reward} loss 0.1",
+        "{{'loss': 0.1, 'reward': {reward}, 'reward_std': 0.1, 'completion_length': 3.0}}",
+    ],
 )
 def test_a_notebook_whose_cell_printed_its_steps(line: str, tmp_path: Path) -> None:
     printed = "".join(line.format(step=step, reward=step / 10) + "\n" for step in range(1, 10))
     record = open_run(notebook(tmp_path / "run.ipynb", "Loading ...\n" + printed))
     assert record.steps["reward"].to_list() == [step / 10 for step in range(1, 10)]
     assert record.config.value("group_size") == 8
-    with pytest.raises(UnreadableRunError, match="printed steps, got none"):
+    with pytest.raises(UnreadableRunError, match=r"printed steps, got none.* print step 1"):
         open_run(notebook(tmp_path / "none.ipynb", "Loading ...\n"))
 
 

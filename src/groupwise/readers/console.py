@@ -10,7 +10,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import compress
@@ -141,6 +141,7 @@ _AROUND = re.compile(
     r"|\([\w.:<>\- ]{1,80}pid=\d+[^()\n]{0,80}\)"  # Ray
     r"|\[(?:rank|default|node|host|gpu|repeated )?[^\[\]\n]{0,60}?\d[^\[\]\n]{0,60}\]|\[(?:INFO|WARNING|DEBUG)\b[^\[\]\n]{0,80}\]"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:[T ]?\d\d:\d\d:\d\d)?(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?"
+    r"|\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:"  # Python's own format
     r"|\b(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR|CRITICAL|stdout|stderr)\b"
     r"|[\w./<>\-]{1,200}\.py:\d{1,6}|\b[\w.<>\-]{1,200}:[\w.<>\-]{1,100}:\d{1,6}|\b\w{1,60}(?:\.\w{1,60}){1,10}\b"
     r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ _])?[Ss]tep[ =:]{0,2}\d{1,12}|\beval_metrics\b)"
@@ -563,6 +564,12 @@ _TRAIN_STEP = re.compile(r"(?i)\b(?:train(?:ing)?|global) step\s*[:=]?\s*(\d{1,1
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 _PAIR = re.compile(rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)(?=\s*(?:$|[|,;\s)±]))")
 _SPACED = re.compile(rf"\s*([A-Za-z][\w/.@ ]{{0,80}}?)\s+({_NUMBER})(%?)(?: ?[A-Za-z/]{{1,8}}| ?\([^()]{{0,40}}\)| ?± ?[\d.]+)?\s*")
+# One of several pairs that blanks alone part: reward 0.2 loss 0.1; a name has at most three words.
+_CHAINED = re.compile(
+    rf"((?:[A-Za-z][\w/.@+\-]{{0,60}} ){{1,3}})({_NUMBER})(%?) ?(?:(?:m?s|secs?|seconds|[KMG]i?B|[A-Za-z]{{1,8}}/s)\b)? ?"
+)
+_CHAINED_ALONE = re.compile(r"(?i)(?:mean |avg |average )?reward")
+_KIND = re.compile(r"\[\w{1,20}\]")
 _CELL = re.compile(r"\s*[|│┃║]\s*")
 _COUNTER = re.compile(r"(?:^|[|,;])\s*([A-Za-z][A-Za-z ]{1,30}?) (\d{1,6})\s*(?=$|[|,;])")
 _EPOCH = re.compile(r"(?i)\bepoch\b\s*[:=#]?\s*\[?\s*(\d{1,6})(?![\d.]*\.\d)")
@@ -593,6 +600,7 @@ class PrintedConsole(Console):
         self._bar: dict[str, float] = {}  # what stands behind the progress bar of a step
         self._heads: list[tuple[int, str]] = []  # of nested names below a step: indentation, name
         self._panel: dict[str, float] | None = None
+        self._by_epoch = -1.0  # the last epoch, where epochs are the steps so far; NaN once they cannot be
         self._epoch = self._last = self._before = 0.0  # the epoch, its last step, and the steps of the epochs before it
         self._stated: dict[str, Any] = {}
         self._shares: list[str] = []
@@ -606,8 +614,7 @@ class PrintedConsole(Console):
         if step is None:
             self._below(line)
             return
-        rest = f"{line[: step.start()]} {line[step.end() :]}"
-        pairs = _cells(line) or _in_braces(rest) or self._pairs(rest) or self._spaced(rest)
+        pairs = self._around(line, step)
         if _EVALUATION.search(line, 0, step.end()) and not any(is_evaluation(name.lower()) for name in pairs):
             pairs = {f"eval/{name}": value for name, value in pairs.items()}
         self.finish()
@@ -615,12 +622,38 @@ class PrintedConsole(Console):
         if pairs:
             self.finish()
 
+    def _around(self, line: str, step: re.Match[str]) -> dict[str, float]:
+        """Return the names and numbers of a line that names its step."""
+        rest = f"{line[: step.start()]} {line[step.end() :]}"
+        pairs = _cells(line) or _in_braces(rest) or self._pairs(rest) or self._spaced(rest)
+        return pairs or (self._chained(line[step.end() :]) if _begins(line, step) else {})
+
+    def _epoch_row(self, line: str) -> None:
+        """Keep the row of an epoch, which is a step as long as no line names one and no epoch comes again."""
+        epoch = _EPOCH.search(line) if "poch" in line.lower() else None
+        pairs = self._around(line, epoch) if epoch and _begins(line, epoch) else {}
+        if epoch is None or not any(map(_KNOWN.search, pairs)):
+            return
+        if float(epoch[1]) > self._by_epoch:
+            self._by_epoch = float(epoch[1])
+            self.store.add({"step": self._by_epoch} | pairs)
+        elif self._by_epoch >= 0:
+            self.store, self._by_epoch = RowStore(), float("nan")
+
+    def _keep(self, row: Row | Mapping[str, Any]) -> None:
+        """Keep a row that names its step; epochs are none then."""
+        if self._by_epoch >= 0:
+            self.store = RowStore()
+        self._by_epoch = float("nan")
+        self.store.add(row)
+
     def _below(self, line: str) -> None:
         """Read a line without a step: a setting before the first, what is listed below one, or the evaluation after a row."""
         if self._block:
             pairs = _cells(line) or self._nested(line) or self._pairs(line)
             self._block |= {} if set(pairs) & set(self._block) else pairs
-        elif not self.store.count:
+        elif not self.store.count or self._by_epoch >= 0:
+            self._epoch_row(line)
             for name, value in _SETTING.findall(line):
                 self._stated.setdefault(_RENAMED.get(name, name), number_in(value))
         elif _HELD_OUT.match(line) and (pairs := self._pairs(line)) and all(is_evaluation(name.lower()) for name in pairs):
@@ -659,7 +692,7 @@ class PrintedConsole(Console):
         if not any(isinstance(row.get(key), int | float) for key in STEP_KEYS):
             return False
         self.finish()
-        self.store.add(row)
+        self._keep(row)
         return True
 
     def _is_of_panel(self, line: str) -> bool:
@@ -670,7 +703,7 @@ class PrintedConsole(Console):
         elif self._panel is not None and edge in "╰└┗":
             step = next((value for key, value in self._panel.items() if spelled(key).rpartition("/")[2] in STEP_KEYS), None)
             if step is not None:
-                self.store.add({"step": step} | self._panel)
+                self._keep({"step": step} | self._panel)
             self._panel = None
         elif self._panel is not None and edge in "│┃":
             category, _, rest = re.sub(r"\s{2,}", "\t", line.strip(" │┃")).partition("\t")
@@ -680,7 +713,9 @@ class PrintedConsole(Console):
 
     def finish(self) -> None:
         """Keep the row whose lines are all read."""
-        self.store.extend(row for row in (self._bar, self._block) if len(row) > 1)
+        for row in (self._bar, self._block):
+            if len(row) > 1:
+                self._keep(row)
         self._bar, self._block, self._heads = {}, {}, []
 
     def _nested(self, line: str) -> dict[str, float]:
@@ -706,6 +741,16 @@ class PrintedConsole(Console):
         parts = [_SPACED.fullmatch(part.rpartition(": ")[2]) for part in re.split(r"[,|;]", line.strip(" :-|"))]
         good = [part for part in parts if part]
         return self._named((part[1], part[2], part[3]) for part in good) if len(good) > 1 and 2 * len(good) > len(parts) else {}
+
+    def _chained(self, text: str) -> dict[str, float]:
+        """Return the names and numbers of a text that holds nothing else, parted by blanks: reward 0.2 loss 0.1."""
+        plain, at = " ".join(text.strip(" :-|>").split()), 0
+        cells: list[tuple[str, str, str]] = []
+        while at < len(plain) and (found := _CHAINED.match(plain, at)):
+            cells.append((found[1].strip(), found[2], found[3]))
+            at = found.end()
+        known = any(_KNOWN.search(name) for name, _, _ in cells) if len(cells) > 1 else cells and _CHAINED_ALONE.fullmatch(cells[0][0])
+        return self._named(cells) if known and at == len(plain) else {}
 
     def _named(self, cells: Iterable[tuple[str, str, str]]) -> dict[str, float]:
         """Return numbers by name, the first of each; counters of steps are none."""
@@ -734,6 +779,11 @@ def _whole(store: RowStore) -> RowStore:
         return store
     kept = {name: name.removeprefix(_OF_A_PART) for name in store.names()}
     return store.renamed({name: whole for name, whole in kept.items() if name == whole or whole not in names})
+
+
+def _begins(line: str, step: re.Match[str]) -> bool:
+    """Return whether nothing but what loggers add stands before the step of a line."""
+    return not _holds_words(_KIND.sub(" ", line[: step.start()]))
 
 
 def _in_braces(line: str) -> dict[str, float]:

@@ -72,8 +72,9 @@ def _printed(path: Path, size: int, notebook: Any, request: Request, found: Mapp
             with suppress(UnreadableRunError):
                 records.append(feed.record(Origin(path, size), request))
     if not records:
+        hint = "print step 1: reward=0.5, or give the run's log" if any(_texts(notebook, "text")) else "run its cells"
         raise UnreadableRunError(
-            f"expected a notebook with a training's progress table or printed steps, got none in {shown(path)}: run its cells"
+            f"expected a notebook with a training's progress table or printed steps, got none in {shown(path)}: {hint}"
         )
     longest = max(records, key=lambda record: len(record.steps))
     return replace(longest, sources=tuple(replace(source, reader="notebook") for source in longest.sources))

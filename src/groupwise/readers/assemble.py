@@ -269,7 +269,7 @@ def _clock(
     updates = _rising(spelled, _UPDATE_KEYS, step)
     counted = {name: _rising(spelled, keys, None) for name, keys in (("tokens", _TOKEN_KEYS), ("seconds", _SECOND_KEYS))}
     if counted["seconds"] is None:
-        stamp = _rising(spelled, _STAMP_KEYS, None)
+        stamp = _rising(spelled, _STAMP_KEYS, None, sure=True)
         counted["seconds"] = None if stamp is None else stamp - np.nanmin(stamp)
     for name, each in took.items():
         if counted[name] is None and np.isfinite(each).any() and not (each < 0).any():
@@ -336,14 +336,14 @@ def chosen_clocks(chosen: Mapping[str, str], columns: Mapping[str, Array]) -> di
             continue
         values = columns[chosen[name]]
         order = np.arange(len(values), dtype=np.float64)
-        found[name] = _rising({name: values}, (name,), order if name == "optimizer_updates" else None, chosen=True)
+        found[name] = _rising({name: values}, (name,), order if name == "optimizer_updates" else None, sure=True)
         if found[name] is None:
             other = ", or give that of each step as --column step_time=NAME" if name == "seconds" else ""
             raise InvalidArgumentError(f"expected a column that never falls for {name}, got {chosen[name][:80]!r}: name another{other}")
     return found
 
 
-def _rising(spelled: Mapping[str, Array], names: tuple[str, ...], fill_at: Array | None, *, chosen: bool = False) -> Array | None:
+def _rising(spelled: Mapping[str, Array], names: tuple[str, ...], fill_at: Array | None, *, sure: bool = False) -> Array | None:
     """Return the first of the named columns that never falls, or None; gaps are interpolated over `fill_at`."""
     for name in names:
         values = spelled.get(name)
@@ -354,7 +354,7 @@ def _rising(spelled: Mapping[str, Array], names: tuple[str, ...], fill_at: Array
             continue
         if fill_at is not None:
             return np.interp(fill_at, fill_at[finite], values[finite])
-        if not (np.isnan(values) | finite).all() or (not chosen and _stands(values[finite])):
+        if not (np.isnan(values) | finite).all() or (not sure and _stands(values[finite])):
             continue
         return values
     return None

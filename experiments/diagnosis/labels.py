@@ -265,10 +265,9 @@ class Looked:
         return self.label.label in HEALTHY and bool(self.alarms)
 
 
-def looked_at(home: Path, label: Label, looks: int) -> Looked:
+def looked_at(record: RunRecord, label: Label, looks: int) -> Looked:
     """Judge so many beginnings of a run, the shortest of eight rows, as what goes on."""
-    record, alarms = opened(home, label.file), []
-    rows = len(record.steps)
+    rows, alarms = len(record.steps), []
     for count in sorted({round(8 + (rows - 8) * look / (looks - 1)) for look in range(looks)}):
         steps = record.steps.head(count)
         last = int(steps["step"].to_numpy().max())
@@ -280,8 +279,8 @@ def looked_at(home: Path, label: Label, looks: int) -> Looked:
 
 def print_looks(home: Path, looks: int) -> None:
     """Print false alarms along the runs that ended well, and how late those that failed were found."""
-    labels = [label for label in labels_in(home) if label.label in (*HEALTHY, "collapse", "hacking")]
-    every = [looked_at(home, label, looks) for label in labels if len(opened(home, label.file).steps) > 8]
+    runs = ((opened(home, label.file), label) for label in labels_in(home) if label.label in (*HEALTHY, "collapse", "hacking"))
+    every = [looked_at(record, label, looks) for record, label in runs if len(record.steps) > 8]
     sound = [run for run in every if run.label.label in HEALTHY]
     print(f"alarm at any of {looks} looks: {sum(run.false for run in sound)} of {len(sound)} healthy and recovered runs")
     for run in every:

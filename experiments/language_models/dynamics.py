@@ -262,7 +262,7 @@ def kinked(setting: Setting) -> bool:
 
 
 def located(setting: Setting, done: dict[str, Rows]) -> dict[str, Any] | None:
-    """Where a kick begins to grow, over the predicted edge; None while a run is missing."""
+    """The edge from which a kick grows, beside the predicted one and the published rule; None while a run is missing."""
     runs = {factor: done.get(f"kick-{named(setting)}-{factor:g}") for factor in factors(setting)}
     if None in runs.values():
         return None

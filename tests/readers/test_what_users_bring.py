@@ -364,6 +364,14 @@ def test_a_state_says_where_its_run_ends(tmp_path: Path) -> None:
     assert open_run(path).config.value("planned_steps") == 40
 
 
+def test_a_hidden_folder_is_no_run_of_the_folder_around_it(tmp_path: Path) -> None:
+    for name in ("a", "b", ".sweep"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "trainer_state.json").write_text(json.dumps({"log_history": [{"step": 1, "reward": 0.5}]}))
+    with pytest.raises(UnreadableRunError, match=r"holds 2 \(a, b\)"):
+        open_run(tmp_path)
+
+
 def test_logs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
     for name in ("a", "b", ".hidden"):
         (tmp_path / name).mkdir()

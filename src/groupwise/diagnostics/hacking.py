@@ -27,6 +27,7 @@ from groupwise.diagnostics.signals import (
     Evidence,
     Signal,
     long_run_deviation,
+    once,
     ranged,
     signal_of,
 )
@@ -61,15 +62,15 @@ NOTHING = 0.1
 
 def check(evidence: Evidence) -> Finding:
     """Look for a training reward that rises without the held-out one, and for reward functions that part."""
-    if evidence.reward is None:
+    reward, functions = _together(evidence)
+    if reward is None:
         return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
     weights, pairs = weights_of(evidence), pairs_of(evidence)
     pair = pairs[0] if pairs else None
     held = None if pair is None or pair.same else pair
     told = [_of_pair(one, evidence, held) for one in pairs]
     if all(found is None or found.status is Status.INFO for found in told):
-        together = _together(evidence, evidence.reward)
-        told = [_parted(*together, weights, pair), _one_earns_all(*together, weights), *told]
+        told = [_parted(reward, functions, weights, pair), _one_earns_all(reward, functions, weights), *told]
     worst = min((found for found in told if found is not None), key=lambda found: found.status is Status.INFO, default=None)
     if worst is not None:
         return worst
@@ -434,10 +435,11 @@ class Pair:
         return _gain(self.held_M, self.held_deviation, early, late)
 
 
-def _together(evidence: Evidence, reward: Signal) -> tuple[Signal, Mapping[str, Signal]]:
+@once
+def _together(evidence: Evidence) -> tuple[Signal | None, Mapping[str, Signal]]:
     """The total and its functions in the rows that hold all of them, where these are most: a cell that is missing leaves its row out."""
-    functions = evidence.functions
-    if all(len(one) == len(reward) for one in functions.values()):
+    reward, functions = evidence.reward, evidence.functions
+    if reward is None or all(len(one) == len(reward) for one in functions.values()):
         return reward, functions
     common = reduce(np.intersect1d, (one.step_T for one in (reward, *functions.values())))
     if len(common) < _MOST_ROWS * len(reward):
@@ -451,10 +453,8 @@ def _together(evidence: Evidence, reward: Signal) -> tuple[Signal, Mapping[str, 
 
 def weights_of(evidence: Evidence) -> Mapping[str, float]:
     """Return the weight of each reward function in the total, where the total is a weighted sum of them; else nothing."""
-    if evidence.reward is None:
-        return {}
-    reward, functions = _together(evidence, evidence.reward)
-    if len(functions) < 2 or any(len(f) != len(reward) for f in functions.values()) or len(reward) < len(functions) + 2:
+    reward, functions = _together(evidence)
+    if reward is None or len(functions) < 2 or any(len(f) != len(reward) for f in functions.values()) or len(reward) < len(functions) + 2:
         return {}
     design = np.column_stack([f.value_T for f in functions.values()])
     moving = np.ptp(design, axis=0) > 0

@@ -22,6 +22,8 @@ from groupwise.diagnostics.swings import reward_level
 NO_CAUSE = Cause()
 # What to do about a reward that stands where nothing says why.
 STANDS = "see whether rewards differ within groups; if they do, lr × 3"
+# From this share of zero-variance groups on the prompts are to be chosen before the learning rate.
+_MOST = 0.5
 # Checks whose failure shows as a reward that fell.
 _OF_FALLS = (collapse.NAME, verifier.NAME, instability.NAME, completions.TRUNCATION)
 
@@ -55,10 +57,6 @@ class Story:
     signs: tuple[Sign, ...] = ()
     cause: Cause = NO_CAUSE
     do: str = ""
-
-
-# From this share of zero-variance groups on the prompts are to be chosen before the learning rate.
-_MOST = 0.5
 
 
 def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:

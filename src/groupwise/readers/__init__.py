@@ -225,7 +225,7 @@ def locate(place: Path, request: Request) -> Located:
     reader = best_reader(place)
     if reader is not None:
         return Located(place, reader, request)
-    found = _runs_in(place) or [log for inner in _folders_in(place) if not inner.name.startswith(".") for log in _runs_in(inner)]
+    found = _runs_in(place) or [log for inner in _folders_in(place) for log in _runs_in(inner)]
     if not found:
         raise NothingYetError(f"expected a run folder, got {shown(place)}, which holds no log: give one with a trainer_state.json")
     if len(found) > 1:
@@ -316,7 +316,7 @@ def _in_file(path: Path, request: Request) -> Located:
 
 def _runs_in(folder: Path) -> list[Path]:
     """Return the runs in a folder: their folders, and logs where there are several; else a log, else folders of rollouts."""
-    kinds = {path: kind.name for path in inside(folder, _MOST_FILES) if path.is_dir() and (kind := best_reader(path))}
+    kinds = {path: kind.name for path in _folders(folder) if (kind := best_reader(path))}
     runs, logs = [path for path, kind in kinds.items() if kind != "rollout_folder"], logs_in(folder)
     return ([*runs, *logs] if len(logs) > 1 else runs or logs) or list(kinds)
 
@@ -328,8 +328,13 @@ def logs_in(folder: Path) -> list[Path]:
 
 def _folders_in(folder: Path) -> list[Path]:
     """Return the folders below one without a log, two deep, as prime-rl's monitors/file is."""
-    below = [path for path in inside(folder, _MOST_FILES) if path.is_dir()]
-    return [*below, *(path for inner in below for path in inside(inner, _MOST_FILES) if path.is_dir())]
+    below = _folders(folder)
+    return [*below, *(path for inner in below for path in _folders(inner))]
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Return the folders right inside one, by name, but for hidden ones."""
+    return [path for path in inside(folder, _MOST_FILES) if path.is_dir() and not path.name.startswith(".")]
 
 
 def named_as_log(name: str) -> bool:

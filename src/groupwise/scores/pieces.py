@@ -37,14 +37,17 @@ class Pieces:
         return total.to(value)
 
 
-def pieces_of(model: torch.nn.Module, covered: Mapping[str, torch.nn.Parameter], told: bytes) -> Pieces:
-    """Return which process takes which of the covered parameters; `told` is what all of them must have been asked."""
+def pieces_of(
+    model: torch.nn.Module, covered: Mapping[str, torch.nn.Parameter], options: Mapping[str, Any], batch: Mapping[str, torch.Tensor]
+) -> Pieces:
+    """Return which process takes which of the covered parameters; all of them must have been given the same options and rollouts."""
     every = dict(model.named_parameters())
     kept = next((parameter for parameter in every.values() if hasattr(parameter, "device_mesh")), None)
     if kept is None:
         return Pieces(every, frozenset(covered))
     mesh: Any = kept.device_mesh
     group = mesh.get_group(mesh.ndim - 1)  # with copies of the pieces, those that hold one copy
+    told = repr(sorted(options.items())).encode() + b"".join(item.cpu().numpy().tobytes() for item in batch.values())
     _check_alike(told, group, kept.device)
     whole = _whole(model, every)
     load = [0] * mesh.size(mesh.ndim - 1)

@@ -119,8 +119,7 @@ def _prepared(model: torch.nn.Module, batch: Batch, options: ScoreOptions) -> Jo
     whole[WEIGHT] = _weights(token_N, aggregation).to(first.device, precision)
     coordinates = sum(parameter.numel() for parameter in covered.values())
     source = ScoreSource(aggregation, temperature, tuple(covered), coordinates, left_out, method, len(token_N), 0)
-    told = repr(sorted(options.items())).encode() + b"".join(item.cpu().numpy().tobytes() for item in whole.values())
-    job = Job(model, whole, covered, source, pieces_of(model, covered, told))
+    job = Job(model, whole, covered, source, pieces_of(model, covered, options, whole))
     return replace(job, source=replace(source, micro_batch=_micro_batch(job, options.get("micro_batch"), options.get("memory_limit"))))
 
 
@@ -229,9 +228,14 @@ def _bytes_of_one(job: Job) -> int:
     row = {name: item[:1] for name, item in every.items()} | {"completion_mask": every["completion_mask"].any(0, keepdim=True)}
     kept: dict[int, int] = {}
 
+    def places() -> set[int]:
+        return {parameter.untyped_storage().data_ptr() for parameter in job.pieces.whole.values()}
+
+    own = places() if job.pieces.group is None else None  # the pieces of a layer are put together elsewhere each time
+
     def note(value: torch.Tensor) -> torch.Tensor:
         storage = value.untyped_storage()
-        if storage.data_ptr() not in {parameter.untyped_storage().data_ptr() for parameter in job.pieces.whole.values()}:
+        if storage.data_ptr() not in (places() if own is None else own):
             kept[storage.data_ptr()] = storage.nbytes()
         return value
 

@@ -281,8 +281,9 @@ def named_task(name: str, *, seed: int = 0, trained: Task | None = None) -> Task
         raise InvalidArgumentError(f"expected a task with its level, as addition/2; got {name!r}")
     chosen = int(level) if slash else None
     if family in _IN_WORDS:
-        known = trained is not None and trained.name == family and trained.recipe["examples"] == (chosen or 0)
-        return trained if trained is not None and known else make_text_task(family, examples=chosen or 0, seed=seed)
+        if trained is not None and trained.name == family and trained.recipe.get("examples") == (chosen or 0):
+            return trained
+        return make_text_task(family, examples=chosen or 0, seed=seed)
     plain = make_task(family, seed=seed, level=chosen)
     if trained is None:
         return plain

@@ -1,7 +1,4 @@
-"""`python -m groupwise` is the command `groupwise`.
-
-It does nothing else.
-"""
+"""`python -m groupwise` is the command `groupwise`."""
 
 import sys
 

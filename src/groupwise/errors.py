@@ -1,7 +1,4 @@
-"""Every error and warning of the package: one sentence each, for the person who typed the command.
-
-A message says what was expected, what came, and what to do.
-"""
+"""Every error and warning of the package: one sentence each, for the person who typed the command."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Values with their intervals: the one form in which a number leaves the package.
-
-`Interval` is the record; `wilson` serves proportions, `mean_interval` means of prompts, `ratio_interval`
-ratios of estimates. What is estimated is decided elsewhere.
-"""
+"""Values with their intervals: the one form in which a number leaves the package."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Results as plain data for JSON: the one encoder, and the base of every result that has an `as_dict`.
-
-Numbers that are not finite become None, since JSON has none. Nothing is read back here.
-"""
+"""Results as plain data for JSON: the one encoder, and the base of every result that has an `as_dict`."""
 
 from __future__ import annotations
 

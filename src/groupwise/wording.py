@@ -1,7 +1,4 @@
-"""How numbers, names and texts are written for people: cleaned of what a log may hide in them, and short.
-
-Results and pages both use it. It knows no record and no page; HTML and Rich escape on their own.
-"""
+"""How numbers, names and texts are written for people: cleaned of what a log may hide in them, and short."""
 
 from __future__ import annotations
 

@@ -48,33 +48,52 @@ class Page:
     def __init__(self, page: Any) -> None:
         self.page = page
         self.complaints: list[str] = []
-        page.on("console", lambda message: self.complaints.append(message.text) if message.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("dialog", self.asked)
+        self.listeners = {"console": self.logged, "pageerror": self.raised, "dialog": self.asked}
+        for event, listener in self.listeners.items():
+            page.on(event, listener)
+
+    def logged(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def raised(self, error: Any) -> None:
+        self.complaints.append(str(error))
 
     def asked(self, dialog: Any) -> None:
         self.complaints.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
     def picture(self, name: str) -> None:
-        self.page.screenshot(path=str(PICTURES / f"{name}.png"), full_page=True)
+        if "GROUPWISE_PICTURES" in os.environ:
+            self.page.screenshot(path=str(PICTURES / f"{name}.png"), full_page=True)
+
+
+@pytest.fixture(scope="module")
+def tabs(browser: Any) -> list[Any]:
+    """Empty pages that wait for the next test: a new one is a new process, which takes longer than most tests. Our pages store nothing."""
+    return []
 
 
 @pytest.fixture
-def open_page(browser: Any) -> Iterator[Callable[..., Page]]:
-    """Opens a page at an address; everything is closed afterwards."""
-    contexts = []
+def open_page(browser: Any, tabs: list[Any]) -> Iterator[Callable[..., Page]]:
+    """Opens a page at an address; it is left empty afterwards."""
+    opened: list[Page] = []
 
     def open_it(address: str, *, scheme: str = "light", width: int = 1000) -> Page:
-        context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
-        contexts.append(context)
-        made = Page(context.new_page())
-        made.page.goto(address)
-        return made
+        page = tabs.pop() if tabs else browser.new_page()
+        page.emulate_media(media="screen", color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        page.mouse.move(0, 0)
+        opened.append(Page(page))
+        page.goto(address)
+        return opened[-1]
 
     yield open_it
-    for context in contexts:
-        context.close()
+    for one in opened:
+        for event, listener in one.listeners.items():
+            one.page.remove_listener(event, listener)
+        one.page.goto("about:blank")
+        tabs.append(one.page)
 
 
 # Judgements are spaced by a multiple of what the last one took, which a busy machine stretches: here one follows another.

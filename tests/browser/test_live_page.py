@@ -233,7 +233,8 @@ def test_runs_are_listed_and_those_that_are_ticked_lie_over_each_other(
     tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
 ) -> None:
     paths = [append_rows(tmp_path / f"run-{name}.jsonl", 1, rows) for name, rows in (("a", 150), ("b", 90))]
-    opened = open_page(watch(*paths, collapse(tmp_path / "lost.jsonl"), tmp_path / "later.jsonl").address, width=1280)
+    later = tmp_path / f"later-{60 * 'x'}.jsonl"
+    opened = open_page((watcher := watch(*paths, collapse(tmp_path / "lost.jsonl"), later)).address, width=1280)
     page = opened.page
     page.wait_for_selector("#overlay canvas")
     page.wait_for_selector("#runs tr:nth-child(4)", state="attached")
@@ -243,15 +244,15 @@ def test_runs_are_listed_and_those_that_are_ticked_lie_over_each_other(
     assert page.locator("#runs polyline[points]").count() == 3
     smooth(page, 0)
     read = hover(page, "#overlay", 0.5)
-    assert [name in read for name in ("run-a.jsonl", "run-b.jsonl", "lost.jsonl", "later.jsonl")] == [True, True, True, False]
+    assert [name in read for name in ("run-a.jsonl", "run-b.jsonl", "lost.jsonl", "later")] == [True, True, True, False]
     page.locator("#runs input").nth(2).uncheck()
     # The page draws anew a moment after the box is cleared.
     page.locator("#overlay .panel-head", has_not_text="lost.jsonl").wait_for()
     assert "run-b.jsonl" in page.locator("#overlay .panel-head").inner_text()
     page.select_option("#compared", "entropy")
     wait_for_text(page, "#overlay .panel-head", "Entropy")
-    append_rows(tmp_path / "later.jsonl", 1, 50)
-    wait_for_text(page, "#overlay .panel-head", "later.jsonl")
+    append_rows(later, 1, 50)
+    wait_for_text(page, "#overlay .panel-head", "later")
     page.locator("#runs a").nth(2).click()
     wait_for_text(page, "#state", "✗ FAILING since step 40")
     assert page.url.endswith("#run-3")
@@ -264,9 +265,17 @@ def test_runs_are_listed_and_those_that_are_ticked_lie_over_each_other(
     page.locator("#filters input").fill("")
     opened.picture("watch-several")
     assert opened.complaints == []
+    narrow = open_page(watcher.address, width=380)
+    for part in (f"{PLOT} canvas", "#overlay canvas"):
+        narrow.page.wait_for_selector(part)
+    narrow.page.wait_for_function("() => document.querySelector('#headline').textContent")
+    wait_for_text(narrow.page, "#overlay .panel-head", "later")
+    narrow.picture("watch-narrow")
+    assert narrow.page.evaluate("document.documentElement.scrollWidth") <= 380
+    assert narrow.complaints == []
 
 
-def test_a_page_says_when_it_lost_the_watcher_and_that_another_has_another_address(
+def test_a_page_says_when_it_lost_the_watcher_that_another_has_another_address_and_what_happens_to_the_file(
     tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
 ) -> None:
     path = append_rows(tmp_path / "run.jsonl", 1, 60)
@@ -282,6 +291,12 @@ def test_a_page_says_when_it_lost_the_watcher_and_that_another_has_another_addre
     page.goto(again.address)
     wait_for_text(page, "#link", "live")
     wait_for_text(page, "#where", "step 70")
+    path.write_text("")
+    append_rows(path, 1, 20)
+    wait_for_text(page, "#events", "cut short")
+    wait_for_text(page, "#where", "step 20")
+    path.unlink()
+    wait_for_text(page, "#events", "gone")
 
 
 def test_charts_of_a_run_stand_over_its_tokens_too(learning: str, open_page: Callable[..., Any]) -> None:
@@ -299,26 +314,3 @@ def test_charts_of_a_run_stand_over_its_tokens_too(learning: str, open_page: Cal
     page.locator(PLOT).focus()
     assert press(page, "End") == "step 101"
     assert opened.complaints == []
-
-
-def test_what_happens_to_the_file_is_on_the_page(tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]) -> None:
-    path = append_rows(tmp_path / "run.jsonl", 1, 60)
-    page = open_page(watch(path).address).page
-    wait_for_text(page, "#where", "step 60")
-    path.write_text("")
-    append_rows(path, 1, 20)
-    wait_for_text(page, "#events", "cut short")
-    wait_for_text(page, "#where", "step 20")
-    path.unlink()
-    wait_for_text(page, "#events", "gone")
-
-
-def test_a_narrow_screen_is_not_overrun(tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]) -> None:
-    paths = [append_rows(tmp_path / f"{name * 60}.jsonl", 1, 100) for name in "ab"]
-    opened = open_page(watch(*paths).address, width=380)
-    page = opened.page
-    page.wait_for_selector(f"{PLOT} canvas")
-    page.wait_for_selector("#overlay canvas")
-    page.wait_for_function("() => document.querySelector('#headline').textContent")
-    opened.picture("watch-narrow")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 380

@@ -8,6 +8,7 @@ import math
 import os
 import pickle
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ class Deadly(Judge):
         while "huge" in path:
             held.append(b"1" * (1 << 26))
         while "slow" in path:
-            pass
+            time.sleep(0.1)
         if "deadly" in path:
             os._exit(1)
         return super().__call__(path)

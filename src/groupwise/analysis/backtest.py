@@ -1,7 +1,4 @@
-"""How well forecasts did on many runs, as plain data, and a table of calibration from runs that have ended, scored on those left out.
-
-The scores are made in `forecasting.backtest`; here runs get their names and the numbers their sentences.
-"""
+"""How well forecasts did on many runs, as plain data, and a table of calibration from runs that have ended, scored on those left out."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Runs compared: each judged by itself, then held against the others; what is found as data, as an answer in words and as a chart.
-
-The mathematics of the comparison is in `comparison`, the judgement in `diagnostics`; which runs form a group is in `run_groups`, and the
-sentences are in `compare_answer`.
-"""
+"""Runs compared: each judged by itself, then held against the others; what is found as data, as an answer in words and as a chart."""
 
 from __future__ import annotations
 

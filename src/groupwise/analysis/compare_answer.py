@@ -1,7 +1,4 @@
-"""What a comparison knows of each run and group, as plain data, and its answer in words: failures first, with raw numbers.
-
-It computes nothing: judgements come from `diagnostics`, contrasts from `comparison`.
-"""
+"""What a comparison knows of each run and group, as plain data, and its answer in words: failures first, with raw numbers."""
 
 from __future__ import annotations
 

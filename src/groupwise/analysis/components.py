@@ -74,10 +74,7 @@ class Measurement:
 
 
 def measure_run(record: RunRecord, how: Measurement, progress: Progress | None = None, spread: Elsewhere | None = None) -> SavedComponents:
-    """Estimate the variance components of a run from its completions near a checkpoint, scored by that model.
-
-    With `spread` workers of an engine take the scores, shard after shard.
-    """
+    """Estimate the variance components of a run from its completions near a checkpoint, scored by that model."""
     if how.groups < 2:
         raise InvalidArgumentError(f"expected at least 2 groups to measure, got {how.groups}: 64 give useful intervals")
     centre = _step_of(how.model if how.adapter is None else how.adapter)

@@ -1,7 +1,4 @@
-"""The charts below a report's first screen, as plain data: law and forecast, residuals, zero-variance groups, group sizes.
-
-It arranges what the record, the fits and the plans hold; `report/assets/panel.js` draws it.
-"""
+"""The charts below a report's first screen, as plain data: law and forecast, residuals, zero-variance groups, group sizes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""One metric of one run with its fit and forecast, on the clock of the log, and both in plain sentences.
-
-`fit_metric` calls series, fit and forecast and turns their times into steps; the mathematics is in `forecasting`. A `Clock` interpolates
-between logged steps, optimiser updates, tokens and seconds, and beyond the log goes on at the pace of the last half. The sentences at
-the end put results into words, compute nothing, and judge no run.
-"""
+"""One metric of one run with its fit and forecast, on the clock of the log, and both in plain sentences."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Many runs, each judged in a worker: one row a run, in a table that also says the next time which runs have not changed.
-
-A run that cannot be read, takes too long or too much memory is a row that says so. Nothing is drawn here.
-"""
+"""Many runs, each judged in a worker: one row a run, in a table that also says the next time which runs have not changed."""
 
 from __future__ import annotations
 

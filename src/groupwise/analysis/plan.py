@@ -1,7 +1,4 @@
-"""What a run says of its group size: a plan from components that lie beside it, or else what its rewards alone say.
-
-The best size needs the variance components of the gradient; without them the result is what rewards say, and the command for the rest.
-"""
+"""What a run says of its group size: a plan from components that lie beside it, or else what its rewards alone say."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The completions of a run as its pages show them: in their groups, with what each earned, in six orders; and those that a page holds.
-
-Every text is cleaned and cut here. Nothing is drawn.
-"""
+"""The completions of a run as its pages show them: in their groups, with what each earned, in six orders; and those that a page holds."""
 
 from __future__ import annotations
 

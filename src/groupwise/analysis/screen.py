@@ -1,7 +1,4 @@
-"""The first screen of a report: four tiles, the reward with the failure shaded, sparklines of what was logged beside it.
-
-It arranges a judgement and the rows it rests on; it decides nothing and draws nothing.
-"""
+"""The first screen of a report: four tiles, the reward with the failure shaded, sparklines of what was logged beside it."""
 
 from __future__ import annotations
 

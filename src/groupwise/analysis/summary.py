@@ -1,7 +1,4 @@
-"""The summary of one run as plain data: the one source of the page, the terminal text and `--json`.
-
-`summarise` asks the other parts, each once, and gathers their answers. Nothing is drawn or written here.
-"""
+"""The summary of one run as plain data: the one source of the page, the terminal text and `--json`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Many trainings that differ in a few settings: run by the workers of an engine, gone on with, read as records, and compared.
-
-A training is a command, of the embedded trainer or the user's own, that is started without a shell.
-"""
+"""Many trainings that differ in a few settings: run by the workers of an engine, gone on with, read as records, and compared."""
 
 from __future__ import annotations
 

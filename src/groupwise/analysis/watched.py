@@ -1,7 +1,4 @@
-"""What a live page shows of a run: its metrics, thinned, and what is to be said of it.
-
-Lines are made by the process that serves; `judged` may fit, so a process of its own calls it. Nothing is drawn here.
-"""
+"""What a live page shows of a run: its metrics, thinned, and what is to be said of it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The command line: one group of commands, and the one edge where an error becomes a line and an exit code.
-
-A command is the function of its name in the module of its name or of a near one, and that module is loaded when the command is asked for.
-"""
+"""The command line: one group of commands, and the one edge where an error becomes a line and an exit code."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The command `groupwise components`: the variance components of scores in a file, or of a run under a model.
-
-Without a model a run has rewards alone to tell of, and they are labelled so.
-"""
+"""The command `groupwise components`: the variance components of scores in a file, or of a run under a model."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The command `groupwise evaluate`: models asked benchmarks, compared problem by problem, and a run's transfer over its checkpoints.
-
-One model gives its scores, two a comparison, more or a run's folder the table of transfer. The statistics are in
-`groupwise.trainer.accuracy`.
-"""
+"""The command `groupwise evaluate`: models asked benchmarks, compared problem by problem, and a run's transfer over its checkpoints."""
 
 from __future__ import annotations
 

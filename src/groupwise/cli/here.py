@@ -1,7 +1,4 @@
-"""`groupwise` without arguments: the report of the run in this folder is offered, of many runs their list.
-
-Nothing is opened here but the heads of files: whether a run can be read, `report` says.
-"""
+"""`groupwise` without arguments: the report of the run in this folder is offered, of many runs their list."""
 
 from __future__ import annotations
 

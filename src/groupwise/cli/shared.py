@@ -1,7 +1,4 @@
-"""What the commands share: the options of several of them, runs opened, files written whole, progress shown.
-
-Every refusal is one line that says what was expected and what came.
-"""
+"""What the commands share: the options of several of them, runs opened, files written whole, progress shown."""
 
 from __future__ import annotations
 

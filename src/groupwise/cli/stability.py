@@ -1,7 +1,4 @@
-"""The command `groupwise stability`: how far a setting, or a run, is from instability, and what would be safe.
-
-Options are checked and become a judgement of `groupwise.stability`; here nothing is computed.
-"""
+"""The command `groupwise stability`: how far a setting, or a run, is from instability, and what would be safe."""
 
 from __future__ import annotations
 

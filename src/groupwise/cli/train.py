@@ -1,7 +1,4 @@
-"""The command `groupwise train`: GRPO on a task whose truth is known, live on this machine, written as a record as it goes.
-
-Settings come from a file, from KEY=VALUE texts and from the options that people type; the training itself is in `groupwise.trainer.grpo`.
-"""
+"""The command `groupwise train`: GRPO on a task whose truth is known, live on this machine, written as a record as it goes."""
 
 from __future__ import annotations
 

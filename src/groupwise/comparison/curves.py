@@ -1,7 +1,4 @@
-"""One run's curve, and the quantities that runs are compared by: late mean and time to a held level; each with its step noise.
-
-What the steps' noise leaves open is known from the residuals of the run itself. Seeds are not known here.
-"""
+"""One run's curve, and the quantities that runs are compared by: late mean and time to a held level; each with its step noise."""
 
 from __future__ import annotations
 

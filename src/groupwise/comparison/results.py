@@ -1,7 +1,4 @@
-"""What a comparison hands back: quantities of runs, contrasts of groups, divergences; frozen, and each says itself what it means.
-
-Plain data and nothing else; the numbers are made in `contrasts`, `seeds` and `divergence`, the sentences in `verdicts`.
-"""
+"""What a comparison hands back: quantities of runs, contrasts of groups, divergences; frozen, and each says itself what it means."""
 
 from __future__ import annotations
 

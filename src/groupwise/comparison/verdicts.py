@@ -1,7 +1,4 @@
-"""The status of a contrast, and its sentence: different, equivalent, not separable from seed noise, or not to be known.
-
-It writes what the numbers say. It computes none.
-"""
+"""The status of a contrast, and its sentence: different, equivalent, not separable from seed noise, or not to be known."""
 
 from __future__ import annotations
 

@@ -117,30 +117,13 @@ class Engine:
         function: Function,
         shards: Mapping[str, Any],
         *,
-        gpus: int = 0,
-        cpus: int = 1,
-        limits: Limits = Limits(),
-        each: Callable[[Outcome], None] | None = None,
-        stop: threading.Event | None = None,
+        gpus: int = 0,  # of each worker
+        cpus: int = 1,  # of each worker; libraries there take as many threads
+        limits: Limits = Limits(),  # what a shard may take
+        each: Callable[[Outcome], None] | None = None,  # is told every outcome; what it raises ends the job
+        stop: threading.Event | None = None,  # once set, workers are ended and the remaining shards are cancelled
     ) -> list[Outcome]:
-        """Apply a function to every shard.
-
-        Args:
-            function: takes the value of one shard; it is pickled once a worker and kept there, so that what an object loads on its
-                first call, as a model, serves its later ones.
-            shards: name -> value; names tell them apart in messages, journals and tables.
-            gpus: of each worker.
-            cpus: of each worker; libraries there take as many threads.
-            limits: what a shard may take.
-            each: is told every outcome as it comes, in this process; what it raises ends the job.
-            stop: once set, workers are ended and the remaining shards are cancelled.
-
-        Returns:
-            One outcome a shard, in the order of the shards.
-
-        Raises:
-            EngineError: the engine cannot run.
-        """
+        """Apply a function, which is pickled once a worker, to every shard; the outcomes come in the order of the shards."""
         found: dict[str, Outcome] = {}
 
         def keep(outcome: Outcome) -> None:

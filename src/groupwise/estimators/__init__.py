@@ -1,4 +1,1 @@
-"""Statistics of the policy gradient: advantages, the moments of groups, variance components, and the group size they call for.
-
-Arrays in, frozen results out. Nothing here knows a run record.
-"""
+"""Statistics of the policy gradient: advantages, the moments of groups, variance components, and the group size they call for."""

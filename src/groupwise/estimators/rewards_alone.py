@@ -1,8 +1,4 @@
-r"""What rewards say without any score: how many groups have zero variance at each size, and how rewards vary within and between prompts.
-
-None of it is the gradient's: how much a rollout's score weighs is not in the rewards, so no best group size follows from them. It
-estimates no variance component of the gradient and recommends nothing.
-"""
+r"""What rewards say without any score: how many groups have zero variance at each size, and how rewards vary within and between prompts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where the embedded example runs lie: real logs, small enough to travel with the package.
-
-`README.md` beside this file says how each was made. It reads nothing; `groupwise.readers.open_run` does.
-"""
+"""Where the embedded example runs lie: real logs, small enough to travel with the package."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a fit, a forecast and a backtest hand back: frozen records whose status has its sentence beside it.
-
-Plain data and nothing else; the numbers are made in `fit`, `forecast` and `backtest`.
-"""
+"""What a fit, a forecast and a backtest hand back: frozen records whose status has its sentence beside it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One generation of rollouts as a trainer hands it over, and what the record keeps of it: a row of the step, and a row for each completion.
-
-The columns are ours and mean the same for every trainer, whatever it logs under its own keys.
-"""
+"""One generation of rollouts as a trainer hands it over, and what the record keeps of it: a row of the step, and one a completion."""
 
 from __future__ import annotations
 

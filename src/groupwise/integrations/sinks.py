@@ -24,16 +24,7 @@ _TOKEN = re.compile(r"/(?=[^/]*[a-z])(?=[^/]*[A-Z])[\w-]{32}(?![\w-]).*")
 
 
 def tell(found: Judgement, *, said: str = "", page: str | None = None) -> list[str]:
-    """Hand a judgement to every tracker that has a run open in this process.
-
-    Args:
-        found: the judgement.
-        said: what to say in place of its own sentences.
-        page: the address of the live page or of a report; None: what GROUPWISE_PAGE says. Its token, query and password are left out.
-
-    Returns:
-        What went wrong, a sentence a tracker that could not be told; training goes on whatever a tracker does.
-    """
+    """Hand a judgement, or `said`, to every tracker that has a run open in this process; return a sentence for each that failed."""
     try:
         link = shareable(os.environ.get(PAGE, "") if page is None else page)
     except ValueError:  # no address: the alert goes without it

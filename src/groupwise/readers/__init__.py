@@ -1,7 +1,4 @@
-"""`open_run`: a path to a `RunRecord`, whatever wrote it; `READERS`: every format, chosen by content and not by name.
-
-Each format has its own module; nothing is fitted or judged here.
-"""
+"""`open_run`: a path to a `RunRecord`, whatever wrote it; `READERS`: every format, chosen by content and not by name."""
 
 from __future__ import annotations
 

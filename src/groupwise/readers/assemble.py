@@ -1,7 +1,4 @@
-"""From collected rows to a `RunRecord`: the step column, the clock, the windows, the meanings, the notes.
-
-It opens no file.
-"""
+"""From collected rows to a `RunRecord`: the step column, the clock, the windows, the meanings, the notes."""
 
 from __future__ import annotations
 

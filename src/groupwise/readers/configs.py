@@ -76,10 +76,7 @@ def listed(text: str) -> dict[str, Any]:
 
 
 def settings_in(flat: Mapping[str, Any], group_size: int | None = None) -> dict[str, Any]:
-    """Return the settings that a flattened mapping holds, under our names; values outside their domain are passed over.
-
-    `group_size` is what other files say, for where the mapping does not.
-    """
+    """Return the settings that a flattened mapping holds, under our names; values outside their domain are passed over."""
     spelled = {path.replace("/value/", "/").removesuffix("/value").lower(): value for path, value in flat.items()}
     if any(path.startswith("actor_rollout_ref/") for path in spelled):
         return {name: value for name, value in _of_verl(spelled).items() if _valid(name, value)}

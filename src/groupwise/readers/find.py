@@ -20,12 +20,7 @@ Known = Callable[[Path], bool]  # whether a path is a run that was found before 
 
 
 def runs_below(place: Path, known: Known = lambda _: False, without: Collection[Path] = (), deepest: int = _DEEPEST) -> list[Path]:
-    """Return the runs at or so many folders below a path, by name; the path itself where none is, so that whoever opens it says why.
-
-    A folder that a reader knows is a run. So is one with one log of its own and at most one run below, which belongs to it; of other
-    folders each log is a run. Beside one run, an empty log and a folder of rollouts are part of it. Links to folders and hidden folders
-    are not entered, and the files `without` are none.
-    """
+    """Return the runs at or so many folders below a path, by name; the path itself where none is, so that whoever opens it says why."""
     if not place.is_dir() or known(place):
         return [place]
     reader, left_out = _reader_of(place), {path.resolve() for path in without}

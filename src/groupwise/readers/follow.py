@@ -1,7 +1,4 @@
-"""Follow a log that is being written: what was added since the last look, read once; cut, replaced and missing files told apart.
-
-Formats without a feed are read whole again whenever they change. It fits and draws nothing, and never writes to a run.
-"""
+"""Follow a log that is being written: what was added since the last look, read once; cut, replaced and missing files told apart."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The journal of a record that is being written, entry by entry: what `RunRecord.load` says of it, without reading it again.
-
-Texts of completions are kept up to a size; beyond it those of earlier steps are let go. It writes nothing.
-"""
+"""The journal of a record that is being written, entry by entry: what `RunRecord.load` says of it, without reading it again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""JSON: one object a line, events of several types, a list of rows, columns, or an object that holds the rows of one or several runs.
-
-What the columns mean is judged by their names in `keys.py`.
-"""
+"""JSON: one object a line, events of several types, a list of rows, columns, or an object that holds the rows of one or several runs."""
 
 from __future__ import annotations
 

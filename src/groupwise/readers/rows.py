@@ -1,7 +1,4 @@
-"""Rows of a log, collected column by column as they stream past: numbers are kept, texts are counted.
-
-It neither orders nor merges rows: `steps.py` does.
-"""
+"""Rows of a log, collected column by column as they stream past: numbers are kept, texts are counted."""
 
 from __future__ import annotations
 

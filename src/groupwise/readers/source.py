@@ -1,7 +1,4 @@
-"""Bytes of a log as text and JSON, streamed: what is no readable text is refused with one sentence.
-
-Nothing here knows what a step or a metric is.
-"""
+"""Bytes of a log as text and JSON, streamed: what is no readable text is refused with one sentence."""
 
 from __future__ import annotations
 
@@ -164,11 +161,7 @@ def noted(number: int, one: str, many: str, what: str = "left out") -> list[str]
 
 
 class Blocks:
-    """The lines of a text as UTF-8, some megabytes of whole ones at a time; one that is too long is left out and counted.
-
-    Attributes:
-        too_long: lines left out so far.
-    """
+    """The lines of a text as UTF-8, some megabytes of whole ones at a time; one that is too long is left out and counted."""
 
     def __init__(self, seen: Peek) -> None:
         self._seen = seen
@@ -270,11 +263,7 @@ def table_beside(name: str) -> Iterator[dict[str, str]]:
 
 
 class JsonArray:
-    """The elements of a JSON array within a text that may be cut off or damaged.
-
-    Attributes:
-        end: where the text goes on behind the closing bracket; 0 until that is met.
-    """
+    """The elements of a JSON array within a text that may be cut off or damaged."""
 
     def __init__(self, text: str, start: int) -> None:
         self._text, self._start = text, start

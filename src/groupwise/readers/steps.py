@@ -1,7 +1,4 @@
-"""Rows of a log to one row a step: restarts superseded, event types joined, several rows of one step averaged.
-
-Every decision leaves a note. It knows no framework; what a key means is in `keys.py`.
-"""
+"""Rows of a log to one row a step: restarts superseded, event types joined, several rows of one step averaged."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Tables: cells between commas, semicolons or tabs, whole or line by line, and Parquet.
-
-The columns' meaning is judged by their names elsewhere.
-"""
+"""Tables: cells between commas, semicolons or tabs, whole or line by line, and Parquet."""
 
 from __future__ import annotations
 

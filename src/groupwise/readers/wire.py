@@ -138,12 +138,7 @@ def is_tfrecord(head: bytes) -> bool:
 
 
 class TfRecords:
-    """The records of an event file; those whose checksum is wrong are left out and counted.
-
-    Attributes:
-        damaged: records left out so far.
-        complete: whether the file ended after a whole record.
-    """
+    """The records of an event file; those whose checksum is wrong are left out and counted."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -190,11 +185,7 @@ class TfRecords:
 
 
 class BlockRecords:
-    """The records of a file in LevelDB's log format as W&B writes it; those whose checksum is wrong are left out and counted.
-
-    Attributes:
-        damaged: pieces left out so far.
-    """
+    """The records of a file in LevelDB's log format as W&B writes it; those whose checksum is wrong are left out and counted."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,7 +1,4 @@
-"""What of a record is sound and what is damaged, and a copy of all that is sound.
-
-Neither changes the record that it looks at.
-"""
+"""What of a record is sound and what is damaged, and a copy of all that is sound."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""One run as data: a table of steps, a table of rollouts, the settings, and what every column means.
-
-`RunRecord` is validated, saved, loaded and searched for columns; `RecordWriter` appends to one while a run goes on. Logs of frameworks are
-read in `readers`.
-"""
+"""One run as data: a table of steps, a table of rollouts, the settings, and what every column means."""
 
 from __future__ import annotations
 

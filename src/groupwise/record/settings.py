@@ -1,7 +1,4 @@
-"""The settings of a run, each with the place where it was found, or unknown.
-
-`RunConfig` checks types and ranges and merges sources, of which the later one wins. It reads no file: `readers/configs.py` does.
-"""
+"""The settings of a run, each with the place where it was found, or unknown."""
 
 from __future__ import annotations
 

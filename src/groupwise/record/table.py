@@ -1,7 +1,4 @@
-"""The two tables of a run: how they are built from columns or rows, and what must hold in them.
-
-Polars frames with fixed types. It knows no settings, no meanings and no files but Parquet.
-"""
+"""The two tables of a run: how they are built from columns or rows, and what must hold in them."""
 
 from __future__ import annotations
 

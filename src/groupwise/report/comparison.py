@@ -1,7 +1,4 @@
-"""Show a comparison of runs, and a sweep, in the terminal: the answer, a row for each group, what a failed run was judged, in 80 columns.
-
-Every text of a log is cleaned and escaped. It computes nothing.
-"""
+"""Show a comparison of runs, and a sweep, in the terminal: the answer, a row for each group, and judgements, in 80 columns."""
 
 from __future__ import annotations
 

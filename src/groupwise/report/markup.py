@@ -1,7 +1,4 @@
-"""Build HTML so that forgetting to escape is a type error: text and markup are two types.
-
-Four small functions; no templates, no layout.
-"""
+"""Build HTML so that forgetting to escape is a type error: text and markup are two types."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The judgement of a run in the terminal: eight lines of 80 columns, the state first and the reward last.
-
-It chooses what has room and draws. It decides nothing, and what a log wrote styles nothing.
-"""
+"""The judgement of a run in the terminal: eight lines of 80 columns, the state first and the reward last."""
 
 from __future__ import annotations
 
@@ -46,10 +43,7 @@ def print_judgement(
     why: Sequence[Measure] | None = None,
     remarks: Sequence[str] = (),
 ) -> None:
-    """Print the judgement of a run and its reward as one line of bars; where asked for, also every check and the numbers behind them.
-
-    With the numbers go remarks on how the log was read.
-    """
+    """Print the judgement of a run and its reward as one line of bars; where asked for, also every check and the numbers behind them."""
     plain = _plain(console)
     first, *others = judgement_lines(found, heights, plain=plain)
     _print_head(first, found.state, console)

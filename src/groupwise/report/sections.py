@@ -1,7 +1,4 @@
-"""One run on the page: the first screen, and below it forecast, law, group size, stability, and how all of it was computed.
-
-It arranges a summary as markup, computes nothing and decides nothing.
-"""
+"""One run on the page: the first screen, and below it forecast, law, group size, stability, and how all of it was computed."""
 
 from __future__ import annotations
 

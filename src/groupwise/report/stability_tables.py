@@ -1,7 +1,4 @@
-"""The tables on stability as plain texts, for page and terminal alike: where a mode stands, what each rule allows, several modes.
-
-They choose rows and write numbers. They compute nothing.
-"""
+"""The tables on stability as plain texts, for page and terminal alike: where a mode stands, what each rule allows, several modes."""
 
 from __future__ import annotations
 

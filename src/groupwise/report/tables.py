@@ -1,7 +1,4 @@
-"""Tables and phrases that page and terminal share, as plain texts: laws, forecasts, group sizes.
-
-They choose rows and write numbers. They compute nothing but ratios to the best.
-"""
+"""Tables and phrases that page and terminal share, as plain texts: laws, forecasts, group sizes."""
 
 from __future__ import annotations
 

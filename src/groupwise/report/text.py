@@ -1,7 +1,4 @@
-"""Show summaries, fits, forecasts and backtests in the terminal with Rich.
-
-Every text of a log is cleaned and escaped, so that it can neither style nor move anything. It computes nothing.
-"""
+"""Show summaries, fits, forecasts and backtests in the terminal with Rich."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which groups of a run are scored: whole groups near a step, each prompt once, none that the model cannot read.
-
-What was left aside is said in sentences.
-"""
+"""Which groups of a run are scored: whole groups near a step, each prompt once, none that the model cannot read."""
 
 from __future__ import annotations
 

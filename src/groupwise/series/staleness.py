@@ -1,7 +1,4 @@
-"""The lag and the momentum of a record: what a judgement of stability needs of the settings besides the force.
-
-Settings that are missing, and would change the judgement, are asked for.
-"""
+"""The lag and the momentum of a record: what a judgement of stability needs of the settings besides the force."""
 
 from __future__ import annotations
 

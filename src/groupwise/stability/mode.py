@@ -128,8 +128,6 @@ def stability(
 ) -> Stability:
     r"""Return where a mode stands.
 
-    The force is learning rate times stiffness; with the learning rate the largest one follows too.
-
     Source: derived here (docs/theory/dynamics.md).
     """
     _check_mode(force, momentum, refresh_interval, importance_ratio, kl_term, learning_rate)

@@ -1,8 +1,4 @@
-"""Models asked benchmarks: what a folder holds is opened, names become problems, answers become verdicts and counts.
-
-A benchmark is a file of mathematics (`benchmarks`) or a task (`tasks`), of which the held-out problems are asked, in batches, at a
-temperature, up to a number of tokens. It computes no statistics of the counts (`accuracy` does).
-"""
+"""Models asked benchmarks: what a folder holds is opened, names become problems, answers become verdicts and counts."""
 
 from __future__ import annotations
 

@@ -67,11 +67,7 @@ def make_file_task(
     held_out_share: float = 0.2,
     reward_limit: float = 60.0,
 ) -> Task:
-    """Build a task of a file of JSONL, JSON, Parquet or CSV; `reward` is exact, number, math_verify or MODULE:FUNCTION.
-
-    Warns:
-        LeftOutWarning: rows have no prompt, or no answer.
-    """
+    """Build a task of a file of JSONL, JSON, Parquet or CSV; `reward` is exact, number, math_verify or MODULE:FUNCTION."""
     path = Path(data)
     check_split(seed, problems, held_out_share)
     rows = read_rows(path)

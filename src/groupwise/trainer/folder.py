@@ -1,8 +1,4 @@
-"""The folder of a run: its record, and `checkpoints/` beside it with what is needed to go on.
-
-The first checkpoint stays, the latest has the state of the run, and a kill at any moment leaves one that is whole. What the trainer did
-not write is never removed. It trains nothing.
-"""
+"""The folder of a run: its record, and `checkpoints/` beside it with what is needed to go on."""
 
 from __future__ import annotations
 

@@ -140,11 +140,7 @@ def train(
     on_step: Callable[[int, Row], bool | None] | None = None,
     ingredients: Ingredients | None = None,
 ) -> RunRecord:
-    """Train a policy and write the run as it goes; where `on_step` returns True, the run ends with that step and a checkpoint of it.
-
-    Warns:
-        IdleWarning: for ten steps no two rollouts of a group differed in reward.
-    """
+    """Train a policy and write the run as it goes; where `on_step` returns True, the run ends with that step and a checkpoint of it."""
     folder = output if isinstance(output, RunFolder) else RunFolder(Path(output), settings, task, actor)
     run = _Run(actor, task, settings, ingredients, folder=folder.home)
     model = getattr(getattr(actor, "size", None), "name", type(actor).__name__)

@@ -1,8 +1,4 @@
-"""A Hugging Face causal language model, or a LoRA adapter on one, in the policy's place.
-
-Prompts are texts or chats that its own tokenizer encodes; a prompt is read once for its group, in sampling and in the loss. It loads no
-model: `groupwise.scores.language_models` does.
-"""
+"""A Hugging Face causal language model, or a LoRA adapter on one, in the policy's place."""
 
 from __future__ import annotations
 

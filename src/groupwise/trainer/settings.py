@@ -1,7 +1,4 @@
-"""The settings of a training run: one frozen object that checks itself, with what each means in units.
-
-Data exposure is set in rollouts, `rollouts_per_step` and `steps`, and does not change with the group size. It trains nothing.
-"""
+"""The settings of a training run: one frozen object that checks itself, with what each means in units."""
 
 from __future__ import annotations
 

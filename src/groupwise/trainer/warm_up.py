@@ -55,9 +55,6 @@ def warm_up(
 
     Adam on the log-probability of the answer and END, 256 problems an update; the probability is measured on 512 problems, without
     sampling, after every update once it is near.
-
-    Warns:
-        GroupwiseWarning: the cache cannot be written.
     """
     if not 0 < accuracy < 1:
         raise InvalidArgumentError(f"expected an accuracy between 0 and 1 to warm up to, got {accuracy:g}: 0.2 is a good start")

@@ -15,6 +15,7 @@ LONGEST_LINE = 1 << 26  # characters of one line
 LONGEST_FIRST = 1 << 23  # characters of a line from which a format is told
 LONGEST_CELL = 1 << 20  # characters of one cell between commas
 MOST_TEXT = 1 << 28  # bytes of completions whose texts are kept
+MOST_HELD = 1 << 25  # bytes of dumps of rollouts whose texts are held in memory; those of larger ones are read where somebody looks
 LARGEST_RECORD = 1 << 26  # bytes of one record of an event file
 LARGEST_EVENT_TEXT = 1 << 22  # bytes of a text in an event file, where settings are
 MOST_VALUES = 2_000_000  # values of a dump when all that it shares is unfolded

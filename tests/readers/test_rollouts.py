@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, UnreadableRunError
-from groupwise.readers import best_reader, columns, open_run
+from groupwise.readers import best_reader, columns, open_run, source
 from groupwise.record.run import RunRecord
 
 Rows = Sequence[dict[str, Any]]
@@ -234,14 +235,12 @@ class TestRows:
         assert group_sizes(rollouts_of(record)) == [4] * 4
         assert any("do not follow one another" in note for note in record.notes)
 
-    def test_texts_above_the_limit_are_left_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_prompts_above_the_limit_are_told_apart_by_their_hash(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = write(tmp_path / "a.jsonl", plain_rows())
-        monkeypatch.setattr(limits, "MOST_TEXT", 100)
-        record = open_run(path)
-        table = rollouts_of(record)
+        monkeypatch.setattr(limits, "MOST_TEXT", 1)
+        table = rollouts_of(open_run(path))
         assert group_sizes(table) == [2] * 4
-        assert table["completion"].null_count() == 8
-        assert any("texts were left out" in note for note in record.notes)
+        assert sorted(map(len, table["prompt"].unique())) == [2, 16]
 
     def test_a_record_is_saved_and_loaded(self, tmp_path: Path) -> None:
         record = open_run(write(tmp_path / "a.jsonl", plain_rows()))
@@ -249,6 +248,75 @@ class TestRows:
         loaded = open_run(record.save(tmp_path / "saved"))
         assert loaded.rollouts is not None
         assert loaded.rollouts.equals(record.rollouts)
+
+
+@contextmanager
+def left() -> Iterator[None]:
+    """Completions of any file stay in it, a block being some 100 bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MOST_HELD", 0)
+        patch.setattr(source, "_BLOCK", 100)
+        patch.setattr(columns, "_LEAST", 0)
+        yield
+
+
+def whole(path: Path) -> str:
+    """All that is read of a path."""
+    try:
+        record = open_run(path)
+        table = record.steps if record.rollouts is None else record.with_completions(record.rollouts)
+        return str((record.steps.to_dict(as_series=False), table.to_dict(as_series=False), record.notes))
+    except GroupwiseError as error:
+        return str(error)
+
+
+class TestLeft:
+    """Completions that stay in their files are those that would be in memory."""
+
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+    def test_whatever_the_encoding(self, tmp_path: Path, encoding: str) -> None:
+        rows = [row | {"completion": f"\u00e9 {at}"} for at, row in enumerate(plain_rows() * 20)]
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        path = tmp_path / "a.jsonl"
+        path.write_text("\n".join([*lines[:20], "broken", *lines[20:], "[1]\n"]), encoding=encoding)
+        held = whole(path)
+        with left():
+            assert whole(path) == held
+        assert held.count("\u00e9") == 160
+
+    @pytest.mark.parametrize("kind", ["folder", "groups", "parquet"])
+    def test_of_several_files_and_of_a_dump_that_is_taken_apart(self, tmp_path: Path, kind: str) -> None:
+        home = tmp_path / "run"
+        for step in range(1, 4):
+            rows = verl_rows(step)
+            if kind == "groups":
+                rows = [{"step": step, "prompt": f"p{at}", "rewards": [0.0, 1.0], "completions": [f"{step}a", f"{at}b"]} for at in range(5)]
+            write(home / f"{step}.jsonl", rows)
+        path = home
+        if kind == "parquet":
+            path = tmp_path / "rollouts.parquet"
+            pl.DataFrame(plain_rows()).write_parquet(path)
+        held = whole(path)
+        with left():
+            assert whole(path) == held
+        assert "completion" in held
+
+    def test_they_are_read_where_somebody_looks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Some rows in any order, what an expression makes of them, a record that is saved; another file in their place is refused."""
+        path = write(tmp_path / "1.jsonl", verl_rows(1))
+        monkeypatch.setattr(limits, "MOST_HELD", 0)
+        record = open_run(path)
+        table = rollouts_of(record)
+        assert table["completion"].dtype == pl.Int64
+        some = record.with_completions(table[[7, 1, 7]], pl.col("completion").str.slice(-1))
+        assert some["completion"].to_list() == ["1", "1", "1"]
+        assert record.with_completions(table.clear())["completion"].dtype == pl.Utf8
+        saved = open_run(record.save(tmp_path / "saved"))
+        assert rollouts_of(saved)["completion"].to_list() == record.with_completions(table)["completion"].to_list()
+        again = open_run(path)
+        write(path, verl_rows(1)[:5])
+        with pytest.raises(UnreadableRunError, match="open the run again"):
+            again.with_completions(table)
 
 
 class TestColumns:
@@ -350,6 +418,9 @@ class TestHostile:
             content[data.draw(st.integers(0, len(content) - 1))] = byte
         path = tmp_path / "1.jsonl"
         path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+        held = whole(path)
+        with left():
+            assert whole(path) == held
         try:
             record = open_run(path)
         except GroupwiseError as error:
@@ -452,16 +523,11 @@ CHANGED = st.tuples(st.sampled_from(["output", "input", "score", "uid", "id"]), 
 @given(st.lists(ROLLOUTS, min_size=1, max_size=6), st.lists(CHANGED, max_size=2))
 def test_rollouts_by_column_are_those_row_by_row(rows: list[dict[str, Any]], odd: list[tuple[str, Any]]) -> None:
     changed = [rows[0] | {key: value} for key, value in odd]
-    answers = []
     with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
         path = Path(home, "1.jsonl")
         path.write_text("".join(json.dumps(row) + "\n" for row in rows * 3 + changed))
-        for least in (0, 1 << 40):
-            patch.setattr(columns, "_LEAST", least)
-            try:
-                record = open_run(path)
-                assert record.rollouts is not None
-                answers.append(str((record.steps.to_dict(as_series=False), record.rollouts.to_dict(as_series=False), record.notes)))
-            except GroupwiseError as error:
-                answers.append(str(error))
-    assert answers[0] == answers[1]
+        by_row = whole(path)
+        patch.setattr(columns, "_LEAST", 0)
+        assert whole(path) == by_row
+        with left():
+            assert whole(path) == by_row

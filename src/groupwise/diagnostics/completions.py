@@ -20,6 +20,7 @@ from groupwise.diagnostics.numerics import beyond, rose_since
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted, share_of, since_when
 from groupwise.diagnostics.signs import limit_of, repeated_most, short
 from groupwise.intervals import percent, wilson
+from groupwise.record.run import RunRecord
 
 TRUNCATION, REPETITION, TRUNCATED = "truncation", "repetition", "truncated_rewards"
 LOG_CUT = "the share of truncated completions (TRL: completions/clipped_ratio; verl: response_length/clip_ratio)"
@@ -112,7 +113,7 @@ def repetition(evidence: Evidence) -> Finding:
     if share is None and texts is None:
         return Finding(REPETITION, Status.NOT_LOGGED, "The completions are not in the log.", log=LOG_TEXTS)
     if texts is not None:
-        told = list(_loops(texts))
+        told = list(_loops(evidence.record, texts))
         if not told:
             return Finding(REPETITION, Status.NONE, "No completion is long enough to repeat itself.")
         share = share_of(*zip(*told, strict=True))
@@ -134,14 +135,14 @@ def repetition(evidence: Evidence) -> Finding:
     return by_sign(REPETITION, Status.WARNING, message, Sign("repetition", step, before, late, words), LOOPS, {"texts": "repeat"})
 
 
-def _loops(rollouts: pl.DataFrame) -> Iterator[tuple[int, float]]:
+def _loops(record: RunRecord, rollouts: pl.DataFrame) -> Iterator[tuple[int, float]]:
     """Yield the share of completions that repeat themselves, step by step."""
     steps = rollouts["step"].unique().sort()
     chosen = steps.gather(np.unique(np.linspace(0, len(steps) - 1, min(_STEPS, len(steps))).astype(int)).tolist())
-    rows = rollouts.select("step", pl.col("completion").str.slice(-_LONGEST)).filter(pl.col("step").is_in(chosen.implode())).drop_nulls()
-    for (step,), part in rows.group_by("step", maintain_order=True):
-        texts = part["completion"].to_list()
-        read = [text for text in texts[:: max(1, len(texts) // _EACH)][:_EACH] if len(text) >= _SHORTEST]
+    of_steps = [rollouts.filter(pl.col("step") == step).select("step", "completion") for step in chosen]
+    some = pl.concat([rows.gather_every(max(1, len(rows) // _EACH)).head(_EACH) for rows in of_steps])
+    for (step,), part in record.with_completions(some, pl.col("completion").str.slice(-_LONGEST)).group_by("step", maintain_order=True):
+        read = [text for text in part["completion"] if len(text) >= _SHORTEST]
         if read:
             yield int(step), float(np.mean([repeats(text) for text in read]))
 

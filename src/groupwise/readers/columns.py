@@ -12,10 +12,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 _LEAST = 1 << 14  # bytes of a block for which a table is worth its making
 _MOST_REFUSED = 3  # blocks in a row after which no further one is tried
-_NO_TEXT = r"^(?:-?\d[\d.]*$|true$|false$|[\[{])"  # how another value reads under a key of texts
+_NO_TEXT = r"^(?:-?\d[\d.]*$|true$|false$|\[|\{[\"}])"  # how another value reads under a key of texts
+_MANY = 16  # backslashes in a row
+_WINDOW = 1 << 18  # bytes that stay in a processor's cache, with what is made of them
 
 
 class PlainRows:
@@ -67,14 +70,40 @@ class PlainRows:
 def _is_whole(block: bytes, table: pl.DataFrame, empty: Iterable[str]) -> bool:
     """Return whether a table holds all that its lines do: no key is unknown or doubled, nothing is nested, no text was a number."""
     texts = [column.name for column in table if column.dtype == pl.Utf8]
-    inside, halves, no_texts = _asked(table, texts)
-    if halves or b"\\u0022" in block:  # the latter is a quotation mark in a text that is none in the block
-        return False
-    marks = int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == ord('"')))
-    left = marks - 2 * sum(table[name].count() for name in texts) - inside
-    if left != 2 * sum(column.count() for column in table) and left != _marks_of_keys(block, table, empty):
+    halves, no_texts = _asked(table, texts)
+    left = _marks(block) - 2 * sum(table[name].count() for name in texts)
+    if halves or (left != 2 * sum(column.count() for column in table) and left != _marks_of_keys(block, table, empty)):
         return False
     return all(_holds_texts(block, table[name]) for name in no_texts)
+
+
+def _marks(block: bytes) -> int:
+    """Count the quotation marks around keys and texts: all but those that a backslash makes a letter."""
+    data, count = np.frombuffer(block, dtype=np.uint8), 0
+    for start in range(1, len(data), _WINDOW):
+        mark, slash = data[start : start + _WINDOW] == ord('"'), data[start - 1 : start - 1 + _WINDOW] == ord("\\")
+        count += int(np.count_nonzero(mark))
+        mark &= slash[: len(mark)]
+        count -= int(np.count_nonzero(mark))
+        mark[1:] &= slash[: len(mark) - 1]
+        if mark.any():
+            count += _ended_by(data, start + np.flatnonzero(mark))
+    return count
+
+
+def _ended_by(data: NDArray[np.uint8], behind: NDArray[np.int64]) -> int:
+    """Count the quotation marks, of some behind backslashes, before which they are even in number: letters themselves."""
+    even, known = 0, 1
+    while len(behind) and known < _MANY:
+        more = data[np.maximum(behind - known - 1, 0)] == ord("\\")
+        even += int((~more).sum()) if known % 2 == 0 else 0
+        behind, known = behind[more], known + 1
+    for place in behind.tolist():  # runs that long are disjoint, and each is gone through once
+        start = place
+        while start and data[start - 1] == ord("\\"):
+            start -= 1
+        even += (place - start) % 2 == 0
+    return even
 
 
 def _marks_of_keys(block: bytes, table: pl.DataFrame, empty: Iterable[str]) -> int | None:
@@ -93,18 +122,15 @@ def _marks_of_keys(block: bytes, table: pl.DataFrame, empty: Iterable[str]) -> i
     return found
 
 
-def _asked(table: pl.DataFrame, texts: Sequence[str]) -> tuple[int, bool, list[str]]:
-    """Return the quotation marks in texts, whether a NUL is, which may stand for half of a character, and whose may have been no texts."""
+def _asked(table: pl.DataFrame, texts: Sequence[str]) -> tuple[bool, list[str]]:
+    """Return whether a NUL is in a text, which may stand for half of a character, and which columns may have held no texts."""
     if not texts:
-        return 0, False, []
+        return False, []
     of_each = [pl.col(name).str for name in texts]
-    marks = pl.sum_horizontal(one.count_matches('"', literal=True).sum() for one in of_each)
     halves = pl.any_horizontal(one.contains("\0", literal=True).any() for one in of_each)
-    found = table.select(
-        marks.alias("marks"), halves.alias("halves"), no_texts=pl.concat_list(one.contains(_NO_TEXT).any() for one in of_each)
-    )
-    inside, nul, others = found.row(0)
-    return inside, nul, [name for name, other in zip(texts, others, strict=True) if other]
+    found = table.select(halves.alias("halves"), no_texts=pl.concat_list(one.contains(_NO_TEXT).any() for one in of_each))
+    nul, others = found.row(0)
+    return nul, [name for name, other in zip(texts, others, strict=True) if other]
 
 
 def _holds_texts(block: bytes, column: pl.Series) -> bool:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache, partial, reduce
 from itertools import compress, islice
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,7 @@ from groupwise.readers.source import (
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet, steps_table
+from groupwise.record.texts import Texts
 
 PROMPT_KEYS = ("prompt", "input", "question", "problem", "query", "instruction", "messages")
 COMPLETION_KEYS = ("completion", "output", "response", "generation", "text")
@@ -150,14 +154,18 @@ class RolloutRows:
         messages: texts that are lists of chat messages.
         later_outputs: rows that are a second output, or a later one, of one of verl's rollouts.
         split_uids: rows whose verl uid names its group.
-        texts: whether they are kept.
+        texts: whether completions are kept; else each has a place, from 0.
     """
 
     def __init__(self, *, texts: bool = True) -> None:
         self.store = RowStore()
-        self._pieces: list[pl.DataFrame] = []
-        self._prompt: list[str | None] = []
-        self._completion: list[str | None] = []
+        self._pieces: list[pl.Series] = []
+        self._completion: list[str | int | None] = []
+        self._prompt: list[int | None] = []
+        self._prompts: dict[str, int] = {}
+        self._characters = 0
+        self._ends: list[int] = []
+        self._again: list[Callable[[], pl.Series]] = []
         self.file_step: list[float] = []
         self.labels: dict[str, list[str | None]] = {}
         self.left_out = self.silent = self.messages = self.later_outputs = self.split_uids = 0
@@ -175,8 +183,9 @@ class RolloutRows:
             self.store.too_long += 1
             return
         self.silent += not _is_text(completion)
-        self._prompt.append(self._kept(self._text(prompt), shared=True))
-        self._completion.append(self._kept(self._text(completion), shared=False))
+        self._prompt.append(self._number(self._text(prompt)))
+        text = self._text(completion)
+        self._completion.append(text if self.texts or text is None else self.store.count)
         self.file_step.append(file_step if file_step == file_step else _partition(row))
         for key, value in labels.items():
             column = self.labels.setdefault(key, [])
@@ -199,25 +208,27 @@ class RolloutRows:
         odd = odd or (file_step != file_step and "partition_id" in kinds) or any(kind.is_nested() for kind in kinds.values())
         if odd or (self.store.count + len(table)) * len({*self.store.names(), *names}) > limits.MOST_CELLS:
             return False
-        prompt, completion = (pl.lit(None, dtype=pl.Utf8) if key is None else pl.col(key) for key in texts.values())
-        held = pl.any_horizontal(one.is_not_null() for one in (prompt, *map(pl.col, labels)))
-        held &= pl.any_horizontal(one.is_not_null() for one in (completion, *map(pl.col, rewards)))
-        taken = table.filter(held)
-        self.left_out += len(table) - len(taken)
-        both = taken.with_columns(prompt.alias("prompt"), completion.alias("completion")).select("prompt", "completion")
-        self.silent += both["completion"].null_count()
+        none = pl.Series("", [None], dtype=pl.Utf8).new_from_index(0, len(table))
+        prompt, completion = (none if key is None else table[key] for key in texts.values())
+        held = _anywhere([prompt, *map(table.get_column, labels)]) & _anywhere([completion, *map(table.get_column, rewards)])
+        if not held.all():
+            self.left_out += int((~held).sum())
+            table, prompt, completion = table.filter(held), prompt.filter(held), completion.filter(held)
+        self.silent += completion.null_count()
+        runs = prompt.rle().struct.unnest()
+        self._prompt.extend(np.repeat([self._number(text) for text in runs["value"]], runs["len"]).tolist())
         if not self.texts:
-            hashed = pl.Series("prompt", [self._kept(text, shared=True) for text in both["prompt"]], dtype=pl.Utf8)
-            both = both.with_columns(hashed, pl.lit(None, dtype=pl.Utf8).alias("completion"))
-        self._pieces += [self._waiting(), both]
-        self.file_step.extend([file_step] * len(taken))
+            place = pl.int_range(self.store.count, self.store.count + len(table), eager=True)
+            completion = place.zip_with(completion.is_not_null(), place.clear(len(place)))
+        self._pieces += [self._waiting(), completion.alias("completion")]
+        self.file_step.extend([file_step] * len(table))
         for key in labels:
             column = self.labels.setdefault(key, [])
             column.extend([None] * (self.store.count - len(column)))
-            column.extend(self._labels(taken[key], layout))
+            column.extend(self._labels(table[key], layout))
         written = [name for name, kind in kinds.items() if kind == pl.Utf8 and name not in _TEXT_KEYS]
         maybe = [pl.when(pl.col(name).str.contains(_MAYBE_A_NUMBER)).then(pl.col(name)) for name in written if "step" not in name]
-        self.store.add_table(taken.drop(_TEXT_KEYS, strict=False).with_columns(maybe))
+        self.store.add_table(table.select(pl.exclude(_TEXT_KEYS)).with_columns(maybe))
         return True
 
     def _labels(self, column: pl.Series, layout: Layout) -> list[str | None]:
@@ -232,16 +243,36 @@ class RolloutRows:
             column = whole.zip_with(whole.is_not_null(), column)
         return column.cast(pl.Utf8).to_list()
 
-    def _waiting(self) -> pl.DataFrame:
-        """Return the texts of the rows that came one by one since the last table."""
-        columns = {"prompt": self._prompt, "completion": self._completion}
-        self._prompt, self._completion = [], []
-        return pl.DataFrame(columns, schema={"prompt": pl.Utf8, "completion": pl.Utf8})
+    def _waiting(self) -> pl.Series:
+        """Return the completions of the rows that came one by one since the last table."""
+        came, self._completion = self._completion, []
+        return pl.Series("completion", came, dtype=pl.Utf8 if self.texts else pl.Int64)
 
     def text_columns(self) -> pl.DataFrame:
         """Return prompt and completion of every row."""
-        self._pieces.append(self._waiting())
-        return pl.concat(self._pieces)
+        prompts = pl.Series("prompt", list(self._prompts), dtype=pl.Utf8)
+        number = pl.Series(self._prompt, dtype=pl.Int64)
+        self._pieces = [pl.concat([*self._pieces, self._waiting()])]
+        return pl.DataFrame([prompts.gather(number), self._pieces[0]])
+
+    def left(self, again: Callable[[], pl.Series]) -> None:
+        """Take down how the completions of the rows since the last such call are read again."""
+        if not self.texts and self.store.count > (self._ends[-1] if self._ends else 0):
+            self._ends.append(self.store.count)
+            self._again.append(again)
+
+    def left_texts(self) -> Texts | None:
+        """Return what reads the completions that were not kept, None where they were."""
+        ends, again = [0, *self._ends], self._again
+
+        @lru_cache(maxsize=1)
+        def read(part: int) -> pl.Series:
+            found, size = again[part](), ends[part + 1] - ends[part]
+            if len(found) < size:
+                raise UnreadableRunError(f"expected {size} completions where they stood, got {len(found)}: open the run again")
+            return found
+
+        return None if self.texts else Texts(np.array(self._ends), read)
 
     def label_column(self, key: str) -> list[str | None]:
         """Return what tells the groups apart by one key, as long as the rows are many."""
@@ -251,7 +282,7 @@ class RolloutRows:
     def _text(self, value: Any) -> str | None:
         """Return a cell as a text, chat messages as JSON; None where it is neither."""
         if isinstance(value, str):
-            return value
+            return _sound(value)
         if not _is_text(value):
             return None
         try:
@@ -259,20 +290,17 @@ class RolloutRows:
         except (RecursionError, ValueError):
             return None
         self.messages += 1
-        return text
+        return _sound(text)
 
-    def _kept(self, text: str | None, *, shared: bool) -> str | None:
-        """Return a text that can be stored: one object for equal prompts, and their hash where texts are not kept."""
-        if text is None:
+    def _number(self, prompt: str | None) -> int | None:
+        """Return the number of a prompt; where prompts are too long to keep, it is that of its hash."""
+        if prompt is None:
             return None
-        if not text.isascii():
-            try:
-                text.encode("utf-8")
-            except UnicodeEncodeError:
-                text = text.encode("utf-8", "replace").decode("utf-8")
-        if not self.texts:
-            text = hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if shared else None
-        return self._known.setdefault(text, text) if shared and text is not None else text
+        if prompt not in self._prompts and self._characters > limits.MOST_TEXT:
+            prompt = hashlib.blake2b(prompt.encode(), digest_size=8).hexdigest()
+        if prompt not in self._prompts:
+            self._characters += len(prompt)
+        return self._prompts.setdefault(prompt, len(self._prompts))
 
     def _label(self, key: str, value: str | float, layout: Layout) -> str | None:
         """Return the name of a group; verl appends the number of the rollout and of its output to its own."""
@@ -282,8 +310,17 @@ class RolloutRows:
             self.split_uids += 1
             self.later_outputs += int(match[3]) > 0
             text = match[1]
-        text = text.encode("utf-8", "replace").decode("utf-8")
-        return self._known.setdefault(text, text)
+        return _sound(text)
+
+
+def _sound(text: str) -> str:
+    """Return a text that can be stored."""
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            return text.encode("utf-8", "replace").decode("utf-8")
+    return text
 
 
 def _number_of(key: str, value: Any) -> Any:
@@ -300,7 +337,12 @@ def _numbers_of(table: pl.DataFrame) -> pl.DataFrame:
     """Return a table with what was logged of its completions as numbers, as `_number_of` does of a cell."""
     lists = [pl.col(name).list.mean() for name, kind in table.schema.items() if _is_by_token(name, kind)]
     reasons = [pl.col(name).is_in(_CUT_OFF).cast(pl.Float64) for name in _REASONS if table.schema.get(name) == pl.Utf8]
-    return table.with_columns(*lists, *reasons)
+    return table.with_columns(*lists, *reasons) if lists or reasons else table
+
+
+def _anywhere(columns: Iterable[pl.Series]) -> pl.Series:
+    """Return in which rows one of some columns holds a value."""
+    return reduce(or_, (column.is_not_null() for column in columns))
 
 
 def _is_by_token(name: str, kind: pl.DataType) -> bool:
@@ -536,13 +578,14 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
     if not request.columns and any(_is_trl(path, _schema(path)) for path in files[:3] if peek(path).head.startswith(b"PAR1")):
         return _trl_record(files, name, request, notes)
     size = sum(path.stat().st_size for path in files)
-    rows = RolloutRows(texts=size <= limits.MOST_TEXT)
+    rows = RolloutRows(texts=size <= limits.MOST_HELD)
     rewards = "reward" not in request.columns
     sources, verl = [], True
     for path in files:
         before = rows.store.count
         try:
             verl &= _add_file(rows, path, notes, rewarded=rewards, request=request)
+            rows.left(partial(_completions_in, path, request))
         except UnreadableRunError:
             if len(files) == 1:
                 raise
@@ -553,14 +596,58 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
         raise UnreadableRunError(
             f"expected rollouts with rewards, got none in {shown(files[0])}: give rows with prompt, completion, reward"
         )
-    if size > limits.MOST_TEXT:
-        notes.append(f"the completions take {size / 1e6:.0f} MB: their texts were left out")
     chosen = chosen_columns(rows.store, request.columns)
     table, reward = _table(rows, chosen, trusted=verl and rows.split_uids == rows.store.count, notes=notes)
     config = request.config
     if verl and not config.framework.known:
         config = config.with_settings({"framework": "verl"}, "the keys of the rollouts")
-    return _record(name, table, config, reward, (*row_notes(rows), *rows.store.left_out_notes(), *notes), tuple(sources))
+    notes = [*row_notes(rows), *rows.store.left_out_notes(), *notes]
+    return _record(name, table, config, reward, tuple(notes), tuple(sources), texts=rows.left_texts())
+
+
+def _completions_in(path: Path, request: Request) -> pl.Series:
+    """Read the completions of a file again."""
+    rows = RolloutRows()
+    _add_file(rows, path, [], rewarded="reward" not in request.columns, request=request)
+    return rows.text_columns()["completion"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """What reads the lines of a file, and those of one of its blocks again."""
+
+    seen: Peek
+    dump: str  # whose dump it is that has to be taken apart, else ""
+    layout: Layout
+    group_size: int | None
+    plain: PlainRows = field(default_factory=PlainRows)
+    numbers: Iterator[int] = field(default_factory=itertools.count)  # of the rows of a dump
+
+    def add(self, rows: RolloutRows, block: bytes) -> tuple[int, bool]:
+        """Add the rows of some lines; return how many lines are damaged, and whether each line was a row that was read by column."""
+        if self.dump:
+            dumped = zip(filter(None, json_lines(lines_in(block))), self.numbers, strict=False)
+            _add_dump(rows, dumped, self.dump, self.seen.path, self.group_size)
+            return 0, False
+        step, left_out, damaged = _number(self.seen.path), rows.left_out, 0
+        table = self.plain.table(block)
+        if table is not None and rows.add_table(table, self.layout, step):
+            return 0, rows.left_out == left_out
+        for row in json_lines(lines_in(block)):
+            if row is None:
+                damaged += 1
+            else:
+                rows.add(row, self.layout, step)
+        return damaged, False
+
+    def completions(self, start: int, *, plain: bool) -> pl.Series:
+        """Read the completions again of the block that begins at a place of the file."""
+        rows, block = RolloutRows(), next(iter(Blocks(self.seen, start)), b"")
+        if plain:
+            with suppress(pl.exceptions.PolarsError):  # the file is another by now
+                return pl.read_ndjson(block, schema={self.layout.completion: pl.Utf8}).to_series()
+        self.add(rows, block)
+        return rows.text_columns()["completion"]
 
 
 def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool, request: Request) -> bool:
@@ -569,24 +656,20 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
     if seen.head.startswith(b"PAR1"):
         return _add_table(rows, path, rewarded=rewarded)
     if seen.head.startswith(b"PK"):
-        return _add_dump(rows, slime_samples(path), "slime", path, group_size)
+        return _add_dump(rows, zip(slime_samples(path), itertools.count(), strict=False), "slime", path, group_size)
     first = _first_rows(seen)
-    if dump := dump_of(first):
-        return _add_dump(rows, filter(None, json_lines(Blocks(seen).lines())), dump, path, group_size)
-    layout = layout_of(first, rewarded=rewarded)
+    dump = dump_of(first)
+    layout = OURS if dump else layout_of(first, rewarded=rewarded)
     if layout is None:
         raise UnreadableRunError(f"expected rollouts in {shown(path)}, got other rows: give rows with prompt, completion and reward")
-    damaged, step, before = 0, _number(path), rows.store.count
-    blocks, plain = Blocks(seen), PlainRows()
+    damaged, before = 0, rows.store.count
+    blocks, lines = Blocks(seen), _Lines(seen, dump, layout, group_size)
     for block in blocks:
-        table = plain.table(block)
-        if table is not None and rows.add_table(table, layout, step):
-            continue
-        for row in json_lines(lines_in(block)):
-            if row is None:
-                damaged += 1
-            else:
-                rows.add(row, layout, step)
+        unread, plain = lines.add(rows, block)
+        damaged += unread
+        rows.left(partial(lines.completions, blocks.start, plain=plain))
+    if dump:
+        return False
     if damaged and rows.store.count == before:
         raise UnreadableRunError(f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(path)}: repair it")
     notes += noted(damaged, *DAMAGED_LINES, f"left out of {shown(path)}")
@@ -596,9 +679,9 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
     return layout.verl
 
 
-def _add_dump(rows: RolloutRows, dumped: Iterator[Mapping[Any, Any]], dump: str, path: Path, group_size: int | None) -> bool:
-    """Add the rows of one of the dumps that have to be taken apart; none of them is verl's."""
-    for number, row in enumerate(dumped):
+def _add_dump(rows: RolloutRows, dumped: Iterable[tuple[Mapping[Any, Any], int]], dump: str, path: Path, group_size: int | None) -> bool:
+    """Add the numbered rows of one of the dumps that have to be taken apart; none of them is verl's."""
+    for row, number in dumped:
         try:
             completions = rows_of_dump(dump, row)
         except (KeyError, TypeError, AttributeError):
@@ -621,7 +704,7 @@ def _add_table(rows: RolloutRows, path: Path, *, rewarded: bool) -> bool:
     table = read_parquet(path)
     typical = _typical(table.schema)
     if dump := dump_of([typical]):
-        return _add_dump(rows, table.select(list(typical)).iter_rows(named=True), dump, path, None)
+        return _add_dump(rows, zip(table.select(list(typical)).iter_rows(named=True), itertools.count(), strict=False), dump, path, None)
     wanted = list(typical)
     layout = layout_of([typical], rewarded=rewarded)
     if layout is None:
@@ -703,7 +786,13 @@ def _trl_record(files: Sequence[Path], name: str, request: Request, said: Sequen
 
 
 def _record(
-    name: str, rollouts: pl.DataFrame, config: RunConfig, reward: str, notes: tuple[str, ...], sources: tuple[Source, ...]
+    name: str,
+    rollouts: pl.DataFrame,
+    config: RunConfig,
+    reward: str,
+    notes: tuple[str, ...],
+    sources: tuple[Source, ...],
+    texts: Texts | None = None,
 ) -> RunRecord:
     """Return the record whose steps are means over rollouts."""
     found = list(notes)
@@ -721,6 +810,7 @@ def _record(
     clock = {"optimizer_updates": updates} | chosen_clocks({name: name for name in named}, named)
     record = RunRecord(
         name=clean_key(name)[:160],
+        texts=texts,
         steps=steps_table(steps["step"].to_list(), columns, **clock),
         rollouts=rollouts.drop(chosen),
         config=config,

@@ -19,7 +19,7 @@ DAMAGED_LINES = "line is no whole JSON object and was", "lines are not whole JSO
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # what colours a terminal and moves its cursor
 _CONTROL = re.compile(r"[\0-\x07\x0b\x0e-\x1a\x1c-\x1f]")
 _FIRST_TEXT = 1 << 20
-_BLOCK = 1 << 23
+_BLOCK = 1 << 22
 
 _MAGIC = (
     (b"PAR1", "a Parquet file"),
@@ -163,17 +163,21 @@ def noted(number: int, one: str, many: str, what: str = "left out") -> list[str]
 class Blocks:
     """The lines of a text as UTF-8, some megabytes of whole ones at a time; one that is too long is left out and counted."""
 
-    def __init__(self, seen: Peek) -> None:
-        self._seen = seen
+    def __init__(self, seen: Peek, start: int = 0) -> None:
+        self._seen, self.start = seen, start  # where the present lines begin in the file
         self.too_long = 0
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield whole lines, each with its line feed where it has one."""
         encoding = self._seen.encoding
         with open_text(self._seen.path, encoding) as file:
-            # In the bytes of UTF-16 a line feed cannot be found.
-            pieces = map(str.encode, _pieces(file)) if encoding == "utf-16" else (in_utf8(one, encoding) for one in _pieces(file.buffer))
-            for piece in pieces:
+            if encoding == "utf-16":  # in whose bytes a line feed cannot be found
+                file.seek(self.start)
+                pieces = ((start, piece.encode()) for start, piece in _pieces(file))
+            else:
+                file.buffer.seek(self.start)
+                pieces = ((start, in_utf8(piece, encoding)) for start, piece in _pieces(file.buffer))
+            for self.start, piece in pieces:
                 yield piece if len(piece) <= limits.LONGEST_LINE else "".join(self._short(lines_in(piece))).encode()
 
     def lines(self) -> Iterator[str]:
@@ -194,15 +198,18 @@ class Blocks:
         return noted(self.too_long, f"line {of} was", f"lines {of} were")
 
 
-def _pieces(file: IO[AnyStr]) -> Iterator[AnyStr]:
-    """Yield whole lines, some megabytes at a time; of one that is far too long only the start."""
+def _pieces(file: IO[AnyStr]) -> Iterator[tuple[int, AnyStr]]:
+    """Yield whole lines, some megabytes at a time, and where they begin; of one that is far too long only the start."""
     most = 4 * limits.LONGEST_LINE + 4  # a character takes at most four bytes
+    bytearray(4 * _BLOCK)  # freed at once: the allocator keeps that much from then on, where it gave every block back before
+    start = file.tell()
     while piece := file.read(_BLOCK):
         piece += file.readline(most)
         rest = piece
         while rest[-1:] not in ("\n", b"\n") and (rest := file.readline(most)):
             pass
-        yield piece
+        yield start, piece
+        start = file.tell()
 
 
 def in_utf8(piece: bytes, encoding: str) -> bytes:

@@ -39,6 +39,7 @@ from groupwise.record.table import (
     steps_of_rows,
     steps_table,
 )
+from groupwise.record.texts import Texts
 
 __all__ = [
     "BASE_COLUMNS",
@@ -121,12 +122,14 @@ class RunRecord:
             the row averages over), tokens and seconds (cumulative, null where unknown), then one Float64 column a logged key.
             Missing and NaN are null.
         rollouts: one row a completion: step, prompt_id (a group is (step, prompt_id)), and those of prompt, completion, reward,
-            reward/<function>, advantage, length that exist; or None.
+            reward/<function>, advantage, length that exist; or None. Where `texts` is there, completion is a whole number that
+            `with_completions` reads the text of.
         config: the settings.
         meanings: one a column of `steps`, where known.
         sources: the files read.
         notes: sentences on what had to be decided while reading.
         labels: column of texts -> the one text that all rows of the run share.
+        texts: the completions that stay in their files, as those of large dumps do; None where they are in `rollouts`.
 
     Example:
         >>> record = RunRecord("demo", steps_table([1, 2], {"reward": [0.1, 0.2]}))
@@ -142,6 +145,7 @@ class RunRecord:
     sources: tuple[Source, ...] = ()
     notes: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    texts: Texts | None = field(default=None, repr=False, compare=False)
 
     def remarks(self) -> tuple[str, ...]:
         """Return what reading the log had to decide, and last which settings were not found."""
@@ -211,7 +215,30 @@ class RunRecord:
         if strangers:
             raise InvalidArgumentError(f"expected meanings of columns of the steps table, got one of {strangers[0]!r}: drop it")
         if self.rollouts is not None:
-            check_rollouts(self.rollouts)
+            check_rollouts(self.rollouts, left=self.texts is not None)
+
+    def with_completions(self, rows: pl.DataFrame, *made: pl.Expr) -> pl.DataFrame:
+        """Return some of the rollouts with their completions, also where these stay in their files.
+
+        Args:
+            rows: rows of `rollouts`, in any order.
+            made: expressions of the column completion that are wanted in its place; the texts themselves where none is given.
+
+        Returns:
+            The same rows with texts.
+
+        Raises:
+            UnreadableRunError: a file is no longer there, or is another.
+
+        Example:
+            >>> rows = rollouts_table([{"step": 1, "prompt_id": 0, "completion": "x = 4"}])
+            >>> record = RunRecord("demo", steps_table([1], {"reward": [0.5]}), rows)
+            >>> record.with_completions(record.rollouts, pl.col("completion").str.slice(-1))["completion"].to_list()
+            ['4']
+        """
+        if self.texts is None or rows.schema.get("completion") != pl.Int64:
+            return rows.with_columns(made)
+        return rows.with_columns(self.texts.made(rows["completion"], made or [pl.col("completion")]))
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the record as Parquet and JSON: the folder appears whole or not at all.
@@ -256,7 +283,7 @@ class RunRecord:
         """Write the files of the record into an existing folder and wait until they are on the disk."""
         self.steps.write_parquet(folder / _STEPS)
         if self.rollouts is not None:
-            self.rollouts.write_parquet(folder / ROLLOUTS)
+            self.with_completions(self.rollouts).write_parquet(folder / ROLLOUTS)
         about = description_of(self.name, self.config, self.meanings) | {
             "sources": [dataclasses.asdict(source) for source in self.sources],
             "notes": list(self.notes),

@@ -343,10 +343,11 @@ def check_steps(steps: pl.DataFrame) -> None:
         raise InvalidArgumentError("expected windows above 0, got one that is missing or not: check logging_steps")
 
 
-def check_rollouts(rollouts: pl.DataFrame) -> None:
-    """Raise where the rollouts table breaks an invariant."""
+def check_rollouts(rollouts: pl.DataFrame, *, left: bool = False) -> None:
+    """Raise where the rollouts table breaks an invariant; `left` says that completions stay in their files."""
     for name, kind in rollouts.schema.items():
-        expected = pl.Int64 if name in WHOLE_COLUMNS else pl.Utf8 if name in TEXT_COLUMNS else pl.Float64
+        whole = name in WHOLE_COLUMNS or (left and name == "completion")
+        expected = pl.Int64 if whole else pl.Utf8 if name in TEXT_COLUMNS else pl.Float64
         if kind != expected:
             raise InvalidArgumentError(f"expected {expected} for the rollouts' {name!r}, got {kind}: use rollouts_table")
     for name in WHOLE_COLUMNS:

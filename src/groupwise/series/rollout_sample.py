@@ -55,10 +55,13 @@ def sample_groups(record: RunRecord, centre: int | None, *, groups: int, steps: 
         .select("step", "prompt_id", "group")
     )
     rows = rows.join(chosen, on=["step", "prompt_id"], how="inner", maintain_order="left").sort("group", maintain_order=True)
+    rows = record.with_completions(rows)
     longest: tuple[str, ...] = ()
     if record.config.value("max_completion_length") is None and record.rollouts is not None:
-        texts = record.rollouts.select(pl.col("completion").drop_nulls().unique())
-        longest = tuple(texts.top_k(_LONGEST_TEXTS, by=pl.col("completion").str.len_bytes())["completion"])
+        texts = record.rollouts.select("completion").drop_nulls()
+        told = record.with_completions(texts, pl.col("completion").hash(), pl.col("completion").str.len_bytes().alias("size"))
+        first = told.with_row_index("row").unique("completion", keep="first", maintain_order=True)
+        longest = tuple(record.with_completions(texts[first.top_k(_LONGEST_TEXTS, by="size")["row"]])["completion"])
     repeated = len(sizes) - different
     if not repeated:
         return Sample(rows, 0, (), longest)

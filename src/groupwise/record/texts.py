@@ -1,0 +1,29 @@
+"""Completions that stay in the files they were read from: a record holds where they are, and they are read where somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The completions of a record by their places, from 0 in the order of its files."""
+
+    ends: NDArray[np.int64]  # the place behind each part of the files
+    read: Callable[[int], pl.Series]  # a part by its number -> its completions
+
+    def made(self, places: pl.Series, made: Sequence[pl.Expr]) -> pl.DataFrame:
+        """Return what expressions make of the completions at some places, null for none; one part is in memory at a time."""
+        known = places.drop_nulls().unique().sort().to_numpy()
+        part = np.searchsorted(self.ends, known, side="right")
+        found = [pl.DataFrame(schema={"completion": pl.Utf8}).select(made)]
+        for number in np.unique(part).tolist():
+            start = self.ends[number - 1] if number else 0
+            found.append(self.read(number).gather(known[part == number] - start).to_frame("completion").select(made))
+        row = np.searchsorted(known, places.fill_null(0).to_numpy())
+        return pl.concat(found).select(pl.all().gather(pl.Series(row, dtype=pl.Int64).zip_with(places.is_not_null(), places)))

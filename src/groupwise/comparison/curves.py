@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial.legendre import legvander
@@ -53,10 +54,17 @@ def curve(
         raise InsufficientDataError(f"a comparison needs at least {FEWEST_ROWS} rows of the metric in each run; got {step.size}")
     if not (np.isfinite(value).all() and np.all(np.diff(step) > 0)):
         raise InvalidArgumentError("a comparison needs finite values at steps that increase")
-    found = fit(step, value, variance_T=variance_T, window=window, smoothing=smoothing)
-    if found.status == "non_stationary" or found.curve_T.size != step.size:
-        return Curve(step, value, running_line(step, value))
-    return Curve(step, value, found.curve_T)
+    variances = None if variance_T is None else np.asarray(variance_T, dtype=float).tobytes()
+    return Curve(step, value, _smoothed(step.tobytes(), value.tobytes(), variances, window, smoothing))
+
+
+@lru_cache(maxsize=256)  # a sweep compares the same runs by each of its settings
+def _smoothed(steps: bytes, values: bytes, variances: bytes | None, window: float, smoothing: int | None) -> Float:
+    """Return what a run moves around; arrays are told apart by their bytes."""
+    step, value = np.frombuffer(steps), np.frombuffer(values)
+    found = fit(step, value, variance_T=None if variances is None else np.frombuffer(variances), window=window, smoothing=smoothing)
+    whole = found.status != "non_stationary" and found.curve_T.size == step.size
+    return found.curve_T if whole else running_line(step, value)
 
 
 def running_line(step_T: Float, value_T: Float) -> Float:
@@ -141,7 +149,6 @@ def passing(step_T: Float, value_NT: Float, reach: float) -> Float:
 
     Where the isotonic regression of the values crosses the level; halfway between two rows. Infinite where the level is not held: fewer
     than `held_rows` come after the crossing, or the mean of the last so many is below the level. One last row above it is no crossing.
-
     Source: Robertson, Wright and Dykstra (1988), Order Restricted Statistical Inference, chapter 1, for isotonic regression.
     """
     sums = np.cumsum(value_NT - reach, axis=1)

@@ -115,30 +115,7 @@ def open_run(
     settings: Mapping[str, str] | None = None,
     config: Path | None = None,
 ) -> RunRecord:
-    r"""Read a run from whatever its trainer left.
-
-    Args:
-        path: a log file, a run folder, or `FILE#NAME` for one run of a file that holds several.
-        columns: canonical name, or "step" -> the log's own column, where the guess is wrong; or a file beside the log that holds it by
-            step, `FILE` or `FILE#COLUMN`, as the held-out scores of checkpoints.
-        settings: name -> value, as with `--set`; they win over everything.
-        config: a JSON or YAML file with settings; they win over what is found beside the log.
-
-    Returns:
-        The record, validated.
-
-    Raises:
-        UnreadableRunError: the path holds no log that can be read; the message says why and what to do.
-        InvalidArgumentError: a setting, or the name of a quantity, is unknown, or a value is outside its domain.
-        MissingMetricError: a column named by the user is not in the log.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as home:
-        ...     _ = Path(home, "run.csv").write_text("step,reward\n1,0.25\n2,0.5\n")
-        ...     open_run(Path(home, "run.csv")).metrics()
-        ('reward',)
-    """
+    """Read a run from whatever its trainer left: a path, or FILE#NAME of a file that holds several."""
     place, request = request_of(path, columns=columns, settings=settings, config=config)
     with said(place):
         return locate(place, request).read()

@@ -37,15 +37,7 @@ class Event:
 
 
 class Follower:
-    r"""One log that may grow.
-
-    Attributes:
-        record: what was read so far, or None.
-        problem: why nothing newer is read, "" where all is well.
-        events: what happened to the file, oldest first.
-        grew: when the file last changed and had a new row, seconds since the epoch; 0 where none came yet.
-        follows: whether only what is added is read; False where the file is read whole again.
-    """
+    """One log that may grow."""
 
     def __init__(
         self,
@@ -58,10 +50,11 @@ class Follower:
         """Check the request; nothing is read yet."""
         self.place, self._request = request_of(path, columns=columns, settings=settings, config=config)
         self.path = Path(path)
-        self.record: RunRecord | None = None
-        self.problem, self.waiting = "", False
-        self.events: list[Event] = []
-        self.grew, self.follows = 0.0, True
+        self.record: RunRecord | None = None  # what was read so far
+        self.problem, self.waiting = "", False  # why nothing newer is read, and whether that may change
+        self.events: list[Event] = []  # what happened to the file, oldest first
+        self.grew = 0.0  # when the file last changed and had a new row, seconds since the epoch
+        self.follows = True  # whether only what is added is read, and not the whole file again
         self.bytes_read, self._gone = 0, ""
         self._most: int | None = None
         self._forget()

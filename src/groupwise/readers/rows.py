@@ -98,23 +98,14 @@ class _Column:
 
 
 class RowStore:
-    """The numbers of a log, by key.
-
-    Attributes:
-        count: rows so far.
-        texts: key -> cells that hold a text.
-        labels: key -> {row: text} for the keys that tell rows of different kinds or runs apart, and for those of few, short texts.
-        unread: key -> the first cell of it that begins as a number does and is none, such as 12%.
-        too_wide: cells left out because the log has too many keys.
-        too_long: rows left out because the log has too many cells.
-    """
+    """The numbers of a log, by key."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.texts: dict[str, int] = {}
-        self.labels: dict[str, dict[int, str]] = {}
-        self.unread: dict[str, str] = {}
-        self.too_wide = self.too_long = 0
+        self.count = 0  # rows so far
+        self.texts: dict[str, int] = {}  # cells that hold a text
+        self.labels: dict[str, dict[int, str]] = {}  # row -> text, of keys that tell rows apart or hold few, short texts
+        self.unread: dict[str, str] = {}  # the first cell that begins as a number does and is none, such as 12%
+        self.too_wide = self.too_long = 0  # cells left out for too many keys, rows left out for too many cells
         self._columns: dict[str, _Column] = {}
         self._kinds: dict[str, set[str]] = {}
         self._varied: set[str] = set()

@@ -111,16 +111,11 @@ def _is_torn(tail: bytes) -> bool:
 
 
 class LineReader:
-    """Takes the lines of a journal one after another: gives their sound entries, and counts what is damaged between them.
-
-    Attributes:
-        damage: the damaged stretches so far.
-        torn: bytes of a last line that was not finished when the writer ended, which is no damage.
-    """
+    """Takes the lines of a journal one after another: gives their sound entries, and counts what is damaged between them."""
 
     def __init__(self) -> None:
-        self.damage: list[Damage] = []
-        self.torn = 0
+        self.damage: list[Damage] = []  # the damaged stretches so far
+        self.torn = 0  # bytes of a last line that was not finished when the writer ended, which is no damage
         self._step: int | None = None
         self._owed = 0  # what the head of a damaged line says is still to come of it
 

@@ -28,7 +28,6 @@ def threshold(lag: str | Lag, momentum: ArrayLike, refresh_interval: ArrayLike, 
     r"""Return the force per update $a = \eta K$ from which a mode grows; arrays broadcast.
 
     It is the smallest such force: what is stable above it counts as unstable.
-
     Source: derived here (docs/theory/dynamics.md); the published rule, $(1-\mu)/R$, is arXiv 2606.30789's.
     """
     mu, interval = np.asarray(momentum, dtype=np.float64), np.asarray(refresh_interval, dtype=np.float64)
@@ -46,10 +45,7 @@ def threshold(lag: str | Lag, momentum: ArrayLike, refresh_interval: ArrayLike, 
 
 
 def rule_threshold(momentum: ArrayLike, refresh_interval: ArrayLike) -> Float:
-    r"""Return the published rule, $\eta K R < 1 - \mu$, as a threshold of $\eta K$.
-
-    Source: arXiv 2606.30789.
-    """
+    r"""Return the published rule, $\eta K R < 1 - \mu$, as a threshold of $\eta K$. Source: arXiv 2606.30789."""
     check_setting(momentum, refresh_interval)
     rule: Float = (1 - np.asarray(momentum, dtype=np.float64)) / np.asarray(refresh_interval, dtype=np.float64)
     return rule
@@ -180,9 +176,10 @@ def _bracket(kind: Lag, momentum_N: Float, interval: int, most: float = math.inf
 
 def _first_place(held: Callable[[Float], Flags], low: Float, high: Float, *, sections: int, rounds: int) -> Float:
     """The first place of each bracket at which a condition holds, by sections of it; at the upper end it is taken to hold."""
-    row = np.arange(len(low))
+    row, part = np.arange(len(low)), np.linspace(0, 1, sections)
     for _ in range(rounds if len(low) else 0):
-        points = np.linspace(low, high, sections, axis=1)
+        points = low[:, None] + (high - low)[:, None] * part
+        points[:, -1] = high
         seen = held(points)
         seen[:, -1] = True
         place = np.maximum(np.argmax(seen, axis=1), 1)
@@ -374,12 +371,16 @@ def _values_of_long_lag(kind: Lag, force: float, momentum: float, lag: int) -> C
     with np.errstate(all="ignore"):
         around = np.exp((turn + 1j) / lag)
         value = np.concatenate([np.exp((np.log(-stale / held(around)) + turn) / lag), around, free[free != 0], line])
+        moving = np.arange(len(value))
         for _ in range(60):
-            power = stale * np.exp(-lag * np.log(value))
-            change = (held(value) + power) / (1 - momentum / value**2 - lag * power / value)
+            place = value[moving]
+            power = stale * np.exp(-lag * np.log(place))
+            change = (held(place) + power) / (1 - momentum / place**2 - lag * power / place)
             # A step beyond a branch's width would land on another one.
             change *= np.minimum(1, 0.5 / lag / np.maximum(np.abs(change), 1e-300))
-            value = np.where(np.abs(change) > 1e-16, value - change, value)
+            goes_on = np.abs(change) > 1e-16
+            moving = moving[goes_on]
+            value[moving] -= change[goes_on]
         error = np.abs(held(value) + stale * np.exp(-lag * np.log(value)))
         good = np.isfinite(value) & (error < 1e-9 * (np.abs(held(value)) + np.abs(value - 1) + abs(current))) & (value != 0)
     found = np.sort(np.where(value[good].imag < 0, np.conj(value[good]), value[good]))

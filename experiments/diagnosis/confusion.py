@@ -155,7 +155,7 @@ def watched(kind: str, seed: int, rows: int = ROWS) -> dict[str, Any]:
 def engine() -> str:
     """A name of this version of the engine: of its files."""
     home = Path(groupwise.__file__).parent
-    parts = ("diagnostics", "series", "curves", "record", "stability", "intervals.py", "arrays.py", "wording.py")
+    parts = ("diagnostics", "series", "forecasting", "record", "stability", "intervals.py", "arrays.py", "wording.py")
     files = sorted(path for part in parts for path in ((home / part).rglob("*.py") if (home / part).is_dir() else [home / part]))
     files += [HERE.parent / "worlds" / "logs.py"]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:10]

@@ -502,7 +502,7 @@ def _declining(world: World, rng: np.random.Generator) -> Change:
     world.ability[onset:] = world.ability[onset] + 0.05 * autoregressive(rng, world.steps, 1.0, 0.9)[onset:]
     world.ability, world.held_out = world.ability - fall, world.held_out - fall
     world.formatted = np.full(world.steps, float(world.formatted[-1]))
-    return onset, int(onset + 0.5 * (world.steps - onset)), int(onset + 0.4 * (world.steps - onset))
+    return onset, int(onset + 0.5 * (world.steps - onset)), onset
 
 
 # kind -> what it does to the world, its label, its cause

@@ -145,6 +145,10 @@ def test_a_sampler_that_differs_first_is_the_cause_and_one_that_follows_is_none(
     assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=4))) == Cause(LIKELY, (causes.UNSTABLE,))
     assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=3))) == Cause(LIKELY, (causes.UNSTABLE,))
     assert of_sampler(mismatch).sampler_first
+    # The reward moved where it was halfway down, at step 5: the first rows of a slow fall may be noise.
+    assert cause_of_fall(of_sampler(mismatch, sign("reward", 0.8, 0.3, step=3))) == Cause(LIKELY, (causes.SAMPLER,))
+    late = sign("sampler_mismatch", 0.01, 0.05, step=5)
+    assert not of_sampler(late, sign("reward", 0.8, 0.3, step=3)).sampler_first
     # Below five times its level it has not moved, whatever came before.
     assert not of_sampler(sign("sampler_mismatch", 0.01, 0.049, step=4)).sampler_first
     # A check's own sign counts as it is, and engines that differ at a learning rate of 0 always do.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from groupwise.diagnostics.collapse import _shortened, by_and_by, decline_of, find_fall
+from groupwise.diagnostics.collapse import _shortened, by_and_by, decline_of, find_fall, span_of_fall
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, State, Status
 from groupwise.diagnostics.signals import Evidence, Signal, floor_of, lowest_grade, signal_of, two_values
@@ -246,7 +246,7 @@ def test_a_log_without_a_usable_reward_has_no_grades() -> None:
     assert Evidence(log(reward=np.full(20, 1e200), spread=np.ones(20))).grades is None
 
 
-def declined(by: float, deviation: float, *, few: int = 10, ended: bool = True) -> tuple[int, float] | None:
+def declined(by: float, deviation: float, *, few: int = 10, ended: bool = True) -> tuple[int, int, float] | None:
     """What is found in six stretches of rows at 1 and two stretches lower, whose noise is given."""
     value = np.where(np.arange(8 * few) < 6 * few, 1.0, 1.0 - by)
     evidence = Evidence(log(reward=value), ended=ended)
@@ -270,7 +270,24 @@ def test_a_decline_of_a_run_that_goes_on_is_held_against_every_look_at_it_too() 
 def test_a_decline_of_less_than_an_eighth_of_the_height_is_none() -> None:
     assert declined(0.119, 0.001) is None
     assert declined(0.03, 0.001) is None
-    assert declined(0.121, 0.001) == pytest.approx((60, 1.0), abs=1e-12)
+    assert declined(0.121, 0.001) == pytest.approx((60, 60, 1.0), abs=1e-12)
+
+
+@pytest.mark.parametrize("rows", [200, 1_000])
+def test_a_fall_has_its_first_and_its_last_row_however_slow_it_is(rows: int) -> None:
+    """From 0.8 to 0.2, a rise before and a rise since: at once at row 100, in ten rows, in eighty; the closest look is at single rows."""
+    for length in (1, 10, 80):
+        level = np.interp(np.arange(rows), [0, 50, 99, 99 + length, rows], [0.4, 0.8, 0.8, 0.2, 0.21])
+        signal = signal_of("reward", np.arange(1, rows + 1), level)
+        assert span_of_fall(signal, 100 + length // 2) == pytest.approx((100, 99 + length), abs=0 if length == 1 else 2)
+    assert span_of_fall(signal_of("reward", np.arange(3), np.array([0.5, 0.6, 0.4])), 2) == (2, 2)
+
+
+def test_a_decline_is_dated_by_its_first_row_and_not_by_its_middle() -> None:
+    level = np.interp(np.arange(ROWS), [0, 40, 100, 200], [0.3, 0.8, 0.8, 0.5])
+    found = judge(log(reward=level + 0.01 * np.random.default_rng(0).standard_normal(ROWS)))
+    assert found.learning.value == "falling"
+    assert found.headline == "reward 0.80 → 0.54, falling since step 102"
 
 
 def test_a_decline_is_told_with_its_height_and_its_end() -> None:

@@ -24,6 +24,14 @@ def usual(seed: int, n: int = N) -> np.ndarray:
     return 0.5 * np.arange(1, n + 1) / n * np.exp(0.7 * np.random.default_rng(seed).standard_normal(n))
 
 
+def test_a_kl_that_grows_by_factors_left_its_level_before_it_was_huge() -> None:
+    """.02 for 100 rows, then half as much again each: 3.9 nats after 13, .39 (halfway from a hundredth, in logarithms) after 8."""
+    kl = 0.02 * 1.5 ** np.clip(np.arange(N) - 99, 0, 18)
+    found = check(log(kl))
+    assert (found.status, found.step) == (Status.CRITICAL, 108)
+    assert found.message == "The KL to the reference grew from 0.02 to 29.6 nats a token since step 108, at most 29.6."
+
+
 def test_a_kl_that_runs_away_to_fifty_is_critical_with_its_step_and_numbers() -> None:
     kl = usual(0) + np.where(np.arange(N) < 80, 0, 50.0)
     found = check(log(kl))

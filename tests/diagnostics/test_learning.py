@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from groupwise.diagnostics.judgement import Finding, Learning, Status
-from groupwise.diagnostics.learning import near_top, progress_of, rate
+from groupwise.diagnostics.learning import _climbs, near_top, progress_of, rate
 from groupwise.diagnostics.signals import Evidence, Signal, signal_of
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
@@ -93,6 +93,26 @@ def test_a_long_plateau_below_the_top_is_flat_since_its_beginning() -> None:
     assert progress_of(evidence(reward=noisy(level[:110]))).learning is Learning.LEARNING  # 83 rows of it are fewer than 90
     held = np.linspace(0.5, 0.8, 200)
     assert progress_of(evidence(reward=noisy(level), held_out=held)).learning is Learning.AT_TOP
+
+
+@pytest.mark.parametrize(("middle", "deviation", "learning"), [(0.6, 0.4, "flat"), (0.6, 0.5, "learning"), (0.45, 0.4, "learning")])
+def test_noise_that_hides_half_of_a_gain_shows_no_plateau(middle: float, deviation: float, learning: str) -> None:
+    """From .2 to .6 in 200 rows, .324 by first tenth and last quarter: since row 50 at most 1.96 errors, .157 or .196; or .1 more."""
+    level = np.interp(np.arange(200), [0, 50, 200], [0.2, middle, 0.6])
+    assert of_signal(level, deviation, (0.0, 1.0)).value == learning
+
+
+@pytest.mark.parametrize(("lowest", "stages", "climbs"), [(0.5, 4, True), (0.35, 4, False), (0.6, 2, False), (0.8, 4, False)])
+def test_a_reward_that_climbs_again_after_every_harder_stage_has_learnt(lowest: float, stages: int, climbs: bool) -> None:
+    """A saw-tooth up to 0.8; not where it loses more than half, falls only once, or where nothing is climbed."""
+    rows = 200 // stages
+    signal = signal_of("reward", np.arange(1, 201), noisy(np.tile(np.linspace(lowest, 0.8, rows), stages)))
+    assert _climbs(signal, 0.0) is climbs
+
+
+def test_a_curriculum_without_a_gain_in_all_is_learning_and_no_plateau() -> None:
+    saw = noisy(np.concatenate([np.linspace(0.3, 0.5, rows) for rows in (40, 65, 55, 40)]))  # not as the order of an epoch comes round
+    assert progress_of(evidence(reward=saw)).learning is Learning.LEARNING
 
 
 # Standing.

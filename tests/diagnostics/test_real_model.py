@@ -43,8 +43,9 @@ def test_a_loophole_in_a_real_model_is_told_by_the_strict_function_beside_it(jud
 @pytest.mark.parametrize(
     ("judgement", "state", "cause", "sign"),
     [
-        # At lr 3e-3 the policy came apart before its entropy was spent: answers of 3 tokens grew to the limit.
-        ("entropy_collapse-seed0", "failed", ("the policy ran away in length",), 16),
+        # At lr 3e-3 the policy came apart before its entropy was spent: .75, .5, .375, .375, 0 from step 14 on, as answers of 3 tokens
+        # grew to the limit.
+        ("entropy_collapse-seed0", "failed", ("the policy ran away in length",), 15),
         # Every character pays: the total rises, the strict function is lost.
         ("length_runaway-seed0", "watch", ("the policy ran away in length",), 20),
         # Rollouts up to ten updates old at a large learning rate: the groups become alike, and what is lost does not come back.

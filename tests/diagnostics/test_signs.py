@@ -146,6 +146,20 @@ def test_a_spike_is_told_by_its_peak_just_before_the_change() -> None:
     assert sign_of(signal(small), SPIKE, low=41, step=51) is None
 
 
+def test_a_single_row_of_a_level_must_go_twice_as_far_as_one_that_lasts() -> None:
+    """The logarithms before scatter by 1.4826 ln 1.25 = .33: one row of 2.5 times the level, .92, is less than 4 of them, 4 times more."""
+    for peak, told in ((2.5, False), (4.0, True)):
+        value = np.where(ROW % 2, 0.4, 0.4 * 1.25**2)
+        value[48] = 0.5 * peak
+        assert (sign_of(signal(value), RATIO, low=41, step=51) is not None) is told
+
+
+def test_a_share_that_goes_on_growing_is_told_with_three_levels() -> None:
+    found = sign_of(signal(np.interp(ROW, [0, 44, 64, 80], [0.02, 0.02, 0.82, 0.82])), SHARE, low=41, step=51)
+    assert found is not None
+    assert (found.step, found.words) == (49, "truncated 2 → 18 → 36 %")
+
+
 def test_nothing_has_no_ratio_and_too_few_rows_tell_nothing() -> None:
     assert sign_of(signal(np.where(ROW < 50, 0.0, 0.8)), RATIO, low=41, step=51) is None
     assert sign_of(signal(np.where(ROW < 1, 0.4, 0.8)), RATIO, low=1, step=2) is None

@@ -51,10 +51,19 @@ def _few(rows: int) -> int:
     return max(3, rows // 10)
 
 
-def _levels(value_T: Float, row: int) -> tuple[float | None, float]:
-    """The median of the rows just before a row, None where there are none, and of those since."""
-    before = value_T[max(0, row - _NEAR) : row]
-    return float(np.median(before)) if row else None, float(np.median(value_T[row:]))
+def _left(value_T: Float, row: int) -> tuple[int, float | None, float]:
+    """Say when what is beyond a limit from a row on left its own level: there, the level before (None without rows), that beyond.
+
+    What grows by factors is on its way long before: back to halfway on the scale of logarithms, from a hundredth of the row's at least.
+    """
+    late = float(np.median(value_T[row:]))
+    if not row:
+        return row, None, late
+    usual = float(np.median(value_T[: row // 2 + 1]))
+    middle, begun = np.sqrt(max(usual, 0.01 * value_T[row]) * value_T[row]), row
+    while begun > 1 and (value_T[begun - 1] > middle) == (value_T[row] > usual):
+        begun -= 1
+    return begun, float(np.median(value_T[max(0, begun - _NEAR) : begun])), late
 
 
 def divergence(evidence: Evidence) -> Finding:
@@ -67,9 +76,10 @@ def divergence(evidence: Evidence) -> Finding:
     row = beyond(kl, kl.value_T > FAR_KL)
     if row is None:
         return _leap(kl)
-    step, (before, late) = int(kl.step_T[row]), _levels(kl.value_T, row)
+    begun, before, late = _left(kl.value_T, row)
+    far, step = int(kl.step_T[row]), int(kl.step_T[begun])
     # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
-    lost = fell_since(evidence, step) or (late > BEYOND_CHANCE and not rose_since(evidence, step))
+    lost = fell_since(evidence, far) or (late > BEYOND_CHANCE and not rose_since(evidence, far))
     grew, top = "is" if before is None else f"grew from {before:.2g} to", float(kl.value_T[row:].max())
     message = f"The KL to the reference {grew} {late:.3g} nats a token since step {step:,}, at most {top:.3g}."
     sign = Sign("kl", step, before, late, f"KL {led_to(before, f'{late:.3g}')}")
@@ -138,7 +148,8 @@ def _told(evidence: Evidence) -> Iterator[_Told]:
 
 def _mismatch(evidence: Evidence, row: int, one: _Told) -> Finding:
     """Report a mismatch, with what else it goes with."""
-    step, (before, late) = int(one.signal.step_T[row]), _levels(one.value_T, row)
+    begun, before, late = _left(one.value_T, row)
+    step = int(one.signal.step_T[begun])
     words = f"{one.words} {led_to(before, f'{late:.2g}')}"
     facts, more = {"sampler": "mismatch"}, ""
     rate, length = evidence.quantity("learning_rate"), evidence.quantity("completion_length")

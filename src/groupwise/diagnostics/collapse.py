@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.hacking import UNPAID, weights_of
@@ -127,8 +128,11 @@ def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
 
 
 @once
-def decline_of(evidence: Evidence) -> tuple[int, float] | None:
-    """Return the row from which a reward ends significantly below its height without losing half of it, and the height; else None."""
+def decline_of(evidence: Evidence) -> tuple[int, int, float] | None:
+    """Return the rows from which a reward falls and at which it is halfway, and its height, where it ends significantly below that.
+
+    It has not lost half of it. None where it stands.
+    """
     from scipy.special import ndtri
 
     if evidence.reward is None:
@@ -150,7 +154,7 @@ def decline_of(evidence: Evidence) -> tuple[int, float] | None:
         return None
     onset = best + int(np.argmax(np.cumsum(reward.value_T[best:] - (height + lost.value / 2)))) + 1
     onset = min(onset, n - 1)
-    return None if not evidence.ended and n - onset < 2 * _PATIENCE else (onset, height)
+    return None if not evidence.ended and n - onset < 2 * _PATIENCE else (span_of_fall(reward, onset)[0], onset, height)
 
 
 def _decline(evidence: Evidence) -> Finding | None:
@@ -158,7 +162,7 @@ def _decline(evidence: Evidence) -> Finding | None:
     found, reward = decline_of(evidence), evidence.reward
     if found is None or reward is None:
         return None
-    row, height = found
+    row, _, height = found
     after = reward.mean(slice(-max(5, len(reward) // 8), None))
     step = int(reward.step_T[row])
     message = f"reward {arrow(height, after.value)}, falling since step {step:,}"
@@ -365,17 +369,40 @@ def _for_slope(signal: Signal, row: int) -> float:
     """Twice the log-likelihood of a slope about a row less that of a step; 0 where nothing can be told."""
     reach = min(max(8, len(signal) // 4), _WINDOW)
     value = signal.value_T[max(0, row - reach) : row + reach]
-    first_E, last_E = np.triu_indices(len(value))
-    first_E, last_E = first_E[first_E > 0], last_E[first_E > 0]
+    first_E, last_E, explained_E = _ramps(value)
     slope_E = last_E - first_E >= _SLOPE
     if not slope_E.any() or signal.scatter <= 0:
         return 0.0
-    # Squares that two levels explain, with a slope between them from one row to another; from a row to itself it is a step.
-    shape_ET = np.clip((np.arange(len(value)) - first_E[:, None] + 1) / (last_E - first_E + 1)[:, None], 0, 1)
-    shape_ET -= shape_ET.mean(axis=1, keepdims=True)
-    explained_E = (shape_ET @ (value - value.mean())) ** 2 / (shape_ET**2).sum(axis=1)
     step = float(explained_E[first_E == last_E].max())
     return (float(explained_E[slope_E].max()) - step) / signal.scatter**2
+
+
+def _ramps(value_T: Float) -> tuple[NDArray[np.int64], NDArray[np.int64], Float]:
+    """Squares that a higher and a lower level explain, with a slope from one row to another; from a row to itself it is a step."""
+    first_E, last_E = np.triu_indices(len(value_T))
+    first_E, last_E = first_E[first_E > 0], last_E[first_E > 0]
+    shape_ET = np.clip((np.arange(len(value_T)) - first_E[:, None] + 1) / (last_E - first_E + 1)[:, None], 0, 1)
+    shape_ET -= shape_ET.mean(axis=1, keepdims=True)
+    return first_E, last_E, np.minimum(shape_ET @ (value_T - value_T.mean()), 0.0) ** 2 / (shape_ET**2).sum(axis=1)
+
+
+def span_of_fall(signal: Signal, row: int) -> tuple[int, int]:
+    """Return the first and the last row of a fall that has reached a row: of the slope that describes the log since its height best."""
+    few = max(5, len(signal) // 15)
+    levels = np.convolve(signal.value_T[: max(row, few)], np.ones(few) / few, "valid")
+    low, high = int(levels.argmax()), len(signal)
+    if high - low < _SLOPE:
+        return row, row
+    while True:  # in blocks of rows, then closer
+        size = int(np.ceil((high - low) / (2 * _WINDOW)))
+        means = signal.value_T[low : high - (high - low) % size].reshape(-1, size).mean(axis=1)
+        first_E, last_E, explained_E = _ramps(means)
+        best = int(explained_E.argmax())
+        begin, end = low + size * int(first_E[best]), low + size * int(last_E[best] + 1) - 1
+        near = max(low, begin - _WINDOW // 6 * size), min(high, end + 1 + _WINDOW // 6 * size)
+        if size == 1 or near[1] - near[0] > (high - low) / 2:
+            return begin, end
+        low, high = near
 
 
 def behaviour_change(evidence: Evidence, step: float) -> str:

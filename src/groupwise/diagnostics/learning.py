@@ -6,6 +6,7 @@ enough rows looked; before that nothing is said.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +23,12 @@ ENOUGH = 60
 _LONG = 90
 # Standard errors that make a gain, and those below which the second half shows none at all.
 _GAIN, _LITTLE = 2.0, 0.5
+# The part of what it gained in all that a reward which stands cannot have gained since, by the upper limit: noise alone hides as much.
+_PART = 0.5
 # Those that a reward once gained, which has begun to rise however low it stands at the moment.
 _BEGUN = 3.0
+# Rows before and after a fall from one row to the next, and its standard errors.
+_ROWS_OF_A_STEP, _CLEARLY = 5, 6.0
 # And those of a dip, looked for at every row.
 _SURELY = 5.0
 # With less than a quarter of the range left a reward that stands still has arrived.
@@ -58,8 +63,9 @@ def progress_of(evidence: Evidence) -> Progress:
         return _fallen(level, fall, steps)
     lost = decline_of(evidence)
     if lost is not None:
-        row, before = lost
-        return Progress(Learning.FALLING, before, float(level.value_T[row:].mean()), None, int(level.step_T[row]), steps)
+        row, _, before = lost
+        after = float(level.value_T[-max(5, len(level) // 8) :].mean())
+        return Progress(Learning.FALLING, before, after, None, int(level.step_T[row]), steps)
     return _held(evidence, level, steps)
 
 
@@ -74,6 +80,8 @@ def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:
     found, since = _course(level, gain, level.score(early, late), near=near, ended=evidence.ended)
     if found is Learning.FLAT and since is None and near is None and (piled_up(evidence, level) or _at_a_ceiling(evidence)):
         found = Learning.AT_TOP
+    if found is Learning.FLAT and _climbs(level, reward_floor(evidence)):
+        found, since = Learning.LEARNING, None
     dip = _dip(evidence, level) if found is Learning.AT_TOP else None
     if dip is not None:
         return Progress(Learning.RECOVERED, dip[1], after, gain, int(level.step_T[dip[0]]), steps)
@@ -133,14 +141,39 @@ def _since_its_gain(level: Signal, *, near: bool | None, ended: bool) -> tuple[L
         return Learning.AT_TOP, int(level.step_T[half])
     # Below its top a reward that has stood for most of a long log is worth a look; before that it is learning, if little.
     looks = ((n // 4, _LONG, _GAIN), (half, ENOUGH, _LITTLE))
-    since = next((row for row, fewest, below in looks if ended and n - row >= fewest and _still(level, row, below=below)), None)
+    most = _PART * level.change(slice(0, n // 10), slice(n - n // 4, n)).value
+    stood = (row for row, fewest, below in looks if n - row >= fewest and _still(level, row, below=below))
+    since = next((row for row in stood if ended and level.change(*_thirds(level, row)).high < most), None)
     return (Learning.LEARNING, None) if since is None else (Learning.FLAT, int(level.step_T[since]))
 
 
 def _still(level: Signal, row: int, *, below: float = _GAIN) -> bool:
     """Whether a reward shows no gain from a row to the end: between the first and the last third of those rows."""
+    return level.score(*_thirds(level, row)) < below
+
+
+def _climbs(level: Signal, floor: float) -> bool:
+    """Whether a reward falls at once, by less than half of its height, twice or more, and climbs again each time, as prompts get harder."""
+    few, n, value = _ROWS_OF_A_STEP, len(level), level.value_T
+    if n < ENOUGH:
+        return False
+    means = np.convolve(value, np.ones(few) / few, "valid") - floor
+    before, after = means[:-few], means[few:]
+    drop, cuts, error = before - after, [0, n], level.scatter * np.sqrt(2 / few)
+    while drop[row := int(drop.argmax())] > _CLEARLY * error:
+        if after[row] < 0.5 * before[row]:
+            return False
+        cuts.append(row + few)
+        drop[max(0, row - 2 * few) : row + 2 * few] = 0.0
+    stretches = [slice(*pair) for pair in itertools.pairwise(sorted(cuts)) if pair[1] - pair[0] >= 3 * few]
+    ends = [(slice(one.start, one.start + few), slice(one.stop - few, one.stop)) for one in stretches]
+    return len(stretches) > 2 and all(value[late].mean() - value[early].mean() > _BEGUN * error for early, late in ends)
+
+
+def _thirds(level: Signal, row: int) -> tuple[slice, slice]:
+    """The first and the last third of the rows from a row on."""
     third = max((len(level) - row) // 3, 1)
-    return level.score(slice(row, row + third), slice(len(level) - third, len(level))) < below
+    return slice(row, row + third), slice(len(level) - third, len(level))
 
 
 def near_top(evidence: Evidence, level: Signal) -> bool | None:

@@ -89,7 +89,7 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int) -> Sign | 
     farthest = window.start + int(np.argmax(moved if watched.up else np.abs(moved)))
     spiked = watched.spike or abs(late) <= usual
     peak = float(moved[farthest - window.start]) if spiked else late
-    if abs(peak) <= usual or (watched.up and peak < 0):
+    if abs(peak) <= (_usual(watched, y_T[before], spike=True) if spiked else usual) or (watched.up and peak < 0):
         return None
     row = window.start + _first(np.sign(peak) * moved, max(usual, _PART * abs(peak)), max(onset - window.start, 0))
     first, last = _levels(signal, before, row, onset, few)
@@ -100,10 +100,10 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int) -> Sign | 
     return Sign(watched.quantity, int(signal.step_T[row]), first, last, words)
 
 
-def _usual(watched: Watched, before_T: Float) -> float:
-    """How far a signal goes without moving: what matters, or its scatter before."""
+def _usual(watched: Watched, before_T: Float, *, spike: bool = False) -> float:
+    """How far a signal goes without moving: what matters, or its scatter before; single rows go farther."""
     least = watched.least if watched.share else float(np.log(watched.least))
-    return max(least, (_OF_SPIKES if watched.spike else _SCATTERS) * _scatter(before_T))
+    return max(least, (_OF_SPIKES if watched.spike or spike else _SCATTERS) * _scatter(before_T))
 
 
 def _logarithm(value_T: Float) -> Float:
@@ -139,6 +139,8 @@ def _told(signal: Signal, watched: Watched, before: slice, row: int) -> str:
     first, there = float(np.median(signal.value_T[before])), float(signal.value_T[row])
     last = float(np.median(signal.value_T[row : row + max(5, len(signal) // 8)]))
     if watched.quantity in ("truncated_share", "dead_group_share"):
+        if _apart(first, there, last):
+            return f"{watched.name} {100 * first:.0f} → {100 * there:.0f} → {100 * last:.0f} %"
         return f"{100 * there:.0f} % {watched.name} (was {100 * first:.0f} %)"
     return f"{watched.name} {arrow(first, there, *([last] if _apart(first, there, last) else []))}"
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupwise.diagnostics import collapse, completions, hacking, instability, numerics, verifier
+from groupwise.diagnostics import beyond, collapse, completions, hacking, instability, numerics, verifier
 from groupwise.diagnostics.causes import HACKING, LOG_REWARDS, OVERFITTING, Case, advice_for, cause_of_fall, cause_of_standing
-from groupwise.diagnostics.collapse import by_and_by, fall_of
+from groupwise.diagnostics.collapse import by_and_by, fall_of, span_of_fall
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.learning import Progress
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
@@ -24,6 +24,8 @@ NO_CAUSE = Cause()
 STANDS = "see whether rewards differ within groups; if they do, lr × 3"
 # From this share of zero-variance groups on the prompts are to be chosen before the learning rate.
 _MOST = 0.5
+# The part of a fall that its first row must have gone, and left, to be told beside its ends.
+_LEAST = 0.15
 # Checks whose failure shows as a reward that fell.
 _OF_FALLS = (collapse.NAME, verifier.NAME, instability.NAME, completions.TRUNCATION)
 
@@ -94,16 +96,15 @@ def _of_fall(look: Look, found: Finding) -> Story:
     evidence, fall = look.evidence, fall_of(look.evidence)
     assert fall is not None
     level = reward_level(evidence)[0]
-    begin, end = _span_of_fall(level, fall.row)
+    begin, end = span_of_fall(level, fall.row)
     onset, few = int(level.step_T[fall.row]), max(8, len(level) // 10)
     before = float(np.mean(level.value_T[max(0, begin - few) : max(begin, 1)]))
     after = float(np.mean(level.value_T[max(end, len(level) - few) :]))
     there = float(level.value_T[begin])
-    course = arrow(before, there, after) if abs(after - before) > 1.15 * abs(there - before) else arrow(before, after)
+    part = (there - before) / (after - before) if after != before else 1.0
+    course = arrow(before, there, after) if _LEAST < part < 1 - _LEAST else arrow(before, after)
     own = Sign("reward", int(level.step_T[begin]), before, after, f"reward {course}")
-    others = signs_about(evidence, int(level.step_T[begin]), reach=_reach(evidence))
-    late = signs_about(evidence, onset, reach=_reach(evidence))
-    signs = tuple(sorted({sign.signal: sign for sign in (*late, *others, own)}.values(), key=lambda sign: sign.step))
+    signs = _signs_of_fall(look, own, onset)
     cause = cause_of_fall(look.case(signs, onset, abrupt=not by_and_by(level, fall.row)))
     first_step, last_step = int(level.step_T[begin]), int(level.step_T[end])
     where = f"at step {first_step:,}" if first_step == last_step else f"at steps {first_step:,}-{last_step:,}"
@@ -112,16 +113,13 @@ def _of_fall(look: Look, found: Finding) -> Story:
     return Story(headline, onset, signs, cause, advice_for(cause, found, step=look.before(signs[0].step), onset=onset))
 
 
-def _span_of_fall(level: Signal, row: int) -> tuple[int, int]:
-    """The rows between which a reward fell: from the last that stood near its height to the first that stood near its end."""
-    reach = max(8, len(level) // 6)
-    start = max(0, row - reach)
-    before = float(np.median(level.value_T[max(0, start - reach) : max(start, 3)]))
-    after = float(np.median(level.value_T[row : row + reach]))
-    high = np.flatnonzero(level.value_T[start : row + 1] >= before - 0.25 * (before - after))
-    begin = min(start + int(high[-1]) + 1, row) if high.size else row
-    low = np.flatnonzero(level.value_T[begin : begin + 2 * reach] <= after + 0.25 * (before - after))
-    return begin, min(begin + int(low[0]), len(level) - 1) if low.size else row
+def _signs_of_fall(look: Look, own: Sign, onset: int) -> tuple[Sign, ...]:
+    """The signs about the first row of a fall and about its alarm, the earliest of each signal; a sampler's check looks farther back."""
+    reach, sampler = _reach(look.evidence), look.answers[beyond.MISMATCH]
+    found = [sign for step in (onset, own.step) for sign in signs_about(look.evidence, step, reach=reach)]
+    found += sampler.signs if sampler.evidence.get("sampler") == "mismatch" else ()
+    earliest = {sign.signal: sign for sign in (*sorted(found, key=lambda sign: -sign.step), own)}
+    return tuple(sorted(earliest.values(), key=lambda sign: sign.step))
 
 
 def _of_hack(look: Look, found: Finding) -> Story:

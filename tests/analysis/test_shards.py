@@ -60,10 +60,6 @@ def run() -> RunRecord:
     return random_run()
 
 
-def spread(engine: str = "local", workers: int = 1, shards: int = 3, journal: Path | None = None) -> Spread:
-    return Spread(Engine(engine, workers), shards, journal=journal)
-
-
 class Here(Engine):
     """Applies a function as a worker does, in this process: for tests that ask what scores say, and not who takes them."""
 
@@ -126,7 +122,7 @@ def test_bits_depend_on_no_engine(checkpoint: Path, run: RunRecord, undisturbed:
     pytest.importorskip({"local": "numpy", "slurm": "submitit", "ray": "ray"}[engine])
     if engine == "ray" and "RAY_ADDRESS" not in os.environ:
         pytest.skip("RAY_ADDRESS names no cluster")
-    assert bits(measure_run(run, Measurement(checkpoint, sketch_width=64), None, spread(engine, workers))) == undisturbed
+    assert bits(measure_run(run, Measurement(checkpoint, sketch_width=64), None, Spread(Engine(engine, workers), 3))) == undisturbed
 
 
 def test_the_mean_over_tokens_is_that_of_all_rollouts(checkpoint: Path, run: RunRecord) -> None:
@@ -163,8 +159,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, run: RunRecord) -> 
     """Measures with scores that are drawn, so that workers need no model."""
     monkeypatch.setattr(room, "ScoreShard", DrawnShard)
 
-    def measured(journal: Path | None = None, *, width: int = 8, progress: Any = None, engine: str = "local", workers: int = 1) -> Any:
-        return measure_run(run, Measurement(checkpoint, sketch_width=width), progress, spread(engine, workers, journal=journal))
+    def measured(journal: Path | None = None, *, width: int = 8, progress: Any = None, engine: Engine | None = None) -> Any:
+        return measure_run(run, Measurement(checkpoint, sketch_width=width), progress, Spread(engine or Here(), 3, journal=journal))
 
     return measured
 
@@ -215,7 +211,7 @@ def test_a_shard_that_fails_twice_is_named_and_left_out(
 ) -> None:
     assert run.rollouts is not None
     monkeypatch.setenv(POISON, repr(run.rollouts["reward"][0]))
-    found = drawn(tmp_path / "shards")
+    found = drawn(tmp_path / "shards", engine=Engine("local", 1))
     assert found.components.prompts == 4
     [lost] = found.provenance["shards_left_out"]
     [note] = [note for note in found.components.notes if note.startswith(f"Shard {lost}: its worker was ended by signal 9")]

@@ -5,19 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 import pickle
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from tests.cli.deadly import Deadly
 
 from groupwise.analysis import fleet as fleets
-from groupwise.analysis.fleet import WORST_FIRST, FleetRow, Judge, judge_fleet, read_table, write_table
+from groupwise.analysis.fleet import WORST_FIRST, FleetRow, judge_fleet, read_table, write_table
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
 from groupwise.engine.engine import Engine, Limits, Outcome, Status
@@ -145,20 +144,6 @@ def test_the_exit_code_is_that_of_the_worst(states: str, fail_on: str, code: int
 
     rows = tuple(replace(FleetRow.unreadable(name, "why"), state=name) for name in states.split())
     assert exit_code(fleets.Fleet(rows, 0).states, fail_on=fail_on) == code
-
-
-class Deadly(Judge):
-    """A judge whose worker one run kills, one keeps, and one makes too large."""
-
-    def __call__(self, path: str) -> list[FleetRow]:
-        held = []
-        while "huge" in path:
-            held.append(b"1" * (1 << 26))
-        while "slow" in path:
-            time.sleep(0.1)
-        if "deadly" in path:
-            os._exit(1)
-        return super().__call__(path)
 
 
 @pytest.mark.usefixtures("workers")

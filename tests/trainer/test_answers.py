@@ -132,7 +132,7 @@ def test_a_tolerance_is_relative() -> None:
 
 
 @given(st.text(max_size=300))
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 def test_any_text_is_read_without_an_error(text: str) -> None:
     answer = extract_answer(text)
     normalised(text)

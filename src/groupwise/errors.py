@@ -77,7 +77,6 @@ class _Entry(Protocol):
     @property
     def name(self) -> str:
         """As people write it."""
-        ...
 
 
 E = TypeVar("E", bound=_Entry)

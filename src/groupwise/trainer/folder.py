@@ -149,7 +149,6 @@ class Resumable(Protocol):
 
     def state(self) -> Saved:
         """Return everything that the next step depends on."""
-        ...
 
 
 class RunFolder:

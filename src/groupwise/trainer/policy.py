@@ -157,27 +157,21 @@ class Actor(Protocol):
 
     def sample(self, prompt_PL: Tensor, group_size: int, generator: torch.Generator, completion_length: int) -> Sampled:
         """Draw completions of every prompt."""
-        ...
 
     def log_probabilities(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
         """Return the log-probability of every token of completions, differentiable."""
-        ...
 
     def prompt_tokens(self, task: Task, problems: Sequence[Problem]) -> Tensor:
         """Return prompts as tokens on the policy's device, padded on the left."""
-        ...
 
     def real(self, prompt_PL: Tensor) -> Tensor:
         """Return 1 for the tokens of prompts that are no padding."""
-        ...
 
     def answer_tokens(self, task: Task, problems: Sequence[Problem]) -> tuple[Tensor, Tensor]:
         """Return the right completions as tokens, their end included, and 1 for those that count."""
-        ...
 
     def texts(self, task: Task, completion_NL: Tensor, mask_NL: Tensor) -> tuple[list[str], list[bool]]:
         """Return completions as texts, and whether each ended by itself."""
-        ...
 
 
 class Block(nn.Module):

@@ -56,11 +56,9 @@ class Verifier(Protocol):
     @property
     def weights(self) -> Mapping[str, float]:
         """Weight of each reward in the reward that is trained on."""
-        ...
 
     def __call__(self, problems: Sequence[Problem], completions: Sequence[str], ended: Sequence[bool], *, step: int = 0) -> Rewards:
         """Judge completions."""
-        ...
 
 
 def total_reward(verifier: Verifier, rewards: Rewards) -> NDArray[np.float64]:

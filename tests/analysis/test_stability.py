@@ -30,7 +30,7 @@ from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import steps_table
 from groupwise.report.figures import standalone
 from groupwise.report.html import render
-from groupwise.report.stability_tables import evidence_grid, mode_grid, stability_grid
+from groupwise.report.tables import evidence_grid, mode_grid, stability_grid
 from groupwise.series.staleness import LagSetting, lag_of, momentum_of, optimizer_of
 from groupwise.simulate.bandit_runs import Records, simulate_bandit
 from groupwise.simulate.softmax_bandit import Training, bandit

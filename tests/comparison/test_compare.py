@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from groupwise.comparison.compare import Question, compare
+from groupwise.comparison.compare import Question, compare, holm, judged, where_they_part
 from groupwise.comparison.contrasts import Setup, contrast
 from groupwise.comparison.curves import Curve, curve, late_level
 from groupwise.comparison.results import Comparison, Contrast, Divergence, Measured
 from groupwise.comparison.seeds import minimum_detectable, seed_noise
-from groupwise.comparison.verdicts import holm, judged, where_they_part
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
 

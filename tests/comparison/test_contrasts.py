@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from groupwise.comparison.compare import holm, judged
 from groupwise.comparison.contrasts import Difference, Setup, contrast, difference, is_tested
 from groupwise.comparison.results import Measured, SeedNoise, missing
 from groupwise.comparison.seeds import minimum_detectable, seed_noise, seeds_needed
-from groupwise.comparison.verdicts import holm, judged
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
 

@@ -219,7 +219,7 @@ def _of_numbers(typed: Typed, told: TrainerLag | None) -> _Answer:
     """Judge a setting whose stiffness is known."""
     from groupwise.analysis.stability import ADAM, map_chart, mixture_notes, with_ratio
     from groupwise.diagnostics.margin import judged
-    from groupwise.report.stability_tables import limit_grid, mode_grid, stability_grid
+    from groupwise.report.tables import limit_grid, mode_grid, stability_grid
     from groupwise.series.staleness import LagSetting, asking, kl_notes, setting_of_trainer
     from groupwise.stability.mode import rate_limits
 
@@ -276,7 +276,7 @@ def _refuse_missing(typed: Typed, *, lag_known: bool) -> None:
 def _of_run(record: RunRecord, typed: Typed, told: TrainerLag | None, fit: Callable[[RunRecord], Fitted], *, chosen: bool) -> _Answer:
     """Judge the mode that a run's reward shows."""
     from groupwise.analysis.stability import measured_stability
-    from groupwise.report.stability_tables import evidence_grid, limit_grid
+    from groupwise.report.tables import evidence_grid, limit_grid
     from groupwise.series.staleness import lag_of, momentum_of, setting_of_trainer
 
     for name, value in (("--stiffness", typed.stiffness), ("--second-moment", typed.second_moment), ("--stale-share", typed.stale_share)):

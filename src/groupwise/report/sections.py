@@ -14,14 +14,15 @@ from groupwise.analysis.summary import Summary
 from groupwise.diagnostics.judgement import Finding, Judgement, State, Status
 from groupwise.report.markup import Markup, breakable, isolated, join, tag, text
 from groupwise.report.screen import head_of, title_of
-from groupwise.report.stability_tables import evidence_grid, limit_grid
 from groupwise.report.tables import (
     Grid,
     baseline_grid,
     candidate_grid,
     component_grid,
     cost_grid,
+    evidence_grid,
     forecast_grid,
+    limit_grid,
     parameter_grid,
     plan_grid,
     prompt_grid,

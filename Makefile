@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-PYTEST ?= -n 2
+# A file of tests stays with one of the two processes: what its tests share, as a browser or a page, is made once.
+PYTEST ?= -n 2 --dist loadfile
 # Small matrices gain nothing from threads that wait for each other, and lose a factor of ten where something else runs.
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1

@@ -1,7 +1,8 @@
-"""How long a report takes, how large it is and how much memory it needs, for logs of 1,000, 10,000 and 100,000 steps.
+"""What a report takes of a processor, how large it is and how much memory it needs, for logs of 1,000, 10,000 and 100,000 steps.
 
-Run it with `python benchmarks/report_time.py`. Each log is measured in a process of its own, which first imports every library
-that a report needs and then reads, fits, forecasts, draws and writes; "baseline" is the memory after the imports. It asserts nothing.
+Run it with `python benchmarks/report_time.py`, and with OPENBLAS_NUM_THREADS=2 before it, which should change nothing. Each log is
+measured in a process of its own, which first imports every library that a report needs and then reads, fits, forecasts, draws and
+writes; "baseline" is the memory after the imports. It asserts nothing.
 """
 
 from __future__ import annotations
@@ -76,22 +77,22 @@ def peak_megabytes() -> float:
 
 def measure(log: Path, page: Path) -> None:
     """Measure one report in this process and print the figures as JSON."""
-    started = time.perf_counter()
+    started = time.process_time()
     for library in LIBRARIES:
         importlib.import_module(library)
-    imported = time.perf_counter()
+    imported = time.process_time()
     baseline = peak_megabytes()
     from groupwise.analysis.summary import summarise
     from groupwise.readers import open_run
     from groupwise.report.html import render
 
     record = open_run(log, settings={"group_size": "8", "prompts_per_step": "8"})
-    read = time.perf_counter()
+    read = time.process_time()
     after_reading = peak_megabytes()
     summary = summarise(record)
-    summarised = time.perf_counter()
+    summarised = time.process_time()
     page.write_text(render([summary]), encoding="utf-8")
-    done = time.perf_counter()
+    done = time.process_time()
     figures = {
         "imports": imported - started,
         "read": read - imported,

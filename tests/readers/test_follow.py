@@ -13,7 +13,7 @@ import pytest
 
 from groupwise import examples
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import READERS, open_run
+from groupwise.readers import READERS, follow, open_run
 from groupwise.readers.follow import Follower
 from groupwise.readers.source import lines_of
 from groupwise.record.run import Meaning, RecordWriter, RunConfig
@@ -328,7 +328,8 @@ def test_a_folder_with_one_log_in_it_is_followed(tmp_path: Path) -> None:
     assert len(follower.record.steps) == 4
 
 
-def test_a_long_log_is_begun_at_the_start_and_finished_at_the_next_look(tmp_path: Path) -> None:
+def test_a_long_log_is_begun_at_the_start_and_finished_at_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_FIRST_LOOK", 1 << 20)
     path = tmp_path / "run.jsonl"
     path.write_text("".join(jsonl_lines(40_000)))
     follower = Follower(path)

@@ -27,6 +27,7 @@ Role = Literal[
 POINTS = 600
 FEW_ROWS = 30  # rows that need no mean beside them
 _DIGITS = 5
+_LARGEST = 2**53  # below it every whole number is one
 _KNOTS = 200  # points of a clock
 
 
@@ -143,12 +144,14 @@ def rounded(values: ArrayLike) -> tuple[float | None, ...]:
     finite = array[np.isfinite(array)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
     decimals = _DIGITS - 1 - math.floor(math.log10(largest)) if largest > 0 else _DIGITS
+    if finite.size == array.size:
+        return tuple([_short(round(value, decimals)) for value in array.tolist()])
     return tuple(_short(round(value, decimals)) if math.isfinite(value) else None for value in array.tolist())
 
 
 def _short(value: float) -> float:
     """Return whole numbers as int, which is one character less in JSON."""
-    return int(value) if value == int(value) and abs(value) < 2**53 else value
+    return int(value) if value.is_integer() and -_LARGEST < value < _LARGEST else value
 
 
 def observed_line(name: str, x_T: ArrayLike, y_T: ArrayLike, *, role: Role = "observed", points: int = POINTS) -> Line:
@@ -177,6 +180,8 @@ def with_mean(name: str, x_T: ArrayLike, y_T: ArrayLike, *, points: int = POINTS
 def abscissae(x_T: ArrayLike) -> tuple[float, ...]:
     """Round abscissae like `rounded`, none of them missing, to a tenth of their usual spacing."""
     x = np.asarray(x_T, dtype=float)
+    if np.all((x == np.round(x)) & (np.abs(x) < _LARGEST)):
+        return tuple(x.astype(np.int64).tolist())
     if x.size < 2 or np.all(x == np.round(x)):
         return tuple(map(_short, x.tolist()))
     spacing = float(np.ptp(x)) / (x.size - 1)

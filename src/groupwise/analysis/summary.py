@@ -21,6 +21,7 @@ from groupwise.errors import MissingMetricError
 from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import group_evidence
+from groupwise.threads import on_one_thread
 from groupwise.wording import clean, readable, shown_path
 
 _FEWEST_POINTS, _FEWEST_HELD = 120, 12
@@ -82,6 +83,7 @@ def page_room(runs: int, completions: int = HELD) -> tuple[int, int]:
     return max(_FEWEST_POINTS, POINTS // runs), min(completions, max(_FEWEST_HELD, HELD // runs))
 
 
+@on_one_thread
 def summarise(
     record: RunRecord,
     *,

@@ -103,7 +103,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
     config = _with_rate(config, renamed, meanings)
     record = RunRecord(
         name=log.name or request.chosen or log.path.name,
-        steps=steps_table(merged.step.tolist(), columns | alike, **clock),
+        steps=steps_table(merged.step, columns | alike, **clock),
         config=config,
         meanings=meanings,
         sources=(Source(str(log.path), log.reader, log.size, merged.rows),),

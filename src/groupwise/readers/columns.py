@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 _LEAST = 1 << 14  # bytes of a block for which a table is worth its making
+_HEAD = 1 << 16  # bytes that the kinds are learned from, where they tell those of all
 _MOST_REFUSED = 3  # blocks in a row after which no further one is tried
 _NO_TEXT = r"^(?:-?\d[\d.]*$|true$|false$|\[|\{[\"}])"  # how another value reads under a key of texts
 _MANY = 16  # backslashes in a row
@@ -36,8 +37,9 @@ class PlainRows:
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n")
         found = self._parsed(block)
-        if found is None and self._learned(block):
-            found = self._parsed(block)
+        for part in (block[: block.find(b"\n", _HEAD) + 1], block):
+            if found is None and part and self._learned(part):
+                found = self._parsed(block)
         if found is None or any(found[name].count() for name in without if name in found.columns):
             self._refused += 1
             return None

@@ -19,7 +19,7 @@ from groupwise.readers.source import in_utf8, peek, shown
 from groupwise.record.run import JOURNAL, RunRecord
 
 _CHUNK = 1 << 23
-_FIRST_LOOK = 1 << 20
+_FIRST_LOOK = 1 << 23
 _CHECKED = 256  # bytes before the place reached that must still be what they were
 _SETTLED = 2.0  # seconds after which a last line without a line feed counts as whole
 _MOST_ENTRIES = 2000
@@ -247,7 +247,7 @@ class Follower:
         else:
             self._feed.take_block(in_utf8(whole, self._encoding))
         self._offset += len(whole)
-        self._before = (self._before + whole)[-_CHECKED:]
+        self._before = (self._before + whole[-_CHECKED:])[-_CHECKED:]
         self._open_line = bool(self._before) and not self._before.endswith(b"\n")
         return bool(whole)
 

@@ -60,7 +60,7 @@ def steps_table(
     seconds: Any = None,
 ) -> pl.DataFrame:
     """Return a steps table from columns."""
-    steps = pl.Series("step", np.asarray(list(step), dtype=np.int64), dtype=pl.Int64)
+    steps = pl.Series("step", np.asarray(step if isinstance(step, np.ndarray) else list(step), dtype=np.int64), dtype=pl.Int64)
     base = {"optimizer_updates": steps.to_numpy() if optimizer_updates is None else optimizer_updates}
     base["window"] = np.ones(len(steps)) if window is None else window
     base["tokens"], base["seconds"] = tokens, seconds

@@ -480,6 +480,7 @@ def _notes(components: Components | None, budget: Budget) -> Iterator[str]:
     if components is not None:
         yield from (f"{estimate.status}." for estimate in (components.vp, components.t, components.r) if not estimate.distinguishable)
         yield from components.notes
+        yield "The best size is that of one update of the policy that was measured: measure again once its rewards have moved."
     if budget.prompt_pool is not None:
         yield f"Prompts are drawn without replacement from {budget.prompt_pool:,}."
 

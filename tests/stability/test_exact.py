@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.stability.force import _Mode
+from groupwise.intervals import Interval
+from groupwise.stability.force import _by_decay, _by_flips, _Mode
 from groupwise.stability.lags import Lag, lag_by_name, mixed_lag, partly_stale
-from groupwise.stability.mode import WINDOW, stability
+from groupwise.stability.mode import WINDOW, longest_interval, stability
 from groupwise.stability.swings import early_warning, lasting_swing
-from groupwise.stability.threshold import crossed, first_growth, oscillation_onset, spectrum, threshold
+from groupwise.stability.threshold import _positive_leads, crossed, first_growth, oscillation_onset, spectrum, threshold
 
 
 def test_matrices_of_two_updates_by_hand() -> None:
@@ -229,3 +230,56 @@ def test_an_odd_number_of_rows_has_no_highest_frequency_of_one_degree() -> None:
     assert found.rows == n
     assert found.period == pytest.approx(n / 39)
     assert found.amplitude == pytest.approx(2 * math.sqrt(power[38]) / n, rel=1e-9)
+
+
+def test_a_small_swing_high_above_zero_is_one() -> None:
+    """What counts as no swing goes with the number of rows, not with a power of it."""
+    value = 30 + np.cos(2 * np.pi * np.arange(200) / 8)
+    found = lasting_swing(value)
+    assert (found.period, found.rows, found.lasts) == (8.0, 80, True)
+    assert found.amplitude == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_slow_mode_is_told_at_first_order() -> None:
+    """16 updates a block at a force of 1e-11 and momentum .9: a time constant of .1/1e-11, which the eigenvalue rounds away."""
+    assert stability(1e-11, 0.9, refresh_interval=16).time_constants[0] == pytest.approx(1e10, rel=1e-12)
+
+
+def test_a_long_double_buffered_run_has_the_spectrum_of_its_map() -> None:
+    for share in (1.0, 0.7):
+        values = np.linalg.eigvals(partly_stale("async", share).matrix(1e-4, 0.9, 100))
+        found = stability(1e-4, 0.9, refresh_interval=100, lag="async", stale_share=share)
+        assert found.spectral_radius == pytest.approx(float(np.abs(values).max()), rel=1e-8)
+
+
+def test_a_stale_share_other_than_one_is_named() -> None:
+    for share in (0.4, 1.5):
+        notes = stability(0.001, 0.9, refresh_interval=4, stale_share=share).notes
+        assert f"A share of {share:.3g} of the force is taken as stale, the rest as current." in notes
+
+
+def test_a_tie_with_a_positive_number_is_no_turn() -> None:
+    """Sizes of eigenvalues agree to twelve digits where they are the same."""
+    assert _positive_leads(np.array([0.9, -0.9 * (1 + 1e-13)], dtype=complex))
+    assert not _positive_leads(np.array([0.9, -0.9 * (1 + 1e-11)], dtype=complex))
+
+
+def test_no_interval_is_too_long_where_the_current_part_answers_without_a_swing() -> None:
+    """Three tenths stale at momentum .5: .7 a is at most (1 - sqrt(.5))^2 = .0858 up to a = .1225."""
+    assert longest_interval(partly_stale("fixed", 0.3), 0.122, 0.5) == (math.inf, "any")
+    assert longest_interval(partly_stale("fixed", 0.3), 0.123, 0.5)[1] != "any"
+
+
+def test_flips_without_momentum_have_two_forces() -> None:
+    """Blocks of 4 without momentum keep 1 - 4a of a gap: in 8 updates it falls by exp(-1) with a = (1 - e)/4 or, with flips, (1 + e)/4."""
+    kept = math.exp(-4 / 8)
+    for frequency, force in ((0.1, (1 - kept) / 4), (0.7, (1 + kept) / 4)):
+        found = _by_flips(_Mode("refresh", 0.0, 4), Interval(frequency, frequency, frequency), Interval(8.0, 8.0, 8.0), None)
+        assert found.force.value == pytest.approx(force, rel=1e-9)
+        assert [found.force.low, found.force.high] == pytest.approx([(1 - kept) / 4, (1 + kept) / 4], rel=1e-9)
+
+
+@pytest.mark.parametrize("time", [0.0, -0.5, math.inf])
+def test_a_time_constant_that_is_none_tells_no_force(time: float) -> None:
+    with pytest.raises(InsufficientDataError, match="expected a bounded tau"):
+        _by_decay(_Mode("none", 0.9, 1), "tau", Interval(time, time, time), None)

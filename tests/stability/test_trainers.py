@@ -37,6 +37,7 @@ CASES: list[tuple[str, dict[str, Any], tuple[str, int, str, str]]] = [
     ("verl", WINDOW | {"use_kl_loss": True, "bypass_mode": "false", "rollout_is": "null"}, ("async", 4, "none", "loss")),
     ("verl", ASYNC | {"staleness_threshold": 0, "use_kl_loss": True}, ("refresh", 4, "clipped", "loss")),
     ("verl", SEPARATE | {"bypass_mode": True}, ("fixed", 31, "clipped", "unknown")),
+    ("verl", SEPARATE | {"ppo_epochs": 2}, ("fixed", 63, "unknown", "unknown")),
     ("prime-rl", {"max_off_policy_steps": 8}, ("fixed", 8, "clipped", "loss")),
     ("prime-rl", {"max_off_policy_steps": 0}, ("none", 1, "none", "loss")),
     ("openrlhf", HRLF | {"init_kl_coef": 0.01, "use_kl_loss": False}, ("refresh", 2, "clipped", "reward")),
@@ -131,6 +132,7 @@ def test_what_is_missing_is_asked_for_and_not_guessed(entry: Any) -> None:
         ("verl", VERL | {"ppo_mini_batch_size": 128}, "ppo_mini_batch_size of at most train_batch_size"),
         ("verl", VERL | {"ppo_epochs": 0}, "whole number of at least 1 for ppo_epochs"),
         ("verl", VERL | {"ppo_epochs": 1.5}, "whole number"),
+        ("verl", VERL | {"ppo_epochs": 1_000_000}, "whole number"),
         ("verl", VERL | {"critic.ppo_epochs": 3}, "one value of ppo_epochs"),
         ("verl", VERL | {"use_kl_loss": "perhaps"}, "true or false"),
         ("slime", {"num_steps_per_rollout": 2, "kl_coef": -1}, "at least 0"),
@@ -182,3 +184,20 @@ def test_a_bound_is_nearly_the_worst_lag(momentum: float, pattern: list[int], sh
     forces = bound * np.linspace(0.5, 2, 1501)
     first = next(force for force in forces if radius(float(force)) > 1 + 1e-9)
     assert first / bound == pytest.approx(share, abs=2e-3)
+
+
+def test_how_a_lag_follows_is_said_in_numbers() -> None:
+    assert (
+        lag_of_trainer("slime", {"num_steps_per_rollout": 4}).said[-1]
+        == "4 updates a generation, their importance ratio clipped: lags 0 to 3."
+    )
+    assert [lag_of_trainer("prime-rl", {"max_off_policy_steps": bound}).worst_case for bound in (0, 8)] == [False, True]
+    said = lag_of_trainer("nemo-rl", NEMO | {"max_trajectory_age_steps": 2}).said
+    assert "At max_trajectory_age_steps 2 up to 2 steps, and up to 3 updates within one." in said
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"), [("separate_async", "verl_separate_async"), ("zzz", "verl"), ("off", "verl"), (" YES", "verl_fully_async")]
+)
+def test_a_switch_selects_the_trainer_that_it_names(mode: str, name: str) -> None:
+    assert rule_of_trainer("verl", {"trainer_mode": mode}).name == name

@@ -136,7 +136,7 @@ def stability(
     constants, period, radius = _motion(kind, force, momentum, interval, limit)
     longest, known = longest_interval(kind, force, momentum)
     windows = stable_momenta(kind, force, interval)
-    margin = limit / force if force > limit / sys.float_info.max else math.inf
+    margin = limit / float(force)  # beyond the range of numbers it is infinite
     found = Stability(
         force=force,
         lag=kind.name,

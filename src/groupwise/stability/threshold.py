@@ -112,15 +112,14 @@ def _refresh_edge(mu: Float, interval: Float) -> Float:
 def _async_edge(mu: Float, interval: Float) -> Float:
     r"""Jury's conditions on $\lambda^3 - (1+q)\lambda^2 + (q + aS)\lambda + ac$, $c = \mu L^2 - qS$.
 
-    A pair leaves the unit circle where $a^2c^2 + a(S + c(1+q)) = 1 - q$; a root leaves at -1 where $2(1+q) + a(S - c) = 0$.
+    A pair leaves the unit circle where $a^2c^2 + a(S + c(1+q)) = 1 - q$. No root leaves at -1, since $c < S$:
+    $(1-\mu)(S - c) = (1+q)R - 2\sum_{j=1}^R \mu^j \ge 1 - q$, as powers lie below their chord.
     """
     q, geometric, ramp = block_sums(mu, interval)
     c = mu * geometric**2 - q * ramp
     linear = ramp + c * (1 + q)
     # The smaller root of the quadratic without cancellation, and without dividing by c, which may be zero.
-    pair = 2 * (1 - q) / (linear + np.sqrt(linear**2 + 4 * c**2 * (1 - q)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        edge: Float = np.minimum(pair, np.where(c > ramp, 2 * (1 + q) / (c - ramp), np.inf))
+    edge: Float = 2 * (1 - q) / (linear + np.sqrt(linear**2 + 4 * c**2 * (1 - q)))
     return edge
 
 
@@ -356,7 +355,7 @@ _SMALL = 64
 
 
 def _values_of_long_lag(kind: Lag, force: float, momentum: float, lag: int) -> Complex | None:
-    r"""The eigenvalues of one update with a long fixed lag: Newton's steps from each branch of $\lambda = (-a\sigma/h(\lambda))^{1/d}$."""
+    r"""The eigenvalues of one update with a long fixed lag: Newton's steps on $h(\lambda) + a\sigma\lambda^{-d}$."""
     stale, current = force * kind.stale_share, force * (1 - kind.stale_share)
     if force * (abs(kind.stale_share) + abs(1 - kind.stale_share)) > 1e100:
         return None
@@ -364,13 +363,12 @@ def _values_of_long_lag(kind: Lag, force: float, momentum: float, lag: int) -> C
     def held(value: Complex) -> Complex:
         return (value - 1) * (1 - momentum / value) + current
 
-    # A branch of the root for each turn of the delay; the two roots of the current part start on their own, and so do real ones.
+    # One start on the unit circle for each turn of the delay; the two roots of the current part have their own, and so have real ones.
     turn = 2j * np.pi * np.arange(0, lag // 2 + 2)
     free = np.roots([1.0, -(1 + momentum - current), momentum]).astype(np.complex128)
     line = np.linspace(max(momentum, 0.01), 1 - 1e-9, 50).astype(np.complex128)
     with np.errstate(all="ignore"):
-        around = np.exp((turn + 1j) / lag)
-        value = np.concatenate([np.exp((np.log(-stale / held(around)) + turn) / lag), around, free[free != 0], line])
+        value = np.concatenate([np.exp((turn + 1j) / lag), free[free != 0], line])
         moving = np.arange(len(value))
         for _ in range(60):
             place = value[moving]

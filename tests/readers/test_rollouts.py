@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -311,6 +312,8 @@ class TestLeft:
         some = record.with_completions(table[[7, 1, 7]], pl.col("completion").str.slice(-1))
         assert some["completion"].to_list() == ["1", "1", "1"]
         assert record.with_completions(table.clear())["completion"].dtype == pl.Utf8
+        sent = pickle.loads(pickle.dumps(record))  # to a process that judges
+        assert sent.with_completions(table).equals(record.with_completions(table))
         saved = open_run(record.save(tmp_path / "saved"))
         assert rollouts_of(saved)["completion"].to_list() == record.with_completions(table)["completion"].to_list()
         again = open_run(path)

@@ -22,7 +22,7 @@ def judgement(request: pytest.FixtureRequest, tmp_path: Path) -> Judgement:
     return gw.open_run(run).judgement
 
 
-@pytest.mark.parametrize("judgement", ["broken_verifier-seed0"], indirect=True)
+@pytest.mark.parametrize("judgement", ["broken_verifier-seed0", "broken_verifier-seed1"], indirect=True)
 def test_a_verifier_that_breaks_is_named_though_little_entropy_is_left(judgement: Judgement) -> None:
     # From step 18 on every reward is 0, so that no gradient is left and the answers stay as they are: the little entropy varies by batch.
     assert judgement.state.value == "failed"

@@ -85,6 +85,10 @@ def test_one_number_with_other_answers_is_no_verifiers() -> None:
     assert found.evidence.get("drop") == "none"
     same = told(reward=reward, entropy=0.4 + noise(seed=1))
     assert same.evidence == {"drop": "constant at once", "behaviour": "unchanged"}
+    # Nearly certain of each token before and after: .09 nats and .03 are both the same answers, .4 and .03 are not.
+    for before, drop in ((0.09, "constant at once"), (0.4, "none")):
+        certain = told(reward=reward, entropy=np.where(ROW < 60, before, 0.03) * np.exp(noise(seed=1)))
+        assert certain.evidence["drop"] == drop
 
 
 def test_a_function_that_stops_is_critical_where_the_reward_feels_it() -> None:
@@ -192,7 +196,7 @@ def test_a_decline_in_noise_that_a_step_tells_better_than_a_slope_is_a_drop() ->
         assert reward is not None
         assert decline is not None
         assert (step_down(reward), fall_of(given)) == (None, None)
-        assert _for_slope(reward, decline.middle) == pytest.approx(twice, abs=0.1)
+        assert _for_slope(reward, decline[1]) == pytest.approx(twice, abs=0.1)
         assert check(given).evidence["drop"] == known
     told_of = judge(evidence(reward=drop + noise(0.08, 3), entropy=0.4 + noise(seed=2)))
     assert told_of.cause.names == ("a broken verifier", "harder data")

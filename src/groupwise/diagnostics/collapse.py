@@ -127,19 +127,12 @@ def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
     return Finding(NAME, Status.INFO, message, step, fall.lost, HALF, evidence={"fall": "recovered"})
 
 
-@dataclass(frozen=True, slots=True)
-class Decline:
-    """A reward that ends significantly below its height without losing half of it."""
-
-    begin: int  # its first row
-    middle: int  # the row at which it is halfway
-    end: int  # the row from which it stands
-    height: float
-
-
 @once
-def decline_of(evidence: Evidence) -> Decline | None:
-    """Return the decline of the reward, or None where it stands."""
+def decline_of(evidence: Evidence) -> tuple[int, int, float] | None:
+    """Return the rows from which a reward falls and at which it is halfway, and its height, where it ends significantly below that.
+
+    It has not lost half of it. None where it stands.
+    """
     from scipy.special import ndtri
 
     if evidence.reward is None:
@@ -161,8 +154,7 @@ def decline_of(evidence: Evidence) -> Decline | None:
         return None
     onset = best + int(np.argmax(np.cumsum(reward.value_T[best:] - (height + lost.value / 2)))) + 1
     onset = min(onset, n - 1)
-    begin, end = span_of_fall(reward, onset)
-    return None if not evidence.ended and n - onset < 2 * _PATIENCE else Decline(begin, onset, end, height)
+    return None if not evidence.ended and n - onset < 2 * _PATIENCE else (span_of_fall(reward, onset)[0], onset, height)
 
 
 def _decline(evidence: Evidence) -> Finding | None:
@@ -170,8 +162,9 @@ def _decline(evidence: Evidence) -> Finding | None:
     found, reward = decline_of(evidence), evidence.reward
     if found is None or reward is None:
         return None
-    height, after = found.height, reward.mean(slice(-max(5, len(reward) // 8), None))
-    step = int(reward.step_T[found.begin])
+    row, _, height = found
+    after = reward.mean(slice(-max(5, len(reward) // 8), None))
+    step = int(reward.step_T[row])
     message = f"reward {arrow(height, after.value)}, falling since step {step:,}"
     advice, known = "evaluate the best checkpoint and the last one on held-out prompts", {"fall": "partial"}
     return Finding(NAME, Status.WARNING, message, step, after, height, advice=advice, evidence=known)
@@ -222,6 +215,8 @@ _CLEAR = 6.0
 _LUCK = 1.96
 # Rows of the held-out reward on each side of a drop.
 _NEAR = 4
+# Nats a token at which the likeliest token has some 98 %.
+_CERTAIN = 0.1
 # Rows of a fall that came by and by, and twice the log-likelihood by which it must be likelier than a step: chance is below 1 %.
 _SLOPE, _BETTER = 4, 12.0
 # Twice the log-likelihood by which a step must be likelier than a slope: somewhat, and by 95 % of a chi-square with one degree of freedom.
@@ -415,7 +410,8 @@ def span_of_fall(signal: Signal, row: int) -> tuple[int, int]:
 def behaviour_change(evidence: Evidence, step: float) -> str:
     """Say whether entropy and length went on as before over a step.
 
-    The measure is how much the same means of neighbouring stretches moved at any earlier row, so that slow drift is no change.
+    The measure is how much the same means of neighbouring stretches moved at any earlier row, so that slow drift is no change. A policy
+    that is nearly certain of each token is not another one for being more so: what entropy is left below a tenth of a nat does not count.
     """
     ratios = []
     for name in ("entropy", "completion_length", "truncated_share"):
@@ -425,7 +421,8 @@ def behaviour_change(evidence: Evidence, step: float) -> str:
         few, row = max(3, len(signal) // 12), signal.at(step)
         if row < few or len(signal) - row < 2:
             continue
-        value = signal.value_T if name == "truncated_share" else np.log(np.maximum(signal.value_T, 1e-9))
+        least = _CERTAIN if name == "entropy" else 1e-9
+        value = signal.value_T if name == "truncated_share" else np.log(np.maximum(signal.value_T, least))
         change = abs(float(value[row : row + few].mean() - value[row - few : row].mean()))
         error = _LUCK * long_run_deviation(value) * np.sqrt(2 / few)
         means = np.convolve(value[:row], np.ones(few) / few, "valid")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from groupwise.diagnostics.collapse import _shortened, by_and_by, decline_of, find_fall, span_of_fall
+from groupwise.diagnostics.collapse import Decline, _closer, _shortened, by_and_by, decline_of, find_fall, span_of_fall
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, State, Status
 from groupwise.diagnostics.signals import Evidence, Signal, floor_of, lowest_grade, signal_of, two_values
@@ -246,7 +246,7 @@ def test_a_log_without_a_usable_reward_has_no_grades() -> None:
     assert Evidence(log(reward=np.full(20, 1e200), spread=np.ones(20))).grades is None
 
 
-def declined(by: float, deviation: float, *, few: int = 10, ended: bool = True) -> tuple[int, int, float] | None:
+def declined(by: float, deviation: float, *, few: int = 10, ended: bool = True) -> Decline | None:
     """What is found in six stretches of rows at 1 and two stretches lower, whose noise is given."""
     value = np.where(np.arange(8 * few) < 6 * few, 1.0, 1.0 - by)
     evidence = Evidence(log(reward=value), ended=ended)
@@ -270,7 +270,9 @@ def test_a_decline_of_a_run_that_goes_on_is_held_against_every_look_at_it_too() 
 def test_a_decline_of_less_than_an_eighth_of_the_height_is_none() -> None:
     assert declined(0.119, 0.001) is None
     assert declined(0.03, 0.001) is None
-    assert declined(0.121, 0.001) == pytest.approx((60, 60, 1.0), abs=1e-12)
+    found = declined(0.121, 0.001)
+    assert found is not None
+    assert (found.begin, found.middle, found.end, found.height) == pytest.approx((60, 60, 60, 1.0), abs=1e-12)
 
 
 @pytest.mark.parametrize("rows", [200, 1_000])
@@ -281,6 +283,15 @@ def test_a_fall_has_its_first_and_its_last_row_however_slow_it_is(rows: int) -> 
         signal = signal_of("reward", np.arange(1, rows + 1), level)
         assert span_of_fall(signal, 100 + length // 2) == pytest.approx((100, 99 + length), abs=0 if length == 1 else 2)
     assert span_of_fall(signal_of("reward", np.arange(3), np.array([0.5, 0.6, 0.4])), 2) == (2, 2)
+
+
+def test_an_onset_is_placed_within_its_block_or_before_it() -> None:
+    """In blocks of five the sum above .5 is largest after row 49; row by row two rows together must be below."""
+    high = signal_of("reward", np.arange(100), np.where(np.arange(100) < 50, 1.0, 0.0))
+    assert _closer(high, 52, 5, 0.5) == 50
+    for last_two, row in (([0.7, 0.2], 51), ([0.7, 0.7], 52), ([0.1, 0.1], 51)):
+        value = np.array([1.0] * 50 + last_two + [0.0] * 10)
+        assert _closer(signal_of("reward", np.arange(62), value), 52, 1, 0.5) == row
 
 
 def test_a_decline_is_dated_by_its_first_row_and_not_by_its_middle() -> None:

@@ -110,6 +110,14 @@ def test_a_reward_that_climbs_again_after_every_harder_stage_has_learnt(lowest: 
     assert _climbs(signal, 0.0) is climbs
 
 
+def test_a_gain_of_quarters_is_not_told_by_ends_that_say_the_opposite() -> None:
+    level = np.repeat([0.3, 0.35, 0.4, 0.45], 50)
+    level[:10], level[-10:] = 0.5, 0.35
+    found = progress_of(evidence(reward=noisy(level)))
+    assert found.learning is Learning.LEARNING
+    assert (found.before, found.after) == pytest.approx((0.34, 0.43), abs=0.005)
+
+
 def test_a_curriculum_without_a_gain_in_all_is_learning_and_no_plateau() -> None:
     saw = noisy(np.concatenate([np.linspace(0.3, 0.5, rows) for rows in (40, 65, 55, 40)]))  # not as the order of an epoch comes round
     assert progress_of(evidence(reward=saw)).learning is Learning.LEARNING

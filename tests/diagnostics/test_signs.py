@@ -160,6 +160,14 @@ def test_a_share_that_goes_on_growing_is_told_with_three_levels() -> None:
     assert (found.step, found.words) == (49, "truncated 2 → 18 → 36 %")
 
 
+def test_over_a_slow_change_what_only_rises_is_looked_at_to_its_end() -> None:
+    """Truncation that rises from row 30 on, halfway at 50, while the reward falls; a length that drifts no less says nothing."""
+    slow = np.interp(ROW, [0, 30, 70, 80], [0.0, 0.0, 0.8, 0.8])
+    given = evidence(reward=0.8 - slow, truncated_share=slow, completion_length=300 + 200 * slow)
+    assert [sign.words for sign in signs_about(given, 31, reach=6)] == []
+    assert [(sign.step, sign.words) for sign in signs_about(given, 31, reach=6, end=71)] == [(52, "truncated 0 → 42 → 51 %")]
+
+
 def test_nothing_has_no_ratio_and_too_few_rows_tell_nothing() -> None:
     assert sign_of(signal(np.where(ROW < 50, 0.0, 0.8)), RATIO, low=41, step=51) is None
     assert sign_of(signal(np.where(ROW < 1, 0.4, 0.8)), RATIO, low=1, step=2) is None

@@ -196,7 +196,7 @@ def test_a_decline_in_noise_that_a_step_tells_better_than_a_slope_is_a_drop() ->
         assert reward is not None
         assert decline is not None
         assert (step_down(reward), fall_of(given)) == (None, None)
-        assert _for_slope(reward, decline[1]) == pytest.approx(twice, abs=0.1)
+        assert _for_slope(reward, decline.middle) == pytest.approx(twice, abs=0.1)
         assert check(given).evidence["drop"] == known
     told_of = judge(evidence(reward=drop + noise(0.08, 3), entropy=0.4 + noise(seed=2)))
     assert told_of.cause.names == ("a broken verifier", "harder data")

@@ -127,12 +127,19 @@ def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
     return Finding(NAME, Status.INFO, message, step, fall.lost, HALF, evidence={"fall": "recovered"})
 
 
-@once
-def decline_of(evidence: Evidence) -> tuple[int, int, float] | None:
-    """Return the rows from which a reward falls and at which it is halfway, and its height, where it ends significantly below that.
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """A reward that ends significantly below its height without losing half of it."""
 
-    It has not lost half of it. None where it stands.
-    """
+    begin: int  # its first row
+    middle: int  # the row at which it is halfway
+    end: int  # the row from which it stands
+    height: float
+
+
+@once
+def decline_of(evidence: Evidence) -> Decline | None:
+    """Return the decline of the reward, or None where it stands."""
     from scipy.special import ndtri
 
     if evidence.reward is None:
@@ -154,7 +161,8 @@ def decline_of(evidence: Evidence) -> tuple[int, int, float] | None:
         return None
     onset = best + int(np.argmax(np.cumsum(reward.value_T[best:] - (height + lost.value / 2)))) + 1
     onset = min(onset, n - 1)
-    return None if not evidence.ended and n - onset < 2 * _PATIENCE else (span_of_fall(reward, onset)[0], onset, height)
+    begin, end = span_of_fall(reward, onset)
+    return None if not evidence.ended and n - onset < 2 * _PATIENCE else Decline(begin, onset, end, height)
 
 
 def _decline(evidence: Evidence) -> Finding | None:
@@ -162,9 +170,8 @@ def _decline(evidence: Evidence) -> Finding | None:
     found, reward = decline_of(evidence), evidence.reward
     if found is None or reward is None:
         return None
-    row, _, height = found
-    after = reward.mean(slice(-max(5, len(reward) // 8), None))
-    step = int(reward.step_T[row])
+    height, after = found.height, reward.mean(slice(-max(5, len(reward) // 8), None))
+    step = int(reward.step_T[found.begin])
     message = f"reward {arrow(height, after.value)}, falling since step {step:,}"
     advice, known = "evaluate the best checkpoint and the last one on held-out prompts", {"fall": "partial"}
     return Finding(NAME, Status.WARNING, message, step, after, height, advice=advice, evidence=known)

@@ -63,9 +63,8 @@ def progress_of(evidence: Evidence) -> Progress:
         return _fallen(level, fall, steps)
     lost = decline_of(evidence)
     if lost is not None:
-        row, _, before = lost
         after = float(level.value_T[-max(5, len(level) // 8) :].mean())
-        return Progress(Learning.FALLING, before, after, None, int(level.step_T[row]), steps)
+        return Progress(Learning.FALLING, lost.height, after, None, int(level.step_T[lost.begin]), steps)
     return _held(evidence, level, steps)
 
 
@@ -85,7 +84,8 @@ def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:
     dip = _dip(evidence, level) if found is Learning.AT_TOP else None
     if dip is not None:
         return Progress(Learning.RECOVERED, dip[1], after, gain, int(level.step_T[dip[0]]), steps)
-    if found is Learning.FLAT and since is None:  # the gain is of quarters, and its sentence names their levels
+    # The gain is of quarters, and its sentence names their levels; noisy ends may say the opposite.
+    if (found is Learning.FLAT and since is None) or (found is Learning.LEARNING and after <= before):
         before, after = float(level.value_T[early].mean()), float(level.value_T[late].mean())
     return Progress(found, before, after, gain, since, steps)
 

@@ -43,13 +43,14 @@ WATCHED = (
 )
 
 
-def signs_about(evidence: Evidence, step: int, *, reach: int) -> tuple[Sign, ...]:
+def signs_about(evidence: Evidence, step: int, *, reach: int, end: int | None = None) -> tuple[Sign, ...]:
     """Return the signals that moved from some rows before a step on, the earliest first.
 
     Args:
         evidence: the run.
         step: of the change.
         reach: rows of the reward before the step in which a first sign is looked for.
+        end: the step at which a slow change ends, to which what only rises is looked at; length and entropy drift in health too.
     """
     reward = evidence.reward
     rows = evidence.record.steps["step"].to_numpy() if reward is None else reward.step_T
@@ -58,7 +59,9 @@ def signs_about(evidence: Evidence, step: int, *, reach: int) -> tuple[Sign, ...
     found = []
     for watched in WATCHED:
         signal = evidence.quantity(watched.quantity)
-        sign = None if signal is None else sign_of(signal, watched, low=low, step=step)
+        sign = (
+            None if signal is None else sign_of(signal, watched, low=low, step=step, end=end if watched.up and not watched.spike else None)
+        )
         if sign is not None:
             found.append(_at_limit(evidence, sign))
     held = evidence.held_out
@@ -68,15 +71,16 @@ def signs_about(evidence: Evidence, step: int, *, reach: int) -> tuple[Sign, ...
     return tuple(sorted(found, key=lambda sign: sign.step))
 
 
-def sign_of(signal: Signal, watched: Watched, *, low: int, step: int) -> Sign | None:
+def sign_of(signal: Signal, watched: Watched, *, low: int, step: int, end: int | None = None) -> Sign | None:
     """Return the move of a signal about a step, or None where it stayed within what it did before."""
     begin, onset = signal.at(low), signal.at(step)
+    over = onset if end is None else max(onset, signal.at(end))
     few = max(3, len(signal) // 20)
     # The median and the scatter of these rows stand although the last of them may have begun to move.
     before = slice(max(0, onset - max(24, len(signal) // 5)), max(onset - 4, min(onset, _FEWEST_BEFORE)))
     # A level leads to the change row by row; a spike counts just before it.
     start = max(begin, onset - _NEAR) if watched.spike else min(begin, before.stop)
-    window = slice(start, min(len(signal), onset + max(few, 4)))
+    window = slice(start, min(len(signal), over + max(few, 4)))
     if before.stop - before.start < _FEWEST_BEFORE or window.stop <= window.start or onset >= len(signal):
         return None
     y_T = signal.value_T if watched.share else _logarithm(signal.value_T)
@@ -84,7 +88,7 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int) -> Sign | 
         return None  # nothing has no ratio
     base, usual = float(np.median(y_T[before])), _usual(watched, y_T[before])
     moved = y_T[window] - base
-    late = float(np.median(y_T[onset : onset + few])) - base
+    late = float(np.median(y_T[min(over, len(signal) - 1) : over + few])) - base
     # A spike just before the change counts as well as a level that lasts.
     farthest = window.start + int(np.argmax(moved if watched.up else np.abs(moved)))
     spiked = watched.spike or abs(late) <= usual
@@ -92,7 +96,7 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int) -> Sign | 
     if abs(peak) <= (_usual(watched, y_T[before], spike=True) if spiked else usual) or (watched.up and peak < 0):
         return None
     row = window.start + _first(np.sign(peak) * moved, max(usual, _PART * abs(peak)), max(onset - window.start, 0))
-    first, last = _levels(signal, before, row, onset, few)
+    first, last = _levels(signal, before, row, min(over, len(signal) - 1), few)
     words = _told(signal, watched, before, row)
     if watched.spike:
         last = float(signal.value_T[farthest])

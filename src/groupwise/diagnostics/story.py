@@ -12,7 +12,7 @@ import numpy as np
 
 from groupwise.diagnostics import beyond, collapse, completions, hacking, instability, numerics, verifier
 from groupwise.diagnostics.causes import HACKING, LOG_REWARDS, OVERFITTING, Case, advice_for, cause_of_fall, cause_of_standing
-from groupwise.diagnostics.collapse import by_and_by, fall_of, span_of_fall
+from groupwise.diagnostics.collapse import by_and_by, decline_of, fall_of, span_of_fall
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.learning import Progress
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
@@ -104,7 +104,7 @@ def _of_fall(look: Look, found: Finding) -> Story:
     part = (there - before) / (after - before) if after != before else 1.0
     course = arrow(before, there, after) if _LEAST < part < 1 - _LEAST else arrow(before, after)
     own = Sign("reward", int(level.step_T[begin]), before, after, f"reward {course}")
-    signs = _signs_of_fall(look, own, onset)
+    signs = _signs_of_fall(look, own, onset, int(level.step_T[end]))
     cause = cause_of_fall(look.case(signs, onset, abrupt=not by_and_by(level, fall.row)))
     first_step, last_step = int(level.step_T[begin]), int(level.step_T[end])
     where = f"at step {first_step:,}" if first_step == last_step else f"at steps {first_step:,}-{last_step:,}"
@@ -113,10 +113,10 @@ def _of_fall(look: Look, found: Finding) -> Story:
     return Story(headline, onset, signs, cause, advice_for(cause, found, step=look.before(signs[0].step), onset=onset))
 
 
-def _signs_of_fall(look: Look, own: Sign, onset: int) -> tuple[Sign, ...]:
+def _signs_of_fall(look: Look, own: Sign, onset: int, end: int) -> tuple[Sign, ...]:
     """The signs about the first row of a fall and about its alarm, the earliest of each signal; a sampler's check looks farther back."""
     reach, sampler = _reach(look.evidence), look.answers[beyond.MISMATCH]
-    found = [sign for step in (onset, own.step) for sign in signs_about(look.evidence, step, reach=reach)]
+    found = [*signs_about(look.evidence, onset, reach=reach), *signs_about(look.evidence, own.step, reach=reach, end=end)]
     found += sampler.signs if sampler.evidence.get("sampler") == "mismatch" else ()
     earliest = {sign.signal: sign for sign in (*sorted(found, key=lambda sign: -sign.step), own)}
     return tuple(sorted(earliest.values(), key=lambda sign: sign.step))
@@ -138,7 +138,7 @@ def _of_finding(look: Look, found: Finding) -> Story:
     """Tell of what another check found."""
     signs = found.signs
     if found.step is not None and (not signs or found.check == collapse.NAME):
-        signs = (*signs, *signs_about(look.evidence, found.step, reach=_reach(look.evidence)))
+        signs = (*signs, *signs_about(look.evidence, found.step, reach=_reach(look.evidence), end=_end_of(look.evidence, found)))
     if found.check == numerics.FINITE:
         signs = (*signs, *_of_gradient(look, found.step))
     signs = tuple(sorted(signs, key=lambda sign: sign.step))
@@ -148,6 +148,12 @@ def _of_finding(look: Look, found: Finding) -> Story:
     first = signs[0].step if signs else found.step
     advice = advice_for(cause, found, step=look.before(first), onset=found.step)
     return Story(found.message, found.step, signs, cause, advice)
+
+
+def _end_of(evidence: Evidence, found: Finding) -> int | None:
+    """The step at which a decline ends; None of what else was found."""
+    decline = decline_of(evidence) if found.check == collapse.NAME else None
+    return None if decline is None else int(reward_level(evidence)[0].step_T[decline.end])
 
 
 def _of_gradient(look: Look, step: int | None) -> tuple[Sign, ...]:

@@ -197,9 +197,9 @@ def _fallen(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
 def _declined(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
     """Find a decline to above half of the height that clearly came at once."""
     found = decline_of(evidence)
-    if found is None or not at_once(level, found[1], clearly=False):
+    if found is None or not at_once(level, found.middle, clearly=False):
         return None
-    row, few = found[1], max(5, len(level) // 20)
+    row, few = found.middle, max(5, len(level) // 20)
     return row, level.change(slice(max(0, row - few), row), slice(row, row + few))
 
 

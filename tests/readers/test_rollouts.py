@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,9 +17,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from groupwise import limits
+from groupwise.diagnostics.judge import judge
 from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, UnreadableRunError
 from groupwise.readers import best_reader, columns, open_run, source
 from groupwise.record.run import RunRecord
+from groupwise.series.rollout_sample import sample_groups
 
 Rows = Sequence[dict[str, Any]]
 
@@ -301,6 +304,19 @@ class TestLeft:
             assert whole(path) == held
         assert "completion" in held
 
+    def test_what_is_judged_and_sampled_of_them_is_the_same(self, tmp_path: Path) -> None:
+        for step in range(1, 6):
+            rows = verl_rows(step, prompts=2)
+            write(tmp_path / f"{step}.jsonl", [row | {"output": "ha " * (100 * at % 700) + row["output"]} for at, row in enumerate(rows)])
+        held = open_run(tmp_path)
+        with left():
+            there = open_run(tmp_path)
+            assert rollouts_of(there)["completion"].dtype == pl.Int64
+            assert judge(there) == judge(held)
+            ours, theirs = (sample_groups(record, 5, groups=3, steps=None, seed=1) for record in (there, held))
+        assert ours.rows.equals(theirs.rows)
+        assert ours.longest == theirs.longest
+
     def test_they_are_read_where_somebody_looks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Some rows in any order, what an expression makes of them, a record that is saved; another file in their place is refused."""
         path = write(tmp_path / "1.jsonl", verl_rows(1))
@@ -311,6 +327,8 @@ class TestLeft:
         some = record.with_completions(table[[7, 1, 7]], pl.col("completion").str.slice(-1))
         assert some["completion"].to_list() == ["1", "1", "1"]
         assert record.with_completions(table.clear())["completion"].dtype == pl.Utf8
+        sent = pickle.loads(pickle.dumps(record))  # to a process that judges
+        assert sent.with_completions(table).equals(record.with_completions(table))
         saved = open_run(record.save(tmp_path / "saved"))
         assert rollouts_of(saved)["completion"].to_list() == record.with_completions(table)["completion"].to_list()
         again = open_run(path)

@@ -89,6 +89,7 @@ class Rollouts:
         if frame is None or not {"step", "prompt_id"} <= set(frame.columns):
             frame = pl.DataFrame(schema={"step": pl.Int64, "prompt_id": pl.Int64})
         self._record = record
+        self._read: tuple[list[int], list[dict[str, Any]]] = ([], [])
         self.frame = _marked(frame.sort("step", "prompt_id", maintain_order=True), record)
         self.functions = [name for name in self.frame.columns if name.startswith("reward/")]
         kept = ("step", "prompt_id", *TEXT_COLUMNS, *_NUMBERS, *_MARKS)
@@ -146,7 +147,9 @@ class Rollouts:
         for one in wanted:
             places.setdefault(int(label[one]), len(places))
         groups = tuple(self._group(int(starts[one]), int(starts[one + 1]), longest_prompt) for one in places)
-        rows = self._record.with_completions(self.frame[wanted]).iter_rows(named=True)
+        if self._read[0] != wanted:  # the same ones are asked for with shorter texts
+            self._read = wanted, self._record.with_completions(self.frame[wanted]).rows(named=True)
+        rows = self._read[1]
         made = tuple(self._completion(one, places[int(label[one])], row, longest) for one, row in zip(wanted, rows, strict=True))
         return Batch(groups, made)
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 from itertools import compress, islice
 from operator import or_
 from pathlib import Path
@@ -263,16 +262,7 @@ class RolloutRows:
 
     def left_texts(self) -> Texts | None:
         """Return what reads the completions that were not kept, None where they were."""
-        ends, again = [0, *self._ends], self._again
-
-        @lru_cache(maxsize=1)
-        def read(part: int) -> pl.Series:
-            found, size = again[part](), ends[part + 1] - ends[part]
-            if len(found) < size:
-                raise UnreadableRunError(f"expected {size} completions where they stood, got {len(found)}: open the run again")
-            return found
-
-        return None if self.texts else Texts(np.array(self._ends), read)
+        return None if self.texts else Texts(np.array(self._ends), tuple(self._again))
 
     def label_column(self, key: str) -> list[str | None]:
         """Return what tells the groups apart by one key, as long as the rows are many."""
@@ -612,7 +602,7 @@ def _completions_in(path: Path, request: Request) -> pl.Series:
     return rows.text_columns()["completion"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Lines:
     """What reads the lines of a file, and those of one of its blocks again."""
 
@@ -621,12 +611,13 @@ class _Lines:
     layout: Layout
     group_size: int | None
     plain: PlainRows = field(default_factory=PlainRows)
-    numbers: Iterator[int] = field(default_factory=itertools.count)  # of the rows of a dump
+    taken: int = 0  # rows of a dump so far
 
     def add(self, rows: RolloutRows, block: bytes) -> tuple[int, bool]:
         """Add the rows of some lines; return how many lines are damaged, and whether each line was a row that was read by column."""
         if self.dump:
-            dumped = zip(filter(None, json_lines(lines_in(block))), self.numbers, strict=False)
+            dumped = list(enumerate(filter(None, json_lines(lines_in(block))), self.taken))
+            self.taken += len(dumped)
             _add_dump(rows, dumped, self.dump, self.seen.path, self.group_size)
             return 0, False
         step, left_out, damaged = _number(self.seen.path), rows.left_out, 0
@@ -656,7 +647,7 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
     if seen.head.startswith(b"PAR1"):
         return _add_table(rows, path, rewarded=rewarded)
     if seen.head.startswith(b"PK"):
-        return _add_dump(rows, zip(slime_samples(path), itertools.count(), strict=False), "slime", path, group_size)
+        return _add_dump(rows, enumerate(slime_samples(path)), "slime", path, group_size)
     first = _first_rows(seen)
     dump = dump_of(first)
     layout = OURS if dump else layout_of(first, rewarded=rewarded)
@@ -679,9 +670,9 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
     return layout.verl
 
 
-def _add_dump(rows: RolloutRows, dumped: Iterable[tuple[Mapping[Any, Any], int]], dump: str, path: Path, group_size: int | None) -> bool:
+def _add_dump(rows: RolloutRows, dumped: Iterable[tuple[int, Mapping[Any, Any]]], dump: str, path: Path, group_size: int | None) -> bool:
     """Add the numbered rows of one of the dumps that have to be taken apart; none of them is verl's."""
-    for row, number in dumped:
+    for number, row in dumped:
         try:
             completions = rows_of_dump(dump, row)
         except (KeyError, TypeError, AttributeError):
@@ -704,7 +695,7 @@ def _add_table(rows: RolloutRows, path: Path, *, rewarded: bool) -> bool:
     table = read_parquet(path)
     typical = _typical(table.schema)
     if dump := dump_of([typical]):
-        return _add_dump(rows, zip(table.select(list(typical)).iter_rows(named=True), itertools.count(), strict=False), dump, path, None)
+        return _add_dump(rows, enumerate(table.select(list(typical)).iter_rows(named=True)), dump, path, None)
     wanted = list(typical)
     layout = layout_of([typical], rewarded=rewarded)
     if layout is None:

@@ -9,13 +9,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise.errors import UnreadableRunError
+
 
 @dataclass(frozen=True, slots=True)
 class Texts:
     """The completions of a record by their places, from 0 in the order of its files."""
 
     ends: NDArray[np.int64]  # the place behind each part of the files
-    read: Callable[[int], pl.Series]  # a part by its number -> its completions
+    again: tuple[Callable[[], pl.Series], ...]  # read the completions of each part
 
     def made(self, places: pl.Series, made: Sequence[pl.Expr]) -> pl.DataFrame:
         """Return what expressions make of the completions at some places, null for none; one part is in memory at a time."""
@@ -24,6 +26,9 @@ class Texts:
         found = [pl.DataFrame(schema={"completion": pl.Utf8}).select(made)]
         for number in np.unique(part).tolist():
             start = self.ends[number - 1] if number else 0
-            found.append(self.read(number).gather(known[part == number] - start).to_frame("completion").select(made))
+            texts, size = self.again[number](), self.ends[number] - start
+            if len(texts) < size:
+                raise UnreadableRunError(f"expected {size} completions where they stood, got {len(texts)}: open the run again")
+            found.append(texts.gather(known[part == number] - start).to_frame("completion").select(made))
         row = np.searchsorted(known, places.fill_null(0).to_numpy())
         return pl.concat(found).select(pl.all().gather(pl.Series(row, dtype=pl.Int64).zip_with(places.is_not_null(), places)))

@@ -160,7 +160,10 @@ async def _rollouts(hub: Hub, request: Request) -> Response:
     view, first, most = asked.get("view", VIEWS[0]), asked.get("from", "0"), asked.get("most", "0")
     if view not in VIEWS or not all(re.fullmatch("[0-9]{1,9}", one) for one in (first, most)):
         raise HTTPException(400, f"Expected a view ({', '.join(VIEWS)}), from and most as whole numbers.")
-    found = await asyncio.to_thread(hub.rollouts, index, view, int(first), int(most), whole="whole" in asked)
+    try:
+        found = await asyncio.to_thread(hub.rollouts, index, view, int(first), int(most), whole="whole" in asked)
+    except GroupwiseError as error:  # the file that the texts stay in is another by now
+        raise HTTPException(409, str(error)) from None
     return Response(found, media_type="application/json")
 
 

@@ -213,6 +213,11 @@ class Spread:
     gpus: int = 0  # of each worker
     journal: Path | None = None  # folder of the shards that are done; it is taken away once all are
 
+    @property
+    def _device(self) -> str:
+        """Where a worker puts the model: on all of its GPUs, on its one, or in memory."""
+        return "auto" if self.gpus > 1 else "cuda" if self.gpus else "cpu"
+
     def __call__(self, tokens: Tokens, how: Measurement, options: ScoreOptions, progress: Progress | None) -> Found:
         """Return the components of groups whose scores workers take, what was scored, and facts about the way."""
         from groupwise.scores.scores import SKETCH_WIDTH
@@ -233,8 +238,7 @@ class Spread:
                 done[outcome.name] = outcome.value
             told(len(done), len(shards))
 
-        device = "auto" if self.gpus > 1 else "cuda" if self.gpus else "cpu"
-        work = ScoreShard(how, options, width, scale, device)
+        work = ScoreShard(how, options, width, scale, self._device)
         rest = {name: groups for name, groups in shards.items() if name not in done}
         outcomes = self.engine.map(work, rest, gpus=self.gpus, each=each)
         if not done:

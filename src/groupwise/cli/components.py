@@ -18,6 +18,7 @@ from groupwise.scores.scores import Aggregation
 
 if TYPE_CHECKING:
     from groupwise.analysis.component_file import SavedComponents
+    from groupwise.analysis.components import Spread
 
 _LEVEL = 0.95
 
@@ -81,19 +82,19 @@ def components(
     force: Annotated[bool, cli.flag("--force", "Replace a file of components that is there already.")] = False,
 ) -> None:
     """Variance components of the gradient, from scores in a file or from a run and its model."""
-    from groupwise.analysis.component_file import is_components, is_score_file, path_beside
-    from groupwise.analysis.components import Measurement, Spread, measure_run
+    from groupwise.analysis.component_file import is_components, path_beside
+    from groupwise.analysis.components import Measurement, measure_run
     from groupwise.scores.pieces import is_first
 
     between = _steps(steps)
     given: dict[str, Any] = {"adapter": adapter, "groups": groups, "aggregation": aggregation, "temperature": temperature}
-    given |= {"layers": layers, "sketch_width": sketch_width, "max_completion_length": max_completion_length, "precision": precision}
+    given |= {"layers": tuple(layers or ()), "sketch_width": sketch_width, "precision": precision}
+    given["max_completion_length"] = max_completion_length
     _goes_with("--engine", engine, "local, ray or slurm", {"workers": workers, "shards": shards, "gpus_per_task": gpus_per_task})
     _goes_with("--model CHECKPOINT", model, "the model", given | {"engine": engine, "fsdp": fsdp or None})
-    if fsdp and engine is not None:
-        raise InvalidArgumentError(f"expected no --fsdp with --engine {engine}: torchrun starts its own processes; leave one out")
+    _one_way(engine, fsdp=fsdp)
     of_scores, mean = {"--group-size": group_size}, {"--zero-mean/--any-mean": zero_mean}
-    if not source.is_dir() and (is_components(source) or is_score_file(source)):
+    if _holds_scores(source):
         _refuse(source, "which is no run", {"--model": model, "--steps": steps, "--set, --config or --column": opening or None})
         if is_components(source):
             _refuse(source, "which holds components already", {**of_scores, **mean, "--output": output})
@@ -105,23 +106,44 @@ def components(
         _refuse(source, "which has no scores without --model CHECKPOINT", mean)
         _show_rewards(source, opening, between, level, output, as_json=as_json)
         return
-    known: dict[str, Any] = {name: tuple(value) if name == "layers" else value for name, value in given.items() if value}
+    known = {name: value for name, value in given.items() if value}
     how = Measurement(model, steps=between, seed=seed, zero_mean=zero_mean, level=level, fsdp=fsdp, **known)
     target = path_beside(source) if output is None else output
     _check_target(target, [source], force=force)
     record = opening.open(source)
     free_target(target, cli.logs_of(record), force=True)
     journal = target.with_name(f".{target.name}.shards")
-    spread = None if engine is None else Spread(cli.engine_of(engine, workers), shards or 64, gpus_per_task or 0, journal)
-    with cli.progress(quiet=as_json or (fsdp and not is_first())) as show:
+    spread = None if engine is None else _spread(engine, workers, shards, gpus_per_task, journal)
+    speaks = not fsdp or is_first()
+    with cli.progress(quiet=as_json or not speaks) as show:
         found = measure_run(record, how, partial(show, "taking scores"), spread)
-        if not fsdp or is_first():
+        if speaks:
             _keep(found, target, force=force, as_json=as_json)
+
+
+def _holds_scores(source: Path) -> bool:
+    """Whether a file holds scores, or components already."""
+    from groupwise.analysis.component_file import is_components, is_score_file
+
+    return not source.is_dir() and (is_components(source) or is_score_file(source))
+
+
+def _spread(engine: str, workers: int | None, shards: int | None, gpus: int | None, journal: Path) -> Spread:
+    """Return what an engine spreads, in 64 pieces on processors where nothing else is said."""
+    from groupwise.analysis.components import Spread
+
+    return Spread(cli.engine_of(engine, workers), shards or 64, gpus or 0, journal)
+
+
+def _one_way(engine: str | None, *, fsdp: bool) -> None:
+    """Refuse pieces of a model where an engine is to start the processes."""
+    if fsdp and engine is not None:
+        raise InvalidArgumentError(f"expected no --fsdp with --engine {engine}: torchrun starts its own processes; leave one out")
 
 
 def _goes_with(name: str, there: object, what: str, options: Mapping[str, Any]) -> None:
     """Refuse options whose other option is not given."""
-    given = [option for option, value in options.items() if value not in (None, [])]
+    given = [option for option, value in options.items() if value not in (None, ())]
     if given and there is None:
         option = f"--{given[0].replace('_', '-')}"
         raise InvalidArgumentError(f"{option} goes with {name}, which is not given: name {what}, or leave it out")

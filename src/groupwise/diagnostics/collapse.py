@@ -62,8 +62,11 @@ def check(evidence: Evidence) -> Finding:
     other = other or _decline(evidence)
     if other is not None:
         return other
-    if found:
-        return _recovered(*found[0])
+    return _recovered(*found[0]) if found else _held(evidence, reward)
+
+
+def _held(evidence: Evidence, reward: Signal) -> Finding:
+    """Say that nothing fell, or that the rows are too noisy to say so."""
     if row_size(reward_level(evidence)[0], reward_floor(evidence)) is None:
         moves = float(np.ptp(reward.value_T)) > 0  # of one number more rows tell no more
         log = "more rows of the reward" if evidence.graded is not None else "more rows, or the rollouts with their rewards"

@@ -83,9 +83,9 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int, end: int |
     window = slice(start, min(len(signal), over + max(few, 4)))
     if before.stop - before.start < _FEWEST_BEFORE or window.stop <= window.start or onset >= len(signal):
         return None
-    y_T = signal.value_T if watched.share else _logarithm(signal.value_T)
-    if not watched.share and float(np.median(np.abs(signal.value_T[before]))) == 0:
-        return None  # nothing has no ratio
+    y_T = _scaled(signal.value_T, before, watched)
+    if y_T is None:
+        return None
     base, usual = float(np.median(y_T[before])), _usual(watched, y_T[before])
     moved = y_T[window] - base
     late = float(np.median(y_T[min(over, len(signal) - 1) : over + few])) - base
@@ -110,8 +110,12 @@ def _usual(watched: Watched, before_T: Float, *, spike: bool = False) -> float:
     return max(least, (_OF_SPIKES if watched.spike or spike else _SCATTERS) * _scatter(before_T))
 
 
-def _logarithm(value_T: Float) -> Float:
-    """The logarithm of sizes; what is next to nothing counts as a tenth of the usual."""
+def _scaled(value_T: Float, before: slice, watched: Watched) -> Float | None:
+    """A share as it is; the logarithm of sizes, where next to nothing counts as a tenth of the usual and nothing before has no ratio."""
+    if watched.share:
+        return value_T
+    if float(np.median(np.abs(value_T[before]))) == 0:
+        return None
     size = np.abs(value_T)
     usual = float(np.median(size[size > 0])) if (size > 0).any() else 1.0
     return np.asarray(np.log(np.maximum(size, 0.1 * usual)))

@@ -172,14 +172,17 @@ def test_where_vp_may_be_zero_the_size_with_the_smallest_mean_regret_is_told() -
     assert made.vp.value == pytest.approx(-0.1)
     plan = plan_from_components(made, Budget(64), present=4)
     weight = np.random.default_rng(0).multinomial(40, np.full(40, 1 / 40), size=2000) / 40
-    size, regret = np.arange(2, 65), np.zeros(63)
+    size, regrets = np.arange(2, 65), []
     for vp in np.maximum(weight @ pseudo[:, QUANTITIES.index("vp")], 0):
         error = (vp + 1 / size + 40 / (size * (size - 1.0))) / (64 // size)
-        regret += (error / error.min() - 1) / 2000
+        regrets.append(error / error.min() - 1)
+    regret = np.mean(regrets, axis=0)
     assert plan.group_size == size[regret.argmin()]
     assert plan.expected_regret == pytest.approx(regret.min(), rel=1e-10)
     assert plan.present is not None
     assert plan.present.regret.value == pytest.approx(regret[2], rel=1e-10)
+    ends = np.quantile(np.array(regrets)[:, 2], [0.025, 0.975])
+    assert [plan.present.regret.low, plan.present.regret.high] == pytest.approx(ends.tolist(), rel=1e-10)
     assert plan.group_size_interval is not None
     assert plan.group_size_interval[1] == 64
     first, last = plan.group_size_interval
@@ -189,6 +192,9 @@ def test_where_vp_may_be_zero_the_size_with_the_smallest_mean_regret_is_told() -
         f"has {plan.group_size} rollouts of each of {plan.prompts} prompts; the best may lie anywhere from {first} to {last} (95 %). "
         f"G = 4 in use has {100 * regret[2]:.0f} %."
     )
+    larger, same = (plan_from_components(made, Budget(64), present=present) for present in (64, plan.group_size))
+    assert larger.status.endswith(f" G = 64 in use has {100 * regret[62]:.0f} %.")
+    assert "in use" not in same.status
 
 
 def test_words_say_when_not_to_bother() -> None:

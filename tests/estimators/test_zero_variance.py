@@ -19,7 +19,7 @@ from groupwise.estimators.zero_variance import (
     zero_variance_of_columns,
     zero_variance_of_groups,
 )
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, wilson
 
 Law = list[tuple[Fraction, Fraction]]  # weight and pass rate
 HALF = Fraction(1, 2)
@@ -111,6 +111,11 @@ def test_one_group_a_row_is_counted_like_rollouts() -> None:
     rows = zero_variance_of_columns((right % 4 == 0).astype(float), 4, mean_T=right / 4, groups=1)
     assert rows == zero_variance_of_groups(reward, np.repeat(np.arange(10), 4))
     assert (rows.basis, rows.now.value) == ("rewards", 0.6)
+
+
+def test_a_share_that_never_moves_has_the_interval_of_its_groups() -> None:
+    """A quarter of 16 groups in each of four rows: 16 of 64."""
+    assert zero_variance_of_columns([0.25] * 4, 4, groups=16).now == wilson(16, 64)
 
 
 def test_rewards_of_many_values_and_other_scales() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.diagnostics import beyond, completions, functions, numerics, restart
+from groupwise.diagnostics import beyond, completions, numerics, restart, reward_functions
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.readers import open_run
@@ -17,7 +17,7 @@ from groupwise.readers import open_run
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("GROUPWISE_DATA", ROOT.parent / "shared" / "data"))
 CHECKS = (
-    *(numerics.finite, numerics.gradient, numerics.updates, beyond.divergence, beyond.sampler, beyond.staleness, functions.check),
+    *(numerics.finite, numerics.gradient, numerics.updates, beyond.divergence, beyond.sampler, beyond.staleness, reward_functions.check),
     *(completions.repetition, completions.truncated, restart.check, beyond.discards, beyond.router, beyond.tools),
 )
 _LABELS = ((ROOT / "experiments" / "diagnosis" / "labels.tsv", ""), (DATA / "hard" / "LABELS.tsv", "hard/"))

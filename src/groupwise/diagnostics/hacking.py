@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.functions import FORM
 from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
+from groupwise.diagnostics.reward_functions import FORM
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,

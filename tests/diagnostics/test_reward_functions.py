@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.diagnostics.functions import check
 from groupwise.diagnostics.judgement import Status
+from groupwise.diagnostics.reward_functions import check
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
 

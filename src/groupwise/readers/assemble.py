@@ -78,13 +78,11 @@ def assemble(log: Log, request: Request) -> RunRecord:
     store = log.store
     chosen = chosen_columns(store, request.columns)
     step_key, step_R, each, notes = _steps(log, chosen)
-    if not step_key and log.step is None and not chosen and not any(one.quantity for one in _meanings(store, log.framework)):
-        raise UnreadableRunError(
-            f"expected a log, got {shown(log.path)}, which has neither steps nor a known metric: name them with --column step=NAME"
-        )
+    if not step_key and not chosen:
+        _check_is_a_log(log)
     mine = rows_of_run(store, step_R, log.path, "" if log.name else request.chosen, request.by)
     merged = _merged(log, chosen, step_key, step_R, mine)
-    columns, labels = dict(merged.columns), labels_of(store, mine)
+    columns, labels = merged.columns, labels_of(store, mine)
     told = (({"updates_per_step": each or None}, "the steps of the log"), (_logged_settings(columns) | labels, "a column of the log"))
     config = config_of(request.config, log.path, log.home or request.home, (*log.stated, *told), notes)
     framework = log.framework or _framework(config, columns)
@@ -92,18 +90,18 @@ def assemble(log: Log, request: Request) -> RunRecord:
     renamed = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
     meanings = meanings_of(renamed, config, framework=framework, complete=log.complete, window=spacing)
     renamed, meanings, said = as_shares(renamed, with_reward(renamed, meanings))
-    columns |= {key: renamed[key] for key in columns if key in renamed}
     meanings = _with_chosen(meanings, chosen, renamed)
     alike, meanings = _alike(renamed, meanings)
-    took = _took(merged, columns | renamed, meanings, spacing)
+    took = _took(merged, {**columns, **renamed}, meanings, spacing)
     clock = _clock(merged, columns, took, config, framework, spacing) | chosen_clocks(chosen, columns)
-    clock["seconds"] = None if clock["seconds"] is None else _since_start(clock["seconds"], took["seconds"], merged.trained)
+    if clock["seconds"] is not None:
+        clock["seconds"] = _since_start(clock["seconds"], took["seconds"], merged.trained)
     if np.array_equal(np.asarray(clock["optimizer_updates"]), _fractional(merged, config)):
         notes.append("the fractional steps of the log are the clock (optimizer_updates)")
     config = _with_rate(config, renamed, meanings)
     record = RunRecord(
         name=log.name or request.chosen or log.path.name,
-        steps=steps_table(merged.step, columns | alike, **clock),
+        steps=steps_table(merged.step, renamed | alike, **clock),
         config=config,
         meanings=meanings,
         sources=(Source(str(log.path), log.reader, log.size, merged.rows),),
@@ -124,6 +122,14 @@ def _by_metric(log: Log, request: Request) -> Log:
     if long is None or {meaning.quantity for meaning in _meanings(store, log.framework)} & {"reward", "loss", "eval/reward"}:
         return log
     return replace(log, store=long, notes=(*log.notes, "each row names one metric: they are put side by side"))
+
+
+def _check_is_a_log(log: Log) -> None:
+    """Raise for rows that have neither steps nor a metric that is known."""
+    if log.step is None and not any(meaning.quantity for meaning in _meanings(log.store, log.framework)):
+        raise UnreadableRunError(
+            f"expected a log, got {shown(log.path)}, which has neither steps nor a known metric: name them with --column step=NAME"
+        )
 
 
 def _merged(log: Log, chosen: Mapping[str, str], step_key: str, step_R: Array, mine: Flags) -> Merged:

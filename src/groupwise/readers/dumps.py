@@ -186,13 +186,20 @@ def _group(row: Row) -> Iterator[dict[str, Any]]:
     """Yield the completions of a group, or of several, that stand on one line; a skipped group may have no rewards."""
     rewards = _values(row, _REWARDS)
     shared = {key: value for key, value in row.items() if isinstance(value, str | int | float) and key not in _REWARDS}
-    listed = {"completion": _values(row, _COMPLETIONS)} | {key: row[key] for key in row if key in SPELLED and isinstance(row[key], list)}
-    nested = rewards and isinstance(rewards[0], list)
-    for number, group in enumerate(rewards if nested else [rewards]):
-        own = {name: values for name, values in listed.items() if len(values) == len(group) and not nested}
-        for index, reward in enumerate(group):
-            cells = {name: values[index] for name, values in own.items()} | {"reward": reward}
-            yield {**shared, **cells, **({"group": f"{shared.get('group', '')}/{number}"} if nested else {})}
+    if rewards and isinstance(rewards[0], list):
+        for number, group in enumerate(rewards):
+            named = {"group": f"{shared.get('group', '')}/{number}"}
+            yield from (shared | {"reward": reward} | named for reward in group)
+        return
+    own = _of_each(row, len(rewards))
+    for index, reward in enumerate(rewards):
+        yield shared | {key: values[index] for key, values in own.items()} | {"reward": reward}
+
+
+def _of_each(row: Row, count: int) -> dict[str, list[Any]]:
+    """Return what a row lists of each of as many completions beside its reward."""
+    listed = {"completion": _values(row, _COMPLETIONS)} | {key: values for key, values in row.items() if key in SPELLED}
+    return {key: values for key, values in listed.items() if isinstance(values, list) and len(values) == count}
 
 
 DUMPS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], Iterator[dict[str, Any]]]]] = {

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -218,41 +219,50 @@ def meanings_of(columns: Columns, config: RunConfig, *, framework: str, complete
         found = [_ruled(key, columns[key], present, framework, version) or _plain_meaning(key, columns) for key in columns]
     meanings = [meaning for meaning in found if meaning is not None and not is_counter(meaning.column)]
     sources = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("eval/reward")}
-    if framework not in TRL_FAMILY and len(sources) == 1:
-        meanings = [replace(meaning, quantity="eval/reward") if meaning.quantity in sources else meaning for meaning in meanings]
-    return tuple(meanings)
+    alone = framework not in TRL_FAMILY and len(sources) == 1
+    return _replaced(meanings, sources, quantity="eval/reward") if alone else tuple(meanings)
+
+
+def _replaced(meanings: Iterable[Meaning], quantities: Container[str], **fields: Any) -> tuple[Meaning, ...]:
+    """Return the meanings, those of some quantities with other fields."""
+    return tuple(replace(meaning, **fields) if meaning.quantity in quantities else meaning for meaning in meanings)
 
 
 def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
     """Return the meanings with a reward where the log calls nothing so: its only reward function, a success, else the held-out reward."""
     meanings = _with_score(columns, meanings)
-    functions = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("reward/")}
-    alone = functions or {"reward_after_kl"}  # a verl log may be cut to the reward that the penalty has been taken from
-    if len(alone) == 1 and not any(meaning.quantity == "reward" for meaning in meanings) and {one.quantity for one in meanings} & alone:
-        return tuple(replace(one, quantity="reward") if one.quantity in alone else one for one in meanings)
-    if any(meaning.quantity.startswith("reward") for meaning in meanings):
+    rewards = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("reward")}
+    # A verl log may be cut to the reward that the penalty has been taken from.
+    alone = {quantity for quantity in rewards if quantity.startswith("reward/")} or rewards & {"reward_after_kl"}
+    if "reward" not in rewards and len(alone) == 1:
+        return _replaced(meanings, alone, quantity="reward")
+    if rewards:
         return meanings
-    known = {meaning.column for meaning in meanings}
-    for key in filter(_names_success, columns):
-        if key not in known:
-            return (*meanings, Meaning(key, "reward", "success by its name alone: the log calls nothing a reward", ambiguous=True))
+    success = next(_successes(columns, meanings), None)
+    if success is not None:
+        return (*meanings, Meaning(success, "reward", "success by its name alone: the log calls nothing a reward", ambiguous=True))
     text = "reward on held-out prompts, the only one in the log: it is judged as the reward"
-    return tuple(replace(one, quantity="reward", definition=text) if one.quantity == "eval/reward" else one for one in meanings)
+    return _replaced(meanings, {"eval/reward"}, quantity="reward", definition=text)
 
 
 def _with_score(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
     """Return the meanings with a success that is logged at few of the steps of the reward as the held-out score, where no other is."""
-    quantities, known = {meaning.quantity for meaning in meanings}, {meaning.column for meaning in meanings}
     rewards = [columns[meaning.column] for meaning in meanings if meaning.quantity == "reward"]
-    if not rewards or any(quantity.startswith("eval/") for quantity in quantities):
+    if not rewards or any(meaning.quantity.startswith("eval/") for meaning in meanings):
         return meanings
     most = max(int(np.isfinite(values).sum()) for values in rewards)
-    for key in filter(_names_success, columns):
+    for key in _successes(columns, meanings):
         rows = int(np.isfinite(columns[key]).sum())
-        if key not in known and 0 < _SPARSE * rows <= most:
+        if 0 < _SPARSE * rows <= most:
             text = f"success by its name, logged at {rows} of the {most} steps of the reward: taken for an evaluation"
             return (*meanings, Meaning(key, "eval/reward", text, ambiguous=True))
     return meanings
+
+
+def _successes(columns: Columns, meanings: Iterable[Meaning]) -> Iterator[str]:
+    """Return the keys that name a success and have no meaning yet."""
+    known = {meaning.column for meaning in meanings}
+    return (key for key in columns if key not in known and _names_success(key))
 
 
 def _names_success(key: str) -> bool:

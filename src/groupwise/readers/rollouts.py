@@ -121,14 +121,17 @@ def _most_used(rows: list[Mapping[Any, Any]], keys: tuple[str, ...]) -> str:
 
 def _rewards(row: Mapping[Any, Any]) -> bool:
     """Return whether a row holds a number under a key of rewards."""
-    for key in row:
-        value = row[key]
-        named = key in REWARD_KEYS or (isinstance(key, str) and key.startswith(FUNCTION_PREFIXES))
-        if named and _is_a_number(value):
+    for key, value in row.items():
+        if _names_a_reward(key) and _is_a_number(value):
             return True
         if f"{key}/" in FUNCTION_PREFIXES and isinstance(value, Mapping) and any(_is_a_number(inner) for inner in value.values()):
             return True
     return False
+
+
+def _names_a_reward(key: Any) -> bool:
+    """Return whether a key is one of rewards."""
+    return key in REWARD_KEYS or (isinstance(key, str) and key.startswith(FUNCTION_PREFIXES))
 
 
 def _is_a_number(value: Any) -> bool:
@@ -187,48 +190,38 @@ class RolloutRows:
         self._completion.append(text if self.texts or text is None else self.store.count)
         self.file_step.append(file_step if file_step == file_step else _partition(row))
         for key, value in labels.items():
-            column = self.labels.setdefault(key, [])
-            column.extend([None] * (self.store.count - len(column)))
-            column.append(self._label(key, value, layout))
-        cells = {key: value for key, value in row.items() if key not in _TEXT_KEYS or not _is_text(value)}
-        self.store.add(cells | {key: _number_of(key, cells[key]) for key in SPELLED & cells.keys()})
+            self.label_column(key).append(self._label(key, value, layout))
+        self.store.add(_cells_of(row))
 
     def add_table(self, table: pl.DataFrame, layout: Layout, file_step: float = float("nan")) -> bool:
         """Append the rows of a table that are rollouts; return False, and take none, where rows must be seen one by one."""
         table = _numbers_of(table)
-        kinds, names = table.schema, table.columns
-        rewards = [name for name in names if name in REWARD_KEYS or name.startswith(FUNCTION_PREFIXES)]
-        labels = [key for key in GROUP_KEYS if key in kinds]
-        texts = {key: key if key in kinds else None for key in (layout.prompt, layout.completion)}
-        odd = any(kinds[key] != pl.Utf8 for key in texts.values() if key is not None)
-        odd = (
-            odd or any(kinds[name] in (pl.Utf8, pl.Struct, pl.List) for name in rewards) or any(kinds[key] == pl.Boolean for key in labels)
-        )
-        odd = odd or (file_step != file_step and "partition_id" in kinds) or any(kind.is_nested() for kind in kinds.values())
-        if odd or (self.store.count + len(table)) * len({*self.store.names(), *names}) > limits.MOST_CELLS:
+        cells = (self.store.count + len(table)) * len({*self.store.names(), *table.columns})
+        in_parts = file_step != file_step and "partition_id" in table
+        if cells > limits.MOST_CELLS or in_parts or not _is_by_column(table.schema, layout):
             return False
-        none = pl.Series("", [None], dtype=pl.Utf8).new_from_index(0, len(table))
-        prompt, completion = (none if key is None else table[key] for key in texts.values())
-        held = _anywhere([prompt, *map(table.get_column, labels)]) & _anywhere([completion, *map(table.get_column, rewards)])
+        labels = [key for key in GROUP_KEYS if key in table]
+        rewards = [name for name in table.columns if _names_a_reward(name)]
+        held = _anywhere(table, [layout.prompt, *labels]) & _anywhere(table, [layout.completion, *rewards])
         if not held.all():
             self.left_out += int((~held).sum())
-            table, prompt, completion = table.filter(held), prompt.filter(held), completion.filter(held)
-        self.silent += completion.null_count()
-        runs = prompt.rle().struct.unnest()
-        self._prompt.extend(np.repeat([self._number(text) for text in runs["value"]], runs["len"]).tolist())
-        if not self.texts:
-            place = pl.int_range(self.store.count, self.store.count + len(table), eager=True)
-            completion = place.zip_with(completion.is_not_null(), place.clear(len(place)))
-        self._pieces += [self._waiting(), completion.alias("completion")]
+            table = table.filter(held)
+        self._add_texts(_texts_under(layout.prompt, table), _texts_under(layout.completion, table))
         self.file_step.extend([file_step] * len(table))
         for key in labels:
-            column = self.labels.setdefault(key, [])
-            column.extend([None] * (self.store.count - len(column)))
-            column.extend(self._labels(table[key], layout))
-        written = [name for name, kind in kinds.items() if kind == pl.Utf8 and name not in _TEXT_KEYS]
-        maybe = [pl.when(pl.col(name).str.contains(_MAYBE_A_NUMBER)).then(pl.col(name)) for name in written if "step" not in name]
-        self.store.add_table(table.select(pl.exclude(_TEXT_KEYS)).with_columns(maybe))
+            self.label_column(key).extend(self._labels(table[key], layout))
+        self.store.add_table(_cells_in(table))
         return True
+
+    def _add_texts(self, prompt: pl.Series, completion: pl.Series) -> None:
+        """Append the texts of the rows of a table."""
+        runs = prompt.rle().struct.unnest()
+        self._prompt.extend(np.repeat([self._number(text) for text in runs["value"]], runs["len"]).tolist())
+        self.silent += completion.null_count()
+        if not self.texts:
+            place = pl.int_range(self.store.count, self.store.count + len(completion), eager=True)
+            completion = place.zip_with(completion.is_not_null(), place.clear(len(place)))
+        self._pieces += [self._waiting(), completion.alias("completion")]
 
     def _labels(self, column: pl.Series, layout: Layout) -> list[str | None]:
         """Return the names of the groups of a column, as `_label` does of a cell."""
@@ -266,8 +259,9 @@ class RolloutRows:
 
     def label_column(self, key: str) -> list[str | None]:
         """Return what tells the groups apart by one key, as long as the rows are many."""
-        column = self.labels[key]
-        return column + [None] * (self.store.count - len(column))
+        column = self.labels.setdefault(key, [])
+        column.extend([None] * (self.store.count - len(column)))
+        return column
 
     def _text(self, value: Any) -> str | None:
         """Return a cell as a text, chat messages as JSON; None where it is neither."""
@@ -323,6 +317,33 @@ def _number_of(key: str, value: Any) -> Any:
     return value
 
 
+def _cells_of(row: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the cells of a row besides its texts, with what was logged of its completion as numbers."""
+    cells = {key: value for key, value in row.items() if key not in _TEXT_KEYS or not _is_text(value)}
+    return cells | {key: _number_of(key, cells[key]) for key in SPELLED & cells.keys()}
+
+
+def _is_by_column(schema: Mapping[str, pl.DataType], layout: Layout) -> bool:
+    """Return whether a table reads by column as it does by row: texts are texts, rewards and groups are plain, nothing is nested."""
+    texts = {schema[key] for key in (layout.prompt, layout.completion) if key in schema}
+    rewards = {kind for name, kind in schema.items() if _names_a_reward(name)}
+    labels = {schema[key] for key in GROUP_KEYS if key in schema}
+    nested = any(kind.is_nested() for kind in schema.values())
+    return texts <= {pl.Utf8} and pl.Utf8 not in rewards and pl.Boolean not in labels and not nested
+
+
+def _texts_under(key: str, table: pl.DataFrame) -> pl.Series:
+    """Return a column of texts, all missing where the table does not have it."""
+    return table[key] if key in table else pl.Series(key, dtype=pl.Utf8).clear(len(table))
+
+
+def _cells_in(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table without texts that can be neither a number nor a step."""
+    written = [name for name, kind in table.schema.items() if kind == pl.Utf8 and name not in _TEXT_KEYS and "step" not in name]
+    maybe = [pl.when(pl.col(name).str.contains(_MAYBE_A_NUMBER)).then(pl.col(name)) for name in written]
+    return table.select(pl.exclude(_TEXT_KEYS)).with_columns(maybe)
+
+
 def _numbers_of(table: pl.DataFrame) -> pl.DataFrame:
     """Return a table with what was logged of its completions as numbers, as `_number_of` does of a cell."""
     lists = [pl.col(name).list.mean() for name, kind in table.schema.items() if _is_by_token(name, kind)]
@@ -330,9 +351,10 @@ def _numbers_of(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(*lists, *reasons) if lists or reasons else table
 
 
-def _anywhere(columns: Iterable[pl.Series]) -> pl.Series:
-    """Return in which rows one of some columns holds a value."""
-    return reduce(or_, (column.is_not_null() for column in columns))
+def _anywhere(table: pl.DataFrame, names: Iterable[str]) -> pl.Series:
+    """Return in which rows of a table one of some columns, of those that it has, holds a value."""
+    nowhere = pl.repeat(value=False, n=len(table), eager=True)
+    return reduce(or_, (table[name].is_not_null() for name in names if name in table), nowhere)
 
 
 def _is_by_token(name: str, kind: pl.DataType) -> bool:

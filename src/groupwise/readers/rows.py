@@ -6,7 +6,7 @@ import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Any
 
 import numpy as np
@@ -196,13 +196,18 @@ class RowStore:
             for key, inner in value.items():
                 self._cell(f"{name}/{clean_key(key)}", inner, depth + 1)
         elif isinstance(value, list) and plain(name).rpartition("/")[2] in _LISTED:
-            groups = value if all(isinstance(group, list) for group in value) else [value]
-            numbers = [one for group in groups for one in group if isinstance(one, int | float)]
-            if numbers and len(numbers) == sum(map(len, groups)):
-                self._cell(name, sum(numbers) / len(numbers))
-                if groups is value and len(set(map(len, groups))) == 1:
-                    self._cell(f"{name}/group_size", len(groups[0]))
-                    self._cell(f"{name}/n_groups", len(groups))
+            self._listed(name, value)
+
+    def _listed(self, name: str, value: list[Any]) -> None:
+        """Append the mean of the numbers of a list, and how many groups of how many they are where it lists groups of one size."""
+        nested = all(isinstance(group, list) for group in value)
+        numbers = list(chain.from_iterable(value)) if nested else value
+        if not numbers or not all(isinstance(one, int | float) for one in numbers):
+            return
+        self._cell(name, sum(numbers) / len(numbers))
+        if nested and len(set(map(len, value))) == 1:
+            self._cell(f"{name}/group_size", len(value[0]))
+            self._cell(f"{name}/n_groups", len(value))
 
     def _text(self, name: str, value: str) -> None:
         """Append a cell that holds a text: perhaps a number, perhaps a label."""

@@ -35,6 +35,7 @@ _TIME_FIELD, _STEP_FIELD = 0x09, 0x10  # first bytes of an event's time and step
 _FEWEST_ALIKE, _MOST_ALIKE = 4, 256  # records for which a layout is worth finding, and layouts of one length
 Array = NDArray[np.float64]
 Scalar = tuple[float, int, str, float | str]
+Part = tuple[int | None, int, int]  # of a record: the value of one that is an integer, and the place of its bytes
 
 
 def sniff_events(seen: Peek) -> float:
@@ -297,25 +298,30 @@ def _kinds(seen: NDArray[np.uint8], start_N: Places, length_N: Places) -> NDArra
 def _layout(record: bytes) -> tuple[str, int] | None:
     """Return the tag of a record with one plain number of four bytes, and where that number stands; None for any other record."""
     try:
-        top = list(spans(record, 0, len(record)))
-        if [number for number, *_ in top] not in ([1, 5], [1, 2, 5]) or top[-1][1] is not None:
-            return None
-        ((number, value, start, end),) = spans(record, *top[-1][2:])
-        inner = [(place[0], place) for place in spans(record, start, end)] if number == 1 and value is None else []
-        numbers = [name for name, _ in inner]
-        place = dict(inner)
-        if numbers.count(1) != 1 or place[1][1] is not None or numbers.count(2) + numbers.count(8) != 1:
-            return None
-        if 8 in place:
-            inner = [(one[0], one) for one in spans(record, *place[8][2:])]
-            tensor = dict(inner)
-            if len(tensor) < len(inner) or tensor[1][1] != 1 or (4 in tensor) + (5 in tensor) != 1:
-                return None
-            place[2] = tensor[4] if 4 in tensor else tensor[5]
+        event = _parts(record, (None, 0, len(record)))
+        summary = _parts(record, event[5])
+        value = _parts(record, summary[1])
+        (number,) = (value[field] for field in (2, 8) if field in value)
+        if 8 in value:
+            tensor = _parts(record, number)
+            (number,) = (tensor[field] for field in (4, 5) if field in tensor and tensor[1][0] == 1)
+        named, start, end = value[1]
     except (ValueError, KeyError):
         return None
-    tag, (_, value, start, end) = text(record[slice(*place[1][2:])]), place[2]
-    return (tag, start) if tag and value is None and end - start == 4 else None
+    tag = text(record[start:end]) if named is None else ""
+    numeral, start, end = number
+    plain = list(event) in ([1, 5], [1, 2, 5]) and list(summary) == [1] and numeral is None and end - start == 4
+    return (tag, start) if tag and plain else None
+
+
+def _parts(record: bytes, part: Part) -> dict[int, Part]:
+    """Return the parts of a message within a record by their numbers; raise ValueError where it is none, or a number comes twice."""
+    numeral, start, end = part
+    found = [(number, (value, first, last)) for number, value, first, last in spans(record, start, end)]
+    parts = dict(found)
+    if numeral is not None or len(parts) < len(found):
+        raise ValueError("no message whose parts come once")
+    return parts
 
 
 def _event(record: bytes) -> Iterator[Scalar]:

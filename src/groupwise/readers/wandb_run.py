@@ -67,20 +67,24 @@ def _items(message: bytes) -> Iterator[tuple[str, Any]]:
 
 
 def exported_runs(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the runs of a table that W&B exported from a chart: run -> {column: key}; empty for any other table.
+    """Return the runs of a table that W&B or SwanLab exported from a chart: run -> {column: key}; empty for any other table.
 
-    The columns are "Step", "<run> - <key>", "<run> - <key>__MIN" and "<run> - <key>__MAX"; of the last two, bounds of what was
-    averaged, nothing is kept.
+    W&B's columns are "Step", "<run> - <key>", "<run> - <key>__MIN" and "<run> - <key>__MAX"; of the last two, bounds of what was
+    averaged, nothing is kept. SwanLab's are "step", "<run>-<key>" and "<run>-<key>_timestamp", of which the last is left out.
     """
-    stamped = {name: name.rpartition("-") for name in names if "-" in name and f"{name}_timestamp" in names}
-    if stamped:  # SwanLab: <run>-<key>, <run>-<key>_timestamp
-        names = [name for name in names if not name.endswith("_timestamp")]
-    split = stamped or {name: name.rpartition(" - ") for name in names if " - " in name}
-    if not stamped and (len(split) < 2 or not any(_RANGE.fullmatch(name) for name in names)):
-        return {}
-    shared = {name: name for name in names if name not in split}
+    stamps = {name for name in names if name.endswith("_timestamp")}
+    stamped = {name: name.rpartition("-") for name in names if "-" in name and f"{name}_timestamp" in stamps}
+    split = stamped or _charted(names)
+    aside = split.keys() | stamps if stamped else split.keys()
+    shared = {name: name for name in names if name not in aside}
     runs: dict[str, dict[str, str]] = {}
     for name, (run, _, key) in split.items():
         if not _RANGE.fullmatch(name):
             runs.setdefault(run, dict(shared))[name] = key
     return runs
+
+
+def _charted(names: Sequence[str]) -> dict[str, tuple[str, str, str]]:
+    """Return the run and the key of each column of a chart that W&B exported, none for any other table."""
+    split = {name: name.rpartition(" - ") for name in names if " - " in name}
+    return split if len(split) > 1 and any(map(_RANGE.fullmatch, names)) else {}

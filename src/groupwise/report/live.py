@@ -12,7 +12,7 @@ import math
 import re
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib import resources
@@ -337,19 +337,8 @@ def _samples(hub: Hub, index: int) -> Iterator[tuple[str, str]]:
     """Yield the samples of one run, each with its gauge."""
     run, said = hub.runs[index], hub.state(index)
     judgement = (run.judged or {}).get("judgement") or {}
-    sign = judgement.get("first_sign") or {}
-    numbers = {
-        "ended": said["ended"],
-        "step": said["step"],
-        "rows": said["rows"],
-        "changed_timestamp_seconds": said["grew"] or None,
-        "failed_since_step": judgement.get("since_step") if judgement.get("state") in ("failing", "failed") else None,
-        "first_sign_step": sign.get("step"),
-    }
-    for span, (key, _) in _SPANS.items():
-        amounts = judgement.get(key) or {}
-        numbers |= {f"{span}_{unit}": amounts[name] * scale for unit, (name, scale, _) in _UNITS.items() if amounts.get(name) is not None}
-    for gauge, value in numbers.items():
+    numbers = {"ended": said["ended"], "step": said["step"], "rows": said["rows"], "changed_timestamp_seconds": said["grew"] or None}
+    for gauge, value in (numbers | _judged_numbers(judgement)).items():
         if value is not None:
             yield gauge, f"groupwise_{gauge}{_labels(run=said['name'])} {_number(value)}"
     if "state" in judgement:
@@ -358,6 +347,19 @@ def _samples(hub: Hub, index: int) -> Iterator[tuple[str, str]]:
     newest = None if run.follower.record is None else _newest(run.follower.record, hub.metric)
     if newest is not None:
         yield "metric", f"groupwise_metric{_labels(run=said['name'], metric=hub.metric)} {_number(newest)}"
+
+
+def _judged_numbers(judgement: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return what a judgement says in numbers, by gauge."""
+    failed = judgement.get("state") in ("failing", "failed")
+    numbers = {
+        "failed_since_step": judgement.get("since_step") if failed else None,
+        "first_sign_step": (judgement.get("first_sign") or {}).get("step"),
+    }
+    for span, (key, _) in _SPANS.items():
+        amounts = judgement.get(key) or {}
+        numbers |= {f"{span}_{unit}": amounts[name] * scale for unit, (name, scale, _) in _UNITS.items() if amounts.get(name) is not None}
+    return numbers
 
 
 def _newest(record: RunRecord, metric: str) -> float | None:

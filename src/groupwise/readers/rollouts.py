@@ -694,6 +694,7 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
 
 def _add_dump(rows: RolloutRows, dumped: Iterable[tuple[int, Mapping[Any, Any]]], dump: str, path: Path, group_size: int | None) -> bool:
     """Add the numbered rows of one of the dumps that have to be taken apart; none of them is verl's."""
+    step = _number(path)
     for number, row in dumped:
         try:
             completions = rows_of_dump(dump, row)
@@ -708,7 +709,7 @@ def _add_dump(rows: RolloutRows, dumped: Iterable[tuple[int, Mapping[Any, Any]]]
             if dump == GROUPS and "prompt" not in completion:  # a line is a group where it does not name its own
                 named = next((completion[key] for key in GROUP_KEYS if key in completion and key != "group"), f"line {number}")
                 completion["group"] = f"{named}{completion.get('group', '')}"
-            rows.add(completion, OURS, _number(path))
+            rows.add(completion, OURS, step)
     return False
 
 
@@ -724,9 +725,10 @@ def _add_table(rows: RolloutRows, path: Path, *, rewarded: bool) -> bool:
         raise UnreadableRunError(f"expected rollouts in {shown(path)}, got other columns: give prompt, completion and reward")
     decimals = [name for name, kind in table.schema.items() if kind.is_decimal()]
     chosen = table.select(wanted).with_columns(pl.col(decimals).cast(pl.Float64))
-    if not rows.add_table(chosen, layout, _number(path)):
+    step = _number(path)
+    if not rows.add_table(chosen, layout, step):
         for row in chosen.iter_rows(named=True):
-            rows.add(row, layout, _number(path))
+            rows.add(row, layout, step)
     return layout.verl
 
 

@@ -108,6 +108,7 @@ def mean_interval(value_P: Float, *, level: float = 0.95) -> Interval:
     $g(T) = T + \hat\gamma(T^2/3 + 1/6)/\sqrt n + \hat\gamma^2 T^3/(27 n)$, which removes the skewness $\hat\gamma$ of its law, and
     compared with Student's quantile at `effective_freedom`. A plain t interval covers less than .90 where 64 prompts differ much. A
     sample that has not met the tail shows too little skewness, so that of the sample counts $1 + 2.4/\sqrt n$ times.
+
     Source: Hall (1992), Journal of the Royal Statistical Society B 54, 221-228; the quantile and the factor are our choice
     (docs/log.md, "Variance components").
     """
@@ -140,6 +141,7 @@ def effective_freedom(value_P: Float) -> float:
 
     A sample variance has relative variance $(\kappa - 1)/n$ at kurtosis $\kappa$, and $2/\nu$ with $\nu$ degrees of freedom; so
     $\nu = 2n/(\hat\kappa - 1)$, between 2 and n - 1.
+
     Source: Satterthwaite's (1946) matching of moments, applied here to the sample variance.
     """
     count = len(value_P)
@@ -164,6 +166,7 @@ def ratio_interval(numerator: float, denominator: float, covariance: Float, quan
 
     Where the denominator can be told from zero, by the delta method on the logarithm; where it cannot, the set of $\rho \ge 0$ with
     $(a - \rho b)^2 \le t^2 (v_{aa} - 2\rho v_{ab} + \rho^2 v_{bb})$, which has no upper end, and that is the truth and not a failure.
+
     Source: Fieller (1954), Journal of the Royal Statistical Society B 16, 175-185, and the delta method.
     """
     ratio = math.inf if denominator <= 0 else max(numerator, 0.0) / denominator

@@ -171,6 +171,7 @@ def _step_noise_alone(quantity: Quantity, a: Measured, b: Measured, setup: Setup
 
     Ends as those of two intervals combined: $L = d - \sqrt{(\hat b - b_L)^2 + (a_U - \hat a)^2}$, and so above. The difference is real
     where seeds differ by less than $\tau = \sqrt{(d^2/z^2 - s^2)/2}$.
+
     Source: Donner and Zou (2012), Statistical Methods in Medical Research 21, 347-359, for the ends; the spread is derived here.
     """
     first, second, step = a.interval, b.interval, math.hypot(a.step_error, b.step_error)

@@ -149,6 +149,7 @@ def passing(step_T: Float, value_NT: Float, reach: float) -> Float:
 
     Where the isotonic regression of the values crosses the level; halfway between two rows. Infinite where the level is not held: fewer
     than `held_rows` come after the crossing, or the mean of the last so many is below the level. One last row above it is no crossing.
+
     Source: Robertson, Wright and Dykstra (1988), Order Restricted Statistical Inference, chapter 1, for isotonic regression.
     """
     sums = np.cumsum(value_NT - reach, axis=1)

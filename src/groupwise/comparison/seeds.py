@@ -27,6 +27,7 @@ def seed_noise(groups: Sequence[Sequence[Measured]], *, level: float = 0.95) -> 
     r"""Estimate the spread of seeds, common to all groups.
 
     Point: $Q(\hat\tau^2) = \nu$ (Paule and Mandel); ends: Q at the quantiles of chi-square with $\nu$ degrees of freedom.
+
     Source: Viechtbauer (2007), Statistics in Medicine 26, 37-52, with a mean for each group.
     """
     finite = [_finite(group) for group in groups]

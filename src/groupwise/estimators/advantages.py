@@ -21,6 +21,7 @@ def vanilla(reward: Array, prompt: Any = None) -> Array:
     r"""The reward itself.
 
     $A_i = z_i$
+
     Source: REINFORCE without a baseline.
     """
     return rollout_groups(reward, prompt).reward * 1
@@ -30,6 +31,7 @@ def constant(reward: Array, prompt: Any = None, *, value: float) -> Array:
     r"""The reward above a number that was fixed beforehand.
 
     $A_i = z_i - c$
+
     Source: REINFORCE with a constant baseline; its variance is in docs/theory/gradient.md.
     """
     return oracle(reward, prompt, value=float(value))
@@ -39,6 +41,7 @@ def oracle(reward: Array, prompt: Any = None, *, value: Array) -> Array:
     r"""The reward above the value of its prompt, known from elsewhere.
 
     $A_i = z_i - V(x)$
+
     Source: paper A's oracle estimator.
     """
     groups = rollout_groups(reward, prompt)
@@ -49,6 +52,7 @@ def batch_mean(reward: Array, prompt: Any = None) -> Array:
     r"""The reward above the mean of all rollouts of the batch, its own included.
 
     $A_i = z_i - \bar z$
+
     Source: derived here: the own reward in the mean shrinks the gradient by the factor (N - 1)/N.
     """
     groups = rollout_groups(reward, prompt)
@@ -59,6 +63,7 @@ def full_group_mean(reward: Array, prompt: Any = None) -> Array:
     r"""The reward above the mean of its group, its own included: GRPO without division.
 
     $A_i = z_i - \bar z_g$
+
     Source: Lemma 1 of paper A: the gradient is (G - 1)/G times that of `leave_one_out`.
     """
     groups = rollout_groups(reward, prompt)
@@ -70,6 +75,7 @@ def leave_one_out(reward: Array, prompt: Any = None) -> Array:
     r"""The reward above the mean of the others of its group: RLOO.
 
     $A_i = z_i - \frac{1}{G-1}\sum_{j\ne i} z_j = \frac{G}{G-1}(z_i - \bar z_g)$
+
     Source: Lemma 1 of paper A: the gradient is an order-2 U-statistic.
     """
     groups = rollout_groups(reward, prompt)
@@ -81,6 +87,7 @@ def std_normalised(reward: Array, prompt: Any = None, *, ddof: int = 1, epsilon:
     r"""The reward above its group's mean, in standard deviations of its group: GRPO as it was published.
 
     $A_i = (z_i - \bar z_g)/(s_g + \epsilon)$
+
     Source: arXiv 2402.03300; what it optimises is in docs/theory/gradient.md.
     """
     _check_scale(ddof, epsilon)
@@ -99,6 +106,7 @@ def batch_std(reward: Array, prompt: Any = None, *, ddof: int = 1, epsilon: floa
     r"""The reward above its group's mean, in standard deviations of all rewards of the batch.
 
     $A_i = (z_i - \bar z_g)/(s + \epsilon)$
+
     Source: `scale_rewards="batch"` of TRL; arXiv 2508.08221.
     """
     _check_scale(ddof, epsilon)
@@ -114,6 +122,7 @@ def max_rl(reward: Array, prompt: Any = None) -> Array:
     r"""The reward above its group's mean, in means of its group.
 
     $A_i = (z_i - \bar z_g)/\bar z_g$, and 0 where the mean is 0
+
     Source: arXiv 2602.02710. Derived here: for rewards 0 and 1 it is unbiased for another aim, $-\sum_{k=1}^{G-1} (1-p)^k/k$, which
     tends to log p. Without "- mean" the sum runs to G; centring with nothing where no rollout succeeds takes the last term away.
     """
@@ -131,6 +140,7 @@ def reward_decoupled(reward_F: Array, prompt: Any = None, *, weight_F: Any = Non
     r"""Several rewards, each standardised in its group before they are added, then all in standard deviations of the batch: GDPO.
 
     $B_i = \sum_f w_f (z_{fi} - \bar z_{fg})/(s_{fg} + \epsilon),\quad A_i = (B_i - \bar B)/(s_B + \epsilon)$
+
     Source: arXiv 2601.05242.
     """
     _check_scale(1, epsilon)

@@ -22,6 +22,7 @@ def optimal_allocation(t_P: ArrayLike, r_P: ArrayLike, rollouts: int) -> NDArray
 
     The rollout after n saves $v_x(n) - v_x(n+1) = \frac{T_o(x)}{n(n+1)} + \frac{2R(x)}{(n-1)n(n+1)}$, which falls with n; so the optimum
     gives each rollout in turn to the prompt where it saves most (Fox 1966). Where all are many, $n_x \propto \sqrt{T_o(x)}$ (Neyman 1934).
+
     Source: derived here from $Var(U|x)$ of docs/theory/gradient.md.
     """
     t, r = finite_array("t_P", t_P, dimensions=1), finite_array("r_P", r_P, dimensions=1)
@@ -50,6 +51,7 @@ def allocation_by_spread(variance_P: ArrayLike, rollouts: int) -> NDArray[np.int
     Where a score is independent of its reward and $|g(x)|^2$ is small beside $S_2\sigma_x^2$, $T_o = R = S_2\sigma_x^2$ and
     $v_x(n) = \frac{S_2\sigma_x^2}{n-1}$, so that $n_x - 1 \propto \sigma_x$. Of a variance that is uncertain its mean is what counts:
     the variance of the gradient is linear in it.
+
     Source: derived here; the proportion is that of Neyman (1934), one rollout a prompt being spent on its baseline.
     """
     variance = finite_array("variance_P", variance_P, dimensions=1)

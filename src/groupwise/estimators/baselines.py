@@ -26,6 +26,7 @@ def variance_optimal(reward: Array, prompt: Any = None, *, value: Array, kappa: 
     r"""The reward above the baseline of least variance among those that depend on the prompt alone.
 
     $A_i = z_i - V(x) - \kappa(x)/S_2(x) = z_i - E[|s|^2 Z|x]/E[|s|^2|x]$
+
     Source: derived here (docs/theory/gradient.md); the variance falls by kappa^2/S2 below the oracle's.
     """
     groups = rollout_groups(reward, prompt)
@@ -39,6 +40,7 @@ def weighted_leave_one_out(reward: Array, prompt: Any = None, *, score_norm2: Ar
     r"""The reward above the mean of the others of its group, each weighted by the squared length of its score.
 
     $A_i = z_i - \sum_{j\ne i} |s_j|^2 z_j \big/ \sum_{j\ne i} |s_j|^2$
+
     Source: derived here: the plug-in estimate of E[|s|^2 Z]/E[|s|^2] without rollout i. With the group's tokens for weights and the
     rollout's own reward left in, it is OPO (arXiv 2505.23585), which is biased.
     """
@@ -86,6 +88,7 @@ def shrinkage(reward: Array, prompt: Any = None) -> Array:
     $L_i$ is the mean of the others of the group and $M_{-p}$ the mean of the other groups' means. $v_i$ estimates the variance of $L_i$
     by the pooled variance within groups, over G - 1; $w_i$ estimates the squared error of $M_{-p}$ by the variance between prompts,
     not below 0, plus the sampling error of $M_{-p}$. All four leave rollout i out, so the mixture is independent of it.
+
     Source: derived here; the idea is that of arXiv 2511.03710. Its variance for a fixed lambda is in docs/theory/gradient.md.
     """
     groups = rollout_groups(reward, prompt)
@@ -231,6 +234,7 @@ class KernelBaseline(DynamicBaseline):
 
     $V(t) = \frac{\sum_{u<t} K(\frac{t-u}{h}) \sum_i z_{ui} + k\bar V(t)}{\sum_{u<t} K(\frac{t-u}{h})\, G_u + k}$ with Epanechnikov's
     $K(x) = 1 - x^2$ below 1 and 0 above; of each prompt no more than h steps are kept.
+
     Source: derived here: the kernel mean of Nadaraya and Watson, of the past only.
     """
 

@@ -261,6 +261,7 @@ def components_of_pseudo_values(pseudo_PC: Float, sample: Sample, *, level: floa
     r"""Estimate the components from what each prompt says: the mean of its pseudo-values, with the covariance of that mean.
 
     $\hat\theta = \bar\theta_p$, $\widehat{Cov} = \frac{1}{P(P-1)}\sum_p (\theta_p - \hat\theta)(\theta_p - \hat\theta)^\top$.
+
     Source: Tukey (1958).
     """
     refuse_extremes(pseudo_PC)
@@ -293,6 +294,7 @@ def pseudo_values(moments: GroupMoments) -> Float:
     r"""Jackknife pseudo-values of all quantities, one row a prompt; their mean is the estimate.
 
     $P\hat\theta - (P-1)\hat\theta_{(-p)}$; for a mean over prompts it is the prompt's own moment.
+
     Source: Tukey (1958); |g|^2 is a mean over pairs of prompts, derived here.
     """
     prompts, total = len(moments.size_P), float(moments.cross_P.sum())

@@ -135,6 +135,7 @@ def decide(running: RunningComponents, present: int, rollouts: int, rule: Contro
     The error is $(V_p + T/G + R/(G(G-1)))/B$ with $BG = N$. A size may be taken where the lower end of the interval of the present
     size's error over its own lies above the threshold: that of least error where it is among them, otherwise that of the highest lower
     end. Where Vp cannot be told from zero that end is Fieller's, so that no huge group is taken because nothing spoke against it.
+
     Source: the error is derived in docs/theory/gradient.md; the rule is ours.
     """
     rule = ControllerRule() if rule is None else rule

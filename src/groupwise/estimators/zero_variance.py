@@ -77,6 +77,7 @@ def zero_variance_of_groups(reward_N: ArrayLike, prompt_N: ArrayLike, *, level: 
     With $D = S(G)$, $u = S(G-1) - S(G)$ and $v = S(G-2) - S(G-1)$, all three from subsets of the groups, no law of difficulty lets
     $G + j$ rollouts gain less than $u(t + t^2 + \dots + t^j)$ with $t = u/v$, or more than $D(1 - (D/(D+u))^j)$: the interval, with the
     sampling error of both ends. The value is that of the beta law of pass rates with the mean and the share seen, kept between them.
+
     Source: the limits are those of Chebyshev and Markov for three moments, the lower one as Chao (1984) has it for unseen species.
     """
     return RewardCounts.of(reward_N, prompt_N).outlook(level)
@@ -91,6 +92,7 @@ def zero_variance_of_columns(
     Else the value is that of the beta law of pass rates with the logged mean and the logged share (without a mean, the widest one: mean
     1/2), and the interval is what no law of pass rates escapes: at most the share at G, since a larger group is seldomer equal, and at
     least that of equally hard prompts, $p^{G'}+(1-p)^{G'}$ with $p^G+(1-p)^G$ the share at G (without a mean $s^{(G'-1)/(G-1)}$).
+
     Source: derived here: both limits are Jensen's inequality, reached by one difficulty and by prompts always right or always wrong.
     """
     share = np.asarray(equal_T, dtype=np.float64)

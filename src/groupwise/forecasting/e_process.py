@@ -16,6 +16,7 @@ def change_evidence(log_factor_TK: Float) -> Float:
     r"""Logarithm of the e-process of a change at an unknown row, by one bet or the mean of several.
 
     $M_{tk} = (M_{t-1,k} + 1/n) f_{tk}$, $E_t = \frac1K \sum_k M_{tk} + (n-t)/n$.
+
     Source: Ville (1939); the mixture over starts as in Shin, Ramdas and Rinaldo (2024), e-detectors; the horizon n is ours.
     """
     n = len(log_factor_TK)

@@ -79,6 +79,7 @@ def oscillator_decay(t: Values, omega: Values, zeta: Values) -> Float:
 
     $g'' + 2\zeta\omega g' + \omega^2 g = 0,\; g(0) = 1,\; g'(0) = 0$, hence
     $g = e^{-\zeta z}[\cos s z + (\zeta/s)\sin s z]$, $z = \omega t$, $s = \sqrt{1 - \zeta^2}$ (hyperbolic for $\zeta > 1$).
+
     Source: 2606.30789 (m r'' + gamma r' + k (r - r*) = 0); the form without cancellation is derived by us.
     """
     cosine, sine = _entire_pair(omega * t, zeta)
@@ -155,6 +156,7 @@ def oscillator_quantities(natural_frequency: Float, damping_ratio: Float) -> dic
     $\tau_{1,2} = 1/(\omega(\zeta \mp \sqrt{\zeta^2-1}))$, both $1/(\zeta\omega)$ when underdamped; period
     $2\pi/(\omega\sqrt{1-\zeta^2})$ and overshoot $e^{-\pi\zeta/\sqrt{1-\zeta^2}}$, infinite and 0 when overdamped. The slope is steepest at
     $\ln(\tau_1/\tau_2)/(1/\tau_2-1/\tau_1)$, at $\arccos(\zeta)/(\omega\sqrt{1-\zeta^2})$ when underdamped.
+
     Source: 2606.30789's closed forms; tau of the underdamped envelope is our continuation.
     """
     omega, zeta = natural_frequency, damping_ratio

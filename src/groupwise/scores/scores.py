@@ -316,6 +316,7 @@ def score_gram(
     One micro-batch costs a forward and a backward pass, and the products (N/2 multiplications a coordinate and rollout, where a pass takes
     three a token). M > 1 micro-batches cost M - 1 passes over all rollouts, because every pair of them is run together: for many rollouts
     take `score_sketch`, which passes over them once. The sketch of a sum costs one hash a coordinate and not N.
+
     Source: the score of arXiv 2603.01162, section 2; sums over tokens of outer products as in Goodfellow (2015), arXiv 1510.01799.
     """
     job = _prepared(model, batch, options)
@@ -345,6 +346,7 @@ def score_sketch(
     r"""Return count-sketches of the scores, in one pass over the rollouts whose memory does not grow with their number.
 
     $\langle Cs, Ct\rangle$ is unbiased for $\langle s, t\rangle$, with variance at most $(|s|^2|t|^2 + \langle s,t\rangle^2)/K$.
+
     Source: Charikar, Chen, Farach-Colton (2002) for the map; layer by layer derived here.
     """
     job = _prepared(model, batch, options)

@@ -263,6 +263,7 @@ def bucket_and_sign(
 
     $\langle Cs, Ct\rangle$ with $(Cs)_k = \sum_{d: h(d)=k} \epsilon_d s_d$ is unbiased for $\langle s, t\rangle$, with variance at most
     $(|s|^2|t|^2 + \langle s,t\rangle^2)/K$.
+
     Source: Charikar, Chen, Farach-Colton (2002), "Finding frequent items in data streams"; the hash is the mixing function of splitmix64.
     """
     if not 1 <= width <= WIDEST:

@@ -47,6 +47,7 @@ def force_of_fit(
 
     A curve that does not oscillate tells the force by its slow time constant; the end of an interval that is too fast for any force without
     oscillation is infinite. One that oscillates tells it by its frequency and by its envelope; the interval covers both with theirs.
+
     Source: derived here (docs/theory/dynamics.md).
     """
     if not 0 <= momentum < 1 or refresh_interval < 1:

@@ -171,6 +171,7 @@ def readings(
     Centred: $m = (1+\mu)/2$ ($+ad^2/2$ for a fixed lag), $\gamma = (1-\mu) - ad$ with the mean lag d. Backward: $m = \mu$,
     $\gamma = (1-\mu) - aR$, whose sign is the published rule; what is current has $R = 1$, and the oscillation sets in exactly where
     that of the map does. In both $k = a$. Where a share of the force is stale, d and R count that often, and the rest as current.
+
     Source: backward, arXiv 2606.30789 as far as its rule tells; centred, derived here.
     """
     kind = partly_stale(lag, stale_share)
@@ -344,6 +345,7 @@ def largest_rates(
     r"""Return the largest stable learning rate at each refresh interval, $\eta K < a_c(\mu, R)$, and what the published rule allows.
 
     The force per update over the learning rate is the stiffness, or what takes its place.
+
     Source: derived here (docs/theory/dynamics.md).
     """
     interval = np.asarray(interval_R, dtype=np.float64)

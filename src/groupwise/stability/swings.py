@@ -40,6 +40,7 @@ def lasting_swing(value_T: ArrayLike) -> LastingSwing:
 
     The largest share g of one frequency in the periodogram of m frequencies, after the linear trend: $P(g > x) \le m(1-x)^{m-1}$ for
     independent rows. Slow noise raises the lowest frequencies and is seen as a swing too.
+
     Source: Fisher (1929), Proceedings of the Royal Society A 125, for g; the first term of its series bounds it.
     """
     value = np.asarray(value_T, dtype=np.float64)
@@ -79,6 +80,7 @@ def early_warning(residual_T: ArrayLike, *, windows: int = 10, level: float = 0.
     """Test whether the residuals of a fitted mean swing wider or slower as the run goes on.
 
     Windows do not overlap, so that their ranks are exchangeable where nothing changes.
+
     Source: critical slowing down as in Scheffer et al. (2009), Nature 461; the test is ours.
     """
     from scipy.stats import kendalltau

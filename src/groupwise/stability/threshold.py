@@ -28,6 +28,7 @@ def threshold(lag: str | Lag, momentum: ArrayLike, refresh_interval: ArrayLike, 
     r"""Return the force per update $a = \eta K$ from which a mode grows; arrays broadcast.
 
     It is the smallest such force: what is stable above it counts as unstable.
+
     Source: derived here (docs/theory/dynamics.md); the published rule, $(1-\mu)/R$, is arXiv 2606.30789's.
     """
     mu, interval = np.asarray(momentum, dtype=np.float64), np.asarray(refresh_interval, dtype=np.float64)

@@ -72,6 +72,7 @@ def one_step(landscape: Landscape, gap: ArrayLike, step: ArrayLike) -> Float:
 
     $(1 - 2\mu\eta + \mu L\eta^2)\Delta + L\eta^2M/2$ for $\eta \le 2/L$; beyond, where a step can lose even without noise,
     $(1 - L\eta)^2\Delta + \ldots$ from $|g|^2 \le 2L\Delta$. Never above `largest_gap`.
+
     Source: the paper's Lemma 6 (2603.01162); the range beyond 2/L is derived here.
     """
     gap, step = np.asarray(gap, dtype=float), np.asarray(step, dtype=float)
@@ -95,6 +96,7 @@ def constant_step_bound(landscape: Landscape, step: float, steps: int) -> GapBou
     r"""Return the bound along `steps` updates of one size.
 
     $E\Delta_n \le (1 - 2\mu\eta + L\mu\eta^2)^n\Delta_0 + L\eta^2M/(4\mu\eta - 2L\mu\eta^2)$
+
     Source: the paper's Lemma 6 (2603.01162).
     """
     _check_schedule(step, steps)
@@ -113,6 +115,7 @@ def decaying_step_bound(landscape: Landscape, scale: float, steps: int, *, offse
     r"""Return the bound along `steps` updates of size b/(i + offset), by the recursion itself.
 
     It is never above the lemma's $\max\{(1+\epsilon)Lb^2M/(4\mu b-2),\ c\}/n$, whose c and epsilon it leaves open; see `lemma_constants`.
+
     Source: the paper's Lemma 6 (2603.01162); the recursion in place of the closed form is derived here.
     """
     _check_schedule(scale, steps)
@@ -146,6 +149,7 @@ def lemma_constants(landscape: Landscape, scale: float, *, slack: float = 0.1) -
 
     $v = (1+\epsilon)\frac{Lb^2M}{4\mu b - 2}$, $i_0 = \lceil\frac{(1+\epsilon)\mu Lb^2}{\epsilon(2\mu b-1)}\rceil$, and c is $i_0$ times
     the recursion's bound before update $i_0$.
+
     Source: derived here (docs/theory/final-gap.md); the paper's Lemma 6 leaves c and epsilon open.
     """
     if not scale > 1 / (2 * landscape.pl):

@@ -58,6 +58,7 @@ def limiting_gap(hessian_DD: ArrayLike, covariance_DD: ArrayLike, step_constant:
 
     $\Sigma_{jk} = b^2\Omega_{jk}/(b(\lambda_j+\lambda_k)-1)$ on the range of $\Lambda$; the weights are the eigenvalues of
     $\frac12\Sigma^{1/2}\Lambda\Sigma^{1/2}$.
+
     Source: the paper's Theorem 8 (2603.01162) with the factor $b^2$ that its covariance lacks, derived here
     (docs/theory/final-gap.md).
     """
@@ -78,6 +79,7 @@ def cost_of_noise(hessian_DD: ArrayLike, step_constant: float) -> Float:
     r"""Return the matrix C with which the mean of the limiting law is $\mathrm{tr}(C\Omega)$.
 
     $C = \sum_k \frac{b^2\lambda_k}{4b\lambda_k - 2} v_kv_k^T$: what a unit of gradient variance in each direction costs in the end.
+
     Source: derived here, from the trace of the paper's Theorem 8 with its factor mended.
     """
     curvature_K, basis_DK = _curvature(hessian_DD)
@@ -92,6 +94,7 @@ def stationary_gap(hessian_DD: ArrayLike, covariance_DD: ArrayLike, step: float)
     $S_{jk} = \eta^2\Omega_{jk}/(1 - (1-\eta\lambda_j)(1-\eta\lambda_k))$ on the range of $\Lambda$, so the expected gap is
     $\sum_k\frac{\eta\Omega_{kk}}{2(2-\eta\lambda_k)}$: for small steps $\frac\eta4$ times the mean squared error of the gradient in the
     directions with curvature, however large that is.
+
     Source: derived here: the exact stationary covariance of the linear recursion; a law of chi-squares as far as that is Gaussian.
     """
     curvature_K, basis_DK = _curvature(hessian_DD)
@@ -251,6 +254,7 @@ def excess_sentence(group_size: int, excess: tuple[float, float, float]) -> str:
     At a constant small step the expected gap near the optimum is a quarter of the step times the gradient's mean squared error, so the
     excess over an oracle baseline is that of the error, if noise is spread over the directions with curvature as over all: traces cannot
     tell, and noise in flat directions counts in them.
+
     Source: derived here (docs/theory/final-gap.md).
     """
     value, low, high = excess

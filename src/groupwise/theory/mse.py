@@ -122,6 +122,7 @@ def within_prompt_variance(baseline: str, moments: PromptMoments, group_size: fl
     r"""Return the exact variance (trace) of a group's gradient given its prompt.
 
     $[T_o + \lambda^2 E(V-c)^2 S_2 + 2\lambda (V-Ec)\kappa]/G + (1-\lambda)^2 R/(G(G-1))$, times the squared scale.
+
     Source: derived here (docs/theory/gradient.md); the paper's Theorem 2 and Proposition 3 give the leading order.
     """
     row = baseline_by_name(baseline)
@@ -160,6 +161,7 @@ def minibatch_mse(
     r"""Return the exact mean squared error of the gradient of a minibatch of B prompts and G rollouts a prompt.
 
     $c^2 V_p/B + E_X[\mathrm{row}]/B + (1-c)^2|g|^2$, with scale c = 1 but for the full group mean.
+
     Source: derived here (docs/theory/gradient.md); the paper's Theorem 7 has its form with constants left open.
     """
     rows_P = within_prompt_variance(baseline, moments, group_size, reference=reference)
@@ -188,6 +190,7 @@ def mse(vp: ArrayLike, t: ArrayLike, r: ArrayLike, group_size: ArrayLike, prompt
     r"""Return the exact mean squared error of the leave-one-out gradient of a minibatch.
 
     $[V_p + T/G + R/(G(G-1))]/B$
+
     Source: derived here (docs/theory/gradient.md).
     """
     size = np.asarray(group_size, dtype=float)
@@ -229,6 +232,7 @@ def reward_band(
 
     $s^2 = (V_p + T/G + R/(G(G-1)))/B$ drives the mode; the reward moves by `gain` a unit of the mode's coordinate. The measured mean
     adds $\sigma^2/(BG)$ of rollouts and the prompts' $Var(V)/B$.
+
     Source: derived here: the link between arXiv 2603.01162 and 2606.30789.
     """
     true = gain**2 * max(float(mse(*components, group_size, prompts)), 0.0) * unit_variance
@@ -257,6 +261,7 @@ def optimal_group_size(
     Without a cost of prompts $G^* = 1 + \sqrt{R/V_p}$; with one it is the root of
     $V_p = R(1+c)/(G-1)^2 + c(T-R)/G^2$, which lies between $1 + \sqrt{R(1+c)/V_p}$ and $1 + \sqrt{(R+cT)/V_p}$. Without
     replacement from P prompts $V_p$ becomes $V_p P/(P-1)$, and G is at least N/P.
+
     Source: derived here (docs/theory/gradient.md); the paper's Theorem 7 has $\sqrt{c_3/c_1}$ with $c_3$ not given.
     """
     vp, t, r = np.broadcast_arrays(*(np.asarray(value, dtype=float) for value in (vp, t, r)))

@@ -67,6 +67,7 @@ def normalised_slope(
     r"""Return the factor between the mean of the normalised gradient and the true one, $E[\hat g|x] = J_G'(V)\,g(x)$.
 
     $J_G'(V) = \frac{1}{V(1-V)}E[k(1-k)/d_K]$, times G/(G-1) with the leave-one-out numerator.
+
     Source: the paper's appendix for the limit of std; finite G is derived here (docs/theory/gradient.md).
     """
     # Bin(G, V) at K over V(1-V) is Bin(G-2, V) at K-1 times G(G-1)/(K(G-K)): no division by zero at V = 0 and 1.
@@ -80,6 +81,7 @@ def normalised_objective(
     r"""Return the objective of one prompt that a normalised gradient climbs at this group size, zero at V = 0.
 
     $J_G(V) = \sum_{K=1}^{G-1}\frac{G}{K(G-K)}\frac{k(1-k)}{d_K} I_V(K, G-K)$, with the regularised incomplete beta function I.
+
     Source: derived here (docs/theory/gradient.md).
     """
     from scipy.special import betainc

@@ -53,6 +53,7 @@ def kicked_stiffness(
     Kicks come in opposite pairs, so that curvature of the reward cancels to first order; the drift is the change of the reward along a
     short piece of the expected step. Each reward is asked for twice, one as instrument for the other: noise in an averaged reward would
     otherwise pull the slope towards zero.
+
     Source: derived here (docs/theory/dynamics.md).
     """
     if kicks < 4 or not size > 0:
@@ -108,6 +109,7 @@ def relaxed_stiffness(
 
     Without momentum and lag $x_{t+1} = (1 - \eta K)x_t$, which is used exactly, and continued to a gap of zero. The interval
     holds what the bend of the landscape leaves in doubt; start near the plateau, or leave time to reach it, and it is narrow.
+
     Source: derived here (docs/theory/dynamics.md).
     """
     if not learning_rate > 0 or updates < 10:

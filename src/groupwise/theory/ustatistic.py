@@ -33,6 +33,7 @@ def leave_one_out_gradient(score_GD: ArrayLike, reward_G: ArrayLike) -> Float:
 
     $U = \frac{1}{G-1}\sum_i s_i (Z_i - \bar Z)$, the mean over i of $s_i$ times the leave-one-out advantage
     $Z_i - \frac{1}{G-1}\sum_{j \ne i} Z_j$.
+
     Source: the paper's Lemma 1 (2603.01162).
     """
     score, reward = _group(score_GD, reward_G)
@@ -53,6 +54,7 @@ def u_statistic(kernel: Callable[..., ArrayLike], samples: Sequence[Sample], ord
     r"""Return the mean of a symmetric kernel over all subsets of the sample: the definition, in O(n^order).
 
     $U = \binom{n}{k}^{-1}\sum_{i_1 < \dots < i_k} h(x_{i_1}, \dots, x_{i_k})$
+
     Source: Hoeffding (1948), Annals of Mathematical Statistics 19, 293-325.
     """
     if order < 1:
@@ -68,6 +70,7 @@ def hoeffding(score_GD: ArrayLike, reward_G: ArrayLike, value: float, gradient_D
 
     With $e_i = Z_i - V$: $U - g = \frac1G\sum_i (s_i e_i - g) + \frac{1}{G(G-1)}\sum_{i \ne j}\zeta_2(i,j)$,
     $\zeta_2(i,j) = -(s_i e_j + s_j e_i)/2$.
+
     Source: the paper's proof of Theorem 2 for the projection, whose $2 h_1 = s e$ lacks $g$: it is $2 h_1 - g = s e$.
         The explicit degenerate part is derived here (docs/theory/gradient.md).
     """
@@ -95,6 +98,7 @@ def u_statistic_variance(zeta_1: ArrayLike, zeta_2: ArrayLike, group_size: Array
     r"""Return the variance of a U-statistic of order two, a number or a matrix.
 
     $Var(U) = \frac{2}{G(G-1)}[2(G-2)\zeta_1 + \zeta_2]$
+
     Source: Hoeffding (1948), Annals of Mathematical Statistics 19, 293-325.
     """
     size = np.asarray(group_size, dtype=float)

@@ -75,6 +75,7 @@ def with_verifier_errors(components: Components, errors: VerifierErrors) -> Comp
     r"""Return the components as they would be under a verifier that errs, from those measured with one that does not.
 
     The reward is one of 0 and 1. Every quantity is linear in the measured ones, so estimates, pseudo-values and intervals follow.
+
     Source: derived here (docs/theory/gradient.md).
     """
     if not components.zero_mean:

@@ -81,6 +81,7 @@ def pass_at(answers: Answers, k: int, *, level: float = 0.95) -> Score:
     r"""Return pass@k: the chance that one of k answers is right, estimated without bias from n >= k.
 
     $\frac1P \sum_p \left[1 - \binom{n - c_p}{k} / \binom{n}{k}\right]$
+
     Source: Chen et al. (2021), arXiv 2107.03374, section 2.1.
     """
     if not 1 <= k <= answers.samples:
@@ -92,6 +93,7 @@ def pass_chance(right_P: NDArray[np.int64], samples: int, k: int) -> Float:
     r"""Return the unbiased estimate of pass@k of each problem.
 
     $1 - \prod_{i=0}^{k-1} \frac{n - c - i}{n - i}$, which needs no large factorial
+
     Source: Chen et al. (2021), arXiv 2107.03374, section 2.1; written as a product.
     """
     place_K = np.arange(k)
@@ -107,6 +109,7 @@ def clustered_share(value_P: Float, cluster_P: NDArray[Any], *, level: float = 0
     The interval is Wilson's for $n^* = \bar m (1 - \bar m)/\mathrm{se}^2$ answers, the number of independent ones that would have this
     error, times $(z/t_{C-1})^2$ for the few clusters that the error itself comes from. Where all problems agree there is no error to
     see, and every cluster counts as one answer.
+
     Source: Korn and Graubard (1998), Survey Methodology 24, 193-201, with Wilson's interval in place of Clopper and Pearson's.
     """
     mean = float(value_P.mean())
@@ -216,6 +219,7 @@ def gain_ratio(gain: Comparison, trained: Comparison, *, level: float = 0.95) ->
 
     The $\rho$ with $(a - \rho b)^2 \le t^2 (v_a + \rho^2 v_b)$, a and b with the two clusters that `compare` adds to each, and t at the
     degrees of freedom of the one with fewer clusters. Without ends where the interval of b holds zero.
+
     Source: Fieller (1954), Journal of the Royal Statistical Society B 16, 175-185; the added clusters as in `compare`.
     """
     raw_a, raw_b = gain.difference.value, trained.difference.value

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PICTURES = ROOT / "build" / "browser"  # git-ignored; kept so that a person can look at them
+PICTURES = ROOT / "build" / "browser"  # git-ignored; made where GROUPWISE_PICTURES is set, for a person to look at
 
 
 def chromium() -> str | None:

@@ -179,19 +179,26 @@ def crossing(function: object, inside: float, outside: float, limit: float) -> f
     return inside
 
 
+def region_about_the_best(
+    law: Law, products: profile.Gram, span: float
+) -> tuple[tuple[np.ndarray, ...], profile.Surface, float, profile.Region]:
+    """The shapes of the best point, the surface there, the limit of a 95 % interval of 150 rows less four, and the region within it."""
+    whole, point = profile.whole_box(law, span), best_point(law, products, span)
+    shapes = whole.shapes(tuple(np.array([place]) for place in point))
+    best = profile.surface(law, products, *shapes)
+    error = float(best.error_Q[0])
+    limit = error * (1 + 1.98**2 / 146)
+    return shapes, best, limit, region_of(products, whole, point, limit, 1.98 * np.sqrt(error / 146))
+
+
 @pytest.mark.parametrize("name", ["oscillator", "logistic", "scalerl_sigmoid"])
 def test_shape_intervals_are_the_profile_limits(name: str) -> None:
     """Both shapes of a law, both ends, to 2 % of the width."""
     law = law_by_name(name)
     seen = series(law, 150, 0.04, seed=7)
-    products = profile.gram(seen, seen.basis(56), seen.value_M, NoiseShape(0.0, 0.0))
-    point = best_point(law, products, seen.span)
-    whole = profile.whole_box(law, seen.span)
-    best_shape = whole.shapes(tuple(np.array([p]) for p in point))
-    best = float(profile.surface(law, products, *best_shape).error_Q[0])
-    limit = best * (1 + 1.98**2 / 146)
-    area = region_of(products, profile.whole_box(law, seen.span), point, limit, 1.98 * np.sqrt(best / 146))
-    every = profile.ranges_of(area, np.stack(area.shapes), best, np.full(len(law.shapes), limit))
+    products = products_of(seen, NoiseShape(0.0, 0.0))
+    best_shape, best, limit, area = region_about_the_best(law, products, seen.span)
+    every = profile.ranges_of(area, np.stack(area.shapes), float(best.error_Q[0]), np.full(len(law.shapes), limit))
     for i, (shape, low, high, below, above) in enumerate(zip(law.shapes, *every, strict=True)):
         assert not below
         assert not above
@@ -206,12 +213,8 @@ def test_level_intervals_are_the_profile_limits(name: str) -> None:
     """Plateau and start, both ends, to 2 % of the width, against a dense scan of the shapes."""
     law = law_by_name(name)
     seen = series(law, 150, 0.04, seed=8)
-    products = profile.gram(seen, seen.basis(56), seen.value_M, NoiseShape(0.0, 0.0))
-    point = best_point(law, products, seen.span)
-    whole = profile.whole_box(law, seen.span)
-    best = profile.surface(law, products, *whole.shapes(tuple(np.array([p]) for p in point)))
-    limit = float(best.error_Q[0]) * (1 + 1.98**2 / 146)
-    area = region_of(products, profile.whole_box(law, seen.span), point, limit, 1.98 * np.sqrt(float(best.error_Q[0]) / 146))
+    products = products_of(seen, NoiseShape(0.0, 0.0))
+    _, best, limit, area = region_about_the_best(law, products, seen.span)
     dense = profile.surface(law, products, *area.box.shapes(area.box.points((250, 250) if len(law.axes) == 2 else (4000,))))
     at_best = float(best.plateau_Q[0]), float(best.start_Q[0])
     ranges = profile.linear_ranges(area, products, best=at_best, largest_error=(limit, limit))

@@ -203,11 +203,12 @@ def _by_answers(evidence: Evidence, same: Signal) -> Finding:
 
 _BEST = re.compile(r"(?P<stem>.*?)(?P<word>best@|pass@|pass_at_|pass)(?P<k>\d+)(?P<end>/mean)?", re.IGNORECASE)
 _BLOCKS, _POINTS, _FEWEST, _FEWEST_GROUPS = 5, 20, 20, 8
-# The last of a text: a box, a tag, the line after four hashes.
-# What a final answer begins with, and the last of them.
+# What a final answer begins with, and the last of a text: a box, a tag, the line after four hashes.
 _FINAL = {
-    "\\boxed{": r"(?s).*\\boxed\{([^{}]*)\}", "<answer>": r"(?s).*<answer>(.*?)</answer>", "####": r"(?s).*####\s*([^\n]+)",
-}  # fmt: skip
+    "\\boxed{": r"(?s).*\\boxed\{([^{}]*)\}",
+    "<answer>": r"(?s).*<answer>(.*?)</answer>",
+    "####": r"(?s).*####\s*([^\n]+)",
+}
 
 
 @dataclass(frozen=True, slots=True)

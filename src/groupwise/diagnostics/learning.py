@@ -140,10 +140,10 @@ def _since_its_gain(level: Signal, *, near: bool | None, ended: bool) -> tuple[L
     if near is not False:
         return Learning.AT_TOP, int(level.step_T[half])
     # Below its top a reward that has stood for most of a long log is worth a look; before that it is learning, if little.
-    looks = ((n // 4, _LONG, _GAIN), (half, ENOUGH, _LITTLE))
+    looks = ((n // 4, _LONG, _GAIN), (half, ENOUGH, _LITTLE)) if ended else ()
     most = _PART * level.change(slice(0, n // 10), slice(n - n // 4, n)).value
     stood = (row for row, fewest, below in looks if n - row >= fewest and _still(level, row, below=below))
-    since = next((row for row in stood if ended and level.change(*_thirds(level, row)).high < most), None)
+    since = next((row for row in stood if level.change(*_thirds(level, row)).high < most), None)
     return (Learning.LEARNING, None) if since is None else (Learning.FLAT, int(level.step_T[since]))
 
 

@@ -58,10 +58,8 @@ def signs_about(evidence: Evidence, step: int, *, reach: int, end: int | None = 
     low = int(rows[max(0, place - reach)])
     found = []
     for watched in WATCHED:
-        signal = evidence.quantity(watched.quantity)
-        sign = (
-            None if signal is None else sign_of(signal, watched, low=low, step=step, end=end if watched.up and not watched.spike else None)
-        )
+        signal, over = evidence.quantity(watched.quantity), end if watched.up and not watched.spike else None
+        sign = None if signal is None else sign_of(signal, watched, low=low, step=step, end=over)
         if sign is not None:
             found.append(_at_limit(evidence, sign))
     held = evidence.held_out

@@ -97,16 +97,16 @@ def _of_fall(look: Look, found: Finding) -> Story:
     assert fall is not None
     level = reward_level(evidence)[0]
     begin, end = span_of_fall(level, fall.row)
+    first_step, last_step = int(level.step_T[begin]), int(level.step_T[end])
     onset, few = int(level.step_T[fall.row]), max(8, len(level) // 10)
     before = float(np.mean(level.value_T[max(0, begin - few) : max(begin, 1)]))
     after = float(np.mean(level.value_T[max(end, len(level) - few) :]))
     there = float(level.value_T[begin])
     part = (there - before) / (after - before) if after != before else 1.0
     course = arrow(before, there, after) if _LEAST < part < 1 - _LEAST else arrow(before, after)
-    own = Sign("reward", int(level.step_T[begin]), before, after, f"reward {course}")
-    signs = _signs_of_fall(look, own, onset, int(level.step_T[end]))
+    own = Sign("reward", first_step, before, after, f"reward {course}")
+    signs = _signs_of_fall(look, own, onset, last_step)
     cause = cause_of_fall(look.case(signs, onset, abrupt=not by_and_by(level, fall.row)))
-    first_step, last_step = int(level.step_T[begin]), int(level.step_T[end])
     where = f"at step {first_step:,}" if first_step == last_step else f"at steps {first_step:,}-{last_step:,}"
     fell = "collapsed" if found.status is Status.CRITICAL else "fell"
     headline = f"reward {arrow(before, after)}, {fell} {where}"

@@ -7,6 +7,7 @@ import pytest
 
 from groupwise.diagnostics.beyond import sampler as check
 from groupwise.diagnostics.beyond import staleness
+from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, steps_table
@@ -57,6 +58,15 @@ def test_effective_samples_that_run_out_are_told() -> None:
     found = check(log(effective_sample_size=after(100, 0.9, 0.04)))
     assert (found.status, found.step, found.limit) == (Status.WARNING, 101, 0.1)
     assert found.signs[0].words == "effective samples 0.9 → 0.04"
+
+
+def test_a_mismatch_long_before_a_fall_is_its_first_sign() -> None:
+    """Thirty rows before; signs that have no check of their own are looked for in the nine rows before alone."""
+    reward = after(110, 0.8, 0.1) + 0.01 * np.random.default_rng(2).standard_normal(N)
+    found = judge(log(reward=reward, sampler_mismatch=rounding(0) * after(80, 1, 20)).record)
+    assert (found.state.value, found.since_step) == ("failed", 111)
+    assert found.first_sign is not None
+    assert (found.first_sign.signal, found.first_sign.step) == ("sampler_mismatch", 81)
 
 
 @pytest.mark.parametrize("column", ["sampler_mismatch", "sampler_probability_gap", "sampler_ratio", "effective_sample_size"])

@@ -8,7 +8,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from groupwise.diagnostics.collapse import Decline, _closer, _shortened, by_and_by, decline_of, find_fall, span_of_fall
+from groupwise.diagnostics.collapse import (
+    Decline,
+    _closer,
+    _shortened,
+    behaviour_change,
+    by_and_by,
+    constant_tail,
+    decline_of,
+    find_fall,
+    heights,
+    held_out_at,
+    row_size,
+    span_of_fall,
+)
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, State, Status
 from groupwise.diagnostics.signals import Evidence, Signal, floor_of, lowest_grade, signal_of, two_values
@@ -24,6 +37,7 @@ MEANS = {
     "spread": "reward_std_batch",
     "dead": "dead_group_share",
     "gradient": "gradient_norm",
+    "truncated": "truncated_share",
 }
 
 
@@ -367,3 +381,112 @@ def test_a_slope_is_told_from_a_step_by_few_rows_of_a_long_log() -> None:
     rows = np.arange(10_000)
     value = np.where(rows < 5_000, 0.8, 0.5) + 0.02 * np.random.default_rng(0).standard_normal(rows.size)
     assert not by_and_by(signal_of("reward", rows, value), 5_000)
+
+
+# By hand, at the boundaries.
+
+
+def tail(rows: int = 5, *, first: float = 0.9, before: float = 0.5, known: int = 0) -> Floats:
+    """Forty rows, fifteen at .5, four, one more, and rows of nothing but 0; `known` of the first are 0 too."""
+    value = np.r_[np.full(40, first), np.full(15, 0.5), np.full(4, before), 0.3, np.zeros(rows)]
+    value[:known] = 0.0
+    return np.asarray(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "found", "abrupt"),
+    [
+        (tail(5), True, True),
+        (tail(4), False, True),  # of 64 rows four of which nine in ten are bets won at 9 to 1 give 128 of the 200 asked for
+        (tail(before=0.19), True, True),  # five rows, without the last, stand at .252
+        (tail(before=0.18), True, False),  # and at .244, closer to 0 than to the level before
+        (tail(first=1.6), True, True),  # from .5, nearly a third of the height that was reached
+        (tail(first=1.7), True, False),
+        (tail(30, known=14), True, True),
+        (tail(30, known=15), False, True),  # it stood there in a quarter of the rows before
+    ],
+)
+def test_a_reward_of_one_number_to_the_end(value: Floats, found: bool, abrupt: bool) -> None:
+    tail_of = constant_tail(signal_of("reward", np.arange(1, value.size + 1), value))
+    assert (tail_of is not None) is found
+    if tail_of is not None:
+        assert (tail_of.row, tail_of.value, tail_of.abrupt) == (60, 0.0, abrupt)
+        assert tail_of.before == pytest.approx(0.5)
+
+
+def test_a_height_is_the_lower_limit_of_the_best_mean_of_three_rows_before() -> None:
+    value = np.array([0.0, 1.0, 2.0, 3.0, 1.0, 0.0])
+    assert heights(value, 0.0).tolist() == [-np.inf] * 3 + [1.0, 2.0, 2.0]
+    assert heights(value, 0.3)[3] == pytest.approx(1 - 1.96 * 0.3 / np.sqrt(3))
+    assert heights(value[:3], 0.0).tolist() == [-np.inf] * 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "scatter", "floor", "size"), [(24, 0.2, 0.0, 3), (23, 0.2, 0.0, None), (24, 0.12, 0.0, 1), (24, 0.2, 0.8, None)]
+)
+def test_rows_are_averaged_until_half_of_the_height_is_three_deviations(rows: int, scatter: float, floor: float, size: int | None) -> None:
+    """Of a level of 1 the height is 1 - 1.96·.2/sqrt(3) = .774: (6·.2/.774)² is 2.4 rows, and eight such stretches are the fewest."""
+    assert row_size(Signal("reward", np.arange(rows), np.ones(rows), scatter, scatter), floor) == size
+
+
+@pytest.mark.parametrize(("end", "fell"), [(0.56, True), (0.58, False)])
+def test_a_fall_by_half_of_the_height_has_its_row_and_what_it_lost(end: float, fell: bool) -> None:
+    """Above a floor of .2 the height is 1 - 1.96·.05/sqrt(3) = .943, and half of it .572; the error of twenty rows is .05/sqrt(20)."""
+    value = np.where(np.arange(50) < 30, 1.0, end)
+    found = find_fall(Signal("reward", np.arange(1, 51), value, 0.05, 0.05), 0.2)
+    assert (found is not None) is fell
+    if found is not None:
+        height = 1 - 1.96 * 0.05 / np.sqrt(3)
+        lost, off = (height - end) / (height - 0.2), 1.96 * 0.05 / np.sqrt(20) / (height - 0.2)
+        assert (found.row, found.lasts) == (30, True)
+        assert (found.height, found.end) == pytest.approx((height, end))
+        assert (found.lost.value, found.lost.low, found.lost.high) == pytest.approx((lost, lost - off, lost + off))
+
+
+def test_a_fall_that_was_made_good_ends_at_its_lowest_stretch() -> None:
+    value = np.repeat([1.0, 0.2, 1.0], [20, 10, 20])
+    found = find_fall(Signal("reward", np.arange(50), value, 0.05, 0.05), 0.0)
+    assert found is not None
+    assert (found.row, found.lasts) == (20, False)
+    assert found.end == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"entropy": (0.5, 0.5 * 1.29)}, "unchanged"),
+        ({"entropy": (0.5, 0.5 * 1.31)}, "changed"),  # 1.3 times .2 in logarithms is a factor of 1.297
+        ({"entropy": (0.5, 0.5 / 1.31)}, "changed"),
+        ({"entropy": (0.09, 0.001)}, "unchanged"),  # nearly certain of every token before and after
+        ({"length": (300.0, 300 * 1.31), "entropy": (0.5, 0.5)}, "changed"),
+        ({"truncated": (0.2, 0.45)}, "unchanged"),
+        ({"truncated": (0.2, 0.47)}, "changed"),
+        ({"dead": (0.0, 1.0)}, ""),
+    ],
+)
+def test_answers_changed_where_one_of_their_numbers_did(columns: dict[str, tuple[float, float]], said: str) -> None:
+    rows = {key: np.where(np.arange(120) < 60, *level) for key, level in columns.items()}
+    assert behaviour_change(Evidence(log(**rows)), 61) == said
+
+
+def test_answers_that_moved_as_much_before_have_not_changed() -> None:
+    """A quarter up at row 30, and again at row 60: twice .223 in logarithms is no more than 1.3 times what it did before."""
+    twice = 0.5 * 1.25 ** (np.arange(120) // 30).clip(max=2)
+    assert behaviour_change(Evidence(log(entropy=twice)), 61) == "unchanged"
+    assert behaviour_change(Evidence(log(entropy=twice**2)), 61) == "unchanged"
+    assert behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 118, 0.5, 1.0))), 119) == "changed"
+    assert behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 119, 0.5, 1.0))), 120) == ""  # one row since
+    assert behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 9, 0.5, 1.0))), 10) == ""  # ten rows before are the fewest
+
+
+@pytest.mark.parametrize(("after", "said"), [(0.56, "stayed"), (0.55, ""), (0.54, "dropped")])
+def test_a_held_out_reward_stays_where_it_lost_less_than_half_of_what_training_did(after: float, said: str) -> None:
+    """Four rows before at .6 and four since: an error of .04·sqrt(2/4), 1.96 of them .055; training lost .2."""
+    evidence = Evidence(log(reward=np.ones(40)))
+    value = np.where(np.arange(40) < 20, 0.6, after)
+    vars(evidence)["held_out"] = Signal("eval", np.arange(1, 41), value, 0.04, 0.04)
+    assert held_out_at(evidence, 21, -0.2) == said
+    assert held_out_at(evidence, 2, -0.2) == held_out_at(evidence, 40, -0.2) == ""
+    # What is down already can drop no further.
+    vars(evidence)["held_out"] = Signal("eval", np.arange(1, 41), np.full(40, 0.09), 0.001, 0.001)
+    assert (held_out_at(evidence, 21, -0.2), held_out_at(evidence, 21, -0.16)) == ("", "stayed")

@@ -109,6 +109,15 @@ def test_a_slope_in_noise_is_a_warning_before_it_is_sure(scatter: float, status:
     assert (None if found is None else found[1]) is status
 
 
+def test_rows_that_remember_each_other_count_for_fewer() -> None:
+    """What is left stands at .05 and -.05 in turns of three and six rows: 15 of 24 are remembered, so 24·3/13 - 2 rows count."""
+    train, turns = np.linspace(0.0, 1.0, 24), np.tile(np.repeat([1.0, -1.0, 1.0], [3, 6, 3]), 2)
+    found = _opposed(pair(train, 0.6 - 0.8 * train + 0.05 * turns))
+    assert found is not None
+    error = 0.05 * np.sqrt(24 / ((24 * 3 / 13 - 2) * 24 * 575 / 12 / 23**2))
+    assert (found[0].value, found[0].low, found[0].high) == pytest.approx((-0.8, -0.8 - 1.96 * error, -0.8 + 1.96 * error))
+
+
 def test_what_moves_against_each_other_is_hacking() -> None:
     found = told(reward=UP + noise(), held_out=0.6 - 0.2 * ROW / N + noise(seed=1))
     assert (found.status, found.evidence) == (Status.CRITICAL, {"held_out": "falls"})

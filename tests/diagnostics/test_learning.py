@@ -40,13 +40,18 @@ def noisy(level: Any, by: float = 0.01, seed: int = 0) -> NDArray[np.float64]:
     return np.asarray(known + by * np.random.default_rng(seed).standard_normal(known.size))
 
 
-def of_signal(value: Any, deviation: float, bounds: tuple[float, float] | None, *, ended: bool = True) -> Learning:
-    """What is decided of rows whose noise is given."""
+def of_rows(value: Any, deviation: float, bounds: tuple[float, float] | None, *, ended: bool = True) -> Evidence:
+    """A run of rows whose noise is given."""
     known = np.asarray(value, dtype=float)
     own = evidence(reward=known, ended=ended)
     own.memo["reward_level"] = Signal("reward", np.arange(1, known.size + 1), known, deviation, deviation, bounds), None
     own.memo["fall_of"] = None
-    return progress_of(own).learning
+    return own
+
+
+def of_signal(value: Any, deviation: float, bounds: tuple[float, float] | None, *, ended: bool = True) -> Learning:
+    """What is decided of rows whose noise is given."""
+    return progress_of(of_rows(value, deviation, bounds, ended=ended)).learning
 
 
 def steps_of(quarter: float, count: int) -> NDArray[np.float64]:
@@ -100,6 +105,21 @@ def test_noise_that_hides_half_of_a_gain_shows_no_plateau(middle: float, deviati
     """From .2 to .6 in 200 rows, .324 by first tenth and last quarter: since row 50 at most 1.96 errors, .157 or .196; or .1 more."""
     level = np.interp(np.arange(200), [0, 50, 200], [0.2, middle, 0.6])
     assert of_signal(level, deviation, (0.0, 1.0)).value == learning
+
+
+@pytest.mark.parametrize(("rows", "learning", "since"), [(118, "learning", None), (119, "flat", 30)])
+def test_ninety_rows_since_the_first_quarter_make_a_plateau(rows: int, learning: str, since: int | None) -> None:
+    """From .1 to .4 at row 25: of 118 rows 89 are left after the first quarter."""
+    found = progress_of(of_rows(np.where(np.arange(rows) < 25, 0.1, 0.4), 0.05, (0.0, 1.0)))
+    assert (found.learning.value, found.since) == (learning, since)
+
+
+@pytest.mark.parametrize(("errors", "rows", "learning"), [(0.49, 120, "flat"), (0.51, 120, "learning"), (0.0, 116, "learning")])
+def test_sixty_rows_of_a_second_half_that_shows_no_gain_at_all_make_one_too(errors: float, rows: int, learning: str) -> None:
+    """It still rose in the second quarter; the thirds of the last sixty rows have an error of .05·sqrt(2/20)."""
+    level = np.repeat([0.1, 0.3, 0.4, 0.4 + errors * 0.05 * np.sqrt(2 / 20)], [30, 30, rows - 80, 20])
+    found = progress_of(of_rows(level, 0.05, (0.0, 1.0)))
+    assert (found.learning.value, found.since) == (learning, 61 if learning == "flat" else None)
 
 
 @pytest.mark.parametrize(("lowest", "stages", "climbs"), [(0.5, 4, True), (0.35, 4, False), (0.6, 2, False), (0.8, 4, False)])

@@ -144,7 +144,9 @@ def test_the_ceiling_of_an_exact_law() -> None:
     assert left is not None
     assert (top.value, top.low, top.high) == pytest.approx((0.8, 0.8, 0.8), abs=1e-10)
     late = np.array([part.mean() for part in np.array_split(np.exp(entropy), 20)])[-4:].mean()
-    assert left.value == pytest.approx(0.5 * (late - 1), abs=1e-10)
+    assert (left.value, left.low, left.high) == pytest.approx([0.5 * (late - 1)] * 3, abs=1e-10)
+    few = measures(log(reward=record.steps["reward"].to_numpy()[:19], entropy=entropy[:19]))["entropy_ceiling"]
+    assert (few.message, few.log_this) == ("19 rows are too few for a line in e^H", "20 rows of both")
 
 
 def test_no_ceiling_of_a_reward_that_bends_or_does_not_fall_with_the_entropy() -> None:
@@ -238,6 +240,10 @@ def test_effective_group_size() -> None:
     # Four groups of eight at a half, half of them dead: as groups of two.
     record = log(rows=rollouts([1] * 8, [0] * 8, [1, 0] * 4, [0, 1] * 4, steps=N), reward=np.full(N, 0.5))
     assert value_of(record, "effective_group_size") == pytest.approx(2.0, abs=1e-9)
+    # Only the rewards of the last groups are asked: of twenty steps those of the last four.
+    early = [{**row, "reward": 0.3 * row["reward"]} for row in rollouts([1] * 8, [0, 1] * 4, steps=16)]
+    late = [{**row, "step": row["step"] + 16} for row in rollouts([1] * 8, [0] * 8, [1, 0] * 4, [0, 1] * 4, steps=4)]
+    assert value_of(log(rows=[*early, *late], reward=np.full(20, 0.5)), "effective_group_size") == pytest.approx(2.0, abs=1e-9)
 
 
 def test_graded_rewards_at_the_top_leave_no_room_and_in_the_middle_they_do() -> None:

@@ -1,13 +1,32 @@
-"""The e-process keeps its false-alarm rate over the whole run, and places an onset."""
+"""Signals: means, changes and noise by hand; the e-process keeps its false-alarm rate over the whole run, and places an onset."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 
 from groupwise.arrays import median
-from groupwise.diagnostics.signals import alarm, rare_event_factors, start_of
+from groupwise.diagnostics.signals import (
+    Evidence,
+    Signal,
+    alarm,
+    blocks,
+    counted,
+    ends_of,
+    gained_since,
+    lowest_grade,
+    ranged,
+    rare_event_factors,
+    signal_of,
+    since_when,
+    stands_since,
+    start_of,
+)
 from groupwise.forecasting.e_process import change_evidence
+from groupwise.intervals import Interval
+from groupwise.record.run import RunRecord, rollouts_table, steps_table
 
 
 def test_the_factors_are_fair_at_the_edge_of_the_null() -> None:
@@ -58,3 +77,130 @@ def test_the_median_is_that_of_numpy() -> None:
     rng = np.random.default_rng(3)
     for value in (rng.standard_normal(size) for size in range(1, 40)):
         assert median(value) == np.median(value)
+
+
+def made(value: Any, deviation: float = 0.1, bounds: tuple[float, float] | None = None) -> Signal:
+    """Rows at steps 1, 2, 3 and so on, with a noise that is given."""
+    known = np.asarray(value, dtype=float)
+    return Signal("x", np.arange(1, known.size + 1), known, deviation, deviation, bounds)
+
+
+def test_a_mean_and_a_change_have_their_normal_intervals() -> None:
+    """Of 1, 2, 3 and 4: a mean of 2.5 with an error of .1/2; from the first two to the last two 2 with an error of .1."""
+    rows = made([1.0, 2.0, 3.0, 4.0])
+    assert ends(rows.mean(slice(None))) == pytest.approx((2.5, 2.5 - 0.098, 2.5 + 0.098))
+    assert ends(made([1.0, 2.0, 3.0, 4.0], bounds=(2.45, 2.55)).mean(slice(None))) == (2.5, 2.45, 2.55)
+    assert ends(rows.change(slice(0, 2), slice(2, 4))) == pytest.approx((2.0, 2 - 0.196, 2 + 0.196))
+    assert rows.score(slice(0, 2), slice(2, 4)) == pytest.approx(20.0)
+    assert rows.score(slice(3, 4), slice(0, 3)) == pytest.approx(-2 / (0.1 * np.sqrt(4 / 3)))
+    assert rows.score(slice(0, 1), slice(0, 1)) == 0.0
+    assert made([1.0, 2.0], 0.0).score(slice(1, 2), slice(0, 1)) == -np.inf
+
+
+def test_rows_that_are_not_there_tell_nothing() -> None:
+    nothing = made([1.0, 2.0]).change(slice(0, 0), slice(0, 2))
+    assert (np.isnan(nothing.value), nothing.low, nothing.high) == (True, -np.inf, np.inf)
+    assert made([1.0, 2.0]).score(slice(0, 2), slice(2, 2)) == 0.0
+    assert np.isnan(made([1.0]).mean(slice(1, 1)).value)
+
+
+def ends(value: Interval) -> tuple[float, float, float]:
+    return value.value, value.low, value.high
+
+
+def test_a_step_has_its_first_row() -> None:
+    sparse = Signal("x", np.array([2, 4, 6]), np.zeros(3), 0.1, 0.1)
+    assert [sparse.at(step) for step in (1, 2, 3, 4, 7)] == [0, 0, 1, 1, 3]
+
+
+# The square root of the variance of a second difference of white noise times the median of a squared normal.
+UNIT = np.sqrt(6 * 0.4549)
+
+
+@pytest.mark.parametrize(
+    ("value", "deviation", "scatter"),
+    [
+        ([1.0, -1.0] * 4, 4 / UNIT, 4 / UNIT),
+        ([1.0, -1.0] * 2, 0.0, 4 / UNIT),  # of fewer than five rows the noise of a mean is not told
+        ([1.0, -1.0, 1.0, -1.0, 1.0], 4 / UNIT, 4 / UNIT),
+        ([1.0, 1.0, -1.0, -1.0] * 5, 4 * np.sqrt(2) / UNIT, 2 / UNIT),  # ten pairs: the noise is slow
+        (([1.0, 1.0, -1.0, -1.0] * 5)[1:], 2 / UNIT, 2 / UNIT),  # nine pairs are too few
+        (np.repeat([1.0, -1.0] * 5, 4), 8 / UNIT, 0.6 * np.sqrt(4 * 18 / 38 / 6)),  # ten blocks of four
+        ([0.0] * 5 + [1.0] + [0.0] * 4, 0.0, 0.6 * np.sqrt(6 / 8 / 6)),  # one row of ten leaves second differences of 1, 2 and 1
+        ([0.5, 0.7], 0.0, 0.0),
+    ],
+)
+def test_the_noise_of_rows_by_hand(value: Any, deviation: float, scatter: float) -> None:
+    known = np.asarray(value, dtype=float)
+    found = signal_of("x", np.arange(known.size), known)
+    assert (found.deviation, found.scatter) == pytest.approx((deviation, scatter))
+    least = signal_of("x", np.arange(known.size), known, sampling=9.0)
+    assert (least.deviation, least.scatter) == (9.0, 9.0)
+
+
+def test_the_ends_of_a_log_are_a_fifth_each_or_all_of_it() -> None:
+    for rows, few in ((6, 3), (19, 3), (20, 4), (100, 20)):
+        assert ends_of(made(np.zeros(rows))) == (slice(0, few), slice(rows - few, rows))
+    assert ends_of(made(np.zeros(5))) == (slice(0, 5), slice(0, 5))
+
+
+def test_blocks_hold_every_row_once() -> None:
+    means, first = blocks(made(np.arange(10)), 3)
+    assert (means.tolist(), first.tolist()) == ([1.0, 4.0, 7.5], [0, 3, 6])
+    assert blocks(made([1.0, 3.0]), 5)[0].tolist() == [2.0]
+
+
+def test_numbers_in_words() -> None:
+    assert ranged(Interval(0.7412, 0.7, 0.79)) == "0.741 (0.7 to 0.79)"
+    assert [counted(1, "row"), counted(2, "row"), counted(1_000, "stretch", "stretches")] == ["1 row", "2 rows", "1,000 stretches"]
+
+
+def with_reward(signal: Signal) -> Evidence:
+    """A run whose reward has a noise and a range that are given."""
+    evidence = Evidence(RunRecord("run", steps_table(range(1, len(signal) + 1), {"reward": signal.value_T})))
+    vars(evidence)["reward"] = signal
+    return evidence
+
+
+@pytest.mark.parametrize(("errors", "gained"), [(2.01, True), (1.99, False)])
+def test_a_reward_has_gained_since_a_step_by_two_errors_between_the_thirds_since(errors: float, gained: bool) -> None:
+    """Eleven rows since step 5 have thirds of three."""
+    value = np.r_[np.full(4, 9.0), np.zeros(8), np.full(3, errors * 0.1 * np.sqrt(2 / 3))]
+    assert gained_since(with_reward(made(value)), 5) is gained
+    assert not gained_since(with_reward(made(value)), None)
+
+
+@pytest.mark.parametrize(
+    ("deviation", "bounds", "rows", "stands"),
+    [
+        (0.046, (0.0, 1.0), 9, True),  # the gain is .075 at most, with an error of .046·sqrt(2/3): .15 of the .5 that were left
+        (0.048, (0.0, 1.0), 9, False),
+        (0.046, (0.0, 1.0), 8, False),
+        (0.046, None, 9, True),  # where the top is not known what was gained before counts, here as much
+        (0.048, None, 9, False),
+    ],
+)
+def test_a_reward_stands_where_its_gain_is_little_of_what_was_left(
+    deviation: float, bounds: tuple[float, float] | None, rows: int, stands: bool
+) -> None:
+    value = np.r_[np.zeros(6), np.full(rows, 0.5)]
+    assert stands_since(with_reward(made(value, deviation, bounds)), 7) is stands
+
+
+def test_a_lowest_grade_is_shared_by_more_than_one_of_a_hundred_of_fifty_rollouts_and_more() -> None:
+    for low, rest, found in ((1, 98, -1.0), (1, 99, None), (25, 25, -1.0), (25, 24, None)):
+        rows = [{"step": 1, "prompt_id": i, "reward": -1.0 if i < low else 0.5 + i} for i in range(low + rest)]
+        assert lowest_grade(RunRecord("run", steps_table([1], {"reward": [0.0]}), rollouts_table(rows))) == found
+
+
+@pytest.mark.parametrize(("rows", "since"), [(5, None), (6, 24)])
+def test_an_event_that_was_rare_is_there_after_six_rows_of_thirty(rows: int, since: int | None) -> None:
+    """Each row wins .9/.2 = 4.5 times, one without it loses seven of eight: after five 88 of the 200 that are asked for, after six 395."""
+    assert since_when(np.arange(30) >= 30 - rows) == since
+
+
+@pytest.mark.parametrize(("last", "still"), [((True, False), True), ((False, False), False)])
+def test_an_event_is_there_to_the_end_where_half_of_the_last_rows_have_it(last: tuple[bool, bool], still: bool) -> None:
+    event = np.r_[np.zeros(20, bool), np.ones(18, bool), last]
+    assert (since_when(event) is not None) is still
+    assert since_when(event, still=False) == 20

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from groupwise.diagnostics.collapse import _for_slope, decline_of, fall_of
 from groupwise.diagnostics.judge import judged as judge
 from groupwise.diagnostics.judgement import Finding, Status
-from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.signals import Evidence, Signal
 from groupwise.diagnostics.verifier import _explained, check, step_down, who_fails
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
@@ -207,6 +207,45 @@ def test_a_slope_and_a_dip_are_no_drop() -> None:
     assert told(reward=slope + noise()).status is Status.NONE
     assert told(reward=np.where((ROW >= 60) & (ROW < 70), 0.4, 0.8) + noise()).status is Status.NONE
     assert told(reward=np.where(ROW < 60, 0.4, 0.8) + noise()).status is Status.NONE
+
+
+def changed(*rows: tuple[int, float]) -> NDArray[np.float64]:
+    """Twenty rows at 1 and twenty at .5, but for these."""
+    value = np.where(np.arange(40) < 20, 1.0, 0.5)
+    for row, level in rows:
+        value[row] = level
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "deviation", "found"),
+    [
+        (changed(), 0.05, True),
+        (changed(), 0.05 * 0.5 / 0.116, True),  # of 40 rows 1 in 8,000 is 3.66 errors of .05·sqrt(2/5), .1157
+        (changed(), 0.05 * 0.5 / 0.115, False),
+        (changed((19, 0.83)), 0.05, True),  # seven tenths of the way up from .5 to .966 are .826
+        (changed((19, 0.82)), 0.05, False),
+        (changed((18, 0.8)), 0.05, True),  # two rows before it may stand halfway
+        (changed((18, 0.7)), 0.05, False),
+        (changed((21, 0.8)), 0.05, False),  # the two rows after it are down
+        (changed((30, 0.9)), 0.05, True),
+        (changed((30, 0.9), (35, 0.9)), 0.05, False),  # two rows of twenty stand high again
+        (changed(*((row, 1 - 0.03 * (row - 9)) for row in range(10, 20))), 0.05, False),  # to .76 before, and by .26 more at once
+        (changed(*((row, 1 - 0.01 * (row - 9)) for row in range(10, 20))), 0.05, True),  # to .92, and by .42
+        (changed()[10:30], 0.05, True),
+        (changed()[10:29], 0.05, False),  # four stretches of five rows are the fewest
+        (changed(), 0.0, False),
+    ],
+)
+def test_a_drop_comes_at_once_from_a_height_that_stood_and_stays(value: NDArray[np.float64], deviation: float, found: bool) -> None:
+    dropped = step_down(Signal("reward", np.arange(value.size), value, deviation, deviation))
+    assert (dropped is not None) is found
+    if dropped is not None:
+        row, change = dropped
+        old, new = value[row - 5 : row].mean(), value[row : row + 5].mean()
+        assert row == np.flatnonzero(value < 0.6)[0]
+        assert change.value == pytest.approx(new - old)
+        assert change.high - change.value == pytest.approx(1.96 * deviation * np.sqrt(2 / 5))
 
 
 # Who fails.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from groupwise.diagnostics.hacking import (
     Pair,
     Parting,
+    _follows,
     _in_common,
     _leapt,
     _one_earns_all,
@@ -76,6 +77,23 @@ def test_there_is_no_coupling_where_training_moved_by_less_than_four_errors(gain
     error = 0.1 * np.sqrt(0.2)
     one = pair(np.repeat([0.0, gain * error], 10), np.repeat([0.2, 0.7], 10), 0.1)
     assert (coupling_of(one, slice(0, 10), slice(10, 20)) is not None) is there
+
+
+@pytest.mark.parametrize(
+    ("train", "held", "follows"),
+    [
+        ((0.0, 1.0), (0.2, 0.5), True),
+        ((0.0, 1.0), (0.2, 0.46), True),  # .26 of the gain, with an interval of .009 on either side
+        ((0.0, 1.0), (0.2, 0.458), False),
+        ((1.0, 0.0), (0.5, 0.2), False),  # both fell
+        ((0.0, 0.01), (0.2, 0.5), False),  # training did not move
+    ],
+)
+def test_the_held_out_reward_follows_where_it_shares_a_quarter_of_a_gain_beyond_doubt(
+    train: tuple[float, float], held: tuple[float, float], follows: bool
+) -> None:
+    assert _follows(pair(np.repeat(train, 30), np.repeat(held, 30))) is follows
+    assert not _follows(None)
 
 
 @pytest.mark.parametrize(("count", "few"), [(5, 1), (6, 2), (12, 2), (18, 3), (60, 10)])
@@ -323,7 +341,8 @@ def test_a_held_out_share_could_not_follow_where_it_was_nearly_solved(held: tupl
 def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_out() -> None:
     one, other = UP + noise(), 0.3 + noise(0.05, seed=2)
     columns = {"rewards/judge/mean": one, "rewards/true/mean": other}
-    assert weights_of(evidence(reward=one + 0.5 * other, **columns)) == {"judge": pytest.approx(1.0), "true": pytest.approx(0.5)}
+    for total in (one + 0.5 * other, np.where(ROW == 40, np.nan, one + 0.5 * other)):
+        assert weights_of(evidence(reward=total, **columns)) == {"judge": pytest.approx(1.0), "true": pytest.approx(0.5)}
     assert weights_of(evidence(reward=one * other, **columns)) == {}
     found = told(reward=one, **columns)
     assert (found.status, found.evidence) == (Status.CRITICAL, {"held_out": "flat"})

@@ -62,6 +62,16 @@ def test_a_schedule_that_starts_anew_is_a_restart(first: float) -> None:
     assert found.message.startswith("The learning rate starts anew at step 61, and there reward 0.6")
 
 
+@pytest.mark.parametrize(("rows", "after", "status"), [(11, 0.199, "info"), (10, 0.199, "none"), (11, 0.201, "none")])
+def test_eleven_rows_show_that_a_schedule_fell_to_a_fifth_and_rises_three_times(rows: int, after: float, status: str) -> None:
+    rate = np.r_[np.ones(rows - 4), after + 0.1 * np.arange(4)]
+    found = check(log(learning_rate=rate))
+    assert found.status.value == status
+    if status == "info":
+        assert (found.step, found.message) == (8, "The learning rate starts anew at step 8, and nothing jumped there.")
+        assert check(log(learning_rate=np.r_[rate[:-1], rate[-2]])).status is Status.NONE  # it rises twice
+
+
 def test_a_pause_is_told_only_with_a_jump() -> None:
     seconds = np.cumsum(np.where(np.arange(N) == 100, 7200.0, 60.0))
     assert check(log(seconds=seconds, kl=noisy(3))).status is Status.NONE

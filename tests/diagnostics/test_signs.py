@@ -154,6 +154,16 @@ def test_a_single_row_of_a_level_must_go_twice_as_far_as_one_that_lasts() -> Non
         assert (sign_of(signal(value), RATIO, low=41, step=51) is not None) is told
 
 
+def test_a_single_row_is_the_farthest_on_the_side_that_is_a_sign() -> None:
+    """An entropy of .4 and for one row .05; of a share that falls by .4 and rises by .3 the rise alone is asked for."""
+    found = sign_of(signal(np.where(ROW == 48, 0.05, 0.4)), RATIO, low=41, step=51)
+    assert found is not None
+    assert found.step == 49
+    found = sign_of(signal(np.where(ROW == 47, 0.1, np.where(ROW == 48, 0.8, 0.5))), SHARE, low=41, step=51)
+    assert found is not None
+    assert found.step == 49
+
+
 def test_a_share_that_goes_on_growing_is_told_with_three_levels() -> None:
     found = sign_of(signal(np.interp(ROW, [0, 44, 64, 80], [0.02, 0.02, 0.82, 0.82])), SHARE, low=41, step=51)
     assert found is not None

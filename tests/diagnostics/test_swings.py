@@ -5,14 +5,17 @@ Sampling tests run on fixed random numbers; each states how often it would fail 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.stats import f
 
-from groupwise.diagnostics.instability import _scatter, check
+from groupwise.diagnostics.instability import _apart, _clipped, _few_effective, _scatter, _unequal, check
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence, signal_of
-from groupwise.diagnostics.swings import _alternations, _line, _memory, course_of
+from groupwise.diagnostics.swings import _alternations, _line, _memory, _second_order, course_of, order_of, swing_of
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
 N = 400
@@ -106,3 +109,99 @@ def test_a_scatter_that_grew_by_hand() -> None:
     low, high = (25 / float(f.ppf(p, 20 * 18 / 35, 50 * 18 / 35)) for p in (0.975, 0.025))
     assert [found.value.value, found.value.low, found.value.high] == pytest.approx([25.0, low, high])
     assert (found.said, found.step) == ("the scatter from row to row has grown 25 times in variance", 81)
+
+
+@pytest.mark.parametrize(("level", "height", "grew"), [(0.5, 1.0, False), (0.05, 5.3, True), (0.5, 5.3, True)])
+def test_a_scatter_that_the_level_of_right_answers_explains_has_not_grown(level: float, height: float, grew: bool) -> None:
+    """From .05 to a half p(1 - p) grows 5.3 times, and so does the variance of right and wrong; 5.3 times as much as p(1 - p) is a sign."""
+    share = np.where(np.arange(200) < 100, 0.05, level)
+    height_T = np.where(np.arange(200) < 100, 1.0, np.sqrt(height))
+    reward = share + 0.05 * height_T * np.sqrt(share * (1 - share)) * (-1.0) ** np.arange(200)
+    found = _scatter(signal_of("reward", np.arange(200), reward, bounds=(0.0, 1.0)))
+    assert (found is not None) is grew
+
+
+@pytest.mark.parametrize(("levels", "growth"), [((1.0, 1.0, 2.0), 2.0), ((0.5, 2.0, 1.0), 4.0), ((2.0, 1.0, 1.0), 1.0)])
+def test_a_swing_grows_within_the_late_rows_or_since_the_early_ones(levels: tuple[float, float, float], growth: float) -> None:
+    """Of 100 rows the first 40 are early; of the late ones the first thirty are held against the last thirty. Ten rows a turn."""
+    value = np.repeat(levels, [40, 30, 30]) * np.sin(2 * np.pi * np.arange(100) / 10)
+    found = swing_of(value, 1e-6)
+    assert found is not None
+    assert (found.growth, found.amplitude) == pytest.approx((growth, max(levels[1:])), rel=0.1)
+    assert found.period == pytest.approx(10, rel=0.02)
+    assert found.row == 40
+
+
+def test_a_second_order_autoregression_without_noise_is_found_as_it_is() -> None:
+    """Swings that come round every twelve rows and lose a fiftieth a row."""
+    turn = 2 * np.pi / 12
+    radius, damping = _second_order(0.98 ** np.arange(60) * np.cos(turn * np.arange(60)))
+    assert (radius.value, radius.low, radius.high) == pytest.approx([0.98] * 3, abs=1e-6)
+    assert damping == pytest.approx(-np.log(0.98) / np.hypot(np.log(0.98), turn), abs=1e-6)
+
+
+@pytest.mark.parametrize(("first", "found"), [(0.46, True), (0.40, False), (2.8, True), (3.2, False)])
+def test_the_order_of_the_data_has_one_profile_in_all_quarters(first: float, found: bool) -> None:
+    """A profile of five rows of height 1 but for the first quarter: its coefficient on the mean of all is 4a/(a + 3), from .5 to 2."""
+    value = np.repeat([first, 1.0, 1.0, 1.0], 25) * np.tile([2.0, -1.0, 0.0, 1.0, -2.0], 20)
+    order = order_of(value)
+    assert (order is not None) is found
+    if order is not None:
+        assert order.period == 5
+        assert order.profile_P == pytest.approx((first + 3) / 4 * np.array([2.0, -1.0, 0.0, 1.0, -2.0]), abs=0.1)
+
+
+def test_an_order_of_the_data_needs_five_turns_and_twenty_four_rows() -> None:
+    for rows, period in ((24, 4), (23, None), (35, 7), (34, None)):
+        profile = np.array([2.0, -1.0, 0.0, 1.0, -2.0, 3.0, -3.0])[-7 if rows > 30 else -4 :]
+        found = order_of(np.resize(profile, rows))
+        assert (None if found is None else found.period) == period
+    assert order_of(np.ones(40)) is None
+
+
+def signs(**columns: np.ndarray) -> Evidence:
+    names = {"entropy": "entropy", "clipped": "clip_ratio"}
+    meanings = tuple(Meaning(key, names[key], "test") for key in columns if key in names)
+    return Evidence(RunRecord("test", steps_table(range(1, 81), columns), meanings=meanings))
+
+
+def since(row: int, before: float, after: float) -> np.ndarray:
+    return np.where(np.arange(80) < row, before, after)
+
+
+@pytest.mark.parametrize(
+    ("after", "fell", "step"),
+    [
+        (0.41, None, 51),  # without a fall four times what it was in the first third, to the end
+        (0.39, None, None),
+        (0.21, 53, 51),  # twice what it was before a fall, from two rows before it on
+        (0.19, 53, None),
+        (0.21, 60, 58),
+        (0.21, 40, None),  # ten rows and more since the fall
+    ],
+)
+def test_an_entropy_that_rose_says_that_the_policy_comes_apart(after: float, fell: int | None, step: int | None) -> None:
+    found = _apart(signs(entropy=since(50, 0.1, after)), fell)
+    assert (None if found is None else found.step) == step
+    if found is not None:
+        assert (found.value.value, found.value.low, found.value.high) == pytest.approx([after / 0.1] * 3)
+        assert found.threshold == (4.0 if fell is None else 2.0)
+        assert found.said == f"entropy 0.10 → {after:.2f} nats a token{'' if fell is None else ' as the reward fell'}"
+
+
+@pytest.mark.parametrize(
+    ("look", "column", "before", "limit", "more"),
+    [
+        (_clipped, "clipped", 0.01, 0.2, True),
+        (_clipped, "clipped", 0.1, 0.3, True),  # three times what it was in the first half
+        (_unequal, "chi2_token", 0.1, 1.0, True),  # a second moment of 2
+        (_few_effective, "ess_ratio", 0.9, 0.5, False),
+        (_few_effective, "ess", 900.0, 450.0, False),  # a count: half of what it was in the first quarter
+    ],
+)
+def test_importance_weights_degenerate_beyond_a_limit(
+    look: Callable[..., Any], column: str, before: float, limit: float, more: bool
+) -> None:
+    for beyond in (True, False):
+        found = look(signs(**{column: since(50, before, limit * (1.01 if beyond is more else 0.99))}))
+        assert (None if found is None else found.step) == (51 if beyond else None)

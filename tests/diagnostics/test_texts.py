@@ -55,6 +55,13 @@ def test_one_step_of_loops_is_worth_knowing() -> None:
     assert (found.status, found.message) == (Status.INFO, "75 % of the completions read, of 1 step, repeat themselves.")
 
 
+@pytest.mark.parametrize(
+    ("length", "said"), [(200, "100 % of the completions read, of 1 step, repeat themselves."), (199, "No completion is long")]
+)
+def test_a_text_of_two_hundred_characters_is_long_enough(length: int, said: str) -> None:
+    assert repetition(log([{"step": 0, "prompt_id": 0, "completion": "!" * length}])).message.startswith(said)
+
+
 def test_prose_tables_and_code_do_not_repeat_themselves() -> None:
     rng = np.random.default_rng(4)
     table = "\n".join(f"{row:4d} {row * row:6d} {row**3:8d}" for row in range(60))

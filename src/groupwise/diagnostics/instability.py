@@ -94,9 +94,7 @@ def _status(signs: Sequence[Sign], fall: Fall | None, *, harmed: bool) -> Status
     """A sign is a warning, but scatter without a fall is not; a growing swing or a fall that is there to stay makes it critical."""
     names = {sign.name for sign in signs}
     grave = names & ({"apart", "swing", "weights"} if fall is None else {"apart", "swing", "weights", "scatter"})
-    if any(sign.harm and sign.name == "swing" for sign in signs):
-        return Status.CRITICAL
-    if harmed and (grave or len(signs) > 1):
+    if any(sign.harm for sign in signs) or (harmed and (grave or len(signs) > 1)):
         return Status.CRITICAL
     return Status.WARNING if grave else Status.INFO
 

@@ -114,8 +114,8 @@ def test_a_scatter_that_grew_by_hand() -> None:
 @pytest.mark.parametrize(("level", "height", "grew"), [(0.5, 1.0, False), (0.05, 5.3, True), (0.5, 5.3, True)])
 def test_a_scatter_that_the_level_of_right_answers_explains_has_not_grown(level: float, height: float, grew: bool) -> None:
     """From .05 to a half p(1 - p) grows 5.3 times, and so does the variance of right and wrong; 5.3 times as much as p(1 - p) is a sign."""
-    share = np.where(np.arange(200) < 100, 0.05, level)
-    height_T = np.where(np.arange(200) < 100, 1.0, np.sqrt(height))
+    share = np.interp(np.arange(200), [0, 104, 150, 200], [0.05, 0.05, level, level])
+    height_T = np.where(np.arange(200) < 150, 1.0, np.sqrt(height))
     reward = share + 0.05 * height_T * np.sqrt(share * (1 - share)) * (-1.0) ** np.arange(200)
     found = _scatter(signal_of("reward", np.arange(200), reward, bounds=(0.0, 1.0)))
     assert (found is not None) is grew

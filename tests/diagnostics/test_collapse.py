@@ -374,6 +374,9 @@ def test_a_held_out_reward_that_falls_while_training_rises_is_no_collapse() -> N
     up = np.where(rows < 60, 0.5, 0.9) + 0.02 * rng.standard_normal(120)
     assert answer(judge(log(reward=up, held_out=held)), "collapse").status is Status.NONE
     assert answer(judge(log(reward=0.5 + 0 * up, held_out=held)), "collapse").message == "held-out reward 0.61 → 0.10 at step 61, for good"
+    # One that falls by and by had training leap as it began, and stand since it lost its half.
+    slowly, leapt = (np.interp(rows, *ends) for ends in (([0, 50, 80], [0.2, 0.6, 0.1]), ([0, 50, 51], [0.2, 0.6, 0.9])))
+    assert answer(judge(log(reward=leapt, held_out=slowly)), "collapse").status is Status.NONE
 
 
 def test_a_slope_is_told_from_a_step_by_few_rows_of_a_long_log() -> None:

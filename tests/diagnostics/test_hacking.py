@@ -20,6 +20,7 @@ from groupwise.diagnostics.hacking import (
     _scales,
     _solved,
     _too_fresh,
+    _uncoupled,
     check,
     coupling_of,
     few_of,
@@ -197,6 +198,52 @@ def test_a_training_that_keeps_its_pace_as_the_two_part_leaves_a_loophole_and_ov
     assert answer.headline.endswith("they part")
 
 
+def test_six_held_out_values_are_enough_to_see_that_a_gain_is_not_shared() -> None:
+    given = pair([0.3, 0.5, 0.6, 0.8, 0.9, 0.9], [0.3, 0.5, 0.55, 0.55, 0.55, 0.55])
+    found = _uncoupled(given, evidence(reward=UP))
+    assert found is not None and (found.status, found.evidence) == (Status.WARNING, {"held_out": "stands after a gain"})
+    assert _uncoupled(replace(given, held_M=given.train_M - 0.1), evidence(reward=UP)) is None
+
+
+def test_in_units_of_its_own_a_gain_that_was_shared_at_first_hides_no_loophole_since() -> None:
+    """Both gain 0.3 up to row 30; there training leaps by 0.4 within four rows, and the held-out reward loses 0.15."""
+    rows = np.arange(60)
+    train, held = (np.interp(rows, [0, 30, 34, 59], [0.5, 0.8, *late]) for late in ([1.2, 1.2], [0.65, 0.65]))
+    given = replace(pair(train, held), scale=0.8)
+    coupling = coupling_of(given, *given.ends)
+    assert coupling is not None and coupling.high < 0.25  # over the whole log: the gain of the held-out reward is clear, and little
+    assert held[-1] - held[0] > 0.1
+    found = _uncoupled(given, evidence(reward=UP))
+    assert found is not None and (found.status, found.step) == (Status.CRITICAL, 30)
+
+
+@pytest.mark.parametrize(("back", "found"), [(0.6, None), (0.9, Status.CRITICAL)])
+def test_training_that_comes_back_from_a_dip_has_not_gained_on_the_held_out_reward(back: float, found: Status | None) -> None:
+    """Both rise to 0.6 by row 24; training alone falls to 0.3 for six rows, and comes back to 0.6 or goes on to 0.9."""
+    rows = np.arange(60)
+    train = np.interp(rows, [0, 24, 30, 31, 36, 40, 59], [0.2, 0.6, 0.6, 0.3, 0.3, back, back])
+    told = _uncoupled(pair(train, np.interp(rows, [0, 24, 59], [0.2, 0.6, 0.6])), evidence(reward=UP))
+    assert (None if told is None else told.status) is found
+
+
+@pytest.mark.parametrize(
+    ("pace", "share", "status"),
+    [
+        (0.01, 0.0, Status.INFO),  # no faster than before: learnt by heart
+        (0.016, 0.0, Status.WARNING),  # faster: a loophole is open
+        (0.016, 0.2, Status.INFO),  # a fifth of it is shared beyond doubt
+    ],
+)
+def test_what_parts_slowly_is_overfitting_where_training_is_no_faster_or_the_held_out_reward_still_gains(
+    pace: float, share: float, status: Status
+) -> None:
+    """Both gain 0.01 a row up to row 40 of 100; training goes on at a pace, of which the held-out reward gets a share."""
+    since = np.maximum(ROW - 40, 0)
+    shared = 0.1 + 0.01 * np.minimum(ROW, 40)
+    found = _uncoupled(pair(shared + pace * since, shared + share * pace * since), evidence(reward=UP))
+    assert found is not None and found.status is status
+
+
 @pytest.mark.parametrize(
     ("after", "best", "held", "leapt"),
     [
@@ -212,8 +259,8 @@ def test_training_leaps_to_a_height_of_its_own_and_faster_than_before(after: flo
     train = np.interp(rows, [0, 30, 40, 59], [0.0, 0.3, after, after])
     train[:5] = best
     given = pair(train, np.where(rows < 30, 0.2, held), 0.001, 0.001)
-    assert _leapt(given, Parting(31, 31, 31, 10 / 59)) is leapt
-    assert not _leapt(given, Parting(31, 31, 31, 0.21))  # more than a fifth of the log is no leap
+    assert _leapt(given, Parting(31, 31, 31, 10 / 59, 0.02)) is leapt
+    assert not _leapt(given, Parting(31, 31, 31, 0.21, 0.02))  # more than a fifth of the log is no leap
 
 
 def test_a_training_that_comes_back_from_a_dip_has_not_leapt() -> None:
@@ -221,7 +268,7 @@ def test_a_training_that_comes_back_from_a_dip_has_not_leapt() -> None:
     rows = np.arange(60)
     for after, leapt in ((0.31, False), (0.6, True)):
         train = np.interp(rows, [0, 15, 20, 21, 30, 40, 59], [0.28, 0.3, 0.3, 0.05, 0.05, after, after])
-        assert _leapt(pair(train, np.full(60, 0.2), 0.002, 0.01), Parting(31, 31, 31, 10 / 59)) is leapt
+        assert _leapt(pair(train, np.full(60, 0.2), 0.002, 0.01), Parting(31, 31, 31, 10 / 59, 0.02)) is leapt
 
 
 def test_what_is_at_nothing_earns_nothing_however_large_its_weight() -> None:

@@ -134,3 +134,14 @@ def test_both_kinds_of_error(rollouts: int, monkeypatch: pytest.MonkeyPatch) -> 
         least = 0.6 if name == "gains, then stands" else 0.95
         assert alarms <= 0.02 * runs if name in HEALTH else alarms >= least * runs, name
         assert sum(looks) <= 0.05 * runs, name
+
+
+def test_the_gap_of_two_rewards_of_the_same_answers_tells_more_than_their_own_noise() -> None:
+    """Prompts of a row are easy or hard, for both alike; since row 40 a loophole pays half of what is wrong."""
+    right = noisy(0.4 + 0.25 * np.tile([1.0, -1.0, -1.0, 1.0], N // 4), 0)
+    paid = right + 0.5 * (1 - right) * np.clip((ROW - 40) / 10, 0, 1)
+    columns = {"reward": paid, "rewards/proxy/mean": paid, "rewards/true/mean": right}
+    meanings = [Meaning(key, key.removesuffix("/mean").replace("rewards/", "reward/"), "test") for key in columns]
+    found = told(RunRecord("run", steps_table(range(1, N + 1), columns), meanings=tuple(meanings)))
+    assert (found.status, found.step) == (Status.WARNING, 40)
+    assert found.value is not None and found.value.high > 0.25  # by its own noise the true reward might have shared a quarter

@@ -92,12 +92,12 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
             continue
         # Neither is what training gains from, and is not paid by.
         unpaid = name == "held-out reward" or abs(weights.get(name, 1.0)) < UNPAID
-        if fall is None or not unpaid or not _rose(evidence.reward, level.step_T[fall.row]):
+        if fall is None or not unpaid or not _rose(evidence.reward, level.step_T[span_of_fall(level, fall.row)[0]]):
             yield clean(name, longest=60), level, fall
 
 
 def _rose(reward: Signal, step: float) -> bool:
-    """Whether training has gained since a step: a held-out reward that falls meanwhile is no collapse, but a loophole's doing."""
+    """Whether training has gained since a fall began: a held-out reward that falls meanwhile is no collapse, but a loophole's doing."""
     row, few = reward.at(step), max(3, len(reward) // 8)
     return reward.score(slice(max(0, row - few), row), slice(len(reward) - few, None)) > _LUCK
 

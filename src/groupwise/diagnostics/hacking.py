@@ -109,7 +109,8 @@ def _left_behind(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Findi
     coupling, gap = coupling_of(pair, before, after), pair.train_M - pair.held_M
     opened, error = _gain(gap, long_run_deviation(gap), before, after)
     limit = -float(ndtri(WARNING / n))
-    if coupling is None or coupling.high >= TRANSFER or opened < limit * error:
+    # The noise of the answers is in both: what is not shared is told by the gap, however either scatters.
+    if coupling is None or opened - limit * error < _HALF * pair.gain_of_training(before, after)[0]:
         return None
     held, noise = pair.gain_held_out(before, after)
     # Where something speaks for training only a fall beyond doubt asks for a look.
@@ -137,9 +138,9 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     if opposed is not None:
         return _finding(pair, evidence, *opposed, ": they move against each other")
     enough = evidence.ended or len(pair.step_M) >= _FEWEST_GOING
-    if whole is not None and pair.gain_of_training(*pair.ends)[0] > 0 and whole.high < TRANSFER and enough:
-        return _throughout(pair, evidence, whole)
-    return _since_its_best(pair, evidence)
+    shared = whole is None or pair.gain_of_training(*pair.ends)[0] <= 0 or whole.high >= TRANSFER or not enough
+    found = None if shared or whole is None else _throughout(pair, evidence, whole)
+    return found or _since_its_best(pair, evidence)
 
 
 def _throughout(pair: Pair, evidence: Evidence, whole: Interval) -> Finding | None:
@@ -171,7 +172,7 @@ def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
         return _flat_since(pair, evidence, few)
     # What was gained before and is mostly kept was learnt: the training prompts are learnt by heart beyond it.
     if -held <= _HALF * float(levels[best] - pair.held_M[:few].mean()):
-        return _learnt_by_heart(pair, evidence, best, coupling)
+        return _behind(pair, evidence, best, coupling, gained=True)
     return _finding(pair, evidence, coupling, Status.CRITICAL, f" since the held-out reward was best, at step {pair.step_M[best]:,}")
 
 
@@ -209,12 +210,17 @@ def _solved(pair: Pair, few: int) -> bool:
 
 
 def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
-    """Report the stretch up to the end over which training gained most without the held-out reward, which had gained before."""
+    """Report the stretch up to the end over which training gained most without the held-out reward.
+
+    Training gains what lies above the best level it had reached: what comes back from a dip has only regained its height.
+    """
     n = len(pair.step_M)
-    late, rows = slice(n - max(few, n // 4), n), max(n - 4 * few + 1, 0)
+    width, late = min(2 * few, (n + 1) // 3), slice(n - max(few, n // 4), n)
+    rows = max(n - 2 * width + 1, 0)
     # Of every stretch that may be the first: its gains up to the end, from running sums.
-    train_K, held_K = (value[late].mean() - _running_means(value, 2 * few)[:rows] for value in (pair.train_M, pair.held_M))
-    first = slice(0, 2 * few)
+    train_K, held_K = (_running_means(value, width)[:rows] for value in (pair.train_M, pair.held_M))
+    train_K, held_K = pair.train_M[late].mean() - np.maximum.accumulate(train_K), pair.held_M[late].mean() - held_K
+    first = slice(0, width)
     error_train, error_held = pair.gain_of_training(first, late)[1], pair.gain_held_out(first, late)[1]
     risen_K = np.flatnonzero((train_K > 4 * error_train) & (train_K > 0.2 * float(np.ptp(pair.train_M))))
     if not risen_K.size:
@@ -224,17 +230,14 @@ def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
     if not float(perhaps_K.min()) < _HALF:
         return None
     sure = float(limit_K.min()) < _HALF
-    start = few + int(risen_K[limit_K.argmin() if sure else perhaps_K.argmin()])
-    early = slice(start - few, start + few)
+    row = int(risen_K[limit_K.argmin() if sure else perhaps_K.argmin()])
+    early, start = slice(row, row + width), row + width // 2
     coupling = coupling_of(pair, early, late)
     assert coupling is not None
     gained, error = pair.gain_held_out(slice(0, few), early)
-    if gained > _GAINED * error:
-        return _learnt_by_heart(pair, evidence, start, coupling) if sure else _overfitting(pair, start, coupling)
-    if not sure:
-        return None
-    status = Status.CRITICAL if _leapt(pair, parting_of(pair)) else Status.WARNING
-    return _finding(pair, evidence, coupling, status, f" since step {pair.step_M[start]:,}")
+    if sure:
+        return _behind(pair, evidence, start, coupling, gained=gained > _GAINED * error)
+    return _overfitting(pair, start, coupling) if gained > _GAINED * error else None
 
 
 def _running_means(value_T: Float, few: int) -> Float:
@@ -243,15 +246,53 @@ def _running_means(value_T: Float, few: int) -> Float:
     return np.asarray((total[few:] - total[:-few]) / few)
 
 
-def _learnt_by_heart(pair: Pair, evidence: Evidence, row: int, coupling: Interval) -> Finding:
-    """Tell overfitting from a loophole: training learnt by heart parts slowly, and never from the true reward of the same answers."""
+def _behind(pair: Pair, evidence: Evidence, row: int, coupling: Interval, *, gained: bool) -> Finding:
+    """Report a held-out reward that stays behind training since a row: by a loophole, by training learnt by heart, or by either.
+
+    A leap, or a true reward of the same answers that had gained, is a loophole's. What is held out and has gained since the two part is
+    learnt, if less than the training prompts; so is training that parts slowly and no faster than it rose. Else a loophole is open.
+    """
     parting = parting_of(pair)
-    if pair.same or _leapt(pair, parting):
+    if _leapt(pair, parting) or (pair.same and gained):
         return _finding(pair, evidence, coupling, Status.CRITICAL, f" since step {parting.step:,}")
-    if parting.length <= _ABRUPT and parting.step >= pair.step_M[few_of(pair)]:
-        found = _finding(pair, evidence, coupling, Status.WARNING, f" since step {parting.step:,}")
-        return replace(found, evidence={"held_out": "stands after a gain"})
-    return _overfitting(pair, row, coupling)
+    since, few = int(np.searchsorted(pair.step_M, parting.step)), few_of(pair)
+    still, error = pair.gain_held_out(slice(since, since + few), pair.ends[1])
+    if still > _GAINED * error or (gained and _slow(pair, parting)):
+        return _overfitting(pair, row, coupling)
+    found = _finding(pair, evidence, coupling, Status.WARNING, f" since step {parting.step:,}")
+    return replace(found, evidence={"held_out": "stands after a gain"}) if gained else found
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """How far training rose as two rewards parted, beside what its pace of before makes of these rows."""
+
+    gain: float  # above the best level of before: what comes back from a dip has only regained its height
+    usual: float
+    error: float  # of the difference
+    high: bool  # whether it came to a height of its own
+    held: float  # gain of the held-out reward, by its upper limit
+
+
+def _pace(pair: Pair, parting: Parting) -> _Pace | None:
+    """Hold the stretch over which two rewards parted against one as long before; None where nothing was before."""
+    n, span = len(pair.step_M), float(pair.step_M[-1] - pair.step_M[0])
+    begin, end = (int(np.searchsorted(pair.step_M, step)) for step in (parting.step, parting.step + parting.length * span))
+    few = max(1, few_of(pair) // 2)
+    first, before, after = max(0, 2 * begin - min(end, n - 1) - few), max(begin - few, 0), min(end, n - 1)
+    if before <= first:
+        return None
+    parts = [slice(start, min(start + few, n)) for start in (first, before, after)]
+    train, held = ([float(value[part].mean()) for part in parts] for value in (pair.train_M, pair.held_M))
+    pace, best = (after - before) / (before - first), float(np.max(_running_means(pair.train_M[: before + few], few)))
+    noise = pair.train_deviation / np.sqrt(few)
+    return _Pace(
+        gain=train[2] - max(train[1], best),
+        usual=pace * (train[1] - train[0]),
+        error=float(noise * np.sqrt(1 + (1 + pace) ** 2 + pace**2)),
+        high=bool(train[2] > best + 2 * noise),
+        held=held[2] - held[1] + 1.96 * pair.held_deviation * float(np.sqrt(2 / few)),
+    )
 
 
 def _leapt(pair: Pair, parting: Parting) -> bool:
@@ -259,22 +300,16 @@ def _leapt(pair: Pair, parting: Parting) -> bool:
 
     Prompts that are learnt by heart go on at the pace of before; a loophole pays at once.
     """
-    n, span = len(pair.step_M), float(pair.step_M[-1] - pair.step_M[0])
-    begin, end = (int(np.searchsorted(pair.step_M, step)) for step in (parting.step, parting.step + parting.length * span))
-    few = max(1, few_of(pair) // 2)
-    first, before, after = max(0, 2 * begin - min(end, n - 1) - few), max(begin - few, 0), min(end, n - 1)
-    if parting.length > _LEAPS or before <= first:
+    pace = _pace(pair, parting) if parting.length <= _LEAPS else None
+    if pace is None or not pace.high or pace.held >= _HALF * pace.gain:
         return False
-    parts = [slice(start, min(start + few, n)) for start in (first, before, after)]
-    train, held = ([float(value[part].mean()) for part in parts] for value in (pair.train_M, pair.held_M))
-    pace = (after - before) / (before - first)
-    best = float(np.max(_running_means(pair.train_M[: before + few], few)))
-    # What comes back from a dip has only regained its height: the leap is what lies above it.
-    gain, usual = train[2] - max(train[1], best), pace * (train[1] - train[0])
-    error = pair.train_deviation / np.sqrt(few) * np.sqrt(1 + (1 + pace) ** 2 + pace**2)
-    limit = held[2] - held[1] + 1.96 * pair.held_deviation * np.sqrt(2 / few)
-    faster = gain - usual > _FASTER * error and gain > _PACE * usual
-    return bool(faster and train[2] > best + 2 * pair.train_deviation / np.sqrt(few) and limit < _HALF * gain)
+    return pace.gain - pace.usual > _FASTER * pace.error and pace.gain > _PACE * pace.usual
+
+
+def _slow(pair: Pair, parting: Parting) -> bool:
+    """Whether two rewards parted slowly, and training rose no faster than before: beyond doubt."""
+    pace = _pace(pair, parting) if parting.shortest > _ABRUPT else None
+    return pace is not None and pace.gain + _FASTER * pace.error < _PACE * pace.usual
 
 
 def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
@@ -616,6 +651,7 @@ class Parting:
     first: int  # of its range
     last: int  # of its range
     length: float  # of the stretch over which they part, as a share of the log
+    shortest: float  # of what the likelihood leaves open
 
 
 def parting_of(pair: Pair) -> Parting:
@@ -633,7 +669,7 @@ def parting_of(pair: Pair) -> Parting:
     onset_K = np.linspace(time[0], time[-1] - 0.1 * span, _ONSETS)
     about = gap - gap.mean()
     total = float(about @ about)
-    rest_K, length_K = np.full(_ONSETS, total), np.ones(_ONSETS)
+    rest_K, length_K, least = np.full(_ONSETS, total), np.ones(_ONSETS), []
     for length in _LENGTHS:
         ramp_KM = np.clip((time[None, :] - onset_K[:, None]) / (length * span), 0.0, 1.0)
         ramp_KM -= ramp_KM.mean(axis=1, keepdims=True)
@@ -641,13 +677,14 @@ def parting_of(pair: Pair) -> Parting:
         left_K = total - np.maximum(shared_K, 0.0) ** 2 / np.maximum(own_K, 1e-300)
         length_K = np.where(left_K < rest_K, length, length_K)
         rest_K = np.minimum(rest_K, left_K)
+        least.append(float(left_K.min()))
     if not float(rest_K.min()) < total:
-        return Parting(*(int(pair.step_M[0]),) * 3, 1.0)
+        return Parting(*(int(pair.step_M[0]),) * 3, 1.0, _LENGTHS[0])
     floor = max(1e-12 * total, 1e-300)
-    drop_K = 0.5 * len(time) * np.log(np.maximum(rest_K, floor) / max(float(rest_K.min()), floor))
+    drop_K, drop_L = (0.5 * len(time) * np.log(np.maximum(rest, floor) / max(float(rest_K.min()), floor)) for rest in (rest_K, least))
     left = max(len(time) - 4, 1)  # mean, height, onset and length are fitted
     limit = 0.5 * len(time) * float(np.log1p(2 * fdtri(2, left, 0.95) / left))
     inside = onset_K[drop_K <= limit]
     place = np.searchsorted(pair.step_M, np.array([onset_K[int(rest_K.argmin())], inside[0], inside[-1]]) - 0.5 * span / _ONSETS)
     best, first, last = (int(step) for step in pair.step_M[np.minimum(place, len(pair.step_M) - 1)])
-    return Parting(best, first, last, float(length_K[int(rest_K.argmin())]))
+    return Parting(best, first, last, float(length_K[int(rest_K.argmin())]), _LENGTHS[int(np.argmax(drop_L <= limit))])

@@ -201,7 +201,8 @@ def test_a_training_that_keeps_its_pace_as_the_two_part_leaves_a_loophole_and_ov
 def test_six_held_out_values_are_enough_to_see_that_a_gain_is_not_shared() -> None:
     given = pair([0.3, 0.5, 0.6, 0.8, 0.9, 0.9], [0.3, 0.5, 0.55, 0.55, 0.55, 0.55])
     found = _uncoupled(given, evidence(reward=UP))
-    assert found is not None and (found.status, found.evidence) == (Status.WARNING, {"held_out": "stands after a gain"})
+    assert found is not None
+    assert (found.status, found.evidence) == (Status.WARNING, {"held_out": "stands after a gain"})
     assert _uncoupled(replace(given, held_M=given.train_M - 0.1), evidence(reward=UP)) is None
 
 
@@ -211,10 +212,12 @@ def test_in_units_of_its_own_a_gain_that_was_shared_at_first_hides_no_loophole_s
     train, held = (np.interp(rows, [0, 30, 34, 59], [0.5, 0.8, *late]) for late in ([1.2, 1.2], [0.65, 0.65]))
     given = replace(pair(train, held), scale=0.8)
     coupling = coupling_of(given, *given.ends)
-    assert coupling is not None and coupling.high < 0.25  # over the whole log: the gain of the held-out reward is clear, and little
+    assert coupling is not None
+    assert coupling.high < 0.25
     assert held[-1] - held[0] > 0.1
     found = _uncoupled(given, evidence(reward=UP))
-    assert found is not None and (found.status, found.step) == (Status.CRITICAL, 30)
+    assert found is not None
+    assert (found.status, found.step) == (Status.CRITICAL, 30)
 
 
 @pytest.mark.parametrize(("back", "found"), [(0.6, None), (0.9, Status.CRITICAL)])
@@ -241,7 +244,8 @@ def test_what_parts_slowly_is_overfitting_where_training_is_no_faster_or_the_hel
     since = np.maximum(ROW - 40, 0)
     shared = 0.1 + 0.01 * np.minimum(ROW, 40)
     found = _uncoupled(pair(shared + pace * since, shared + share * pace * since), evidence(reward=UP))
-    assert found is not None and found.status is status
+    assert found is not None
+    assert found.status is status
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from groupwise.diagnostics.judgement import Finding, Learning, Status
-from groupwise.diagnostics.learning import _climbs, near_top, progress_of, rate
+from groupwise.diagnostics.learning import _climbs, near_top, progress_of, rate, trend_of
 from groupwise.diagnostics.signals import Evidence, Signal, signal_of
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
@@ -64,11 +64,32 @@ def steps_of(quarter: float, count: int) -> NDArray[np.float64]:
 # Rising.
 
 
-def test_a_gain_of_two_standard_errors_is_learning() -> None:
-    """Of 40 rows the quarters have ten: with a noise of 0.1 a row the standard error is 0.1·sqrt(2/10)."""
-    error = 0.1 * np.sqrt(2 / 10)
-    assert of_signal(steps_of(2.01 * error, 40), 0.1, None) is Learning.LEARNING
-    assert of_signal(steps_of(1.99 * error, 40), 0.1, None) is Learning.FLAT
+@pytest.mark.parametrize(("errors", "found"), [(2.01, Learning.LEARNING), (1.99, Learning.FLAT)])
+def test_a_gain_of_two_standard_errors_is_learning(errors: float, found: Learning) -> None:
+    """Of 40 rows the quarters have ten: with a noise of 0.1 a row the standard error is 0.1·sqrt(2/10); the rows between fall back."""
+    value = steps_of(errors * 0.1 * np.sqrt(2 / 10), 40)
+    value[10:30] += np.repeat([0.1, -0.1], 10)
+    assert of_signal(value, 0.1, None) is found
+
+
+@pytest.mark.parametrize(("errors", "found"), [(2.01, Learning.LEARNING), (1.99, Learning.FLAT)])
+def test_a_trend_of_two_standard_errors_is_learning(errors: float, found: Learning) -> None:
+    """In the square root of time, of 59 rows: the quarters of such a trend differ by 1.86 standard errors of theirs."""
+    time = np.sqrt(np.arange(59)) - np.sqrt(np.arange(59)).mean()
+    value = 0.4 + errors * 0.1 * time / np.sqrt(time @ time)
+    known = Signal("reward", np.arange(59), value, 0.1, 0.1)
+    assert known.score(slice(0, 15), slice(44, 59)) < 1.9
+    assert trend_of(known) == pytest.approx(errors)
+    assert of_signal(value, 0.1, None) is found
+
+
+def test_the_noise_of_a_trend_remembers() -> None:
+    """What alternates by 0.1 has no memory; in blocks of ten it has one of 0.8, which makes three of one standard error."""
+    time = np.sqrt(np.arange(400)) - np.sqrt(np.arange(400)).mean()
+    for block, noise in ((1, 0.1), (10, 0.3)):
+        value = 0.4 + 0.02 * time + 0.1 * np.where(np.arange(400) // block % 2, -1.0, 1.0)
+        slope = float(time @ value) / float(np.sqrt(time @ time))
+        assert slope / trend_of(Signal("reward", np.arange(400), value, 0.0, 0.0)) == pytest.approx(noise, rel=0.05)
 
 
 def test_its_numbers_are_the_means_of_the_first_and_last_rows_and_its_gain_is_that_of_the_quarters() -> None:

@@ -144,4 +144,5 @@ def test_the_gap_of_two_rewards_of_the_same_answers_tells_more_than_their_own_no
     meanings = [Meaning(key, key.removesuffix("/mean").replace("rewards/", "reward/"), "test") for key in columns]
     found = told(RunRecord("run", steps_table(range(1, N + 1), columns), meanings=tuple(meanings)))
     assert (found.status, found.step) == (Status.WARNING, 40)
-    assert found.value is not None and found.value.high > 0.25  # by its own noise the true reward might have shared a quarter
+    assert found.value is not None
+    assert found.value.high > 0.25

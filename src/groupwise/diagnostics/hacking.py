@@ -109,8 +109,11 @@ def _left_behind(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Findi
     coupling, gap = coupling_of(pair, before, after), pair.train_M - pair.held_M
     opened, error = _gain(gap, long_run_deviation(gap), before, after)
     limit = -float(ndtri(WARNING / n))
-    # The noise of the answers is in both: what is not shared is told by the gap, however either scatters.
-    if coupling is None or opened - limit * error < _HALF * pair.gain_of_training(before, after)[0]:
+    if coupling is None or opened < limit * error:
+        return None
+    # The noise of the answers is in both: the gap may tell what is not shared where either scatters too much.
+    gain = pair.gain_of_training(before, after)[0]
+    if coupling.high >= TRANSFER and opened - limit * error < _HALF * gain:
         return None
     held, noise = pair.gain_held_out(before, after)
     # Where something speaks for training only a fall beyond doubt asks for a look.

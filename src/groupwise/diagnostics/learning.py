@@ -1,7 +1,7 @@
 """Whether a reward rises, stands at its top, stands still below it, falls or came back: the one decision that fits and checks share.
 
-First and last quarter are compared, with the noise of the rows between them. A reward that is not shown to rise is flat only where
-enough rows looked; before that nothing is said.
+First and last quarter are compared, with the noise of the rows between them, and the trend of all rows with theirs. A reward that is not
+shown to rise is flat only where enough rows looked; before that nothing is said.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ NEAR = 0.25
 # A run that cannot have gained a tenth of what was left has not learnt, however few its rows.
 _NOTHING, _FEW = 0.1, 20
 _NEARLY_ALL, _TENTH = 0.8, 0.1
+# The largest first autocorrelation of the noise: beyond it slow noise is not told from a trend.
+_LONGEST_MEMORY = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def _fallen(level: Signal, fall: Fall, steps: int) -> Progress:
 def _course(level: Signal, gain: Interval, score: float, *, near: bool | None, ended: bool) -> tuple[Learning, int | None]:
     """Tell rising from standing still, at the top or below it; and the step since when it stands."""
     n = len(level)
-    if score > _GAIN:
+    if max(score, trend_of(level)) > _GAIN:
         return _since_its_gain(level, near=near, ended=ended)
     if near:
         return Learning.AT_TOP, None
@@ -124,6 +126,22 @@ def _course(level: Signal, gain: Interval, score: float, *, near: bool | None, e
         return (Learning.FLAT if stands else Learning.UNKNOWN), None
     shown = level.bounds is not None and gain.high < _NOTHING * (level.bounds[1] - level.bounds[0])
     return (Learning.FLAT if n >= _FEW or shown else Learning.UNKNOWN), None
+
+
+def trend_of(level: Signal) -> float:
+    r"""Return the trend of a reward in the square root of time, in which early rows change fastest, over its standard error.
+
+    The noise is a first-order autoregression about a parabola, $\sigma\sqrt{(1+\rho)/(1-\rho)}$ with $\rho$ freed of its bias of $3/n$,
+    and no less than the scatter of a row.
+    """
+    value, n = level.value_T, len(level)
+    time, place = np.sqrt(np.arange(n)), np.linspace(-1, 1, n)
+    time -= time.mean()
+    left = value - np.polyval(np.polyfit(place, value, 2), place)
+    power = float(left @ left)
+    memory = float(np.clip((left[1:] @ left[:-1]) / max(power, 1e-300) + 3 / n, 0.0, _LONGEST_MEMORY))
+    noise = max(float(np.sqrt(power / (n - 3) * (1 + memory) / (1 - memory))), level.scatter, 1e-12)
+    return float(time @ value) / float(np.sqrt(time @ time)) / noise
 
 
 def _begun(level: Signal) -> bool:

@@ -446,6 +446,13 @@ def test_a_fall_by_half_of_the_height_has_its_row_and_what_it_lost(end: float, f
         assert (found.lost.value, found.lost.low, found.lost.high) == pytest.approx((lost, lost - off, lost + off))
 
 
+@pytest.mark.parametrize(("least", "rows", "fell"), [(-0.01, 12, True), (-0.01, 11, False), (0.0, 11, True)])
+def test_where_nothing_is_no_floor_a_fall_is_twice_as_clear(least: float, rows: int, fell: bool) -> None:
+    """From 1 - 1.96·.13/sqrt(3) to .4 are .453: twelve errors of eleven rows are .470, of twelve .450."""
+    value = np.r_[least, np.full(29, 1.0), np.full(rows, 0.4)]
+    assert (find_fall(Signal("reward", np.arange(value.size), value, 0.13, 0.13), 0.0) is not None) is fell
+
+
 def test_a_fall_that_was_made_good_ends_at_its_lowest_stretch() -> None:
     value = np.repeat([1.0, 0.2, 1.0], [20, 10, 20])
     found = find_fall(Signal("reward", np.arange(50), value, 0.05, 0.05), 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from groupwise.diagnostics.beyond import _left
 from groupwise.diagnostics.beyond import divergence as check
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.numerics import rose_since
@@ -97,3 +98,12 @@ def test_the_reward_has_risen_where_it_is_three_errors_above_the_rows_before() -
         assert reward is not None
         error = reward.deviation * np.sqrt(2 / 20)
         assert rose_since(log(np.zeros(N), flat + np.where(np.arange(N) < 100, 0.0, errors * error)), 101) is rose
+
+
+def test_the_level_before_is_that_of_the_twenty_rows_before_it_left() -> None:
+    """Two rows about .2 before 9; and of thirty the first ten stand elsewhere."""
+    assert _left(np.array([0.3, 0.1, 9.0, 11.0]), 2) == (2, 0.2, 10.0)
+    assert _left(np.repeat([0.4, 0.1, 9.0], [10, 20, 5]), 30) == (30, 0.1, 9.0)
+    assert _left(np.array([9.0, 11.0]), 0) == (0, None, 10.0)
+    assert _left(np.array([0.1, 0.1, 0.1, 2.0, 9.0]), 4) == (3, 0.1, 9.0)  # .95 is halfway in logarithms
+    assert _left(np.array([0.1, 0.1, 0.1, 0.9, 9.0]), 4)[0] == 4

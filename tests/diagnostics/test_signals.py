@@ -204,3 +204,11 @@ def test_an_event_is_there_to_the_end_where_half_of_the_last_rows_have_it(last: 
     event = np.r_[np.zeros(20, bool), np.ones(18, bool), last]
     assert (since_when(event) is not None) is still
     assert since_when(event, still=False) == 20
+
+
+@pytest.mark.parametrize("column", ["eval/reward", "answer_accuracy"])
+def test_without_a_training_reward_the_held_out_one_or_an_accuracy_is_the_reward(column: str) -> None:
+    value = np.linspace(0.1, 0.9, 20)
+    found = Evidence(RunRecord("run", steps_table(range(1, 21), {column: value, "loss": value}))).reward
+    assert found is not None
+    assert (found.column, found.value_T.tolist()) == (column, value.tolist())

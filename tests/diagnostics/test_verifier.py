@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from groupwise.diagnostics.collapse import _for_slope, decline_of, fall_of
+from groupwise.diagnostics.collapse import Fall, _for_slope, decline_of, fall_of
 from groupwise.diagnostics.judge import judged as judge
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence, Signal
-from groupwise.diagnostics.verifier import _explained, check, step_down, who_fails
+from groupwise.diagnostics.verifier import _explained, _fallen, check, step_down, who_fails
+from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
 NAMES = {"reward": "reward", "entropy": "entropy", "held_out": "eval/reward"}
@@ -246,6 +247,17 @@ def test_a_drop_comes_at_once_from_a_height_that_stood_and_stays(value: NDArray[
         assert row == np.flatnonzero(value < 0.6)[0]
         assert change.value == pytest.approx(new - old)
         assert change.high - change.value == pytest.approx(1.96 * deviation * np.sqrt(2 / 5))
+
+
+def test_a_fall_that_came_at_once_has_the_scatter_of_five_rows_on_either_side() -> None:
+    given, level = evidence(reward=changed()), Signal("reward", np.arange(40), changed(), 0.1, 0.1)
+    given.memo["fall_of"] = Fall(20, 0.9, 0.4, Interval(0.5, 0.4, 0.6), lasts=True)
+    found = _fallen(given, level)
+    assert found is not None
+    row, change = found
+    half = 1.96 * 0.1 * np.sqrt(2 / 5)
+    assert row == 20
+    assert (change.value, change.low, change.high) == pytest.approx((-0.5, -0.5 - half, -0.5 + half))
 
 
 # Who fails.

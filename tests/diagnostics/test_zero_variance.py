@@ -9,8 +9,17 @@ import numpy as np
 import pytest
 
 from groupwise.diagnostics.judgement import Finding, Status
-from groupwise.diagnostics.signals import Evidence
-from groupwise.diagnostics.zero_variance import check
+from groupwise.diagnostics.signals import Evidence, Signal
+from groupwise.diagnostics.zero_variance import (
+    _at_its_height,
+    _earlier_rate,
+    _equal_share,
+    _pooled,
+    _rises_at,
+    _room_of_mean,
+    _rose_to,
+    check,
+)
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
@@ -20,12 +29,16 @@ ROW = np.arange(N)
 NOISE = 0.01 * np.random.default_rng(0).standard_normal(N)
 
 
-def told(size: int | None = None, prompts: int | None = 32, **columns: Any) -> Finding:
+def evidence(size: int | None = None, prompts: int | None = 32, **columns: Any) -> Evidence:
     given = {key: np.asarray(value, dtype=float) for key, value in columns.items()}
     meanings = tuple(Meaning(key, NAMES[key], "test") for key in given)
     config = {key: value for key, value in (("group_size", size), ("prompts_per_step", prompts)) if value is not None}
     table = steps_table(range(1, len(next(iter(given.values()))) + 1), given)
-    return check(Evidence(RunRecord("run", table, config=RunConfig().with_settings(config, "--set"), meanings=meanings)))
+    return Evidence(RunRecord("run", table, config=RunConfig().with_settings(config, "--set"), meanings=meanings))
+
+
+def told(size: int | None = None, prompts: int | None = 32, **columns: Any) -> Finding:
+    return check(evidence(size, prompts, **columns))
 
 
 @pytest.mark.parametrize(
@@ -67,6 +80,7 @@ def test_a_group_of_unknown_size_is_asked_for() -> None:
     assert found.message == "75 % of the groups have zero variance at a mean reward of 0.39"
     assert told(None, None, reward=0.4 + NOISE, dead=np.full(N, 0.69)).status is Status.NONE
     assert told(None, None, reward=0.2 + NOISE, dead=np.full(N, 0.75)).status is Status.NONE
+    assert told(None, None, reward=5 + NOISE, dead=np.full(N, 0.75)).status is Status.NONE  # of which nobody knows whether it is middling
 
 
 @pytest.mark.parametrize(("dead", "status"), [(0.75, Status.INFO), (0.85, Status.WARNING)])
@@ -134,3 +148,77 @@ def test_rows_of_few_groups_are_pooled_until_twenty_stand_for_one() -> None:
     assert told(4, 20, reward=0.5 + NOISE[:40], dead=alike).status is not Status.NOT_LOGGED
     guessed = told(4, None, reward=0.5 + NOISE[:40], dead=alike)  # shares of 0 and 1 alone: rows of one group
     assert guessed.message == few.message
+
+
+# By hand, at the boundaries.
+
+
+def with_reward(value: Any, deviation: float = 0.1, bounds: tuple[float, float] | None = None, **columns: Any) -> Evidence:
+    """A run whose reward has a noise and a range that are given."""
+    known = np.asarray(value, dtype=float)
+    found = evidence(reward=known, **columns)
+    vars(found)["reward"] = Signal("reward", np.arange(1, known.size + 1), known, deviation, deviation, bounds)
+    return found
+
+
+@pytest.mark.parametrize(("errors", "rises"), [(2.01, True), (1.99, False)])
+def test_a_reward_rises_as_its_groups_become_alike_by_two_errors(errors: float, rises: bool) -> None:
+    """From the six rows before step 21 to the six since; what was earlier or came later stands elsewhere."""
+    value = np.repeat([5.0, 0.0, errors * 0.1 * np.sqrt(2 / 6), -5.0], [14, 6, 6, 14])
+    assert _rises_at(with_reward(value), 21, 3) is rises
+
+
+@pytest.mark.parametrize(("errors", "rose"), [(3.01, True), (2.99, False)])
+def test_a_reward_rose_to_one_that_nearly_all_earn_by_three_errors(errors: float, rose: bool) -> None:
+    """From the first four rows of forty to the twenty since row 20; the groups are alike."""
+    gain = errors * 0.1 * np.sqrt(1 / 4 + 1 / 20)
+    given = with_reward(np.repeat([1.0, 9.0, 1.0 + gain], [4, 16, 20]), dead=np.full(40, 0.9))
+    assert given.reward is not None
+    assert _rose_to(given, given.reward, 20) is rose
+    other = with_reward(np.repeat([1.0, 9.0, 1.0 + gain], [4, 16, 20]), dead=np.full(40, 0.7))
+    assert not _rose_to(other, given.reward, 20)
+
+
+@pytest.mark.parametrize(("late", "at_height"), [(2.71, True), (2.69, False)])
+def test_a_reward_of_unknown_range_stands_at_its_height_within_a_tenth_and_two_errors(late: float, at_height: bool) -> None:
+    """From 1 to 3 in means of four rows of forty: a tenth of that, and two errors of .1/sqrt(4), are .3 below."""
+    value = np.repeat([1.0, 3.0, late], [10, 10, 20])
+    assert _at_its_height(with_reward(value), 21) is at_height
+    assert not _at_its_height(with_reward(value, bounds=(0.0, 4.0)), 21)
+    assert not _at_its_height(with_reward(value[16:23]), 1)  # seven rows
+
+
+def test_the_earlier_rate_is_that_of_the_first_quarter() -> None:
+    assert _earlier_rate(np.repeat([True, False], [2, 38])) == 0.2
+    assert _earlier_rate(np.repeat([True, False], [2, 10])) == 0.5  # four rows at least
+    assert _earlier_rate(np.ones(40, bool)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("prompts", "share", "rows"),
+    [(20, 0.5, 40), (19, 0.5, 20), (10, 0.5, 20), (1, 0.5, 2), (None, 0.5, 4), (None, 0.25, 8), (None, 0.3, 20), (None, 0.123, 40)],
+)
+def test_rows_are_pooled_until_twenty_groups_stand_for_one(prompts: int | None, share: float, rows: int) -> None:
+    """Where the prompts of a step are not known shares of halves are those of two groups, of quarters of four, of tenths of ten."""
+    given = evidence(4, prompts, reward=np.full(40, 0.5) + NOISE[:40], dead=np.where(np.arange(40) % 2, share, 0.0))
+    equal = _equal_share(given)
+    assert equal is not None
+    assert len(_pooled(given, equal)) == rows
+
+
+def test_the_room_that_a_mean_leaves_is_that_of_five_rows_about_it() -> None:
+    """Of groups of four and a mean m it is 1 - m^4 - (1 - m)^4; of unknown size they may be of two, and of unknown range there is room."""
+    value = np.r_[np.full(10, 0.5), 1.0, np.full(9, 0.5)]
+    for size, known in ((4, 4), (None, 2)):
+        given = evidence(size, reward=value, dead=np.full(20, 0.3))
+        equal = _equal_share(given)
+        assert equal is not None
+        mean = np.r_[np.full(8, 0.5), np.full(5, 0.6), np.full(7, 0.5)]
+        assert _room_of_mean(given, equal) == pytest.approx(1 - mean**known - (1 - mean) ** known)
+        assert _room_of_mean(with_reward(value), equal).tolist() == [1.0] * 20
+
+
+@pytest.mark.parametrize(("level", "dead", "wrong"), [(0.009, 0.91, True), (0.009, 0.89, False), (0.101, 0.91, False)])
+def test_groups_are_all_wrong_where_nine_in_ten_are_and_hardly_anything_is_earned(level: float, dead: float, wrong: bool) -> None:
+    found = told(2, reward=np.full(N, level) + 1e-5 * (-1.0) ** ROW, dead=np.full(N, dead))
+    assert (found.evidence["zero_variance"] == "all wrong") is wrong

@@ -77,6 +77,24 @@ def median(value_T: Float) -> float:
     return float(ordered[half]) if value_T.size % 2 else float((ordered[half - 1] + ordered[half]) / 2)
 
 
+# Rows of a moving mean from which sums are doubled: a product of longer rows goes to BLAS, whose threads then wait for each other.
+_MANY_ROWS = 1000
+
+
+def moving_mean(value_T: Float, rows: int) -> Float:
+    """Return the means of so many neighbouring rows, from the first to the last that are whole."""
+    if rows <= _MANY_ROWS:
+        return np.convolve(value_T, np.full(rows, 1 / rows), "valid")
+    total, begin, size, sums_T = np.zeros(len(value_T) - rows + 1), 0, 1, value_T
+    while size <= rows:  # sums of 1, 2, 4, ... rows: those that make up the number are added, one behind the other
+        if rows & size:
+            total += sums_T[begin : begin + len(total)]
+            begin += size
+        sums_T = sums_T[:-size] + sums_T[size:]
+        size *= 2
+    return total / rows
+
+
 def checked_shape(name: str, values: ArrayLike, *, dimensions: int) -> NDArray[Any]:
     """Return `values` as an array of numbers with the right number of dimensions."""
     try:

@@ -12,6 +12,7 @@ import polars as pl
 from groupwise.analysis.charts import POINTS, Axis, Chart, FloatArray, Mark, Role, axes_of, useful_range, with_mean
 from groupwise.analysis.evidence import BEHAVIOURS, STEP, Behaviour, beyond_spikes, definition_of, meaning_of
 from groupwise.analysis.fitted import Fitted, subject
+from groupwise.arrays import moving_mean
 from groupwise.diagnostics.judgement import Judgement, Sign
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
@@ -188,7 +189,7 @@ def _tiles(reward: Signal | None, signals: Sequence[Signal], since: float | None
     if reward is not None:
         rows, last = reward.rows, f"step {reward.step_T[-1]:,.0f}"
         yield Tile("Now", reward.written(reward.now), f"mean of the last {rows} rows" if rows > 1 else last)
-        means = np.convolve(reward.value_T, np.full(rows, 1 / rows), mode="valid")
+        means = moving_mean(reward.value_T, rows)
         best = int(means.argmax())
         yield Tile("Peak", reward.written(float(means[best])), f"at step {reward.step_T[best + rows - 1]:,.0f}")
     for one in sorted(signals, key=lambda one: _OF_TILES.index(one.quantity) if one.quantity in _OF_TILES else len(_OF_TILES)):

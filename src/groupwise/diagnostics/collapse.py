@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.hacking import UNPAID, weights_of
 from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.signals import (
@@ -152,7 +152,7 @@ def decline_of(evidence: Evidence) -> Decline | None:
     few = max(5, n // 8)
     if n < 4 * few:
         return None
-    levels = np.convolve(reward.value_T, np.ones(few) / few, "valid")[: n - 2 * few + 1]
+    levels = moving_mean(reward.value_T, few)[: n - 2 * few + 1]
     best = int(levels.argmax())
     lost = reward.change(slice(best, best + few), slice(n - few, n))
     error = (lost.high - lost.low) / (2 * 1.96)
@@ -276,7 +276,7 @@ def constant_tail(signal: Signal) -> Constant | None:
     last = float(value[max(0, row - 1 - few) : row - 1].mean()) if row > few else just_before
     abrupt = abs(last - level) <= 0.5 * abs(level - float(value[-1]))
     # From a level that was one: the last rows of a reward that is dying anyway, or has all but arrived, are no failure of the verifier.
-    smooth = np.convolve(value, np.ones(few) / few, "valid")
+    smooth = moving_mean(value, few)
     farthest = float(smooth[np.abs(smooth - value[-1]).argmax()])
     abrupt &= (level - float(value[-1])) / (farthest - float(value[-1])) > 0.3
     return Constant(row, float(value[-1]), level, abrupt)
@@ -304,7 +304,7 @@ def row_size(signal: Signal, floor: float) -> int | None:
     few = max(3, len(signal) // 15)
     if len(signal) < FEWEST_ROWS:
         return None
-    smooth = np.convolve(signal.value_T, np.ones(few) / few, "valid")
+    smooth = moving_mean(signal.value_T, few)
     span = float(smooth.max()) - _LUCK * signal.scatter / np.sqrt(few) - floor
     if span <= 0:
         return None
@@ -318,7 +318,7 @@ def heights(value_T: Float, deviation: float) -> Float:
     out = np.full(len(value_T), -np.inf)
     if len(value_T) <= few:
         return out
-    smooth = np.convolve(value_T, np.ones(few) / few, "valid") - _LUCK * deviation / np.sqrt(few)
+    smooth = moving_mean(value_T, few) - _LUCK * deviation / np.sqrt(few)
     out[few:] = np.maximum.accumulate(smooth)[: len(value_T) - few]
     return out
 
@@ -401,7 +401,7 @@ def _ramps(value_T: Float) -> tuple[NDArray[np.int64], NDArray[np.int64], Float]
 def span_of_fall(signal: Signal, row: int) -> tuple[int, int]:
     """Return the first and the last row of a fall that has reached a row: of the slope that describes the log since its height best."""
     few = max(5, len(signal) // 15)
-    levels = np.convolve(signal.value_T[: max(row, few)], np.ones(few) / few, "valid")
+    levels = moving_mean(signal.value_T[: max(row, few)], few)
     low, high = int(levels.argmax()), len(signal)
     if high - low < _SLOPE:
         return row, row
@@ -435,7 +435,7 @@ def behaviour_change(evidence: Evidence, step: float) -> str:
         value = signal.value_T if name == "truncated_share" else np.log(np.maximum(signal.value_T, least))
         change = abs(float(value[row : row + few].mean() - value[row - few : row].mean()))
         error = _LUCK * long_run_deviation(value) * np.sqrt(2 / few)
-        means = np.convolve(value[:row], np.ones(few) / few, "valid")
+        means = moving_mean(value[:row], few)
         moved = np.abs(means[few:] - means[:-few])  # between neighbouring stretches, at every row that has both
         ratios.append(change / max(0.2, float(error), float(moved.max(initial=0.0))))
     if not ratios:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from groupwise.arrays import Float
 from groupwise.diagnostics.judgement import Cost
 from groupwise.record.run import RunRecord
 
@@ -55,22 +57,26 @@ def _spent(record: RunRecord, name: str, step: int) -> float | None:
     That of the first row is the clock's own value, the start of the run included; it is a usual row's where the clock is far ahead,
     as one that began before the log.
     """
-    known = record.steps.select("step", name).drop_nulls()
-    earlier, later = known.filter(pl.col("step") < step), known.filter(pl.col("step") >= step)
-    if len(known) < 2 or not len(later):
+    at_step, clock = _known(record, name)
+    row = int(np.searchsorted(at_step, step))
+    if len(clock) < 2 or row == len(clock):
         return None
-    if len(earlier):
-        return float(later[name][-1] - earlier[name][-1])
+    if row:
+        return float(clock[-1] - clock[row - 1])
     first, _, stride = _span(record.steps["step"])
-    usual = float(np.median(np.diff(known[name].to_numpy()) / np.diff(known["step"].to_numpy()))) * (later["step"][0] - step + stride)
-    own = float(later[name][0])
-    return float(later[name][-1]) - own + (own if step <= first and own <= _FAR * usual else usual)
+    usual = float(np.median(np.diff(clock) / np.diff(at_step))) * (int(at_step[0]) - step + stride)
+    own = float(clock[0])
+    return float(clock[-1]) - own + (own if step <= first and own <= _FAR * usual else usual)
 
 
 def _pace(record: RunRecord, name: str) -> float | None:
     """Return what a clock gained a step over the newer half of the rows."""
-    known = record.steps.select("step", name).drop_nulls()
-    newer = known.tail(max(2, len(known) // 2))
-    if len(newer) < 2:
-        return None
-    return float(newer[name][-1] - newer[name][0]) / float(newer["step"][-1] - newer["step"][0])
+    at_step, clock = (column[-max(2, len(column) // 2) :] for column in _known(record, name))
+    return None if len(clock) < 2 else float(clock[-1] - clock[0]) / float(at_step[-1] - at_step[0])
+
+
+def _known(record: RunRecord, name: str) -> tuple[NDArray[np.int64], Float]:
+    """Return the steps at which a clock was read, and what it showed."""
+    clock = record.steps[name]
+    known = clock.is_not_null().to_numpy()
+    return record.steps["step"].to_numpy()[known], clock.to_numpy()[known]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
 from groupwise.diagnostics.reward_functions import FORM
 from groupwise.diagnostics.signals import (
@@ -163,7 +163,7 @@ def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
     from scipy.special import ndtri
 
     n, few = len(pair.step_M), few_of(pair)
-    levels = np.convolve(pair.held_M, np.ones(few) / few, "valid")[: n - 2 * few + 1]
+    levels = moving_mean(pair.held_M, few)[: n - 2 * few + 1]
     if levels.size < 2:
         return None
     best = int(levels.argmax())
@@ -561,7 +561,7 @@ def _in_common(pair: Pair) -> Pair:
     if not share or (float(pair.train_M.min()) >= 0 and float(pair.train_M.max()) <= 1):
         return pair
     few = few_of(pair)
-    levels = np.convolve(pair.held_M, np.ones(few) / few, "valid")
+    levels = moving_mean(pair.held_M, few)
     best = int(levels.argmax())
     held, error = pair.gain_held_out(slice(0, few), slice(best, best + few))
     train, noise = pair.gain_of_training(slice(0, few), slice(best, best + few))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.collapse import Fall, fall_of, settled
 from groupwise.diagnostics.judgement import Finding, Measure, Status, exactly
 from groupwise.diagnostics.signals import (
@@ -129,7 +129,7 @@ def _scatter(reward: Signal) -> Sign | None:
     scales = [np.ones(n - 2)]
     if reward.bounds is not None:
         low, high = reward.bounds
-        level = np.convolve(np.pad(reward.value_T, 5, mode="edge"), np.ones(11) / 11, "valid")[1:-1]
+        level = moving_mean(np.pad(reward.value_T, 5, mode="edge"), 11)[1:-1]
         scales.append(np.maximum((level - low) * (high - level), 0.01 * (high - low) ** 2))
     # Of right and wrong answers the level sets the scatter, of other rewards it need not: it must have grown either way.
     squares = [second**2 / scale for scale in scales]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from groupwise.arrays import moving_mean
 from groupwise.diagnostics.collapse import Fall, decline_of, fall_of
 from groupwise.diagnostics.judgement import Finding, Learning, Status
 from groupwise.diagnostics.signals import FEWEST_ROWS, OFTEN, Evidence, Signal, reward_floor
@@ -95,7 +96,7 @@ def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:
 def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
     """The row and the level of the lowest three rows, where they lost a third of the height that was reached before, and is again."""
     few, floor = 3, reward_floor(evidence)
-    means = np.convolve(level.value_T, np.ones(few) / few, "valid") - floor
+    means = moving_mean(level.value_T, few) - floor
     late = float(level.value_T[-max(len(level) // 10, few) :].mean()) - floor
     height = np.minimum(np.concatenate([np.full(few, -np.inf), np.maximum.accumulate(means)[:-few]]), late)
     lost = height - means
@@ -175,7 +176,7 @@ def _climbs(level: Signal, floor: float) -> bool:
     few, n, value = _ROWS_OF_A_STEP, len(level), level.value_T
     if n < ENOUGH:
         return False
-    means = np.convolve(value, np.ones(few) / few, "valid") - floor
+    means = moving_mean(value, few) - floor
     before, after = means[:-few], means[few:]
     drop, cuts, error = before - after, [0, n], level.scatter * np.sqrt(2 / few)
     while drop[row := int(drop.argmax())] > _CLEARLY * error:

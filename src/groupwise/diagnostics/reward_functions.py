@@ -9,6 +9,7 @@ import re
 
 import numpy as np
 
+from groupwise.arrays import moving_mean
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.signals import Evidence, Signal, counted
 from groupwise.wording import clean
@@ -48,7 +49,7 @@ def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Findin
     """Report that form alone earns."""
     signal, other = functions[form], functions[purpose]
     early, late, name = float(signal.value_T[:_FEW].mean()), _late(signal), clean(form, longest=40)
-    reached = np.convolve(signal.value_T, np.ones(5) / 5, "valid") >= EARNS * _top(signal)
+    reached = moving_mean(signal.value_T, 5) >= EARNS * _top(signal)
     step = int(signal.step_T[int(np.argmax(reached))])
     sign = Sign(f"reward/{form}", step, early, late, f"{name} {early:.2g} → {late:.2g}")
     rest = f"{clean(purpose, longest=40)} is {_late(other):.2g} over {counted(len(other), 'row')}"

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float, median
+from groupwise.arrays import Float, median, moving_mean
 from groupwise.errors import MissingMetricError
 from groupwise.forecasting.e_process import change_evidence
 from groupwise.intervals import Interval, wilson
@@ -500,7 +500,7 @@ def floor_of(signal: Signal, *, spread: float = 0.0, lowest: float | None = None
     if lowest is not None:
         return lowest
     few = max(3, len(signal) // 15)
-    smooth = np.convolve(value, np.ones(few) / few, "valid") if len(signal) >= few else value
+    smooth = moving_mean(value, few) if len(signal) >= few else value
     top = float(smooth.max()) - _LUCK * signal.scatter / float(np.sqrt(few))
     spread = spread if spread > 0 else _ROOT_OF_BATCH * signal.scatter
     gain = top - float(smooth[0])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from groupwise.arrays import moving_mean
 from groupwise.diagnostics import beyond, collapse, completions, hacking, instability, numerics, verifier
 from groupwise.diagnostics.causes import HACKING, LOG_REWARDS, OVERFITTING, Case, advice_for, cause_of_fall, cause_of_standing
 from groupwise.diagnostics.collapse import by_and_by, decline_of, fall_of, span_of_fall
@@ -168,7 +169,7 @@ def _learnt_since(reward: Signal | None, step: int) -> bool:
     few = 10
     if reward is None or len(reward) < 2 * few:
         return False
-    means = np.convolve(reward.value_T, np.full(few, 1 / few), "valid")
+    means = moving_mean(reward.value_T, few)
     began = int(np.searchsorted(reward.step_T, step))
     if not few <= began <= len(reward) - few:
         return False

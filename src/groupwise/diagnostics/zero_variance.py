@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.collapse import constant_tail
 from groupwise.diagnostics.judgement import Finding, Measure, Status
 from groupwise.diagnostics.learning import NEAR, near_top, piled_up
@@ -118,7 +118,7 @@ def _at_its_height(evidence: Evidence, step: int) -> bool:
     if reward is None or reward.bounds is not None or len(reward) < FEWEST_ROWS:
         return False
     few = max(3, len(reward) // 10)
-    levels = np.convolve(reward.value_T, np.ones(few) / few, "valid")
+    levels = moving_mean(reward.value_T, few)
     late = float(reward.value_T[min(reward.at(step), len(reward) - few) :].mean())
     return bool(late > float(levels.max()) - 0.1 * float(np.ptp(levels)) - 2 * reward.scatter / np.sqrt(few))
 
@@ -184,7 +184,7 @@ def _room_of_mean(evidence: Evidence, equal: Signal) -> Float:
         return np.ones(len(equal))
     size = evidence.group_size or 2  # the smallest group leaves the least room
     right = _share_right(reward)
-    smooth = np.convolve(np.pad(right, 2, mode="edge"), np.ones(5) / 5, "valid") if right.size >= 5 else right
+    smooth = moving_mean(np.pad(right, 2, mode="edge"), 5) if right.size >= 5 else right
     if 2 * len(equal) > len(reward):
         mean = np.interp(equal.step_T, reward.step_T, smooth)
     else:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, moving_mean
 from groupwise.forecasting import profile
 from groupwise.forecasting.law_fit import LawFit, orthonormal
 from groupwise.forecasting.laws import Law, law_by_name
@@ -346,7 +346,7 @@ def _running_mean(observations: Observations) -> Float:
     value = observations.value_M
     half = max(1, value.size // 40)
     padded = np.pad(value, half, mode="edge")
-    return np.asarray(np.convolve(padded, np.full(2 * half + 1, 1 / (2 * half + 1)), "valid"))
+    return moving_mean(padded, 2 * half + 1)
 
 
 def fall_from_height(observations: Observations) -> float:

@@ -291,6 +291,8 @@ def test_a_fall_for_good_a_decline_and_one_that_was_made_good() -> None:
     fell = progress_of(evidence(reward=noisy(np.where(rows < 60, 0.8, 0.1))))
     assert (fell.learning, fell.since, fell.gain) == (Learning.FALLING, 61, None)
     assert (fell.before, fell.after) == pytest.approx((0.8, 0.1), abs=0.01)
+    risen = progress_of(evidence(reward=noisy(np.repeat([0.5, 0.8, 0.1], [45, 15, 40]))))
+    assert risen.before == pytest.approx(0.8, abs=0.01)  # of the ten rows before it fell
     declined = progress_of(evidence(reward=noisy(np.where(rows < 60, 0.8, 0.5))))
     assert (declined.learning, declined.since) == (Learning.FALLING, 61)
     assert declined.before == pytest.approx(0.8, abs=0.02)

@@ -29,6 +29,7 @@ NAMES = {
     "wrong": "all_wrong_share",
     "right": "all_right_share",
     "some": "pass_at_k",
+    "dead": "dead_group_share",
     "held_out": "eval/reward",
 }
 N = 60
@@ -240,6 +241,10 @@ def test_effective_group_size() -> None:
     # Four groups of eight at a half, half of them dead: as groups of two.
     record = log(rows=rollouts([1] * 8, [0] * 8, [1, 0] * 4, [0, 1] * 4, steps=N), reward=np.full(N, 0.5))
     assert value_of(record, "effective_group_size") == pytest.approx(2.0, abs=1e-9)
+    # As logged: at a mean of .8 .8^g + .2^g are .512 + .008 of groups of three.
+    logged = log({"group_size": 4, "prompts_per_step": 25}, reward=np.tile([0.79, 0.81], N // 2), dead=np.full(N, 0.52))
+    assert value_of(logged, "effective_group_size") == pytest.approx(3.0, abs=1e-9)
+    assert measures(log(reward=np.full(N, 0.8)))["effective_group_size"].log_this
     # Only the rewards of the last groups are asked: of twenty steps those of the last four.
     early = [{**row, "reward": 0.3 * row["reward"]} for row in rollouts([1] * 8, [0, 1] * 4, steps=16)]
     late = [{**row, "step": row["step"] + 16} for row in rollouts([1] * 8, [0] * 8, [1, 0] * 4, [0, 1] * 4, steps=4)]

@@ -85,6 +85,15 @@ def test_a_level_that_moves_is_told_from_its_first_row_with_raw_numbers() -> Non
     assert (found.signal, found.step, found.before, found.after, found.words) == ("entropy", 47, 0.4, 0.8, "entropy 0.40 → 0.80")
 
 
+def test_the_level_since_a_move_is_that_of_a_twentieth_of_the_rows() -> None:
+    """Of 79 rows it is three: two of them at .8; of 80 it is four."""
+    value = np.where((ROW == 50) | (ROW == 51), 0.8, 0.4)
+    for rows, after in ((79, 0.8), (80, 0.6)):
+        found = sign_of(signal(value[:rows]), RATIO, low=41, step=51)
+        assert found is not None
+        assert found.after == pytest.approx(after)
+
+
 def test_a_move_that_goes_on_is_told_with_three_levels() -> None:
     value = np.where(ROW < 50, 0.13, np.where(ROW < 53, 0.31, 0.54))
     found = sign_of(signal(value), RATIO, low=41, step=51)

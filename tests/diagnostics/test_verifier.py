@@ -177,7 +177,8 @@ def test_a_drop_with_the_held_out_reward_is_critical_and_alone_a_warning() -> No
     assert both.evidence == {"drop": "part at once", "behaviour": "unchanged", "held_out_drop": "dropped", "prompts": ""}
     alone = told(reward=drop + noise(), held_out=0.8 + noise(seed=1), entropy=0.4 + noise(seed=2))
     assert (alone.status, alone.evidence["held_out_drop"]) == (Status.WARNING, "stayed")
-    # Of less than three tenths of the height a drop of both is a warning.
+    # Where nothing says that the answers went on as before it is a warning, and of less than three tenths of the height.
+    assert told(reward=drop + noise(), held_out=drop + noise(seed=1)).status is Status.WARNING
     small = np.where(ROW < 60, 0.8, 0.6)
     assert told(reward=small + noise(), held_out=small + noise(seed=1), entropy=0.4 + noise(seed=2)).status is Status.WARNING
 

@@ -11,6 +11,7 @@ import pytest
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence, Signal
 from groupwise.diagnostics.zero_variance import (
+    _at_an_end,
     _at_its_height,
     _earlier_rate,
     _equal_share,
@@ -21,7 +22,7 @@ from groupwise.diagnostics.zero_variance import (
     check,
 )
 from groupwise.intervals import Interval
-from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
+from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 
 NAMES = {"reward": "reward", "dead": "dead_group_share", "spread": "reward_std_within_group", "gradient": "gradient_norm"}
 N = 100
@@ -222,3 +223,18 @@ def test_the_room_that_a_mean_leaves_is_that_of_five_rows_about_it() -> None:
 def test_groups_are_all_wrong_where_nine_in_ten_are_and_hardly_anything_is_earned(level: float, dead: float, wrong: bool) -> None:
     found = told(2, reward=np.full(N, level) + 1e-5 * (-1.0) ** ROW, dead=np.full(N, dead))
     assert (found.evidence["zero_variance"] == "all wrong") is wrong
+
+
+@pytest.mark.parametrize(("groups", "share"), [(((1, 1), (0, 0), (0.5, 0.5), (0, 1)), 12 / 56), (((1, 1), (0, 0), (1, 1), (0, 1)), 0.0)])
+def test_chance_leaves_groups_at_an_end_of_graded_rewards(groups: Any, share: float) -> None:
+    """Of 1 1 1 0 0 0 .5 .5 twelve of 56 ordered pairs are alike at an end; of right and wrong the mean says it."""
+    rows = [
+        {"step": step, "prompt_id": prompt, "reward": float(reward)}
+        for step in range(1, 9)
+        for prompt, group in enumerate(groups)
+        for reward in group
+    ]
+    given = Evidence(RunRecord("run", steps_table(range(1, 9), {"reward": [0.5] * 8}), rollouts_table(rows)))
+    equal = _equal_share(given)
+    assert equal is not None
+    assert _at_an_end(given, equal).tolist() == pytest.approx([share] * 8)

@@ -86,7 +86,7 @@ def test_there_is_no_coupling_where_training_moved_by_less_than_four_errors(gain
         ((0.0, 1.0), (0.2, 0.5), True),
         ((0.0, 1.0), (0.2, 0.46), True),  # .26 of the gain, with an interval of .009 on either side
         ((0.0, 1.0), (0.2, 0.458), False),
-        ((1.0, 0.0), (0.5, 0.2), False),  # both fell
+        ((0.9, 0.0), (0.5, 0.2), False),  # both fell
         ((0.0, 0.01), (0.2, 0.5), False),  # training did not move
     ],
 )

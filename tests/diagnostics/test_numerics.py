@@ -85,6 +85,21 @@ def test_infinities_to_the_end_are_critical_and_a_few_are_worth_knowing() -> Non
     assert finite(log(grad_norm=few, reward=rewards())).status is Status.WARNING
 
 
+@pytest.mark.parametrize(
+    ("value", "row", "status"), [(np.inf, 117, "critical"), (np.inf, 118, "info"), (np.nan, 110, "critical"), (np.nan, 111, "none")]
+)
+def test_three_infinities_are_the_end_of_a_column_and_ten_rows_without_it(value: float, row: int, status: str) -> None:
+    """Nothing else of the trainer's rows is there: they may come later than the rollouts'."""
+    assert finite(log(reward=rewards(), grad_norm=from_row(norms(), row, value))).status.value == status
+
+
+@pytest.mark.parametrize(("usual", "times", "status"), [(1.0, 1_500, "critical"), (2e4, 100, "critical"), (2e3, 100, "warning")])
+def test_a_gradient_has_exploded_a_thousandfold_or_beyond_a_million(usual: float, times: float, status: str) -> None:
+    late = np.arange(N) >= 90
+    found = gradient(log(grad_norm=usual * np.where(late, times, 1.0), reward=from_row(rewards(), 95, 0.0)))
+    assert (found.status.value, found.evidence["gradient"]) == (status, "exploded" if status == "critical" else "drift")
+
+
 def test_a_column_that_stops_while_the_reward_rises_is_no_alarm() -> None:
     rising = np.where(np.arange(N) < 99, 0.3, 0.7) + 0.02 * RNG(1).standard_normal(N)
     found = finite(log(reward=rising, kl=from_row(norms(), 99, np.nan), loss=norms()))

@@ -93,6 +93,12 @@ def test_fewer_groups_teach_at_the_same_mean(dead: float, status: Status) -> Non
     assert found.evidence == {"zero_variance": "above expectation" if status is Status.WARNING else "as expected"}
 
 
+@pytest.mark.parametrize(("before", "found"), [(4, True), (3, False)])
+def test_four_rows_tell_how_many_groups_taught_before(before: int, found: bool) -> None:
+    message = told(4, reward=0.5 + NOISE[:16], dead=np.where(ROW[:16] < before, 0.3, 0.75)).message
+    assert ("at the same mean" in message) is found
+
+
 def test_another_reward_has_other_groups() -> None:
     assert told(4, reward=np.where(ROW < 60, 0.5, 0.7) + NOISE, dead=np.where(ROW < 60, 0.3, 0.85)).status is Status.NONE
     still = told(4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, 0.6))  # more than half of them still do

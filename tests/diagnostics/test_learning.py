@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from groupwise.diagnostics.judgement import Finding, Learning, Status
-from groupwise.diagnostics.learning import _climbs, near_top, progress_of, rate, trend_of
+from groupwise.diagnostics.learning import _climbs, _dip, near_top, progress_of, rate, trend_of
 from groupwise.diagnostics.signals import Evidence, Signal, signal_of
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
@@ -231,6 +231,16 @@ def test_a_dip_of_three_rows_that_loses_a_third_is_told(least: float, learning: 
     if learning is Learning.RECOVERED:
         assert found.since == 31
         assert found.before == pytest.approx(least, abs=0.005)
+
+
+@pytest.mark.parametrize(("scatter", "told"), [(0.088, True), (0.089, False)])
+def test_a_dip_of_three_rows_is_five_errors_deep(scatter: float, told: bool) -> None:
+    """From .96 to .6 and back: five errors of means of three rows, each of .088, are 5·.088·sqrt(2/3) = .359."""
+    rows = np.where((np.arange(60) >= 30) & (np.arange(60) < 33), 0.6, 0.96)
+    found = _dip(evidence(reward=rows), Signal("reward", np.arange(60), rows, scatter, scatter))
+    assert (found is not None) is told
+    if found is not None:
+        assert found == pytest.approx((30, 0.6))
 
 
 def test_the_range_of_a_sum_is_told_by_the_best_of_every_batch() -> None:

@@ -53,6 +53,9 @@ def test_an_onset_is_the_first_row_that_counts() -> None:
     assert found is not None
     assert (found.onset, found.lasts) == (30, True)
     assert start_of(np.array([0.0, 0.0, 1.0])) == 2
+    last = alarm(np.array([0.0, 0.0, np.log(300)]), rate=0.02)  # the row that crosses counts
+    assert last is not None
+    assert (last.onset, last.lasts) == (2, True)
 
 
 def test_nothing_is_no_alarm() -> None:

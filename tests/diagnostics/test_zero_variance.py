@@ -223,6 +223,9 @@ def test_the_room_that_a_mean_leaves_is_that_of_five_rows_about_it() -> None:
         mean = np.r_[np.full(8, 0.5), np.full(5, 0.6), np.full(7, 0.5)]
         assert _room_of_mean(given, equal) == pytest.approx(1 - mean**known - (1 - mean) ** known)
         assert _room_of_mean(with_reward(value), equal).tolist() == [1.0] * 20
+        # Of grades of -1 and 1 the share of right answers is asked.
+        graded = with_reward(2 * value - 1, bounds=(-1.0, 1.0), size=size)
+        assert _room_of_mean(graded, equal) == pytest.approx(1 - mean**known - (1 - mean) ** known)
 
 
 @pytest.mark.parametrize(("level", "dead", "wrong"), [(0.009, 0.91, True), (0.009, 0.89, False), (0.101, 0.91, False)])

@@ -35,6 +35,7 @@ from worlds.truth import ExactLoss, ExactWorld, curvature, leading_modes  # noqa
 from groupwise.scores.language_models import prompt_ids  # noqa: E402
 from groupwise.stability.threshold import rule_threshold, threshold  # noqa: E402
 from groupwise.theory.stiffness import kicked_stiffness  # noqa: E402
+from groupwise.trainer.file_task import readable_by  # noqa: E402
 from groupwise.trainer.policy import additive  # noqa: E402
 from groupwise.trainer.text_tasks import make_text_task  # noqa: E402
 from groupwise.trainer.text_verifiers import DAYS  # noqa: E402
@@ -65,6 +66,7 @@ class ListedWorld(ExactWorld):
             probability_PV = out.logits[0, self.last_P].double().softmax(-1)
         self.listed_P = probability_PV[:, self.token_O].sum(1)  # what the model gives to the list
         inner = model.get_base_model().model
+        self.size = sum(value.numel() for name, value in inner.named_parameters() if "lora_" not in name)  # of the model without its head
         below = len(inner.layers) - layers
         self.read = {"inputs_embeds": out.hidden_states[below], "attention_mask": mask, "position_ids": place_L, "use_cache": False}
         inner.layers = inner.layers[below:]
@@ -111,11 +113,12 @@ def as_branches(rows: list[list[int]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 @cache
-def days() -> ListedWorld:
-    """The neighbours of days behind three examples: seven prompts, seven completions."""
-    actor = policy(rank=RANK)
-    task = make_text_task("day_of_the_week", examples=3, held_out_share=0.0)
-    tokens = [actor.tokenizer.encode(day, add_special_tokens=False) for day in DAYS]
+def days(name: str = "smollm2", seed: int = 0) -> ListedWorld:
+    """The neighbours of days behind three examples: seven prompts, seven completions, and an adapter drawn from the seed."""
+    actor = policy(name, rank=RANK, seed=seed)
+    task = readable_by(actor, make_text_task("day_of_the_week", examples=3, held_out_share=0.0))
+    space = "" if actor.tokenizer.chat_template else " "  # in a text the answer is a word behind others
+    tokens = [actor.tokenizer.encode(f"{space}{day}", add_special_tokens=False) for day in DAYS]
     if any(len(token) != 1 for token in tokens):
         raise ValueError(f"expected every day to be one token, got {tokens}")
     rows = [prompt_ids(actor.tokenizer, problem.prompt) for problem in task.train[:PROMPTS]]
@@ -192,9 +195,9 @@ def modes_of_scores(world: ListedWorld, score_MD: Tensor) -> tuple[np.ndarray, T
     return value_M.flip(0)[:free].numpy(), direction_KD / direction_KD.norm(dim=1, keepdim=True)
 
 
-def kick_along(direction_D: Tensor, stiffness: float) -> Tensor:
+def kick_along(direction_D: Tensor, stiffness: float, kl_weight: float = KL_WEIGHT) -> Tensor:
     """A kick along a mode that moves log-probabilities by so many nats, root mean square."""
-    return STEP / (stiffness / KL_WEIGHT) ** 0.5 * direction_D
+    return STEP / (stiffness / kl_weight) ** 0.5 * direction_D
 
 
 def modes() -> Rows:
@@ -301,7 +304,7 @@ def sampled_run(
     rows: Rows = []
     for update in range(updates):
         at = setting.sampled_at(update)
-        step_D, log_PO[update] = sampled_step(world, now_D, log_PO.get(at) if at < update else None, rng)
+        step_D, log_PO[update], _ = sampled_step(world, now_D, log_PO.get(at) if at < update else None, rng)
         rows.append({"watched": watch(now_D), "value": float(world.value(log_PO[update]))})
         log_PO.pop(update - 2 * setting.interval - 1, None)
         velocity_D = setting.momentum * velocity_D + rate * step_D

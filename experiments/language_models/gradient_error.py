@@ -33,6 +33,7 @@ SIZES, ROLLOUTS, PROMPTS, PIECE, SHUFFLES = (2, 4, 8, 16, 32), 64, 24, 6, 200
 WIDTH = 16384  # of the sketches: inner products within 1 % of a trace
 VALUE_ROLLOUTS = 512  # more of a prompt, not scored, whose mean reward stands for V(x)
 BASELINES = ("value", "leave_one_out", "none", "std")
+MEASURED = ("remainder", "score_norm2", "kappa", "mean")
 
 
 def advantages(reward_JG: np.ndarray, value: float) -> dict[str, np.ndarray]:
@@ -95,22 +96,37 @@ def cells() -> list[Cell]:
 
 
 def show() -> None:
-    """Print the law beside what was measured: means over prompts, with intervals over them."""
+    """Print the laws beside what was measured: means over prompts, with intervals over them."""
     done = pieces(FOLDER)
-    rows = []
+    rows, plain = [], []
     for form in FORMATS:
         every = [row for name, found in done.items() if name.rsplit("-", 1)[0] == form for row in found]
         for size in SIZES:
             own = [row for row in every if int(row["group_size"]) == size]
             if len(own) > 1:
-                column = {name: np.array([float(row[name]) for row in own]) for name in (*BASELINES, "remainder", "oracle_variance")}
+                column = {name: np.array([float(row[name]) for row in own]) for name in (*BASELINES, *MEASURED)}
                 excess, law = column["leave_one_out"] - column["value"], column["remainder"] / (size * (size - 1))
-                off = mean_interval(excess - law, level=0.95)
-                cells = [column[name].mean() for name in BASELINES[:3]] + [excess.mean(), law.mean()]
-                said = [form, str(len(own)), str(size), *(f"{cell:.3g}" for cell in cells)]
-                rows.append([*said, f"{off.value:.2g} ({off.low:.2g} to {off.high:.2g})"])
-    head = ("format", "prompts", "G", "V(x)", "leave-one-out", "none", "excess", "R/(G(G-1))", "difference, 95 %")
+                cells = [column[name].mean() for name in BASELINES] + [excess.mean(), law.mean()]
+                rows.append([form, str(len(own)), str(size), *(f"{cell:.3g}" for cell in cells), interval(excess - law)])
+        if every:
+            plain.append([form, str(len(column["none"])), *without_baseline(column, SIZES[-1])])
+    head = ("format", "prompts", "G", "V(x)", "leave-one-out", "none", "std", "excess", "R/(G(G-1))", "difference, 95 %")
     print_table("Variance of one prompt's gradient", head, rows)
+    head = ("format", "prompts", "kappa, 95 %", "V^2 S + 2 V kappa", "G times the excess", "difference, 95 %")
+    print_table("No baseline against V(x)", head, plain)
+
+
+def interval(value_P: np.ndarray) -> str:
+    """A mean over prompts with its interval."""
+    found = mean_interval(value_P, level=0.95)
+    return f"{found.value:.2g} ({found.low:.2g} to {found.high:.2g})"
+
+
+def without_baseline(column: dict[str, np.ndarray], size: int) -> list[str]:
+    """What the theory says that a gradient without a baseline varies by more than one with V(x), and what it does."""
+    law = column["mean"] ** 2 * column["score_norm2"] + 2 * column["mean"] * column["kappa"]
+    excess = size * (column["none"] - column["value"])
+    return [interval(column["kappa"]), f"{law.mean():.3g}", f"{excess.mean():.3g}", interval(excess - law)]
 
 
 def main() -> None:

@@ -93,7 +93,7 @@ def adam_run(deep: Deep, scale_D: torch.Tensor, watch_D: np.ndarray, rate: float
     along, value, old_PO = [], [], torch.zeros(0)
     for update in range(updates):
         fresh = CENTRE.sampled_at(update) == update
-        step_D, now_PO = sampled_step(deep.world, now_D, None if fresh else old_PO, rng)
+        step_D, now_PO, _ = sampled_step(deep.world, now_D, None if fresh else old_PO, rng)
         old_PO = now_PO if fresh else old_PO
         first_D = BETA1 * first_D + (1 - BETA1) * step_D
         second_D = BETA2 * second_D + (1 - BETA2) * step_D**2

@@ -267,7 +267,7 @@ def sampled_row(deep: Deep, basis: np.ndarray, setting: Setting, edge: float, fa
     along, value = [], []
     seen: dict[int, torch.Tensor] = {}
     for update in range(updates):
-        step_D, seen[update] = sampled_step(world, now_D, seen.get(setting.sampled_at(update)), rng)
+        step_D, seen[update], _ = sampled_step(world, now_D, seen.get(setting.sampled_at(update)), rng)
         now_PO = seen[update]
         seen.pop(update - 2 * setting.interval - 1, None)
         velocity_D = setting.momentum * velocity_D + factor * edge * step_D

@@ -289,18 +289,18 @@ def trained(
 
 
 def sampled_step(
-    world: ExactWorld, now_D: torch.Tensor, old_PO: torch.Tensor | None, rng: np.random.Generator
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The leave-one-out gradient of groups of all problems, drawn by the old policy or the present one; and its log-probabilities now."""
+    world: ExactWorld, now_D: torch.Tensor, old_PO: torch.Tensor | None, rng: np.random.Generator, group: int = GROUP
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The leave-one-out gradient of groups of all problems, drawn by the old policy or the present one; log-probabilities now; counts."""
     parameter_D = now_D.clone().requires_grad_()
     now_PO = world.log_probabilities(parameter_D)
     sampled_PO = now_PO.detach() if old_PO is None else old_PO
     share = sampled_PO.exp().numpy()
-    count_PO = torch.as_tensor(rng.multinomial(GROUP, share / share.sum(1, keepdims=True)), dtype=torch.float64)
+    count_PO = torch.as_tensor(rng.multinomial(group, share / share.sum(1, keepdims=True)), dtype=torch.float64)
     earned = world.reward_PO - world.loss.kl_weight * (sampled_PO - world.reference_PO)
-    centred = (earned - (count_PO * earned).sum(1, keepdim=True) / GROUP) * GROUP / (GROUP - 1)
-    (step_D,) = torch.autograd.grad((count_PO / GROUP * centred * now_PO).sum(1).mean(), parameter_D)
-    return step_D, now_PO.detach()
+    centred = (earned - (count_PO * earned).sum(1, keepdim=True) / group) * group / (group - 1)
+    (step_D,) = torch.autograd.grad((count_PO / group * centred * now_PO).sum(1).mean(), parameter_D)
+    return step_D, now_PO.detach(), count_PO
 
 
 def growth(series_T: Float) -> float:

@@ -40,18 +40,30 @@ def test_a_loophole_in_a_real_model_is_told_by_the_strict_function_beside_it(jud
     assert judgement.first_sign.step == 8
 
 
+@pytest.mark.parametrize("judgement", ["reward_hack-seed1"], indirect=True)
+def test_a_loophole_that_opens_late_is_told_though_the_reward_has_stopped_rising(judgement: Judgement) -> None:
+    # Both functions rise to .8 by step 20; then the strict one falls to .35 within ten steps and the sloppy one stands, later to fall.
+    assert judgement.state.value == "failed"
+    assert (judgement.cause.certainty.value, judgement.cause.names) == ("likely", ("reward hacking",))
+    assert judgement.first_sign is not None
+    assert judgement.first_sign.step == 21
+
+
 @pytest.mark.parametrize(
     ("judgement", "state", "cause", "sign"),
     [
         # At lr 3e-3 the policy came apart before its entropy was spent: .75, .5, .375, .375, 0 from step 14 on, as answers of 3 tokens
         # grew to the limit.
         ("entropy_collapse-seed0", "failed", ("the policy ran away in length",), 15),
+        ("entropy_collapse-seed1", "failed", ("the policy ran away in length",), 17),
         # Every character pays: the total rises, the strict function is lost.
         ("length_runaway-seed0", "watch", ("the policy ran away in length",), 20),
         # Rollouts up to ten updates old at a large learning rate: the groups become alike, and what is lost does not come back.
         ("staleness-seed0", "watch", ("the policy ran away in length",), 10),
         # Most answers are cut off from the first step on, before groups of two could matter.
         ("zero_variance-seed0", "watch", ("truncation: most completions hit the limit",), None),
+        # Fewer are cut off in the second run, and four groups of two in five are alike.
+        ("zero_variance-seed1", "watch", ("the group is too small for these prompts",), None),
     ],
     indirect=["judgement"],
 )

@@ -89,6 +89,23 @@ def test_beside_correctness_that_rises_one_that_falls_asks_for_a_look(seed: int)
     assert [sign.words.split()[0] for sign in found.signs] == ["reward", "strict"]
 
 
+@pytest.mark.parametrize(("falls_by", "status"), [(0.0, Status.CRITICAL), (0.05, Status.CRITICAL), (0.1, Status.NONE), (0.3, Status.NONE)])
+def test_a_stricter_function_that_falls_while_training_stands_is_told_and_not_where_training_falls_along(
+    falls_by: float, status: Status
+) -> None:
+    """Twenty rows in which both hold their level, ten in which the strict one is .3 lower and training by less than a quarter of it."""
+    later, scatter = np.arange(30) >= 20, 0.04 * (-1.0) ** np.arange(30)
+    train, strict = 0.75 - falls_by * later + scatter, 0.65 - 0.3 * later + scatter
+    record = run(0, level=RISES)
+    columns = {"reward": train, "rewards/sloppy/mean": train, "rewards/strict/mean": strict + 0.02 * np.sin(7 * np.arange(30))}
+    found = told(replace(record, steps=steps_table(range(1, 31), columns)))
+    assert found.status is status
+    if status is Status.CRITICAL:
+        assert found.step in (20, 21)  # the last row of before, or the first since
+        assert found.value is None
+        assert "while strict 0.6" in found.message
+
+
 def test_every_function_without_weight_is_looked_at_beside_the_held_out_reward() -> None:
     pairs = pairs_of(Evidence(run(0, level=FALLS, held_out=RISES)))
     assert [pair.name for pair in pairs] == ["held-out reward", "strict, which has no weight in the total"]

@@ -56,7 +56,9 @@ def test_variances_of_groups_follow_the_law_where_everything_can_be_listed(load:
         assert abs(mean[1] - truth[0]) > 4 * error[1]  # which the value's own variance is not
 
 
-@pytest.mark.parametrize("script", ["best_group_size", "gradient_error", "failures", "dynamics", "gemma"])
+@pytest.mark.parametrize(
+    "script", ["best_group_size", "gradient_error", "where_it_moves", "failures", "dynamics", "stiffness_of_models", "long_runs", "gemma"]
+)
 def test_the_page_has_the_tables_of_its_pieces(load: Load, script: str, capsys: pytest.CaptureFixture[str]) -> None:
     load(script).show()
     text = (ROOT / "docs" / "studies" / "language-models.md").read_text(encoding="utf-8").splitlines()

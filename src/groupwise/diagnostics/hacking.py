@@ -98,30 +98,49 @@ def _left_behind(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Findi
 
     The stretches are all rows before the two part and all since, and the gap between them must open beyond every onset that was tried.
     """
-    from scipy.special import ndtri
-
     parting, n = parting_of(pair), len(pair.step_M)
     span = parting.length * float(pair.step_M[-1] - pair.step_M[0])
     begin, end = (int(np.searchsorted(pair.step_M, step)) for step in (parting.step, parting.step + span))
     before, after = slice(0, begin), slice(end, n)
-    if min(begin, n - end) < FEWEST_PAIRS or pair.gain_of_training(before, after)[0] <= 0:
+    if min(begin, n - end) < FEWEST_PAIRS:
         return None
-    coupling, gap = coupling_of(pair, before, after), pair.train_M - pair.held_M
-    opened, error = _gain(gap, long_run_deviation(gap), before, after)
-    limit = -float(ndtri(WARNING / n))
-    if coupling is None or opened < limit * error:
-        return None
+    # Where something speaks for training only a fall beyond doubt asks for a look.
+    coupling, doubtful = coupling_of(pair, before, after), _follows(held_out) or not pair.judges
+    if coupling is None:
+        return _falls_alone(pair, evidence, slice(max(0, begin - (n - end)), begin), after, doubtful=doubtful)
+    gain, opened = pair.gain_of_training(before, after)[0], _opened(pair, before, after)
     # The noise of the answers is in both: the gap may tell what is not shared where either scatters too much.
-    gain = pair.gain_of_training(before, after)[0]
-    if coupling.high >= TRANSFER and opened - limit * error < _HALF * gain:
+    if gain <= 0 or opened < 0 or (coupling.high >= TRANSFER and opened < _HALF * gain):
         return None
     held, noise = pair.gain_held_out(before, after)
-    # Where something speaks for training only a fall beyond doubt asks for a look.
-    doubtful, fell = _follows(held_out) or not pair.judges, held < -_GAINED * noise
-    if (doubtful and held > -limit * noise) or (held_out is not None and not fell):
+    fell = held < -_GAINED * noise
+    if (doubtful and held > -_limit(pair) * noise) or (held_out is not None and not fell):
         return None
     status = Status.CRITICAL if fell and not doubtful else Status.WARNING
     return _finding(pair, evidence, coupling, status, f" since step {parting.step:,}")
+
+
+def _falls_alone(pair: Pair, evidence: Evidence, before: slice, after: slice, *, doubtful: bool) -> Finding | None:
+    """Report a reward function without weight that fell beyond doubt while training stood."""
+    held, noise = pair.gain_held_out(before, after)
+    stands = pair.gain_of_training(before, after)[0] > TRANSFER * held
+    if held > -_limit(pair) * noise or not stands or _opened(pair, before, after) < 0:
+        return None
+    return _finding(pair, evidence, None, Status.WARNING if doubtful else Status.CRITICAL)
+
+
+def _limit(pair: Pair) -> float:
+    """Standard errors of a change beyond doubt, though every row may be its onset."""
+    from scipy.special import ndtri
+
+    return -float(ndtri(WARNING / len(pair.step_M)))
+
+
+def _opened(pair: Pair, before: slice, after: slice) -> float:
+    """By how much training gained on the other reward at the least; below 0 where it is in doubt whether it did."""
+    gap = pair.train_M - pair.held_M
+    gain, error = _gain(gap, long_run_deviation(gap), before, after)
+    return gain - _limit(pair) * error
 
 
 def _too_fresh(pair: Pair, evidence: Evidence, found: Finding) -> bool:
@@ -323,7 +342,7 @@ def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
     return Finding(NAME, Status.INFO, message, step, coupling, TRANSFER, evidence={"held_out": "overfitting"})
 
 
-def _finding(pair: Pair, evidence: Evidence, coupling: Interval, status: Status, where: str) -> Finding:
+def _finding(pair: Pair, evidence: Evidence, coupling: Interval | None, status: Status, where: str = "") -> Finding:
     """Put the finding into words; its onset is where training began to gain on the held-out reward."""
     parting, few = parting_of(pair), few_of(pair)
     since, row = parting.step, int(np.searchsorted(pair.step_M, parting.step))
@@ -333,10 +352,10 @@ def _finding(pair: Pair, evidence: Evidence, coupling: Interval, status: Status,
         _sign("reward", "reward", since, pair.train_M / pair.scale, before, late),
         _sign("held_out", name, since, pair.held_M, before, late),
     )
-    ratio = f"held-out gain over training gain is {ranged(coupling, 2)}{where}{IN_SHARES if pair.percent else ''}"
+    ratio = "" if coupling is None else f"; held-out gain over training gain is {ranged(coupling, 2)}{where}{IN_SHARES * pair.percent}"
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
-    message = f"{began} {signs[0].words} while {signs[1].words}{_longer(evidence, since)}; {ratio}."
-    known = {} if status is Status.INFO else {"held_out": "falls" if coupling.high < 0 else "flat"}
+    message = f"{began} {signs[0].words} while {signs[1].words}{_longer(evidence, since)}{ratio}."
+    known = {} if status is Status.INFO else {"held_out": "falls" if coupling is None or coupling.high < 0 else "flat"}
     return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs, evidence=known)
 
 

@@ -1,0 +1,116 @@
+"""How does stiffness grow with the size of a language model? SmolLM2, Gemma and Qwen from matched places.
+
+    python experiments/language_models/stiffness_of_models.py [--tables] [--workers 1] [--minutes 60] [--only TEXT]
+
+takes the seven days of `dynamics.py` to three models of 135 million to 1.5 billion parameters, each with an adapter of rank 4 on its last
+six layers, drawn three times. The weight of the KL term is chosen for each so that the best of all policies earns the same; there the
+stiffness is known from scores, and measured by Lanczos and by a kick. Pieces are in results/stiffness; the tables are put into the page.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE.parent / "u_statistic"), str(HERE)]
+
+from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
+from dynamics import ListedWorld, days, kick_along, modes_of_scores, settled  # noqa: E402
+from small_model import PAGE  # noqa: E402
+from worlds.truth import curvature, leading_modes  # noqa: E402
+
+from groupwise.intervals import student_quantile  # noqa: E402
+
+FOLDER = HERE / "results" / "stiffness"
+SCRIPT = "experiments/language_models/stiffness_of_models.py"
+MODELS = ("smollm2", "gemma3_270m", "qwen2_5_coder_1_5b")
+SEEDS, EARNED = 3, 0.58  # of the best policy: SmolLM2's with a KL weight of .5
+
+
+def matched(world: ListedWorld) -> ListedWorld:
+    """The same world with the KL weight at which the best of all policies earns what is wanted."""
+
+    def earned(weight: float) -> float:
+        world.loss = replace(world.loss, kl_weight=weight)
+        return float(world.value(world.best()[0]))
+
+    weight = brentq(lambda log: earned(float(np.exp(log))) - EARNED, np.log(0.02), np.log(50.0), xtol=1e-10)
+    world.loss = replace(world.loss, kl_weight=float(np.exp(weight)))
+    return world
+
+
+def stiffness(name: str, seed: int) -> Rows:
+    """The stiffest mode at the matched place, three ways, and all modes by scores."""
+    began, world = time.process_time(), matched(days(name, seed))
+    found = settled(world)
+    point_D, score_MD = found[0], found[1:]
+    value_K, direction_KD = modes_of_scores(world, score_MD)
+    lanczos = leading_modes(curvature(world, point_D), len(point_D), 1, tolerance=1e-3)
+    kick_D = kick_along(direction_KD[0], float(value_K[0]), world.loss.kl_weight)
+    apart_D = world.update(point_D - kick_D)[0] - world.update(point_D + kick_D)[0]
+    row: dict[str, Any] = {"model": name, "parameters": world.size, "adapter": len(point_D), "listed": float(world.listed_P.mean())}
+    row |= {"start": float(world.value(world.reference_PO)), "kl_weight": world.loss.kl_weight, "scores": value_K[0]}
+    row |= {"lanczos": lanczos.value_K[0], "kick": float(apart_D @ kick_D / (2 * kick_D @ kick_D)), "trace": float(value_K.sum())}
+    return [row | {"softest": value_K[-1], "seconds": time.process_time() - began}]
+
+
+def cells() -> list[Cell]:
+    """One a model and a draw of its adapter."""
+    return [Cell(f"stiffness-{name}-seed{seed}", stiffness, {"name": name, "seed": seed}) for seed in range(SEEDS) for name in MODELS]
+
+
+def exponent(rows: Rows, key: str) -> str:
+    """The power of the model's size with which a number grows, with a 95 % interval over models: draws of an adapter share a model."""
+    models = sorted({float(row["parameters"]) for row in rows})
+    log_M = np.array([np.mean([np.log(float(row[key])) for row in rows if float(row["parameters"]) == model]) for model in models])
+    centred = np.log(models) - np.log(models).mean()
+    slope = float(centred @ log_M / (centred @ centred))
+    if len(models) < 3:
+        return f"{slope:.2f}, from {len(models)} models"
+    left = log_M - log_M.mean() - slope * centred
+    spread = student_quantile(0.95, len(models) - 2) * float(np.sqrt(left @ left / (len(models) - 2) / (centred @ centred)))
+    return f"{slope:.2f} ({slope - spread:.2f} to {slope + spread:.2f})"
+
+
+def show() -> None:
+    """Print the tables of what is there."""
+    done = pieces(FOLDER)
+    rows = [row for cell in cells() for row in done.get(cell.name, [])]
+    keys = ("listed", "start", "kl_weight", "scores", "lanczos", "kick", "trace", "softest")
+    told = [
+        [row["model"], f"{float(row['parameters']) / 1e6:,.0f} M", f"{int(row['adapter']):,}", *(f"{float(row[key]):.4g}" for key in keys)]
+        for row in sorted(rows, key=lambda row: float(row["parameters"]))
+    ]
+    head = (
+        "model",
+        "size",
+        "free",
+        "listed",
+        "reward at the start",
+        "KL weight",
+        "K by scores",
+        "by Lanczos",
+        "by a kick",
+        "all modes",
+        "softest",
+    )
+    print_table("Stiffness of three models, where the best policy earns .58", head, told)
+    if len({row["model"] for row in rows}) > 1:
+        said = [["stiffest mode, K", exponent(rows, "scores")], ["all modes", exponent(rows, "trace")]]
+        print_table("Power of the model's size", ("of", "exponent, 95 % over models"), said)
+
+
+def main() -> None:
+    """Run what is missing and print the tables."""
+    run_and_show(cells(), FOLDER, SCRIPT, options(__doc__), show, PAGE)
+
+
+if __name__ == "__main__":
+    main()

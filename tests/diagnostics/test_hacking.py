@@ -17,7 +17,9 @@ from groupwise.diagnostics.hacking import (
     _leapt,
     _one_earns_all,
     _opposed,
+    _pace,
     _scales,
+    _slow,
     _solved,
     _too_fresh,
     _uncoupled,
@@ -267,6 +269,31 @@ def test_training_leaps_to_a_height_of_its_own_and_faster_than_before(after: flo
     assert not _leapt(given, Parting(31, 31, 31, 0.21, 0.02))  # more than a fifth of the log is no leap
 
 
+def test_the_pace_of_a_parting_by_hand() -> None:
+    """Parted from row 30 to 40, in means of five rows: .17 from row 15 on, .27 from 25, .9 from 40; fifteen rows after ten of before."""
+    train = np.interp(np.arange(60), [0, 30, 40, 59], [0.0, 0.3, 0.9, 0.9])
+    held = np.where(np.arange(60) < 35, 0.2, 0.4)
+    found = _pace(pair(train, held, 0.01, 0.02), Parting(31, 31, 31, 10 / 59, 0.02))
+    assert found is not None
+    assert found.high
+    noise = 0.01 / np.sqrt(5)
+    assert (found.gain, found.usual, found.error) == pytest.approx((0.63, 0.15, noise * np.sqrt(1 + 2.5**2 + 1.5**2)))
+    assert found.held == pytest.approx(0.2 + 1.96 * 0.02 * np.sqrt(2 / 5))
+    assert _pace(pair(train, held), Parting(3, 3, 3, 10 / 59, 0.02)) is None
+    peak = np.where(np.arange(60) < 5, 0.9 - 2.01 * noise, train)
+    for before, high in ((peak, True), (peak + 0.02 * noise * (np.arange(60) < 5), False)):
+        own = _pace(pair(before, held, 0.01, 0.02), Parting(31, 31, 31, 10 / 59, 0.02))
+        assert own is not None
+        assert own.high is high
+
+
+@pytest.mark.parametrize(("shortest", "pace", "slow"), [(0.16, 0.0157, True), (0.15, 0.0157, False), (0.16, 0.0158, False)])
+def test_what_parts_slowly_and_no_faster_than_half_as_fast_again_is_slow(shortest: float, pace: float, slow: bool) -> None:
+    """.01 a row up to row 29 of 60, in means .17 and .27; fifteen rows on, .29 and thirteen times the pace, .225 is the most to gain."""
+    train = 0.01 * np.minimum(np.arange(60), 29) + pace * np.maximum(np.arange(60) - 29, 0)
+    assert _slow(pair(train, np.full(60, 0.2), 1e-6, 1e-6), Parting(31, 31, 31, 10 / 59, shortest)) is slow
+
+
 def test_a_training_that_comes_back_from_a_dip_has_not_leapt() -> None:
     """It stood at 0.3 to row 20, at 0.05 to row 30, and is back at 0.31 ten rows later; to 0.6 it would have leapt."""
     rows = np.arange(60)
@@ -300,10 +327,10 @@ def test_where_the_two_parted_just_now_is_no_warning_yet(monkeypatch: pytest.Mon
 def test_where_and_over_how_long_the_two_part() -> None:
     train = np.where(ROW < 50, 0.3, 0.9)
     at_once = parting_of(pair(train, np.full(N, 0.3)))
-    assert (at_once.step, at_once.length) == (50, 0.02)
+    assert (at_once.step, at_once.length, at_once.shortest) == (50, 0.02, 0.02)
     assert at_once.first <= at_once.step <= at_once.last
     slowly = parting_of(pair(np.linspace(0.3, 0.9, N), np.full(N, 0.3)))
-    assert (slowly.step, slowly.length) == (1, 1.0)
+    assert (slowly.step, slowly.length, slowly.shortest) == (1, 1.0, 1.0)
     never = parting_of(pair(np.full(N, 0.3), np.full(N, 0.3)))
     assert (never.step, never.first, never.last, never.length) == (1, 1, 1, 1.0)
 

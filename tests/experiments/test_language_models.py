@@ -57,7 +57,8 @@ def test_variances_of_groups_follow_the_law_where_everything_can_be_listed(load:
 
 
 @pytest.mark.parametrize(
-    "script", ["best_group_size", "gradient_error", "where_it_moves", "failures", "dynamics", "stiffness_of_models", "long_runs", "gemma"]
+    "script",
+    ["best_group_size", "gradient_error", "where_it_moves", "failures", "dynamics", "stiffness_of_models", "long_runs", "other_models"],
 )
 def test_the_page_has_the_tables_of_its_pieces(load: Load, script: str, capsys: pytest.CaptureFixture[str]) -> None:
     load(script).show()

@@ -26,7 +26,7 @@ from groupwise.diagnostics.signals import (
 )
 from groupwise.forecasting.e_process import change_evidence
 from groupwise.intervals import Interval
-from groupwise.record.run import RunRecord, rollouts_table, steps_table
+from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
 
 def test_the_factors_are_fair_at_the_edge_of_the_null() -> None:
@@ -215,3 +215,10 @@ def test_without_a_training_reward_the_held_out_one_or_an_accuracy_is_the_reward
     found = Evidence(RunRecord("run", steps_table(range(1, 21), {column: value, "loss": value}))).reward
     assert found is not None
     assert (found.column, found.value_T.tolist()) == (column, value.tolist())
+
+
+def test_a_column_of_one_number_is_no_signal() -> None:
+    for rows, known in ((1, False), (2, True)):
+        value = np.where(np.arange(20) < rows, 0.5, np.nan)
+        record = RunRecord("run", steps_table(range(1, 21), {"entropy": value}), meanings=(Meaning("entropy", "entropy", ""),))
+        assert (Evidence(record).quantity("entropy") is not None) is known

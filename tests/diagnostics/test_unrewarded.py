@@ -114,6 +114,12 @@ def test_every_function_without_weight_is_looked_at_beside_the_held_out_reward()
     assert pairs_of(Evidence(run(0, "correctness", "format", level=FALLS))) == []
 
 
+def test_eight_rows_show_a_function_without_weight() -> None:
+    for rows, pairs in ((8, 1), (7, 0)):
+        record = run(0, level=FALLS)
+        assert len(pairs_of(Evidence(replace(record, steps=record.steps[35 : 35 + rows])))) == pairs
+
+
 HEALTH = {
     "the same function, noise of its own": ("sloppy", "strict", RISES, None),
     "half the pace": ("sloppy", "strict", 0.5 * RISES, None),

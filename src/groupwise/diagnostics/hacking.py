@@ -708,5 +708,5 @@ def parting_of(pair: Pair) -> Parting:
     limit = 0.5 * len(time) * float(np.log1p(2 * fdtri(2, left, 0.95) / left))
     inside = onset_K[drop_K <= limit]
     place = np.searchsorted(pair.step_M, np.array([onset_K[int(rest_K.argmin())], inside[0], inside[-1]]) - 0.5 * span / _ONSETS)
-    best, first, last = (int(step) for step in pair.step_M[np.minimum(place, len(pair.step_M) - 1)])
+    best, first, last = (int(step) for step in pair.step_M[place])
     return Parting(best, first, last, float(length_K[int(rest_K.argmin())]), _LENGTHS[int(np.argmax(drop_L <= limit))])

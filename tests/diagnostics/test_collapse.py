@@ -12,6 +12,7 @@ from groupwise.diagnostics.collapse import (
     Decline,
     _closer,
     _shortened,
+    _stopped,
     behaviour_change,
     by_and_by,
     constant_tail,
@@ -415,6 +416,16 @@ def test_a_reward_of_one_number_to_the_end(value: Floats, found: bool, abrupt: b
     if tail_of is not None:
         assert (tail_of.row, tail_of.value, tail_of.abrupt) == (60, 0.0, abrupt)
         assert tail_of.before == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("floor", "stopped"), [(0.2, True), (0.1, True), (0.09, False)])
+def test_a_reward_that_stands_at_nothing_or_below_has_stopped(floor: float, stopped: bool) -> None:
+    value = np.r_[0.8 + 0.01 * (-1.0) ** np.arange(60), np.full(6, 0.1)]
+    found = _stopped(signal_of("reward", np.arange(66), value), floor)
+    assert (found is not None) is stopped
+    if found is not None:
+        assert (found.row, found.lasts, found.lost.low) == (60, True, 1.0)
+        assert (found.height, found.end) == pytest.approx((0.8, 0.1), abs=1e-3)
 
 
 def test_a_height_is_the_lower_limit_of_the_best_mean_of_three_rows_before() -> None:

@@ -209,6 +209,15 @@ def test_the_same_prompt_before_and_after_predicts_dead_groups() -> None:
     assert groups["own"].to_list() == [1.0] * (2 * N)
 
 
+@pytest.mark.parametrize(("again", "own"), [(2, True), (1, False)])
+def test_half_of_the_groups_must_have_been_there_before_and_after(again: int, own: bool) -> None:
+    """Of four groups a step two have a prompt that every step has, or one; the others come once."""
+    rows = rollouts([1, 1], [0.3, 0.3], [0.5, 0.6], [0.2, 0.7], steps=N)
+    named = [{**row, "prompt": f"p{row['prompt_id']}" + ("" if row["prompt_id"] < again else f" of {row['step']}")} for row in rows]
+    message = measures(log(rows=named, reward=np.full(N, 0.6)))["dead_beyond_chance"].message
+    assert ("just before and after" in message) is own
+
+
 def test_all_right_all_wrong_and_alike_between() -> None:
     record = log(rows=rollouts([1, 1], [0, 0], [0.5, 0.5], [0, 1], steps=N), reward=np.full(N, 0.5))
     found = measures(record)
@@ -276,8 +285,10 @@ def test_the_margin_of_a_run_whose_force_is_known() -> None:
     curve = recursion(0.01, 0.5, 300, lag="none", start=0.2, plateau=0.7)
     reward = np.asarray(curve)[1:] + 0.005 * np.random.default_rng(1).standard_normal(300)
     record = log({"momentum": 0.5, "lag_kind": "none"}, reward=reward)
-    value = measures(record)["stability_margin"].value
+    margin_of_run = measures(record)["stability_margin"]
+    value = margin_of_run.value
     assert value is not None
+    assert ", the whole of it above 1: stable as far as the log shows; a faster mode" in margin_of_run.message
     true = 2 * 1.5 / 0.01  # without a lag the threshold is 2(1 + momentum)
     assert value.low < true < value.high
     assert value.value == pytest.approx(true, rel=0.2)

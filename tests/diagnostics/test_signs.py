@@ -190,6 +190,7 @@ def test_over_a_slow_change_what_only_rises_is_looked_at_to_its_end() -> None:
 def test_nothing_has_no_ratio_and_too_few_rows_tell_nothing() -> None:
     assert sign_of(signal(np.where(ROW < 50, 0.0, 0.8)), RATIO, low=41, step=51) is None
     assert sign_of(signal(np.where(ROW < 1, 0.4, 0.8)), RATIO, low=1, step=2) is None
+    assert sign_of(signal(np.where(ROW < 2, 0.4, 0.8)), RATIO, low=1, step=3) is not None  # two rows before are the fewest
     assert sign_of(signal(np.full(N, 0.4)), RATIO, low=41, step=500) is None
 
 

@@ -68,6 +68,13 @@ def test_the_widening_of_a_line_without_noise_is_exact() -> None:
     assert course_of(reward, 20.0).widening.value == pytest.approx(3.0, abs=0.05)
 
 
+def test_the_interval_of_a_widening_by_hand() -> None:
+    """Amplitudes of 1 and 3 in halves of 200 rows, beside rows of .5 and -.5 by turns: both have an error of .5·sqrt(2/200)."""
+    found = course_of(np.where(STEP < 200, 1.0, 3.0) * np.sin(2 * np.pi * STEP / 20) + 0.5 * (-1.0) ** STEP, 20.0)
+    error = 1.96 * 0.5 * np.sqrt(2 / 200)
+    assert (found.widening.low, found.widening.high) == pytest.approx(((3 - error) / (1 + error), (3 + error) / (1 - error)), rel=0.02)
+
+
 def test_the_onset_of_a_line_without_noise_is_its_first_row() -> None:
     """A cosine that starts at its height: of a row before it and of one after it no line explains all."""
     assert course_of(np.where(STEP >= 120, np.cos(2 * np.pi * (STEP - 120) / 20), 0.0), 20.0).row == 120

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from groupwise.diagnostics.beyond import discards, router, tools
+from groupwise.diagnostics.beyond import _shorter, discards, router, tools
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.restart import check
 from groupwise.diagnostics.signals import Evidence
@@ -115,6 +115,12 @@ def test_rollouts_dropped_as_too_old_are_counted_against_all() -> None:
     assert found.signs[0].words == words
     assert discards(log(config=sized(), dropped_samples=np.cumsum(np.full(N, 4.0)))).status is Status.NONE
     assert discards(log(dropped_samples=dropped)).status is Status.INFO
+
+
+@pytest.mark.parametrize(("row", "said"), [(5, True), (4, False), (145, True), (146, False)])
+def test_five_rows_on_either_side_show_that_what_is_kept_is_shorter(row: int, said: bool) -> None:
+    length = since(row, 900, 500) + (-1.0) ** np.arange(N)
+    assert (_shorter(log(completion_length=length), row + 1) == " and the rest is shorter, 900 → 500 tokens") is said
 
 
 def test_a_filter_that_leaves_little_is_worth_knowing() -> None:

@@ -13,6 +13,7 @@ from groupwise.diagnostics import hacking
 from groupwise.diagnostics.judge import judge, measures_of
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Learning, Measure, State, Status
 from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.story import _learnt_since, _stands
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
 NAMES = {
@@ -207,6 +208,36 @@ def test_every_finding_names_its_number() -> None:
                 seen.add(found.check)
                 assert found.message, found.check
     assert len(seen) >= 6
+
+
+@pytest.mark.parametrize(
+    ("columns", "advice"),
+    [
+        (
+            {"dead": np.repeat([0.2, 0.5], [30, 10])},
+            "50 % of the groups have zero variance: draw prompts that are sometimes right; then lr × 3",
+        ),
+        (
+            {"dead": np.repeat([0.2, 0.49], [30, 10])},
+            "rewards differ within groups and nothing is learnt: lr × 3, and read what the best answers do",
+        ),
+        ({"dead": np.repeat([0.6, 0.4], [30, 10])}, "see whether rewards differ within groups; if they do, lr × 3"),
+        ({"spread": np.full(40, 0.1)}, "rewards differ within groups and nothing is learnt: lr × 3, and read what the best answers do"),
+        ({"spread": np.repeat([0.0, 0.1], [21, 19])}, "see whether rewards differ within groups; if they do, lr × 3"),
+        ({}, "see whether rewards differ within groups; if they do, lr × 3"),
+    ],
+)
+def test_what_to_do_about_a_reward_that_stands_goes_by_what_groups_say(columns: dict[str, Any], advice: str) -> None:
+    """Of the last quarter of the rows half of the groups are alike, or of most rows fewer, or rewards of most rows differ."""
+    assert _stands(Evidence(log(reward=np.full(40, 0.5), **columns))) == advice
+
+
+@pytest.mark.parametrize(("gain", "step", "learnt"), [(0.129, 41, True), (0.126, 41, False), (0.129, 10, False), (0.129, 72, False)])
+def test_a_reward_has_learnt_since_a_step_by_two_errors_between_its_best_ten_rows(gain: float, step: int, learnt: bool) -> None:
+    """Rows of .1 and -.1 by turns, with the leap of the gain, scatter by .143: two errors are .1278; ten rows a side are the fewest."""
+    reward = Evidence(log(reward=0.1 * (-1.0) ** np.arange(80) + gain * (np.arange(80) >= 60))).reward
+    assert _learnt_since(reward, step) is learnt
+    assert not _learnt_since(None, step)
 
 
 def test_a_note_asks_for_no_rollback() -> None:

@@ -37,6 +37,7 @@ class Truth:
     signs: tuple[int, int] | None  # rows between which the first sign is seen
     onset: int | None  # row from which the reward is harmed, or what it stands for
     also: tuple[str, ...] = ()  # names of the cause that are as right
+    stands: bool = False  # whether a right answer is hardly likelier at the end than in the middle of the run
 
 
 @dataclass(slots=True)
@@ -560,7 +561,7 @@ def run_of(kind: str, seed: int, *, rows: int | None = None) -> tuple[RunRecord,
     world = _world(rng, count, window=1 if kind == "noisy_small_batches" else int(rng.choice([1, 1, 1, 5])))
     if kind in _HEALTHY:
         _HEALTHY[kind](world, rng)
-        truth = Truth(kind, "recovered" if kind == "recovered_dip" else "healthy", (), None, None)
+        truth = Truth(kind, "recovered" if kind == "recovered_dip" else "healthy", (), None, None, stands=_stands(world))
     else:
         change, label, causes = _ILL[kind]
         first, last, onset = (min(step, world.steps - 1) // world.window for step in change(world, rng))
@@ -572,6 +573,16 @@ def run_of(kind: str, seed: int, *, rows: int | None = None) -> tuple[RunRecord,
         also = ("instability",) if kind == "numerics" and not world.lost else ()
         truth = Truth(kind, label, causes, (first, last), onset, also)
     return _logged(kind, seed, world, rng), truth
+
+
+def _stands(world: World) -> bool:
+    """Whether the chance of a right answer gained in the second half less than a tenth of what it gained in all."""
+    node, weight = np.polynomial.hermite_e.hermegauss(15)
+    chance = 1 / (1 + np.exp(world.spread * node - (world.ability + world.ease)[:, None])) @ (weight / weight.sum())
+    n = world.steps
+    part, ends = n // 6, n // 10
+    since = float(chance[n - part :].mean() - chance[n // 2 : n // 2 + part].mean())
+    return since < 0.1 * float(chance[n - ends :].mean() - chance[:ends].mean())
 
 
 def _world(rng: np.random.Generator, rows: int, *, window: int) -> World:

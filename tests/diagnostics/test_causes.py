@@ -50,7 +50,7 @@ LASTING = {"fall": "lasting"}
         ({"drop": "nothing"}, (), OPEN, (causes.TOO_HARD, causes.VERIFIER)),
         ({"drop": "nothing", "truncation": "likely"}, (), LIKELY, (causes.TRUNCATION,)),
         # What the policy did.
-        ({}, (sign(LENGTH, 100.0, 130.0),), LIKELY, (causes.LENGTH,)),
+        ({}, (sign(LENGTH, 100.0, 150.0),), LIKELY, (causes.LENGTH,)),
         ({}, (sign(CUT, 0.1, 0.25),), LIKELY, (causes.LENGTH,)),
         ({}, (sign(LENGTH, 100.0, 60.0),), LIKELY, (causes.SHORT,)),
         ({}, (sign(ENTROPY, 0.5, 0.7),), LIKELY, (causes.UNSTABLE,)),
@@ -61,7 +61,8 @@ LASTING = {"fall": "lasting"}
         # The first that holds is told.
         ({}, (sign(LENGTH, 100.0, 150.0), sign(ENTROPY, 0.5, 0.9)), LIKELY, (causes.LENGTH,)),
         ({}, (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.7)), LIKELY, (causes.UNSTABLE,)),
-        ({}, (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.69)), LIKELY, (causes.LENGTH,)),
+        # Answers to harder prompts grow too.
+        (LASTING, (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.69)), OPEN, (causes.VERIFIER, causes.HARDER)),
         ({"drop": "constant at once"}, (sign(ENTROPY, 0.5, 0.9),), LIKELY, (causes.UNSTABLE,)),
         # Answers that went on as before.
         ({"drop": "constant at once"}, (), LIKELY, (causes.VERIFIER,)),
@@ -70,6 +71,8 @@ LASTING = {"fall": "lasting"}
         ({**LASTING, "prompts": "scattered answers fail"}, (), LIKELY, (causes.VERIFIER,)),
         ({**LASTING, "held_out_drop": "dropped"}, (), LIKELY, (causes.VERIFIER,)),
         (LASTING, (), OPEN, (causes.VERIFIER, causes.HARDER)),
+        ({**LASTING, "truncation": "likely"}, (), LIKELY, (causes.TRUNCATION,)),
+        ({**LASTING, "truncation": "likely", "prompts": "whole prompts fail"}, (), LIKELY, (causes.HARDER,)),
         # Moves below what counts are none.
         (LASTING, (sign(LENGTH, 100.0, 129.0), sign(ENTROPY, 0.5, 0.69)), OPEN, (causes.VERIFIER, causes.HARDER)),
         (LASTING, (sign(LENGTH, 100.0, 61.0), sign(CUT, 0.1, 0.24)), OPEN, (causes.VERIFIER, causes.HARDER)),
@@ -99,6 +102,8 @@ def test_a_fall_by_and_by_is_hardly_the_verifiers(
     facts: dict[str, str], certainty: Certainty, names: tuple[str, ...], log: tuple[str, ...]
 ) -> None:
     assert cause_of_fall(case(facts, abrupt=False)) == Cause(certainty, names, log)
+    assert cause_of_fall(case(facts, abrupt=False, slow=True)) == Cause()  # over a good part of the log none is named
+    assert cause_of_fall(case({**facts, "drop": "part at once"}, slow=True)) == cause_of_fall(case({**facts, "drop": "part at once"}))
 
 
 def test_what_is_not_logged_is_asked_for_and_no_cause_is_guessed() -> None:

@@ -234,6 +234,22 @@ def test_a_fall_by_and_by_with_unchanged_answers_is_not_named_a_failure_of_the_v
     assert (found.cause.certainty, found.cause.names[0]) == (Certainty.CANNOT_TELL, "harder data")
 
 
+@pytest.mark.parametrize(("rows", "certainty"), [(30, Certainty.CANNOT_TELL), (80, Certainty.NONE)])
+def test_a_fall_that_takes_a_good_part_of_the_log_names_no_cause_however_deep_it_is(rows: int, certainty: Certainty) -> None:
+    rng, place = np.random.default_rng(7), np.arange(ROWS)
+    level = np.where(place < 100, rise(rng, 0.0), 0.62 - 0.52 * np.minimum((place - 100) / rows, 1.0))
+    found = judge(log(reward=level + 0.03 * rng.standard_normal(ROWS), **steady(rng)))
+    assert (found.state, found.cause.certainty) == (State.FAILED, certainty)
+
+
+def test_a_slope_is_looked_for_about_its_middle_though_its_end_was_found() -> None:
+    """It falls from row 20 to 75; about its last rows alone a step would do as well."""
+    rng, place = np.random.default_rng(0), np.arange(100)
+    slowly = signal_of("reward", place, np.interp(place, [20, 75], [0.8, 0.3]) + 0.06 * rng.standard_normal(100))
+    assert by_and_by(slowly, 78)
+    assert not by_and_by(signal_of("reward", place, np.where(place < 50, 0.8, 0.3) + 0.06 * rng.standard_normal(100)), 53)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_verifier_that_passes_everything_at_once_is_told_from_success(seed: int) -> None:
     rng = np.random.default_rng(seed)

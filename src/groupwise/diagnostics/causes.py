@@ -48,6 +48,9 @@ LOG_HELD_OUT = "a held-out reward"
 # Times its usual height at which a gradient before a fall is no gradient any more.
 _EXPLODED = 1e4
 
+# Times their length before at which answers ran away.
+_MUCH_LONGER = 1.5
+
 # What to do about a cause, a line; {step} is the last step before the first sign.
 DO: Mapping[str, str] = {
     LENGTH: "restart from step {step}; mask truncated completions; lr ÷ 3",
@@ -87,6 +90,7 @@ class Case:
     signs: Mapping[str, Sign]  # signals that moved about it, by quantity
     onset: int | None  # step of the failure
     abrupt: bool = True  # whether the reward fell within a few rows
+    slow: bool = False  # whether it took a good part of the log
     learning: Learning = Learning.UNKNOWN
 
     def fact(self, name: str) -> str:
@@ -154,8 +158,8 @@ def cause_of_fall(case: Case) -> Cause:
 def _of_behaviour(case: Case) -> Cause:
     """Say what the policy did as the reward fell, or that it went on as before."""
     length, entropy = case.ratio("completion_length"), case.ratio("entropy")
-    # Answers of a policy that comes apart grow a little with its entropy.
-    if length >= (1.5 if entropy >= 1.4 else 1.3) or case.gained("truncated_share") >= 0.15:
+    # Answers of a policy that comes apart grow a little with its entropy, and those to harder prompts without it.
+    if length >= _MUCH_LONGER or case.gained("truncated_share") >= 0.15:
         return _likely(LENGTH)
     if length <= 0.6:
         return _likely(SHORT)
@@ -167,8 +171,8 @@ def _of_behaviour(case: Case) -> Cause:
     if entropy <= 0.5 and (case.fact("drop"), case.fact("behaviour")) != ("constant at once", "unchanged"):
         return Cause(Certainty.POSSIBLE, (CONCENTRATION,))
     # A slow decline, or that of one function, is no verifier's.
-    slow = case.fact("fall").startswith(("function", "partial")) and case.fact("drop") not in ("part at once", "constant at once")
-    return cause_of_standing(case) if slow else _graded_down(case)
+    slow = case.slow or case.fact("fall").startswith(("function", "partial"))
+    return cause_of_standing(case) if slow and case.fact("drop") not in ("part at once", "constant at once") else _graded_down(case)
 
 
 def _graded_down(case: Case) -> Cause:
@@ -182,6 +186,8 @@ def _graded_down(case: Case) -> Cause:
         return _likely(HARDER)
     if prompts == "scattered answers fail" or case.fact("held_out_drop") == "dropped":
         return _likely(VERIFIER) if case.abrupt else Cause(Certainty.POSSIBLE, (VERIFIER,))
+    if case.fact("truncation") == "likely":
+        return _likely(TRUNCATION)  # few answers end, and as their share moves so does the reward
     if not case.abrupt:
         return Cause(Certainty.CANNOT_TELL, (HARDER, UNSTABLE), (LOG_REWARDS, LOG_HELD_OUT))
     return Cause(Certainty.CANNOT_TELL, (VERIFIER, HARDER), (LOG_REWARDS,))

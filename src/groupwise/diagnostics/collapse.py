@@ -368,8 +368,8 @@ def _closer(signal: Signal, row: int, size: int, middle: float) -> int:
 
 
 def by_and_by(signal: Signal, row: int) -> bool:
-    """Say whether a fall clearly took many rows: a slope between two levels describes it better than a step does."""
-    return _for_slope(signal, row) > _BETTER
+    """Say whether a fall that has reached a row clearly took many: a slope describes it better than a step does, about its middle."""
+    return _for_slope(signal, sum(span_of_fall(signal, row)) // 2) > _BETTER
 
 
 def at_once(signal: Signal, row: int, *, clearly: bool = True) -> bool:

@@ -27,6 +27,8 @@ STANDS = "see whether rewards differ within groups; if they do, lr × 3"
 _MOST = 0.5
 # The part of a fall that its first row must have gone, and left, to be told beside its ends.
 _LEAST = 0.15
+# The share of the log that a slow fall takes: it names no cause, however deep it is.
+_SLOW = 0.25
 # Checks whose failure shows as a reward that fell.
 _OF_FALLS = (collapse.NAME, verifier.NAME, instability.NAME, completions.TRUNCATION)
 
@@ -39,10 +41,10 @@ class Look:
     answers: Mapping[str, Finding]
     progress: Progress
 
-    def case(self, signs: tuple[Sign, ...] = (), onset: int | None = None, *, abrupt: bool = True) -> Case:
+    def case(self, signs: tuple[Sign, ...] = (), onset: int | None = None, *, abrupt: bool = True, slow: bool = False) -> Case:
         """Return what speaks for and against causes."""
         by_signal = {sign.signal: sign for sign in signs}
-        return Case(self.evidence, self.answers, by_signal, onset, abrupt=abrupt, learning=self.progress.learning)
+        return Case(self.evidence, self.answers, by_signal, onset, abrupt=abrupt, slow=slow, learning=self.progress.learning)
 
     def before(self, step: int | None) -> int | None:
         """Return the last logged step before a step, or None at the beginning."""
@@ -107,7 +109,8 @@ def _of_fall(look: Look, found: Finding) -> Story:
     course = arrow(before, there, after) if _LEAST < part < 1 - _LEAST else arrow(before, after)
     own = Sign("reward", first_step, before, after, f"reward {course}")
     signs = _signs_of_fall(look, own, onset, last_step)
-    cause = cause_of_fall(look.case(signs, onset, abrupt=not by_and_by(level, fall.row)))
+    slow = end - begin >= _SLOW * len(level)
+    cause = cause_of_fall(look.case(signs, onset, abrupt=not by_and_by(level, fall.row), slow=slow))
     where = f"at step {first_step:,}" if first_step == last_step else f"at steps {first_step:,}-{last_step:,}"
     fell = "collapsed" if found.status is Status.CRITICAL else "fell"
     headline = f"reward {arrow(before, after)}, {fell} {where}"

@@ -99,10 +99,10 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
 
 
 def _rises_at(evidence: Evidence, step: int, few: int) -> bool:
-    """Whether the reward rises as its groups become alike: it arrives, however fast, and nothing broke."""
+    """Whether the reward rises as its groups become alike, within as few rows: it arrives, however fast, and nothing broke."""
     reward = evidence.reward
     row = 0 if reward is None else reward.at(step)
-    return reward is not None and reward.score(slice(max(0, row - 2 * few), row), slice(row, row + 2 * few)) > _CLEARLY - 1
+    return reward is not None and reward.score(slice(max(0, row - few), row), slice(row, row + few)) > _CLEARLY - 1
 
 
 def _rose_to(evidence: Evidence, level: Signal, row: int) -> bool:

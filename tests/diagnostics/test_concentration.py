@@ -105,6 +105,13 @@ def test_a_reward_of_unknown_range_may_have_arrived_where_it_rose_by_three_error
     assert not _may_have_arrived(given, 61)
 
 
+@pytest.mark.parametrize(("times", "status"), [(1.0, Status.WARNING), (1.2, Status.CRITICAL)])
+def test_a_reward_of_tenths_may_have_arrived_at_a_tenth(times: float, status: Status) -> None:
+    """It rises from 0.04 to 0.098 and stands; one that goes beyond is far below its top of 1."""
+    reward = about(times * np.minimum(0.04 + 0.0012 * ROW, 0.098), 0.0005)
+    assert told(reward=reward, entropy=SPENT, dead=since(0.3, 0.9)).status is status
+
+
 def test_the_levels_of_an_entropy_are_those_of_its_first_fortieth_and_its_last_tenth() -> None:
     entropy = np.repeat([1.0, 0.9, 0.5], [3, 105, 12])
     found = told(reward=STANDS, entropy=entropy)

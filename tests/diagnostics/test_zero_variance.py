@@ -133,6 +133,19 @@ def test_a_reward_of_unknown_range_that_arrives_takes_its_groups_along() -> None
     assert told(4, reward=5 + NOISE, dead=np.where(ROW < 60, 0.3, 0.97)).status is Status.CRITICAL
 
 
+def test_groups_that_break_at_once_while_a_reward_goes_on_at_its_pace_have_broken() -> None:
+    """Within as few rows as the groups took the reward hardly moved."""
+    found = told(4, reward=3 + ROW / 60 + 5 * NOISE, dead=np.where(ROW < 60, 0.3, 0.97))
+    assert (found.status, found.evidence["groups"]) == (Status.CRITICAL, "at once")
+
+
+def test_of_a_reward_of_tenths_the_mean_is_not_the_same_after_a_third_of_its_climb() -> None:
+    """It goes from 0.04 to 0.1, which may be its top, and its groups with it."""
+    reward, dead = 0.1 - 0.06 * np.exp(-ROW / 20), np.where(ROW < 60, 0.5, 0.94)
+    for times, status in ((1.0, Status.NONE), (1.2, Status.WARNING)):  # beyond a tenth its range is 0 to 1
+        assert told(4, reward=times * reward + 0.01 * NOISE, dead=dead).status is status
+
+
 def test_groups_that_are_all_wrong_from_the_first_row() -> None:
     found = told(4, reward=0.005 + 0.1 * np.abs(NOISE), dead=np.full(N, 0.98))
     assert (found.status, found.step) == (Status.CRITICAL, None)

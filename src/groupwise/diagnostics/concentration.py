@@ -141,7 +141,7 @@ def _start(entropy: Signal) -> float:
 def _at_the_top(evidence: Evidence, step: float) -> bool:
     """Whether the reward has arrived at the top of its range."""
     reward = evidence.reward
-    if reward is None or reward.bounds is None:
+    if reward is None or reward.bounds is None or evidence.by_tenths:
         return False
     mean = float(reward.value_T[min(reward.at(step), len(reward) - 3) :].mean())
     return mean >= reward.bounds[0] + _ARRIVED * (reward.bounds[1] - reward.bounds[0])
@@ -150,7 +150,7 @@ def _at_the_top(evidence: Evidence, step: float) -> bool:
 def _may_have_arrived(evidence: Evidence, step: float) -> bool:
     """Whether a reward of unknown range has risen clearly over the run: at its top all prompts earn it, and rows scatter less."""
     reward = evidence.reward
-    if reward is None or reward.bounds is not None:
+    if reward is None or (reward.bounds is not None and not evidence.by_tenths):
         return False
     row = reward.at(step)
     before, since = (float(np.mean(np.diff(rows) ** 2)) if rows.size > 3 else 0.0 for rows in (reward.value_T[:row], reward.value_T[row:]))

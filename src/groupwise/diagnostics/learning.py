@@ -197,7 +197,7 @@ def _thirds(level: Signal, row: int) -> tuple[slice, slice]:
 
 def near_top(evidence: Evidence, level: Signal) -> bool | None:
     """Return whether the last quarter of the reward stands near the top of its range; None where the top is not known."""
-    if level.bounds is None or (evidence.memo.get("guessed") and _by_tenths(evidence, level)):
+    if level.bounds is None or evidence.by_tenths:
         return None
     low, high = level.bounds
     left = (high - float(level.value_T[-max(len(level) // 4, 1) :].mean())) / (high - low)
@@ -205,16 +205,6 @@ def near_top(evidence: Evidence, level: Signal) -> bool | None:
     if evidence.memo.get("ends") and _TENTH < left <= NEAR:
         return None
     return left <= NEAR
-
-
-def _by_tenths(evidence: Evidence, level: Signal) -> bool:
-    r"""Whether a reward within 0 and 1 may have a tenth as its top: no row is above it, and nothing says that a rollout earned more.
-
-    Rewards of mean m and variance v from 0 to M have $v \le m(M - m)$: the top is at least m + v/m.
-    """
-    mean, spread = float(level.value_T.mean()), evidence.groups.spread
-    variance = float(np.nanmedian(spread.value_T)) ** 2 if spread.known else 0.0
-    return mean > 0 and max(float(level.value_T.max()), mean + variance / mean) <= _TENTH + 1e-9  # as sums of tenths are rounded
 
 
 def piled_up(evidence: Evidence, level: Signal, *, since: int = 0) -> bool:

@@ -38,6 +38,8 @@ _QUANTILE = 1.96
 FEWEST_ROWS = 8
 # The share of rows at one and the same largest number from which it is the top, and no lucky row.
 OFTEN = 0.25
+# The top of rewards that are tenths of right and wrong.
+_TENTH = 0.1
 LOG_RELATIVE = "the reward before it is centred or ranked, or one on held-out prompts"
 # Beyond this the squares of numbers have no room in a float: as good as not finite.
 LARGEST = 1e100
@@ -173,6 +175,19 @@ class Evidence:
                     self.memo["ends"] = grades is not None
                 return found if grades is None else replace(found, bounds=grades)
         return self.held_out or next(iter(self.matching(_ACCURACY)), None)
+
+    @cached_property
+    def by_tenths(self) -> bool:
+        r"""Whether a reward whose range was guessed may have a tenth as its top: nothing says that a row or a rollout was above it.
+
+        Rewards of mean m and variance v from 0 to M have $v \le m(M - m)$: the top is at least m + v/m.
+        """
+        reward, spread = self.reward, self.groups.spread
+        if reward is None or not self.memo.get("guessed"):
+            return False
+        mean = float(reward.value_T.mean())
+        variance = float(np.nanmedian(spread.value_T)) ** 2 if spread.known else 0.0
+        return mean > 0 and max(float(reward.value_T.max()), mean + variance / mean) <= _TENTH + 1e-9  # as sums of tenths are rounded
 
     @cached_property
     def grades(self) -> tuple[float, float] | None:
@@ -370,7 +385,7 @@ def stands_since(evidence: Evidence, step: int | None) -> bool:
         return False
     here = float(reward.value_T[early].mean())
     start = float(reward.value_T[: late.stop - late.start].mean())
-    room = here - start if reward.bounds is None else reward.bounds[1] - here
+    room = here - start if reward.bounds is None or evidence.by_tenths else reward.bounds[1] - here
     return reward.change(early, late).high < _LITTLE * room
 
 

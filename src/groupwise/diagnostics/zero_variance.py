@@ -115,7 +115,7 @@ def _rose_to(evidence: Evidence, level: Signal, row: int) -> bool:
 def _at_its_height(evidence: Evidence, step: int) -> bool:
     """Whether a reward of unknown range stands where it was highest: it may be done."""
     reward = evidence.reward
-    if reward is None or reward.bounds is not None or len(reward) < FEWEST_ROWS:
+    if reward is None or (reward.bounds is not None and not evidence.by_tenths) or len(reward) < FEWEST_ROWS:
         return False
     few = max(3, len(reward) // 10)
     levels = moving_mean(reward.value_T, few)
@@ -231,7 +231,7 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     step = int(equal.step_T[onset])
     row = reward.at(step)
     moved = reward.change(slice(0, max(row, 1)), slice(row, len(reward)))
-    span = float(np.ptp(reward.value_T)) if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
+    span = float(np.ptp(reward.value_T)) if reward.bounds is None or evidence.by_tenths else reward.bounds[1] - reward.bounds[0]
     value, old = equal.mean(slice(onset, None)), float(equal.value_T[:onset].mean())
     if abs(moved.value) > 0.15 * span or value.low <= old:
         return None  # another reward has other groups, and groups that are not more often alike are no fewer

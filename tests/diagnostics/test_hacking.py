@@ -208,6 +208,17 @@ def test_six_held_out_values_are_enough_to_see_that_a_gain_is_not_shared() -> No
     assert _uncoupled(replace(given, held_M=given.train_M - 0.1), evidence(reward=UP)) is None
 
 
+def test_a_held_out_share_near_its_top_cannot_follow_a_training_that_only_catches_up() -> None:
+    """Of ten values; a held-out share of 0.6 could have followed, and did not."""
+    train = np.repeat([0.95, 1.0], 5)
+    for held, found in ((0.99, None), (0.6, Status.CRITICAL)):
+        given = pair(train, np.full(10, held), 0.002, 0.008)
+        coupling, told = coupling_of(given, *given.ends), _uncoupled(given, evidence(reward=UP))
+        assert coupling is not None
+        assert coupling.high > 0.25  # over the whole log nothing is told
+        assert (None if told is None else told.status) is found
+
+
 def test_in_units_of_its_own_a_gain_that_was_shared_at_first_hides_no_loophole_since() -> None:
     """Both gain 0.3 up to row 30; there training leaps by 0.4 within four rows, and the held-out reward loses 0.15."""
     rows = np.arange(60)

@@ -245,7 +245,7 @@ def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
     first = slice(0, width)
     error_train, error_held = pair.gain_of_training(first, late)[1], pair.gain_held_out(first, late)[1]
     risen_K = np.flatnonzero((train_K > 4 * error_train) & (train_K > 0.2 * float(np.ptp(pair.train_M))))
-    if not risen_K.size:
+    if not risen_K.size or _solved(pair, few):
         return None
     ratio_K, centre_K, half_K = _ratio_of_gains(train_K[risen_K], error_train, held_K[risen_K], error_held)
     perhaps_K, limit_K = (ratio_K + (centre_K + half_K - ratio_K) * errors / 1.96 for errors in (_GAINED, _MANY))

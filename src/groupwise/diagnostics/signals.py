@@ -385,7 +385,7 @@ def stands_since(evidence: Evidence, step: int | None) -> bool:
         return False
     here = float(reward.value_T[early].mean())
     start = float(reward.value_T[: late.stop - late.start].mean())
-    room = here - start if reward.bounds is None or evidence.by_tenths else reward.bounds[1] - here
+    room = here - start if reward.bounds is None else reward.bounds[1] - here
     return reward.change(early, late).high < _LITTLE * room
 
 

@@ -87,8 +87,10 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     before = "" if where is None else f" since step {step:,}, {100 * float(equal.value_T[:onset].mean()):.0f} % before"
     message = f"{100 * value.value:.0f} % of the groups have zero variance{before}: hardly any group teaches"
     # A reward that arrives takes its groups along; a jump at a standing reward is another thing.
-    near = equal.value_T[max(0, onset - 6) : max(onset - 1, 0)]
-    jumped = near.size >= 3 and float(np.median(near)) < min(HALVED, value.value - _LEAP) and not _rises_at(evidence, step, near.size)
+    begin = _halfway(equal.value_T, onset)
+    near = equal.value_T[max(0, begin - 6) : max(begin - 1, 0)]
+    leapt = near.size >= 3 and float(np.median(near)) < min(HALVED, value.value - _LEAP)
+    jumped = leapt and not _rises_at(evidence, int(equal.step_T[begin]), near.size)
     level = None if evidence.reward is None else reward_level(evidence)[0]
     arrived = _at_its_height(evidence, step) or (onset > 0 and level is not None and _rose_to(evidence, level, level.at(step)))
     if arrived and not jumped:
@@ -96,6 +98,14 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
         return Finding(NAME, Status.INFO, message, where, value, expected, evidence={"zero_variance": "explained by the reward"})
     known = {"zero_variance": "above expectation"} | ({"groups": "at once"} if jumped else {})
     return Finding(NAME, Status.CRITICAL, message, where, value, expected, evidence=known)
+
+
+def _halfway(equal_T: Float, onset: int) -> int:
+    """The row from which the share has been beyond the middle of its levels before and since a row: groups may break before that."""
+    if onset == 0:
+        return 0
+    below = np.flatnonzero(equal_T[:onset] < (float(np.median(equal_T[:onset])) + float(equal_T[onset:].mean())) / 2)
+    return int(below[-1]) + 1 if below.size else onset
 
 
 def _rises_at(evidence: Evidence, step: int, few: int) -> bool:
@@ -115,7 +125,7 @@ def _rose_to(evidence: Evidence, level: Signal, row: int) -> bool:
 def _at_its_height(evidence: Evidence, step: int) -> bool:
     """Whether a reward of unknown range stands where it was highest: it may be done."""
     reward = evidence.reward
-    if reward is None or (reward.bounds is not None and not evidence.by_tenths) or len(reward) < FEWEST_ROWS:
+    if reward is None or reward.bounds is not None or len(reward) < FEWEST_ROWS:
         return False
     few = max(3, len(reward) // 10)
     levels = moving_mean(reward.value_T, few)
@@ -190,7 +200,9 @@ def _room_of_mean(evidence: Evidence, equal: Signal) -> Float:
     else:
         parts = np.split(right, np.searchsorted(reward.step_T, equal.step_T[1:]))
         mean = np.array([part.mean() if part.size else smooth.mean() for part in parts])
-    return np.asarray(1 - mean**size - (1 - mean) ** size)
+    # Of a reward that may have a tenth as its top the end that leaves the least room.
+    tops = (1.0, 10.0) if evidence.by_tenths else (1.0,)
+    return np.min([1 - share**size - (1 - share) ** size for share in (np.minimum(top * mean, 1.0) for top in tops)], axis=0)
 
 
 def _share_right(reward: Signal) -> Float:
@@ -231,7 +243,7 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     step = int(equal.step_T[onset])
     row = reward.at(step)
     moved = reward.change(slice(0, max(row, 1)), slice(row, len(reward)))
-    span = float(np.ptp(reward.value_T)) if reward.bounds is None or evidence.by_tenths else reward.bounds[1] - reward.bounds[0]
+    span = float(np.ptp(reward.value_T)) if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
     value, old = equal.mean(slice(onset, None)), float(equal.value_T[:onset].mean())
     if abs(moved.value) > 0.15 * span or value.low <= old:
         return None  # another reward has other groups, and groups that are not more often alike are no fewer

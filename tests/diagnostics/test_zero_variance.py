@@ -191,7 +191,7 @@ def with_reward(value: Any, deviation: float = 0.1, bounds: tuple[float, float] 
 def test_a_reward_rises_as_its_groups_become_alike_by_two_errors(errors: float, rises: bool) -> None:
     """From the six rows before step 21 to the six since; what was earlier or came later stands elsewhere."""
     value = np.repeat([5.0, 0.0, errors * 0.1 * np.sqrt(2 / 6), -5.0], [14, 6, 6, 14])
-    assert _rises_at(with_reward(value), 21, 3) is rises
+    assert _rises_at(with_reward(value), 21, 6) is rises
 
 
 @pytest.mark.parametrize(("errors", "rose"), [(3.01, True), (2.99, False)])

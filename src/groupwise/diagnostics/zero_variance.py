@@ -202,7 +202,8 @@ def _room_of_mean(evidence: Evidence, equal: Signal) -> Float:
         mean = np.array([part.mean() if part.size else smooth.mean() for part in parts])
     # Of a reward that may have a tenth as its top the end that leaves the least room.
     tops = (1.0, 10.0) if evidence.by_tenths else (1.0,)
-    return np.min([1 - share**size - (1 - share) ** size for share in (np.minimum(top * mean, 1.0) for top in tops)], axis=0)
+    shares = [np.minimum(top * mean, 1.0) for top in tops]
+    return np.asarray(np.min([1 - share**size - (1 - share) ** size for share in shares], axis=0))
 
 
 def _share_right(reward: Signal) -> Float:

@@ -204,6 +204,11 @@ def test_why_a_reward_stands(name: str, value: str, cause: str, certainty: Certa
 def test_of_several_facts_the_first_of_the_list_is_told() -> None:
     facts = {"swings": "oscillate", "truncation": "likely", "zero_variance": "above expectation"}
     assert cause_of_standing(case(facts)).names == (causes.TRUNCATION,)
+    # Answers that are cut off since they are paid better have learnt to be; from the start on they were it for themselves.
+    paid = {"truncation": "likely", "truncated": "paid"}
+    assert cause_of_standing(case({**paid, "cut_off": "in mid-run"})) == Cause(LIKELY, (causes.PAID,))
+    assert cause_of_standing(case(paid)) == Cause(LIKELY, (causes.TRUNCATION,))
+    assert cause_of_standing(case({"truncation": "likely", "cut_off": "in mid-run"})) == Cause(LIKELY, (causes.TRUNCATION,))
     assert cause_of_standing(case({})) == Cause()
 
 

@@ -58,8 +58,11 @@ def test_a_loophole_that_opens_late_is_told_though_the_reward_has_stopped_rising
         ("entropy_collapse-seed1", "failed", ("the policy ran away in length",), 17),
         # Every character pays: the total rises, the strict function is lost.
         ("length_runaway-seed0", "watch", ("the policy ran away in length",), 20),
+        # In the second run the right answer comes first and the text goes on behind it: the strict function stands, all are cut off.
+        ("length_runaway-seed1", "watch", ("truncated answers are paid",), 22),
         # Rollouts up to ten updates old at a large learning rate: the groups become alike, and what is lost does not come back.
         ("staleness-seed0", "watch", ("the policy ran away in length",), 10),
+        ("staleness-seed1", "watch", ("the policy ran away in length",), 18),
         # Most answers are cut off from the first step on, before groups of two could matter.
         ("zero_variance-seed0", "watch", ("truncation: most completions hit the limit",), None),
         # Fewer are cut off in the second run, and four groups of two in five are alike.

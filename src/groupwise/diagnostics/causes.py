@@ -226,6 +226,8 @@ _STANDING = (
 
 def cause_of_standing(case: Case) -> Cause:
     """Say why a reward stands still, or what else is wrong, from the facts of the checks."""
+    if (case.fact("cut_off"), case.fact("truncated")) == ("in mid-run", "paid"):
+        return _likely(PAID)  # the policy has learnt to be cut off, since that pays better than an end
     for name, value, cause, certainty in _STANDING:
         found = next((answer for answer in case.answers.values() if answer.evidence.get(name) == value), None)
         if found is not None:

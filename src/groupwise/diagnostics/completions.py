@@ -65,7 +65,7 @@ def _by_share(cut: Signal) -> Finding:
     before = float(np.median(cut.value_T[max(0, onset - 20) : max(onset, 1)]))
     sign = Sign("truncated_share", step, before, late.value, f"{now:.0f} % truncated (was {100 * before:.0f} %)")
     message = f"{now:.0f} % of the completions are truncated since step {step:,}, {100 * before:.0f} % before"
-    return Finding(TRUNCATION, Status.WARNING, message, step, late, HALF, signs=(sign,), evidence=_LIKELY)
+    return Finding(TRUNCATION, Status.WARNING, message, step, late, HALF, signs=(sign,), evidence={**_LIKELY, "cut_off": "in mid-run"})
 
 
 def _by_rows(length: Signal) -> Finding | None:

@@ -511,6 +511,7 @@ def test_answers_that_moved_as_much_before_have_not_changed() -> None:
     twice = 0.5 * 1.25 ** (np.arange(120) // 30).clip(max=2)
     assert behaviour_change(Evidence(log(entropy=twice)), 61) == "unchanged"
     assert behaviour_change(Evidence(log(entropy=twice**2)), 61) == "unchanged"
+    assert behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 70, 0.5, 1.0))), 61) == "unchanged"  # ten rows later
     assert behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 118, 0.5, 1.0))), 119) == "changed"
     assert behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 119, 0.5, 1.0))), 120) == ""  # one row since
     assert behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 9, 0.5, 1.0))), 10) == ""  # ten rows before are the fewest

@@ -93,6 +93,11 @@ def test_three_infinities_are_the_end_of_a_column_and_ten_rows_without_it(value:
     assert finite(log(reward=rewards(), grad_norm=from_row(norms(), row, value))).status.value == status
 
 
+@pytest.mark.parametrize(("rows", "status"), [(8, "critical"), (7, "none")])
+def test_eight_rows_make_a_column_that_can_end(rows: int, status: str) -> None:
+    assert finite(log(reward=rewards(n=30), grad_norm=from_row(norms(n=30), rows, np.nan))).status.value == status
+
+
 @pytest.mark.parametrize(("usual", "times", "status"), [(1.0, 1_500, "critical"), (2e4, 100, "critical"), (2e3, 100, "warning")])
 def test_a_gradient_has_exploded_a_thousandfold_or_beyond_a_million(usual: float, times: float, status: str) -> None:
     late = np.arange(N) >= 90

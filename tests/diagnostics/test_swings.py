@@ -108,6 +108,16 @@ def test_the_chance_of_one_bin_by_hand() -> None:
     assert chance == pytest.approx(40 * (98 / 38) ** -19.0)
 
 
+def test_the_chance_of_three_bins_by_hand() -> None:
+    """Bins 7 to 9 of 20 hold 10 each on average: P(F > 10) of 6 and 34 degrees of freedom is that of two of 19 at most at odds of 30 to 17."""
+    spectrum = np.ones(20)
+    spectrum[7:10] = 9.0, 12.0, 9.0
+    place, chance = _line(spectrum)
+    assert place == 8
+    p = 30 / 47
+    assert chance == pytest.approx(40 * ((1 - p) ** 19 + 19 * p * (1 - p) ** 18 + 171 * p**2 * (1 - p) ** 17))
+
+
 def test_a_scatter_that_grew_by_hand() -> None:
     """Rows 10 ± 0.1, from row 70 on 10 ± 0.5: second differences of 0.4 and 2, a ratio of 25; of 20 and 50 of them 18 in 35 count."""
     reward = 10 + np.where(np.arange(100) < 70, 0.1, 0.5) * (-1.0) ** np.arange(100)

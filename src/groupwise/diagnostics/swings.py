@@ -55,7 +55,7 @@ def swing_of(value_T: Float, most: float) -> Swing | None:
         return None
     phi = float(np.clip((left[1:] @ left[:-1]) / power, 0.0, 0.95))
     white = left[1:] - phi * left[:-1]
-    spectrum = np.abs(np.fft.rfft(white - white.mean())[1:]) ** 2
+    spectrum = np.abs(np.fft.rfft(white)[1:]) ** 2
     if len(spectrum) < TURNS + 5:
         return None
     top, chance = _line(spectrum)

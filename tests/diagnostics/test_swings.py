@@ -109,7 +109,7 @@ def test_the_chance_of_one_bin_by_hand() -> None:
 
 
 def test_the_chance_of_three_bins_by_hand() -> None:
-    """Bins 7 to 9 of 20 hold 10 each on average: P(F > 10) of 6 and 34 degrees of freedom is that of two of 19 at most at odds of 30 to 17."""
+    """Bins 7 to 9 of 20 hold 30, the others 1: P(F > 10) of 6 and 34 degrees of freedom is that of two of 19 at odds of 30 to 17."""
     spectrum = np.ones(20)
     spectrum[7:10] = 9.0, 12.0, 9.0
     place, chance = _line(spectrum)

@@ -240,6 +240,14 @@ def test_a_reward_has_learnt_since_a_step_by_two_errors_between_its_best_ten_row
     assert not _learnt_since(None, step)
 
 
+def test_a_warning_beside_a_reward_that_tells_nothing_is_no_state() -> None:
+    """A KL of six nats is a warning; the reward has seven rows, or is one number although rewards differ."""
+    few, same, known = np.where(np.arange(N) < 7, RISE, np.nan), np.full(N, 0.5), RISE
+    found = [judge(log(reward=reward, kl=np.full(N, 6.0), spread=np.full(N, 0.4))) for reward in (few, same, known)]
+    assert [one.state for one in found] == [State.CANNOT_TELL, State.CANNOT_TELL, State.WATCH]
+    assert all("divergence" in serious(one) for one in found)
+
+
 def test_a_note_asks_for_no_rollback() -> None:
     reward = 0.5 + np.where(np.arange(N) < 90, 0.02, 0.12) * np.random.default_rng(9).standard_normal(N)
     found = judge(log(reward=reward))

@@ -24,6 +24,18 @@ def series(n: int) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(float(n)), value
 
 
+def by_lmfit(time: np.ndarray, value: np.ndarray) -> Any:
+    """Least squares from a good start, then the profile intervals of all four parameters."""
+    law = law_by_name("oscillator")
+    model = lmfit.Model(
+        lambda t, plateau, start, omega, zeta: law.curve(
+            t, plateau=plateau, start=start, natural_frequency=abs(omega) + 1e-12, damping_ratio=abs(zeta) + 1e-12
+        )
+    )
+    found = model.fit(value, t=time, plateau=0.7, start=0.25, omega=9.5 / len(time), zeta=0.8)
+    return lmfit.conf_interval(found, found, sigmas=[2])
+
+
 @pytest.mark.parametrize("n", [500, 10_000])
 @pytest.mark.benchmark(group="oscillator with intervals")
 def test_groupwise(benchmark: BenchmarkFixture, n: int) -> None:
@@ -49,18 +61,7 @@ def test_groupwise_forecast(benchmark: BenchmarkFixture, n: int) -> None:
 @pytest.mark.parametrize("n", [500, 10_000])
 @pytest.mark.benchmark(group="oscillator with intervals")
 def test_lmfit(benchmark: BenchmarkFixture, n: int) -> None:
-    """The peer: least squares from a good start, then the profile intervals of all four parameters."""
+    """The peer."""
     time, value = series(n)
-    law = law_by_name("oscillator")
-    model = lmfit.Model(
-        lambda t, plateau, start, omega, zeta: law.curve(
-            t, plateau=plateau, start=start, natural_frequency=abs(omega) + 1e-12, damping_ratio=abs(zeta) + 1e-12
-        )
-    )
-
-    def run() -> Any:
-        found = model.fit(value, t=time, plateau=0.7, start=0.25, omega=9.5 / n, zeta=0.8)
-        return lmfit.conf_interval(found, found, sigmas=[2])
-
-    intervals = benchmark.pedantic(run, rounds=5 if n == 500 else 2, iterations=1)  # type: ignore[no-untyped-call]
+    intervals = benchmark.pedantic(lambda: by_lmfit(time, value), rounds=5 if n == 500 else 2, iterations=1)  # type: ignore[no-untyped-call]
     assert math.isfinite(intervals["plateau"][0][1])

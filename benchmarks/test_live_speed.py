@@ -62,16 +62,20 @@ def row(rng: np.random.Generator, step: int) -> dict[str, float]:
     }
 
 
-@pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The logs of the runs."""
-    home = tmp_path_factory.mktemp("logs")
+def written(home: Path) -> list[Path]:
+    """Write the logs of the runs."""
     paths = []
     for number in range(RUNS):
         rng = np.random.default_rng(number)
         paths.append(home / f"run{number:02d}.jsonl")
         paths[-1].write_text("".join(json.dumps(row(rng, step)) + "\n" for step in range(1, STEPS + 1)))
     return paths
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The logs of the runs."""
+    return written(tmp_path_factory.mktemp("logs"))
 
 
 def test_update(benchmark: BenchmarkFixture, logs: list[Path]) -> None:

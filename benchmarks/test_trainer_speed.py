@@ -40,7 +40,7 @@ PEER = """
 import json, os, sys, time
 os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -70,9 +70,13 @@ print("SECONDS", gaps[len(gaps) // 2], trainer.state.log_history[-2].get("reward
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What everybody trains on."""
+    return made(tmp_path_factory.mktemp("world"))
+
+
+def made(home: Path) -> dict[str, Any]:
     """The task, the folder of a warmed-up policy, and the task's rows for TRL."""
-    torch.set_num_threads(1)
-    home = tmp_path_factory.mktemp("world")
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     task = make_task("modular_addition", level=2)
     policy = Policy(policy_size("small"), vocabulary_size=len(task.vocabulary))
     warm_up(policy, task, accuracy=0.2)
@@ -105,10 +109,9 @@ def theirs(world: dict[str, Any]) -> float:
         "policy": str(world["policy"]), "rows": str(world["rows"]), "output": str(world["home"] / "trl"), "rollouts": ROLLOUTS,
         "group": GROUP, "length": world["task"].completion_length, "steps": STEPS, "skipped": SKIPPED,
     }  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [str(TRL), "-c", PEER, json.dumps(given)], capture_output=True, text=True, env=environment, timeout=600, check=False
-    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(TRL), "-c", PEER, json.dumps(given)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("SECONDS")]
     assert lines, done.stderr[-2000:]
     print(f"TRL: reward at the end {lines[-1].split()[2]}")

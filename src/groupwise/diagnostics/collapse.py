@@ -393,9 +393,12 @@ def _ramps(value_T: Float) -> tuple[NDArray[np.int64], NDArray[np.int64], Float]
     """Squares that a higher and a lower level explain, with a slope from one row to another; from a row to itself it is a step."""
     first_E, last_E = np.triu_indices(len(value_T))
     first_E, last_E = first_E[first_E > 0], last_E[first_E > 0]
-    shape_ET = np.clip((np.arange(len(value_T)) - first_E[:, None] + 1) / (last_E - first_E + 1)[:, None], 0, 1)
-    shape_ET -= shape_ET.mean(axis=1, keepdims=True)
-    return first_E, last_E, np.minimum(shape_ET @ (value_T - value_T.mean()), 0.0) ** 2 / (shape_ET**2).sum(axis=1)
+    rows_E, after_E = last_E - first_E + 1, len(value_T) - 1 - last_E
+    # A slope is the mean of the steps at its rows.
+    step_T = np.cumsum((value_T - value_T.mean())[::-1])[::-1]
+    sum_T = np.concatenate([[0.0], np.cumsum(step_T)])
+    shape_E = (rows_E + 1) * (2 * rows_E + 1) / (6 * rows_E) + after_E - ((rows_E + 1) / 2 + after_E) ** 2 / len(value_T)
+    return first_E, last_E, np.minimum((sum_T[last_E + 1] - sum_T[first_E]) / rows_E, 0.0) ** 2 / shape_E
 
 
 def span_of_fall(signal: Signal, row: int) -> tuple[int, int]:

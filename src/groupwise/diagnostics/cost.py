@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, median
 from groupwise.diagnostics.judgement import Cost
 from groupwise.record.run import RunRecord
 
@@ -38,7 +38,7 @@ def cost_to_come(record: RunRecord) -> Cost | None:
 
 def _span(steps: pl.Series) -> tuple[int, int, int]:
     """Return the first and the last step, and the steps between two rows."""
-    return int(steps[0]), int(steps[-1]), int(np.median(np.diff(steps.to_numpy()))) if len(steps) > 1 else 1
+    return int(steps[0]), int(steps[-1]), int(median(np.diff(steps.to_numpy()))) if len(steps) > 1 else 1
 
 
 def _cost(record: RunRecord, steps: int, tokens: float | None, seconds: float | None, *, of_steps: int = 0) -> Cost:
@@ -64,7 +64,7 @@ def _spent(record: RunRecord, name: str, step: int) -> float | None:
     if row:
         return float(clock[-1] - clock[row - 1])
     first, _, stride = _span(record.steps["step"])
-    usual = float(np.median(np.diff(clock) / np.diff(at_step))) * (int(at_step[0]) - step + stride)
+    usual = median(np.diff(clock) / np.diff(at_step)) * (int(at_step[0]) - step + stride)
     own = float(clock[0])
     return float(clock[-1]) - own + (own if step <= first and own <= _FAR * usual else usual)
 
@@ -77,6 +77,6 @@ def _pace(record: RunRecord, name: str) -> float | None:
 
 def _known(record: RunRecord, name: str) -> tuple[NDArray[np.int64], Float]:
     """Return the steps at which a clock was read, and what it showed."""
-    clock = record.steps[name]
-    known = clock.is_not_null().to_numpy()
-    return record.steps["step"].to_numpy()[known], clock.to_numpy()[known]
+    clock = record.steps[name].to_numpy()
+    known = ~np.isnan(clock)
+    return record.steps["step"].to_numpy()[known], clock[known]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, median
 from groupwise.diagnostics.judgement import Sign
 from groupwise.diagnostics.signals import Evidence, Signal
 
@@ -84,7 +84,7 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int, end: int |
     y_T = _scaled(signal.value_T, before, watched)
     if y_T is None:
         return None
-    base, usual = float(np.median(y_T[before])), _usual(watched, y_T[before])
+    base, usual = median(y_T[before]), _usual(watched, y_T[before])
     moved = y_T[window] - base
     late = float(np.median(y_T[min(over, len(signal) - 1) : over + few])) - base
     # A spike just before the change counts as well as a level that lasts.
@@ -112,16 +112,16 @@ def _scaled(value_T: Float, before: slice, watched: Watched) -> Float | None:
     """A share as it is; the logarithm of sizes, where next to nothing counts as a tenth of the usual and nothing before has no ratio."""
     if watched.share:
         return value_T
-    if float(np.median(np.abs(value_T[before]))) == 0:
+    if median(np.abs(value_T[before])) == 0:
         return None
     size = np.abs(value_T)
-    usual = float(np.median(size[size > 0])) if (size > 0).any() else 1.0
+    usual = median(size[size > 0]) if (size > 0).any() else 1.0
     return np.asarray(np.log(np.maximum(size, 0.1 * usual)))
 
 
 def _scatter(value_T: Float) -> float:
     """How far rows stand from their median."""
-    return 1.4826 * float(np.median(np.abs(value_T - np.median(value_T))))
+    return 1.4826 * median(np.abs(value_T - median(value_T)))
 
 
 def _first(moved_T: Float, usual: float, near: int) -> int:
@@ -137,12 +137,12 @@ def _first(moved_T: Float, usual: float, near: int) -> int:
 def _levels(signal: Signal, before: slice, row: int, onset: int, few: int) -> tuple[float, float]:
     """The level before, and that since the change."""
     since = max(row, onset)
-    return float(np.median(signal.value_T[before])), float(np.median(signal.value_T[since : since + few]))
+    return median(signal.value_T[before]), median(signal.value_T[since : since + few])
 
 
 def _told(signal: Signal, watched: Watched, before: slice, row: int) -> str:
     """The move in words: before, at its first row, and in the last rows."""
-    first, there = float(np.median(signal.value_T[before])), float(signal.value_T[row])
+    first, there = median(signal.value_T[before]), float(signal.value_T[row])
     last = float(np.median(signal.value_T[row : row + max(5, len(signal) // 8)]))
     if watched.quantity in ("truncated_share", "dead_group_share"):
         if _apart(first, there, last):

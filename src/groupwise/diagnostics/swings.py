@@ -243,10 +243,11 @@ def order_of(value_T: Float) -> DataOrder | None:
         return None
     best: tuple[float, int] = (0.0, 0)
     periods = range(2, min(n // 5, _LONGEST) + 1)
+    padded = np.concatenate([left, np.zeros(len(periods) + 1)])
     for period in periods:
-        between = total - _within(left, period, total)
+        between = _between(padded, n, period)
         ratio = (between / (period - 1)) / max((total - between) / (n - period - 4), 1e-12 * total)
-        best = max(best, (float(ratio), period))
+        best = max(best, (ratio, period))
     from scipy.special import fdtrc
 
     ratio, period = best
@@ -259,7 +260,7 @@ def order_of(value_T: Float) -> DataOrder | None:
     parts = [float(left[q] @ fitted[q] / max(float(fitted[q] @ fitted[q]), 1e-300)) for q in quarters]
     if min(parts) < 0.5 or max(parts) > 2.0:
         return None
-    return DataOrder(period, profile, 1 - _within(left, period, total) / total)
+    return DataOrder(period, profile, _between(padded, n, period) / total)
 
 
 def level_of(signal: Signal) -> tuple[Signal, DataOrder | None]:
@@ -280,11 +281,9 @@ def reward_level(evidence: Evidence) -> tuple[Signal, DataOrder | None]:
     return level_of(evidence.reward)
 
 
-def _within(left: Float, period: int, total: float) -> float:
-    """Sum of squares about the means of the phases, of a series and its own sum of squares."""
-    turns, rest = divmod(len(left), period)
-    whole = turns * period
-    sum_P, count_P = left[:whole].reshape(turns, period).sum(axis=0), np.full(period, float(turns))
-    sum_P[:rest] += left[whole:]
-    count_P[:rest] += 1
-    return float(total - count_P @ (sum_P / count_P) ** 2)
+def _between(padded: Float, n: int, period: int) -> float:
+    """Sum of squares of the means of the phases, of a series and the zeros behind it."""
+    turns, rest = divmod(n, period)
+    sum_P = np.add.reduce(padded[: (turns + 1) * period].reshape(-1, period))
+    more, less = sum_P[:rest], sum_P[rest:]  # of phases that come once more than the others
+    return float(more.dot(more) / (turns + 1) + less.dot(less) / turns)

@@ -109,7 +109,7 @@ def _time(rows: pl.DataFrame, step_T: NDArray[np.int64], clock: Clock) -> Float:
     if clock not in ("updates", "steps"):
         raise InvalidArgumentError(f"a clock counts updates or steps; got {clock!r}")
     steps = step_T.astype(float)
-    updates = rows["optimizer_updates"].fill_null(strategy="forward").to_numpy().astype(float)
+    updates = rows["optimizer_updates"].to_numpy()
     rising = bool(np.isfinite(updates).all()) and bool((np.diff(updates) > 0).all())
     return updates if clock == "updates" and rising else steps
 

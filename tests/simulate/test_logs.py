@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from worlds.logs import HEALTHY, ILL, KINDS, Truth, run_of
+from worlds.logs import HEALTHY, ILL, KINDS, Truth, _stands, _world, run_of
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
@@ -123,3 +123,12 @@ def test_the_noise_of_a_row_is_that_of_the_mean_of_its_completions() -> None:
         ratios.append(float(reward.var() / (within.var() / prompts / window)))
     assert len(ratios) >= 3
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.33)
+
+
+@pytest.mark.parametrize(("later", "stands"), [(0.0, True), (0.14, True), (0.16, False), (1.0, False)])
+def test_a_run_stands_whose_second_half_gains_less_than_a_tenth(later: float, stands: bool) -> None:
+    """By thirds of the second half: of .15 of the gain of before a tenth of all falls between the first and the last."""
+    world = _world(np.random.default_rng(0), 60, window=1)
+    world.spread, world.ease = 1e-6, np.zeros(60)
+    world.ability = 0.01 * np.interp(np.arange(60), [0, 30, 59], [0.0, 1.0, 1.0 + later])
+    assert _stands(world) is stands

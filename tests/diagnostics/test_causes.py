@@ -252,3 +252,19 @@ def test_every_cause_has_a_line_of_its_own() -> None:
     named = {value for name, value in vars(causes).items() if name.isupper() and isinstance(value, str) and not name.startswith("LOG")}
     assert set(causes.DO) == named
     assert all(causes.DO.values())
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        (Cause(), ""),
+        (Cause(Certainty.LIKELY, ("numerics",)), "likely: numerics"),
+        (Cause(Certainty.POSSIBLE, ("a", "b"), ("texts",)), "possible: a and b; log texts"),
+        (Cause(Certainty.CANNOT_TELL, ("a", "b"), ("texts", "length")), "cannot tell between a and b: log texts"),
+        (Cause(Certainty.CANNOT_TELL, ("a", "b")), "cannot tell between a and b"),
+        (Cause(Certainty.CANNOT_TELL, ("a",), ("texts",)), "cannot tell a: log texts"),
+        (Cause(Certainty.CANNOT_TELL, (), ("texts",)), "log texts"),
+    ],
+)
+def test_a_cause_in_words(cause: Cause, words: str) -> None:
+    assert cause.words == words

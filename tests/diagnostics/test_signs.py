@@ -187,6 +187,12 @@ def test_over_a_slow_change_what_only_rises_is_looked_at_to_its_end() -> None:
     assert [(sign.step, sign.words) for sign in signs_about(given, 31, reach=6, end=71)] == [(52, "truncated 0 → 42 → 51 %")]
 
 
+def test_signs_are_looked_for_in_the_rows_of_the_reach_alone() -> None:
+    """The entropy doubles at step 43; of a change at step 51 six rows before are looked at."""
+    given = evidence(reward=np.where(ROW < 50, 0.8, 0.1), entropy=np.where(ROW < 42, 0.4, 0.9))
+    assert [[sign.step for sign in signs_about(given, 51, reach=reach)] for reach in (6, 8, 9)] == [[45], [43], [43]]
+
+
 def test_nothing_has_no_ratio_and_too_few_rows_tell_nothing() -> None:
     assert sign_of(signal(np.where(ROW < 50, 0.0, 0.8)), RATIO, low=41, step=51) is None
     assert sign_of(signal(np.where(ROW < 1, 0.4, 0.8)), RATIO, low=1, step=2) is None

@@ -63,6 +63,9 @@ LASTING = {"fall": "lasting"}
         ({}, (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.7)), LIKELY, (causes.UNSTABLE,)),
         # Answers to harder prompts grow too.
         (LASTING, (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.69)), OPEN, (causes.VERIFIER, causes.HARDER)),
+        # What is held out is answered as before: on other prompts a policy answers at other lengths.
+        ({"fall": "of training alone"}, (sign(LENGTH, 100.0, 200.0), sign(ENTROPY, 0.5, 1.0)), OPEN, (causes.VERIFIER, causes.HARDER)),
+        ({"fall": "of a function alone"}, (sign(LENGTH, 100.0, 200.0),), LIKELY, (causes.LENGTH,)),
         ({"drop": "constant at once"}, (sign(ENTROPY, 0.5, 0.9),), LIKELY, (causes.UNSTABLE,)),
         # Answers that went on as before.
         ({"drop": "constant at once"}, (), LIKELY, (causes.VERIFIER,)),

@@ -49,6 +49,13 @@ def test_a_loophole_that_opens_late_is_told_though_the_reward_has_stopped_rising
     assert judgement.first_sign.step == 21
 
 
+@pytest.mark.parametrize("judgement", ["harder_data-seed1"], indirect=True)
+def test_harder_data_is_no_runaway_in_length_though_its_answers_are_longer(judgement: Judgement) -> None:
+    # From step 18 on digits are to be sorted: whole prompts fail, at three tokens more an answer, and what is held out stays at .93.
+    assert judgement.headline == "reward 0.76 → 0.08, collapsed at step 18"
+    assert (judgement.cause.certainty.value, judgement.cause.names) == ("likely", ("harder data",))
+
+
 @pytest.mark.parametrize(
     ("judgement", "state", "cause", "sign"),
     [

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.signals import Evidence, gained_since, stands_since
+from groupwise.diagnostics.verifier import who_fails
 
 LENGTH = "the policy ran away in length"
 UNSTABLE = "the policy came apart (instability)"
@@ -157,6 +158,8 @@ def cause_of_fall(case: Case) -> Cause:
 
 def _of_behaviour(case: Case) -> Cause:
     """Say what the policy did as the reward fell, or that it went on as before."""
+    if case.fact("fall") == "of training alone":
+        return _graded_down(case)  # a policy that answers what is held out as before has not come apart, whatever it does on new prompts
     length, entropy = case.ratio("completion_length"), case.ratio("entropy")
     # Answers of a policy that comes apart grow a little with its entropy, and those to harder prompts without it.
     if length >= _MUCH_LONGER or case.gained("truncated_share") >= 0.15:
@@ -181,7 +184,7 @@ def _graded_down(case: Case) -> Cause:
         return Cause(Certainty.CANNOT_TELL, (VERIFIER, UNSTABLE), (LOG_BEHAVIOUR,))
     if case.fact("drop") == "constant at once":
         return _likely(VERIFIER)
-    prompts = case.fact("prompts")
+    prompts = case.fact("prompts") or ("" if case.onset is None else who_fails(case.evidence, case.onset))
     if prompts == "whole prompts fail":
         return _likely(HARDER)
     if prompts == "scattered answers fail" or case.fact("held_out_drop") == "dropped":

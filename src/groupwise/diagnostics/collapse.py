@@ -112,7 +112,8 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
     status = Status.CRITICAL if settled(evidence, signal, fall) else Status.WARNING
     if name != "held-out reward" and held_out_at(evidence, step, fall.end - fall.height, ever=True) == "stayed":
         status, message = Status.WARNING, f"{message}; the held-out reward did not fall with it"
-        known["fall"] = "of training alone"
+        # The held-out total says that the policy goes on; of a function it says nothing where another one pays.
+        known["fall"] = "of training alone" if name == "reward" else "of a function alone"
     signs = () if name == "reward" else (Sign(name, step, fall.height, fall.end, words),)
     advice = "go back to a checkpoint before this step"
     return Finding(NAME, status, message, step, fall.lost, HALF, advice=advice, signs=signs, evidence=known)

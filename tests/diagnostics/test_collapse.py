@@ -129,6 +129,12 @@ def test_two_grades_are_read_off_mean_and_spread(low: float, high: float) -> Non
     assert two_values(log(reward=mean), mean, spread) == pytest.approx((low, high))
 
 
+@pytest.mark.parametrize(("rows", "found"), [(5, (-1.0, 1.0)), (4, None)])
+def test_five_rows_tell_two_grades(rows: int, found: tuple[float, float] | None) -> None:
+    mean = np.linspace(-0.5, 0.5, rows)
+    assert two_values(log(reward=mean), mean, np.sqrt(1 - mean**2)) == found
+
+
 def test_other_rewards_have_no_two_grades() -> None:
     rng = np.random.default_rng(3)
     mean = rise(rng)

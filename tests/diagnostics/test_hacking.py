@@ -458,6 +458,8 @@ def test_a_function_that_falls_while_the_total_rises() -> None:
     found = told(**{"reward": 2 * one + other, "rewards/judge/mean": 2 * one, "rewards/correct/mean": other})
     assert (found.status, found.step, found.evidence) == (Status.WARNING, 51, {"components": "part"})
     assert found.message == "The total reward rose while its function correct fell by 0.255: one is earned at the other's expense."
+    level = told(**{"reward": one + 2 * other, "rewards/judge/mean": one, "rewards/correct/mean": 2 * other})
+    assert level.status is Status.NOT_LOGGED  # the total has not risen
     both = told(**{"reward": one + other + 0.3 * ROW / N, "rewards/judge/mean": one, "rewards/correct/mean": other + 0.3 * ROW / N})
     assert both.status is Status.NOT_LOGGED
 

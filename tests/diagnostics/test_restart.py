@@ -49,6 +49,11 @@ def test_a_jump_at_a_restart_has_its_step_and_numbers() -> None:
     assert [sign.signal for sign in found.signs] == ["sampler_mismatch"]
 
 
+@pytest.mark.parametrize(("row", "status"), [(15, "warning"), (14, "info"), (145, "warning"), (146, "info")])
+def test_a_jump_is_told_by_fifteen_rows_before_and_five_since(row: int, status: str) -> None:
+    assert check(log((f"resumed after step {row}: ",), entropy=since(row, 0.4, 0.9))).status.value == status
+
+
 def test_a_resumed_run_without_a_jump_is_worth_knowing() -> None:
     found = check(log(("resumed after step 79: steps 80 to 84 are replaced as they are done again",), sampler_mismatch=noisy(0)))
     assert (found.status, found.step, found.message) == (Status.INFO, 80, "The run was resumed at step 80, and nothing jumped there.")

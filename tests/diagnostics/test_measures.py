@@ -209,10 +209,10 @@ def test_the_same_prompt_before_and_after_predicts_dead_groups() -> None:
     assert groups["own"].to_list() == [1.0] * (2 * N)
 
 
-@pytest.mark.parametrize(("again", "own"), [(2, True), (1, False)])
+@pytest.mark.parametrize(("again", "own"), [(3, True), (2, False)])
 def test_half_of_the_groups_must_have_been_there_before_and_after(again: int, own: bool) -> None:
-    """Of four groups a step two have a prompt that every step has, or one; the others come once."""
-    rows = rollouts([1, 1], [0.3, 0.3], [0.5, 0.6], [0.2, 0.7], steps=N)
+    """Of five groups a step three have a prompt that every step has, or two; the others come once."""
+    rows = rollouts([1, 1], [0.3, 0.3], [0.4, 0.4], [0.5, 0.6], [0.2, 0.7], steps=N)
     named = [{**row, "prompt": f"p{row['prompt_id']}" + ("" if row["prompt_id"] < again else f" of {row['step']}")} for row in rows]
     message = measures(log(rows=named, reward=np.full(N, 0.6)))["dead_beyond_chance"].message
     assert ("just before and after" in message) is own

@@ -95,8 +95,8 @@ check: $(VENV)/.installed-dev  ## lint, format, types
 
 bench: $(VENV)/.installed-dev  ## speed, each beside a peer in the same run
 	@$(BIN)/python -m pytest benchmarks --benchmark-only -o addopts="--import-mode=importlib"
+	@$(BIN)/python benchmarks/speed_table.py
 	@$(BIN)/python benchmarks/report_time.py
-	@$(BIN)/python benchmarks/diagnose_time.py
 
 reference: $(VENV)/.installed-dev  ## docs/reference from the command line itself, docs/metrics.md from the table of keys, the notebook from its cells
 	@$(BIN)/python scripts/make_reference.py

@@ -24,6 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+KINDS = ("steady", "to_the_top", "one_function_zero", "curriculum", "slow_learner", "isolated_spikes")
+BARE = "import numpy, scipy.special, polars"
 SHORTEST = 0.05  # seconds of a measurement: what is shorter is done again and again
 Job = Callable[[], object]
 
@@ -36,7 +38,6 @@ def judging(rows: int) -> Job:
     """Judge six healthy kinds of runs without rollouts; what one takes."""
     from dataclasses import replace
 
-    from benchmarks.diagnose_time import KINDS
     from worlds.logs import run_of
 
     from groupwise.diagnostics.judge import judge
@@ -55,7 +56,6 @@ def judging_one(home: Path, rows: int) -> Job:
 
 
 def cold(home: Path) -> tuple[Job, Job]:
-    from benchmarks.diagnose_time import BARE
     from worlds.logs import run_of
 
     log = run_of("steady", 3, rows=160)[0].save(home / "run")
@@ -173,7 +173,7 @@ TASKS: dict[str, tuple[str, Callable[[Path], tuple[Job, Job | None]]]] = {
     "judgement, 10,000 rows": ("", lambda home: (judging(10_000), None)),
     "judgement, 160,000 rows": ("", lambda home: (judging_one(home, 160_000), None)),
     "`diagnose`, cold, 160 rows": ("the imports of NumPy, scipy.special, Polars", cold),
-    "report, 10,000 rows, once imported": ("", lambda home: (reporting(home, 10_000), None)),
+    "report, 10,000 rows, the second of a process": ("", lambda home: (reporting(home, 10_000), None)),
     "oscillator with intervals, 500 rows": ("lmfit", lambda home: fitting()),
     "verl's dump, 200 MB": ("`polars.read_ndjson`", lambda home: reading(home, "dump")),
     "JSON lines of 24 numbers, 154 MB": ("`polars.read_ndjson`", lambda home: reading(home, "lines")),

@@ -39,7 +39,7 @@ EQUIVALENT = ROOT / "tests" / "equivalent_mutants.tsv"
 LIMIT_SECONDS = 20  # of the processor: a busy machine kills no mutant
 LONGEST_WAIT = 300.0  # seconds on the clock, for a mutant that waits for ever
 UNJUDGED = 99  # pytest itself broke: neither killed nor survived
-TESTS_SECONDS = 8.0  # as long as the tests of one mutant may take when nothing is changed
+TESTS_SECONDS = 8.0  # of the processor that the tests of one mutant may take when nothing is changed
 
 # Tests besides the room's own that are asked which lines they reach.
 ALSO = {
@@ -175,9 +175,14 @@ def reached(room: str) -> tuple[dict[str, dict[int, set[str]]], dict[str, float]
 _SECONDS: dict[str, float] = defaultdict(float)
 
 
-def pytest_runtest_logreport(report: Any) -> None:
-    """As a plugin of pytest: adds up how long a test and its fixtures take."""
-    _SECONDS[report.nodeid] += report.duration
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """As a plugin of pytest: begins to count a test and its fixtures, by the processor: a busy machine leaves out no test."""
+    _SECONDS[nodeid] -= time.process_time() + sum(os.times()[2:4])
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    """As a plugin of pytest: ends it."""
+    _SECONDS[nodeid] += time.process_time() + sum(os.times()[2:4])
 
 
 def pytest_sessionfinish() -> None:

@@ -226,6 +226,9 @@ def own_tree() -> Path:
             shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("pyproject.toml", "conftest.py", "README.md", "Makefile", "mkdocs.yml"):
             shutil.copy(ROOT / name, tree / name)
+        shared = BUILD / "shared"  # the real logs lie beside the project
+        if (ROOT.parent / "shared").exists() and not shared.exists():
+            shared.symlink_to((ROOT.parent / "shared").resolve())
     return tree
 
 
@@ -287,7 +290,7 @@ def asked(tree: Path, tests: list[str]) -> tuple[str, str]:
                 return "timeout", f"more than {LIMIT_SECONDS} s of the processor"
             words = log.read_text(errors="replace").splitlines()
             failed = next((line for line in words if line.startswith(("FAILED", "ERROR"))), words[-1] if words else "")
-            if code == UNJUDGED:
+            if code == UNJUDGED or failed.startswith("ERROR: not found"):  # a test that is not in the copy kills nothing
                 raise RuntimeError("\n".join(words[-20:]))
             return ("survived" if code == 0 else "killed"), failed[:200]
         time.sleep(0.02)

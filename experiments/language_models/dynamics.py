@@ -43,7 +43,7 @@ from groupwise.trainer.text_verifiers import DAYS  # noqa: E402
 FOLDER = HERE / "results" / "dynamics"
 SCRIPT = "experiments/language_models/dynamics.py"
 PROMPTS, KL_WEIGHT, RANK, LAYERS, MODES = 7, 0.5, 4, 6, 4
-ITERATIONS, NEAR = 12, 1e-4  # of the search for the fixed point; nats left at its end
+ITERATIONS, NEAR = 40, 1e-4  # of the search for the fixed point; nats left at its end
 STEP = 0.01  # nats by which a kick moves log-probabilities: a thousand times the rounding, and straight to a hundredth
 SMALLER, ON_POLICY, LAGGED, BLOCKS = 0.2, 24, 44, 8  # on policy a smaller kick, which grows by .07 an update; updates; blocks at least
 SETTINGS = tuple(Setting(lag, momentum, size) for lag, size in (("none", 1), ("refresh", 4), ("refresh", 16)) for momentum in (0.0, 0.9))

@@ -135,10 +135,9 @@ class Case:
 
 def cause_of_fall(case: Case) -> Cause:
     """Say why a reward fell, or never rose from 0."""
-    if case.fact("numbers") == "not finite" and "reward" in case.signs:
-        return Cause(Certainty.POSSIBLE, (VERIFIER,))  # the rewards alone are no numbers
-    if case.fact("numbers") == "not finite":
-        return _likely(f"{NUMERICS} ({case.fact('first_column')} first)")
+    if case.fact("numbers") == "not finite":  # where the rewards alone are no numbers, they come so
+        first = case.fact("first_column")
+        return Cause(Certainty.POSSIBLE, (VERIFIER,)) if "reward" in case.signs else _likely(f"{NUMERICS} ({first} first)")
     if case.fact("gradient") == "exploded" or case.ratio("gradient_norm") >= _EXPLODED:
         return _likely(f"{NUMERICS} (the gradient exploded)")
     if case.fact("sampler") == "mismatch" and case.sampler_first:
@@ -153,13 +152,14 @@ def cause_of_fall(case: Case) -> Cause:
     if case.fact("drop") == "nothing":
         standing = cause_of_standing(case)
         return standing if standing.names else Cause(Certainty.CANNOT_TELL, (TOO_HARD, VERIFIER), (LOG_REWARDS,))
-    return _likely(SAMPLER) if case.sampler_first else _of_behaviour(case)
+    if case.sampler_first:
+        return _likely(SAMPLER)
+    # A policy that answers what is held out as before has not come apart, whatever it does on other prompts.
+    return _graded_down(case) if case.fact("fall") == "of training alone" else _of_behaviour(case)
 
 
 def _of_behaviour(case: Case) -> Cause:
     """Say what the policy did as the reward fell, or that it went on as before."""
-    if case.fact("fall") == "of training alone":
-        return _graded_down(case)  # a policy that answers what is held out as before has not come apart, whatever it does on new prompts
     length, entropy = case.ratio("completion_length"), case.ratio("entropy")
     # Answers of a policy that comes apart grow a little with its entropy, and those to harder prompts without it.
     if length >= _MUCH_LONGER or case.gained("truncated_share") >= 0.15:

@@ -4,7 +4,7 @@
 
 asks SmolLM2 behind three examples for the neighbours of days. Of its completions only the seven days count, one token each, and their
 probabilities are made to sum to one: reward, gradient and curvature are then exact sums. An adapter of rank 4 on the last six layers is
-trained by SGD, with a KL term of weight .5 in the reward. Cells: the fixed point, by Newton's method on the listed log-probabilities; its
+trained by SGD, with a KL term of weight .5 in the reward. Cells: the fixed point, by least squares on the listed log-probabilities; its
 modes, from scores, by Lanczos on products with the Hessian, and by kicks; the largest stable learning rate, predicted, then found by
 expected updates after a kick; sampled runs on both sides of it. Pieces are in results/dynamics; the tables are put into the page.
 """

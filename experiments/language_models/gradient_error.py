@@ -112,7 +112,7 @@ def show() -> None:
             plain.append([form, str(len(column["none"])), *without_baseline(column, SIZES[-1])])
     head = ("format", "prompts", "G", "V(x)", "leave-one-out", "none", "std", "excess", "R/(G(G-1))", "difference, 95 %")
     print_table("Variance of one prompt's gradient", head, rows)
-    head = ("format", "prompts", "kappa, 95 %", "V^2 S + 2 V kappa", "G times the excess", "difference, 95 %")
+    head = ("format", "prompts", "kappa, 95 %", "V^2 S + 2 V kappa", "G times the excess, 95 %", "difference, 95 %")
     print_table("No baseline against V(x)", head, plain)
 
 
@@ -126,7 +126,7 @@ def without_baseline(column: dict[str, np.ndarray], size: int) -> list[str]:
     """What the theory says that a gradient without a baseline varies by more than one with V(x), and what it does."""
     law = column["mean"] ** 2 * column["score_norm2"] + 2 * column["mean"] * column["kappa"]
     excess = size * (column["none"] - column["value"])
-    return [interval(column["kappa"]), f"{law.mean():.3g}", f"{excess.mean():.3g}", interval(excess - law)]
+    return [interval(column["kappa"]), f"{law.mean():.3g}", interval(excess), interval(excess - law)]
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ SCRIPT = "experiments/language_models/long_runs.py"
 SIZES, SEEDS, UPDATES, MOMENTUM = (4, 16), 4, 400, 0.9
 ADAM_RATE, SGD_SHARE = 1e-4, 0.1
 LAST = 100  # updates that a run's end is told from
+LEVELS = (0.2, 0.3)  # values that every run passes, where the noise of its updates is compared
 
 
 def optimizer_of(name: str, parameter_D: torch.Tensor) -> torch.optim.Optimizer:
@@ -77,15 +78,20 @@ def told(rows: Rows) -> dict[str, Any]:
     step_T, reward_T, value_T = (column(rows, name) for name in ("step", "reward", "value"))
     given: dict[str, Any] = {"variance_T": column(rows, "variance"), "smoothing": 1, "healthy": "up", "momentum": MOMENTUM}
     best, oscillator = gw.fit(step_T, reward_T, **given), gw.fit(step_T, reward_T, law="oscillator", **given)
-    change_T = np.diff(value_T)
-    smooth_T = np.polynomial.Polynomial.fit(step_T[1:], change_T, 5)(step_T[1:])
     return {
         "law": best.law,
         "raw": oscillator.r_squared,
         "explainable": oscillator.r_squared_explainable,
         "late": value_T[-LAST:].mean(),
-        "fluctuation": float(np.var(change_T - smooth_T)),
+        "fluctuation": fresh_noise(value_T),
     }
+
+
+def fresh_noise(value_T: np.ndarray) -> float:
+    """Variance of what an update's gradient brings anew, less what momentum carries over, where the value passes the levels."""
+    change_T = np.diff(value_T)
+    fresh_T, at_T = change_T[1:] - MOMENTUM * change_T[:-1], value_T[1:-1]
+    return float(np.var(fresh_T[(at_T >= LEVELS[0]) & (at_T < LEVELS[1])]))
 
 
 def show() -> None:
@@ -97,24 +103,16 @@ def show() -> None:
             seen, given = done[cell.name], cell.arguments
             shares = (f"{seen['raw']:.2f}", f"{seen['explainable']:.2f}", f"{seen['late']:.3f}", f"{seen['fluctuation'] ** 0.5:.2e}")
             rows.append([given["optimizer"], str(given["group_size"]), str(given["seed"]), seen["law"], *shares])
-    head = (
-        "optimiser",
-        "G",
-        "seed",
-        "best law",
-        "R2, raw",
-        "R2 of what noise leaves",
-        "value, last 100",
-        "change of an update beside the trend",
-    )
+    head = ("optimiser", "G", "seed", "best law", "oscillator: R2, raw", "of what noise leaves", "value, last 100", "noise of an update")
     print_table("Seven days: 400 updates from the pretrained start", head, sorted(rows))
     rows = []
     for optimizer in ("adamw", "sgd"):
-        found = {size: [one for name, one in done.items() if name.startswith(f"long-{optimizer}-G{size}-")] for size in SIZES}
-        if min(map(len, found.values())) > 1:
+        seeds = [seed for seed in range(SEEDS) if all(f"long-{optimizer}-G{size}-seed{seed}" in done for size in SIZES)]
+        found = {size: [done[f"long-{optimizer}-G{size}-seed{seed}"] for seed in seeds] for size in SIZES}
+        if len(seeds) > 2:
             rows.append([optimizer, str(len(found[SIZES[0]])), ratio(found), difference(found)])
     if rows:
-        head = ("optimiser", "seeds", "variance of an update's change, G = 4 over 16 (1/G: 4)", "value at the end, G = 16 less 4")
+        head = ("optimiser", "seeds", "variance of an update's noise, G = 4 over 16 (1/G: 4)", "value at the end, G = 16 less 4")
         print_table("Seven days: what the group size changes", head, rows)
 
 
@@ -126,15 +124,14 @@ def paired(found: dict[int, list[dict[str, Any]]], name: str) -> tuple[np.ndarra
 def ratio(found: dict[int, list[dict[str, Any]]]) -> str:
     """How many times the smaller group's fluctuation is the larger one's, over seeds."""
     small, large = paired(found, "fluctuation")
-    logs = mean_interval(np.log(small[: len(large)] / large[: len(small)]), level=0.95)
+    logs = mean_interval(np.log(small / large), level=0.95)
     return f"{np.exp(logs.value):.2f} ({np.exp(logs.low):.2f} to {np.exp(logs.high):.2f})"
 
 
 def difference(found: dict[int, list[dict[str, Any]]]) -> str:
     """What the larger group earns more in the end, over seeds."""
     small, large = paired(found, "late")
-    both = min(len(small), len(large))
-    more = mean_interval(large[:both] - small[:both], level=0.95)
+    more = mean_interval(large - small, level=0.95)
     return f"{more.value:.3f} ({more.low:.3f} to {more.high:.3f})"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ LASTING = {"fall": "lasting"}
         (LASTING, (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.69)), OPEN, (causes.VERIFIER, causes.HARDER)),
         # What is held out is answered as before: on other prompts a policy answers at other lengths.
         ({"fall": "of training alone"}, (sign(LENGTH, 100.0, 200.0), sign(ENTROPY, 0.5, 1.0)), OPEN, (causes.VERIFIER, causes.HARDER)),
+        ({"fall": "partial, of training alone"}, (sign(LENGTH, 100.0, 200.0),), OPEN, (causes.VERIFIER, causes.HARDER)),
         ({"fall": "of a function alone"}, (sign(LENGTH, 100.0, 200.0),), LIKELY, (causes.LENGTH,)),
         ({"drop": "constant at once"}, (sign(ENTROPY, 0.5, 0.9),), LIKELY, (causes.UNSTABLE,)),
         # Answers that went on as before.
@@ -74,7 +76,9 @@ LASTING = {"fall": "lasting"}
         ({**LASTING, "prompts": "scattered answers fail"}, (), LIKELY, (causes.VERIFIER,)),
         ({**LASTING, "held_out_drop": "dropped"}, (), LIKELY, (causes.VERIFIER,)),
         (LASTING, (), OPEN, (causes.VERIFIER, causes.HARDER)),
-        ({**LASTING, "truncation": "likely"}, (), LIKELY, (causes.TRUNCATION,)),
+        # Answers that are cut off as they were explain no fall; more of them do.
+        ({**LASTING, "truncation": "likely"}, (), OPEN, (causes.VERIFIER, causes.HARDER)),
+        ({**LASTING, "truncation": "likely"}, (sign(CUT, 0.7, 0.8),), LIKELY, (causes.TRUNCATION,)),
         ({**LASTING, "truncation": "likely", "prompts": "whole prompts fail"}, (), LIKELY, (causes.HARDER,)),
         # Moves below what counts are none.
         (LASTING, (sign(LENGTH, 100.0, 129.0), sign(ENTROPY, 0.5, 0.69)), OPEN, (causes.VERIFIER, causes.HARDER)),
@@ -166,6 +170,16 @@ def test_a_sampler_that_differs_first_is_the_cause_and_one_that_follows_is_none(
     assert not of_sampler().sampler_first
 
 
+def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
+    found = case(LASTING)
+    jump = Finding("restart", Status.WARNING, "", 5, signs=(sign("reward", 0.7, 0.3),), evidence={"restart": "jump"})
+    told = replace(found, answers={**found.answers, "restart": jump})
+    assert cause_of_fall(told) == Cause(POSSIBLE, (causes.RESTART,))
+    # What jumped there besides is no cause of a fall elsewhere.
+    other = replace(jump, signs=(sign("kl", 0.1, 0.9),))
+    assert cause_of_fall(replace(told, answers={**found.answers, "restart": other})).names == (causes.VERIFIER, causes.HARDER)
+
+
 # A reward that stands.
 
 
@@ -209,7 +223,7 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
     assert cause_of_standing(case(facts)).names == (causes.TRUNCATION,)
     # Answers that are cut off since they are paid better have learnt to be; from the start on they were it for themselves.
     paid = {"truncation": "likely", "truncated": "paid"}
-    assert cause_of_standing(case({**paid, "cut_off": "in mid-run"})) == Cause(LIKELY, (causes.PAID,))
+    assert cause_of_standing(case({**paid, "cut_off": "in mid-run"})) == Cause(POSSIBLE, (causes.PAID,))
     assert cause_of_standing(case(paid)) == Cause(LIKELY, (causes.TRUNCATION,))
     assert cause_of_standing(case({"truncation": "likely", "cut_off": "in mid-run"})) == Cause(LIKELY, (causes.TRUNCATION,))
     assert cause_of_standing(case({})) == Cause()

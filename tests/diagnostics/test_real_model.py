@@ -49,6 +49,14 @@ def test_a_loophole_that_opens_late_is_told_though_the_reward_has_stopped_rising
     assert judgement.first_sign.step == 21
 
 
+@pytest.mark.parametrize("judgement", ["length_runaway-seed1"], indirect=True)
+def test_a_policy_that_is_paid_for_what_is_cut_off_is_not_to_get_a_higher_limit(judgement: Judgement) -> None:
+    # The right answer comes first and the text goes on behind it: the strict function stands, and all are cut off from step 22 on.
+    assert (judgement.state.value, judgement.cause.certainty.value) == ("watch", "possible")
+    assert judgement.cause.names == ("truncated answers are paid",)
+    assert judgement.do == "pay no truncated answer"
+
+
 @pytest.mark.parametrize("judgement", ["harder_data-seed1"], indirect=True)
 def test_harder_data_is_no_runaway_in_length_though_its_answers_are_longer(judgement: Judgement) -> None:
     # From step 18 on digits are to be sorted: whole prompts fail, at three tokens more an answer, and what is held out stays at .93.
@@ -65,8 +73,6 @@ def test_harder_data_is_no_runaway_in_length_though_its_answers_are_longer(judge
         ("entropy_collapse-seed1", "failed", ("the policy ran away in length",), 17),
         # Every character pays: the total rises, the strict function is lost.
         ("length_runaway-seed0", "watch", ("the policy ran away in length",), 20),
-        # In the second run the right answer comes first and the text goes on behind it: the strict function stands, all are cut off.
-        ("length_runaway-seed1", "watch", ("truncated answers are paid",), 22),
         # Rollouts up to ten updates old at a large learning rate: the groups become alike, and what is lost does not come back.
         ("staleness-seed0", "watch", ("the policy ran away in length",), 10),
         ("staleness-seed1", "watch", ("the policy ran away in length",), 18),

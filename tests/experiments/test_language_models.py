@@ -56,6 +56,16 @@ def test_variances_of_groups_follow_the_law_where_everything_can_be_listed(load:
         assert abs(mean[1] - truth[0]) > 4 * error[1]  # which the value's own variance is not
 
 
+def test_the_noise_of_an_update_leaves_out_what_momentum_carries_over(load: Load) -> None:
+    """Steps of heavy-ball momentum .9 whose gradients are +1 and -1 in turn, scaled: the variance is theirs, whatever the steps are."""
+    module = load("long_runs")
+    fresh_T, step, value = 1e-4 * (-1.0) ** np.arange(400), 0.0, [0.25]
+    for fresh in fresh_T:
+        step = 0.9 * step + fresh
+        value.append(value[-1] + step)
+    assert module.fresh_noise(np.array(value)) == pytest.approx(1e-8)
+
+
 @pytest.mark.parametrize(
     "script",
     ["best_group_size", "gradient_error", "where_it_moves", "failures", "dynamics", "stiffness_of_models", "long_runs", "other_models"],

@@ -155,7 +155,7 @@ def cause_of_fall(case: Case) -> Cause:
     if case.sampler_first:
         return _likely(SAMPLER)
     # A policy that answers what is held out as before has not come apart, whatever it does on other prompts.
-    return _graded_down(case) if case.fact("fall") == "of training alone" else _of_behaviour(case)
+    return _graded_down(case) if "of training alone" in case.fact("fall") else _of_behaviour(case)
 
 
 def _of_behaviour(case: Case) -> Cause:
@@ -189,9 +189,11 @@ def _graded_down(case: Case) -> Cause:
         return _likely(HARDER)
     if prompts == "scattered answers fail" or case.fact("held_out_drop") == "dropped":
         return _likely(VERIFIER) if case.abrupt else Cause(Certainty.POSSIBLE, (VERIFIER,))
-    if case.fact("truncation") == "likely":
+    if case.fact("truncation") == "likely" and case.gained("truncated_share") > 0:
         return _likely(TRUNCATION)  # few answers end, and as their share moves so does the reward
-    if not case.abrupt:
+    if any(sign.signal == "reward" for one in case.answers.values() if one.evidence.get("restart") == "jump" for sign in one.signs):
+        return Cause(Certainty.POSSIBLE, (RESTART,))
+    if not case.abrupt and "of training alone" not in case.fact("fall"):
         return Cause(Certainty.CANNOT_TELL, (HARDER, UNSTABLE), (LOG_REWARDS, LOG_HELD_OUT))
     return Cause(Certainty.CANNOT_TELL, (VERIFIER, HARDER), (LOG_REWARDS,))
 
@@ -230,7 +232,7 @@ _STANDING = (
 def cause_of_standing(case: Case) -> Cause:
     """Say why a reward stands still, or what else is wrong, from the facts of the checks."""
     if (case.fact("cut_off"), case.fact("truncated")) == ("in mid-run", "paid"):
-        return _likely(PAID)  # the policy has learnt to be cut off, since that pays better than an end
+        return Cause(Certainty.POSSIBLE, (PAID,))  # the policy has learnt to be cut off, since that pays better than an end
     for name, value, cause, certainty in _STANDING:
         found = next((answer for answer in case.answers.values() if answer.evidence.get(name) == value), None)
         if found is not None:

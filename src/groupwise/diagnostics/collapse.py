@@ -178,6 +178,8 @@ def _decline(evidence: Evidence) -> Finding | None:
     step = int(reward.step_T[found.begin])
     message = f"reward {arrow(height, after.value)}, falling since step {step:,}"
     advice, known = "evaluate the best checkpoint and the last one on held-out prompts", {"fall": "partial"}
+    if at_once(reward_level(evidence)[0], found.middle) and held_out_at(evidence, step, after.value - height) == "stayed":
+        known["fall"] = "partial, of training alone"
     return Finding(NAME, Status.WARNING, message, step, after, height, advice=advice, evidence=known)
 
 

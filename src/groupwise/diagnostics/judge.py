@@ -171,7 +171,8 @@ def _told(ranked: Sequence[Finding], found: Finding | None) -> Finding | None:
     """The finding to tell of: the worst, but what another explains, that came no later, is told as that."""
     if found is None or found.check not in _EXPLAINED:
         return found
-    better = next((one for one in ranked if is_serious(one) and one.evidence.items() & _EXPLAINED[found.check]), None)
+    told = [one for one in ranked if is_serious(one) and one.evidence.items() & _EXPLAINED[found.check]]
+    better = next((one for one in told if one.step is None or found.step is None or one.step <= found.step), None)
     return found if better is None else better
 
 

@@ -65,7 +65,8 @@ def signs_about(evidence: Evidence, step: int, *, reach: int, end: int | None = 
     held = evidence.held_out
     if held is not None:
         sign = sign_of(held, Watched("held_out", "held-out reward", share=True, least=0.05), low=low, step=step)
-        found += [] if sign is None else [sign]
+        # A held-out reward that rises is no sign of a failure.
+        found += [] if sign is None or (sign.after or 0.0) > (sign.before or 0.0) else [sign]
     return tuple(sorted(found, key=lambda sign: sign.step))
 
 

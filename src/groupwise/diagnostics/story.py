@@ -149,7 +149,7 @@ def _of_finding(look: Look, found: Finding) -> Story:
     case = look.case(signs, found.step)
     broke = found.check in (collapse.NAME, numerics.FINITE) or found.evidence.get("drop", "") not in ("", "none")
     cause = cause_of_fall(case) if broke else cause_of_standing(case)
-    first = signs[0].step if signs else found.step
+    first = min((step for step in (found.step, *(sign.step for sign in signs)) if step is not None), default=None)
     advice = advice_for(cause, found, step=look.before(first), onset=found.step)
     return Story(found.message, found.step, signs, cause, advice)
 

@@ -136,6 +136,12 @@ def test_costs_come_from_the_run_and_are_told(capsys: pytest.CaptureFixture[str]
     assert (given["budget"]["rollout_cost"], given["budget"]["prompt_cost"]) == (50, 10)
 
 
+def test_a_group_size_that_is_given_is_the_runs_own(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    given = printed(capsys, "plan", "run.csv", "--group-size", "4")
+    assert given == printed(capsys, "plan", "run.csv", "--set", "group_size=4")
+    assert given["batch"]["group_size"] == 4
+
+
 def test_a_run_without_components_is_answered_from_its_rewards(capsys: pytest.CaptureFixture[str], here: Path, trl_run: Path) -> None:
     text = shown(capsys, "plan", str(trl_run), "--budget", "64")
     found = printed(capsys, "plan", str(trl_run))

@@ -28,7 +28,7 @@ def diagnose(
     from groupwise.record.run import has_ended
     from groupwise.report.screen import print_judgement
 
-    opening = opening.priced(gpus, price)
+    opening = opening.told(gpus=gpus, gpu_price=price)
     record = opening.open(run)
     if until is not None:
         from groupwise.analysis.fitted import cut

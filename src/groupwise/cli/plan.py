@@ -94,7 +94,7 @@ def plan(
         _refuse_both(source, numbers)
         held = components_of_file(source, level=level)
         if held is None:
-            record = opening.open(source)
+            record = opening.told(group_size=group_size).open(source)
             judged = cli.judgement_of(record)
             held = components_beside(source, level=level)
             if held is None:

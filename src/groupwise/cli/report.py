@@ -41,7 +41,7 @@ def report(
     from groupwise.report.html import made_by, render
     from groupwise.report.screen import print_judgement
 
-    opening = opening.priced(gpus, price)
+    opening = opening.told(gpus=gpus, gpu_price=price)
     steps = cli.steps_of(at)
     target = output if output is not None or as_json else DEFAULT
     configs = [opening.config] if opening.config else []

@@ -132,9 +132,8 @@ class Opening:
     settings: Mapping[str, str]  # setting -> value, as the user typed it
     config: Path | None  # a file with settings
 
-    def priced(self, gpus: int | None, price: float | None) -> Opening:
-        """Add --gpus and --price, which are settings with options of their own."""
-        given = {"gpus": gpus, "gpu_price": price}
+    def told(self, **given: float | None) -> Opening:
+        """Add settings that have options of their own, where these are given."""
         return replace(self, settings={**self.settings, **{name: str(value) for name, value in given.items() if value is not None}})
 
     @property

@@ -36,7 +36,7 @@ def watch(
     as_json: cli.Json = False,
 ) -> int | None:
     """Follow runs that are being written, on a page that this machine serves to itself."""
-    opening = opening.priced(gpus, price)
+    opening = opening.told(gpus=gpus, gpu_price=price)
     if len(runs) > _MOST_RUNS:
         raise InvalidArgumentError(f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer")
     if once:

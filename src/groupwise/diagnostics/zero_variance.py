@@ -221,7 +221,10 @@ def _earlier_rate(event_T: NDArray[np.bool_]) -> float:
 def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None:
     """Report groups that have been all wrong from the first row: nothing was ever earned that could teach."""
     reward = evidence.reward
-    if reward is None or reward.bounds is None or float(_share_right(reward).mean()) > STARVED:
+    if reward is None or reward.bounds is None:
+        return None
+    most = 10.0 if evidence.by_tenths else 1.0  # times the share that is right, where a tenth may be the top
+    if most * float(_share_right(reward).mean()) > STARVED:
         return None
     silent = (equal.value_T > 1 - STARVED) & (room < 2 * STARVED)
     if since_when(silent, 0.5, still=False) is None or float(silent.mean()) < 1 - STARVED:

@@ -128,6 +128,12 @@ class Case:
         return [sign for name, sign in self.signs.items() if name in SAMPLED and self.ratio(name) >= 5]
 
     @property
+    def fell_at_restart(self) -> bool:
+        """Whether the reward is among what jumped as the run was restarted."""
+        jumps = next((one.signs for one in self.answers.values() if one.evidence.get("restart") == "jump"), ())
+        return any(sign.signal == "reward" for sign in jumps)
+
+    @property
     def watched(self) -> bool:
         """Whether entropy or length is logged, so that a policy that came apart would show."""
         return any(self.evidence.quantity(name) is not None for name in ("entropy", "completion_length"))
@@ -191,7 +197,7 @@ def _graded_down(case: Case) -> Cause:
         return _likely(VERIFIER) if case.abrupt else Cause(Certainty.POSSIBLE, (VERIFIER,))
     if case.fact("truncation") == "likely" and case.gained("truncated_share") > 0:
         return _likely(TRUNCATION)  # few answers end, and as their share moves so does the reward
-    if any(sign.signal == "reward" for one in case.answers.values() if one.evidence.get("restart") == "jump" for sign in one.signs):
+    if case.fell_at_restart:
         return Cause(Certainty.POSSIBLE, (RESTART,))
     if not case.abrupt and "of training alone" not in case.fact("fall"):
         return Cause(Certainty.CANNOT_TELL, (HARDER, UNSTABLE), (LOG_REWARDS, LOG_HELD_OUT))

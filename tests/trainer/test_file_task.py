@@ -390,6 +390,14 @@ def test_a_grader_that_is_away_ends_the_run_and_the_mended_one_goes_on(model: Pa
     assert RunRecord.load(here / "run").steps["step"].to_list() == list(range(1, 13))
 
 
+def test_a_run_without_any_reward_is_a_mistake_however_short(model: Path, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (here / "silent").touch()
+    assert typed(here, "--steps", 2) == 2
+    assert "got none for all 64 rollouts: nothing was learnt" in capfd.readouterr().err
+    (here / "silent").unlink()
+    assert typed(here, "--steps", 3, "--resume") == 0  # what was begun is there
+
+
 def test_a_run_goes_on_with_the_same_content_and_reward_alone(model: Path, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert typed(here, "--steps", 1) == 0
     (here / "moved").mkdir()

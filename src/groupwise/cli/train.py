@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 import typer
 
 from groupwise.cli.shared import Json, Show, argument, flag, option, pairs, print_json, print_lines, progress
-from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError, first_line
+from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError, UnreadableRunError, first_line
 
 if TYPE_CHECKING:
     from groupwise.record.run import RunRecord
@@ -228,6 +228,10 @@ def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, res
             return INTERRUPTED
         record = train(actor, task, chosen, output=folder, resume=resume, force=force, on_step=told)
     missing, asked = getattr(task.verifier, "missing", 0), getattr(task.verifier, "asked", 0)
+    if missing and missing == asked:
+        raise InsufficientDataError(
+            f"expected rewards, got none for all {asked:,} rollouts: nothing was learnt; mend the function and go on with --resume"
+        )
     if missing:
         typer.echo(f"{missing:,} of {asked:,} rollouts had no reward: they counted for nothing.", err=True)
     if before == chosen.steps:

@@ -189,6 +189,30 @@ def dropped(rng: np.random.Generator, held_drops: bool) -> Judgement:
     return judge(log(reward=np.where(after, 0.35 * right, right), held_out=held, **steady(rng)))
 
 
+@pytest.mark.parametrize("held_drops", [False, True])
+def test_longer_answers_explain_a_smaller_fall_unless_what_is_held_out_stands(held_drops: bool) -> None:
+    """To six tenths at once, at answers nearly twice as long: harder prompts may ask for them."""
+    rng, after = np.random.default_rng(0), np.arange(ROWS) >= 120
+    right = rise(rng, 0.02)
+    held = np.where(after & held_drops, 0.6 * right, right)
+    held[np.arange(ROWS) % 5 != 0] = np.nan
+    given = {**steady(rng), "length": np.where(after, 180.0, 100.0) + rng.standard_normal(ROWS)}
+    found = judge(log(reward=np.where(after, 0.6 * right, right), held_out=held, **given))
+    assert answer(found, "collapse").evidence["fall"] == ("partial" if held_drops else "partial, of training alone")
+    if held_drops:
+        assert (found.cause.certainty, found.cause.names) == (Certainty.LIKELY, ("the policy ran away in length",))
+    else:
+        assert (found.cause.certainty, found.cause.names) == (Certainty.CANNOT_TELL, ("a broken verifier", "harder data"))
+
+
+@pytest.mark.parametrize("later", [0, 8])
+def test_a_run_is_to_go_back_to_before_its_fall_though_a_signal_moved_later(later: int) -> None:
+    rng, row = np.random.default_rng(0), np.arange(ROWS)
+    given = {**steady(rng), "length": np.where(row >= 120 + later, 220.0, 100.0) + rng.standard_normal(ROWS)}
+    found = judge(log(reward=np.where(row >= 120, 0.6, 1.0) * rise(rng, 0.02), **given))
+    assert "restart from step 120;" in found.do
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_drop_of_training_alone_may_be_harder_prompts_and_is_no_alarm(seed: int) -> None:
     found = dropped(np.random.default_rng(seed), held_drops=False)

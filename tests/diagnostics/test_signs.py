@@ -282,3 +282,10 @@ def test_the_last_of_three_levels_is_that_of_the_rows_just_after_the_move() -> N
     """Row 40 stands at 1, nine rows at 2, the rest back at .5: of an eighth of the log since the move the median is 2."""
     value = np.r_[np.full(40, 0.5), 1.0, np.full(9, 2.0), np.full(30, 0.5)]
     assert _told(signal(value), RATIO, slice(0, 40), 40) == "entropy 0.50 → 1.00 → 2.00"
+
+
+@pytest.mark.parametrize(("later", "signs"), [(0.3, ["held_out"]), (0.9, [])])
+def test_a_held_out_reward_is_a_sign_where_it_falls_and_none_where_it_rises(later: float, signs: list[str]) -> None:
+    held = np.where(ROW < 36, 0.6, later) + 0.005 * (-1.0) ** ROW
+    given = evidence(reward=np.where(ROW < 40, 0.7, 0.2), held_out=held)
+    assert [sign.signal for sign in signs_about(given, 41, reach=20)] == signs

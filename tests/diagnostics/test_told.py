@@ -10,7 +10,7 @@ import pytest
 from worlds.runs import FAILURES, simulated_run
 
 from groupwise.diagnostics import hacking
-from groupwise.diagnostics.judge import judge, measures_of
+from groupwise.diagnostics.judge import _told, judge, measures_of
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Learning, Measure, State, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.story import _learnt_since, _stands
@@ -297,3 +297,12 @@ def test_the_range_of_an_onset_holds_it() -> None:
         parting = hacking.parting_of(pair)
         inside += parting.first <= onset <= parting.last
     assert inside >= 30
+
+
+@pytest.mark.parametrize(("step", "check"), [(None, "truncation"), (71, "truncation"), (72, hacking.NAME)])
+def test_a_loophole_is_told_as_what_explains_it_unless_that_came_later(step: int | None, check: str) -> None:
+    hack = Finding(hacking.NAME, Status.CRITICAL, "", 71)
+    cut = Finding("truncation", Status.WARNING, "", step, evidence={"truncation": "likely"})
+    found = _told([hack, cut], hack)
+    assert found is not None
+    assert found.check == check

@@ -160,8 +160,9 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     if opposed is not None:
         return _finding(pair, evidence, *opposed, ": they move against each other")
     enough = evidence.ended or len(pair.step_M) >= _FEWEST_GOING
-    shared = whole is None or pair.gain_of_training(*pair.ends)[0] <= 0 or whole.high >= TRANSFER or not enough
-    found = None if shared or whole is None else _throughout(pair, evidence, whole)
+    found = None
+    if whole is not None and pair.gain_of_training(*pair.ends)[0] > 0 and whole.high < TRANSFER and enough:
+        found = _throughout(pair, evidence, whole)
     return found or _since_its_best(pair, evidence)
 
 
@@ -239,8 +240,8 @@ def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
     n = len(pair.step_M)
     width, late = min(2 * few, (n + 1) // 3), slice(n - max(few, n // 4), n)
     rows = max(n - 2 * width + 1, 0)
-    # Of every stretch that may be the first: its gains up to the end, from running sums.
-    train_K, held_K = (_running_means(value, width)[:rows] for value in (pair.train_M, pair.held_M))
+    # Of every stretch that may be the first: its gains up to the end.
+    train_K, held_K = (moving_mean(value, width)[:rows] for value in (pair.train_M, pair.held_M))
     train_K, held_K = pair.train_M[late].mean() - np.maximum.accumulate(train_K), pair.held_M[late].mean() - held_K
     first = slice(0, width)
     error_train, error_held = pair.gain_of_training(first, late)[1], pair.gain_held_out(first, late)[1]
@@ -260,12 +261,6 @@ def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
     if sure:
         return _behind(pair, evidence, start, coupling, gained=gained > _GAINED * error)
     return _overfitting(pair, start, coupling) if gained > _GAINED * error else None
-
-
-def _running_means(value_T: Float, few: int) -> Float:
-    """Means of so many rows in turn, from sums: for long stretches of long series."""
-    total = np.concatenate([[0.0], np.cumsum(value_T)])
-    return np.asarray((total[few:] - total[:-few]) / few)
 
 
 def _behind(pair: Pair, evidence: Evidence, row: int, coupling: Interval, *, gained: bool) -> Finding:
@@ -306,7 +301,7 @@ def _pace(pair: Pair, parting: Parting) -> _Pace | None:
         return None
     parts = [slice(start, min(start + few, n)) for start in (first, before, after)]
     train, held = ([float(value[part].mean()) for part in parts] for value in (pair.train_M, pair.held_M))
-    pace, best = (after - before) / (before - first), float(np.max(_running_means(pair.train_M[: before + few], few)))
+    pace, best = (after - before) / (before - first), float(np.max(moving_mean(pair.train_M[: before + few], few)))
     noise = pair.train_deviation / np.sqrt(few)
     return _Pace(
         gain=train[2] - max(train[1], best),

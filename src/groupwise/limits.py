@@ -8,6 +8,7 @@ LARGEST_WHOLE = 1 << 28  # bytes of a file that cannot be streamed: JSON, the pi
 LARGEST_BLOCKS = 1 << 30  # bytes of a W&B file
 LARGEST_SETTINGS = 1 << 24  # bytes of a file of settings
 LARGEST_YAML = 1 << 17  # characters of YAML, which takes a second for each hundred thousand
+LARGEST_VALUE = 1e100  # of a metric in size: the square of a larger one may be no number any more
 LARGEST_COUNT = 2**53  # of a step or a setting that counts: beyond it not every whole number is one
 MOST_KEYS = 2000  # columns of a log
 MOST_CELLS = 1 << 26  # rows times columns of a table, missing ones included

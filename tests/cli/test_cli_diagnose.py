@@ -15,7 +15,7 @@ from groupwise import examples
 from groupwise.cli.app import main
 from groupwise.cli.shared import exit_code
 from groupwise.diagnostics.judgement import Finding, Judgement, State, Status
-from groupwise.record.run import RecordWriter, RunRecord
+from groupwise.record.run import RecordWriter, RunRecord, has_ended
 
 BY_HAND = Judgement("demo", State.OK, "reward 0.2 → 0.8", checks=(Finding("collapse", Status.NONE, "holds"),))
 CODES = {State.OK: (0, 0), State.WATCH: (1, 0), State.FAILING: (1, 1), State.FAILED: (1, 1), State.CANNOT_TELL: (3, 3)}
@@ -32,8 +32,8 @@ def judged_as(monkeypatch: pytest.MonkeyPatch, found: Judgement) -> list[bool]:
     """Let the judge say this; return the list of what it is told about the end of the run."""
     told: list[bool] = []
 
-    def judge(record: RunRecord, *, ended: bool = True) -> Judgement:
-        told.append(ended)
+    def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
+        told.append(has_ended(record) if ended is None else ended)
         return found
 
     monkeypatch.setattr("groupwise.diagnostics.judge.judge", judge)

@@ -1,18 +1,21 @@
-"""`groupwise watch --once` and `groupwise report`: one look, and the exit codes of diagnose. The judgements are made by hand."""
+"""`groupwise watch --once` and `groupwise report`: one look, and the judgement and exit codes of diagnose."""
 
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.asked import refused
 from tests.cli.test_cli_diagnose import BY_HAND, CODES
 
+import groupwise as gw
 from groupwise.cli.app import main
 from groupwise.diagnostics.judgement import Judgement, State
-from groupwise.record.run import RecordWriter, RunRecord
+from groupwise.record.run import RecordWriter, RunRecord, has_ended
 
 STATES = {"a.csv": State.OK, "b.csv": State.CANNOT_TELL, "c.csv": State.WATCH, "d.csv": State.FAILED}
 
@@ -22,9 +25,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a log of each state, and a judge that goes by their names."""
     monkeypatch.chdir(tmp_path)
 
-    def judge(record: RunRecord, *, ended: bool = True) -> Judgement:
-        state = STATES.get(record.name, State.FAILED)
-        return replace(BY_HAND, run=record.name, state=State.FAILING if state is State.FAILED and not ended else state)
+    def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
+        over, state = has_ended(record) if ended is None else ended, STATES.get(record.name, State.FAILED)
+        return replace(BY_HAND, run=record.name, state=State.FAILING if state is State.FAILED and not over else state, ended=over)
 
     for module in ("analysis.summary", "diagnostics.judge"):  # the one that takes the name first: it must not load with ours
         monkeypatch.setattr(f"groupwise.{module}.judge", judge)
@@ -42,7 +45,7 @@ def test_report_and_watch_once_end_as_diagnose_does(
     assert main(["diagnose", name, "--fail-on", fail_on]) == code
     screen = capsys.readouterr().out
     assert main(["watch", name, "--once", "--fail-on", fail_on]) == code
-    assert capsys.readouterr().out == screen.replace("FAILED", "FAILING")
+    assert capsys.readouterr().out == screen
     assert main(["report", name, "--fail-on", fail_on]) == code
     assert capsys.readouterr().out == f"{screen}The page: groupwise-report.html\n"
     assert (here / "groupwise-report.html").exists()
@@ -61,10 +64,12 @@ def test_of_several_runs_the_worst_counts(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.usefixtures("here")
 def test_json_of_one_run_is_its_judgement_and_of_several_a_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", "d.csv", "--once", "--json"]) == 1
-    failing = replace(BY_HAND, state=State.FAILING).as_dict()
-    assert json.loads(capsys.readouterr().out) == failing
+    failed = replace(BY_HAND, state=State.FAILED).as_dict()
+    assert json.loads(capsys.readouterr().out) == failed
+    assert main(["watch", "d.csv", "--once", "--json", "--running"]) == 1
+    assert json.loads(capsys.readouterr().out) == replace(BY_HAND, state=State.FAILING).as_dict()
     assert main(["watch", "d.csv", "a.csv", "--once", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out) == {"runs": [{"run": "d.csv", **failing}, {"run": "a.csv", **BY_HAND.as_dict()}]}
+    assert json.loads(capsys.readouterr().out) == {"runs": [{"run": "d.csv", **failed}, {"run": "a.csv", **BY_HAND.as_dict()}]}
     assert main(["report", "d.csv", "a.csv", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)["runs"]
     assert [run["judgement"] for run in found] == [replace(BY_HAND, state=State.FAILED).as_dict(), BY_HAND.as_dict()]
@@ -77,6 +82,7 @@ def test_what_cannot_be_used_ends_with_2_and_writes_nothing(here: Path, capsys: 
     refused(capsys, "watch", "nowhere.csv", "--once", "--fail-on", "failing")
     assert "--fail-on expects watch or failing; got 'never'" in refused(capsys, "report", "a.csv", "--fail-on", "never")
     assert "--json expects --once" in refused(capsys, "watch", "a.csv", "--json")
+    assert "--running expects --once" in refused(capsys, "watch", "a.csv", "--running")
     refused(capsys, "report", "a.csv", "-m", "nope")
     assert sorted(path.name for path in here.iterdir()) == before
 
@@ -89,3 +95,38 @@ def test_a_report_of_a_record_that_is_being_written_is_of_a_run_that_goes_on(her
     assert capsys.readouterr().out.startswith("✗ FAILING  run  ")
     assert main(["report", "run", "--force"]) == 1
     assert capsys.readouterr().out.startswith("✗ FAILED  run  ")
+
+
+# A reward that rose for 60 rows and has stood for 180: one that goes on may yet gain, one that has ended has learnt nothing since.
+STOOD = [min(0.006 * row, 0.36) + random.Random(row).gauss(0, 0.01) for row in range(240)]
+
+
+def test_an_ended_run_is_judged_alike_by_every_command_and_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.csv").write_text("step,reward\n" + "".join(f"{row},{reward}\n" for row, reward in enumerate(STOOD)))
+
+    def told(*words: str) -> dict[str, Any]:
+        main([*words, "--json"])
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    alone = told("diagnose", "run.csv")
+    assert (alone["state"], alone["headline"]) == ("watch", "nothing learnt since step 60: reward 0.03 → 0.36 in all")
+    assert told("watch", "run.csv", "--once") == told("report", "run.csv")["runs"][0]["judgement"] == alone
+    assert gw.judge("run.csv").as_dict() == gw.open_run("run.csv").judgement.as_dict() == alone
+    assert {run["headline"] for group in told("compare", "run.csv", "run.csv")["groups"] for run in group["runs"]} == {alone["headline"]}
+    assert main(["watch", "run.csv", "--once", "--running"]) == 0
+    running = capsys.readouterr().out
+    assert running.startswith("✓ OK  run.csv  reward 0.03 → 0.36 in 239 steps, still learning\n  goes on     judged as a run that goes on")
+
+
+def test_rewards_beyond_any_unit_are_told_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.csv").write_text("step,reward\n" + "".join(f"{row},{row + 1}e150\n" for row in range(40)))
+    for command in (["diagnose"], ["report", "--force"], ["watch", "--once"]):
+        assert main([*command, "run.csv"]) == 3
+        assert "? CANNOT TELL  run.csv  the rewards are all beyond 1e100" in capsys.readouterr().out

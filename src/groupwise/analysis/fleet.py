@@ -25,7 +25,6 @@ from groupwise.plain import Plain
 from groupwise.readers import open_run
 from groupwise.readers.find import runs_below
 from groupwise.readers.follow import signature_of
-from groupwise.record.run import has_ended
 from groupwise.wording import clean
 
 UNREADABLE = "unreadable"
@@ -108,8 +107,7 @@ class Judge:
             if isinstance(error, SeveralRunsError) and not part:
                 raise
             return FleetRow.unreadable(path, str(error), part=part, seen=seen)
-        ended = has_ended(record)
-        found = judge(record, ended=ended)
+        found = judge(record)
         heights = reward_heights(record)
         return FleetRow(
             path,
@@ -125,7 +123,7 @@ class Judge:
             rows=len(record.steps),
             last_step=found.last_step,
             reward=" ".join("-" if height is None else f"{100 * height:.0f}" for height in heights),
-            seen=seen if ended else "",  # whether a run goes on is not in its files
+            seen=seen if found.ended else "",  # whether a run goes on is not in its files
         )
 
 

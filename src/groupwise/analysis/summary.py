@@ -93,7 +93,7 @@ def summarise(
     forecast_level: float = 0.9,
     room: tuple[int, int] = (POINTS, HELD),
     opened: Path | None = None,
-    ended: bool = True,
+    ended: bool | None = None,
 ) -> Summary:
     """Summarise a run.
 

@@ -17,7 +17,7 @@ import numpy as np
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError, MissingMetricError
 from groupwise.files import PYTHON, free_target, write_whole
 from groupwise.readers import open_run as read_run
-from groupwise.record.run import RunRecord, has_ended
+from groupwise.record.run import RunRecord
 from groupwise.wording import clean, count
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Run(RunRecord):
         """How the run stands, judged once; a record whose writer lives is judged as a run that goes on."""
         from groupwise.diagnostics.judge import judge
 
-        return judge(self, ended=has_ended(self))
+        return judge(self)
 
     def fit(self, *, metric: str = "reward", law: str | None = None, level: float = 0.95) -> FitResult:
         """Fit the laws to one metric, as `groupwise fit` does.
@@ -305,6 +305,6 @@ def write_page(runs: Sequence[tuple[RunRecord, Path | None]], path: str | Path, 
     logs = [Path(source.path) for record, _ in runs for source in record.sources]
     free_target(target, logs, force=force, way=PYTHON)
     room = page_room(len(runs))
-    summaries = [summarise(record, metric=metric, room=room, opened=opened, ended=has_ended(record)) for record, opened in runs]
+    summaries = [summarise(record, metric=metric, room=room, opened=opened) for record, opened in runs]
     write_whole(target, render(summaries), force=force, way=PYTHON)
     return target

@@ -25,7 +25,6 @@ def diagnose(
     from groupwise.analysis.charts import reward_heights
     from groupwise.diagnostics.judge import judge, measures_of
     from groupwise.diagnostics.signals import Evidence
-    from groupwise.record.run import has_ended
     from groupwise.report.screen import print_judgement
 
     opening = opening.told(gpus=gpus, gpu_price=price)
@@ -34,7 +33,7 @@ def diagnose(
         from groupwise.analysis.fitted import cut
 
         record = cut(record, until)
-    found = judge(record, ended=has_ended(record))
+    found = judge(record)
     measures, remarks = (measures_of(Evidence(record)), record.remarks()) if why else (None, ())
     if as_json:
         cli.print_json(found.as_dict() | ({} if measures is None else {"measures": measures, "remarks": remarks}))

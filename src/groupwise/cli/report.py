@@ -37,7 +37,6 @@ def report(
     from groupwise.analysis.component_file import path_beside
     from groupwise.analysis.fitted import cut
     from groupwise.analysis.summary import page_room, summarise
-    from groupwise.record.run import has_ended
     from groupwise.report.html import made_by, render
     from groupwise.report.screen import print_judgement
 
@@ -57,7 +56,7 @@ def report(
             inputs += cli.logs_of(record)
             step(f"fitting {path.name}")
             asked: dict[str, Any] = {"metric": metric, "until": until, "at": steps, "forecast_level": level, "room": room}
-            summaries.append(summarise(record, **asked, opened=path, ended=has_ended(record)))
+            summaries.append(summarise(record, **asked, opened=path))
             heights.append(reward_heights(cut(record, until)))
         made = made_by(cli.typed_arguments([*runs, *([target] if target else []), *configs]))
         if target is not None:

@@ -184,9 +184,8 @@ def judgement_of(record: RunRecord, until: float | None = None) -> Judgement:
     """Judge a run as it stood at a step, or as it is."""
     from groupwise.analysis.fitted import cut
     from groupwise.diagnostics.judge import judge
-    from groupwise.record.run import has_ended
 
-    return judge(cut(record, until), ended=has_ended(record))
+    return judge(cut(record, until))
 
 
 def stands(judged: Judgement) -> dict[str, Any]:

@@ -29,6 +29,9 @@ def watch(
         cli.option("FILE", "Serve /metrics to Prometheus with the token in this file, which opens nothing else.", "--metrics-token"),
     ] = None,
     once: Annotated[bool, cli.flag("--once", "Say here how each run stands and end, without a page: exit codes as of diagnose.")] = False,
+    running: Annotated[
+        bool, cli.flag("--running", "With --once: the runs go on although no journal says so; a dip is waited for.")
+    ] = False,
     gpus: cli.Gpus = None,
     price: cli.Price = None,
     fail_on: cli.FailOn = "watch",
@@ -40,9 +43,10 @@ def watch(
     if len(runs) > _MOST_RUNS:
         raise InvalidArgumentError(f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer")
     if once:
-        return _look(runs, opening, fail_on=fail_on, as_json=as_json)
-    if as_json:
-        raise InvalidArgumentError("--json expects --once, got a page to serve: add --once, or leave --json out")
+        return _look(runs, opening, ended=False if running else None, fail_on=fail_on, as_json=as_json)
+    for name, given in (("--json", as_json), ("--running", running)):
+        if given:
+            raise InvalidArgumentError(f"{name} expects --once, got a page to serve: add --once, or leave {name} out")
     _serve(runs, opening, port=port, metric=metric, level=level, metrics_token=_token_in(metrics_token))
     return None
 
@@ -61,14 +65,14 @@ def _token_in(file: Path | None) -> str:
     return token
 
 
-def _look(runs: list[Path], opening: cli.Opening, *, fail_on: str, as_json: bool) -> int:
-    """Judge each run as it stands, as one that goes on, and return the exit code."""
+def _look(runs: list[Path], opening: cli.Opening, *, ended: bool | None, fail_on: str, as_json: bool) -> int:
+    """Judge each run as it stands and return the exit code."""
     from groupwise.analysis.charts import reward_heights
     from groupwise.diagnostics.judge import judge
     from groupwise.report.screen import print_judgement
 
     records = [opening.open(path) for path in runs]
-    judged = [judge(record, ended=False) for record in records]
+    judged = [judge(record, ended=ended) for record in records]
     if as_json:
         several = {"runs": [{"run": found.run, **found.as_dict()} for found in judged]}
         cli.print_json(judged[0].as_dict() if len(judged) == 1 else several)

@@ -27,7 +27,7 @@ from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Judgement
 from groupwise.diagnostics.learning import Progress, progress_of
 from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_RELATIVE, LOG_REWARD, Evidence
 from groupwise.diagnostics.story import Look, story_of
-from groupwise.record.run import RunRecord
+from groupwise.record.run import RunRecord, has_ended
 
 # Standard errors below its first rows at which a reward has lost all.
 _SURELY, _BEYOND_DOUBT = 3.0, 10.0
@@ -75,12 +75,13 @@ _EXPLAINED = {
 _RANK = {Status.CRITICAL: 0, Status.WARNING: 1, Status.INFO: 2, Status.NONE: 3, Status.NOT_LOGGED: 4}
 
 
-def judge(record: RunRecord, *, ended: bool = True) -> Judgement:
+def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
     """Judge a run by its log.
 
     Args:
         record: the run.
-        ended: whether the run is over; a failure of one that goes on is "failing" and not "failed".
+        ended: whether the run is over; None: unless a process holds its journal to write it. Of a run that goes on a failure is "failing"
+            and not "failed", and what noise may hide or healthy runs make good is waited for.
 
     Returns:
         State, headline, first sign, cause, what to do, what it cost, and the answer of every check.
@@ -91,7 +92,7 @@ def judge(record: RunRecord, *, ended: bool = True) -> Judgement:
         >>> judge(RunRecord("demo", steps_table(range(60), {"reward": reward}))).headline
         'reward 0.80 → 0.00, collapsed at step 40'
     """
-    return judged(Evidence(record, ended=ended))
+    return judged(Evidence(record, ended=has_ended(record) if ended is None else ended))
 
 
 def measures_of(evidence: Evidence) -> tuple[Measure, ...]:
@@ -129,6 +130,7 @@ def judged(evidence: Evidence) -> Judgement:
         not_logged=_not_logged(answers.values()) if state is not State.CANNOT_TELL else _needed(evidence, answers),
         checks=tuple(ranked),
         last_step=last,
+        ended=evidence.ended,
     )
 
 

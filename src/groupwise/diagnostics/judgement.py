@@ -231,6 +231,7 @@ class Judgement(Said):
         not_logged: what to log, one entry a missing signal.
         checks: the answer of every check, worst first.
         last_step: the newest step of the log, or None.
+        ended: whether it was judged as a run that is over.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = (
@@ -253,6 +254,7 @@ class Judgement(Said):
     last_step: int | None = None
     spent: Cost | None = None
     to_come: Cost | None = None
+    ended: bool = True
 
     SCHEMA: ClassVar[int] = 1
 

@@ -22,6 +22,7 @@ from groupwise.arrays import Float, median, moving_mean
 from groupwise.errors import MissingMetricError
 from groupwise.forecasting.e_process import change_evidence
 from groupwise.intervals import Interval, wilson
+from groupwise.limits import LARGEST_VALUE
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence, group_evidence
 from groupwise.series.metric import MetricSeries, metric_series
@@ -41,8 +42,6 @@ OFTEN = 0.25
 # The top of rewards that are tenths of right and wrong.
 _TENTH = 0.1
 LOG_RELATIVE = "the reward before it is centred or ranked, or one on held-out prompts"
-# Beyond this the squares of numbers have no room in a float: as good as not finite.
-LARGEST = 1e100
 LOG_REWARD = "the mean reward of every step (TRL: reward; verl: critic/rewards/mean; else --column reward=NAME)"
 _HELD_OUT = re.compile(
     r"(val-core/.*|(eval|val|validation|test)[/_].*(acc|accuracy|reward|score|mean@\d+|pass@1|pass1)(/mean)?)", re.IGNORECASE
@@ -165,9 +164,8 @@ class Evidence:
             except MissingMetricError:
                 continue
             known = self.record.meaning(series.metric)
-            usable = np.abs(series.value_T) <= LARGEST
-            if usable.any() and (known is None or not known.unavailable):
-                found = _of_series(series, usable, alone=len(self.functions) < 2)
+            if series.value_T.size and (known is None or not known.unavailable):
+                found = _of_series(series, alone=len(self.functions) < 2)
                 grades = self.grades if name == "reward" else None
                 self.memo["guessed"] = grades is None and series.bounds is None
                 if grades is None and found.bounds is None:
@@ -197,7 +195,7 @@ class Evidence:
         except MissingMetricError:
             return None
         mean = self.record.steps[column].cast(pl.Float64).to_numpy()
-        usable = np.abs(mean) <= LARGEST
+        usable = np.abs(mean) <= LARGEST_VALUE
         for spread in self.batch_spreads:
             known = usable & np.isfinite(spread)
             found = two_values(self.record, mean[known], spread[known])
@@ -226,13 +224,13 @@ class Evidence:
     def no_reward(self) -> str:
         """Why there is no reward, where there is none."""
         try:
-            size = np.abs(metric_series(self.record, "reward").value_T)
+            value = self.record.steps[self.record.column("reward")]
         except MissingMetricError:
             return "the log has no reward"
-        if not size.size:
-            return f"the reward is no finite number in any of {counted(len(self.record.steps), 'row')}"
-        beyond = size.size and size.min() > LARGEST
-        return f"the rewards are all beyond {LARGEST:.0e}".replace("+", "") if beyond else "the log has no reward"
+        if not value.is_finite().any():
+            return f"the reward is no finite number in any of {counted(len(value), 'row')}"
+        beyond = bool((value.abs() > LARGEST_VALUE).all())
+        return f"the rewards are all beyond {LARGEST_VALUE:.0e}".replace("+", "") if beyond else "the log has no reward"
 
     @cached_property
     def relative(self) -> str:
@@ -325,7 +323,7 @@ class Evidence:
         if column not in self._columns:
             value = self.record.steps[column].cast(pl.Float64).to_numpy()
             keep = np.isfinite(value)
-            step, value = self._steps[keep], np.clip(value[keep], -LARGEST, LARGEST)
+            step, value = self._steps[keep], np.clip(value[keep], -LARGEST_VALUE, LARGEST_VALUE)
             meaning = self.record.meaning(column)
             bounds = (0.0, 1.0) if meaning is not None and meaning.quantity in _SHARES else None
             self._columns[column] = signal_of(column, step, value, bounds=bounds) if value.size > 1 else None
@@ -345,14 +343,14 @@ def once(search: Callable[[Evidence], Answer]) -> Callable[[Evidence], Answer]:
     return asked
 
 
-def _of_series(series: MetricSeries, usable_T: NDArray[np.bool_], *, alone: bool) -> Signal:
+def _of_series(series: MetricSeries, *, alone: bool) -> Signal:
     """Turn a metric series into a signal; its noise is never below what sampling alone explains.
 
     Values between 0 and 1 tell the range of a reward only where it is no sum of several reward functions.
     """
     sampling = float(np.sqrt(np.median(series.variance_T))) if series.variance_T is not None and series.variance_T.size else 0.0
     bounds = series.likely_bounds if alone else series.bounds
-    return signal_of(series.metric, series.step_T[usable_T], series.value_T[usable_T], sampling=sampling, bounds=bounds)
+    return signal_of(series.metric, series.step_T, series.value_T, sampling=sampling, bounds=bounds)
 
 
 # Rows since a step from which a reward is shown to stand, and the part of what was left, or had been gained, that it cannot have gained;

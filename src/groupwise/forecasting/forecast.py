@@ -16,10 +16,11 @@ from scipy.special import ndtr, ndtri
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.calibration import PROBABILITIES, SPREAD, Calibration, Kind, shipped
-from groupwise.forecasting.observations import LARGEST, Observations, observe
+from groupwise.forecasting.observations import Observations, observe
 from groupwise.forecasting.process import foresee
 from groupwise.forecasting.results import Forecast, ForecastStatus, Target
 from groupwise.intervals import Interval
+from groupwise.limits import LARGEST_VALUE
 from groupwise.threads import on_one_thread
 
 # Fewer rows than this no run of the table was forecast from.
@@ -105,7 +106,7 @@ def _checked_times(at_S: ArrayLike) -> Float:
         ahead = np.atleast_1d(np.asarray(at_S, dtype=float))
     except (TypeError, ValueError):
         raise InvalidArgumentError("a forecast looks at numbers; got something else among the times") from None
-    if ahead.ndim != 1 or not ahead.size or not np.isfinite(ahead).all() or float(np.abs(ahead).max()) > LARGEST:
+    if ahead.ndim != 1 or not ahead.size or not np.isfinite(ahead).all() or float(np.abs(ahead).max()) > LARGEST_VALUE:
         raise InvalidArgumentError("a forecast needs a line of finite times to look at, at least one")
     return ahead
 

@@ -24,10 +24,11 @@ from scipy.linalg import solve_triangular, toeplitz
 from groupwise.arrays import Float, median
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.noise import rounding
+from groupwise.limits import LARGEST_VALUE
 
 MAX_BLOCKS = 600
-# Squares of larger values do not fit into a float, and ranges below the smallest are no movement.
-LARGEST, SMALLEST = 1e100, 1e-100
+# Ranges below it are no movement.
+SMALLEST = 1e-100
 _ROWS_AT_ONCE = 8192
 # Below this many rows the mark of smoothed white noise can hide (docs/theory/fit.md). Slow noise under a moving average
 # leaves no mark at any length; its own correlation then widens the intervals.
@@ -181,8 +182,8 @@ def _usable_rows(time_T: ArrayLike, value_T: ArrayLike, variance_T: ArrayLike | 
     time, value = time[keep], value[keep]
     if time.size < 3:
         raise InsufficientDataError(f"a fit needs at least 3 finite values; the series has {time.size}")
-    if float(np.abs(value).max()) > LARGEST:
-        raise InvalidArgumentError(f"a metric stays below {LARGEST:g} in size; got {float(np.abs(value).max()):g}: rescale it")
+    if float(np.abs(value).max()) > LARGEST_VALUE:
+        raise InvalidArgumentError(f"a metric stays below {LARGEST_VALUE:g} in size; got {float(np.abs(value).max()):g}: rescale it")
     if not bool(np.all(np.diff(time) > 0)):
         raise InvalidArgumentError("times must increase; sort the log or drop its repeated steps")
     return time, value, variance

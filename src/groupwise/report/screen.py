@@ -153,6 +153,8 @@ def _labelled(found: Judgement) -> Iterable[_Line]:
         yield _Line("cost", _joined(found.cost.parts, ", "), 5)
     if found.gpu_hours:  # who gives the GPUs wants to know
         yield _Line("GPU-hours", (found.gpu_hours,), 3)
+    if not found.ended:
+        yield _Line("goes on", ("judged as a run that goes on: what noise or a dip may be is waited for",), 7)
     if found.not_logged and found.state is not State.OK and found.cause.certainty is not Certainty.LIKELY:
         yield _Line("not logged", _joined(found.not_logged, "; "), 8, lines=2)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
+from groupwise.limits import LARGEST_VALUE
 from groupwise.record.run import RunRecord
 
 Clock = Literal["updates", "steps"]
@@ -65,7 +66,7 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
         clock: what `time_T` counts.
 
     Returns:
-        The rows where the metric has a finite value.
+        The rows where the metric has a finite value, of at most 1e100 in size: the square of a larger one is no number any more.
 
     Raises:
         MissingMetricError: the log has no such metric.
@@ -78,7 +79,7 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
         ([1, 3], 'unavailable: the group size and the prompts a step are unknown; give --set group_size=G --set prompts_per_step=B')
     """
     column = record.column(metric)
-    known = np.isfinite(record.steps[column].cast(pl.Float64).to_numpy())
+    known = np.abs(record.steps[column].cast(pl.Float64).to_numpy()) <= LARGEST_VALUE
     rows = record.steps if known.all() else record.steps.filter(known)
     value = rows[column].to_numpy().astype(float)
     step = rows["step"].to_numpy().astype(np.int64)

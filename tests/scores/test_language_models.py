@@ -313,6 +313,10 @@ def test_what_cannot_be_trained_or_held_is_refused_before_it_is_loaded(tmp_path:
     load_language_model(folder, precision="bfloat16")
     with pytest.raises(InvalidArgumentError, match=r"of memory here, got .*model, whose weights take 0\.0 GB: take a smaller model"):
         load_language_model(folder)
+    header = json.dumps({"__metadata__": {"of": "1"}, "w": {"dtype": "F32", "shape": [10**6, 10**6], "data_offsets": [0, 4 * 10**12]}})
+    (tmp_path / "large").mkdir()  # four terabytes by the header, which is all that is read
+    (tmp_path / "large" / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    assert parameters_of(tmp_path / "large", None) == 10**12
     about = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(about | {"quantization_config": {"quant_method": "gptq"}}))
     with pytest.raises(UnreadableModelError, match=r"expected weights in floating point in .*, got them quantised by gptq: give the model"):

@@ -196,6 +196,9 @@ def ending(completions, **_):
 def leaving(completions, **_):
     sys.exit("gone")
 
+def interrupted(completions, **_):
+    raise KeyboardInterrupt
+
 def reading(completions, **_):
     return [float(sys.stdin.read() == "") for _ in completions]
 '''
@@ -259,10 +262,11 @@ def test_completions_of_messages_are_messages(judged: Any) -> None:
             [nan, nan, 0.25, nan, nan, nan, 1],
             r"5 of 7 .*None or no finite number",
         ),
-        ("short", ["a"] * 3, [1, 1, 1], None),  # one at a time its length is right
+        ("short", ["a"] * 3, [1, 1, 1], r"returned a list of 1 for 3\): it was asked for each alone"),  # one at a time its length is right
         ("scalar", ["a", "b"], [nan, nan], r"2 of 2 .*raised TypeError"),
         ("ending", ["a", "bad", "c"], [1, nan, 1], r"1 of 3 .*its process ended"),
         ("leaving", ["a", "b"], [nan, nan], r"2 of 2 .*raised SystemExit: gone"),
+        ("interrupted", ["a", "b"], [nan, nan], r"2 of 2 .*raised KeyboardInterrupt"),
     ],
 )
 def test_a_reward_that_fails_is_missing_and_costs_itself_alone(

@@ -334,11 +334,15 @@ def test_a_model_without_a_chat_template_is_asked_in_texts_and_answers_in_a_line
     assert readable_by(policy, chat) is chat
 
 
-def test_the_command_trains_a_model_without_a_chat_template_on_a_task_in_words(letters: Path, tmp_path: Path) -> None:
+def test_the_command_trains_a_model_without_a_chat_template_on_a_task_in_words(
+    letters: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     words = ["train", "letters", "--model", str(letters), "-G", "2", "-N", "4", "--steps", "1", "--set", "rollouts_every=1"]
     assert main([*words, "--set", "evaluate_every=0", "--device", "cpu", "-o", str(tmp_path / "run")]) == 0
     told = json.loads((tmp_path / "run" / "checkpoints" / "checkpoint-1" / "task.json").read_text())
     assert told["chat"] is False
+    assert main([*words, "--chat-template", "-o", str(tmp_path / "chat")]) == 2
+    assert "--chat-template expects a tokenizer with a chat template, got none in" in capfd.readouterr().err
 
 
 def test_memory_is_kept_by_smaller_passes_that_draw_the_same(folders: dict[str, Path], task: Task) -> None:

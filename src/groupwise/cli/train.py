@@ -348,7 +348,7 @@ def _within_memory(actor: Any, task: Task, chosen: TrainSettings) -> TrainSettin
 
 def _actor(start: Start, task: Task, chosen: TrainSettings, show: Show) -> Any:
     """Return the policy that is to be trained, before any warm-up."""
-    from groupwise.scores.language_models import load_language_model
+    from groupwise.scores.language_models import load_language_model, load_reader
     from groupwise.trainer.checkpoints import load_policy
     from groupwise.trainer.tasks import LONGEST_SEQUENCE
 
@@ -356,6 +356,8 @@ def _actor(start: Start, task: Task, chosen: TrainSettings, show: Show) -> Any:
     if start.model is not None:
         from groupwise.trainer.language_policy import LanguagePolicy
 
+        if start.chat_template and load_reader(start.model).tokenizer.chat_template is None:
+            raise InvalidArgumentError(f"--chat-template expects a tokenizer with a chat template, got none in {start.model}: leave it out")
         show("loading the model", 0, 1)
         # Weights that stay as they are may be rounded; those that are trained are kept in single precision.
         frozen = chosen.precision == "bfloat16" and start.lora is not None

@@ -173,6 +173,7 @@ class UserReward:
         module, function = name.split(":")
         self.weights: Mapping[str, float] = {function: 1.0}
         self.asked = self.missing = 0  # rollouts so far, and those without a reward
+        self._warned = False  # of a batch that had to be asked one by one
         self._worker = Worker(module, function, heard=True)
         self._part = function
         self.close = self._worker.close
@@ -193,6 +194,10 @@ class UserReward:
             why = reason or "it returned None or no finite number"
             said = f"{self.name} gave no reward for {missing} of {len(found)} rollouts of step {step} ({why}): they count for nothing"
             warnings.warn(RewardWarning(said), stacklevel=2)
+        elif reason and not self._warned:
+            said = f"{self.name} failed for the {len(found)} rollouts of step {step} ({reason}): it was asked for each alone, which is slow"
+            warnings.warn(RewardWarning(said), stacklevel=2)
+        self._warned = self._warned or bool(reason)
         self.asked, self.missing = self.asked + len(found), self.missing + missing
         return {self._part: found}
 
@@ -219,7 +224,7 @@ class UserReward:
             return None, f"it raised {answer['error']}"
         rewards = answer["rewards"]
         if len(rewards) != len(rollouts):
-            return None, f"it returned {len(rewards)} rewards for {len(rollouts)}"
+            return None, f"it returned a list of {len(rewards)} for {len(rollouts)}"
         return np.array([np.nan if reward is None else reward for reward in rewards], dtype=np.float64), ""
 
     @property

@@ -97,7 +97,7 @@ def main() -> None:
     for line in questions:
         try:
             answer(answering(json.loads(line)))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is raised: then there is no reward, and nothing is decided
+        except BaseException as error:  # noqa: BLE001 - whatever is raised: then there is no reward, and nothing is decided
             answer({"error": said(error)})
 
 

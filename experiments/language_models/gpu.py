@@ -4,7 +4,8 @@
 
 (i) runs of 25 updates of 512 rollouts of 64 tokens at G = 2 to 64, in both formats, three seeds; (ii) Qwen2.5-Coder-1.5B on the problems
 of GSM8K of one or two calculations at G = 4, 16 and 64, with components before, in the middle and at the end (GROUPWISE_GSM8K names the
-file); (iii) seconds of sampling and of a loss beside those of the card's largest matrix product. Pieces are in results/gpu.
+file, without which these are left out); (iii) seconds of sampling and of a loss beside those of the card's largest matrix product. Pieces
+are in results/gpu; the tables of what is there are printed.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import torch
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
 
-from best_group_size import curve  # noqa: E402
-from cells import Cell, Rows, options, run_asked, say_missing  # noqa: E402
+from best_group_size import area, curve  # noqa: E402
+from cells import Cell, Rows, options, pieces, print_table, run_asked, say_missing  # noqa: E402
 from small_model import DEVICE, FORMATS, held_out_reward, measured, policy, roll, settings, task  # noqa: E402
 
 from groupwise.trainer.grpo import train  # noqa: E402
@@ -30,6 +31,7 @@ from groupwise.trainer.text_tasks import make_text_task  # noqa: E402
 
 FOLDER = HERE / "results" / "gpu"
 SCRIPT = "experiments/language_models/gpu.py"
+PROBLEMS = "GROUPWISE_GSM8K"
 SIZES, SEEDS, RATE, TOKENS, ROLLOUTS, PASS = (2, 4, 8, 16, 32, 64), 3, 3e-4, 64, 512, 128
 QWEN_SIZES, QWEN_STEPS, QWEN_RATE, QWEN_ROLLOUTS = (4, 16, 64), 60, 1e-4, 256
 
@@ -43,7 +45,7 @@ def many(form: str, group_size: int, seed: int) -> Rows:
 
 def qwen(group_size: int, seed: int) -> Rows:
     """(ii) one run on GSM8K, with components before, in the middle and at the end."""
-    world = make_text_task("gsm8k_easy", file=os.environ["GROUPWISE_GSM8K"])
+    world = make_text_task("gsm8k_easy", file=os.environ[PROBLEMS])
     actor = policy("qwen2_5_coder_1_5b")
     rows: Rows = []
 
@@ -107,12 +109,38 @@ def cells() -> list[Cell]:
     return [*runs[: 2 * len(SIZES)], *asked, *speeds, *runs[2 * len(SIZES) :]]
 
 
+def show() -> None:
+    """Print the tables of what is there."""
+    done = pieces(FOLDER)
+    found = {(form, seed): [done.get(f"many-{form}-G{size}-seed{seed}") for size in SIZES] for form in FORMATS for seed in range(SEEDS)}
+    rows = [[form, str(seed), *(f"{area(run):.3f}" if run else "" for run in runs)] for (form, seed), runs in found.items() if any(runs)]
+    print_table(f"Area under the held-out reward, {ROLLOUTS} rollouts", ("format", "seed", *(f"G = {size}" for size in SIZES)), rows)
+    keys = ("step", "reward", "held_out", "vp", "t", "r", "group_size")
+    looked = {size: [row for row in done.get(f"qwen-G{size}-seed0", []) if row["held_out"] != ""] for size in QWEN_SIZES}
+    rows = [[str(size), *(f"{float(row[key]):.4g}" if row[key] != "" else "" for key in keys)] for size, looks in looked.items() for row in looks]
+    print_table("Qwen on GSM8K", ("G", "update", "reward", "held-out reward", "Vp", "T", "R", "G*"), rows)
+    rows = [[form, *_limits(row)] for form in FORMATS for row in done.get(f"speed-{form}", [])[1:]]  # the first warms the card up
+    heads = ("format", "tokens a second, sampling", "tokens a second, loss", "loss over two products a parameter and token")
+    print_table("Speed against the card's limits", heads, rows)
+
+
+def _limits(row: dict[str, Any]) -> list[str]:
+    """Tokens a second, and the time of a loss over the least: forward and back through weights that stay, completions alone."""
+    tokens, sampling, loss = float(row["tokens"]), float(row["sampling"]), float(row["loss"])
+    least = 2 * float(row["parameters"]) * tokens / float(row["products_a_second"])
+    return [f"{tokens / sampling:,.0f}", f"{tokens / loss:,.0f}", f"{loss / least:.1f}"]
+
+
 def main() -> None:
-    """Run what is missing until the time is over."""
+    """Run what is missing until the time is over, and print the tables."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     asked = options(__doc__)
     asked.workers = 1  # one card
-    run_asked(cells(), FOLDER, asked)
+    there = bool(os.environ.get(PROBLEMS))
+    if not there:
+        print(f"{PROBLEMS} names no file of problems: the runs on GSM8K are left out.")
+    run_asked([cell for cell in cells() if there or cell.function is not qwen], FOLDER, asked)
+    show()
     say_missing(cells(), FOLDER, SCRIPT)
 
 

@@ -161,11 +161,13 @@ def fieller(numerator: float, denominator: float, quantile: float, covariance: n
 
 def test_a_ratio_with_a_denominator_that_may_be_zero_has_no_upper_end() -> None:
     found = ratio_interval(2.0, 0.3, COVARIANCE, 2.0)
-    error = math.sqrt(0.04 / 4 - 2 * 0.01 / 0.6 + 0.09 / 0.09)
+    error = math.sqrt(0.04 / 4 - 2 * 0.01 / (2 * 0.6) + 0.09 / 0.6**2)  # at 0.6, the least denominator that is told from zero
     allowed = fieller(2.0, 0.3, 2.0)
     assert allowed[-1] == 400
     assert found.high == math.inf
-    assert found.low == pytest.approx(min(allowed[0], 2 / 0.3 * math.exp(-2 * error)), abs=2e-4)
+    assert found.low == pytest.approx(min(allowed[0], 2 / 0.6 * math.exp(-2 * error)), abs=2e-4)
+    nearly = ratio_interval(2.0, 1e-9, COVARIANCE, 2.0)  # an estimate of next to nothing is no reason for a lower end of zero
+    assert nearly.low == pytest.approx(found.low, rel=1e-12)
     below = ratio_interval(2.0, -0.1, COVARIANCE, 2.0)
     assert (below.value, below.high) == (math.inf, math.inf)
     assert below.low == pytest.approx(fieller(2.0, -0.1, 2.0)[0], abs=2e-4)
@@ -202,9 +204,9 @@ def test_shares_are_told_in_per_cent() -> None:
 
 def test_the_ends_of_a_ratio_by_hand_at_a_quantile_whose_square_is_not_its_double() -> None:
     covariance = np.array([[0.25, 0.05], [0.05, 0.04]])
-    # Delta method: variance of log(2 / 0.3) is 0.25/4 - 2 * 0.05/0.6 + 0.04/0.09 = 49/144, so the factor is exp(2.5 * 7/12).
+    # 0.5 is the least that is told from zero; the variance of log(2 / 0.5) is 0.25/4 - 2 * 0.05/1 + 0.04/0.25 = 0.35^2.
     found = ratio_interval(2.0, 0.3, covariance, 2.5)
-    assert found.low == pytest.approx(2 / 0.3 / math.exp(35 / 24), rel=1e-12)
+    assert found.low == pytest.approx(4 / math.exp(2.5 * 0.35), rel=1e-12)
     assert found.high == math.inf
     # Fieller alone, since a denominator below zero has no logarithm: 0.24 rho^2 - 1.025 rho - 2.4375 = 0 at the lower end.
     below = ratio_interval(2.0, -0.1, covariance, 2.5)

@@ -165,7 +165,8 @@ def ratio_interval(numerator: float, denominator: float, covariance: Float, quan
     r"""Interval of a ratio of two estimates that cannot be negative.
 
     Where the denominator can be told from zero, by the delta method on the logarithm; where it cannot, the set of $\rho \ge 0$ with
-    $(a - \rho b)^2 \le t^2 (v_{aa} - 2\rho v_{ab} + \rho^2 v_{bb})$, which has no upper end, and that is the truth and not a failure.
+    $(a - \rho b)^2 \le t^2 (v_{aa} - 2\rho v_{ab} + \rho^2 v_{bb})$, which has no upper end, and that is the truth and not a failure. Of a
+    positive one that set begins too high; there the delta method's end at the least that can be told from zero, $t\sqrt{v_{bb}}$, counts.
 
     Source: Fieller (1954), Journal of the Royal Statistical Society B 16, 175-185, and the delta method.
     """
@@ -175,13 +176,17 @@ def ratio_interval(numerator: float, denominator: float, covariance: Float, quan
     b = numerator * denominator - square * float(covariance[0, 1])
     c = numerator**2 - square * float(covariance[0, 0])
     root = math.sqrt(max(b * b - a * c, 0.0))
+    # The delta method knows no denominator that it cannot tell from zero: then its end is that of the least that it can.
+    least = max(denominator, quantile * math.sqrt(float(covariance[1, 1])))
     factor = math.inf
     if numerator > 0 and denominator > 0:
-        slope = np.array([1 / numerator, -1 / denominator])
+        slope = np.array([1 / numerator, -1 / least])
         factor = math.exp(min(quantile * math.sqrt(max(float(slope @ covariance @ slope), 0.0)), 700.0))
     if a > 0 and denominator > 0:
         high = ratio * factor if numerator > 0 else max(0.0, (b + root) / a)
         return Interval(ratio, ratio / factor, high, level)
     # The denominator may be zero, so nothing bounds the ratio from above; from below it is bounded where the numerator is not zero.
     low = (b - root) / a if a < 0 and c > 0 and numerator > 0 else 0.0
-    return Interval(ratio, min(max(0.0, low), ratio if factor == math.inf else ratio / factor), math.inf, level)
+    if denominator > 0:
+        low = min(low, max(numerator, 0.0) / least / factor)
+    return Interval(ratio, max(0.0, low), math.inf, level)

@@ -343,6 +343,9 @@ def test_a_learning_rate_of_zero() -> None:
 def test_a_schedule_that_ends_at_zero_is_none() -> None:
     decays = 1e-6 * np.maximum(1 - np.arange(40) / 30, 0)
     assert told(rate=decays).status is Status.NONE
+    found = told(rate=np.append(decays, 0))  # over a quarter of the run is left at nothing
+    assert (found.status, found.step, found.evidence) == (Status.WARNING, 31, {"rate": "likely"})
+    assert found.message == "the learning rate 6.7e-08 → 0 at step 31: nothing has been learnt in the 11 rows since"
     assert told(rate=np.where(np.arange(30) < 26, 1e-6, 0.0)).status is Status.NONE  # four rows are too few
     assert told(rate=np.where(np.arange(30) < 25, 1e-6, 0.0)).status is Status.CRITICAL
     assert told(rate=np.full(30, 1e-6)).message == "No sign of it: the learning rate is 1e-06."

@@ -58,6 +58,14 @@ def test_a_function_at_its_lowest_earns_nothing_and_accuracy_that_rises_does() -
     assert check(log(format=learnt(4), accuracy=np.clip(np.linspace(-0.2, 0.3, N), 0, 1))).status is Status.NONE
 
 
+def test_what_is_earned_by_luck_is_nothing_where_it_does_not_grow() -> None:
+    found = check(log(format=learnt(6), accuracy=0.03 + 0.25 * noise(7)))
+    assert (found.status, found.message[-32:]) == (Status.WARNING, "accuracy is 0.029 over 120 rows.")
+    assert check(log(format=learnt(6), accuracy=np.linspace(0.02, 0.04, N) + 0.1 * noise(7))).status is Status.NONE
+    assert check(log(format=learnt(6), accuracy=0.06 + 0.25 * noise(7))).status is Status.NONE
+    assert check(log(f=0.03 + 0.25 * noise(7), g=learnt(3))).message == "f earns 0.029 in 120 rows, beside 1 function of reward."
+
+
 def test_names_are_cleaned() -> None:
     assert "\x1b" not in check(log(**{"format\x1b[31m": learnt(5), "accuracy": np.zeros(N)})).message
 
@@ -84,4 +92,4 @@ def test_a_function_at_the_edge() -> None:
     assert check(log(format=learnt(8)[:10], accuracy=np.zeros(10))).status is Status.INFO  # ten rows are enough to look
     assert check(log(format=np.full(N, 0.85), accuracy=np.zeros(N))).status is Status.INFO  # not nine tenths of 1
     assert check(log(format=3 * learnt(9), accuracy=np.zeros(N))).status is Status.WARNING  # its own top is 3
-    assert check(log(format=learnt(8), accuracy=np.full(N, 0.03))).status is Status.NONE
+    assert check(log(format=learnt(8), accuracy=np.full(N, 0.06))).status is Status.NONE

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from groupwise.diagnostics.collapse import Fall, _for_slope, decline_of, fall_of
 from groupwise.diagnostics.judge import judged as judge
-from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.judgement import Certainty, Finding, Status, exactly
 from groupwise.diagnostics.signals import Evidence, Signal
 from groupwise.diagnostics.verifier import _explained, _fallen, check, step_down, who_fails
 from groupwise.intervals import Interval
@@ -34,6 +34,34 @@ def told(rows: Any = None, *, ended: bool = True, **columns: Any) -> Finding:
 
 def noise(by: float = 0.01, seed: int = 0, n: int = N) -> NDArray[np.float64]:
     return np.asarray(by * np.random.default_rng(seed).standard_normal(n))
+
+
+# Whole batches that were not graded.
+
+
+def test_single_rows_of_exactly_0_between_rows_that_earn_are_batches_that_were_not_graded() -> None:
+    earned = np.where(np.isin(ROW, [20, 21, 47, 60]), 0.0, 0.5 + 0.002 * ROW + noise(0.02))
+    found = told(reward=earned)
+    assert (found.status, found.step, found.evidence) == (Status.WARNING, None, {"drop": "outages"})
+    assert found.message == "the reward is exactly 0 in 4 rows of 100, first at step 21, where those around earn 0.58"
+    assert found.value == exactly(0.04)
+    cause = judge(evidence(reward=earned, entropy=1 + noise())).cause
+    assert (cause.certainty, cause.names) == (Certainty.POSSIBLE, ("a broken verifier",))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.where(np.isin(ROW, [20, 47]), 0.0, 0.5 + noise(0.02)),  # two are an accident
+        np.where((ROW >= 20) & (ROW < 28), 0.0, 0.5 + noise(0.02)),  # eight rows on end are a dip
+        np.where(ROW % 9 == 4, 0.0, np.where(ROW % 2, 0.5, 0.25)),  # a batch of four knows five numbers
+        np.where(ROW % 25 == 4, 0.0, np.where(ROW % 25 == 8, 0.2, 0.5) + noise(0.02)),  # some earn little
+        np.where(ROW % 25 == 4, 0.0, 0.5 + noise(0.1)),  # the scatter of a row reaches down to there
+        np.where(ROW % 25 == 4, 0.0, -0.5 + noise(0.02)),  # 0 is no floor of penalties
+    ],
+)
+def test_zeros_that_are_no_outage(value: NDArray[np.float64]) -> None:
+    assert told(reward=value).evidence.get("drop") != "outages"
 
 
 # Nothing is earned.

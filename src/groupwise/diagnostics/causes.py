@@ -153,8 +153,8 @@ def cause_of_fall(case: Case) -> Cause:
     standing = cause_of_standing(case) if case.fact("fall") == "answers" else Cause()
     if standing.names:  # the reward goes on: a policy that gives one short answer has not come apart
         return standing
-    if case.fact("drop") == "failures logged":
-        return _likely(VERIFIER)
+    if case.fact("drop") in ("failures logged", "outages"):
+        return _likely(VERIFIER) if case.fact("drop") == "failures logged" else Cause(Certainty.POSSIBLE, (VERIFIER,))
     if case.fact("drop") == "nothing":
         standing = cause_of_standing(case)
         return standing if standing.names else Cause(Certainty.CANNOT_TELL, (TOO_HARD, VERIFIER), (LOG_REWARDS,))

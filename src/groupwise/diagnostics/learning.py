@@ -238,7 +238,7 @@ RATE, _FEWEST_RATES = "learning_rate", 3
 
 
 def rate(evidence: Evidence) -> Finding:
-    """Look for a learning rate of 0, throughout or since a step to which no schedule had brought it down."""
+    """Look for a learning rate of 0, throughout, since a step to which no schedule had brought it down, or long after a schedule's end."""
     signal, nothing = evidence.quantity("learning_rate"), "nothing can be learnt"
     if signal is None or len(signal) < _FEWEST_RATES:
         if evidence.setting("learning_rate") == 0:
@@ -249,12 +249,14 @@ def rate(evidence: Evidence) -> Finding:
         return _no_rate(f"the learning rate is 0 in all {len(signal)} rows: {nothing}", int(signal.step_T[0]))
     row, n = int(live[-1]) + 1, len(signal)
     before = float(np.median(signal.value_T[max(0, row - 3) : row]))
-    if n - row < max(5, n // 20) or before < _NOTHING * float(signal.value_T.max()):
+    by_schedule = before < _NOTHING * float(signal.value_T.max())
+    if n - row < (max(10, n // 4) + 1 if by_schedule else max(5, n // 20)):
         return Finding(RATE, Status.NONE, f"No sign of it: the learning rate is {signal.value_T[-1]:.2g}.")
     step = int(signal.step_T[row])
-    return _no_rate(f"the learning rate {before:.2g} → 0 at step {step:,}: nothing has been learnt in the {n - row} rows since", step)
+    message = f"the learning rate {before:.2g} → 0 at step {step:,}: nothing has been learnt in the {n - row} rows since"
+    return _no_rate(message, step, Status.WARNING if by_schedule else Status.CRITICAL)
 
 
-def _no_rate(message: str, step: int | None) -> Finding:
+def _no_rate(message: str, step: int | None, status: Status = Status.CRITICAL) -> Finding:
     """Report a learning rate of 0."""
-    return Finding(RATE, Status.CRITICAL, message, step, evidence={"rate": "likely"})
+    return Finding(RATE, status, message, step, evidence={"rate": "likely"})

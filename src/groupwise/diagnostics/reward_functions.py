@@ -19,8 +19,9 @@ LOG = "the mean of every reward function (TRL: rewards/NAME/mean)"
 FORM = re.compile(
     r"format|xml|(^|_)tags?(_|$)|think|style|struct|compil|syntax|json|boxed|pars(e|able)|length|(^|_)int_|language|readab", re.IGNORECASE
 )
-# What earns has nine tenths of the most that it ever earned, or of 1 where it stays within 0 and 1; nothing is a fiftieth of that.
-EARNS, NOTHING = 0.9, 0.02
+# What earns has nine tenths of the most that it ever earned, or of 1 where it stays within 0 and 1; nothing is a fiftieth of that, and
+# what a model without a clue gets by luck is twice as much, where it does not grow.
+EARNS, NOTHING, _LUCK = 0.9, 0.02, 0.05
 # Form is learnt in tens of steps and what it is for comes later: only then is its absence told.
 _LONG, _FEW = 50, 10
 
@@ -41,7 +42,10 @@ def check(evidence: Evidence) -> Finding:
     if form is not None and purpose and set(purpose) <= set(nothing):
         return _form_alone(functions, form, purpose[0])
     rows, name = counted(len(functions[nothing[0]]), "row"), clean(nothing[0], longest=40)
-    message = f"{name} earns nothing in {rows}, beside {counted(len(functions) - 1, 'function')} of reward."
+    earned = _late(functions[nothing[0]])
+    message = (
+        f"{name} earns {f'{earned:.2g}' if earned else 'nothing'} in {rows}, beside {counted(len(functions) - 1, 'function')} of reward."
+    )
     return Finding(NAME, Status.INFO, message)
 
 
@@ -71,10 +75,12 @@ def _top(signal: Signal) -> float:
 
 
 def _earning_nothing(functions: dict[str, Signal]) -> list[str]:
-    """The functions that stay at 0, or at the lowest that they ever were."""
+    """The functions that stay at 0, or at the lowest that they ever were, but for luck."""
     found, scale = [], max(abs(_late(signal)) for signal in functions.values())
     for name, signal in functions.items():
-        floor = min(0.0, float(signal.value_T.min()))
-        if max(_late(signal), float(signal.value_T.mean())) - floor <= NOTHING * max(scale, abs(floor)):
+        floor, few = min(0.0, float(signal.value_T.min())), max(_FEW // 2, len(signal) // 4)
+        earned = max(_late(signal), float(signal.value_T.mean())) - floor
+        luck = floor == 0 and signal.score(slice(0, few), slice(len(signal) - few, None)) <= 2
+        if earned <= (_LUCK if luck else NOTHING) * max(scale, abs(floor)):
             found.append(name)
     return found

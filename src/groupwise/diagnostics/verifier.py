@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.collapse import at_once, behaviour_change, by_and_by, constant_tail, decline_of, fall_of, held_out_at
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.signals import (
@@ -22,6 +22,7 @@ from groupwise.diagnostics.signals import (
     Signal,
     counted,
     reward_floor,
+    signal_of,
     since_when,
 )
 from groupwise.diagnostics.signs import arrow, short
@@ -37,6 +38,8 @@ PASSES = "give the reward function a wrong answer: it may pass everything"
 _MANY_ZEROS = 20
 # Scatters of a row that a reward leaps by where everything is passed at once.
 _LEAP = 8.0
+# Rows of exactly 0 that are no accident, the rows on which the level around them rests, and the numbers that batches must show.
+_OUTAGES, _AROUND, _NUMBERS = 3, 5, 10
 # Groups on either side of a drop that tell who fails, and standard errors between the two explanations.
 _GROUPS, _CLEARLY = 20, 3.0
 # Share of completions at the highest reward from which that is what right ones earn, and no lucky number.
@@ -60,7 +63,7 @@ def check(evidence: Evidence) -> Finding:
         found = _stuck(name, signal, evidence)
         if found is not None:
             return found
-    for search in (_logged_failures, _broken_ties, _drop):
+    for search in (_logged_failures, _broken_ties, _drop, _outages):
         found = search(evidence)
         if found is not None:
             return found
@@ -127,6 +130,28 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
         status = Status.CRITICAL if value.low > 0.5 else Status.WARNING
         return Finding(NAME, status, message, step, value, base, evidence={"drop": "failures logged"})
     return None
+
+
+def _outages(evidence: Evidence) -> Finding | None:
+    """Report single rows of exactly 0 between rows that earn: whole batches that were not graded."""
+    reward = evidence.reward
+    assert reward is not None
+    earns = np.flatnonzero(reward.value_T != 0)
+    rest = signal_of("reward", reward.step_T[earns], reward.value_T[earns], bounds=reward.bounds)
+    if len(rest) < FEWEST_ROWS or float(rest.value_T.min()) < 0:
+        return None
+    # Where many rows pass before one earns again the reward had fallen.
+    brief = np.flatnonzero((np.diff(earns) > 1) & (np.diff(earns) <= _AROUND))
+    level = np.interp(reward.step_T, rest.step_T[_AROUND // 2 : -(_AROUND // 2)], moving_mean(rest.value_T, _AROUND))
+    rows = np.concatenate([np.arange(earns[place] + 1, earns[place + 1]) for place in brief]) if brief.size else brief
+    rows = rows[level[rows] > _LEAP * max(rest.scatter, rest.deviation)]
+    # Batches that earn 0 by chance have others near them, and those of a few rollouts know few numbers.
+    near = int((rest.value_T < 0.5 * level[earns]).sum())
+    if len(rows) < max(_OUTAGES, len(reward) // 50, 10 * near) or len(np.unique(rest.value_T)) < _NUMBERS:
+        return None
+    step, few = int(reward.step_T[rows[0]]), counted(len(rows), "row")
+    message = f"the reward is exactly 0 in {few} of {len(reward)}, first at step {step:,}, where those around earn {short(float(level[rows].mean()))}"
+    return Finding(NAME, Status.WARNING, message, None, exactly(len(rows) / len(reward)), 0.0, advice=ADVICE, evidence={"drop": "outages"})
 
 
 def _broken_ties(evidence: Evidence) -> Finding | None:

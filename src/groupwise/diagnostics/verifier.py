@@ -149,8 +149,9 @@ def _outages(evidence: Evidence) -> Finding | None:
     near = int((rest.value_T < 0.5 * level[earns]).sum())
     if len(rows) < max(_OUTAGES, len(reward) // 50, 10 * near) or len(np.unique(rest.value_T)) < _NUMBERS:
         return None
-    step, few = int(reward.step_T[rows[0]]), counted(len(rows), "row")
-    message = f"the reward is exactly 0 in {few} of {len(reward)}, first at step {step:,}, where those around earn {short(float(level[rows].mean()))}"
+    first, around = int(reward.step_T[rows[0]]), short(float(level[rows].mean()))
+    some = f"{counted(len(rows), 'row')} of {len(reward)}"
+    message = f"the reward is exactly 0 in {some}, first at step {first:,}, where those around earn {around}"
     return Finding(NAME, Status.WARNING, message, None, exactly(len(rows) / len(reward)), 0.0, advice=ADVICE, evidence={"drop": "outages"})
 
 

@@ -117,11 +117,16 @@ def show() -> None:
     print_table(f"Area under the held-out reward, {ROLLOUTS} rollouts", ("format", "seed", *(f"G = {size}" for size in SIZES)), rows)
     keys = ("step", "reward", "held_out", "vp", "t", "r", "group_size")
     looked = {size: [row for row in done.get(f"qwen-G{size}-seed0", []) if row["held_out"] != ""] for size in QWEN_SIZES}
-    rows = [[str(size), *(f"{float(row[key]):.4g}" if row[key] != "" else "" for key in keys)] for size, looks in looked.items() for row in looks]
+    rows = [[str(size), *map(_short, map(row.__getitem__, keys))] for size, looks in looked.items() for row in looks]
     print_table("Qwen on GSM8K", ("G", "update", "reward", "held-out reward", "Vp", "T", "R", "G*"), rows)
     rows = [[form, *_limits(row)] for form in FORMATS for row in done.get(f"speed-{form}", [])[1:]]  # the first warms the card up
     heads = ("format", "tokens a second, sampling", "tokens a second, loss", "loss over two products a parameter and token")
     print_table("Speed against the card's limits", heads, rows)
+
+
+def _short(value: Any) -> str:
+    """A number in four digits; nothing where there is none."""
+    return "" if value == "" else f"{float(value):.4g}"
 
 
 def _limits(row: dict[str, Any]) -> list[str]:

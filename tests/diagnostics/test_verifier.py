@@ -338,3 +338,21 @@ def test_who_fails_by_the_rollouts() -> None:
     formatted = [{**row, "reward": row["reward"] + 0.1 * (place % 3 > 0)} for place, row in enumerate(whole)]
     assert who_fails(evidence(formatted, reward=reward), 11) == "whole prompts fail"
     assert who_fails(evidence(reward=reward), 11) == ""
+
+
+def test_one_number_amid_the_rows_before_is_frozen() -> None:
+    value = np.where(ROW < 60, 0.6 + noise(0.05), 0.61)
+    found = told(reward=value)
+    assert (found.status, found.step, found.evidence) == (Status.WARNING, 61, {"drop": "frozen"})
+    assert found.message == "the reward is exactly 0.61 in all 40 rows since step 61"
+    assert judge(evidence(reward=value, entropy=1 + noise())).cause.names == ("a broken verifier",)
+    assert told(reward=np.where(ROW < 60, 0.6 + noise(0.05), 0.8)).evidence.get("drop") != "frozen"  # above all of them: a top
+    assert told(reward=np.where(ROW < 81, 0.6 + noise(0.05), 0.61)).evidence.get("drop") != "frozen"  # nineteen rows
+    answers = np.where(ROW < 60, 1.0, 0.01)
+    assert told(reward=value, entropy=answers + 0.1 * noise()).evidence.get("drop") != "frozen"  # a policy of one answer
+
+
+def test_a_slope_that_is_steepest_somewhere_is_no_drop() -> None:
+    for seed in (37, 99, 104, 161):  # chance put a step of a fifth of the slope there
+        value = 0.8 - 0.1 * np.arange(400) / 400 + 0.03 * np.random.default_rng(seed).standard_normal(400)
+        assert told(reward=value).evidence == {"drop": "none"}

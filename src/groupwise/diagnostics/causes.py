@@ -153,7 +153,7 @@ def cause_of_fall(case: Case) -> Cause:
     standing = cause_of_standing(case) if case.fact("fall") == "answers" else Cause()
     if standing.names:  # the reward goes on: a policy that gives one short answer has not come apart
         return standing
-    if case.fact("drop") in ("failures logged", "outages"):
+    if case.fact("drop") in ("failures logged", "outages", "frozen"):
         return _likely(VERIFIER) if case.fact("drop") == "failures logged" else Cause(Certainty.POSSIBLE, (VERIFIER,))
     if case.fact("drop") == "nothing":
         standing = cause_of_standing(case)

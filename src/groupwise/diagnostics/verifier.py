@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Float, moving_mean
-from groupwise.diagnostics.collapse import at_once, behaviour_change, by_and_by, constant_tail, decline_of, fall_of, held_out_at
+from groupwise.diagnostics.collapse import Constant, at_once, behaviour_change, by_and_by, constant_tail, decline_of, fall_of, held_out_at
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -96,6 +96,9 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     fell = found.before - found.value
     step = int(signal.step_T[found.row])
     behaviour = behaviour_change(evidence, step)
+    if name == "reward" and behaviour != "changed" and _frozen(signal, found):
+        message = f"the reward is exactly {found.value:.6g} in all {counted(len(signal) - found.row, 'row')} since step {step:,}"
+        return Finding(NAME, Status.WARNING, message, step, advice=ADVICE, evidence={"drop": "frozen"})
     if not found.abrupt or behaviour == "changed":
         return None  # what grew into the top has arrived; what changed its answers has collapsed
     if fell < 0 and (name != "reward" or found.row < 2 * FEWEST_ROWS or -fell < _LEAP * signal.scatter):
@@ -111,6 +114,13 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     known = {"drop": "constant at once" if name == "reward" else "function at once", "behaviour": behaviour}
     advice = ADVICE if fell > 0 else PASSES
     return Finding(NAME, status, message, step, lost, 0.0, advice=advice, evidence=known)
+
+
+def _frozen(signal: Signal, found: Constant) -> bool:
+    """Whether one number follows rows that scattered to both sides of it: no top, no floor and no jump."""
+    before = signal.value_T[max(0, found.row - _MANY_ZEROS) : found.row]
+    among = min(int((before > found.value).sum()), int((before < found.value).sum()))
+    return len(signal) - found.row >= _MANY_ZEROS and among >= 2
 
 
 def _logged_failures(evidence: Evidence) -> Finding | None:
@@ -221,12 +231,14 @@ def _fallen(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
 
 
 def _declined(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
-    """Find a decline to above half of the height that clearly came at once."""
+    """Find a decline to above half of the height that clearly came at once, or the most of it."""
     found = decline_of(evidence)
     if found is None or not at_once(level, found.middle, clearly=False):
         return None
     row, few = found.middle, max(5, len(level) // 20)
-    return row, level.change(slice(max(0, row - few), row), slice(row, row + few))
+    change = level.change(slice(max(0, row - few), row), slice(row, row + few))
+    lost = found.height - float(level.value_T[-max(5, len(level) // 8) :].mean())
+    return (row, change) if -change.value >= 0.5 * lost else None
 
 
 def step_down(signal: Signal) -> tuple[int, Interval] | None:

@@ -57,6 +57,42 @@ def test_the_tiles_of_a_collapse_say_what_was_before_the_first_sign() -> None:
     ]
 
 
+def test_tiles_and_numbers_have_the_levels_that_the_judgement_tells() -> None:
+    """Means of the rows before would be .80, 300 and 2 %; where the judgement says otherwise of the same change that stands."""
+    signs = (
+        Sign("truncated_share", 81, 0.02, 1.0, "100 % truncated (was 2 %)"),
+        Sign("held_out", 91, 0.7, 0.1, "held-out reward 0.70 → 0.10"),
+    )
+    fell = dataclasses.replace(
+        FAILED, metric="reward", level=0.95, first_sign=Sign("reward", 81, 0.95, 0.0, "reward 0.95 → 0.00"), then=signs
+    )
+    found = screen(record(**collapse(), eval_reward=np.where(STEPS < 91, 0.6, 0.1)), fell)
+    assert tiles(found) == [
+        ("Now", "0", "mean of the last 10 rows"),
+        ("Peak", "0.95", "before step 81"),
+        ("Truncated", "100 %", "2.0 % before step 81"),
+        ("Zero-variance groups", "99 %", "20 % before step 81"),
+    ]
+    before = {row.name: row.before for row in found.rows}
+    assert (before["Reward"], before["Truncated"], before["Held-out reward"], before["Length"]) == ("0.95", "2.0 %", "0.7", "300")
+    flat = Judgement("made", State.WATCH, "nothing learnt: reward 0.42 → 0.43", metric="reward", level=0.42)
+    assert tiles(screen(record(reward=np.full(200, 0.45)), flat))[2] == ("Start", "0.42", "by the judgement")
+
+
+def test_the_page_draws_the_column_that_is_judged() -> None:
+    """A column that carries nothing is no reward, although it is called so."""
+    columns = {"reward": np.zeros(200), "p": np.linspace(0.2, 0.8, 200)}
+    run = RunRecord(
+        "made",
+        steps_table(STEPS, columns),
+        meanings=(Meaning("reward", "reward", "", unavailable=True), Meaning("p", "positive_share", "")),
+    )
+    found = summarise(run)
+    assert (found.fitted.metric, found.judgement.metric) == ("p", "p")
+    assert found.judgement.headline == "reward 0.21 → 0.79 in 199 steps, still learning"
+    assert (found.screen.tiles[0].value, found.screen.tiles[2].value) == ("0.79", "0.21")
+
+
 @pytest.mark.parametrize(
     ("left_out", "named"),
     [

@@ -59,6 +59,8 @@ def status_of(found: Judgement, check: str) -> Status:
 
 TRAIN = np.linspace(0.2, 0.8, N) + noise()
 PLATEAU = np.concatenate([np.linspace(0.1, 0.4, 40), np.full(160, 0.4)]) + noise(200)
+LONG = np.arange(200)
+RELAPSED = np.select([LONG < 60, LONG < 75, LONG < 140], [0.8, 0.1, 0.8], 0.55) + noise(200)
 DIPPED = np.where((ROW >= 40) & (ROW < 50), 0.1, 0.8 + noise())
 
 
@@ -75,6 +77,7 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
         ({"reward": 0.3 + noise()}, State.WATCH, Learning.FLAT, "nothing learnt in 99 steps: reward 0.30 → 0.30 (gain -0.007 to 0.008)"),
         ({"reward": PLATEAU}, State.WATCH, Learning.FLAT, "nothing learnt since step 51: reward 0.14 → 0.40 in all"),
         ({"reward": np.where(ROW < 60, 0.8, 0.5) + noise()}, State.WATCH, Learning.FALLING, "reward 0.81 → 0.50, falling since step 61"),
+        ({"reward": RELAPSED}, State.WATCH, Learning.FALLING, "reward 0.80 → 0.55, falling since step 141"),
         ({"reward": fallen()}, State.FAILED, Learning.FALLING, "reward 0.80 → 0.00, collapsed at step 61"),
         ({"reward": np.zeros(N)}, State.FAILED, Learning.UNKNOWN, "the reward is 0 in all 100 rows: nothing is earned"),
         (

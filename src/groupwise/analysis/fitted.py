@@ -247,9 +247,10 @@ def fit_metric(
 
 def unfitted(record: RunRecord, metric: str) -> Fitted:
     """Return a metric on the clock of the log, without a fit."""
+    from groupwise.diagnostics.signals import judged_column
     from groupwise.series.metric import metric_series
 
-    column = record.column(metric)
+    column = record.column(judged_column(record) if metric == "reward" else metric)
     series, meaning = metric_series(record, column), record.meaning(column)
     quantity = meaning.quantity if meaning else "reward" if column == "reward" else ""
     clock = Clock(np.asarray(series.step_T, dtype=float), series.time_T, series.tokens_T, series.seconds_T)

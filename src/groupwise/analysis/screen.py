@@ -45,6 +45,7 @@ class Signal:
     value_T: FloatArray
     column: str = ""  # the log's own key
     about: str = ""  # what that key means
+    told: Sign | None = None  # what the judgement says of it
 
     @property
     def rows(self) -> int:
@@ -57,7 +58,9 @@ class Signal:
         return float(self.value_T[-self.rows :].mean())
 
     def before(self, step: float | None) -> tuple[float, str]:
-        """Return its mean before a step, or over the first rows where there is no step or nothing before it, and which of both it is."""
+        """Return its level before what is told of it, else its mean before a step, else over the first rows; and which of them it is."""
+        if self.told is not None and self.told.before is not None:
+            return self.told.before, f"before step {self.told.step:,}"
         earlier = self.value_T[self.step_T < step] if step is not None else self.value_T[:0]
         if step is None or not earlier.size:
             return float(self.value_T[: self.rows].mean()), "at the start"
@@ -100,10 +103,10 @@ _OF_TILES = ("truncated_share", "dead_group_share", "eval/reward", "entropy", "c
 def screen_of(record: RunRecord, fitted: Fitted, groups: GroupEvidence, judged: Judgement, *, points: int = POINTS) -> Screen:
     """Return tiles, charts and numbers of the first screen of a run; no line has more points than said."""
     reward = _signal(Behaviour("reward", _name(fitted), ""), fitted.clock.step_T, fitted.series.value_T)
-    signals = [*_signals(record, groups, fitted.metric, judged)]
-    signs = [{"held_out": "eval/reward"}.get(sign.signal, sign.signal) for sign in _signs(judged)]
-    signals.sort(key=lambda one: signs.index(one.quantity) if one.quantity in signs else len(signs))  # stable: the usual order else
-    small = [one for one in signals if not _is_beside(one, fitted, judged)]  # the others are on the large chart
+    reward = None if reward is None else _told(reward, judged) if fitted.metric == judged.metric else reward
+    signs, signals = _signs(judged), [*_signals(record, groups, fitted.metric, judged)]
+    signals.sort(key=lambda one: len(signs) if one.told is None else signs.index(one.told))  # stable: the usual order else
+    small = [one for one in signals if not _is_beside(one, fitted)]  # the others are on the large chart
     shown = sorted(small[:SPARKS], key=lambda one: _order(one.quantity))
     since = _since(judged)
     shade = _shade(record, judged)
@@ -111,7 +114,7 @@ def screen_of(record: RunRecord, fitted: Fitted, groups: GroupEvidence, judged: 
     others = tuple(replace(_chart(one, shade, points // 3), small=False) for one in small[SPARKS:])
     every = [one for one in (reward, *signals) if one is not None]
     return Screen(
-        tiles=tuple(_tiles(reward, signals, since))[:TILES],
+        tiles=tuple(_tiles(reward, signals, since, judged.level if fitted.metric == judged.metric else None))[:TILES],
         chart=_reward_chart(fitted, signals, judged, shade, points),
         sparks=sparks,
         others=others,
@@ -138,6 +141,12 @@ def _signs(judged: Judgement) -> list[Sign]:
     return [] if judged.first_sign is None else [judged.first_sign, *judged.then]
 
 
+def _told(one: Signal, judged: Judgement) -> Signal:
+    """Return a signal with what the judgement says of it, by its quantity or by the name that the words begin with."""
+    name = "held-out" if one.quantity == "eval/reward" else f"{one.title} "
+    return replace(one, told=next((sign for sign in _signs(judged) if sign.signal == one.quantity or sign.words.startswith(name)), None))
+
+
 def _name(fitted: Fitted) -> str:
     """Return what the metric is called."""
     return capital(subject(fitted.metric, fitted.quantity).removeprefix("the "))
@@ -153,14 +162,11 @@ def _order(quantity: str) -> int:
     return next((place for place, one in enumerate(BEHAVIOURS) if one.quantity == quantity), len(BEHAVIOURS))
 
 
-def _signal(what: Behaviour, step_T: FloatArray, value_T: FloatArray, **more: str) -> Signal | None:
+def _signal(what: Behaviour, step_T: FloatArray, value_T: FloatArray, *, column: str = "", about: str = "") -> Signal | None:
     """Return a quantity without the rows in which it is missing, or None where it is missing everywhere."""
     usable = np.isfinite(value_T)
-    return (
-        Signal(what.quantity, what.title, what.unit, np.asarray(step_T, dtype=float)[usable], value_T[usable], **more)
-        if usable.any()
-        else None
-    )
+    step = np.asarray(step_T, dtype=float)[usable]
+    return Signal(what.quantity, what.title, what.unit, step, value_T[usable], column, about) if usable.any() else None
 
 
 def _signals(record: RunRecord, groups: GroupEvidence, metric: str, judged: Judgement) -> Iterable[Signal]:
@@ -181,25 +187,26 @@ def _signals(record: RunRecord, groups: GroupEvidence, metric: str, judged: Judg
             value = record.steps[meaning.column].cast(pl.Float64).fill_null(math.nan).to_numpy()
             found = _signal(one, step, value, column=clean(meaning.column, longest=80), about=definition_of(meaning))
         if found is not None:
-            yield found
+            yield _told(found, judged)
 
 
-def _tiles(reward: Signal | None, signals: Sequence[Signal], since: float | None) -> Iterable[Tile]:
-    """Yield now, the best, and what else was logged, the most useful first."""
+def _tiles(reward: Signal | None, signals: Sequence[Signal], since: float | None, level: float | None) -> Iterable[Tile]:
+    """Yield now, the best, and what else was logged, the most useful first; the levels before are those of the judgement."""
     if reward is not None:
         rows, last = reward.rows, f"step {reward.step_T[-1]:,.0f}"
         yield Tile("Now", reward.written(reward.now), f"mean of the last {rows} rows" if rows > 1 else last)
         means = moving_mean(reward.value_T, rows)
-        best = int(means.argmax())
-        yield Tile("Peak", reward.written(float(means[best])), f"at step {reward.step_T[best + rows - 1]:,.0f}")
+        best, (before, when) = int(means.argmax()), reward.before(None)
+        lasted = reward.told is None or float(means[best]) >= before  # a height of fewer rows than an end averages is one as well
+        peak = (float(means[best]), f"at step {reward.step_T[best + rows - 1]:,.0f}") if lasted else (before, when)
+        yield Tile("Peak", reward.written(peak[0]), peak[1])
     for one in sorted(signals, key=lambda one: _OF_TILES.index(one.quantity) if one.quantity in _OF_TILES else len(_OF_TILES)):
         value, when = one.before(since)
         yield Tile(one.title, one.written(one.now), f"{one.written(value)} {when}")
     if reward is not None:
-        value, _ = reward.before(None)
-        yield Tile(
-            "Start", reward.written(value), f"mean of the first {reward.rows} rows" if reward.rows > 1 else f"step {reward.step_T[0]:,.0f}"
-        )
+        first = f"mean of the first {reward.rows} rows" if reward.rows > 1 else f"step {reward.step_T[0]:,.0f}"
+        value, when = (reward.before(None)[0], first) if level is None else (level, "by the judgement")
+        yield Tile("Start", reward.written(value), when)
         yield Tile("Rows", f"{reward.value_T.size:,}", f"step {reward.step_T[0]:,.0f} to {reward.step_T[-1]:,.0f}")
 
 
@@ -219,7 +226,7 @@ def _reward_chart(fitted: Fitted, signals: Sequence[Signal], judged: Judgement, 
     split = None if shade is None else shade[0]
     lines = list(with_mean("logged", step, value, points=points, split=split))
     for one in signals:
-        if _is_beside(one, fitted, judged):
+        if _is_beside(one, fitted):
             role: Role = "evaluation" if one.quantity == "eval/reward" else "beside"
             *raw, line = with_mean("", one.step_T, one.value_T, points=points // 3, split=split)
             name = one.title.lower() if one.quantity == "eval/reward" else one.title
@@ -230,11 +237,11 @@ def _reward_chart(fitted: Fitted, signals: Sequence[Signal], judged: Judgement, 
     return Chart("reward", _name(fitted), STEP, "", tuple(lines), marks, wide=True, subject=key, y_range=y_range, shade=shade)
 
 
-def _is_beside(one: Signal, fitted: Fitted, judged: Judgement) -> bool:
+def _is_beside(one: Signal, fitted: Fitted) -> bool:
     """Return whether a signal stands on the chart of the reward: the held-out reward, or a reward function that a sign names."""
     if fitted.quantity != "reward" or not one.quantity.startswith("reward/"):
         return fitted.quantity == "reward" and one.quantity == "eval/reward"
-    return any(sign.signal == one.quantity or sign.words.startswith(f"{one.title} ") for sign in _signs(judged))
+    return one.told is not None
 
 
 def _row(one: Signal, since: float | None) -> Row:

@@ -16,6 +16,7 @@ from groupwise.analysis.charts import observed_line, useful_range
 from groupwise.analysis.evidence import BEHAVIOURS, beyond_spikes, definition_of, meaning_of
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.diagnostics.signals import judged_column
 from groupwise.errors import GroupwiseError, MissingMetricError
 from groupwise.intervals import Interval, percent
 from groupwise.plain import Plain
@@ -69,7 +70,7 @@ def _worth_a_look(record: RunRecord, metric: str) -> Iterator[tuple[str, str, st
     """Yield column, key ("" where it is not shown), title and unit of the metric, of reward functions and of what is known beside them."""
     seen: pl.Series | None = None
     with suppress(MissingMetricError):
-        column = record.column(metric)
+        column = record.column(judged_column(record) if metric == "reward" else metric)
         known, seen = record.meaning(column), record.steps[column]
         rewarding = column == "reward" or (known is not None and known.quantity.startswith("reward"))
         yield column, "metric", capital(clean(metric, longest=60)), "reward" if rewarding else "value"

@@ -26,7 +26,7 @@ from groupwise.diagnostics.cost import cost_since, cost_to_come
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Judgement, Learning, Measure, State, Status
 from groupwise.diagnostics.learning import Progress, progress_of
 from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_RELATIVE, LOG_REWARD, Evidence
-from groupwise.diagnostics.story import Look, story_of
+from groupwise.diagnostics.story import Look, Story, story_of
 from groupwise.record.run import RunRecord, has_ended
 
 # Standard errors below its first rows at which a reward has lost all.
@@ -131,7 +131,15 @@ def judged(evidence: Evidence) -> Judgement:
         checks=tuple(ranked),
         last_step=last,
         ended=evidence.ended,
+        metric="" if evidence.reward is None else evidence.reward.column,
+        level=_level_before(story, progress),
     )
+
+
+def _level_before(story: Story, progress: Progress) -> float | None:
+    """The level of the reward that it is said to have come from: before what is told, or else at first."""
+    told = next((sign.before for sign in story.signs if sign.signal == "reward"), progress.before)
+    return told if told is not None and np.isfinite(told) else None
 
 
 def _state(evidence: Evidence, found: Finding | None, progress: Progress) -> State:
@@ -160,7 +168,7 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     if reward is None or progress.learning is not Learning.FALLING or float(reward.value_T.min()) >= 0:
         return False
     fall = collapse.fall_of(evidence)
-    if fall is not None and not collapse.settled(evidence, reward, fall):
+    if fall is not None and fall.lasts and not collapse.settled(evidence, reward, fall):
         return False
     few = max(3, len(reward) // 10)
     early, late = slice(0, few), slice(len(reward) - few, None)

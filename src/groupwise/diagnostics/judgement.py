@@ -232,6 +232,8 @@ class Judgement(Said):
         checks: the answer of every check, worst first.
         last_step: the newest step of the log, or None.
         ended: whether it was judged as a run that is over.
+        metric: the column that was judged as the reward.
+        level: of the reward before what is told, or at first; None without one.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = (
@@ -255,6 +257,8 @@ class Judgement(Said):
     spent: Cost | None = None
     to_come: Cost | None = None
     ended: bool = True
+    metric: str = ""
+    level: float | None = None
 
     SCHEMA: ClassVar[int] = 1
 

@@ -62,13 +62,11 @@ def progress_of(evidence: Evidence) -> Progress:
     if len(reward) < FEWEST_ROWS or float(np.ptp(reward.value_T)) == 0:
         return Progress(Learning.UNKNOWN, float(reward.value_T[0]), float(reward.value_T[-1]), None, None, steps)
     level, fall = reward_level(evidence)[0], fall_of(evidence)
-    if fall is not None:
-        return _fallen(level, fall, steps)
-    lost = decline_of(evidence)
-    if lost is not None:
+    lost = None if fall is not None and fall.lasts else decline_of(evidence)
+    if lost is not None:  # in the order of the check: what fell, came back and falls again has not recovered
         after = float(level.value_T[-max(5, len(level) // 8) :].mean())
         return Progress(Learning.FALLING, lost.height, after, None, int(level.step_T[lost.begin]), steps)
-    return _held(evidence, level, steps)
+    return _held(evidence, level, steps) if fall is None else _fallen(level, fall, steps)
 
 
 def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:

@@ -330,6 +330,12 @@ class Evidence:
         return self._columns[column]
 
 
+def judged_column(record: RunRecord) -> str:
+    """Return the column that is judged as the reward; "reward" where there is none."""
+    reward = Evidence(record).reward
+    return "reward" if reward is None else reward.column
+
+
 def once(search: Callable[[Evidence], Answer]) -> Callable[[Evidence], Answer]:
     """Ask a run once: several checks go by the answer."""
 

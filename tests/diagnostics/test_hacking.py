@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from groupwise.diagnostics.hacking import (
     Pair,
     Parting,
+    _deviation,
     _follows,
     _in_common,
     _leapt,
@@ -165,12 +166,33 @@ def test_answers_that_grew_along_are_said_to() -> None:
     assert "held-out 0.30 → 0.30, while the completions grew longer;" in found.message
 
 
-@pytest.mark.parametrize(("lost", "message"), [(0.0, "0.26 → 0.50 → 0.50"), (0.08, "0.26 → 0.49 → 0.43")])
+@pytest.mark.parametrize(("lost", "message"), [(0.0, "0.26 → 0.50 → 0.50"), (0.05, "0.26 → 0.49 → 0.46")])
 def test_what_gained_first_and_stands_or_falls_a_little_is_overfitting(lost: float, message: str) -> None:
     held = np.where(ROW < 40, 0.2 + 0.3 * ROW / 40, 0.5 - lost * (ROW - 40) / 60) + noise(0.005, seed=1)
     found = told(reward=UP + noise(), held_out=held)
     assert (found.status, found.evidence) == (Status.INFO, {"held_out": "overfitting"})
     assert found.message.endswith(f"the training reward rises and the held-out reward stands: {message}, as in overfitting.")
+
+
+@pytest.mark.parametrize(
+    ("train", "open_", "how"),
+    [(ROW, "reward hacking", "rises: reward 0.48 → 0.75"), (np.minimum(ROW, 40), "harder data", "stands: reward 0.45 → 0.44")],
+)
+def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(train: NDArray[np.int64], open_: str, how: str) -> None:
+    """From .2 to .5 in forty rows, and down by .1 to the end; whether training rises on or stands, it is not `ok`."""
+    held = np.where(ROW < 40, 0.2 + 0.3 * ROW / 40, 0.5 - 0.1 * (ROW - 40) / 60) + noise(0.005, seed=1)
+    given = evidence(reward=0.2 + 0.6 * train / (N - 1) + noise(), held_out=held)
+    found, answer = check(given), judged(given)
+    assert found.status is Status.WARNING
+    assert found.value is not None
+    assert found.value.value == pytest.approx(-0.075, abs=0.003)  # of stretches of sixteen rows
+    assert answer.headline == found.message
+    assert answer.headline.startswith("held-out reward 0.49 → 0.41 since step ")
+    assert answer.headline.endswith(f" while training {how}")
+    assert (answer.state, answer.cause.certainty) == (State.WATCH, Certainty.CANNOT_TELL)
+    assert set(answer.cause.names) == {"overfitting", open_}
+    along = check(evidence(reward=held + noise(), held_out=held))
+    assert along.status is Status.NONE  # training lost as much
 
 
 def test_what_gained_first_and_lost_more_than_half_of_it_is_hacking() -> None:
@@ -206,6 +228,45 @@ def test_six_held_out_values_are_enough_to_see_that_a_gain_is_not_shared() -> No
     assert found is not None
     assert (found.status, found.evidence) == (Status.WARNING, {"held_out": "stands after a gain"})
     assert _uncoupled(replace(given, held_M=given.train_M - 0.1), evidence(reward=UP)) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "deviation"),
+    [
+        # The differences .27, .07, .03, .03 without the fall of .55: the root of .0796 / 8, in Student's measure of three.
+        ([0.26, 0.53, 0.60, 0.05, 0.02, 0.05], np.sqrt(0.0796 / 8) * 3.182446 / 1.959964),
+        # A slope without noise has none, though its differences are .1.
+        ([0.1, 0.2, 0.3, 0.4, 0.5], 0.0),
+        (list(np.r_[np.full(4, 0.6), np.full(4, 0.1)]), 0.0),
+    ],
+)
+def test_a_fall_of_few_held_out_values_is_no_noise_of_theirs(value: list[float], deviation: float) -> None:
+    assert _deviation(np.array(value)) == pytest.approx(deviation, rel=1e-3, abs=1e-12)
+
+
+@pytest.mark.parametrize("rows", [30, 60, 100])
+@pytest.mark.parametrize("scatter", [0.03, 0.08])
+def test_six_held_out_values_do_not_hide_a_loophole(rows: int, scatter: float) -> None:
+    held = np.full(rows, np.nan)
+    held[np.linspace(0, rows - 1, 6).round().astype(int)] = [0.26, 0.53, 0.60, 0.05, 0.02, 0.05]
+    train = np.linspace(0.32, 0.90, rows) + scatter * np.random.default_rng(rows).standard_normal(rows)
+    meanings = tuple(Meaning(key, NAMES[key], "test") for key in ("reward", "held_out"))
+    answer = judged(Evidence(RunRecord("run", steps_table(range(rows), {"reward": train, "held_out": held}), meanings=meanings)))
+    assert (answer.state, answer.cause.certainty, answer.cause.names) == (State.FAILED, Certainty.LIKELY, ("reward hacking",))
+    assert "held-out 0.33 → 0.04" in answer.headline
+
+
+def test_a_verifier_that_gives_one_number_is_no_loophole_whatever_is_held_out() -> None:
+    """A reward of .6 that is .5, or 1, in all rows since row 60, beside held-out rewards that rise, stand, or fall."""
+    train = np.interp(ROW, [0, 60], [0.3, 0.6]) + noise(0.03)
+    for stuck in (0.5, 1.0):
+        for late in (0.6, 0.3, 0.1):
+            held = np.interp(ROW, [0, 59, 60, 99], [0.3, 0.5, late, late]) + noise(0.02, seed=1)
+            given = {"reward": np.where(ROW < 60, train, stuck), "length": 200 + noise(3.0, seed=2)}
+            answer = judged(evidence(**given, held_out=held))
+            alone = judged(evidence(**given))
+            assert (answer.cause, answer.headline) == (alone.cause, alone.headline)
+            assert (answer.cause.certainty, answer.cause.names) == (Certainty.LIKELY, ("a broken verifier",))
 
 
 def test_a_held_out_share_near_its_top_cannot_follow_a_training_that_only_catches_up() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float, moving_mean
-from groupwise.diagnostics.hacking import UNPAID, weights_of
+from groupwise.diagnostics.hacking import DECLINED, UNPAID, weights_of
 from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -40,8 +40,6 @@ from groupwise.wording import clean
 NAME = "collapse"
 # Completions of a tenth of their length are no longer the same answers; healthy public runs shortened to a quarter at most.
 _TENTH = 0.1
-# Share of the height whose loss, beyond its noise, is a decline.
-_DECLINED = 0.12
 # Share of the most that any function earned below which a height is next to nothing.
 _LITTLE = 0.02
 # Rows for which a fall of a run that goes on is watched before it alarms: dips of healthy runs last a few; a decline takes twice as many.
@@ -161,7 +159,7 @@ def decline_of(evidence: Evidence) -> Decline | None:
     # The height is the largest of some n/few independent means: a Bonferroni correction for having chosen it. Of a run that goes on
     # the last rows are looked at as often.
     limit = -float(ndtri(WARNING / (n / few) ** (1 if evidence.ended else 2)))
-    if height <= floor or not lost.value < 0 or -lost.value < limit * error or -lost.value < _DECLINED * (height - floor):
+    if height <= floor or not lost.value < 0 or -lost.value < limit * error or -lost.value < DECLINED * (height - floor):
         return None
     onset = best + int(np.argmax(np.cumsum(reward.value_T[best:] - (height + lost.value / 2)))) + 1
     onset = min(onset, n - 1)
@@ -277,11 +275,14 @@ def constant_tail(signal: Signal) -> Constant | None:
     level = float(np.mean(value[max(0, row - 4 * few) : row - few])) if row > 2 * few else typical
     # Rows that are window means mix both states once: the row just before the stretch is left out.
     last = float(value[max(0, row - 1 - few) : row - 1].mean()) if row > few else just_before
-    abrupt = abs(last - level) <= 0.5 * abs(level - float(value[-1]))
+    fell = level - float(value[-1])
+    # What moved away from it, or within its noise, has not come by and by.
+    noise = float(np.sqrt(np.mean(np.diff(value[:row]) ** 2) / few))
+    abrupt = bool((level - last) * np.sign(fell) <= max(0.5 * abs(fell), noise))
     # From a level that was one: the last rows of a reward that is dying anyway, or has all but arrived, are no failure of the verifier.
     smooth = moving_mean(value, few)
-    farthest = float(smooth[np.abs(smooth - value[-1]).argmax()])
-    abrupt &= (level - float(value[-1])) / (farthest - float(value[-1])) > 0.3
+    farthest = float(np.max((smooth - value[-1]) * np.sign(fell)))
+    abrupt &= abs(fell) > 0.3 * farthest
     return Constant(row, float(value[-1]), level, abrupt)
 
 

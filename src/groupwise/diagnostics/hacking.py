@@ -52,6 +52,8 @@ _FEWEST_GOING = 10
 _GAINED, _ABRUPT = 1.64, 0.15
 # Of a leap: the share of the log it takes at most, its standard errors beyond the pace of before, and how many times that pace it is.
 _LEAPS, _FASTER, _PACE = 0.2, 2.0, 1.5
+# Share of the height whose loss, beyond its noise, is a decline.
+DECLINED = 0.12
 # A weight below which a function is not paid.
 UNPAID = 0.01
 # A level, and a gain, that are next to nothing of a function of 0 and 1.
@@ -129,11 +131,11 @@ def _falls_alone(pair: Pair, evidence: Evidence, before: slice, after: slice, *,
     return _finding(pair, evidence, None, Status.WARNING if doubtful else Status.CRITICAL)
 
 
-def _limit(pair: Pair) -> float:
-    """Standard errors of a change beyond doubt, though every row may be its onset."""
+def _limit(pair: Pair, *, looks: int = 1) -> float:
+    """Standard errors of a change beyond doubt, though every row may be its onset; twice where it is looked for at every row, too."""
     from scipy.special import ndtri
 
-    return -float(ndtri(WARNING / len(pair.step_M)))
+    return -float(ndtri(WARNING / len(pair.step_M) ** looks))
 
 
 def _opened(pair: Pair, before: slice, after: slice) -> float:
@@ -160,10 +162,27 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     if opposed is not None:
         return _finding(pair, evidence, *opposed, ": they move against each other")
     enough = evidence.ended or len(pair.step_M) >= _FEWEST_GOING
-    found = None
-    if whole is not None and pair.gain_of_training(*pair.ends)[0] > 0 and whole.high < TRANSFER and enough:
-        found = _throughout(pair, evidence, whole)
-    return found or _since_its_best(pair, evidence)
+    rose = whole if enough and pair.gain_of_training(*pair.ends)[0] > 0 else None
+    found = _throughout(pair, evidence, rose) if rose is not None and rose.high < TRANSFER else None
+    if found is not None and (found.status is Status.INFO or not _shared_first(pair)):
+        return found
+    since = _since_its_best(pair, evidence) if found is None else _fell(pair, evidence)
+    if since is None and found is None and rose is not None and rose.high < _HALF:
+        found = _throughout(pair, evidence, rose)
+    if since is not None or found is None or found.status is Status.INFO:
+        return since
+    # Of what shares a little, or went with a gain at first and was lost as training stood, a loophole is one cause of two.
+    return replace(found, status=Status.WARNING, evidence={"held_out": "stands after a gain"})
+
+
+def _shared_first(pair: Pair) -> bool:
+    """Whether the held-out reward rose with training to its best, since when training has stood."""
+    best = _best_of(pair)
+    before, after = ((pair.ends[0], best), (best, pair.ends[1]))
+    coupling, (held, error) = coupling_of(pair, *before), pair.gain_held_out(*before)
+    shared = coupling is not None and coupling.value > _HALF and held > _GAINED * error
+    gain, noise = pair.gain_of_training(*after)
+    return shared and not pair.same and gain < _GAINED * noise
 
 
 def _throughout(pair: Pair, evidence: Evidence, whole: Interval) -> Finding | None:
@@ -178,25 +197,49 @@ def _throughout(pair: Pair, evidence: Evidence, whole: Interval) -> Finding | No
     return _finding(pair, evidence, whole, status, " over the whole log")
 
 
+def _best_of(pair: Pair) -> slice:
+    """The stretch in which the held-out reward was best, of those before the last."""
+    few = few_of(pair)
+    levels = moving_mean(pair.held_M, few)[: len(pair.step_M) - 2 * few + 1]
+    return slice(best := int(levels.argmax()), best + few)
+
+
 def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
-    """Report a held-out reward that fell from its best while training rose, or that stood."""
+    """Report a held-out reward that fell from its best while training rose, or that stood, or that fell alone."""
     from scipy.special import ndtri
 
-    n, few = len(pair.step_M), few_of(pair)
-    levels = moving_mean(pair.held_M, few)[: n - 2 * few + 1]
-    if levels.size < 2:
-        return None
-    best = int(levels.argmax())
-    early, late = slice(best, best + few), pair.ends[1]
+    early, late = _best_of(pair), pair.ends[1]
     held, error = pair.gain_held_out(early, late)
     coupling = coupling_of(pair, early, late)
     rose = pair.gain_of_training(early, late)[0] > 0
-    if coupling is None or not rose or held >= float(ndtri(CRITICAL / n)) * error:
-        return _flat_since(pair, evidence, few)
+    if coupling is None or not rose or held >= float(ndtri(CRITICAL / len(pair.step_M))) * error:
+        found = _flat_since(pair, evidence)
     # What was gained before and is mostly kept was learnt: the training prompts are learnt by heart beyond it.
-    if -held <= _HALF * float(levels[best] - pair.held_M[:few].mean()):
-        return _behind(pair, evidence, best, coupling, gained=True)
-    return _finding(pair, evidence, coupling, Status.CRITICAL, f" since the held-out reward was best, at step {pair.step_M[best]:,}")
+    elif -held <= _HALF * pair.gain_held_out(pair.ends[0], early)[0]:
+        found = _behind(pair, evidence, early.start, coupling, gained=True)
+    else:
+        where = f" since the held-out reward was best, at step {pair.step_M[early.start]:,}"
+        return _finding(pair, evidence, coupling, Status.CRITICAL, where)
+    open_ = found is None or found.status is Status.INFO or "stands after a gain" in found.evidence.values()
+    return (_fell(pair, evidence) if open_ else None) or found
+
+
+def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
+    """Report a held-out reward that lost an eighth of its best level beyond doubt, and training did not lose as much."""
+    early, late = _best_of(pair), pair.ends[1]
+    held, error = pair.gain_held_out(early, late)
+    before, after = (float(pair.held_M[part].mean()) for part in (early, late))
+    height = before if float(pair.held_M.min()) >= 0 else float(np.ptp(pair.held_M))
+    gain, noise = pair.gain_of_training(early, late)
+    if pair.same or gain < TRANSFER * held or -held < max(_limit(pair, looks=1 if evidence.ended else 2) * error, DECLINED * height):
+        return None
+    step = max(parting_of(pair).step, int(pair.step_M[early.start]))
+    sign = Sign("held_out", step, before, after, f"held-out reward {arrow(before, after)}")
+    rose, reward = gain > 4 * noise, arrow(*(float(pair.train_M[part].mean()) / pair.scale for part in (early, late)))
+    message = f"{sign.words} since step {step:,} while training {'rises' if rose else 'stands'}: reward {reward}"
+    lost = Interval(held, held - 1.96 * error, held + 1.96 * error)
+    known = {"held_out": "falls as training rises" if rose else "falls alone"}
+    return Finding(NAME, Status.WARNING, message, step, lost, -DECLINED * height, signs=(sign,), evidence=known)
 
 
 def _opposed(pair: Pair) -> tuple[Interval, Status] | None:
@@ -232,12 +275,12 @@ def _solved(pair: Pair, few: int) -> bool:
     return caught_up or bool(1.0 - float(pair.held_M[:few].mean()) < _HALF * pair.gain_of_training(*pair.ends)[0])
 
 
-def _flat_since(pair: Pair, evidence: Evidence, few: int) -> Finding | None:
+def _flat_since(pair: Pair, evidence: Evidence) -> Finding | None:
     """Report the stretch up to the end over which training gained most without the held-out reward.
 
     Training gains what lies above the best level it had reached: what comes back from a dip has only regained its height.
     """
-    n = len(pair.step_M)
+    n, few = len(pair.step_M), few_of(pair)
     width, late = min(2 * few, (n + 1) // 3), slice(n - max(few, n // 4), n)
     rows = max(n - 2 * width + 1, 0)
     # Of every stretch that may be the first: its gains up to the end.
@@ -563,10 +606,24 @@ def _paired(reward: Signal, held: Signal, name: str) -> Pair | None:
     if keep.sum() < FEWEST_PAIRS or scales is None:
         return None
     train, value = train / scales[0], held.value_T[keep] / scales[1]
-    noise = max(long_run_deviation(value), 1e-12)
+    noise = max(_deviation(value), 1e-12)
     spread = reward.deviation / scales[0] / np.sqrt(float(np.median(counts[keep])))
     found = Pair(held.step_T[keep], train[keep], value, max(spread, 1e-12), noise, name, scales != (1.0, 1.0), "weight" in name)
     return found if found.same else _in_common(found)
+
+
+def _deviation(value_M: Float) -> float:
+    r"""Noise of one held-out value; of few a fall itself is among the middle ones of their second differences.
+
+    Of fewer than eight it is at most $\sqrt{\sum d^2/2(n-2)}$ of the differences d without the largest, and in Student's measure.
+    """
+    from scipy.special import stdtrit
+
+    n, noise = len(value_M), long_run_deviation(value_M)
+    if n >= FEWEST_ROWS:
+        return noise
+    least = np.sort(np.abs(np.diff(value_M)))[:-1]
+    return min(noise, float(np.sqrt(least @ least / (2 * (n - 2))))) * float(stdtrit(n - 3, 0.975)) / 1.96
 
 
 def _in_common(pair: Pair) -> Pair:

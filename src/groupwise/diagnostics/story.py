@@ -12,7 +12,17 @@ import numpy as np
 
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics import beyond, collapse, completions, hacking, instability, numerics, verifier
-from groupwise.diagnostics.causes import HACKING, LOG_REWARDS, OVERFITTING, Case, advice_for, cause_of_fall, cause_of_standing
+from groupwise.diagnostics.causes import (
+    HACKING,
+    HARDER,
+    LOG_REWARDS,
+    OVERFITTING,
+    Case,
+    advice_for,
+    cause_of_fall,
+    cause_of_standing,
+    is_serious,
+)
 from groupwise.diagnostics.collapse import by_and_by, decline_of, fall_of, span_of_fall
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.learning import Progress
@@ -29,6 +39,12 @@ _MOST = 0.5
 _LEAST = 0.15
 # The share of the log that a slow fall takes: it names no cause, however deep it is.
 _SLOW = 0.25
+# What a held-out reward did, the causes that it leaves open, and what to log.
+_OPEN = {
+    "stands after a gain": ((HACKING, OVERFITTING), (LOG_REWARDS,)),
+    "falls as training rises": ((HACKING, OVERFITTING), (LOG_REWARDS,)),
+    "falls alone": ((OVERFITTING, HARDER), ("the completions of the held-out prompts",)),
+}
 # Checks whose failure shows as a reward that fell.
 _OF_FALLS = (collapse.NAME, verifier.NAME, instability.NAME, completions.TRUNCATION)
 
@@ -71,6 +87,7 @@ def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
     fall = fall_of(look.evidence)
     if found is not None and found.check in _OF_FALLS and fall is not None and fall.lasts:
         return _of_fall(look, found)
+    found = None if found is None else _explained(look, found)
     if found is not None and found.check == hacking.NAME:
         return _of_hack(look, found)
     if found is not None:
@@ -80,6 +97,15 @@ def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
     return Story(
         _course(look.progress), None, (), cause, _stands(look.evidence) if flat else advice_for(cause, None, step=None, onset=None)
     )
+
+
+def _explained(look: Look, found: Finding) -> Finding:
+    """What is told in place of a held-out reward: a training reward that is one number, or what names a cause where the fall does not."""
+    answers = look.answers.values()
+    if found.evidence.get("held_out") == "falls alone":
+        return next((one for one in answers if one is not found and is_serious(one)), found)
+    stuck = found.check in (hacking.NAME, collapse.NAME)
+    return next((one for one in answers if stuck and one.evidence.get("drop") == "constant at once"), found)
 
 
 def _stands(evidence: Evidence) -> str:
@@ -132,10 +158,16 @@ def _of_hack(look: Look, found: Finding) -> Story:
     cause = Cause(Certainty.LIKELY if likely else Certainty.POSSIBLE, (HACKING,))
     words = ", ".join(sign.words for sign in found.signs)
     headline = f"{words}: reward hacking {'likely' if likely else 'possible'}" if words else found.message
-    if found.evidence.get("held_out") == "stands after a gain":
-        cause, headline = Cause(Certainty.CANNOT_TELL, (HACKING, OVERFITTING), (LOG_REWARDS,)), f"{words}: they part"
+    if _open_of(found) is not None:
+        headline, cause = f"{words}: they part" if len(found.signs) > 1 else found.message, _open_of(found) or cause
     advice = advice_for(cause, found, step=look.before(found.step), onset=found.step)
     return Story(headline, found.step, found.signs, cause, advice)
+
+
+def _open_of(found: Finding) -> Cause | None:
+    """The causes that a held-out reward leaves open."""
+    known = _OPEN.get(found.evidence.get("held_out", ""))
+    return None if known is None else Cause(Certainty.CANNOT_TELL, *known)
 
 
 def _of_finding(look: Look, found: Finding) -> Story:
@@ -149,6 +181,8 @@ def _of_finding(look: Look, found: Finding) -> Story:
     case = look.case(signs, found.step)
     broke = found.check in (collapse.NAME, numerics.FINITE) or found.evidence.get("drop", "") not in ("", "none")
     cause = cause_of_fall(case) if broke else cause_of_standing(case)
+    if found.check == collapse.NAME and not cause.names:
+        cause = _open_of(look.answers[hacking.NAME]) or cause
     first = min((step for step in (found.step, *(sign.step for sign in signs)) if step is not None), default=None)
     advice = advice_for(cause, found, step=look.before(first), onset=found.step)
     return Story(found.message, found.step, signs, cause, advice)

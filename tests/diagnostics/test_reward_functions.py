@@ -20,6 +20,13 @@ def log(**functions: np.ndarray) -> Evidence:
     return Evidence(RunRecord("test", steps_table(range(1, length + 1), columns), meanings=meanings))
 
 
+def mixed(columns: dict[str, np.ndarray]) -> Evidence:
+    """Functions beside their total."""
+    names = {name: name if name == "reward" else f"reward/{name}" for name in columns}
+    meanings = tuple(Meaning(name, quantity, "test") for name, quantity in names.items())
+    return Evidence(RunRecord("test", steps_table(range(1, N + 1), columns), meanings=meanings))
+
+
 def noise(seed: int, n: int = N) -> np.ndarray:
     return 0.02 * np.random.default_rng(seed).standard_normal(n)
 
@@ -93,3 +100,17 @@ def test_a_function_at_the_edge() -> None:
     assert check(log(format=np.full(N, 0.85), accuracy=np.zeros(N))).status is Status.INFO  # not nine tenths of 1
     assert check(log(format=3 * learnt(9), accuracy=np.zeros(N))).status is Status.WARNING  # its own top is 3
     assert check(log(format=learnt(8), accuracy=np.full(N, 0.06))).status is Status.NONE
+
+
+def test_functions_that_pull_against_each_other() -> None:
+    right, brief = np.linspace(0.2, 0.8, N) + noise(11), -np.linspace(0, 0.6, N) + noise(12)
+
+    def told(right: np.ndarray, brief: np.ndarray) -> tuple[Status, str]:
+        found = check(mixed({"reward": right + brief, "right": right, "brief": brief}))
+        return found.status, found.message
+
+    assert told(right, brief) == (Status.WARNING, "right 0.27 → 0.73 while brief -0.07 → -0.53: the reward stands at 0.20")
+    assert told(right, 0.2 * brief)[0] is Status.NONE  # the total rises
+    assert told(right, 2 * brief)[0] is Status.NONE  # it falls, which others say
+    assert told(0.3 + noise(11), brief)[0] is Status.NONE
+    assert told(0.3 + 0.05 * right, -0.05 * right)[0] is Status.NONE  # little of what a function can earn

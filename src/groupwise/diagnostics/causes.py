@@ -25,6 +25,7 @@ CONCENTRATION = "policy concentration: the entropy is spent"
 SAMPLER = "the sampler does not match the trainer"
 SMALL_GROUP = "the group is too small for these prompts"
 FORMAT = "the format alone earns the reward"
+AGAINST = "the reward functions pull against each other"
 ALIKE = "zero-variance groups: hardly any group teaches"
 NO_RATE = "the learning rate is 0"
 NO_GRADIENT = "no gradient reaches the policy"
@@ -67,6 +68,7 @@ DO: Mapping[str, str] = {
     SAMPLER: "restart from step {step}; sample and train in one precision; truncate importance weights",
     SMALL_GROUP: "raise the group size, or drop prompts that are always right or always wrong",
     FORMAT: "weigh correctness above format; grade some completions by hand",
+    AGAINST: "weigh them anew: what one earns another takes back",
     ALIKE: "look at two completions of one prompt; filter prompts by pass rate, or raise the group size",
     NO_RATE: "set a learning rate above 0; check the schedule and its number of steps",
     NO_GRADIENT: "look at advantages and loss mask of one batch: the rewards differ and nothing moves",
@@ -216,6 +218,7 @@ _STANDING = (
     ("truncation", "likely", TRUNCATION, Certainty.LIKELY),
     ("truncation", "possible", TRUNCATION, Certainty.POSSIBLE),
     ("reward", "format alone", FORMAT, Certainty.LIKELY),
+    ("reward", "against each other", AGAINST, Certainty.LIKELY),
     ("entropy", "gone", CONCENTRATION, Certainty.LIKELY),
     ("entropy", "low", CONCENTRATION, Certainty.POSSIBLE),
     ("small_group", "likely", SMALL_GROUP, Certainty.LIKELY),

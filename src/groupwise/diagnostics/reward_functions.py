@@ -12,6 +12,7 @@ import numpy as np
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.signals import Evidence, Signal, counted
+from groupwise.diagnostics.signs import arrow, short
 from groupwise.wording import clean
 
 NAME = "reward_functions"
@@ -24,6 +25,8 @@ FORM = re.compile(
 EARNS, NOTHING, _LUCK = 0.9, 0.02, 0.05
 # Form is learnt in tens of steps and what it is for comes later: only then is its absence told.
 _LONG, _FEW = 50, 10
+# Standard errors of a change beyond doubt, and the least gain, of its top, that is one of a function.
+_CLEAR, _GAIN = 5.0, 0.1
 
 
 def check(evidence: Evidence) -> Finding:
@@ -33,6 +36,9 @@ def check(evidence: Evidence) -> Finding:
         return Finding(NAME, Status.NOT_LOGGED, "The reward functions are not in the log one by one.", log=LOG)
     if len(functions) < 2:
         return Finding(NAME, Status.NONE, "One reward function has none beside it.")
+    against = _against_each_other(evidence.reward, functions)
+    if against is not None:
+        return against
     nothing = _earning_nothing(functions)
     if not nothing:
         said = ", ".join(f"{clean(name, longest=40)} {_late(signal):.2g}" for name, signal in list(functions.items())[:4])
@@ -49,6 +55,27 @@ def check(evidence: Evidence) -> Finding:
     return Finding(NAME, Status.INFO, message)
 
 
+def _against_each_other(reward: Signal | None, functions: dict[str, Signal]) -> Finding | None:
+    """Report a total that stands while one function gains and another loses: no step of training is missing, the reward is."""
+    few = 0 if reward is None else len(reward) // 4
+    if reward is None or few < _FEW:
+        return None
+    early, late = slice(0, few), slice(len(reward) - few, None)
+    change = {name: signal.change(early, late) for name, signal in functions.items() if len(signal) == len(reward)}
+    if not change:
+        return None
+    best, worst = max(change, key=lambda name: change[name].value), min(change, key=lambda name: change[name].value)
+    gain, lost, stands = change[best].value, change[worst], reward.change(early, late)
+    clear = min(functions[best].score(early, late), -functions[worst].score(early, late)) > _CLEAR
+    if not clear or gain < _GAIN * _top(functions[best]) or -lost.value < gain / 2 or stands.high > gain / 4 or stands.low < -gain / 4:
+        return None
+    rose, fell = (
+        f"{clean(name, longest=40)} {arrow(_mean(functions[name], early), _mean(functions[name], late))}" for name in (best, worst)
+    )
+    message = f"{rose} while {fell}: the reward stands at {short(_mean(reward, late))}"
+    return Finding(NAME, Status.WARNING, message, None, stands, evidence={"reward": "against each other"})
+
+
 def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Finding:
     """Report that form alone earns."""
     signal, other = functions[form], functions[purpose]
@@ -63,9 +90,14 @@ def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Findin
     return by_sign(NAME, Status.WARNING, message, sign, EARNS, {"reward": "format alone"})
 
 
+def _mean(signal: Signal, rows: slice) -> float:
+    """The mean of some rows."""
+    return float(signal.value_T[rows].mean())
+
+
 def _late(signal: Signal) -> float:
     """What a function earns in the last fifth of its rows, ten rows at least."""
-    return float(signal.value_T[-max(_FEW, len(signal) // 5) :].mean())
+    return _mean(signal, slice(-max(_FEW, len(signal) // 5), None))
 
 
 def _top(signal: Signal) -> float:

@@ -530,3 +530,12 @@ def test_the_sentences_of_estimates() -> None:
     assert found.status.startswith(f"The best group size for a fixed number of rollouts is {found.group_size.value:.3g} (")
     assert found.notes[0].startswith("5 rollouts were left out because their groups have fewer than four; nothing is biased if")
     assert len(found.notes) == 1
+
+
+def test_a_gradient_of_groups_with_one_success_is_0_and_no_rounding() -> None:
+    """Of two disjoint pairs of rollouts one has no success: every product is 0, and a best size of 1e9 would be made of rounding."""
+    rng = np.random.default_rng(3)
+    for width in (3, 300):
+        found = components(np.arange(256) == 37, np.repeat(np.arange(16), 16), score_ND=rng.normal(size=(256, width)))
+        assert (found.vp.value, found.gradient_norm2.value, found.group_size.value) == (0.0, 0.0, np.inf)
+        assert found.r.value > 0

@@ -43,6 +43,8 @@ SIGNED = {"kappa", "value", "score_mean_norm2"}
 
 LARGEST = 1e60
 """Of an estimate or a pseudo-value: the intervals need fourth powers. What is not zero has to be larger than 1/LARGEST likewise."""
+# Of the largest remainder: what is smaller is the rounding of sums, and no squared gradient.
+_ROUNDING = 1e-14
 _FEW = 6.0  # times the relative variance that Vp would have over lognormal prompts: fewer prompts cover less than they say
 _ALARM = 4.0
 """Standard errors: a false alarm in 30,000 for a normal statistic, and far fewer than one in 100 with the tails of this one."""
@@ -307,6 +309,9 @@ def pseudo_values(moments: GroupMoments) -> Float:
     if prompts > 2:
         gradient += 2 * (moments.cross_P - total / prompts) / (prompts - 2)
     within, oracle, remainder, *others = moments.moment_PC.T
+    # Sums that cancel to 0, as those of groups with a single success do, leave a rounding of what was added up.
+    rounding = _ROUNDING * float(np.abs(remainder).max())
+    within, gradient = (np.where(np.abs(part) > rounding, part, 0.0) for part in (within, gradient))
     return np.column_stack([within - gradient, oracle, remainder, gradient, within, *others])
 
 

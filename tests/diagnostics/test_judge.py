@@ -154,7 +154,7 @@ def test_flat_and_few_rows_of_a_run_that_goes_on_are_open() -> None:
     for rows in (30, 59):
         found = judge(log(reward=0.3 + noise(rows)), ended=False)
         assert (found.state, found.learning) == (State.CANNOT_TELL, Learning.UNKNOWN)
-        assert found.headline == f"reward 0.30 → 0.30 in {rows - 1} steps: too few rows to tell learning from noise"
+        assert found.headline == f"reward 0.30 → 0.30 in {rows - 1} steps: {rows} rows cannot tell learning from noise"
         assert found.not_logged[0] == "more rows of the reward"
     assert judge(log(reward=0.3 + noise(180)), ended=False).learning is Learning.FLAT
 
@@ -385,13 +385,13 @@ def test_the_plain_form_has_schema_1_and_its_keys() -> None:
 @pytest.mark.parametrize(
     ("columns", "headline", "log_first"),
     [
-        ({"reward": [0.1, 0.2, 0.3]}, "3 rows of reward: too few to tell anything", "more rows of the reward"),
+        ({"reward": [0.1, 0.2, 0.3]}, "3 rows of reward: too few to tell anything", "20 rows of the reward or more"),
         ({"loss": np.linspace(0.1, 0.2, N)}, "the log has no reward", "the mean reward of every step"),
         ({"reward": np.full(N, 0.7)}, "the reward is 0.70 in all 100 rows: it tells nothing apart", "completions with their rewards"),
         (
             {"reward": np.where(ROW < 5, 0.5, np.nan), "loss": TRAIN},
             "5 rows of reward: too few to tell anything",
-            "more rows of the reward",
+            "20 rows of the reward or more",
         ),
         ({"reward": np.full(N, np.nan), "loss": np.full(N, np.nan)}, NO_NUMBER, "the mean reward of every step"),
         ({"reward": np.full(N, np.inf)}, NO_NUMBER, "the mean reward of every step"),

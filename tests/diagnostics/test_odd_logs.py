@@ -108,7 +108,7 @@ def test_too_little_to_look_at_cannot_be_told() -> None:
     assert (bare.state, bare.headline) == (State.CANNOT_TELL, "the log has no reward")
     assert bare.not_logged[0].startswith("the mean reward of every step")
     assert (few.state, few.headline) == (State.CANNOT_TELL, "5 rows of reward: too few to tell anything")
-    assert few.not_logged[0] == "more rows of the reward"
+    assert few.not_logged[0] == "20 rows of the reward or more"
 
 
 @pytest.mark.parametrize("column", ["correctness", "val/success", "training/off_policy/trajectory_staleness/mean"])
@@ -192,3 +192,14 @@ def test_errors_of_tools_are_no_failure_of_the_verifier() -> None:
 @pytest.mark.parametrize("kind", ["data_order", "alternating_sources", "single_groups"])
 def test_odd_healthy_kinds_raise_no_alarm(kind: str) -> None:
     assert [seed for seed in range(12) if judge(simulated_run(kind, rng(seed))[0]).alarm] == []
+
+
+@pytest.mark.parametrize("rows", [60, 90, 150])
+def test_two_sources_of_data_in_turn_that_part_are_no_swing(rows: int) -> None:
+    """The policy learns from every second row and not from the others: from .2 to .8, or not at all."""
+    row = np.arange(rows)
+    reward = 0.2 + 0.6 * (row % 2 == 0) * (1 - np.exp(-row / 40)) + 0.02 * np.random.default_rng(0).standard_normal(rows)
+    for ended in (True, False):
+        found = judge(RunRecord("run", steps_table(range(1, rows + 1), {"reward": reward})), ended=ended)
+        assert not found.alarm
+        assert {one.check: one.status.value for one in found.checks}["instability"] in ("none", "info")

@@ -42,6 +42,7 @@ _DOUBLED = 2.0
 GROWS = 1.5
 # Chance of a line in white rows at which it is believed; rows that were smoothed before they were logged are not white.
 LINE = 1e-6
+# Rows below which a period is no swing of a policy: its updates would have to undo each other from row to row.
 _ALTERNATES = 3.0
 
 
@@ -108,11 +109,10 @@ def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
     turns = 0.0 if order is None else order.period / swing.period
     if turns > 0.5 and abs(turns - round(turns)) < 0.1:
         return None
+    if swing.period < _ALTERNATES:
+        return None  # two sources of data in turn, which may part as the policy learns from one of them
     height = float(np.abs(reward.value_T).max()) if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
     harm = swing.p_value < LINE / 10 and swing.amplitude > 0.1 * height and (swing.growth > GROWS or swing.radius.low >= 1.0)
-    # Two sources of data in turn alternate from row to row as well; only what grows is a swing then.
-    if swing.period < _ALTERNATES and not harm:
-        return None
     course = course_of(reward.value_T, swing.period)
     goes = "swings ever wider" if course.widening.low > 1.0 and course.widening.value > GROWS else "keeps swinging"
     said = f"the reward {goes} by ±{short(swing.amplitude)} every {swing.period:.3g} rows"

@@ -194,7 +194,10 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:
     elif reward is not None and float(np.ptp(reward.value_T)) == 0 and len(reward) >= FEWEST_ROWS:
         first = "completions with their rewards: graded by hand they say whether right ones get this reward"
     else:
-        first = LOG_REWARD if reward is None else "more rows of the reward"
+        few = reward is not None and len(reward) < learning.ENOUGH_ENDED
+        first = (
+            LOG_REWARD if reward is None else f"{learning.ENOUGH_ENDED} rows of the reward or more" if few else "more rows of the reward"
+        )
     return tuple(dict.fromkeys((first, *_not_logged(answers.values()))))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupwise.arrays import moving_mean
+from groupwise.arrays import median, moving_mean
 from groupwise.diagnostics.collapse import Fall, decline_of, fall_of
 from groupwise.diagnostics.judgement import Finding, Learning, Status
 from groupwise.diagnostics.signals import FEWEST_ROWS, OFTEN, Evidence, Signal, reward_floor
@@ -30,12 +30,19 @@ _PART = 0.5
 _BEGUN = 3.0
 # Rows before and after a fall from one row to the next, and its standard errors.
 _ROWS_OF_A_STEP, _CLEARLY = 5, 6.0
+# The median size of a standard normal.
+_MEDIAN = 0.6745
+# Standard deviations beyond which a row is no noise but a dip that came back, and rounds in which such rows are left out.
+_FAR, _ROUNDS = 3.0, 3
 # And those of a dip, looked for at every row.
 _SURELY = 5.0
 # With less than a quarter of the range left a reward that stands still has arrived.
 NEAR = 0.25
-# A run that cannot have gained a tenth of what was left has not learnt, however few its rows.
-_NOTHING, _FEW = 0.1, 20
+# Rows from which a run that has ended is told to have learnt nothing: a gain of twice the scatter of a row is then three standard errors
+# of its quarters, 2 / sqrt(2 / 5); of fewer rows noise hides as much.
+ENOUGH_ENDED = 20
+# The chance below the quantile of a gain.
+_UPPER = 0.975
 _NEARLY_ALL, _TENTH = 0.8, 0.1
 # The largest first autocorrelation of the noise: beyond it slow noise is not told from a trend.
 _LONGEST_MEMORY = 0.95
@@ -73,11 +80,11 @@ def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:
     """The progress of a reward that did not fall, or came back from a dip."""
     quarter = max(len(level) // 4, 2)
     early, late = slice(0, quarter), slice(len(level) - quarter, len(level))
-    gain = level.change(early, late)
+    gain, rises = _gain(level, early, late)
     few = max(3, len(level) // 20)
     before, after = float(level.value_T[:few].mean()), float(level.value_T[-few:].mean())
     near = _held_out_arrived(evidence) or near_top(evidence, level)
-    found, since = _course(level, gain, level.score(early, late), near=near, ended=evidence.ended)
+    found, since = _course(level, gain, rises=rises, near=near, ended=evidence.ended)
     if found is Learning.FLAT and since is None and near is None and (piled_up(evidence, level) or _at_a_ceiling(evidence)):
         found = Learning.AT_TOP
     if found is Learning.FLAT and _climbs(level, reward_floor(evidence)):
@@ -113,34 +120,65 @@ def _fallen(level: Signal, fall: Fall, steps: int) -> Progress:
     return Progress(Learning.RECOVERED, fall.end, float(level.value_T[-few:].mean()), None, int(level.step_T[fall.row]), steps)
 
 
-def _course(level: Signal, gain: Interval, score: float, *, near: bool | None, ended: bool) -> tuple[Learning, int | None]:
+def _course(level: Signal, gain: Interval, *, rises: bool, near: bool | None, ended: bool) -> tuple[Learning, int | None]:
     """Tell rising from standing still, at the top or below it; and the step since when it stands."""
     n = len(level)
-    if max(score, trend_of(level)) > _GAIN:
+    if rises:
         return _since_its_gain(level, near=near, ended=ended)
     if near:
         return Learning.AT_TOP, None
-    if not ended:  # noise may yet hide a gain: for long only what has not even begun to rise stands
-        stands = (n >= ENOUGH and score < 0 and not _begun(level)) or n >= 3 * ENOUGH
-        return (Learning.FLAT if stands else Learning.UNKNOWN), None
-    shown = level.bounds is not None and gain.high < _NOTHING * (level.bounds[1] - level.bounds[0])
-    return (Learning.FLAT if n >= _FEW or shown else Learning.UNKNOWN), None
+    if ended:
+        stands = n >= ENOUGH_ENDED and not _hides_all(level, gain)
+    else:  # noise may yet hide a gain: for long only what has not even begun to rise stands
+        stands = (n >= ENOUGH and gain.value < 0 and not _begun(level)) or n >= 3 * ENOUGH
+    return (Learning.FLAT if stands else Learning.UNKNOWN), None
 
 
-def trend_of(level: Signal) -> float:
-    r"""Return the trend of a reward in the square root of time, in which early rows change fastest, over its standard error.
+def _hides_all(level: Signal, gain: Interval) -> bool:
+    """Whether the rows cannot tell a reward that stands from one that has learnt all there was."""
+    return level.bounds is not None and gain.high >= level.bounds[1] - float(level.value_T[: max(len(level) // 4, 2)].mean())
 
-    The noise is a first-order autoregression about a parabola, $\sigma\sqrt{(1+\rho)/(1-\rho)}$ with $\rho$ freed of its bias of $3/n$,
-    and no less than the scatter of a row.
+
+def _gain(level: Signal, early: slice, late: slice) -> tuple[Interval, bool]:
+    """Return the gain between two stretches with its 95 % interval, and whether they, or the trend of all rows, show that there is one.
+
+    The noise is as slow as the rows show, and Student's quantile is that of the independent rows which it was estimated from. A rise of
+    many rows is no parabola, and counts as slow noise: five errors by the scatter of blocks show it as well.
+    """
+    from scipy.special import stdtrit
+
+    noise, rows = _noise_of(level)
+    quantile, found = float(stdtrit(rows, _UPPER)), level.change(early, late)
+    half = quantile * max(noise, level.deviation) * float(np.sqrt(2 / (late.stop - late.start)))
+    rises = found.value > half or _trend(level, noise) > quantile or level.score(early, late) > _SURELY
+    widest = float("inf") if level.bounds is None else level.bounds[1] - level.bounds[0]
+    return Interval(found.value, max(found.value - half, -widest), min(found.value + half, widest)), rises
+
+
+def _noise_of(level: Signal) -> tuple[float, float]:
+    r"""Return the noise of a row and the number of independent rows, from a first-order autoregression about a parabola.
+
+    $\sigma\sqrt{(1+\rho)/(1-\rho)}$ and $(n-3)(1-\rho)/(1+\rho)$, with $\rho$ freed of its bias about a parabola, $(3+5\rho)/n$ (that about
+    a mean is Kendall's $(1+3\rho)/n$, about a line $(2+4\rho)/n$); no less than the scatter of a row.
     """
     value, n = level.value_T, len(level)
-    time, place = np.sqrt(np.arange(n)), np.linspace(-1, 1, n)
+    place, kept = np.linspace(-1, 1, n), np.ones(n, dtype=bool)
+    for _ in range(_ROUNDS):
+        left = value - np.polyval(np.polyfit(place[kept], value[kept], 2), place)
+        kept = np.abs(left) <= _FAR * median(np.abs(left[kept])) / _MEDIAN
+    both, power = kept[1:] & kept[:-1], float(np.mean(left[kept] ** 2))
+    memory = max(float(np.mean(left[1:][both] * left[:-1][both])) / max(power, 1e-300), 0.0) if both.any() else 0.0
+    memory = min(memory + (3 + 5 * memory) / n, _LONGEST_MEMORY)
+    slow = (1 + memory) / (1 - memory)
+    found = float(np.sqrt(power * n / (n - 3) * slow)), max((n - 3) / slow, 1.0)
+    return max(found, (max(level.scatter, 1e-12), n - 3.0))
+
+
+def _trend(level: Signal, noise: float) -> float:
+    """The trend of a reward in the square root of time, in which early rows change fastest, over its standard error."""
+    time = np.sqrt(np.arange(len(level)))
     time -= time.mean()
-    left = value - np.polyval(np.polyfit(place, value, 2), place)
-    power = float(left @ left)
-    memory = float(np.clip((left[1:] @ left[:-1]) / max(power, 1e-300) + 3 / n, 0.0, _LONGEST_MEMORY))
-    noise = max(float(np.sqrt(power / (n - 3) * (1 + memory) / (1 - memory))), level.scatter, 1e-12)
-    return float(time @ value) / float(np.sqrt(time @ time)) / noise
+    return float(time @ level.value_T) / float(np.sqrt(time @ time)) / noise
 
 
 def _begun(level: Signal) -> bool:
@@ -176,7 +214,9 @@ def _climbs(level: Signal, floor: float) -> bool:
         return False
     means = moving_mean(value, few) - floor
     before, after = means[:-few], means[few:]
-    drop, cuts, error = before - after, [0, n], level.scatter * np.sqrt(2 / few)
+    drop, cuts = before - after, [0, n]
+    # What such means differ by at the usual row, beside the climb, is noise, however slow it is.
+    error = max(level.scatter * float(np.sqrt(2 / few)), median(np.abs(drop - median(drop))) / _MEDIAN)
     while drop[row := int(drop.argmax())] > _CLEARLY * error:
         if after[row] < 0.5 * before[row]:
             return False
@@ -247,7 +287,7 @@ def rate(evidence: Evidence) -> Finding:
         return _no_rate(f"the learning rate is 0 in all {len(signal)} rows: {nothing}", int(signal.step_T[0]))
     row, n = int(live[-1]) + 1, len(signal)
     before = float(np.median(signal.value_T[max(0, row - 3) : row]))
-    by_schedule = before < _NOTHING * float(signal.value_T.max())
+    by_schedule = before < _TENTH * float(signal.value_T.max())
     if n - row < (max(10, n // 4) + 1 if by_schedule else max(5, n // 20)):
         return Finding(RATE, Status.NONE, f"No sign of it: the learning rate is {signal.value_T[-1]:.2g}.")
     step = int(signal.step_T[row])

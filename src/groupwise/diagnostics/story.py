@@ -254,4 +254,4 @@ def _open(evidence: Evidence, progress: Progress) -> str:
     if float(np.ptp(reward.value_T)) == 0:
         return f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows: it tells nothing apart"
     moved = f"reward {arrow(progress.before, progress.after)} in {progress.steps:,} steps"
-    return f"{moved}: too few rows to tell learning from noise"
+    return f"{moved}: {counted(len(reward), 'row')} cannot tell learning from noise"

@@ -90,8 +90,9 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     begin = _halfway(equal.value_T, onset)
     near = equal.value_T[max(0, begin - 6) : max(begin - 1, 0)]
     leapt = near.size >= 3 and float(np.median(near)) < min(HALVED, value.value - _LEAP)
-    jumped = leapt and not _rises_at(evidence, int(equal.step_T[begin]), near.size)
     level = None if evidence.reward is None else reward_level(evidence)[0]
+    rows_each = 1 if level is None else max(len(level) // len(equal), 1)  # a stretch of neighbouring rows counts as all of them
+    jumped = leapt and not _rises_at(evidence, int(equal.step_T[begin]), near.size * rows_each)
     arrived = _at_its_height(evidence, step) or (onset > 0 and level is not None and _rose_to(evidence, level, level.at(step)))
     if arrived and not jumped:
         message = f"{message}; the reward stands at its height, and its range is not known"

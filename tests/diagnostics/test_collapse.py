@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from groupwise.diagnostics.collapse import (
     Decline,
     _closer,
+    _decline,
     _shortened,
     _stopped,
     behaviour_change,
@@ -307,12 +308,37 @@ def test_a_log_without_a_usable_reward_has_no_grades() -> None:
     assert Evidence(log(reward=np.full(20, 1e200), spread=np.ones(20))).grades is None
 
 
-def declined(by: float, deviation: float, *, few: int = 10, ended: bool = True) -> Decline | None:
-    """What is found in six stretches of rows at 1 and two stretches lower, whose noise is given."""
-    value = np.where(np.arange(8 * few) < 6 * few, 1.0, 1.0 - by)
+def lowered(by: float, deviation: float, *, few: int = 10, ended: bool = True, high: int = 60) -> Evidence:
+    """Eight stretches of rows, at 1 and then lower, whose noise is given."""
+    value = np.where(np.arange(8 * few) < high * few // 10, 1.0, 1.0 - by)
     evidence = Evidence(log(reward=value), ended=ended)
     evidence.memo["reward_level"] = Signal("reward", np.arange(1, 8 * few + 1), value, deviation, deviation), None
-    return decline_of(evidence)
+    return evidence
+
+
+def declined(by: float, deviation: float, *, few: int = 10, ended: bool = True) -> Decline | None:
+    """What is found in six stretches of rows at 1 and two stretches lower, whose noise is given."""
+    return decline_of(lowered(by, deviation, few=few, ended=ended))
+
+
+@pytest.mark.parametrize(
+    ("by", "errors", "high", "status"),
+    [
+        # Of ten rows at the height and the twenty since: .6 was lost, and half of it by 1.96 standard errors or more.
+        (0.6, 1.97, 60, Status.CRITICAL),
+        (0.6, 1.95, 60, Status.WARNING),
+        (0.49, 50.0, 60, Status.WARNING),  # less than half is a decline
+        (0.6, 50.0, 68, Status.CRITICAL),  # twelve rows
+        (0.6, 50.0, 69, Status.WARNING),  # and eleven, after which dips come back
+    ],
+)
+def test_a_decline_that_stands_below_half_of_the_height_beyond_doubt_is_a_failure(
+    by: float, errors: float, high: int, status: Status
+) -> None:
+    rows = 80 - high
+    found = _decline(lowered(by, abs(by - 0.5) / errors / np.sqrt(1 / 10 + 1 / rows), high=high))
+    assert found is not None
+    assert found.status is status
 
 
 def test_a_decline_is_held_against_the_largest_of_eight_means() -> None:

@@ -176,7 +176,7 @@ def test_what_gained_first_and_stands_or_falls_a_little_is_overfitting(lost: flo
 
 @pytest.mark.parametrize(
     ("train", "open_", "how"),
-    [(ROW, "reward hacking", "rises: reward 0.48 → 0.75"), (np.minimum(ROW, 40), "harder data", "stands: reward 0.45 → 0.44")],
+    [(ROW, "reward hacking", "0.48 → 0.75"), (np.minimum(ROW, 40), "harder data", "0.45 → 0.44")],
 )
 def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(train: NDArray[np.int64], open_: str, how: str) -> None:
     """From .2 to .5 in forty rows, and down by .1 to the end; whether training rises on or stands, it is not `ok`."""
@@ -188,7 +188,7 @@ def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(train
     assert found.value.value == pytest.approx(-0.075, abs=0.003)  # of stretches of sixteen rows
     assert answer.headline == found.message
     assert answer.headline.startswith("held-out reward 0.49 → 0.41 since step ")
-    assert answer.headline.endswith(f" while training {how}")
+    assert answer.headline.endswith(f", training reward {how}")
     assert (answer.state, answer.cause.certainty) == (State.WATCH, Certainty.CANNOT_TELL)
     assert set(answer.cause.names) == {"overfitting", open_}
     along = check(evidence(reward=held + noise(), held_out=held))

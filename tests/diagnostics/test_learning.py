@@ -5,14 +5,16 @@ Rows have a known noise: they alternate about their level, so that means of even
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from groupwise.diagnostics.judgement import Finding, Learning, Status
-from groupwise.diagnostics.learning import _climbs, _dip, _gain, _noise_of, near_top, progress_of, rate
+from groupwise.diagnostics.judge import judged
+from groupwise.diagnostics.judgement import Finding, Learning, State, Status
+from groupwise.diagnostics.learning import _climbs, _dip, _gain, _late_drop, _noise_of, near_top, progress_of, rate
 from groupwise.diagnostics.signals import Evidence, Signal, signal_of
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
@@ -375,3 +377,32 @@ def test_a_schedule_that_ends_at_zero_is_none() -> None:
     assert told(rate=np.full(30, 1e-6)).message == "No sign of it: the learning rate is 1e-06."
     assert told(reward=np.ones(30)).status is Status.NOT_LOGGED
     assert told(rate=np.zeros(2), reward=np.ones(2)).status is Status.NOT_LOGGED
+
+
+@pytest.mark.parametrize(
+    ("rows", "low", "found", "headline"),
+    [
+        (120, 2, Learning.LEARNING, "reward 0.33 → 0.56 in 119 steps, still learning"),
+        (120, 3, Learning.FALLING, "reward 0.68 → 0.30, falling since step 118"),
+        (250, 3, Learning.FALLING, "reward 0.66 → 0.30, falling since step 248"),
+        (250, 6, Learning.FALLING, "reward 0.66 → 0.30, falling since step 245"),
+    ],
+)
+def test_the_last_three_rows_make_no_plateau_and_are_told(rows: int, low: int, found: Learning, headline: str) -> None:
+    """A reward that learns to the end but for its last rows, which are at .3 again: it was "nothing learnt since step 60"."""
+    reward = 0.3 + 0.4 * (1 - np.exp(-3 * np.arange(rows) / rows)) + 0.03 * np.random.default_rng(0).standard_normal(rows)
+    reward[-low:] = 0.3 + 0.01 * (-1.0) ** np.arange(low)
+    answer = judged(evidence(reward=reward))
+    assert (answer.learning, answer.headline) == (found, headline)
+    assert answer.state is (State.OK if low < 3 else State.WATCH)
+
+
+@pytest.mark.parametrize(
+    ("lost", "scatter", "row"), [(0.34, 0.05, 37), (0.33, 0.05, None), (0.4, 0.4 / 5.01 / np.sqrt(2 / 3), 37), (0.4, 0.1, None)]
+)
+def test_a_late_drop_takes_a_third_of_the_height_and_five_errors(lost: float, scatter: float, row: int | None) -> None:
+    value = np.where(np.arange(40) < 37, 1.0, 1.0 - lost)
+    level = Signal("reward", np.arange(40), value, scatter, scatter)
+    assert _late_drop(evidence(reward=value), level) == row
+    two = replace(level, step_T=level.step_T[:39], value_T=value[:39])
+    assert _late_drop(evidence(reward=value[:39]), two) is None

@@ -75,7 +75,8 @@ def test_harder_data_is_no_runaway_in_length_though_its_answers_are_longer(judge
         ("length_runaway-seed0", "watch", ("the policy ran away in length",), 20),
         # Rollouts up to ten updates old at a large learning rate: the groups become alike, and what is lost does not come back.
         ("staleness-seed0", "watch", ("the policy ran away in length",), 10),
-        ("staleness-seed1", "watch", ("the policy ran away in length",), 18),
+        # Here it stands at a tenth for the second half of the run, less than half of its height beyond doubt.
+        ("staleness-seed1", "failed", ("the policy ran away in length",), 18),
         # Most answers are cut off from the first step on, before groups of two could matter.
         ("zero_variance-seed0", "watch", ("truncation: most completions hit the limit",), None),
         # Fewer are cut off in the second run, and four groups of two in five are alike.

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from groupwise.diagnostics.beyond import _shorter, discards, router, tools
+from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.restart import check
 from groupwise.diagnostics.signals import Evidence
@@ -47,6 +48,16 @@ def test_a_jump_at_a_restart_has_its_step_and_numbers() -> None:
     before, after = np.median(gap[74:79]), np.median(gap[79:84])
     assert found.message == f"The run was restarted at step 80, and there sampler mismatch {before:.2g} → {after:.2g}."
     assert [sign.signal for sign in found.signs] == ["sampler_mismatch"]
+
+
+def test_a_reward_that_fell_at_a_restart_and_went_on_to_has_its_first_sign_there() -> None:
+    reward = np.interp(np.arange(N), [0, 78, 79, 99, 130], [0.8, 0.8, 0.74, 0.74, 0.5]) + 0.005 * np.random.default_rng(2).standard_normal(
+        N
+    )
+    found = judge(log((BACK,), reward=reward, entropy=noisy(1, 0.4), completion_length=noisy(2, 200.0, 0.01)).record)
+    assert found.headline.startswith("reward 0.80 → 0.50, falling since step ")
+    assert found.first_sign is not None
+    assert (found.first_sign.signal, found.first_sign.step) == ("reward", 80)
 
 
 @pytest.mark.parametrize(("row", "status"), [(15, "warning"), (14, "info"), (145, "warning"), (146, "info")])

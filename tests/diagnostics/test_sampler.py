@@ -69,6 +69,19 @@ def test_a_mismatch_long_before_a_fall_is_its_first_sign() -> None:
     assert (found.first_sign.signal, found.first_sign.step) == ("sampler_mismatch", 81)
 
 
+@pytest.mark.parametrize("column", ["reward", "held_out"])
+def test_a_mismatch_long_before_a_decline_or_a_fall_of_another_reward_is_its_first_sign(column: str) -> None:
+    noise = 0.01 * np.random.default_rng(2).standard_normal(N)
+    columns = {"reward": 0.8 + noise, "eval/reward": 0.8 - noise, "sampler_mismatch": rounding(0) * after(80, 1, 20)}
+    columns |= {"reward": after(110, 0.8, 0.5) + noise} if column == "reward" else {"eval/reward": after(110, 0.8, 0.1) - noise}
+    found = judge(log(**columns).record)
+    assert found.since_step == 111
+    assert found.first_sign is not None
+    assert (found.first_sign.signal, found.first_sign.step) == ("sampler_mismatch", 81)
+    assert [sign.signal for sign in found.then].count("held_out") == (column == "held_out")
+    assert found.cause.names == ("the sampler does not match the trainer",)
+
+
 @pytest.mark.parametrize("column", ["sampler_mismatch", "sampler_probability_gap", "sampler_ratio", "effective_sample_size"])
 def test_healthy_runs_that_are_looked_at_after_every_third_row_stay_silent(column: str) -> None:
     for seed in range(6):

@@ -112,7 +112,7 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
         status, message = Status.WARNING, f"{message}; the held-out reward did not fall with it"
         # The held-out total says that the policy goes on; of a function it says nothing where another one pays.
         known["fall"] = "of training alone" if name == "reward" else "of a function alone"
-    signs = () if name == "reward" else (Sign(name, step, fall.height, fall.end, words),)
+    signs = () if name == "reward" else (Sign("held_out" if name == "held-out reward" else name, step, fall.height, fall.end, words),)
     advice = "go back to a checkpoint before this step"
     return Finding(NAME, status, message, step, fall.lost, HALF, advice=advice, signs=signs, evidence=known)
 
@@ -131,8 +131,9 @@ def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """A reward that ends significantly below its height without losing half of it."""
+    """A reward that ends significantly below its height."""
 
+    best: slice  # the rows of its height
     begin: int  # its first row
     middle: int  # the row at which it is halfway
     end: int  # the row from which it stands
@@ -164,11 +165,11 @@ def decline_of(evidence: Evidence) -> Decline | None:
     onset = best + int(np.argmax(np.cumsum(reward.value_T[best:] - (height + lost.value / 2)))) + 1
     onset = min(onset, n - 1)
     begin, end = span_of_fall(reward, onset)
-    return None if not evidence.ended and n - onset < 2 * _PATIENCE else Decline(begin, onset, end, height)
+    return None if not evidence.ended and n - onset < 2 * _PATIENCE else Decline(slice(best, best + few), begin, onset, end, height)
 
 
 def _decline(evidence: Evidence) -> Finding | None:
-    """Report a reward that ends significantly below its height without losing half of it."""
+    """Report a reward that ends significantly below its height: a failure where it has stood below half of it, beyond doubt, for long."""
     found, reward = decline_of(evidence), evidence.reward
     if found is None or reward is None:
         return None
@@ -176,9 +177,13 @@ def _decline(evidence: Evidence) -> Finding | None:
     step = int(reward.step_T[found.begin])
     message = f"reward {arrow(height, after.value)}, falling since step {step:,}"
     advice, known = "evaluate the best checkpoint and the last one on held-out prompts", {"fall": "partial"}
-    if at_once(reward_level(evidence)[0], found.middle) and held_out_at(evidence, step, after.value - height) == "stayed":
+    level, status = reward_level(evidence)[0], Status.WARNING
+    if at_once(level, found.middle) and held_out_at(evidence, step, after.value - height) == "stayed":
         known["fall"] = "partial, of training alone"
-    return Finding(NAME, Status.WARNING, message, step, after, height, advice=advice, evidence=known)
+    elif len(level) - found.end >= _PATIENCE:
+        most = -HALF * (height - reward_floor(evidence))
+        status = Status.CRITICAL if level.change(found.best, slice(found.end, None)).high < most else status
+    return Finding(NAME, status, message, step, after, height, advice=advice, evidence=known)
 
 
 def _shortened(evidence: Evidence) -> Finding | None:

@@ -235,8 +235,10 @@ def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
         return None
     step = max(parting_of(pair).step, int(pair.step_M[early.start]))
     sign = Sign("held_out", step, before, after, f"held-out reward {arrow(before, after)}")
-    rose, reward = gain > 4 * noise, arrow(*(float(pair.train_M[part].mean()) / pair.scale for part in (early, late)))
-    message = f"{sign.words} since step {step:,} while training {'rises' if rose else 'stands'}: reward {reward}"
+    reward = arrow(*(float(pair.train_M[part].mean()) / pair.scale for part in (early, late)))
+    message = f"{sign.words} since step {step:,}, training reward {reward}"
+    # A loophole pays: training that cannot have gained half as much found none.
+    rose = gain + _GAINED * noise > -_HALF * held
     lost = Interval(held, held - 1.96 * error, held + 1.96 * error)
     known = {"held_out": "falls as training rises" if rose else "falls alone"}
     return Finding(NAME, Status.WARNING, message, step, lost, -DECLINED * height, signs=(sign,), evidence=known)

@@ -7,7 +7,7 @@ shown to rise is flat only where enough rows looked; before that nothing is said
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +36,8 @@ _MEDIAN = 0.6745
 _FAR, _ROUNDS = 3.0, 3
 # And those of a dip, looked for at every row.
 _SURELY = 5.0
+# Rows that alone make no plateau, and a fall only where they lost a third.
+_LAST = 3
 # With less than a quarter of the range left a reward that stands still has arrived.
 NEAR = 0.25
 # Rows from which a run that has ended is told to have learnt nothing: a gain of twice the scatter of a row is then three standard errors
@@ -83,6 +85,10 @@ def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:
     gain, rises = _gain(level, early, late)
     few = max(3, len(level) // 20)
     before, after = float(level.value_T[:few].mean()), float(level.value_T[-few:].mean())
+    drop = _late_drop(evidence, level) if evidence.ended else None
+    if drop is not None:
+        before, after = (float(level.value_T[part].mean()) for part in (slice(max(0, drop - few), drop), slice(drop, None)))
+        return Progress(Learning.FALLING, before, after, gain, int(level.step_T[drop]), steps)
     near = _held_out_arrived(evidence) or near_top(evidence, level)
     found, since = _course(level, gain, rises=rises, near=near, ended=evidence.ended)
     if found is Learning.FLAT and since is None and near is None and (piled_up(evidence, level) or _at_a_ceiling(evidence)):
@@ -109,6 +115,18 @@ def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
     if lost[row] < height[row] / 3 or lost[row] < _SURELY * level.scatter * np.sqrt(2 / few):
         return None
     return row, float(means[row]) + floor
+
+
+def _late_drop(evidence: Evidence, level: Signal) -> int | None:
+    """The row from which the last rows, three or more, stand a third of the height lower: too few for a fall, and no plateau."""
+    value, few = level.value_T - reward_floor(evidence), max(FEWEST_ROWS, len(level) // 8)
+    # The usual row just before is the height: a few lucky rows make none.
+    height = median(value[-_LAST - few : -_LAST])
+    lost = height - float(value[-_LAST:].mean())
+    if not lost > max(height / 3, _SURELY * level.scatter * np.sqrt(2 / _LAST)):
+        return None
+    begin = int(np.flatnonzero(value > height - lost / 2)[-1]) + 1
+    return begin if len(level) - begin >= _LAST else None
 
 
 def _fallen(level: Signal, fall: Fall, steps: int) -> Progress:
@@ -197,8 +215,13 @@ def _since_its_gain(level: Signal, *, near: bool | None, ended: bool) -> tuple[L
     # Below its top a reward that has stood for most of a long log is worth a look; before that it is learning, if little.
     looks = ((n // 4, _LONG, _GAIN), (half, ENOUGH, _LITTLE)) if ended else ()
     most = _PART * level.change(slice(0, n // 10), slice(n - n // 4, n)).value
-    stood = (row for row, fewest, below in looks if n - row >= fewest and _still(level, row, below=below))
-    since = next((row for row in stood if level.change(*_thirds(level, row)).high < most), None)
+    # And no plateau is made by its last three rows.
+    both = (level, replace(level, step_T=level.step_T[:-_LAST], value_T=level.value_T[:-_LAST]))
+
+    def stood(row: int, below: float) -> bool:
+        return all(_still(one, row, below=below) and one.change(*_thirds(one, row)).high < most for one in both)
+
+    since = next((row for row, fewest, below in looks if n - row >= fewest and stood(row, below)), None)
     return (Learning.LEARNING, None) if since is None else (Learning.FLAT, int(level.step_T[since]))
 
 

@@ -5,13 +5,13 @@ The worst finding decides what is told; where nothing was found it is what the r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from groupwise.arrays import moving_mean
-from groupwise.diagnostics import beyond, collapse, completions, hacking, instability, numerics, verifier
+from groupwise.diagnostics import collapse, completions, hacking, instability, numerics, verifier
 from groupwise.diagnostics.causes import (
     HACKING,
     HARDER,
@@ -33,6 +33,8 @@ from groupwise.diagnostics.swings import reward_level
 NO_CAUSE = Cause()
 # What to do about a reward that stands where nothing says why.
 STANDS = "see whether rewards differ within groups; if they do, lr × 3"
+# And about one whose last few rows fell.
+FELL_LATE = "see whether it comes back; compare the last two checkpoints on held-out prompts"
 # From this share of zero-variance groups on the prompts are to be chosen before the learning rate.
 _MOST = 0.5
 # The part of a fall that its first row must have gone, and left, to be told beside its ends.
@@ -92,11 +94,12 @@ def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
         return _of_hack(look, found)
     if found is not None:
         return _of_finding(look, found)
-    cause = cause_of_standing(look.case()) if look.progress.learning is Learning.FLAT else _mention(look.answers)
-    flat = look.progress.learning is Learning.FLAT and not cause.names
-    return Story(
-        _course(look.progress), None, (), cause, _stands(look.evidence) if flat else advice_for(cause, None, step=None, onset=None)
-    )
+    learning = look.progress.learning
+    cause = cause_of_standing(look.case()) if learning is Learning.FLAT else _mention(look.answers)
+    advice = advice_for(cause, None, step=None, onset=None)
+    if learning is Learning.FALLING or (learning is Learning.FLAT and not cause.names):
+        advice = FELL_LATE if learning is Learning.FALLING else _stands(look.evidence)
+    return Story(_course(look.progress), None, (), cause, advice)
 
 
 def _explained(look: Look, found: Finding) -> Finding:
@@ -144,11 +147,21 @@ def _of_fall(look: Look, found: Finding) -> Story:
 
 
 def _signs_of_fall(look: Look, own: Sign, onset: int, end: int) -> tuple[Sign, ...]:
-    """The signs about the first row of a fall and about its alarm, the earliest of each signal; a sampler's check looks farther back."""
-    reach, sampler = _reach(look.evidence), look.answers[beyond.MISMATCH]
+    """The signs about the first row of a fall and about its alarm, and the fall's own."""
+    reach = _reach(look.evidence)
     found = [*signs_about(look.evidence, onset, reach=reach), *signs_about(look.evidence, own.step, reach=reach, end=end)]
-    found += sampler.signs if sampler.evidence.get("sampler") == "mismatch" else ()
-    earliest = {sign.signal: sign for sign in (*sorted(found, key=lambda sign: -sign.step), own)}
+    found = [sign for sign in found if sign.signal != own.signal]
+    return _with_causes(look, [*found, own], onset)
+
+
+def _with_causes(look: Look, signs: Iterable[Sign], onset: int | None) -> tuple[Sign, ...]:
+    """The earliest sign of each signal; a sampler's check and that of restarts look farther back than a fall."""
+    found: list[Sign] = []
+    for one in look.answers.values():
+        jumped = one.evidence.get("restart") == "jump" and any(sign.signal == "reward" for sign in one.signs)
+        if one.evidence.get("sampler") == "mismatch" or (jumped and onset is not None and (one.step or 0) <= onset):
+            found += one.signs
+    earliest = {sign.signal: sign for sign in sorted([*found, *signs], key=lambda sign: -sign.step)}
     return tuple(sorted(earliest.values(), key=lambda sign: sign.step))
 
 
@@ -177,7 +190,7 @@ def _of_finding(look: Look, found: Finding) -> Story:
         signs = (*signs, *signs_about(look.evidence, found.step, reach=_reach(look.evidence), end=_end_of(look.evidence, found)))
     if found.check == numerics.FINITE:
         signs = (*signs, *_of_gradient(look, found.step))
-    signs = tuple(sorted(signs, key=lambda sign: sign.step))
+    signs = _with_causes(look, signs, found.step) if found.check == collapse.NAME else tuple(sorted(signs, key=lambda sign: sign.step))
     case = look.case(signs, found.step)
     broke = found.check in (collapse.NAME, numerics.FINITE) or found.evidence.get("drop", "") not in ("", "none")
     cause = cause_of_fall(case) if broke else cause_of_standing(case)

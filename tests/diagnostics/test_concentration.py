@@ -53,6 +53,16 @@ STANDS = about(np.full(N, 0.5))
 
 
 @pytest.mark.parametrize(
+    ("left", "gained", "status"),
+    [(0.0171, 0.0, Status.INFO), (0.0170, 0.0, Status.WARNING), (0.001, 0.5, Status.INFO)],  # a hundredth of e - 1 is .01718
+)
+def test_an_entropy_that_is_gone_asks_for_a_look_where_noisy_rows_show_no_gain(left: float, gained: float, status: Status) -> None:
+    reward = 0.3 + 0.3 * np.random.default_rng(3).uniform(-1, 1, N) + gained * np.clip(ROW - 60, 0, None) / 60
+    found = told(reward=reward, entropy=since(1.0, left))
+    assert (found.status, found.evidence) == (status, {"entropy": "low"})
+
+
+@pytest.mark.parametrize(
     ("beside", "status"),
     [
         ({}, Status.WARNING),

@@ -41,6 +41,8 @@ LOG_GAP = "the completions with their rewards, the share of groups without a suc
 LOG_ENTROPY = "entropy and reward of every step (TRL: entropy, reward; verl: actor/entropy, critic/rewards/mean)"
 # One twentieth of what the entropy at the start could buy.
 SPENT = 0.05
+# A share with which nothing is left to learn by: where the reward shows no gain the rows need not show that it stands.
+GONE = 0.01
 # A reward this near to the top of its range has arrived, whatever the entropy.
 _ARRIVED = 0.9
 
@@ -65,11 +67,12 @@ def check(evidence: Evidence) -> Finding:
     if _at_the_top(evidence, step):
         message, known = f"{words} nats a token since step {step:,}, with the reward at its top", {"entropy": "spent at the top"}
         return Finding(NAME, Status.INFO, message, step, value, SPENT, evidence=known)
-    flat, alike = _is_flat(evidence, step), _have_become_alike(evidence, step, same)
-    status = Status.WARNING if alike or stands_since(evidence, step) else Status.INFO
+    flat, alike, arrived = _is_flat(evidence, step), _have_become_alike(evidence, step, same), _may_have_arrived(evidence, step)
+    gone = flat and not arrived and value.value < GONE
+    status = Status.WARNING if alike or gone or stands_since(evidence, step) else Status.INFO
     if flat and alike:
         # Where the top is not known a reward that rose may stand at it.
-        status = Status.WARNING if _may_have_arrived(evidence, step) else Status.CRITICAL
+        status = Status.WARNING if arrived else Status.CRITICAL
     stands = "and the reward stands" if flat else "while the reward still moves"
     message = f"{words} nats a token since step {step:,}, {stands}"
     known, signs = {"entropy": "gone" if status is Status.CRITICAL else "low"}, (Sign("entropy", step, first, now, words),)

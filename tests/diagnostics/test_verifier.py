@@ -347,6 +347,9 @@ def test_one_number_amid_the_rows_before_is_frozen() -> None:
     assert found.message == "the reward is exactly 0.61 in all 40 rows since step 61"
     assert judge(evidence(reward=value, entropy=1 + noise())).cause.names == ("a broken verifier",)
     assert told(reward=np.where(ROW < 60, 0.6 + noise(0.05), 0.8)).evidence.get("drop") != "frozen"  # above all of them: a top
+    highest = np.where(ROW < 60, 0.6 + noise(0.05), 0.72)  # of a share .72 is none, and two scatters are no jump
+    assert told(reward=highest).evidence["drop"] == "frozen"
+    assert told(reward=2 * highest).evidence["drop"] != "frozen"
     assert told(reward=np.where(ROW < 81, 0.6 + noise(0.05), 0.61)).evidence.get("drop") != "frozen"  # nineteen rows
     answers = np.where(ROW < 60, 1.0, 0.01)
     assert told(reward=value, entropy=answers + 0.1 * noise()).evidence.get("drop") != "frozen"  # a policy of one answer

@@ -117,10 +117,14 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
 
 
 def _frozen(signal: Signal, found: Constant) -> bool:
-    """Whether one number follows rows that scattered to both sides of it: no top, no floor and no jump."""
+    """Whether one number follows rows that scattered about it: no jump, and no top or floor, known or by the rows."""
     before = signal.value_T[max(0, found.row - _MANY_ZEROS) : found.row]
-    among = min(int((before > found.value).sum()), int((before < found.value).sum()))
-    return len(signal) - found.row >= _MANY_ZEROS and among >= 2
+    among = min(int((before > found.value).sum()), int((before < found.value).sum())) >= 2
+    if signal.bounds is not None:
+        low, high = signal.bounds
+        within = 0.02 < (found.value - low) / (high - low) < 0.98
+        among |= within and abs(found.value - float(before.mean())) < 3 * float(before.std())
+    return among and len(signal) - found.row >= _MANY_ZEROS
 
 
 def _logged_failures(evidence: Evidence) -> Finding | None:

@@ -232,6 +232,16 @@ def test_what_to_do_about_a_reward_that_stands_goes_by_what_groups_say(columns: 
     assert _stands(Evidence(log(reward=np.full(40, 0.5), **columns))) == advice
 
 
+def test_a_reward_that_wanders_is_no_reason_for_a_higher_rate() -> None:
+    row = np.arange(200)
+    noise = 0.02 * np.random.default_rng(4).standard_normal(200)
+    slow = 0.5 + 0.2 * np.sin(2 * np.pi * row / 50) + noise
+    assert _stands(Evidence(log(reward=slow))) == "find what moves the reward by ±0.20, more than a batch's noise, before you raise the lr"
+    assert _stands(Evidence(log(reward=slow[:78]))).endswith("lr × 3")  # too few late rows
+    assert _stands(Evidence(log(reward=0.5 + noise))).endswith("lr × 3")
+    assert _stands(Evidence(log(reward=0.8 - 0.5 * np.exp(-row / 30) + noise))).endswith("lr × 3")  # it rose, and stands
+
+
 @pytest.mark.parametrize(("gain", "step", "learnt"), [(0.129, 41, True), (0.126, 41, False), (0.129, 10, False), (0.129, 72, False)])
 def test_a_reward_has_learnt_since_a_step_by_two_errors_between_its_best_ten_rows(gain: float, step: int, learnt: bool) -> None:
     """Rows of .1 and -.1 by turns, with the leap of the gain, scatter by .143: two errors are .1278; ten rows a side are the fewest."""

@@ -26,7 +26,7 @@ from groupwise.diagnostics.causes import (
 from groupwise.diagnostics.collapse import by_and_by, decline_of, fall_of, span_of_fall
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.learning import Progress
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted, long_run_deviation
 from groupwise.diagnostics.signs import arrow, short, signs_about
 from groupwise.diagnostics.swings import reward_level
 
@@ -41,6 +41,8 @@ _MOST = 0.5
 _LEAST = 0.15
 # The share of the log that a slow fall takes: it names no cause, however deep it is.
 _SLOW = 0.25
+# Scatters of a row by which a reward that stands wanders for a reason, over so many late rows.
+_WANDERS, _LATE = 3.0, 40
 # What a held-out reward did, the causes that it leaves open, and what to log.
 _OPEN = {
     "stands after a gain": ((HACKING, OVERFITTING), (LOG_REWARDS,)),
@@ -113,6 +115,11 @@ def _explained(look: Look, found: Finding) -> Finding:
 
 def _stands(evidence: Evidence) -> str:
     """What to do about a reward that stands where nothing says why."""
+    reward = evidence.reward
+    late = np.zeros(0) if reward is None else reward.value_T[len(reward) // 2 :]
+    if reward is not None and len(late) >= _LATE and long_run_deviation(late) > _WANDERS * reward.scatter > 0:
+        low, high = np.quantile(moving_mean(late, 5), [0.05, 0.95])
+        return f"find what moves the reward by ±{short((high - low) / 2)}, more than a batch's noise, before you raise the lr"
     spread, equal = evidence.groups.spread, evidence.groups.zero_variance
     if equal.known:
         alike = float(np.nanmean(equal.value_T[-max(len(equal.value_T) // 4, FEWEST_ROWS) :]))

@@ -44,8 +44,6 @@ NEGLIGIBLE = 0.05
 _WANTED = re.compile(r"correct|accura|answer|solv|truth|success|exact|(^|_)(acc|f)($|_)", re.IGNORECASE)
 # A warning where it is less than a half beyond doubt: the limit is taken at a quantile that allows for every stretch that was tried.
 _HALF, _MANY = 0.5, 2.8
-# Rows from which two rewards are said to move against each other, and standard errors: perhaps, and surely.
-_FEWEST_OPPOSED, _PERHAPS, _SURELY = 12, 2.5, 4.0
 # Pairs from which a run that goes on is told that its gain is not shared.
 _FEWEST_GOING = 10
 # Standard errors by which the held-out reward gained at first, and the share of the log in which a loophole parts the two.
@@ -158,11 +156,8 @@ def _overall(pair: Pair) -> Interval | None:
 
 def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     """Report a training gain that the held-out reward does not share: over the whole run, or since its best."""
-    opposed, whole = _opposed(pair), _overall(pair)
-    if opposed is not None:
-        return _finding(pair, evidence, *opposed, ": they move against each other")
     enough = evidence.ended or len(pair.step_M) >= _FEWEST_GOING
-    rose = whole if enough and pair.gain_of_training(*pair.ends)[0] > 0 else None
+    rose = _overall(pair) if enough and pair.gain_of_training(*pair.ends)[0] > 0 else None
     found = _throughout(pair, evidence, rose) if rose is not None and rose.high < TRANSFER else None
     if found is not None and (found.status is Status.INFO or not _shared_first(pair)):
         return found
@@ -172,7 +167,8 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     if since is not None or found is None or found.status is Status.INFO:
         return since
     # Of what shares a little, or went with a gain at first and was lost as training stood, a loophole is one cause of two.
-    return replace(found, status=Status.WARNING, evidence={"held_out": "stands after a gain"})
+    gained = _shared_first(pair) or (rose is not None and rose.value > 0)
+    return replace(found, status=Status.WARNING, evidence={"held_out": "stands after a gain"} if gained else found.evidence)
 
 
 def _shared_first(pair: Pair) -> bool:
@@ -242,29 +238,6 @@ def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
     lost = Interval(held, held - 1.96 * error, held + 1.96 * error)
     known = {"held_out": "falls as training rises" if rose else "falls alone"}
     return Finding(NAME, Status.WARNING, message, step, lost, -DECLINED * height, signs=(sign,), evidence=known)
-
-
-def _opposed(pair: Pair) -> tuple[Interval, Status] | None:
-    """The slope of the held-out reward on the training reward where training rose and the two move against each other beyond doubt."""
-    n = len(pair.step_M)
-    gain, noise = pair.gain_of_training(*pair.ends)
-    if n < _FEWEST_OPPOSED or not gain > _PERHAPS * noise:
-        return None
-    train, held = pair.train_M - pair.train_M.mean(), pair.held_M - pair.held_M.mean()
-    power = float(train @ train)
-    if power <= 0 or float(held @ held) <= 0:
-        return None
-    slope = float(train @ held) / power
-    left = held - slope * train
-    # Rows follow each other: as many count as are independent by the first autocorrelation of what is left.
-    memory = float(np.clip((left[1:] @ left[:-1]) / max(float(left @ left), 1e-300), 0.0, 0.9))
-    counted = max(n * (1 - memory) / (1 + memory) - 2, 1.0)
-    error = float(np.sqrt(float(left @ left) / (counted * power)))
-    ends = pair.gain_held_out(*pair.ends)[0]
-    if slope > -TRANSFER or slope > -_PERHAPS * error or ends > -TRANSFER * pair.gain_of_training(*pair.ends)[0]:
-        return None
-    status = Status.CRITICAL if slope < -_SURELY * error else Status.WARNING
-    return Interval(slope, slope - 1.96 * error, slope + 1.96 * error), status
 
 
 def _solved(pair: Pair, few: int) -> bool:

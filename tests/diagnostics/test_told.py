@@ -316,3 +316,17 @@ def test_a_loophole_is_told_as_what_explains_it_unless_that_came_later(step: int
     found = _told([hack, cut], hack)
     assert found is not None
     assert found.check == check
+
+
+def test_what_moved_long_after_a_decline_began_is_no_first_sign_of_it() -> None:
+    row = np.arange(400)
+    rng = np.random.default_rng(0)
+    fell = 0.8 - 0.1 * np.clip((row - 100) / 200, 0, 1) + 0.01 * rng.standard_normal(400)
+    for moved, first in ((110, "kl"), (180, "reward")):
+        kl = np.where(row < moved, 0.01, 0.1) * np.exp(0.05 * rng.standard_normal(400))
+        found = judge(log(reward=fell, kl=kl))
+        assert found.first_sign is not None
+        assert (found.first_sign.signal, found.learning) == (first, Learning.FALLING)
+    assert found.first_sign is not None
+    assert found.first_sign.words == "reward 0.80 → 0.70"
+    assert [sign.signal for sign in found.then] == ["kl"]

@@ -198,6 +198,8 @@ def _of_finding(look: Look, found: Finding) -> Story:
     if found.check == numerics.FINITE:
         signs = (*signs, *_of_gradient(look, found.step))
     signs = _with_causes(look, signs, found.step) if found.check == collapse.NAME else tuple(sorted(signs, key=lambda sign: sign.step))
+    if found.evidence.get("fall", "").startswith("partial") and signs and found.step is not None:
+        signs = _not_before(look, found, found.step, signs)
     case = look.case(signs, found.step)
     broke = found.check in (collapse.NAME, numerics.FINITE) or found.evidence.get("drop", "") not in ("", "none")
     cause = cause_of_fall(case) if broke else cause_of_standing(case)
@@ -206,6 +208,15 @@ def _of_finding(look: Look, found: Finding) -> Story:
     first = min((step for step in (found.step, *(sign.step for sign in signs)) if step is not None), default=None)
     advice = advice_for(cause, found, step=look.before(first), onset=found.step)
     return Story(found.message, found.step, signs, cause, advice)
+
+
+def _not_before(look: Look, found: Finding, step: int, signs: tuple[Sign, ...]) -> tuple[Sign, ...]:
+    """The signs of a decline behind its own, where they all came long after it began."""
+    reward = look.evidence.reward
+    if reward is None or found.value is None or reward.at(signs[0].step) - reward.at(step) <= _reach(look.evidence):
+        return signs
+    own = Sign("reward", step, found.limit, found.value.value, f"reward {arrow(found.limit or 0.0, found.value.value)}")
+    return own, *signs
 
 
 def _end_of(evidence: Evidence, found: Finding) -> int | None:

@@ -51,7 +51,7 @@ def test_the_tiles_of_a_collapse_say_what_was_before_the_first_sign() -> None:
     found = screen(record(**collapse()), FAILED)
     assert tiles(found) == [
         ("Now", "0", "mean of the last 10 rows"),
-        ("Peak", "0.9", "at step 10"),
+        ("Peak", "0.9", "mean of 10 rows to step 10"),
         ("Truncated", "100 %", "0 % before step 81"),
         ("Zero-variance groups", "99 %", "20 % before step 81"),
     ]

@@ -164,6 +164,15 @@ def test_ninety_rows_since_the_first_quarter_make_a_plateau(rows: int, learning:
     assert (found.learning.value, found.since) == (learning, since)
 
 
+def test_a_plateau_is_dated_by_where_the_rise_ended_and_not_by_the_quarter() -> None:
+    """The rise from row 40 to 60 is half done at the first quarter; of the first ten rows that stand the middle is the date."""
+    level = np.interp(np.arange(200), [0, 40, 60, 199], [0.3, 0.3, 0.55, 0.55])
+    found = progress_of(of_rows(level, 0.05, (0.0, 1.0)))
+    assert found.learning is Learning.FLAT
+    assert found.since is not None
+    assert 58 <= found.since <= 64
+
+
 @pytest.mark.parametrize(("errors", "rows", "learning"), [(0.49, 120, "flat"), (0.51, 120, "learning"), (0.0, 116, "learning")])
 def test_sixty_rows_of_a_second_half_that_shows_no_gain_at_all_make_one_too(errors: float, rows: int, learning: str) -> None:
     """It still rose in the second quarter; the thirds of the last sixty rows have an error of .05·sqrt(2/20)."""

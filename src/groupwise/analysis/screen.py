@@ -21,7 +21,7 @@ from groupwise.wording import capital, clean, number, sentence, share
 
 TILES, SPARKS = 4, 4
 _MOST_FUNCTIONS = 8
-LAST = 10  # rows that "now" averages at most
+LAST = 10  # rows before a step that its level before averages
 _SHARES = ("truncated_share", "dead_group_share")
 
 
@@ -50,7 +50,7 @@ class Signal:
     @property
     def rows(self) -> int:
         """How many rows an end of it averages."""
-        return max(1, min(LAST, self.value_T.size // 5))
+        return max(1, min(max(3, self.value_T.size // 20), self.value_T.size // 5))  # as many as the headline's ends, where there are
 
     @property
     def now(self) -> float:
@@ -198,9 +198,10 @@ def _tiles(reward: Signal | None, signals: Sequence[Signal], since: float | None
         means = moving_mean(reward.value_T, rows)
         best, (before, when) = int(means.argmax()), reward.before(None)
         lasted = reward.told is None or float(means[best]) >= before  # a height of fewer rows than an end averages is one as well
-        peak = (float(means[best]), f"at step {reward.step_T[best + rows - 1]:,.0f}") if lasted else (before, when)
+        end = f"step {reward.step_T[best + rows - 1]:,.0f}"
+        peak = (float(means[best]), f"mean of {rows} rows to {end}" if rows > 1 else f"at {end}") if lasted else (before, when)
         yield Tile("Peak", reward.written(peak[0]), peak[1])
-    for one in sorted(signals, key=lambda one: _OF_TILES.index(one.quantity) if one.quantity in _OF_TILES else len(_OF_TILES)):
+    for one in sorted(signals, key=_place):
         value, when = one.before(since)
         yield Tile(one.title, one.written(one.now), f"{one.written(value)} {when}")
     if reward is not None:
@@ -208,6 +209,13 @@ def _tiles(reward: Signal | None, signals: Sequence[Signal], since: float | None
         value, when = (reward.before(None)[0], first) if level is None else (level, "by the judgement")
         yield Tile("Start", reward.written(value), when)
         yield Tile("Rows", f"{reward.value_T.size:,}", f"step {reward.step_T[0]:,.0f} to {reward.step_T[-1]:,.0f}")
+
+
+def _place(one: Signal) -> int:
+    """The place of a signal among the tiles: what is usual in its order, behind what the judgement names beside that."""
+    if one.quantity in _OF_TILES:
+        return _OF_TILES.index(one.quantity)
+    return len(_OF_TILES) if one.told is None else -1
 
 
 def _chart(one: Signal, shade: tuple[float, None] | None, points: int) -> Chart:

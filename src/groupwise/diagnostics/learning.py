@@ -91,7 +91,7 @@ def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:
         return Progress(Learning.FALLING, before, after, gain, int(level.step_T[drop]), steps)
     near = _held_out_arrived(evidence) or near_top(evidence, level)
     found, since = _course(level, gain, rises=rises, near=near, ended=evidence.ended)
-    if found is Learning.FLAT and since is None and near is None and (piled_up(evidence, level) or _at_a_ceiling(evidence)):
+    if found is Learning.FLAT and since is None and near is None and (piled_up(evidence, level) or at_a_ceiling(evidence)):
         found = Learning.AT_TOP
     if found is Learning.FLAT and _climbs(level, reward_floor(evidence)):
         found, since = Learning.LEARNING, None
@@ -222,7 +222,16 @@ def _since_its_gain(level: Signal, *, near: bool | None, ended: bool) -> tuple[L
         return all(_still(one, row, below=below) and one.change(*_thirds(one, row)).high < most for one in both)
 
     since = next((row for row, fewest, below in looks if n - row >= fewest and stood(row, below)), None)
-    return (Learning.LEARNING, None) if since is None else (Learning.FLAT, int(level.step_T[since]))
+    return (Learning.LEARNING, None) if since is None else (Learning.FLAT, int(level.step_T[_arrived(level, since)]))
+
+
+def _arrived(level: Signal, row: int) -> int:
+    """The first row from one on at which a reward is where it stands to the end: of the first few that are, by their noise, the middle."""
+    few = max(_ROWS_OF_A_STEP, len(level) // 20)
+    stands = float(level.value_T[_thirds(level, row)[1]].mean())
+    near = moving_mean(level.value_T[row:], few) >= stands - level.deviation / float(np.sqrt(few))
+    first = int(near.argmax())
+    return row + first + (few // 2 if first else 0)
 
 
 def _still(level: Signal, row: int, *, below: float = _GAIN) -> bool:
@@ -278,13 +287,13 @@ def piled_up(evidence: Evidence, level: Signal, *, since: int = 0) -> bool:
     return alike and low > 0 and low > _NEARLY_ALL * high
 
 
-def _at_a_ceiling(evidence: Evidence) -> bool:
-    """Whether a reward stands exactly at its largest value again and again, and close to it in all rows together."""
+def at_a_ceiling(evidence: Evidence, *, since: int | None = None) -> bool:
+    """Whether a reward stands exactly at its largest value again and again, and close to it in all rows (since a step) together."""
     reward = evidence.reward
     if reward is None:
         return False
-    top = float(reward.value_T.max())
-    return float(reward.value_T.mean()) > (1 - _TENTH) * top > 0 and float((reward.value_T == top).mean()) >= OFTEN
+    top, rows = float(reward.value_T.max()), reward.value_T[0 if since is None else min(reward.at(since), len(reward) - 1) :]
+    return float(rows.mean()) > (1 - _TENTH) * top > 0 and float((rows == top).mean()) >= OFTEN
 
 
 def _held_out_arrived(evidence: Evidence) -> bool:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.collapse import constant_tail
 from groupwise.diagnostics.judgement import Finding, Measure, Status
-from groupwise.diagnostics.learning import NEAR, near_top, piled_up
+from groupwise.diagnostics.learning import NEAR, at_a_ceiling, near_top, piled_up
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
@@ -91,8 +91,8 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     near = equal.value_T[max(0, begin - 6) : max(begin - 1, 0)]
     leapt = near.size >= 3 and float(np.median(near)) < min(HALVED, value.value - _LEAP)
     level = None if evidence.reward is None else reward_level(evidence)[0]
-    rows_each = 1 if level is None else max(len(level) // len(equal), 1)  # a stretch of neighbouring rows counts as all of them
-    jumped = leapt and not _rises_at(evidence, int(equal.step_T[begin]), near.size * rows_each)
+    topped = at_a_ceiling(evidence, since=step)  # all earn the most there is: rows held together as one stretch rise within it
+    jumped = leapt and not topped and not _rises_at(evidence, int(equal.step_T[begin]), near.size)
     arrived = _at_its_height(evidence, step) or (onset > 0 and level is not None and _rose_to(evidence, level, level.at(step)))
     if arrived and not jumped:
         message = f"{message}; the reward stands at its height, and its range is not known"

@@ -78,7 +78,8 @@
   };
   const written = (ticks) => {
     const spacing = ticks.length > 1 ? ticks[1] - ticks[0] : Math.abs(ticks[0] || 1), largest = Math.max(...ticks.map(Math.abs));
-    if (largest > 0 && largest < 1e-3) return ticks.map((tick) => (tick === 0 ? "0" : Number(tick.toPrecision(6)).toExponential().replaceAll("-", "−")));
+    const power = (tick) => Number(tick.toPrecision(6)).toExponential().replace("e+", "e").replaceAll("-", "−");
+    if (largest > 0 && (largest < 1e-3 || largest >= 1e9)) return ticks.map((tick) => (tick === 0 ? "0" : power(tick)));
     const [unit, name] = largest >= 1e6 ? [1e6, "M"] : largest >= 1e4 ? [1e3, "k"] : [1, ""];
     const places = decimals(spacing / unit);
     return ticks.map((tick) => (Math.abs(tick) < spacing * 1e-9 ? "0" : (tick / unit).toFixed(places).replace("-", "−") + name));
@@ -100,7 +101,10 @@
   const drawn = (model) => {
     const lines = model.lines.filter((line) => line.x.length), made = [];
     const behind = lines.some((line) => line.role === "smooth" || line.role === "law");
-    for (const line of lines) {
+    let others = 0;
+    for (const given of lines) {
+      const line = given.role === "beside" ? { colour: 3 + others, ...given } : given; // several of them have a colour each
+      others += given.role === "beside";
       const smooth = model.smoothing > 0 && (line.role === "observed" || line.role === "run");
       if (smooth) {
         made.push({ ...line, key: "", role: line.role === "run" ? "run" : "faint", width: 1, alpha: line.role === "run" ? "55" : "" });

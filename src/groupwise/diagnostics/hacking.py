@@ -162,7 +162,7 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     if found is not None and (found.status is Status.INFO or not _shared_first(pair)):
         return found
     since = _since_its_best(pair, evidence) if found is None else _fell(pair, evidence)
-    if since is None and found is None and rose is not None and rose.high < _HALF:
+    if since is None and found is None and evidence.ended and rose is not None and rose.high < _HALF:
         found = _throughout(pair, evidence, rose)
     if since is not None or found is None or found.status is Status.INFO:
         return since

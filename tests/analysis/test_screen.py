@@ -167,6 +167,7 @@ def test_gaps_and_few_rows_have_a_screen() -> None:
     assert [(line.name, line.role) for line in screen(run, hacked).chart.lines if line.role == "beside"] == [
         ("true, mean of 7 rows", "beside")
     ]
+    assert [name for name, _, _ in tiles(screen(run, hacked))] == ["Now", "Peak", "true", "format"]  # what is named first
     short = RunRecord("short", steps_table([1, 2], {"reward": [0.1, 0.2]}))
     assert tiles(screen(short, dataclasses.replace(FAILED, state=State.CANNOT_TELL, first_sign=None, since_step=None))) == [
         ("Now", "0.2", "step 2"),

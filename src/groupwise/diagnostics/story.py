@@ -110,7 +110,7 @@ def _explained(look: Look, found: Finding) -> Finding:
     if found.evidence.get("held_out") == "falls alone":
         return next((one for one in answers if one is not found and is_serious(one)), found)
     stuck = found.check in (hacking.NAME, collapse.NAME)
-    return next((one for one in answers if stuck and one.evidence.get("drop") == "constant at once"), found)
+    return next((one for one in answers if stuck and one.evidence.get("drop") in ("constant at once", "frozen")), found)
 
 
 def _stands(evidence: Evidence) -> str:

@@ -350,6 +350,8 @@ def test_one_number_amid_the_rows_before_is_frozen() -> None:
     highest = np.where(ROW < 60, 0.6 + noise(0.05), 0.72)  # of a share .72 is none, and two scatters are no jump
     assert told(reward=highest).evidence["drop"] == "frozen"
     assert told(reward=2 * highest).evidence["drop"] != "frozen"
+    slope = np.where(ROW < 40, 0.7 + noise(), np.clip(0.7 - 0.02 * (ROW - 40), 0.2, 1))
+    assert told(reward=slope).evidence["drop"] != "frozen"  # the foot of a slope
     assert told(reward=np.where(ROW < 81, 0.6 + noise(0.05), 0.61)).evidence.get("drop") != "frozen"  # nineteen rows
     answers = np.where(ROW < 60, 1.0, 0.01)
     assert told(reward=value, entropy=answers + 0.1 * noise()).evidence.get("drop") != "frozen"  # a policy of one answer

@@ -123,7 +123,7 @@ def _frozen(signal: Signal, found: Constant) -> bool:
     if signal.bounds is not None:
         low, high = signal.bounds
         within = 0.02 < (found.value - low) / (high - low) < 0.98
-        among |= within and abs(found.value - float(before.mean())) < 3 * float(before.std())
+        among |= within and abs(found.value - float(before.mean())) < 3 * float(np.diff(before).std()) / 2**0.5
     return among and len(signal) - found.row >= _MANY_ZEROS
 
 

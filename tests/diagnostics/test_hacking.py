@@ -28,10 +28,10 @@ from groupwise.diagnostics.hacking import (
     few_of,
     pair_of,
     parting_of,
-    weights_of,
 )
 from groupwise.diagnostics.judge import judged
 from groupwise.diagnostics.judgement import Certainty, Finding, State, Status
+from groupwise.diagnostics.reward_functions import weights_of
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
 

@@ -114,3 +114,5 @@ def test_functions_that_pull_against_each_other() -> None:
     assert told(right, 2 * brief)[0] is Status.NONE  # it falls, which others say
     assert told(0.3 + noise(11), brief)[0] is Status.NONE
     assert told(0.3 + 0.05 * right, -0.05 * right)[0] is Status.NONE  # little of what a function can earn
+    unpaid = check(mixed({"reward": 0.4 + noise(3), "right": 0.4 + noise(3), "steps": right, "brief": brief}))
+    assert unpaid.status is Status.NONE  # the total is the first alone

@@ -13,6 +13,7 @@ from groupwise.diagnostics import hacking
 from groupwise.diagnostics.judge import _told, judge, measures_of
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Learning, Measure, State, Status
 from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.signs import arrow
 from groupwise.diagnostics.story import _learnt_since, _stands
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
@@ -330,3 +331,43 @@ def test_what_moved_long_after_a_decline_began_is_no_first_sign_of_it() -> None:
     assert found.first_sign is not None
     assert found.first_sign.words == "reward 0.80 → 0.70"
     assert [sign.signal for sign in found.then] == ["kl"]
+
+
+def test_prompts_that_keep_the_reward_where_it_is_hide_no_learning_that_is_held_out() -> None:
+    row, noise = np.arange(200), np.random.default_rng(2).standard_normal(200)
+    reward, held = 0.5 + 0.02 * noise, np.where(row % 10 == 0, 0.1 + 0.2 * row / 200 + 0.002 * np.roll(noise, 7), np.nan)
+    found = judge(log(reward=reward, held_out=held))
+    assert (found.state, found.learning) == (State.OK, Learning.LEARNING)
+    assert found.headline == "held-out 0.12 → 0.27 in 199 steps, reward 0.50 → 0.50: still learning"
+    saturated = np.where(row % 10 == 0, 0.1 + 0.2 * np.minimum(row / 80, 1) + 0.01 * np.roll(noise, 7), np.nan)
+    assert judge(log(reward=reward, held_out=saturated)).headline.startswith("nothing learnt in 199 steps")
+    harder = 0.8 - 0.2 * np.clip((row - 80) / 60, 0, 1) + 0.02 * noise
+    assert judge(log(reward=harder, held_out=held)).state is State.OK
+    assert judge(log(reward=harder)).learning is Learning.FALLING
+
+
+def test_a_reward_that_climbs_back_falls_no_more() -> None:
+    row, noise = np.arange(240), 0.02 * np.random.default_rng(5).standard_normal(240)
+    fell = np.where(row < 120, 0.7, 0.45) + noise
+    assert judge(log(reward=fell)).learning is Learning.FALLING
+    assert judge(log(reward=fell + np.clip((row - 140) / 400, 0, 0.2))).learning is not Learning.FALLING
+    assert judge(log(reward=fell + np.clip((row - 140) / 800, 0, 0.1))).learning is Learning.FALLING  # less than three quarters
+
+
+def test_what_is_not_wanted_may_fall_while_the_total_does_not() -> None:
+    row, rng = np.arange(200), np.random.default_rng(8)
+    accuracy = 0.3 + 0.45 / (1 + np.exp(-(row - 80) / 25)) + 0.02 * rng.standard_normal(200)
+    brief = 0.75 - 0.5 * row / 200 + 0.01 * rng.standard_normal(200)
+
+    def told(weight: float, name: str) -> Judgement:
+        return judge(log(reward=accuracy + weight * brief, **{"rewards/accuracy/mean": accuracy, f"rewards/{name}/mean": brief}))
+
+    assert told(0.3, "conciseness").state is State.OK
+    assert told(0.3, "correctness").state is State.FAILED
+    assert told(2.0, "conciseness").state is not State.OK  # it takes the total along
+
+
+def test_small_numbers_beside_large_ones_are_not_0() -> None:
+    assert arrow(0.395, 350.0) == "0.40 → 350"
+    assert arrow(0.0, 350.0) == "0 → 350"
+    assert arrow(0.003, 0.89) == "0.00 → 0.89"

@@ -6,15 +6,16 @@ business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float, moving_mean
-from groupwise.diagnostics.hacking import DECLINED, UNPAID, weights_of
+from groupwise.diagnostics.hacking import DECLINED
 from groupwise.diagnostics.judgement import Finding, Sign, Status
+from groupwise.diagnostics.reward_functions import UNPAID, WANTED, weights_of
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
@@ -42,6 +43,8 @@ NAME = "collapse"
 _TENTH = 0.1
 # Share of the most that any function earned below which a height is next to nothing.
 _LITTLE = 0.02
+# Standard errors of a held-out reward that rises beyond doubt.
+_RISES = 3.0
 # Rows for which a fall of a run that goes on is watched before it alarms: dips of healthy runs last a few; a decline takes twice as many.
 _PATIENCE = 12
 
@@ -86,12 +89,20 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
         # What comes round with the order of the data is no fall.
         level = level_of(signal)[0]
         fall = find_fall(level, floor_of(level))
-        if fall is not None and name in earned and fall.height < least:
+        if fall is not None and name in earned and (fall.height < least or _shapes(name, earned, evidence.reward, level, fall)):
             continue
         # Neither is what training gains from, and is not paid by.
         unpaid = name == "held-out reward" or abs(weights.get(name, 1.0)) < UNPAID
         if fall is None or not unpaid or not _rose(evidence.reward, level.step_T[span_of_fall(level, fall.row)[0]]):
             yield clean(name, longest=60), level, fall
+
+
+def _shapes(name: str, earned: Mapping[str, Signal], reward: Signal, level: Signal, fall: Fall) -> bool:
+    """Whether a function shapes answers beside what is wanted, by their names, and the total did not fall with it: the price of a gain."""
+    if WANTED.search(name) or not any(map(WANTED.search, earned)):
+        return False
+    row, few = reward.at(level.step_T[span_of_fall(level, fall.row)[0]]), max(3, len(reward) // 8)
+    return reward.score(slice(max(0, row - few), max(row, 3)), slice(len(reward) - few, None)) > -_LUCK
 
 
 def _rose(reward: Signal, step: float) -> bool:
@@ -165,7 +176,30 @@ def decline_of(evidence: Evidence) -> Decline | None:
     onset = best + int(np.argmax(np.cumsum(reward.value_T[best:] - (height + lost.value / 2)))) + 1
     onset = min(onset, n - 1)
     begin, end = span_of_fall(reward, onset)
+    # What has regained three quarters of what it lost falls no more; where the held-out reward rises the prompts of training get harder,
+    # unless the verifier broke at once.
+    since = moving_mean(reward.value_T[best:], few)
+    regained = float(since[-1] - since.min())
+    climbs = float(since[int(since.argmin()) :].max() - since[-1]) < regained / 2
+    back = climbs and regained > max(-3 * lost.value, limit * error)
+    if back or (not at_once(reward, onset) and held_out_rose(evidence, int(reward.step_T[begin])) is not None):
+        return None
     return None if not evidence.ended and n - onset < 2 * _PATIENCE else Decline(slice(best, best + few), begin, onset, end, height)
+
+
+def held_out_rose(evidence: Evidence, step: int) -> tuple[float, float] | None:
+    """Return the levels between which the held-out reward rose beyond doubt since a step, and went on to; None where it did not."""
+    held = evidence.held_out
+    row = 0 if held is None else held.at(step)
+    few = 0 if held is None else (len(held) - row) // 4
+    if held is None or few < 2:
+        return None
+    begin = row - few if row >= few else row
+    middle = (begin + len(held) - few) // 2
+    early, between, late = (slice(start, start + few) for start in (begin, middle, len(held) - few))
+    if held.score(early, late) < _RISES or held.score(between, late) < 1:
+        return None
+    return float(held.value_T[early].mean()), float(held.value_T[late].mean())
 
 
 def _decline(evidence: Evidence) -> Finding | None:

@@ -7,10 +7,8 @@ Source: 2210.10760; the coupling ratio of 2606.30789.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
-from groupwise.diagnostics.reward_functions import FORM
+from groupwise.diagnostics.reward_functions import FORM, UNPAID, WANTED, together, weights_of
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
@@ -27,9 +25,7 @@ from groupwise.diagnostics.signals import (
     Evidence,
     Signal,
     long_run_deviation,
-    once,
     ranged,
-    signal_of,
 )
 from groupwise.diagnostics.signs import arrow
 from groupwise.intervals import Interval
@@ -40,8 +36,6 @@ from groupwise.wording import clean
 TRANSFER = 0.25
 # A held-out gain that is above 0 beyond doubt is overfitting or saturation, unless it is less than a twentieth.
 NEGLIGIBLE = 0.05
-# Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in health.
-_WANTED = re.compile(r"correct|accura|answer|solv|truth|success|exact|(^|_)(acc|f)($|_)", re.IGNORECASE)
 # A warning where it is less than a half beyond doubt: the limit is taken at a quantile that allows for every stretch that was tried.
 _HALF, _MANY = 0.5, 2.8
 # Pairs from which a run that goes on is told that its gain is not shared.
@@ -52,8 +46,6 @@ _GAINED, _ABRUPT = 1.64, 0.15
 _LEAPS, _FASTER, _PACE = 0.2, 2.0, 1.5
 # Share of the height whose loss, beyond its noise, is a decline.
 DECLINED = 0.12
-# A weight below which a function is not paid.
-UNPAID = 0.01
 # A level, and a gain, that are next to nothing of a function of 0 and 1.
 _LITTLE = 0.02
 # Share of the gain below which a function has earned nothing of it.
@@ -62,7 +54,7 @@ NOTHING = 0.1
 
 def check(evidence: Evidence) -> Finding:
     """Look for a training reward that rises without the held-out one, and for reward functions that part."""
-    reward, functions = _together(evidence)
+    reward, functions = together(evidence)
     if reward is None:
         return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
     weights, pairs = weights_of(evidence), pairs_of(evidence)
@@ -417,7 +409,7 @@ def _parted(reward: Signal, functions: Mapping[str, Signal], weights: Mapping[st
         lost = f"{clean(name, longest=40)} fell by {-change.value:.3g}"
         message = f"The total reward rose while its function {lost}: one is earned at the other's expense."
         # What shapes the answers beside what is wanted, by their names, may fall for the better.
-        shaped = not _WANTED.search(name) and any(map(_WANTED.search, functions))
+        shaped = not WANTED.search(name) and any(map(WANTED.search, functions))
         if shaped or _follows(pair):
             return Finding(NAME, Status.INFO, message, step, value, 0.0)
         return Finding(NAME, Status.WARNING, message, step, value, 0.0, evidence={"components": "part"})
@@ -450,7 +442,7 @@ def _beside_nothing(functions: Mapping[str, Signal], share: Interval, early: sli
     best, nothing = functions
     since = parting_of(Pair(functions[nothing].step_T, functions[best].value_T, functions[nothing].value_T, 1.0, 1.0, nothing)).step
     signs = [_sign(f"reward/{name}", clean(name, longest=40), since, one.value_T, early, late) for name, one in functions.items()]
-    status, known = (Status.WARNING, {"components": "part"}) if _WANTED.search(nothing) else (Status.INFO, {})
+    status, known = (Status.WARNING, {"components": "part"}) if WANTED.search(nothing) else (Status.INFO, {})
     message = f"{signs[0].words} while {signs[1].words}, which counts too"
     return Finding(NAME, status, message, since, share, NOTHING, signs=tuple(signs), evidence=known)
 
@@ -462,8 +454,6 @@ FEWEST_PAIRS = 5
 _ONSETS = 61
 _LENGTHS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0)
 _MOST = 400
-# Share of the rows of the total that must hold every function, for them to be looked at together.
-_MOST_ROWS = 0.5
 # Beyond this a reward beside a share is in per cent, or in units of its own; sums of a few reward functions stay below.
 _TENS = 10.0
 OTHER_UNITS = "training and held-out reward are in different units (one is a share, the other goes far beyond 1)"
@@ -505,42 +495,6 @@ class Pair:
         return _gain(self.held_M, self.held_deviation, early, late)
 
 
-@once
-def _together(evidence: Evidence) -> tuple[Signal | None, Mapping[str, Signal]]:
-    """The total and its functions in the rows that hold all of them, where these are most: a cell that is missing leaves its row out."""
-    reward, functions = evidence.reward, evidence.functions
-    if reward is None or all(len(one) == len(reward) for one in functions.values()):
-        return reward, functions
-    common = reduce(np.intersect1d, (one.step_T for one in (reward, *functions.values())))
-    if len(common) < _MOST_ROWS * len(reward):
-        return reward, functions
-
-    def at_common(one: Signal) -> Signal:
-        return signal_of(one.column, common, one.value_T[np.searchsorted(one.step_T, common)], bounds=one.bounds)
-
-    return at_common(reward), {name: at_common(one) for name, one in functions.items()}
-
-
-def weights_of(evidence: Evidence) -> Mapping[str, float]:
-    """Return the weight of each reward function in the total, where the total is a weighted sum of them; else nothing."""
-    reward, functions = _together(evidence)
-    if reward is None or len(functions) < 2 or any(len(f) != len(reward) for f in functions.values()) or len(reward) < len(functions) + 2:
-        return {}
-    design = np.column_stack([f.value_T for f in functions.values()])
-    moving = np.ptp(design, axis=0) > 0
-    weight = np.zeros(len(functions))
-    solution, *_ = np.linalg.lstsq(design[:, moving], reward.value_T, rcond=None)
-    weight[moving] = solution
-    left = reward.value_T - design @ weight
-    scale = float(np.abs(reward.value_T).max()) or 1.0
-    if float(np.abs(left).max()) > 5e-3 * scale:
-        return {}
-    # Where the log is rounded a function that hardly varies has no weight that can be told.
-    spread = design.std(axis=0)
-    unsure = moving & (float(left.std()) > 0.003 * np.sqrt(len(reward)) * spread)
-    return {name: w for name, w, open_ in zip(functions, weight.tolist(), unsure, strict=True) if not open_}
-
-
 def _paid(weights: Mapping[str, float]) -> list[str]:
     """The functions that count in the total."""
     return [name for name, weight in weights.items() if weight >= UNPAID]
@@ -554,12 +508,12 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
     found = [] if held is None or len(held) < FEWEST_PAIRS else [_paired(reward, held, "held-out reward")]
     weights = weights_of(evidence)
     # What grades the form of an answer does not say what is wanted; beside a trained function that does, another may grade anything.
-    wanted = any(map(_WANTED.search, _paid(weights)))
-    for name in sorted(weights, key=lambda name: not _WANTED.search(name)):
+    wanted = any(map(WANTED.search, _paid(weights)))
+    for name in sorted(weights, key=lambda name: not WANTED.search(name)):
         unrewarded = abs(weights[name]) < UNPAID and float(np.ptp(functions[name].value_T)) > 0
         if unrewarded and not FORM.search(name) and len(reward) >= FEWEST_ROWS:
             pair = _paired(reward, functions[name], f"{clean(name, longest=40)}, which has no weight in the total")
-            found.append(None if pair is None else replace(pair, judges=bool(_WANTED.search(name)) or not wanted))
+            found.append(None if pair is None else replace(pair, judges=bool(WANTED.search(name)) or not wanted))
     return [pair for pair in found if pair is not None]
 
 

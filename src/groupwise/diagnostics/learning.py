@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from groupwise.arrays import median, moving_mean
-from groupwise.diagnostics.collapse import Fall, decline_of, fall_of
+from groupwise.diagnostics.collapse import Fall, decline_of, fall_of, held_out_rose
 from groupwise.diagnostics.judgement import Finding, Learning, Status
 from groupwise.diagnostics.signals import FEWEST_ROWS, OFTEN, Evidence, Signal, reward_floor
 from groupwise.diagnostics.swings import reward_level
@@ -30,12 +30,12 @@ _PART = 0.5
 _BEGUN = 3.0
 # Rows before and after a fall from one row to the next, and its standard errors.
 _ROWS_OF_A_STEP, _CLEARLY = 5, 6.0
+# And those of a dip, of a late drop and of a gain beyond doubt, looked for at every row.
+_SURELY = 5.0
 # The median size of a standard normal.
 _MEDIAN = 0.6745
 # Standard deviations beyond which a row is no noise but a dip that came back, and rounds in which such rows are left out.
 _FAR, _ROUNDS = 3.0, 3
-# And those of a dip, looked for at every row.
-_SURELY = 5.0
 # Rows that alone make no plateau, and a fall only where they lost a third.
 _LAST = 3
 # With less than a quarter of the range left a reward that stands still has arrived.
@@ -60,6 +60,7 @@ class Progress:
     gain: Interval | None  # the mean of the last quarter less that of the first, with its 95 % interval
     since: int | None  # the step from which it stands still or falls
     steps: int  # between the first row and the last
+    held_out: tuple[float, float] | None = None  # levels between which the held-out reward rose, where the reward itself shows no gain
 
 
 def progress_of(evidence: Evidence) -> Progress:
@@ -101,7 +102,13 @@ def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:
     # The gain is of quarters, and its sentence names their levels; noisy ends may say the opposite.
     if (found is Learning.FLAT and since is None) or (found is Learning.LEARNING and after <= before):
         before, after = float(level.value_T[early].mean()), float(level.value_T[late].mean())
-    return Progress(found, before, after, gain, since, steps)
+    # Prompts that are chosen by their pass rate, or get harder, keep the reward where it is.
+    rose = held_out_rose(evidence, int(level.step_T[0]) if since is None else since) if found is Learning.FLAT else None
+    return (
+        Progress(found, before, after, gain, since, steps)
+        if rose is None
+        else Progress(Learning.LEARNING, before, after, gain, None, steps, rose)
+    )
 
 
 def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:

@@ -6,12 +6,14 @@ A function that is 0 throughout beside others that earn is worth knowing and no 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import reduce
 
 import numpy as np
 
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
-from groupwise.diagnostics.signals import Evidence, Signal, counted
+from groupwise.diagnostics.signals import Evidence, Signal, counted, once, signal_of
 from groupwise.diagnostics.signs import arrow, short
 from groupwise.wording import clean
 
@@ -20,6 +22,12 @@ LOG = "the mean of every reward function (TRL: rewards/NAME/mean)"
 FORM = re.compile(
     r"format|xml|(^|_)tags?(_|$)|think|style|struct|compil|syntax|json|boxed|pars(e|able)|length|(^|_)int_|language|readab", re.IGNORECASE
 )
+# Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in health.
+WANTED = re.compile(r"correct|accura|answer|solv|truth|success|exact|(^|_)(acc|f)($|_)", re.IGNORECASE)
+# A weight below which a function is not paid.
+UNPAID = 0.01
+# Share of the rows of the total that must hold every function, for them to be looked at together.
+_MOST_ROWS = 0.5
 # What earns has nine tenths of the most that it ever earned, or of 1 where it stays within 0 and 1; nothing is a fiftieth of that, and
 # what a model without a clue gets by luck is twice as much, where it does not grow.
 EARNS, NOTHING, _LUCK = 0.9, 0.02, 0.05
@@ -36,7 +44,8 @@ def check(evidence: Evidence) -> Finding:
         return Finding(NAME, Status.NOT_LOGGED, "The reward functions are not in the log one by one.", log=LOG)
     if len(functions) < 2:
         return Finding(NAME, Status.NONE, "One reward function has none beside it.")
-    against = _against_each_other(evidence.reward, functions)
+    unpaid = [name for name, weight in weights_of(evidence).items() if abs(weight) < UNPAID]
+    against = _against_each_other(evidence.reward, {name: signal for name, signal in functions.items() if name not in unpaid})
     if against is not None:
         return against
     nothing = _earning_nothing(functions)
@@ -116,3 +125,39 @@ def _earning_nothing(functions: dict[str, Signal]) -> list[str]:
         if earned <= (_LUCK if luck else NOTHING) * max(scale, abs(floor)):
             found.append(name)
     return found
+
+
+@once
+def together(evidence: Evidence) -> tuple[Signal | None, Mapping[str, Signal]]:
+    """The total and its functions in the rows that hold all of them, where these are most: a cell that is missing leaves its row out."""
+    reward, functions = evidence.reward, evidence.functions
+    if reward is None or all(len(one) == len(reward) for one in functions.values()):
+        return reward, functions
+    common = reduce(np.intersect1d, (one.step_T for one in (reward, *functions.values())))
+    if len(common) < _MOST_ROWS * len(reward):
+        return reward, functions
+
+    def at_common(one: Signal) -> Signal:
+        return signal_of(one.column, common, one.value_T[np.searchsorted(one.step_T, common)], bounds=one.bounds)
+
+    return at_common(reward), {name: at_common(one) for name, one in functions.items()}
+
+
+def weights_of(evidence: Evidence) -> Mapping[str, float]:
+    """Return the weight of each reward function in the total, where the total is a weighted sum of them; else nothing."""
+    reward, functions = together(evidence)
+    if reward is None or len(functions) < 2 or any(len(f) != len(reward) for f in functions.values()) or len(reward) < len(functions) + 2:
+        return {}
+    design = np.column_stack([f.value_T for f in functions.values()])
+    moving = np.ptp(design, axis=0) > 0
+    weight = np.zeros(len(functions))
+    solution, *_ = np.linalg.lstsq(design[:, moving], reward.value_T, rcond=None)
+    weight[moving] = solution
+    left = reward.value_T - design @ weight
+    scale = float(np.abs(reward.value_T).max()) or 1.0
+    if float(np.abs(left).max()) > 5e-3 * scale:
+        return {}
+    # Where the log is rounded a function that hardly varies has no weight that can be told.
+    spread = design.std(axis=0)
+    unsure = moving & (float(left.std()) > 0.003 * np.sqrt(len(reward)) * spread)
+    return {name: w for name, w, open_ in zip(functions, weight.tolist(), unsure, strict=True) if not open_}

@@ -211,4 +211,5 @@ def arrow(*values: float) -> str:
     if size >= 1e6 or not size or size < 0.01:
         return " → ".join(map(short, values))
     decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 else 3
-    return " → ".join(f"{value:z,.{decimals}f}" for value in values)
+    least = 0.5 * 10.0**-decimals if decimals < 2 else 0.0  # what is no 0 is not written so beside large numbers
+    return " → ".join(short(value) if 0 < abs(value) < least else f"{value:z,.{decimals}f}" for value in values)

@@ -259,6 +259,8 @@ def _mention(answers: Mapping[str, Finding]) -> Cause:
 def _course(progress: Progress) -> str:
     """The fact first where nothing failed: what the reward did."""
     moved = f"reward {arrow(progress.before, progress.after)}"
+    if progress.held_out is not None:
+        return f"held-out {arrow(*progress.held_out)} in {progress.steps:,} steps, {moved}: still learning"
     if progress.learning is Learning.LEARNING:
         return f"{moved} in {progress.steps:,} steps, still learning"
     if progress.learning is Learning.AT_TOP:

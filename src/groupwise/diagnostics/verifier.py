@@ -40,6 +40,8 @@ _MANY_ZEROS = 20
 _LEAP = 8.0
 # Rows of exactly 0 that are no accident, the rows on which the level around them rests, and the numbers that batches must show.
 _OUTAGES, _AROUND, _NUMBERS = 3, 5, 10
+# Scatters of a row that those around earn: by chance none of a million rows is so far off.
+_FAR = 5.0
 # Groups on either side of a drop that tell who fails, and standard errors between the two explanations.
 _GROUPS, _CLEARLY = 20, 3.0
 # Share of completions at the highest reward from which that is what right ones earn, and no lucky number.
@@ -155,13 +157,14 @@ def _outages(evidence: Evidence) -> Finding | None:
     if len(rest) < FEWEST_ROWS or float(rest.value_T.min()) < 0:
         return None
     # Where many rows pass before one earns again the reward had fallen.
-    brief = np.flatnonzero((np.diff(earns) > 1) & (np.diff(earns) <= _AROUND))
+    bounds = np.append(earns, len(reward))
+    brief = np.flatnonzero((np.diff(bounds) > 1) & (np.diff(bounds) <= _AROUND))
     level = np.interp(reward.step_T, rest.step_T[_AROUND // 2 : -(_AROUND // 2)], moving_mean(rest.value_T, _AROUND))
-    rows = np.concatenate([np.arange(earns[place] + 1, earns[place + 1]) for place in brief]) if brief.size else brief
-    rows = rows[level[rows] > _LEAP * max(rest.scatter, rest.deviation)]
+    rows = np.concatenate([np.arange(bounds[place] + 1, bounds[place + 1]) for place in brief]) if brief.size else brief
+    far = level[rows] > _FAR * rest.scatter
     # Batches that earn 0 by chance have others near them, and those of a few rollouts know few numbers.
     near = int((rest.value_T < 0.5 * level[earns]).sum())
-    if len(rows) < max(_OUTAGES, len(reward) // 50, 10 * near) or len(np.unique(rest.value_T)) < _NUMBERS:
+    if int(far.sum()) < max(_OUTAGES, len(reward) // 50, 10 * near) or len(np.unique(rest.value_T)) < _NUMBERS:
         return None
     first, around = int(reward.step_T[rows[0]]), short(float(level[rows].mean()))
     some = f"{counted(len(rows), 'row')} of {len(reward)}"

@@ -104,11 +104,9 @@ def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:
         before, after = float(level.value_T[early].mean()), float(level.value_T[late].mean())
     # Prompts that are chosen by their pass rate, or get harder, keep the reward where it is.
     rose = held_out_rose(evidence, int(level.step_T[0]) if since is None else since) if found is Learning.FLAT else None
-    return (
-        Progress(found, before, after, gain, since, steps)
-        if rose is None
-        else Progress(Learning.LEARNING, before, after, gain, None, steps, rose)
-    )
+    if rose is not None:
+        return Progress(Learning.LEARNING, before, after, gain, None, steps, rose)
+    return Progress(found, before, after, gain, since, steps)
 
 
 def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:

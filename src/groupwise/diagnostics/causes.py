@@ -141,6 +141,10 @@ class Case:
         return any(self.evidence.quantity(name) is not None for name in ("entropy", "completion_length"))
 
 
+# What the verifier's check saw of grades alone, and how surely it is the verifier.
+_OF_VERIFIER = {"failures logged": Certainty.LIKELY, "outages": Certainty.POSSIBLE, "frozen": Certainty.POSSIBLE}
+
+
 def cause_of_fall(case: Case) -> Cause:
     """Say why a reward fell, or never rose from 0."""
     if case.fact("numbers") == "not finite":  # where the rewards alone are no numbers, they come so
@@ -155,8 +159,8 @@ def cause_of_fall(case: Case) -> Cause:
     standing = cause_of_standing(case) if case.fact("fall") == "answers" else Cause()
     if standing.names:  # the reward goes on: a policy that gives one short answer has not come apart
         return standing
-    if case.fact("drop") in ("failures logged", "outages", "frozen"):
-        return _likely(VERIFIER) if case.fact("drop") == "failures logged" else Cause(Certainty.POSSIBLE, (VERIFIER,))
+    if case.fact("drop") in _OF_VERIFIER:
+        return Cause(_OF_VERIFIER[case.fact("drop")], (VERIFIER,))
     if case.fact("drop") == "nothing":
         standing = cause_of_standing(case)
         return standing if standing.names else Cause(Certainty.CANNOT_TELL, (TOO_HARD, VERIFIER), (LOG_REWARDS,))

@@ -67,16 +67,22 @@ def check(evidence: Evidence) -> Finding:
     if _at_the_top(evidence, step):
         message, known = f"{words} nats a token since step {step:,}, with the reward at its top", {"entropy": "spent at the top"}
         return Finding(NAME, Status.INFO, message, step, value, SPENT, evidence=known)
-    flat, alike, arrived = _is_flat(evidence, step), _have_become_alike(evidence, step, same), _may_have_arrived(evidence, step)
-    gone = flat and not arrived and value.value < GONE
-    status = Status.WARNING if alike or gone or stands_since(evidence, step) else Status.INFO
-    if flat and alike:
-        # Where the top is not known a reward that rose may stand at it.
-        status = Status.WARNING if arrived else Status.CRITICAL
+    flat = _is_flat(evidence, step)
+    status = _gravity(evidence, step, value.value, flat=flat, alike=_have_become_alike(evidence, step, same))
     stands = "and the reward stands" if flat else "while the reward still moves"
     message = f"{words} nats a token since step {step:,}, {stands}"
     known, signs = {"entropy": "gone" if status is Status.CRITICAL else "low"}, (Sign("entropy", step, first, now, words),)
     return Finding(NAME, status, message, step, value, SPENT, signs=signs, evidence=known)
+
+
+def _gravity(evidence: Evidence, step: int, left: float, *, flat: bool, alike: bool) -> Status:
+    """How grave a spent entropy is, by what the reward and the groups do."""
+    arrived = _may_have_arrived(evidence, step)
+    if flat and alike:
+        # Where the top is not known a reward that rose may stand at it.
+        return Status.WARNING if arrived else Status.CRITICAL
+    gone = flat and not arrived and left < GONE
+    return Status.WARNING if alike or gone or stands_since(evidence, step) else Status.INFO
 
 
 def share_left(entropy: Signal) -> Float:

@@ -150,14 +150,17 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     """Report a training gain that the held-out reward does not share: over the whole run, or since its best."""
     enough = evidence.ended or len(pair.step_M) >= _FEWEST_GOING
     rose = _overall(pair) if enough and pair.gain_of_training(*pair.ends)[0] > 0 else None
-    found = _throughout(pair, evidence, rose) if rose is not None and rose.high < TRANSFER else None
+    found = _throughout(pair, evidence, rose, TRANSFER)
     if found is not None and (found.status is Status.INFO or not _shared_first(pair)):
         return found
     since = _since_its_best(pair, evidence) if found is None else _fell(pair, evidence)
-    if since is None and found is None and evidence.ended and rose is not None and rose.high < _HALF:
-        found = _throughout(pair, evidence, rose)
-    if since is not None or found is None or found.status is Status.INFO:
-        return since
+    if since is None and found is None and evidence.ended:
+        found = _throughout(pair, evidence, rose, _HALF)
+    return since if since is not None or found is None or found.status is Status.INFO else _one_of_two(pair, found, rose)
+
+
+def _one_of_two(pair: Pair, found: Finding, rose: Interval | None) -> Finding:
+    """The finding where a loophole is one cause of two."""
     # Of what shares a little, or went with a gain at first and was lost as training stood, a loophole is one cause of two.
     gained = _shared_first(pair) or (rose is not None and rose.value > 0)
     return replace(found, status=Status.WARNING, evidence={"held_out": "stands after a gain"} if gained else found.evidence)
@@ -173,8 +176,10 @@ def _shared_first(pair: Pair) -> bool:
     return shared and not pair.same and gain < _GAINED * noise
 
 
-def _throughout(pair: Pair, evidence: Evidence, whole: Interval) -> Finding | None:
-    """Report a gain that is not shared over the whole run."""
+def _throughout(pair: Pair, evidence: Evidence, whole: Interval | None, least: float) -> Finding | None:
+    """Report a gain of which less than a share is shared over the whole run, beyond doubt."""
+    if whole is None or whole.high >= least:
+        return None
     status = Status.CRITICAL if whole.low <= 0 or whole.value < NEGLIGIBLE else Status.WARNING
     if pair.scale != 1.0:  # gains in units of their own say little of each other: the held-out one must be shown to stand
         held, error = pair.gain_held_out(*pair.ends)

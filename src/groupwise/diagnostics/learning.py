@@ -90,23 +90,33 @@ def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:
     if drop is not None:
         before, after = (float(level.value_T[part].mean()) for part in (slice(max(0, drop - few), drop), slice(drop, None)))
         return Progress(Learning.FALLING, before, after, gain, int(level.step_T[drop]), steps)
-    near = _held_out_arrived(evidence) or near_top(evidence, level)
-    found, since = _course(level, gain, rises=rises, near=near, ended=evidence.ended)
-    if found is Learning.FLAT and since is None and near is None and (piled_up(evidence, level) or at_a_ceiling(evidence)):
-        found = Learning.AT_TOP
-    if found is Learning.FLAT and _climbs(level, reward_floor(evidence)):
-        found, since = Learning.LEARNING, None
+    found, since = _height(evidence, level, gain, rises=rises)
     dip = _dip(evidence, level) if found is Learning.AT_TOP else None
     if dip is not None:
         return Progress(Learning.RECOVERED, dip[1], after, gain, int(level.step_T[dip[0]]), steps)
     # The gain is of quarters, and its sentence names their levels; noisy ends may say the opposite.
     if (found is Learning.FLAT and since is None) or (found is Learning.LEARNING and after <= before):
         before, after = float(level.value_T[early].mean()), float(level.value_T[late].mean())
-    # Prompts that are chosen by their pass rate, or get harder, keep the reward where it is.
-    rose = held_out_rose(evidence, int(level.step_T[0]) if since is None else since) if found is Learning.FLAT else None
-    if rose is not None:
-        return Progress(Learning.LEARNING, before, after, gain, None, steps, rose)
-    return Progress(found, before, after, gain, since, steps)
+    return _or_held_out(evidence, level, Progress(found, before, after, gain, since, steps))
+
+
+def _height(evidence: Evidence, level: Signal, gain: Interval, *, rises: bool) -> tuple[Learning, int | None]:
+    """Whether a reward gains, stands or has arrived, and since when it stands."""
+    near = _held_out_arrived(evidence) or near_top(evidence, level)
+    found, since = _course(level, gain, rises=rises, near=near, ended=evidence.ended)
+    if found is Learning.FLAT and since is None and near is None and (piled_up(evidence, level) or at_a_ceiling(evidence)):
+        found = Learning.AT_TOP
+    if found is Learning.FLAT and _climbs(level, reward_floor(evidence)):
+        found, since = Learning.LEARNING, None
+    return found, since
+
+
+def _or_held_out(evidence: Evidence, level: Signal, found: Progress) -> Progress:
+    """The progress of a reward that stands where prompts chosen by their pass rate, or harder ones, keep it: what the held-out one does."""
+    rose = (
+        held_out_rose(evidence, int(level.step_T[0]) if found.since is None else found.since) if found.learning is Learning.FLAT else None
+    )
+    return found if rose is None else replace(found, learning=Learning.LEARNING, since=None, held_out=rose)
 
 
 def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:

@@ -48,6 +48,11 @@ def check(evidence: Evidence) -> Finding:
     against = _against_each_other(evidence.reward, {name: signal for name, signal in functions.items() if name not in unpaid})
     if against is not None:
         return against
+    return _earning(functions)
+
+
+def _earning(functions: dict[str, Signal]) -> Finding:
+    """Say which functions earn, and whether form alone does."""
     nothing = _earning_nothing(functions)
     if not nothing:
         said = ", ".join(f"{clean(name, longest=40)} {_late(signal):.2g}" for name, signal in list(functions.items())[:4])

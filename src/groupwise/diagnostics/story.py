@@ -201,13 +201,17 @@ def _of_finding(look: Look, found: Finding) -> Story:
     if found.evidence.get("fall", "").startswith("partial") and signs and found.step is not None:
         signs = _not_before(look, found, found.step, signs)
     case = look.case(signs, found.step)
-    broke = found.check in (collapse.NAME, numerics.FINITE) or found.evidence.get("drop", "") not in ("", "none")
-    cause = cause_of_fall(case) if broke else cause_of_standing(case)
-    if found.check == collapse.NAME and not cause.names:
-        cause = _open_of(look.answers[hacking.NAME]) or cause
+    cause = _why(look, found, case)
     first = min((step for step in (found.step, *(sign.step for sign in signs)) if step is not None), default=None)
     advice = advice_for(cause, found, step=look.before(first), onset=found.step)
     return Story(found.message, found.step, signs, cause, advice)
+
+
+def _why(look: Look, found: Finding, case: Case) -> Cause:
+    """The cause of what a check found."""
+    broke = found.check in (collapse.NAME, numerics.FINITE) or found.evidence.get("drop", "") not in ("", "none")
+    cause = cause_of_fall(case) if broke else cause_of_standing(case)
+    return (_open_of(look.answers[hacking.NAME]) if found.check == collapse.NAME and not cause.names else None) or cause
 
 
 def _not_before(look: Look, found: Finding, step: int, signs: tuple[Sign, ...]) -> tuple[Sign, ...]:

@@ -105,6 +105,12 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
         return None  # what grew into the top has arrived; what changed its answers has collapsed
     if fell < 0 and (name != "reward" or found.row < 2 * FEWEST_ROWS or -fell < _LEAP * signal.scatter):
         return None  # a function is learnt in a few rows, and so is a single prompt
+    return _at_once(name, signal, evidence, found, behaviour)
+
+
+def _at_once(name: str, signal: Signal, evidence: Evidence, found: Constant, behaviour: str) -> Finding:
+    """Report one number that came at once."""
+    fell, step = found.before - found.value, int(signal.step_T[found.row])
     count = len(signal) - found.row
     change = signal.change(slice(0, found.row), slice(found.row, len(signal)))
     lost = Interval(-fell, change.low - change.value - fell, change.high - change.value - fell)

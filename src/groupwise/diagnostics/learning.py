@@ -113,9 +113,9 @@ def _height(evidence: Evidence, level: Signal, gain: Interval, *, rises: bool) -
 
 def _or_held_out(evidence: Evidence, level: Signal, found: Progress) -> Progress:
     """The progress of a reward that stands where prompts chosen by their pass rate, or harder ones, keep it: what the held-out one does."""
-    rose = (
-        held_out_rose(evidence, int(level.step_T[0]) if found.since is None else found.since) if found.learning is Learning.FLAT else None
-    )
+    if found.learning is not Learning.FLAT:
+        return found
+    rose = held_out_rose(evidence, int(level.step_T[0]) if found.since is None else found.since)
     return found if rose is None else replace(found, learning=Learning.LEARNING, since=None, held_out=rose)
 
 

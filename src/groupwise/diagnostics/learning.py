@@ -15,6 +15,7 @@ from groupwise.arrays import median, moving_mean
 from groupwise.diagnostics.collapse import Fall, decline_of, fall_of, held_out_rose
 from groupwise.diagnostics.judgement import Finding, Learning, Status
 from groupwise.diagnostics.signals import FEWEST_ROWS, OFTEN, Evidence, Signal, reward_floor
+from groupwise.diagnostics.signs import scatter
 from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
 
@@ -263,7 +264,7 @@ def _climbs(level: Signal, floor: float) -> bool:
     before, after = means[:-few], means[few:]
     drop, cuts = before - after, [0, n]
     # What such means differ by at the usual row, beside the climb, is noise, however slow it is.
-    error = max(level.scatter * float(np.sqrt(2 / few)), median(np.abs(drop - median(drop))) / _MEDIAN)
+    error = max(level.scatter * float(np.sqrt(2 / few)), scatter(drop))
     while drop[row := int(drop.argmax())] > _CLEARLY * error:
         if after[row] < 0.5 * before[row]:
             return False

@@ -106,7 +106,7 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int, end: int |
 def _usual(watched: Watched, before_T: Float, *, spike: bool = False) -> float:
     """How far a signal goes without moving: what matters, or its scatter before; single rows go farther."""
     least = watched.least if watched.share else float(np.log(watched.least))
-    return max(least, (_OF_SPIKES if watched.spike or spike else _SCATTERS) * _scatter(before_T))
+    return max(least, (_OF_SPIKES if watched.spike or spike else _SCATTERS) * scatter(before_T))
 
 
 def _scaled(value_T: Float, before: slice, watched: Watched) -> Float | None:
@@ -120,8 +120,8 @@ def _scaled(value_T: Float, before: slice, watched: Watched) -> Float | None:
     return np.asarray(np.log(np.maximum(size, 0.1 * usual)))
 
 
-def _scatter(value_T: Float) -> float:
-    """How far rows stand from their median."""
+def scatter(value_T: Float) -> float:
+    """Return how far rows stand from their median, as a standard deviation of normal ones."""
     return 1.4826 * median(np.abs(value_T - median(value_T)))
 
 

@@ -306,13 +306,17 @@ def test_the_regret_by_hand() -> None:
     assert plan.present.gain_lost == pytest.approx(1 - (norm2 + least) / (norm2 + plan.present.mse))
 
 
-def test_bands_and_best_sizes_are_those_of_the_draws() -> None:
-    """Prompts drawn again with the same generator, each draw with its own curve; the interval of the best size takes in Fieller's ends."""
-    components_, budget = found(prompts=24), 60
+@pytest.mark.parametrize(("prompts", "told"), [(24, False), (128, True)])
+def test_bands_and_best_sizes_are_those_of_the_draws(prompts: int, told: bool) -> None:
+    """Prompts drawn again with the same generator, each draw with its own curve; the interval of the best size takes in Fieller's ends.
+
+    Where no best size is told, none has a chance to be it either.
+    """
+    components_, budget = found(prompts), 60
     plan = plan_from_components(components_, Budget(budget), rng=np.random.default_rng(5), draws=300)
     pseudo = components_.pseudo_PC
     assert pseudo is not None
-    drawn = np.random.default_rng(5).multinomial(24, np.full(24, 1 / 24), size=300) / 24 @ pseudo[:, :3]
+    drawn = np.random.default_rng(5).multinomial(prompts, np.full(prompts, 1 / prompts), size=300) / prompts @ pseudo[:, :3]
     drawn = np.maximum(drawn, 0)
     sizes = np.arange(2, budget + 1)
     error = drawn @ np.array([weight_by_hand(size, budget) for size in sizes.tolist()]).T
@@ -320,13 +324,26 @@ def test_bands_and_best_sizes_are_those_of_the_draws() -> None:
     assert [point.low for point in plan.curve] == pytest.approx(low.tolist(), rel=1e-12)
     assert [point.high for point in plan.curve] == pytest.approx(high.tolist(), rel=1e-12)
     best = error.argmin(axis=1)
-    assert [point.probability_best for point in plan.curve] == pytest.approx((np.bincount(best, minlength=len(sizes)) / 300).tolist())
+    chances = (np.bincount(best, minlength=len(sizes)) / 300).tolist() if told else [None] * len(sizes)
+    assert [point.probability_best for point in plan.curve] == pytest.approx(chances)
+    assert (plan.expected_regret is None) == told
     vp, t, r = components_.vtr
     ends = [np.quantile(sizes[best], share, method="inverted_cdf") for share in (0.025, 0.975)]
     for free in (components_.group_size.low, components_.group_size.high):
         values = np.array([0.0, t, r] if np.isinf(free) else [vp, t, (free - 1) ** 2 * vp])
         ends.append(sizes[np.argmin([values @ weight_by_hand(size, budget) for size in sizes.tolist()])])
     assert plan.group_size_interval == (min(ends), max(ends))
+
+
+def test_a_budget_that_leaves_one_size_has_a_best_one() -> None:
+    """One prompt has Vp = 0, and of eight rollouts it takes all, whatever the data leave open."""
+    world = random_world(np.random.default_rng(7), prompts=1, arms=5, dimensions=8, rewards="binary")
+    score, reward, prompt = world.sample(48, 8, np.random.default_rng(48))
+    plan = plan_from_components(components(reward, prompt, score_ND=score), Budget(8.0), present=4)
+    assert plan.components is not None
+    assert not plan.components.vp.distinguishable
+    assert (plan.group_size, plan.group_size_interval, plan.expected_regret) == (8, (8, 8), None)
+    assert "The data leave no other size (95 %)." in plan.status
 
 
 def test_a_batch_without_replacement_by_hand() -> None:

@@ -100,7 +100,7 @@ class CurvePoint(Plain):
     mse: float  # mean squared error of the gradient
     low: float | None = None  # lower end of its band; None without an interval of the components
     high: float | None = None  # upper end
-    # share of the components' draws in which no other size is better; None without them
+    # share of the components' draws in which no other size is better; None without them, or where no best size can be told
     probability_best: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -138,8 +138,8 @@ class GroupSizePlan(Said):
         present: the size in use against the best, or None.
         components: what was estimated, or None where the three numbers were given.
         notes: sentences on what to know before the plan is followed.
-        expected_regret: where Vp cannot be told from zero no size is the best; then `group_size` has the smallest excess over the best,
-            on average over what the data allow, and this is that excess. None where there is a best size.
+        expected_regret: where Vp cannot be told from zero and more than one size may be the best none is; then `group_size` has the
+            smallest excess over the best, on average over what the data allow, and this is that excess. Else None.
     """
 
     KEYS: ClassVar = (
@@ -315,11 +315,11 @@ def _plan(question: _Question) -> GroupSizePlan:
     size = np.arange(2, most + 1)
     error = question.error(size)
     rivals = _rivals(size, budget)
-    undecided = _undecided(question, rivals)
+    interval = _group_size_interval(question, rivals)
+    undecided = None if interval is not None and interval[0] == interval[1] else _undecided(question, rivals)
     place = int(np.argmin(error)) if undecided is None else int(np.searchsorted(size, undecided[0]))
     best, least = int(size[place]), float(error[place])
     shown = _shown(size, place, present)
-    interval = _group_size_interval(question, rivals)
     plausible = () if interval is None else rivals[(rivals >= interval[0]) & (rivals <= interval[1])]
     within_10, every_size = _within(size, error, 0.10)
     signal = None
@@ -330,7 +330,7 @@ def _plan(question: _Question) -> GroupSizePlan:
         prompts=budget.prompts(best),
         mse=least,
         budget=budget,
-        curve=_curve(question, size[shown], error[shown]),
+        curve=_curve(question, size[shown], error[shown], told=undecided is None),
         within_2_percent=_within(size, error, 0.02)[0],
         within_10_percent=within_10,
         every_size_within_10_percent=every_size,
@@ -378,14 +378,14 @@ def _within(size: Sizes, error: Float, share: float) -> tuple[tuple[int, int], b
     return (int(size[near[0]]), int(size[near[-1]])), bool(near[-1] - near[0] + 1 == len(near))
 
 
-def _curve(question: _Question, size: Sizes, error: Float) -> tuple[CurvePoint, ...]:
-    """The points to show, with band and chance to be best where there are draws."""
+def _curve(question: _Question, size: Sizes, error: Float, *, told: bool) -> tuple[CurvePoint, ...]:
+    """The points to show, with a band where there are draws, and the chance to be best where one can be told: draws pile up at Vp = 0."""
     columns = [size.tolist(), question.budget.prompts_of(size).astype(int).tolist(), error.tolist()]
     if question.draws is not None:
         drawn = error_of(question.draws, size, question.budget)
         low, high = np.quantile(drawn, [0.5 - question.level / 2, 0.5 + question.level / 2], axis=0)
-        chance = np.bincount(drawn.argmin(axis=1), minlength=len(size)) / len(drawn)
-        columns += [low.tolist(), high.tolist(), chance.tolist()]
+        columns += [low.tolist(), high.tolist()]
+        columns += [(np.bincount(drawn.argmin(axis=1), minlength=len(size)) / len(drawn)).tolist()] if told else []
     return tuple(CurvePoint(*row) for row in zip(*columns, strict=True))
 
 
@@ -495,7 +495,8 @@ def _sentences(plan: GroupSizePlan) -> Iterator[str]:
     yield _flatness_in_words(plan)
     if plan.group_size_interval is not None and plan.components is not None:
         first, last = plan.group_size_interval
-        yield f"The data leave the best size between {first} and {last} ({percent(plan.components.level)})."
+        left = f"the best size between {first} and {last}" if first < last else "no other size"
+        yield f"The data leave {left} ({percent(plan.components.level)})."
     if plan.present is not None:
         yield _present_in_words(plan, plan.present)
     if plan.signal_to_noise is not None:
@@ -546,6 +547,8 @@ def _present_in_words(plan: GroupSizePlan, present: Present) -> str:
     # A doubled batch halves the variance: that is what the regret is to be measured by.
     if regret.value <= _INDIFFERENT:
         return cost + "; doubling the batch would cut it by half: do not bother."
+    if not present.prompts_saved:
+        return cost + "."
     saved = f"the best size reaches the same error with {plan.prompts - present.prompts_saved:,} of its {plan.prompts:,} prompts"
     return cost + f"; {saved}" + ("." if regret.value > _NEVER_MIND else ", little beside the half that doubling the batch would cut.")
 

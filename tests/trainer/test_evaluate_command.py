@@ -362,7 +362,7 @@ def test_a_policy_with_broken_weights_is_not_scored(run_folder: Path, tmp_path: 
 def test_answers_of_a_task_that_were_cut_off_are_told(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     last = sorted((run_folder / "checkpoints").iterdir())[-1]
     assert main(["evaluate", str(last), "--benchmark", "addition/1", "-n", "2", "--max-tokens", "1"]) == 0
-    assert re.search(r"answers were cut off at \d tokens, the longest right answer, or at\s+--max-tokens", capsys.readouterr().out)
+    assert re.search(r"answers were cut off at 1 token or the end of the\s+context; raise\s+--max-tokens", capsys.readouterr().out)
 
 
 def test_papers_hold_what_was_held_out() -> None:

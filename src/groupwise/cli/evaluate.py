@@ -17,6 +17,7 @@ import typer
 from groupwise.cli.shared import FitLevel, Json, argument, flag, one_of, option, out_console, print_json, progress, whole
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.scores.language_models import Precision
+from groupwise.wording import count
 
 if TYPE_CHECKING:
     from groupwise.intervals import Interval
@@ -128,7 +129,7 @@ def evaluate(
         raise InsufficientDataError("expected two checkpoints or more for transfer, got 1: keep more of them while training")
     labels = [label for label, _ in folders]
     rows = transfer(answers, trained_on=trained_on, level=level) if in_order else ()
-    notes = [note for paper in papers for note in paper.notes] + _notes(labels, answers, papers, judged=same is not None)
+    notes = [note for paper in papers for note in paper.notes] + _notes(labels, answers, papers, max_tokens, judged=same is not None)
     found = Examination(tuple(labels), tuple(answers), k, level, rows, trained_on, tuple(notes))
     if as_json:
         print_json({**found.as_dict(), "settings": dataclasses.asdict(sampling)})
@@ -246,14 +247,16 @@ def _answers(
         ) from None
 
 
-def _notes(labels: Sequence[str], answers: Sequence[Mapping[str, Answers]], papers: Sequence[Paper], *, judged: bool) -> list[str]:
+def _notes(
+    labels: Sequence[str], answers: Sequence[Mapping[str, Answers]], papers: Sequence[Paper], max_tokens: int, *, judged: bool
+) -> list[str]:
     """Say what a reader of the scores has to know."""
     why = "math-verify could not decide" if judged else "math-verify, which is not installed, would have to decide"
     notes = []
     for paper in papers:
-        limit = "the limit of tokens; raise --max-tokens where that is low"
-        if paper.task is not None:
-            limit = f"{paper.task.completion_length} tokens, the longest right answer, or at --max-tokens or the end of the context"
+        limit = f"{count(max_tokens, 'token')} or the end of the context; raise --max-tokens where that is low"
+        if paper.task is not None and paper.task.completion_length <= max_tokens:
+            limit = f"{paper.task.completion_length} tokens, the longest right answer, or the end of the context"
         for label, found in zip(labels, answers, strict=True):
             one = found[paper.name]
             drawn, where = one.problems * one.samples, f"{label}, {paper.name}"

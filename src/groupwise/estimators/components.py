@@ -405,7 +405,8 @@ def _notes(score_mean: Estimate, sample: Sample, unlikeness: float) -> list[str]
         )
     if sample.zero_mean and sample.prompts > 2 and score_mean.value > _ALARM * score_mean.standard_error > 0:
         notes.append(
-            "The scores do not average to zero within prompts, as a policy's own scores do: were the rollouts sampled at another "
-            "temperature or with top-p, or divided by their length? Do without the assumption: zero_mean=False, --any-mean in a command."
+            "The scores do not average to zero within prompts, as a policy's own scores do: were the rollouts sampled by another "
+            "checkpoint, at another temperature or with top-p, or divided by their length? Do without the assumption: zero_mean=False, "
+            "--any-mean in a command."
         )
     return notes

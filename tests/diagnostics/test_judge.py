@@ -140,6 +140,20 @@ def test_a_fall_of_a_run_that_goes_on_is_waited_for() -> None:
     assert judge(log(reward=few), ended=False).state is State.FAILING
 
 
+def test_a_run_that_goes_on_below_what_it_had_reached_is_not_told_to_learn_still() -> None:
+    """A fall by a third is waited for 24 rows, and named from the third one on; one that came back is forgotten."""
+    reward = np.concatenate([np.linspace(0.2, 0.8, 60), np.full(24, 0.5)]) + noise(84)
+    for rows, told in ((63, "a dip so far"), (72, "a dip so far"), (83, "a dip so far"), (84, "falling since step 61")):
+        found = judge(log(reward=reward[:rows]), ended=False)
+        assert found.headline.endswith(told), rows
+        assert found.state is (State.WATCH if rows == 84 else State.OK)
+    assert (
+        judge(log(reward=reward[:72]), ended=False).headline == "reward 0.79 → 0.50 since step 61, a dip so far"
+    )  # the mean of .78 to .80
+    back = np.concatenate([reward[:72], 0.85 + noise(12)])
+    assert "dip" not in judge(log(reward=back), ended=False).headline
+
+
 def test_scatter_and_a_fall_of_a_run_that_goes_on_wait_as_long() -> None:
     """The scatter grew 25 times in variance with the fall: with it the fall is a failure, once dips of healthy runs are over."""
     reward = np.where(ROW < 60, 0.8 + noise(), 0.1 + noise(by=0.06, seed=2))

@@ -151,9 +151,16 @@ class Decline:
     height: float
 
 
-@once
 def decline_of(evidence: Evidence) -> Decline | None:
-    """Return the decline of the reward, or None where it stands."""
+    """Return the decline of the reward, or None where it stands, or goes on and may come back."""
+    found = loss_of(evidence)
+    waits = found is not None and not evidence.ended and len(reward_level(evidence)[0]) - found.middle < 2 * _PATIENCE
+    return None if waits else found
+
+
+@once
+def loss_of(evidence: Evidence) -> Decline | None:
+    """Return where the reward ends significantly below its height, for however few rows; None where it does not."""
     from scipy.special import ndtri
 
     if evidence.reward is None:
@@ -184,7 +191,7 @@ def decline_of(evidence: Evidence) -> Decline | None:
     back = climbs and regained > max(-3 * lost.value, limit * error)
     if back or (not at_once(reward, onset) and held_out_rose(evidence, int(reward.step_T[begin])) is not None):
         return None
-    return None if not evidence.ended and n - onset < 2 * _PATIENCE else Decline(slice(best, best + few), begin, onset, end, height)
+    return Decline(slice(best, best + few), begin, onset, end, height)
 
 
 def held_out_rose(evidence: Evidence, step: int) -> tuple[float, float] | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from groupwise.arrays import median, moving_mean
-from groupwise.diagnostics.collapse import Fall, decline_of, fall_of, held_out_rose
+from groupwise.diagnostics.collapse import Fall, decline_of, fall_of, held_out_rose, loss_of
 from groupwise.diagnostics.judgement import Finding, Learning, Status
 from groupwise.diagnostics.signals import FEWEST_ROWS, OFTEN, Evidence, Signal, reward_floor
 from groupwise.diagnostics.signs import scatter
@@ -59,7 +59,7 @@ class Progress:
     before: float  # mean of the first twentieth of the rows, or of those before a fall
     after: float  # mean of the last twentieth, or of the rows since a fall
     gain: Interval | None  # the mean of the last quarter less that of the first, with its 95 % interval
-    since: int | None  # the step from which it stands still or falls
+    since: int | None  # the step from which it stands still, falls, or learns no more for too few rows to call it a fall
     steps: int  # between the first row and the last
     held_out: tuple[float, float] | None = None  # levels between which the held-out reward rose, where the reward itself shows no gain
 
@@ -87,11 +87,12 @@ def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:
     gain, rises = _gain(level, early, late)
     few = max(3, len(level) // 20)
     before, after = float(level.value_T[:few].mean()), float(level.value_T[-few:].mean())
-    drop = _late_drop(evidence, level) if evidence.ended else None
-    if drop is not None:
-        before, after = (float(level.value_T[part].mean()) for part in (slice(max(0, drop - few), drop), slice(drop, None)))
-        return Progress(Learning.FALLING, before, after, gain, int(level.step_T[drop]), steps)
     found, since = _height(evidence, level, gain, rises=rises)
+    drop = _drop(evidence, level)
+    if drop is not None and (evidence.ended or found in (Learning.LEARNING, Learning.AT_TOP)):
+        before, after = (float(level.value_T[part].mean()) for part in (slice(max(0, drop - few), drop), slice(drop, None)))
+        told = Learning.FALLING if evidence.ended else Learning.LEARNING
+        return Progress(told, before, after, gain, int(level.step_T[drop]), steps)
     dip = _dip(evidence, level) if found is Learning.AT_TOP else None
     if dip is not None:
         return Progress(Learning.RECOVERED, dip[1], after, gain, int(level.step_T[dip[0]]), steps)
@@ -131,6 +132,12 @@ def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
     if lost[row] < height[row] / 3 or lost[row] < _SURELY * level.scatter * np.sqrt(2 / few):
         return None
     return row, float(means[row]) + floor
+
+
+def _drop(evidence: Evidence, level: Signal) -> int | None:
+    """The row since which the last rows stand clearly lower, for too short a time to be a fall."""
+    row, lost = _late_drop(evidence, level), None if evidence.ended else loss_of(evidence)
+    return lost.begin if row is None and lost is not None else row
 
 
 def _late_drop(evidence: Evidence, level: Signal) -> int | None:

@@ -266,7 +266,8 @@ def _course(progress: Progress) -> str:
     if progress.held_out is not None:
         return f"held-out {arrow(*progress.held_out)} in {progress.steps:,} steps, {moved}: still learning"
     if progress.learning is Learning.LEARNING:
-        return f"{moved} in {progress.steps:,} steps, still learning"
+        dips = progress.since is not None
+        return f"{moved} since step {progress.since:,}, a dip so far" if dips else f"{moved} in {progress.steps:,} steps, still learning"
     if progress.learning is Learning.AT_TOP:
         return f"{moved}, at its top" if progress.since is not None else f"reward {short(progress.after)}, at its top"
     if progress.learning is Learning.RECOVERED:

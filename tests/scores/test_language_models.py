@@ -17,6 +17,7 @@ from groupwise.scores import language_models
 from groupwise.scores.language_models import (
     UnreadableModelError,
     batch_of,
+    end_of,
     head_alone,
     load_language_model,
     parameters_of,
@@ -101,9 +102,14 @@ def by_hand(loaded: Any, *, ended: bool = True, temperature: float = 1.0) -> np.
     return np.asarray((score @ score.T).numpy())
 
 
+def ends(loaded: Any, ended: list[bool]) -> list[int | None]:
+    """The tokens that end completions."""
+    return [end_of(loaded) if found else None for found in ended]
+
+
 def encoded(loaded: Any, prompts: Any = PROMPTS, completions: list[str] = COMPLETIONS, *, ended: list[bool] | None = None) -> Any:
     """The batch of prompts and completions, which ended unless it is said otherwise."""
-    return batch_of(loaded, *tokens_of(loaded, prompts, completions, ended=ended or [True] * len(prompts)))
+    return batch_of(loaded, *tokens_of(loaded, prompts, completions, ends=ends(loaded, ended or [True] * len(prompts))))
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "llama", "gpt2"])
@@ -331,7 +337,7 @@ def test_a_model_laid_over_the_devices_has_the_same_scores(tmp_path: Path) -> No
     layers = [name for name, module in laid.model.named_modules() if name and module._parameters]
     accelerate.dispatch_model(laid.model, dict.fromkeys(layers, "cpu"), force_hooks=True)
     assert all(hasattr(module, "_hf_hook") for module in laid.model.modules() if isinstance(module, torch.nn.Linear))
-    given = batch_of(whole, *tokens_of(whole, PROMPTS, COMPLETIONS, ended=[True, False, True, True]))
+    given = batch_of(whole, *tokens_of(whole, PROMPTS, COMPLETIONS, ends=ends(whole, [True, False, True, True])))
     one, other = (score_gram(loaded.model, given) for loaded in (whole, laid))
     np.testing.assert_array_equal(other.gram_NN, one.gram_NN)
     assert other.source.method == "hooks"
@@ -355,7 +361,7 @@ def test_layers_for_which_there_is_no_device_are_refused(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("kind", ["qwen3", "llama", "gpt2"])
 def test_the_head_alone_has_the_scores_that_a_forward_pass_tells(kind: str, tmp_path: Path) -> None:
     loaded = load_language_model(checkpoint(tmp_path / "model", kind), precision="float64")
-    given = batch_of(loaded, *tokens_of(loaded, PROMPTS, COMPLETIONS, ended=[True, False, True, True]))
+    given = batch_of(loaded, *tokens_of(loaded, PROMPTS, COMPLETIONS, ends=ends(loaded, [True, False, True, True])))
     name = head_alone(loaded.model)
     found = score_gram(loaded.model, given, parameters=[name])
     with torch.no_grad():

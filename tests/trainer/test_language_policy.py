@@ -9,27 +9,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
+from groupwise.analysis.components import ends_of
 from groupwise.cli.app import main
 from groupwise.errors import InvalidArgumentError
+from groupwise.prompts import prompt_of
 from groupwise.record.run import RunRecord
 from groupwise.trainer.settings import TrainSettings
 from groupwise.trainer.tasks import Task, Vocabulary, make_task
-from groupwise.trainer.text_tasks import make_text_task
+from groupwise.trainer.text_tasks import in_texts, make_text_task
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from worlds.truth import values  # noqa: E402
 
-from groupwise.scores.language_models import load_language_model  # noqa: E402
+from groupwise.scores.language_models import load_language_model, tokens_of  # noqa: E402
 from groupwise.trainer.adaptive import probe  # noqa: E402
 from groupwise.trainer.checkpoints import save_policy  # noqa: E402
+from groupwise.trainer.credit import Judged  # noqa: E402
 from groupwise.trainer.file_task import readable_by  # noqa: E402
 from groupwise.trainer.grpo import train  # noqa: E402
 from groupwise.trainer.language_policy import LanguagePolicy  # noqa: E402
 from groupwise.trainer.policy import Policy, policy_size  # noqa: E402
+from groupwise.trainer.rows import rollout_rows  # noqa: E402
 
 KINDS = ("gpt2", "llama", "qwen3")
 SHAPE = {
@@ -334,6 +339,32 @@ def test_a_model_without_a_chat_template_is_asked_in_texts_and_answers_in_a_line
     assert readable_by(policy, chat) is chat
 
 
+@pytest.mark.parametrize("kind", ["a chat", "lines"])
+def test_what_is_logged_is_scored_as_it_was_sampled(kind: str, letters: Path) -> None:
+    """A text that was read as a chat, and answers that a line ended: the log tells both, and their tokens are those of the sampler."""
+    loaded = load_language_model(letters)
+    loaded.tokenizer.chat_template = "{% for message in messages %}{{ '(' + message['content'] + ')' }}{% endfor %}{{ '=' }}"
+    policy, chat = LanguagePolicy(loaded, chat=kind == "a chat"), make_text_task("letters", examples=1)
+    task = replace(in_texts(chat), completion_length=150)
+    if kind == "lines":
+        policy.end_at_lines()
+    problems, generator = task.train[:3], torch.Generator().manual_seed(0)
+    prompt = policy.prompt_tokens(task, problems)
+    sampled = policy.sample(prompt, 4, generator, task.completion_length)
+    texts, ended = policy.texts(task, sampled.completion_NL, sampled.mask_NL)
+    assert 0 < sum(ended) < len(ended)
+    reward = np.zeros(12)
+    rows = rollout_rows(Judged(problems, np.arange(3), 1, sampled, texts, ended, reward, {}, {}), torch.zeros(12), policy.shown)
+    told = pl.DataFrame(rows).with_columns((pl.col("ended") == 0).alias("full"))
+    before, after = tokens_of(loaded, [prompt_of(row["prompt"]) for row in rows], texts, ends=ends_of(loaded, told))
+    length = sampled.mask_NL.sum(1).long().tolist()
+    assert after == [row[:size] for row, size in zip(sampled.completion_NL.tolist(), length, strict=True)]
+    assert before[::4] == [[token for token in row if token >= 0] for row in prompt.tolist()]
+    assert str(rows[0]["prompt"]).startswith('[{"role": "user"' if kind == "a chat" else "Question: ")
+    # Without them every end is that of a sequence.
+    assert (ends_of(loaded, told.drop("end_token")) == ends_of(loaded, told)) is (kind == "a chat")
+
+
 def test_the_command_trains_a_model_without_a_chat_template_on_a_task_in_words(
     letters: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -341,6 +372,9 @@ def test_the_command_trains_a_model_without_a_chat_template_on_a_task_in_words(
     assert main([*words, "--set", "evaluate_every=0", "--device", "cpu", "-o", str(tmp_path / "run")]) == 0
     told = json.loads((tmp_path / "run" / "checkpoints" / "checkpoint-1" / "task.json").read_text())
     assert told["chat"] is False
+    rollouts = RunRecord.load(tmp_path / "run").rollouts
+    assert rollouts is not None
+    assert rollouts["end_token"].is_not_null().to_list() == (rollouts["ended"] == 1).to_list()
     assert main([*words, "--chat-template", "-o", str(tmp_path / "chat")]) == 2
     assert "--chat-template expects a tokenizer with a chat template, got none in" in capfd.readouterr().err
 

@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import math
 import re
 import zipfile
 from collections.abc import Callable, Sequence
@@ -159,7 +160,7 @@ def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: Sample, t
 
     rows, limit, source = _with_ends(reader, record, sample, told)
     prompts = [prompt_of(text) for text in rows["prompt"]]
-    before, after = tokens_of(reader, prompts, rows["completion"].to_list(), ended=(~rows["full"]).to_list())
+    before, after = tokens_of(reader, prompts, rows["completion"].to_list(), ends=ends_of(reader, rows))
     total = np.array([len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)])
     context = reader.context
     wrong = [] if context is None else np.flatnonzero(total > context).tolist()
@@ -168,6 +169,18 @@ def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: Sample, t
     facts = {"completion_limit": limit, "limit_from": source, "cut_off_completions": full, "overlong_groups": overlong}
     notes = (*notes, *(_guess_notes(full, len(kept), limit) if source == _GUESSED else ()))
     return Tokens(kept, [before[row] for row in kept["row"]], [after[row] for row in kept["row"]], facts, notes)
+
+
+def ends_of(reader: Reader | LanguageModel, rows: pl.DataFrame) -> list[int | None]:
+    """Return the token that ended each completion, the end of a sequence where the log tells no other; None where none did."""
+    from groupwise.scores.language_models import end_of
+
+    if rows["full"].all():
+        return [None] * len(rows)
+    logged = rows["end_token"].to_list() if "end_token" in rows.columns else [None] * len(rows)
+    told = [None if token is None or not math.isfinite(token) else int(token) for token in logged]
+    end = end_of(reader) if None in told else 0
+    return [None if full else end if token is None else token for full, token in zip(rows["full"], told, strict=True)]
 
 
 def _with_ends(reader: Reader | LanguageModel, record: RunRecord, sample: Sample, told: int | None) -> tuple[pl.DataFrame, int, str]:

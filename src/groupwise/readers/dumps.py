@@ -33,6 +33,7 @@ SPELLINGS = {
     "entropy": ("entropy", "token_entropy", "entropies", "token_entropies"),
     "log_probability": ("log_probability", "logprob", "log_prob", "logprobs", "log_probs", "token_logprobs"),
     "ended": ("ended",),
+    "end_token": ("end_token",),
     "truncated": ("truncated", "is_truncated", "finish_reason", "finish_reasons"),
 }  # fmt: skip
 SPELLED = frozenset(key for keys in SPELLINGS.values() for key in keys)

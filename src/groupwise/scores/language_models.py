@@ -112,20 +112,25 @@ def _checked(folder: Path, base: str | Path | None, lora: int | None) -> tuple[P
 
 
 def tokens_of(
-    reader: Reader | LanguageModel, prompts: Sequence[Prompt], completions: Sequence[str], *, ended: Sequence[bool]
+    reader: Reader | LanguageModel, prompts: Sequence[Prompt], completions: Sequence[str], *, ends: Sequence[int | None]
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the tokens of prompts and of completions; a completion that ended gets the end-of-sequence token.
+    """Return the tokens of prompts and of completions; a completion that ended gets the token that ended it.
 
     The texts are encoded anew: where the sampler's tokens are not those that the tokenizer makes of its text, the score is of the latter.
     """
     tokenizer = reader.tokenizer
     before = [prompt_ids(tokenizer, prompt) for prompt in prompts]
     after = [[int(number) for number in tokenizer.encode(text, add_special_tokens=False)] for text in completions]
-    if tokenizer.eos_token_id is None and any(ended):
+    return before, [ids if end is None else [*ids, end] for ids, end in zip(after, ends, strict=True)]
+
+
+def end_of(reader: Reader | LanguageModel) -> int:
+    """Return the end-of-sequence token."""
+    if reader.tokenizer.eos_token_id is None:
         raise InvalidArgumentError(
             "expected a tokenizer with an end-of-sequence token, got one without: complete the tokenizer's configuration"
         )
-    return before, [[*ids, int(tokenizer.eos_token_id)] if end else ids for ids, end in zip(after, ended, strict=True)]
+    return int(reader.tokenizer.eos_token_id)
 
 
 def batch_of(language_model: LanguageModel, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:

@@ -116,7 +116,7 @@ def _scorable(record: RunRecord) -> pl.DataFrame:
             f"expected rollouts with prompt, completion and reward in {record.name}, got none: log them (TRL: log_completions=True)"
         )
     wanted = ("step", "prompt_id", "prompt", "completion", "reward")
-    rows = record.rollouts.select(*wanted, *({"ended"} & set(record.rollouts.columns))).drop_nulls(wanted)
+    rows = record.rollouts.select(*wanted, *({"ended", "end_token"} & set(record.rollouts.columns))).drop_nulls(wanted)
     rows = rows.filter(pl.col("reward").is_finite())
     if not len(rows):
         raise InsufficientDataError(

@@ -266,7 +266,7 @@ class _Run:
         row |= {"tokens": self.tokens, "seconds": self.seconds + time.perf_counter() - self._started}
         self.whole = True
         kept = settings.rollouts_every and (number % settings.rollouts_every == 0 or number in {1, settings.steps})
-        return row, rollout_rows(batch.judged, batch.advantage_N) if kept else None
+        return row, rollout_rows(batch.judged, batch.advantage_N, self.actor.shown) if kept else None
 
     def _has_signal(self, batch: Batch) -> bool:
         """Return whether there is something to learn from; refuse a run in which there never was, end one whose verifier is silent."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.prompts import prompt_text
 from groupwise.scores.hooks import single_or_better
 from groupwise.scores.language_models import prompt_ids, silent_bars
 from groupwise.scores.scores import log_probability, takes_few_logits
@@ -164,10 +165,16 @@ class LanguagePolicy(nn.Module):
         return self.padded([self._encoded(problem.prompt) for problem in problems])
 
     def _encoded(self, prompt: Prompt) -> list[int]:
-        """Return a prompt as tokens; a text that is to be a chat is what the user says first."""
-        if self.chat and isinstance(prompt, str):
-            prompt = [{"role": "user", "content": prompt}]
-        return prompt_ids(self.tokenizer, prompt)
+        """Return a prompt as tokens."""
+        return prompt_ids(self.tokenizer, self._as_read(prompt))
+
+    def _as_read(self, prompt: Prompt) -> Prompt:
+        """Return a prompt as the model reads it: a text that is to be a chat is what the user says first."""
+        return [{"role": "user", "content": prompt}] if self.chat and isinstance(prompt, str) else prompt
+
+    def shown(self, problem: Problem) -> str:
+        """Return a prompt as it is logged: as the model reads it."""
+        return prompt_text(self._as_read(problem.prompt))
 
     def padded(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Return prompts of one length."""

@@ -173,6 +173,9 @@ class Actor(Protocol):
     def texts(self, task: Task, completion_NL: Tensor, mask_NL: Tensor) -> tuple[list[str], list[bool]]:
         """Return completions as texts, and whether each ended by itself."""
 
+    def shown(self, problem: Problem) -> str:
+        """Return a prompt as it is logged: as the policy reads it."""
+
 
 class Block(nn.Module):
     """Attention, then feed-forward, each behind a layer norm and beside the residual."""
@@ -312,6 +315,10 @@ class Policy(nn.Module):
     def texts(self, task: Task, completion_NL: Tensor, mask_NL: Tensor) -> tuple[list[str], list[bool]]:
         """Return completions as texts without END, and whether each ended by itself."""
         return task_texts(task, completion_NL, mask_NL)
+
+    def shown(self, problem: Problem) -> str:
+        """Return a prompt as it is logged."""
+        return problem.text
 
     def _check_length(self, prompt: int, completion: int) -> None:
         """Refuse what the positions do not reach."""

@@ -6,7 +6,7 @@ reward: at the start that is a refusal, later a warning. It changes no training.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from groupwise.trainer.credit import Judged
+    from groupwise.trainer.rewards import Problem
 
 
 MEANINGS: tuple[Meaning, ...] = (
@@ -79,22 +80,27 @@ def step_row(judged: Judged, *, number: int, learning_rate: float, lag: int) -> 
     return row | {"learning_rate": learning_rate, "lag": lag}
 
 
-def rollout_rows(judged: Judged, advantage_N: Tensor) -> list[dict[str, Any]]:
-    """Return a row a completion: the groups of a step are numbered in its order, so that a problem drawn twice makes two groups."""
+def rollout_rows(judged: Judged, advantage_N: Tensor, shown: Callable[[Problem], str]) -> list[dict[str, Any]]:
+    """Return a row a completion: the groups of a step are numbered in its order, so that a problem drawn twice makes two groups.
+
+    Prompts are as the policy reads them, and the token that ended a completion stands beside its text: both are needed to score it anew.
+    """
     size = len(judged.reward_N) // len(judged.problems)
     lengths, advantages = judged.sampled.mask_NL.sum(1).tolist(), advantage_N.tolist()
     parts = {f"reward/{name}": part_N.tolist() for name, part_N in judged.part_N.items()}
-    rewards = judged.reward_N.tolist()
+    rewards, prompts = judged.reward_N.tolist(), [shown(problem) for problem in judged.problems]
+    last_N = judged.sampled.completion_NL.gather(1, judged.sampled.mask_NL.sum(1, keepdim=True).long() - 1).flatten().tolist()
     return [
         {
             "prompt_id": n // size,
             "problem": float(judged.problem_P[n // size]),
-            "prompt": judged.problems[n // size].text,
+            "prompt": prompts[n // size],
             "completion": judged.text_N[n],
             "reward": rewards[n],
             "advantage": advantages[n],
             "length": lengths[n],
             "ended": float(judged.ended_N[n]),
+            "end_token": float(last_N[n]) if judged.ended_N[n] else None,
             **{name: values[n] for name, values in parts.items()},
         }
         for n in range(len(rewards))

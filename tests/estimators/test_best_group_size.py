@@ -326,7 +326,12 @@ def test_bands_and_best_sizes_are_those_of_the_draws(prompts: int, told: bool) -
     best = error.argmin(axis=1)
     chances = (np.bincount(best, minlength=len(sizes)) / 300).tolist() if told else [None] * len(sizes)
     assert [point.probability_best for point in plan.curve] == pytest.approx(chances)
-    assert (plan.expected_regret is None) == told
+    excess = [None] * len(sizes) if told else (error / error.min(axis=1, keepdims=True) - 1).mean(axis=0).tolist()
+    assert [point.expected_regret for point in plan.curve] == pytest.approx(excess)
+    assert plan.expected_regret == (None if told else pytest.approx(min(excess)))
+    assert components_.status.startswith(
+        "The best group size" if told else "No best group size can be told: Vp, the variance between prompts"
+    )
     vp, t, r = components_.vtr
     ends = [np.quantile(sizes[best], share, method="inverted_cdf") for share in (0.025, 0.975)]
     for free in (components_.group_size.low, components_.group_size.high):

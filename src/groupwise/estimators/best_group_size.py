@@ -102,6 +102,7 @@ class CurvePoint(Plain):
     high: float | None = None  # upper end
     # share of the components' draws in which no other size is better; None without them, or where no best size can be told
     probability_best: float | None = None
+    expected_regret: float | None = None  # mean excess over the best over the draws, where no best size can be told; else None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, of what is known."""
@@ -330,7 +331,7 @@ def _plan(question: _Question) -> GroupSizePlan:
         prompts=budget.prompts(best),
         mse=least,
         budget=budget,
-        curve=_curve(question, size[shown], error[shown], told=undecided is None),
+        curve=_curve(question, size[shown], error[shown], None if undecided is None else rivals),
         within_2_percent=_within(size, error, 0.02)[0],
         within_10_percent=within_10,
         every_size_within_10_percent=every_size,
@@ -378,14 +379,21 @@ def _within(size: Sizes, error: Float, share: float) -> tuple[tuple[int, int], b
     return (int(size[near[0]]), int(size[near[-1]])), bool(near[-1] - near[0] + 1 == len(near))
 
 
-def _curve(question: _Question, size: Sizes, error: Float, *, told: bool) -> tuple[CurvePoint, ...]:
-    """The points to show, with a band where there are draws, and the chance to be best where one can be told: draws pile up at Vp = 0."""
+def _curve(question: _Question, size: Sizes, error: Float, open_to: Sizes | None) -> tuple[CurvePoint, ...]:
+    """The points to show, with a band where there are draws, and the chance to be best, or the mean excess where none can be told.
+
+    Draws pile up at Vp = 0: there most of them agree on a size that the interval of Vp does not single out.
+    """
     columns = [size.tolist(), question.budget.prompts_of(size).astype(int).tolist(), error.tolist()]
     if question.draws is not None:
         drawn = error_of(question.draws, size, question.budget)
         low, high = np.quantile(drawn, [0.5 - question.level / 2, 0.5 + question.level / 2], axis=0)
         columns += [low.tolist(), high.tolist()]
-        columns += [(np.bincount(drawn.argmin(axis=1), minlength=len(size)) / len(drawn)).tolist()] if told else []
+        if open_to is None:
+            columns.append((np.bincount(drawn.argmin(axis=1), minlength=len(size)) / len(drawn)).tolist())
+        else:
+            regret = _regrets(question.draws, np.append(open_to, size), question.budget)[:, len(open_to) :].mean(axis=0)
+            columns += [[None] * len(size), regret.tolist()]
     return tuple(CurvePoint(*row) for row in zip(*columns, strict=True))
 
 

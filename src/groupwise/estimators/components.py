@@ -179,16 +179,16 @@ class Components(Said):
     def status(self) -> str:
         """What the numbers say, in one sentence."""
         interval = self.group_size
-        if not math.isfinite(interval.value):
-            return (
-                f"The variance between prompts cannot be told from zero with {self.prompts} prompts, so no group size is too large; "
-                f"at least {interval.low:.3g} pays."
-            )
         upper = f"{interval.high:.3g}" if math.isfinite(interval.high) else "no upper limit"
-        span = f"({interval.low:.3g} to {upper}, {percent(interval.level)})"
-        return f"The best group size for a fixed number of rollouts is {interval.value:.3g} {span}."
+        span = f"{interval.low:.3g} to {upper}"
+        if not (self.vp.distinguishable and math.isfinite(interval.value)):
+            left = f"; the data leave {span} ({percent(interval.level)})" if interval.low > _SMALLEST_GROUP else ""
+            unsure = f"Vp, the variance between prompts, cannot be told from zero with {self.prompts} prompts"
+            return f"No best group size can be told: {unsure}{left}."
+        return f"The best group size for a fixed number of rollouts is {interval.value:.3g} ({span}, {percent(interval.level)})."
 
 
+_SMALLEST_GROUP = 2.0  # that has a baseline of its own
 _VTR = slice(QUANTITIES.index("vp"), QUANTITIES.index("r") + 1)
 
 

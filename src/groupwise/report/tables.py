@@ -127,16 +127,19 @@ def between(interval: Interval) -> str:
 
 
 def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
-    """Return group sizes with their prompts, error over that of the best, and chance to be best."""
+    """Return group sizes with their prompts, error over that of the best, and chance to be best; where none is, their mean excess."""
     points = [point for point in plan.curve if point.group_size in set(sizes)]
     chances = any(point.probability_best is not None for point in points)
     rows = []
     for point in points:
         chance = () if not chances else (share(point.probability_best or 0.0),)
         error = number(point.mse / plan.mse if plan.mse > 0 else point.mse)
+        if point.expected_regret is not None:
+            error = percent(point.expected_regret)
         rows.append((f"{point.group_size:,}", f"{point.prompts:,}", error, *chance, _word(plan, point)))
-    one = "best" if plan.expected_regret is None else f"G = {plan.group_size:,}"
-    head = ("Group size", "Prompts", f"Error, {one} = 1" if plan.mse > 0 else "Error", *(("Chance to be best",) if chances else ()), "")
+    error = "Error, best = 1" if plan.mse > 0 else "Error"
+    error = error if plan.expected_regret is None else "Expected excess"
+    head = ("Group size", "Prompts", error, *(("Chance to be best",) if chances else ()), "")
     best = next((place for place, point in enumerate(points) if point.group_size == plan.group_size), -1)
     return Grid(head, tuple(rows), tuple(range(len(head) - 1)), best)
 

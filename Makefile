@@ -47,11 +47,16 @@ demo-recorded: $(VENV)/.installed  ## the same report on a recorded TRL run, wit
 	@echo "The report is in $(CURDIR)/groupwise-report.html"
 
 LLM ?= $(or $(GROUPWISE_MODELS),$(HOME)/.cache/groupwise/models)/smollm2
+LLM_TRAIN = $(BIN)/python -m groupwise train larger_of_two --model "$(LLM)" --lora 16 --set examples=3 -G 8 -N 64 --learning-rate 0.0003 \
+	--set optimizer=adamw --set adaptive.every=100 --set evaluate_every=12 --set evaluation_problems=16 --set rollouts_every=1 \
+	--device cpu -o build/demo-llm
 demo-llm: $(VENV)/.installed-hf  ## twelve updates of SmolLM2 while you watch: components before, judgement after (six minutes; fetches 98 MB once)
 	@[ -d "$(LLM)" ] || $(BIN)/python scripts/fetch_model.py smollm2 --folder "$(LLM)"
-	@$(BIN)/python -m groupwise train larger_of_two --model "$(LLM)" --lora 16 --set examples=3 -G 8 -N 64 --steps 12 --learning-rate 0.0003 \
-	--set optimizer=adamw --set adaptive.every=100 --set evaluate_every=6 --set evaluation_problems=32 --set rollouts_every=1 \
-	--device cpu -o build/demo-llm --force
+	@echo "Components of 16 prompts with 8 rollouts each before any training, and one update (three minutes):"
+	@$(LLM_TRAIN) --steps 1 --force
+	@echo "The advice is of one gradient. Whole runs learnt best with 4 to 8 (docs/studies/language-models.md): eleven more updates with 8."
+	@$(LLM_TRAIN) --steps 12 --resume
+	@echo "Twelve rows are too few for most judgements; this one says what it lacks:"
 	@$(BIN)/python -m groupwise diagnose build/demo-llm || [ $$? -eq 1 ] || [ $$? -eq 3 ]
 
 test: $(VENV)/.installed-test  ## every test but the slow ones, doctests included, on two cores (PYTEST= for one)

@@ -15,6 +15,7 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +40,7 @@ SEEDS = 3
 STEPS, EVERY = 25, 5
 PILOT_STEPS, PILOT_SEED = 15, 1000
 PILOT_RATES = {"adamw": (1e-4, 3e-4, 1e-3), "sgd": (0.003, 0.01, 0.03)}
+LEAST_GAIN = 0.1  # twice the standard error of the difference of two looks at 192 completions
 STUDIES = (("adamw", "three_examples"), ("adamw", "zero_shot"), ("sgd", "three_examples"))
 
 
@@ -137,6 +139,11 @@ def predicted(done: dict[str, Rows], form: str) -> int:
     return min(SIZES, key=lambda size: abs(math.log(size / best)))
 
 
+def learnt(runs: Iterable[Rows]) -> bool:
+    """Whether any run ends above where it began by more than two looks at one policy differ: if none does, no size was tested."""
+    return any(float(rows[-1]["held_out"]) - float(rows[0]["held_out"]) > LEAST_GAIN for rows in runs)
+
+
 def regrets(areas_SG: np.ndarray, sizes: tuple[int, ...]) -> list[str]:
     """What a size falls short of each seed's best, the mean over seeds and its interval."""
     lost = [areas_SG.max(1) - areas_SG[:, SIZES.index(size)] for size in sizes]
@@ -163,12 +170,13 @@ def show_runs(done: dict[str, Rows]) -> None:
             ends.append([optimizer, form, str(seed), *(ending(runs[size]) if size in runs else "" for size in SIZES)])
         whole = np.array([[area(runs[size]) for size in SIZES] for runs in found.values() if len(runs) == len(SIZES)])
         if len(whole):
-            size = predicted(done, form)
-            lost.append([optimizer, form, str(len(whole)), str(size), *regrets(whole, (size, 4, 8, 32))])
+            size, tested = predicted(done, form), learnt(rows for runs in found.values() for rows in runs.values())
+            told = regrets(whole, (size, *SIZES)) if tested else ["not tested"] * (len(SIZES) + 1)
+            lost.append([optimizer, form, str(len(whole)), str(size), *told])
     sizes = tuple(f"G = {size}" for size in SIZES)
     print_table("Area under the held-out reward, 25 updates", ("optimiser", "format", "seed", *sizes), areas)
     print_table("Held-out reward after 25 updates", ("optimiser", "format", "seed", *sizes), ends)
-    heads = ("seeds", "predicted", "of the prediction", "of 4", "of 8", "of 32")
+    heads = ("seeds", "predicted", "of the prediction", *(f"of {size}" for size in SIZES))
     print_table("Regret of the area, 95 % over seeds", ("optimiser", "format", *heads), lost)
 
 

@@ -22,10 +22,11 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
 
-from cells import Cell, Rows, options, print_table, run_and_show  # noqa: E402
+from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
 from small_model import FORMATS, PAGE, policy, settings  # noqa: E402
 
 import groupwise as gw  # noqa: E402
+from groupwise.readers import open_run  # noqa: E402
 from groupwise.trainer.grpo import train  # noqa: E402
 from groupwise.trainer.rewards import FailingVerifier, Problem, TaskVerifier  # noqa: E402
 from groupwise.trainer.tasks import Task  # noqa: E402
@@ -160,23 +161,36 @@ def judged(run: Path) -> dict[str, Any]:
     return row | {"log": "; ".join(found.cause.log), "sign": "" if sign is None else sign.signal, "step": "" if sign is None else sign.step}
 
 
+def cause(row: Mapping[str, Any]) -> str:
+    """The cause of a judgement and how certain it is."""
+    return f"{row['certainty']}: {row['causes']}" if row["causes"] else "none"
+
+
+def moved(run: Path, name: str) -> str:
+    """The mean of a column over the first fifth of a run's rows, and over the last."""
+    rows = open_run(run).steps[name].drop_nulls().to_numpy()
+    part = max(1, len(rows) // 5)
+    return f"{rows[:part].mean():.2f} → {rows[-part:].mean():.2f}"
+
+
 def cells() -> list[Cell]:
     """First seeds first."""
     return [Cell(f"{name}-seed{seed}", broken, {"name": name, "seed": seed}) for seed in range(SEEDS) for name in FAILURES]
 
 
 def show() -> None:
-    """Print what the judgement says now of every journal that is there."""
-    rows = []
+    """Print what the judgement says now of every journal that is there, what it said when the run had ended, and what moved."""
+    rows, first = [], pieces(FOLDER)
     for path in sorted(JOURNALS.glob("*.jsonl.gz")):
         with tempfile.TemporaryDirectory() as home:
             run = Path(home) / path.name.removesuffix(".jsonl.gz")
             run.mkdir()
             (run / "journal.jsonl").write_bytes(gzip.decompress(path.read_bytes()))
-            row = judged(run)
-        cause = f"{row['certainty']}: {row['causes']}" if row["causes"] else "none"
-        rows.append([run.name, str(row["state"]), row["headline"], cause, f"{row['sign']} {row['step']}".strip()])
-    print_table("Failures made on purpose", ("run", "state", "headline", "cause", "first sign"), rows)
+            row, seen = judged(run), [moved(run, name) for name in ("truncated_share", "entropy")]
+        told = f"{first[run.name][0]['state']}, {cause(first[run.name][0])}"
+        rows.append([run.name, str(row["state"]), row["headline"], cause(row), f"{row['sign']} {row['step']}".strip(), told, *seen])
+    head = ("run", "state", "headline", "cause", "first sign", "said first, before rules were mended", "truncated", "entropy, nats a token")
+    print_table("Failures made on purpose", head, rows)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa
 from small_model import FORMATS, MEMORY, PAGE, policy, roll, task  # noqa: E402
 
 from groupwise.estimators.moments import MOMENTS, moments_of_scores  # noqa: E402
-from groupwise.intervals import mean_interval  # noqa: E402
+from groupwise.intervals import mean_interval, ratio_interval, student_quantile  # noqa: E402
 from groupwise.scores.scores import score_sketch  # noqa: E402
 from groupwise.trainer.credit import score_batch  # noqa: E402
 
@@ -107,10 +107,11 @@ def show() -> None:
                 column = {name: np.array([float(row[name]) for row in own]) for name in (*BASELINES, *MEASURED)}
                 excess, law = column["leave_one_out"] - column["value"], column["remainder"] / (size * (size - 1))
                 cells = [column[name].mean() for name in BASELINES] + [excess.mean(), law.mean()]
-                rows.append([form, str(len(own)), str(size), *(f"{cell:.3g}" for cell in cells), interval(excess - law)])
+                shown = [f"{cell:.3g}" for cell in cells] + [interval(excess - law), ratio(excess, law)]
+                rows.append([form, str(len(own)), str(size), *shown])
         if every:
             plain.append([form, str(len(column["none"])), *without_baseline(column, SIZES[-1])])
-    head = ("format", "prompts", "G", "V(x)", "leave-one-out", "none", "std", "excess", "R/(G(G-1))", "difference, 95 %")
+    head = ("format", "prompts", "G", "V(x)", "leave-one-out", "none", "std", "excess", "R/(G(G-1))", "difference, 95 %", "ratio, 95 %")
     print_table("Variance of one prompt's gradient", head, rows)
     head = ("format", "prompts", "kappa, 95 %", "V^2 S + 2 V kappa", "G times the excess, 95 %", "difference, 95 %")
     print_table("No baseline against V(x)", head, plain)
@@ -120,6 +121,15 @@ def interval(value_P: np.ndarray) -> str:
     """A mean over prompts with its interval."""
     found = mean_interval(value_P, level=0.95)
     return f"{found.value:.2g} ({found.low:.2g} to {found.high:.2g})"
+
+
+def ratio(excess_P: np.ndarray, law_P: np.ndarray) -> str:
+    """The mean excess over what the law says, with an interval over prompts that knows how the two move together."""
+    freedom = len(excess_P) - 1
+    covariance = np.cov(excess_P, law_P) / len(excess_P)
+    found = ratio_interval(excess_P.mean(), law_P.mean(), covariance, student_quantile(0.95, freedom))
+    high = "no limit" if np.isinf(found.high) else f"{found.high:.2f}"
+    return f"{found.value:.2f} ({found.low:.2f} to {high})"
 
 
 def without_baseline(column: dict[str, np.ndarray], size: int) -> list[str]:

@@ -66,6 +66,43 @@ def test_the_noise_of_an_update_leaves_out_what_momentum_carries_over(load: Load
     assert module.fresh_noise(np.array(value)) == pytest.approx(1e-8)
 
 
+def test_updates_to_a_level_and_how_sizes_differ_in_them(load: Load) -> None:
+    """The first of several crossings counts; of 0 and 2 the mean is 1 with a standard error of 1, and two seeds have a quantile of 12.7."""
+    module = load("long_runs")
+    assert module.updates_to(np.array([0.1, 0.3, 0.2, 0.3]), 0.3) == 1
+    assert module.updates_to(np.array([0.1, 0.2]), 0.3) is None
+    small, large = [{"updates": 40}, {"updates": 40}], [{"updates": 10}, {"updates": 10}]
+    assert module.ratio({4: small, 16: large}, "updates") == "4.00 (4.00 to 4.00)"
+    assert module.ratio({4: [*small, {"updates": None}], 16: [*large, {"updates": 10}]}, "updates") == "not reached"
+    value, low, high = module.over_seeds(np.array([0.0, 2.0]))
+    assert (value, low, high) == pytest.approx((1, 1 - 12.7062, 1 + 12.7062), abs=1e-4)
+
+
+def test_a_ratio_of_means_over_prompts_knows_that_both_move_together(load: Load) -> None:
+    """Twice the law at every prompt is 2 without doubt, however much prompts differ; unlike ratios leave it open."""
+    module, law = load("gradient_error"), np.array([9.0, 10.0, 11.0])
+    assert module.ratio(2 * law, law) == "2.00 (2.00 to 2.00)"
+    # The mean 4 of (4, 2, 6) has a standard error of 2 / 3^.5, so its logarithm one of .28868: exp(4.30265 x .28868) = 3.463.
+    assert module.ratio(np.array([4.0, 2.0, 6.0]), np.full(3, 2.0)) == "2.00 (0.58 to 6.93)"
+
+
+def test_three_models_on_a_line_have_no_narrower_exponent_than_their_draws_leave(load: Load) -> None:
+    """Sizes e, e^2, e^3 and numbers e^-1, e^-2, e^-3: the line fits; two draws of the first lie e^.5 apart on both sides of it."""
+    module = load("stiffness_of_models")
+    rows = [{"parameters": np.exp(1), "k": np.exp(-1 + shift)} for shift in (0.5, -0.5)]
+    rows += [{"parameters": np.exp(size), "k": np.exp(-size)} for size in (2, 3)]
+    # Scatter .5 with one degree of freedom (t = 12.706); the slope has weights -1/2, 0, 1/2 on means of 2, 1, 1 draws: (.5 (1/8 + 1/4))^.5.
+    assert module.exponent(rows, "k") == "-1.00 (-6.50 to 4.50)"
+    assert module.exponent(rows[2:], "k") == "-1.00, from 2 models"
+
+
+def test_sizes_of_a_study_in_which_no_run_learns_are_not_tested(load: Load) -> None:
+    module = load("best_group_size")
+    still, learns = ([{"held_out": 0.44}, {"held_out": ""}, {"held_out": 0.44 + more}] for more in (0.09, 0.11))
+    assert not module.learnt([still, still])
+    assert module.learnt([still, learns])
+
+
 @pytest.mark.parametrize(
     "script",
     ["best_group_size", "gradient_error", "where_it_moves", "failures", "dynamics", "stiffness_of_models", "long_runs", "other_models"],

@@ -81,6 +81,19 @@ def test_rows_without_prompt_or_answer_are_counted_and_left_out(tmp_path: Path) 
         make_file_task(path, reward="exact")  # a text is an answer there
 
 
+def test_a_function_takes_every_answer_but_none(here: Path) -> None:
+    answers: list[Any] = ["", [1, 2], {"low": 1}, False, 0, 2.5, None, float("nan")]
+    path = lines(here / "own.jsonl", [*({"prompt": "?", "answer": answer} for answer in answers), {"prompt": "?"}])
+    with pytest.warns(LeftOutWarning, match=r"^3 of 9 rows of own.jsonl have no prompt, or no answer: they are left out$"):
+        task = make_file_task(path, reward="own_rewards:raising", held_out_share=0.0)
+    assert sorted(problem.row for problem in task.train if problem.row is not None) == [0, 1, 2, 3, 4, 5]
+    assert {problem.answer for problem in task.train} == {"", "[1, 2]", '{"low": 1}', "false", "0", "2.5"}
+    task.verifier.close()  # type: ignore[attr-defined]
+    without = make_file_task(lines(path, [{"prompt": "?"}, {"prompt": "?", "answer": None}]), reward="own_rewards:raising")
+    assert len(without.train) + len(without.held_out) == 2  # a function that no row has an answer for needs none
+    without.verifier.close()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("rows", "options", "said"),
     [
@@ -174,11 +187,19 @@ def raising(completions, **_):
     return [1.0 for _ in completions]
 
 def odd(completions, **_):
-    known = {"nan": float("nan"), "none": None, "inf": float("inf"), "text": "x", "big": 10**400, "true": True}
+    known = {"nan": float("nan"), "none": None, "inf": float("inf"), "text": "1", "big": 10**400, "true": True}
     return [known.get(one, 0.25) for one in completions]
 
 def short(completions, **_):
     return [1.0]
+
+def form(completions, **_):
+    import numpy
+    forms = {"tuple": tuple, "array": numpy.array, "set": set, "dict": lambda found: dict(enumerate(found)), "text": lambda _: "11"}
+    return forms[completions[0]]([0.5, 0.25])
+
+def tokens(prompts, completions, completion_ids, trainer_state):
+    return [float(sum(ids) + 100 * trainer_state.global_step) for ids in completion_ids]
 
 def scalar(completions, **_):
     return 1.0
@@ -242,6 +263,8 @@ nan = np.nan
         ("raising", ["a", "b"], [1, 1]),
         ("reading", ["a"], [1]),
         ("odd", ["\ud800", "é\n\u2028"], [0.25, 0.25]),
+        ("form", ["tuple", ""], [0.5, 0.25]),
+        ("form", ["array", ""], [0.5, 0.25]),
     ],
 )
 def test_functions_that_work(function: str, completions: list[str], earned: list[float], judged: Any) -> None:
@@ -262,8 +285,11 @@ def test_completions_of_messages_are_messages(judged: Any) -> None:
             [nan, nan, 0.25, nan, nan, nan, 1],
             r"5 of 7 .*None or no finite number",
         ),
-        ("short", ["a"] * 3, [1, 1, 1], r"returned a list of 1 for 3\): it was asked for each alone"),  # one at a time its length is right
-        ("scalar", ["a", "b"], [nan, nan], r"2 of 2 .*raised TypeError"),
+        ("short", ["a"] * 3, [nan, nan, nan], r"3 of 3 .*returned a list of 1, not a list of 3\): they count for nothing"),
+        ("scalar", ["a", "b"], [nan, nan], r"2 of 2 .*returned float, not a list of 2"),
+        ("form", ["set", ""], [nan, nan], "returned set, not a list of 2"),
+        ("form", ["dict", ""], [nan, nan], "returned dict, not a list of 2"),
+        ("form", ["text", ""], [nan, nan], "returned str, not a list of 2"),
         ("ending", ["a", "bad", "c"], [1, nan, 1], r"1 of 3 .*its process ended"),
         ("leaving", ["a", "b"], [nan, nan], r"2 of 2 .*raised SystemExit: gone"),
         ("interrupted", ["a", "b"], [nan, nan], r"2 of 2 .*raised KeyboardInterrupt"),
@@ -280,6 +306,13 @@ def test_a_reward_that_fails_is_missing_and_costs_itself_alone(
         assert pytest.importorskip("re").search(said, found[0])
 
 
+def test_a_function_gets_the_tokens_and_the_state_as_from_trl(here: Path) -> None:
+    reward = UserReward("own_rewards:tokens", [{}], limit=20)
+    problems = [Problem("p", "a", "own", 0, 0)] * 2
+    assert reward(problems, ["a", "b"], [True] * 2, step=3, completion_ids=[[1, 2], [4]])["tokens"].tolist() == [203, 204]
+    reward.close()
+
+
 def test_a_function_that_hangs_is_ended(judged: Any) -> None:
     before = time.perf_counter()
     with pytest.warns(RewardWarning, match=r"1 of 3 .*took more than 1\.5 s"):
@@ -287,11 +320,22 @@ def test_a_function_that_hangs_is_ended(judged: Any) -> None:
     assert time.perf_counter() - before < 15
 
 
-def test_a_batch_that_hangs_everywhere_does_not_take_for_ever(judged: Any) -> None:
-    before = time.perf_counter()
+def test_batches_that_hang_everywhere_do_not_take_for_ever(here: Path) -> None:
+    reward = UserReward("own_rewards:hanging", [{}], limit=0.3)
+    problems, before = [Problem("p", "a", "own", 0, 0)] * 40, time.perf_counter()
     with pytest.warns(RewardWarning, match="40 of 40"):
-        assert np.isnan(judged("hanging", *["bad"] * 40, limit=1.0)).all()
-    assert time.perf_counter() - before < 15  # not 40 s: the batch and three alone
+        assert np.isnan(reward(problems, ["bad"] * 40, [True] * 40)["hanging"]).all()
+    for number in range(2):
+        assert not reward.stuck
+        reward(problems, ["bad"] * 40, [True] * 40, step=number)
+    assert reward.stuck == (
+        "expected rewards of own_rewards:hanging, got 3 batches in a row without an answer within 0.3 s: mend it, or set a longer"
+        " reward_limit, and go on by --resume"
+    )
+    assert time.perf_counter() - before < 10  # not 36 s: the first batch and three of it alone, then two batches
+    reward(problems, ["good"] * 40, [True] * 40)
+    assert not reward.stuck
+    reward.close()
 
 
 def test_failures_are_told_once_and_counted(here: Path) -> None:
@@ -338,9 +382,12 @@ def model(here: Path) -> Path:
 
 
 TRAINER = """
-import os
+import os, time
 
-def graded(prompts, completions, answer, **_):
+def graded(prompts, completions, answer, completion_ids, **_):
+    assert len(completion_ids) == len(completions) and all(1 <= len(ids) <= 4 for ids in completion_ids)
+    while os.path.exists("hanging"):
+        time.sleep(0.01)
     assert not os.path.exists("silent"), "the grader is away"
     return [None if text[:1] in tuple("+-*/") else float(sum(map(str.isdigit, text))) for text in completions]
 """
@@ -392,6 +439,19 @@ def test_a_grader_that_is_away_ends_the_run_and_the_mended_one_goes_on(model: Pa
     (here / "silent").unlink()
     assert typed(here, "--steps", 12, "--resume") == 0
     assert RunRecord.load(here / "run").steps["step"].to_list() == list(range(1, 13))
+
+
+def test_a_grader_that_hangs_ends_the_run_soon_and_the_mended_one_goes_on(
+    model: Path, here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(here, "--steps", 1) == 0
+    (here / "hanging").touch()
+    assert typed(here, "--steps", 20, "--resume", "--set", "reward_limit=0.1") == 2
+    assert "got 3 batches in a row without an answer within 0.1 s: mend it, or set a longer" in capfd.readouterr().err
+    assert RunRecord.load(here / "run").steps["step"][-1] == 3
+    (here / "hanging").unlink()
+    assert typed(here, "--steps", 4, "--resume") == 0
+    assert RunRecord.load(here / "run").steps["step"].to_list() == [1, 2, 3, 4]
 
 
 def test_a_run_without_any_reward_is_a_mistake_however_short(model: Path, here: Path, capfd: pytest.CaptureFixture[str]) -> None:

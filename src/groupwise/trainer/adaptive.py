@@ -20,7 +20,7 @@ from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.estimators.advantages import Advantage
 from groupwise.estimators.components import components
 from groupwise.estimators.controller import RunningComponents, decide, running_components
-from groupwise.trainer.credit import advantage_of, gradients_kept, score_batch
+from groupwise.trainer.credit import advantage_of, asked, gradients_kept, score_batch
 from groupwise.trainer.folder import DECISIONS
 from groupwise.trainer.rewards import total_reward
 
@@ -140,9 +140,7 @@ def probe(
 
     prompt_PL = actor.prompt_tokens(task, problems)
     sampled = actor.sample(prompt_PL, rollouts, generator, task.completion_length)
-    texts, ended = actor.texts(task, sampled.completion_NL, sampled.mask_NL)
-    repeated = [problem for problem in problems for _ in range(rollouts)]
-    reward_N = total_reward(task.verifier, task.verifier(repeated, texts, ended))
+    reward_N = total_reward(task.verifier, asked(actor, task, problems, sampled)[2])
     batch = score_batch(actor, prompt_PL, sampled.completion_NL, sampled.mask_NL)
     model: Any = getattr(actor, "model", actor)
     memory = getattr(actor, "memory_limit", math.inf)

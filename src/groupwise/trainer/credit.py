@@ -17,12 +17,13 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.advantages import Advantage, advantage_by_name
 from groupwise.estimators.baselines import DynamicBaseline, KernelBaseline, RunningBaseline
 from groupwise.estimators.presets import AdvantageSpec
+from groupwise.trainer.worker import UserReward
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from groupwise.trainer.policy import Actor, Sampled
-    from groupwise.trainer.rewards import Problem
+    from groupwise.trainer.rewards import Problem, Rewards
     from groupwise.trainer.tasks import Task
 
 Float = NDArray[np.float64]
@@ -42,6 +43,19 @@ class Judged:
     reward_N: Float  # that is trained on; NaN where there is none
     part_N: Mapping[str, Float]  # every reward by name
     weights: Mapping[str, float]  # of each part
+
+
+def asked(
+    actor: Actor, task: Task, problems: Sequence[Problem], sampled: Sampled, *, step: int = 0
+) -> tuple[list[str], list[bool], Rewards]:
+    """Return completions as texts, whether each ended by itself, and what the verifier says of them."""
+    texts, ended = actor.texts(task, sampled.completion_NL, sampled.mask_NL)
+    repeated = [problem for problem in problems for _ in range(len(texts) // len(problems))]
+    if not isinstance(task.verifier, UserReward):
+        return texts, ended, task.verifier(repeated, texts, ended, step=step)
+    lengths = sampled.mask_NL.sum(1).long().tolist()
+    ids = [row[:length] for row, length in zip(sampled.completion_NL.tolist(), lengths, strict=True)]
+    return texts, ended, task.verifier(repeated, texts, ended, step=step, completion_ids=ids)
 
 
 Ingredients = Callable[["Actor", "Task", Judged], Mapping[str, Float]]

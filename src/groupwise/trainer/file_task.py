@@ -1,6 +1,7 @@
 """A task of a user's own: prompts and answers from a file, judged by a rule or by the user's function; and any task from its recipe.
 
-A prompt is a text or the messages of a chat. Rows without one, or without an answer where the reward needs it, are counted and left out.
+A prompt is a text or the messages of a chat. Rows without one, or without an answer where the reward or any row has one, are counted and
+left out.
 """
 
 from __future__ import annotations
@@ -73,8 +74,10 @@ def make_file_task(
     rows = read_rows(path)
     with one_sentence(f"to read {path}", "check the file"), path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    columns = (prompt_column, answer_column)
-    for column, option in zip(columns[: 1 + (reward in RULES)], ("--prompt-column", "--answer-column"), strict=False):
+    columns = [prompt_column]
+    if reward in RULES or any(row.get(answer_column) is not None for row in rows):
+        columns.append(answer_column)
+    for column, option in zip(columns, ("--prompt-column", "--answer-column"), strict=False):
         _check_column(rows, column, path, option)
     found = [problem for number, row in enumerate(rows) if (problem := _problem(row, number, columns, reward, path.stem)) is not None]
     _tell(len(rows), len(found), path, reward, columns)
@@ -96,17 +99,22 @@ def _verifier(reward: str, rows: Sequence[Row], limit: float) -> Verifier:
     return own
 
 
-def _problem(row: Row, number: int, columns: tuple[str, str], reward: str, family: str) -> Problem | None:
+def _problem(row: Row, number: int, columns: Sequence[str], reward: str, family: str) -> Problem | None:
     """Return the problem of a row, or None where it has no prompt, or no answer that the reward can use."""
-    prompt_column, answer_column = columns
-    prompt = _prompt(row.get(prompt_column))
-    answer = cell_text(row.get(answer_column))
+    prompt = _prompt(row.get(columns[0]))
+    answer = _answer(row.get(columns[1]), reward) if len(columns) > 1 else ""
+    return None if prompt is None or answer is None else Problem(prompt, answer, family, 0, number)
+
+
+def _answer(value: Any, reward: str) -> str | None:
+    """Return the answer of a row as a text, or None where the reward can use none: a function takes every value but null and NaN."""
+    if reward not in RULES:
+        missing = value is None or value != value  # NaN alone differs from itself
+        return None if missing else value if isinstance(value, str) else json.dumps(value, default=str)
+    answer = cell_text(value)
     if reward == "number" or (reward == "math_verify" and any(mark in answer for mark in _MARKS)):
         answer = extract_answer(answer) or ""
-    unusable = not answer or (reward == "number" and number_of(answer) is None)
-    if prompt is None or (unusable and (reward in RULES or answer_column in row)):
-        return None
-    return Problem(prompt, answer, family, 0, number)
+    return answer if answer and (reward != "number" or number_of(answer) is not None) else None
 
 
 def _prompt(value: Any) -> str | tuple[Mapping[str, str], ...] | None:
@@ -128,9 +136,9 @@ def _check_column(rows: Sequence[Row], column: str, path: Path, option: str) -> 
         raise InvalidArgumentError(f"expected a column {column!r} in {path}, got {there[:200]}: name it with {option}")
 
 
-def _tell(rows: int, found: int, path: Path, reward: str, columns: tuple[str, str]) -> None:
+def _tell(rows: int, found: int, path: Path, reward: str, columns: Sequence[str]) -> None:
     """Say how many rows are left out; refuse a file of which none is left."""
-    needed = f"{columns[0]} and {columns[1]}" + (" (a number)" if reward == "number" else "")
+    needed = " and ".join(columns) + (" (a number)" if reward == "number" else "")
     if not found:
         raise InsufficientDataError(f"expected rows with {needed} in {path}, got none of {rows}: give another file, or name its columns")
     if found < rows:

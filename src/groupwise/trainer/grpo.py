@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from groupwise.record.run import RecordWriter, RunRecord
 from groupwise.trainer.adaptive import AdaptiveGroupSize
-from groupwise.trainer.credit import Credit, Ingredients, Judged, advantage_of
+from groupwise.trainer.credit import Credit, Ingredients, Judged, advantage_of, asked
 from groupwise.trainer.folder import NotFiniteError, RunFolder, TrainingStoppedError
 from groupwise.trainer.policy import Sampled
 from groupwise.trainer.rewards import total_reward
@@ -274,8 +274,9 @@ class _Run:
         if not signal and not self.learned and self.idle + 1 == PATIENCE:
             raise refusal(batch.judged, self.task.name)
         self.silent = 0 if np.isfinite(batch.judged.reward_N).any() else self.silent + 1
-        if self.silent == PATIENCE:
-            raise TrainingStoppedError(silence(batch.judged))
+        stuck = getattr(self.task.verifier, "stuck", "")
+        if stuck or self.silent == PATIENCE:
+            raise TrainingStoppedError(stuck or silence(batch.judged))
         return signal
 
     def check(self) -> None:
@@ -316,9 +317,7 @@ class _Run:
 
     def _judged(self, problems: Sequence[Problem], problem_P: NDArray[np.int64], sampled: Sampled, number: int) -> Judged:
         """Ask the verifier."""
-        texts, ended = self.actor.texts(self.task, sampled.completion_NL, sampled.mask_NL)
-        repeated = [problem for problem in problems for _ in range(len(texts) // len(problems))]
-        rewards = self.task.verifier(repeated, texts, ended, step=number)
+        texts, ended, rewards = asked(self.actor, self.task, problems, sampled, step=number)
         weights = dict(self.task.verifier.weights)
         return Judged(problems, problem_P, number, sampled, texts, ended, total_reward(self.task.verifier, rewards), rewards, weights)
 

@@ -154,6 +154,7 @@ class MathVerify:
 
 _NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _MOST_LOST = 3  # processes of one batch: each may have taken the whole time limit, and the next one has to start
+_MOST_HUNG = 3  # batches in a row of which no call came to its end: by then it never does
 Row = Mapping[str, Any]
 _ENDED = "its process ended"
 
@@ -174,6 +175,7 @@ class UserReward:
         self.weights: Mapping[str, float] = {function: 1.0}
         self.asked = self.missing = 0  # rollouts so far, and those without a reward
         self._warned = False  # of a batch that had to be asked one by one
+        self._hung = 0  # batches in a row of which every call took too long
         self._worker = Worker(module, function, heard=True)
         self._part = function
         self.close = self._worker.close
@@ -182,14 +184,33 @@ class UserReward:
         """Refuse a function that cannot be imported, before anything else is done."""
         self._started()
 
-    def __call__(self, problems: Sequence[Problem], completions: Sequence[str], ended: Sequence[bool], *, step: int = 0) -> Rewards:
-        """Judge completions."""
+    @property
+    def stuck(self) -> str:
+        """What is said of a function that hangs for good, or nothing."""
+        if self._hung < _MOST_HUNG:
+            return ""
+        why = f"{self._hung} batches in a row without an answer within {self.limit:g} s"
+        return f"expected rewards of {self.name}, got {why}: mend it, or set a longer reward_limit, and go on by --resume"
+
+    def __call__(
+        self,
+        problems: Sequence[Problem],
+        completions: Sequence[str],
+        ended: Sequence[bool],
+        *,
+        step: int = 0,
+        completion_ids: Sequence[Sequence[int]] | None = None,
+    ) -> Rewards:
+        """Judge completions; the function gets their tokens too, where they are given."""
         del ended
-        rollouts = list(zip(problems, completions, strict=True))
-        found, reason = self._asked(rollouts)
+        asked = self._question(list(zip(problems, completions, strict=True)))
+        asked |= {} if completion_ids is None else {"completion_ids": list(completion_ids)}
+        state = {"global_step": max(0, step - 1)}  # updates that are done, as in TRL
+        found, reason = self._asked(asked, state)
         if found is None:
-            found, reason = self._one_by_one(rollouts, reason)
+            found = self._one_by_one(asked, state)
         missing = int(np.isnan(found).sum())
+        self._hung = self._hung + 1 if reason == self._too_long and missing == len(found) else 0
         if missing and not self.missing:
             why = reason or "it returned None or no finite number"
             said = f"{self.name} gave no reward for {missing} of {len(found)} rollouts of step {step} ({why}): they count for nothing"
@@ -201,38 +222,39 @@ class UserReward:
         self.asked, self.missing = self.asked + len(found), self.missing + missing
         return {self._part: found}
 
-    def _one_by_one(self, rollouts: Sequence[tuple[Problem, str]], reason: str) -> tuple[NDArray[np.float64], str]:
-        """Ask for each rollout alone; after a few that ended the process the others are missing too."""
-        found = np.full(len(rollouts), np.nan)
+    def _one_by_one(self, asked: Mapping[str, Sequence[Any]], state: Mapping[str, int]) -> NDArray[np.float64]:
+        """Ask for each rollout alone, as far as that may help: not after a few that ended the process, or a batch that hung wholly."""
+        count = len(asked["completions"])
+        found = np.full(count, np.nan)
         lost = 0
-        for place, rollout in enumerate(rollouts if len(rollouts) > 1 else ()):
-            one, why = self._asked([rollout])
+        for place in range(count) if count > 1 and not self._hung else ():
+            one, why = self._asked({name: values[place : place + 1] for name, values in asked.items()}, state)
             if one is not None:
                 found[place] = one[0]
             lost += why in {self._too_long, _ENDED}
             if lost == _MOST_LOST:
                 break
-        return found, reason
+        return found
 
-    def _asked(self, rollouts: Sequence[tuple[Problem, str]]) -> tuple[NDArray[np.float64] | None, str]:
-        """Return the rewards of rollouts, NaN where there is none, or None with the reason why there are none at all."""
+    def _asked(self, asked: Mapping[str, Sequence[Any]], state: Mapping[str, int]) -> tuple[NDArray[np.float64] | None, str]:
+        """Return the rewards of rollouts, NaN where there is none, with the reason; None where asking for each alone may help."""
         self._started()
-        answer, late = self._worker.ask(self._question(rollouts), limit=self.limit)
+        answer, late = self._worker.ask({**asked, "trainer_state": state}, limit=self.limit)
         if answer is None:
             return None, self._too_long if late else _ENDED
         if "error" in answer:
             return None, f"it raised {answer['error']}"
-        rewards = answer["rewards"]
-        if len(rewards) != len(rollouts):
-            return None, f"it returned a list of {len(rewards)} for {len(rollouts)}"
-        return np.array([np.nan if reward is None else reward for reward in rewards], dtype=np.float64), ""
+        count = len(asked["completions"])
+        if "returned" in answer:
+            return np.full(count, np.nan), f"it returned {answer['returned']}, not a list of {count}"
+        return np.array([np.nan if reward is None else reward for reward in answer["rewards"]], dtype=np.float64), ""
 
     @property
     def _too_long(self) -> str:
         """What is said of a call that took too long."""
         return f"it took more than {self.limit:g} s"
 
-    def _question(self, rollouts: Sequence[tuple[Problem, str]]) -> dict[str, Any]:
+    def _question(self, rollouts: Sequence[tuple[Problem, str]]) -> dict[str, list[Any]]:
         """Return prompts, completions and every column of the file, as lists; the completion of messages is a message."""
         rows = [self._rows[problem.row] if problem.row is not None else {} for problem, _ in rollouts]
         columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}

@@ -14,6 +14,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 Answering = Callable[[dict[str, Any]], dict[str, Any]]
@@ -28,7 +29,7 @@ def rewards_of(module: str, name: str) -> Answering:
         found = getattr(found, part)
     if not callable(found):
         raise TypeError(f"{name} is no function")
-    return lambda question: {"rewards": called(found, question)}
+    return lambda question: called(found, question)
 
 
 def mathematics() -> Answering:
@@ -51,21 +52,28 @@ def mathematics() -> Answering:
     return same
 
 
-def called(function: Callable[..., Any], given: dict[str, Any]) -> list[float | None]:
-    """Return what a function gives for rollouts, None where it gives no finite number."""
+def called(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the rewards of rollouts, None where there is no finite number, or what came in the place of a list of that length."""
+    rollouts, given = len(given["completions"]), {**given, "trainer_state": SimpleNamespace(**given["trainer_state"])}
     parameters = inspect.signature(function).parameters.values()
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         given = {name: value for name, value in given.items() if name in {parameter.name for parameter in parameters}}
     found = function(**given)
     if inspect.iscoroutine(found):
         found = asyncio.run(found)
-    return [number_of(value) for value in found]
+    kind = type(found).__name__
+    found = found.tolist() if hasattr(found, "tolist") else found  # an array of NumPy or torch
+    if not isinstance(found, list | tuple):
+        return {"returned": kind}
+    if len(found) != rollouts:
+        return {"returned": f"a list of {len(found)}"}
+    return {"rewards": [number_of(value) for value in found]}
 
 
 def number_of(value: Any) -> float | None:
-    """Return a finite number, or None."""
+    """Return a finite number, or None; a text is none."""
     try:
-        number = float(value)
+        number = math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None

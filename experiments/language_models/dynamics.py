@@ -49,6 +49,7 @@ SMALLER, ON_POLICY, LAGGED, BLOCKS = 0.2, 24, 44, 8  # on policy a smaller kick,
 SETTINGS = tuple(Setting(lag, momentum, size) for lag, size in (("none", 1), ("refresh", 4), ("refresh", 16)) for momentum in (0.0, 0.9))
 SAMPLED = (Setting("none", 0.9, 1), Setting("refresh", 0.9, 4), Setting("refresh", 0.9, 16))
 OVER, SEEDS, SAMPLED_UPDATES = (0.7, 1.3, 2.0), 2, 96
+AWAY = 10.0  # kicks from the fixed point, where a sampled run begins: at the point itself every advantage is 0, and so is the noise
 
 
 class ListedWorld(ExactWorld):
@@ -280,12 +281,13 @@ def located(setting: Setting, done: dict[str, Rows]) -> dict[str, Any] | None:
 
 
 def sampled(setting: Setting, factor: float, seed: int) -> Rows:
-    """A run from the fixed point on groups of eight of every prompt, at a multiple of the predicted edge."""
+    """A run from beside the fixed point on groups of eight of every prompt, at a multiple of the predicted edge."""
     began, world = time.process_time(), days()
     point_D, value_K, direction_KD = stiffest(world)
     rate = factor * predicted_edge(setting, float(value_K[0]))
     scale = (float(value_K[0]) / KL_WEIGHT) ** 0.5
-    seen = sampled_run(world, setting, point_D, rate, seed, SAMPLED_UPDATES, lambda now_D: float((now_D - point_D) @ direction_KD[0]))
+    start_D = point_D + AWAY * kick_along(direction_KD[0], float(value_K[0]))
+    seen = sampled_run(world, setting, start_D, rate, seed, SAMPLED_UPDATES, lambda now_D: float((now_D - point_D) @ direction_KD[0]))
     third = len(seen) // 3
     along = scale * np.array([row["watched"] for row in seen])
     rewards = np.array([row["value"] for row in seen])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 import warnings
@@ -22,6 +23,7 @@ from groupwise.trainer.rewards import Problem, total_reward
 from groupwise.trainer.tasks import write_task
 from groupwise.trainer.worker import RewardWarning, UserReward
 
+CONTEXT = 32  # tokens, of the model below
 CHAT = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "2+2?"}]
 
 
@@ -303,7 +305,7 @@ def test_a_reward_that_fails_is_missing_and_costs_itself_alone(
     assert len(found) == (said is not None)
     assert all("\n" not in one and "of step 3" in one for one in found)
     if said is not None:
-        assert pytest.importorskip("re").search(said, found[0])
+        assert re.search(said, found[0])
 
 
 def test_a_function_gets_the_tokens_and_the_state_as_from_trl(here: Path) -> None:
@@ -450,16 +452,61 @@ def test_a_grader_that_hangs_ends_the_run_soon_and_the_mended_one_goes_on(
     assert "got 3 batches in a row without an answer within 0.1 s: mend it, or set a longer" in capfd.readouterr().err
     assert RunRecord.load(here / "run").steps["step"][-1] == 3
     (here / "hanging").unlink()
-    assert typed(here, "--steps", 4, "--resume") == 0
-    assert RunRecord.load(here / "run").steps["step"].to_list() == [1, 2, 3, 4]
+    assert typed(here, "--steps", 5, "--resume") == 0  # the batch that hung last is of step 4
+    assert RunRecord.load(here / "run").steps["reward"].is_null().to_list() == [False, True, True, True, False]
 
 
 def test_a_run_without_any_reward_is_a_mistake_however_short(model: Path, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (here / "silent").touch()
     assert typed(here, "--steps", 2) == 2
-    assert "got none for all 64 rollouts: nothing was learnt" in capfd.readouterr().err
+    said = "got none for all 64 rollouts: nothing was learnt; mend what judges them and go on with --resume --steps 4"
+    assert said in capfd.readouterr().err
     (here / "silent").unlink()
-    assert typed(here, "--steps", 3, "--resume") == 0  # what was begun is there
+    assert typed(here, "--steps", 2, "--resume") == 2  # it is done, and had no reward
+    assert said in capfd.readouterr().err
+    assert typed(here, "--steps", 4, "--resume") == 0  # what was begun is there
+    (here / "silent").touch()
+    assert typed(here, "--steps", 2, "--force", "--set", "schedule=cosine") == 2
+    assert "and begin anew with --force" in capfd.readouterr().err  # whose steps may not change
+
+
+def test_prompts_that_the_context_does_not_hold_are_left_out_before_the_run(
+    model: Path, here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A completion has 4, of which the last is not read again."""
+    fits, beyond = "1" * (CONTEXT - 3), "1" * (CONTEXT - 2)
+    rows = [{"prompt": prompt, "answer": "1"} for prompt in ("1+1=", "1+2=", beyond, fits, beyond + "1")]
+    lines(here / "sums.jsonl", rows)
+    assert typed(here, "--steps", 1) == 0
+    said = capfd.readouterr().err
+    assert f"2 of 5 prompts of sums do not fit the model's context of {CONTEXT} tokens with 4 of completion (row 3 has" in said
+    assert typed(here, "--steps", 2, "--resume") == 0
+    lines(here / "sums.jsonl", rows[2:3])
+    assert typed(here, "--steps", 1, "--force") == 2
+    assert "got none to train on (row 1 has" in capfd.readouterr().err
+
+
+def test_a_prompt_that_memory_does_not_hold_is_named(model: Path, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    lines(here / "sums.jsonl", [{"prompt": "1" * number, "answer": "1"} for number in (2, 28, 3, 4, 5, 6)])
+    assert typed(here, "--steps", 1, "--set", "memory_limit=0.0001") == 2
+    said = capfd.readouterr().err
+    assert (
+        "expected 8 completions of 4 tokens behind the 28 of row 2 to fit into memory_limit 0.0001 GB, got 0.0 GB: raise it, take out"
+        in said
+    )
+
+
+def test_a_reward_that_never_differs_names_only_what_helps(model: Path, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    lines(here / "sums.jsonl", [{"prompt": "1+1=", "answer": "no such answer"}] * 2 + [{"prompt": "1", "answer": "none"}] * 2)
+    assert typed(here, "--steps", 12, "--reward", "exact", "--max-completion-length", "1") == 2
+    said = capfd.readouterr().err
+    share = r"there is nothing to learn from; raise --max-completion-length \(\d+% of the completions were cut off at 1 tokens, which exact"
+    assert re.search(share + " takes for wrong\\) or take easier prompts or take another --reward$", said.splitlines()[-1]), said
+    assert typed(here, "--steps", 12, "--reward", "own_rewards:later", "--force") == 2
+    said = capfd.readouterr().err
+    assert "got 0.5 for all 320 of the first 10 steps on sums: there is nothing to learn from;" in said
+    assert "take easier prompts or mend the reward function\n" in said
+    assert not re.search("level|warm_up", said)
 
 
 def test_a_run_goes_on_with_the_same_content_and_reward_alone(model: Path, here: Path, capfd: pytest.CaptureFixture[str]) -> None:

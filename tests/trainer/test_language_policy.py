@@ -399,8 +399,12 @@ def test_memory_is_kept_by_smaller_passes_that_draw_the_same(folders: dict[str, 
     assert LanguagePolicy(loaded, memory_limit=2.5 * kept).rollouts_of_a_pass(4, 7, 3) == 8
     again = (2 * 4 * 32 + layer) * (4 * 7 + 4 * 3) + logits * 4 * 3
     assert LanguagePolicy(loaded, memory_limit=1.5 * again, checkpointing=True).rollouts_of_a_pass(4, 7, 3) == 4
-    with pytest.raises(InvalidArgumentError, match=r"completions of 3 tokens to fit into memory_limit 1e-09 GB, got 0\.0 GB: raise it"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"3 tokens behind the 7 of the prompt to fit into memory_limit 1e-09 GB, got 0\.0 GB: raise it"
+    ):
         LanguagePolicy(loaded, memory_limit=1.0).rollouts_of_a_pass(4, 7, 3)
+    with pytest.raises(InvalidArgumentError, match=r"or set gradient_checkpointing$"):  # where that is enough
+        LanguagePolicy(loaded, memory_limit=(2 * 4 * 32 + layer) * (4 + 4 * 3) + logits * 4 * 3).rollouts_of_a_pass(4, 1, 3)
 
 
 def test_the_command_trains_an_adapter_and_goes_on_with_it(

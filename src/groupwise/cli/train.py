@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 DONE, INTERRUPTED = 0, 130
 _WARM = 0.2
 _LARGEST_FILE = 2**20
-_LONGEST = 16  # prompts that are the longest in characters, among which the longest in tokens is looked for
 _SETTINGS = {  # of language models alone, and of one kind of task alone
     "model": ("lora", "chat_template", "max_completion_length", "gradient_checkpointing", "memory_limit"),
     "symbols": ("level", "format_reward", "proxy_bonus"),
@@ -219,7 +218,7 @@ def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, res
 
         actor = _actor(start, task, chosen, show)
         task = readable_by(actor, task)
-        chosen = _within_memory(actor, task, chosen)
+        task, chosen = _fitted(actor, task, chosen)
         folder = RunFolder(output, chosen, task, actor, start=_begun(start, actor))
         folder.check(resume=resume, force=force)
         before = folder.latest_step() if resume else None
@@ -227,16 +226,27 @@ def _train(start: Start, task: Task, chosen: TrainSettings, output: Path, *, res
             typer.echo("Stopped while warming up: nothing is kept; the same command begins anew.", err=True)
             return INTERRUPTED
         record = train(actor, task, chosen, output=folder, resume=resume, force=force, on_step=told)
+    _check_rewarded(record, chosen, before)
     missing, asked = getattr(task.verifier, "missing", 0), getattr(task.verifier, "asked", 0)
-    if missing and missing == asked:
-        raise InsufficientDataError(
-            f"expected rewards, got none for all {asked:,} rollouts: nothing was learnt; mend the function and go on with --resume"
-        )
     if missing:
         typer.echo(f"{missing:,} of {asked:,} rollouts had no reward: they counted for nothing.", err=True)
     if before == chosen.steps:
         typer.echo(f"The run in {output} had done its {before} steps already: nothing was trained.", err=True)
     return _told(record, output, chosen.steps, as_json=as_json)
+
+
+def _check_rewarded(record: RunRecord, chosen: TrainSettings, before: int | None) -> None:
+    """Refuse a run that had no reward in any step that was made now, or in none at all where it was done already."""
+    done, begun = int(record.steps["step"][-1]), before or 0
+    made = record.steps.filter(record.steps["step"] > (begun if begun < done else 0))["reward"]
+    if made.null_count() < len(made):
+        return
+    more = f" --steps {done + len(made)}" if done == chosen.steps else ""
+    how = "begin anew with --force" if more and chosen.schedule != "constant" else f"go on with --resume{more}"
+    rollouts = len(made) * chosen.rollouts_per_step
+    raise InsufficientDataError(
+        f"expected rewards, got none for all {rollouts:,} rollouts: nothing was learnt; mend what judges them and {how}"
+    )
 
 
 def wanted_of(file: Path | None, overrides: Sequence[str], typed: Mapping[str, Any]) -> dict[str, Any]:
@@ -335,15 +345,19 @@ def _device(wanted: str) -> str:
     return wanted
 
 
-def _within_memory(actor: Any, task: Task, chosen: TrainSettings) -> TrainSettings:
-    """Let a language model read as many rollouts at once as its memory holds, where nobody has said how many."""
+def _fitted(actor: Any, task: Task, chosen: TrainSettings) -> tuple[Task, TrainSettings]:
+    """Leave out what a language model's context does not hold; let it read at once what its memory holds, where nobody has said."""
+    from groupwise.trainer.file_task import within_context
     from groupwise.trainer.language_policy import LanguagePolicy
 
-    if not isinstance(actor, LanguagePolicy) or chosen.micro_batch is not None:
-        return chosen
-    prompt_PL = actor.prompt_tokens(task, sorted(task.train, key=lambda problem: len(problem.text))[-_LONGEST:])
-    most = actor.rollouts_of_a_pass(chosen.group_size, prompt_PL.shape[1], task.completion_length)
-    return chosen if most >= chosen.rollouts_per_step else dataclasses.replace(chosen, micro_batch=most)
+    if not isinstance(actor, LanguagePolicy):
+        return task, chosen
+    task, tokens, where = within_context(actor, task)
+    if chosen.micro_batch is not None:
+        return task, chosen
+    # Of held-out prompts nothing is kept for a gradient.
+    most = actor.rollouts_of_a_pass(chosen.group_size, tokens, task.completion_length, where=where)
+    return task, chosen if most >= chosen.rollouts_per_step else dataclasses.replace(chosen, micro_batch=most)
 
 
 def _actor(start: Start, task: Task, chosen: TrainSettings, show: Show) -> Any:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +25,9 @@ from groupwise.trainer.rewards import Problem, TaskVerifier, Verifier
 from groupwise.trainer.tasks import RECIPE, TASKS, Task, TaskFamily, UnreadableTaskError, check_split, make_task
 from groupwise.trainer.text_tasks import TEXT_TASKS, TextTask, in_texts, make_text_task, split, task_of_problems
 from groupwise.trainer.worker import MathVerify, UserReward
+
+if TYPE_CHECKING:
+    from groupwise.trainer.language_policy import LanguagePolicy
 
 RULES = ("exact", "number", "math_verify")
 COMPLETION_LENGTH = 256
@@ -175,6 +180,32 @@ def readable_by(actor: Any, task: Task) -> Task:
     found = in_texts(task)
     actor.end_at_lines()
     return found
+
+
+def within_context(actor: LanguagePolicy, task: Task) -> tuple[Task, int, str]:
+    """Return a task without prompts that leave no room for a completion in the context, the most tokens to train on, and whose."""
+    sized = [[(len(actor.encoded(problem.prompt)), problem) for problem in side] for side in (task.train, task.held_out)]
+    context, length, every = actor.context or math.inf, task.completion_length, [*sized[0], *sized[1]]
+    train, held_out = ([(size, problem) for size, problem in side if size + length - 1 <= context] for side in sized)
+    left = [(size, problem) for size, problem in every if size + length - 1 > context]
+    if left:
+        size, first = min(left, key=lambda pair: pair[1].row or 0)
+        got, limits = f"{_which(first)} has {size:,}", f"the model's context of {context:,} tokens with {length:,} of completion"
+        if not train:
+            raise InvalidArgumentError(
+                f"expected prompts of {task.name} that fit {limits}, got none to train on ({got}): lower --max-completion-length, or take a"
+                " model of a longer context"
+            )
+        text = f"{len(left)} of {len(every)} prompts of {task.name} do not fit {limits} ({got}): they are left out"
+        warnings.warn(LeftOutWarning(text), stacklevel=3)
+        task = replace(task, train=tuple(problem for _, problem in train), held_out=tuple(problem for _, problem in held_out))
+    most, longest = max(train, key=operator.itemgetter(0))
+    return task, most, _which(longest)
+
+
+def _which(problem: Problem) -> str:
+    """Name a problem by its row, or by what it asks."""
+    return repr(problem.question[:40]) if problem.row is None else f"row {problem.row + 1}"
 
 
 def read_task(folder: Path) -> Task | None:

@@ -272,7 +272,7 @@ class _Run:
         """Return whether there is something to learn from; refuse a run in which there never was, end one whose verifier is silent."""
         signal = has_signal(batch.judged)
         if not signal and not self.learned and self.idle + 1 == PATIENCE:
-            raise refusal(batch.judged, self.task.name)
+            raise refusal(batch.judged, self.task, language=hasattr(self.actor, "tokenizer"))
         self.silent = 0 if np.isfinite(batch.judged.reward_N).any() else self.silent + 1
         stuck = getattr(self.task.verifier, "stuck", "")
         if stuck or self.silent == PATIENCE:

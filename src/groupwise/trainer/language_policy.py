@@ -122,16 +122,18 @@ class LanguagePolicy(nn.Module):
             found_NL = found_NL.index_add(0, row_R, later_RL)
         return found_NL * _before(length_N, completion_NL.shape[1])
 
-    def rollouts_of_a_pass(self, group_size: int, prompt_length: int, completion_length: int) -> int:
+    def rollouts_of_a_pass(self, group_size: int, prompt_length: int, completion_length: int, *, where: str = "the prompt") -> int:
         """Return how many rollouts, of whole groups, one pass forward and backward takes within the memory limit."""
-        kept, logits = _token_bytes(self._model, checkpointed=self._checkpointing)
-        read = prompt_length * (group_size if self._checkpointing else 1) + group_size * completion_length
-        group = kept * read + logits * group_size * completion_length
+        plain, again = (
+            _group_bytes(self._model, group_size, prompt_length, completion_length, checkpointed=checkpointed)
+            for checkpointed in (False, True)
+        )
+        group = again if self._checkpointing else plain
         if group > self.memory_limit:
             raise InvalidArgumentError(
-                f"expected a group of {group_size} completions of {completion_length} tokens to fit into memory_limit"
-                f" {self.memory_limit / 1e9:g} GB, got {group / 1e9:.1f} GB: raise it, take shorter completions"
-                + ("" if self._checkpointing else ", or set gradient_checkpointing")
+                f"expected {group_size} completions of {completion_length} tokens behind the {prompt_length} of {where} to fit into"
+                f" memory_limit {self.memory_limit / 1e9:g} GB, got {group / 1e9:.1f} GB: raise it, take out that prompt, take smaller"
+                " groups or shorter completions" + (", or set gradient_checkpointing" if again <= self.memory_limit else "")
             )
         return group_size * int(min(self.memory_limit / group, _MOST_GROUPS))
 
@@ -162,9 +164,9 @@ class LanguagePolicy(nn.Module):
     def prompt_tokens(self, task: Task, problems: Sequence[Problem]) -> Tensor:
         """Return prompts as the model's own tokens, padded on the left."""
         del task
-        return self.padded([self._encoded(problem.prompt) for problem in problems])
+        return self.padded([self.encoded(problem.prompt) for problem in problems])
 
-    def _encoded(self, prompt: Prompt) -> list[int]:
+    def encoded(self, prompt: Prompt) -> list[int]:
         """Return a prompt as tokens."""
         return prompt_ids(self.tokenizer, self._as_read(prompt))
 
@@ -235,7 +237,7 @@ class LanguagePolicy(nn.Module):
         if self.context is not None and prompt + completion - 1 > self.context:
             raise InvalidArgumentError(
                 f"expected at most {self.context} tokens, the model's context, got {prompt} of prompt and {completion} of completion: take"
-                " an easier level"
+                " shorter ones"
             )
 
 
@@ -295,6 +297,13 @@ def _token_bytes(model: Any, *, checkpointed: bool) -> tuple[float, float]:
     layer = 4 * (16 * width + 8 * inner)
     kept = 4 * layers * width + layer if checkpointed else layers * layer
     return kept, 3 * 4 * configuration.vocab_size
+
+
+def _group_bytes(model: Any, group_size: int, prompt: int, completion: int, *, checkpointed: bool) -> float:
+    """Return the bytes of a pass forward and backward through one group: its prompt is read once, or for each where layers run twice."""
+    kept, logits = _token_bytes(model, checkpointed=checkpointed)
+    read = prompt * (group_size if checkpointed else 1) + group_size * completion
+    return kept * read + logits * group_size * completion
 
 
 def _cache_bytes(model: Any, group_size: int, tokens: int) -> float:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from groupwise.trainer.credit import Judged
     from groupwise.trainer.rewards import Problem
+    from groupwise.trainer.tasks import Task
 
 
 MEANINGS: tuple[Meaning, ...] = (
@@ -108,6 +109,7 @@ def rollout_rows(judged: Judged, advantage_N: Tensor, shown: Callable[[Problem],
 
 
 PATIENCE = 10  # steps in a row
+_MOSTLY = 0.5  # share of completions cut off that is the likeliest reason for equal rewards
 
 
 class IdleWarning(GroupwiseWarning):
@@ -122,23 +124,37 @@ def has_signal(judged: Judged) -> bool:
     return bool((highest_P > np.where(finite_PG, reward_PG, np.inf).min(1)).any())
 
 
-def refusal(judged: Judged, task: str) -> InsufficientDataError:
+def refusal(judged: Judged, task: Task, *, language: bool) -> InsufficientDataError:
     """Return what to say of a run that had no signal from its start."""
     reward_N = judged.reward_N[np.isfinite(judged.reward_N)]
-    count = PATIENCE * len(judged.reward_N)
-    where = f"all {count} of the first {PATIENCE} steps on {task}"
+    where = f"all {PATIENCE * len(judged.reward_N)} of the first {PATIENCE} steps on {task.name}"
     if not len(reward_N):
-        return InsufficientDataError(f"expected rewards, got none for {where}: the verifier is silent; mend it")
+        return InsufficientDataError(f"expected rewards, got none for {where}: the verifier is silent; mend it and go on by --resume")
+    own, words = "data" in task.recipe, language and "level" not in task.recipe
     if reward_N.max() == reward_N.min():
-        # Rewards by rule lie in [0, 1] before their weight.
-        low = reward_N[0] < sum(weight for weight in judged.weights.values() if weight > 0)
-        easier = "there is nothing to learn from; warm up further (--set warm_up=0.2), or take an easier level"
-        what = easier if low else "nothing is left to learn; take a harder level"
+        # Rewards by rule lie in [0, 1] before their weight; those of a user's function may lie anywhere.
+        function = own and ":" in task.recipe["reward"]
+        low = function or reward_N[0] < sum(weight for weight in judged.weights.values() if weight > 0)
+        easier = f"there is nothing to learn from; {' or '.join(_easier(judged, task, language=language))}"
+        what = easier if low else f"nothing is left to learn; take {'harder prompts' if words else 'a harder level'}"
         return InsufficientDataError(f"expected rollouts that differ in reward, got {reward_N[0]:g} for {where}: {what}")
     return InsufficientDataError(
         f"expected rollouts of a group that differ in reward, got equal ones within every group for {where}: there is nothing to learn"
-        " from; take larger groups (-G), or another level"
+        f" from; take larger groups (-G), or {'other prompts' if words else 'another level'}"
     )
+
+
+def _easier(judged: Judged, task: Task, *, language: bool) -> list[str]:
+    """Return what may help a policy whose completions all earn the same: what this task and this policy take, likeliest first."""
+    ways, cut = [], 1 - float(np.mean(judged.ended_N))
+    if language and cut > _MOSTLY:
+        why = ", which exact takes for wrong" if task.recipe.get("reward") == "exact" else ""
+        ways.append(f"raise --max-completion-length ({cut:.0%} of the completions were cut off at {task.completion_length} tokens{why})")
+    if "data" in task.recipe:
+        return [*ways, "take easier prompts", "mend the reward function" if ":" in task.recipe["reward"] else "take another --reward"]
+    if "examples" in task.recipe:
+        return [*ways, "give worked examples (--set examples=3)" if not task.recipe["examples"] else "take another task", "a larger model"]
+    return [*ways, *([] if language else ["warm up further (--set warm_up=0.2)"]), "take an easier level"]
 
 
 def silence(judged: Judged) -> str:

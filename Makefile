@@ -126,7 +126,8 @@ verl:  ## verl's own loop on a processor, recorded, ended and resumed, in build/
 	@rm -rf build/verl
 	@$(PYTHON) scripts/verl_cpu/train.py --folder build/verl
 
-gpu: $(VENV)/.installed-hf  ## what only a GPU can run of the experiments on language models; MINUTES=25, and goes on when called again
+gpu: $(VENV)/.installed-hf  ## what only a GPU can run of the experiments on language models; MINUTES=25, and goes on when called again (fetches SmolLM2 once)
+	@[ -d "$(LLM)" ] || $(BIN)/python scripts/fetch_model.py smollm2 --folder "$(LLM)" || true
 	@GROUPWISE_DEVICE=$(or $(DEVICE),cuda) $(BIN)/python experiments/language_models/gpu.py --minutes $(or $(MINUTES),25)
 
 studies: $(VENV)/.installed-dev  ## the studies of estimators, intervals and forecasts, anew

@@ -15,7 +15,8 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -44,10 +45,24 @@ LEAST_GAIN = 0.1  # twice the standard error of the difference of two looks at 1
 STUDIES = (("adamw", "three_examples"), ("adamw", "zero_shot"), ("sgd", "three_examples"))
 
 
-def prediction(form: str, seed: int, prompts: int = 32, group_size: int = 16) -> Rows:
+@dataclass(frozen=True)
+class Grid:
+    """Runs that are compared, and what of them is not as in the study of 64 rollouts."""
+
+    name: str = "run"  # before the names of their pieces
+    said: str = ""  # behind the titles of their tables
+    sizes: tuple[int, ...] = SIZES
+    seeds: int = SEEDS
+    given: Mapping[str, Any] = field(default_factory=dict)  # to `curve`
+
+
+OWN = Grid()
+
+
+def prediction(form: str, seed: int, prompts: int = 32, group_size: int = 16, completion_length: int | None = None) -> Rows:
     """Components before any training, and the group size that they call best."""
-    began = time.process_time()
-    found, rolled = measured(policy(), task(form), prompts=prompts, group_size=group_size, seed=seed)
+    began, world = time.process_time(), task(form, completion_length=completion_length)
+    found, rolled = measured(policy(), world, prompts=prompts, group_size=group_size, seed=seed)
     row = told(found, rolled)
     return [row | {"seconds": time.process_time() - began}]
 
@@ -107,16 +122,16 @@ def rate_of(optimizer: str, form: str, done: dict[str, Rows]) -> float | None:
     return None if None in found.values() else max(found, key=lambda rate: area(found[rate]))
 
 
-def run_cells(optimizer: str, form: str, rate: float) -> list[Cell]:
+def run_cells(optimizer: str, form: str, rate: float, grid: Grid = OWN) -> list[Cell]:
     """The runs of a study, whole seeds first."""
     return [
         Cell(
-            f"run-{optimizer}-{form}-G{size}-seed{seed}",
+            f"{grid.name}-{optimizer}-{form}-G{size}-seed{seed}",
             curve,
-            {"optimizer": optimizer, "form": form, "rate": rate, "group_size": size, "seed": seed},
+            {"optimizer": optimizer, "form": form, "rate": rate, "group_size": size, "seed": seed, **grid.given},
         )
-        for seed in range(SEEDS)
-        for size in SIZES
+        for seed in range(grid.seeds)
+        for size in grid.sizes
     ]
 
 
@@ -133,10 +148,10 @@ def ending(rows: Rows) -> str:
     return f"({last:.2f})" if min(abs(last - share) for share in (first, 1 - first)) < 0.02 else f"{last:.2f}"
 
 
-def predicted(done: dict[str, Rows], form: str) -> int:
+def predicted(done: dict[str, Rows], form: str, sizes: Sequence[int] = SIZES) -> int:
     """The size of the grid that is nearest to what the components call best; no limit is the largest."""
-    best = min(float(done[f"prediction-{form}"][0]["group_size"]), SIZES[-1])
-    return min(SIZES, key=lambda size: abs(math.log(size / best)))
+    best = min(float(done[f"prediction-{form}"][0]["group_size"]), sizes[-1])
+    return min(sizes, key=lambda size: abs(math.log(size / best)))
 
 
 def learnt(runs: Iterable[Rows]) -> bool:
@@ -144,52 +159,60 @@ def learnt(runs: Iterable[Rows]) -> bool:
     return any(float(rows[-1]["held_out"]) - float(rows[0]["held_out"]) > LEAST_GAIN for rows in runs)
 
 
-def regrets(areas_SG: np.ndarray, sizes: tuple[int, ...]) -> list[str]:
-    """What a size falls short of each seed's best, the mean over seeds and its interval."""
-    lost = [areas_SG.max(1) - areas_SG[:, SIZES.index(size)] for size in sizes]
+def regrets(areas_SG: np.ndarray, places: Sequence[int]) -> list[str]:
+    """What some columns fall short of each seed's best, the mean over seeds and its interval."""
+    lost = [areas_SG.max(1) - areas_SG[:, place] for place in places]
     if len(areas_SG) < 2:
         return [f"{one[0]:.2f}" for one in lost]
     half = student_quantile(0.95, len(areas_SG) - 1.0) / len(areas_SG) ** 0.5
     return [f"{one.mean():.2f} ± {half * one.std(ddof=1):.2f}" for one in lost]
 
 
-def runs_of(done: dict[str, Rows], optimizer: str, form: str) -> dict[int, dict[int, Rows]]:
+def runs_of(done: dict[str, Rows], optimizer: str, form: str, grid: Grid = OWN) -> dict[int, dict[int, Rows]]:
     """The runs that are there, by seed and group size."""
-    name = f"run-{optimizer}-{form}-G{{}}-seed{{}}".format
-    there = {seed: {size: done[name(size, seed)] for size in SIZES if name(size, seed) in done} for seed in range(SEEDS)}
+    name = f"{grid.name}-{optimizer}-{form}-G{{}}-seed{{}}".format
+    there = {seed: {size: done[name(size, seed)] for size in grid.sizes if name(size, seed) in done} for seed in range(grid.seeds)}
     return {seed: runs for seed, runs in there.items() if runs}
 
 
-def show_runs(done: dict[str, Rows]) -> None:
+def show_runs(done: dict[str, Rows], grid: Grid = OWN) -> None:
     """Print what the runs came to."""
     areas, ends, lost = [], [], []
     for optimizer, form in STUDIES:
-        found = runs_of(done, optimizer, form)
+        found = runs_of(done, optimizer, form, grid)
         for seed, runs in found.items():
-            areas.append([optimizer, form, str(seed), *(f"{area(runs[size]):.3f}" if size in runs else "" for size in SIZES)])
-            ends.append([optimizer, form, str(seed), *(ending(runs[size]) if size in runs else "" for size in SIZES)])
-        whole = np.array([[area(runs[size]) for size in SIZES] for runs in found.values() if len(runs) == len(SIZES)])
-        if len(whole):
-            size, tested = predicted(done, form), learnt(rows for runs in found.values() for rows in runs.values())
-            told = regrets(whole, (size, *SIZES)) if tested else ["not tested"] * (len(SIZES) + 1)
+            areas.append([optimizer, form, str(seed), *(f"{area(runs[size]):.3f}" if size in runs else "" for size in grid.sizes)])
+            ends.append([optimizer, form, str(seed), *(ending(runs[size]) if size in runs else "" for size in grid.sizes)])
+        whole = np.array([[area(runs[size]) for size in grid.sizes] for runs in found.values() if len(runs) == len(grid.sizes)])
+        if len(whole) and f"prediction-{form}" in done:
+            size, tested = predicted(done, form, grid.sizes), learnt(rows for runs in found.values() for rows in runs.values())
+            places = [grid.sizes.index(size), *range(len(grid.sizes))]
+            told = regrets(whole, places) if tested else ["not tested"] * len(places)
             lost.append([optimizer, form, str(len(whole)), str(size), *told])
-    sizes = tuple(f"G = {size}" for size in SIZES)
-    print_table("Area under the held-out reward, 25 updates", ("optimiser", "format", "seed", *sizes), areas)
-    print_table("Held-out reward after 25 updates", ("optimiser", "format", "seed", *sizes), ends)
-    heads = ("seeds", "predicted", "of the prediction", *(f"of {size}" for size in SIZES))
-    print_table("Regret of the area, 95 % over seeds", ("optimiser", "format", *heads), lost)
+    sizes = tuple(f"G = {size}" for size in grid.sizes)
+    print_table(f"Area under the held-out reward, 25 updates{grid.said}", ("optimiser", "format", "seed", *sizes), areas)
+    print_table(f"Held-out reward after 25 updates{grid.said}", ("optimiser", "format", "seed", *sizes), ends)
+    heads = ("seeds", "predicted", "of the prediction", *(f"of {size}" for size in grid.sizes))
+    print_table(f"Regret of the area, 95 % over seeds{grid.said}", ("optimiser", "format", *heads), lost)
 
 
-def show() -> None:
-    """Print the tables of what is there."""
-    done = pieces(FOLDER)
+def show_predictions(done: dict[str, Rows], said: str = "") -> None:
+    """Print what the components say before any training."""
     first = [(form, done[f"prediction-{form}"][0]) for form in FORMATS if f"prediction-{form}" in done]
     keys = ("vp", "t", "r", "group_size")
     rows = [
         [form, f"{float(row['reward']):.2f}", f"{float(row['informative']):.0%}", *(ranged(row, key) for key in keys)]
         for form, row in first
     ]
-    print_table("Before training: 32 prompts of 16 rollouts", ("format", "reward", "informative groups", "Vp", "T", "R", "G*, 95 %"), rows)
+    print_table(
+        f"Before training: 32 prompts of 16 rollouts{said}", ("format", "reward", "informative groups", "Vp", "T", "R", "G*, 95 %"), rows
+    )
+
+
+def show() -> None:
+    """Print the tables of what is there."""
+    done = pieces(FOLDER)
+    show_predictions(done)
     rows = [
         [optimizer, form, f"{cell.arguments['rate']:g}", f"{area(done[cell.name]):.3f}"]
         for optimizer, form in STUDIES

@@ -116,7 +116,7 @@ def as_branches(rows: list[list[int]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 @cache
 def days(name: str = "smollm2", seed: int = 0) -> ListedWorld:
     """The neighbours of days behind three examples: seven prompts, seven completions, and an adapter drawn from the seed."""
-    actor = policy(name, rank=RANK, seed=seed)
+    actor = policy(name, rank=RANK, seed=seed, device="cpu")  # one row of text: a card has nothing to gain
     task = readable_by(actor, make_text_task("day_of_the_week", examples=3, held_out_share=0.0))
     space = "" if actor.tokenizer.chat_template else " "  # in a text the answer is a word behind others
     tokens = [actor.tokenizer.encode(f"{space}{day}", add_special_tokens=False) for day in DAYS]
@@ -280,14 +280,14 @@ def located(setting: Setting, done: dict[str, Rows]) -> dict[str, Any] | None:
     return {"measured": over * predicted, "error": error * predicted, "predicted": predicted, "rule": first["rule"]}
 
 
-def sampled(setting: Setting, factor: float, seed: int) -> Rows:
-    """A run from beside the fixed point on groups of eight of every prompt, at a multiple of the predicted edge."""
+def sampled(setting: Setting, factor: float, seed: int, group: int = GROUP) -> Rows:
+    """A run from beside the fixed point on groups of every prompt, at a multiple of the predicted edge."""
     began, world = time.process_time(), days()
     point_D, value_K, direction_KD = stiffest(world)
     rate = factor * predicted_edge(setting, float(value_K[0]))
     scale = (float(value_K[0]) / KL_WEIGHT) ** 0.5
     start_D = point_D + AWAY * kick_along(direction_KD[0], float(value_K[0]))
-    seen = sampled_run(world, setting, start_D, rate, seed, SAMPLED_UPDATES, lambda now_D: float((now_D - point_D) @ direction_KD[0]))
+    seen = sampled_run(world, setting, start_D, rate, seed, group, lambda now_D: float((now_D - point_D) @ direction_KD[0]))
     third = len(seen) // 3
     along = scale * np.array([row["watched"] for row in seen])
     rewards = np.array([row["value"] for row in seen])
@@ -297,16 +297,16 @@ def sampled(setting: Setting, factor: float, seed: int) -> Rows:
 
 
 def sampled_run(
-    world: ListedWorld, setting: Setting, start_D: Tensor, rate: float, seed: int, updates: int, watch: Callable[[Tensor], float]
+    world: ListedWorld, setting: Setting, start_D: Tensor, rate: float, seed: int, group: int, watch: Callable[[Tensor], float]
 ) -> Rows:
     """Heavy-ball SGD on sampled groups of every prompt: before each update the exact mean reward and what is watched."""
     rng = np.random.default_rng([seed, round(1e9 * rate)])
     now_D, velocity_D = start_D.clone(), torch.zeros_like(start_D)
     log_PO: dict[int, Tensor] = {}
     rows: Rows = []
-    for update in range(updates):
+    for update in range(SAMPLED_UPDATES):
         at = setting.sampled_at(update)
-        step_D, log_PO[update], _ = sampled_step(world, now_D, log_PO.get(at) if at < update else None, rng)
+        step_D, log_PO[update], _ = sampled_step(world, now_D, log_PO.get(at) if at < update else None, rng, group)
         rows.append({"watched": watch(now_D), "value": float(world.value(log_PO[update]))})
         log_PO.pop(update - 2 * setting.interval - 1, None)
         velocity_D = setting.momentum * velocity_D + rate * step_D
@@ -327,8 +327,15 @@ def cells() -> list[Cell]:
         for setting in SETTINGS
         for factor in factors(setting)
     ]
-    return found + [
-        Cell(f"sampled-{named(setting)}-{factor:g}-seed{seed}", sampled, {"setting": setting, "factor": factor, "seed": seed})
+    return found + sampled_cells()
+
+
+def sampled_cells(group: int = GROUP) -> list[Cell]:
+    """The sampled runs, whole seeds first."""
+    return [
+        Cell(
+            f"sampled-{named(setting)}-{factor:g}-seed{seed}", sampled, {"setting": setting, "factor": factor, "seed": seed, "group": group}
+        )
         for seed in range(SEEDS)
         for setting in SAMPLED
         for factor in OVER
@@ -360,6 +367,11 @@ def show() -> None:
             rows.append([said(vars(setting)), f"{setting.momentum:g}", *told])
     head = ("lag", "momentum", "predicted edge", "measured", "difference", "over the published rule")
     print_table("Seven days: edges of the learning rate", head, rows)
+    show_sampled(done)
+
+
+def show_sampled(done: dict[str, Rows], group: int = GROUP) -> None:
+    """Print how far sampled runs swing."""
     runs = [row for name, found in done.items() if name.startswith("sampled-") for row in found]
     runs.sort(key=lambda row: (row["interval"], row["factor"], row["seed"]))
     rows = []
@@ -367,7 +379,7 @@ def show() -> None:
         told = [f"{row[key]:.3g}" for key in ("spread_early", "spread_late", "value_late", "lowest")]
         rows.append([said(row), f"{row['factor']:g}", str(row["seed"]), *told])
     head = ("lag", "learning rate over the edge", "seed", "swing, first third (nats)", "last third", "mean reward, last third", "lowest")
-    print_table(f"Seven days: sampled, {GROUP} completions of every prompt, momentum .9", head, rows)
+    print_table(f"Seven days: sampled, {group} completions of every prompt, momentum .9", head, rows)
 
 
 def main() -> None:

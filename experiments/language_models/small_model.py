@@ -50,9 +50,12 @@ def models_home() -> Path:
     return Path(os.environ.get("GROUPWISE_MODELS", "~/.cache/groupwise/models")).expanduser()
 
 
-def policy(name: str = "smollm2", *, rank: int | None = RANK, seed: int = 0) -> LanguagePolicy:
+def policy(
+    name: str = "smollm2", *, rank: int | None = RANK, seed: int = 0, device: str = DEVICE, checkpointing: bool = False
+) -> LanguagePolicy:
     """A model at the start, with a new adapter that changes nothing yet; all of its weights where the rank is None."""
-    return LanguagePolicy(load_language_model(models_home() / name, lora=rank, device=DEVICE, seed=seed), memory_limit=MEMORY)
+    loaded = load_language_model(models_home() / name, lora=rank, device=device, seed=seed)
+    return LanguagePolicy(loaded, checkpointing=checkpointing, memory_limit=MEMORY)
 
 
 def task(form: str, *, name: str = "larger_of_two", verifier: str = "strict", completion_length: int | None = None) -> Task:

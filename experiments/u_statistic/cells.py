@@ -10,10 +10,12 @@ import multiprocessing
 import os
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,9 @@ def options(text: str | None) -> argparse.Namespace:
     """--quick, --tables, --workers, --limit and --only."""
     made = parser(text, "run nothing: print the tables and draw the pictures of what is there")
     made.add_argument("--workers", type=int, default=2, help="single-threaded processes (2)")
-    made.add_argument("--minutes", type=float, default=60.0, help="begin no cell after so many minutes (60)")
+    made.add_argument(
+        "--minutes", type=float, default=60.0, help="begin no cell that would end after so many minutes, as far as is known (60)"
+    )
     made.add_argument("--only", default="", help="only cells whose name has this text")
     return made.parse_args()
 
@@ -67,14 +71,14 @@ def missing(cells: Iterable[Cell], folder: Path) -> list[Cell]:
 
 
 def run_missing(cells: Sequence[Cell], folder: Path, *, workers: int = 1, minutes: float = 60.0) -> list[Cell]:
-    """Run what is missing, in order, and write each piece as it comes; return what is still missing."""
+    """Run what is missing, in order, and write each piece as it comes; return what is still missing.
+
+    A cell that fails is told, and the next one begins. With one worker none begins when less time is left than the last of its kind took.
+    """
     wanted, began = missing(cells, folder), time.perf_counter()
     print(f"{len(cells) - len(wanted)} of {len(cells)} cells are there; {len(wanted)} to run", flush=True)
     if workers <= 1:
-        for cell in wanted:
-            if time.perf_counter() - began > 60 * minutes:
-                break
-            _done(cell, _timed(cell), folder)
+        _run_in_turn(wanted, folder, began + 60 * minutes)
         return missing(cells, folder)
     waiting = list(reversed(wanted))
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -86,8 +90,26 @@ def run_missing(cells: Sequence[Cell], folder: Path, *, workers: int = 1, minute
             if not running:
                 break
             ready = next(as_completed(running))
-            _done(running.pop(ready), ready.result(), folder)
+            _kept(running.pop(ready), ready.result, folder)
     return missing(cells, folder)
+
+
+def _run_in_turn(wanted: Sequence[Cell], folder: Path, end: float) -> None:
+    """Run one cell after the other while their time lasts."""
+    took: dict[str, float] = {}
+    too_long: set[str] = set()
+    for cell in wanted:
+        kind, left = cell.name.split("-")[0], end - time.perf_counter()
+        if left <= 0:
+            break
+        if left < took.get(kind, 0.0):
+            if kind not in too_long:
+                print(f"{cell.name} is not begun: the last of its kind took {took[kind]:.0f} s, and {left:.0f} s are left", flush=True)
+            too_long.add(kind)
+            continue
+        began = time.perf_counter()
+        _kept(cell, partial(_timed, cell), folder)
+        took[kind] = time.perf_counter() - began
 
 
 def run_asked(cells: Sequence[Cell], folder: Path, asked: argparse.Namespace) -> None:
@@ -113,11 +135,16 @@ def _timed(cell: Cell) -> tuple[Rows, float]:
     return cell.function(**cell.arguments), time.perf_counter() - began
 
 
-def _done(cell: Cell, found: tuple[Rows, float], folder: Path) -> None:
-    """Keep the rows of a cell."""
-    rows, seconds = found
-    write_rows(folder / f"{cell.name}.csv", rows)
-    print(f"{cell.name}: {seconds:.1f} s", flush=True)
+def _kept(cell: Cell, result: Callable[[], tuple[Rows, float]], folder: Path) -> None:
+    """Keep the rows of a cell, or tell why there are none."""
+    try:
+        rows, seconds = result()
+        write_rows(folder / f"{cell.name}.csv", rows)
+    except Exception as error:  # noqa: BLE001 - whatever it is: the other cells are not lost for it
+        traceback.print_exc()
+        print(f"{cell.name} failed: {type(error).__name__}: {error}", flush=True)
+    else:
+        print(f"{cell.name}: {seconds:.1f} s", flush=True)
 
 
 def say_missing(cells: Sequence[Cell], folder: Path, script: str) -> None:

@@ -116,6 +116,60 @@ def test_the_page_has_the_tables_of_its_pieces(load: Load, script: str, capsys: 
     assert missing == [], f"`python experiments/language_models/{script}.py --tables` prints other tables"
 
 
+def test_the_list_for_a_gpu_begins_with_the_first_seed_of_all(load: Load) -> None:
+    module = load("gpu")
+    names = [cell.name for cell in module.cells()]
+    assert len(set(names)) == len(names)
+    kinds = list(dict.fromkeys(name.split("-")[0] for name in names))
+    assert kinds == ["prediction", "N512", "N128", "sampled", "qwen", "speed"]
+    seeds = [int(name.rsplit("-seed", 1)[1]) for name in names if "-seed" in name]
+    assert seeds == sorted(seeds)
+    assert max(seeds) == 5
+    given = {cell.name: cell.arguments for cell in module.cells()}
+    for form, rate in (("three_examples", 3e-4), ("zero_shot", 1e-3)):  # as the pilot of best_group_size.py chose
+        asked = {"optimizer": "adamw", "form": form, "rate": rate, "group_size": 64, "seed": 0}
+        assert given[f"N512-adamw-{form}-G64-seed0"] == asked | {"completion_length": 64, "rollouts_per_step": 512, "micro_batch": 128}
+        assert given[f"N128-adamw-{form}-G2-seed5"] == asked | {"group_size": 2, "seed": 5, "rollouts_per_step": 128}
+    assert {given[name]["group"] for name in names if name.startswith("sampled")} == {64}
+
+
+def test_what_a_gpus_list_lacks_is_said_with_the_command_that_fetches_it(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = load("gpu")
+    monkeypatch.setenv("GROUPWISE_MODELS", str(tmp_path))
+    monkeypatch.delenv(module.PROBLEMS, raising=False)
+    cell = {cell.name.split("-")[0]: cell for cell in module.cells()}
+    assert module.lacking(cell["N512"]).endswith("N512 is left out: `python scripts/fetch_model.py smollm2` fetches it.")
+    assert "fetch_model.py qwen2_5_coder_1_5b --accept-licence`" in module.lacking(cell["qwen"])
+    for name in ("smollm2", module.QWEN):
+        (tmp_path / name).mkdir()
+    assert module.lacking(cell["N512"]) == module.lacking(cell["sampled"]) == ""
+    assert module.lacking(cell["qwen"]) == "GROUPWISE_GSM8K names no file of problems, without which qwen is left out."
+    monkeypatch.setattr(module, "DEVICE", "cuda")
+    monkeypatch.setattr(module.torch.cuda, "is_available", lambda: False)
+    assert module.lacking(cell["speed"]) == "GROUPWISE_DEVICE is cuda, and there is no such GPU: speed is left out."
+    assert module.lacking(cell["sampled"]) == ""  # as it runs on the processor
+
+
+def test_regrets_of_a_larger_grid_are_those_of_its_own_sizes(load: Load, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two seeds at six sizes: the areas are the heights, and components without a limit say the largest, 64."""
+    module, grid = load("best_group_size"), load("gpu").MANY
+    heights = {0: (0.5, 0.6, 0.9, 0.7, 0.4, 0.8), 1: (0.5, 0.6, 0.7, 0.7, 0.5, 0.9)}
+    done = {
+        f"N512-adamw-zero_shot-G{size}-seed{seed}": [{"step": 0, "held_out": height - 0.3}, {"step": 25, "held_out": height + 0.3}]
+        for seed, row in heights.items()
+        for size, height in zip(grid.sizes, row, strict=True)
+    }
+    done["prediction-zero_shot"] = [{"group_size": np.inf}]
+    module.show_runs(done, grid)
+    out = capsys.readouterr().out
+    assert "Area under the held-out reward, 25 updates, 512 rollouts of 64 tokens" in out
+    # Of 64 .1 and 0, of 2 .4 both times, of 8 0 and .2, of 32 .5 and .4; 12.7 is Student's t of one degree of freedom.
+    row = "| adamw | zero_shot | 2 | 64 | 0.05 ± 0.64 | 0.40 ± 0.00 | 0.30 ± 0.00 | 0.10 ± 1.27 | 0.20 ± 0.00 | 0.45 ± 0.64 | 0.05 ± 0.64 |"
+    assert row in out
+
+
 def listed(load: Load) -> tuple[Any, Any, Any]:
     """A tiny random model with an adapter, in double precision, behind three prompts that share their beginning."""
     import torch

@@ -46,6 +46,38 @@ def test_no_cell_begins_after_the_time_is_up(study: Study, tmp_path: Path) -> No
     assert cells.run_missing(wanted, tmp_path, minutes=-1.0) == wanted
 
 
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_cell_that_fails_is_told_and_the_next_one_begins(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str], workers: int
+) -> None:
+    cells = study("cells")
+    wanted = [cells.Cell("bad", divmod, {}), cells.Cell("good", study("common").read_csv, {"path": tmp_path / "in.txt"})]
+    (tmp_path / "in.txt").write_text("a\n1\n")
+    assert cells.run_missing(wanted, tmp_path, workers=workers) == wanted[:1]
+    assert "bad failed: TypeError: divmod expected 2 arguments, got 0" in capsys.readouterr().out
+    assert cells.pieces(tmp_path) == {"good": [{"a": 1}]}
+
+
+def test_no_cell_begins_when_less_time_is_left_than_the_last_of_its_kind_took(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells, now = study("cells"), [0.0]
+    monkeypatch.setattr(cells.time, "perf_counter", lambda: now[0])
+
+    def work(seconds: float) -> list[dict[str, Any]]:
+        now[0] += seconds
+        return [{"a": 1}]
+
+    asked = (("long-1", 25.0), ("short-1", 5.0), ("long-2", 25.0), ("long-3", 25.0), ("long-4", 25.0), ("short-2", 4.0), ("short-3", 1.0))
+    wanted = [cells.Cell(name, work, {"seconds": seconds}) for name, seconds in asked]
+    left = [cell.name for cell in cells.run_missing(wanted, tmp_path, minutes=1.0)]
+    # 25, 30 and 55 s have gone when 5 are left: enough for the short kind, once.
+    assert left == ["long-3", "long-4", "short-3"]
+    out = capsys.readouterr().out
+    assert "long-3 is not begun: the last of its kind took 25 s, and 5 s are left" in out
+    assert "long-4 is" not in out
+
+
 def test_the_runner_runs_what_the_command_names_and_nothing_for_tables(study: Study, tmp_path: Path) -> None:
     cells = study("cells")
     wanted = [cells.Cell(name, lambda: [{"a": 1}]) for name in ("first", "second")]

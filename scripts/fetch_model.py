@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import math
-import os
 import re
 import shutil
 import subprocess
@@ -25,10 +24,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError, first_line
-from groupwise.scores.language_models import BYTES, Precision, check_memory, free_memory, load_language_model, open_gguf, silent_bars
+from groupwise.scores.language_models import (
+    BYTES,
+    TRAINED,
+    Precision,
+    check_memory,
+    free_memory,
+    load_language_model,
+    models_home,
+    open_gguf,
+    silent_bars,
+)
 
 _BLOCK = 1 << 20
-_TRAINED = 16  # bytes of a trained weight: value, gradient and the two moments of AdamW, each in float32
 
 
 class FetchError(GroupwiseError):
@@ -72,12 +80,6 @@ SOURCES = {
         to_accept=True,
     ),
 }
-
-
-def default_folder(name: str) -> Path:
-    """Where a model is kept unless somebody names another folder."""
-    home = os.environ.get("GROUPWISE_MODELS")
-    return (Path(home).expanduser() if home else Path.home() / ".cache" / "groupwise" / "models") / name
 
 
 def check_target(folder: Path) -> None:
@@ -156,9 +158,9 @@ class Needs:
     def to_train(self, *, lora_rank: int | None = None, precision: str = "float32") -> int:
         """Return the bytes of weights, gradients and the moments of AdamW, of all or of an adapter on every matrix of every layer."""
         if lora_rank is None:
-            return _TRAINED * self.parameters
+            return TRAINED * self.parameters
         adapter = sum(sum(shape) for name, shape in self.shapes.items() if name.startswith("blk.") and len(shape) == 2)
-        return self.to_load(precision) + _TRAINED * lora_rank * adapter
+        return self.to_load(precision) + TRAINED * lora_rank * adapter
 
     def of_logits(self, tokens: int) -> int:
         """Return the bytes that logits, their log-softmax and their gradient take in a pass over so many tokens."""
@@ -213,7 +215,7 @@ def fetch(name: str, folder: Path, *, accepted: bool, keep_gguf: bool, precision
         made.replace(folder)
         if keep_gguf:
             kept.replace(beside)
-    print(f"The model is in {folder}: groupwise train TASK --model {folder}")
+    print(f"The model is in {folder}: groupwise train TASK --model {folder if folder != models_home() / name else name}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -225,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep-gguf", action="store_true", help="keep the GGUF file, in FOLDER-gguf")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="in which weights are saved")
     given = parser.parse_args(arguments)
-    folder = default_folder(given.model) if given.folder is None else given.folder.expanduser().absolute()
+    folder = models_home() / given.model if given.folder is None else given.folder.expanduser().absolute()
     try:
         fetch(given.model, folder, accepted=given.accept_licence, keep_gguf=given.keep_gguf, precision=given.precision)
     except GroupwiseError as error:

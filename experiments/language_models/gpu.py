@@ -24,8 +24,9 @@ from best_group_size import SIZES, Grid, prediction, rate_of, run_cells, show_pr
 from cells import Cell, Rows, options, pieces, print_table, run_asked, say_missing
 from dynamics import sampled_cells, show_sampled
 from pages import printed, refresh
-from small_model import DEVICE, FORMATS, PAGE, held_out_reward, measured, models_home, policy, roll, settings, task
+from small_model import DEVICE, FORMATS, PAGE, held_out_reward, measured, policy, roll, settings, task
 
+from groupwise.scores.language_models import models_home
 from groupwise.trainer.grpo import train
 from groupwise.trainer.text_tasks import make_text_task
 

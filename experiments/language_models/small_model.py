@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,16 +44,11 @@ class Rolled:
     reward_N: np.ndarray
 
 
-def models_home() -> Path:
-    """Where `scripts/fetch_model.py` puts its models."""
-    return Path(os.environ.get("GROUPWISE_MODELS", "~/.cache/groupwise/models")).expanduser()
-
-
 def policy(
     name: str = "smollm2", *, rank: int | None = RANK, seed: int = 0, device: str = DEVICE, checkpointing: bool = False
 ) -> LanguagePolicy:
     """A model at the start, with a new adapter that changes nothing yet; all of its weights where the rank is None."""
-    loaded = load_language_model(models_home() / name, lora=rank, device=device, seed=seed)
+    loaded = load_language_model(name, lora=rank, device=device, seed=seed)
     return LanguagePolicy(loaded, checkpointing=checkpointing, memory_limit=MEMORY)
 
 

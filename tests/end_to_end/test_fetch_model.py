@@ -124,13 +124,6 @@ def test_a_folder_that_holds_something_is_refused(
     assert (tmp_path / "note.txt").read_text() == "mine"
 
 
-def test_models_have_a_home(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GROUPWISE_MODELS", str(tmp_path))
-    assert script.default_folder("smollm2") == tmp_path / "smollm2"
-    monkeypatch.delenv("GROUPWISE_MODELS")
-    assert script.default_folder("smollm2") == Path.home() / ".cache" / "groupwise" / "models" / "smollm2"
-
-
 def test_every_part_is_told_from_the_others(script: Any) -> None:
     assert {name: len(source.packages) for name, source in script.SOURCES.items()} == {
         "smollm2": 1,

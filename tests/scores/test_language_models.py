@@ -20,12 +20,16 @@ from groupwise.scores.language_models import (
     end_of,
     head_alone,
     load_language_model,
+    load_reader,
+    model_folder,
+    models_home,
     parameters_of,
     tokens_of,
 )
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+from safetensors.torch import load_file, save_file  # noqa: E402
 
 from groupwise.scores.scores import score_gram, score_sketch  # noqa: E402
 
@@ -291,6 +295,25 @@ def test_a_folder_with_a_gguf_file_opens_and_is_saved_as_what_it_is_now(tmp_path
         load_language_model(tmp_path / "gguf")
 
 
+def test_a_model_is_found_by_its_file_or_by_the_name_that_it_was_fetched_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GROUPWISE_MODELS", raising=False)
+    assert models_home() == Path.home() / ".cache" / "groupwise" / "models"
+    monkeypatch.setenv("GROUPWISE_MODELS", str(tmp_path / "home"))
+    checkpoint(tmp_path / "home" / "small")
+    (tmp_path / "here" / "other").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    assert load_reader("small").context == load_reader(tmp_path / "home" / "small").context
+    assert model_folder("small") == tmp_path / "home" / "small"
+    assert model_folder("other") == Path("other")  # one that is here comes first
+    (tmp_path / "home" / "other").mkdir()
+    assert model_folder("other") == Path("other")
+    assert model_folder("a/small") == Path("a/small")
+    (tmp_path / "here" / "one.gguf").write_bytes(b"GGUF")
+    assert model_folder("one.gguf") == Path()
+    with pytest.raises(UnreadableModelError, match="expected a folder with a language model, got neither, which is none"):
+        load_reader("neither")
+
+
 def test_a_new_adapter_changes_nothing_at_first_and_is_drawn_from_its_seed(tmp_path: Path) -> None:
     folder, ids = checkpoint(tmp_path / "model", "llama"), torch.arange(3, 9)[None]
     plain, first, other = (load_language_model(folder, lora=rank, seed=seed) for rank, seed in ((None, 0), (2, 0), (2, 1)))
@@ -319,10 +342,20 @@ def test_what_cannot_be_trained_or_held_is_refused_before_it_is_loaded(tmp_path:
     load_language_model(folder, precision="bfloat16")
     with pytest.raises(InvalidArgumentError, match=r"of memory here, got .*model, whose weights take 0\.0 GB: take a smaller model"):
         load_language_model(folder)
+    monkeypatch.setattr(language_models, "free_memory", lambda _device: 16 * parameters_of(folder, None) - 1)
+    with pytest.raises(InvalidArgumentError, match=r"weights take 0\.0 GB to train all of them: take a smaller model, --lora 16 or"):
+        load_language_model(folder, trained=16)
+    load_language_model(folder, trained=12)
+    load_language_model(folder, trained=16, lora=2)
     header = json.dumps({"__metadata__": {"of": "1"}, "w": {"dtype": "F32", "shape": [10**6, 10**6], "data_offsets": [0, 4 * 10**12]}})
     (tmp_path / "large").mkdir()  # four terabytes by the header, which is all that is read
     (tmp_path / "large" / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header.encode())
     assert parameters_of(tmp_path / "large", None) == 10**12
+    whole = load_file(folder / "model.safetensors")
+    whole["model.layers.0.mlp.up_proj.weight"] = (100 * whole["model.layers.0.mlp.up_proj.weight"]).to(torch.int8)
+    save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UnreadableModelError, match=r"in floating point in .*model, got model.layers.0.mlp.up_proj.weight in I8: give the"):
+        load_language_model(folder)
     about = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(about | {"quantization_config": {"quant_method": "gptq"}}))
     with pytest.raises(UnreadableModelError, match=r"expected weights in floating point in .*, got them quantised by gptq: give the model"):

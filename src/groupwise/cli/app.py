@@ -39,7 +39,7 @@ COMMANDS = {
     "stability": "How far a setting, or a run, is from instability, and what learning rate and interval would be safe.",
     "sweep": "Train with every combination of some settings, and say which is best: exit code 1 where a training failed, 2 where all did.",
     "evaluate": "Score models on benchmarks, compare two, or show what a run's training transferred to.",
-    "train": "Train a small policy by GRPO on a task whose truth is known, and write the run as a record.",
+    "train": "Train a small policy on a task whose truth is known, or a language model on your prompts, by GRPO; the run is a record.",
 }
 
 _BESIDE = {"forecast": "fit", "calibrate": "backtest", "check": "diagnose"}  # commands in the module of another

@@ -150,8 +150,10 @@ def _check(k: int, samples: int, time_limit: float) -> None:
 
 def _models(paths: Sequence[Path], *, over_checkpoints: bool) -> tuple[list[tuple[str, Path]], bool]:
     """Return labels and folders of the models, and whether they are the checkpoints of one run."""
+    from groupwise.scores.language_models import model_folder
     from groupwise.trainer.evaluate import checkpoints_of, holds_model
 
+    paths = [model_folder(path) for path in paths]
     for path in paths:
         if not path.is_dir():
             raise GroupwiseError(f"expected a folder with a model or a run, got {path}, which is none: give its path")

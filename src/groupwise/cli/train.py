@@ -1,4 +1,4 @@
-"""The command `groupwise train`: GRPO on a task whose truth is known, live on this machine, written as a record as it goes."""
+"""The command `groupwise train`: GRPO on a task whose truth is known or a user's own, written as a record as it goes."""
 
 from __future__ import annotations
 
@@ -115,7 +115,9 @@ def train(
     level: Annotated[int | None, option("N", "Difficulty of the task; by default its own.")] = None,
     size: Annotated[str | None, option("NAME", "Size of a new policy: tiny, small (the default), medium or large.")] = None,
     checkpoint: Annotated[Path | None, option("FOLDER", "Start from this policy.")] = None,
-    model: Annotated[Path | None, option("FOLDER", "Train this Hugging Face language model or LoRA adapter.")] = None,
+    model: Annotated[
+        Path | None, option("FOLDER", "Train this Hugging Face language model or LoRA adapter; or the name of a fetched one.")
+    ] = None,
     lora: Annotated[int | None, option("R", "Train a new LoRA adapter of this rank on the model.")] = None,
     chat_template: Annotated[bool | None, flag("--chat-template", "Put prompts into the model's chat template.")] = None,
     max_completion_length: Annotated[int | None, option("L", "The most tokens of a completion of the model.")] = None,
@@ -134,7 +136,7 @@ def train(
     force: Annotated[bool, flag("--force", "Replace a run that is there already.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Train a small policy by GRPO on a task whose truth is known, and write the run as a record."""
+    """Train a small policy on a task whose truth is known, or a language model on your prompts, by GRPO; the run is a record."""
     if resume and force:
         raise InvalidArgumentError("--force expects a run that is to be replaced; got --resume too, which goes on with it: name one")
     typed = {
@@ -362,7 +364,7 @@ def _fitted(actor: Any, task: Task, chosen: TrainSettings) -> tuple[Task, TrainS
 
 def _actor(start: Start, task: Task, chosen: TrainSettings, show: Show) -> Any:
     """Return the policy that is to be trained, before any warm-up."""
-    from groupwise.scores.language_models import load_language_model, load_reader
+    from groupwise.scores.language_models import TRAINED, load_language_model, load_reader
     from groupwise.trainer.checkpoints import load_policy
     from groupwise.trainer.tasks import LONGEST_SEQUENCE
 
@@ -376,7 +378,13 @@ def _actor(start: Start, task: Task, chosen: TrainSettings, show: Show) -> Any:
         # Weights that stay as they are may be rounded; those that are trained are kept in single precision.
         frozen = chosen.precision == "bfloat16" and start.lora is not None
         loaded = load_language_model(
-            start.model, device=device, precision="bfloat16" if frozen else "float32", lora=start.lora, seed=start.start_seed
+            start.model,
+            device=device,
+            precision="bfloat16" if frozen else "float32",
+            lora=start.lora,
+            seed=start.start_seed,
+            # SGD has one moment; the policy at the start is kept beside for a KL term.
+            trained=TRAINED - 4 * (chosen.optimizer == "sgd") + 4 * bool(chosen.kl_weight),
         )
         memory = start.memory_limit * 1e9
         return LanguagePolicy(loaded, chat=start.chat_template, checkpointing=start.gradient_checkpointing, memory_limit=memory)

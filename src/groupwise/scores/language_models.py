@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+TRAINED = 16  # bytes of a weight that AdamW trains: value, gradient and two moments, each in float32
+_FLOATS = ("F64", "F32", "F16", "BF16")  # as safetensors names them
 _MAGIC = b"GGUF"
 _LONGEST_HEADER = 100_000_000  # bytes, of a safetensors file; its format allows no more
 
@@ -50,9 +53,22 @@ class Reader:
     context: int | None  # longest sequence, in tokens; None where the configuration does not say
 
 
+def models_home() -> Path:
+    """Return where fetched models are kept."""
+    return Path(os.environ.get("GROUPWISE_MODELS") or "~/.cache/groupwise/models").expanduser()
+
+
+def model_folder(path: str | Path) -> Path:
+    """Return the folder of a model: that of a GGUF file, or where none has that path the one that was fetched by that name."""
+    path = Path(path)
+    if path.suffix == ".gguf" and path.is_file():
+        return path.parent
+    return models_home() / path if len(path.parts) == 1 and not path.exists() and (models_home() / path).is_dir() else path
+
+
 def load_reader(folder: str | Path, *, base: str | Path | None = None) -> Reader:
     """Load the tokenizer and the configuration that `load_language_model` would."""
-    folder, under, _, gguf = _checked(Path(folder), base, None)
+    folder, under, _, gguf = _checked(model_folder(folder), base, None)
     from transformers import AutoConfig
 
     kind = {} if gguf is None else {"gguf_file": gguf}
@@ -69,14 +85,18 @@ def load_language_model(
     precision: Precision = "float32",
     lora: int | None = None,
     seed: int = 0,
+    trained: int = 0,
 ) -> LanguageModel:
     """Load a Hugging Face causal language model or a LoRA adapter with its base model from disk.
 
     The folder holds safetensors, or one GGUF file, which is turned into weights of the precision asked for. With `lora` the model gets a
-    new adapter of that rank, drawn from the seed. The device `auto` lays its layers one after another on all GPUs that this process sees.
+    new adapter of that rank, drawn from the seed. `trained` is the bytes that each weight takes where all are to be trained: what does not
+    fit is refused before it is loaded. The device `auto` lays its layers one after another on all GPUs that this process sees.
     """
-    folder, under, adapter, gguf = _checked(Path(folder), base, lora)
-    check_memory(str(gguf or under), BYTES[precision] * parameters_of(under, gguf), available=free_memory(device))
+    folder, under, adapter, gguf = _checked(model_folder(folder), base, lora)
+    whole = bool(trained) and not adapter and lora is None
+    needed = (trained if whole else BYTES[precision]) * parameters_of(under, gguf)
+    check_memory(str(gguf or under), needed, available=free_memory(device), trained=whole)
     if device == "auto":
         check_installed("accelerate", what="a model on several devices")
     tokenizer = _loaded_tokenizer([folder, under], gguf)
@@ -195,7 +215,16 @@ def _parameters_in(path: Path) -> int:
     """Return the number of weights by the header of a safetensors file: its own reader maps all of it, which a small machine refuses."""
     with _loading(f"the model in {path.parent}"), path.open("rb") as file:
         header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), _LONGEST_HEADER)))
-        return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+        tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
+        for name, tensor in tensors.items():
+            if "weight" in name and tensor["dtype"] not in _FLOATS:
+                raise _quantised(path.parent, f"{name[:80]} in {str(tensor['dtype'])[:20]}")
+        return sum(math.prod(tensor["shape"]) for tensor in tensors.values())
+
+
+def _quantised(folder: Path, got: str) -> UnreadableModelError:
+    """Return what is said of weights that nothing can be learnt by."""
+    return UnreadableModelError(f"expected weights in floating point in {folder}, got {got}: give the model that they were made of")
 
 
 def open_gguf(path: Path) -> Any:
@@ -214,12 +243,13 @@ def open_gguf(path: Path) -> Any:
     return reader
 
 
-def check_memory(name: str, needed: int, *, available: float) -> None:
-    """Refuse a model whose weights alone take more memory than is free, before they are loaded."""
+def check_memory(name: str, needed: int, *, available: float, trained: bool = False) -> None:
+    """Refuse a model whose weights alone, trained or not, take more memory than is free, before they are loaded."""
     if needed > available:
+        what, instead = (" to train all of them", "--lora 16") if trained else ("", "a lower precision")
         raise InvalidArgumentError(
             f"expected a model that takes at most the {available / 1e9:.1f} GB of memory here, got {name}, whose weights take"
-            f" {needed / 1e9:.1f} GB: take a smaller model, a lower precision or a larger machine"
+            f" {needed / 1e9:.1f} GB{what}: take a smaller model, {instead} or a larger machine"
         )
 
 
@@ -250,10 +280,7 @@ def _check_weights(folder: Path, kind: str) -> None:
         )
     quantised = about.get("quantization_config")
     if isinstance(quantised, dict):
-        raise UnreadableModelError(
-            f"expected weights in floating point in {folder}, got them quantised by {str(quantised.get('quant_method'))[:40]}:"
-            " give the model that they were made of"
-        )
+        raise _quantised(folder, f"them quantised by {str(quantised.get('quant_method'))[:40]}")
     if any(folder.glob("*.safetensors" if kind == "model" else "adapter_model.safetensors")):
         return
     pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))

@@ -116,16 +116,15 @@ def cells() -> list[Cell]:
 
 
 def lacking(cell: Cell) -> str:
-    """What a piece needs and this machine does not have, in one sentence; nothing where it has all."""
+    """What a piece needs and this machine does not have; nothing where it has all."""
     kind = cell.name.split("-")[0]
     model, licence = (QWEN, " --accept-licence") if kind == "qwen" else ("smollm2", "")
     if kind != "sampled" and DEVICE.startswith("cuda") and not torch.cuda.is_available():
-        return f"GROUPWISE_DEVICE is {DEVICE}, and there is no such GPU: {kind} is left out."
+        return f"GROUPWISE_DEVICE is {DEVICE}, and there is no such GPU"
     if not (models_home() / model).is_dir():
-        fetch = f"`python scripts/fetch_model.py {model}{licence}` fetches it"
-        return f"{models_home()} has no {model}, without which {kind} is left out: {fetch}."
+        return f"{models_home()} has no {model}, which `python scripts/fetch_model.py {model}{licence}` fetches"
     if kind == "qwen" and not Path(os.environ.get(PROBLEMS, "")).is_file():
-        return f"{PROBLEMS} names no file of problems, without which {kind} is left out."
+        return f"{PROBLEMS} names no file of problems"
     return ""
 
 
@@ -179,8 +178,9 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     asked, every = options(__doc__), cells()
     asked.workers = 1  # one card
-    for sentence in dict.fromkeys(filter(None, map(lacking, every))):
-        print(sentence)
+    for reason in dict.fromkeys(filter(None, map(lacking, every))):
+        kinds = dict.fromkeys(cell.name.split("-")[0] for cell in every if lacking(cell) == reason)
+        print(f"{reason}: left out are the pieces {', '.join(kinds)}.")
     run_asked([cell for cell in every if not lacking(cell)], FOLDER, asked)
     refresh(PAGE, printed(show))
     say_missing(every, FOLDER, SCRIPT)

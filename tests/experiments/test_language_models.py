@@ -105,7 +105,17 @@ def test_sizes_of_a_study_in_which_no_run_learns_are_not_tested(load: Load) -> N
 
 @pytest.mark.parametrize(
     "script",
-    ["best_group_size", "gradient_error", "where_it_moves", "failures", "dynamics", "stiffness_of_models", "long_runs", "other_models"],
+    [
+        "best_group_size",
+        "gradient_error",
+        "where_it_moves",
+        "failures",
+        "dynamics",
+        "stiffness_of_models",
+        "long_runs",
+        "other_models",
+        "gpu",
+    ],
 )
 def test_the_page_has_the_tables_of_its_pieces(load: Load, script: str, capsys: pytest.CaptureFixture[str]) -> None:
     load(script).show()
@@ -140,15 +150,15 @@ def test_what_a_gpus_list_lacks_is_said_with_the_command_that_fetches_it(
     monkeypatch.setenv("GROUPWISE_MODELS", str(tmp_path))
     monkeypatch.delenv(module.PROBLEMS, raising=False)
     cell = {cell.name.split("-")[0]: cell for cell in module.cells()}
-    assert module.lacking(cell["N512"]).endswith("N512 is left out: `python scripts/fetch_model.py smollm2` fetches it.")
+    assert module.lacking(cell["N512"]) == f"{tmp_path} has no smollm2, which `python scripts/fetch_model.py smollm2` fetches"
     assert "fetch_model.py qwen2_5_coder_1_5b --accept-licence`" in module.lacking(cell["qwen"])
     for name in ("smollm2", module.QWEN):
         (tmp_path / name).mkdir()
     assert module.lacking(cell["N512"]) == module.lacking(cell["sampled"]) == ""
-    assert module.lacking(cell["qwen"]) == "GROUPWISE_GSM8K names no file of problems, without which qwen is left out."
+    assert module.lacking(cell["qwen"]) == "GROUPWISE_GSM8K names no file of problems"
     monkeypatch.setattr(module, "DEVICE", "cuda")
     monkeypatch.setattr(module.torch.cuda, "is_available", lambda: False)
-    assert module.lacking(cell["speed"]) == "GROUPWISE_DEVICE is cuda, and there is no such GPU: speed is left out."
+    assert module.lacking(cell["speed"]) == "GROUPWISE_DEVICE is cuda, and there is no such GPU"
     assert module.lacking(cell["sampled"]) == ""  # as it runs on the processor
 
 

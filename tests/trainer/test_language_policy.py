@@ -394,7 +394,7 @@ def test_memory_is_kept_by_smaller_passes_that_draw_the_same(folders: dict[str, 
         drawn.append(LanguagePolicy(loaded, memory_limit=limit).sample(prompt, 5, torch.Generator().manual_seed(0), task.completion_length))
         assert shapes[0] == prompts
     assert all(torch.equal(drawn[0].completion_NL, other.completion_NL) for other in drawn[1:])
-    layer, logits = 4 * (16 * 32 + 8 * 48), 3 * 4 * 20
+    layer, logits = 4 * (16 * 32 + 8 * 48), 4 * 4 * 20
     kept = 2 * layer * (7 + 4 * 3) + logits * 4 * 3
     assert LanguagePolicy(loaded, memory_limit=2.5 * kept).rollouts_of_a_pass(4, 7, 3) == 8
     again = (2 * 4 * 32 + layer) * (4 * 7 + 4 * 3) + logits * 4 * 3

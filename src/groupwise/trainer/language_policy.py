@@ -130,10 +130,12 @@ class LanguagePolicy(nn.Module):
         )
         group = again if self._checkpointing else plain
         if group > self.memory_limit:
+            least = _group_bytes(self._model, 2, prompt_length, 1, checkpointed=self._checkpointing)
+            smaller = ", take smaller groups or shorter completions" if least <= self.memory_limit else ""
             raise InvalidArgumentError(
                 f"expected {group_size} completions of {completion_length} tokens behind the {prompt_length} of {where} to fit into"
-                f" memory_limit {self.memory_limit / 1e9:g} GB, got {group / 1e9:.1f} GB: raise it, take out that prompt, take smaller"
-                " groups or shorter completions" + (", or set gradient_checkpointing" if again <= self.memory_limit else "")
+                f" memory_limit {self.memory_limit / 1e9:g} GB, got {group / 1e9:.1f} GB: raise it, take out that"
+                f" prompt{smaller}" + (", or set gradient_checkpointing" if again <= self.memory_limit else "")
             )
         return group_size * int(min(self.memory_limit / group, _MOST_GROUPS))
 

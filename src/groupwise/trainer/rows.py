@@ -147,8 +147,9 @@ def refusal(judged: Judged, task: Task, *, language: bool) -> InsufficientDataEr
 def _easier(judged: Judged, task: Task, *, language: bool) -> list[str]:
     """Return what may help a policy whose completions all earn the same: what this task and this policy take, likeliest first."""
     ways, cut = [], 1 - float(np.mean(judged.ended_N))
-    if language and cut > _MOSTLY:
-        why = ", which exact takes for wrong" if task.recipe.get("reward") == "exact" else ""
+    exact = task.recipe.get("reward") == "exact"
+    if language and cut > (0 if exact else _MOSTLY):
+        why = ", which exact takes for wrong" if exact else ""
         ways.append(f"raise --max-completion-length ({cut:.0%} of the completions were cut off at {task.completion_length} tokens{why})")
     if "data" in task.recipe:
         return [*ways, "take easier prompts", "mend the reward function" if ":" in task.recipe["reward"] else "take another --reward"]

@@ -1,4 +1,4 @@
-"""Seven failures made on purpose in a real language model, and what the judgement says of each.
+"""Eight failures made on purpose in a real language model, and what the judgement says of each.
 
     python experiments/language_models/failures.py [--tables] [--workers 1] [--minutes 60] [--only TEXT]
 
@@ -35,7 +35,7 @@ from groupwise.trainer.text_tasks import make_text_task  # noqa: E402
 FOLDER = HERE / "results" / "failures"
 JOURNALS = HERE.parents[1] / "tests" / "fixtures" / "language_models"
 SCRIPT = "experiments/language_models/failures.py"
-SEEDS, BREAKS_AT = 2, 18
+BREAKS_AT = 18
 
 
 def world(name: str, form: str, **options: Any) -> Task:
@@ -119,6 +119,7 @@ class Failure:
     rate: float
     group_size: int
     others: dict[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] = (0, 1)
 
 
 NORMALISED = {"advantage": "std_normalised"}
@@ -130,6 +131,8 @@ FAILURES = {
     "staleness": Failure(lambda: world("larger_of_two", "three_examples"), 40, 1e-3, 8, {"lag_kind": "refresh", "refresh_interval": 10}),
     "zero_variance": Failure(lambda: world("letters", "zero_shot"), 30, 3e-4, 2),
     "harder_data": Failure(harder, 36, 3e-4, 8),
+    # The two seeds that `best_group_size.py` saw caught by their first updates; no rule was mended on them.
+    "concentration": Failure(lambda: world("larger_of_two", "three_examples"), 25, 3e-4, 2, seeds=(1, 2)),
 }
 
 
@@ -175,7 +178,8 @@ def moved(run: Path, name: str) -> str:
 
 def cells() -> list[Cell]:
     """First seeds first."""
-    return [Cell(f"{name}-seed{seed}", broken, {"name": name, "seed": seed}) for seed in range(SEEDS) for name in FAILURES]
+    found = [(seed, name) for name, failure in FAILURES.items() for seed in failure.seeds]
+    return [Cell(f"{name}-seed{seed}", broken, {"name": name, "seed": seed}) for seed, name in sorted(found, key=lambda pair: pair[0])]
 
 
 def show() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import json
+import re
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import groupwise as gw
 from groupwise.diagnostics.judgement import Judgement
+from groupwise.record.run import RunRecord
 
 JOURNALS = Path(__file__).resolve().parents[1] / "fixtures" / "language_models"
 
@@ -87,6 +91,20 @@ def test_harder_data_is_no_runaway_in_length_though_its_answers_are_longer(judge
 def test_what_went_wrong_is_named(judgement: Judgement, state: str, cause: tuple[str, ...], sign: int | None) -> None:
     assert (judgement.state.value, judgement.cause.certainty.value, judgement.cause.names) == (state, "likely", cause)
     assert (None if judgement.first_sign is None else judgement.first_sign.step) == sign
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_policy_that_its_first_update_caught_names_the_second_number_and_is_called_failed(seed: int, tmp_path: Path) -> None:
+    # No rule was mended on these: the groups are told, not the entropy that made them alike.
+    (tmp_path / "journal.jsonl").write_bytes(gzip.decompress((JOURNALS / f"concentration-seed{seed}.jsonl.gz").read_bytes()))
+    judgement, rollouts = gw.open_run(tmp_path).judgement, RunRecord.load(tmp_path).rollouts
+    assert (judgement.state.value, judgement.cause.names) == ("failed", ("zero-variance groups: hardly any group teaches",))
+    assert judgement.do.startswith("look at two completions of one prompt")
+    assert rollouts is not None
+    late = rollouts.filter(pl.col("step") > 1)
+    second = [re.findall(r"\d+", json.loads(prompt)[-1]["content"])[1] for prompt in late["prompt"]]
+    named = [completion.strip() == number for completion, number in zip(late["completion"], second, strict=True)]
+    assert sum(named) / len(named) == pytest.approx(0.99, abs=0.005)
 
 
 @pytest.mark.parametrize("judgement", ["harder_data-seed0"], indirect=True)

@@ -361,6 +361,14 @@ def test_what_is_logged_is_scored_as_it_was_sampled(kind: str, letters: Path) ->
     assert after == [row[:size] for row, size in zip(sampled.completion_NL.tolist(), length, strict=True)]
     assert before[::4] == [[token for token in row if token >= 0] for row in prompt.tolist()]
     assert str(rows[0]["prompt"]).startswith('[{"role": "user"' if kind == "a chat" else "Question: ")
+    # What is no token of the model's is that of a sequence, as where the log tells none.
+    for odd in (math.nan, math.inf, -1.0, 1e300, float(len(loaded.tokenizer))):
+        foreign = told.with_columns(pl.lit(odd).alias("end_token"))
+        assert ends_of(loaded, foreign) == ends_of(loaded, told.drop("end_token"))
+    # Where every end is told none is looked up.
+    loaded.tokenizer.eos_token = None
+    assert ends_of(loaded, told).count(None) == ended.count(False)
+    loaded.tokenizer.eos_token = loaded.tokenizer.decode([policy.end])
     # Without them every end is that of a sequence.
     assert (ends_of(loaded, told.drop("end_token")) == ends_of(loaded, told)) is (kind == "a chat")
 

@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import io
 import json
-import math
 import re
 import zipfile
 from collections.abc import Callable, Sequence
@@ -172,15 +171,15 @@ def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: Sample, t
 
 
 def ends_of(reader: Reader | LanguageModel, rows: pl.DataFrame) -> list[int | None]:
-    """Return the token that ended each completion, the end of a sequence where the log tells no other; None where none did."""
+    """Return the token that ended each completion, the end of a sequence where the log tells none of the model's; None where none did."""
     from groupwise.scores.language_models import end_of
 
-    if rows["full"].all():
-        return [None] * len(rows)
     logged = rows["end_token"].to_list() if "end_token" in rows.columns else [None] * len(rows)
-    told = [None if token is None or not math.isfinite(token) else int(token) for token in logged]
-    end = end_of(reader) if None in told else 0
-    return [None if full else end if token is None else token for full, token in zip(rows["full"], told, strict=True)]
+    size = len(reader.tokenizer)
+    told = [token if token is not None and 0 <= token < size else None for token in logged]
+    untold = any(token is None and not full for full, token in zip(rows["full"], told, strict=True))
+    end = end_of(reader) if untold else 0
+    return [None if full else end if token is None else int(token) for full, token in zip(rows["full"], told, strict=True)]
 
 
 def _with_ends(reader: Reader | LanguageModel, record: RunRecord, sample: Sample, told: int | None) -> tuple[pl.DataFrame, int, str]:

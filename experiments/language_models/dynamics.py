@@ -36,7 +36,6 @@ from groupwise.scores.language_models import prompt_ids  # noqa: E402
 from groupwise.stability.threshold import rule_threshold, threshold  # noqa: E402
 from groupwise.theory.stiffness import kicked_stiffness  # noqa: E402
 from groupwise.trainer.file_task import readable_by  # noqa: E402
-from groupwise.trainer.policy import additive  # noqa: E402
 from groupwise.trainer.text_tasks import make_text_task  # noqa: E402
 from groupwise.trainer.text_verifiers import DAYS  # noqa: E402
 
@@ -110,7 +109,7 @@ def as_branches(rows: list[list[int]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         last.append(len(tokens) - 1)
     owner_L = torch.tensor(owner)
     sees = ((owner_L[:, None] == owner_L) | (owner_L == -1)).tril()
-    return torch.tensor([tokens]), torch.tensor([places]), additive(sees[None, None]), torch.tensor(last)
+    return torch.tensor([tokens]), torch.tensor([places]), sees[None, None], torch.tensor(last)
 
 
 @cache

@@ -25,7 +25,7 @@ from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.scores.scores import score_gram
 from groupwise.trainer.credit import score_batch
-from groupwise.trainer.policy import Actor, Policy, Sampled, additive, answer_weight, causal, positions_of, task_texts
+from groupwise.trainer.policy import Actor, Policy, Sampled, answer_weight, causal, positions_of, task_texts
 from groupwise.trainer.rewards import Problem, is_function, total_reward
 from groupwise.trainer.tasks import END, PAD, Task
 
@@ -147,10 +147,9 @@ class Branches(nn.Module):
         allowed[:, :, length:, :length] = True
         allowed[:, :, length:, length:] = above
         allowed[..., :length] &= real[:, None, None, :] | torch.eye(ids.shape[1], length, dtype=torch.bool, device=ids.device)
-        mask = additive(allowed)
         hidden = policy.token(ids) + policy.position(place)
         for number, block in enumerate(policy.blocks):
-            hidden, _ = block(hidden, mask, None, first=length - 1 if number == len(policy.blocks) - 1 else 0)
+            hidden, _ = block(hidden, allowed, None, first=length - 1 if number == len(policy.blocks) - 1 else 0)
         logits: Tensor = policy.head(policy.norm(hidden))
         return logits
 

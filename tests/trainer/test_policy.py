@@ -16,7 +16,7 @@ from groupwise.trainer.tasks import END, PAD, Task, Vocabulary, make_task
 torch = pytest.importorskip("torch")
 
 from groupwise.trainer.checkpoints import UnreadableCheckpointError, load_policy, save_policy  # noqa: E402
-from groupwise.trainer.policy import SIZES, Drawn, Policy, policy_size, uniform  # noqa: E402
+from groupwise.trainer.policy import SIZES, Drawn, Packing, Policy, policy_size, uniform  # noqa: E402
 from groupwise.trainer.warm_up import right_probability, warm_up  # noqa: E402
 
 
@@ -38,6 +38,30 @@ def plain(policy: Any, prompt: list[int], completion: list[int]) -> list[float]:
     real = [token for token in prompt if token != PAD]
     logits = policy(torch.tensor([real + completion]))[0].detach().log_softmax(-1)
     return [float(logits[len(real) - 1 + place, token]) for place, token in enumerate(completion)]
+
+
+def written_out(block: Any, hidden: Any, mask: Any) -> Any:
+    """A block of the policy with its attention as the textbook writes it: the softmax over what the mask allows."""
+    rows, tokens, width = hidden.shape
+    parts = block.query_key_value(block.norm_attention(hidden)).view(rows, tokens, 3, block.heads, -1)
+    query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)
+    scores = query @ key.transpose(-1, -2) / (width // block.heads) ** 0.5
+    seen = scores.masked_fill(~mask, float("-inf")).softmax(-1) @ value
+    hidden = hidden + block.project(seen.transpose(1, 2).reshape(rows, tokens, width))
+    return hidden + block.down(torch.nn.functional.gelu(block.up(block.norm_feed(hidden))))
+
+
+@pytest.mark.parametrize("kind", ["causal", "padded prompt", "packed rows", "last tokens"])
+@pytest.mark.parametrize("precision", ["float64", "float32", "bfloat16"])
+def test_attention_is_the_softmax_over_what_a_mask_allows(precision: str, kind: str) -> None:
+    block = fresh().blocks[0].to(getattr(torch, precision))
+    packing = Packing.of(prompts([0, 2, 4] if kind != "causal" else [0, 0, 0]), 3 * 5, 2)
+    mask = {"padded prompt": packing.prompt_mask, "packed rows": packing.whole_mask}.get(kind)
+    first, tokens = (4 if kind == "last tokens" else 0), 6 if mask is None else mask.shape[-1]
+    hidden = torch.randn(3, tokens, 32, generator=torch.Generator().manual_seed(4)).to(block.up.weight.dtype)
+    allowed = torch.ones(tokens, tokens, dtype=torch.bool).tril() if mask is None else mask
+    error = block(hidden, mask, None, first=first)[0] - written_out(block, hidden, allowed)[:, first:]
+    assert error.abs().max() < {"float64": 1e-13, "float32": 1e-5, "bfloat16": 0.1}[precision]
 
 
 @pytest.mark.parametrize("pads", [[0, 0, 0], [0, 2, 4]], ids=["whole", "padded"])

@@ -72,7 +72,7 @@ class Packing:
         if self.real_RL is None:
             return rows
         real = functional.pad(self.real_RL, (0, self.width * self.steps), value=True)
-        return rows + additive(real[:, None, None, :] | torch.eye(real.shape[1], dtype=torch.bool, device=self.device))
+        return rows & (real[:, None, None, :] | torch.eye(real.shape[1], dtype=torch.bool, device=self.device))
 
     @property
     def all_positions(self) -> Tensor:
@@ -90,7 +90,7 @@ def _row_mask(prompt_length: int, width: int, steps: int, device: torch.device) 
     place = torch.arange(total, device=device)
     owner = torch.where(place < prompt_length, -1, (place - prompt_length) % width)
     earlier = place[:, None] >= place[None, :]
-    return additive((earlier & ((owner[None, :] == -1) | (owner[:, None] == owner[None, :])))[None, None])
+    return (earlier & ((owner[None, :] == -1) | (owner[:, None] == owner[None, :])))[None, None]
 
 
 def positions_of(real_RL: Tensor) -> Tensor:
@@ -101,19 +101,12 @@ def positions_of(real_RL: Tensor) -> Tensor:
 def prompt_mask_of(real_RL: Tensor) -> Tensor:
     """Return the causal mask over real tokens; padding sees itself, so that no row of attention is empty."""
     length = real_RL.shape[-1]
-    return additive(
-        causal(length, real_RL.device) & (real_RL[:, None, None, :] | torch.eye(length, dtype=torch.bool, device=real_RL.device))
-    )
+    return causal(length, real_RL.device) & (real_RL[:, None, None, :] | torch.eye(length, dtype=torch.bool, device=real_RL.device))
 
 
 def causal(length: int, device: torch.device) -> Tensor:
     """Return which tokens see which: each itself and those before it."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
-
-
-def additive(allowed: Tensor) -> Tensor:
-    """Return 0 where attention may look and minus infinity elsewhere."""
-    return torch.zeros(allowed.shape, device=allowed.device).masked_fill(~allowed, float("-inf"))
 
 
 Cache = list[tuple[Tensor, Tensor]]
@@ -199,11 +192,10 @@ class Block(nn.Module):
             key, value = torch.cat([past[0], key], 2), torch.cat([past[1], value], 2)
         if first:
             query, hidden = query[:, :, first:], hidden[:, first:]
-            mask = additive(causal(tokens, hidden.device)[None, None]) if mask is None else mask
+            mask = causal(tokens, hidden.device)[None, None] if mask is None else mask
             mask = mask[:, :, first:]
-        seen = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=None if mask is None else mask.to(query.dtype), is_causal=mask is None
-        )
+        # A boolean mask fits queries of any precision: torch takes a float mask of another one in silence, and is wrong on some processors.
+        seen = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
         hidden = hidden + self.project(seen.transpose(1, 2).reshape(rows, tokens - first, width))
         return hidden + self.down(functional.gelu(self.up(self.norm_feed(hidden)))), (key, value)
 

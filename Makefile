@@ -18,10 +18,11 @@ define install
 	|| { echo "groupwise: uv could not; trying pip"; $(BIN)/pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '$(1)'; }
 	@touch $@
 endef
-NUMERIC = tests/forecasting tests/stability tests/estimators tests/theory tests/comparison tests/golden tests/test_intervals.py
+NUMERIC = tests/forecasting tests/stability tests/estimators tests/theory tests/comparison tests/golden tests/test_intervals.py tests/scores \
+	tests/trainer/test_policy.py tests/trainer/test_language_policy.py tests/trainer/test_grpo.py tests/experiments/test_language_models.py
 MUTATED = estimators intervals.py stability comparison forecasting diagnostics
 .DEFAULT_GOAL := help
-.PHONY: help cluster verl demo demo-recorded demo-llm gpu test wheel kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
+.PHONY: help processors cluster verl demo demo-recorded demo-llm gpu test wheel kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,11 +60,11 @@ demo-llm: $(VENV)/.installed-hf  ## twelve updates of SmolLM2 while you watch: c
 	@echo "Twelve rows are too few for most judgements; this one says what it lacks:"
 	@$(BIN)/python -m groupwise diagnose build/demo-llm || case $$? in 1|3) ;; *) exit 1;; esac
 
-test: $(VENV)/.installed-test  ## every test but the slow ones, doctests included, on two cores (PYTEST= for one)
-	@$(BIN)/python -m pytest $(PYTEST)
+test: $(VENV)/.installed-test  ## every test but the slow ones, doctests included, on two cores (PYTEST= for one), with the seconds of a processor
+	@$(BIN)/python scripts/yardstick.py $(PYTEST)
 
 wheel: $(VENV)/.installed-test,release  ## build and check the wheel, install it alone, run the README's lines there: size and seconds
-	@rm -rf build/dist
+	@rm -rf build/dist && mkdir -p build
 	@$(BIN)/python -m build --outdir build/dist >build/dist.log || { cat build/dist.log; exit 1; }
 	@$(BIN)/python -m twine check --strict build/dist/*
 	@UV_FIND_LINKS="$(WHEELS)" $(BIN)/python scripts/try_wheel.py build/dist/*.whl
@@ -80,9 +81,12 @@ soak: $(VENV)/.installed-test  ## the live page with 200 clients for five minute
 explore: $(VENV)/.installed-test  ## the tests that draw their examples, on new ones, a thousand where a test sets no number
 	@$(BIN)/python -m pytest $(PYTEST) --hypothesis-profile=explore -m "hypothesis and not slow"
 
-kernels: $(VENV)/.installed-test  ## the numeric tests under three kernels of OpenBLAS, which round differently
-	@for kernel in Haswell Sandybridge Prescott; do echo "== $$kernel"; \
-	OPENBLAS_CORETYPE=$$kernel $(BIN)/python -m pytest $(PYTEST) -q $(NUMERIC) || exit 1; done
+kernels: $(VENV)/.installed-hf $(VENV)/.installed-test  ## the numeric tests under three kernels of OpenBLAS and two of torch, which round differently
+	@for kernels in "Haswell avx2" "Sandybridge default" "Prescott avx2"; do set -- $$kernels; echo "== OpenBLAS $$1, torch $$2"; \
+	OPENBLAS_CORETYPE=$$1 ATEN_CPU_CAPABILITY=$$2 $(BIN)/python -m pytest $(PYTEST) -q $(NUMERIC) || exit 1; done
+
+processors:  ## make demo and make test in a fresh clone under every pair of kernels (half an hour)
+	@scripts/every_processor.sh
 
 freeze: $(VENV)/.installed  ## what every command answers on the logs of ../shared/data, against the frozen answers
 	@$(BIN)/python scripts/freeze.py check

@@ -1,0 +1,62 @@
+"""Run the tests and say at their end what they took of a processor, beside a yardstick: the same work everywhere, timed first.
+
+    python scripts/yardstick.py [ARGUMENTS OF PYTEST]
+
+The budget of the suite is in seconds of a reference machine (two cores with AVX2 and without AVX-512, on which the suite of version 0.1
+took 944 s). A machine on which the yardstick runs in half of the reference's time has half of the budget.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import numpy as np
+import pytest
+
+BUDGET = 360.0  # seconds of the reference machine
+REFERENCE = 0.666  # seconds of the yardstick there: 944 s, over 340 s of that suite on a machine whose yardstick takes .24 s
+ROUNDS, LOOPS, SIZE, PRODUCTS = 5, 2_000_000, 400, 60
+
+
+def yardstick() -> float:
+    """Seconds of a processor for a loop of Python and for matrix products, the least of some rounds."""
+    matrix = np.linspace(-1.0, 1.0, SIZE * SIZE).reshape(SIZE, SIZE)
+    seconds = []
+    for _ in range(ROUNDS):
+        start, count = time.process_time(), {}
+        for number in range(LOOPS):
+            count[number & 1023] = count.get(number & 511, 0) + number
+        for _ in range(PRODUCTS):
+            matrix @ matrix
+        seconds.append(time.process_time() - start)
+    return min(seconds)
+
+
+def spent() -> float:
+    """Processor seconds of this process and of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+class Budget:
+    """Prints the seconds above pytest's closing line."""
+
+    def __init__(self) -> None:
+        self.yardstick = yardstick()
+        self.start = spent()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print what the tests took, here and on the reference machine."""
+        seconds, slower = spent() - self.start, self.yardstick / REFERENCE
+        there = seconds / slower
+        terminalreporter.write_line(
+            f"processor: {seconds:.0f} s here, {there:.0f} s on the reference machine, of {BUDGET:.0f} s "
+            f"({'within' if there <= BUDGET else 'OVER'} the budget); yardstick {self.yardstick:.2f} s, reference {REFERENCE:.2f} s"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main(sys.argv[1:], plugins=[Budget()]))

@@ -1,4 +1,4 @@
-"""Doctests of what needs an extra are skipped, visibly, where the extra is missing; drawn examples are the same in every run."""
+"""Doctests of what needs an extra are skipped where it is missing; drawn examples are the same in every run; long grids are thinned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if find_spec("hypothesis"):  # a trainer's own environment, for `tests/optional`
     from hypothesis import settings
 
     # A busy machine is no defect, and one run should draw what the last one drew; `make explore` is for what nobody drew yet.
-    settings.register_profile("groupwise", deadline=None, derandomize=True)
+    settings.register_profile("groupwise", deadline=None, derandomize=True, max_examples=25)
     settings.register_profile("explore", deadline=None, max_examples=1000)
     settings.load_profile("groupwise")
 
@@ -20,8 +20,19 @@ OF_TORCH = ("grpo", "language_policy", "policy")
 collect_ignore = [] if find_spec("torch") else [f"src/groupwise/trainer/{name}.py" for name in OF_TORCH]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip each doctest that imports a library which is not here."""
+    """Mark as slow what a thinned test leaves out; skip each doctest that imports a library which is not here."""
+    grids: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("thinned"):
+            grids.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in grids.values():
+        most = cases[0].get_closest_marker("thinned").args[0]  # type: ignore[union-attr]
+        kept = {round((place + 0.5) * len(cases) / most - 0.5) for place in range(min(most, len(cases)))}
+        for place, item in enumerate(cases):
+            if place not in kept:
+                item.add_marker(pytest.mark.slow)
     missing = [name for name in OPTIONAL if find_spec(name) is None]
     for item in items:
         examples = getattr(getattr(item, "dtest", None), "examples", [])

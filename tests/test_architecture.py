@@ -94,8 +94,13 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(path: Path, *, whole: bool = True) -> Iterator[str]:
+@cache
+def imports(path: Path, *, whole: bool = True) -> tuple[str, ...]:
     """The modules that a file imports anywhere, or only those that load with it."""
+    return tuple(imported(path, whole=whole))
+
+
+def imported(path: Path, *, whole: bool) -> Iterator[str]:
     for node in ast.walk(tree(path)) if whole else loaded_with(tree(path).body):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

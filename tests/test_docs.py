@@ -25,6 +25,9 @@ SKILL = ROOT / "SKILL.md"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
+SLOW_PAGES = {"evaluate.md", "sweep.md", "backtest.md", "train.md", "many-machines.md", "calibrate.md"}  # they train or backtest
+
+
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
@@ -170,7 +173,11 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", with_examples(), ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.name in SLOW_PAGES else []) for page in with_examples()],
+    ids=name_of,
+)
 @pytest.mark.usefixtures("workplace")
 def test_examples_run(page: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """All examples of a page run in order, as one would type them, and print what the page shows, with `...` for what it leaves out."""

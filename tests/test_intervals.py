@@ -159,6 +159,7 @@ def fieller(numerator: float, denominator: float, quantile: float, covariance: n
     return np.asarray(rho[(numerator - rho * denominator) ** 2 <= quantile**2 * variance])
 
 
+@pytest.mark.slow
 def test_a_ratio_with_a_denominator_that_may_be_zero_has_no_upper_end() -> None:
     found = ratio_interval(2.0, 0.3, COVARIANCE, 2.0)
     error = math.sqrt(0.04 / 4 - 2 * 0.01 / (2 * 0.6) + 0.09 / 0.6**2)  # at 0.6, the least denominator that is told from zero

@@ -96,6 +96,7 @@ def scores_by_autograd(folder: Path, rows: pl.DataFrame, *, limit: int, temperat
     return np.array(scores, dtype=np.float64)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("aggregation", "temperature"), [("sum", 1.0), ("sum", 0.7), ("sequence_mean", 1.0), ("batch_token_mean", 1.0)])
 def test_measured_components_are_those_of_autograd(checkpoint: Path, aggregation: Any, temperature: float) -> None:
     from groupwise.estimators.components import components

@@ -269,6 +269,7 @@ def test_nothing_but_failures_is_one_sentence(run: RunRecord, checkpoint: Path) 
         measure_run(run, Measurement(checkpoint, layers=("nothing*",)), None, Spread(Here(), 1))
 
 
+@pytest.mark.slow
 def test_the_command_with_an_engine(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import shutil
 

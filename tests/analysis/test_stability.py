@@ -83,6 +83,7 @@ def simulated_record(momentum: float, interval: int, lag: Any, rate: float, *, p
     return record_of(runs.series["reward"][:, 0], {"group_size": 16, "prompts_per_step": prompts})
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("momentum", "interval", "lag", "rate"),
     [(0.9, 8, "refresh", 0.02), (0.9, 4, "async", 0.03), (0.9, 4, "fixed", 0.04), (0.0, 1, "none", 0.2), (0.5, 4, "refresh", 0.05)],
@@ -101,6 +102,7 @@ def test_forces_read_off_simulated_runs(momentum: float, interval: int, lag: Any
     assert found.charts[0].unit == "learning rate, present = 1"
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("factor", [1.15, 1.5])
 @pytest.mark.parametrize(("momentum", "interval", "lag"), [(0.9, 8, "refresh"), (0.9, 4, "async"), (0.5, 4, "fixed"), (0.0, 8, "refresh")])
 def test_unstable_runs_are_never_called_stable(momentum: float, interval: int, lag: Any, factor: float) -> None:
@@ -269,6 +271,7 @@ def line_of(chart: Chart, role: str) -> Line:
     return next(line for line in chart.lines if line.role == role)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("lag", ["fixed", "refresh", "async", "none"])
 def test_the_map_shows_thresholds_rule_and_place(lag: str) -> None:
     found = stability(0.002, 0.9, refresh_interval=6, lag=lag, learning_rate=1e-6)

@@ -137,6 +137,7 @@ def test_a_hostile_log_is_neither_markup_nor_control(tmp_path: Path) -> None:
     assert "<script>alert" not in page
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("ending", ["pdf", "png", "svg"])
 def test_a_plot_saves_itself_the_same_every_time(failed: gw.Run, tmp_path: Path, ending: str) -> None:
     pytest.importorskip("matplotlib")

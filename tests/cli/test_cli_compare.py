@@ -244,6 +244,7 @@ def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(capsys: pyt
     assert -1 <= difference["low"] < difference["high"] == 1
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("file", "by", "groups"),
     [

@@ -172,6 +172,7 @@ def simulated(capsys: pytest.CaptureFixture[str], name: str, arguments: str) -> 
     return capsys.readouterr().out
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
     "arguments",

@@ -161,6 +161,7 @@ def test_the_embedded_trainer_is_told_every_setting(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_components_beside_a_run_foretell_the_best_group_size(write: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     write(sweep={"group_size": [4, 8], "seed": [0, 1]}, learning_rate=0.1, prompts_per_step=8)
     assert told(capsys)[1]["foretold"] == []

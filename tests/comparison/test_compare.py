@@ -161,6 +161,7 @@ def learned(rng: np.random.Generator, seed: float, end: float = 0.8, pace: float
     return curve(STEP, end + seed - 0.6 * np.exp(-STEP / pace) + rng.normal(0, 0.05, ROWS))
 
 
+@pytest.mark.slow
 def test_a_comparison_finds_level_and_speed_where_they_differ() -> None:
     rng = np.random.default_rng(13)
     seeds = rng.normal(0, 0.01, (2, 4))
@@ -357,6 +358,7 @@ def test_a_real_difference_below_what_matters_is_the_same() -> None:
     assert judged(told, told.p_value, level=0.95, effect=0.1, tests=1).status == "equivalent"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seeds", "rows", "successes"),
     [(2, 40, 0.97), pytest.param(3, 40, 0.97, marks=pytest.mark.slow), pytest.param(3, 40, 0.5, marks=pytest.mark.slow)],

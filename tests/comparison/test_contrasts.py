@@ -264,6 +264,7 @@ def drawn(rng: np.random.Generator, runs: int, mean: float, spread: float, error
     return exactly(*(mean + rng.normal(0, spread, runs) + rng.normal(0, error, runs)), error=error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runs", "spread"), [((2, 2), 0.05), ((3, 3), 0.05), ((5, 5), 0.05), ((1, 4), 0.05), ((3, 3), 0.0)])
 def test_false_alarms_and_coverage_hold(runs: tuple[int, int], spread: float) -> None:
     rng, alarms, covered, seeds, n = np.random.default_rng(7), 0, 0, 0, 400

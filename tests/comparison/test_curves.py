@@ -132,6 +132,7 @@ def test_the_step_noise_of_a_late_mean_is_that_of_whitened_residuals(first: floa
     assert found.step_error == pytest.approx(scale * float(noise.widening(2 * stats.norm.cdf(1) - 1)[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
 def test_late_means_cover(correlation: float) -> None:
     rng, covered, n = np.random.default_rng(3), 0, 150

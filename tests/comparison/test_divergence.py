@@ -130,6 +130,7 @@ def test_runs_logged_at_other_steps_are_binned() -> None:
     assert 90 <= found.step <= 110
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
 def test_runs_of_one_mean_rarely_diverge_and_others_do(correlation: float) -> None:
     rng, n, alarms, onsets = np.random.default_rng(10), 80, 0, []

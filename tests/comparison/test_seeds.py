@@ -95,6 +95,7 @@ def test_the_spread_as_plain_data() -> None:
     assert plain == {"deviation": {"value": 0.1, "low": 0.0, "high": 1.0, "level": 0.95}, "freedom": 3, "step_deviation": None}
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("freedom", [1.0, 4.0, 30.0])
 @pytest.mark.parametrize("shift", [0.0, 1.0, 3.0, 10.0])
 @pytest.mark.parametrize("level", [0.95, 0.99])

@@ -64,6 +64,7 @@ def test_every_advantage_says_what_it_is(entry: Advantage) -> None:
     assert ("| yes |" in row) is entry.unbiased
 
 
+@pytest.mark.thinned(30)
 @EACH
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -99,6 +100,7 @@ def test_long_form_gives_the_same_in_any_order(entry: Advantage, kind: str) -> N
     np.testing.assert_allclose(mixed, rectangle.ravel()[order], rtol=0, atol=1e-12 * size)
 
 
+@pytest.mark.thinned(15)
 @EACH
 @pytest.mark.parametrize("kind", KINDS)
 def test_torch_gives_what_numpy_gives(entry: Advantage, kind: str) -> None:
@@ -213,6 +215,7 @@ def plain(spec: AdvantageSpec, reward: np.ndarray) -> np.ndarray:
     return np.asarray((above - centre) / (np.sqrt(spread) + (spec.whitening.epsilon if spec.whitening.place == "outside" else 0)))
 
 
+@pytest.mark.thinned(43)
 @EACH_SPEC
 @pytest.mark.parametrize("kind", ["continuous", "heavy"])
 def test_every_preset_computes_its_definition(spec: AdvantageSpec, kind: str) -> None:

@@ -234,6 +234,7 @@ REAL = {
 }  # fmt: skip
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(("name", "file"), [(name, file) for name, files in REAL.items() for file in files])
 def test_real_files_are_read_whole_and_their_answers_found(name: str, file: str, shared_data: Path) -> None:
     entry = named(name, BENCHMARKS, "a benchmark")

@@ -50,6 +50,7 @@ def test_every_check_answers_once_and_under_its_name(kind: str) -> None:
     assert told == sorted(told)
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("kind", HEALTHY)
 def test_healthy_runs_raise_no_alarm(kind: str) -> None:
     # 8 runs a kind at a measured rate below 0.5 %: a false alarm of this test once in 25 changes of the seeds, at most.

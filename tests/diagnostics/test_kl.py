@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from groupwise.diagnostics.beyond import _left
 from groupwise.diagnostics.beyond import divergence as check
@@ -67,6 +68,7 @@ def test_what_is_not_logged_is_asked_for_and_few_rows_say_nothing() -> None:
     assert check(log(np.full(4, 50.0))).status is Status.NONE
 
 
+@pytest.mark.slow
 def test_healthy_runs_that_are_looked_at_after_every_third_row_stay_silent() -> None:
     for seed in range(30):
         kl = usual(seed)

@@ -260,6 +260,7 @@ def test_effective_group_size() -> None:
     assert value_of(log(rows=[*early, *late], reward=np.full(20, 0.5)), "effective_group_size") == pytest.approx(2.0, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_graded_rewards_at_the_top_leave_no_room_and_in_the_middle_they_do() -> None:
     rng = np.random.default_rng(0)
     top = [[2.0 if rng.random() < 0.997 else 0.3 * float(rng.random()) for _ in range(8)] for _ in range(16 * N)]

@@ -245,6 +245,7 @@ def alarms(found: list[Finding]) -> bool:
     return any(one.status in (Status.WARNING, Status.CRITICAL) for one in found)
 
 
+@pytest.mark.slow
 def test_healthy_runs_that_are_looked_at_after_every_third_row_stay_silent() -> None:
     """Of 400 runs looked at after every row none was told (at most .75 % with 95 % confidence); here 12."""
     for seed in range(12):

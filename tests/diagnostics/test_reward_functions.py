@@ -84,6 +84,7 @@ def test_one_function_has_none_beside_it(functions: dict[str, np.ndarray], statu
     assert check(evidence).status is status
 
 
+@pytest.mark.slow
 def test_runs_whose_accuracy_comes_a_little_late_stay_silent_after_every_second_row() -> None:
     for seed in range(40):
         rng = np.random.default_rng(seed)

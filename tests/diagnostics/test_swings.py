@@ -36,6 +36,7 @@ def finding(reward: np.ndarray) -> Finding:
     return check(Evidence(record))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_a_constant_swing_keeps_swinging_and_begins_where_it_does(seed: int) -> None:
     # The worst of 20 such runs was off by 4 rows.
@@ -47,6 +48,7 @@ def test_a_constant_swing_keeps_swinging_and_begins_where_it_does(seed: int) -> 
     assert abs(found.step - 101) <= 12
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_swing_that_grows_is_said_to(seed: int) -> None:
     found = finding(swinging(seed, grows=True))

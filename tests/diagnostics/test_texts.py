@@ -34,6 +34,7 @@ def completions(seed: int, loops_from: int | None = None, loop: str = "THINK THI
     ]
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("loop", ["THINK THINK. ", "!!!!!!!", "<think>we add seven and divide by three so that\n"])
 def test_completions_that_come_to_loop_have_their_step_and_share(loop: str) -> None:
     found = repetition(log(completions(0, 40, loop)))
@@ -78,6 +79,7 @@ def test_a_share_that_the_trainer_logs_serves_without_texts() -> None:
     assert found.message == "60 % of the completions repeat themselves since step 30, 2 % before."
 
 
+@pytest.mark.slow
 def test_healthy_texts_stay_silent_at_every_step() -> None:
     rows = completions(5)
     for steps in range(1, STEPS + 1, 3):

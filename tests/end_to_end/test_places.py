@@ -90,6 +90,7 @@ EACH = "import sys\nfrom groupwise.cli.app import main\n" + "".join(
 )
 
 
+@pytest.mark.thinned(1)
 def test_a_sample_of_commands(ask: Asker) -> None:
     ran = ask("-c", EACH)
     codes = [int(line.split()[1]) for line in ran.stderr.splitlines() if line.startswith("code ")]
@@ -101,6 +102,7 @@ def test_a_sample_of_commands(ask: Asker) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.thinned(1)
 def test_what_may_not_be_read_or_written_is_said(ask: Asker) -> None:
     if os.geteuid() == 0 and ask.user is None and ask.prepare is None:
         pytest.skip("root may read and write everything")

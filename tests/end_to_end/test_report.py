@@ -171,6 +171,7 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(name: str, tmp_path: Path,
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", SPOKEN)
 def test_what_can_be_read_has_a_page_or_a_sentence(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / name).write_text(SPOKEN[name])

@@ -188,6 +188,7 @@ def test_prompts_whose_scores_differ_much_in_length_are_told(spread: float, told
         assert any("differ much in length" in note for note in found.notes) == told
 
 
+@pytest.mark.slow
 def test_intervals_hold_where_scores_differ_in_length_as_a_lognormal_law() -> None:
     """T of 64 prompts of 8, with the spread of rewards in proportion: .905 before the skewness unseen was counted, at least .93 now."""
     rng = np.random.default_rng(3)

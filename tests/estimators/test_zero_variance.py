@@ -138,6 +138,7 @@ def test_no_group_with_variance_leaves_room_for_those_not_seen() -> None:
     assert 0 < gained(found.shares[1]).high < gained(found.shares[2]).high < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 8])
 def test_intervals_cover_whatever_the_law(size: int) -> None:
     rng = np.random.default_rng(size)

@@ -93,6 +93,7 @@ def test_large_groups_are_drawn_another_way_with_the_same_moments() -> None:
     assert np.cov(drawn.T) == pytest.approx(expected, rel=0.06, abs=0.03 * np.trace(expected))
 
 
+@pytest.mark.slow
 def test_runs_end_where_their_steps_say() -> None:
     """One direction, b = 1/lambda: n updates from the optimum average n gradients, so the gap's mean is known; 4 standard errors."""
     world = linear_world(np.random.default_rng(0), prompts=3, answers=2, dimensions=1, kl_weight=1.0)

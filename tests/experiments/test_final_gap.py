@@ -22,6 +22,7 @@ def rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_script_runs_in_seconds(printed: Callable[..., str], name: str) -> None:
     assert "| --- |" in printed(name, "--quick")

@@ -50,6 +50,7 @@ def test_runs_of_one_source_are_one_cluster(load: Load) -> None:
     assert of("trl/imjonezz.json") == "trl/imjonezz.json"
 
 
+@pytest.mark.slow
 def test_the_table_is_made_from_runs_that_move(load: Load, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module = load("backtest")
     found = module.of_public_runs(logs(tmp_path), {})
@@ -61,6 +62,7 @@ def test_the_table_is_made_from_runs_that_move(load: Load, tmp_path: Path, capsy
     assert "nan" not in out
 
 
+@pytest.mark.slow
 def test_trained_runs_are_scored_by_task(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = load("backtest")
     monkeypatch.setattr(module, "TRAINED", tmp_path / "runs.csv")

@@ -103,6 +103,7 @@ def test_sizes_of_a_study_in_which_no_run_learns_are_not_tested(load: Load) -> N
     assert module.learnt([still, learns])
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "script",
     [

@@ -120,6 +120,7 @@ def test_true_components_are_the_sums_over_single_scores(small_task: Task) -> No
     assert found.best_group_size == pytest.approx(1 + np.sqrt(r / found.vp), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_estimates_cover_the_truth(make_policy: Callable[[], Any], small_task: Task) -> None:
     policy, problems = make_policy(), small_task.train[:8]
     truth = true_components(policy, small_task, problems)

@@ -97,6 +97,7 @@ def test_the_toolkit_sees_a_log_under_both_namings(load: Loader, tmp_path: Path)
     assert set(told["toolkit, its names"][0].told) == {"reward_mean", "group_reward_mean", "reward_std", "group_reward_std", "entropy"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="the toolkit needs pandas")
 def test_rules_that_cannot_be_loaded_stop_the_study(load: Loader, tmp_path: Path) -> None:
     module = load("peers")

@@ -46,6 +46,7 @@ def binomial_variance(value_K: np.ndarray, p: float, size: int) -> tuple[float, 
     return mean, float(chance_K @ (value_K - mean) ** 2)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_run_and_leave_nothing_in_a_quick_run(
     name: str, load: Loader, printed: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -59,6 +60,7 @@ def test_scripts_run_and_leave_nothing_in_a_quick_run(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_tables(printed: Callable[..., str]) -> None:
     first = printed("trajectories", "--quick", "--seed", "5")
     assert printed("trajectories", "--quick", "--seed", "5") == first
@@ -161,6 +163,7 @@ def test_located_thresholds_are_the_exact_ones() -> None:
         assert row["exact_over_rule"] == pytest.approx(exact / rule, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_one_threshold_is_located_again(load: Loader) -> None:
     boundary = load("boundary")
     rate = boundary.located("async", 0.9, 4)

@@ -33,6 +33,7 @@ def least_squares_covers(value: np.ndarray) -> bool:
     return bool(abs(best[0] - 0.8) <= t.ppf(0.975, TIME.size - 3) * np.sqrt(covariance[0, 0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.8], ids=["white", "ar1"])
 def test_the_plateau_is_covered_at_its_level(correlation: float) -> None:
     covered = sum(
@@ -51,6 +52,7 @@ def test_least_squares_fails_under_slow_noise() -> None:
     assert sum(least_squares_covers(CURVE + noise(0.8, seed)) for seed in range(REPLICATES)) < LOWEST - 30
 
 
+@pytest.mark.slow
 def test_noise_alone_is_flat_and_seldom_converged() -> None:
     """Motionless series: at a true 93 % flat and 5 % converged, fewer than 40 and more than 8 of 50 have probability below 1e-3."""
     found = [fit(TIME[:50], noise(0.0, 1000 + seed)[:50]).status for seed in range(50)]

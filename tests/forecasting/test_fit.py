@@ -100,6 +100,7 @@ def test_units_of_reward_do_not_change_the_verdict() -> None:
         assert [c.weight for c in moved.candidates] == pytest.approx([c.weight for c in plain.candidates], abs=1e-4)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("law", ["exponential", "oscillator", "logistic", "scalerl_sigmoid", "power_law"])
 @pytest.mark.parametrize("scale", [10.0, 1e5, 1e-6])
 def test_units_of_time_do_not_matter(law: str, scale: float) -> None:
@@ -247,6 +248,7 @@ def inert(seed: int) -> np.ndarray:
     return np.asarray(curve + np.random.default_rng(seed).normal(0, 0.02, SLOW.size))
 
 
+@pytest.mark.slow
 def test_a_slow_start_by_inertia_is_seldom_said_to_be_a_logistic() -> None:
     """Of twenty runs two are said to be a logistic alone, with a start that is not the true one; the others name the oscillator."""
     alone = wrong = 0

@@ -89,6 +89,7 @@ def test_a_regressor_swept_out_is_a_regressor_fitted() -> None:
     assert profile.surface(law, swept, np.array([20.0])).error_Q[0] == pytest.approx(float(error[0]), rel=1e-8)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
 def test_the_minimum_is_global_on_noisy_curves(law: Law) -> None:
     """Ten noisy curves a law, fifty in all: no point of a brute-force grid of 200 x 200 is better by more than 1e-4 of the error.
@@ -226,6 +227,7 @@ def test_level_intervals_are_the_profile_limits(name: str) -> None:
         assert high == pytest.approx(float((fine[inside] + half).max()), abs=0.02 * (high - low))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
 def test_the_region_lies_inside_its_grid(law: Law) -> None:
     """A shape grid that cut the region off would make every interval too short; three runs that share a grid over everything."""

@@ -124,6 +124,7 @@ def run_corpus(name: str, home: Path, cases: int, seed: int) -> int:
     return opened
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("name", [*TEXTS, *MADE])
 def test_damaged_logs(name: str, tmp_path: Path) -> None:
     run_corpus(name, tmp_path, CASES, 0)
@@ -160,6 +161,7 @@ def silent_changes(before: RunRecord, after: RunRecord | None, touched: set[int]
     return lost + [f"step {step} differs" for step in old if step in new and step not in touched and old[step] != new[step]]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", LINES)
 def test_a_damaged_line_changes_no_other_row_in_silence(name: str, tmp_path: Path) -> None:
     path = original(name, tmp_path)

@@ -60,6 +60,7 @@ def same(one: pl.DataFrame, other: pl.DataFrame) -> bool:
     return one.columns == other.columns and one.equals(other, null_equal=True)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "make"),
     [("a.csv", csv_lines), ("a.jsonl", jsonl_lines), ("a.log", console_lines), ("verl.log", verl_lines), ("b.log", printed_lines)],

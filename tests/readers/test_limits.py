@@ -155,6 +155,7 @@ def test_a_view_is_no_table(tmp_path: Path) -> None:
     assert "an SQLite database that is neither trackio's nor MLflow's" in printed
 
 
+@pytest.mark.slow
 def test_a_table_with_a_computed_column(tmp_path: Path) -> None:
     path = tmp_path / "trackio.db"
     with closing(sqlite3.connect(path)) as database:
@@ -164,6 +165,7 @@ def test_a_table_with_a_computed_column(tmp_path: Path) -> None:
     assert "refused: expected" in opened_bounded(path)[0]
 
 
+@pytest.mark.slow
 def test_a_database_whose_pages_are_shared(tmp_path: Path) -> None:
     """Each page of the tree is made to point at the next one with all its pointers, so that the rows come again without end."""
     path = tmp_path / "trackio.db"
@@ -206,6 +208,7 @@ def test_a_table_of_seventy_million_cells(tmp_path: Path) -> None:
     assert "refused: expected a table of at most 67,108,864 cells" in opened_bounded(path)[0]
 
 
+@pytest.mark.slow
 def test_completions_of_seventy_million_cells(tmp_path: Path, write_state: Callable[..., Path]) -> None:
     home = tmp_path / "completions"
     home.mkdir()

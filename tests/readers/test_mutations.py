@@ -107,6 +107,7 @@ few = settings(
 )
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", sorted(FORMATS))
 @few
 @given(data=st.data())
@@ -121,6 +122,7 @@ def test_changed_bytes(name: str, data: st.DataObject) -> None:
     survives(bytes(cut))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", sorted(FORMATS))
 @few
 @given(data=st.data())

@@ -43,6 +43,7 @@ def table(column: str, names: list[Any], *, interleaved: bool) -> Rows:
     return [{column: names[run], "step": step, "reward": 100.0 * run + step} for step, run in pairs]
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("interleaved", [False, True], ids=["blocks", "interleaved"])
 @pytest.mark.parametrize(
     ("column", "names"),

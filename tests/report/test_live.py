@@ -899,6 +899,7 @@ def test_connections_that_ask_for_nothing_are_ended_and_keep_nobody_out(tmp_path
             guard.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="the soak weighs the server by /proc")
 def test_five_seconds_of_the_soak() -> None:
     script = Path(__file__).resolve().parents[2] / "scripts" / "soak.py"

@@ -168,6 +168,7 @@ def build(make: Callable[[], Any]) -> Any:
         return make().double()
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("length", [9, 5])  # 5: as long as the batch has rollouts, so that shapes do not tell one from the other
 def test_every_method_is_exact(name: str, length: int) -> None:
@@ -181,6 +182,7 @@ def test_every_method_is_exact(name: str, length: int) -> None:
     close(score_gram(model, given, method="loop").gram_NN, truth)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("numbers", [64, 1 << 20])
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("tied", ["no", "module"])

@@ -103,6 +103,7 @@ def test_std_normalised_advantages_drift_by_the_mean_deviation(size: int) -> Non
     np.testing.assert_allclose(moved, [-drift, drift], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_saddle_node_of_large_groups() -> None:
     """Of infinite groups there are two fixed points above the minimum over theta of 1/[sqrt(pq) (theta - theta_0)] and none below it.
 

@@ -313,6 +313,7 @@ def linear_threshold(lag: str, *, reward_delayed: bool, kl_delayed: bool) -> flo
     return float(low)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("lag", "kl_place", "ratio", "known", "around"),
     [

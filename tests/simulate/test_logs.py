@@ -24,6 +24,7 @@ def around(record: RunRecord, truth: Truth, quantity: str) -> tuple[float, float
     return float(np.nanmean(value[max(truth.signs[0] - 10, 0) : truth.signs[0]])), float(np.nanmean(value[-10:]))
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_gives_a_sound_record_of_as_many_rows_as_wanted(kind: str) -> None:
     record, truth = run_of(kind, 5, rows=40)

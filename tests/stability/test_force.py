@@ -131,6 +131,7 @@ def test_the_interval_covers_both_readings_of_an_oscillation(lag: str, interval:
     assert found.low < found.high
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize(
     ("lag", "interval"),
     [("fixed", 1), ("fixed", 4), ("fixed", 60), ("refresh", 2), ("refresh", 8), ("async", 1), ("async", 32), ("mixed", 1)],

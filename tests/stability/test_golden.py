@@ -22,6 +22,7 @@ def setting(row: dict[str, Any]) -> tuple[str, float]:
     return row["lag"], row["stale_share"]
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize(("lag", "share"), sorted({setting(row) for row in GOLDEN["thresholds"]}))
 def test_thresholds(lag: str, share: float) -> None:
     """To nine digits; null is what is neutral within rounding (a block that is half stale and has decayed)."""
@@ -32,6 +33,7 @@ def test_thresholds(lag: str, share: float) -> None:
         assert found.tolist() == pytest.approx([row["threshold"] for row in same], rel=1e-9), interval
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(("lag", "share"), sorted({setting(row) for row in GOLDEN["thresholds"]}))
 def test_onsets(lag: str, share: float) -> None:
     """To nine digits; of a partly fixed lag eight, since two eigenvalues that meet are no nearer told apart; null where two tie."""
@@ -53,6 +55,7 @@ def test_windows_of_momentum(row: dict[str, Any]) -> None:
     assert np.array(found).ravel().tolist() == pytest.approx(np.array(row["windows"]).ravel().tolist(), abs=2e-8)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("lag", "share"), sorted({setting(row) for row in GOLDEN["judgements"]}))
 def test_motions(lag: str, share: float) -> None:
     for row in GOLDEN["judgements"]:

@@ -49,6 +49,7 @@ def threshold_by_halving(kind: str, momentum: float, interval: int, guess: float
     return (low + high) / 2
 
 
+@pytest.mark.thinned(24)
 @pytest.mark.parametrize("kind", [lag.name for lag in LAGS])
 @pytest.mark.parametrize("momentum", MOMENTA)
 @pytest.mark.parametrize("interval", [1, 2, 3, 8, 33])

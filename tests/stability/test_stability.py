@@ -18,6 +18,7 @@ from groupwise.stability.threshold import oscillation_onset, rule_threshold, thr
 from groupwise.theory.oscillator import oscillator, recursion
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("lag", ["none", "fixed", "refresh", "async"])
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("interval", [1, 4, 8])
@@ -215,6 +216,7 @@ def brute_block(lag: str, force: float, momentum: float, interval: int, share: f
     return np.concatenate([whole[:2], [[1.0, 0.0, 0.0]]])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("lag", "share", "force"),
     [
@@ -273,6 +275,7 @@ def test_a_real_window_is_named() -> None:
     assert any("window of stability above the threshold" in note for note in found.notes)
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("lag", ["none", "fixed", "refresh", "async"])
 @pytest.mark.parametrize("share", [1.0, 1.04, 0.4])
 @pytest.mark.parametrize("force", [1e-200, 1e-30, 1e-17, 1e-12])
@@ -309,6 +312,7 @@ def brute_onset(lag: str, share: float, momentum: float, interval: int) -> float
     return math.inf
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("lag", "share", "momentum", "interval"),
     [
@@ -342,6 +346,7 @@ def stable_momenta(force: float, interval: int, lag: str, share: float, grid: np
     return np.array([force < float(threshold(lag, float(momentum), interval, stale_share=share)) for momentum in grid])
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("force", "interval", "lag", "share", "windows"),
     [
@@ -377,6 +382,7 @@ def test_the_largest_momentum_is_the_end_of_its_window() -> None:
     assert stability(5.0, 0.3, refresh_interval=4, lag="async").as_dict()["max_momentum"] is None
 
 
+@pytest.mark.slow
 def test_many_modes_of_a_long_fixed_lag_do_not_take_minutes() -> None:
     """A hang is asserted, not a speed: they once took eleven seconds and now take one."""
     begun = time.process_time()
@@ -386,6 +392,7 @@ def test_many_modes_of_a_long_fixed_lag_do_not_take_minutes() -> None:
     assert time.process_time() - begun < 8
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("interval", [70, 180])
 @pytest.mark.parametrize(
     ("force", "momentum", "share"),

@@ -26,6 +26,7 @@ def grows(lag: str, momentum: float, force: float, interval: int) -> bool:
     return max(map(abs, position[-200:])) > 1
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("lag", ["none", "fixed", "refresh", "async"])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_every_cell_is_what_updates_one_by_one_do(lag: str, momentum: float) -> None:

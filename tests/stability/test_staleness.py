@@ -38,6 +38,7 @@ def radius(kind: str, force: float, momentum: float, interval: int, share: float
     return float(np.abs(np.linalg.eigvals(product_of_updates(kind, force, momentum, interval, share))).max())
 
 
+@pytest.mark.thinned(24)
 @pytest.mark.parametrize("kind", ["fixed", "refresh", "async"])
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
@@ -253,6 +254,7 @@ def test_growth_within_rounding_is_neutral(interval: int) -> None:
     assert 2 * (limit / 2 - 1) ** interval == pytest.approx(1e-13 + 1e-15 * interval, rel=0.02)
 
 
+@pytest.mark.thinned(24)
 @pytest.mark.parametrize("kind", ["refresh", "async"])
 @pytest.mark.parametrize("share", [*SHARES, -3.0, 0.45, 0.55, 5.0])
 @pytest.mark.parametrize("momentum", [0.0, 0.02, 0.6, 0.95, 0.999])

@@ -34,6 +34,7 @@ each_law = pytest.mark.parametrize("law", LAWS.values(), ids=list(LAWS))
 weights = st.lists(st.floats(1e-6, 1e3) | st.floats(-1e3, -1e-6), min_size=1, max_size=12)
 
 
+@pytest.mark.thinned(5)
 @each_law
 def test_quantiles_invert_both_tails(law: ChiSquareMixture) -> None:
     probability = np.array([1e-100, 1e-30, 1e-9, 1e-3, 0.2, 0.5, 0.8, 0.999, 1 - 1e-9])
@@ -56,6 +57,7 @@ def test_the_density_is_the_derivative_and_its_bound_is_small(law: ChiSquareMixt
     assert law.pdf(point).tolist() == found.value.tolist()
 
 
+@pytest.mark.thinned(3)
 @each_law
 def test_moments_are_those_of_the_density(law: ChiSquareMixture) -> None:
     """E Q and Var Q as integrals of quantiles, by Gauss-Legendre in the normal deviate."""
@@ -163,6 +165,7 @@ def test_shapes_and_the_ends_of_the_line() -> None:
     assert LAWS["both signs"].support() == (-math.inf, math.inf)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "weight",
     [1 / np.arange(1.0, 20_001), np.random.default_rng(0).random(20_000), np.exp(-np.linspace(0, 60, 5_000)), np.linspace(-1, 1, 4_000)],

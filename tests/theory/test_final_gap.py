@@ -112,6 +112,7 @@ def test_directions_without_noise_have_no_weight() -> None:
         _ = silent.law
 
 
+@pytest.mark.slow
 def test_runs_follow_the_law() -> None:
     """Four thousand runs on a quadratic, 400 steps each: Kolmogorov-Smirnov; a right law fails with probability 1e-3 for a seed."""
     rng = np.random.default_rng(5)

@@ -38,6 +38,7 @@ def simulated_variance(
     return total
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("lag", ["none", "fixed", "refresh", "async"])
 @pytest.mark.parametrize(("momentum", "interval", "share"), [(0.0, 3, 0.3), (0.9, 4, 0.2), (0.5, 1, 0.5)])
 def test_stationary_variance_is_that_of_simulated_runs(lag: str, momentum: float, interval: int, share: float) -> None:
@@ -68,6 +69,7 @@ def test_a_partly_stale_force_swings_as_simulated(lag: str) -> None:
     assert abs(whole / exact - 1) > 0.005
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("lag", ["none", "fixed", "refresh", "async"])
 def test_modes_that_share_their_noise_swing_together(lag: str) -> None:
     """Two modes, correlated noise: each entry within 8 % of the larger variance."""
@@ -233,6 +235,7 @@ def test_known_deviations_from_one_over_the_group_size_are_expected_ones() -> No
         group_size_test(size, law, rows, components=(-1.0, 1.0, 0.0))
 
 
+@pytest.mark.slow
 def test_early_warning_keeps_its_false_alarm_rate_and_sees_a_slowing() -> None:
     """400 still series, white and slow: at most 5 % alarms and three standard errors; a slowing AR(1) is seen in most of 50."""
     from scipy.signal import lfilter

@@ -190,6 +190,7 @@ def error_by_enumeration(name: str, world: BanditWorld, size: int, *, replace: b
     return total
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("name", [baseline.name for baseline in BASELINES])
 def test_minibatches_of_two_prompts(world: BanditWorld, name: str, size: int) -> None:

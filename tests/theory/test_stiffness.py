@@ -124,6 +124,7 @@ class Noisy(Bandit):
         return super().mean_reward(parameter_D) + self.noise * float(self.rng.standard_normal())
 
 
+@pytest.mark.slow
 def test_noise_in_the_reward_does_not_shrink_the_stiffness() -> None:
     """Rewards noisy by half of what a kick moves them: the mean of 60 measurements is off by less than its own four standard errors.
 

@@ -22,6 +22,7 @@ def told(first: int, last: int) -> str:
     return ran.printed
 
 
+@pytest.mark.slow
 def test_a_sample_of_mutants() -> None:
     assert f"{SAMPLE} mutants, 0 wrong" in told(0, SAMPLE)
 

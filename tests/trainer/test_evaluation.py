@@ -104,6 +104,7 @@ def test_the_interval_covers_where_templates_have_many_variants() -> None:
     assert np.mean(naive) < 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("improved", [0.0, 0.1])
 @pytest.mark.parametrize(("problems", "samples"), [(30, 1), (200, 4)])
 def test_the_paired_interval_covers_the_difference(improved: float, problems: int, samples: int) -> None:
@@ -200,6 +201,7 @@ def test_the_interval_of_the_ratio_covers() -> None:
     assert abs(covered / STUDIES - 0.95) < 0.028
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problems", "trained_for", "others"),
     [

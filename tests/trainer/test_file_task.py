@@ -277,6 +277,7 @@ def test_completions_of_messages_are_messages(judged: Any) -> None:
     assert judged("chat", "4", "5", prompt=tuple(CHAT)) == [1, 0]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("function", "completions", "earned", "said"),
     [
@@ -322,6 +323,7 @@ def test_a_function_that_hangs_is_ended(judged: Any) -> None:
     assert time.perf_counter() - before < 15
 
 
+@pytest.mark.slow
 def test_batches_that_hang_everywhere_do_not_take_for_ever(here: Path) -> None:
     reward = UserReward("own_rewards:hanging", [{}], limit=0.3)
     problems, before = [Problem("p", "a", "own", 0, 0)] * 40, time.perf_counter()
@@ -443,6 +445,7 @@ def test_a_grader_that_is_away_ends_the_run_and_the_mended_one_goes_on(model: Pa
     assert RunRecord.load(here / "run").steps["step"].to_list() == list(range(1, 13))
 
 
+@pytest.mark.slow
 def test_a_grader_that_hangs_ends_the_run_soon_and_the_mended_one_goes_on(
     model: Path, here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

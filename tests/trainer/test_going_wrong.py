@@ -102,6 +102,7 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("case", "place"),
     [

@@ -108,6 +108,7 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
 def test_the_gradient_is_that_of_our_own_lines(case: dict[str, Any], make_policy: Maker, small_task: Task) -> None:
     chosen = settings(optimizer="sgd", learning_rate=0.2, **case)
@@ -343,6 +344,7 @@ def undisturbed(
 PLACES = ("_sampled_batch", "_update", "keep", "append")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("undisturbed", "place"),
     [*((GOING_ON[0], place) for place in PLACES), *zip(GOING_ON[1:], PLACES, strict=True)],

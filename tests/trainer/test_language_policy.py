@@ -201,6 +201,7 @@ def test_saving_a_language_model_is_silent(folders: dict[str, Path], tmp_path: P
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_language_model_trains_and_its_checkpoint_opens(kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
     task = make_task("addition", level=1, format_reward=True)

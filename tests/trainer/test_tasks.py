@@ -121,6 +121,7 @@ def test_tokens_fit_and_come_back(family: TaskFamily) -> None:
             assert set(answer[answer.tolist().index(END) + 1 :].tolist()) <= {PAD}
 
 
+@pytest.mark.thinned(12)
 @EACH
 @pytest.mark.parametrize("place", ["lowest", "usual", "highest"])
 def test_there_are_eight_families_to_transfer_to_without_a_training_prompt(family: TaskFamily, place: str) -> None:

@@ -198,6 +198,7 @@ def test_values_of_expressions_by_hand() -> None:
     assert found.numbers == (2, 8, 4, 3, 2)
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize(
     "text", ["1" * 100_000, "-" * 100_000, "is " * 40_000, "1 is larger than " * 5_000, " " * 100_000, "\\boxed{" * 20_000]
 )
@@ -237,6 +238,7 @@ def test_the_easy_part_of_a_file() -> None:
     assert len(task.train) == len(task.held_out) == 1
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", [entry.name for entry in TEXT_TASKS])
 @pytest.mark.parametrize("examples", [0, 3])
 def test_every_answer_is_right_and_no_prompt_is_on_both_sides(name: str, examples: int) -> None:

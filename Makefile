@@ -61,7 +61,7 @@ demo-llm: $(VENV)/.installed-hf  ## twelve updates of SmolLM2 while you watch: c
 	@$(BIN)/python -m groupwise diagnose build/demo-llm || case $$? in 1|3) ;; *) exit 1;; esac
 
 test: $(VENV)/.installed-test  ## every test but the slow ones, doctests included, on two cores (PYTEST= for one), with the seconds of a processor
-	@$(BIN)/python scripts/yardstick.py $(PYTEST)
+	@$(BIN)/python scripts/yardstick.py $(PYTEST) -p no:logging
 
 wheel: $(VENV)/.installed-test,release  ## build and check the wheel, install it alone, run the README's lines there: size and seconds
 	@rm -rf build/dist && mkdir -p build

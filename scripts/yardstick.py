@@ -59,4 +59,5 @@ class Budget:
 
 
 if __name__ == "__main__":
+    sys.path[0] = os.getcwd()  # as `python -m pytest` has it: workers of the engine import the tests
     sys.exit(pytest.main(sys.argv[1:], plugins=[Budget()]))

@@ -54,6 +54,7 @@ def test_a_share_whose_rows_do_not_move_is_left_out_alone(capsys: pytest.Capture
     ]
 
 
+@pytest.mark.slow
 def test_backtest_shows_runs_where_that_is_asked_for(capsys: pytest.CaptureFixture[str], log: Path) -> None:
     for flags, shown in (([], 0), (["-v"], 4)):
         assert cli.main(["backtest", str(log), *flags]) == 0
@@ -72,6 +73,7 @@ def test_backtest_stretches_by_the_table_that_is_given(capsys: pytest.CaptureFix
     assert "cannot be read" in refused(capsys, "backtest", str(log), "--calibration", str(tmp_path))
 
 
+@pytest.mark.slow
 def test_calibrate_writes_a_table_that_forecasts_take(capsys: pytest.CaptureFixture[str], runs: list[str], tmp_path: Path) -> None:
     table = tmp_path / "table.json"
     found = printed(capsys, "calibrate", *runs, "-o", str(table))

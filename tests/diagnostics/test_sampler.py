@@ -82,6 +82,7 @@ def test_a_mismatch_long_before_a_decline_or_a_fall_of_another_reward_is_its_fir
     assert found.cause.names == ("the sampler does not match the trainer",)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("column", ["sampler_mismatch", "sampler_probability_gap", "sampler_ratio", "effective_sample_size"])
 def test_healthy_runs_that_are_looked_at_after_every_third_row_stay_silent(column: str) -> None:
     for seed in range(6):

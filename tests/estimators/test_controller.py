@@ -94,6 +94,7 @@ def test_a_huge_group_is_not_taken_because_nothing_was_seen_between_prompts() ->
     assert decide(running, 8, 512).group_size == 8
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_gain_covers_it() -> None:
     """1,000 draws at 95 %: the share has a standard error of .007, and the delta method's own error is small here (spread of 10 %)."""
     rng = np.random.default_rng(1)

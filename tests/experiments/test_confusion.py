@@ -82,6 +82,7 @@ def test_a_study_goes_on_where_it_was_cut(load: Loader, tmp_path: Path) -> None:
     assert [json.loads(line)["kind"] for line in path.read_text().splitlines()] == [kind for kind, _ in tasks]
 
 
+@pytest.mark.slow
 def test_every_kind_can_be_judged(load: Loader) -> None:
     module = load("confusion")
     for kind in KINDS:

@@ -75,6 +75,7 @@ def test_trained_runs_are_scored_by_task(load: Load, tmp_path: Path, monkeypatch
     assert scored.whole.interval_scores != bare.whole.interval_scores
 
 
+@pytest.mark.slow
 def test_a_simulated_world_has_a_band_near_the_ideal_one(load: Load) -> None:
     """A flat line of 240 rows seen: the ideal band of its mean is that of the noise and little more."""
     module = load("simulated")

@@ -89,6 +89,7 @@ def test_gradients_by_one_pass_by_enumeration_and_by_rollouts_agree(
     assert sampled.error < 0.3 * np.linalg.norm(by_tree.gradient_D)
 
 
+@pytest.mark.slow
 def test_true_components_are_the_sums_over_single_scores(small_task: Task) -> None:
     policy, problems = least(small_task), small_task.train[:2]
     found = true_components(policy, small_task, problems)
@@ -136,6 +137,7 @@ def test_estimates_cover_the_truth(make_policy: Callable[[], Any], small_task: T
     assert not found.others["score_norm2"].interval.covers(0.5 * truth.score_norm2)
 
 
+@pytest.mark.slow
 def test_lanczos_gives_the_eigenvalues_of_the_whole_hessian(small_task: Task) -> None:
     world = ExactWorld(least(small_task), small_task, small_task.train[:1], ExactLoss(0.5))
     point_D = world.start_D + 0.1
@@ -277,6 +279,7 @@ def test_what_is_no_function_of_the_completion_is_neither_enumerated_nor_an_orac
         gradient(make_policy(), silent, small_task.train[:2], generator=drawing())
 
 
+@pytest.mark.slow
 def test_a_proxy_reward_is_enumerated_as_training_pays_it(small_task: Task) -> None:
     """A random policy draws PAD often: beside a bait it is a symbol of the completion, and dilutes the bonus."""
     task = make_task("modular_addition", level=1, proxy_bonus=2.0)

@@ -372,6 +372,7 @@ def test_a_jump_up_is_not_one_law() -> None:
         assert result.parameters["midpoint"].value == pytest.approx(140, abs=0.05 * N)
 
 
+@pytest.mark.slow
 def test_a_random_walk_does_not_converge() -> None:
     """Of 12 random walks at most 3 are said to have converged or to be flat."""
     wrong = 0

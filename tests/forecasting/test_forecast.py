@@ -27,6 +27,7 @@ def run(seed: int, deviation: float = 0.02, n: int = N, constant: float = 40.0) 
     return rise(time, constant) + np.random.default_rng(seed).normal(0, deviation, n)
 
 
+@pytest.mark.slow
 def test_the_band_of_the_next_observation_holds_it_and_is_twice_as_wide_as_its_noise() -> None:
     """70 observations 30 % of the run ahead, four kinds of rises. At a true 90 % fewer than 54 held have probability below 1e-3.
 

@@ -148,6 +148,7 @@ def test_the_damping_axis_is_continuous_and_smooth_at_one() -> None:
     assert (at - below) / h == pytest.approx((above - at) / h, rel=1e-5)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_a_guess_lies_in_the_basin_of_clean_data(law: Law) -> None:
     """Twenty Gauss-Newton steps with halving, from the guess, reach the truth to 1e-6."""

@@ -209,6 +209,7 @@ def test_shape_intervals_are_the_profile_limits(name: str) -> None:
             assert end == pytest.approx(truth_end, abs=0.02 * width), (shape, low, high)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["exponential", "oscillator", "logistic", "scalerl_sigmoid", "power_law"])
 def test_level_intervals_are_the_profile_limits(name: str) -> None:
     """Plateau and start, both ends, to 2 % of the width, against a dense scan of the shapes."""

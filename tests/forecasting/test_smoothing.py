@@ -67,6 +67,7 @@ def test_a_short_smoothed_series_is_found_or_doubted() -> None:
     assert sum(smoothing_window(value) == 10 or may_be_smoothed(value) for value in smooth) >= 80
 
 
+@pytest.mark.slow
 def test_white_noise_is_not_doubted() -> None:
     """At most 2 % of white series are doubted: more than 8 of 100 have probability below 1e-3."""
     rng, curve = np.random.default_rng(2), rise(np.arange(60.0), 15)

@@ -487,6 +487,7 @@ def test_a_run_of_verls_rollouts_is_fitted(tmp_path: Path, capsys: pytest.Captur
     assert "logged rollouts" in capsys.readouterr().out
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("least", [0, 1 << 40])
 @pytest.mark.parametrize(
     ("more", "name", "expected"),

@@ -345,6 +345,7 @@ def test_sketches_of_parts_belong_together() -> None:
     np.testing.assert_allclose(sum(halves), whole, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_inner_products_of_sketches_are_unbiased() -> None:
     """Mean over 400 seeds within 4 standard errors, and the variance below its bound.
 

@@ -34,6 +34,7 @@ def test_groups_of_one_are_no_groups() -> None:
     assert evidence.zero_variance.value_T.tolist() == [1.0]
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("size", "groups"), [(2, 2), (3, 2), (2, 3)])
 def test_expectation_of_equally_hard_prompts_is_unbiased(size: int, groups: int) -> None:
     """Averaged over every possible outcome it equals p^G + (1 - p)^G exactly."""

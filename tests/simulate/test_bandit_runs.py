@@ -61,6 +61,7 @@ def agree_with_naive(training: Training, *, task: Bandit = THREE, replicate: int
 BASE = Training(0.4, group_size=4, prompts=2, momentum=0.6)
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("kl_place", ["loss", "reward"])
 @pytest.mark.parametrize("ratio", ["none", "exact", "clipped"])
 @pytest.mark.parametrize(("lag", "interval"), LAGS)
@@ -424,6 +425,7 @@ def test_runs_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -
         simulate_bandit(TWO, Training(0.1), steps=3, **settings)
 
 
+@pytest.mark.slow
 def test_a_long_fixed_lag_makes_chunks_smaller_and_a_longer_one_is_refused() -> None:
     """Every update of a fixed lag keeps a policy of each replicate."""
     short, long = (

@@ -47,6 +47,7 @@ def test_a_kind_that_is_none_is_refused() -> None:
         run_of("ill", 0)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("kind", ["length_runaway", "length_collapse", "policy_collapse", "numerics"])
 def test_a_collapse_takes_most_of_the_reward(kind: str) -> None:
     for seed in range(12):

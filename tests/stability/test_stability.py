@@ -288,6 +288,7 @@ def test_tiny_forces_are_stable(lag: str, share: float, force: float) -> None:
     assert not any("window" in note for note in found.notes)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("force", "interval", "share"),
     [(100.0, 1000, 0.5), (1e-3, 1_000_000, 1.04), (1e300, 1000, 1.0), (1e300, 7, -50.0), (1e5, 1_000_000, 0.2)],

@@ -105,6 +105,7 @@ def two_armed_prompts(rng: np.random.Generator, theta: np.ndarray, prompts: int,
     return which, reward, reward - p[:, :, None]
 
 
+@pytest.mark.slow
 def test_the_band_follows_from_rollouts_of_many_parameters() -> None:
     """Forty prompts with a parameter each, components estimated from rollouts and projected, then 300 runs of GRPO: nothing fitted.
 
@@ -177,6 +178,7 @@ def test_ratio_of_four_to_sixteen_is_the_notes() -> None:
     assert variance_ratio(1e9, 1.0, 1.0, 4, 16) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_the_band_takes_projections_and_not_traces() -> None:
     """A mode among many parameters: simulated in 200 dimensions, the projected components predict it and the traces miss by far."""
     rng = np.random.default_rng(4)

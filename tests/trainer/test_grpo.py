@@ -262,6 +262,7 @@ def test_prompts_come_independently_or_in_epochs(make_policy: Maker, small_task:
     assert free.max() < 20
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(
     "name", [*(entry.name for entry in ADVANTAGES), "trl/grpo", "trl/gdpo", "verl/rloo", "openrlhf/reinforce_baseline"]
 )

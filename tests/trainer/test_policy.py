@@ -113,6 +113,7 @@ def test_the_mask_ends_with_the_end_and_counts_it() -> None:
         assert row[length:] == [PAD] * (4 - length)
 
 
+@pytest.mark.slow
 def test_sampling_has_the_distribution_of_the_policy() -> None:
     """Chi-square over the first two tokens at 0.1 %: the false-alarm rate of this test over all seeds; the seed is fixed."""
     from scipy.stats import chi2

@@ -13,7 +13,6 @@ LARGEST_COUNT = 2**53  # of a step or a setting that counts: beyond it not every
 MOST_KEYS = 2000  # columns of a log
 MOST_CELLS = 1 << 26  # rows times columns of a table, missing ones included
 LONGEST_LINE = 1 << 26  # characters of one line
-LONGEST_FIRST = 1 << 23  # characters of a line from which a format is told
 LONGEST_CELL = 1 << 20  # characters of one cell between commas
 MOST_TEXT = 1 << 28  # characters of prompts that are kept as they are, and of all texts of one dump
 MOST_HELD = 1 << 25  # bytes of dumps of rollouts whose texts are held in memory; those of larger ones are read where somebody looks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import json
 from pathlib import Path
 
@@ -71,6 +72,8 @@ def test_backtest_stretches_by_the_table_that_is_given(capsys: pytest.CaptureFix
     table.write_text("{}")
     assert "expected a table as groupwise calibrate writes it" in refused(capsys, "backtest", str(log), "--calibration", str(table))
     assert "cannot be read" in refused(capsys, "backtest", str(log), "--calibration", str(tmp_path))
+    os.mkfifo(tmp_path / "fifo")
+    assert "fifo is no file" in refused(capsys, "backtest", str(log), "--calibration", str(tmp_path / "fifo"))
 
 
 @pytest.mark.slow

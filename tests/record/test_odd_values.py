@@ -206,5 +206,5 @@ def test_a_number_beyond_all_floats_and_a_row_of_odd_keys_stop_no_recording(tmp_
     assert record.steps.select("reward", "kl", "None", "", "a\\ud800").row(0) == (math.inf, -math.inf, 1.0, 2.0, 3.0)
     assert [sentence.split(",")[0] for sentence in said] == [
         "a step is not recorded: expected a whole number for step",
-        "a step is not recorded: expected a number or None for 'reward'",
+        "'reward' holds what is no number or text: such cells are missing in the record",
     ]

@@ -382,9 +382,9 @@ def test_layers_for_which_there_is_no_device_are_refused(tmp_path: Path, monkeyp
 
     def with_a_rest(*given: Any, device_map: str, **named: Any) -> Any:
         assert device_map == "auto"
-        model = load(*given, **named)
+        model, told = load(*given, **named)
         model.hf_device_map = {"model": 0, "lm_head": "disk"}
-        return model
+        return model, told
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", with_a_rest)
     with pytest.raises(InvalidArgumentError, match=r"expected GPUs that hold .*, got 0 that leave layers to the disk: give a worker more"):
@@ -404,3 +404,29 @@ def test_the_head_alone_has_the_scores_that_a_forward_pass_tells(kind: str, tmp_
     score = torch.einsum("nlv,nlh->nvh", error, output.hidden_states[-1][:, :-1]).flatten(1)
     np.testing.assert_allclose(found.gram_NN, (score @ score.T).numpy(), rtol=1e-9, atol=1e-12)
     assert found.source.parameters == (name,)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("missing", r"got a checkpoint in which model\.layers\.1\.mlp\.up_proj\.weight is missing \(1 such\)"),
+        ("unexpected", r"got a checkpoint in which model\.layers\.2\.mlp\.up_proj\.weight has no place in the model \(1 such\)"),
+        ("another vocabulary", r"expected .*embed_tokens\.weight of shape \[50000000, 16\] by the configuration in .*, got \[17, 16\]"),
+        ("attention by name", r"expected an attention of transformers in .*, got 'evil/evil-attn': it is never fetched"),
+    ],
+)
+def test_a_checkpoint_that_is_not_what_its_configuration_says_is_refused(change: str, words: str, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model")
+    weights, about = load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
+    if change == "missing":
+        del weights["model.layers.1.mlp.up_proj.weight"]
+    elif change == "unexpected":
+        weights["model.layers.2.mlp.up_proj.weight"] = weights["model.layers.1.mlp.up_proj.weight"].clone()
+    elif change == "another vocabulary":
+        about["vocab_size"] = 50_000_000
+    else:
+        about["attn_implementation"] = "evil/evil-attn"
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(about))
+    with pytest.raises(UnreadableModelError, match=words):
+        load_language_model(folder)

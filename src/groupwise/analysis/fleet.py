@@ -236,7 +236,7 @@ def _frame(path: Path) -> pl.DataFrame:
     if path.suffix == ".parquet":
         frame = pl.read_parquet(path)
     elif path.suffix == ".csv":
-        frame = pl.read_csv(path, infer_schema=False)
+        frame = pl.read_csv(path, infer_schema=False).with_columns(pl.all().str.replace("^'([=+@-])", "$1"))
     else:
         frame = pl.read_ndjson(path, infer_schema_length=None)
     known = {name: kind for name, kind in _TYPES.items() if name in frame.columns}
@@ -252,7 +252,8 @@ def write_table(path: Path, rows: Sequence[FleetRow]) -> None:
     if path.suffix == ".parquet":
         frame.write_parquet(content)
     elif path.suffix == ".csv":
-        frame.write_csv(content)
+        texts = pl.col(pl.String).str.replace_all(r"\p{Cc}", " ").str.replace("^([=+@-])", "'$1")  # a cell is no formula
+        frame.with_columns(texts).write_csv(content)
     else:
         frame.write_ndjson(content)
     write_whole(path, content.getvalue(), force=True)

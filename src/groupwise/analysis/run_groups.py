@@ -80,6 +80,8 @@ def grouped_by(records: Sequence[RunRecord], key: str, *, baseline: str | None =
                 f"{clean(record.name, longest=60)!r} does not: name it in the run's name, or put groups apart with vs"
             )
         found.setdefault(value, []).append(record)
+    if not found:
+        raise InvalidArgumentError(f"--by {key[:40]} expects runs that differ in it; none can be read")
     if len(found) < 2:
         raise InvalidArgumentError(f"--by {key[:40]} expects runs that differ in it; all {len(records)} have {next(iter(found))[:40]}")
     order = sorted(found, key=_order)

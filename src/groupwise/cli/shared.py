@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import os
 import shlex
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -303,10 +305,13 @@ def calibration_of(path: Path | None) -> Calibration | None:
     if path is None:
         return None
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InvalidArgumentError(f"--calibration expects a table; {path.name} is no file: name one")
             text = file.read(LARGEST_SETTINGS).decode("utf-8", errors="replace")
-    except OSError as error:
-        raise InvalidArgumentError(f"--calibration expects a table; {path.name} cannot be read: {error.strerror}") from None
+    except (OSError, TypeError) as error:  # TypeError: a file of the system that has nothing to give now
+        reason = getattr(error, "strerror", None) or "it has nothing to read"
+        raise InvalidArgumentError(f"--calibration expects a table; {path.name} cannot be read: {reason}") from None
     return read_calibration(text)
 
 

@@ -476,7 +476,7 @@ def _value(text: str) -> Any:
 
 # slime: rollout 3: {'rollout/raw_reward': 0.5}; SkyRL: a dictionary over many lines below "Step 3:"
 
-_SLIME_ROW = re.compile(r"(?:^|[\s\]-])(rollout|perf|eval|step) (\d{1,12}): (\{'(?:rollout|perf|eval|train|passrate)/.*\})\s*$")
+_SLIME_HEAD = re.compile(r"(?:^|[\s\]-])(rollout|perf|eval|step) (\d{1,12}): (?=\{'(?:rollout|perf|eval|train|passrate)/)")
 _SLIME_COUNTER = {"rollout": "rollout/step", "perf": "rollout/step", "eval": "eval/step", "step": "train/step"}
 _SKYRL_STEP = re.compile(r"(?:^|[\s|-])Step (\d{1,12}): ?$")
 _SKYRL_ENTRY = re.compile(r"[{ ]\s*'[\w /.@+-]{1,200}': ")
@@ -507,10 +507,10 @@ class DictConsole(Console):
     def line(self, line: str) -> None:
         """Read one line: slime's row, the head of one of SkyRL's, or an entry of it."""
         sender, body = _sender(line)
-        slime = _SLIME_ROW.search(body) if ": {'" in body else None
+        slime = _SLIME_HEAD.search(body) if ": {'" in body and body.rstrip().endswith("}") else None
         head = _SKYRL_STEP.search(body) if slime is None and body.endswith(":") else None
         if slime:
-            self._add({_SLIME_COUNTER[slime[1]]: float(slime[2])}, slime[3])
+            self._add({_SLIME_COUNTER[slime[1]]: float(slime[2])}, body[slime.end() :].rstrip())
         elif head:
             self.damaged += bool(self._open.get(sender, (0.0, []))[1])
             if len(self._open) < _MOST_SENDERS:

@@ -26,7 +26,8 @@ METRIC_KEYS = ("metric", "metric_name", "tag", "key", "variable", "series", "nam
 _VALUE_KEYS = ("value", "metric_value", "val", "y")
 _LISTED = frozenset({"reward", "rewards", "group_rewards", "scores"})  # of each completion of the step: the mean counts
 _LONGEST_LABEL, _MOST_LABELS = 80, 64
-_NUMERIC = re.compile(r"\s*[+-]?[\d.,]*\d[\d.,]*\s*[%\w]{0,3}\s*$")
+_NUMERIC = re.compile(r"[+-]?[.,]*\d[\d.,]*\s*[%\w]{0,3}$")
+_LONGEST_NUMBER = 64
 
 
 def parse_number(text: str) -> float | None:
@@ -34,7 +35,7 @@ def parse_number(text: str) -> float | None:
     cell = text.strip()
     if cell.lower() in _MISSING:
         return float("nan")
-    if len(cell) > 64 or "_" in cell:
+    if len(cell) > _LONGEST_NUMBER or "_" in cell:
         return None
     try:
         return float(cell)
@@ -223,7 +224,7 @@ class RowStore:
                 return
         if len(self.texts) < limits.MOST_KEYS or name in self.texts:
             self.texts[name] = self.texts.get(name, 0) + 1
-            if name not in self.unread and _NUMERIC.match(value):
+            if name not in self.unread and len(value) <= _LONGEST_NUMBER and _NUMERIC.match(value.strip()):
                 self.unread[name] = clean_key(value)[:20]
         if name in KIND_KEYS or spelled(name) in (*RUN_KEYS, *METRIC_KEYS) or self._is_label(name, value):
             self.labels.setdefault(name, {})[self.count] = clean_key(value)[:_LONGEST_LABEL]

@@ -150,7 +150,7 @@ def first_lines(seen: Peek, most: int) -> list[str]:
 def _beginning(file: TextIO) -> Iterator[str]:
     """Yield the first megabyte of lines."""
     read = 0
-    while read < _FIRST_TEXT and (line := file.readline(limits.LONGEST_FIRST)):
+    while read < _FIRST_TEXT and (line := file.readline(limits.LONGEST_LINE)):
         read += len(line)
         yield line
 

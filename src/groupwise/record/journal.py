@@ -99,8 +99,8 @@ def _salvaged(line: bytes) -> Iterator[tuple[dict[str, Any], int, int]]:
         budget -= int(head[2])
         entry = _entry(head[1], line[head.end() : end])
         if entry is not None:
-            at = end + 1
-            yield entry, head.start(), at
+            at = end  # where the line feed should be, or where it is lost the next entry
+            yield entry, head.start(), end
 
 
 def _is_torn(tail: bytes) -> bool:
@@ -133,12 +133,13 @@ class LineReader:
         for entry, start, end in _salvaged(line):
             self._lost(line[reached:start])
             self._sound(entry)
-            self._lost(line[end - 1 : end])
             entries.append(entry)
             reached = end
         rest = line[reached:]
-        if not line.endswith(b"\n") and _is_torn(rest):
-            self.torn = len(rest)
+        feed = int(bool(entries) and not _is_torn(rest))  # of the last entry, where it is damaged
+        if not line.endswith(b"\n") and _is_torn(rest[feed:]):
+            self._lost(rest[:feed])
+            self.torn = len(rest) - feed
         else:
             self._lost(rest)
         return entries

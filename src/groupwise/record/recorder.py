@@ -38,7 +38,8 @@ from groupwise.record.run import (
     with_notes,
     without_rollouts,
 )
-from groupwise.record.table import BASE_COLUMNS, Odd, RolloutColumns, columns_of, rollouts_table, steps_of_rows
+from groupwise.record.table import BASE_COLUMNS, Odd, RolloutColumns, columns_of, readable_cells, rollouts_table, steps_of_rows
+from groupwise.wording import clean
 
 UNEVEN = "uneven_group_share"  # the column of the share of groups whose size is not that of most
 
@@ -118,6 +119,7 @@ class Recorder:
         self._name, self._meanings_of, self._say = name or folder.name, meanings_of, guarded(say)
         self._meanings: tuple[Meaning, ...] = ()
         self._columns: set[str] = set()
+        self._odd_columns: set[str] = set()  # of which it was said
         self._recent: deque[tuple[int, Rollouts]] = deque(maxlen=recent)
         self._waiting: deque[tuple[Mapping[str, Any], Rollouts | None]] = deque()
         self._confirmed: list[int] = []
@@ -199,7 +201,7 @@ class Recorder:
     def append(self, row: Mapping[str, Any], rollouts: Rollouts | None = None) -> None:
         """Write one step; one that comes again replaces what was there from it on."""
         try:
-            row = checked_row(row)
+            row = checked_row(self._readable(row))
         except Exception as error:  # noqa: BLE001 - a row of whatever kind costs itself and no more
             self._say(f"a step is not recorded: {reason_of(error)}")
             return
@@ -248,17 +250,17 @@ class Recorder:
         while self._waiting:
             try:
                 self._writer.append(*self._waiting[0], sync=False)
-            except InvalidArgumentError as error:
-                self._say(f"a step is not recorded: {error}")
             except JournalGoneError as error:
                 if not self._begun_anew(error):
                     self._trouble("")
                     return
                 continue
-            except (GroupwiseError, OSError, ValueError) as error:
-                self._trouble(str(error))
-                return
             except Exception as error:  # noqa: BLE001 - a step that can never be written is not to hold up those behind it
+                if isinstance(error, GroupwiseError | OSError) and not isinstance(error, InvalidArgumentError):
+                    self._trouble(str(error))
+                    return
+                if self._without_odd_cells():
+                    continue
                 self._say(f"a step is not recorded: {reason_of(error)}")
             else:
                 step = self._waiting[0][0]["step"]
@@ -274,6 +276,31 @@ class Recorder:
             if self._syncer.problem:
                 self._say(f"the disk did not confirm the record in {self.folder}: {self._syncer.problem}; training goes on")
                 self._syncer.problem = ""
+
+    def _readable(self, row: Mapping[Any, Any]) -> dict[str, Any]:
+        """Return a row with None for what cannot be recorded, which is told once a column."""
+        odd = Odd()
+        readable = readable_cells(row, odd)
+        for _, name in odd:
+            if name not in self._odd_columns:
+                self._odd_columns.add(name)
+                self._say(f"{clean(name, longest=60)!r} holds what is no number or text: such cells are missing in the record")
+        return readable
+
+    def _without_odd_cells(self) -> bool:
+        """Take odd cells out of the step that waits longest; return whether there were any."""
+        row, rollouts = self._waiting[0]
+        if not rollouts:
+            return False
+        try:
+            rows = rollouts.rows() if isinstance(rollouts, RolloutColumns) else rollouts
+        except ValueError:  # columns of several lengths
+            return False
+        readable = [self._readable(completion) for completion in rows]
+        if all(cell is before[name] for before, after in zip(rows, readable, strict=True) for name, cell in after.items()):
+            return False
+        self._waiting[0] = (row, readable)
+        return True
 
     def _begun_anew(self, error: JournalGoneError) -> bool:
         """Begin a record that was deleted again with all steps, whose rows are still in memory; return whether that could be done."""

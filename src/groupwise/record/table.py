@@ -151,7 +151,7 @@ def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
 
 def text_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:
     """Return a column of texts."""
-    texts = [None if value is None else str(value) for value in values]
+    texts = list(map(_text, values))
     try:
         return pl.Series(name, texts, dtype=pl.Utf8)
     except UnicodeEncodeError:
@@ -255,6 +255,26 @@ def plain_number(key: Any, value: Any) -> float | None:
     raise InvalidArgumentError(f"expected a number or None for {str(key)[:60]!r}, got {str(value)[:40]!r}: convert it first")
 
 
+def readable_cells(row: Mapping[Any, Any], odd: Odd) -> dict[str, Any]:
+    """Return a row of a step or a completion with None for each cell that cannot be recorded, which is counted."""
+    readable: dict[str, Any] = {}
+    for key, value in row.items():
+        name = "a key"
+        try:
+            name = str(key)
+            as_it_is = name in WHOLE_COLUMNS
+            readable[name] = value if as_it_is else _text(value) if name in TEXT_COLUMNS else plain_number(key, value)
+        except Exception:  # noqa: BLE001 - a value of whatever kind costs itself and no more
+            readable[name] = None
+            odd["cell", name] += 1
+    return readable
+
+
+def _text(value: Any) -> str | None:
+    """Return one text of a completion."""
+    return None if value is None else str(value)
+
+
 def plain_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
     """Return one rollout as plain data."""
     prompt = rollout.get("prompt_id")
@@ -263,7 +283,7 @@ def plain_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = {"prompt_id": _writable(int(prompt))}
     for name in TEXT_COLUMNS:
         if name in rollout:
-            plain[name] = None if rollout[name] is None else str(rollout[name])
+            plain[name] = _text(rollout[name])
     for key, value in rollout.items():
         if key not in _NAMED:  # a float is the usual case, of which a step has thousands
             plain[key if type(key) is str else str(key)] = value if type(value) is float else plain_number(key, value)
@@ -307,7 +327,7 @@ def _tokens(name: str, values: Sequence[Any]) -> list[str]:
     kinds = set(map(type, values))
     if name in TEXT_COLUMNS:
         if not kinds <= {str, type(None)}:
-            values = [None if value is None else str(value) for value in values]
+            values = list(map(_text, values))
         texts = {text: "null" if text is None else encode_basestring_ascii(text) for text in dict.fromkeys(values)}
         return [texts[text] for text in values]
     if name in WHOLE_COLUMNS:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 HOST, PORT, PORTS = "127.0.0.1", 8750, 10
 _MOST_CONNECTIONS, _MOST_HEAD = 512, 8192  # connections at a time; bytes of a request's line and headers
+_MOST_WAITING = 128  # connections that have not asked yet: the oldest makes room, so that those with the token find it
 _PATIENCE = 10.0  # seconds in which a connection must have asked
 _NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _POLICY = (
@@ -97,7 +98,9 @@ class Guard:
 
         site = headers.get("sec-fetch-site", "none")
         navigates = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-        if len(hosts) != 1 or not allowed_host(hosts[0]):
+        if len(scope["path"]) + sum(len(name) + len(value) for name, value in scope["headers"]) > _MOST_HEAD:
+            await _refuse(guarded, 431, f"A request has at most {_MOST_HEAD:,} bytes before its body.")
+        elif len(hosts) != 1 or not allowed_host(hosts[0]):
             await _refuse(guarded, 421, "This page answers to 127.0.0.1 and localhost alone.")
         elif site not in ("none", "same-origin") and not navigates:
             await _refuse(guarded, 403, "This page answers to itself alone.")
@@ -128,10 +131,10 @@ def _index_of(hub: Hub, request: Request) -> int:
     """Return the place of the run that is asked for."""
     from starlette.exceptions import HTTPException
 
-    number: int = request.path_params["number"]
-    if not 1 <= number <= len(hub.runs):
+    number = request.path_params["number"]
+    if not re.fullmatch("[0-9]{1,9}", number) or not 1 <= int(number) <= len(hub.runs):
         raise HTTPException(404, "There is no such run.")
-    return number - 1
+    return int(number) - 1
 
 
 async def _report(hub: Hub, request: Request) -> Response:
@@ -211,9 +214,9 @@ def application(hub: Hub, token: str, metrics_token: str = "") -> Application:
         Route("/live.js", file),
         Route("/events", events),
         Route("/metrics", metrics),
-        Route("/report/{number:int}", partial(_report, hub)),
-        Route("/rollouts/{number:int}", partial(_rollouts, hub)),
-        Route("/prompts/{number:int}", prompts),
+        Route("/report/{number}", partial(_report, hub)),
+        Route("/rollouts/{number}", partial(_rollouts, hub)),
+        Route("/prompts/{number}", prompts),
     ]
     return Guard(Starlette(routes=routes, lifespan=lifespan), token, metrics_token)
 
@@ -254,12 +257,18 @@ def serve(hub: Hub, bound: socket.socket, token: str, metrics_token: str = "") -
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
+    waiting: list[Connection] = []
+
     class Connection(H11Protocol):
         """Ends where its client does not come to ask, which needs no token and would keep others out."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
             """Begin to wait for a request."""
             super().connection_made(transport)
+            waiting[:] = [other for other in waiting if other.conn.their_state is h11.IDLE and not other.transport.is_closing()]
+            waiting.append(self)
+            if len(waiting) > _MOST_WAITING:
+                waiting.pop(0).transport.close()
             self.loop.call_later(_PATIENCE, self._look, self.cycle)
 
         def _look(self, before: object) -> None:

@@ -208,18 +208,23 @@ def parameters_of(folder: Path, gguf: str | None) -> int:
     """Return the number of weights by the headers of their files."""
     if gguf is not None:
         return sum(math.prod(map(int, tensor.shape)) for tensor in open_gguf(folder / gguf).tensors)
-    return sum(_parameters_in(path) for path in sorted(folder.glob("*.safetensors")))
+    return sum(map(math.prod, shapes_in(folder).values()))
 
 
-def _parameters_in(path: Path) -> int:
-    """Return the number of weights by the header of a safetensors file: its own reader maps all of it, which a small machine refuses."""
+def shapes_in(folder: Path) -> dict[str, list[int]]:
+    """Return the shapes of the weights of a folder by the headers of its safetensors files."""
+    return {name: shape for path in sorted(folder.glob("*.safetensors")) for name, shape in _header_of(path).items()}
+
+
+def _header_of(path: Path) -> dict[str, list[int]]:
+    """Return the shapes in a safetensors file by its header: its own reader maps all of it, which a small machine refuses."""
     with _loading(f"the model in {path.parent}"), path.open("rb") as file:
         header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), _LONGEST_HEADER)))
         tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
         for name, tensor in tensors.items():
             if "weight" in name and tensor["dtype"] not in _FLOATS:
                 raise _quantised(path.parent, f"{name[:80]} in {str(tensor['dtype'])[:20]}")
-        return sum(math.prod(tensor["shape"]) for tensor in tensors.values())
+        return {name: list(map(int, tensor["shape"])) for name, tensor in tensors.items()}
 
 
 def _quantised(folder: Path, got: str) -> UnreadableModelError:
@@ -278,6 +283,9 @@ def _check_weights(folder: Path, kind: str) -> None:
         raise UnreadableModelError(
             f"expected an architecture that transformers has, got one with code of its own in {folder}: code of a checkpoint is never run"
         )
+    named = [str(about[key]) for key in about if "attn_implementation" in key and "/" in str(about[key])]
+    if named:
+        raise UnreadableModelError(f"expected an attention of transformers in {folder}, got {named[0][:60]!r}: it is never fetched")
     quantised = about.get("quantization_config")
     if isinstance(quantised, dict):
         raise _quantised(folder, f"them quantised by {str(quantised.get('quant_method'))[:40]}")
@@ -330,11 +338,19 @@ def _loaded_model(base: Path, adapter: Path | None, precision: Precision, gguf: 
 
     kind: dict[str, Any] = {"use_safetensors": True} if gguf is None else {"gguf_file": gguf}
     kind |= {"device_map": "auto"} if device == "auto" else {}
+    if gguf is None:
+        kind["attn_implementation"] = _attention_of(base)
     # The bar of turning a GGUF file into weights obeys no setting.
     with _loading(f"the model in {base}"), redirect_stderr(sys.stderr if gguf is None else io.StringIO()):
-        model = AutoModelForCausalLM.from_pretrained(
-            str(base), dtype=getattr(torch, precision), local_files_only=True, trust_remote_code=False, **kind
+        model, loaded = AutoModelForCausalLM.from_pretrained(
+            str(base), dtype=getattr(torch, precision), local_files_only=True, trust_remote_code=False, output_loading_info=True, **kind
         )
+    for problem, names in (("is missing", loaded["missing_keys"]), ("has no place in the model", loaded["unexpected_keys"])):
+        if names:
+            raise UnreadableModelError(
+                f"expected the weights of {type(model).__name__} in {base}, got a checkpoint in which {min(names)[:80]} "
+                f"{problem} ({len(names)} such): copy the checkpoint again"
+            )
     if gguf is not None:
         _forget_quantisation(model)
     left = set(map(str, getattr(model, "hf_device_map", {}).values())) & ({"cpu", "disk"} if torch.cuda.is_available() else {"disk"})
@@ -352,6 +368,28 @@ def _loaded_model(base: Path, adapter: Path | None, precision: Precision, gguf: 
             model, str(adapter), is_trainable=True, use_safetensors=True, local_files_only=True
         )
     return adapted.to(getattr(torch, precision))
+
+
+def _attention_of(folder: Path) -> str:
+    """Return the attention that is used, whatever a checkpoint names; refuse weights of other shapes than those of its configuration.
+
+    The model is laid out without memory, so that a configuration cannot ask for any.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    configuration = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    with torch.device("meta"):
+        try:
+            attention, model = "sdpa", AutoModelForCausalLM.from_config(configuration, attn_implementation="sdpa")
+        except ValueError:  # an architecture without it
+            attention, model = "eager", AutoModelForCausalLM.from_config(configuration, attn_implementation="eager")
+    wanted = {name: list(weight.shape) for name, weight in model.state_dict().items()}
+    for name, shape in shapes_in(folder).items():
+        if wanted.get(name, shape) != shape:
+            expected = f"expected {name[:80]} of shape {wanted[name]} by the configuration in {folder}"
+            raise UnreadableModelError(f"{expected}, got {shape}: copy the checkpoint again")
+    return attention
 
 
 def _forget_quantisation(model: Any) -> None:

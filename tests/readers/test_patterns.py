@@ -1,0 +1,57 @@
+"""Hostile cells and lines: what a reader takes grows with their length and no faster."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from groupwise.errors import GroupwiseError
+from groupwise.readers import open_run
+
+CELLS = {
+    "digits": lambda size: "3." + "1" * size,
+    "digits and a letter": lambda size: "1" * size + " x x x",
+    "dots": lambda size: "1" + "." * size + "!",
+    "blanks": lambda size: "1" + " " * size + "!",
+    "slime": lambda size: "rollout 1: {'rollout/a': 1} " * (size // 28) + "!",
+    "rows": lambda size: "{'reward': 1, " * (size // 14),
+    "pairs": lambda size: "step:1 - a:1 - " * (size // 15),
+    "bars": lambda size: "1%| | 1/2 [" * (size // 11),
+    "brackets": lambda size: "([" * (size // 2),
+    "quotes": lambda size: "'a': 'b" * (size // 7),
+}
+FORMATS: dict[str, Callable[[str], str]] = {
+    "log.csv": lambda cell: "step,reward,text\n" + "".join(f'{step},0.5,"{cell}"\n' for step in (1, 2)),
+    "log.jsonl": lambda cell: "".join(json.dumps({"step": step, "reward": 0.5, "text": cell}) + "\n" for step in (1, 2)),
+    "run.log": lambda cell: f"{{'reward': 0.5, 'loss': 0.1}}\n{cell}\nstep:1 - critic/score/mean:0.5 - actor/kl:{cell}\n{cell}\n",
+    "run.txt": lambda cell: f"step:1 - critic/score/mean:0.5\nrollout 1: {{'rollout/raw_reward': 0.5}}\n{cell}\n",
+}
+
+
+def seconds(path: Path) -> float:
+    """Processor seconds to open a file or to refuse it, the least of three."""
+    taken = []
+    for _ in range(3):
+        start = time.process_time()
+        with suppress(GroupwiseError):
+            open_run(path)
+        taken.append(time.process_time() - start)
+    return min(taken)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_twice_the_length_takes_at_most_thrice_as_long(name: str, tmp_path: Path) -> None:
+    slow = {}
+    for kind, cell in CELLS.items():
+        short, long = (tmp_path / f"{size}" / name for size in (20_000, 40_000))
+        for path, size in ((short, 20_000), (long, 40_000)):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(FORMATS[name](cell(size)))
+        if seconds(long) > 3 * seconds(short) + 0.02:
+            slow[kind] = (seconds(short), seconds(long))
+    assert slow == {}

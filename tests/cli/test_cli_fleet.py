@@ -247,3 +247,14 @@ def test_heights_come_back_as_they_were() -> None:
     row = replace(FleetRow.unreadable("a", "b"), reward="0 100 - 37")
     assert row.heights == (0.0, 1.0, None, 0.37)
     assert math.isclose(row.heights[3] or 0, 0.37)
+
+
+def test_no_cell_of_a_table_is_a_formula_or_steers_a_terminal(tmp_path: Path) -> None:
+    path = str(tmp_path / "=HYPERLINK(1)")
+    row = FleetRow(path, "", "=1+1", "ok", "@x \x1b[2J\x85", None, "-1", "", "", "+do", 3, 3, "- 5", "seen")
+    write_table(tmp_path / "fleet.csv", [row])
+    cells = next(iter(csv.DictReader((tmp_path / "fleet.csv").read_text().splitlines())))
+    shown = [cells[name] for name in ("run", "headline", "first_sign", "do", "path")]
+    assert shown == ["'=1+1", "'@x  [2J ", "'-1", "'+do", path]
+    again = read_table(tmp_path / "fleet.csv")[0]
+    assert (again.path, again.run, again.do, again.reward) == (path, "=1+1", "+do", "- 5")

@@ -239,7 +239,7 @@ def _shortened(evidence: Evidence) -> Finding | None:
         return None
     gradient, alike = evidence.quantity("gradient_norm"), evidence.quantity("dead_group_share")
     after = length.step_T[onset]
-    silent = [float(np.median(gradient.value_T[gradient.at(after) :])) == 0.0] if gradient is not None else []
+    silent = [float(gradient.is_zero[gradient.at(after) :].mean()) > HALF] if gradient is not None else []
     silent += [float(np.median(alike.value_T[alike.at(after) :])) > HALF] if alike is not None else []
     if not silent or not all(silent):
         return None
@@ -270,6 +270,8 @@ USUAL = 0.2
 _CLEAR = 6.0
 # A height is the lower 97.5 % limit of a mean of neighbouring blocks, so that a lucky row makes none.
 _LUCK = 1.96
+# Units of the last printed digit that rounding makes of no difference.
+_DIGIT = 2
 # Rows of the held-out reward on each side of a drop.
 _NEAR = 4
 # Nats a token at which the likeliest token has some 98 %.
@@ -322,6 +324,8 @@ def constant_tail(signal: Signal) -> Constant | None:
     # Rows that are window means mix both states once: the row just before the stretch is left out.
     last = float(value[max(0, row - 1 - few) : row - 1].mean()) if row > few else just_before
     fell = level - float(value[-1])
+    if abs(fell) <= 2 * _DIGIT * signal.resolution:
+        return None  # what was printed differs by the rounding
     # What moved away from it, or within its noise, has not come by and by.
     noise = float(np.sqrt(np.mean(np.diff(value[:row]) ** 2) / few))
     abrupt = bool((level - last) * np.sign(fell) <= max(0.5 * abs(fell), noise))
@@ -484,7 +488,7 @@ def behaviour_change(evidence: Evidence, step: float) -> str:
         few, row = max(3, len(signal) // 12), signal.at(step)
         if row < few or len(signal) - row < 2:
             continue
-        least = _CERTAIN if name == "entropy" else 1e-9
+        least = _CERTAIN if name == "entropy" else max(1e-9, signal.resolution)
         value = signal.value_T if name == "truncated_share" else np.log(np.maximum(signal.value_T, least))
         change = abs(float(value[row : row + few].mean() - value[row - few : row].mean()))
         error = _LUCK * long_run_deviation(value) * np.sqrt(2 / few)

@@ -154,7 +154,7 @@ def _mismatch(evidence: Evidence, row: int, one: _Told) -> Finding:
     words = f"{one.words} {led_to(before, f'{late:.2g}')}"
     facts, more = {"sampler": "mismatch"}, ""
     rate, length = evidence.quantity("learning_rate"), evidence.quantity("completion_length")
-    if rate is not None and rate.is_zero.all():
+    if rate is not None and not rate.value_T.any():
         facts["rate"] = "zero"
         more = " although the learning rate is 0, so the engines differ and not the policy"
     elif length is not None and row > 0 and (grown := _grown(length, step)) is not None:

@@ -270,8 +270,8 @@ USUAL = 0.2
 _CLEAR = 6.0
 # A height is the lower 97.5 % limit of a mean of neighbouring blocks, so that a lucky row makes none.
 _LUCK = 1.96
-# Units of the last printed digit that rounding makes of no difference.
-_DIGIT = 2
+# Units of the last printed digit that a fall must have.
+_UNITS = 2.5
 # Rows of the held-out reward on each side of a drop.
 _NEAR = 4
 # Nats a token at which the likeliest token has some 98 %.
@@ -324,8 +324,8 @@ def constant_tail(signal: Signal) -> Constant | None:
     # Rows that are window means mix both states once: the row just before the stretch is left out.
     last = float(value[max(0, row - 1 - few) : row - 1].mean()) if row > few else just_before
     fell = level - float(value[-1])
-    if abs(fell) <= 2 * _DIGIT * signal.resolution:
-        return None  # what was printed differs by the rounding
+    if abs(fell) < _UNITS * 2 * signal.resolution:
+        return None
     # What moved away from it, or within its noise, has not come by and by.
     noise = float(np.sqrt(np.mean(np.diff(value[:row]) ** 2) / few))
     abrupt = bool((level - last) * np.sign(fell) <= max(0.5 * abs(fell), noise))
@@ -488,7 +488,7 @@ def behaviour_change(evidence: Evidence, step: float) -> str:
         few, row = max(3, len(signal) // 12), signal.at(step)
         if row < few or len(signal) - row < 2:
             continue
-        least = _CERTAIN if name == "entropy" else max(1e-9, signal.resolution)
+        least = _CERTAIN if name == "entropy" else 1e-9
         value = signal.value_T if name == "truncated_share" else np.log(np.maximum(signal.value_T, least))
         change = abs(float(value[row : row + few].mean() - value[row - few : row].mean()))
         error = _LUCK * long_run_deviation(value) * np.sqrt(2 / few)

@@ -112,8 +112,8 @@ def _outlook_of_columns(record: RunRecord, size: int, first_step: float | None) 
         return None
     rewards = [meaning for meaning in record.meanings if meaning.quantity == "reward" and not meaning.unavailable]
     mean = _array(record.steps[rewards[0].column])[known] if rewards else None
-    right = mean is not None and groups is not None and np.isfinite(mean).all()
-    right = right and is_binary_mean(mean, float(size * groups), rewards[0].resolution)
+    counted = mean is not None and groups is not None and bool(np.isfinite(mean).all())
+    right = counted and is_binary_mean(np.asarray(mean), float(size * (groups or 0)), rewards[0].resolution)
     return zero_variance_of_columns(equal[known], size, mean_T=mean if right else None, groups=groups)
 
 

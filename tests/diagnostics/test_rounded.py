@@ -79,7 +79,7 @@ def test_a_rate_starts_anew_only_where_it_fell_by_more_than_rounding() -> None:
 
 @pytest.mark.parametrize(("usual", "status"), [(0.009, Status.NONE), (0.01, Status.CRITICAL)])
 def test_a_gradient_is_lost_where_it_was_twenty_times_what_rounding_hides(usual: float, status: Status) -> None:
-    columns = {"gradient_norm": since(usual, 0.0, 20), "dead_group_share": 0.2, "reward_std_within_group": 0.3}
+    columns: dict[str, Any] = {"gradient_norm": since(usual, 0.0, 20), "dead_group_share": 0.2, "reward_std_within_group": 0.3}
     found = numerics.updates(log(THREE, **columns))
     assert found.status is status
     if status is Status.CRITICAL:
@@ -109,13 +109,17 @@ def test_a_gradient_of_0_throughout_is_measured_unless_the_reward_moves(columns:
 def test_answers_that_shrank_need_a_gradient_that_is_gone() -> None:
     from groupwise.diagnostics import collapse
 
-    columns = {"reward": 0.5 + 0.01 * (-1.0) ** ROW, "completion_length": since(200.0, 5.0), "gradient_norm": since(0.002, 0.0)}
+    columns: dict[str, Any] = {
+        "reward": 0.5 + 0.01 * (-1.0) ** ROW,
+        "completion_length": since(200.0, 5.0),
+        "gradient_norm": since(0.002, 0.0),
+    }
     assert collapse.check(log(**columns)).evidence.get("fall") == "answers"
     assert collapse.check(log(THREE, **columns)).evidence.get("fall") != "answers"
 
 
 def test_a_rounded_loss_of_0_is_none_on_policy() -> None:
-    columns = {"loss": since(2e-4, 0.0), "gradient_norm": 0.3}
+    columns: dict[str, Any] = {"loss": since(2e-4, 0.0), "gradient_norm": 0.3}
     assert numerics.updates(log(**columns)).status is Status.NONE
     assert numerics.updates(log(THREE, **columns)).status is Status.INFO
 
@@ -133,11 +137,11 @@ def test_what_is_0_in_all_rows_was_not_measured(quantity: str, check: Any) -> No
 
 
 @pytest.mark.parametrize("still", [{"loss": 0.0, "gradient_norm": 0.0}, {"dead_group_share": 1.0}])
-def test_a_0_beside_updates_of_nothing_is_measured(still: dict[str, float]) -> None:
+def test_a_0_beside_updates_of_nothing_is_measured(still: dict[str, Any]) -> None:
     assert log(kl=0.0, clip_ratio=0.0, **still).quantity("kl") is not None
     assert log(kl=0.0, clip_ratio=0.0).quantity("clip_ratio") is None
     assert log(THREE, kl=0.0, **still).quantity("kl") is None
-    almost = {key: np.where(ROW == 7, 0.5, value) for key, value in still.items()}
+    almost: dict[str, Any] = {key: np.where(ROW == 7, 0.5, value) for key, value in still.items()}
     assert log(kl=0.0, **almost).quantity("kl") is None
 
 
@@ -155,13 +159,13 @@ def test_groups_became_alike_where_a_gradient_fell_by_more_than_rounding() -> No
 
 
 def test_an_entropy_rose_from_no_less_than_rounding_hides() -> None:
-    columns = {"reward": 0.5 + 0.01 * (-1.0) ** ROW, "entropy": since(0.0, 0.001, 20)}
+    columns: dict[str, Any] = {"reward": 0.5 + 0.01 * (-1.0) ** ROW, "entropy": since(0.0, 0.001, 20)}
     assert "entropy" in instability.check(log(**columns)).message
     assert "entropy" not in instability.check(log(THREE, **columns)).message
 
 
 def test_a_mismatch_grew_from_no_less_than_rounding_hides() -> None:
-    columns = {"sampler_mismatch": since(0.0, 0.045)}
+    columns: dict[str, Any] = {"sampler_mismatch": since(0.0, 0.045)}
     assert (beyond.ROUNDING, beyond.GROWN) == (0.03, 10.0)
     assert beyond.sampler(log(**columns)).status is Status.WARNING
     assert beyond.sampler(log(0.005, **columns)).status is Status.NONE
@@ -178,7 +182,7 @@ def test_a_sign_starts_from_no_less_than_rounding_hides() -> None:
 
 def test_a_jump_at_a_restart_is_more_than_a_digit() -> None:
     rate = np.where(ROW < 30, 0.4, 0.1 * np.minimum(ROW - 30, 4))
-    columns = {"learning_rate": rate, "entropy": since(0.01, 0.011)}
+    columns: dict[str, Any] = {"learning_rate": rate, "entropy": since(0.01, 0.011)}
     assert restart.check(log(**columns)).status is Status.WARNING
     assert restart.check(log(THREE, **columns)).status is Status.INFO
 
@@ -206,16 +210,16 @@ def test_a_reward_fell_to_one_number_by_more_than_two_units(before: float, stuck
 
 
 def test_a_constant_reward_is_relative_where_rewards_differ_by_more_than_its_digits() -> None:
-    columns = {"reward": 0.0, "reward_std_within_group": 0.01}
+    columns: dict[str, Any] = {"reward": 0.0, "reward_std_within_group": 0.01}
     assert log(THREE, **columns).relative == ""
     assert log(4.9e-4, **columns).relative.startswith("the mean reward is 0 in all rows while rewards differ")
 
 
 def test_a_spread_that_is_rounded_to_nothing_tells_no_zero_variance() -> None:
-    several = {"prompts_per_step": 20}
+    several: dict[str, Any] = {"prompts_per_step": 20}
     assert zero_variance.check(log(0.0, several, reward_std_within_group=0.0)).status is not Status.NOT_LOGGED
     assert zero_variance.check(log(THREE, several, reward_std_within_group=0.0)).status is Status.NOT_LOGGED
-    config = {"group_size": 4, "prompts_per_step": 1}
+    config: dict[str, Any] = {"group_size": 4, "prompts_per_step": 1}
     for usual, told in ((0.009, False), (0.01, True)):
         record = log(THREE, config, reward_std_within_group=since(usual, 0.0)).record
         assert (zero_variance_outlook(record) is not None) is told
@@ -232,7 +236,7 @@ def test_rounded_means_of_right_and_wrong_are_multiples_to_within_their_digits()
 
 
 def test_rounded_means_are_those_of_the_rollouts_of_their_steps() -> None:
-    graded = [{"step": step, "prompt_id": 0, "reward": float(n < 2)} for step in range(1, 9) for n in range(3)]
+    graded: list[dict[str, Any]] = [{"step": step, "prompt_id": 0, "reward": float(n < 2)} for step in range(1, 9) for n in range(3)]
     for resolution, count in ((0.0, None), (THREE, 3.0)):
         meanings = (Meaning("reward", "reward", "test", resolution=resolution),)
         record = RunRecord("run", steps_table(range(1, 9), {"reward": np.full(8, 0.667)}), rollouts_table(graded), meanings=meanings)

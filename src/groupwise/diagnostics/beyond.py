@@ -70,7 +70,8 @@ def divergence(evidence: Evidence) -> Finding:
     """Look for a KL to the reference that has come to be huge."""
     kl = evidence.quantity("kl")
     if kl is None:
-        return Finding(DIVERGENCE, Status.NOT_LOGGED, "The KL to the reference policy is not in the log.", log=LOG_KL)
+        said = evidence.unmeasured("kl") or "The KL to the reference policy is not in the log"
+        return Finding(DIVERGENCE, Status.NOT_LOGGED, f"{said}.", log=LOG_KL)
     if len(kl) < FEWEST_ROWS:
         return Finding(DIVERGENCE, Status.NONE, f"No sign of it in {counted(len(kl), 'row')} of KL.")
     row = beyond(kl, kl.value_T > FAR_KL)
@@ -140,7 +141,7 @@ def _told(evidence: Evidence) -> Iterator[_Told]:
             event, limit = value < FEW, FEW
         else:
             value = np.abs(value)
-            grown = max(GROWN * float(np.median(value[:_FIRST])), ROUNDING)
+            grown = max(GROWN * max(float(np.median(value[:_FIRST])), signal.resolution), ROUNDING)
             event = (value > FAR) | (value > grown) & (np.arange(value.size) >= _FIRST)
             limit = min(FAR, grown)
         yield _Told(quantity, words, signal, value, event, limit)

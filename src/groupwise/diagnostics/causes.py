@@ -177,7 +177,8 @@ def _of_behaviour(case: Case) -> Cause:
     if length >= _MUCH_LONGER or case.gained("truncated_share") >= 0.15:
         return _likely(LENGTH)
     if length <= 0.6:
-        return _likely(SHORT)
+        # What concentrates as its answers shrink may do what it is paid for.
+        return _likely(SHORT) if entropy >= 1 else Cause(Certainty.POSSIBLE, (SHORT,))
     apart = case.fact("swings") == "oscillate" or case.ratio("gradient_norm") >= 10 or case.fact("weights")
     if entropy >= 1.4 or apart:
         if not any(case.evidence.quantity(name) for name in ("completion_length", "truncated_share")):

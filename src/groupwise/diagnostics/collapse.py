@@ -239,7 +239,7 @@ def _shortened(evidence: Evidence) -> Finding | None:
         return None
     gradient, alike = evidence.quantity("gradient_norm"), evidence.quantity("dead_group_share")
     after = length.step_T[onset]
-    silent = [float(np.median(gradient.value_T[gradient.at(after) :])) == 0.0] if gradient is not None else []
+    silent = [float(gradient.is_zero[gradient.at(after) :].mean()) > HALF] if gradient is not None else []
     silent += [float(np.median(alike.value_T[alike.at(after) :])) > HALF] if alike is not None else []
     if not silent or not all(silent):
         return None
@@ -270,6 +270,8 @@ USUAL = 0.2
 _CLEAR = 6.0
 # A height is the lower 97.5 % limit of a mean of neighbouring blocks, so that a lucky row makes none.
 _LUCK = 1.96
+# Units of the last printed digit that a fall must have.
+_UNITS = 2.5
 # Rows of the held-out reward on each side of a drop.
 _NEAR = 4
 # Nats a token at which the likeliest token has some 98 %.
@@ -322,6 +324,8 @@ def constant_tail(signal: Signal) -> Constant | None:
     # Rows that are window means mix both states once: the row just before the stretch is left out.
     last = float(value[max(0, row - 1 - few) : row - 1].mean()) if row > few else just_before
     fell = level - float(value[-1])
+    if abs(fell) < _UNITS * 2 * signal.resolution:
+        return None
     # What moved away from it, or within its noise, has not come by and by.
     noise = float(np.sqrt(np.mean(np.diff(value[:row]) ** 2) / few))
     abrupt = bool((level - last) * np.sign(fell) <= max(0.5 * abs(fell), noise))

@@ -54,7 +54,8 @@ def check(evidence: Evidence) -> Finding:
     if entropy is None or len(entropy) < FEWEST_ROWS:
         if same is not None and len(same) >= FEWEST_ROWS:
             return _by_answers(evidence, same)
-        return Finding(NAME, Status.NOT_LOGGED, "neither entropy nor the texts of the completions are in the log", log=LOG)
+        said = evidence.unmeasured("entropy") or "neither entropy nor the texts of the completions are in the log"
+        return Finding(NAME, Status.NOT_LOGGED, said, log=LOG)
     left = share_left(entropy)
     onset = since_when(left < SPENT)
     if onset is None:
@@ -88,7 +89,8 @@ def _gravity(evidence: Evidence, step: int, left: float, *, flat: bool, alike: b
 def share_left(entropy: Signal) -> Float:
     r"""Return $(e^{H_t} - 1)/(e^{H_0} - 1)$: by the entropy law the share of the gain that is still to come."""
     start = np.expm1(min(_start(entropy), 50.0))
-    return np.asarray(np.expm1(np.clip(entropy.value_T, 0.0, 50.0)) / max(start, 1e-12))
+    # A rounded 0 may be as much as the resolution.
+    return np.asarray(np.expm1(np.clip(entropy.value_T, entropy.resolution, 50.0)) / max(start, entropy.resolution, 1e-12))
 
 
 def completions_of(evidence: Evidence) -> pl.DataFrame | None:
@@ -194,7 +196,7 @@ def _have_become_alike(evidence: Evidence, step: float, same: Signal | None) -> 
     for track, most in ((within, 0.5), (evidence.quantity("gradient_norm"), 0.1)):
         since = None if track is None else track.step_T >= step
         if track is not None and since is not None and since.any() and not since.all():
-            return float(np.nanmedian(track.value_T[since])) < most * float(np.nanmedian(track.value_T[~since]))
+            return float(np.nanmedian(track.value_T[since])) + track.resolution < most * float(np.nanmedian(track.value_T[~since]))
     return False
 
 

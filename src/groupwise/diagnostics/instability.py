@@ -160,7 +160,8 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
     usual = float(np.median(entropy.value_T[: max(n // 3, few)] if fell is None else entropy.value_T[: max(entropy.at(fell), few)]))
     # Healthy public runs wander too, one by a factor of five for a while: without a fall a rise is a warning at most, and has to last.
     times = 2.0 if fell is not None else 4.0
-    high = entropy.value_T > times * max(usual, 1e-9)
+    scale = max(usual, entropy.resolution, 1e-9)
+    high = entropy.value_T > times * scale
     near = slice(0, n) if fell is None else slice(max(0, entropy.at(fell) - 2), min(n, entropy.at(fell) + max(few, 6)))
     onset = lasting(np.where(np.arange(n) >= near.start, rare_event_factors(high, 0.2), 0.0), rate=WARNING)
     if fell is not None and high[near].sum() >= 3:
@@ -169,7 +170,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
         row = onset
     else:
         return None
-    peak, scale = float(np.median(entropy.value_T[row : row + few])), max(usual, 1e-9)
+    peak = float(np.median(entropy.value_T[row : row + few]))
     rows = entropy.value_T[row : row + few] / scale
     value = Interval(peak / scale, float(rows.min()), float(rows.max()))
     meanwhile = " as the reward fell" if fell is not None else ""

@@ -334,17 +334,21 @@ def rate(evidence: Evidence) -> Finding:
     """Look for a learning rate of 0, throughout, since a step to which no schedule had brought it down, or long after a schedule's end."""
     signal, nothing = evidence.quantity("learning_rate"), "nothing can be learnt"
     if signal is None or len(signal) < _FEWEST_RATES:
-        if evidence.setting("learning_rate") == 0:
+        stated, hidden = evidence.setting("learning_rate"), evidence.unmeasured("learning_rate")
+        if stated == 0:
             return _no_rate(f"the learning rate is 0 in the settings: {nothing}", None)
-        return Finding(RATE, Status.NOT_LOGGED, "the learning rate is not in the log")
-    live = np.flatnonzero(signal.value_T > 0)
+        if stated is not None and hidden:
+            return Finding(RATE, Status.NONE, f"No sign of it: the learning rate is {stated:.2g} in the settings; {hidden}.")
+        return Finding(RATE, Status.NOT_LOGGED, hidden or "the learning rate is not in the log")
+    live = np.flatnonzero(~signal.is_zero)
     if not live.size:
         return _no_rate(f"the learning rate is 0 in all {len(signal)} rows: {nothing}", int(signal.step_T[0]))
     row, n = int(live[-1]) + 1, len(signal)
     before = float(np.median(signal.value_T[max(0, row - 3) : row]))
     by_schedule = before < _TENTH * float(signal.value_T.max())
     if n - row < (max(10, n // 4) + 1 if by_schedule else max(5, n // 20)):
-        return Finding(RATE, Status.NONE, f"No sign of it: the learning rate is {signal.value_T[-1]:.2g}.")
+        last = f"{signal.value_T[-1]:.2g}" if signal.value_T[-1] or not signal.resolution else f"below {signal.resolution:g}"
+        return Finding(RATE, Status.NONE, f"No sign of it: the learning rate is {last}.")
     step = int(signal.step_T[row])
     message = f"the learning rate {before:.2g} → 0 at step {step:,}: nothing has been learnt in the {n - row} rows since"
     return _no_rate(message, step, Status.WARNING if by_schedule else Status.CRITICAL)

@@ -174,7 +174,8 @@ def gradient(evidence: Evidence) -> Finding:
     """Look for a gradient norm that drifts away or explodes; a single spike is worth knowing."""
     signal = evidence.quantity("gradient_norm")
     if signal is None:
-        return Finding(GRADIENT, Status.NOT_LOGGED, "The gradient norm is not in the log.", log=LOG_NORM)
+        said = evidence.unmeasured("gradient_norm") or "The gradient norm is not in the log"
+        return Finding(GRADIENT, Status.NOT_LOGGED, f"{said}.", log=LOG_NORM)
     moving = np.flatnonzero(signal.value_T > _ROUNDING)
     if moving.size < 2 * _FIRST:
         return Finding(GRADIENT, Status.NONE, f"No sign of a drift in {counted(moving.size, 'row')} with a gradient.")
@@ -242,20 +243,14 @@ def updates(evidence: Evidence) -> Finding:
     norm, loss = evidence.quantity("gradient_norm"), evidence.quantity("loss")
     if norm is None:
         return _of_loss(loss, None)
-    zero_T = norm.value_T == 0.0
-    row = None if _rounded(norm) else _zero_since(zero_T, _chance(evidence, norm))
+    zero_T = norm.is_zero
+    row = _zero_since(zero_T, _chance(evidence, norm))
     if row is not None:
         return _nothing(evidence, norm, row)
     if zero_T[-max(5, zero_T.size // 10) :].all() and zero_T.size >= 5:
-        message = "The gradient is exactly 0 in the last rows, where all groups have zero variance or may have."
+        message = f"The gradient is {norm.written(0.0)} in the last rows, where all groups have zero variance or may have."
         return Finding(UPDATES, Status.INFO, message)
     return _of_loss(loss, norm)
-
-
-def _rounded(norm: Signal) -> bool:
-    """Whether norms are so small that a log of three digits after the point may round them to 0."""
-    moving = norm.value_T[norm.value_T > 0]
-    return bool(moving.size and np.median(moving) < 0.01 and np.allclose(moving * 1e3, np.round(moving * 1e3), atol=1e-6))
 
 
 def _zero_since(zero_T: NDArray[np.bool_], chance_T: Float) -> int | None:
@@ -270,9 +265,9 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
     spread = _spread_at(evidence, norm)[row:]
     spread = spread[np.isfinite(spread)]
     loss = evidence.quantity("loss")
-    also = ", and so is the loss" if loss is not None and not loss.value_T[loss.at(step) :].any() else ""
+    also = ", and so is the loss" if loss is not None and loss.is_zero[loss.at(step) :].all() else ""
     sign = Sign("gradient_norm", step, before, 0.0, f"gradient norm {'' if before is None else f'{before:.3g} → '}0")
-    zero = f"The gradient is exactly 0 since step {step:,} ({counted(len(norm) - row, 'row')}) although"
+    zero = f"The gradient is {norm.written(0.0)} since step {step:,} ({counted(len(norm) - row, 'row')}) although"
     if not (_chance(evidence, norm)[row:] <= 0.5).mean() > 0.5:
         advice, message = "log the share of zero-variance groups; check advantages", f"{zero} rewards of the batch differ{also}."
         facts = {"gradient": "zero"}
@@ -325,7 +320,7 @@ def _of_loss(loss: Signal | None, norm: Signal | None) -> Finding:
     """Say of a loss of 0 that it is normal on policy."""
     if loss is None and norm is None:
         return Finding(UPDATES, Status.NOT_LOGGED, "Neither loss nor gradient norm is in the log.", log=LOG_NORM)
-    nothing = 0.0 if loss is None or len(loss) < 5 else float((np.abs(loss.value_T) < 1e-6).mean())
+    nothing = 0.0 if loss is None or len(loss) < 5 else float((np.abs(loss.value_T) < max(1e-6, loss.resolution)).mean())
     if nothing <= 0.5:
         return Finding(UPDATES, Status.NONE, "No sign of updates of exactly nothing.")
     message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as it is on policy:"

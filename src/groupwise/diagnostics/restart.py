@@ -59,7 +59,9 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
     rate = evidence.quantity("learning_rate")
     if rate is not None and len(rate) > 2 * _ROWS:
         value = rate.value_T
-        fell = np.flatnonzero((value[:-1] > 0) & (value[1:] * _FALLS < value[:-1]) & (np.arange(1, value.size) + _RISES < value.size))
+        fell = np.flatnonzero(
+            (value[:-1] > 0) & ((value[1:] + rate.resolution) * _FALLS < value[:-1]) & (np.arange(1, value.size) + _RISES < value.size)
+        )
         for row in (fell + 1).tolist():
             if (np.diff(value[row : row + 1 + _RISES]) > 0).all():
                 yield _Restart(int(rate.step_T[row]), "The learning rate starts anew", sure=True)
@@ -84,7 +86,8 @@ def _jumps(evidence: Evidence, step: int) -> Iterator[Sign]:
         # What is positive scatters by factors.
         scaled = np.log(near) if near.min() > 0 else near
         move = float(np.median(scaled[-_ROWS:]) - np.median(scaled[-2 * _ROWS : -_ROWS]))
-        if abs(move) > max(_TIMES * _largest_move(scaled[:-_ROWS]), 1e-9):
+        unit = 2 * signal.resolution / (float(np.median(near)) if near.min() > 0 else 1.0)
+        if abs(move) > max(_TIMES * _largest_move(scaled[:-_ROWS]), unit, 1e-9):
             before, since = float(np.median(near[-2 * _ROWS : -_ROWS])), float(np.median(near[-_ROWS:]))
             yield Sign(quantity, step, before, since, f"{word} {before:.2g} → {since:.2g}")
 

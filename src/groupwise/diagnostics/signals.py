@@ -23,9 +23,11 @@ from groupwise.errors import MissingMetricError
 from groupwise.forecasting.e_process import change_evidence
 from groupwise.intervals import Interval, wilson
 from groupwise.limits import LARGEST_VALUE
+from groupwise.record.resolution import TELLING, zero_rows
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence, group_evidence
 from groupwise.series.metric import MetricSeries, metric_series
+from groupwise.wording import clean
 
 if TYPE_CHECKING:
     from groupwise.forecasting.results import FitResult
@@ -37,6 +39,8 @@ _MEDIAN_SQUARE, _SECOND_DIFFERENCE = 0.4549, 6.0
 # A two-sided 95 % interval; the noise is estimated at several scales and the largest taken, so the normal quantile serves.
 _QUANTILE = 1.96
 FEWEST_ROWS = 8
+# Standard errors by which a reward moves that something moved.
+_MOVES = 4.0
 # The share of rows at one and the same largest number from which it is the top, and no lucky row.
 OFTEN = 0.25
 # The top of rewards that are tenths of right and wrong.
@@ -51,6 +55,11 @@ _ACCURACY = r"((answer|eval)_)?(accuracy|acc)"
 _FUNCTION = re.compile(r"(?:train/)?rewards?/([A-Za-z0-9_ -]+?)(?:/mean)?")
 # Of reward functions: numbers that are computed from others.
 _DERIVED = re.compile(r"(^|[_/])(std|min|max|mean|minus|median)([_/]|$)")
+# What is 0 in every row where nobody measures it, or where a fixed number of decimals hides it.
+_MEASURED = frozenset(
+    ("entropy", "kl", "kl_reward", "policy_change", "clip_ratio", "clip_ratio_lower", "ratio_variance", "gradient_norm", "learning_rate",
+     "sampler_mismatch", "sampler_probability_gap", "sampler_ratio", "effective_sample_size")
+)  # fmt: skip
 _SHARES = ("dead_group_share", "truncated_share", "positive_share")
 
 
@@ -64,6 +73,16 @@ class Signal:
     deviation: float  # standard deviation of one row's noise, such that the mean of m rows has deviation / sqrt(m)
     scatter: float  # standard deviation from one row to the next alone, without slow noise
     bounds: tuple[float, float] | None = None  # range it cannot leave, or None
+    resolution: float = 0.0  # half a unit of the last printed digit, 0 where the values are exact
+
+    @property
+    def is_zero(self) -> NDArray[np.bool_]:
+        """The rows that hold 0 and nothing that rounding hides."""
+        return zero_rows(self.value_T, self.resolution)
+
+    def written(self, value: float, digits: int = 6) -> str:
+        """Write a value as surely as it is known: exactly 0, or 0 to within half a unit of the last printed digit."""
+        return f"{value:z.{digits}g} (± {self.resolution:g})" if self.resolution else f"exactly {value:z.{digits}g}"
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -244,7 +263,7 @@ class Evidence:
         ):
             return ""
         usual = float(np.nanmedian(np.abs(spread.value_T)))
-        if usual <= 1e-6:
+        if usual <= max(1e-6, TELLING * reward.resolution):
             return ""
         return (
             f"the mean reward is {reward.value_T[0]:.3g} in all rows while rewards differ (spread {usual:.2g}): "
@@ -275,6 +294,35 @@ class Evidence:
 
     def quantity(self, name: str) -> Signal | None:
         """Return a canonical quantity as a signal, or None where it is not in the log or carries nothing."""
+        return None if self.unmeasured(name) else self._logged(name)
+
+    def unmeasured(self, name: str) -> str:
+        """Return why a quantity that is 0 in every row says nothing; "" where it does, or is not in the log."""
+        signal = self._logged(name) if name.partition("/")[0] in _MEASURED else None
+        if signal is None or signal.value_T.any():
+            return ""
+        column, rows = clean(signal.column, longest=60), counted(len(signal), "row")
+        if signal.resolution:
+            decimals = round(-math.log10(2 * signal.resolution))
+            return f"{column} is printed with {decimals} decimals: below {signal.resolution:g} in all {rows}"
+        measured = name == "learning_rate" or self._stands_still or (name == "gradient_norm" and not self._moved)
+        return "" if measured else f"{column} is 0 in all {rows}: not measured"
+
+    @cached_property
+    def _stands_still(self) -> bool:
+        """Whether loss and gradient are exactly 0 throughout, or all groups have zero variance: what is 0 beside them may be measured."""
+        updates = [self._logged(name) for name in ("loss", "gradient_norm")]
+        still = all(one is not None and bool(one.is_zero.all()) for one in updates)
+        dead = self.groups.zero_variance
+        return still or (dead.known and float(np.nanmin(dead.value_T)) == 1.0)
+
+    @property
+    def _moved(self) -> bool:
+        """Whether the reward has moved far beyond its noise, as no policy without a gradient makes it."""
+        return self.reward is not None and abs(self.reward.score(*ends_of(self.reward))) > _MOVES
+
+    def _logged(self, name: str) -> Signal | None:
+        """The longest column of a quantity, None where there is none that carries anything."""
         found = [self._column(meaning.column) for meaning in self.record.meanings if meaning.quantity == name and not meaning.unavailable]
         return max((signal for signal in found if signal is not None), key=len, default=None)
 
@@ -326,7 +374,9 @@ class Evidence:
             step, value = self._steps[keep], np.clip(value[keep], -LARGEST_VALUE, LARGEST_VALUE)
             meaning = self.record.meaning(column)
             bounds = (0.0, 1.0) if meaning is not None and meaning.quantity in _SHARES else None
-            self._columns[column] = signal_of(column, step, value, bounds=bounds) if value.size > 1 else None
+            rounding = 0.0 if meaning is None else meaning.resolution
+            signal = signal_of(column, step, value, bounds=bounds) if value.size > 1 else None
+            self._columns[column] = None if signal is None else replace(signal, resolution=rounding)
         return self._columns[column]
 
 
@@ -356,7 +406,8 @@ def _of_series(series: MetricSeries, *, alone: bool) -> Signal:
     """
     sampling = float(np.sqrt(np.median(series.variance_T))) if series.variance_T is not None and series.variance_T.size else 0.0
     bounds = series.likely_bounds if alone else series.bounds
-    return signal_of(series.metric, series.step_T, series.value_T, sampling=sampling, bounds=bounds)
+    signal = signal_of(series.metric, series.step_T, series.value_T, sampling=sampling, bounds=bounds)
+    return replace(signal, resolution=series.resolution)
 
 
 # Rows since a step from which a reward is shown to stand, and the part of what was left, or had been gained, that it cannot have gained;

@@ -82,7 +82,7 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int, end: int |
     window = slice(start, min(len(signal), over + max(few, 4)))
     if before.stop - before.start < _FEWEST_BEFORE or window.stop <= window.start or onset >= len(signal):
         return None
-    y_T = _scaled(signal.value_T, before, watched)
+    y_T = _scaled(signal.value_T, before, watched, signal.resolution)
     if y_T is None:
         return None
     base, usual = median(y_T[before]), _usual(watched, y_T[before])
@@ -109,7 +109,7 @@ def _usual(watched: Watched, before_T: Float, *, spike: bool = False) -> float:
     return max(least, (_OF_SPIKES if watched.spike or spike else _SCATTERS) * scatter(before_T))
 
 
-def _scaled(value_T: Float, before: slice, watched: Watched) -> Float | None:
+def _scaled(value_T: Float, before: slice, watched: Watched, resolution: float) -> Float | None:
     """A share as it is; the logarithm of sizes, where next to nothing counts as a tenth of the usual and nothing before has no ratio."""
     if watched.share:
         return value_T
@@ -117,7 +117,7 @@ def _scaled(value_T: Float, before: slice, watched: Watched) -> Float | None:
         return None
     size = np.abs(value_T)
     usual = median(size[size > 0]) if (size > 0).any() else 1.0
-    return np.asarray(np.log(np.maximum(size, 0.1 * usual)))
+    return np.asarray(np.log(np.maximum(size, max(0.1 * usual, resolution))))
 
 
 def scatter(value_T: Float) -> float:

@@ -82,7 +82,8 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
         return None
     where = f"in all {len(value)} rows" if row == 0 else f"in all {len(value) - row} rows since step {int(reward.step_T[row]):,}"
     status = Status.CRITICAL if ended or len(value) - row >= _MANY_ZEROS else Status.WARNING
-    message, facts = f"the reward is 0 {where}: nothing is earned", {"drop": "nothing"}
+    bound = f" (± {reward.resolution:g})" if reward.resolution else ""
+    message, facts = f"the reward is 0{bound} {where}: nothing is earned", {"drop": "nothing"}
     if row == 0:
         return Finding(NAME, status, message, None, exactly(0.0), 0.0, evidence=facts)
     before = float(value[:row].mean())
@@ -99,7 +100,7 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     step = int(signal.step_T[found.row])
     behaviour = behaviour_change(evidence, step)
     if name == "reward" and behaviour != "changed" and _frozen(signal, found):
-        message = f"the reward is exactly {found.value:.6g} in all {counted(len(signal) - found.row, 'row')} since step {step:,}"
+        message = f"the reward is {signal.written(found.value)} in all {counted(len(signal) - found.row, 'row')} since step {step:,}"
         return Finding(NAME, Status.WARNING, message, step, advice=ADVICE, evidence={"drop": "frozen"})
     if not found.abrupt or behaviour == "changed":
         return None  # what grew into the top has arrived; what changed its answers has collapsed
@@ -114,8 +115,8 @@ def _at_once(name: str, signal: Signal, evidence: Evidence, found: Constant, beh
     count = len(signal) - found.row
     change = signal.change(slice(0, found.row), slice(found.row, len(signal)))
     lost = Interval(-fell, change.low - change.value - fell, change.high - change.value - fell)
-    exactly = "exactly 0" if found.value == 0 else f"exactly {found.value:.6g}"
-    message = f"{clean(name, longest=60)} {short(found.before)} → {exactly} at step {step:,}, in all {counted(count, 'row')} since"
+    now, rows = signal.written(found.value), counted(count, "row")
+    message = f"{clean(name, longest=60)} {short(found.before)} → {now} at step {step:,}, in all {rows} since"
     reward = evidence.reward
     felt = name == "reward" or reward is None or reward.score(slice(0, reward.at(step)), slice(reward.at(step), None)) < -3
     status = Status.CRITICAL if felt and fell > 0 else Status.WARNING
@@ -174,7 +175,7 @@ def _outages(evidence: Evidence) -> Finding | None:
         return None
     first, around = int(reward.step_T[rows[0]]), short(float(level[rows].mean()))
     some = f"{counted(len(rows), 'row')} of {len(reward)}"
-    message = f"the reward is exactly 0 in {some}, first at step {first:,}, where those around earn {around}"
+    message = f"the reward is {reward.written(0.0)} in {some}, first at step {first:,}, where those around earn {around}"
     return Finding(NAME, Status.WARNING, message, None, exactly(len(rows) / len(reward)), 0.0, advice=ADVICE, evidence={"drop": "outages"})
 
 

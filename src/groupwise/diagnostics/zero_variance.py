@@ -140,7 +140,7 @@ def _equal_share(evidence: Evidence) -> Signal | None:
     if track.known:
         return share_of(track.step_T, track.value_T)
     spread = evidence.groups.spread
-    if spread.known and float(np.nanmax(np.abs(spread.value_T))) == 0.0:
+    if spread.known and bool((spread.is_zero | ~np.isfinite(spread.value_T)).all()):
         return share_of(spread.step_T, np.where(np.isfinite(spread.value_T), 1.0, np.nan))
     return None
 

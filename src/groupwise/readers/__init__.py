@@ -223,10 +223,12 @@ def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> Ru
             f"expected steps of {record.name[:60]} in {shown(path)}, got none of them: number its rows as the log does"
         )
     note = f"{name} is {found} of {path.name}" + (f"; {lost} of {len(scores)} values are of steps that the log lacks" if lost else "")
+    judged = side.meaning(found)
+    meaning = Meaning(name, name, f"{name}, from {path.name}", resolution=judged.resolution if judged else 0.0)
     return dataclasses.replace(
         record,
         steps=record.steps.drop(name, strict=False).join(scores, on="step", how="left"),
-        meanings=(*(one for one in record.meanings if one.quantity != name), Meaning(name, name, f"{name}, from {path.name}")),
+        meanings=(*(one for one in record.meanings if one.quantity != name), meaning),
         sources=(*record.sources, *side.sources),
         notes=(*record.notes, note),
     )

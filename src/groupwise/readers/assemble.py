@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYetError, UnreadableRunError
 from groupwise.readers.configs import Stated, config_of
 from groupwise.readers.keys import TRL_FAMILY, as_shares, framework_of, meanings_of, with_reward
+from groupwise.readers.resolution import resolutions
 from groupwise.readers.rows import RowStore, plain
 from groupwise.readers.source import Blocks, counted, lines_in, peek, shown, some_of
 from groupwise.readers.steps import Flags, Merged, is_counter, labels_of, merge_rows, rollout_numbers, rows_of_run, step_column
+from groupwise.record.resolution import TELLING
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import BASE_COLUMNS, steps_table
 
@@ -89,8 +91,10 @@ def assemble(log: Log, request: Request) -> RunRecord:
     config, spacing = _with_spacing(_with_updates(config, merged), merged, framework)
     renamed = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
     meanings = meanings_of(renamed, config, framework=framework, complete=log.complete, window=spacing)
-    renamed, meanings, said = as_shares(renamed, with_reward(renamed, meanings))
-    meanings = _with_chosen(meanings, chosen, renamed)
+    shares, meanings, said = as_shares(renamed, with_reward(renamed, meanings))
+    fine = {key: value * (0.01 if shares.get(key) is not renamed.get(key) else 1.0) for key, value in resolutions(store).items()}
+    renamed, meanings = shares, _with_chosen(meanings, chosen, shares)
+    meanings = tuple(replace(meaning, resolution=fine.get(meaning.column.removeprefix("log/"), 0.0)) for meaning in meanings)
     alike, meanings = _alike(renamed, meanings)
     took = _took(merged, {**columns, **renamed}, meanings, spacing)
     clock = _clock(merged, columns, took, config, framework, spacing) | chosen_clocks(chosen, columns)
@@ -225,7 +229,8 @@ def _with_rate(config: RunConfig, columns: Mapping[str, Array], meanings: Sequen
     column = next((meaning.column for meaning in meanings if meaning.quantity == "learning_rate"), "")
     rates = columns[column] if column else np.zeros(0)
     rates = rates[np.isfinite(rates) & (rates >= 0)]
-    if not len(rates) or config.learning_rate.known:
+    rounding = max((meaning.resolution for meaning in meanings if meaning.column == column), default=0.0)
+    if not len(rates) or config.learning_rate.known or (rounding and rates.max() < TELLING * rounding):
         return config
     found: dict[str, Any] = {"learning_rate": float(rates.max())}
     if not config.learning_rate_schedule.known:

@@ -369,6 +369,8 @@ class VerlConsole(Console):
             if key[-1:] == ")" and (unit := _SCALED.fullmatch(key)):
                 self._scaled.add(key)
                 key, value = unit[1], value * float(unit[2])
+            else:
+                self.store.see_print(key, text)
             row[key] = value
         return row
 
@@ -760,6 +762,8 @@ class PrintedConsole(Console):
             if name.lower() in _COUNTS or name in found:
                 continue
             found[name] = float(text) / 100.0 if percent else float(text)
+            if not percent:
+                self.store.see_print(name, text)
             self._shares += [name] if percent else []
         return found
 

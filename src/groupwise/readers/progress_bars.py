@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import counted
+from groupwise.record.resolution import MOST_DECIMALS, fewest_decimals
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -25,7 +26,6 @@ _STEP_NAMES = ("step", "global_step", "global_step/max_steps")
 _MOST_FALLS = 0.1
 _MOST_LOST = 0.2
 _LEAST_ROWS = 8
-_DECIMALS = 12
 _COUNTED = "the log states no step, so the rows are counted: a row may be several steps (set logging_steps with --set)"
 
 
@@ -219,8 +219,8 @@ def by_turns(store: RowStore, printed: Printed) -> tuple[int, Flags]:
 
 def _resolution(values: Array) -> float:
     """Return the place to which all values are rounded."""
-    places = next((places for places in range(_DECIMALS) if np.allclose(values, np.round(values, places), rtol=0, atol=1e-13)), _DECIMALS)
-    return float(10.0**-places)
+    places = fewest_decimals(values)
+    return float(10.0 ** -(MOST_DECIMALS if places is None else places))
 
 
 def _compared(store: RowStore, rows: NDArray[np.int64]) -> tuple[Flags, Flags]:

@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise import limits
+from groupwise.record.resolution import printed_decimals
 
 _BATCH, _DEPTH = 4096, 6
 _MISSING = frozenset({"", "no log", "none", "null", "nan", "n/a", "na", "-", "--"})
@@ -106,6 +107,7 @@ class RowStore:
         self.texts: dict[str, int] = {}  # cells that hold a text
         self.labels: dict[str, dict[int, str]] = {}  # row -> text, of keys that tell rows apart or hold few, short texts
         self.unread: dict[str, str] = {}  # the first cell that begins as a number does and is none, such as 12%
+        self.decimals: dict[str, int] = {}  # of the cells of a key, where a print shows a fixed number of them
         self.too_wide = self.too_long = 0  # cells left out for too many keys, rows left out for too many cells
         self._columns: dict[str, _Column] = {}
         self._kinds: dict[str, set[str]] = {}
@@ -144,6 +146,9 @@ class RowStore:
         start = self.count
         for name, cells in zip(map(clean_key, names), columns, strict=True):
             self.count = start
+            for cell in (*cells[:1], *cells[-1:]):  # a fixed format is that of all cells
+                if isinstance(cell, str):
+                    self.see_print(name, cell)
             try:
                 self._numbers(name, array("d", map(float, cells[:most])))
             except (ValueError, TypeError, OverflowError):
@@ -198,6 +203,11 @@ class RowStore:
                 self._cell(f"{name}/{clean_key(key)}", inner, depth + 1)
         elif isinstance(value, list) and plain(name).rpartition("/")[2] in _LISTED:
             self._listed(name, value)
+
+    def see_print(self, name: str, text: str) -> None:
+        """Note how many decimals a number was printed with."""
+        if (decimals := printed_decimals(text)) > self.decimals.get(name, 0) and self._takes(name):
+            self.decimals[name] = decimals
 
     def _listed(self, name: str, value: list[Any]) -> None:
         """Append the mean of the numbers of a list, and how many groups of how many they are where it lists groups of one size."""
@@ -277,6 +287,7 @@ class RowStore:
         """Return the rows at other places, -1 for none; of `parts`, key -> name of each row, there is one column for each name."""
         store = RowStore()
         store.count, store.texts, store.unread = int((place >= 0).sum()), dict(self.texts), dict(self.unread)
+        store.decimals = dict(self.decimals)
         store.too_wide, store.too_long = self.too_wide, self.too_long
         for key in self.names():
             rows, values = self.sparse(key)
@@ -311,6 +322,7 @@ class RowStore:
         store.count = self.count
         store.texts = {new: self.texts[old] for old, new in names.items() if old in self.texts}
         store.unread = {new: self.unread[old] for old, new in names.items() if old in self.unread}
+        store.decimals = {new: self.decimals[old] for old, new in names.items() if old in self.decimals}
         store._columns = {new: self._columns[old] for old, new in names.items() if old in self._columns}
         return store
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import re
 import shutil
@@ -76,6 +77,8 @@ class Meaning:
         definition: a sentence: exactly what it is in that framework and version.
         ambiguous: whether the log cannot tell which of several definitions holds.
         unavailable: whether it is logged but carries nothing.
+        resolution: half a unit of the last printed digit, in the column's unit: a value v stands for v plus or minus that. 0 where
+            the numbers are exact.
 
     Example:
         >>> Meaning("kl", "kl", "mean KL divergence to the reference policy, nats a token").ambiguous
@@ -87,6 +90,7 @@ class Meaning:
     definition: str
     ambiguous: bool = False
     unavailable: bool = False
+    resolution: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,6 +456,14 @@ def description_of(name: str, config: RunConfig | None = None, meanings: Iterabl
     }
 
 
+def _parsed_meaning(entry: Mapping[str, Any]) -> Meaning:
+    """Return the meaning that a record holds; those of old records have no resolution."""
+    resolution = float(entry.get("resolution", 0.0))
+    if not 0 <= resolution < math.inf:
+        raise InvalidArgumentError(f"expected a resolution of 0 or more, got {resolution:g}")
+    return Meaning(**{**entry, "column": sound_text(str(entry["column"])), "resolution": resolution})
+
+
 def parse_about(about: Any, home: Path) -> tuple[str, RunConfig, tuple[Meaning, ...], tuple[Source, ...], tuple[str, ...]]:
     """Return name, settings, meanings, sources and notes from plain data that anybody may have edited."""
     try:
@@ -463,10 +475,10 @@ def parse_about(about: Any, home: Path) -> tuple[str, RunConfig, tuple[Meaning, 
         config = RunConfig()
         for key, setting in about["config"].items():
             config = config.with_settings({key: setting["value"]}, str(setting["source"]))
-        meanings = tuple(Meaning(**{**entry, "column": sound_text(str(entry["column"]))}) for entry in about["meanings"])
+        meanings = tuple(_parsed_meaning(entry) for entry in about["meanings"])
         sources = tuple(Source(**entry) for entry in about.get("sources", []))
         return str(about["name"]), config, meanings, sources, tuple(str(note) for note in about.get("notes", []))
-    except (KeyError, TypeError, AttributeError, InvalidArgumentError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidArgumentError) as error:
         reason = str(error)[:120]
         raise UnreadableRunError(f"expected the description of a record in {home}, got a damaged one ({reason}): save it again") from None
 

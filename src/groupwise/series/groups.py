@@ -10,14 +10,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook, zero_variance_of_columns, zero_variance_of_groups
+from groupwise.record.resolution import zero_rows
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import is_binary_mean
 
 MOST_VALUES = 32
-_NO_SPREAD = 1e-6  # a standard deviation that is zero as logs round it
+_NO_SPREAD = 1e-6  # a standard deviation that is zero as float32 rounds it
 _FEWEST_ROWS, _FEWEST_GROUPS = 20, 64
 LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
 
@@ -29,11 +31,17 @@ class GroupSeries:
     source: str  # where it comes from, or why there is none
     step_T: Float = field(default_factory=lambda: np.empty(0))  # empty where the quantity is unknown
     value_T: Float = field(default_factory=lambda: np.empty(0))  # nan where missing
+    resolution: float = 0.0  # half a unit of the last printed digit, 0 where the values are exact
 
     @property
     def known(self) -> bool:
         """Whether there is a value anywhere."""
         return bool(np.isfinite(self.value_T).any())
+
+    @property
+    def is_zero(self) -> NDArray[np.bool_]:
+        """The rows that hold 0 and nothing that rounding hides."""
+        return zero_rows(np.where(np.abs(self.value_T) < _NO_SPREAD, 0.0, self.value_T), self.resolution)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +110,10 @@ def _outlook_of_columns(record: RunRecord, size: int, first_step: float | None) 
     known = known[max(recent, 0) :] if first_step is None else known[step[known] >= first_step]
     if not known.size:
         return None
-    rewards = [meaning.column for meaning in record.meanings if meaning.quantity == "reward" and not meaning.unavailable]
-    mean = _array(record.steps[rewards[0]])[known] if rewards else None
-    right = mean is not None and groups is not None and np.isfinite(mean).all() and is_binary_mean(mean, float(size * groups))
+    rewards = [meaning for meaning in record.meanings if meaning.quantity == "reward" and not meaning.unavailable]
+    mean = _array(record.steps[rewards[0].column])[known] if rewards else None
+    counted = mean is not None and groups is not None and bool(np.isfinite(mean).all())
+    right = counted and is_binary_mean(np.asarray(mean), float(size * (groups or 0)), rewards[0].resolution)
     return zero_variance_of_columns(equal[known], size, mean_T=mean if right else None, groups=groups)
 
 
@@ -114,9 +123,9 @@ def _equal_shares(record: RunRecord, groups: int | None) -> Float | None:
     if track.known:
         return track.value_T
     spread = _logged(record, ("reward_std_within_group", "reward_std_ambiguous"))
-    if groups != 1 or not spread.known:
-        return None  # the mean of several deviations does not say how many of them are zero
-    return np.where(np.isfinite(spread.value_T), spread.value_T < _NO_SPREAD, np.nan)
+    if groups != 1 or not spread.known or (spread.resolution and not spread.is_zero.any() and not spread.value_T.all()):
+        return None  # the mean of several deviations does not say how many of them are zero, nor does one that is rounded to nothing
+    return np.where(np.isfinite(spread.value_T), spread.is_zero, np.nan)
 
 
 def outcomes_of(record: RunRecord) -> pl.DataFrame | None:
@@ -243,21 +252,22 @@ def _logged(record: RunRecord, quantities: tuple[str, ...]) -> GroupSeries:
             if meaning.quantity == quantity and not meaning.unavailable and record.steps[meaning.column].count():
                 doubt = "; ambiguous" if meaning.ambiguous else ""
                 source = f"logged as {meaning.column}: {meaning.definition}{doubt}"
-                return GroupSeries(source, _array(record.steps["step"]), _array(record.steps[meaning.column]))
+                step, value = _array(record.steps["step"]), _array(record.steps[meaning.column])
+                return GroupSeries(source, step, value, meaning.resolution)
     return GroupSeries(f"unavailable: not in the log; {LOG_COMPLETIONS}")
 
 
 def _expected_from_mean(record: RunRecord) -> GroupSeries:
     """Return the expectation by the mean reward alone, where that can only be a share of right answers."""
     size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
-    rewards = [meaning.column for meaning in record.meanings if meaning.quantity == "reward"]
+    rewards = [meaning for meaning in record.meanings if meaning.quantity == "reward"]
     if size is None or prompts is None or not rewards:
         return GroupSeries(f"unavailable: give --set group_size=G and --set prompts_per_step=B, or {LOG_COMPLETIONS}")
-    mean = _array(record.steps[rewards[0]])
+    mean = _array(record.steps[rewards[0].column])
     known = np.isfinite(mean)
     window = np.maximum(_array(record.steps["window"])[known], 1)
     rollouts = float(size) * float(prompts) * (float(np.median(window)) if window.size else 1.0)
-    if not is_binary_mean(mean[known], rollouts):
+    if not is_binary_mean(mean[known], rollouts, rewards[0].resolution):
         return GroupSeries(f"unavailable: the mean reward is no count of right answers; {LOG_COMPLETIONS}")
     how = "from the step's mean reward as if all prompts were equally hard, which gives the smallest share that can be expected"
     return GroupSeries(how, _array(record.steps["step"]), mean**size + (1 - mean) ** size)

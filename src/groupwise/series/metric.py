@@ -14,6 +14,8 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.limits import LARGEST_VALUE
 from groupwise.record.run import RunRecord
 
+_CHANCE = 1e-3  # of rounded values that all lie near multiples by luck
+
 Clock = Literal["updates", "steps"]
 
 
@@ -34,6 +36,7 @@ class MetricSeries:
         noise_source: where the variance comes from, or why there is none.
         healthy: "up" for a reward, "any" for what may fall in health.
         bounds: the range that the metric cannot leave, or None where none is known.
+        resolution: half a unit of the last printed digit, 0 where the values are exact.
     """
 
     metric: str
@@ -48,6 +51,7 @@ class MetricSeries:
     noise_source: str
     healthy: Literal["up", "any"]
     bounds: tuple[float, float] | None = None
+    resolution: float = 0.0
 
     @property
     def likely_bounds(self) -> tuple[float, float] | None:
@@ -87,8 +91,9 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
     meaning = record.meaning(column)
     quantity = meaning.quantity if meaning else ""
     rewarding = quantity.startswith(("reward/", "eval/reward")) or quantity == "reward" or column in ("reward", "eval_reward")
-    variance, source = _sampling_variance(record, rows, column, quantity, value, window)
-    share = rewarding and _is_share(record, column, quantity, value, window)
+    resolution = meaning.resolution if meaning else 0.0
+    variance, source = _sampling_variance(record, rows, column, quantity, value, window, resolution)
+    share = rewarding and _is_share(record, column, quantity, value, window, resolution)
     return MetricSeries(
         metric=column,
         step_T=step,
@@ -102,6 +107,7 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
         noise_source=source,
         healthy="up" if rewarding else "any",
         bounds=(0.0, 1.0) if share else None,
+        resolution=resolution,
     )
 
 
@@ -123,7 +129,7 @@ def _smoothing(record: RunRecord) -> int | None:
     return 1 if any(source.reader.startswith("trl") for source in record.sources) else None
 
 
-def _is_share(record: RunRecord, column: str, quantity: str, value_T: Float, window: float) -> bool:
+def _is_share(record: RunRecord, column: str, quantity: str, value_T: Float, window: float, resolution: float) -> bool:
     """Return whether the metric is a mean of zeros and ones."""
     if not value_T.size or value_T.min() < 0 or value_T.max() > 1:
         return False
@@ -131,7 +137,7 @@ def _is_share(record: RunRecord, column: str, quantity: str, value_T: Float, win
     if record.rollouts is not None and name in record.rollouts.columns:
         return bool(record.rollouts[name].drop_nulls().is_in([0.0, 1.0]).all())
     rollouts = _rollouts_of_a_step(record)
-    return rollouts is not None and is_binary_mean(value_T, rollouts * window)
+    return rollouts is not None and is_binary_mean(value_T, rollouts * window, resolution)
 
 
 def _rollouts_of_a_step(record: RunRecord) -> float | None:
@@ -150,7 +156,9 @@ def _rollouts_of_a_step(record: RunRecord) -> float | None:
         return None
     counted = record.rollouts.group_by("step").agg(pl.col("reward").mean().alias("mean"), pl.len().alias("count"))
     both = counted.join(record.steps.select("step", "reward"), on="step")
-    if not len(both) or not bool(((both["mean"] - both["reward"]).abs() < 1e-6).all()):  # a few completions of each step, perhaps
+    rounding = max((meaning.resolution for meaning in record.meanings if meaning.column == "reward"), default=0.0)
+    apart = (both["mean"] - both["reward"]).abs() >= max(1e-6, 2 * rounding)
+    if not len(both) or not bool((~apart).all()):  # a few completions of each step, perhaps
         return None
     return float(both["count"].median())  # type: ignore[arg-type]
 
@@ -163,7 +171,7 @@ def _cumulative(rows: pl.DataFrame, name: str) -> Float | None:
 
 
 def _sampling_variance(
-    record: RunRecord, rows: pl.DataFrame, column: str, quantity: str, value_T: Float, window: float
+    record: RunRecord, rows: pl.DataFrame, column: str, quantity: str, value_T: Float, window: float, resolution: float
 ) -> tuple[Float | None, str]:
     """Return the variance of each value that the rollouts of its step alone explain, and how it is known."""
     name = "reward" if column == "reward" else quantity
@@ -177,7 +185,7 @@ def _sampling_variance(
         missing = "the group size and the prompts a step are unknown; give --set group_size=G --set prompts_per_step=B"
         return None, f"unavailable: {missing}"
     count = rollouts * window
-    if is_binary_mean(value_T, count):
+    if is_binary_mean(value_T, count, resolution):
         level = np.clip(_smooth(value_T), 0.5 / count, 1 - 0.5 / count)
         return level * (1 - level) / count, (
             f"binomial, p(1-p)/(B G) with B G = {count / window:g}; what prompts differ in comes on top and counts as noise of the run"
@@ -218,13 +226,16 @@ def _filled(variance_T: Float) -> Float:
     return _smooth(np.where(known, variance_T, float(variance_T[known].mean())))
 
 
-def is_binary_mean(value_T: Float, count: float) -> bool:
+def is_binary_mean(value_T: Float, count: float, resolution: float = 0.0) -> bool:
     """Return whether the values are multiples of one over the number of rollouts: the mark of a 0/1 reward."""
     if not value_T.size or value_T.min() < 0 or value_T.max() > 1 or count > 20_000:
         return False
     scaled = value_T * count
     # Logs keep six digits or more: a multiple is hit to a millionth of the count, and by chance hardly ever.
-    return bool(np.abs(scaled - np.round(scaled)).max() < 1e-3 + 1e-6 * count)
+    near = 1e-3 + max(1e-6, resolution) * count
+    if resolution and (2 * near) ** np.unique(value_T).size > _CHANCE:  # any number is as near to a multiple as that
+        return False
+    return bool(np.abs(scaled - np.round(scaled)).max() < near)
 
 
 def _from_logged_std(record: RunRecord, rows: pl.DataFrame, name: str, count: float) -> tuple[Float | None, str]:

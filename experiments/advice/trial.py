@@ -118,7 +118,8 @@ class Journey:
         self.member, self.chosen, self.fault = member, chosen, fault
         self.actor: Actor = start_small(member) if member.population == SMALL else policy()
         self.faulty = snapshot is not None and snapshot.faulty and fault is not None
-        self.run, self.row, self.ended = self._prepared(), {}, ""
+        self.run, self.ended = self._prepared(), ""
+        self.row: Mapping[str, Any] = {}
         if snapshot is not None:
             self.run.restore(snapshot.tensors, snapshot.about)
             self._set_sharpness(snapshot)
@@ -215,7 +216,7 @@ def forked(member: Member, chosen: TrainSettings, snapshot: Snapshot, updates: i
         journey.advance()
         if done % EVERY == 0:
             right.append(journey.measured()["right"])
-    return {"right_1e4": compact(right), "ended": journey.ended}
+    return {"right_1e4": compact(right), "end": journey.snapshot().mark, "ended": journey.ended}
 
 
 def looks_of(member: Member, horizon: Horizon) -> list[int]:

@@ -39,7 +39,7 @@ from groupwise.report.screen import judgement_lines
 HERE = Path(__file__).resolve().parent
 HEALTHY = ("healthy", "recovered")
 FAILED = ("collapse", "hacking", "cutoff")
-NOT_OK = (*FAILED, "flat", "zero reward", "declining")
+NOT_OK = (*FAILED, "flat", "zero reward", "declining", "degenerate")
 UNJUDGEABLE = ("short", "no reward")  # the two things whose lack excuses "cannot tell"; "unlabelled" is held to this rule alone
 NEAR = 5  # rows
 # Settings that lie beside the logs under names that no reader can guess.
@@ -54,6 +54,7 @@ CONFIGS = {
 # What causes are about, read off the words of a label and of a judgement alike.
 FAMILIES = {
     "length": r"length",
+    "shrinking": r"shrank",
     "instability": r"instab|unstable|dynamic|diverge",
     "numerics": r"numeric|not finite|overflow",
     "hacking": r"hack|loophole",
@@ -61,7 +62,7 @@ FAMILIES = {
     "concentration": r"concentrat|entropy collapse",
     "truncation": r"truncat|cut off",
     "repetition": r"repe(at|tit)",
-    "groups": r"zero.variance|degenera|identical|too small a group|group is too small|groups? (is|are) too small",
+    "groups": r"groups of one|zero.variance|degenera|identical|too small a group|group is too small|groups? (is|are) too small",
     "format": r"format",
     "data": r"harder|data",
     "overfitting": r"overfit",

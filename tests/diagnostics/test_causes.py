@@ -96,6 +96,15 @@ def test_why_a_reward_fell(facts: dict[str, str], signs: tuple[Sign, ...], certa
     assert (found.certainty, found.names) == (certainty, names)
 
 
+@pytest.mark.parametrize(("last", "name"), [(6.0, causes.SHORT), (6.1, causes.UNSTABLE)])
+def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(last: float, name: str) -> None:
+    """Of ten tokens at first, eight at the fall and fewer since."""
+    length = np.array([10.0] * 4 + [8.0] * 3 + [last] * 3)
+    run = RunRecord("run", steps_table(range(1, 11), {LENGTH: length}), meanings=(Meaning(LENGTH, LENGTH, "test"),))
+    signs = {one.signal: one for one in (sign(LENGTH, 10.0, 8.0), sign("gradient_norm", 1.0, 10.0))}
+    assert cause_of_fall(Case(Evidence(run), {}, signs, 5)).names == (name,)
+
+
 @pytest.mark.parametrize(
     ("facts", "certainty", "names", "log"),
     [

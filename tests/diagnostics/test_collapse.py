@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,9 @@ def test_a_penalty_of_longer_answers_beside_a_rising_accuracy_is_health(seed: in
     columns = {"reward": accuracy + weight * penalty, "rewards/acc/mean": accuracy, "rewards/brevity/mean": penalty}
     found = judge(log(**columns))
     assert (found.state, told(found)) == (State.OK, {"reward_hacking": Status.INFO})
-    assert answer(found, "reward_hacking").message.startswith("The total reward rose while its function brevity fell by ")
+    assert re.fullmatch(
+        r"reward \S+ → \S+ while brevity \S+ → \S+: one is earned at the other's expense\.", answer(found, "reward_hacking").message
+    )
 
 
 def test_what_is_wanted_and_falls_while_the_total_rises_is_told() -> None:

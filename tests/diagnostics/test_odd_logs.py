@@ -24,6 +24,7 @@ NAMES = {
     "held_out": "eval/reward",
     "correct": "reward/correct",
     "format": "reward/format",
+    "brevity": "reward/brevity",
 }
 N = 200
 STEP = np.arange(N)
@@ -150,11 +151,13 @@ def test_single_small_groups_of_unlike_prompts_are_not_degenerate() -> None:
         assert told(found).get("zero_variance") is not Status.CRITICAL
 
 
-def test_a_function_that_earns_nothing_beside_one_that_earns_is_a_note() -> None:
+def test_a_function_that_earns_nothing_beside_one_that_earns_is_a_note_unless_it_is_the_task() -> None:
     style = 0.2 + 0.7 * STEP / N + 0.03 * rng(6).standard_normal(N)
-    truth = np.clip(0.01 + 0.005 * rng(7).standard_normal(N), 0, 1)
-    found = judge(log(reward=style + truth, correct=truth, format=style))
-    assert told(found) == {"reward_functions": Status.INFO}
+    little = np.clip(0.01 + 0.005 * rng(7).standard_normal(N), 0, 1)
+    found = judge(log(reward=style + little, brevity=little, format=style))
+    assert (found.state, told(found)) == (State.OK, {"reward_functions": Status.INFO})
+    found = judge(log(reward=style + little, correct=little, format=style))
+    assert (found.state, told(found)) == (State.WATCH, {"reward_functions": Status.INFO, "reward_hacking": Status.WARNING})
     both = judge(log(reward=2 * style, correct=style, format=style + 0.01 * rng(8).standard_normal(N)))
     assert (both.state, told(both)) == (State.OK, {})
 

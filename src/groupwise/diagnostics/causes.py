@@ -50,8 +50,8 @@ LOG_HELD_OUT = "a held-out reward"
 # Times its usual height at which a gradient before a fall is no gradient any more.
 _EXPLODED = 1e4
 
-# Times their length before at which answers ran away.
-_MUCH_LONGER = 1.5
+# Times their length before at which answers ran away, and shrank.
+_MUCH_LONGER, _SHRANK = 1.5, 0.6
 
 # What to do about a cause, a line; {step} is the last step before the first sign.
 DO: Mapping[str, str] = {
@@ -136,6 +136,14 @@ class Case:
         return any(sign.signal == "reward" for sign in jumps)
 
     @property
+    def shrank(self) -> bool:
+        """Whether answers got shorter about the change, and the last ones are much shorter than before it."""
+        length, sign = self.evidence.quantity("completion_length"), self.signs.get("completion_length")
+        if length is None or sign is None or not sign.before or self.ratio("completion_length") >= 1:
+            return False
+        return float(length.value_T[-max(3, len(length) // 10) :].mean()) <= _SHRANK * sign.before
+
+    @property
     def watched(self) -> bool:
         """Whether entropy or length is logged, so that a policy that came apart would show."""
         return any(self.evidence.quantity(name) is not None for name in ("entropy", "completion_length"))
@@ -176,14 +184,14 @@ def _of_behaviour(case: Case) -> Cause:
     # Answers of a policy that comes apart grow a little with its entropy, and those to harder prompts without it.
     if length >= _MUCH_LONGER or case.gained("truncated_share") >= 0.15:
         return _likely(LENGTH)
-    if length <= 0.6:
+    if length <= _SHRANK:
         # What concentrates as its answers shrink may do what it is paid for.
         return _likely(SHORT) if entropy >= 1 else Cause(Certainty.POSSIBLE, (SHORT,))
     apart = case.fact("swings") == "oscillate" or case.ratio("gradient_norm") >= 10 or case.fact("weights")
     if entropy >= 1.4 or apart:
         if not any(case.evidence.quantity(name) for name in ("completion_length", "truncated_share")):
             return Cause(Certainty.CANNOT_TELL, (UNSTABLE, LENGTH), (LOG_LENGTH,))
-        return _likely(UNSTABLE)
+        return _likely(SHORT if case.shrank else UNSTABLE)
     if entropy <= 0.5 and (case.fact("drop"), case.fact("behaviour")) != ("constant at once", "unchanged"):
         return Cause(Certainty.POSSIBLE, (CONCENTRATION,))
     # A slow decline, or that of one function, is no verifier's.

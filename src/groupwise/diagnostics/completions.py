@@ -18,7 +18,7 @@ from groupwise.diagnostics.concentration import completions_of
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.numerics import beyond, rose_since
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted, share_of, since_when
-from groupwise.diagnostics.signs import limit_of, repeated_most, short
+from groupwise.diagnostics.signs import arrow, limit_of, repeated_most, short
 from groupwise.intervals import percent, wilson
 from groupwise.record.run import RunRecord
 
@@ -38,6 +38,8 @@ _STEPS, _EACH = 80, 16
 LOOPS = 0.3
 # Cut-off answers are seldom right: half of them paid, more than of the complete ones, is a grader that does not look for an end.
 PAID, _MANY, _STANDARD_ERRORS = 0.5, 20, 3.0
+# A share that rises by so much, and by so many standard errors.
+_RISES, _CLEARLY = 0.2, 5.0
 _LIKELY = {"truncation": "likely"}
 
 
@@ -45,11 +47,29 @@ def truncation(evidence: Evidence) -> Finding:
     """Look for completions that are cut off."""
     cut, length = evidence.quantity("truncated_share"), evidence.quantity("completion_length")
     if cut is not None and len(cut) >= FEWEST_ROWS:
-        return _by_share(cut)
+        return _by_rise(evidence, cut) or _by_share(cut)
     if length is None or len(length) < FEWEST_ROWS:
         said = "neither length nor the share of truncated completions is in the log"
         return Finding(TRUNCATION, Status.NOT_LOGGED, said, log=LOG_CUT)
     return _by_rows(length) or _by_limit(evidence, length) or _by_length(evidence, length)
+
+
+def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
+    """Judge by a share below a half that goes on rising as the reward falls: answers on their way into the limit."""
+    reward, few = evidence.reward, max(4, len(cut) // 8)
+    if reward is None or len(reward) != len(cut) or len(cut) < 3 * few:
+        return None
+    before, late = slice(max(0, len(cut) - 4 * few), len(cut) - few), slice(len(cut) - few, None)
+    rose, fell = cut.change(before, late), -reward.score(before, late)
+    first, now = float(np.median(cut.value_T[before])), float(cut.value_T[late].mean())
+    last = float(cut.value_T[-1])
+    if rose.value < _RISES or cut.score(before, late) < _CLEARLY or fell < _STANDARD_ERRORS or last < now or now > HALF:
+        return None
+    step = int(cut.step_T[late][0])
+    sign = Sign("truncated_share", step, first, last, f"{100 * last:.0f} % truncated (was {100 * first:.0f} %)")
+    was, went = (float(reward.value_T[part].mean()) for part in (before, late))
+    message = f"{sign.words}, rising since step {step:,} as the reward fell: {arrow(was, went)}"
+    return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, {"truncation": "possible"})
 
 
 def _by_share(cut: Signal) -> Finding:

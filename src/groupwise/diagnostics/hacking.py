@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float, moving_mean
+from groupwise.diagnostics import reward_functions
 from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
-from groupwise.diagnostics.reward_functions import FORM, UNPAID, WANTED, together, weights_of
+from groupwise.diagnostics.reward_functions import FORM, LONG, UNPAID, WANTED, earns_nothing, of_task, together, weights_of
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
@@ -48,6 +49,8 @@ _LEAPS, _FASTER, _PACE = 0.2, 2.0, 1.5
 DECLINED = 0.12
 # A level, and a gain, that are next to nothing of a function of 0 and 1.
 _LITTLE = 0.02
+# Rows that two columns must share to be looked at beside each other.
+_FEWEST_IN_COMMON = 12
 # Share of the gain below which a function has earned nothing of it.
 NOTHING = 0.1
 
@@ -62,7 +65,7 @@ def check(evidence: Evidence) -> Finding:
     held = None if pair is None or pair.same else pair
     told = [_of_pair(one, evidence, held) for one in pairs]
     if all(found is None or found.status is Status.INFO for found in told):
-        told = [_parted(reward, functions, weights, pair), _one_earns_all(reward, functions, weights), *told]
+        told = [_one_earns_all(reward, functions, weights), _parted(evidence, functions, pair), *told]
     worst = min((found for found in told if found is not None), key=lambda found: found.status is Status.INFO, default=None)
     if worst is not None:
         return worst
@@ -391,42 +394,79 @@ def _follows(pair: Pair | None) -> bool:
     return pair is not None and coupling is not None and coupling.low > TRANSFER and pair.gain_of_training(*pair.ends)[0] > 0
 
 
-def _parted(reward: Signal, functions: Mapping[str, Signal], weights: Mapping[str, float], pair: Pair | None) -> Finding | None:
-    """Report a reward function that falls while the total rises: of what was wanted a warning, of what shapes the answers a note."""
-    n, few = len(reward), max(4, len(reward) // 6)
-    if n < 3 * few or len(functions) < 2:
-        return None
+def _parted(evidence: Evidence, functions: Mapping[str, Signal], pair: Pair | None) -> Finding | None:
+    """Report a column that falls, or that of the task at nothing, while what is trained on rises: else than of the task it may be a note."""
     from scipy.special import ndtri
 
-    limit = -float(ndtri(WARNING / len(functions)))
-    early, late = slice(0, few), slice(n - few, n)
-    if reward.score(early, late) < limit:
+    reward, paid, weights = together(evidence)[0], evidence.quantity("reward_after_kl"), weights_of(evidence)
+    assert reward is not None
+    task = {name: one for name, one in functions.items() if of_task(name)} | evidence.task_scores
+    # Under the penalties that it is paid with the reward itself is the task's.
+    beside = [(paid, reward.column, reward)] if paid is not None and paid.column != reward.column else []
+    beside += [(reward, *one) for one in {**functions, **task}.items() if weights.get(one[0], 1.0) >= 0]
+    # Of several columns that may fall each is tried; that the total rises is one question.
+    rise, limit = -float(ndtri(WARNING)), -float(ndtri(WARNING / max(len(beside), 1)))
+    # Where another score of the task earns, one at nothing may be stricter; form that earns alone is told by another check.
+    absent = {name for name, one in task.items() if earns_nothing(one)}
+    if absent != set(task) or not (evidence.ended or len(reward) >= LONG) or reward_functions.check(evidence).evidence:
+        absent = set()
+    notes = []
+    for total, name, other in beside:
+        rows = _rows_of_both(total, other)
+        if rows is None or rows[0].score(*_sixths(rows[0])) < (rise if name in absent else limit):
+            continue
+        own = name in task or other is reward
+        if name in absent or _fell_clearly(rows[1], 2 * limit, own=own):
+            # What shapes the answers beside what is wanted, by their names, may fall for the better.
+            note = not own and (any(map(WANTED.search, functions)) or _follows(pair))
+            found = _apart(*rows, name, Status.INFO if note else Status.WARNING, nothing=name in absent)
+            if not note:
+                return found
+            notes.append(found)
+    return next(iter(notes), None)
+
+
+def _sixths(signal: Signal) -> tuple[slice, slice]:
+    """The first and the last sixth of the rows, four rows at least."""
+    few = max(4, len(signal) // 6)
+    return slice(0, few), slice(len(signal) - few, len(signal))
+
+
+def _rows_of_both(total: Signal, other: Signal) -> tuple[Signal, Signal] | None:
+    """Two columns in the rows that hold both; None with fewer than twelve."""
+    step_T, *places = np.intersect1d(total.step_T, other.step_T, return_indices=True)
+    if len(step_T) < _FEWEST_IN_COMMON:
         return None
-    for name, function in functions.items():
-        if len(function) != n or weights.get(name, 1.0) < 0 or function.score(early, late) > -2 * limit:
-            continue
-        change = function.change(early, late)
-        span = float(np.ptp(function.value_T)) or 1.0
-        if -change.value < 0.25 * span:
-            continue
-        value = Interval(change.value / span, change.low / span, change.high / span)
-        step = int(function.step_T[int(np.argmax(np.cumsum(function.value_T - function.value_T.mean())))])
-        lost = f"{clean(name, longest=40)} fell by {-change.value:.3g}"
-        message = f"The total reward rose while its function {lost}: one is earned at the other's expense."
-        # What shapes the answers beside what is wanted, by their names, may fall for the better.
-        shaped = not WANTED.search(name) and any(map(WANTED.search, functions))
-        if shaped or _follows(pair):
-            return Finding(NAME, Status.INFO, message, step, value, 0.0)
-        return Finding(NAME, Status.WARNING, message, step, value, 0.0, evidence={"components": "part"})
-    return None
+    found = (replace(one, step_T=step_T, value_T=one.value_T[place]) for one, place in zip((total, other), places, strict=True))
+    return next(found), next(found)
+
+
+def _fell_clearly(signal: Signal, limit: float, *, own: bool) -> bool:
+    """Whether a column fell beyond doubt: a quarter of where it has been, or of the task an eighth of its height."""
+    early, late = _sixths(signal)
+    lost, span = -signal.change(early, late).value, float(np.ptp(signal.value_T)) or 1.0
+    height = float(signal.value_T[early].mean()) if float(signal.value_T.min()) >= 0 else span
+    return signal.score(early, late) <= -limit and lost >= (DECLINED * height if own else 0.25 * span)
+
+
+def _apart(total: Signal, other: Signal, name: str, status: Status, *, nothing: bool) -> Finding:
+    """Report what is trained on beside a column that falls, or that stays at nothing, with the numbers of both."""
+    early, late = _sixths(total)
+    fell = int(other.step_T[int(np.argmax(np.cumsum(other.value_T - other.value_T.mean())))])
+    step = parting_of(Pair(total.step_T, total.value_T, other.value_T, 1.0, 1.0, name)).step if nothing else fell
+    shown = ("reward", "reward", total), (f"reward/{name}", clean(name, longest=40), other)
+    signs = tuple(_sign(signal, words, step, column.value_T, early, late) for signal, words, column in shown)
+    why = "nothing is earned of what is wanted" if nothing else "one is earned at the other's expense"
+    message = f"{signs[0].words} while {signs[1].words}: {why}."
+    known = {"components": "part"} if status is Status.WARNING else {}
+    return Finding(NAME, status, message, step, other.change(early, late), 0.0, signs=signs, evidence=known)
 
 
 def _one_earns_all(reward: Signal, functions: Mapping[str, Signal], weights: Mapping[str, float]) -> Finding | None:
     """Report a reward function that earns more and more while another with weight stays at nothing, however its noise moves the total."""
-    n, few = len(reward), max(4, len(reward) // 6)
-    early, late = slice(0, few), slice(n - few, n)
+    early, late = _sixths(reward)
     counted = {name: functions[name] for name in _paid(weights)}
-    if n < 3 * few or len(counted) < 2:
+    if len(reward) < _FEWEST_IN_COMMON or len(counted) < 2:
         return None
     # What is at nothing earns nothing, however large its weight makes its noise.
     earning = [name for name, function in counted.items() if float(function.value_T[late].mean()) >= _LITTLE]
@@ -438,16 +478,18 @@ def _one_earns_all(reward: Signal, functions: Mapping[str, Signal], weights: Map
         change, never_less = function.change(early, late), float(function.value_T.min()) >= 0
         if name not in (best, *earning) and never_less and change.high <= NOTHING * gain:
             share = Interval(change.value / gain, change.low / gain, change.high / gain)
-            return _beside_nothing({one: counted[one] for one in (best, name)}, share, early, late)
+            task = WANTED.search(name) and not any(map(of_task, earning))
+            return _beside_nothing({one: counted[one] for one in (best, name)}, share, task=bool(task))
     return None
 
 
-def _beside_nothing(functions: Mapping[str, Signal], share: Interval, early: slice, late: slice) -> Finding:
+def _beside_nothing(functions: Mapping[str, Signal], share: Interval, *, task: bool) -> Finding:
     """Report a function that earns beside one that earns nothing."""
     best, nothing = functions
+    early, late = _sixths(functions[best])
     since = parting_of(Pair(functions[nothing].step_T, functions[best].value_T, functions[nothing].value_T, 1.0, 1.0, nothing)).step
     signs = [_sign(f"reward/{name}", clean(name, longest=40), since, one.value_T, early, late) for name, one in functions.items()]
-    status, known = (Status.WARNING, {"components": "part"}) if WANTED.search(nothing) else (Status.INFO, {})
+    status, known = (Status.WARNING, {"components": "part"}) if task else (Status.INFO, {})
     message = f"{signs[0].words} while {signs[1].words}, which counts too"
     return Finding(NAME, status, message, since, share, NOTHING, signs=tuple(signs), evidence=known)
 

@@ -23,7 +23,11 @@ FORM = re.compile(
     r"format|xml|(^|_)tags?(_|$)|think|style|struct|compil|syntax|json|boxed|pars(e|able)|length|(^|_)int_|language|readab", re.IGNORECASE
 )
 # Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in health.
-WANTED = re.compile(r"correct|accura|answer|solv|truth|success|exact|(^|_)(acc|f)($|_)", re.IGNORECASE)
+WANTED = re.compile(
+    r"correct|accura|answer|solv|truth|success|exact|quality|outcome"
+    r"|(^|_)(acc|f|f1|em|env|task|gold|win|(ndcg|mrr|recall|precision|pass)(_?at)?[_@]?\d*)($|_)",
+    re.IGNORECASE,
+)
 # A weight below which a function is not paid.
 UNPAID = 0.01
 # Share of the rows of the total that must hold every function, for them to be looked at together.
@@ -32,7 +36,7 @@ _MOST_ROWS = 0.5
 # what a model without a clue gets by luck is twice as much, where it does not grow.
 EARNS, NOTHING, _LUCK = 0.9, 0.02, 0.05
 # Form is learnt in tens of steps and what it is for comes later: only then is its absence told.
-_LONG, _FEW = 50, 10
+LONG, _FEW = 50, 10
 # Standard errors of a change beyond doubt, and the least gain, of its top, that is one of a function.
 _CLEAR, _GAIN = 5.0, 0.1
 
@@ -99,7 +103,7 @@ def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Findin
     sign = Sign(f"reward/{form}", step, early, late, f"{name} {early:.2g} → {late:.2g}")
     rest = f"{clean(purpose, longest=40)} is {_late(other):.2g} over {counted(len(other), 'row')}"
     message = f"Form alone earns reward: {sign.words}, while {rest}."
-    if len(other) < _LONG:
+    if len(other) < LONG:
         return Finding(NAME, Status.INFO, message, step, exactly(late), EARNS)
     return by_sign(NAME, Status.WARNING, message, sign, EARNS, {"reward": "format alone"})
 
@@ -122,14 +126,21 @@ def _top(signal: Signal) -> float:
 
 def _earning_nothing(functions: dict[str, Signal]) -> list[str]:
     """The functions that stay at 0, or at the lowest that they ever were, but for luck."""
-    found, scale = [], max(abs(_late(signal)) for signal in functions.values())
-    for name, signal in functions.items():
-        floor, few = min(0.0, float(signal.value_T.min())), max(_FEW // 2, len(signal) // 4)
-        earned = max(_late(signal), float(signal.value_T.mean())) - floor
-        luck = floor == 0 and signal.score(slice(0, few), slice(len(signal) - few, None)) <= 2
-        if earned <= (_LUCK if luck else NOTHING) * max(scale, abs(floor)):
-            found.append(name)
-    return found
+    scale = max(abs(_late(signal)) for signal in functions.values())
+    return [name for name, signal in functions.items() if earns_nothing(signal, scale)]
+
+
+def earns_nothing(signal: Signal, scale: float | None = None) -> bool:
+    """Return whether a function stays at 0, or at the lowest that it ever was, but for luck; without a scale by its own top."""
+    floor, few = min(0.0, float(signal.value_T.min())), max(_FEW // 2, len(signal) // 4)
+    earned = max(_late(signal), float(signal.value_T.mean())) - floor
+    luck = floor == 0 and signal.score(slice(0, few), slice(len(signal) - few, None)) <= 2
+    return earned <= (_LUCK if luck else NOTHING) * max(_top(signal) if scale is None else scale, abs(floor))
+
+
+def of_task(name: str) -> bool:
+    """Return whether a function, by its name, says what is wanted and not what it looks like."""
+    return bool(WANTED.search(name)) and not FORM.search(name)
 
 
 @once

@@ -292,6 +292,12 @@ class Evidence:
                 found.setdefault(name, signal)
         return found
 
+    @cached_property
+    def task_scores(self) -> Mapping[str, Signal]:
+        """What the log says of the task beside its reward, by column."""
+        columns = [meaning.column for meaning in self.record.meanings if meaning.quantity == "task_score" and not meaning.unavailable]
+        return {column: signal for column in columns if (signal := self._column(column)) is not None}
+
     def quantity(self, name: str) -> Signal | None:
         """Return a canonical quantity as a signal, or None where it is not in the log or carries nothing."""
         return None if self.unmeasured(name) else self._logged(name)

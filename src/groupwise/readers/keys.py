@@ -148,6 +148,9 @@ _ASIDE = _MEANS | frozenset({
 })  # fmt: skip
 # Of a log whose program is unknown: names as loops of one's own, trackers and other tools write them, without those words.
 _PLAIN = tuple((re.compile(row["pattern"]), row["quantity"]) for row in table_beside("names.tsv"))
+# What a log says of its task beside the reward that is trained on: the same names in logs of every program.
+TASK = "task_score"
+_OF_TASK = next(pattern for pattern, quantity in _PLAIN if quantity == TASK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +232,24 @@ def _replaced(meanings: Iterable[Meaning], quantities: Container[str], **fields:
 
 
 def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
+    """Return the meanings with a reward, and with what the log says of the task beside it."""
+    meanings = _with_reward(columns, meanings)
+    known = {meaning.column: meaning.quantity for meaning in meanings}
+    totals = [key for key, quantity in known.items() if quantity == "reward"]
+    task = [key for key in columns if known.get(key, "reward") == "reward" and _names_task(key)]
+    if not set(totals) - set(task):  # the task is all that is paid
+        task = [key for key in task if key not in totals]
+    told = [Meaning(key, TASK, "score of the task, by its name alone", ambiguous=True) for key in task]
+    return (*(meaning for meaning in meanings if meaning.column not in task), *told)
+
+
+def _names_task(key: str) -> bool:
+    """Return whether a key of training names a score of the task."""
+    name, evaluated = _evaluated(snake(key))
+    return not evaluated and _OF_TASK.fullmatch(_bare(name)) is not None
+
+
+def _with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
     """Return the meanings with a reward where the log calls nothing so: its only reward function, a success, else the held-out reward."""
     meanings = _with_score(columns, meanings)
     rewards = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("reward")}
@@ -543,7 +564,7 @@ def _named(name: str) -> str | None:
     """Return the quantity that a key names; a share of groups is one, whoever counts them."""
     bare, last = _bare(name), _bare(name.rpartition("/")[2])
     found = (quantity for pattern, quantity in _PLAIN if pattern.fullmatch(bare) or (quantity in _OF_GROUPS and pattern.fullmatch(last)))
-    return next(found, None)
+    return next((quantity for quantity in found if quantity != TASK), None)  # `with_reward` looks for it, once the reward is known
 
 
 def _score_of(name: str) -> str:

@@ -1,0 +1,73 @@
+"""Groups of one: the advantage is the reward itself, so that nothing is compared. Where no groups are wanted (PPO) nothing is said."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from groupwise.arrays import Float
+from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
+
+NAME = "groups_of_one"
+ADVICE = "sample 4 rollouts or more of each prompt: alone, whatever earns is reinforced"
+# What trainers call a loss or an estimator whose advantages are taken within groups, and one that wants none.
+_OF_GROUPS = frozenset({
+    "grpo", "grpo_vectorized", "grpo_passk", "dapo", "dr_grpo", "bnpo", "gspo", "gpg", "opo",
+    "cispo", "rloo", "rloo_vectorized",
+})  # fmt: skip
+_WITHOUT = frozenset({"ppo", "gae", "reinforce", "reinforce_plus_plus", "remax"})
+# Mean advantages count tokens and mean rewards rollouts: where the means differ the ends tell.
+_STATISTICS = (("",), ("_max", "_min"))
+_MOST_DECIMALS = 8
+
+
+def check(evidence: Evidence) -> Finding:
+    """Look for advantages that are the rewards themselves, and for a group size of 1."""
+    size, loss = evidence.setting("group_size"), str(evidence.setting("loss")).lower()
+    if loss in _WITHOUT:
+        return Finding(NAME, Status.NONE, "No groups are wanted.")
+    advantages = [evidence.quantity(f"advantage{part}") for part in ("", "_max", "_min")]
+    logged = any(signal is not None for signal in advantages)
+    if not logged and size is None:
+        return Finding(NAME, Status.NOT_LOGGED, "Neither the group size nor advantages are in the log.")
+    same = next((pair for kind in ("reward", "reward_after_kl") if (pair := _same(evidence, kind))), None)
+    of_groups = loss in _OF_GROUPS or evidence.setting("framework") == "trl"
+    if same is not None:
+        why = f"{same[0].column} is {same[1].column} in all {len(same[0])} rows"
+    elif size == 1 and of_groups and not logged and not _rewards_differ(evidence):
+        why = "the settings say group size 1"
+    else:
+        return Finding(NAME, Status.NONE, "No sign of it.")
+    return Finding(NAME, Status.WARNING, f"groups of one: no baseline, {why}", advice=ADVICE)
+
+
+def _same(evidence: Evidence, kind: str) -> tuple[Signal, Signal] | None:
+    """Advantages and the rewards that they are, row for row; None of a reward that never moves, which tells nothing."""
+    for parts in _STATISTICS:
+        pairs = [(evidence.quantity(f"advantage{part}"), evidence.quantity(f"{kind}{part}")) for part in parts]
+        known = [(one, other) for one, other in pairs if one is not None and other is not None]
+        moves = any(len(reward) >= FEWEST_ROWS and float(np.ptp(reward.value_T)) > 0 for _, reward in known)
+        if len(known) == len(parts) and moves and all(equal_in_print(*pair) for pair in known):
+            return known[0]
+    return None
+
+
+def equal_in_print(one: Signal, other: Signal) -> bool:
+    """Whether two columns hold the same numbers in the same rows, as far as their digits tell."""
+    unit = max(_half_unit(one.value_T), _half_unit(other.value_T))
+    alike = np.array_equal(one.step_T, other.step_T)
+    return alike and bool(np.allclose(one.value_T, other.value_T, rtol=1e-5, atol=1.01 * unit))
+
+
+def _half_unit(value_T: Float) -> float:
+    """Half a unit of the last decimal in which the numbers are written; 0 where they have more than eight."""
+    for digits in range(_MOST_DECIMALS + 1):
+        if np.allclose(np.round(value_T, digits), value_T, rtol=0, atol=1e-12):
+            return float(0.5 * 10.0**-digits)
+    return 0.0
+
+
+def _rewards_differ(evidence: Evidence) -> bool:
+    """Whether rewards differ within groups: then others are in them, whatever the settings seem to say."""
+    spread = evidence.quantity("reward_std_within_group")
+    return spread is not None and bool((spread.value_T > 0).any())

@@ -1,0 +1,111 @@
+"""Columns of one reward that part: the task's own falls, or stays at nothing, while what is trained on rises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.readers.keys import meanings_of, with_reward
+from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
+
+N = 60
+ROW = np.arange(N)
+RISES = 0.2 + 0.6 * (1 - np.exp(-ROW / 12))
+WAVE = 0.02 * np.sin(2.9 * ROW)
+NOTHING = 0.004 * (ROW % 20 == 19)
+
+
+def quantities(*keys: str, framework: str = "") -> dict[str, str]:
+    columns = dict.fromkeys(keys, RISES)
+    found = with_reward(columns, meanings_of(columns, RunConfig(), framework=framework, complete=True, window=1.0))
+    assert len({meaning.column for meaning in found}) == len(found)
+    return {meaning.column: meaning.quantity for meaning in found}
+
+
+def told(columns: dict[str, Any], *, ended: bool = True, rows: int = N, framework: str = "") -> Judgement:
+    meant = tuple(Meaning(key, quantity, "test") for key, quantity in quantities(*columns, framework=framework).items())
+    record = RunRecord("run", steps_table(range(1, N + 1), columns), meanings=meant)
+    return judge(RunRecord("run", record.steps.head(rows), meanings=meant), ended=ended)
+
+
+def paid(**functions: Any) -> dict[str, Any]:
+    return {"reward": sum(functions.values()), **{f"rewards/{name}/mean": value for name, value in functions.items()}}
+
+
+@pytest.mark.parametrize("task", ["env_reward", "task_success", "accuracy", "ndcg@10"])
+def test_a_task_that_earns_nothing_while_format_and_bonus_rise_is_never_ok(task: str) -> None:
+    found = told(paid(format_reward=RISES, bonus=0.8 * RISES + WAVE, **{task: NOTHING}))
+    assert (found.state, found.cause.words) == (State.WATCH, "possible: reward hacking")
+    assert found.headline == f"reward 0.68 → 1.43, {task} 0.00 → 0.0004: reward hacking possible"
+
+
+@pytest.mark.parametrize(
+    ("functions", "why"),
+    [
+        ({"tidy": NOTHING}, "by its name it is not the task"),
+        ({"strict_format": NOTHING}, "nor is form"),
+        ({"env_reward": NOTHING, "accuracy": 0.5 * RISES + WAVE}, "another score of the task earns: a stricter one may not"),
+        ({"env_reward": np.clip(ROW / 300 - 0.05, 0, 1)}, "it comes late"),
+    ],
+)
+def test_what_may_earn_nothing_in_health(functions: dict[str, Any], why: str) -> None:
+    assert told(paid(bonus=RISES + WAVE, **functions)).state is State.OK, why
+
+
+def test_a_total_that_does_not_rise_is_not_parted_from() -> None:
+    found = told(paid(bonus=0.5 + WAVE, env_reward=NOTHING))
+    assert all(answer.status not in ("warning", "critical") for answer in found.checks)
+
+
+def test_while_a_run_goes_on_the_task_may_come_after_fifty_rows() -> None:
+    columns = paid(format_reward=RISES + WAVE, env_reward=NOTHING)
+    states = [told(columns, ended=ended, rows=rows).state for ended, rows in ((False, 49), (False, 50), (True, 12))]
+    assert states == [State.OK, State.WATCH, State.WATCH]
+
+
+def test_a_quality_that_falls_as_the_reward_grows_has_the_numbers_of_both() -> None:
+    grows = 0.2 + 0.3 * ROW / N + 0.2 * WAVE
+    found = told({"reward": grows, "eval_steps": ROW, "ndcg": 0.55 - 0.15 * ROW / N + 0.2 * WAVE})
+    assert (found.state, found.headline) == (State.WATCH, "reward 0.22 → 0.47, ndcg 0.54 → 0.41: reward hacking possible")
+    assert told({"reward": grows, "ndcg": 0.55 - 0.05 * ROW / N + 0.2 * WAVE}).state is State.OK  # a twelfth
+    assert told({"reward": grows, "ndcg": 0.55 - 0.15 * ROW / N + 8 * WAVE}).state is State.OK  # within its noise
+    assert told({"reward": grows, "diversity": 0.55 - 0.15 * ROW / N}).state is State.OK
+
+
+def test_a_score_that_falls_beneath_a_penalised_reward_that_rises() -> None:
+    rewards, score = -19 + 17 * ROW / N + WAVE, 0.5 - 0.12 * ROW / N + 0.2 * WAVE
+    found = told({"critic/score/mean": score, "critic/rewards/mean": rewards}, framework="verl")
+    message = "reward -17.7 → -3.6 while critic/score/mean 0.49 → 0.39: one is earned at the other's expense."
+    assert message in [answer.message for answer in found.checks if answer.check == "reward_hacking"]
+    assert found.state is not State.OK
+    assert told({"critic/score/mean": RISES + WAVE, "critic/rewards/mean": rewards}, framework="verl").state is State.OK
+
+
+TASK = ("accuracy", "train/answer_accuracy", "nq_success_rate", "NDCG@10", "env/all/correct", "metrics/rouge_l", "quality", "pass@8")
+OTHER = (
+    "format_accuracy",
+    "token_accuracy",
+    "best_accuracy",
+    "accuracy_std",
+    "eval/accuracy",
+    "timing/accuracy",
+    "entropy",
+    "tool_success_rate",
+)
+
+
+def test_scores_of_the_task_are_known_by_name_beside_the_reward() -> None:
+    found = quantities("reward", *TASK, *OTHER)
+    assert {key for key, quantity in found.items() if quantity == "task_score"} == set(TASK)
+    for framework in ("trl", "verl"):
+        assert quantities("reward", "accuracy", framework=framework)["accuracy"] == "task_score"
+
+
+def test_the_reward_of_the_environment_is_the_reward_where_nothing_else_is() -> None:
+    assert quantities("env_reward") == {"env_reward": "reward"}
+    assert quantities("env_reward", "reward") == {"env_reward": "task_score", "reward": "reward"}
+    assert quantities("accuracy")["accuracy"] == "reward"

@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise import limits
+from groupwise.readers.source import bare
 
 _BATCH, _DEPTH = 4096, 6
 _MISSING = frozenset({"", "no log", "none", "null", "nan", "n/a", "na", "-", "--"})
@@ -25,16 +26,16 @@ RUN_KEYS = (
 METRIC_KEYS = ("metric", "metric_name", "tag", "key", "variable", "series", "name")
 _VALUE_KEYS = ("value", "metric_value", "val", "y")
 _LISTED = frozenset({"reward", "rewards", "group_rewards", "scores"})  # of each completion of the step: the mean counts
-_LONGEST_LABEL, _MOST_LABELS = 80, 64
+_LONGEST_LABEL, _MOST_LABELS, _LONGEST_SCALAR = 80, 64, 160
 _NUMERIC = re.compile(r"\s*[+-]?[\d.,]*\d[\d.,]*\s*[%\w]{0,3}\s*$")
 
 
 def parse_number(text: str) -> float | None:
     """Return the number that a cell holds, NaN for an empty one, None for a text."""
-    cell = text.strip()
+    cell = bare(text[:_LONGEST_SCALAR]).strip()
     if cell.lower() in _MISSING:
         return float("nan")
-    if len(cell) > 64 or "_" in cell:
+    if len(text) > _LONGEST_SCALAR or len(cell) > 64 or "_" in cell:
         return None
     try:
         return float(cell)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.collapse import constant_tail
-from groupwise.diagnostics.judgement import Finding, Measure, Status
+from groupwise.diagnostics.judgement import Finding, Measure, Status, exactly
 from groupwise.diagnostics.learning import NEAR, at_a_ceiling, near_top, piled_up
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
@@ -61,10 +61,14 @@ def check(evidence: Evidence) -> Finding:
     equal = _equal_share(evidence)
     if equal is None:
         return Finding(NAME, Status.NOT_LOGGED, "nothing in the log says how many groups have rewards that are all equal", log=LOG)
+    flat, rows = int((equal.value_T == 1.0).sum()), len(equal)
     equal = _pooled(evidence, equal)
+    if len(equal) < FEWEST_ROWS <= rows < 2 * flat:
+        message = f"the rewards of all groups are equal in {flat} of {rows} rows"
+        return Finding(NAME, Status.INFO, message, None, exactly(flat / rows))
     if len(equal) < FEWEST_ROWS:
-        rows = counted(len(equal), "stretch", "stretches")
-        return Finding(NAME, Status.NOT_LOGGED, f"{rows} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest", log=LOG)
+        stretches = counted(len(equal), "stretch", "stretches")
+        return Finding(NAME, Status.NOT_LOGGED, f"{stretches} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest", log=LOG)
     room = _room(evidence, equal)
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups teach at such a reward.
@@ -135,13 +139,13 @@ def _at_its_height(evidence: Evidence, step: int) -> bool:
 
 
 def _equal_share(evidence: Evidence) -> Signal | None:
-    """The share of zero-variance groups along the run: from rollouts, else as logged, else from a spread of exactly 0."""
+    """The share of zero-variance groups along the run: from rollouts, else as logged, else the rows whose spread is 0, where most are."""
     track = evidence.groups.zero_variance
     if track.known:
         return share_of(track.step_T, track.value_T)
     spread = evidence.groups.spread
-    if spread.known and float(np.nanmax(np.abs(spread.value_T))) == 0.0:
-        return share_of(spread.step_T, np.where(np.isfinite(spread.value_T), 1.0, np.nan))
+    if spread.known and float(np.nanmedian(np.abs(spread.value_T))) == 0.0:  # a row without spread has no other groups
+        return share_of(spread.step_T, np.where(np.isfinite(spread.value_T), spread.value_T == 0.0, np.nan))
     return None
 
 

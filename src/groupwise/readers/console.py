@@ -128,7 +128,7 @@ _TRL_ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")
 _BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
 _TITLED = re.compile(r"([A-Za-z][^|\r\n%]{0,80}?):?\s+\d{1,3}%\|[^|\n]{0,200}\|\s*\d{1,9}/(\d{1,9}) \[")
 _TRAINING = re.compile(r"(?i)train|episode|epoch|step|progress")
-_NUMBERED = re.compile(r"(?i)\b(?:step|iteration|iter|update)[ :=#]{0,3}(\d{1,12})(?:/\d{1,12})?(?:, eval_metrics)?[:\]]? ?[|-]? ?$")
+_NUMBERED = re.compile(r"(?i)(?<![a-z])(?:step|iteration|iter|update)[ :=#]{0,3}(\d{1,12})(?:/\d{1,12})?(?:, eval_metrics)?[:\]]? ?[|-]? ?$")
 _STATEMENTS = {
     "total": re.compile(r"Total (?:optimization )?steps = ([\d,]{1,15})"),
     "epochs": re.compile(r"Num Epochs = ([\d,]{1,15})"),
@@ -190,7 +190,7 @@ class TrlConsole(Console):
 
     def line(self, line: str) -> None:
         """Read a line; one that opens a row and does not close it waits for those that do, as a terminal wraps."""
-        if self._held and ("{" in line.partition("}")[0] or "%|" in line or self._length > _LONGEST_ROW):
+        if self._held and not self._goes_on(line):
             self.finish()
         start = _OPEN.search(line, line.rfind("}") + 1) if "{" in line and not self._held else None
         if start is not None and self._is_cut:
@@ -210,6 +210,12 @@ class TrlConsole(Console):
         lines, self._held, self._length = self._held, [], 0
         for line in lines:
             self._whole(line)
+
+    def _goes_on(self, line: str) -> bool:
+        """Return whether a line may continue the row that waits: as wide as its first line, but for the last one."""
+        more = len(line) - len(self._held[0])
+        before, end, _ = line.partition("}")
+        return more < 2 and (more > -2 or bool(end)) and "{" not in before and "%|" not in line and self._length < _LONGEST_ROW
 
     def _whole(self, line: str) -> None:
         """Read the rows and the bars of a line, or what the trainer says of itself."""

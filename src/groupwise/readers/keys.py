@@ -212,7 +212,10 @@ def meanings_of(columns: Columns, config: RunConfig, *, framework: str, complete
     """Return what each column means."""
     if framework in TRL_FAMILY:
         versions = trl_versions(columns, config.value("framework_version") if framework == "trl" else None, complete=complete)
-        found = [_trl_meaning(key, columns, config, versions, window, framework) for key in columns]
+        own = {key: _trl_meaning(key, columns, config, versions, window, framework) for key in columns}
+        there = {meaning.quantity for meaning in own.values() if meaning}
+        by_name = {key: _plain_meaning(key, columns) for key, meaning in own.items() if meaning is None}  # what a script logs beside
+        found = [*own.values(), *(meaning for meaning in by_name.values() if meaning and meaning.quantity not in there)]
     else:
         version = version_of(config.value("framework_version"))
         present = frozenset(map(plain, columns))

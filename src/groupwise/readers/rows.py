@@ -23,8 +23,8 @@ RUN_KEYS = (
     "run", "run_id", "run_name", "run_label", "label", "tag", "experiment", "experiment_name", "trial", "variant", "config_name", "seed",
 )  # fmt: skip
 # Of a long table, as trackers export them: what names the metric of a row, and its value.
-METRIC_KEYS = ("metric", "metric_name", "tag", "key", "variable", "series", "name")
-_VALUE_KEYS = ("value", "metric_value", "val", "y")
+METRIC_KEYS = ("metric", "metric_name", "metric_key", "scalar_name", "tag", "key", "variable", "series", "measure", "name")
+VALUE_KEYS = ("value", "metric_value", "val", "scalar", "scalar_value", "y")
 _LISTED = frozenset({"reward", "rewards", "group_rewards", "scores"})  # of each completion of the step: the mean counts
 _LONGEST_LABEL, _MOST_LABELS, _LONGEST_SCALAR = 80, 64, 160
 _NUMERIC = re.compile(r"\s*[+-]?[\d.,]*\d[\d.,]*\s*[%\w]{0,3}\s*$")
@@ -295,7 +295,7 @@ class RowStore:
         """Return a long table, each of whose rows names one metric with its value, with a column a metric, by step; None for another."""
         whole = {spelled(key): key for key, cells in self.labels.items() if len(cells) == self.count}
         metric = next((whole[key] for key in METRIC_KEYS if key in whole), "")
-        value = next((key for key in self._columns if spelled(key) in _VALUE_KEYS), "")
+        value = next((key for key in self._columns if spelled(key) in VALUE_KEYS), "")
         if not metric or not value:
             return None
         names = np.array([self.labels[metric][row] for row in range(self.count)], dtype=object)

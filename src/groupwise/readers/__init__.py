@@ -29,6 +29,7 @@ from groupwise.readers.console import (
 from groupwise.readers.journals import JournalFeed
 from groupwise.readers.json_logs import JsonlFeed, read_event_stream, read_json, sniff_event_stream, sniff_json, sniff_jsonl
 from groupwise.readers.keys import is_quantity, known_quantities
+from groupwise.readers.kinds import check_kind
 from groupwise.readers.notebook import read_notebook, sniff_notebook
 from groupwise.readers.rollouts import read_rollout_folder, read_rollouts, sniff_rollout_folder, sniff_rollouts
 from groupwise.readers.source import inside, peek, shown, some_of
@@ -185,6 +186,8 @@ class Located:
         else:
             assert self.reader.feed is not None
             record = read_fed(self.reader.feed(), self.path, self.request)
+        if not self.request.columns and self.reader.name != "groupwise" and record.rollouts is None:
+            check_kind(record, self.path)
         for name, (path, column) in self.request.beside.items():
             record = _with_side_file(record, name, path, column)
         return record

@@ -95,7 +95,7 @@ _SUCCESS = re.compile(
     r"|(frac|fraction|share|percent|pct)_correct|correct(ness)?(_(rate|frac|fraction|ratio))?|em|exact_match)"
 )
 # What an evaluation says of a part of the reward, or beside it, is no score of a source.
-_NO_SOURCE = re.compile(r"(^|_)(format|fmt|len|length|penalty|tool|repetition|std|min|max|loss|best|ref|valid)(_|$)")
+_NO_SOURCE = re.compile(r"(^|_)(format|fmt|len|length|penalty|token|tool|repetition|std|min|max|loss|best|ref|valid)(_|$)")
 # What a version of TRL began to log, and whether it does so in every run; the completeness of a log then bounds its version from above.
 _SINCE: tuple[tuple[re.Pattern[str], Version, bool], ...] = (
     (re.compile(r"completions/mean_length|rewards/.*"), (0, 17), False),

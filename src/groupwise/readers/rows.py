@@ -25,7 +25,7 @@ RUN_KEYS = (
 # Of a long table, as trackers export them: what names the metric of a row, and its value.
 METRIC_KEYS = ("metric", "metric_name", "metric_key", "scalar_name", "tag", "key", "variable", "series", "measure", "name")
 VALUE_KEYS = ("value", "metric_value", "val", "scalar", "scalar_value", "y")
-_LISTED = frozenset({"reward", "rewards", "group_rewards", "scores"})  # of each completion of the step: the mean counts
+LISTED = frozenset({"reward", "rewards", "group_rewards", "scores"})  # of each completion of the step: the mean counts
 _LONGEST_LABEL, _MOST_LABELS, _LONGEST_SCALAR = 80, 64, 160
 _NUMERIC = re.compile(r"\s*[+-]?[\d.,]*\d[\d.,]*\s*[%\w]{0,3}\s*$")
 
@@ -196,16 +196,20 @@ class RowStore:
         elif isinstance(value, Mapping) and depth < _DEPTH:
             for key, inner in value.items():
                 self._cell(f"{name}/{clean_key(key)}", inner, depth + 1)
-        elif isinstance(value, list) and plain(name).rpartition("/")[2] in _LISTED:
+        elif isinstance(value, list) and plain(name).rpartition("/")[2] in LISTED:
             self._listed(name, value)
 
     def _listed(self, name: str, value: list[Any]) -> None:
-        """Append the mean of the numbers of a list, and how many groups of how many they are where it lists groups of one size."""
+        """Append the mean of the numbers of a list, their deviation and number, or of a list of groups of one size how many of how many."""
         nested = all(isinstance(group, list) for group in value)
         numbers = list(chain.from_iterable(value)) if nested else value
         if not numbers or not all(isinstance(one, int | float) for one in numbers):
             return
         self._cell(name, sum(numbers) / len(numbers))
+        if not nested and len(numbers) > 1:
+            with np.errstate(all="ignore"):
+                self._cell(f"{name}/std", float(np.std(np.array(numbers, dtype=np.float64), ddof=1)))
+            self._cell(f"{name}/count", len(numbers))
         if nested and len(set(map(len, value))) == 1:
             self._cell(f"{name}/group_size", len(value[0]))
             self._cell(f"{name}/n_groups", len(value))

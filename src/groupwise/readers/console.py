@@ -25,7 +25,7 @@ from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
 from groupwise.readers.rows import RowStore, is_summary, spelled, summary_notes, unwrapped
 from groupwise.readers.source import ESCAPE, Peek, bare, counted, is_cut, json_in, lines_of, noted, shown, start_of
 from groupwise.readers.steps import STEP_KEYS, is_evaluation
-from groupwise.readers.tracebacks import Tracebacks
+from groupwise.readers.tracebacks import ENDINGS, HEAD, Tracebacks
 from groupwise.record.run import RunRecord
 
 Row = dict[Any, Any]
@@ -46,7 +46,7 @@ class Console(Feed):
     def __init__(self) -> None:
         self.store = RowStore()
         self.damaged = 0
-        self._tracebacks = Tracebacks()
+        self._tracebacks, self._printer = Tracebacks(), ""  # the second: the process that printed the last row
         self._is_cut, self._cut_rows = False, 0  # whether the present line is cut off, and how many rows were
 
     def take(self, lines: Iterable[str]) -> None:
@@ -54,12 +54,17 @@ class Console(Feed):
         for raw in lines:
             line = ESCAPE.sub("", raw) if "\x1b" in raw else raw
             self._is_cut = is_cut(len(raw.rstrip("\r\n")))
-            self._tracebacks.add(_sender(line)[1] if "pid=" in line else line, self.store.count)
+            sender, body = _sender(line) if "pid=" in line else ("", line)
+            if sender in ("", self._printer) or not self.store.count:  # others may break off as the run ends
+                self._tracebacks.add(body, self.store.count)
+            rows = self.store.count
             if len(line) <= self.longest:
                 self.line(line.rstrip())
             else:
                 for start in range(0, len(line), self.longest):
                     self.line(line[start : start + self.longest].rstrip())
+            if self.store.count > rows:
+                self._printer = sender
 
     def line(self, line: str) -> None:
         """Read one line without colours."""
@@ -357,7 +362,8 @@ def sniff_trl(seen: Peek) -> float:
         return 0.0
     if _TRL_ROW.search(seen.text) and ("loss'" in seen.text or "'reward'" in seen.text):
         return 0.7
-    return 0.35 if seen.path.suffix in (".log", ".out", ".txt", ".md") or _BAR.search(seen.text) else 0.05
+    printed = seen.path.suffix in (*ENDINGS, ".md") or HEAD in seen.text
+    return 0.35 if printed or _BAR.search(seen.text) else 0.05
 
 
 # verl: step:1 - actor/pg_loss:0.1 - critic/score/mean:0.5, below the settings of the run

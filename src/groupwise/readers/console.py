@@ -158,7 +158,7 @@ _AROUND = re.compile(
     r"|\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:"  # Python's own format
     r"|\b(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR|CRITICAL|stdout|stderr)\b"
     r"|[\w./<>\-]{1,200}\.py:\d{1,6}|\b[\w.<>\-]{1,200}:[\w.<>\-]{1,100}:\d{1,6}|\b\w{1,60}(?:\.\w{1,60}){1,10}\b"
-    r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ _])?[Ss]tep[ =:]{0,2}\d{1,12}|\beval_metrics\b)"
+    r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ _])?(?:[Ss]tep|[Ii]ter(?:ation)?|[Uu]pdate)[ =:]{0,2}\d{1,12}|\beval_metrics\b)"
     r"|^\s*\d{1,5}:\s"  # the rank in front of a line, as srun puts it
 )
 _TRAINERS_KEY = re.compile(
@@ -266,7 +266,7 @@ class TrlConsole(Console):
         elif _MARKS & set(row) or any(str(key).startswith("eval_") for key in row):
             self.store.add(row)
             self._bars.append(self._seen)
-            self._shapes.append(_shape(tuple(row)))
+            self._shapes.append(self._shapes[-1] if self._is_cut and self._shapes else _shape(tuple(row)))
 
     def _read_statement(self, line: str) -> None:
         """Note what the trainer says of itself at its start."""

@@ -17,7 +17,7 @@ _SUPERVISED = frozenset({
     "loss", "eval/loss", "learning_rate", "gradient_norm", "tokens", "step_tokens", "step_time", "epoch", "entropy", "eval/entropy",
     "router_loss",
 })  # fmt: skip
-_EARNED = re.compile(r"reward|score|return|advantage|success|solve|correct|pass@|win_rate|(?<!token_)acc(uracy)?(?![a-z])")
+_EARNED = re.compile(r"clip_|kl|completion|rollout|response|reward|score|return|advantage|success|solve|correct|pass@|win_rate|(?<!token_)acc(uracy)?(?![a-z])")
 _CLOCK = re.compile(r"_?(runtime|timestamp|wall_?time|time|epoch)|.*global_step")
 
 

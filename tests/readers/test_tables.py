@@ -513,7 +513,7 @@ class TestNuls:
         record = opened(tmp_path / "a.jsonl", b"".join([*lines[:4000], b"\0" * 200_000, *lines[4000:]]))
         assert values(record, "reward") == [step / 8 for step in range(1, 41)]
 
-    @pytest.mark.parametrize("content", [b"\0" * 100, b"ab\0" * 50, "step,reward\n1,2\n".encode("utf-16-le"), b"\xff\xfa\0" + b"a" * 300])
+    @pytest.mark.parametrize("content", [b"\0" * 100, b"ab\0" * 50, b"\xff\xfa\0" + b"a" * 300])
     def test_what_is_really_binary_is_refused(self, tmp_path: Path, content: bytes) -> None:
         with pytest.raises(UnreadableRunError, match="binary"):
             opened(tmp_path / "a.log", content)

@@ -76,6 +76,10 @@ def _by_share(cut: Signal) -> Finding:
     """Judge by the logged share: most of the completions, to the end."""
     late = cut.mean(slice(-max(5, len(cut) // 5), None))
     onset = since_when(cut.value_T > HALF)
+    whole = cut.mean(slice(None))
+    if late.value > HALF and onset is None and whole.value > HALF:  # of small batches single rows lie on both sides
+        message = f"{100 * whole.value:.0f} % of the completions of the run are truncated"
+        return Finding(TRUNCATION, Status.WARNING, message, None, whole, HALF, evidence=_LIKELY)
     if onset is None or late.value <= HALF:
         return Finding(TRUNCATION, Status.NONE, f"No sign of it: {100 * late.value:.0f} % of the last completions are truncated.")
     now, step, first = 100 * late.value, int(cut.step_T[onset]), float(cut.value_T[:3].mean())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.collapse import constant_tail
-from groupwise.diagnostics.judgement import Finding, Measure, Status
+from groupwise.diagnostics.judgement import Finding, Measure, Status, exactly
 from groupwise.diagnostics.learning import NEAR, at_a_ceiling, near_top, piled_up
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
@@ -61,10 +61,14 @@ def check(evidence: Evidence) -> Finding:
     equal = _equal_share(evidence)
     if equal is None:
         return Finding(NAME, Status.NOT_LOGGED, "nothing in the log says how many groups have rewards that are all equal", log=LOG)
+    flat, rows = int((equal.value_T == 1.0).sum()), len(equal)
     equal = _pooled(evidence, equal)
+    if len(equal) < FEWEST_ROWS <= rows < 2 * flat:
+        message = f"the rewards of all groups are equal in {flat} of {rows} rows"
+        return Finding(NAME, Status.INFO, message, None, exactly(flat / rows))
     if len(equal) < FEWEST_ROWS:
-        rows = counted(len(equal), "stretch", "stretches")
-        return Finding(NAME, Status.NOT_LOGGED, f"{rows} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest", log=LOG)
+        stretches = counted(len(equal), "stretch", "stretches")
+        return Finding(NAME, Status.NOT_LOGGED, f"{stretches} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest", log=LOG)
     room = _room(evidence, equal)
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups teach at such a reward.

@@ -29,11 +29,13 @@ from groupwise.readers.console import (
 from groupwise.readers.journals import JournalFeed
 from groupwise.readers.json_logs import JsonlFeed, read_event_stream, read_json, sniff_event_stream, sniff_json, sniff_jsonl
 from groupwise.readers.keys import is_quantity, known_quantities
+from groupwise.readers.kinds import check_kind
 from groupwise.readers.notebook import read_notebook, sniff_notebook
 from groupwise.readers.rollouts import read_rollout_folder, read_rollouts, sniff_rollout_folder, sniff_rollouts
 from groupwise.readers.source import inside, peek, shown, some_of
 from groupwise.readers.tables import CsvFeed, read_parquet_table, sniff_csv, sniff_parquet
 from groupwise.readers.tensorboard import read_events, read_events_folder, sniff_events, sniff_events_folder
+from groupwise.readers.tracebacks import last_beside
 from groupwise.readers.trackers import read_database, read_mlflow, sniff_database, sniff_mlflow
 from groupwise.readers.trl import read_folder, read_state, sniff_folder, sniff_state
 from groupwise.readers.wandb_run import read_wandb, sniff_wandb
@@ -185,6 +187,12 @@ class Located:
         else:
             assert self.reader.feed is not None
             record = read_fed(self.reader.feed(), self.path, self.request)
+        if not self.request.columns and self.reader.name != "groupwise" and record.rollouts is None:
+            check_kind(record, self.path)
+        folder = self.path if self.reader.folder else self.request.home
+        quoted = last_beside(self.path, folder) if folder and self.reader.name != "groupwise" else ""
+        if quoted:
+            record = dataclasses.replace(record, notes=(*record.notes, f"beside the log stands a traceback: {quoted}"))
         for name, (path, column) in self.request.beside.items():
             record = _with_side_file(record, name, path, column)
         return record
@@ -201,7 +209,9 @@ def locate(place: Path, request: Request) -> Located:
         return Located(place, reader, request)
     found = _runs_in(place) or [log for inner in _folders_in(place) for log in _runs_in(inner)]
     if not found:
-        raise NothingYetError(f"expected a run folder, got {shown(place)}, which holds no log: give one with a trainer_state.json")
+        quoted = last_beside(None, place)
+        hint = f"it stopped with {quoted}" if quoted else "give one with a trainer_state.json"
+        raise NothingYetError(f"expected a run folder, got {shown(place)}, which holds no log: {hint}")
     if len(found) > 1:
         names, more = [path.name for path in found], " or more" if len(found) == _MOST_FILES else ""
         some = some_of(names if len(set(names)) == len(names) else [path.relative_to(place).as_posix() for path in found], 4)

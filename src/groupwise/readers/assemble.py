@@ -15,7 +15,7 @@ from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYe
 from groupwise.readers.configs import Stated, config_of
 from groupwise.readers.keys import TRL_FAMILY, as_shares, framework_of, meanings_of, with_reward
 from groupwise.readers.resolution import resolutions
-from groupwise.readers.rows import RowStore, plain
+from groupwise.readers.rows import LISTED, RowStore, plain
 from groupwise.readers.source import Blocks, counted, lines_in, peek, shown, some_of
 from groupwise.readers.steps import Flags, Merged, is_counter, labels_of, merge_rows, rollout_numbers, rows_of_run, step_column
 from groupwise.record.resolution import TELLING
@@ -42,6 +42,8 @@ _FEWEST, _OFTEN, _BEFORE, _SMALLEST = 3, 0.25, 10.0, 2.0
 _NO_SETTING = frozenset(
     {"lr", "learning_rate", "actor_lr", "loss", "beta", "optim", "model", "engine", "group", "framework", "logging_steps"}
 )
+# What a row says of the one prompt that its completions answer.
+_OF_PROMPT = frozenset({"ground_truth", "answer", "target", "prompt_id", "question_id", "problem_id", "prompt_index", "question_index"})
 _COUNTED = dict.fromkeys(("num_questions", "num_groups", "num_prompts", "n_prompts", "n_groups", "prompt_count"), "prompts_per_step")
 
 
@@ -206,11 +208,13 @@ def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Array, int, list[s
 def _logged_settings(columns: Mapping[str, Array]) -> dict[str, float]:
     """Return what the log repeats in every row, which may be settings."""
     found: dict[str, float] = {}
+    alone = any(plain(key) in _OF_PROMPT for key in columns)
     for key, values in columns.items():
         finite = values[np.isfinite(values)]
         section, _, leaf = plain(key).removesuffix("_mean").rpartition("/")
         if len(finite) and (finite == finite[0]).all() and leaf not in _NO_SETTING:
-            found.setdefault("/".join(filter(None, (section, _COUNTED.get(leaf, leaf)))), float(finite[0]))
+            leaf = "group_size" if alone and leaf == "count" and section in LISTED else _COUNTED.get(leaf, leaf)
+            found.setdefault("/".join(filter(None, (section, leaf))), float(finite[0]))
     return found
 
 

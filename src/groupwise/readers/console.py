@@ -23,13 +23,13 @@ from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, enc
 from groupwise.readers.configs import Stated, number_in
 from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
 from groupwise.readers.rows import RowStore, is_summary, spelled, summary_notes, unwrapped
-from groupwise.readers.source import ESCAPE, Peek, counted, json_in, lines_of, noted, shown, start_of
+from groupwise.readers.source import ESCAPE, Peek, bare, counted, is_cut, json_in, lines_of, noted, shown, start_of
 from groupwise.readers.steps import STEP_KEYS, is_evaluation
+from groupwise.readers.tracebacks import ENDINGS, HEAD, Tracebacks
 from groupwise.record.run import RunRecord
 
 Row = dict[Any, Any]
 
-_SCALAR = re.compile(r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)|array\(([^(),\[\]]*)(?:,[^()]*)?\)")
 _NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
 _RAY = re.compile(r"(?:\[\d{1,3}m)?\(([\w.:<>\- ]{1,80}pid=\d+[^()]{0,80})\)(?:\[0m)? ?")
 _STRUCTURED = (".csv", ".tsv", ".json", ".jsonl", ".yaml", ".yml")
@@ -46,16 +46,25 @@ class Console(Feed):
     def __init__(self) -> None:
         self.store = RowStore()
         self.damaged = 0
+        self._tracebacks, self._printer = Tracebacks(), ""  # the second: the process that printed the last row
+        self._is_cut, self._cut_rows = False, 0  # whether the present line is cut off, and how many rows were
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
         for raw in lines:
             line = ESCAPE.sub("", raw) if "\x1b" in raw else raw
+            self._is_cut = is_cut(len(raw.rstrip("\r\n")))
+            sender, body = _sender(line) if "pid=" in line else ("", line)
+            if sender in ("", self._printer) or not self.store.count:  # others may break off as the run ends
+                self._tracebacks.add(body, self.store.count)
+            rows = self.store.count
             if len(line) <= self.longest:
                 self.line(line.rstrip())
             else:
                 for start in range(0, len(line), self.longest):
                     self.line(line[start : start + self.longest].rstrip())
+            if self.store.count > rows:
+                self._printer = sender
 
     def line(self, line: str) -> None:
         """Read one line without colours."""
@@ -65,7 +74,7 @@ class Console(Feed):
         """Return what was found in place of rows, and what to do or why."""
         return "none", "give the log of the training itself"
 
-    def log(self, origin: Origin, notes: list[str]) -> Log:
+    def log(self, origin: Origin, notes: list[str], request: Request) -> Log:
         """Return the rows so far with what the form knows of them."""
         return Log(self.store, origin.path, self.form, origin.size, tuple(notes))
 
@@ -73,15 +82,23 @@ class Console(Feed):
         """Return the record of what was taken so far."""
         if not self.store.count:
             found, hint = self.nothing()
+            quoted = self._tracebacks.behind.get(0)
+            hint = f"it stopped with {quoted}" if quoted else hint
             raise NothingYetError(f"expected {self.expected}, got {found} in {shown(origin.path)}: {hint}")
         notes = list(encoding_notes(origin.encoding))
         notes += noted(self.damaged, "printed row is damaged and was", "printed rows are damaged and were")
-        return assemble(self.log(origin, notes), request)
+        notes += noted(self._cut_rows, "row is", "rows are", "cut off with the line: what is cut is missing")
+        record = assemble(self.log(origin, notes, request), request)
+        runs = self.store.labels.get("run", {})
+        last = max((row for row, name in runs.items() if name == request.chosen), default=self.store.count - 1)
+        quoted = self._tracebacks.behind.get(last + 1)
+        stopped = (f"behind its last row, step {record.steps['step'][-1]}, stands a traceback: {quoted}",) if quoted else ()
+        return replace(record, notes=(*record.notes, *stopped))
 
 
 def parse_row(text: str) -> Row | None:
     """Return the row that a Python literal holds, or None."""
-    plain = _SCALAR.sub(_inside, text) if "(" in text else text
+    plain = bare(text)
     if '"' not in plain and "\\" not in plain:
         try:
             row = json.loads(plain.replace("'", '"'))  # ten times as fast as literal_eval, which takes what is no JSON, such as None
@@ -97,18 +114,11 @@ def parse_row(text: str) -> Row | None:
 
 
 def number_of(text: str) -> float | None:
-    """Return the number that a printed value holds, also as NumPy or PyTorch print theirs; None for a text."""
-    for plain in (text, _SCALAR.sub(_inside, text.strip())):
-        try:
-            return float(plain)
-        except ValueError:
-            continue
-    return None
-
-
-def _inside(match: re.Match[str]) -> str:
-    """Return the number within what NumPy or PyTorch print around it."""
-    return next((group for group in match.groups() if group), "None")
+    """Return the number that a printed value holds; None for a text."""
+    try:
+        return float(bare(text))
+    except ValueError:
+        return None
 
 
 def _sender(line: str) -> tuple[str, str]:
@@ -123,12 +133,16 @@ _TRL_ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")
 _BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
 _TITLED = re.compile(r"([A-Za-z][^|\r\n%]{0,80}?):?\s+\d{1,3}%\|[^|\n]{0,200}\|\s*\d{1,9}/(\d{1,9}) \[")
 _TRAINING = re.compile(r"(?i)train|episode|epoch|step|progress")
-_NUMBERED = re.compile(r"lobal[ _]step (\d{1,12})(?:|, eval_metrics): ?$")
+_NUMBERED = re.compile(r"(?i)(?<![a-z])(?:step|iteration|iter|update)[ :=#]{0,3}(\d{1,12})(?:/\d{1,12})?(?:, eval_metrics)?[:\]]? ?[|-]? ?$")
 _STATEMENTS = {
     "total": re.compile(r"Total (?:optimization )?steps = ([\d,]{1,15})"),
     "epochs": re.compile(r"Num Epochs = ([\d,]{1,15})"),
     "rollout_batch_size": re.compile(r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]{1,15})"),
 }
+# The settings as Python prints its arguments, and those that scripts like to say.
+_ARGUMENTS = re.compile(r"\b(?:Namespace|(?:GRPO|Training|Script)\w{0,20}(?:Config|Arguments|Args))\(")
+_ARGUMENT = re.compile(r"\b([A-Za-z]\w{1,60})='?([\w./+-]{1,200})")
+_SAID = re.compile(r"\b(scale_rewards|num_generations|loss_type)(?: setting)?[\"']?[ :=]{1,4}[\"']?(\w{1,30})")
 _VERSION = re.compile(r"\btrl(?:==|-| version:? )(\d+\.\d+[\w.]*)", re.IGNORECASE)
 _MARKS = frozenset({"loss", "reward", "policy_loss"})
 _MOST_TITLES = 1000
@@ -144,7 +158,7 @@ _AROUND = re.compile(
     r"|\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:"  # Python's own format
     r"|\b(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR|CRITICAL|stdout|stderr)\b"
     r"|[\w./<>\-]{1,200}\.py:\d{1,6}|\b[\w.<>\-]{1,200}:[\w.<>\-]{1,100}:\d{1,6}|\b\w{1,60}(?:\.\w{1,60}){1,10}\b"
-    r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ _])?[Ss]tep[ =:]{0,2}\d{1,12}|\beval_metrics\b)"
+    r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ _])?(?:[Ss]tep|[Ii]ter(?:ation)?|[Uu]pdate)[ =:]{0,2}\d{1,12}|\beval_metrics\b)"
     r"|^\s*\d{1,5}:\s"  # the rank in front of a line, as srun puts it
 )
 _TRAINERS_KEY = re.compile(
@@ -152,6 +166,8 @@ _TRAINERS_KEY = re.compile(
     r"|frac_reward_zero_std|completion_length|response_length|total_length|actor_lr|group_reward_std|(?:completions|rewards|clip_ratio)/.+)"
 )
 _PAIR_IN_ROW = re.compile(r"'([\w /.\-]{1,80})': ?'?-?\d")
+_OPEN = re.compile(r"\{(?:'[\w /.\-]{0,80}(?:'(?::|$)|$)|$)")  # of a row whose line ends before it does
+_LONGEST_ROW = 20_000
 _HEAD, _TAIL = re.compile(r"\{'(?:reward|loss)\b|\{'[\w /.\-]{1,80}': ?'?-?\d"), re.compile(r"\d'?\}\s*$")
 _ZEROS = str.maketrans("123456789", "000000000")
 _LONGEST_PREFIX = 1000
@@ -173,8 +189,40 @@ class TrlConsole(Console):
         self._shapes: list[frozenset[str]] = []
         self._summaries = self._embedded = self._ended = 0
         self._stated: dict[str, Any] = {}
+        self._arguments: dict[str, Any] = {}
+        self._held: list[str] = []  # lines of a row that a terminal wrapped, as far as they have come
+        self._length = 0  # of them
 
     def line(self, line: str) -> None:
+        """Read a line; one that opens a row and does not close it waits for those that do, as a terminal wraps."""
+        if self._held and not self._goes_on(line):
+            self.finish()
+        start = _OPEN.search(line, line.rfind("}") + 1) if "{" in line and not self._held else None
+        if start is not None and self._is_cut:
+            self._cut_rows += 1
+            self._whole(f"{line[: max(line.rfind(', '), start.end())]}}}")
+        elif start is not None or self._held:
+            self._held.append(line)
+            self._length += len(line)
+            if start is None and "}" in line:
+                self._held = ["".join(self._held)]
+                self.finish()
+        else:
+            self._whole(line)
+
+    def finish(self) -> None:
+        """Read what was held back: a row whose lines are joined, or lines that are none."""
+        lines, self._held, self._length = self._held, [], 0
+        for line in lines:
+            self._whole(line)
+
+    def _goes_on(self, line: str) -> bool:
+        """Return whether a line may continue the row that waits: as wide as its first line, but for the last one."""
+        more = len(line) - len(self._held[0])
+        before, end, _ = line.partition("}")
+        return more < 2 and (more > -2 or bool(end)) and "{" not in before and "%|" not in line and self._length < _LONGEST_ROW
+
+    def _whole(self, line: str) -> None:
         """Read the rows and the bars of a line, or what the trainer says of itself."""
         matches = list(_TRL_ROW.finditer(line)) if "{'" in line else []
         if not matches:
@@ -218,17 +266,20 @@ class TrlConsole(Console):
         elif _MARKS & set(row) or any(str(key).startswith("eval_") for key in row):
             self.store.add(row)
             self._bars.append(self._seen)
-            self._shapes.append(_shape(tuple(row)))
+            self._shapes.append(self._shapes[-1] if self._is_cut and self._shapes else _shape(tuple(row)))
 
     def _read_statement(self, line: str) -> None:
         """Note what the trainer says of itself at its start."""
         for name, pattern in _STATEMENTS.items() if " = " in line else ():
             if match := pattern.search(line):
                 self._stated[name] = int(match[1].replace(",", "") or 0)
+        if not self.store.count:
+            found = _ARGUMENT.findall(line) if _ARGUMENTS.search(line) else _SAID.findall(line)
+            self._arguments |= {name: number_in(value) for name, value in found}
         if "framework_version" not in self._stated and (match := _VERSION.search(line)):
             self._stated["framework_version"] = match[1]
 
-    def log(self, origin: Origin, notes: list[str]) -> Log:
+    def log(self, origin: Origin, notes: list[str], request: Request) -> Log:
         """Return the trainer's own rows of one run with their steps."""
         notes += summary_notes(self._summaries)
         store, printed = self._trainers(notes)
@@ -244,7 +295,7 @@ class TrlConsole(Console):
             store, printed = store.kept(~again), replace(printed, bars=list(compress(printed.bars, ~again)))
         step, found = steps_of(store, printed)
         about = {name: value for name, value in self._stated.items() if name in ("rollout_batch_size", "framework_version")}
-        stated = ((about, "the printed output"),)
+        stated = ((self._arguments | about, "the printed output"),)
         return Log(store, origin.path, self.form, origin.size, (*notes, *found), stated=stated, step=step)
 
     def _trainers(self, notes: list[str]) -> tuple[RowStore, Printed]:
@@ -311,7 +362,8 @@ def sniff_trl(seen: Peek) -> float:
         return 0.0
     if _TRL_ROW.search(seen.text) and ("loss'" in seen.text or "'reward'" in seen.text):
         return 0.7
-    return 0.35 if seen.path.suffix in (".log", ".out", ".txt", ".md") or _BAR.search(seen.text) else 0.05
+    printed = seen.path.suffix in (*ENDINGS, ".md") or HEAD in seen.text
+    return 0.35 if printed or _BAR.search(seen.text) else 0.05
 
 
 # verl: step:1 - actor/pg_loss:0.1 - critic/score/mean:0.5, below the settings of the run
@@ -333,7 +385,8 @@ class VerlConsole(Console):
 
     def __init__(self) -> None:
         super().__init__()
-        self._settings = VerlSettings()
+        self._settings = VerlSettings()  # of the process whose rows are to come
+        self._settings_of: dict[str, VerlSettings] = {}  # by the process that prints rows
         self._scaled: set[str] = set()
         self._senders: list[str] = []
         self._broken = self._headless = 0
@@ -351,16 +404,22 @@ class VerlConsole(Console):
         match = _VERL_ROW.search(line) if "step:" in line else None
         if match is not None:
             self._senders.append(_sender(line)[0])
+            self._settings_of.setdefault(self._senders[-1], self._settings)
             self.store.add(self._row(match))
             return
         self._headless += _is_headless(line)
-        if not self.store.count:
+        if self._settings in self._settings_of.values() and "{'" in line and _DUMP.search(line):
+            self._settings = VerlSettings()
+        if self._settings not in self._settings_of.values():
             self._settings.add(line)
 
     def _row(self, match: re.Match[str]) -> dict[str, float]:
         """Return the numbers of a printed row."""
-        row = {"step": float(match[1])}
-        for part in match[2].split(" - ")[1:]:
+        row, cells = {"step": float(match[1])}, match[2].split(" - ")[1:]
+        if self._is_cut:
+            self._cut_rows += 1
+            cells = cells[:-1]
+        for part in cells:
             key, mark, text = part.partition(":")
             value = number_of(text)
             if value is None:
@@ -374,7 +433,7 @@ class VerlConsole(Console):
             row[key] = value
         return row
 
-    def log(self, origin: Origin, notes: list[str]) -> Log:
+    def log(self, origin: Origin, notes: list[str], request: Request) -> Log:
         """Return the rows with the settings printed before them."""
         if self._scaled:
             notes.append(f"{', '.join(sorted(self._scaled))}: multiplied out, and without the factor in the name")
@@ -382,16 +441,30 @@ class VerlConsole(Console):
         why = "left out: another process may have printed into the line"
         notes += noted(self._broken, "value is no number and was", "values are not numbers and were", why)
         self._tell_runs_apart()
-        stated = ((self._settings.found(), "the settings that verl printed"), ({"framework": "verl"}, "the printed rows"))
+        first = next((row for row, name in self.store.labels.get("run", {}).items() if name == request.chosen), 0)
+        settings = self._settings_of[self._senders[first]].found()
+        stated = ((settings, "the settings that verl printed"), ({"framework": "verl"}, "the printed rows"))
         return Log(self.store, origin.path, self.form, origin.size, tuple(notes), stated=stated, framework="verl")
 
     def _tell_runs_apart(self) -> None:
-        """Label the rows of processes of one kind that print by turns: a run has one, and another after a restart."""
+        """Label the rows of processes of one kind that are several runs: they print by turns, or a later one starts over.
+
+        One whose steps begin behind the first of the run before goes on from a checkpoint of it.
+        """
         found = [_PID.fullmatch(sender) for sender in self._senders]
         kinds, names = {match[1] if match else None for match in found}, [match[2] if match else "" for match in found]
-        blocks = [name for name, before in zip(names, [None, *names], strict=False) if name != before]
-        if len(kinds) == 1 and None not in kinds and len(blocks) > len(set(blocks)):
-            self.store.labels["run"] = dict(enumerate(names))
+        if len(kinds) != 1 or None in kinds:
+            return
+        begins = [row for row, before in enumerate([None, *names[:-1]]) if names[row] != before]
+        turns = len(begins) > len(set(names))
+        step, run, first = self.store.dense("step"), {}, np.inf
+        for row in begins:
+            if turns or step[row] <= first:
+                run[names[row]], first = names[row], step[row]
+                present = names[row]
+            run.setdefault(names[row], present)
+        if len(set(run.values())) > 1:
+            self.store.labels["run"] = {row: run[name] for row, name in enumerate(names)}
 
 
 def _is_headless(line: str) -> bool:
@@ -542,9 +615,10 @@ class DictConsole(Console):
         else:
             self.store.add(row | step)
 
-    def log(self, origin: Origin, notes: list[str]) -> Log:
+    def log(self, origin: Origin, notes: list[str], request: Request) -> Log:
         """Return the rows so far."""
-        return super().log(origin, [*notes, *(["the rows are what the trainer printed, rounded to four places"] if self._rounded else [])])
+        notes += ["the rows are what the trainer printed, rounded to four places"] if self._rounded else []
+        return super().log(origin, notes, request)
 
 
 def sniff_dicts(seen: Peek) -> float:
@@ -572,6 +646,7 @@ _CHAINED = re.compile(
 )
 _CHAINED_ALONE = re.compile(r"(?i)(?:mean |avg |average )?reward")
 _KIND = re.compile(r"\[\w{1,20}\]")
+_SAMPLE = re.compile(r"\b[A-Za-z]\w{0,40}\[\d{1,6}\]")  # behind a step: what follows is of one completion
 _CELL = re.compile(r"\s*[|│┃║]\s*")
 _COUNTER = re.compile(r"(?:^|[|,;])\s*([A-Za-z][A-Za-z ]{1,30}?) (\d{1,6})\s*(?=$|[|,;])")
 _EPOCH = re.compile(r"(?i)\bepoch\b\s*[:=#]?\s*\[?\s*(\d{1,6})(?![\d.]*\.\d)")
@@ -609,7 +684,7 @@ class PrintedConsole(Console):
 
     def line(self, line: str) -> None:
         """Read a row on one line, the heading of a step, or what is listed below it."""
-        line = _sender(line)[1] if "pid=" in line else line
+        line = bare(_sender(line)[1] if "pid=" in line else line)
         if not line or self._is_bar(line) or self._is_json(line) or self._is_of_panel(line):
             return
         step = _TRAIN_STEP.search(line) or _STEP.search(line)  # that of the whole training where a line names several
@@ -620,6 +695,8 @@ class PrintedConsole(Console):
         if _EVALUATION.search(line, 0, step.end()) and not any(is_evaluation(name.lower()) for name in pairs):
             pairs = {f"eval/{name}": value for name, value in pairs.items()}
         self.finish()
+        if not pairs and _SAMPLE.search(line):
+            return
         self._block = {"step": self._numbered(step, line)} | pairs
         if pairs:
             self.finish()
@@ -767,7 +844,7 @@ class PrintedConsole(Console):
             self._shares += [name] if percent else []
         return found
 
-    def log(self, origin: Origin, notes: list[str]) -> Log:
+    def log(self, origin: Origin, notes: list[str], request: Request) -> Log:
         """Return the rows so far with the settings that the program printed."""
         notes.append("the rows are what the program printed, rounded as it printed them")
         what = f"read as shares ({', '.join(dict.fromkeys(self._shares))})"

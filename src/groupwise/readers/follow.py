@@ -15,7 +15,7 @@ from groupwise.errors import GroupwiseError, NothingYetError, UnreadableRunError
 from groupwise.readers import Located, locate, request_of, said
 from groupwise.readers.assemble import Feed, Origin
 from groupwise.readers.journals import JournalFeed
-from groupwise.readers.source import in_utf8, peek, shown
+from groupwise.readers.source import in_utf8, is_wide, peek, shown
 from groupwise.record.run import JOURNAL, RunRecord
 
 _CHUNK = 1 << 23
@@ -131,7 +131,7 @@ class Follower:
         elif feed is not None:
             seen = peek(found.path)
             self._encoding = seen.encoding
-            if seen.encoding == "utf-16":  # a line feed cannot be found in its bytes
+            if is_wide(seen.encoding):  # a line feed cannot be found in its bytes
                 feed = None
         self._found, self._feed, self._signature, self.follows = found, feed, None, feed is not None
 
@@ -148,7 +148,7 @@ class Follower:
             if (
                 again
                 and found.reader.feed is not None
-                and self._encoding != "utf-16"
+                and not is_wide(self._encoding)
                 and (not found.reader.folder or (found.path / JOURNAL).is_file())
             ):
                 self._forget()

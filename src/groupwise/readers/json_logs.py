@@ -12,7 +12,7 @@ from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.columns import PlainRows
 from groupwise.readers.configs import flatten, settings_in
-from groupwise.readers.rows import RowStore, is_summary, summary_notes, unwrapped
+from groupwise.readers.rows import VALUE_KEYS, RowStore, is_summary, parse_number, summary_notes, unwrapped
 from groupwise.readers.source import (
     DAMAGED_LINES,
     Blocks,
@@ -32,6 +32,8 @@ from groupwise.readers.steps import STEP_KEYS, is_evaluation, one_run
 from groupwise.record.run import RunRecord
 
 _NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
+_HEADERS, _BODIES = ("columns", "header", "headers", "fields"), ("data", "rows", "values")  # of a table
+_DEPTH, _MOST_OF_POINT, _LONGEST_NUMBER = 3, 4, 16
 _NUMBERED = re.compile(r"(?:^|[^\w.]|_|-|[a-z])(\d{1,15})$")
 
 
@@ -41,7 +43,8 @@ def sniff_jsonl(seen: Peek) -> float:
         return 0.0
     lines = first_lines(seen, 5)
     if len(lines) == 1:
-        return 0.6 if any(json_lines(lines)) and seen.path.suffix.lower() in (".jsonl", ".ndjson") else 0.0
+        rows = [row for row in json_lines(lines) if row]
+        return 0.6 if rows and not _rows_of_columns(rows[0]) and seen.path.suffix.lower() in (".jsonl", ".ndjson") else 0.0
     return 0.85 if any(row is not None for row in json_lines(lines)) else 0.0
 
 
@@ -108,8 +111,14 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
     runs: list[dict[str, Any]] = []
     text = read_whole(seen)
     array = JsonArray(text, text.index("[") + 1)
+    names: list[Any] = []  # in a first list of texts
     for row in array:
-        if not isinstance(row, dict):
+        cells = _rows_of_cells([names, row]) if isinstance(row, list) else []
+        if cells:
+            store.add(cells[0])
+        elif isinstance(row, list) and not names:
+            names = row
+        elif not isinstance(row, dict):
             strange += 1
         elif _inner_logs(row) and not _has_step(row):
             runs.append(row)
@@ -156,24 +165,79 @@ def _is_rows(value: Any) -> bool:
     return isinstance(value, list) and len(value) > 0 and all(isinstance(row, dict) for row in value)
 
 
-def _rows_in(whole: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the rows of an object: its longest list of rows, its columns, its entries numbered by step, or those of one inner object."""
-    named: dict[str, list[dict[str, Any]]] = {key: value for key, value in whole.items() if _is_rows(value)}
+def _rows_in(whole: Mapping[str, Any], depth: int = 0) -> list[dict[str, Any]] | None:
+    """Return the rows of an object: those of one table, its longest list of rows, its columns, its entries by step, or of one inside."""
+    inner = {key: value for key, value in whole.items() if isinstance(value, dict)} if depth < _DEPTH else {}
+    metrics = _metrics_in(whole)
+    named: dict[str, list[dict[str, Any]]] = {key: value for key, value in whole.items() if _is_rows(value) and key not in metrics}
+    named |= {key: rows for key, value in inner.items() if _is_split(key) and (rows := _rows_in(value, depth + 1))}
     if len(named) > 1 and any(map(_is_split, named)):
-        return [{**row, "split": key} for key, value in named.items() for row in value]
+        return [{**row, "split": _kind(key)} for key, value in named.items() for row in value]
     columns, longest = _rows_of_columns(whole), max(named.values(), key=len, default=[])
     if longest and len(longest) >= len(columns):
         return longest
-    inner = [found for value in whole.values() if isinstance(value, dict) and (found := _rows_in_columns(value))]
-    return columns or _numbered_rows(whole) or (inner[0] if len(inner) == 1 else None)
+    below = [rows for value in inner.values() if (rows := _rows_in(value, depth + 1))]
+    if columns and len(below) == 1 and len(below[0]) == len(columns) and not any(map(_has_step, below[0][:1])):
+        return [{**row, **beside} for row, beside in zip(below[0], columns, strict=True)]
+    return _table_in(whole) or columns or _numbered_rows(whole) or (below[0] if len(below) == 1 else None)
+
+
+def _table_in(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of an object of the names of columns beside lists of their cells, as pandas splits a table."""
+    names = next((whole[key] for key in _HEADERS if key in whole), None)
+    rows = next((whole[key] for key in _BODIES if key in whole), None)
+    return _rows_of_cells([names, *rows]) if isinstance(rows, list) else []
+
+
+def _rows_of_cells(lists: list[Any]) -> list[dict[str, Any]]:
+    """Return the rows of lists of cells below a list of names; none where the first holds anything but texts."""
+    names, *rows = lists
+    titled = isinstance(names, list) and len(names) > 0 and all(isinstance(name, str) for name in names)
+    return [dict(zip(names, row, strict=True)) for row in rows if isinstance(row, list) and len(row) == len(names)] if titled else []
 
 
 def _rows_of_columns(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of an object of lists of numbers, those of the longest; none where it holds no such list."""
-    columns = {key: value for key, value in whole.items() if isinstance(value, list) and len(value) > 1 and _numbers(value)}
+    """Return the rows of an object of columns, those of the longest, or of one of points, a metric each; none where it holds neither."""
+    metrics = _metrics_in(whole)
+    if metrics:
+        at = sorted({step for points in metrics.values() for step in points})
+        return [{"step": step, **{key: points[step] for key, points in metrics.items() if step in points}} for step in at]
+    columns = {key: cells for key, value in whole.items() if (cells := _column(value))}
     length = max(map(len, columns.values()), default=0)
     full = {key: value for key, value in columns.items() if len(value) == length}
     return [dict(zip(full, cells, strict=True)) for cells in zip(*full.values(), strict=True)]
+
+
+def _column(value: Any) -> list[Any]:
+    """Return the cells of a column: a list of numbers, or an object of numbers by the row, as pandas writes it; none of anything else."""
+    if isinstance(value, dict) and len(value) > 1 and all(key.isdecimal() and len(key) < _LONGEST_NUMBER for key in value):
+        value = [value[key] for key in sorted(value, key=int)]
+    return value if isinstance(value, list) and len(value) > 1 and _numbers(value) else []
+
+
+def _metrics_in(whole: Mapping[str, Any]) -> dict[str, dict[float, float]]:
+    """Return the metrics of an object by step, where it holds each as a list of points; objects in one list alone are rows."""
+    metrics = {key: points for key, value in whole.items() if (points := _points(value))}
+    return {} if len(metrics) == 1 and any(_is_rows(whole[key]) for key in metrics) else metrics
+
+
+def _points(value: Any) -> dict[float, float]:
+    """Return the numbers of a metric by step, where a list holds both in each element, as trackers export one; none of anything else."""
+    if not isinstance(value, list) or len(value) < 2 or not isinstance(value[0], dict | list):
+        return {}
+    pairs = [_point(element) for element in value]
+    return {} if None in pairs else dict(pair for pair in pairs if pair)
+
+
+def _point(element: Any) -> tuple[float, float] | None:
+    """Return step and number of an element: [step, number], [time, step, number], or an object that holds both and perhaps a time."""
+    if isinstance(element, dict):
+        step, number = (next((element[key] for key in keys if key in element), None) for keys in (STEP_KEYS, VALUE_KEYS))
+        cells = [step, number] if len(element) <= _MOST_OF_POINT else []
+    else:
+        cells = element[-2:] if isinstance(element, list) and len(element) in (2, 3) else []
+    sound = len(cells) == 2 and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
+    return (float(cells[0]), float(cells[1])) if sound else None
 
 
 def _numbered_rows(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -187,21 +251,15 @@ def _numbered_rows(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"step": float(step), **value} for step, value in sorted(numbered.items())]
 
 
-def _rows_in_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the rows of an inner object of columns or rows, one level down."""
-    if any(isinstance(inner, list) and len(inner) > 1 for inner in value.values()):
-        return _rows_in({key: inner for key, inner in value.items() if isinstance(inner, list)})
-    return None
-
-
 def _numbers(values: list[Any]) -> bool:
-    """Return whether a list holds numbers, perhaps with gaps."""
-    return all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
+    """Return whether a list holds numbers, perhaps with gaps, or texts of numbers."""
+    plain = all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
+    return plain or all(isinstance(value, str) and parse_number(value) is not None for value in values)
 
 
 def _inner_logs(run: Mapping[str, Any]) -> bool:
     """Return whether an object holds the log of a run of its own."""
-    lists = [value for value in run.values() if isinstance(value, list) and len(value) > 1]
+    lists = [value for value in run.values() if isinstance(value, list) and len(value) > 1 and not _points(value)]
     return any(_is_rows(value) or (len(value) > 2 and _numbers(value)) for value in lists)
 
 
@@ -213,7 +271,7 @@ def _is_list_of_runs(value: Any) -> bool:
 def _runs_by_name(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the runs of an object, or of one inside it, that holds each under its name: its rows, or an object with its log."""
     for inner in (whole, *(value for value in whole.values() if isinstance(value, dict))):
-        named = {key: {"rows": value} if _is_rows(value) else value for key, value in inner.items()}
+        named = {key: {"rows": value} if _is_rows(value) and not _points(value) else value for key, value in inner.items()}
         runs = [{"name": key, **value} for key, value in named.items() if isinstance(value, dict) and _inner_logs(value)]
         heads = [set(run["rows"][0] if "rows" in run else run) - {"name"} for run in runs]
         if len(runs) > 1 and set.intersection(*heads) and not any(_is_split(run["name"]) for run in runs):
@@ -221,9 +279,14 @@ def _runs_by_name(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
     return []
 
 
+def _kind(name: str) -> str:
+    """Return a name as that of a kind of rows: evals are those of an evaluation."""
+    return name.lower().removesuffix("s")
+
+
 def _is_split(name: str) -> bool:
     """Return whether a name is that of a part of one run: its training, or an evaluation."""
-    return name.lower() in ("train", "training") or is_evaluation(f"{name}/")
+    return _kind(name) in ("train", "training", "step") or is_evaluation(f"{_kind(name)}/")
 
 
 def _has_step(row: Mapping[str, Any]) -> bool:

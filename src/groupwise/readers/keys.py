@@ -95,7 +95,7 @@ _SUCCESS = re.compile(
     r"|(frac|fraction|share|percent|pct)_correct|correct(ness)?(_(rate|frac|fraction|ratio))?|em|exact_match)"
 )
 # What an evaluation says of a part of the reward, or beside it, is no score of a source.
-_NO_SOURCE = re.compile(r"(^|_)(format|fmt|len|length|penalty|tool|repetition|std|min|max|loss|best|ref|valid)(_|$)")
+_NO_SOURCE = re.compile(r"(^|_)(format|fmt|len|length|penalty|token|tool|repetition|std|min|max|loss|best|ref|valid)(_|$)")
 # What a version of TRL began to log, and whether it does so in every run; the completeness of a log then bounds its version from above.
 _SINCE: tuple[tuple[re.Pattern[str], Version, bool], ...] = (
     (re.compile(r"completions/mean_length|rewards/.*"), (0, 17), False),
@@ -215,7 +215,10 @@ def meanings_of(columns: Columns, config: RunConfig, *, framework: str, complete
     """Return what each column means."""
     if framework in TRL_FAMILY:
         versions = trl_versions(columns, config.value("framework_version") if framework == "trl" else None, complete=complete)
-        found = [_trl_meaning(key, columns, config, versions, window, framework) for key in columns]
+        own = {key: _trl_meaning(key, columns, config, versions, window, framework) for key in columns}
+        there = {meaning.quantity for meaning in own.values() if meaning}
+        by_name = {key: _plain_meaning(key, columns) for key, meaning in own.items() if meaning is None}  # what a script logs beside
+        found = [*own.values(), *(meaning for meaning in by_name.values() if meaning and meaning.quantity not in there)]
     else:
         version = version_of(config.value("framework_version"))
         present = frozenset(map(plain, columns))

@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise import limits
+from groupwise.readers.source import bare
 from groupwise.record.resolution import printed_decimals
 
 _BATCH, _DEPTH = 4096, 6
@@ -23,20 +24,20 @@ RUN_KEYS = (
     "run", "run_id", "run_name", "run_label", "label", "tag", "experiment", "experiment_name", "trial", "variant", "config_name", "seed",
 )  # fmt: skip
 # Of a long table, as trackers export them: what names the metric of a row, and its value.
-METRIC_KEYS = ("metric", "metric_name", "tag", "key", "variable", "series", "name")
-_VALUE_KEYS = ("value", "metric_value", "val", "y")
-_LISTED = frozenset({"reward", "rewards", "group_rewards", "scores"})  # of each completion of the step: the mean counts
-_LONGEST_LABEL, _MOST_LABELS = 80, 64
+METRIC_KEYS = ("metric", "metric_name", "metric_key", "scalar_name", "tag", "key", "variable", "series", "measure", "name")
+VALUE_KEYS = ("value", "metric_value", "val", "scalar", "scalar_value", "y")
+LISTED = frozenset({"reward", "rewards", "group_rewards", "scores"})  # of each completion of the step: the mean counts
+_LONGEST_LABEL, _MOST_LABELS, _LONGEST_SCALAR = 80, 64, 160
 _NUMERIC = re.compile(r"[+-]?[.,]*\d[\d.,]*\s*[%\w]{0,3}$")
 _LONGEST_NUMBER = 64
 
 
 def parse_number(text: str) -> float | None:
     """Return the number that a cell holds, NaN for an empty one, None for a text."""
-    cell = text.strip()
+    cell = bare(text[:_LONGEST_SCALAR]).strip()
     if cell.lower() in _MISSING:
         return float("nan")
-    if len(cell) > _LONGEST_NUMBER or "_" in cell:
+    if len(text) > _LONGEST_SCALAR or len(cell) > _LONGEST_NUMBER or "_" in cell:
         return None
     try:
         return float(cell)
@@ -201,7 +202,7 @@ class RowStore:
         elif isinstance(value, Mapping) and depth < _DEPTH:
             for key, inner in value.items():
                 self._cell(f"{name}/{clean_key(key)}", inner, depth + 1)
-        elif isinstance(value, list) and plain(name).rpartition("/")[2] in _LISTED:
+        elif isinstance(value, list) and plain(name).rpartition("/")[2] in LISTED:
             self._listed(name, value)
 
     def see_print(self, name: str, text: str) -> None:
@@ -210,12 +211,16 @@ class RowStore:
             self.decimals[name] = decimals
 
     def _listed(self, name: str, value: list[Any]) -> None:
-        """Append the mean of the numbers of a list, and how many groups of how many they are where it lists groups of one size."""
+        """Append the mean of the numbers of a list, their deviation and number, or of a list of groups of one size how many of how many."""
         nested = all(isinstance(group, list) for group in value)
         numbers = list(chain.from_iterable(value)) if nested else value
         if not numbers or not all(isinstance(one, int | float) for one in numbers):
             return
         self._cell(name, sum(numbers) / len(numbers))
+        if not nested and len(numbers) > 1:
+            with np.errstate(all="ignore"):
+                self._cell(f"{name}/std", float(np.std(np.array(numbers, dtype=np.float64), ddof=1)))
+            self._cell(f"{name}/count", len(numbers))
         if nested and len(set(map(len, value))) == 1:
             self._cell(f"{name}/group_size", len(value[0]))
             self._cell(f"{name}/n_groups", len(value))
@@ -306,7 +311,7 @@ class RowStore:
         """Return a long table, each of whose rows names one metric with its value, with a column a metric, by step; None for another."""
         whole = {spelled(key): key for key, cells in self.labels.items() if len(cells) == self.count}
         metric = next((whole[key] for key in METRIC_KEYS if key in whole), "")
-        value = next((key for key in self._columns if spelled(key) in _VALUE_KEYS), "")
+        value = next((key for key in self._columns if spelled(key) in VALUE_KEYS), "")
         if not metric or not value:
             return None
         names = np.array([self.labels[metric][row] for row in range(self.count)], dtype=object)

@@ -17,9 +17,12 @@ from groupwise.errors import NothingYetError, UnreadableRunError
 HEAD_BYTES = 1 << 16
 DAMAGED_LINES = "line is no whole JSON object and was", "lines are not whole JSON objects and were"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # what colours a terminal and moves its cursor
+# A number as NumPy or PyTorch print theirs.
+_SCALAR = re.compile(r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)|array\(([^(),\[\]]*)(?:,[^()]*)?\)")
 _CONTROL = re.compile(r"[\0-\x07\x0b\x0e-\x1a\x1c-\x1f]")
 _FIRST_TEXT = 1 << 20
 _BLOCK = 1 << 22
+_LEAST_CUT = 1 << 10
 
 _MAGIC = (
     (b"PAR1", "a Parquet file"),
@@ -79,7 +82,7 @@ def start_of(seen: Peek, size: int) -> bytes:
     else:
         with seen.path.open("rb") as file:
             content = file.read(size)
-    return content.decode(seen.encoding, errors="replace").encode(errors="replace") if seen.encoding == "utf-16" else content
+    return content.decode(seen.encoding, errors="replace").encode(errors="replace") if is_wide(seen.encoding) else content
 
 
 def shown(path: Path) -> str:
@@ -98,10 +101,19 @@ def _why_not(path: Path, error: Exception) -> str:
     return f"expected a file that can be read, got {reason} for {shown(path)}: check the path"
 
 
+def is_wide(encoding: str) -> bool:
+    """Return whether a line feed cannot be found in the bytes of a text: in UTF-16, marked or not."""
+    return encoding.startswith("utf-16")
+
+
 def _encoding(head: bytes) -> str:
     """Return the encoding of a text from its first bytes."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
+    for order, high in (("le", 1), ("be", 0)):  # without a mark: most bytes of one parity are 0
+        zeros, others = head[high::2].count(0), head[1 - high :: 2].count(0)
+        if zeros * 4 > len(head) and others * 20 < zeros:
+            return f"utf-16-{order}"
     for cut in range(min(4, len(head))):
         try:
             head[: len(head) - cut].decode("utf-8")
@@ -131,6 +143,21 @@ def open_text(path: Path, encoding: str) -> TextIO:
         return path.open(encoding=encoding, errors="replace")
     except OSError as error:
         raise UnreadableRunError(_why_not(path, error)) from None
+
+
+def bare(text: str) -> str:
+    """Return a text with the numbers within what NumPy or PyTorch print around them: np.float64(0.5) is 0.5."""
+    return _SCALAR.sub(_inside, text) if "(" in text else text
+
+
+def _inside(match: re.Match[str]) -> str:
+    """Return the number of a printed scalar."""
+    return next((group for group in match.groups() if group), "None")
+
+
+def is_cut(length: int) -> bool:
+    """Return whether a line is as long as what keeps lines lets them be: a power of two from 1,024 characters on."""
+    return length >= _LEAST_CUT and length & (length - 1) == 0
 
 
 def lines_of(text: str) -> list[str]:
@@ -171,7 +198,7 @@ class Blocks:
         """Yield whole lines, each with its line feed where it has one."""
         encoding = self._seen.encoding
         with open_text(self._seen.path, encoding) as file:
-            if encoding == "utf-16":  # in whose bytes a line feed cannot be found
+            if is_wide(encoding):  # in whose bytes a line feed cannot be found
                 file.seek(self.start)
                 pieces = ((start, piece.encode()) for start, piece in _pieces(file))
             else:

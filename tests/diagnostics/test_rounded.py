@@ -232,6 +232,7 @@ def test_rounded_means_of_right_and_wrong_are_multiples_to_within_their_digits()
     assert not is_binary_mean(np.round(exact, 3), 64)
     assert is_binary_mean(np.round(exact, 3), 64, THREE)
     assert not is_binary_mean(np.round(exact + 0.5 / 64, 3), 64, THREE)
+    assert is_binary_mean(np.array([0.01, 0.5, 0.99]), 100, 0.005)  # hundredths of a hundred are exact, however they look
     assert not is_binary_mean(np.round(exact[:1], 3), 64, THREE)  # one of fifteen numbers is as near as that
     assert not is_binary_mean(np.round(np.array([3, 11]) / 1024, 3), 1024, THREE)
 

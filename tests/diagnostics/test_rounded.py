@@ -36,7 +36,7 @@ def signal(evidence: Evidence, name: str) -> Signal:
 
 
 def since(before: Any, after: Any, row: int = 30) -> np.ndarray:
-    return np.where(row > ROW, before, after)
+    return np.asarray(np.where(row > ROW, before, after))
 
 
 RISES = 0.2 + 0.6 * ROW / N + 0.01 * (-1.0) ** ROW
@@ -129,9 +129,10 @@ def test_a_rounded_loss_of_0_is_none_on_policy() -> None:
 
 @pytest.mark.parametrize(("quantity", "check"), [("kl", beyond.divergence), ("entropy", concentration.check)])
 def test_what_is_0_in_all_rows_was_not_measured(quantity: str, check: Any) -> None:
-    found = check(log(reward=RISES, **{quantity: 0.0}))
+    zero: dict[str, Any] = {quantity: 0.0}
+    found = check(log(reward=RISES, **zero))
     assert (found.status, found.message.rstrip(".")) == (Status.NOT_LOGGED, f"{quantity} is 0 in all 60 rows: not measured")
-    found = check(log(THREE, reward=RISES, **{quantity: 0.0}))
+    found = check(log(THREE, reward=RISES, **zero))
     said = f"{quantity} is printed with 3 decimals: below 0.0005 in all 60 rows"
     assert (found.status, found.message.rstrip(".")) == (Status.NOT_LOGGED, said)
 
@@ -231,6 +232,7 @@ def test_rounded_means_of_right_and_wrong_are_multiples_to_within_their_digits()
     assert not is_binary_mean(np.round(exact, 3), 64)
     assert is_binary_mean(np.round(exact, 3), 64, THREE)
     assert not is_binary_mean(np.round(exact + 0.5 / 64, 3), 64, THREE)
+    assert is_binary_mean(np.array([0.01, 0.5, 0.99]), 100, 0.005)  # hundredths of a hundred are exact, however they look
     assert not is_binary_mean(np.round(exact[:1], 3), 64, THREE)  # one of fifteen numbers is as near as that
     assert not is_binary_mean(np.round(np.array([3, 11]) / 1024, 3), 1024, THREE)
 

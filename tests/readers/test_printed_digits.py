@@ -74,7 +74,7 @@ def notebook(path: Path) -> Path:
 
 
 def tensorboard(path: Path) -> Path:
-    return event_file(path, [{key: value if key == "step" else np.float32(value) for key, value in row.items()} for row in ROWS])
+    return event_file(path, [{key: value if key == "step" else float(np.float32(value)) for key, value in row.items()} for row in ROWS])
 
 
 EXACT = [row | {"kl": 0.0131234 * row["step"]} for row in ROWS]

@@ -428,7 +428,7 @@ class VerlConsole(Console):
             if key[-1:] == ")" and (unit := _SCALED.fullmatch(key)):
                 self._scaled.add(key)
                 key, value = unit[1], value * float(unit[2])
-            else:
+            elif text[-1:] == "0":
                 self.store.see_print(key, text)
             row[key] = value
         return row

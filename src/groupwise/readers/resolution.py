@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from groupwise.readers.rows import RowStore
-from groupwise.record.resolution import fewest_decimals, resolution_of
+from groupwise.record.resolution import fewest_decimals, fits, resolution_of
 
 # What trainers round to, and the different values that show it: settings and shares of a few rollouts are round by themselves.
 _LEAST, _MOST, _FEWEST_VALUES = 2, 4, 3
@@ -29,12 +29,12 @@ def _decimals(store: RowStore, key: str) -> tuple[int | None, bool]:
     values = store.sparse(key)[1]
     values = values[np.isfinite(values)]
     printed = store.decimals.get(key, 0)
-    if printed and fewest_decimals(values, printed + 1) is not None:
+    if printed and fits(values, printed):
         return printed, True
     values = values[values != np.rint(values)]
     if not len(values):
         return 0, False
-    if fewest_decimals(values[:_SAMPLE], _MOST + 1) is None:
+    if not fits(values[:_SAMPLE], _MOST):
         return None, False
     decimals = fewest_decimals(values, _MOST + 1)
     several = len(set(values[: 100 * _SAMPLE].tolist())) >= _FEWEST_VALUES

@@ -20,10 +20,14 @@ def printed_decimals(text: str) -> int:
     return len(decimals) if fixed and decimals[-1] == "0" and decimals.isdecimal() else 0
 
 
+def fits(values: Float, decimals: int) -> bool:
+    """Return whether that many decimals write all values in full."""
+    return np.allclose(values, np.round(values, decimals), rtol=5e-16, atol=1e-13)
+
+
 def fewest_decimals(values: Float, most: int = MOST_DECIMALS) -> int | None:
     """Return the fewest decimals, fewer than `most`, with which all values are written in full; None where no number does."""
-    fits = (k for k in range(most) if np.allclose(values, np.round(values, k), rtol=5e-16, atol=1e-13))
-    return next(fits, None)
+    return next((decimals for decimals in range(most) if fits(values, decimals)), None)
 
 
 def resolution_of(decimals: int) -> float:

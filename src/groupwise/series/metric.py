@@ -232,10 +232,9 @@ def is_binary_mean(value_T: Float, count: float, resolution: float = 0.0) -> boo
         return False
     scaled = value_T * count
     # Logs keep six digits or more: a multiple is hit to a millionth of the count, and by chance hardly ever.
-    near = 1e-3 + max(1e-6, resolution) * count
-    if resolution and (2 * near) ** np.unique(value_T).size > _CHANCE:  # any number is as near to a multiple as that
-        return False
-    return bool(np.abs(scaled - np.round(scaled)).max() < near)
+    off, near = float(np.abs(scaled - np.round(scaled)).max()), 1e-3 + max(1e-6, resolution) * count
+    by_luck = (2 * near) ** np.unique(value_T).size > _CHANCE  # rounded so far that any number is near a multiple
+    return off < 1e-3 + 1e-6 * count or (off < near and not by_luck)
 
 
 def _from_logged_std(record: RunRecord, rows: pl.DataFrame, name: str, count: float) -> tuple[Float | None, str]:

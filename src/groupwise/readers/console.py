@@ -167,7 +167,7 @@ _TRAINERS_KEY = re.compile(
 )
 _PAIR_IN_ROW = re.compile(r"'([\w /.\-]{1,80})': ?'?-?\d")
 _OPEN = re.compile(r"\{(?:'[\w /.\-]{0,80}(?:'(?::|$)|$)|$)")  # of a row whose line ends before it does
-_LONGEST_ROW = 20_000
+_LONGEST_ROW, _LONGEST_MARK = 20_000, 80  # characters of a row, and of the step that stands before it
 _HEAD, _TAIL = re.compile(r"\{'(?:reward|loss)\b|\{'[\w /.\-]{1,80}': ?'?-?\d"), re.compile(r"\d'?\}\s*$")
 _ZEROS = str.maketrans("123456789", "000000000")
 _LONGEST_PREFIX = 1000
@@ -234,7 +234,7 @@ class TrlConsole(Console):
         for match, before, after in zip(matches, [0, *ends], [*starts[1:], len(line)], strict=False):
             around = line[before : match.start()], line[match.end() : after]
             self._look_at_bars(around[0])
-            row, numbered = parse_row(match[0]), _NUMBERED.search(line, 0, match.start())
+            row, numbered = parse_row(match[0]), _NUMBERED.search(around[0][-_LONGEST_MARK:])
             if row is not None and numbered and "step" not in row:  # as OpenRLHF prints it
                 row["step"] = float(numbered[1])
             self._row(row, alone=_stands_alone(*around))

@@ -30,7 +30,7 @@ NAMES = (
         "numbers",
         "repetition",
     ),
-    *("restart", "reward_functions", "reward_hacking", "router_load", "sampler_mismatch", "staleness", "tool_failures"),
+    *("repetition", "restart", "reward_functions", "reward_hacking", "router_load", "sampler_mismatch", "staleness", "tool_failures"),
     *("truncated_rewards", "truncation", "updates", "verifier", "zero_variance"),
 )
 

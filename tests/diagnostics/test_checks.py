@@ -18,19 +18,8 @@ from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
 NAMES = (
-    *(
-        "collapse",
-        "concentration",
-        "discards",
-        "divergence",
-        "gradient",
-        "groups_of_one",
-        "instability",
-        "learning_rate",
-        "numbers",
-        "repetition",
-    ),
-    *("restart", "reward_functions", "reward_hacking", "router_load", "sampler_mismatch", "staleness", "tool_failures"),
+    *("collapse", "concentration", "discards", "divergence", "gradient", "groups_of_one", "instability", "learning_rate", "numbers"),
+    *("repetition", "restart", "reward_functions", "reward_hacking", "router_load", "sampler_mismatch", "staleness", "tool_failures"),
     *("truncated_rewards", "truncation", "updates", "verifier", "zero_variance"),
 )
 

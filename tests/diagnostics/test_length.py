@@ -51,6 +51,20 @@ def test_fewer_than_half_at_the_end_are_no_sign(cut: Any) -> None:
     assert told(cut=cut).status is Status.NONE
 
 
+RISING = np.concatenate([np.full(12, 0.1) + 0.01 * (-1.0) ** np.arange(12), [0.2, 0.3, 0.4, 0.5]])
+
+
+def test_answers_on_their_way_into_the_limit_as_the_reward_falls() -> None:
+    wave = 0.01 * (-1.0) ** np.arange(16)
+    found = told(cut=RISING, reward=0.6 + wave - (RISING - 0.1) / 2)
+    assert (found.status, found.step, found.evidence) == (Status.WARNING, 13, {"truncation": "possible"})
+    assert found.message == "50 % truncated (was 10 %), rising since step 13 as the reward fell: 0.60 → 0.47"
+    assert told(cut=RISING, reward=0.6 + wave + (RISING - 0.1) / 2).status is Status.NONE  # longer answers that pay
+    assert told(cut=RISING, reward=0.6 + wave).status is Status.NONE
+    assert told(cut=0.1 + (RISING - 0.1) / 2, reward=0.7 - RISING / 2).status is Status.NONE  # by .125 alone
+    assert told(cut=[*RISING[:-2], 0.5, 0.2], reward=0.7 - RISING / 2).status is Status.NONE  # it comes back
+
+
 def test_the_message_of_no_sign_has_the_last_share() -> None:
     assert told(cut=np.where(ROW < 60, 0.8, 0.1)).message == "No sign of it: 10 % of the last completions are truncated."
 

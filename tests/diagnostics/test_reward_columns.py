@@ -79,7 +79,7 @@ def test_a_quality_that_falls_as_the_reward_grows_has_the_numbers_of_both() -> N
 def test_a_score_that_falls_beneath_a_penalised_reward_that_rises() -> None:
     rewards, score = -19 + 17 * ROW / N + WAVE, 0.5 - 0.12 * ROW / N + 0.2 * WAVE
     found = told({"critic/score/mean": score, "critic/rewards/mean": rewards}, framework="verl")
-    message = "reward -17.7 → -3.6 while critic/score/mean 0.49 → 0.39: one is earned at the other's expense."
+    message = "critic/rewards/mean -17.7 → -3.6 while critic/score/mean 0.49 → 0.39: one is earned at the other's expense."
     assert message in [answer.message for answer in found.checks if answer.check == "reward_hacking"]
     assert found.state is not State.OK
     assert told({"critic/score/mean": RISES + WAVE, "critic/rewards/mean": rewards}, framework="verl").state is State.OK

@@ -195,7 +195,7 @@ def test_shares_are_shares() -> None:
     assert shares["pct_degenerate"].tolist() == [0.5, 0.25]
 
 
-@pytest.mark.parametrize(("every", "quantity"), [(4, "eval/reward"), (1, "")])
+@pytest.mark.parametrize(("every", "quantity"), [(4, "eval/reward"), (1, "task_score")])
 def test_a_success_at_few_steps_is_an_evaluation(every: int, quantity: str) -> None:
     scores = [0.5 if step % every == 0 else np.nan for step in range(12)]
     data = columns(reward=list(range(12)), **{"pass@1": scores})

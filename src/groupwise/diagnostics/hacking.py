@@ -395,12 +395,12 @@ def _follows(pair: Pair | None) -> bool:
 
 
 def _parted(evidence: Evidence, functions: Mapping[str, Signal], pair: Pair | None) -> Finding | None:
-    """Report a column that falls, or that of the task at nothing, while what is trained on rises: else than of the task it may be a note."""
+    """Report a column that falls as what is trained on rises, or one of the task that stays at nothing."""
     from scipy.special import ndtri
 
     reward, paid, weights = together(evidence)[0], evidence.quantity("reward_after_kl"), weights_of(evidence)
     assert reward is not None
-    task = {name: one for name, one in functions.items() if of_task(name)} | evidence.task_scores
+    task = {**{name: one for name, one in functions.items() if of_task(name)}, **evidence.task_scores}
     # Under the penalties that it is paid with the reward itself is the task's.
     beside = [(paid, reward.column, reward)] if paid is not None and paid.column != reward.column else []
     beside += [(reward, *one) for one in {**functions, **task}.items() if weights.get(one[0], 1.0) >= 0]
@@ -419,7 +419,8 @@ def _parted(evidence: Evidence, functions: Mapping[str, Signal], pair: Pair | No
         if name in absent or _fell_clearly(rows[1], 2 * limit, own=own):
             # What shapes the answers beside what is wanted, by their names, may fall for the better.
             note = not own and (any(map(WANTED.search, functions)) or _follows(pair))
-            found = _apart(*rows, name, Status.INFO if note else Status.WARNING, nothing=name in absent)
+            names = ("reward" if total is reward else total.column, name)
+            found = _apart(*rows, names, Status.INFO if note else Status.WARNING, nothing=name in absent)
             if not note:
                 return found
             notes.append(found)
@@ -449,13 +450,14 @@ def _fell_clearly(signal: Signal, limit: float, *, own: bool) -> bool:
     return signal.score(early, late) <= -limit and lost >= (DECLINED * height if own else 0.25 * span)
 
 
-def _apart(total: Signal, other: Signal, name: str, status: Status, *, nothing: bool) -> Finding:
+def _apart(total: Signal, other: Signal, names: tuple[str, str], status: Status, *, nothing: bool) -> Finding:
     """Report what is trained on beside a column that falls, or that stays at nothing, with the numbers of both."""
     early, late = _sixths(total)
     fell = int(other.step_T[int(np.argmax(np.cumsum(other.value_T - other.value_T.mean())))])
-    step = parting_of(Pair(total.step_T, total.value_T, other.value_T, 1.0, 1.0, name)).step if nothing else fell
-    shown = ("reward", "reward", total), (f"reward/{name}", clean(name, longest=40), other)
-    signs = tuple(_sign(signal, words, step, column.value_T, early, late) for signal, words, column in shown)
+    step = parting_of(Pair(total.step_T, total.value_T, other.value_T, 1.0, 1.0, names[1])).step if nothing else fell
+    signals = (names[0], f"reward/{names[1]}")
+    shown = zip(signals, names, (total, other), strict=True)
+    signs = tuple(_sign(signal, clean(name, longest=40), step, column.value_T, early, late) for signal, name, column in shown)
     why = "nothing is earned of what is wanted" if nothing else "one is earned at the other's expense"
     message = f"{signs[0].words} while {signs[1].words}: {why}."
     known = {"components": "part"} if status is Status.WARNING else {}

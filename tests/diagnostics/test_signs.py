@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from groupwise.diagnostics.completions import truncation
+from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.signals import Evidence, Signal, signal_of
 from groupwise.diagnostics.signs import WATCHED, Watched, _told, arrow, limit_of, repeated_most, short, sign_of, signs_about
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
@@ -289,3 +291,10 @@ def test_a_held_out_reward_is_a_sign_where_it_falls_and_none_where_it_rises(late
     held = np.where(ROW < 36, 0.6, later) + 0.005 * (-1.0) ** ROW
     given = evidence(reward=np.where(ROW < 40, 0.7, 0.2), held_out=held)
     assert [sign.signal for sign in signs_about(given, 41, reach=20)] == signs
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.0, Status.NONE), (0.25, Status.WARNING)])
+def test_most_completions_truncated_over_a_whole_run_of_small_batches(share: float, status: Status) -> None:
+    found = truncation(evidence(truncated_share=np.where(ROW % 2 == 0, 0.875, share)))
+    assert found.status is status
+    assert status is Status.NONE or found.message.startswith("56 % of the completions of the run are truncated")

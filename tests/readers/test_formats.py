@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from groupwise.errors import GroupwiseError, NothingYetError, SeveralRunsError, UnreadableRunError
+from groupwise.errors import NothingYetError, SeveralRunsError, UnreadableRunError
 from groupwise.readers import open_run, open_runs
 from groupwise.record.run import RunRecord
 
@@ -59,7 +59,8 @@ def _cotcompress(path: Path) -> None:
     runs = open_runs(path)
     assert [len(values(run)) for run in runs] == [49, 6, 11, 47]
     assert [(run.steps["step"][0], run.steps["step"][-1]) for run in runs] == [(1, 50), (1, 6), (1, 11), (1, 47)]
-    assert runs[0].steps[runs[0].column("reward")][-1] is None and values(runs[0], "eval/reward")
+    assert runs[0].steps[runs[0].column("reward")][-1] is None
+    assert values(runs[0], "eval/reward")
     assert not any("restart" in note or "starts again" in note for run in runs for note in run.notes)
     assert ["OutOfMemoryError: CUDA out of memory" in run.notes[-1] for run in runs] == [False, True, True, True]
 
@@ -69,7 +70,8 @@ def _agent_opd(path: Path) -> None:
     for column in (record.column("reward"), "critic/rewards/mean", "response_length/mean"):
         missing = record.steps.filter(record.steps[column].is_null())["step"].to_list()
         assert missing == list(range(10, 231, 10))
-    assert 0.0 not in values(record) and any("23 rows are cut off" in note for note in record.notes)
+    assert 0.0 not in values(record)
+    assert any("23 rows are cut off" in note for note in record.notes)
     assert not any("no number" in note or "not numbers" in note for note in record.notes)
 
 
@@ -90,7 +92,9 @@ def _easy_standard(path: Path) -> None:
 def _minimind(path: Path) -> None:
     record = open_run(path)
     assert record.steps["step"].to_list() == list(range(1, 9752))
-    assert record.column("reward") == "Reward" and record.column("kl") == "KL_ref" and min(values(record, "KL_ref")) < 0
+    assert record.column("reward") == "Reward"
+    assert record.column("kl") == "KL_ref"
+    assert min(values(record, "KL_ref")) < 0
     assert set(record.metrics()) - {"test_index"} == {  # the last is a line of code in a completion behind "step 2"
         "Reward", "KL_ref", "Adv Std", "Adv Mean", "Actor Loss", "Avg Response Len", "Learning Rate",
     }  # fmt: skip
@@ -109,7 +113,8 @@ def _autoresearch(path: Path) -> None:
 
 def _statsafety(path: Path) -> None:
     record = open_run(path)
-    assert record.steps["step"].to_list() == list(range(1, 159)) and record.column("completion_length") == "completion_length"
+    assert record.steps["step"].to_list() == list(range(1, 159))
+    assert record.column("completion_length") == "completion_length"
     assert {one.column: one.quantity for one in record.meanings}["rewards / check_answer"] == "reward/check_answer"
 
 
@@ -122,7 +127,8 @@ def _physicsrl(path: Path) -> None:
 def _saferank(path: Path) -> None:
     record = open_run(path)
     parts = [record.steps[f"rewards/pos_{place}/mean"].to_numpy() for place in range(1, 21)]
-    assert np.allclose(np.mean(parts, axis=0), values(record), atol=1e-7) and record.column("reward") == "reward"
+    assert np.allclose(np.mean(parts, axis=0), values(record), atol=1e-7)
+    assert record.column("reward") == "reward"
     assert min(values(record)) < 0
 
 
@@ -202,7 +208,8 @@ def test_utf_16_without_a_mark(tmp_path: Path, encoding: str, name: str) -> None
 def test_rows_that_a_terminal_wrapped_are_joined(tmp_path: Path, width: int) -> None:
     rows = [f"{{'loss': {-r}, 'grad_norm': 0.7, 'rewards/judge_of_style/mean': {r / 2}, 'reward': {r}, 'epoch': 0.1}}" for r in REWARD]
     record = opened(tmp_path, "a.txt", wrapped("Loading model\n" + "\n".join(rows) + "\ndone\n", width))
-    assert values(record) == REWARD and values(record, "rewards/judge_of_style/mean") == [r / 2 for r in REWARD]
+    assert values(record) == REWARD
+    assert values(record, "rewards/judge_of_style/mean") == [r / 2 for r in REWARD]
     assert set(record.metrics()) == {"loss", "grad_norm", "rewards/judge_of_style/mean", "reward", "epoch"}
 
 
@@ -214,17 +221,18 @@ def test_two_halves_of_two_rows_are_no_wrapped_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trainer", ["verl", "trl"])
 def test_what_is_cut_off_with_its_line_is_missing(tmp_path: Path, trainer: str) -> None:
-    more = [f"quantity_{number}" for number in range(90)]
+    means = [f"quantity_{number}/mean" for number in range(90)]
     if trainer == "verl":
-        rows = [f"step:{t} - critic/score/mean:{r}" + "".join(f" - {key}/mean:np.float64(0.125)" for key in more)
+        rows = [f"step:{t} - critic/score/mean:{r}" + "".join(f" - {key}:np.float64(0.125)" for key in means)
                 for t, r in enumerate(REWARD, 1)]  # fmt: skip
     else:
-        rows = ["{'loss': 0.5, 'reward': %s%s}" % (r, "".join(f", '{key}/mean': 0.125" for key in more)) for r in REWARD]
+        rows = [f"{{'loss': 0.5, 'reward': {r}{''.join(f', {key!r}: 0.125' for key in means)}}}" for r in REWARD]
     rows[4] = rows[4][:1024]
     record = opened(tmp_path, "a.log", "\n".join(rows) + "\n")
-    assert values(record) == REWARD and any("1 row is cut off with the line" in note for note in record.notes)
-    assert {value for key in more for value in record.steps[f"{key}/mean"].to_list()} == {0.125, None}
-    assert set(record.metrics()) - {f"{key}/mean" for key in more} <= {"loss", "reward", "critic/score/mean"}
+    assert values(record) == REWARD
+    assert any("1 row is cut off with the line" in note for note in record.notes)
+    assert {value for key in means for value in record.steps[key].to_list()} == {0.125, None}
+    assert set(record.metrics()) - set(means) <= {"loss", "reward", "critic/score/mean"}
 
 
 @pytest.mark.parametrize("cell", ["np.float64({})", "np.float32({})", "tensor({})", "tensor({}, device='cuda:0')"])
@@ -232,7 +240,9 @@ def test_numbers_within_what_numpy_and_pytorch_print(tmp_path: Path, cell: str) 
     told = [cell.format(r) for r in REWARD]
     table = "step;reward\n" + "".join(f"{t};{r}\n" for t, r in enumerate(told, 1))
     assert values(opened(tmp_path, "a.csv", table)) == REWARD
-    assert values(opened(tmp_path, "a.jsonl", "".join(json.dumps({"step": t, "reward": r}) + "\n" for t, r in enumerate(told, 1)))) == REWARD
+    assert (
+        values(opened(tmp_path, "a.jsonl", "".join(json.dumps({"step": t, "reward": r}) + "\n" for t, r in enumerate(told, 1)))) == REWARD
+    )
     assert values(opened(tmp_path, "a.log", "".join(f"Step {t}/12 | reward={r} | loss=0.5\n" for t, r in enumerate(told, 1)))) == REWARD
 
 
@@ -247,7 +257,7 @@ def _verl(pid: int, first: int, last: int, scale: float = 1.0) -> str:
 
 def test_processes_that_start_over_are_several_runs(tmp_path: Path) -> None:
     dump = "(Runner pid={0}) {{'actor_rollout_ref': {{'actor': {{'optim': {{'lr': {1}}}}}}}\n"
-    crash = 'Traceback (most recent call last):\n  File "/home/me/verify.py", line 9, in check\nKeyError: \'answer\'\n'
+    crash = "Traceback (most recent call last):\n  File \"/home/me/verify.py\", line 9, in check\nKeyError: 'answer'\n"
     text = dump.format(71, 1e-5) + _verl(71, 1, 7) + crash + dump.format(93, 3e-6) + _verl(93, 1, 9, 2.0)
     with pytest.raises(SeveralRunsError, match=r"holds 2 runs: add one of #71, #93 to the path"):
         opened(tmp_path, "a.log", text)
@@ -260,7 +270,8 @@ def test_processes_that_start_over_are_several_runs(tmp_path: Path) -> None:
 
 def test_a_process_that_goes_on_from_a_checkpoint_is_the_same_run(tmp_path: Path) -> None:
     record = opened(tmp_path, "a.log", _verl(71, 1, 9) + _verl(93, 6, 14))
-    assert record.steps["step"].to_list() == list(range(1, 15)) and any("restarted 1 time" in note for note in record.notes)
+    assert record.steps["step"].to_list() == list(range(1, 15))
+    assert any("restarted 1 time" in note for note in record.notes)
 
 
 CRASH = """[rank0]: Traceback (most recent call last):
@@ -270,7 +281,7 @@ CRASH = """[rank0]: Traceback (most recent call last):
 [rank0]:     raise NotImplementedError("no tests for 'sorting'. Write some")
 [rank0]: NotImplementedError: no tests for 'sorting'. Write some
 """
-THREAD = 'Exception in thread Sender:\nTraceback (most recent call last):\n  File "/s.py", line 3, in run\nBrokenPipeError: [Errno 32] Broken pipe\n'
+THREAD = 'Exception in thread Sender:\nTraceback (most recent call last):\n  File "/s.py", line 3, in run\nBrokenPipeError: 32\n'
 QUOTED = "NotImplementedError: no tests for 'sorting' (rewards/unit_tests.py, line 17)"
 
 
@@ -289,7 +300,7 @@ def test_a_crash_behind_the_last_row_is_a_note_and_one_before_a_row_is_none(tmp_
 
 def test_a_crash_beside_the_log_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "stderr.log").write_text(CRASH)
-    with pytest.raises(NothingYetError, match="unit_tests.py, line 17"):
+    with pytest.raises(NothingYetError, match=re.escape(QUOTED)):
         open_run(tmp_path)
     (tmp_path / "metrics.csv").write_text("step,reward\n" + "".join(f"{t},{r}\n" for t, r in enumerate(REWARD, 1)))
     assert open_run(tmp_path).notes[-1] == f"beside the log stands a traceback: {QUOTED} in stderr.log"
@@ -307,7 +318,7 @@ LAYOUTS = {
     "steps beside columns": {"steps": list(range(1, T + 1)), "metrics": COLUMNS},
     "steps and evals": {"history": {"steps": [{"step": t, "reward": r} for t, r in enumerate(REWARD, 1)],
                                     "evals": [{"step": 6, "acc": 0.5}, {"step": 12, "acc": 0.75}]}},
-    "columns of training and evaluation": {"train": {"step": list(range(1, T + 1)), **COLUMNS}, "eval": {"step": [6, 12], "score": [0.5, 0.75]}},
+    "columns of two kinds": {"train": {"step": list(range(1, T + 1)), **COLUMNS}, "eval": {"step": [6, 12], "score": [0.5, 0.75]}},
     "a table split by pandas": {"columns": ["step", "reward"], "index": list(range(T)), "data": [[t, r] for t, r in enumerate(REWARD, 1)]},
     "columns by row": {key: {str(row): value for row, value in enumerate(column)} for key, column in COLUMNS.items()},
     "columns of texts": {"reward": [str(r) for r in REWARD], "step": list(range(1, T + 1))},
@@ -318,7 +329,8 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_json_of_every_layout(tmp_path: Path, layout: str) -> None:
     record = opened(tmp_path, "a.json", json.dumps(LAYOUTS[layout]))
-    assert values(record) == REWARD and record.steps["step"].to_list() == list(range(1, T + 1))
+    assert values(record) == REWARD
+    assert record.steps["step"].to_list() == list(range(1, T + 1))
 
 
 def test_columns_on_one_line_of_json(tmp_path: Path) -> None:
@@ -328,11 +340,17 @@ def test_columns_on_one_line_of_json(tmp_path: Path) -> None:
 def test_a_first_reward_of_null_is_missing(tmp_path: Path) -> None:
     rows = [{"step": t, "reward": None if t == 1 else r} for t, r in enumerate(REWARD, 1)]
     assert opened(tmp_path, "a.json", json.dumps(rows)).steps["reward"].to_list() == [None, *REWARD[1:]]
-    assert opened(tmp_path, "b.json", json.dumps(dict(COLUMNS, reward=[None, *REWARD[1:]]))).steps["reward"].to_list() == [None, *REWARD[1:]]
+    assert opened(tmp_path, "b.json", json.dumps(dict(COLUMNS, reward=[None, *REWARD[1:]]))).steps["reward"].to_list() == [
+        None,
+        *REWARD[1:],
+    ]
 
 
 def test_a_list_of_rewards_tells_spread_and_size_of_its_group(tmp_path: Path) -> None:
-    rows = [{"step": t, "ground_truth": "7", "loss": 0.5, "mean_reward": 0.5, "rewards": [0.0, 0.5, 1.0] if t % 3 else [1.0] * 3} for t in range(1, T + 1)]
+    rows = [
+        {"step": t, "ground_truth": "7", "loss": 0.5, "mean_reward": 0.5, "rewards": [0.0, 0.5, 1.0] if t % 3 else [1.0] * 3}
+        for t in range(1, T + 1)
+    ]
     record = opened(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert record.config.value("group_size") == 3
     assert record.steps["rewards/std"].to_list() == [0.5, 0.5, 0.0] * 4
@@ -342,7 +360,8 @@ def test_a_list_of_rewards_tells_spread_and_size_of_its_group(tmp_path: Path) ->
 def test_what_lies_below_one_sample_of_a_step_is_no_row(tmp_path: Path) -> None:
     text = "".join(f"({t}/12), Reward: {r}\n[DEBUG] step={t}, sample[0]\nreward=-7.5\nx = 3\n" for t, r in enumerate(REWARD, 1))
     record = opened(tmp_path, "a.log", text)
-    assert values(record) == REWARD and set(record.metrics()) == {"Reward"}
+    assert values(record) == REWARD
+    assert set(record.metrics()) == {"Reward"}
 
 
 def test_arguments_that_python_prints_are_settings(tmp_path: Path) -> None:
@@ -378,12 +397,13 @@ TABLE = {"reward_std": "reward_std_within_group", "completion_length": "completi
 
 @pytest.mark.parametrize("name", ["a.ipynb", "a.csv", "a.jsonl"])
 def test_one_table_of_names_feeds_notebooks_and_tables(tmp_path: Path, name: str) -> None:
-    head, row = ["Step", "Training Loss", "reward", *TABLE], [0.5, 0.25, *(0.125 for _ in TABLE)]
-    rows = [[t, *row] for t in range(1, T + 1)]
-    html = "<table>" + "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>" for cells in [head, *rows]) + "</table>"
+    head = ["Step", "Training Loss", "reward", *TABLE]
+    rows = [[t, 0.5, 0.25, *(0.125 for _ in TABLE)] for t in range(1, T + 1)]
+    table: list[list[object]] = [[*head], *([*row] for row in rows)]
+    html = "<table>" + "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>" for cells in table) + "</table>"
     content = {
         "a.ipynb": json.dumps({"nbformat": 4, "cells": [{"source": "", "outputs": [{"data": {"text/html": html}}]}]}),
-        "a.csv": "\n".join(",".join(map(str, cells)) for cells in [head, *rows]) + "\n",
+        "a.csv": "\n".join(",".join(map(str, cells)) for cells in table) + "\n",
         "a.jsonl": "".join(json.dumps(dict(zip(head, cells, strict=True))) + "\n" for cells in rows),
     }
     meanings = {one.column: one.quantity for one in opened(tmp_path, name, content[name]).meanings}
@@ -391,9 +411,7 @@ def test_one_table_of_names_feeds_notebooks_and_tables(tmp_path: Path, name: str
 
 
 def test_a_hostile_line_takes_linear_time(tmp_path: Path) -> None:
-    lines = ["{'loss': 0.5, 'reward': 0.25}", "{'a" * 50_000, 'Traceback (most recent call last)\n  File "' + "x" * 200_000, "A." * 100_000,
+    lines = ["Loading", "{'a" * 50_000, 'Traceback (most recent call last)\n  File "' + "x" * 200_000, "A." * 100_000,
              "step " * 50_000, "{'reward': " + "np.float64(" * 20_000]  # fmt: skip
-    try:
+    with pytest.raises(NothingYetError, match=r"got none"):
         opened(tmp_path, "a.log", "\n".join(lines) + "\n")
-    except GroupwiseError as error:
-        assert "\n" not in str(error)

@@ -13,7 +13,7 @@ import pytest
 from groupwise.errors import GroupwiseError
 from groupwise.readers import open_run
 
-CELLS = {
+CELLS: dict[str, Callable[[int], str]] = {
     "digits": lambda size: "3." + "1" * size,
     "digits and a letter": lambda size: "1" * size + " x x x",
     "dots": lambda size: "1" + "." * size + "!",

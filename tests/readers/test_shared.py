@@ -36,7 +36,7 @@ REFUSED = {
     "benchmarks/*.jsonl": NO_METRIC,
     "benchmarks/*.parquet": r"expected rows with numbers, got none",
     "hard/qwen_gaokao2023en.test.jsonl": NO_METRIC,
-    "verl/verlmaze_crash_before_step1.log": r"expected rows such as .*, got none .* NotImplementedError \(reward_score/__init__.py, line 37\)",
+    "verl/verlmaze_crash_before_step1.log": r"rows such as .*, got none .* NotImplementedError \(reward_score/__init__.py, line 37\)",
     "hard/formats/FACTS.tsv": NO_METRIC,
     "hard/formats/agent_opd__run-dq9a4cex.wandb": r"it looks like fine-tuning",
     "hard/formats/deepclima__logging.jsonl": r"it looks like fine-tuning",

@@ -60,15 +60,15 @@ def check(evidence: Evidence) -> Finding:
     """Look for steps whose groups teach less than their pass rates allow."""
     equal = _equal_share(evidence)
     if equal is None:
-        return Finding(NAME, Status.NOT_LOGGED, "nothing in the log says how many groups have rewards that are all equal", log=LOG)
-    flat, rows = int((equal.value_T == 1.0).sum()), len(equal)
+        return _without_spread(evidence) or Finding(
+            NAME, Status.NOT_LOGGED, "nothing in the log says how many groups have rewards that are all equal", log=LOG
+        )
     equal = _pooled(evidence, equal)
-    if len(equal) < FEWEST_ROWS <= rows < 2 * flat:
-        message = f"the rewards of all groups are equal in {flat} of {rows} rows"
-        return Finding(NAME, Status.INFO, message, None, exactly(flat / rows))
     if len(equal) < FEWEST_ROWS:
-        stretches = counted(len(equal), "stretch", "stretches")
-        return Finding(NAME, Status.NOT_LOGGED, f"{stretches} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest", log=LOG)
+        rows = counted(len(equal), "stretch", "stretches")
+        return _without_spread(evidence) or Finding(
+            NAME, Status.NOT_LOGGED, f"{rows} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest", log=LOG
+        )
     room = _room(evidence, equal)
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups teach at such a reward.
@@ -81,6 +81,14 @@ def check(evidence: Evidence) -> Finding:
         other = _all_wrong(evidence, equal, room) or _fewer(evidence, equal, taught, room) or _small_group(evidence)
         return other or _calm(evidence, room, float(equal.value_T.mean()))
     return _starved(evidence, equal, room, onset)
+
+
+def _without_spread(evidence: Evidence) -> Finding | None:
+    """Report rows in which no group teaches, where most are: how many groups teach in the others the spread does not say."""
+    spread = evidence.groups.spread
+    flat, rows = int(spread.is_zero.sum()), int(np.isfinite(spread.value_T).sum())
+    message = f"the rewards of all groups are equal in {flat} of {rows} rows"
+    return Finding(NAME, Status.INFO, message, None, exactly(flat / rows)) if FEWEST_ROWS <= rows < 2 * flat else None
 
 
 def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Finding:

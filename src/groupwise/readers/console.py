@@ -46,6 +46,7 @@ class Console(Feed):
     def __init__(self) -> None:
         self.store = RowStore()
         self.damaged = 0
+        self.chosen = ""  # run of several
         self._tracebacks, self._printer = Tracebacks(), ""  # the second: the process that printed the last row
         self._is_cut, self._cut_rows = False, 0  # whether the present line is cut off, and how many rows were
 
@@ -74,7 +75,7 @@ class Console(Feed):
         """Return what was found in place of rows, and what to do or why."""
         return "none", "give the log of the training itself"
 
-    def log(self, origin: Origin, notes: list[str], request: Request) -> Log:
+    def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far with what the form knows of them."""
         return Log(self.store, origin.path, self.form, origin.size, tuple(notes))
 
@@ -88,7 +89,8 @@ class Console(Feed):
         notes = list(encoding_notes(origin.encoding))
         notes += noted(self.damaged, "printed row is damaged and was", "printed rows are damaged and were")
         notes += noted(self._cut_rows, "row is", "rows are", "cut off with the line: what is cut is missing")
-        record = assemble(self.log(origin, notes, request), request)
+        self.chosen = request.chosen
+        record = assemble(self.log(origin, notes), request)
         runs = self.store.labels.get("run", {})
         last = max((row for row, name in runs.items() if name == request.chosen), default=self.store.count - 1)
         quoted = self._tracebacks.behind.get(last + 1)
@@ -133,7 +135,9 @@ _TRL_ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")
 _BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
 _TITLED = re.compile(r"([A-Za-z][^|\r\n%]{0,80}?):?\s+\d{1,3}%\|[^|\n]{0,200}\|\s*\d{1,9}/(\d{1,9}) \[")
 _TRAINING = re.compile(r"(?i)train|episode|epoch|step|progress")
-_NUMBERED = re.compile(r"(?i)(?<![a-z])(?:step|iteration|iter|update)[ :=#]{0,3}(\d{1,12})(?:/\d{1,12})?(?:, eval_metrics)?[:\]]? ?[|-]? ?$")
+_NUMBERED = re.compile(
+    r"(?i)(?<![a-z])(?:step|iteration|iter|update)[ :=#]{0,3}(\d{1,12})(?:/\d{1,12})?(?:, eval_metrics)?[:\]]? ?[|-]? ?$"
+)
 _STATEMENTS = {
     "total": re.compile(r"Total (?:optimization )?steps = ([\d,]{1,15})"),
     "epochs": re.compile(r"Num Epochs = ([\d,]{1,15})"),
@@ -158,7 +162,8 @@ _AROUND = re.compile(
     r"|\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:"  # Python's own format
     r"|\b(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR|CRITICAL|stdout|stderr)\b"
     r"|[\w./<>\-]{1,200}\.py:\d{1,6}|\b[\w.<>\-]{1,200}:[\w.<>\-]{1,100}:\d{1,6}|\b\w{1,60}(?:\.\w{1,60}){1,10}\b"
-    r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ _])?(?:[Ss]tep|[Ii]ter(?:ation)?|[Uu]pdate)[ =:]{0,2}\d{1,12}|\beval_metrics\b)"
+    r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ _])?(?:[Ss]tep|[Ii]ter(?:ation)?|[Uu]pdate)[ =:]{0,2}\d{1,12}"
+    r"|\beval_metrics\b)"
     r"|^\s*\d{1,5}:\s"  # the rank in front of a line, as srun puts it
 )
 _TRAINERS_KEY = re.compile(
@@ -279,7 +284,7 @@ class TrlConsole(Console):
         if "framework_version" not in self._stated and (match := _VERSION.search(line)):
             self._stated["framework_version"] = match[1]
 
-    def log(self, origin: Origin, notes: list[str], request: Request) -> Log:
+    def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the trainer's own rows of one run with their steps."""
         notes += summary_notes(self._summaries)
         store, printed = self._trainers(notes)
@@ -433,7 +438,7 @@ class VerlConsole(Console):
             row[key] = value
         return row
 
-    def log(self, origin: Origin, notes: list[str], request: Request) -> Log:
+    def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows with the settings printed before them."""
         if self._scaled:
             notes.append(f"{', '.join(sorted(self._scaled))}: multiplied out, and without the factor in the name")
@@ -441,7 +446,7 @@ class VerlConsole(Console):
         why = "left out: another process may have printed into the line"
         notes += noted(self._broken, "value is no number and was", "values are not numbers and were", why)
         self._tell_runs_apart()
-        first = next((row for row, name in self.store.labels.get("run", {}).items() if name == request.chosen), 0)
+        first = next((row for row, name in self.store.labels.get("run", {}).items() if name == self.chosen), 0)
         settings = self._settings_of[self._senders[first]].found()
         stated = ((settings, "the settings that verl printed"), ({"framework": "verl"}, "the printed rows"))
         return Log(self.store, origin.path, self.form, origin.size, tuple(notes), stated=stated, framework="verl")
@@ -615,10 +620,10 @@ class DictConsole(Console):
         else:
             self.store.add(row | step)
 
-    def log(self, origin: Origin, notes: list[str], request: Request) -> Log:
+    def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far."""
         notes += ["the rows are what the trainer printed, rounded to four places"] if self._rounded else []
-        return super().log(origin, notes, request)
+        return super().log(origin, notes)
 
 
 def sniff_dicts(seen: Peek) -> float:
@@ -844,7 +849,7 @@ class PrintedConsole(Console):
             self._shares += [name] if percent else []
         return found
 
-    def log(self, origin: Origin, notes: list[str], request: Request) -> Log:
+    def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far with the settings that the program printed."""
         notes.append("the rows are what the program printed, rounded as it printed them")
         what = f"read as shares ({', '.join(dict.fromkeys(self._shares))})"

@@ -232,8 +232,8 @@ def _points(value: Any) -> dict[float, float]:
 def _point(element: Any) -> tuple[float, float] | None:
     """Return step and number of an element: [step, number], [time, step, number], or an object that holds both and perhaps a time."""
     if isinstance(element, dict):
-        step, number = (next((element[key] for key in keys if key in element), None) for keys in (STEP_KEYS, VALUE_KEYS))
-        cells = [step, number] if len(element) <= _MOST_OF_POINT else []
+        short = len(element) <= _MOST_OF_POINT
+        cells: list[Any] = [next((element[key] for key in keys if key in element), None) for keys in (STEP_KEYS, VALUE_KEYS) if short]
     else:
         cells = element[-2:] if isinstance(element, list) and len(element) in (2, 3) else []
     sound = len(cells) == 2 and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)

@@ -17,7 +17,9 @@ _SUPERVISED = frozenset({
     "loss", "eval/loss", "learning_rate", "gradient_norm", "tokens", "step_tokens", "step_time", "epoch", "entropy", "eval/entropy",
     "router_loss",
 })  # fmt: skip
-_EARNED = re.compile(r"clip_|kl|completion|rollout|response|reward|score|return|advantage|success|solve|correct|pass@|win_rate|(?<!token_)acc(uracy)?(?![a-z])")
+_EARNED = re.compile(
+    r"clip_|kl|completion|rollout|response|reward|score|return|advantage|success|solve|correct|pass@|win_rate|(?<!token_)acc(uracy)?(?![a-z])"
+)
 _CLOCK = re.compile(r"_?(runtime|timestamp|wall_?time|time|epoch)|.*global_step")
 
 
@@ -28,8 +30,9 @@ def check_kind(record: RunRecord, path: Path) -> None:
     if not kind and step[-1] == 0 and len(step) < record.sources[0].rows and any(name.startswith("profiling/") for name in names):
         kind = "profiling of a run that ended before its first update"
     if kind:
+        some = some_of([name[:40] for name in names])
         raise UnreadableRunError(
-            f"expected a log with a reward, got {shown(path)}: no reward in it: it looks like {kind} ({some_of([name[:40] for name in names])}); "
+            f"expected a log with a reward, got {shown(path)}: no reward in it: it looks like {kind} ({some}); "
             "name the reward with --column reward=NAME"
         )
 

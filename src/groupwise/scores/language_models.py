@@ -342,7 +342,8 @@ def _loaded_model(base: Path, adapter: Path | None, precision: Precision, gguf: 
         kind["attn_implementation"] = _attention_of(base)
     # The bar of turning a GGUF file into weights obeys no setting.
     with _loading(f"the model in {base}"), redirect_stderr(sys.stderr if gguf is None else io.StringIO()):
-        model, loaded = AutoModelForCausalLM.from_pretrained(
+        loader: Any = AutoModelForCausalLM
+        model, loaded = loader.from_pretrained(
             str(base), dtype=getattr(torch, precision), local_files_only=True, trust_remote_code=False, output_loading_info=True, **kind
         )
     for problem, names in (("is missing", loaded["missing_keys"]), ("has no place in the model", loaded["unexpected_keys"])):
@@ -379,11 +380,12 @@ def _attention_of(folder: Path) -> str:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     configuration = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    maker: Any = AutoModelForCausalLM
     with torch.device("meta"):
         try:
-            attention, model = "sdpa", AutoModelForCausalLM.from_config(configuration, attn_implementation="sdpa")
+            attention, model = "sdpa", maker.from_config(configuration, attn_implementation="sdpa")
         except ValueError:  # an architecture without it
-            attention, model = "eager", AutoModelForCausalLM.from_config(configuration, attn_implementation="eager")
+            attention, model = "eager", maker.from_config(configuration, attn_implementation="eager")
     wanted = {name: list(weight.shape) for name, weight in model.state_dict().items()}
     for name, shape in shapes_in(folder).items():
         if wanted.get(name, shape) != shape:

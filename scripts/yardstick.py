@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,5 +60,5 @@ class Budget:
 
 
 if __name__ == "__main__":
-    sys.path[0] = os.getcwd()  # as `python -m pytest` has it: workers of the engine import the tests
+    sys.path[0] = str(Path.cwd())  # as `python -m pytest` has it: workers of the engine import the tests
     sys.exit(pytest.main(sys.argv[1:], plugins=[Budget()]))

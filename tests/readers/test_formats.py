@@ -398,8 +398,8 @@ TABLE = {"reward_std": "reward_std_within_group", "completion_length": "completi
 @pytest.mark.parametrize("name", ["a.ipynb", "a.csv", "a.jsonl"])
 def test_one_table_of_names_feeds_notebooks_and_tables(tmp_path: Path, name: str) -> None:
     head = ["Step", "Training Loss", "reward", *TABLE]
-    rows = [[t, 0.5, 0.25, *(0.125 for _ in TABLE)] for t in range(1, T + 1)]
-    table: list[list[str]] = [head, *([*map(str, row)] for row in rows)]
+    rows: list[list[object]] = [[t, 0.5, 0.25, *(0.125 for _ in TABLE)] for t in range(1, T + 1)]
+    table: list[list[object]] = [[*head], *rows]
     html = "<table>" + "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>" for cells in table) + "</table>"
     content = {
         "a.ipynb": json.dumps({"nbformat": 4, "cells": [{"source": "", "outputs": [{"data": {"text/html": html}}]}]}),

@@ -26,7 +26,7 @@ METRIC_KEYS = ("metric", "metric_name", "tag", "key", "variable", "series", "nam
 _VALUE_KEYS = ("value", "metric_value", "val", "y")
 _LISTED = frozenset({"reward", "rewards", "group_rewards", "scores"})  # of each completion of the step: the mean counts
 _LONGEST_LABEL, _MOST_LABELS = 80, 64
-_NUMERIC = re.compile(r"\s*[+-]?[\d.,]*\d[\d.,]*\s*[%\w]{0,3}\s*$")
+_NUMERIC = re.compile(r"\s*[+-]?[.,]*+\d[\d.,]*+\s*+[%\w]{0,3}\s*$")
 
 
 def parse_number(text: str) -> float | None:
@@ -54,7 +54,7 @@ def clean_key(key: Any) -> str:
 @lru_cache(maxsize=10 * limits.MOST_KEYS)
 def plain(key: str) -> str:
     """Return a key as the rules see it: lower case, without blanks around "/", without a tracker's prefix."""
-    return re.sub(r"\s*/\s*", "/", key.strip().lower())
+    return "/".join(map(str.strip, key.lower().split("/")))
 
 
 def snake(key: str) -> str:

@@ -24,7 +24,7 @@ LAW_NAMES = {
 _LAW = "|".join(LAW_NAMES)
 _LAW_TOLD = re.compile(rf"\b({_LAW}) law\b")
 # "exponential" alone may be an ordinary word of the sentence; in a list of what fits it is the law.
-_LAWS_LISTED = re.compile(rf"\b(?:{_LAW})(?:(?:, and |, | and )(?:the )?(?:{_LAW}))*(?= fits? as well)")
+_LAWS_LISTED = re.compile(rf"\b(?:{_LAW})(?:(?:, and |, | and )(?:the )?(?:{_LAW})){{0,9}}(?= fits? as well)")
 _LAW_ALONE = re.compile(rf"\b(?:{'|'.join(name for name in LAW_NAMES if '_' in name)})\b")
 
 

@@ -20,7 +20,7 @@ from groupwise.record.run import RunRecord, steps_table
 from groupwise.record.settings import RULES
 from groupwise.wording import clean
 
-_NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_NUMBER = r"[+-]?(?<!\d)\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _LONGEST = 24  # characters of a name: a table of groups fits 80 columns
 
 
@@ -108,13 +108,18 @@ def _told_apart(names: Sequence[str]) -> list[str]:
     return [f"{name} ({place})" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
 
 
+def _unnumbered(name: str) -> str:
+    """A name without the number at its end and the word of a seed in front of that."""
+    return re.sub(r"(?<![\W_])[\W_]+(?:seed|s|run|r)$", "", re.sub(r"(?<![\W_\d])[\W_\d]+$", "", name))
+
+
 def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
     """Name groups of runs as they were typed."""
     common = []
     for row in records:
         prefix = commonprefix([record.name for record in row])  # noqa: RUF071 - of letters, not of folders
         # Without what stands before a seed's number.
-        common.append(prefix if len(row) == 1 else re.sub(r"(?:[\W_]+(?:seed|s|run|r)?)?[\W_\d]*$", "", prefix))
+        common.append(prefix if len(row) == 1 else _unnumbered(prefix))
     lost = [len(row) > 1 and (len(name) < 2 or common.count(name) > 1) for name, row in zip(common, records, strict=True)]
     names = [f"group {place}" if lost[place - 1] else short_name(name) for place, name in enumerate(common, start=1)]
     return [RunGroup(name, tuple(row)) for name, row in zip(_told_apart(names), records, strict=True)]

@@ -154,8 +154,8 @@ _MOST_RUNS = 16
 _MOST_BARS = 16
 # What a terminal, a launcher or a logger puts around a row: no word of it is a completion's.
 _AROUND = re.compile(
-    r"[^|\n]{0,200}?\d{1,3}%\|[^|\n]{0,200}\|\s*\d{1,9}/\d{1,9} \[[^\]\n]{0,200}\]?"  # a progress bar and its title
-    r"|\|?\s*\d{1,9}/\d{1,9} \[[^\]\n]{0,200}\]?|\d{1,9}it \[[^\]\n]{0,200}\]"
+    r"[^|\n]{0,200}?\d{1,3}%\|[^|\n]{0,200}\|\s{0,9}\d{1,9}/\d{1,9} \[[^\]\n]{0,200}\]?"  # a progress bar and its title
+    r"|\|?\s{0,9}\d{1,9}/\d{1,9} \[[^\]\n]{0,200}\]?|\d{1,9}it \[[^\]\n]{0,200}\]"
     r"|\([\w.:<>\- ]{1,80}pid=\d+[^()\n]{0,80}\)"  # Ray
     r"|\[(?:rank|default|node|host|gpu|repeated )?[^\[\]\n]{0,60}?\d[^\[\]\n]{0,60}\]|\[(?:INFO|WARNING|DEBUG)\b[^\[\]\n]{0,80}\]"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:[T ]?\d\d:\d\d:\d\d)?(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?"
@@ -373,13 +373,13 @@ def sniff_trl(seen: Peek) -> float:
 
 # verl: step:1 - actor/pg_loss:0.1 - critic/score/mean:0.5, below the settings of the run
 
-_VERL_ROW = re.compile(r"(?:^|[\s)\]])step:(\d{1,15})((?: - [^\s:][^:]{0,200}:[^\n]*)?)$")
+_VERL_ROW = re.compile(r"(?:^|[\s)\]])step:(\d{1,15})( - [^\s:][^:]{0,200}:.*|$)")
 _VERL_BYTES = re.compile(rb"[\s)\]m]step:\d{1,15} - [\w./@+-]{1,200}(?:\([^()\s]{1,20}\))?:")
-_PID = re.compile(r"(.*)pid=(\d+).*")
+_PID = re.compile(r"(.*)pid=(\d+)")
 _CELLS = re.compile(r" - [a-z][\w./@+-]{1,100}:(?:np\.\w+\()?-?\d")
 _VERLS_OWN = re.compile(r" - (?:actor|critic)/\w{1,40}")
 _SCALED = re.compile(r"(.+)\((1e-?\d{1,3})\)")
-_REPEATED = re.compile(r" ?\[repeated \d+x across cluster\].*$")
+_REPEATED = re.compile(r" ?\[repeated \d{1,15}x across cluster\].*")
 
 
 class VerlConsole(Console):
@@ -456,7 +456,7 @@ class VerlConsole(Console):
 
         One whose steps begin behind the first of the run before goes on from a checkpoint of it.
         """
-        found = [_PID.fullmatch(sender) for sender in self._senders]
+        found = [_PID.match(sender) for sender in self._senders]
         kinds, names = {match[1] if match else None for match in found}, [match[2] if match else "" for match in found]
         if len(kinds) != 1 or None in kinds:
             return
@@ -637,13 +637,13 @@ def sniff_dicts(seen: Peek) -> float:
 # Any other loop: Step 3/30 | loss=0.1 | reward=0.5, tables of "key | value" and lists below a step's heading
 
 _STEP = re.compile(
-    r"(?i)(?:(?<![\w/])(?:train |training |global |grpo )?(?:step|iteration|iter|update)\b\s*[:=#]?\s*(\d{1,12})(?![\d.]*\.\d)"
+    r"(?i)(?:(?<![\w/])(?:train |training |global |grpo )?(?:step|iteration|iter|update)\b\s{0,9}[:=#]?\s{0,9}(\d{1,12})(?![\d.]*\.\d)"
     r"(?:\s*/\s*(\d{1,12}))?"
     r"|(?:^|[\](\s])(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])|(?<!poch:)(?<!poch )\[(\d{1,12})/(\d{1,12})\])"
 )
-_TRAIN_STEP = re.compile(r"(?i)\b(?:train(?:ing)?|global) step\s*[:=]?\s*(\d{1,12})(?:\s*/\s*\d{1,12})?")
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
-_PAIR = re.compile(rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)(?=\s*(?:$|[|,;\s)±]))")
+_TRAIN_STEP = re.compile(r"(?i)\b(?:train(?:ing)?|global) step\s{0,9}[:=]?\s{0,9}(\d{1,12})(?:\s*/\s*\d{1,12})?")
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
+_PAIR = re.compile(rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)(?=$|[|,;\s)±])")
 _SPACED = re.compile(rf"\s*([A-Za-z][\w/.@ ]{{0,80}}?)\s+({_NUMBER})(%?)(?: ?[A-Za-z/]{{1,8}}| ?\([^()]{{0,40}}\)| ?± ?[\d.]+)?\s*")
 # One of several pairs that blanks alone part: reward 0.2 loss 0.1; a name has at most three words.
 _CHAINED = re.compile(
@@ -652,12 +652,12 @@ _CHAINED = re.compile(
 _CHAINED_ALONE = re.compile(r"(?i)(?:mean |avg |average )?reward")
 _KIND = re.compile(r"\[\w{1,20}\]")
 _SAMPLE = re.compile(r"\b[A-Za-z]\w{0,40}\[\d{1,6}\]")  # behind a step: what follows is of one completion
-_CELL = re.compile(r"\s*[|│┃║]\s*")
+_CELL = re.compile("[|│┃║]")
 _COUNTER = re.compile(r"(?:^|[|,;])\s*([A-Za-z][A-Za-z ]{1,30}?) (\d{1,6})\s*(?=$|[|,;])")
-_EPOCH = re.compile(r"(?i)\bepoch\b\s*[:=#]?\s*\[?\s*(\d{1,6})(?![\d.]*\.\d)")
+_EPOCH = re.compile(r"(?i)\bepoch\b\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(\d{1,6})(?![\d.]*\.\d)")
 _NESTED = re.compile(rf"( *)([\w./@+-]{{1,100}}):(?: +({_NUMBER}))? *")
-_JSON = re.compile(r'(?:^|\s)(\{".*\})\s*$')
-_ANY_BAR = re.compile(r"\d+%\|")
+_JSON = re.compile(r'(?:^|\s)(\{".*)')
+_ANY_BAR = re.compile(r"\d%\|")
 _BEHIND_BAR = re.compile(r"\|\s*(\d{1,9})/\d{1,9} \[[^\]\n]{0,60}?(?:it/s|s/it), ([^\]\n]{1,400})\]")
 _HELD_OUT = re.compile(r"(?i)\W*(?:eval|val|test|dev|held)")
 _EVALUATION = re.compile(r"(?i)\b(?:eval|evaluation|validation|val)\b(?!\s*[=:]\s*[-\d.])")
@@ -768,7 +768,7 @@ class PrintedConsole(Console):
 
     def _is_json(self, line: str) -> bool:
         """Keep the row that an object at the end of a line holds, if it tells its step."""
-        found = _JSON.search(line) if '{"' in line else None
+        found = _JSON.search(line) if '{"' in line and line.endswith("}") else None
         row = json_in(found[1]) if found else None
         if not isinstance(row, dict):
             return False
@@ -880,7 +880,7 @@ def _in_braces(line: str) -> dict[str, float]:
 
 def _cells(line: str) -> dict[str, float]:
     """Return the names and numbers of a line of a table, "key | value" side by side; empty for another line."""
-    cells = [cell for cell in _CELL.split(line) if cell]
+    cells = [cell for cell in map(str.strip, _CELL.split(line)) if cell]
     values = [number_of(cell) for cell in cells]
     tabled = len(cells) > 1 and len(cells) % 2 == 0 and None not in values[1::2] and not any(value is not None for value in values[::2])
     return {key[:200]: value for key, value in zip(cells[::2], values[1::2], strict=True) if value is not None} if tabled else {}

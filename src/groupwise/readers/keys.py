@@ -324,7 +324,7 @@ def _rules_of(framework: str) -> tuple[Rule, ...]:
 
 def _ruled(key: str, values: NDArray[np.float64], present: Container[str], framework: str, version: Version | None) -> Meaning | None:
     """Return the meaning of a key by the table, None where the table does not have it in that version."""
-    whole = re.sub(r"\s*/\s*", "/", key.strip()).rsplit(" - ", 1)[-1]
+    whole = "/".join(map(str.strip, key.split("/"))).rsplit(" - ", 1)[-1]
     bare, evaluated = re.sub(r"^(train|eval)/", "", whole, flags=re.IGNORECASE), whole.lower().startswith("eval/")
     for rule in _rules_of(framework):
         if not rule.is_logged(version) or (rule.unless and rule.unless in present):
@@ -404,7 +404,7 @@ def _trl_meaning(key: str, columns: Columns, config: RunConfig, versions: Versio
     if name.startswith("clip_ratio/") or name == "clip_ratio":
         return _clip_ratio(key, columns[key], prefix)
     if name.startswith("rewards/") and name != "rewards/":
-        function = re.split("rewards/", re.sub(r"\s*/\s*", "/", key), maxsplit=1, flags=re.IGNORECASE)[1]
+        function = re.split("rewards/", "/".join(map(str.strip, key.split("/"))), maxsplit=1, flags=re.IGNORECASE)[1]
         return _of_function(key, function, prefix, where)
     return _by_table(key, name, columns, prefix)
 

@@ -26,7 +26,7 @@ from groupwise.record.run import RunRecord
 _TABLE, _ROW, _CELL = re.compile(r"(?i)<table\b"), re.compile(r"(?i)<tr\b"), re.compile(r"(?i)<t[dh]\b")
 _TAG = re.compile(r"<[^<>]*>")
 # What only a notebook takes for code: magics and commands, alone on a line or assigned.
-_MAGIC = re.compile(r"(?m)^([ \t]*)(?:[\w, ]+=[ \t]*)?[%!].*$")
+_MAGIC = re.compile(r"(?m)^([ \t]*+)(?:[\w,][\w, ]*=[ \t]*)?[%!].*")
 _MOST_CODE = 1 << 20  # characters of a cell
 
 

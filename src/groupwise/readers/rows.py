@@ -28,7 +28,7 @@ METRIC_KEYS = ("metric", "metric_name", "metric_key", "scalar_name", "tag", "key
 VALUE_KEYS = ("value", "metric_value", "val", "scalar", "scalar_value", "y")
 LISTED = frozenset({"reward", "rewards", "group_rewards", "scores"})  # of each completion of the step: the mean counts
 _LONGEST_LABEL, _MOST_LABELS, _LONGEST_SCALAR = 80, 64, 160
-_NUMERIC = re.compile(r"[+-]?[.,]*\d[\d.,]*\s*[%\w]{0,3}$")
+_NUMERIC = re.compile(r"[+-]?[.,]*+\d[\d.,]*+\s*+[%\w]{0,3}$")
 _LONGEST_NUMBER = 64
 
 
@@ -57,7 +57,7 @@ def clean_key(key: Any) -> str:
 @lru_cache(maxsize=10 * limits.MOST_KEYS)
 def plain(key: str) -> str:
     """Return a key as the rules see it: lower case, without blanks around "/", without a tracker's prefix."""
-    return re.sub(r"\s*/\s*", "/", key.strip().lower())
+    return "/".join(map(str.strip, key.lower().split("/")))
 
 
 def snake(key: str) -> str:

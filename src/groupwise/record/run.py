@@ -441,7 +441,7 @@ def is_record(folder: Path) -> bool:
 
 def _spelling(name: str) -> str:
     """Return the name as the forgiving comparison sees it."""
-    return re.sub(r"[\s\-]+", "_", re.sub(r"\s*/\s*", "/", name.strip().lower()))
+    return re.sub(r"[\s\-]+", "_", "/".join(map(str.strip, name.lower().split("/"))))
 
 
 def description_of(name: str, config: RunConfig | None = None, meanings: Iterable[Meaning] = ()) -> dict[str, Any]:

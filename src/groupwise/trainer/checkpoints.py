@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -250,8 +249,8 @@ def _failed_write(error: Exception) -> str | None:
     """Return what the system said where an error is that of a write, else None; safetensors and tokenizers have no OSError for it."""
     if isinstance(error, OSError):
         return first_line(error)
-    match = re.search(r"([^:]+) \(os error \d+\)", str(error))
-    return None if match is None else match[1].strip()
+    said, mark, _ = str(error).partition(" (os error ")
+    return said.rpartition(":")[2].strip() if mark else None
 
 
 def _sync(folder: Path) -> None:

@@ -21,7 +21,7 @@ from groupwise.trainer.rewards import Problem, RewardFunction
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _LONGEST = 2_000  # characters that are read
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
-_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?"
+_NUMBER = r"-?(?<![0-9])[0-9]+(?:\.[0-9]+)?"
 _LARGER, _SMALLER = "(?:larger|greater|bigger|higher|more)", "(?:smaller|less|lower|fewer)"
 _OVER = re.compile(rf"({_NUMBER})\s*(?:(?:is\s+)?{_LARGER}\s+than|>)\s*({_NUMBER})", re.IGNORECASE)
 _UNDER = re.compile(rf"({_NUMBER})\s*(?:(?:is\s+)?{_SMALLER}\s+than|<)\s*({_NUMBER})", re.IGNORECASE)

@@ -1,0 +1,81 @@
+"""No regular expression of the package takes more than time in proportion to its text."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.matching import fault
+
+import groupwise
+
+HOME = Path(groupwise.__file__).parent
+CALLS = {"match": "match", "fullmatch": "fullmatch"} | dict.fromkeys(("search", "sub", "subn", "split", "findall", "finditer"), "search")
+
+
+def patterns() -> Iterator[tuple[str, str | bytes, int, str]]:
+    """Where each pattern stands, what it is, its flags, and how it is tried: `match`, `fullmatch` or anywhere."""
+    for path in sorted(HOME.rglob("*.py")):
+        tree, name = ast.parse(path.read_text(encoding="utf-8")), ".".join(path.relative_to(HOME.parent).with_suffix("").parts)
+        if not any(isinstance(node, ast.Import) and node.names[0].name == "re" for node in ast.walk(tree)):
+            continue
+        module = importlib.import_module(name.removesuffix(".__init__"))
+        tried: dict[str, set[str]] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in CALLS:
+                tried.setdefault(node.value.id, set()).add(CALLS[node.attr])
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS and node.args):
+                continue
+            if isinstance(node.func.value, ast.Name) and node.func.value.id == "re":
+                ignores = any("IGNORECASE" in ast.unparse(word) for word in (*node.args[2:], *node.keywords))
+                try:
+                    pattern = eval(compile(ast.Expression(node.args[0]), name, "eval"), vars(module))
+                except NameError:  # made of what a call was given
+                    continue
+                yield f"{path.relative_to(HOME)}:{node.lineno}", pattern, re.IGNORECASE * ignores, CALLS[node.func.attr]
+        for node in ast.walk(tree):  # for pattern in PATTERNS: pattern.match(...)
+            if isinstance(node, ast.For | ast.comprehension):
+                names = [{one.id for one in ast.walk(side) if isinstance(one, ast.Name)} for side in (node.target, node.iter)]
+                for constant in names[1]:
+                    tried.setdefault(constant, set()).update(*(tried.get(target, ()) for target in names[0]))
+        for name, one in vars(module).items():
+            for pattern in compiled(one):
+                for how in tried.get(name) or {"search"}:
+                    yield f"{path.relative_to(HOME)} {name}", pattern.pattern, pattern.flags, how
+
+
+def compiled(one: object) -> Iterator[re.Pattern[str] | re.Pattern[bytes]]:
+    """The patterns in a constant of a module."""
+    if isinstance(one, re.Pattern):
+        yield one
+    elif isinstance(one, tuple | list | dict):
+        for part in one.values() if isinstance(one, dict) else one:
+            yield from compiled(part)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "how", "slow"),
+    [
+        (r"(a+)+b", "match", True),
+        (r"(?:,\d+)*x", "match", False),
+        (r"\d+\.?\d+$", "match", True),
+        (r"\d+(?:\.\d+)?$", "match", False),
+        (r"\d+x", "search", True),
+        (r"\d+x", "match", False),
+        (r"(?<!\d)\d+x", "search", False),
+        (r"\s*+\s*x", "match", False),
+        (r"(.*)pid=(\d+).*", "fullmatch", True),
+        (r"(.*)pid=(\d+)", "match", False),
+    ],
+)
+def test_what_takes_more_than_time_in_proportion(pattern: str, how: str, slow: bool) -> None:
+    assert bool(fault(pattern, 0, how)) == slow
+
+
+def test_every_expression_takes_time_in_proportion_to_its_text() -> None:
+    faults = {where: said for where, pattern, flags, how in patterns() if (said := fault(pattern, flags, how))}
+    assert not faults

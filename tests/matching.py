@@ -43,7 +43,7 @@ def read(op: Any, value: Any, sample: Characters, flags: int) -> Characters:
         return frozenset(one for one in sample if wanted(one) != (value in NEGATED))
     if op is _constants.IN:
         negated = value[0][0] is _constants.NEGATE
-        taken = frozenset().union(*(read(*item, sample, flags) for item in value[negated:]))
+        taken = frozenset().union(*(read(item[0], item[1], sample, flags) for item in value[negated:]))
         return sample - taken if negated else taken
     same = {chr(value)} if not flags & IGNORECASE else {chr(value).lower(), chr(value).upper()}
     return sample - same if op is _constants.NOT_LITERAL else sample & same
@@ -136,7 +136,7 @@ class Automaton:
     def looked(self, direction: int, body: Any, wanted: bool) -> Part:
         """What looks at one character is a condition; what looks farther may fail, and reads what it reads."""
         if len(body) == 1 and body[0][0] in _ONE:
-            taken = read(*body[0], self.sample, self.flags)
+            taken = read(body[0][0], body[0][1], self.sample, self.flags)
             if direction < 0:
                 return Part([(lambda before, _: (before in taken) == wanted,)])
             return Part([(lambda _, after: (after in taken) == wanted,)])
@@ -153,7 +153,7 @@ class Automaton:
 
     def kinds(self) -> list[str]:
         """One character of each kind that the pattern tells apart."""
-        kinds = {}
+        kinds: dict[object, str] = {}
         for one in sorted(self.sample):
             seen = tuple(one in takes for takes in self.takes)
             sides = tuple(c(one, "") for cs in self.edges.values() for condition in cs for c in condition)
@@ -162,7 +162,8 @@ class Automaton:
         return list(kinds.values())
 
     def reached(self, place: int) -> set[int]:
-        seen, waiting = set(), [place]
+        seen: set[int] = set()
+        waiting = [place]
         while waiting:
             for behind in self.after[waiting.pop()] - seen:
                 seen.add(behind)

@@ -17,7 +17,7 @@ HOME = Path(groupwise.__file__).parent
 CALLS = {"match": "match", "fullmatch": "fullmatch"} | dict.fromkeys(("search", "sub", "subn", "split", "findall", "finditer"), "search")
 
 
-def patterns() -> Iterator[tuple[str, str | bytes, int, str]]:
+def patterns() -> Iterator[tuple[str, str | bytes, int, str]]:  # noqa: C901
     """Where each pattern stands, what it is, its flags, and how it is tried: `match`, `fullmatch` or anywhere."""
     for path in sorted(HOME.rglob("*.py")):
         tree, name = ast.parse(path.read_text(encoding="utf-8")), ".".join(path.relative_to(HOME.parent).with_suffix("").parts)

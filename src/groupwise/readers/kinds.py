@@ -12,7 +12,9 @@ from groupwise.readers.source import shown, some_of, table_beside
 from groupwise.record.run import RunRecord
 
 # Kind, what the columns must hold, and what else they may: any, what supervised training logs too, or none.
-_KINDS = tuple((row["kind"], tuple(map(re.compile, row["needs"].split())), row["rest"]) for row in table_beside("kinds.tsv"))
+_KINDS = tuple(
+    (row["kind"], tuple(re.compile(f"^(?:{need})$") for need in row["needs"].split()), row["rest"]) for row in table_beside("kinds.tsv")
+)
 _SUPERVISED = frozenset({
     "loss", "eval/loss", "learning_rate", "gradient_norm", "tokens", "step_tokens", "step_time", "epoch", "entropy", "eval/entropy",
     "router_loss",

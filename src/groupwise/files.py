@@ -1,8 +1,9 @@
-"""Files written whole: the name is checked before any work, and nothing is replaced unless it was asked for."""
+"""Files written whole: the name is checked before any work, nothing is replaced unless it was asked for; and files read without waiting."""
 
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,20 @@ class Way:
 
 COMMAND = Way("choose another file with -o", "replace it with --force")
 PYTHON = Way("choose another file", "replace it with force=True")
+
+
+def first_bytes(path: Path, most: int) -> bytes | None:
+    """Return the first bytes of a file, None of what is none.
+
+    Nothing is read of a file without a size: those of the kernel have none, and some of them let a reader wait for ever.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    if not status.st_size:
+        return b""
+    with path.open("rb") as file:
+        return file.read(most)
 
 
 def free_target(output: Path, inputs: Sequence[Path], *, force: bool, endings: Sequence[str] = (), way: Way = COMMAND) -> Path:

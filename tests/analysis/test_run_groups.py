@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from groupwise.analysis.run_groups import RunGroup, differing_settings, grouped_by, paired_by, setting_of, typed_groups
+from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord, steps_table
 from groupwise.record.settings import RunConfig
 
@@ -60,3 +63,8 @@ def test_other_differences_are_named() -> None:
     assert differing == ("group_size",)
     assert notes == ["The groups differ in group_size (8; 16): what is found may be due to any of them."]
     assert differing_settings(groups, besides=["group_size"]) == ((), [])
+
+
+def test_no_run_that_can_be_read_is_a_sentence() -> None:
+    with pytest.raises(InvalidArgumentError, match="--by lr expects runs that differ in it; none can be read"):
+        grouped_by([], "lr")

@@ -11,6 +11,7 @@ from groupwise.diagnostics.groups_of_one import check
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import State, Status
 from groupwise.diagnostics.signals import Evidence
+from groupwise.record.resolution import fewest_decimals, resolution_of
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
 ROW = np.arange(60)
@@ -29,7 +30,8 @@ KEYS = {
 
 def log(columns: dict[str, Any], **settings: Any) -> RunRecord:
     config = RunConfig().with_settings(settings, "test")
-    meanings = tuple(Meaning(key, KEYS[key], "test") for key in columns)
+    digits = {key: fewest_decimals(np.asarray(values, dtype=float), 6) or 0 for key, values in columns.items()}
+    meanings = tuple(Meaning(key, KEYS[key], "test", resolution=resolution_of(digits[key])) for key in columns)  # as a reader has it
     return RunRecord("run", steps_table(range(1, len(ROW) + 1), columns), config=config, meanings=meanings)
 
 

@@ -430,3 +430,12 @@ def test_a_checkpoint_that_is_not_what_its_configuration_says_is_refused(change:
     (folder / "config.json").write_text(json.dumps(about))
     with pytest.raises(UnreadableModelError, match=words):
         load_language_model(folder)
+
+
+@pytest.mark.parametrize("change", [{"model_type": "nonsense"}, {"num_attention_heads": 0}])
+def test_a_configuration_that_no_model_can_be_laid_out_by_is_one_sentence(change: dict[str, Any], tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model")
+    about = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(json.dumps(about))
+    with pytest.raises(UnreadableModelError, match=r"expected to load the (model|tokenizer) in .*, got .*: copy the checkpoint again"):
+        load_language_model(folder)

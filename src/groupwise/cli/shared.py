@@ -5,9 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-import os
 import shlex
-import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -299,20 +297,19 @@ def progress(*, quiet: bool) -> Iterator[Show]:
 
 def calibration_of(path: Path | None) -> Calibration | None:
     """The table in a file, None for the one that is shipped."""
+    from groupwise.files import first_bytes
     from groupwise.forecasting.calibration import read_calibration
     from groupwise.limits import LARGEST_SETTINGS
 
     if path is None:
         return None
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise InvalidArgumentError(f"--calibration expects a table; {path.name} is no file: name one")
-            text = file.read(LARGEST_SETTINGS).decode("utf-8", errors="replace")
-    except (OSError, TypeError) as error:  # TypeError: a file of the system that has nothing to give now
-        reason = getattr(error, "strerror", None) or "it has nothing to read"
-        raise InvalidArgumentError(f"--calibration expects a table; {path.name} cannot be read: {reason}") from None
-    return read_calibration(text)
+        content, reason = first_bytes(path, LARGEST_SETTINGS), f"{path} is no file"
+    except OSError as error:
+        content, reason = None, str(error.strerror)
+    if content is None:
+        raise InvalidArgumentError(f"--calibration expects a table; {path.name} cannot be read: {reason}")
+    return read_calibration(content.decode("utf-8", errors="replace"))
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from groupwise.arrays import Float
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
 
@@ -18,7 +17,6 @@ _OF_GROUPS = frozenset({
 _WITHOUT = frozenset({"ppo", "gae", "reinforce", "reinforce_plus_plus", "remax"})
 # Mean advantages count tokens and mean rewards rollouts: where the means differ the ends tell.
 _STATISTICS = (("",), ("_max", "_min"))
-_MOST_DECIMALS = 8
 
 
 def check(evidence: Evidence) -> Finding:
@@ -54,17 +52,9 @@ def _same(evidence: Evidence, kind: str) -> tuple[Signal, Signal] | None:
 
 def equal_in_print(one: Signal, other: Signal) -> bool:
     """Whether two columns hold the same numbers in the same rows, as far as their digits tell."""
-    unit = max(_half_unit(one.value_T), _half_unit(other.value_T))
+    unit = max(one.resolution, other.resolution)
     alike = np.array_equal(one.step_T, other.step_T)
     return alike and bool(np.allclose(one.value_T, other.value_T, rtol=1e-5, atol=1.01 * unit))
-
-
-def _half_unit(value_T: Float) -> float:
-    """Half a unit of the last decimal in which the numbers are written; 0 where they have more than eight."""
-    for digits in range(_MOST_DECIMALS + 1):
-        if np.allclose(np.round(value_T, digits), value_T, rtol=0, atol=1e-12):
-            return float(0.5 * 10.0**-digits)
-    return 0.0
 
 
 def _rewards_differ(evidence: Evidence) -> bool:

@@ -58,17 +58,13 @@ GROUPS = 20
 
 def check(evidence: Evidence) -> Finding:
     """Look for steps whose groups teach less than their pass rates allow."""
-    equal = _equal_share(evidence)
-    if equal is None:
-        return _without_spread(evidence) or Finding(
-            NAME, Status.NOT_LOGGED, "nothing in the log says how many groups have rewards that are all equal", log=LOG
-        )
-    equal = _pooled(evidence, equal)
-    if len(equal) < FEWEST_ROWS:
-        rows = counted(len(equal), "stretch", "stretches")
-        return _without_spread(evidence) or Finding(
-            NAME, Status.NOT_LOGGED, f"{rows} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest", log=LOG
-        )
+    share = _equal_share(evidence)
+    equal = None if share is None else _pooled(evidence, share)
+    if equal is None or len(equal) < FEWEST_ROWS:
+        said = "nothing in the log says how many groups have rewards that are all equal"
+        if equal is not None:
+            said = f"{counted(len(equal), 'stretch', 'stretches')} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest"
+        return _without_spread(evidence) or Finding(NAME, Status.NOT_LOGGED, said, log=LOG)
     room = _room(evidence, equal)
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups teach at such a reward.

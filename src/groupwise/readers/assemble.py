@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYetError, UnreadableRunError
 from groupwise.readers.configs import Stated, config_of
 from groupwise.readers.keys import TRL_FAMILY, as_shares, framework_of, meanings_of, with_reward
-from groupwise.readers.resolution import resolutions
+from groupwise.readers.rounding import resolutions
 from groupwise.readers.rows import LISTED, RowStore, plain
 from groupwise.readers.source import Blocks, counted, lines_in, peek, shown, some_of
 from groupwise.readers.steps import Flags, Merged, is_counter, labels_of, merge_rows, rollout_numbers, rows_of_run, step_column

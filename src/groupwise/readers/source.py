@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +12,7 @@ from typing import IO, Any, AnyStr, TextIO
 
 from groupwise import limits
 from groupwise.errors import NothingYetError, UnreadableRunError
+from groupwise.files import first_bytes
 
 HEAD_BYTES = 1 << 16
 DAMAGED_LINES = "line is no whole JSON object and was", "lines are not whole JSON objects and were"
@@ -49,21 +49,17 @@ class Peek:
 def peek(path: Path) -> Peek:
     """Return what the first bytes of a file say."""
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise UnreadableRunError(f"expected a log file or a run folder, got {shown(path)}, which is neither: give the path of one")
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
+        head, size = first_bytes(path, HEAD_BYTES), path.stat().st_size
     except (OSError, ValueError) as error:
-        if isinstance(error, UnreadableRunError):
-            raise
         kind = NothingYetError if isinstance(error, FileNotFoundError) else UnreadableRunError
         raise kind(_why_not(path, error)) from None
+    if head is None:
+        raise UnreadableRunError(f"expected a log file or a run folder, got {shown(path)}, which is neither: give the path of one")
     encoding = _encoding(head)
     text = head.decode(encoding, errors="replace").lstrip("\ufeff").lstrip()
     if not text:
         raise NothingYetError(f"expected a log, got {shown(path)}, which is empty: nothing has been written to it yet")
-    return Peek(path, status.st_size, head, encoding, text, _binary(path, head, text, encoding))
+    return Peek(path, size, head, encoding, text, _binary(path, head, text, encoding))
 
 
 def inside(folder: Path, most: int) -> list[Path]:

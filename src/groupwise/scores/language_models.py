@@ -338,10 +338,10 @@ def _loaded_model(base: Path, adapter: Path | None, precision: Precision, gguf: 
 
     kind: dict[str, Any] = {"use_safetensors": True} if gguf is None else {"gguf_file": gguf}
     kind |= {"device_map": "auto"} if device == "auto" else {}
-    if gguf is None:
-        kind["attn_implementation"] = _attention_of(base)
     # The bar of turning a GGUF file into weights obeys no setting.
     with _loading(f"the model in {base}"), redirect_stderr(sys.stderr if gguf is None else io.StringIO()):
+        if gguf is None:
+            kind["attn_implementation"] = _attention_of(base)
         loader: Any = AutoModelForCausalLM
         model, loaded = loader.from_pretrained(
             str(base), dtype=getattr(torch, precision), local_files_only=True, trust_remote_code=False, output_loading_info=True, **kind

@@ -11,7 +11,7 @@ for blas in Haswell Sandybridge Prescott; do
   for torch in default avx2; do
     for target in demo test; do
       log="$clone/$blas-$torch-$target.log"
-      if OPENBLAS_CORETYPE=$blas ATEN_CPU_CAPABILITY=$torch make "$target" >"$log" 2>&1; then state=passed; else state=FAILED failed=1; fi
+      if OPENBLAS_CORETYPE=$blas ATEN_CPU_CAPABILITY=$torch make --no-print-directory "$target" >"$log" 2>&1; then state=passed; else state=FAILED failed=1; fi
       echo "OpenBLAS $blas, torch $torch, make $target: $state; $(tail -n 1 "$log")"
       [ "$state" = passed ] || grep -E '^(FAILED|ERROR)' "$log"
     done

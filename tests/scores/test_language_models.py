@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -415,7 +416,9 @@ def test_the_head_alone_has_the_scores_that_a_forward_pass_tells(kind: str, tmp_
         ("attention by name", r"expected an attention of transformers in .*, got 'evil/evil-attn': it is never fetched"),
     ],
 )
-def test_a_checkpoint_that_is_not_what_its_configuration_says_is_refused(change: str, words: str, tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_not_what_its_configuration_says_is_refused(
+    change: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = checkpoint(tmp_path / "model")
     weights, about = load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
     if change == "missing":
@@ -428,8 +431,12 @@ def test_a_checkpoint_that_is_not_what_its_configuration_says_is_refused(change:
         about["attn_implementation"] = "evil/evil-attn"
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(about))
+    reported: list[Any] = []
+    monkeypatch.setattr(logging.getLogger("transformers"), "handle", reported.append)
+    monkeypatch.setattr(logging.getLogger("transformers.modeling_utils"), "handle", reported.append)
     with pytest.raises(UnreadableModelError, match=words):
         load_language_model(folder)
+    assert not reported  # the one line is the command's
 
 
 @pytest.mark.parametrize("change", [{"model_type": "nonsense"}, {"num_attention_heads": 0}])

@@ -307,26 +307,28 @@ def check_installed(*modules: str, what: str = "language models", extra: str = "
 
 @contextmanager
 def _loading(what: str) -> Iterator[None]:
-    """Turn what a library raises into one line, and keep its progress bars and warnings about its own future off the terminal."""
+    """Turn what a library raises into one line, and keep its reports and warnings about its own future off the terminal."""
     import warnings
 
     # The libraries raise a dozen kinds for a broken folder.
     sentence = one_sentence(f"to load {what}", "copy the checkpoint again", raised=Exception, kind=UnreadableModelError)
-    with sentence, silent_bars(), warnings.catch_warnings():
+    with sentence, quiet_transformers(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield
 
 
 @contextmanager
-def silent_bars() -> Iterator[None]:
-    """Keep the progress bars of transformers off the terminal."""
+def quiet_transformers() -> Iterator[None]:
+    """Keep the progress bars of transformers off the terminal, and what it reports of weights: our own sentence says it."""
     from transformers.utils import logging
 
-    bars = logging.is_progress_bar_enabled()
+    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 

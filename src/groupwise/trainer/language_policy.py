@@ -16,7 +16,7 @@ from torch.nn import functional
 from groupwise.errors import InvalidArgumentError
 from groupwise.prompts import prompt_text
 from groupwise.scores.hooks import single_or_better
-from groupwise.scores.language_models import prompt_ids, silent_bars
+from groupwise.scores.language_models import prompt_ids, quiet_transformers
 from groupwise.scores.scores import log_probability, takes_few_logits
 from groupwise.trainer.policy import Drawn, Sampled, uniform
 
@@ -232,7 +232,7 @@ class LanguagePolicy(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write the model, or the adapter alone, with its tokenizer, into a folder that is there."""
-        with silent_bars():
+        with quiet_transformers():
             self._model.save_pretrained(str(folder), safe_serialization=True)
             self.tokenizer.save_pretrained(str(folder))
 

@@ -33,7 +33,7 @@ from groupwise.scores.language_models import (
     load_language_model,
     models_home,
     open_gguf,
-    silent_bars,
+    quiet_transformers,
 )
 
 _BLOCK = 1 << 20
@@ -186,7 +186,7 @@ def memory_lines(gguf: Path, precision: Precision) -> list[str]:
 def convert(gguf: Path, folder: Path, precision: Precision) -> None:
     """Save the weights of a GGUF file as safetensors, with tokenizer and chat template."""
     loaded = load_language_model(gguf.parent, precision=precision)
-    with silent_bars():
+    with quiet_transformers():
         loaded.model.save_pretrained(folder, safe_serialization=True)
         loaded.tokenizer.save_pretrained(folder)
     for path in folder.iterdir():

@@ -11,7 +11,7 @@ if find_spec("hypothesis"):  # a trainer's own environment, for `tests/optional`
     from hypothesis import settings
 
     # A busy machine is no defect, and one run should draw what the last one drew; `make explore` is for what nobody drew yet.
-    settings.register_profile("groupwise", deadline=None, derandomize=True, max_examples=25)
+    settings.register_profile("groupwise", deadline=None, derandomize=True, max_examples=10)
     settings.register_profile("explore", deadline=None, max_examples=1000)
     settings.load_profile("groupwise")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from worlds.runs import simulated_run
 
@@ -458,7 +458,6 @@ def test_a_concentrated_policy_gains_nothing_by_more_attempts() -> None:
     assert excess.low > 0.5
 
 
-@settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.lists(st.one_of(st.floats(-1e6, 1e6), st.sampled_from([0.0, 1.0])), min_size=1, max_size=5), min_size=1, max_size=30),
     st.lists(st.floats(0, 1e6), min_size=30, max_size=30),

@@ -221,7 +221,7 @@ VALID = valid_log()
 PIECES = ["NaN", "Infinity", "-1e999", "null", '"x"', "[]", "{}", "1e308", "\x00", "</script>", "\\ud800", "é", ",", "-", "9" * 400]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, len(VALID)), st.integers(0, 30), st.sampled_from(PIECES)), min_size=1, max_size=6), st.booleans())
 @example([(60, 8, "NaN")], False)
 def test_a_mutated_log_never_breaks_the_program(

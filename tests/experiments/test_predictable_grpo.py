@@ -21,7 +21,7 @@ from groupwise.stability.threshold import threshold
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "predictable_grpo"
 PAGE = ROOT / "docs" / "studies" / "dynamics-experiments.md"
-SCRIPTS = ("trajectories", "onset", "boundary", "group_size", "fluctuations", "inertia", "force_of_runs")
+SCRIPTS = ("trajectories", "boundary", "group_size", "onset", "fluctuations", "inertia", "force_of_runs")
 
 Loader = Callable[[str], ModuleType]
 

@@ -135,7 +135,7 @@ def test_no_right_rollout_at_all_is_a_sentence(tmp_path: Path, capfd: pytest.Cap
 @pytest.mark.filterwarnings("default::groupwise.errors.GroupwiseWarning")
 def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("mine")
-    assert typed("-o", tmp_path / "run", "--steps", 1, "--set", f"cache={tmp_path / 'file' / 'cache'}") == 0
+    assert typed("-o", tmp_path / "run", "--steps", 1, "--set", "warm_up=0.03", "--set", f"cache={tmp_path / 'file' / 'cache'}") == 0
     said = capfd.readouterr()
     assert said.err.count("\n") == 1
     assert re.search(r"groupwise: warning: the warm-up is not kept: expected to write .*cache", said.err)

@@ -24,7 +24,7 @@ collect_ignore = [] if find_spec("torch") else [f"src/groupwise/trainer/{name}.p
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Iterator[object]:
+def pytest_collection() -> Iterator[object]:
     """Let the workers read the tests one after the other: what the first one compiles the second one loads, in a third of the time."""
     with Path(__file__).open() as turn:
         if find_spec("fcntl"):

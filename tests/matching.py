@@ -222,7 +222,7 @@ class Automaton:
         apart: bool = False,
         fails: bool = False,
     ) -> str:
-        """What readers of one text read first who come from some places to others; `apart`: by different ones; `fails`: the last never ends."""
+        """What readers of one text read who come from some places to others, or nothing; `apart`: by different ones; `fails`: none ends."""
         seen = set()
         waiting = [(start, one, False, one) for one in kinds if all(one in self.takes[place] for place in start)]
         while waiting:

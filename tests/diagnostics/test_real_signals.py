@@ -36,7 +36,7 @@ def labelled(*labels: str) -> list[str]:
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the public runs are not on this machine: {DATA} is absent")
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("file", labelled("healthy", "recovered"))
 def test_runs_that_went_well_are_not_told_at_any_of_twenty_looks(file: str) -> None:
     record = open_run(DATA / file)

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -48,6 +49,7 @@ _BESIDE = {"forecast": "fit", "calibrate": "backtest", "check": "diagnose"}  # c
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
+@cache
 def command(name: str) -> Any:
     """Load one command, with its options."""
     from groupwise.cli.shared import opened

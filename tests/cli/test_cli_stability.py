@@ -174,6 +174,7 @@ def simulated(capsys: pytest.CaptureFixture[str], name: str, arguments: str) -> 
 
 @pytest.mark.thinned(1)
 @pytest.mark.usefixtures("home")
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -13,11 +13,12 @@ from groupwise.examples import trl_run
 from groupwise.record.run import RecordWriter, RunRecord
 
 NAMES = (
-    "ADVANTAGES Backtest Budget CHECKS Components Diagnosis Finding FitResult Forecast GroupSizePlan GroupwiseError "
-    "GroupwiseWarning Interval LAWS Law Meaning MetricSeries READERS RecordWriter RunConfig RunRecord Setting "
-    "Source Summary __version__ backtest compare compare_baselines components diagnose fit forecast law_by_name "
-    "load_components metric_series open_run plan_from_components plan_group_size preset render reward_statistics "
-    "save_components score_sums summarise wilson Outlook Run RunComparison RunPlan judge plan report "
+    "ADVANTAGES Backtest Budget CHECKS Components Diagnosis Finding FitResult Forecast "
+    "GroupSizePlan GroupwiseError GroupwiseWarning Interval LAWS Law Meaning MetricSeries READERS "
+    "RecordWriter RunConfig RunRecord Setting Source Summary __version__ backtest compare "
+    "compare_baselines components diagnose fit forecast law_by_name load_components metric_series "
+    "open_run plan_from_components plan_group_size preset render reward_statistics save_components "
+    "score_sums summarise wilson Outlook Run RunComparison RunPlan judge plan report "
 )
 
 
@@ -36,7 +37,9 @@ def test_the_names_of_the_writers_of_records() -> None:
     assert (ProbeSettings().every, VARIABLE, TAP) == (10, "GROUPWISE_RECORD", None)
 
 
-def test_exit_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_codes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     stuck, nothing = str(tmp_path / "stuck"), str(tmp_path / "nothing")
     for folder, reward in ((stuck, 0.5), (nothing, 0.0)):
         with RecordWriter(folder) as writer:
@@ -54,7 +57,11 @@ def test_exit_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
         return classmethod(load)
 
-    for error, code in ((KeyboardInterrupt(), 130), (ZeroDivisionError(), 70), (groupwise.GroupwiseError("no"), 2)):
+    for error, code in (
+        (KeyboardInterrupt(), 130),
+        (ZeroDivisionError(), 70),
+        (groupwise.GroupwiseError("no"), 2),
+    ):
         monkeypatch.setattr(RunRecord, "load", broken(error))
         assert main(["fit", stuck]) == code
     capsys.readouterr()

@@ -1,13 +1,13 @@
-"""groupwise, the instrument panel of GRPO training: what a run's log says about it, with intervals that mean what they say.
+"""groupwise, the instrument panel of GRPO training: what a run's log says about it, with intervals
+that mean what they say.
 
-The public names, each loaded when it is first asked for. Nothing is computed here, and importing the package imports nothing else.
+The public names, each loaded when it is first asked for. Nothing is computed here, and importing
+the package imports nothing else.
 """
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from groupwise.analysis.fitted import Outlook
     from groupwise.analysis.plan import RunPlan, plan
     from groupwise.analysis.summary import Summary, summarise
-    from groupwise.api.calls import backtest, fit, forecast, judge, report
+    from groupwise.api.calls import fit, forecast, judge, report
     from groupwise.api.calls import judge as diagnose
     from groupwise.api.run import Run, open_run
     from groupwise.diagnostics.judge import CHECKS
@@ -25,21 +25,26 @@ if TYPE_CHECKING:
     from groupwise.errors import GroupwiseError, GroupwiseWarning
     from groupwise.estimators.advantages import ADVANTAGES
     from groupwise.estimators.baseline_errors import compare_baselines
-    from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components, plan_group_size
+    from groupwise.estimators.best_group_size import (
+        Budget,
+        GroupSizePlan,
+        plan_from_components,
+        plan_group_size,
+    )
     from groupwise.estimators.components import Components, components
     from groupwise.estimators.presets import preset
     from groupwise.estimators.rewards_alone import reward_statistics
     from groupwise.forecasting.laws import LAWS, Law, law_by_name
-    from groupwise.forecasting.results import Backtest, FitResult, Forecast
+    from groupwise.forecasting.results import FitResult, Forecast
     from groupwise.intervals import Interval, wilson
+    from groupwise.pages.html import render
     from groupwise.readers import READERS
     from groupwise.record.run import Meaning, RecordWriter, RunRecord, Source
     from groupwise.record.settings import RunConfig, Setting
-    from groupwise.report.html import render
     from groupwise.scores.sums import score_sums
     from groupwise.series.metric import MetricSeries, metric_series
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     name: module
@@ -49,7 +54,7 @@ _HOME = {
         "analysis.fitted": "Outlook",
         "analysis.plan": "RunPlan plan",
         "analysis.summary": "Summary summarise",
-        "api.calls": "backtest diagnose fit forecast judge report",
+        "api.calls": "diagnose fit forecast judge report",
         "api.run": "Run open_run",
         "diagnostics.judge": "CHECKS",
         "diagnostics.judgement": "Diagnosis Finding Judgement State",
@@ -61,12 +66,12 @@ _HOME = {
         "estimators.presets": "preset",
         "estimators.rewards_alone": "reward_statistics",
         "forecasting.laws": "LAWS Law law_by_name",
-        "forecasting.results": "Backtest FitResult Forecast",
+        "forecasting.results": "FitResult Forecast",
         "intervals": "Interval wilson",
         "readers": "READERS",
         "record.run": "Meaning RecordWriter RunRecord Source",
         "record.settings": "RunConfig Setting",
-        "report.html": "render",
+        "pages.html": "render",
         "scores.sums": "score_sums",
         "series.metric": "MetricSeries metric_series",
     }.items()
@@ -76,25 +81,59 @@ _HOME = {
 _FORMERLY = {"Diagnosis": "Judgement", "diagnose": "judge"}
 
 __all__ = [
-    "ADVANTAGES", "CHECKS", "LAWS", "READERS", "Backtest", "Budget", "Components", "Diagnosis", "Finding",
-    "FitResult", "Forecast", "GroupSizePlan", "GroupwiseError", "GroupwiseWarning", "Interval", "Judgement", "Law",
-    "Meaning", "MetricSeries", "Outlook", "RecordWriter", "Run", "RunComparison", "RunConfig", "RunPlan",
-    "RunRecord", "Setting", "Source", "State", "Summary", "__version__", "backtest", "compare", "compare_baselines",
-    "components", "diagnose", "fit", "forecast", "judge", "law_by_name", "load_components", "metric_series",
-    "open_run", "plan", "plan_from_components", "plan_group_size", "preset", "render", "report",
-    "reward_statistics", "save_components", "score_sums", "summarise", "wilson",
-]  # fmt: skip
-
-
-class _Package(ModuleType):
-    """This package, in which `report` stays the function: importing a module of the room `report` would name the room here."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name == "report" and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+    "ADVANTAGES",
+    "CHECKS",
+    "LAWS",
+    "READERS",
+    "Budget",
+    "Components",
+    "Diagnosis",
+    "Finding",
+    "FitResult",
+    "Forecast",
+    "GroupSizePlan",
+    "GroupwiseError",
+    "GroupwiseWarning",
+    "Interval",
+    "Judgement",
+    "Law",
+    "Meaning",
+    "MetricSeries",
+    "Outlook",
+    "RecordWriter",
+    "Run",
+    "RunComparison",
+    "RunConfig",
+    "RunPlan",
+    "RunRecord",
+    "Setting",
+    "Source",
+    "State",
+    "Summary",
+    "__version__",
+    "compare",
+    "compare_baselines",
+    "components",
+    "diagnose",
+    "fit",
+    "forecast",
+    "judge",
+    "law_by_name",
+    "load_components",
+    "metric_series",
+    "open_run",
+    "plan",
+    "plan_from_components",
+    "plan_group_size",
+    "preset",
+    "render",
+    "report",
+    "reward_statistics",
+    "save_components",
+    "score_sums",
+    "summarise",
+    "wilson",
+]
 
 
 def __getattr__(name: str) -> Any:

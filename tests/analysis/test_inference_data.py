@@ -1,4 +1,6 @@
-"""A fit as ArviZ takes it: the central shares of the draws are the intervals of those coverages, and what is open is not drawn."""
+"""A fit as ArviZ takes it: the central shares of the draws are the intervals of those coverages,
+and what is open is not drawn.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def test_draws_of_normal_intervals_are_normal() -> None:
         low, high = np.quantile(drawn, [(1 - interval.level) / 2, (1 + interval.level) / 2])
         assert (low, high) == pytest.approx((interval.low, interval.high), abs=0.05)
     assert float(np.mean(drawn)) == pytest.approx(2.0, abs=0.01)
-    assert float(np.std(drawn)) == pytest.approx(3.0, rel=0.03)  # beyond the central 99 % nothing is drawn
+    assert float(np.std(drawn)) == pytest.approx(
+        3.0, rel=0.03
+    )  # beyond the central 99 % nothing is drawn
 
 
 def test_an_open_end_is_not_drawn() -> None:
@@ -50,16 +54,24 @@ def test_arviz_gets_the_intervals_of_the_fit() -> None:
     data, fit = found.to_arviz(law="exponential"), found.fit(law="exponential")
     for name, interval in fit.parameters.items():
         drawn = np.asarray(data["posterior"][name])
-        assert np.quantile(drawn, [0.025, 0.975]) == pytest.approx([interval.low, interval.high], rel=0.01), name
+        assert np.quantile(drawn, [0.025, 0.975]) == pytest.approx(
+            [interval.low, interval.high], rel=0.01
+        ), name
     assert np.asarray(data["observed_data"]["reward"]) == pytest.approx(REWARD)
     assert np.asarray(data["constant_data"]["step"]).tolist() == list(range(1, 201))
-    assert (data.attrs["law"], data.attrs["status"], data.attrs["not_limited"]) == ("exponential", fit.status, "")
+    assert (data.attrs["law"], data.attrs["status"], data.attrs["not_limited"]) == (
+        "exponential",
+        fit.status,
+        "",
+    )
 
 
 def test_too_few_rows_and_no_arviz_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     for missing in (None, SimpleNamespace()):  # ArviZ 1 has another shape
         monkeypatch.setitem(sys.modules, "arviz", missing)
-        with pytest.raises(GroupwiseError, match=r"^expected arviz 0\.x, got none: pip install 'arviz<1', or use "):
+        with pytest.raises(
+            GroupwiseError, match=r"^expected arviz 0\.x, got none: pip install 'arviz<1', or use "
+        ):
             run_of(REWARD).to_arviz()
     monkeypatch.setitem(sys.modules, "arviz", SimpleNamespace(InferenceData=object))
     with pytest.raises(InsufficientDataError):

@@ -1,4 +1,6 @@
-"""How tests of commands ask one in this process: refused with one line, or printed as strict JSON."""
+"""How tests of commands ask one in this process: refused with one line, or printed as strict
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    """Run a command with --json and return what it printed, which must be strict JSON and all there is."""
+    """Run a command with --json and return what it printed, which must be strict JSON and all
+    there is.
+    """
     assert cli.main([*arguments, "--json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""

@@ -26,10 +26,19 @@ CELLS: dict[str, Callable[[int], str]] = {
     "quotes": lambda size: "'a': 'b" * (size // 7),
 }
 FORMATS: dict[str, Callable[[str], str]] = {
-    "log.csv": lambda cell: "step,reward,text\n" + "".join(f'{step},0.5,"{cell}"\n' for step in (1, 2)),
-    "log.jsonl": lambda cell: "".join(json.dumps({"step": step, "reward": 0.5, "text": cell}) + "\n" for step in (1, 2)),
-    "run.log": lambda cell: f"{{'reward': 0.5, 'loss': 0.1}}\n{cell}\nstep:1 - critic/score/mean:0.5 - actor/kl:{cell}\n{cell}\n",
-    "run.txt": lambda cell: f"step:1 - critic/score/mean:0.5\nrollout 1: {{'rollout/raw_reward': 0.5}}\n{cell}\n",
+    "log.csv": lambda cell: (
+        "step,reward,text\n" + "".join(f'{step},0.5,"{cell}"\n' for step in (1, 2))
+    ),
+    "log.jsonl": lambda cell: "".join(
+        json.dumps({"step": step, "reward": 0.5, "text": cell}) + "\n" for step in (1, 2)
+    ),
+    "run.log": lambda cell: (
+        f"{{'reward': 0.5, 'loss': 0.1}}\n{cell}\nstep:1 - critic/score/mean:0.5 - "
+        f"actor/kl:{cell}\n{cell}\n"
+    ),
+    "run.txt": lambda cell: (
+        f"step:1 - critic/score/mean:0.5\nrollout 1: {{'rollout/raw_reward': 0.5}}\n{cell}\n"
+    ),
 }
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.asked import printed, refused
+from lab.tests import commands as cli
+from lab.tests.commands import printed, refused
 
-from groupwise.cli import app as cli
 from groupwise.forecasting.calibration import UNCALIBRATED, read_calibration
 from groupwise.plain import to_json
 

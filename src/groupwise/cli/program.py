@@ -50,7 +50,7 @@ class Program:
         alone = typer.Typer(
             rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False
         )
-        alone.command(name=name)(opened(function))
+        alone.command(name=name, help=self.commands[name])(opened(function))
         return typer.main.get_command(alone)
 
     def group(self) -> typer.Typer:

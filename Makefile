@@ -14,12 +14,12 @@ unexport PYTHONDONTWRITEBYTECODE
 WHEELS  = $${UV_FIND_LINKS:-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null | tr -s ' \n' ',' || true)}
 define install
 	@echo "groupwise: installing $(1) into $(VENV) (once)"
-	@UV_FIND_LINKS="$(WHEELS)" $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '$(1)' \
-	|| { echo "groupwise: uv could not; trying pip"; $(BIN)/pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '$(1)'; }
+	@UV_FIND_LINKS="$(WHEELS)" $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt $(foreach package,$(1),--editable '$(package)') \
+	|| { echo "groupwise: uv could not; trying pip"; $(BIN)/pip install -qq --disable-pip-version-check --constraint constraints.txt $(foreach package,$(1),--editable '$(package)'); }
 	@touch $@
 endef
-NUMERIC = tests/forecasting tests/stability tests/estimators tests/theory tests/comparison tests/golden tests/test_intervals.py tests/scores \
-	tests/trainer/test_policy.py tests/trainer/test_language_policy.py tests/trainer/test_grpo.py tests/experiments/test_language_models.py
+NUMERIC = tests/forecasting tests/stability tests/estimators tests/theory lab/tests/theory tests/comparison tests/golden tests/test_intervals.py tests/scores \
+	lab/tests/trainer/test_policy.py lab/tests/trainer/test_language_policy.py lab/tests/trainer/test_grpo.py lab/tests/experiments/test_language_models.py
 MUTATED = estimators intervals.py stability comparison forecasting diagnostics
 .DEFAULT_GOAL := help
 .PHONY: help processors cluster verl demo demo-recorded demo-llm gpu test wheel kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
@@ -32,14 +32,18 @@ $(BIN)/uv:
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install -qq --disable-pip-version-check uv
 
-# One stamp a set of extras, so that a second call installs nothing.
-$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/uv
-	$(call install,.[$*])
-
-$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/uv
+# A stamp a set of extras, so that a second call installs nothing; all but the first have the laboratory too.
+PROJECTS = pyproject.toml lab/pyproject.toml constraints.txt
+$(VENV)/.installed: $(PROJECTS) | $(BIN)/uv
 	$(call install,.)
 
-demo: $(VENV)/.installed-train  ## a model learns while you watch: forecast, group size, groupwise-report.html
+$(VENV)/.installed-lab: $(PROJECTS) | $(BIN)/uv
+	$(call install,.[hf] ./lab[hf])
+
+$(VENV)/.installed-%: $(PROJECTS) | $(BIN)/uv
+	$(call install,.[$*] ./lab[hf])
+
+demo: $(VENV)/.installed-lab  ## a model learns while you watch: forecast, group size, groupwise-report.html
 	@$(BIN)/python scripts/demo.py
 
 demo-recorded: $(VENV)/.installed  ## the same report on a recorded TRL run, without torch
@@ -48,14 +52,14 @@ demo-recorded: $(VENV)/.installed  ## the same report on a recorded TRL run, wit
 	@echo "The report is in $(CURDIR)/groupwise-report.html"
 
 LLM ?= $(or $(GROUPWISE_MODELS),$(HOME)/.cache/groupwise/models)/smollm2
-LLM_TRAIN = $(BIN)/python -m groupwise train larger_of_two --model "$(LLM)" --lora 16 --set examples=3 -G 8 -N 64 --learning-rate 0.0003 \
+LLM_TRAIN = $(BIN)/python -m groupwise_lab train larger_of_two --model "$(LLM)" --lora 16 --set examples=3 -G 8 -N 64 --learning-rate 0.0003 \
 	--set optimizer=adamw --set adaptive.every=100 --set evaluate_every=12 --set evaluation_problems=16 --set rollouts_every=1 \
 	--device cpu -o build/demo-llm
 demo-llm: $(VENV)/.installed-hf  ## twelve updates of SmolLM2 while you watch: components before, judgement after (six minutes; fetches 98 MB once)
 	@[ -d "$(LLM)" ] || $(BIN)/python scripts/fetch_model.py smollm2 --folder "$(LLM)"
 	@echo "Components of 16 prompts with 8 rollouts each before any training, and one update (three minutes):"
 	@$(LLM_TRAIN) --steps 1 --force
-	@echo "The advice is of one gradient. Whole runs did best with 4 to 8, in the mean of three seeds (docs/studies/language-models.md): eleven more updates with 8."
+	@echo "The advice is of one gradient. Whole runs did best with 4 to 8, in the mean of three seeds (lab/docs/studies/language-models.md): eleven more updates with 8."
 	@$(LLM_TRAIN) --steps 12 --resume
 	@echo "Twelve rows are too few for most judgements; this one says what it lacks:"
 	@$(BIN)/python -m groupwise diagnose build/demo-llm || case $$? in 1|3) ;; *) exit 1;; esac
@@ -81,7 +85,7 @@ soak: $(VENV)/.installed-test  ## the live page with 200 clients for five minute
 explore: $(VENV)/.installed-test  ## the tests that draw their examples, on new ones, a thousand where a test sets no number
 	@$(BIN)/python -m pytest $(PYTEST) --hypothesis-profile=explore -m "hypothesis and not slow"
 
-kernels: $(VENV)/.installed-hf $(VENV)/.installed-test  ## the numeric tests under three kernels of OpenBLAS and two of torch, which round differently
+kernels: $(VENV)/.installed-test  ## the numeric tests under three kernels of OpenBLAS and two of torch, which round differently
 	@for kernels in "Haswell avx2" "Sandybridge default" "Prescott avx2"; do set -- $$kernels; echo "== OpenBLAS $$1, torch $$2"; \
 	OPENBLAS_CORETYPE=$$1 ATEN_CPU_CAPABILITY=$$2 $(BIN)/python -m pytest $(PYTEST) -q $(NUMERIC) || exit 1; done
 
@@ -121,9 +125,9 @@ EXPERIMENTS = u_statistic/gradient_mse u_statistic/optimal_group_size u_statisti
 	predictable_grpo/deep_larger predictable_grpo/deep_factors predictable_grpo/deep_dynamics
 
 experiments: $(VENV)/.installed-dev  ## what is missing of both papers' experiments on a trained network (an hour each at most)
-	@for name in $(EXPERIMENTS); do echo "== $$name"; $(BIN)/python experiments/$$name.py || exit 1; done
+	@for name in $(EXPERIMENTS); do echo "== $$name"; $(BIN)/python lab/experiments/$$name.py || exit 1; done
 
-cluster: $(VENV)/.installed-train $(VENV)/.installed-ray  ## a Ray head and two workers on this machine run the jobs that have engines, and end
+cluster: $(VENV)/.installed-ray  ## a Ray head and two workers on this machine run the jobs that have engines, and end
 	@$(BIN)/python scripts/cluster.py
 
 verl:  ## verl's own loop on a processor, recorded, ended and resumed, in build/verl and an environment of its own (five minutes)
@@ -132,19 +136,19 @@ verl:  ## verl's own loop on a processor, recorded, ended and resumed, in build/
 
 gpu: $(VENV)/.installed-hf  ## what only a GPU can run of the experiments on language models; MINUTES=25, and goes on when called again (fetches SmolLM2 once)
 	@[ -d "$(LLM)" ] || $(BIN)/python scripts/fetch_model.py smollm2 --folder "$(LLM)" || true
-	@GROUPWISE_DEVICE=$(or $(DEVICE),cuda) $(BIN)/python experiments/language_models/gpu.py --minutes $(or $(MINUTES),25)
+	@GROUPWISE_DEVICE=$(or $(DEVICE),cuda) $(BIN)/python lab/experiments/language_models/gpu.py --minutes $(or $(MINUTES),25)
 
 studies: $(VENV)/.installed-dev  ## the studies of estimators, intervals and forecasts, anew
-	@for script in experiments/forecast/*.py experiments/gradient/*.py experiments/intervals/*.py; do \
+	@for script in lab/experiments/forecast/*.py lab/experiments/gradient/*.py lab/experiments/intervals/*.py; do \
 	echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-dynamics: $(VENV)/.installed-dev  ## the figures of docs/studies/dynamics-experiments.md (six minutes)
+dynamics: $(VENV)/.installed-dev  ## the figures of lab/docs/studies/dynamics-experiments.md (six minutes)
 	@for script in kicks trajectories onset boundary group_size fluctuations inertia force_of_runs; do \
-	echo "== $$script"; $(BIN)/python experiments/predictable_grpo/$$script.py || exit 1; done
+	echo "== $$script"; $(BIN)/python lab/experiments/predictable_grpo/$$script.py || exit 1; done
 
-final-gap: $(VENV)/.installed-dev  ## the figures of docs/studies/final-gap.md (half an hour)
+final-gap: $(VENV)/.installed-dev  ## the figures of lab/docs/studies/final-gap.md (half an hour)
 	@for script in gap_law gap_rate gap_bounds mixture_accuracy; do \
-	echo "== $$script"; $(BIN)/python experiments/u_statistic/$$script.py || exit 1; done
+	echo "== $$script"; $(BIN)/python lab/experiments/u_statistic/$$script.py || exit 1; done
 
 fixture:  ## record the embedded TRL run anew (own virtual environment, a few minutes)
 	@$(PYTHON) scripts/record_trl_run.py

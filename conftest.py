@@ -1,4 +1,6 @@
-"""Doctests of what needs an extra are skipped where it is missing; drawn examples are the same in every run; long grids are thinned."""
+"""Doctests of what needs an extra are skipped where it is missing; drawn examples are the same
+in every run; long grids are thinned.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import pytest
 if find_spec("hypothesis"):  # a trainer's own environment, for `tests/optional`, may be without
     from hypothesis import settings
 
-    # A busy machine is no defect, and one run should draw what the last one drew; `make explore` is for what nobody drew yet.
+    # A busy machine is no defect, and one run should draw what the last one drew; `make explore` is
+    # for what nobody drew yet.
     settings.register_profile("groupwise", deadline=None, derandomize=True, max_examples=10)
     settings.register_profile("explore", deadline=None, max_examples=1000)
     settings.load_profile("groupwise")
@@ -20,12 +23,16 @@ if find_spec("hypothesis"):  # a trainer's own environment, for `tests/optional`
 OPTIONAL = ("torch", "transformers")
 # Modules that are made of torch cannot even be looked at without it.
 OF_TORCH = ("grpo", "language_policy", "policy")
-collect_ignore = [] if find_spec("torch") else [f"src/groupwise/trainer/{name}.py" for name in OF_TORCH]
+collect_ignore = (
+    [] if find_spec("torch") else [f"lab/src/groupwise_lab/trainer/{name}.py" for name in OF_TORCH]
+)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
-    """Let the workers read the tests one after the other: what the first one compiles the second one loads, in a third of the time."""
+    """Let the workers read the tests one after the other: what the first one compiles the second
+    one loads, in a third of the time.
+    """
     with Path(__file__).open() as turn:
         if find_spec("fcntl"):
             import fcntl
@@ -35,21 +42,27 @@ def pytest_collection() -> Iterator[object]:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector of garbage the thousands of tests and the libraries, which stay: a twelfth of the processor's time."""
+    """Spare the collector of garbage the thousands of tests and the libraries, which stay: a
+    twelfth of the processor's time.
+    """
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what a thinned test leaves out; skip each doctest that imports a library which is not here."""
+    """Mark as slow what a thinned test leaves out; skip each doctest that imports a library
+    which is not here.
+    """
     grids: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("thinned"):
             grids.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in grids.values():
         most = cases[0].get_closest_marker("thinned").args[0]  # type: ignore[union-attr]
-        kept = {round((place + 0.5) * len(cases) / most - 0.5) for place in range(min(most, len(cases)))}
+        kept = {
+            round((place + 0.5) * len(cases) / most - 0.5) for place in range(min(most, len(cases)))
+        }
         for place, item in enumerate(cases):
             if place not in kept:
                 item.add_marker(pytest.mark.slow)

@@ -1,11 +1,14 @@
-"""What `GroupwiseCallback` costs a step of TRL: steps without it, with it, and with sketches every 10 steps, in turn in one run.
+"""What `GroupwiseCallback` costs a step of TRL: steps without it, with it, and with sketches every
+10 steps, in turn in one run.
 
     python benchmarks/callback_time.py [--blocks 6] [--completion-length 16]
 
-Run by a Python with TRL (see tests/optional/test_trl_callback.py). One trainer takes steps of three kinds in blocks of ten that alternate,
-so that whatever else the machine does falls on all of them alike; a share is the median over neighbouring blocks, with the middle half of
-them, in processor seconds and by the clock on the wall, where waiting for the disk shows too. The model is tiny and random: a step takes a
-fraction of a second, and no real run can have a smaller one, so these shares are upper bounds. It prints; it asserts nothing.
+Run by a Python with TRL (see tests/optional/test_trl_callback.py). One trainer takes steps of three
+kinds in blocks of ten that alternate, so that whatever else the machine does falls on all of them
+alike; a share is the median over neighbouring blocks, with the middle half of them, in processor
+seconds and by the clock on the wall, where waiting for the disk shows too. The model is tiny and
+random: a step takes a fraction of a second, and no real run can have a smaller one, so these shares
+are upper bounds. It prints; it asserts nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ def make_trainer(folder: str, steps: int, length: int) -> Any:
     """TRL's trainer on the model of the embedded run."""
     transformers, trl = importlib.import_module("transformers"), importlib.import_module("trl")
 
-    found = importlib.util.spec_from_file_location("record_trl_run", ROOT / "scripts" / "record_trl_run.py")
+    found = importlib.util.spec_from_file_location(
+        "record_trl_run", ROOT / "scripts" / "record_trl_run.py"
+    )
     assert found is not None
     assert found.loader is not None
     recipe = importlib.util.module_from_spec(found)
@@ -39,13 +44,28 @@ def make_trainer(folder: str, steps: int, length: int) -> Any:
     tokenizer = recipe.build_tokenizer()
 
     def digits(completions: list[str], **_: Any) -> list[float]:
-        return [sum(character.isdigit() for character in text) / max(len(text), 1) for text in completions]
+        return [
+            sum(character.isdigit() for character in text) / max(len(text), 1)
+            for text in completions
+        ]
 
     args = trl.GRPOConfig(
-        output_dir=folder, max_steps=steps, per_device_train_batch_size=GROUPS * SIZE, num_generations=SIZE, max_completion_length=length,
-        learning_rate=1e-6, logging_steps=1, report_to="none", use_cpu=True, bf16=False, gradient_checkpointing=False,
-        dataloader_pin_memory=False, disable_tqdm=True, save_strategy="no", beta=0.0,
-    )  # fmt: skip
+        output_dir=folder,
+        max_steps=steps,
+        per_device_train_batch_size=GROUPS * SIZE,
+        num_generations=SIZE,
+        max_completion_length=length,
+        learning_rate=1e-6,
+        logging_steps=1,
+        report_to="none",
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        dataloader_pin_memory=False,
+        disable_tqdm=True,
+        save_strategy="no",
+        beta=0.0,
+    )
     return trl.GRPOTrainer(
         model=recipe.build_model(tokenizer),
         reward_funcs=[digits],
@@ -64,7 +84,11 @@ class Blocks:
     """Switches the callback off and on by blocks of steps, and takes the time of each step."""
 
     def __init__(self, callback: Any, blocks: int) -> None:
-        self.callback, self.blocks, self.seconds = callback, blocks, dict[str, list[tuple[float, float]]]((kind, []) for kind in KINDS)
+        self.callback, self.blocks, self.seconds = (
+            callback,
+            blocks,
+            dict[str, list[tuple[float, float]]]((kind, []) for kind in KINDS),
+        )
         self._begun, self._done = (0.0, 0.0), -1
 
     def __getattr__(self, name: str) -> Any:
@@ -83,7 +107,9 @@ class Blocks:
         self._begun = clocks()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The row is written at the log, which comes after this: the next step's begin is the end of this one."""
+        """The row is written at the log, which comes after this: the next step's begin is the
+        end of this one.
+        """
 
     def switch(self, step: int) -> None:
         """Make the coming steps of their kind."""
@@ -110,7 +136,9 @@ class Blocks:
 def main() -> None:
     """Run, and print the shares."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--blocks", type=int, default=6, help="blocks of each kind, after the first")
+    parser.add_argument(
+        "--blocks", type=int, default=6, help="blocks of each kind, after the first"
+    )
     parser.add_argument("--completion-length", type=int, default=16)
     arguments = parser.parse_args()
     os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
@@ -122,7 +150,11 @@ def main() -> None:
     steps = len(KINDS) * BLOCK * (arguments.blocks + 1)
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(folder, steps, arguments.completion_length)
-        trainer.callback_handler.callbacks = [one for one in trainer.callback_handler.callbacks if type(one).__name__ != "PrinterCallback"]
+        trainer.callback_handler.callbacks = [
+            one
+            for one in trainer.callback_handler.callbacks
+            if type(one).__name__ != "PrinterCallback"
+        ]
         callback = GroupwiseCallback(trainer, sketch_every=BLOCK, checks=False, say=lambda _: None)
         callback._clock = time.thread_time  # what it takes itself, whoever else is on the processor
         blocks = Blocks(callback, arguments.blocks)
@@ -139,18 +171,30 @@ def main() -> None:
         trainer.train()
     steps_ms = {}
     for number, clock in enumerate(("processor", "wall")):
-        seconds = {kind: np.array(values)[:, number].reshape(-1, BLOCK).sum(axis=1) for kind, values in blocks.seconds.items()}
+        seconds = {
+            kind: np.array(values)[:, number].reshape(-1, BLOCK).sum(axis=1)
+            for kind, values in blocks.seconds.items()
+        }
         step = 1000 * float(np.median(seconds["without"])) / BLOCK
         steps_ms[clock] = step
-        print(f"{clock}: {step:.0f} ms a step without the callback ({GROUPS} groups of {SIZE}, up to {arguments.completion_length} tokens)")
+        print(
+            f"{clock}: {step:.0f} ms a step without the callback ({GROUPS} groups of {SIZE}, up to "
+            f"{arguments.completion_length} tokens)"
+        )
         for kind in KINDS[1:]:
             share = seconds[kind] / seconds["without"] - 1
             low, middle, high = np.quantile(share, [0.25, 0.5, 0.75])
-            print(f"  {kind}: {middle:+.1%} (middle half {low:+.1%} to {high:+.1%}, {len(share)} blocks of {BLOCK} steps)")
+            print(
+                f"  {kind}: {middle:+.1%} (middle half {low:+.1%} to {high:+.1%}, {len(share)} "
+                f"blocks of {BLOCK} steps)"
+            )
     step = steps_ms["processor"]
     own_ms = 1000 * callback.record_seconds / max(2 * BLOCK * (arguments.blocks + 1), 1)
     probe_ms = 1000 * callback.probe_seconds / max(arguments.blocks + 1, 1)
-    print(f"inside the callback, processor: recording {own_ms:.1f} ms a step ({own_ms / step:.2%}),", end=" ")
+    print(
+        f"inside the callback, processor: recording {own_ms:.1f} ms a step ({own_ms / step:.2%}),",
+        end=" ",
+    )
     print(f"a probe {probe_ms:.0f} ms ({probe_ms / step / BLOCK:.1%} of ten steps)")
 
 

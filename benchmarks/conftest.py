@@ -1,4 +1,5 @@
-"""What the benchmarks share: one thread for everybody, so that a number says what the code costs and not who else was there.
+"""What the benchmarks share: one thread for everybody, so that a number says what the code costs
+and not who else was there.
 
 It measures nothing.
 """

@@ -1,9 +1,11 @@
-"""What judging many runs takes: every run of a synthetic fleet judged, and judged again after ten of them changed.
+"""What judging many runs takes: every run of a synthetic fleet judged, and judged again after ten
+of them changed.
 
     python benchmarks/fleet_time.py [--runs 5000] [--rows 1000] [--workers 2] [--folder FOLDER]
 
-Runs are simulated as TRL and verl log them, one of each of some kinds and two seeds, and copied as JSON lines, a folder a run. Wall and
-processor seconds of driver and workers, and the most memory that any of these processes held. It asserts nothing.
+Runs are simulated as TRL and verl log them, one of each of some kinds and two seeds, and copied as
+JSON lines, a folder a run. Wall and processor seconds of driver and workers, and the most memory
+that any of these processes held. It asserts nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +24,15 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))
 from worlds.logs import run_of
 
-KINDS = ("steady", "to_the_top", "one_function_zero", "curriculum", "slow_learner", "isolated_spikes", "length_runaway")
+KINDS = (
+    "steady",
+    "to_the_top",
+    "one_function_zero",
+    "curriculum",
+    "slow_learner",
+    "isolated_spikes",
+    "length_runaway",
+)
 CHANGED = 10
 
 
@@ -34,7 +44,12 @@ def make_fleet(home: Path, runs: int, rows: int) -> list[Path]:
         log = home / f"team{number % 20}" / f"{kind}_{number:05d}" / "log.jsonl"
         log.parent.mkdir(parents=True)
         if number < 2 * len(KINDS):
-            log.write_text("".join(json.dumps(row) + "\n" for row in run_of(kind, seed, rows=rows)[0].steps.to_dicts()))
+            log.write_text(
+                "".join(
+                    json.dumps(row) + "\n"
+                    for row in run_of(kind, seed, rows=rows)[0].steps.to_dicts()
+                )
+            )
             first.append(log)
         else:
             shutil.copyfile(first[number % len(first)], log)
@@ -45,14 +60,32 @@ def make_fleet(home: Path, runs: int, rows: int) -> list[Path]:
 def judge_fleet(home: Path, table: Path, workers: int) -> None:
     """Judge a fleet by the command, and print what that took."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    command = [sys.executable, "-m", "groupwise", "fleet", str(home), "-o", str(table), "--page", str(table.with_suffix(".html"))]
-    out = subprocess.run([*command, "--workers", str(workers), "--json"], check=False, capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "groupwise",
+        "fleet",
+        str(home),
+        "-o",
+        str(table),
+        "--page",
+        str(table.with_suffix(".html")),
+    ]
+    out = subprocess.run(
+        [*command, "--workers", str(workers), "--json"], check=False, capture_output=True, text=True
+    )
     wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     found = json.loads(out.stdout)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     each = f", {1e3 * used / found['judged']:.1f} ms each" if found["judged"] else ""
-    print(f"{len(found['runs']):,} runs, {found['judged']:,} judged: {wall:.1f} s, processor {used:.1f} s{each}; {found['counts']}")
-    print(f"  the most that a process held: {after.ru_maxrss / 1024:.0f} MB; page {table.with_suffix('.html').stat().st_size / 1e6:.2f} MB")
+    print(
+        f"{len(found['runs']):,} runs, {found['judged']:,} judged: {wall:.1f} s, processor "
+        f"{used:.1f} s{each}; {found['counts']}"
+    )
+    print(
+        f"  the most that a process held: {after.ru_maxrss / 1024:.0f} MB; page "
+        f"{table.with_suffix('.html').stat().st_size / 1e6:.2f} MB"
+    )
 
 
 def main() -> None:
@@ -66,7 +99,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=given.folder) as place:
         home, table = Path(place) / "runs", Path(place) / "fleet.parquet"
         logs = make_fleet(home, given.runs, given.rows)
-        print(f"{given.runs:,} runs of {given.rows:,} rows, {sum(log.stat().st_size for log in logs) / 1e6:,.0f} MB")
+        print(
+            f"{given.runs:,} runs of {given.rows:,} rows, "
+            f"{sum(log.stat().st_size for log in logs) / 1e6:,.0f} MB"
+        )
         judge_fleet(home, table, given.workers)
         for log in logs[:: max(1, given.runs // CHANGED)][:CHANGED]:
             with log.open("a") as file:

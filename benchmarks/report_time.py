@@ -1,8 +1,10 @@
-"""What a report takes of a processor, how large it is and how much memory it needs, for logs of 1,000, 10,000 and 100,000 steps.
+"""What a report takes of a processor, how large it is and how much memory it needs, for logs of
+1,000, 10,000 and 100,000 steps.
 
-Run it with `python benchmarks/report_time.py`, and with OPENBLAS_NUM_THREADS=2 before it, which should change nothing. Each log is
-measured in a process of its own, which first imports every library that a report needs and then reads, fits, forecasts, draws and
-writes; "baseline" is the memory after the imports. It asserts nothing.
+Run it with `python benchmarks/report_time.py`, and with OPENBLAS_NUM_THREADS=2 before it, which
+should change nothing. Each log is measured in a process of its own, which first imports every
+library that a report needs and then reads, fits, forecasts, draws and writes; "baseline" is the
+memory after the imports. It asserts nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ LIBRARIES = (
 
 
 def write_log(folder: Path, size: int) -> Path:
-    """Write the state of a TRL run of `size` steps with every usual key and two reward functions."""
+    """Write the state of a TRL run of `size` steps with every usual key and two reward
+    functions.
+    """
     rng = np.random.default_rng(size)
     rows = []
     for step in range(1, size + 1):
@@ -83,8 +87,8 @@ def measure(log: Path, page: Path) -> None:
     imported = time.process_time()
     baseline = peak_megabytes()
     from groupwise.analysis.summary import summarise
+    from groupwise.pages.html import render
     from groupwise.readers import open_run
-    from groupwise.report.html import render
 
     record = open_run(log, settings={"group_size": "8", "prompts_per_step": "8"})
     read = time.process_time()
@@ -109,16 +113,32 @@ def measure(log: Path, page: Path) -> None:
 
 def main() -> None:
     """Print one line a size."""
-    print(f"{'steps':>8} {'log MB':>7} {'imports s':>10} {'work s':>7} {'(read':>7} {'fit':>6} {'draw)':>6} {'page kB':>8}", end=" ")
+    print(
+        f"{'steps':>8} {'log MB':>7} {'imports s':>10} {'work s':>7} {'(read':>7} {'fit':>6} "
+        f"{'draw)':>6} {'page kB':>8}",
+        end=" ",
+    )
     print(f"{'MB: imports':>12} {'read':>6} {'peak':>6} {'peak - read':>12}")
     with tempfile.TemporaryDirectory() as home:
         for size in SIZES:
             log = write_log(Path(home), size)
             command = [sys.executable, __file__, str(log), str(Path(home) / "page.html")]
-            f = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-            print(f"{size:>8,} {log.stat().st_size / 1e6:>7.1f} {f['imports']:>10.2f} {f['work']:>7.2f} {f['read']:>7.2f}", end=" ")
-            print(f"{f['fit']:>6.2f} {f['draw']:>6.2f} {f['page_kB']:>8.0f} {f['baseline_MB']:>12.0f}", end=" ")
-            print(f"{f['read_MB']:>6.0f} {f['peak_MB']:>6.0f} {f['peak_MB'] - f['read_MB']:>12.0f}", flush=True)
+            f = json.loads(
+                subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            )
+            print(
+                f"{size:>8,} {log.stat().st_size / 1e6:>7.1f} {f['imports']:>10.2f} "
+                f"{f['work']:>7.2f} {f['read']:>7.2f}",
+                end=" ",
+            )
+            print(
+                f"{f['fit']:>6.2f} {f['draw']:>6.2f} {f['page_kB']:>8.0f} {f['baseline_MB']:>12.0f}",
+                end=" ",
+            )
+            print(
+                f"{f['read_MB']:>6.0f} {f['peak_MB']:>6.0f} {f['peak_MB'] - f['read_MB']:>12.0f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""The table of docs/studies/speed.md: what groupwise takes of a processor, beside a peer or the limit of the task, with one thread and two.
+"""The table of lab/docs/studies/speed.md: what groupwise takes of a processor, beside a peer or the
+limit of the task, with one thread and two.
 
     python benchmarks/speed_table.py [--turns 5] [--only WORD]
 
-Each line comes from a process of its own that sets the threads of BLAS, torch and Polars. Both sides take turns in it, and processor
-seconds count, of children too, so that others on the machine count for less; a ratio is that of a turn. Peers that are not installed
-are left out: `numba`, `tensorboard`, and TRL as in test_trainer_speed.py. It asserts nothing.
+Each line comes from a process of its own that sets the threads of BLAS, torch and Polars. Both
+sides take turns in it, and processor seconds count, of children too, so that others on the machine
+count for less; a ratio is that of a turn. Peers that are not installed are left out: `numba`,
+`tensorboard`, and TRL as in test_trainer_speed.py. It asserts nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
-KINDS = ("steady", "to_the_top", "one_function_zero", "curriculum", "slow_learner", "isolated_spikes")
+KINDS = (
+    "steady",
+    "to_the_top",
+    "one_function_zero",
+    "curriculum",
+    "slow_learner",
+    "isolated_spikes",
+)
 BARE = "import numpy, scipy.special, polars"
 SHORTEST = 0.05  # seconds of a measurement: what is shorter is done again and again
 Job = Callable[[], object]
@@ -59,8 +68,14 @@ def cold(home: Path) -> tuple[Job, Job]:
     from worlds.logs import run_of
 
     log = run_of("steady", 3, rows=160)[0].save(home / "run")
-    commands = [sys.executable, "-m", "groupwise", "diagnose", str(log)], [sys.executable, "-c", BARE]
-    ours, bare = (partial(subprocess.run, command, stdout=subprocess.DEVNULL, check=False) for command in commands)
+    commands = (
+        [sys.executable, "-m", "groupwise", "diagnose", str(log)],
+        [sys.executable, "-c", BARE],
+    )
+    ours, bare = (
+        partial(subprocess.run, command, stdout=subprocess.DEVNULL, check=False)
+        for command in commands
+    )
     ours()  # writes bytecode
     return ours, bare
 
@@ -69,8 +84,8 @@ def reporting(home: Path, rows: int) -> Job:
     from benchmarks.report_time import write_log
 
     from groupwise.analysis.summary import summarise
+    from groupwise.pages.html import render
     from groupwise.readers import open_run
-    from groupwise.report.html import render
 
     log = write_log(home, rows)
     settings = {"group_size": "8", "prompts_per_step": "8"}
@@ -94,9 +109,15 @@ def reading(home: Path, kind: str) -> tuple[Job, Job]:
 
     made: dict[str, Callable[[], tuple[Path, Callable[[Path], object]]]] = {
         "dump": lambda: (readers.dump(home / "1.jsonl", 200), pl.read_ndjson),
-        "state": lambda: (readers.state(home / "trainer_state.json", 100_000), readers.by_json_and_polars),
+        "state": lambda: (
+            readers.state(home / "trainer_state.json", 100_000),
+            readers.by_json_and_polars,
+        ),
         "lines": lambda: (readers.lines(home / "run.jsonl", 200_000), pl.read_ndjson),
-        "events": lambda: (readers.events(home / "events.out.tfevents.1.host", 48_000), readers.by_tensorboard),
+        "events": lambda: (
+            readers.events(home / "events.out.tfevents.1.host", 48_000),
+            readers.by_tensorboard,
+        ),
     }
     path, peer = made[kind]()
     return partial(open_run, path), partial(peer, path)
@@ -106,8 +127,8 @@ def live(home: Path) -> tuple[Job, Job]:
     import polars as pl
     from benchmarks.test_live_speed import written
 
+    from groupwise.pages.live_hub import Hub, followers_of
     from groupwise.readers.follow import Follower
-    from groupwise.report.live_hub import Hub, followers_of
 
     paths = written(home)
 
@@ -149,7 +170,7 @@ def point_of_the_law() -> tuple[Job, Job]:
 
 
 def bandits() -> tuple[Job, Job | None]:
-    from benchmarks import test_bandit_speed as bandit
+    from lab.benchmarks import test_bandit_speed as bandit
 
     if not importlib.util.find_spec("numba"):
         return bandit.our_value, None
@@ -162,10 +183,12 @@ def bandits() -> tuple[Job, Job | None]:
 
 
 def training(home: Path) -> tuple[Job, Job | None]:
-    from benchmarks import test_trainer_speed as trainer
+    from lab.benchmarks import test_trainer_speed as trainer
 
     world = trainer.made(home)
-    return lambda: Took(trainer.ours(world, "ours")), (lambda: Took(trainer.theirs(world))) if trainer.TRL.exists() else None
+    return lambda: Took(trainer.ours(world, "ours")), (
+        lambda: Took(trainer.theirs(world))
+    ) if trainer.TRL.exists() else None
 
 
 TASKS: dict[str, tuple[str, Callable[[Path], tuple[Job, Job | None]]]] = {
@@ -173,16 +196,28 @@ TASKS: dict[str, tuple[str, Callable[[Path], tuple[Job, Job | None]]]] = {
     "judgement, 10,000 rows": ("", lambda home: (judging(10_000), None)),
     "judgement, 160,000 rows": ("", lambda home: (judging_one(home, 160_000), None)),
     "`diagnose`, cold, 160 rows": ("the imports of NumPy, scipy.special, Polars", cold),
-    "report, 10,000 rows, the second of a process": ("", lambda home: (reporting(home, 10_000), None)),
+    "report, 10,000 rows, the second of a process": (
+        "",
+        lambda home: (reporting(home, 10_000), None),
+    ),
     "oscillator with intervals, 500 rows": ("lmfit", lambda home: fitting()),
     "verl's dump, 200 MB": ("`polars.read_ndjson`", lambda home: reading(home, "dump")),
-    "JSON lines of 24 numbers, 154 MB": ("`polars.read_ndjson`", lambda home: reading(home, "lines")),
+    "JSON lines of 24 numbers, 154 MB": (
+        "`polars.read_ndjson`",
+        lambda home: reading(home, "lines"),
+    ),
     "trainer_state.json, 100,000 steps": ("`json` and Polars", lambda home: reading(home, "state")),
     "event file, 48,000 scalars": ("TensorBoard", lambda home: reading(home, "events")),
     "live page, first reading of 20 x 10,000 rows": ("`polars.read_ndjson`", live),
-    "components, Gram matrix of 4,096 rollouts": ("one product with it", lambda home: components_of_gram()),
+    "components, Gram matrix of 4,096 rollouts": (
+        "one product with it",
+        lambda home: components_of_gram(),
+    ),
     "scores' Gram matrix, 64 x 24 tokens": ("forward and backward", lambda home: gram_of_scores()),
-    "law of the final gap, 100 weights, one point": ("Imhof's integral", lambda home: point_of_the_law()),
+    "law of the final gap, 100 weights, one point": (
+        "Imhof's integral",
+        lambda home: point_of_the_law(),
+    ),
     "bandit, 10,000 runs of 1,000 updates": ("Numba, single precision", lambda home: bandits()),
     "update of 512 rollouts, 0.1 M parameters": ("TRL", training),
 }
@@ -190,7 +225,10 @@ TASKS: dict[str, tuple[str, Callable[[Path], tuple[Job, Job | None]]]] = {
 
 def clock() -> float:
     """Processor seconds of this process and of its children that ended."""
-    return sum(use.ru_utime + use.ru_stime for use in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+    return sum(
+        use.ru_utime + use.ru_stime
+        for use in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
 
 
 def seconds(job: Job, times: int = 1) -> float:
@@ -207,13 +245,19 @@ def measure(name: str, turns: int) -> None:
     with tempfile.TemporaryDirectory() as home:
         jobs = [job for job in TASKS[name][1](Path(home)) if job is not None]
         repeats = [max(1, round(SHORTEST / max(seconds(job), 1e-5))) for job in jobs]
-        taken = [[seconds(job, times) for job, times in zip(jobs, repeats, strict=True)] for _ in range(turns)]
+        taken = [
+            [seconds(job, times) for job, times in zip(jobs, repeats, strict=True)]
+            for _ in range(turns)
+        ]
     print("MEASURED", json.dumps(taken))
 
 
 def of(values: Sequence[float]) -> str:
     """Minimum, median and maximum, with two digits."""
-    return " ".join(f"{value:#.2g}".rstrip(".") for value in (min(values), statistics.median(values), max(values)))
+    return " ".join(
+        f"{value:#.2g}".rstrip(".")
+        for value in (min(values), statistics.median(values), max(values))
+    )
 
 
 def cells(name: str, threads: int, turns: int) -> tuple[str, str]:
@@ -226,14 +270,21 @@ def cells(name: str, threads: int, turns: int) -> tuple[str, str]:
         print(out.stderr[-500:], file=sys.stderr)
         return "not measured", ""
     taken = json.loads(found.split(maxsplit=1)[1])
-    return of([turn[0] for turn in taken]), of([turn[0] / turn[1] for turn in taken]) if len(taken[0]) > 1 else ""
+    return of([turn[0] for turn in taken]), of([turn[0] / turn[1] for turn in taken]) if len(
+        taken[0]
+    ) > 1 else ""
 
 
 def machine() -> str:
     """The processor and its number of cores, and who else is on it."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    known = dict(part.split(":", 1) for part in (line.replace("\t", "") for line in lines) if ":" in part)
-    name = f"{known['model name'].strip()}, family {known['cpu family'].strip()}, model {known['model'].strip()}"
+    known = dict(
+        part.split(":", 1) for part in (line.replace("\t", "") for line in lines) if ":" in part
+    )
+    name = (
+        f"{known['model name'].strip()}, family {known['cpu family'].strip()}, model "
+        f"{known['model'].strip()}"
+    )
     return f"{name}, {os.cpu_count()} cores; load {os.getloadavg()[0]:.1f} at the start"
 
 
@@ -248,12 +299,20 @@ def main() -> None:
         measure(given.measure, given.turns)
         return
     print(
-        f"{machine()}\n\n| task | one thread, s | two threads, s | beside | one thread, its time | two threads, its time |\n|" + "---|" * 6
+        (
+            f"{machine()}\n\n| task | one thread, s | two threads, s | beside | one thread, its "
+            "time | two threads, its time |\n|"
+        )
+        + "---|" * 6
     )
     for name, (beside, _) in TASKS.items():
         if given.only in name:
             one, two = (cells(name, threads, given.turns) for threads in (1, 2))
-            print(f"| {name} | {one[0]} | {two[0]} | {beside if one[1] else '-'} | {one[1]} | {two[1]} |", flush=True)
+            print(
+                f"| {name} | {one[0]} | {two[0]} | {beside if one[1] else '-'} | {one[1]} | "
+                f"{two[1]} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""Speed and error of the law of weighted sums of chi-squares: beside momentchi2's approximations and Imhof's integral by quadrature.
+"""Speed and error of the law of weighted sums of chi-squares: beside momentchi2's approximations
+and Imhof's integral by quadrature.
 
-    make bench    (or: python -m pytest benchmarks/test_chi_square_speed.py --benchmark-only -o addopts=)
+    make bench    (or: python -m pytest benchmarks/test_chi_square_speed.py --benchmark-only -o
+    addopts=)
 
-Every entry does one job: 100 geometric weights, the upper tail at the points named in its group. The error against the golden value
-at the far point (1.26e-5) stands in each entry's extra information. The peer `momentchi2` is measured where it is installed
-(`pip install momentchi2`), else skipped visibly; it knows positive weights only.
+Every entry does one job: 100 geometric weights, the upper tail at the points named in its group.
+The error against the golden value at the far point (1.26e-5) stands in each entry's extra
+information. The peer `momentchi2` is measured where it is installed (`pip install momentchi2`),
+else skipped visibly; it knows positive weights only.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden" / "chi_squa
 
 def truth() -> float:
     """The golden value at the far point."""
-    case = next(case for case in json.loads(GOLDEN.read_text())["cases"] if case["name"] == "geometric")
+    case = next(
+        case for case in json.loads(GOLDEN.read_text())["cases"] if case["name"] == "geometric"
+    )
     return float(case["upper_tails"][case["points"].index(33)])
 
 

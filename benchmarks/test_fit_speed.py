@@ -1,4 +1,6 @@
-"""Speed of the oscillator's fit with intervals, beside lmfit's fit and `conf_interval` on the same data, and of a forecast."""
+"""Speed of the oscillator's fit with intervals, beside lmfit's fit and `conf_interval` on the
+same data, and of a forecast.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ def by_lmfit(time: np.ndarray, value: np.ndarray) -> Any:
     law = law_by_name("oscillator")
     model = lmfit.Model(
         lambda t, plateau, start, omega, zeta: law.curve(
-            t, plateau=plateau, start=start, natural_frequency=abs(omega) + 1e-12, damping_ratio=abs(zeta) + 1e-12
+            t,
+            plateau=plateau,
+            start=start,
+            natural_frequency=abs(omega) + 1e-12,
+            damping_ratio=abs(zeta) + 1e-12,
         )
     )
     found = model.fit(value, t=time, plateau=0.7, start=0.25, omega=9.5 / len(time), zeta=0.8)
@@ -55,7 +61,12 @@ def test_groupwise_all_laws(benchmark: BenchmarkFixture, n: int) -> None:
 @pytest.mark.benchmark(group="forecast of three windows")
 def test_groupwise_forecast(benchmark: BenchmarkFixture, n: int) -> None:
     time, value = series(n)
-    assert benchmark(lambda: forecast(time, value, n * np.array([1.2, 1.5, 2.0]), bounds=(0.0, 1.0))).status == "forecast"
+    assert (
+        benchmark(
+            lambda: forecast(time, value, n * np.array([1.2, 1.5, 2.0]), bounds=(0.0, 1.0))
+        ).status
+        == "forecast"
+    )
 
 
 @pytest.mark.parametrize("n", [500, 10_000])
@@ -63,5 +74,7 @@ def test_groupwise_forecast(benchmark: BenchmarkFixture, n: int) -> None:
 def test_lmfit(benchmark: BenchmarkFixture, n: int) -> None:
     """The peer."""
     time, value = series(n)
-    intervals = benchmark.pedantic(lambda: by_lmfit(time, value), rounds=5 if n == 500 else 2, iterations=1)  # type: ignore[no-untyped-call]
+    intervals = benchmark.pedantic(
+        lambda: by_lmfit(time, value), rounds=5 if n == 500 else 2, iterations=1
+    )  # type: ignore[no-untyped-call]
     assert math.isfinite(intervals["plateau"][0][1])

@@ -1,12 +1,16 @@
-"""Speed of the live page: 20 runs of 10,000 steps and 24 keys each, as a trainer logs them, beside the page of trackio on the same data.
+"""Speed of the live page: 20 runs of 10,000 steps and 24 keys each, as a trainer logs them, beside
+the page of trackio on the same data.
 
-    make bench    (or: python -m pytest benchmarks/test_live_speed.py --benchmark-only -o addopts= -s)
+    make bench    (or: python -m pytest benchmarks/test_live_speed.py --benchmark-only -o addopts=
+    -s)
 
-Of ours: what an update (one row more in one of the runs) costs the server in processor seconds, what a look at an idle log costs, what
-reading everything from nothing costs, and how long the page takes to open in Chromium once the watcher has read the logs. Of trackio: how
-long its page takes to show its first figures of the same runs from its own database. Both pages are measured where Chromium and Playwright
-are, and trackio where TRACKIO_PYTHON names a Python that has it (`python -m venv /tmp/t && /tmp/t/bin/pip install trackio`), else skipped
-visibly. Wall times count everything else that the machine does; processor seconds do not.
+Of ours: what an update (one row more in one of the runs) costs the server in processor seconds,
+what a look at an idle log costs, what reading everything from nothing costs, and how long the page
+takes to open in Chromium once the watcher has read the logs. Of trackio: how long its page takes to
+show its first figures of the same runs from its own database. Both pages are measured where
+Chromium and Playwright are, and trackio where TRACKIO_PYTHON names a Python that has it (`python -m
+venv /tmp/t && /tmp/t/bin/pip install trackio`), else skipped visibly. Wall times count everything
+else that the machine does; processor seconds do not.
 """
 
 from __future__ import annotations
@@ -32,12 +36,15 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 pytest.importorskip("starlette")
 
+from groupwise.pages.live_hub import Hub, followers_of
 from groupwise.readers.follow import Follower
-from groupwise.report.live_hub import Hub, followers_of
 
 RUNS, STEPS, UPDATES = 20, 10_000, 40
 LONGEST_OPEN, LARGEST_UPDATE = 2.0, 0.05
-OURS_READY = "() => document.querySelectorAll('#runs polyline[points]').length === 20 && document.querySelectorAll('canvas').length >= 10"
+OURS_READY = (
+    "() => document.querySelectorAll('#runs polyline[points]').length === 20 && "
+    "document.querySelectorAll('canvas').length >= 10"
+)
 THEIRS_READY = "() => document.querySelectorAll('canvas').length >= 4"
 
 
@@ -46,8 +53,23 @@ def row(rng: np.random.Generator, step: int) -> dict[str, float]:
     level = 0.75 - 0.55 * float(np.exp(-step / 3000))
     noise = [round(float(value), 6) for value in rng.normal(size=16)]
     names = [
-        *("loss", "grad_norm", "entropy", "kl", "completions/mean_length", "completions/min_length", "completions/max_length"),
-        *("completions/clipped_ratio", "reward_std", "rewards/check/mean", "rewards/check/std", "clip_ratio/low_mean", "step_time"),
+        *(
+            "loss",
+            "grad_norm",
+            "entropy",
+            "kl",
+            "completions/mean_length",
+            "completions/min_length",
+            "completions/max_length",
+        ),
+        *(
+            "completions/clipped_ratio",
+            "reward_std",
+            "rewards/check/mean",
+            "rewards/check/std",
+            "clip_ratio/low_mean",
+            "step_time",
+        ),
         *("clip_ratio/high_mean", "clip_ratio/region_mean", "completions/mean_terminated_length"),
     ]
     return dict(zip(names, noise, strict=True)) | {
@@ -68,7 +90,9 @@ def written(home: Path) -> list[Path]:
     for number in range(RUNS):
         rng = np.random.default_rng(number)
         paths.append(home / f"run{number:02d}.jsonl")
-        paths[-1].write_text("".join(json.dumps(row(rng, step)) + "\n" for step in range(1, STEPS + 1)))
+        paths[-1].write_text(
+            "".join(json.dumps(row(rng, step)) + "\n" for step in range(1, STEPS + 1))
+        )
     return paths
 
 
@@ -79,7 +103,9 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_update(benchmark: BenchmarkFixture, logs: list[Path]) -> None:
-    """What one row more costs, from the look at the file to the message that is sent, and what the first reading does."""
+    """What one row more costs, from the look at the file to the message that is sent, and what
+    the first reading does.
+    """
     start = time.process_time()
     for path in logs:
         pl.read_ndjson(path)
@@ -106,10 +132,16 @@ def test_update(benchmark: BenchmarkFixture, logs: list[Path]) -> None:
         assert not hub.update(index)
     idle = (time.process_time() - began) / RUNS
     sizes = [len(data) for (_, part), (_, data) in hub._parts.items() if part == "tracks"]
-    benchmark.extra_info |= {"update_s": statistics.median(costs), "largest_update_s": max(costs), "reading_s": reading, "idle_s": idle}
+    benchmark.extra_info |= {
+        "update_s": statistics.median(costs),
+        "largest_update_s": max(costs),
+        "reading_s": reading,
+        "idle_s": idle,
+    }
     print(
-        f"\nprocessor seconds: update median {statistics.median(costs) * 1e3:.1f} ms, largest {max(costs) * 1e3:.1f} ms, message "
-        f"{statistics.median(sizes):.0f} bytes; idle look {idle * 1e6:.0f} us; reading {RUNS} x {STEPS} rows from nothing {reading:.2f} s, "
+        f"\nprocessor seconds: update median {statistics.median(costs) * 1e3:.1f} ms, largest "
+        f"{max(costs) * 1e3:.1f} ms, message {statistics.median(sizes):.0f} bytes; idle look "
+        f"{idle * 1e6:.0f} us; reading {RUNS} x {STEPS} rows from nothing {reading:.2f} s, "
         f"{reading / polars:.1f} times polars.read_ndjson of them"
     )
     assert statistics.median(costs) <= LARGEST_UPDATE
@@ -119,11 +151,15 @@ def test_update(benchmark: BenchmarkFixture, logs: list[Path]) -> None:
 def browser() -> Iterator[Any]:
     """Chromium."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright")
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    path = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     if path is None:
         pytest.skip("needs Chromium")
     with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        running = driver.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu"]
+        )
         yield running
         running.close()
 
@@ -141,7 +177,9 @@ def opened(browser: Any, address: str, ready: str, longest: float = 120.0) -> fl
 
 
 def test_open(benchmark: BenchmarkFixture, browser: Any, logs: list[Path]) -> None:
-    """How long our page takes to show the figures of all runs, once the watcher has read the logs."""
+    """How long our page takes to show the figures of all runs, once the watcher has read the
+    logs.
+    """
     command = [sys.executable, "-m", "groupwise", "watch", *map(str, logs), "--port", "0"]
     began = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -160,12 +198,23 @@ def test_open(benchmark: BenchmarkFixture, browser: Any, logs: list[Path]) -> No
                         break
             whole = time.perf_counter() - began
             times: list[float] = []
-            benchmark.pedantic(lambda: times.append(opened(browser, found[0], OURS_READY)), rounds=5, iterations=1, warmup_rounds=1)  # type: ignore[no-untyped-call]
+            benchmark.pedantic(
+                lambda: times.append(opened(browser, found[0], OURS_READY)),
+                rounds=5,
+                iterations=1,
+                warmup_rounds=1,
+            )  # type: ignore[no-untyped-call]
         finally:
             process.send_signal(signal.SIGINT)
     benchmark.extra_info |= {"open_s": min(times), "served_after_s": up, "all_read_after_s": whole}
-    print(f"\nours: page opens in {min(times):.2f} s (median {statistics.median(times):.2f}); from the command to the address {up:.1f} s,")
-    print(f"to all rows read {whole:.1f} s; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    print(
+        f"\nours: page opens in {min(times):.2f} s (median {statistics.median(times):.2f}); from "
+        f"the command to the address {up:.1f} s,"
+    )
+    print(
+        f"to all rows read {whole:.1f} s; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} "
+        "processors"
+    )
     assert min(times) <= LONGEST_OPEN
 
 
@@ -181,21 +230,37 @@ trackio.show("bench", open_browser=False, block_thread=True, host="127.0.0.1")
 """
 
 
-def test_open_trackio(benchmark: BenchmarkFixture, browser: Any, logs: list[Path], tmp_path: Path) -> None:
+def test_open_trackio(
+    benchmark: BenchmarkFixture, browser: Any, logs: list[Path], tmp_path: Path
+) -> None:
     """How long trackio's page takes to show its first figures of the same runs."""
     python = os.environ.get("TRACKIO_PYTHON")
     if not python:
         pytest.skip("needs TRACKIO_PYTHON, a Python that has trackio")
-    environment = os.environ | {"TRACKIO_DIR": str(tmp_path), "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    environment = os.environ | {
+        "TRACKIO_DIR": str(tmp_path),
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
     environment.pop("PYTHONPATH", None)
-    with subprocess.Popen([python, "-c", FILL, *map(str, logs)], stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(
+        [python, "-c", FILL, *map(str, logs)], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
         try:
             assert process.stdout is not None
-            found = next(match for line in process.stdout if (match := re.search(r"http://127\.0\.0\.1:\d+", line)))
+            found = next(
+                match
+                for line in process.stdout
+                if (match := re.search(r"http://127\.0\.0\.1:\d+", line))
+            )
             times: list[float] = []
             address = f"{found[0]}/?project=bench"
-            benchmark.pedantic(lambda: times.append(opened(browser, address, THEIRS_READY)), rounds=3, iterations=1)  # type: ignore[no-untyped-call]
+            benchmark.pedantic(
+                lambda: times.append(opened(browser, address, THEIRS_READY)), rounds=3, iterations=1
+            )  # type: ignore[no-untyped-call]
         finally:
             process.terminate()
     benchmark.extra_info["open_s"] = min(times)
-    print(f"\ntrackio: first figures after {min(times):.2f} s (median {statistics.median(times):.2f})")
+    print(
+        f"\ntrackio: first figures after {min(times):.2f} s (median {statistics.median(times):.2f})"
+    )

@@ -1,12 +1,15 @@
-"""Speed and memory of the readers: verl's dumps beside pandas, consoles by their size, and three formats beside their usual readers.
+"""Speed and memory of the readers: verl's dumps beside pandas, consoles by their size, and three
+formats beside their usual readers.
 
-`python benchmarks/test_reader_speed.py --turns 5` prints how many times the speed of its usual reader each format is read with (minimum,
-median, maximum of the ratio within a turn) and how many times the time of reading the bytes alone that takes: a dump of verl's beside
-`polars.read_ndjson`, a trainer_state.json beside `json` and a Polars frame, an event file beside TensorBoard where it is installed, and
-logs of JSON lines as the live page reads them first beside `polars.read_ndjson`.
+`python benchmarks/test_reader_speed.py --turns 5` prints how many times the speed of its usual
+reader each format is read with (minimum, median, maximum of the ratio within a turn) and how many
+times the time of reading the bytes alone that takes: a dump of verl's beside `polars.read_ndjson`,
+a trainer_state.json beside `json` and a Polars frame, an event file beside TensorBoard where it is
+installed, and logs of JSON lines as the live page reads them first beside `polars.read_ndjson`.
 
-`python benchmarks/test_reader_speed.py [MEGABYTES]` prints the table, each line from a process of its own; consoles are a tenth of that.
-pandas is given at most 200 MB, for it takes ten times a file's size in memory, and its time is scaled up.
+`python benchmarks/test_reader_speed.py [MEGABYTES]` prints the table, each line from a process of
+its own; consoles are a tenth of that. pandas is given at most 200 MB, for it takes ten times a
+file's size in memory, and its time is scaled up.
 """
 
 from __future__ import annotations
@@ -37,9 +40,24 @@ PANDAS_MEGABYTES = 200
 
 
 def dump(path: Path, megabytes: float) -> Path:
-    """A dump of verl's: 8 rollouts of 32 prompts a step, texts of some thousand characters, with line feeds, quotes and a few non-ASCII."""
+    """A dump of verl's: 8 rollouts of 32 prompts a step, texts of some thousand characters, with
+    line feeds, quotes and a few non-ASCII.
+    """
     draw = random.Random(1)
-    words = ["so", "we", "add", "12\n", 'the "sum"', "x²", "equals", "\\frac{1}{2}", "and", "therefore", "=", "42"]
+    words = [
+        "so",
+        "we",
+        "add",
+        "12\n",
+        'the "sum"',
+        "x²",
+        "equals",
+        "\\frac{1}{2}",
+        "and",
+        "therefore",
+        "=",
+        "42",
+    ]
     text = " ".join(draw.choice(words) for _ in range(40_000))
     size = step = 0
     with path.open("w", encoding="utf-8") as file:
@@ -48,9 +66,14 @@ def dump(path: Path, megabytes: float) -> Path:
             for prompt in range(32):
                 for rollout in range(8):
                     at = draw.randrange(len(text) - 6000)
-                    row = {"input": f"user\n{step} {prompt} {text[97 * prompt : 97 * prompt + 400]}", "gts": "42", "step": step,
-                           "output": text[at : at + 1000 + draw.randrange(5000)], "score": float(draw.random() < 0.5),
-                           "uid": f"{step:08x}-{prompt}_{rollout}_0"}  # fmt: skip
+                    row = {
+                        "input": f"user\n{step} {prompt} {text[97 * prompt : 97 * prompt + 400]}",
+                        "gts": "42",
+                        "step": step,
+                        "output": text[at : at + 1000 + draw.randrange(5000)],
+                        "score": float(draw.random() < 0.5),
+                        "uid": f"{step:08x}-{prompt}_{rollout}_0",
+                    }
                     size += file.write(json.dumps(row, ensure_ascii=False) + "\n")
     return path
 
@@ -62,12 +85,21 @@ def console(path: Path, megabytes: float, kind: str) -> Path:
         while size < megabytes * 1e6:
             step += 1
             if kind == "verl":
-                cells = " - ".join(f"part{number % 7}/metric_{number}/mean:{step / (number + 1)!r}" for number in range(70))
+                cells = " - ".join(
+                    f"part{number % 7}/metric_{number}/mean:{step / (number + 1)!r}"
+                    for number in range(70)
+                )
                 size += file.write(
-                    f"\x1b[36m(TaskRunner pid=1)\x1b[0m step:{step} - critic/score/mean:np.float64({step % 7 / 7!r}) - {cells}\n"
+                    f"\x1b[36m(TaskRunner pid=1)\x1b[0m step:{step} - "
+                    f"critic/score/mean:np.float64({step % 7 / 7!r}) - {cells}\n"
                 )
             else:
-                row = {"loss": 0.1, "reward": step % 7 / 7, "reward_std": 0.3, "completions/mean_length": 9.0}
+                row = {
+                    "loss": 0.1,
+                    "reward": step % 7 / 7,
+                    "reward_std": 0.3,
+                    "completions/mean_length": 9.0,
+                }
                 row |= {f"rewards/f{number}/mean": step / (number + 1) for number in range(26)}
                 size += file.write(f"\r {step % 100}%|## | {step}/999999 [00:01<00:09]\r{row}\n")
     return path
@@ -82,20 +114,36 @@ WORK = {
 
 
 def measured(name: str, path: Path) -> tuple[float, float]:
-    """Processor seconds and peak memory in MB of one reading in a process of its own, imports included."""
+    """Processor seconds and peak memory in MB of one reading in a process of its own, imports
+    included.
+    """
     code = f"PATH = {str(path)!r}\n{WORK[name]}\n"
-    code += "import resource; use = resource.getrusage(resource.RUSAGE_SELF); print(use.ru_utime + use.ru_stime, use.ru_maxrss / 1e3)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    code += (
+        "import resource; use = resource.getrusage(resource.RUSAGE_SELF); print(use.ru_utime + "
+        "use.ru_stime, use.ru_maxrss / 1e3)"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     return float(out[0]), float(out[1])
 
 
 def main(megabytes: float) -> None:
     """Print the table."""
     with tempfile.TemporaryDirectory() as home:
-        print(f"| what | MB | processor seconds | peak MB |\n|---|---|---|---|  (Python {sys.version.split()[0]})")
+        print(
+            "| what | MB | processor seconds | peak MB |\n|---|---|---|---|  (Python "
+            f"{sys.version.split()[0]})"
+        )
         seconds: dict[str, float] = {}
         for name in WORK:
-            size = min(megabytes, PANDAS_MEGABYTES) if "pandas" in name else megabytes if "dump" in name else megabytes / 10
+            size = (
+                min(megabytes, PANDAS_MEGABYTES)
+                if "pandas" in name
+                else megabytes
+                if "dump" in name
+                else megabytes / 10
+            )
             path = Path(home, re.sub(r"\W+", "_", name) + (".jsonl" if "dump" in name else ".log"))
             if "dump" in name:
                 dump(path, size)
@@ -104,17 +152,38 @@ def main(megabytes: float) -> None:
             seconds[name], peak = measured(name, path)
             seconds[name] *= megabytes / size if "pandas" in name else 1.0
             scaled = f" (of {size:.0f} MB, scaled)" if "pandas" in name and size < megabytes else ""
-            print(f"| {name} | {path.stat().st_size / 1e6:.0f} | {seconds[name]:.1f}{scaled} | {peak:.0f} |", flush=True)
+            print(
+                f"| {name} | {path.stat().st_size / 1e6:.0f} | {seconds[name]:.1f}{scaled} | "
+                f"{peak:.0f} |",
+                flush=True,
+            )
             path.unlink()
-        print(f"pandas takes {seconds['verl dump, pandas'] / seconds['verl dump, groupwise']:.1f} times as long")
+        print(
+            f"pandas takes {seconds['verl dump, pandas'] / seconds['verl dump, groupwise']:.1f} "
+            "times as long"
+        )
 
 
 def state(path: Path, rows: int) -> Path:
     """A trainer_state.json of so many rows with 24 keys."""
     draw = random.Random(2)
-    keys = ["loss", "reward", "reward_std", "learning_rate", *(f"rewards/f{number}/mean" for number in range(19))]
-    history = [dict.fromkeys(keys, 0.0) | {key: draw.random() for key in keys} | {"step": step} for step in range(1, rows + 1)]
-    path.write_text(json.dumps({"global_step": rows, "log_history": history, "logging_steps": 1, "max_steps": rows}, indent=2))
+    keys = [
+        "loss",
+        "reward",
+        "reward_std",
+        "learning_rate",
+        *(f"rewards/f{number}/mean" for number in range(19)),
+    ]
+    history = [
+        dict.fromkeys(keys, 0.0) | {key: draw.random() for key in keys} | {"step": step}
+        for step in range(1, rows + 1)
+    ]
+    path.write_text(
+        json.dumps(
+            {"global_step": rows, "log_history": history, "logging_steps": 1, "max_steps": rows},
+            indent=2,
+        )
+    )
     return path
 
 
@@ -124,14 +193,27 @@ def events(path: Path, scalars: int) -> Path:
     write = importlib.import_module("writers").event_file
     draw = random.Random(3)
     tags = ["train/reward", *(f"train/metric_{number}/mean" for number in range(23))]
-    return Path(write(path, [{"step": step} | {tag: draw.random() for tag in tags} for step in range(1, scalars // 24 + 1)]))
+    return Path(
+        write(
+            path,
+            [
+                {"step": step} | {tag: draw.random() for tag in tags}
+                for step in range(1, scalars // 24 + 1)
+            ],
+        )
+    )
 
 
 def lines(path: Path, rows: int) -> Path:
     """JSON lines of 24 numbers."""
     draw = random.Random(4)
     keys = ["reward", *(f"metric_{number}" for number in range(22))]
-    path.write_text("".join(json.dumps({"step": step} | {key: draw.random() for key in keys}) + "\n" for step in range(1, rows + 1)))
+    path.write_text(
+        "".join(
+            json.dumps({"step": step} | {key: draw.random() for key in keys}) + "\n"
+            for step in range(1, rows + 1)
+        )
+    )
     return path
 
 
@@ -142,7 +224,9 @@ def by_json_and_polars(path: Path) -> Any:
 
 def by_tensorboard(path: Path) -> Any:
     """TensorBoard's own reader, every scalar kept."""
-    reader = importlib.import_module("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
+    reader = importlib.import_module(
+        "tensorboard.backend.event_processing.event_accumulator"
+    ).EventAccumulator
     return reader(str(path), size_guidance={"scalars": 0}).Reload()
 
 
@@ -158,19 +242,40 @@ def beside_their_usual_readers(turns: int) -> None:
     with tempfile.TemporaryDirectory() as home:
         formats: list[tuple[str, Path, Callable[[Path], Any]]] = [
             ("verl's dump, polars", dump(Path(home, "1.jsonl"), 200), pl.read_ndjson),
-            ("trainer_state.json, json and polars", state(Path(home, "trainer_state.json"), 100_000), by_json_and_polars),
+            (
+                "trainer_state.json, json and polars",
+                state(Path(home, "trainer_state.json"), 100_000),
+                by_json_and_polars,
+            ),
             ("JSON lines, polars", lines(Path(home, "run.jsonl"), 200_000), pl.read_ndjson),
         ]
         if importlib.util.find_spec("tensorboard"):
-            formats.append(("event file, tensorboard", events(Path(home, "events.out.tfevents.1.host"), 48_000), by_tensorboard))
-        print("| format, its usual reader | MB | times its speed | times the time of reading the bytes |\n|---|---|---|---|")
+            formats.append(
+                (
+                    "event file, tensorboard",
+                    events(Path(home, "events.out.tfevents.1.host"), 48_000),
+                    by_tensorboard,
+                )
+            )
+        print(
+            "| format, its usual reader | MB | times its speed | times the time of reading the "
+            "bytes |\n|---|---|---|---|"
+        )
         for name, path, peer in formats:
-            measured = [[taken(read, path) for read in (open_run, peer, Path.read_bytes)] for _ in range(turns + 1)][1:]
+            measured = [
+                [taken(read, path) for read in (open_run, peer, Path.read_bytes)]
+                for _ in range(turns + 1)
+            ][1:]
             speed, limit = ([turn[a] / turn[b] for turn in measured] for a, b in ((1, 0), (0, 2)))
             least, most = (
-                [form(f(one)) for f in (min, statistics.median, max)] for one, form in ((speed, "{:.2f}".format), (limit, "{:.0f}".format))
+                [form(f(one)) for f in (min, statistics.median, max)]
+                for one, form in ((speed, "{:.2f}".format), (limit, "{:.0f}".format))
             )
-            print(f"| {name} | {path.stat().st_size / 1e6:.0f} | {' '.join(least)} | {' '.join(most)} |", flush=True)
+            print(
+                f"| {name} | {path.stat().st_size / 1e6:.0f} | {' '.join(least)} | "
+                f"{' '.join(most)} |",
+                flush=True,
+            )
 
 
 @pytest.mark.benchmark(group="20 MB of verl's dumps")

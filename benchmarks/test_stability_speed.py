@@ -1,6 +1,8 @@
-"""Speed of the stability map: 200 learning rates by 200 intervals, beside the spectral radius of every cell's own matrix.
+"""Speed of the stability map: 200 learning rates by 200 intervals, beside the spectral radius of
+every cell's own matrix.
 
-    make bench    (or: python -m pytest benchmarks/test_stability_speed.py --benchmark-only -s -o addopts=)
+    make bench    (or: python -m pytest benchmarks/test_stability_speed.py --benchmark-only -s -o
+    addopts=)
 
 The yardstick is what one would write without closed forms; it is timed on a twentieth of the cells.
 """
@@ -38,7 +40,11 @@ def test_one_matrix_a_cell(benchmark: BenchmarkFixture, lag: str) -> None:
     rates, intervals = RATES[::5], INTERVALS[::4]
 
     def radii() -> list[bool]:
-        return [bool(np.abs(np.linalg.eigvals(kind.matrix(0.2 * e, 0.9, int(r)))).max() < 1) for e in rates for r in intervals]
+        return [
+            bool(np.abs(np.linalg.eigvals(kind.matrix(0.2 * e, 0.9, int(r)))).max() < 1)
+            for e in rates
+            for r in intervals
+        ]
 
     stable = benchmark.pedantic(radii, rounds=1, iterations=1)  # type: ignore[no-untyped-call]
     limit_R, _ = largest_rates(lag, 0.9, 0.2, intervals)

@@ -1,9 +1,10 @@
 """Freezes what every command answers, so that a change of the code shows which answers changed.
 
-`freeze.py write` runs each command on each readable log of a data folder and keeps exit codes, numbers, and hashes of structure,
-names and sentences in `tests/golden/frozen.json.gz`. `freeze.py check` runs them again and prints what differs: numbers beyond a
-relative 1e-8, since processors differ in the last digits; all else exactly. `--full DIR` keeps whole answers, to see differences in words.
-It judges nothing: a difference is a question that an issue must answer.
+`freeze.py write` runs each command on each readable log of a data folder and keeps exit codes,
+numbers, and hashes of structure, names and sentences in `tests/golden/frozen.json.gz`. `freeze.py
+check` runs them again and prints what differs: numbers beyond a relative 1e-8, since processors
+differ in the last digits; all else exactly. `--full DIR` keeps whole answers, to see differences in
+words. It judges nothing: a difference is a question that an issue must answer.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ GOLDEN = ROOT / "tests" / "golden" / "frozen.json.gz"
 DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC")  # of the page, today's
 RELATIVE, ABSOLUTE = 1e-8, 1e-11  # the second for numbers that are 0 but for rounding
 
-# Keys and names of today -> those of the frozen answers. Applied to today's answers before they are compared.
+# Keys and names of today -> those of the frozen answers. Applied to today's answers before they are
+# compared.
 RENAMED: dict[str, str] = {}
 
 OF_ONE_RUN: dict[str, tuple[str, ...]] = {
@@ -54,36 +56,112 @@ OF_ONE_RUN: dict[str, tuple[str, ...]] = {
 }
 WITHOUT_RUN: tuple[tuple[str, ...], ...] = (
     ("plan", "--vp", "1", "--t", "2", "--r", "4", "--budget", "512", "--json"),
-    ("plan", "--vp", "0.2", "--t", "1", "--r", "40", "--budget", "4096", "--prompt-cost", "3", "--group-size", "8", "--json"),
+    (
+        "plan",
+        "--vp",
+        "0.2",
+        "--t",
+        "1",
+        "--r",
+        "40",
+        "--budget",
+        "4096",
+        "--prompt-cost",
+        "3",
+        "--group-size",
+        "8",
+        "--json",
+    ),
     *(
-        ("stability", "--learning-rate", "0.01", "--stiffness", "0.5,20", "--momentum", momentum, "--refresh-interval", interval,
-         "--lag-kind", kind, "--json")
+        (
+            "stability",
+            "--learning-rate",
+            "0.01",
+            "--stiffness",
+            "0.5,20",
+            "--momentum",
+            momentum,
+            "--refresh-interval",
+            interval,
+            "--lag-kind",
+            kind,
+            "--json",
+        )
         for momentum in ("0", "0.9")
         for interval, kind in (("1", "none"), ("4", "refresh"), ("4", "fixed"), ("4", "async"))
     ),
-    ("stability", "--trainer", "trl", "--set", "learning_rate=1e-6", "--set", "num_iterations=4", "--set",
-     "steps_per_generation=4", "--set",
-     "gradient_accumulation_steps=1", "--set", "beta1=0.9",
-     "--stiffness", "3", "--second-moment", "1e-8", "--json"),
+    (
+        "stability",
+        "--trainer",
+        "trl",
+        "--set",
+        "learning_rate=1e-6",
+        "--set",
+        "num_iterations=4",
+        "--set",
+        "steps_per_generation=4",
+        "--set",
+        "gradient_accumulation_steps=1",
+        "--set",
+        "beta1=0.9",
+        "--stiffness",
+        "3",
+        "--second-moment",
+        "1e-8",
+        "--json",
+    ),
     ("fit", "{examples}", "--json"),
     ("report", "{examples}", "--json", "-o", "{page}", "--force"),
     ("diagnose", "{examples}", "--json", "--why"),
-    ("compare", "{data}/sweeps/qwen25_7b_rho_sweep/rho0.10_seed42.log", "vs", "{data}/hard/rho0.30_seed43.log", "--json"),
-    ("compare", "{data}/trl/qwen35_9b_rho0.70_seed42.step_logs.json", "{data}/trl/qwen35_9b_rho0.70_seed44.step_logs.json", "vs",
-     "{data}/trl/qwen35_9b_rho1.00_seed42.step_logs.json", "{data}/trl/qwen35_9b_rho3.00_seed42.step_logs.json", "--json"),
+    (
+        "compare",
+        "{data}/sweeps/qwen25_7b_rho_sweep/rho0.10_seed42.log",
+        "vs",
+        "{data}/hard/rho0.30_seed43.log",
+        "--json",
+    ),
+    (
+        "compare",
+        "{data}/trl/qwen35_9b_rho0.70_seed42.step_logs.json",
+        "{data}/trl/qwen35_9b_rho0.70_seed44.step_logs.json",
+        "vs",
+        "{data}/trl/qwen35_9b_rho1.00_seed42.step_logs.json",
+        "{data}/trl/qwen35_9b_rho3.00_seed42.step_logs.json",
+        "--json",
+    ),
     ("simulate", "bandit", "-o", "{folder}", "--steps", "50", "--json"),
-    ("simulate", "bandit", "-o", "{folder}", "--steps", "50", "--refresh-interval", "4", "--momentum", "0.9", "--expected", "--json"),
+    (
+        "simulate",
+        "bandit",
+        "-o",
+        "{folder}",
+        "--steps",
+        "50",
+        "--refresh-interval",
+        "4",
+        "--momentum",
+        "0.9",
+        "--expected",
+        "--json",
+    ),
     ("components", "{scores}", "--json", "-o", "{components}", "--force"),
     ("plan", "{scores}", "--budget", "512", "--json"),
-)  # fmt: skip
+)
 
 
 def cases() -> list[tuple[str, ...]]:
     """Every command line, with places in braces instead of paths."""
-    runs = [path for path in sorted(DATA.rglob("*")) if path.is_file() and path.name != "LABELS.tsv" and path.suffix != ".md"]
+    runs = [
+        path
+        for path in sorted(DATA.rglob("*"))
+        if path.is_file() and path.name != "LABELS.tsv" and path.suffix != ".md"
+    ]
     runs += [path for path in sorted(DATA.rglob("*offline-run*")) if path.is_dir()]
     names = [f"{{data}}/{path.relative_to(DATA)}" for path in runs]
-    return [*WITHOUT_RUN, *((command, name, *rest) for name in names for command, rest in OF_ONE_RUN.items())]
+    return [
+        *WITHOUT_RUN,
+        *((command, name, *rest) for name in names for command, rest in OF_ONE_RUN.items()),
+    ]
 
 
 def answer(case: tuple[str, ...]) -> dict[str, Any]:
@@ -95,9 +173,13 @@ def answer(case: tuple[str, ...]) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as folder:
         places = {
-            "data": str(DATA), "page": f"{folder}/page.html", "folder": f"{folder}/run", "examples": str(examples.trl_run()),
-            "scores": f"{folder}/scores.npz", "components": f"{folder}/components.npz",
-        }  # fmt: skip
+            "data": str(DATA),
+            "page": f"{folder}/page.html",
+            "folder": f"{folder}/run",
+            "examples": str(examples.trl_run()),
+            "scores": f"{folder}/scores.npz",
+            "components": f"{folder}/components.npz",
+        }
         if any("{scores}" in part for part in case):
             save_scores(Path(places["scores"]))
         out, err = io.StringIO(), io.StringIO()
@@ -126,7 +208,9 @@ def exit_code(main: Any, arguments: list[str]) -> int:
 
 
 def save_scores(path: Path) -> None:
-    """Scores of 12 groups of 8 with known rewards, the same on every processor: integers over a power of two."""
+    """Scores of 12 groups of 8 with known rewards, the same on every processor: integers over a
+    power of two.
+    """
     import numpy as np
 
     generator = np.random.Generator(np.random.PCG64(7))
@@ -138,20 +222,33 @@ def save_scores(path: Path) -> None:
 def leaves(data: Any, path: str = "") -> list[tuple[str, Any]]:
     """Every value of nested data with its place, in order."""
     if isinstance(data, dict):
-        return [leaf for key in sorted(data) for leaf in leaves(data[key], f"{path}/{RENAMED.get(key, key)}")]
+        return [
+            leaf
+            for key in sorted(data)
+            for leaf in leaves(data[key], f"{path}/{RENAMED.get(key, key)}")
+        ]
     if isinstance(data, list):
-        return [leaf for index, value in enumerate(data) for leaf in leaves(value, f"{path}/{index}")]
+        return [
+            leaf for index, value in enumerate(data) for leaf in leaves(value, f"{path}/{index}")
+        ]
     return [(path, RENAMED.get(data, data) if isinstance(data, str) else data)]
 
 
 def frozen(result: dict[str, Any]) -> dict[str, Any]:
     """An answer as it is kept: numbers themselves, hashes of structure, names and sentences."""
     places = leaves(result["data"])
-    numbers = [(place, value) for place, value in places if isinstance(value, int | float) and not isinstance(value, bool)]
+    numbers = [
+        (place, value)
+        for place, value in places
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
     texts = [(place, value) for place, value in places if isinstance(value, str)]
     names = [item for item in texts if " " not in item[1]]
     sentences = [item for item in texts if " " in item[1]]
-    kinds = [(place, "number" if (place, value) in set(numbers) else type(value).__name__) for place, value in places]
+    kinds = [
+        (place, "number" if (place, value) in set(numbers) else type(value).__name__)
+        for place, value in places
+    ]
     return {
         "exit": result["exit"],
         "structure": digest(kinds),
@@ -168,7 +265,11 @@ def digest(data: Any) -> str:
 
 def close(one: float, other: float) -> bool:
     """Whether two numbers are the same but for rounding."""
-    return one == other or (math.isnan(one) and math.isnan(other)) or math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    return (
+        one == other
+        or (math.isnan(one) and math.isnan(other))
+        or math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    )
 
 
 def run(case: tuple[str, ...], full: Path | None) -> tuple[str, dict[str, Any]]:
@@ -184,11 +285,21 @@ def run(case: tuple[str, ...], full: Path | None) -> tuple[str, dict[str, Any]]:
 
 def differences(now: dict[str, Any], then: dict[str, Any]) -> list[str]:
     """What differs between two answers, in words."""
-    found = [f"{part} {then[part]} -> {now[part]}" for part in ("exit", "structure", "names", "sentences") if now[part] != then[part]]
+    found = [
+        f"{part} {then[part]} -> {now[part]}"
+        for part in ("exit", "structure", "names", "sentences")
+        if now[part] != then[part]
+    ]
     if len(now["numbers"]) != len(then["numbers"]):
         return [*found, f"{len(then['numbers'])} -> {len(now['numbers'])} numbers"]
-    pairs = [(a, b) for a, b in zip(then["numbers"], now["numbers"], strict=True) if not close(a, b)]
-    return [*found, f"{len(pairs)} numbers differ, the first {pairs[0][0]!r} -> {pairs[0][1]!r}"] if pairs else found
+    pairs = [
+        (a, b) for a, b in zip(then["numbers"], now["numbers"], strict=True) if not close(a, b)
+    ]
+    return (
+        [*found, f"{len(pairs)} numbers differ, the first {pairs[0][0]!r} -> {pairs[0][1]!r}"]
+        if pairs
+        else found
+    )
 
 
 def main() -> int:
@@ -196,9 +307,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("action", choices=("write", "check"))
     parser.add_argument("--full", type=Path, help="a folder for whole answers")
-    parser.add_argument("--only", default="", help="only command lines that match this regular expression")
+    parser.add_argument(
+        "--only", default="", help="only command lines that match this regular expression"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count())
-    parser.add_argument("--ignore-sentences", action="store_true", help="compare all but the words of sentences")
+    parser.add_argument(
+        "--ignore-sentences", action="store_true", help="compare all but the words of sentences"
+    )
     given = parser.parse_args()
     if not DATA.is_dir():
         print(f"freeze: expected the data folder {DATA}, which is not there: nothing was compared")
@@ -209,14 +324,26 @@ def main() -> int:
     with ProcessPoolExecutor(given.workers) as pool:
         answers = dict(pool.map(run, chosen, [given.full] * len(chosen), chunksize=4))
     if given.action == "write":
-        old = json.loads(gzip.decompress(GOLDEN.read_bytes())) if given.only and GOLDEN.exists() else {}
-        GOLDEN.write_bytes(gzip.compress(json.dumps(old | answers, sort_keys=True).encode(), mtime=0))
+        old = (
+            json.loads(gzip.decompress(GOLDEN.read_bytes()))
+            if given.only and GOLDEN.exists()
+            else {}
+        )
+        GOLDEN.write_bytes(
+            gzip.compress(json.dumps(old | answers, sort_keys=True).encode(), mtime=0)
+        )
         print(f"froze {len(answers)} answers, {GOLDEN.stat().st_size / 1e6:.2f} MB")
         return 0
     then = json.loads(gzip.decompress(GOLDEN.read_bytes()))
-    wrong = {name: differences(now, then[name]) if name in then else ["is new"] for name, now in answers.items()}
+    wrong = {
+        name: differences(now, then[name]) if name in then else ["is new"]
+        for name, now in answers.items()
+    }
     if given.ignore_sentences:
-        wrong = {name: [line for line in lines if not line.startswith("sentences")] for name, lines in wrong.items()}
+        wrong = {
+            name: [line for line in lines if not line.startswith("sentences")]
+            for name, lines in wrong.items()
+        }
     for name in sorted(name for name, lines in wrong.items() if lines):
         print(f"{name}: {'; '.join(wrong[name])}")
     count = sum(bool(lines) for lines in wrong.values())

@@ -2,8 +2,9 @@
 
     python scripts/gallery.py [--runs FOLDER]
 
-One of the embedded run, five of simulated runs that went wrong (`experiments/worlds/logs.py`). With --runs the simulated runs are kept
-there as records, so that the commands of the gallery can be tried.
+One of the embedded run, five of simulated runs that went wrong (`lab/experiments/worlds/logs.py`).
+With --runs the simulated runs are kept there as records, so that the commands of the gallery can be
+tried.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from PIL import Image
 
 from groupwise import examples
 from groupwise.analysis.summary import summarise
+from groupwise.pages.html import made_by, render
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
-from groupwise.report.html import made_by, render
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))  # worlds
 from worlds.logs import run_of
@@ -32,7 +33,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "img"
 SIZE = (1280, 664)
 COLOURS = 48
-RUNS = {"length_runaway": 2, "hacking_true_logged": 5, "verifier_broken": 3, "sampler_mismatch": 4, "cut_off": 3}  # kind: seed
+RUNS = {
+    "length_runaway": 2,
+    "hacking_true_logged": 5,
+    "verifier_broken": 3,
+    "sampler_mismatch": 4,
+    "cut_off": 3,
+}  # kind: seed
 ROWS = 150
 
 
@@ -42,13 +49,26 @@ def simulated(kind: str) -> RunRecord:
 
 
 def take(browser: str, record: RunRecord, picture: Path) -> None:
-    """Draw the report of a run without a window, and keep its first screen as a small palette image."""
+    """Draw the report of a run without a window, and keep its first screen as a small palette
+    image.
+    """
     with tempfile.TemporaryDirectory() as folder:
         page, raw = Path(folder) / "page.html", Path(folder) / "raw.png"
-        page.write_text(render([summarise(record)], provenance=made_by(["report", record.name])), encoding="utf-8")
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={SIZE[0]},{SIZE[1]}"]
+        page.write_text(
+            render([summarise(record)], provenance=made_by(["report", record.name])),
+            encoding="utf-8",
+        )
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--window-size={SIZE[0]},{SIZE[1]}",
+        ]
         options += ["--virtual-time-budget=2000", f"--screenshot={raw}"]
-        subprocess.run([browser, *options, page.as_uri()], check=True, capture_output=True, timeout=120)
+        subprocess.run(
+            [browser, *options, page.as_uri()], check=True, capture_output=True, timeout=120
+        )
         Image.open(raw).convert("RGB").quantize(COLOURS).save(picture, optimize=True)
     print(f"{picture.relative_to(ROOT)}: {picture.stat().st_size:,} bytes")
 
@@ -58,10 +78,21 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--runs", type=Path, help="keep the simulated runs here")
     keep = asked.parse_args().runs
-    browser = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+    browser = next(
+        (
+            found
+            for name in ("chromium", "chromium-browser", "google-chrome")
+            if (found := shutil.which(name))
+        ),
+        None,
+    )
     if browser is None:
-        raise SystemExit("expected Chromium, found none: install it, or run this on another machine")
-    os.environ.setdefault("SOURCE_DATE_EPOCH", "1767225600")  # pictures differ where pages do, and not by the hour
+        raise SystemExit(
+            "expected Chromium, found none: install it, or run this on another machine"
+        )
+    os.environ.setdefault(
+        "SOURCE_DATE_EPOCH", "1767225600"
+    )  # pictures differ where pages do, and not by the hour
     take(browser, open_run(examples.trl_run()), PICTURES / "report.png")
     for kind in RUNS:
         record = simulated(kind)

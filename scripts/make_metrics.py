@@ -1,6 +1,7 @@
 """Write the tables of docs/metrics.md from the table of keys in `groupwise.readers.keys`.
 
-Only what stands between `<!-- table NAME -->` and `<!-- end -->` is replaced; the prose around is written by hand.
+Only what stands between `<!-- table NAME -->` and `<!-- end -->` is replaced; the prose around is
+written by hand.
 """
 
 from __future__ import annotations
@@ -12,10 +13,24 @@ from groupwise.readers.keys import QUANTITIES, RULES, Rule
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 TITLES = {
-    "trl": "TRL", "verl": "verl", "ms-swift": "ms-swift", "openrlhf": "OpenRLHF", "prime-rl": "prime-rl", "slime": "slime",
-    "nemo-rl": "NeMo-RL", "art": "ART", "skyrl": "SkyRL", "areal": "AReaL", "open-instruct": "open-instruct", "tinker": "Tinker cookbook",
-    "marin": "Marin", "forge": "torchforge", "tunix": "Tunix", "roll": "ROLL", "rlinf": "RLinf",
-}  # fmt: skip
+    "trl": "TRL",
+    "verl": "verl",
+    "ms-swift": "ms-swift",
+    "openrlhf": "OpenRLHF",
+    "prime-rl": "prime-rl",
+    "slime": "slime",
+    "nemo-rl": "NeMo-RL",
+    "art": "ART",
+    "skyrl": "SkyRL",
+    "areal": "AReaL",
+    "open-instruct": "open-instruct",
+    "tinker": "Tinker cookbook",
+    "marin": "Marin",
+    "forge": "torchforge",
+    "tunix": "Tunix",
+    "roll": "ROLL",
+    "rlinf": "RLinf",
+}
 
 
 def code(text: str) -> str:
@@ -58,10 +73,17 @@ def frameworks() -> str:
     parts = []
     for framework, title in TITLES.items():
         rules = [rule for rule in RULES if rule.framework == framework]
-        lines = [f"### {title}", "", "| key | versions | quantity | exactly what |", "|---|---|---|---|"]
+        lines = [
+            f"### {title}",
+            "",
+            "| key | versions | quantity | exactly what |",
+            "|---|---|---|---|",
+        ]
         for rule in rules:
             words = rule.definition.replace("{}", "mean (or smallest, largest)").replace("|", "\\|")
-            lines.append(f"| {code(rule.key)} | {versions(rule)} | {code(rule.quantity)} | {words} |")
+            lines.append(
+                f"| {code(rule.key)} | {versions(rule)} | {code(rule.quantity)} | {words} |"
+            )
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 

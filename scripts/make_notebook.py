@@ -2,7 +2,8 @@
 
     python scripts/make_notebook.py
 
-The cells are edited in the notebook; a test runs them and holds what they print against what is kept.
+The cells are edited in the notebook; a test runs them and holds what they print against what is
+kept.
 """
 
 from __future__ import annotations
@@ -27,22 +28,46 @@ def executed(notebook: dict[str, Any]) -> Iterator[tuple[dict[str, Any], list[di
         printed, value = run("".join(cell["source"]), names, f"cell {number}")
         outputs: list[dict[str, Any]] = []
         if printed:
-            outputs.append({"output_type": "stream", "name": "stdout", "text": printed.splitlines(keepends=True)})
+            outputs.append(
+                {
+                    "output_type": "stream",
+                    "name": "stdout",
+                    "text": printed.splitlines(keepends=True),
+                }
+            )
         if value is not None:
-            shown = {kind: getattr(value, name)() for kind, name in SHOWN.items() if hasattr(value, name)}
-            data = {kind: text.splitlines(keepends=True) for kind, text in ({"text/plain": repr(value)} | shown).items()}
-            outputs.append({"output_type": "execute_result", "execution_count": number, "metadata": {}, "data": data})
+            shown = {
+                kind: getattr(value, name)() for kind, name in SHOWN.items() if hasattr(value, name)
+            }
+            data = {
+                kind: text.splitlines(keepends=True)
+                for kind, text in ({"text/plain": repr(value)} | shown).items()
+            }
+            outputs.append(
+                {
+                    "output_type": "execute_result",
+                    "execution_count": number,
+                    "metadata": {},
+                    "data": data,
+                }
+            )
         cell["execution_count"] = number
         yield cell, outputs
 
 
 def run(source: str, names: dict[str, Any], where: str) -> tuple[str, Any]:
-    """Run a cell as a notebook does; return what it prints, and the value of an expression at its end."""
+    """Run a cell as a notebook does; return what it prints, and the value of an expression at
+    its end.
+    """
     tree = ast.parse(source)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")) as printed:
         exec(compile(tree, where, "exec"), names)
-        value = None if last is None else eval(compile(ast.Expression(last.value), where, "eval"), names)
+        value = (
+            None
+            if last is None
+            else eval(compile(ast.Expression(last.value), where, "eval"), names)
+        )
         printed.flush()
         return printed.buffer.getvalue().decode(), value  # type: ignore[attr-defined] # of the BytesIO above
 

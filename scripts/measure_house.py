@@ -1,9 +1,11 @@
-"""Measures the house: lines by kind, complexity, numbers of arguments, words of the documentation, and how calls travel.
+"""Measures the house: lines by kind, complexity, numbers of arguments, words of the documentation,
+and how calls travel.
 
     python scripts/measure_house.py [RUN]
 
-With a run, the commands `report`, `diagnose`, `fit` and `stability` are traced on it, and `components` on scores in a file: the most
-modules on one chain of calls, and how often a chain comes back to a module that it had left. Complexity is radon's. It judges nothing.
+With a run, the commands `report`, `diagnose`, `fit` and `stability` are traced on it, and
+`components` on scores in a file: the most modules on one chain of calls, and how often a chain
+comes back to a module that it had left. Complexity is radon's. It judges nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def kinds_of_lines(path: Path) -> Counter[str]:
         elif line.lstrip().startswith("#"):
             kind[number] = "comment"
     for node in ast.walk(ast.parse(text)):
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        documented = isinstance(
+            node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        )
         if documented and ast.get_docstring(node, clean=False) is not None:
             mark(kind, node.body[0], "docstring")
         elif isinstance(node, ast.Import | ast.ImportFrom):
@@ -57,10 +61,18 @@ def print_sizes() -> None:
         rooms.setdefault(room, Counter()).update(kinds_of_lines(path) + Counter(files=1))
     names = ("code", "docstring", "blank", "import", "comment")
     whole: Counter[str] = sum(rooms.values(), Counter())
-    print(f"{'room':16}{'files':>7}{'lines':>8}" + "".join(f"{name:>11}" for name in names) + f"{'> 120 wide':>12}")
+    print(
+        f"{'room':16}{'files':>7}{'lines':>8}"
+        + "".join(f"{name:>11}" for name in names)
+        + f"{'> 120 wide':>12}"
+    )
     for room, counts in [*rooms.items(), ("all", whole)]:
         total = sum(counts[name] for name in names)
-        print(f"{room:16}{counts['files']:>7}{total:>8}" + "".join(f"{counts[name]:>11}" for name in names) + f"{counts['wide']:>12}")
+        print(
+            f"{room:16}{counts['files']:>7}{total:>8}"
+            + "".join(f"{counts[name]:>11}" for name in names)
+            + f"{counts['wide']:>12}"
+        )
 
 
 def functions() -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
@@ -75,9 +87,19 @@ def functions() -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
 
 def print_arguments() -> None:
     """Print the functions with more than eight arguments, the command line's own apart."""
-    counts = {name: len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]) for name, node in functions()}
-    long = {name: count for name, count in counts.items() if count > MOST_ARGUMENTS and not name.startswith("cli/")}
-    print(f"\nfunctions with more than {MOST_ARGUMENTS} arguments outside the command line: {len(long)}")
+    counts = {
+        name: len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs])
+        for name, node in functions()
+    }
+    long = {
+        name: count
+        for name, count in counts.items()
+        if count > MOST_ARGUMENTS and not name.startswith("cli/")
+    }
+    print(
+        f"\nfunctions with more than {MOST_ARGUMENTS} arguments outside the command line: "
+        f"{len(long)}"
+    )
     for name, count in sorted(long.items(), key=lambda item: -item[1]):
         print(f"  {count:>3}  {name}")
 
@@ -96,7 +118,10 @@ def print_complexity() -> None:
         if type(block).__name__ == "Function"
     ]
     high = sorted((item for item in found if item[0] > MOST_COMPLEXITY), reverse=True)
-    print(f"\nfunctions above complexity {MOST_COMPLEXITY}: {len(high)}; the highest is {max(found)[0]}")
+    print(
+        f"\nfunctions above complexity {MOST_COMPLEXITY}: {len(high)}; the highest is "
+        f"{max(found)[0]}"
+    )
     for complexity, name in high:
         print(f"  {complexity:>3}  {name}")
 
@@ -117,7 +142,8 @@ class Chains:
         above: FrameType | None = frame
         while above is not None:
             name = above.f_code.co_filename
-            # A module that loads, or code made by the library (`__init__` of a dataclass), is no step of the way.
+            # A module that loads, or code made by the library (`__init__` of a dataclass), is no
+            # step of the way.
             if name.startswith(str(PACKAGE)) and above.f_code.co_name != "<module>":
                 module = str(Path(name).relative_to(PACKAGE))
                 if not chain or chain[-1] != module:
@@ -139,7 +165,16 @@ def print_chains(run: str) -> None:
             "report": [run, "-o", f"{folder}/page.html", "--json"],
             "diagnose": [run, "--json"],
             "fit": [run, "--json"],
-            "stability": [run, "--json", "--set", "momentum=0.9", "--set", "beta1=0.9", "--set", "lag_kind=none"],
+            "stability": [
+                run,
+                "--json",
+                "--set",
+                "momentum=0.9",
+                "--set",
+                "beta1=0.9",
+                "--set",
+                "lag_kind=none",
+            ],
             "components": [scores, "--json", "-o", f"{folder}/components.npz"],
         }
         print(f"\n{'command':12}{'modules on the longest chain':>30}{'returns to one module':>24}")
@@ -160,18 +195,27 @@ def save_scores(path: Path) -> str:
     import numpy as np
 
     generator = np.random.default_rng(0)
-    np.savez(path, score_ND=generator.normal(size=(64, 6)), reward_N=generator.integers(0, 2, 64), prompt_N=np.arange(64) // 8)
+    np.savez(
+        path,
+        score_ND=generator.normal(size=(64, 6)),
+        reward_N=generator.integers(0, 2, 64),
+        prompt_N=np.arange(64) // 8,
+    )
     return str(path)
 
 
 def print_words() -> None:
-    """Print the words of the documentation: pages for users, what is generated, and the appendix."""
+    """Print the words of the documentation: pages for users, what is generated, and the
+    appendix.
+    """
     kinds: Counter[str] = Counter()
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         place = path.relative_to(ROOT).parts[path != ROOT / "README.md" :]
         generated = place[0] == "reference" or place == ("metrics.md",)
         appendix = place[0] in {"studies", "theory", "decisions", "log.md", "papers.md"}
-        kinds["generated" if generated else "appendix" if appendix else "for users"] += len(path.read_text(encoding="utf-8").split())
+        kinds["generated" if generated else "appendix" if appendix else "for users"] += len(
+            path.read_text(encoding="utf-8").split()
+        )
     print("\nwords: " + ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items())))
 
 

@@ -1,10 +1,12 @@
-"""Mutation testing: a seeded sample of changed lines of a room, each against the tests that reach its line.
+"""Mutation testing: a seeded sample of changed lines of a room, each against the tests that reach
+its line.
 
     python scripts/mutants.py ROOM [--count 300] [--seed 0] [--workers 2]
 
-The mutants are cosmic-ray's; coverage says which tests reach a line. Each mutant has 20 seconds. What is done is kept in
-`build/mutants/ROOM.jsonl` and not done again while the module stays as it is. Mutants in annotations and in the decorators of
-dataclasses compute nothing and are not drawn; those that change nothing are named, with the reason, in `tests/equivalent_mutants.tsv`.
+The mutants are cosmic-ray's; coverage says which tests reach a line. Each mutant has 20 seconds.
+What is done is kept in `build/mutants/ROOM.jsonl` and not done again while the module stays as it
+is. Mutants in annotations and in the decorators of dataclasses compute nothing and are not drawn;
+those that change nothing are named, with the reason, in `tests/equivalent_mutants.tsv`.
 """
 
 from __future__ import annotations
@@ -39,12 +41,25 @@ EQUIVALENT = ROOT / "tests" / "equivalent_mutants.tsv"
 LIMIT_SECONDS = 20  # of the processor: a busy machine kills no mutant
 LONGEST_WAIT = 300.0  # seconds on the clock, for a mutant that waits for ever
 UNJUDGED = 99  # pytest itself broke: neither killed nor survived
-TESTS_SECONDS = 8.0  # of the processor that the tests of one mutant may take when nothing is changed
+TESTS_SECONDS = (
+    8.0  # of the processor that the tests of one mutant may take when nothing is changed
+)
 
 # Tests besides the room's own that are asked which lines they reach.
 ALSO = {
-    "estimators": ["tests/contract/test_advantages.py", "tests/theory", "tests/analysis", "tests/cli"],
-    "intervals.py": ["tests/test_intervals.py", "tests/estimators", "tests/forecasting", "tests/comparison", "tests/stability"],
+    "estimators": [
+        "tests/contract/test_advantages.py",
+        "tests/theory",
+        "tests/analysis",
+        "tests/cli",
+    ],
+    "intervals.py": [
+        "tests/test_intervals.py",
+        "tests/estimators",
+        "tests/forecasting",
+        "tests/comparison",
+        "tests/stability",
+    ],
     "stability": ["tests/theory", "tests/analysis", "tests/golden"],
     "comparison": ["tests/cli/test_cli_compare.py"],
     "forecasting": ["tests/experiments/test_forecast.py", "tests/test_intervals.py"],
@@ -73,11 +88,17 @@ class Mutant:
 def modules_of(room: str) -> list[Path]:
     """The files of a room, or the one file that it is."""
     place = PACKAGE / room
-    return [place] if place.is_file() else sorted(path for path in place.rglob("*.py") if path.name != "__init__.py")
+    return (
+        [place]
+        if place.is_file()
+        else sorted(path for path in place.rglob("*.py") if path.name != "__init__.py")
+    )
 
 
 def idle_spans(text: str) -> list[tuple[int, int]]:
-    """First and last lines of what computes nothing: annotations and decorators of dataclasses, each on lines of its own or inside."""
+    """First and last lines of what computes nothing: annotations and decorators of dataclasses,
+    each on lines of its own or inside.
+    """
     spans = []
     for node in ast.walk(ast.parse(text)):
         for name in ("annotation", "returns"):
@@ -85,7 +106,11 @@ def idle_spans(text: str) -> list[tuple[int, int]]:
             if isinstance(part, ast.AST):
                 spans.append(position(part))
         if isinstance(node, ast.ClassDef):
-            spans += [position(decorator) for decorator in node.decorator_list if "dataclass" in ast.unparse(decorator)]
+            spans += [
+                position(decorator)
+                for decorator in node.decorator_list
+                if "dataclass" in ast.unparse(decorator)
+            ]
     return spans
 
 
@@ -96,8 +121,14 @@ def position(node: ast.AST) -> tuple[Any, Any]:
 
 
 def drawn_mutants(room: str, count: int, seed: int) -> list[Mutant]:
-    """Draw mutants of a room that change code which computes; each place of each module is as likely as any other."""
-    places = [(path, item) for path in modules_of(room) for item in items_of(str(path.relative_to(PACKAGE)))]
+    """Draw mutants of a room that change code which computes; each place of each module is as
+    likely as any other.
+    """
+    places = [
+        (path, item)
+        for path in modules_of(room)
+        for item in items_of(str(path.relative_to(PACKAGE)))
+    ]
     random.Random(seed).shuffle(places)
     found = (mutant for path, item in places if (mutant := mutant_of(path, item)) is not None)
     return list(islice(found, count))
@@ -111,14 +142,20 @@ def mutant_of(path: Path, item: Any) -> Mutant | None:
     text, change = path.read_text(encoding="utf-8"), item.mutations[0]
     if any(start <= tuple(change.start_pos) < end for start, end in idle_spans(text)):
         return None
-    changed = mutate_code(text, get_operator(change.operator_name)(**(change.operator_args or {})), change.occurrence)
+    changed = mutate_code(
+        text, get_operator(change.operator_name)(**(change.operator_args or {})), change.occurrence
+    )
     if changed is None or not computes_otherwise(text, changed):
         return None
     line, lines = change.start_pos[0], text.splitlines()
-    after = next((new for new, old in zip(changed.splitlines(), lines, strict=False) if new != old), "")
+    after = next(
+        (new for new, old in zip(changed.splitlines(), lines, strict=False) if new != old), ""
+    )
     state = hashlib.sha256(text.encode()).hexdigest()[:12]
     operator, module = change.operator_name.split("/")[-1], str(path.relative_to(PACKAGE))
-    return Mutant(module, operator, change.occurrence, line, lines[line - 1].strip(), after.strip(), state)
+    return Mutant(
+        module, operator, change.occurrence, line, lines[line - 1].strip(), after.strip(), state
+    )
 
 
 def computes_otherwise(text: str, changed: str) -> bool:
@@ -130,35 +167,71 @@ def computes_otherwise(text: str, changed: str) -> bool:
 
 
 def tests_of(mutant: Mutant, by_line: dict[int, set[str]], every: Iterable[str]) -> set[str]:
-    """The tests that reach a mutant's line; where it runs as the module loads, those that reach its function, or else its module.
+    """The tests that reach a mutant's line; where it runs as the module loads, those that reach its
+    function, or else its module.
 
-    What a module says as it loads is read by tests that reach none of its lines too: those in the file of tests of its name.
+    What a module says as it loads is read by tests that reach none of its lines too: those in the
+    file of tests of its name.
     """
     if by_line.get(mutant.line):
         return by_line[mutant.line]
-    own = {test for test in every if Path(test.partition("::")[0]).name == f"test_{Path(mutant.module).name}"}
+    own = {
+        test
+        for test in every
+        if Path(test.partition("::")[0]).name == f"test_{Path(mutant.module).name}"
+    }
     text = (PACKAGE / mutant.module).read_text(encoding="utf-8")
-    spans = [(node.lineno, node.end_lineno or 0) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    spans = [
+        (node.lineno, node.end_lineno or 0)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    ]
     around = [span for span in spans if span[0] <= mutant.line <= span[1]]
     first, last = max(around, default=(1, len(text.splitlines())))
-    return own | {test for line, tests in by_line.items() if first <= line <= last for test in tests}
+    return own | {
+        test for line, tests in by_line.items() if first <= line <= last for test in tests
+    }
 
 
 def reached(room: str) -> tuple[dict[str, dict[int, set[str]]], dict[str, float]]:
     """Which tests reach which lines of the room's modules, and how long each test takes."""
     BUILD.mkdir(parents=True, exist_ok=True)
     data, times = BUILD / f"{room}.coverage", BUILD / f"{room}.times.json"
-    mirror = [f"tests/{room}", f"src/groupwise/{room}"] if (ROOT / "tests" / room).is_dir() else [f"src/groupwise/{room}"]
+    mirror = (
+        [f"tests/{room}", f"src/groupwise/{room}"]
+        if (ROOT / "tests" / room).is_dir()
+        else [f"src/groupwise/{room}"]
+    )
     tests = [test for test in [*mirror, *ALSO.get(room, [])] if (ROOT / test).exists()]
-    newest = max(path.stat().st_mtime for name in ["src", "tests"] for path in (ROOT / name).rglob("*.py"))
+    newest = max(
+        path.stat().st_mtime for name in ["src", "tests"] for path in (ROOT / name).rglob("*.py")
+    )
     if not data.exists() or not times.exists() or data.stat().st_mtime < newest:
-        environment = os.environ | {"COVERAGE_FILE": str(data), "PYTHONPATH": str(ROOT / "src"), "GROUPWISE_TIMES": str(times)}
-        options = ["-q", "-p", "no:cacheprovider", "--cov=groupwise", "--cov-context=test", "--cov-report=", "-p", "mutants"]
+        environment = os.environ | {
+            "COVERAGE_FILE": str(data),
+            "PYTHONPATH": str(ROOT / "src"),
+            "GROUPWISE_TIMES": str(times),
+        }
+        options = [
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--cov=groupwise",
+            "--cov-context=test",
+            "--cov-report=",
+            "-p",
+            "mutants",
+        ]
         command = [sys.executable, "-m", "pytest", *options, *tests]
         environment["PYTHONPATH"] += os.pathsep + str(Path(__file__).parent)
-        finished = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+        finished = subprocess.run(
+            command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True
+        )
         if finished.returncode != 0:
-            raise SystemExit(f"expected tests that pass before anything is changed, got\n{finished.stdout[-3000:]}")
+            raise SystemExit(
+                "expected tests that pass before anything is changed, "
+                f"got\n{finished.stdout[-3000:]}"
+            )
     from coverage import CoverageData
 
     stored = CoverageData(basename=str(data))
@@ -167,7 +240,8 @@ def reached(room: str) -> tuple[dict[str, dict[int, set[str]]], dict[str, float]
     for path in modules_of(room):
         contexts = stored.contexts_by_lineno(str(path))
         by_line[str(path.relative_to(PACKAGE))] = {
-            line: {context.split("|")[0] for context in found if "|run" in context} for line, found in contexts.items()
+            line: {context.split("|")[0] for context in found if "|run" in context}
+            for line, found in contexts.items()
         }
     return by_line, json.loads(times.read_text())
 
@@ -176,7 +250,9 @@ _SECONDS: dict[str, float] = defaultdict(float)
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
-    """As a plugin of pytest: begins to count a test and its fixtures, by the processor: a busy machine leaves out no test."""
+    """As a plugin of pytest: begins to count a test and its fixtures, by the processor: a busy
+    machine leaves out no test.
+    """
     _SECONDS[nodeid] -= time.process_time() + sum(os.times()[2:4])
 
 
@@ -206,7 +282,12 @@ def judged(task: tuple[Mutant, list[str]]) -> dict[str, Any]:
     """Run the tests on one mutant: killed, survived, timeout, or reached by no test."""
     mutant, tests = task
     if not tests:
-        return {**asdict(mutant), "name": mutant.name, "outcome": "survived", "by": "no test reaches it"}
+        return {
+            **asdict(mutant),
+            "name": mutant.name,
+            "outcome": "survived",
+            "by": "no test reaches it",
+        }
     tree = own_tree()
     place = tree / "src" / "groupwise" / mutant.module
     original = place.read_text(encoding="utf-8")
@@ -240,9 +321,12 @@ def changed_text(text: str, mutant: Mutant) -> str:
     arguments = next(
         item.mutations[0].operator_args
         for item in items_of(mutant.module)
-        if item.mutations[0].operator_name.endswith(mutant.operator) and item.mutations[0].occurrence == mutant.occurrence
+        if item.mutations[0].operator_name.endswith(mutant.operator)
+        and item.mutations[0].occurrence == mutant.occurrence
     )
-    changed = mutate_code(text, get_operator(f"core/{mutant.operator}")(**(arguments or {})), mutant.occurrence)
+    changed = mutate_code(
+        text, get_operator(f"core/{mutant.operator}")(**(arguments or {})), mutant.occurrence
+    )
     assert changed is not None
     return str(changed)
 
@@ -276,7 +360,22 @@ def asked(tree: Path, tests: list[str]) -> tuple[str, str]:
         try:
             import pytest
 
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "--no-header", *tests]))
+            code = int(
+                pytest.main(
+                    [
+                        "-x",
+                        "-q",
+                        "-p",
+                        "no:cacheprovider",
+                        "-p",
+                        "no:xdist",
+                        "-p",
+                        "no:cov",
+                        "--no-header",
+                        *tests,
+                    ]
+                )
+            )
         except BaseException:  # noqa: BLE001 - whatever it is, the fork ends here
             traceback.print_exc()
             code = UNJUDGED
@@ -289,8 +388,13 @@ def asked(tree: Path, tests: list[str]) -> tuple[str, str]:
             if code == -signal.SIGXCPU:
                 return "timeout", f"more than {LIMIT_SECONDS} s of the processor"
             words = log.read_text(errors="replace").splitlines()
-            failed = next((line for line in words if line.startswith(("FAILED", "ERROR"))), words[-1] if words else "")
-            if code == UNJUDGED or failed.startswith("ERROR: not found"):  # a test that is not in the copy kills nothing
+            failed = next(
+                (line for line in words if line.startswith(("FAILED", "ERROR"))),
+                words[-1] if words else "",
+            )
+            if code == UNJUDGED or failed.startswith(
+                "ERROR: not found"
+            ):  # a test that is not in the copy kills nothing
                 raise RuntimeError("\n".join(words[-20:]))
             return ("survived" if code == 0 else "killed"), failed[:200]
         time.sleep(0.02)
@@ -304,7 +408,10 @@ def equivalent() -> set[tuple[str, str, str]]:
     if not EQUIVALENT.exists():
         return set()
     with EQUIVALENT.open(encoding="utf-8", newline="") as handle:
-        return {(row["module"], row["before"], row["after"]) for row in csv.DictReader(handle, delimiter="\t")}
+        return {
+            (row["module"], row["before"], row["after"])
+            for row in csv.DictReader(handle, delimiter="\t")
+        }
 
 
 def print_table(results: list[dict[str, Any]]) -> None:
@@ -318,17 +425,31 @@ def print_table(results: list[dict[str, Any]]) -> None:
         rooms[row["module"]].append(row)
     print(f"{'module':42}{'mutants':>9}{'killed':>8}{'timeout':>9}{'share':>8}  95 % interval")
     for module, rows in [*sorted(rooms.items()), ("all", counted)]:
-        killed, late = sum(row["outcome"] == "killed" for row in rows), sum(row["outcome"] == "timeout" for row in rows)
+        killed, late = (
+            sum(row["outcome"] == "killed" for row in rows),
+            sum(row["outcome"] == "timeout" for row in rows),
+        )
         share = wilson(killed + late, len(rows))
-        print(f"{module:42}{len(rows):>9}{killed:>8}{late:>9}{share.value:>8.3f}  {share.low:.3f} to {share.high:.3f}")
+        print(
+            f"{module:42}{len(rows):>9}{killed:>8}{late:>9}{share.value:>8.3f}  {share.low:.3f} to "
+            f"{share.high:.3f}"
+        )
     print(f"named as equivalent: {len(results) - len(counted)}")
-    for row in sorted((row for row in counted if row["outcome"] == "survived"), key=lambda row: (row["module"], row["line"])):
-        print(f"survived {row['module']}:{row['line']} {row['operator']}\n    - {row['before']}\n    + {row['after']}   [{row['by'][:60]}]")
+    for row in sorted(
+        (row for row in counted if row["outcome"] == "survived"),
+        key=lambda row: (row["module"], row["line"]),
+    ):
+        print(
+            f"survived {row['module']}:{row['line']} {row['operator']}\n    - {row['before']}\n    "
+            f"+ {row['after']}   [{row['by'][:60]}]"
+        )
 
 
 def main() -> int:
     """Draw mutants of a room, judge those that are not judged yet, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("room")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
@@ -337,15 +458,26 @@ def main() -> int:
     by_line, seconds = reached(given.room)
     drawn = drawn_mutants(given.room, given.count, given.seed)
     kept = BUILD / f"{given.room}.jsonl"
-    done = {row["name"]: row for row in map(json.loads, kept.read_text().splitlines())} if kept.exists() else {}
+    done = (
+        {row["name"]: row for row in map(json.loads, kept.read_text().splitlines())}
+        if kept.exists()
+        else {}
+    )
     tasks = [
-        (mutant, chosen_tests(tests_of(mutant, by_line[mutant.module], seconds), seconds)) for mutant in drawn if mutant.name not in done
+        (mutant, chosen_tests(tests_of(mutant, by_line[mutant.module], seconds), seconds))
+        for mutant in drawn
+        if mutant.name not in done
     ]
-    print(f"{len(drawn)} mutants drawn with seed {given.seed}, {len(tasks)} to be judged", flush=True)
+    print(
+        f"{len(drawn)} mutants drawn with seed {given.seed}, {len(tasks)} to be judged", flush=True
+    )
     preload()
     if tasks:
         control(tasks)
-    with multiprocessing.get_context("fork").Pool(given.workers) as pool, kept.open("a", encoding="utf-8") as handle:
+    with (
+        multiprocessing.get_context("fork").Pool(given.workers) as pool,
+        kept.open("a", encoding="utf-8") as handle,
+    ):
         for row in pool.imap_unordered(judged, tasks):
             done[row["name"]] = row
             handle.write(json.dumps(row) + "\n")
@@ -357,8 +489,16 @@ def main() -> int:
 
 
 def control(tasks: list[tuple[Mutant, list[str]]]) -> None:
-    """Tests of the mutants pass in a copy of the project in which nothing is changed; else every mutant would seem killed."""
-    tests = sorted({test for _, chosen in random.Random(0).sample(tasks, min(5, len(tasks))) for test in chosen})
+    """Tests of the mutants pass in a copy of the project in which nothing is changed; else every
+    mutant would seem killed.
+    """
+    tests = sorted(
+        {
+            test
+            for _, chosen in random.Random(0).sample(tasks, min(5, len(tasks)))
+            for test in chosen
+        }
+    )
     outcome, by = asked(own_tree(), tests[:200])
     if outcome == "killed":
         raise SystemExit(f"expected tests that pass in a copy of the project, got {by}")

@@ -1,11 +1,14 @@
-"""Record the embedded default: a real GRPO run of TRL on the CPU, of a tiny random model that learns to add.
+"""Record the embedded default: a real GRPO run of TRL on the CPU, of a tiny random model that
+learns to add.
 
     python3 scripts/record_trl_run.py [--steps 300] [--output src/groupwise/examples/trl_run]
 
-Run by a Python without TRL, it first builds `.venv-trl` and starts itself again in there. The model is made here from random numbers,
-warmed up on worked answers until it is right one time in five, and then trained by TRL's own `GRPOTrainer`. What TRL writes is kept as it
-is: the output's README.md, the newest trainer_state.json and the completions (Parquet, one file a step, rewritten into one file because
-each of hundreds of small files would mostly be its own footer). Beside them lies training_args.json, TRL's `args.to_json_string()`.
+Run by a Python without TRL, it first builds `.venv-trl` and starts itself again in there. The model
+is made here from random numbers, warmed up on worked answers until it is right one time in five,
+and then trained by TRL's own `GRPOTrainer`. What TRL writes is kept as it is: the output's
+README.md, the newest trainer_state.json and the completions (Parquet, one file a step, rewritten
+into one file because each of hundreds of small files would mostly be its own footer). Beside them
+lies training_args.json, TRL's `args.to_json_string()`.
 
 It keeps no weights, no optimiser state and nothing pickled, and it measures nothing by itself.
 """
@@ -31,7 +34,14 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv-trl"
-REQUIREMENTS = ("torch==2.13.0", "trl==1.16.0", "transformers==5.23.0", "datasets==5.2.0", "accelerate==1.15.0", "rich")
+REQUIREMENTS = (
+    "torch==2.13.0",
+    "trl==1.16.0",
+    "transformers==5.23.0",
+    "datasets==5.2.0",
+    "accelerate==1.15.0",
+    "rich",
+)
 SYMBOLS = [*"0123456789", "+", "=", ".", "<pad>", "<end>"]
 PROMPTS_PER_STEP, GROUP_SIZE, MAX_ANSWER = 32, 8, 6
 HELD_OUT = 32
@@ -39,7 +49,9 @@ HELD_OUT = 32
 
 def correct(completions: list[str], answer: list[str], **_: Any) -> list[float]:
     """1 where the text before the first dot is the sum, else 0."""
-    return [float(text.split(".")[0] == truth) for text, truth in zip(completions, answer, strict=True)]
+    return [
+        float(text.split(".")[0] == truth) for text, truth in zip(completions, answer, strict=True)
+    ]
 
 
 def brief(completions: list[str], **_: Any) -> list[float]:
@@ -52,14 +64,22 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    core = Tokenizer(models.WordLevel({symbol: number for number, symbol in enumerate(SYMBOLS)}, unk_token="<pad>"))
+    core = Tokenizer(
+        models.WordLevel(
+            {symbol: number for number, symbol in enumerate(SYMBOLS)}, unk_token="<pad>"
+        )
+    )
     core.pre_tokenizer = pre_tokenizers.Split(Regex("<pad>|<end>|."), "isolated")
     core.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=core, padding_side="left", pad_token="<pad>", eos_token="<end>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, padding_side="left", pad_token="<pad>", eos_token="<end>"
+    )
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """Two layers of width 64 with random weights; transformers' default range of 0.02 leaves so small a model on a plateau."""
+    """Two layers of width 64 with random weights; transformers' default range of 0.02 leaves so
+    small a model on a plateau.
+    """
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     config = Qwen3Config(
@@ -81,7 +101,9 @@ def build_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
 
 
 def problems(seed: int) -> tuple[Dataset, Dataset]:
-    """All sums of two two-digit numbers modulo 100, in a random order: those to train on and a few held out."""
+    """All sums of two two-digit numbers modulo 100, in a random order: those to train on and a
+    few held out.
+    """
     import random
 
     from datasets import Dataset
@@ -92,8 +114,17 @@ def problems(seed: int) -> tuple[Dataset, Dataset]:
     return Dataset.from_list(rows[HELD_OUT:]), Dataset.from_list(rows[:HELD_OUT])
 
 
-def warm_up(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, rows: Dataset, *, target: float, seed: int) -> int:
-    """Teach from worked answers, each with zero to three idle dots behind it, until sampling is right `target` of the time."""
+def warm_up(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    rows: Dataset,
+    *,
+    target: float,
+    seed: int,
+) -> int:
+    """Teach from worked answers, each with zero to three idle dots behind it, until sampling is
+    right `target` of the time.
+    """
     import random
 
     import torch
@@ -107,7 +138,9 @@ def warm_up(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, rows: D
         tokens = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
         labels = tokens.input_ids.masked_fill(tokens.input_ids == tokenizer.pad_token_id, -100)
         labels[:, :6] = -100
-        loss = model(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask, labels=labels).loss
+        loss = model(
+            input_ids=tokens.input_ids, attention_mask=tokens.attention_mask, labels=labels
+        ).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -117,7 +150,11 @@ def warm_up(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, rows: D
 
 
 def sampled_accuracy(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, prompts: list[str], answers: list[str], draw: Random
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    prompts: list[str],
+    answers: list[str],
+    draw: Random,
 ) -> float:
     """Share of right answers among 256 sampled at temperature 1."""
     import torch
@@ -140,7 +177,9 @@ def train(folder: Path, *, steps: int, seed: int) -> None:
     from transformers import set_seed
     from trl import GRPOConfig, GRPOTrainer
 
-    warnings.simplefilter("ignore", FutureWarning)  # TRL and transformers warn about each other at every step
+    warnings.simplefilter(
+        "ignore", FutureWarning
+    )  # TRL and transformers warn about each other at every step
     torch.set_num_threads(1)
     set_seed(seed)
     tokenizer = build_tokenizer()
@@ -189,7 +228,9 @@ def train(folder: Path, *, steps: int, seed: int) -> None:
 
 
 def keep(raw: Path, output: Path) -> None:
-    """Copy what a reader of the run needs out of TRL's folder; the completions of all steps become one Parquet file."""
+    """Copy what a reader of the run needs out of TRL's folder; the completions of all steps
+    become one Parquet file.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -200,12 +241,21 @@ def keep(raw: Path, output: Path) -> None:
     shutil.copy(raw / "README.md", output)
     arguments = json.loads((raw / "training_args.json").read_text(encoding="utf-8"))
     del arguments["hub_token"]
-    arguments = {key: "." if isinstance(value, str) and str(raw) in value else value for key, value in arguments.items()}
-    (output / "training_args.json").write_text(json.dumps(arguments, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    arguments = {
+        key: "." if isinstance(value, str) and str(raw) in value else value
+        for key, value in arguments.items()
+    }
+    (output / "training_args.json").write_text(
+        json.dumps(arguments, indent=2, sort_keys=True) + "\n", encoding="utf-8"
+    )
     files = sorted((raw / "completions").glob("completions_*.parquet"))
     table = pa.concat_tables(pq.read_table(file).replace_schema_metadata(None) for file in files)
     (output / "completions").mkdir()
-    pq.write_table(table, output / "completions" / f"completions_{table['step'][-1].as_py():05d}.parquet", compression="zstd")
+    pq.write_table(
+        table,
+        output / "completions" / f"completions_{table['step'][-1].as_py():05d}.parquet",
+        compression="zstd",
+    )
 
 
 def bootstrap() -> None:
@@ -214,10 +264,28 @@ def bootstrap() -> None:
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
         subprocess.run([str(VENV / "bin" / "pip"), "install", "-q", "uv"], check=True)
-    found = subprocess.run([sys.executable, "-m", "pip", "config", "get", "global.find-links"], capture_output=True, text=True, check=False)
-    environment = {**os.environ, "UV_FIND_LINKS": os.environ.get("UV_FIND_LINKS", ",".join(found.stdout.split()))}
-    command = [str(VENV / "bin" / "uv"), "pip", "install", "-q", "--python", str(python), *REQUIREMENTS]
-    subprocess.run(command, check=True, env={key: value for key, value in environment.items() if value})
+    found = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "get", "global.find-links"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    environment = {
+        **os.environ,
+        "UV_FIND_LINKS": os.environ.get("UV_FIND_LINKS", ",".join(found.stdout.split())),
+    }
+    command = [
+        str(VENV / "bin" / "uv"),
+        "pip",
+        "install",
+        "-q",
+        "--python",
+        str(python),
+        *REQUIREMENTS,
+    ]
+    subprocess.run(
+        command, check=True, env={key: value for key, value in environment.items() if value}
+    )
     os.execv(python, [str(python), *sys.argv])
 
 
@@ -226,8 +294,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=ROOT / "src" / "groupwise" / "examples" / "trl_run")
-    parser.add_argument("--raw", type=Path, default=ROOT / "build" / "trl_run", help="folder that TRL itself writes to; emptied first")
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "src" / "groupwise" / "examples" / "trl_run"
+    )
+    parser.add_argument(
+        "--raw",
+        type=Path,
+        default=ROOT / "build" / "trl_run",
+        help="folder that TRL itself writes to; emptied first",
+    )
     arguments = parser.parse_args()
     if find_spec("trl") is None:
         if Path(sys.prefix) == VENV:

@@ -1,4 +1,5 @@
-"""Take the picture of the live page that the docs show: a simulated run whose answers grow longer and longer, while it is written.
+"""Take the picture of the live page that the docs show: a simulated run whose answers grow longer
+and longer, while it is written.
 
     python scripts/take_live_picture.py
 
@@ -37,8 +38,20 @@ def write(folder: Path) -> object:
     writer = RecordWriter(folder, name="math-7b", config=record.config, meanings=record.meanings)
     rows = record.steps.head(ROWS).to_dicts()
     for row in rows:
-        said = [{"prompt_id": 0, "prompt": "3 boxes of 14 pens: how many?", "completion": text, "reward": reward} for reward, text in TEXTS]
-        writer.append({key: value for key, value in row.items() if value is not None}, said if row is rows[-1] else None, sync=False)
+        said = [
+            {
+                "prompt_id": 0,
+                "prompt": "3 boxes of 14 pens: how many?",
+                "completion": text,
+                "reward": reward,
+            }
+            for reward, text in TEXTS
+        ]
+        writer.append(
+            {key: value for key, value in row.items() if value is not None},
+            said if row is rows[-1] else None,
+            sync=False,
+        )
     return writer
 
 
@@ -46,11 +59,29 @@ def main() -> None:
     """Serve the page, and keep its first screen as a small palette image."""
     from playwright.sync_api import sync_playwright
 
-    browser = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+    browser = next(
+        (
+            found
+            for name in ("chromium", "chromium-browser", "google-chrome")
+            if (found := shutil.which(name))
+        ),
+        None,
+    )
     with tempfile.TemporaryDirectory() as home:
         writer = write(Path(home) / "run")
-        command = [sys.executable, "-m", "groupwise", "watch", str(Path(home) / "run"), "--port", "0"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as driver:
+        command = [
+            sys.executable,
+            "-m",
+            "groupwise",
+            "watch",
+            str(Path(home) / "run"),
+            "--port",
+            "0",
+        ]
+        with (
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server,
+            sync_playwright() as driver,
+        ):
             assert server.stdout is not None
             found = re.search(r"http\S+", server.stdout.readline())
             assert found is not None
@@ -58,7 +89,10 @@ def main() -> None:
                 viewport={"width": SIZE[0], "height": SIZE[1]}
             )
             page.goto(found[0])
-            page.wait_for_function("() => document.querySelector('#state').textContent.includes('FAILING')", timeout=60_000)
+            page.wait_for_function(
+                "() => document.querySelector('#state').textContent.includes('FAILING')",
+                timeout=60_000,
+            )
             page.wait_for_timeout(1000)
             page.screenshot(path=f"{home}/raw.png")
             server.terminate()

@@ -1,9 +1,11 @@
-"""Install the wheel into a fresh environment, without the repository, and run the README's lines there: what a newcomer gets.
+"""Install the wheel into a fresh environment, without the repository, and run the README's lines
+there: what a newcomer gets.
 
     python scripts/try_wheel.py WHEEL [--most-megabytes 400] [--most-seconds 30]
 
-Says how large the base install is (du, without the environment's own files) and how long it took, and fails beyond either limit, or where
-a line of README.md does not print what stands below it. It needs uv beside this Python; the runs that the README names are made here.
+Says how large the base install is (du, without the environment's own files) and how long it took,
+and fails beyond either limit, or where a line of README.md does not print what stands below it. It
+needs uv beside this Python; the runs that the README names are made here.
 """
 
 from __future__ import annotations
@@ -44,17 +46,35 @@ def main() -> None:
         print(f"The base install: {megabytes} MB, {seconds:.1f} s of a processor.", flush=True)
         if megabytes > asked.most_megabytes or seconds > asked.most_seconds:
             raise SystemExit(
-                f"expected at most {asked.most_megabytes} MB and {asked.most_seconds:g} s, got {megabytes} MB, {seconds:.1f} s"
+                f"expected at most {asked.most_megabytes} MB and {asked.most_seconds:g} s, got "
+                f"{megabytes} MB, {seconds:.1f} s"
             )
-        tried = [try_line(command, shown, home) for command, shown in lines(prepare(asked.wheel.resolve(), home))]
+        tried = [
+            try_line(command, shown, home)
+            for command, shown in lines(prepare(asked.wheel.resolve(), home))
+        ]
         print(f"{len(tried)} lines of README.md ran without the repository.")
 
 
 def install(wheel: Path, fresh: Path) -> tuple[int, float]:
-    """Install into a new environment with nothing downloaded before; return what that added in MB, and the processor seconds."""
+    """Install into a new environment with nothing downloaded before; return what that added in
+    MB, and the processor seconds.
+    """
     subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, fresh], check=True)
     before, start = size_of(fresh), os.times()
-    subprocess.run([UV, "pip", "install", "--quiet", "--no-cache", "--python", fresh / "bin" / "python", wheel], check=True)
+    subprocess.run(
+        [
+            UV,
+            "pip",
+            "install",
+            "--quiet",
+            "--no-cache",
+            "--python",
+            fresh / "bin" / "python",
+            wheel,
+        ],
+        check=True,
+    )
     spent = os.times()
     used = spent.children_user + spent.children_system - start.children_user - start.children_system
     return size_of(fresh) - before, used
@@ -62,25 +82,44 @@ def install(wheel: Path, fresh: Path) -> tuple[int, float]:
 
 def size_of(folder: Path) -> int:
     """What du says of a folder, in MB."""
-    return int(subprocess.run(["du", "-sm", folder], check=True, capture_output=True, text=True).stdout.split()[0])
+    return int(
+        subprocess.run(
+            ["du", "-sm", folder], check=True, capture_output=True, text=True
+        ).stdout.split()[0]
+    )
 
 
 def prepare(wheel: Path, home: Path) -> str:
-    """Make the runs that the README names; return its text with the wheel's path in place of WHEEL and a run's in place of RUN."""
+    """Make the runs that the README names; return its text with the wheel's path in place of
+    WHEEL and a run's in place of RUN.
+    """
     python = home / "fresh" / "bin" / "python"
     embedded = subprocess.run(
-        [python, "-P", "-m", "groupwise.examples"], check=True, capture_output=True, text=True, cwd=home, env=alone(home)
+        [python, "-P", "-m", "groupwise.examples"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=home,
+        env=alone(home),
     )
     shutil.copytree(embedded.stdout.strip(), home / "work" / "RUN")
-    replace(run_of("length_runaway", 2, rows=150)[0], name="length_runaway").save(home / "work" / "runs" / "length_runaway")
-    return (ROOT / "README.md").read_text(encoding="utf-8").replace("WHEEL", shlex.quote(str(wheel)))
+    replace(run_of("length_runaway", 2, rows=150)[0], name="length_runaway").save(
+        home / "work" / "runs" / "length_runaway"
+    )
+    return (
+        (ROOT / "README.md").read_text(encoding="utf-8").replace("WHEEL", shlex.quote(str(wheel)))
+    )
 
 
 def lines(text: str) -> Iterator[tuple[str, str]]:
-    """Each command of the README's blocks of a shell or of Python with the output shown below it."""
+    """Each command of the README's blocks of a shell or of Python with the output shown below
+    it.
+    """
     for language, body in FENCE.findall(text):
         if language == "sh":
-            yield from ((line.partition("  #")[0].strip(), "") for line in body.splitlines() if line.strip())
+            yield from (
+                (line.partition("  #")[0].strip(), "") for line in body.splitlines() if line.strip()
+            )
         elif language == "console":
             for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
                 command, _, shown = part.partition("\n")
@@ -93,13 +132,25 @@ def try_line(command: str, shown: str, home: Path) -> str:
     """Run a command as a newcomer would, and hold what it prints against what the README shows."""
     if command == "echo $?" or command.startswith("pipx "):
         return command
-    command = command.replace("pip install", "uv pip install") if command.startswith("pip ") else command  # made by uv, it has no pip
+    command = (
+        command.replace("pip install", "uv pip install") if command.startswith("pip ") else command
+    )  # made by uv, it has no pip
     print(f"$ {command if len(command) < 100 else command[:99] + '…'}", flush=True)
     start = time.perf_counter()
-    done = subprocess.run(command, shell=True, cwd=home / "work", env=alone(home), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=home / "work",
+        env=alone(home),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     printed = done.stdout + done.stderr
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    if done.returncode not in ANSWERED or (shown and not doctest.OutputChecker().check_output(shown, printed, flags)):
+    if done.returncode not in ANSWERED or (
+        shown and not doctest.OutputChecker().check_output(shown, printed, flags)
+    ):
         raise SystemExit(f"{command} ended with {done.returncode}:\n{printed}")
     print(f"  {time.perf_counter() - start:.1f} s, ends with {done.returncode}", flush=True)
     for page in (home / "work").glob("*.html"):
@@ -108,10 +159,23 @@ def try_line(command: str, shown: str, home: Path) -> str:
 
 
 def alone(home: Path) -> dict[str, str]:
-    """The environment of somebody who has the fresh install and uv, and nothing of the repository."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    """The environment of somebody who has the fresh install and uv, and nothing of the
+    repository.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+    }
     path = os.pathsep.join([str(home / "fresh" / "bin"), str(UV.parent), os.environ["PATH"]])
-    return kept | {"PATH": path, "HOME": str(home), "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb", "VIRTUAL_ENV": str(home / "fresh")}
+    return kept | {
+        "PATH": path,
+        "HOME": str(home),
+        "COLUMNS": "120",
+        "NO_COLOR": "1",
+        "TERM": "dumb",
+        "VIRTUAL_ENV": str(home / "fresh"),
+    }
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Run the tests and say at their end what they took of a processor, beside a yardstick: the same work everywhere, timed first.
+"""Run the tests and say at their end what they took of a processor, beside a yardstick: the same
+work everywhere, timed first.
 
     python scripts/yardstick.py [ARGUMENTS OF PYTEST]
 
-The budget of the suite is in seconds of a reference machine (two cores with AVX2 and without AVX-512, on which the suite of version 0.1
-took 944 s). A machine on which the yardstick runs in half of the reference's time has half of the budget.
+The budget of the suite is in seconds of a reference machine (two cores with AVX2 and without
+AVX-512, on which the suite of version 0.1 took 944 s). A machine on which the yardstick runs in
+half of the reference's time has half of the budget.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ import numpy as np
 import pytest
 
 BUDGET = 360.0  # seconds of the reference machine
-REFERENCE = 0.666  # seconds of the yardstick there: 944 s, over 340 s of that suite on a machine whose yardstick takes .24 s
+# seconds of the yardstick there: 944 s, over 340 s of that suite on a machine whose yardstick takes
+# .24 s
+REFERENCE = 0.666
 ROUNDS, LOOPS, SIZE, PRODUCTS = 5, 2_000_000, 400, 60
 
 
 def yardstick() -> float:
-    """Seconds of a processor for a loop of Python and for matrix products, the least of some rounds."""
+    """Seconds of a processor for a loop of Python and for matrix products, the least of some
+    rounds.
+    """
     matrix = np.linspace(-1.0, 1.0, SIZE * SIZE).reshape(SIZE, SIZE)
     seconds = []
     for _ in range(ROUNDS):
@@ -54,11 +60,14 @@ class Budget:
         seconds, slower = spent() - self.start, self.yardstick / REFERENCE
         there = seconds / slower
         terminalreporter.write_line(
-            f"processor: {seconds:.0f} s here, {there:.0f} s on the reference machine, of {BUDGET:.0f} s "
-            f"({'within' if there <= BUDGET else 'OVER'} the budget); yardstick {self.yardstick:.2f} s, reference {REFERENCE:.2f} s"
+            f"processor: {seconds:.0f} s here, {there:.0f} s on the reference machine, of "
+            f"{BUDGET:.0f} s ({'within' if there <= BUDGET else 'OVER'} the budget); yardstick "
+            f"{self.yardstick:.2f} s, reference {REFERENCE:.2f} s"
         )
 
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path.cwd())  # as `python -m pytest` has it: workers of the engine import the tests
+    sys.path[0] = str(
+        Path.cwd()
+    )  # as `python -m pytest` has it: workers of the engine import the tests
     sys.exit(pytest.main(sys.argv[1:], plugins=[Budget()]))

@@ -1,8 +1,9 @@
-"""Fixtures shared by all tests: the real logs where this machine has them, a small TRL run, and records and fits made by hand."""
+"""Fixtures shared by all tests: the real logs where this machine has them, a small TRL run, and
+records and fits made by hand.
+"""
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import pickle
@@ -21,14 +22,15 @@ from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import rollouts_table, steps_table
 from groupwise.series.metric import MetricSeries, metric_series
-from groupwise.trainer.tasks import Task, make_task
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real logs beside the repository; tests that need it are skipped where it is absent."""
+    """The folder of real logs beside the repository; tests that need it are skipped where it is
+    absent.
+    """
     folder = REPOSITORY.parent / "shared" / "data"
     if not folder.is_dir():
         pytest.skip(f"no real logs at {folder}")
@@ -37,7 +39,9 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _fitted_once() -> Iterator[None]:
-    """Fit a series once in a process, whichever commands and tests ask for it: more than half of their fits are of one they had before."""
+    """Fit a series once in a process, whichever commands and tests ask for it: more than half of
+    their fits are of one they had before.
+    """
     fit, known = fitted._fit, {}
 
     def once(series: MetricSeries, **asked: Any) -> FitResult:
@@ -88,7 +92,12 @@ def write_state() -> Callable[..., Path]:
     def write(path: Path, rows: Sequence[Mapping[str, Any]], logging_steps: float = 1) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         last = max((int(row["step"]) for row in rows if "step" in row), default=0)
-        state = {"global_step": last, "log_history": list(rows), "logging_steps": logging_steps, "max_steps": 100}
+        state = {
+            "global_step": last,
+            "log_history": list(rows),
+            "logging_steps": logging_steps,
+            "max_steps": 100,
+        }
         path.write_text(json.dumps(state, indent=2, sort_keys=True))
         return path
 
@@ -97,10 +106,15 @@ def write_state() -> Callable[..., Path]:
 
 @pytest.fixture
 def trl_run(tmp_path: Path, write_state: Callable[..., Path]) -> Path:
-    """A run folder: two checkpoints, a README, completions of 3 steps with 2 groups of 4, and a file that must not be opened."""
+    """A run folder: two checkpoints, a README, completions of 3 steps with 2 groups of 4, and a
+    file that must not be opened.
+    """
     folder = tmp_path / "run"
     for last in (10, 20):
-        write_state(folder / f"checkpoint-{last}" / "trainer_state.json", [trl_row(step) for step in range(1, last + 1)])
+        write_state(
+            folder / f"checkpoint-{last}" / "trainer_state.json",
+            [trl_row(step) for step in range(1, last + 1)],
+        )
     (folder / "checkpoint-20" / "training_args.bin").write_bytes(b"PK\x03\x04 never opened")
     (folder / "README.md").write_text(
         "This model is a fine-tuned version of [tiny/Model-1](https://x).\n\n"
@@ -139,7 +153,9 @@ QUANTITIES = {
 }
 
 
-def make_record(size: int = 300, *, name: str = "made", rollouts: bool = True, seed: int = 0) -> RunRecord:
+def make_record(
+    size: int = 300, *, name: str = "made", rollouts: bool = True, seed: int = 0
+) -> RunRecord:
     """A run that learns from 0.2 to 0.75, four updates a step, with everything logged."""
     rng = np.random.default_rng(seed)
     t = np.arange(size)
@@ -169,7 +185,13 @@ def make_record(size: int = 300, *, name: str = "made", rollouts: bool = True, s
     ]
     return RunRecord(
         name,
-        steps_table(t + 1, columns, optimizer_updates=4.0 * (t + 1), tokens=1e4 * (t + 1), seconds=30.0 * (t + 1)),
+        steps_table(
+            t + 1,
+            columns,
+            optimizer_updates=4.0 * (t + 1),
+            tokens=1e4 * (t + 1),
+            seconds=30.0 * (t + 1),
+        ),
         rollouts_table(rows) if rollouts else None,
         RunConfig().with_settings({"group_size": 8, "learning_rate": 1e-6}, "README.md"),
         tuple(Meaning(key, quantity, f"what {key} is") for key, quantity in QUANTITIES.items()),
@@ -217,7 +239,12 @@ def make_fitted(
     noise = Noise(1e-3, 1e-4, 0.5, 0.1)
     time = series.time_T
     broken = Outcome.COLLAPSED if message.startswith("collapsed") else Outcome.JUMP
-    outcomes = {"converged": Outcome.CONVERGED, "flat": Outcome.FLAT, "not_identifiable": Outcome.OPEN, "non_stationary": broken}
+    outcomes = {
+        "converged": Outcome.CONVERGED,
+        "flat": Outcome.FLAT,
+        "not_identifiable": Outcome.OPEN,
+        "non_stationary": broken,
+    }
     fit = FitResult(
         law,
         outcomes[status],
@@ -253,7 +280,9 @@ def make_fitted(
     clock = Clock(series.step_T.astype(float), time)
     row = ForecastRow(150.0, 0.6, 0.55, 0.65, 0.4, 0.8)
     here = ForecastRow(100.0, 0.5, 0.495, 0.505, 0.4, 0.6)
-    outlook = Outlook(result, (row,), (here, row), fit, clock.in_steps(done), math.nan, math.nan, 100.0, 150.0)
+    outlook = Outlook(
+        result, (row,), (here, row), fit, clock.in_steps(done), math.nan, math.nan, 100.0, 150.0
+    )
     return Fitted(metric, quantity, series, clock, fit, outlook)
 
 
@@ -263,31 +292,9 @@ def made_fitted() -> Callable[..., Fitted]:
     return make_fitted
 
 
-@pytest.fixture(scope="session")
-def small_task() -> Task:
-    """Addition modulo 10: prompts of four tokens, completions of two."""
-    return make_task("modular_addition", level=1)
-
-
-@pytest.fixture(scope="session")
-def _warm_policy(small_task: Task) -> Any:
-    torch = pytest.importorskip("torch")
-    torch.set_num_threads(1)
-    from groupwise.trainer.policy import Policy, policy_size
-    from groupwise.trainer.warm_up import warm_up
-
-    policy = Policy(policy_size("tiny"), vocabulary_size=len(small_task.vocabulary), seed=0)
-    warm_up(policy, small_task, accuracy=0.2)
-    return policy
-
-
-@pytest.fixture
-def make_policy(_warm_policy: Any) -> Callable[[], Any]:
-    """The maker of copies of the warmed-up policy."""
-    return lambda: copy.deepcopy(_warm_policy)
-
-
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody wait for a record that is being written: the tests in which a killed run's worker lets go of it do wait."""
+    """Let nobody wait for a record that is being written: the tests in which a killed run's worker
+    lets go of it do wait.
+    """
     monkeypatch.setattr("groupwise.record.journal._PATIENCE_SECONDS", 0.05)

@@ -1,7 +1,9 @@
-"""How long a regular expression may try: two ways through one text, and an end that may fail, cost its length squared or more.
+"""How long a regular expression may try: two ways through one text, and an end that may fail, cost
+its length squared or more.
 
-A pattern becomes an automaton of its characters. Two loops that read one word, with a way from the first to the second that reads
-it too, are tried in as many ways as the word is long; one loop with two ways through one word in two to that power.
+A pattern becomes an automaton of its characters. Two loops that read one word, with a way from the
+first to the second that reads it too, are tried in as many ways as the word is long; one loop with
+two ways through one word in two to that power.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ def read(op: Any, value: Any, sample: Characters, flags: int) -> Characters:
         return frozenset(one for one in sample if wanted(one) != (value in NEGATED))
     if op is _constants.IN:
         negated = value[0][0] is _constants.NEGATE
-        taken = frozenset().union(*(read(item[0], item[1], sample, flags) for item in value[negated:]))
+        taken = frozenset().union(
+            *(read(item[0], item[1], sample, flags) for item in value[negated:])
+        )
         return sample - taken if negated else taken
     same = {chr(value)} if not flags & IGNORECASE else {chr(value).lower(), chr(value).upper()}
     return sample - same if op is _constants.NOT_LITERAL else sample & same
@@ -55,9 +59,16 @@ def may_fail(_before: str, _after: str) -> bool:
 
 
 class Part:
-    """A piece of an automaton: where it may begin and end, and on which conditions it may be empty."""
+    """A piece of an automaton: where it may begin and end, and on which conditions it may be
+    empty.
+    """
 
-    def __init__(self, empty: Iterable[Condition] = (), first: Iterable[tuple[int, Condition]] = (), last: Any = None) -> None:
+    def __init__(
+        self,
+        empty: Iterable[Condition] = (),
+        first: Iterable[tuple[int, Condition]] = (),
+        last: Any = None,
+    ) -> None:
         self.empty, self.first = list(dict.fromkeys(empty)), list(dict.fromkeys(first))
         self.last = self.first if last is None else list(dict.fromkeys(last))
 
@@ -73,7 +84,11 @@ class Automaton:
         self.steps: dict[tuple[int, str], dict[str, set[int]]] = {}
         whole = self.sequence(tree)
         ends: Condition = (lambda _, after: not after,) if how == "fullmatch" else ()
-        self.ends = [(place, condition + ends) for place, condition in whole.last if may_fail not in condition]
+        self.ends = [
+            (place, condition + ends)
+            for place, condition in whole.last
+            if may_fail not in condition
+        ]
         if how == "search":  # begins anywhere
             start = self.state(self.sample)
             self.link([(start, ())], [(start, ()), *whole.first])
@@ -85,7 +100,9 @@ class Automaton:
         self.takes.append(takes)
         return len(self.takes) - 1
 
-    def link(self, last: Iterable[tuple[int, Condition]], first: Iterable[tuple[int, Condition]]) -> None:
+    def link(
+        self, last: Iterable[tuple[int, Condition]], first: Iterable[tuple[int, Condition]]
+    ) -> None:
         for (before, one), (behind, other) in itertools.product(last, list(first)):
             self.edges.setdefault((before, behind), []).append(one + other)
 
@@ -93,8 +110,10 @@ class Automaton:
         self.link(one.last, other.first)
         return Part(
             [a + b for a, b in itertools.product(one.empty, other.empty)],
-            one.first + [(place, a + b) for a, (place, b) in itertools.product(one.empty, other.first)],
-            other.last + [(place, a + b) for b, (place, a) in itertools.product(other.empty, one.last)],
+            one.first
+            + [(place, a + b) for a, (place, b) in itertools.product(one.empty, other.first)],
+            other.last
+            + [(place, a + b) for b, (place, a) in itertools.product(other.empty, one.last)],
         )
 
     def sequence(self, items: Iterable[Any]) -> Part:
@@ -102,7 +121,12 @@ class Automaton:
 
     def either(self, parts: Iterable[Part]) -> Part:
         known = list(parts)
-        return Part(*([one for part in known for one in getattr(part, side)] for side in ("empty", "first", "last")))
+        return Part(
+            *(
+                [one for part in known for one in getattr(part, side)]
+                for side in ("empty", "first", "last")
+            )
+        )
 
     def item(self, op: Any, value: Any) -> Part:
         if op in _ONE:
@@ -122,7 +146,10 @@ class Automaton:
     def repeated(self, op: Any, least: int, most: int, body: Any) -> Part:
         if most < LARGE:
             copies = [self.sequence(body) for _ in range(min(most, 2))]
-            parts = [part if at < least else Part([*part.empty, ()], part.first, part.last) for at, part in enumerate(copies)]
+            parts = [
+                part if at < least else Part([*part.empty, ()], part.first, part.last)
+                for at, part in enumerate(copies)
+            ]
             return reduce(self.joined, parts, Part([()]))
         part = self.sequence(body)
         self.link(part.last, part.first)
@@ -130,11 +157,16 @@ class Automaton:
         if op is _constants.POSSESSIVE_REPEAT:
             ((inner, kind),) = body
             taken = read(inner, kind, self.sample, self.flags)
-            last = [(place, (*condition, lambda _, after: after not in taken)) for place, condition in last]
+            last = [
+                (place, (*condition, lambda _, after: after not in taken))
+                for place, condition in last
+            ]
         return Part([*part.empty, ()] if least == 0 else part.empty, part.first, last)
 
     def looked(self, direction: int, body: Any, wanted: bool) -> Part:
-        """What looks at one character is a condition; what looks farther may fail, and reads what it reads."""
+        """What looks at one character is a condition; what looks farther may fail, and reads
+        what it reads.
+        """
         if len(body) == 1 and body[0][0] in _ONE:
             taken = read(body[0][0], body[0][1], self.sample, self.flags)
             if direction < 0:
@@ -149,15 +181,21 @@ class Automaton:
         if place in (_constants.AT_END, _constants.AT_END_STRING):
             return lambda _, after: not after or after == "\n"
         turned = place is _constants.AT_BOUNDARY
-        return lambda before, after: ((bool(before) and _WORD(before)) != (bool(after) and _WORD(after))) == turned
+        return lambda before, after: (
+            ((bool(before) and _WORD(before)) != (bool(after) and _WORD(after))) == turned
+        )
 
     def kinds(self) -> list[str]:
         """One character of each kind that the pattern tells apart."""
         kinds: dict[object, str] = {}
         for one in sorted(self.sample):
             seen = tuple(one in takes for takes in self.takes)
-            sides = tuple(c(one, "") for cs in self.edges.values() for condition in cs for c in condition)
-            other = tuple(c("", one) for cs in self.edges.values() for condition in cs for c in condition)
+            sides = tuple(
+                c(one, "") for cs in self.edges.values() for condition in cs for c in condition
+            )
+            other = tuple(
+                c("", one) for cs in self.edges.values() for condition in cs for c in condition
+            )
             kinds.setdefault((seen, sides, other, _WORD(one), one == "\n"), one)
         return list(kinds.values())
 
@@ -175,12 +213,16 @@ class Automaton:
         if (place, one) not in self.steps:
             ways: dict[str, set[int]] = {}
             for behind, other in itertools.product(self.after[place], kinds):
-                if other in self.takes[behind] and any(all(c(one, other) for c in cs) for cs in self.edges[place, behind]):
+                if other in self.takes[behind] and any(
+                    all(c(one, other) for c in cs) for cs in self.edges[place, behind]
+                ):
                     ways.setdefault(other, set()).add(behind)
             self.steps[place, one] = ways
         return self.steps[place, one]
 
-    def moves(self, places: tuple[int, ...], one: str, kinds: list[str], within: list[set[int]]) -> Iterator[tuple[tuple[int, ...], str]]:
+    def moves(
+        self, places: tuple[int, ...], one: str, kinds: list[str], within: list[set[int]]
+    ) -> Iterator[tuple[tuple[int, ...], str]]:
         """Where some readers of one text may be behind its next character."""
         ways = [self.next(place, one, kinds) for place in places]
         for other in min(ways, key=len):
@@ -191,26 +233,36 @@ class Automaton:
     def fault(self) -> str:
         """What of it is tried in too many ways, or nothing."""
         reached = {place: self.reached(place) for place in self.after}
-        loops = {place: {other for other in reached[place] if place in reached[other]} for place in self.after if place in reached[place]}
+        loops = {
+            place: {other for other in reached[place] if place in reached[other]}
+            for place in self.after
+            if place in reached[place]
+        }
         kinds = self.kinds()
         for place, circle in loops.items():
             for other in circle:
                 if other in self.after[place] and len(self.edges[place, other]) > 1:
                     return "a repeat within a repeat reads the same text"
-            if one := self.meets((place, place), (place, place), kinds, [circle, circle], apart=True):
+            if one := self.meets(
+                (place, place), (place, place), kinds, [circle, circle], apart=True
+            ):
                 return f"a repeat reads {one!r} in two ways"
         for place, other in itertools.permutations(loops, 2):
             if other not in reached[place] or place in reached[other]:
                 continue
             between = {at for at in reached[place] if other in reached[at]} | {other, place}
             within = [loops[place], between, loops[other]]
-            if one := self.meets((place, place, other), (place, other, other), kinds, within, fails=True):
+            if one := self.meets(
+                (place, place, other), (place, other, other), kinds, within, fails=True
+            ):
                 return f"two repeats one behind the other read {one!r}"
         return ""
 
     def accepts(self, place: int, one: str, other: str) -> bool:
         """Whether a match may end between two characters."""
-        return any(place == end and all(c(one, other) for c in condition) for end, condition in self.ends)
+        return any(
+            place == end and all(c(one, other) for c in condition) for end, condition in self.ends
+        )
 
     def meets(
         self,
@@ -222,9 +274,15 @@ class Automaton:
         apart: bool = False,
         fails: bool = False,
     ) -> str:
-        """What readers of one text read who come from some places to others, or nothing; `apart`: by different ones; `fails`: none ends."""
+        """What readers of one text read who come from some places to others, or nothing; `apart`:
+        by different ones; `fails`: none ends.
+        """
         seen = set()
-        waiting = [(start, one, False, one) for one in kinds if all(one in self.takes[place] for place in start)]
+        waiting = [
+            (start, one, False, one)
+            for one in kinds
+            if all(one in self.takes[place] for place in start)
+        ]
         while waiting:
             places, before, parted, first = waiting.pop()
             for behind, character in self.moves(places, before, kinds, within):
@@ -241,4 +299,6 @@ class Automaton:
 
 def fault(pattern: str | bytes, flags: int = 0, how: str = "search") -> str:
     """What of a pattern takes more than time in proportion to a text, or nothing."""
-    return Automaton(pattern if isinstance(pattern, str) else pattern.decode("latin-1"), flags & ~256, how).fault()
+    return Automaton(
+        pattern if isinstance(pattern, str) else pattern.decode("latin-1"), flags & ~256, how
+    ).fault()

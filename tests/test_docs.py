@@ -1,4 +1,6 @@
-"""The documentation says what the program does: everything is mentioned, every example runs, every link leads somewhere."""
+"""The documentation says what the program does: everything is mentioned, every example runs, every
+link leads somewhere.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ SKILL = ROOT / "SKILL.md"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
-SLOW_PAGES = {"evaluate.md", "sweep.md", "backtest.md", "train.md", "many-machines.md", "calibrate.md"}  # they train or backtest
+SLOW_PAGES = {
+    "evaluate.md",
+    "sweep.md",
+    "backtest.md",
+    "train.md",
+    "many-machines.md",
+    "calibrate.md",
+}  # they train or backtest
 
 
 def name_of(page: Path) -> str:
@@ -36,26 +45,29 @@ def with_examples() -> list[Path]:
     return [
         page
         for page in [*WRITTEN, SKILL]
-        if {"python", "console"} & {language for language, _ in FENCE.findall(page.read_text(encoding="utf-8"))}
+        if {"python", "console"}
+        & {language for language, _ in FENCE.findall(page.read_text(encoding="utf-8"))}
     ]
 
 
 def command_line() -> Any:
     import typer
 
-    from groupwise.cli.app import app
+    from groupwise.cli.app import PROGRAM
 
-    return typer.main.get_command(app)
+    return typer.main.get_command(PROGRAM.group())
 
 
 def commands() -> dict[str, Any]:
-    from groupwise.cli.app import COMMANDS, command
+    from groupwise.cli.app import PROGRAM
 
-    return {name: command(name) for name in COMMANDS}
+    return {name: PROGRAM.command(name) for name in PROGRAM.commands}
 
 
 def quantities() -> set[str]:
-    """The canonical names of what a log can hold: those in the readers' rules, and those found in the embedded run."""
+    """The canonical names of what a log can hold: those in the readers' rules, and those found in
+    the embedded run.
+    """
     from groupwise.readers import open_run
     from groupwise.readers.keys import known_quantities
 
@@ -68,17 +80,24 @@ def test_every_command_has_a_page_that_mentions_every_option() -> None:
     for name, command in commands().items():
         page = ROOT / "docs" / "how-to" / f"{name}.md"
         assert page.exists(), f"`groupwise {name}` needs docs/how-to/{name}.md"
-        text = page.read_text(encoding="utf-8") + (ROOT / "docs" / "how-to" / "reading-a-log.md").read_text(encoding="utf-8")
+        text = page.read_text(encoding="utf-8") + (
+            ROOT / "docs" / "how-to" / "reading-a-log.md"
+        ).read_text(encoding="utf-8")
         for parameter in command.params:
             if parameter.param_type_name == "option" and not parameter.hidden:
-                assert any(f"`{option}" in text or f" {option}" in text for option in parameter.opts), (
-                    f"{name}: {parameter.opts} is on no page"
-                )
+                assert any(
+                    f"`{option}" in text or f" {option}" in text for option in parameter.opts
+                ), f"{name}: {parameter.opts} is on no page"
 
 
 def test_the_options_of_the_program_itself_are_in_the_tutorial() -> None:
     text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-    assert [option for parameter in command_line().params for option in parameter.opts if option not in text] == []
+    assert [
+        option
+        for parameter in command_line().params
+        for option in parameter.opts
+        if option not in text
+    ] == []
 
 
 def test_every_law_is_explained() -> None:
@@ -95,9 +114,14 @@ def test_the_table_of_causes_holds_every_cause_and_each_has_one_page_with_what_t
     from groupwise.diagnostics.causes import DO
 
     overview = (ROOT / "docs" / "theory" / "judgement.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| \[([^\]]+)\]\(../playbook/([\w-]+)\.md\) \| \S[^|]* \|$", overview, re.MULTILINE)
+    rows = re.findall(
+        r"^\| \[([^\]]+)\]\(../playbook/([\w-]+)\.md\) \| \S[^|]* \|$", overview, re.MULTILINE
+    )
     assert sorted(cause for cause, _ in rows) == sorted(DO)
-    playbook = {page.stem: page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "playbook").glob("*.md")}
+    playbook = {
+        page.stem: page.read_text(encoding="utf-8")
+        for page in (ROOT / "docs" / "playbook").glob("*.md")
+    }
     assert {page for _, page in rows} == set(playbook)
     for cause, page in rows:
         told = re.findall(rf"^- \*{re.escape(cause)}\*: (.*)$", playbook[page], re.MULTILINE)
@@ -105,10 +129,17 @@ def test_the_table_of_causes_holds_every_cause_and_each_has_one_page_with_what_t
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "playbook").glob("*.md")), ids=name_of)
-def test_a_page_of_the_playbook_is_short_and_says_what_why_what_to_do_and_what_to_log(page: Path) -> None:
+def test_a_page_of_the_playbook_is_short_and_says_what_why_what_to_do_and_what_to_log(
+    page: Path,
+) -> None:
     text = page.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 40
-    assert re.findall(r"^\*\*(What you see|Why|Do first|Log)\.\*\*", text, re.MULTILINE) == ["What you see", "Why", "Do first", "Log"]
+    assert re.findall(r"^\*\*(What you see|Why|Do first|Log)\.\*\*", text, re.MULTILINE) == [
+        "What you see",
+        "Why",
+        "Do first",
+        "Log",
+    ]
 
 
 def test_every_check_and_every_number_beside_them_is_named() -> None:
@@ -118,9 +149,18 @@ def test_every_check_and_every_number_beside_them_is_named() -> None:
 
     evidence = Evidence(open_run(examples.trl_run()))
     overview = (ROOT / "docs" / "theory" / "judgement.md").read_text(encoding="utf-8")
-    assert [name for check in CHECKS if f"`{(name := check(evidence).check)}`" not in overview] == []
-    playbook = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "playbook").glob("*.md"))
-    assert [one.name for measure in MEASURES for one in measure(evidence) if f"`{one.name}`" not in playbook] == []
+    assert [
+        name for check in CHECKS if f"`{(name := check(evidence).check)}`" not in overview
+    ] == []
+    playbook = "".join(
+        page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "playbook").glob("*.md")
+    )
+    assert [
+        one.name
+        for measure in MEASURES
+        for one in measure(evidence)
+        if f"`{one.name}`" not in playbook
+    ] == []
 
 
 def test_every_reader_is_explained() -> None:
@@ -163,9 +203,13 @@ def test_the_reference_is_up_to_date() -> None:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of a reader of the docs: the embedded run lies in it as `trl_run`, and in `runs` one of the gallery that failed."""
+    """A folder of a reader of the docs: the embedded run lies in it as `trl_run`, and in `runs` one
+    of the gallery that failed.
+    """
     shutil.copytree(examples.trl_run(), tmp_path / "trl_run")
-    replace(run_of("length_runaway", 2, rows=150)[0], name="length_runaway").save(tmp_path / "runs" / "length_runaway")
+    replace(run_of("length_runaway", 2, rows=150)[0], name="length_runaway").save(
+        tmp_path / "runs" / "length_runaway"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -175,12 +219,17 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.slow if page.name in SLOW_PAGES else []) for page in with_examples()],
+    [
+        pytest.param(page, marks=pytest.mark.slow if page.name in SLOW_PAGES else [])
+        for page in with_examples()
+    ],
     ids=name_of,
 )
 @pytest.mark.usefixtures("workplace")
 def test_examples_run(page: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """All examples of a page run in order, as one would type them, and print what the page shows, with `...` for what it leaves out."""
+    """All examples of a page run in order, as one would type them, and print what the page shows,
+    with `...` for what it leaves out.
+    """
     namespace: dict[str, Any] = {"__name__": "__docs__"}
     for language, body in FENCE.findall(page.read_text(encoding="utf-8")):
         if language == "python":
@@ -191,7 +240,9 @@ def test_examples_run(page: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def run_console(body: str, where: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Run the `groupwise` commands of a block; a failing one needs `$ echo $?` below it, and a crash is never right."""
+    """Run the `groupwise` commands of a block; a failing one needs `$ echo $?` below it, and a
+    crash is never right.
+    """
     from groupwise.cli.app import main
 
     code = 0
@@ -207,7 +258,9 @@ def run_console(body: str, where: str, capfd: pytest.CaptureFixture[str]) -> Non
         else:
             continue  # the installing of things, and other programs
         flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-        assert not shown or doctest.OutputChecker().check_output(shown, printed, flags), f"{where}: $ {command}\n{printed}"
+        assert not shown or doctest.OutputChecker().check_output(shown, printed, flags), (
+            f"{where}: $ {command}\n{printed}"
+        )
 
 
 def console(body: str) -> list[tuple[str, str]]:
@@ -219,7 +272,11 @@ def console(body: str) -> list[tuple[str, str]]:
     return pairs
 
 
-@pytest.mark.parametrize("page", [*PAGES, SKILL, *(ROOT / name for name in ("VISION.md", "CHANGELOG.md", "llms.txt"))], ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, SKILL, *(ROOT / name for name in ("VISION.md", "CHANGELOG.md", "llms.txt"))],
+    ids=name_of,
+)
 def test_internal_links_resolve(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     for target in LINK.findall(text):
@@ -235,23 +292,34 @@ def test_internal_links_resolve(page: Path) -> None:
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub and mkdocs make them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip()) for heading in headings}
+    return {
+        re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip())
+        for heading in headings
+    }
 
 
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    missing = [name_of(page) for page in PAGES[1:] if str(page.relative_to(ROOT / "docs")) not in navigation]
+    missing = [
+        name_of(page)
+        for page in PAGES[1:]
+        if str(page.relative_to(ROOT / "docs")) not in navigation
+    ]
     assert missing == []
 
 
 def test_the_readme_names_the_files_that_exist() -> None:
     """Every path in the file map of the README is there."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## File map")[1].split("\n## ")[0]
+    text = (
+        (ROOT / "README.md").read_text(encoding="utf-8").split("## File map")[1].split("\n## ")[0]
+    )
     for path in re.findall(r"^\s*(?:\| )?`([\w./-]+)`", text, re.MULTILINE):
         assert (ROOT / path).exists(), f"README.md names {path}"
 
 
-def test_the_first_screen_of_the_readme_is_short_and_has_a_picture_a_line_to_run_and_ten_bullets() -> None:
+def test_the_first_screen_of_the_readme_is_short_and_has_a_picture_a_line_to_run_and_ten_bullets() -> (
+    None
+):
     screen = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")[0]
     assert screen.index("![") < screen.index("```sh") < screen.index("\n- ")
     assert len(re.findall(r"^- ", screen, re.MULTILINE)) == 10

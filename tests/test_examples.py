@@ -1,4 +1,6 @@
-"""The embedded run is what its README says, and a reader gets it right: two traps of TRL lie in it."""
+"""The embedded run is what its README says, and a reader gets it right: two traps of TRL lie in
+it.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,22 @@ def test_the_run_is_small_and_holds_no_weights_and_no_pickle(embedded: Path) -> 
 
 
 def test_its_path_is_printed_for_a_shell(embedded: Path) -> None:
-    out = subprocess.run([sys.executable, "-m", "groupwise.examples"], capture_output=True, text=True, check=True, timeout=60).stdout
+    out = subprocess.run(
+        [sys.executable, "-m", "groupwise.examples"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
     assert Path(out.strip()) == embedded
 
 
 def test_no_path_and_no_token_of_the_machine_that_made_it_is_left(embedded: Path) -> None:
     arguments = json.loads((embedded / "training_args.json").read_text(encoding="utf-8"))
     assert arguments["output_dir"] == "."
-    assert not [key for key, value in arguments.items() if isinstance(value, str) and value.startswith("/")]
+    assert not [
+        key for key, value in arguments.items() if isinstance(value, str) and value.startswith("/")
+    ]
     assert "hub_token" not in arguments
 
 
@@ -54,15 +64,31 @@ def test_the_reward_rises(record: gw.RunRecord) -> None:
 
 def test_the_settings_are_found(record: gw.RunRecord) -> None:
     found = {name: setting.value for name, setting in record.config.known().items()}
-    wanted = {"group_size": 8, "prompts_per_step": 32, "kl_weight": 0.0, "framework_version": "1.16.0", "learning_rate": 5e-4}
+    wanted = {
+        "group_size": 8,
+        "prompts_per_step": 32,
+        "kl_weight": 0.0,
+        "framework_version": "1.16.0",
+        "learning_rate": 5e-4,
+    }
     assert wanted.items() <= found.items()
-    assert found.get("model") != "None"  # TRL writes "fine-tuned version of [None]" for a model without a name
+    assert (
+        found.get("model") != "None"
+    )  # TRL writes "fine-tuned version of [None]" for a model without a name
 
 
-def test_completions_of_an_evaluation_are_not_taken_for_those_of_the_step(record: gw.RunRecord, embedded: Path) -> None:
-    """At a step with an evaluation the file holds the evaluation's completions: their mean is `eval_reward`."""
-    raw = pl.concat([pl.read_parquet(path) for path in sorted((embedded / "completions").glob("*.parquet"))])
-    total = raw.group_by("step").agg((pl.col("correct") + 0.1 * pl.col("brief")).mean().alias("total"))
+def test_completions_of_an_evaluation_are_not_taken_for_those_of_the_step(
+    record: gw.RunRecord, embedded: Path
+) -> None:
+    """At a step with an evaluation the file holds the evaluation's completions: their mean is
+    `eval_reward`.
+    """
+    raw = pl.concat(
+        [pl.read_parquet(path) for path in sorted((embedded / "completions").glob("*.parquet"))]
+    )
+    total = raw.group_by("step").agg(
+        (pl.col("correct") + 0.1 * pl.col("brief")).mean().alias("total")
+    )
     both = record.steps.select("step", "reward", "eval_reward").join(total, on="step").sort("step")
     evaluation = np.isclose(both["total"].to_numpy(), both["eval_reward"].to_numpy(), atol=1e-5)
     assert set(both["step"].to_numpy()[evaluation].tolist()) == EVALUATED
@@ -76,7 +102,9 @@ def test_the_total_of_the_completions_is_the_logged_reward(record: gw.RunRecord)
     mean = record.rollouts.group_by("step").agg(pl.col("reward").mean().alias("mean"))
     both = record.steps.select("step", "reward").join(mean, on="step")
     assert len(both) >= 285
-    np.testing.assert_allclose(both["mean"].to_numpy(), both["reward"].to_numpy(), atol=1e-5)  # the log is in single precision
+    np.testing.assert_allclose(
+        both["mean"].to_numpy(), both["reward"].to_numpy(), atol=1e-5
+    )  # the log is in single precision
 
 
 def test_a_continuation_exists_to_score_forecasts_on() -> None:

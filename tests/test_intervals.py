@@ -34,7 +34,9 @@ def test_an_interval_covers_its_ends_and_nothing_beyond() -> None:
     assert interval.level == 0.95
 
 
-@pytest.mark.parametrize(("low", "high"), [(-math.inf, 1.0), (0.0, math.inf), (-math.inf, math.inf), (math.nan, 1.0)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(-math.inf, 1.0), (0.0, math.inf), (-math.inf, math.inf), (math.nan, 1.0)]
+)
 def test_a_missing_end_is_not_bounded_and_not_in_json(low: float, high: float) -> None:
     interval = Interval(0.5, low, high)
     assert not interval.bounded
@@ -48,7 +50,10 @@ def test_only_finite_numbers_are_kept() -> None:
     assert [finite_or_none(v) for v in (math.nan, math.inf, -math.inf)] == [None, None, None]
 
 
-@pytest.mark.parametrize(("successes", "trials", "level"), [(9, 10, 0.95), (0, 20, 0.9), (20, 20, 0.99), (3.5, 7.2, 0.95)])
+@pytest.mark.parametrize(
+    ("successes", "trials", "level"),
+    [(9, 10, 0.95), (0, 20, 0.9), (20, 20, 0.99), (3.5, 7.2, 0.95)],
+)
 def test_wilson_inverts_the_score_test(successes: float, trials: float, level: float) -> None:
     """An end p satisfies |share - p| = z sqrt(p (1-p) / n)."""
     interval, z = wilson(successes, trials, level=level), norm.ppf(0.5 + level / 2)
@@ -72,7 +77,9 @@ def test_wilson_covers_at_about_its_level() -> None:
         assert 0.91 < sum(binom.pmf(k, 50, p) for k in range(51) if ends[k].covers(p)) < 0.99
 
 
-@pytest.mark.parametrize(("successes", "trials"), [(1, 0), (-1, 5), (6, 5), (math.nan, 5), (1, math.nan)])
+@pytest.mark.parametrize(
+    ("successes", "trials"), [(1, 0), (-1, 5), (6, 5), (math.nan, 5), (1, math.nan)]
+)
 def test_impossible_counts_are_refused(successes: float, trials: float) -> None:
     with pytest.raises(InvalidArgumentError, match="a proportion needs 0 <= successes <= trials"):
         wilson(successes, trials)
@@ -89,13 +96,18 @@ SKEW = np.array([0.0, 0.1, 0.2, 0.1, 3.0, 0.4, 0.0, 0.7])
 
 def freedom_by_hand(values: np.ndarray) -> float:
     """2n/(kurtosis - 1) between 2 and n - 1, by scipy's kurtosis."""
-    return float(np.clip(2 * len(values) / (stats.kurtosis(values, fisher=False) - 1), 2, len(values) - 1))
+    return float(
+        np.clip(2 * len(values) / (stats.kurtosis(values, fisher=False) - 1), 2, len(values) - 1)
+    )
 
 
-@pytest.mark.parametrize("values", [SKEW, -SKEW, np.array([1.0, 2.0, 4.0, 8.0, 16.0]), np.arange(30.0) ** 3])
+@pytest.mark.parametrize(
+    "values", [SKEW, -SKEW, np.array([1.0, 2.0, 4.0, 8.0, 16.0]), np.arange(30.0) ** 3]
+)
 @pytest.mark.parametrize("level", [0.95, 0.5])
 def test_the_interval_of_a_mean_inverts_halls_cubic(values: np.ndarray, level: float) -> None:
-    """Every end is mean - s/sqrt(n) T, with T the root of T + skew (T^2/3 + 1/6)/sqrt(n) + skew^2 T^3/(27 n) at Student's quantile.
+    """Every end is mean - s/sqrt(n) T, with T the root of T + skew (T^2/3 + 1/6)/sqrt(n) + skew^2
+    T^3/(27 n) at Student's quantile.
 
     The skewness is the sample's, times 1 + 2.4/sqrt(n).
     """
@@ -106,7 +118,11 @@ def test_the_interval_of_a_mean_inverts_halls_cubic(values: np.ndarray, level: f
     def cubic(x: float) -> float:
         return float(x + skew * (x**2 / 3 + 1 / 6) / math.sqrt(n) + skew**2 * x**3 / (27 * n))
 
-    ends = [values.mean() - stats.sem(values) * brentq(lambda x, t=t: cubic(x) - t, -1e3, 1e3, xtol=1e-13) for t in (quantile, -quantile)]
+    ends = [
+        values.mean()
+        - stats.sem(values) * brentq(lambda x, t=t: cubic(x) - t, -1e3, 1e3, xtol=1e-13)
+        for t in (quantile, -quantile)
+    ]
     found = mean_interval(values, level=level)
     assert (found.value, found.low, found.high) == pytest.approx((values.mean(), *ends), rel=1e-9)
     assert found.level == level
@@ -116,11 +132,16 @@ def test_without_skewness_the_interval_of_a_mean_is_students() -> None:
     values = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
     half = stats.t.ppf(0.975, 4) * math.sqrt(2.5 / 5)  # kurtosis 1.7: 2n/(.7) is above n - 1
     assert effective_freedom(values) == 4
-    assert (mean_interval(values).low, mean_interval(values).high) == pytest.approx((-half, half), rel=1e-12)
+    assert (mean_interval(values).low, mean_interval(values).high) == pytest.approx(
+        (-half, half), rel=1e-12
+    )
 
 
 def test_means_of_few_or_equal_numbers() -> None:
-    assert (mean_interval(np.array([1.0, 3.0])).value, mean_interval(np.array([1.0, 3.0])).high) == (2.0, math.inf)
+    assert (
+        mean_interval(np.array([1.0, 3.0])).value,
+        mean_interval(np.array([1.0, 3.0])).high,
+    ) == (2.0, math.inf)
     assert mean_interval(np.full(5, 0.3)).width == 0
     assert mean_interval(np.array([1.0, 2.0, 4.0])).bounded
     assert math.isnan(mean_interval(np.array([])).value)
@@ -128,15 +149,23 @@ def test_means_of_few_or_equal_numbers() -> None:
 
 def test_heavy_tails_have_little_freedom() -> None:
     heavy = np.array([0.0] * 62 + [1.0, 9.0])
-    assert effective_freedom(heavy) == pytest.approx(2 * 64 / (stats.kurtosis(heavy, fisher=False) - 1), rel=1e-12)
+    assert effective_freedom(heavy) == pytest.approx(
+        2 * 64 / (stats.kurtosis(heavy, fisher=False) - 1), rel=1e-12
+    )
     assert effective_freedom(heavy) < 5
-    assert effective_freedom(np.array([0.0] * 30 + [1.0])) == pytest.approx(2 * 31 / (stats.kurtosis([0.0] * 30 + [1.0], fisher=False) - 1))
+    assert effective_freedom(np.array([0.0] * 30 + [1.0])) == pytest.approx(
+        2 * 31 / (stats.kurtosis([0.0] * 30 + [1.0], fisher=False) - 1)
+    )
     assert effective_freedom(np.full(7, 2.0)) == 6
     assert effective_freedom(np.array([-1.0, 1.0])) == 1
 
 
 def test_students_quantile_is_that_of_the_tables() -> None:
-    assert [round(student_quantile(0.95, freedom), 3) for freedom in (1, 10, 30)] == [12.706, 2.228, 2.042]
+    assert [round(student_quantile(0.95, freedom), 3) for freedom in (1, 10, 30)] == [
+        12.706,
+        2.228,
+        2.042,
+    ]
     assert student_quantile(0.9, 5) == pytest.approx(stats.t.ppf(0.95, 5), rel=1e-12)
     for level in (0.0, 1.0):
         with pytest.raises(InvalidArgumentError, match="between 0 and 1"):
@@ -146,14 +175,22 @@ def test_students_quantile_is_that_of_the_tables() -> None:
 COVARIANCE = np.array([[0.04, 0.01], [0.01, 0.09]])
 
 
-def test_a_ratio_with_a_denominator_that_is_surely_positive_is_the_delta_method_on_the_logarithm() -> None:
+def test_a_ratio_with_a_denominator_that_is_surely_positive_is_the_delta_method_on_the_logarithm() -> (
+    None
+):
     found = ratio_interval(2.0, 4.0, COVARIANCE, 2.0)
     error = math.sqrt(0.04 / 4 - 2 * 0.01 / 8 + 0.09 / 16)
-    assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5 * math.exp(-2 * error), 0.5 * math.exp(2 * error)), rel=1e-12)
+    assert (found.value, found.low, found.high) == pytest.approx(
+        (0.5, 0.5 * math.exp(-2 * error), 0.5 * math.exp(2 * error)), rel=1e-12
+    )
 
 
-def fieller(numerator: float, denominator: float, quantile: float, covariance: np.ndarray = COVARIANCE) -> np.ndarray:
-    """The ratios that the data do not exclude, from a fine grid: (a - rho b)^2 <= t^2 Var(a - rho b)."""
+def fieller(
+    numerator: float, denominator: float, quantile: float, covariance: np.ndarray = COVARIANCE
+) -> np.ndarray:
+    """The ratios that the data do not exclude, from a fine grid: (a - rho b)^2 <= t^2 Var(a -
+    rho b).
+    """
     rho = np.linspace(0, 400, 4_000_001)
     variance = covariance[0, 0] - 2 * rho * covariance[0, 1] + rho**2 * covariance[1, 1]
     return np.asarray(rho[(numerator - rho * denominator) ** 2 <= quantile**2 * variance])
@@ -162,12 +199,16 @@ def fieller(numerator: float, denominator: float, quantile: float, covariance: n
 @pytest.mark.slow
 def test_a_ratio_with_a_denominator_that_may_be_zero_has_no_upper_end() -> None:
     found = ratio_interval(2.0, 0.3, COVARIANCE, 2.0)
-    error = math.sqrt(0.04 / 4 - 2 * 0.01 / (2 * 0.6) + 0.09 / 0.6**2)  # at 0.6, the least denominator that is told from zero
+    error = math.sqrt(
+        0.04 / 4 - 2 * 0.01 / (2 * 0.6) + 0.09 / 0.6**2
+    )  # at 0.6, the least denominator that is told from zero
     allowed = fieller(2.0, 0.3, 2.0)
     assert allowed[-1] == 400
     assert found.high == math.inf
     assert found.low == pytest.approx(min(allowed[0], 2 / 0.6 * math.exp(-2 * error)), abs=2e-4)
-    nearly = ratio_interval(2.0, 1e-9, COVARIANCE, 2.0)  # an estimate of next to nothing is no reason for a lower end of zero
+    nearly = ratio_interval(
+        2.0, 1e-9, COVARIANCE, 2.0
+    )  # an estimate of next to nothing is no reason for a lower end of zero
     assert nearly.low == pytest.approx(found.low, rel=1e-12)
     below = ratio_interval(2.0, -0.1, COVARIANCE, 2.0)
     assert (below.value, below.high) == (math.inf, math.inf)
@@ -177,7 +218,9 @@ def test_a_ratio_with_a_denominator_that_may_be_zero_has_no_upper_end() -> None:
 
 def test_a_ratio_whose_numerator_may_be_zero_starts_at_zero() -> None:
     assert ratio_interval(0.3, 0.3, COVARIANCE, 2.0).low == 0
-    assert ratio_interval(-2.0, 0.3, COVARIANCE, 2.0).low == 0  # surely negative, where no such ratio lies
+    assert (
+        ratio_interval(-2.0, 0.3, COVARIANCE, 2.0).low == 0
+    )  # surely negative, where no such ratio lies
     found = ratio_interval(-0.1, 3.0, COVARIANCE, 2.0)
     assert (found.value, found.low) == (0, 0)
     assert found.high == pytest.approx(fieller(-0.1, 3.0, 2.0)[-1], abs=2e-4)
@@ -188,12 +231,16 @@ def test_a_ratio_whose_numerator_may_be_zero_starts_at_zero() -> None:
 
 
 def test_fiellers_lower_end_needs_a_numerator_that_is_surely_positive() -> None:
-    """Where both go together the roots are positive although 0 is not excluded; where both are negative they bound another ratio."""
+    """Where both go together the roots are positive although 0 is not excluded; where both are
+    negative they bound another ratio.
+    """
     together = np.array([[0.04, 0.05], [0.05, 0.09]])
     assert fieller(0.3, 0.1, 2.0, together)[0] == 0
     assert ratio_interval(0.3, 0.1, together, 2.0).low == 0
     assert ratio_interval(-2.0, -0.1, COVARIANCE, 2.0).low == 0
-    surely = ratio_interval(2.0, -4.0, COVARIANCE, 2.0)  # the denominator is surely negative, where no such quantity lies
+    surely = ratio_interval(
+        2.0, -4.0, COVARIANCE, 2.0
+    )  # the denominator is surely negative, where no such quantity lies
     assert (surely.value, surely.low, surely.high) == (math.inf, 0, math.inf)
 
 
@@ -205,15 +252,21 @@ def test_shares_are_told_in_per_cent() -> None:
 
 def test_the_ends_of_a_ratio_by_hand_at_a_quantile_whose_square_is_not_its_double() -> None:
     covariance = np.array([[0.25, 0.05], [0.05, 0.04]])
-    # 0.5 is the least that is told from zero; the variance of log(2 / 0.5) is 0.25/4 - 2 * 0.05/1 + 0.04/0.25 = 0.35^2.
+    # 0.5 is the least that is told from zero; the variance of log(2 / 0.5) is 0.25/4 - 2 * 0.05/1 +
+    # 0.04/0.25 = 0.35^2.
     found = ratio_interval(2.0, 0.3, covariance, 2.5)
     assert found.low == pytest.approx(4 / math.exp(2.5 * 0.35), rel=1e-12)
     assert found.high == math.inf
-    # Fieller alone, since a denominator below zero has no logarithm: 0.24 rho^2 - 1.025 rho - 2.4375 = 0 at the lower end.
+    # Fieller alone, since a denominator below zero has no logarithm: 0.24 rho^2 - 1.025 rho -
+    # 2.4375 = 0 at the lower end.
     below = ratio_interval(2.0, -0.1, covariance, 2.5)
-    assert below.low == pytest.approx((0.5125 + math.sqrt(0.5125**2 + 0.24 * 2.4375)) / 0.24, rel=1e-12)
+    assert below.low == pytest.approx(
+        (0.5125 + math.sqrt(0.5125**2 + 0.24 * 2.4375)) / 0.24, rel=1e-12
+    )
     rho = below.low
-    assert (2 + 0.1 * rho) ** 2 == pytest.approx(2.5**2 * (0.25 - 2 * rho * 0.05 + rho**2 * 0.04), rel=1e-9)
+    assert (2 + 0.1 * rho) ** 2 == pytest.approx(
+        2.5**2 * (0.25 - 2 * rho * 0.05 + rho**2 * 0.04), rel=1e-9
+    )
 
 
 def test_two_draws_bound_no_mean() -> None:

@@ -14,11 +14,15 @@ from tests.matching import fault
 import groupwise
 
 HOME = Path(groupwise.__file__).parent
-CALLS = {"match": "match", "fullmatch": "fullmatch"} | dict.fromkeys(("search", "sub", "subn", "split", "findall", "finditer"), "search")
+CALLS = {"match": "match", "fullmatch": "fullmatch"} | dict.fromkeys(
+    ("search", "sub", "subn", "split", "findall", "finditer"), "search"
+)
 
 
 def patterns() -> Iterator[tuple[str, str | bytes, int, str]]:  # noqa: C901
-    """Where each pattern stands, what it is, its flags, and how it is tried: `match`, `fullmatch` or anywhere."""
+    """Where each pattern stands, what it is, its flags, and how it is tried: `match`,
+    `fullmatch` or anywhere.
+    """
     for path in sorted(HOME.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if "import re\n" not in text:
@@ -27,22 +31,45 @@ def patterns() -> Iterator[tuple[str, str | bytes, int, str]]:  # noqa: C901
         module = importlib.import_module(name.removesuffix(".__init__"))
         tried: dict[str, set[str]] = {}
         for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in CALLS:
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.attr in CALLS
+            ):
                 tried.setdefault(node.value.id, set()).add(CALLS[node.attr])
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS and node.args):
+            if not (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in CALLS
+                and node.args
+            ):
                 continue
             if isinstance(node.func.value, ast.Name) and node.func.value.id == "re":
-                ignores = any("IGNORECASE" in ast.unparse(word) for word in (*node.args[2:], *node.keywords))
+                ignores = any(
+                    "IGNORECASE" in ast.unparse(word) for word in (*node.args[2:], *node.keywords)
+                )
                 try:
-                    pattern = eval(compile(ast.Expression(node.args[0]), name, "eval"), vars(module))
+                    pattern = eval(
+                        compile(ast.Expression(node.args[0]), name, "eval"), vars(module)
+                    )
                 except NameError:  # made of what a call was given
                     continue
-                yield f"{path.relative_to(HOME)}:{node.lineno}", pattern, re.IGNORECASE * ignores, CALLS[node.func.attr]
+                yield (
+                    f"{path.relative_to(HOME)}:{node.lineno}",
+                    pattern,
+                    re.IGNORECASE * ignores,
+                    CALLS[node.func.attr],
+                )
         for node in ast.walk(tree):  # for pattern in PATTERNS: pattern.match(...)
             if isinstance(node, ast.For | ast.comprehension):
-                names = [{one.id for one in ast.walk(side) if isinstance(one, ast.Name)} for side in (node.target, node.iter)]
+                names = [
+                    {one.id for one in ast.walk(side) if isinstance(one, ast.Name)}
+                    for side in (node.target, node.iter)
+                ]
                 for constant in names[1]:
-                    tried.setdefault(constant, set()).update(*(tried.get(target, ()) for target in names[0]))
+                    tried.setdefault(constant, set()).update(
+                        *(tried.get(target, ()) for target in names[0])
+                    )
         for name, one in vars(module).items():
             for pattern in compiled(one):
                 for how in tried.get(name) or {"search"}:
@@ -78,5 +105,9 @@ def test_what_takes_more_than_time_in_proportion(pattern: str, how: str, slow: b
 
 
 def test_every_expression_takes_time_in_proportion_to_its_text() -> None:
-    faults = {where: said for where, pattern, flags, how in patterns() if (said := fault(pattern, flags, how))}
+    faults = {
+        where: said
+        for where, pattern, flags, how in patterns()
+        if (said := fault(pattern, flags, how))
+    }
     assert not faults

@@ -22,8 +22,15 @@ def test_a_function_has_one_thread_and_the_process_its_own() -> None:
         assert threads() == before
 
 
-@pytest.mark.parametrize(("length", "rows"), [(40, 7), (2500, 1000), (2500, 1001), (2500, 1024), (2500, 2047), (1500, 1500)])
-def test_means_of_many_rows_are_those_of_a_product_that_threads_would_share(length: int, rows: int) -> None:
+@pytest.mark.parametrize(
+    ("length", "rows"),
+    [(40, 7), (2500, 1000), (2500, 1001), (2500, 1024), (2500, 2047), (1500, 1500)],
+)
+def test_means_of_many_rows_are_those_of_a_product_that_threads_would_share(
+    length: int, rows: int
+) -> None:
     value = np.random.default_rng(rows).standard_normal(length)
-    np.testing.assert_allclose(moving_mean(value, rows), np.convolve(value, np.ones(rows) / rows, "valid"), atol=1e-14)
+    np.testing.assert_allclose(
+        moving_mean(value, rows), np.convolve(value, np.ones(rows) / rows, "valid"), atol=1e-14
+    )
     assert len(set(moving_mean(np.full(length, 0.7), rows))) == 1

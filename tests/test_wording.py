@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.plain import plain, to_json
-from groupwise.wording import alike, clean, count, file_size, number, readable, share, steps_of_interval, tokens
+from groupwise.wording import (
+    alike,
+    clean,
+    count,
+    file_size,
+    number,
+    readable,
+    share,
+    steps_of_interval,
+    tokens,
+)
 
 
 @given(st.text(max_size=300))
@@ -22,7 +32,9 @@ def test_cleaned_text_has_one_line_and_nothing_unseen(text: str) -> None:
     cleaned.encode("utf-8")
 
 
-@pytest.mark.parametrize("hidden", ["\x1b", "\x00", "\u202e", "\u2066", "\u200b", "\ud800", "\u2028", "\x9b"])
+@pytest.mark.parametrize(
+    "hidden", ["\x1b", "\x00", "\u202e", "\u2066", "\u200b", "\ud800", "\u2028", "\x9b"]
+)
 def test_characters_that_hide_or_move_become_visible(hidden: str) -> None:
     assert clean(f"a{hidden}b") == "a\ufffdb"
 
@@ -85,27 +97,53 @@ def test_json_is_strict_and_ascii(value: object) -> None:
     def refuse(name: str) -> None:
         raise AssertionError(name)
 
-    assert json.loads(document, parse_constant=refuse) == json.loads(json.dumps(plain(value), allow_nan=False))
+    assert json.loads(document, parse_constant=refuse) == json.loads(
+        json.dumps(plain(value), allow_nan=False)
+    )
 
 
 def test_unknown_things_become_their_text() -> None:
     import numpy as np
 
-    assert plain({"a": np.float64(math.nan), "b": np.int64(3), "c": object}) == {"a": None, "b": 3, "c": str(object)}
+    assert plain({"a": np.float64(math.nan), "b": np.int64(3), "c": object}) == {
+        "a": None,
+        "b": 3,
+        "c": str(object),
+    }
 
 
 def test_small_words() -> None:
-    assert (count(1, "row"), count(1200, "row"), share(0.081), share(0.5), share(math.nan)) == ("1 row", "1,200 rows", "8.1 %", "50 %", "–")
-    assert (file_size(12), file_size(12_345), file_size(2.5e6), file_size(3e9)) == ("12 bytes", "12.3 kB", "2.5 MB", "3 GB")
+    assert (count(1, "row"), count(1200, "row"), share(0.081), share(0.5), share(math.nan)) == (
+        "1 row",
+        "1,200 rows",
+        "8.1 %",
+        "50 %",
+        "–",
+    )
+    assert (file_size(12), file_size(12_345), file_size(2.5e6), file_size(3e9)) == (
+        "12 bytes",
+        "12.3 kB",
+        "2.5 MB",
+        "3 GB",
+    )
 
 
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("oscillator fits as well (AICc within 2)", "damped oscillator fits as well (AICc within 2)"),
-        ("logistic and scalerl_sigmoid fit as well without inertia", "logistic curve and ScaleRL sigmoid fit as well without inertia"),
+        (
+            "oscillator fits as well (AICc within 2)",
+            "damped oscillator fits as well (AICc within 2)",
+        ),
+        (
+            "logistic and scalerl_sigmoid fit as well without inertia",
+            "logistic curve and ScaleRL sigmoid fit as well without inertia",
+        ),
         ("the power_law law fits best", "the power law fits best"),
-        ("an exponential smoother would look the same", "an exponential smoother would look the same"),
+        (
+            "an exponential smoother would look the same",
+            "an exponential smoother would look the same",
+        ),
         ("the single exponential holds", "the single exponential holds"),
     ],
 )
@@ -123,12 +161,20 @@ def test_laws_are_called_as_a_person_calls_them(said: str, told: str) -> None:
         ((5.0, 5.0, 5.0), ("5", "5", "5")),
     ],
 )
-def test_steps_have_the_digits_of_their_interval(interval: tuple[float, float, float], texts: tuple[str, str, str]) -> None:
+def test_steps_have_the_digits_of_their_interval(
+    interval: tuple[float, float, float], texts: tuple[str, str, str]
+) -> None:
     assert steps_of_interval(*interval) == texts
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(950.0, "950 tokens"), (999_700.0, "1 M tokens"), (1_808_551.0, "1.8 M tokens"), (3.04e12, "3,000 G tokens")]
+    ("value", "text"),
+    [
+        (950.0, "950 tokens"),
+        (999_700.0, "1 M tokens"),
+        (1_808_551.0, "1.8 M tokens"),
+        (3.04e12, "3,000 G tokens"),
+    ],
 )
 def test_tokens_have_two_digits(value: float, text: str) -> None:
     assert tokens(value) == text

@@ -1,6 +1,8 @@
-"""A processor as verl's platform, and a rollout by Transformers: loaded in every process by `VERL_USE_EXTERNAL_MODULES`.
+"""A processor as verl's platform, and a rollout by Transformers: loaded in every process by
+`VERL_USE_EXTERNAL_MODULES`.
 
-Nothing of verl is changed but what it keeps in its own registries, and gloo stands where it asks for a backend of a GPU.
+Nothing of verl is changed but what it keeps in its own registries, and gloo stands where it asks
+for a backend of a GPU.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from typing import Any
 import torch
 import torch.distributed
 
-os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")  # its engine by FSDP is registered for this name only
+os.environ.setdefault(
+    "VERL_ENGINE_DEVICE", "cuda"
+)  # its engine by FSDP is registered for this name only
 
 import verl.workers.rollout.base as rollouts
 import verl.workers.rollout.replica as replicas
@@ -28,7 +32,10 @@ def _answers(value: Any) -> Callable[..., Any]:
 
 _LACKING = {
     **dict.fromkeys(("empty_cache", "reset_peak_memory_stats", "ipc_collect"), _answers(None)),
-    **dict.fromkeys(("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"), _answers(0)),
+    **dict.fromkeys(
+        ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"),
+        _answers(0),
+    ),
     **dict.fromkeys(("manual_seed", "manual_seed_all"), torch.manual_seed),
     "mem_get_info": _answers((1 << 33, 1 << 34)),
     "get_device_name": _answers("CPU"),
@@ -48,10 +55,18 @@ class Processor(PlatformBase):
     device_module = torch.cpu
     is_available, is_ipc_supported = _answers(True), _answers(False)  # noqa: FBT003
     current_device, device_count = _answers("cpu"), _answers(1)
-    set_device = synchronize = empty_cache = set_allocator_settings = profiler_start = profiler_stop = cudart = _answers(None)
+    set_device = synchronize = empty_cache = set_allocator_settings = profiler_start = (
+        profiler_stop
+    ) = cudart = _answers(None)
     get_device_capability = _answers((None, None))
-    communication_backend_name, visible_devices_envvar = _answers("gloo"), _answers("CUDA_VISIBLE_DEVICES")
-    ray_resource_name, ray_noset_envvars = _answers("GPU"), _answers([])  # a logical one: ray.init(num_gpus=1)
+    communication_backend_name, visible_devices_envvar = (
+        _answers("gloo"),
+        _answers("CUDA_VISIBLE_DEVICES"),
+    )
+    ray_resource_name, ray_noset_envvars = (
+        _answers("GPU"),
+        _answers([]),
+    )  # a logical one: ray.init(num_gpus=1)
 
     def manual_seed(self, seed: int) -> None:
         """Seed the generator."""

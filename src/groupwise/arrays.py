@@ -1,8 +1,8 @@
 """Shapes and what must hold in an array before anything is computed from it.
 
-Legend of the suffixes: `T` steps, `P` prompts of a step, `G` rollouts of a group, `N` rollouts in long form, `L` tokens of a
-completion, `D` parameters, `K` width of a sketch, `R` directions; so `reward_PG` has a row a prompt and a column a rollout.
-It computes nothing of the subject.
+Legend of the suffixes: `T` steps, `P` prompts of a step, `G` rollouts of a group, `N` rollouts in
+long form, `L` tokens of a completion, `D` parameters, `K` width of a sketch, `R` directions; so
+`reward_PG` has a row a prompt and a column a rollout. It computes nothing of the subject.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ Float = NDArray[np.float64]
 class Groups:
     """Which rows of a long-form array belong to which group."""
 
-    order_N: NDArray[np.intp] | None  # rows sorted by group, stable; None where they are sorted already
+    order_N: (
+        NDArray[np.intp] | None
+    )  # rows sorted by group, stable; None where they are sorted already
     start_P: NDArray[np.intp]  # first row of each group in that order
     size_P: NDArray[np.intp]  # rows of each group
     label_P: NDArray[Any]  # the group's own label
@@ -45,11 +47,15 @@ def groups_of(prompt_N: ArrayLike) -> Groups:
     labels = np.asarray(prompt_N)
     if labels.ndim != 1 or not len(labels):
         raise InvalidArgumentError(
-            f"expected one prompt label a rollout, got an array of shape {labels.shape}: give prompt_N with N entries"
+            f"expected one prompt label a rollout, got an array of shape {labels.shape}: give "
+            "prompt_N with N entries"
         )
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise InvalidArgumentError(f"expected prompt labels, got {_first_bad(labels)}: name the prompt of every rollout")
-    # Most callers hand over whole groups in a row: one comparison then saves the sort of a million labels.
+        raise InvalidArgumentError(
+            f"expected prompt labels, got {_first_bad(labels)}: name the prompt of every rollout"
+        )
+    # Most callers hand over whole groups in a row: one comparison then saves the sort of a million
+    # labels.
     change = labels[1:] != labels[:-1]
     sorted_already = bool((labels[1:] >= labels[:-1]).all())
     order = None
@@ -63,21 +69,31 @@ def groups_of(prompt_N: ArrayLike) -> Groups:
 
 
 def finite_array(name: str, values: ArrayLike, *, dimensions: int) -> Float:
-    """Return `values` as float64 with the right number of dimensions and nothing but finite numbers."""
+    """Return `values` as float64 with the right number of dimensions and nothing but finite
+    numbers.
+    """
     array = checked_shape(name, values, dimensions=dimensions).astype(np.float64, copy=False)
     if not np.isfinite(array).all():
-        raise InvalidArgumentError(f"expected finite numbers in {name}, got {_first_bad(array)}: drop these rollouts or mend their source")
+        raise InvalidArgumentError(
+            f"expected finite numbers in {name}, got {_first_bad(array)}: drop these rollouts or "
+            "mend their source"
+        )
     return array
 
 
 def median(value_T: Float) -> float:
-    """Return the median of finite numbers, as `np.median` does; for short series that takes many times as long."""
+    """Return the median of finite numbers, as `np.median` does; for short series that takes many
+    times as long.
+    """
     half = value_T.size // 2
     ordered = np.sort(value_T)
-    return float(ordered[half]) if value_T.size % 2 else float((ordered[half - 1] + ordered[half]) / 2)
+    return (
+        float(ordered[half]) if value_T.size % 2 else float((ordered[half - 1] + ordered[half]) / 2)
+    )
 
 
-# Rows of a moving mean from which sums are doubled: a product of longer rows goes to BLAS, whose threads then wait for each other.
+# Rows of a moving mean from which sums are doubled: a product of longer rows goes to BLAS, whose
+# threads then wait for each other.
 _MANY_ROWS = 1000
 
 
@@ -86,7 +102,9 @@ def moving_mean(value_T: Float, rows: int) -> Float:
     if rows <= _MANY_ROWS:
         return np.convolve(value_T, np.full(rows, 1 / rows), "valid")
     total, begin, size, sums_T = np.zeros(len(value_T) - rows + 1), 0, 1, value_T
-    while size <= rows:  # sums of 1, 2, 4, ... rows: those that make up the number are added, one behind the other
+    while (
+        size <= rows
+    ):  # sums of 1, 2, 4, ... rows: those that make up the number are added, one behind the other
         if rows & size:
             total += sums_T[begin : begin + len(total)]
             begin += size
@@ -101,26 +119,36 @@ def checked_shape(name: str, values: ArrayLike, *, dimensions: int) -> NDArray[A
         array = np.asarray(values)
     except ValueError:
         raise InvalidArgumentError(
-            f"expected {name} as one array of numbers, got rows of unequal length: use the long form with prompt_N"
+            f"expected {name} as one array of numbers, got rows of unequal length: use the long "
+            "form with prompt_N"
         ) from None
     if array.dtype.kind not in "fiub":
-        raise InvalidArgumentError(f"expected numbers in {name}, got {array.dtype}: convert it first")
+        raise InvalidArgumentError(
+            f"expected numbers in {name}, got {array.dtype}: convert it first"
+        )
     if array.ndim != dimensions or not array.size:
         raise InvalidArgumentError(
-            f"expected {name} with {dimensions} dimension{'s'[: dimensions > 1]}, got shape {array.shape}: reshape it"
+            f"expected {name} with {dimensions} dimension{'s'[: dimensions > 1]}, got shape "
+            f"{array.shape}: reshape it"
         )
     return array
 
 
-def check_fields(settings: object, *, wholes: Mapping[str, int], numbers: Mapping[str, tuple[float, bool]]) -> None:
-    """Refuse settings of which one is none of its names, no whole number from its least on, or no number of its interval.
+def check_fields(
+    settings: object, *, wholes: Mapping[str, int], numbers: Mapping[str, tuple[float, bool]]
+) -> None:
+    """Refuse settings of which one is none of its names, no whole number from its least on, or no
+    number of its interval.
 
-    Of each number it is told what it lies below, and whether it is above 0 or may be 0. None passes where the field may be None.
+    Of each number it is told what it lies below, and whether it is above 0 or may be 0. None passes
+    where the field may be None.
     """
     for name, hint in get_type_hints(type(settings)).items():
         value = getattr(settings, name)
         if get_origin(hint) is Literal and value not in get_args(hint):
-            raise InvalidArgumentError(f"expected {name} to be one of {', '.join(get_args(hint))}; got {str(value)[:60]!r}")
+            raise InvalidArgumentError(
+                f"expected {name} to be one of {', '.join(get_args(hint))}; got {str(value)[:60]!r}"
+            )
         if value is None and NoneType in get_args(hint):
             continue
         if name in wholes:
@@ -132,14 +160,18 @@ def check_fields(settings: object, *, wholes: Mapping[str, int], numbers: Mappin
 def check_whole(name: str, value: object, least: int) -> None:
     """Refuse anything but a whole number of its range."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InvalidArgumentError(f"expected {name} to be a whole number of at least {least}; got {value}")
+        raise InvalidArgumentError(
+            f"expected {name} to be a whole number of at least {least}; got {value}"
+        )
 
 
 def _check_number(name: str, value: Any, below: float, above_zero: bool) -> None:  # noqa: FBT001 - a row of a table
     """Refuse anything but a number of its interval."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (is_number and 0 <= value < below) or (above_zero and value == 0):
-        bounds = f"{'above' if above_zero else 'of at least'} 0" + ("" if math.isinf(below) else f" and below {below:g}")
+        bounds = f"{'above' if above_zero else 'of at least'} 0" + (
+            "" if math.isinf(below) else f" and below {below:g}"
+        )
         raise InvalidArgumentError(f"expected {name} to be a number {bounds}; got {value}")
 
 
@@ -147,4 +179,6 @@ def _first_bad(array: NDArray[Any]) -> str:
     """Say how many entries are not finite and where the first is."""
     bad = np.argwhere(~np.isfinite(array))
     place = ", ".join(str(int(index)) for index in bad[0])
-    return f"{array[tuple(bad[0])]} at [{place}]" + (f" and {len(bad) - 1} more" if len(bad) > 1 else "")
+    return f"{array[tuple(bad[0])]} at [{place}]" + (
+        f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+    )

@@ -1,4 +1,6 @@
-"""Files written whole: the name is checked before any work, nothing is replaced unless it was asked for; and files read without waiting."""
+"""Files written whole: the name is checked before any work, nothing is replaced unless it was
+asked for; and files read without waiting.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ PYTHON = Way("choose another file", "replace it with force=True")
 def first_bytes(path: Path, most: int) -> bytes | None:
     """Return the first bytes of a file, None of what is none.
 
-    Nothing is read of a file without a size: those of the kernel have none, and some of them let a reader wait for ever.
+    Nothing is read of a file without a size: those of the kernel have none, and some of them let a
+    reader wait for ever.
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
@@ -38,12 +41,23 @@ def first_bytes(path: Path, most: int) -> bytes | None:
         return file.read(most)
 
 
-def free_target(output: Path, inputs: Sequence[Path], *, force: bool, endings: Sequence[str] = (), way: Way = COMMAND) -> Path:
+def free_target(
+    output: Path,
+    inputs: Sequence[Path],
+    *,
+    force: bool,
+    endings: Sequence[str] = (),
+    way: Way = COMMAND,
+) -> Path:
     """Check that a file may be written, before any work is done."""
     if endings and output.suffix.lower() not in endings:
-        raise InvalidArgumentError(f"-o expects a name that ends in {' or '.join(endings)}; got {output.name!r}")
+        raise InvalidArgumentError(
+            f"-o expects a name that ends in {' or '.join(endings)}; got {output.name!r}"
+        )
     if output.is_dir():
-        raise OverwriteError(f"expected a file to write, got the folder {output}: name a file in it")
+        raise OverwriteError(
+            f"expected a file to write, got the folder {output}: name a file in it"
+        )
     _check_kind(output, way)
     if any(path.exists() and output.exists() and output.samefile(path) for path in inputs):
         raise OverwriteError(f"{output} is one of the logs and is never written to: {way.other}")
@@ -58,18 +72,30 @@ def free_target(output: Path, inputs: Sequence[Path], *, force: bool, endings: S
 
 
 def _check_kind(output: Path, way: Way) -> None:
-    """Refuse what is there and no regular file: a device or a pipe would be replaced by a file, and so would a link."""
+    """Refuse what is there and no regular file: a device or a pipe would be replaced by a file,
+    and so would a link.
+    """
     if os.path.lexists(output) and (output.is_symlink() or not output.is_file()):
-        kind = f"a link to {os.path.realpath(output)}" if output.is_symlink() else "a device, a pipe or a socket"
-        raise OverwriteError(f"expected a regular file or a new name, got {output}, which is {kind}: {way.other}")
+        kind = (
+            f"a link to {os.path.realpath(output)}"
+            if output.is_symlink()
+            else "a device, a pipe or a socket"
+        )
+        raise OverwriteError(
+            f"expected a regular file or a new name, got {output}, which is {kind}: {way.other}"
+        )
 
 
 def write_whole(output: Path, content: str | bytes, *, force: bool, way: Way = COMMAND) -> None:
-    """Write a file so that it appears whole or not at all, and never over another one unless told to."""
+    """Write a file so that it appears whole or not at all, and never over another one unless
+    told to.
+    """
     _check_kind(output, way)
     partial = ""
     try:
-        with tempfile.NamedTemporaryFile(dir=output.absolute().parent, prefix=f".{output.name}.", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            dir=output.absolute().parent, prefix=f".{output.name}.", delete=False
+        ) as file:
             partial = file.name
             file.write(content.encode() if isinstance(content, str) else content)
         Path(partial).chmod(0o666 & ~_umask())
@@ -78,14 +104,18 @@ def write_whole(output: Path, content: str | bytes, *, force: bool, way: Way = C
     except FileExistsError:
         raise OverwriteError(f"{output} exists already: {way.other}, or {way.replace}") from None
     except OSError as error:
-        raise GroupwiseError(f"expected to write {output}, got {error.strerror or error}: {way.other}") from None
+        raise GroupwiseError(
+            f"expected to write {output}, got {error.strerror or error}: {way.other}"
+        ) from None
     finally:
         if partial:
             Path(partial).unlink(missing_ok=True)
 
 
 def _linked(partial: str, output: Path) -> bool:
-    """Give the file its name, which fails where the name is taken; return whether that was done: some file systems know no links."""
+    """Give the file its name, which fails where the name is taken; return whether that was done:
+    some file systems know no links.
+    """
     try:
         os.link(partial, output)
     except FileExistsError:

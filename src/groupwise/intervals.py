@@ -11,7 +11,8 @@ from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Plain
 
-_UNSEEN = 2.4  # chosen by coverage on prompts whose scores differ in length as exp(.5 z), at 64 prompts and at 256
+# chosen by coverage on prompts whose scores differ in length as exp(.5 z), at 64 prompts and at 256
+_UNSEEN = 2.4
 
 
 def finite_or_none(value: float) -> float | None:
@@ -20,7 +21,9 @@ def finite_or_none(value: float) -> float | None:
 
 
 def percent(share: float) -> str:
-    """Return a share as whole per cent, as the sentences of the package write it; .9996 is "99.96 %", which is not all of it."""
+    """Return a share as whole per cent, as the sentences of the package write it; .9996 is
+    "99.96 %", which is not all of it.
+    """
     digits = 0 if not 0.995 <= share < 1 else min(max(0, math.ceil(-math.log10(1 - share)) - 2), 12)
     return f"{100 * share:.{digits}f} %"
 
@@ -86,7 +89,10 @@ def wilson(successes: float, trials: float, *, level: float = 0.95) -> Interval:
 
     _check_level(level)
     if not (trials > 0 and 0 <= successes <= trials):
-        raise InvalidArgumentError(f"a proportion needs 0 <= successes <= trials and trials > 0; got {successes} of {trials}")
+        raise InvalidArgumentError(
+            f"a proportion needs 0 <= successes <= trials and trials > 0; got {successes} of "
+            f"{trials}"
+        )
     z = float(ndtri(0.5 + level / 2))
     share = successes / trials
     denominator = 1 + z * z / trials
@@ -105,12 +111,13 @@ def mean_interval(value_P: Float, *, level: float = 0.95) -> Interval:
     r"""Interval of a mean from independent draws, corrected for their skewness.
 
     Student's $T = \sqrt n(\bar x - \theta)/s$ is mapped by Hall's monotone cubic
-    $g(T) = T + \hat\gamma(T^2/3 + 1/6)/\sqrt n + \hat\gamma^2 T^3/(27 n)$, which removes the skewness $\hat\gamma$ of its law, and
-    compared with Student's quantile at `effective_freedom`. A plain t interval covers less than .90 where 64 prompts differ much. A
-    sample that has not met the tail shows too little skewness, so that of the sample counts $1 + 2.4/\sqrt n$ times.
+    $g(T) = T + \hat\gamma(T^2/3 + 1/6)/\sqrt n + \hat\gamma^2 T^3/(27 n)$, which removes the
+    skewness $\hat\gamma$ of its law, and compared with Student's quantile at `effective_freedom`. A
+    plain t interval covers less than .90 where 64 prompts differ much. A sample that has not met
+    the tail shows too little skewness, so that of the sample counts $1 + 2.4/\sqrt n$ times.
 
-    Source: Hall (1992), Journal of the Royal Statistical Society B 54, 221-228; the quantile and the factor are our choice
-    (docs/log.md, "Variance components").
+    Source: Hall (1992), Journal of the Royal Statistical Society B 54, 221-228; the quantile and
+    the factor are our choice (lab/docs/log.md, "Variance components").
     """
     count = len(value_P)
     mean = float(value_P.mean()) if count else math.nan
@@ -120,7 +127,9 @@ def mean_interval(value_P: Float, *, level: float = 0.95) -> Interval:
     spread = float(np.sqrt((deviation**2).sum() / (count - 1)))
     if spread == 0:
         return Interval(mean, mean, mean, level)
-    skewness = (1 + _UNSEEN / math.sqrt(count)) * float((deviation**3).mean() / ((deviation**2).mean()) ** 1.5)
+    skewness = (1 + _UNSEEN / math.sqrt(count)) * float(
+        (deviation**3).mean() / ((deviation**2).mean()) ** 1.5
+    )
     quantile = student_quantile(level, effective_freedom(value_P))
     upper, lower = (_undo_skewness(point, skewness, count) for point in (quantile, -quantile))
     scale = spread / math.sqrt(count)
@@ -139,8 +148,8 @@ def _undo_skewness(point: float, skewness: float, count: int) -> float:
 def effective_freedom(value_P: Float) -> float:
     r"""Degrees of freedom of a sample variance whose draws have heavy tails.
 
-    A sample variance has relative variance $(\kappa - 1)/n$ at kurtosis $\kappa$, and $2/\nu$ with $\nu$ degrees of freedom; so
-    $\nu = 2n/(\hat\kappa - 1)$, between 2 and n - 1.
+    A sample variance has relative variance $(\kappa - 1)/n$ at kurtosis $\kappa$, and $2/\nu$ with
+    $\nu$ degrees of freedom; so $\nu = 2n/(\hat\kappa - 1)$, between 2 and n - 1.
 
     Source: Satterthwaite's (1946) matching of moments, applied here to the sample variance.
     """
@@ -161,14 +170,19 @@ def student_quantile(level: float, freedom: float) -> float:
     return float(stdtrit(freedom, 0.5 + level / 2))
 
 
-def ratio_interval(numerator: float, denominator: float, covariance: Float, quantile: float, *, level: float = 0.95) -> Interval:
+def ratio_interval(
+    numerator: float, denominator: float, covariance: Float, quantile: float, *, level: float = 0.95
+) -> Interval:
     r"""Interval of a ratio of two estimates that cannot be negative.
 
-    Where the denominator can be told from zero, by the delta method on the logarithm; where it cannot, the set of $\rho \ge 0$ with
-    $(a - \rho b)^2 \le t^2 (v_{aa} - 2\rho v_{ab} + \rho^2 v_{bb})$, which has no upper end, and that is the truth and not a failure. Of a
-    positive one that set begins too high; there the delta method's end at the least that can be told from zero, $t\sqrt{v_{bb}}$, counts.
+    Where the denominator can be told from zero, by the delta method on the logarithm; where it
+    cannot, the set of $\rho \ge 0$ with $(a - \rho b)^2 \le t^2 (v_{aa} - 2\rho v_{ab} + \rho^2
+    v_{bb})$, which has no upper end, and that is the truth and not a failure. Of a positive one
+    that set begins too high; there the delta method's end at the least that can be told from zero,
+    $t\sqrt{v_{bb}}$, counts.
 
-    Source: Fieller (1954), Journal of the Royal Statistical Society B 16, 175-185, and the delta method.
+    Source: Fieller (1954), Journal of the Royal Statistical Society B 16, 175-185, and the delta
+    method.
     """
     ratio = math.inf if denominator <= 0 else max(numerator, 0.0) / denominator
     square = quantile**2
@@ -176,16 +190,20 @@ def ratio_interval(numerator: float, denominator: float, covariance: Float, quan
     b = numerator * denominator - square * float(covariance[0, 1])
     c = numerator**2 - square * float(covariance[0, 0])
     root = math.sqrt(max(b * b - a * c, 0.0))
-    # The delta method knows no denominator that it cannot tell from zero: then its end is that of the least that it can.
+    # The delta method knows no denominator that it cannot tell from zero: then its end is that of
+    # the least that it can.
     least = max(denominator, quantile * math.sqrt(float(covariance[1, 1])))
     factor = math.inf
     if numerator > 0 and denominator > 0:
         slope = np.array([1 / numerator, -1 / least])
-        factor = math.exp(min(quantile * math.sqrt(max(float(slope @ covariance @ slope), 0.0)), 700.0))
+        factor = math.exp(
+            min(quantile * math.sqrt(max(float(slope @ covariance @ slope), 0.0)), 700.0)
+        )
     if a > 0 and denominator > 0:
         high = ratio * factor if numerator > 0 else max(0.0, (b + root) / a)
         return Interval(ratio, ratio / factor, high, level)
-    # The denominator may be zero, so nothing bounds the ratio from above; from below it is bounded where the numerator is not zero.
+    # The denominator may be zero, so nothing bounds the ratio from above; from below it is bounded
+    # where the numerator is not zero.
     low = (b - root) / a if a < 0 and c > 0 and numerator > 0 else 0.0
     if denominator > 0:
         low = min(low, max(numerator, 0.0) / least / factor)

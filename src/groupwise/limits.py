@@ -1,7 +1,9 @@
-"""How much a foreign file may hold and take: the one place for the largest row, table, text, expansion, time and memory.
+"""How much a foreign file may hold and take: the one place for the largest row, table, text,
+expansion, time and memory.
 
-A file that goes beyond is read as far as it may, with a note, or refused with one sentence. Each number is far above what a real log
-needs and far below what a machine has: at the limits a reader holds about two gigabytes.
+A file that goes beyond is read as far as it may, with a note, or refused with one sentence. Each
+number is far above what a real log needs and far below what a machine has: at the limits a reader
+holds about two gigabytes.
 """
 
 LARGEST_WHOLE = 1 << 28  # bytes of a file that cannot be streamed: JSON, the pickle of a dump
@@ -15,7 +17,9 @@ MOST_CELLS = 1 << 26  # rows times columns of a table, missing ones included
 LONGEST_LINE = 1 << 26  # characters of one line
 LONGEST_CELL = 1 << 20  # characters of one cell between commas
 MOST_TEXT = 1 << 28  # characters of prompts that are kept as they are, and of all texts of one dump
-MOST_HELD = 1 << 25  # bytes of dumps of rollouts whose texts are held in memory; those of larger ones are read where somebody looks
+MOST_HELD = 1 << 25
+# bytes of dumps of rollouts whose texts are held in memory; those of larger ones are read where
+# somebody looks
 LARGEST_RECORD = 1 << 26  # bytes of one record of an event file
 LARGEST_EVENT_TEXT = 1 << 22  # bytes of a text in an event file, where settings are
 MOST_VALUES = 2_000_000  # values of a dump when all that it shares is unfolded
@@ -30,7 +34,10 @@ def most_keys(rows: int) -> int:
 
 def left_out(cells: int) -> str:
     """Return the note on cells of keys that were too many."""
-    return f"the log has more than {MOST_KEYS:,} keys or {MOST_CELLS:,} cells: {cells:,} cells of the later keys left out"
+    return (
+        f"the log has more than {MOST_KEYS:,} keys or {MOST_CELLS:,} cells: {cells:,} cells of the "
+        "later keys left out"
+    )
 
 
 def seconds_for(size: int) -> float:

@@ -1,4 +1,6 @@
-"""Results as plain data for JSON: the one encoder, and the base of every result that has an `as_dict`."""
+"""Results as plain data for JSON: the one encoder, and the base of every result that has an
+`as_dict`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from typing import Any, ClassVar
 class Plain:
     """A result that shows itself as plain data.
 
-    `KEYS` lists what is shown, in order: "name" an attribute, "key=name" an attribute under another key, "*name" the keys of an
-    attribute beside its own. Without it, every field of the dataclass is shown.
+    `KEYS` lists what is shown, in order: "name" an attribute, "key=name" an attribute under another
+    key, "*name" the keys of an attribute beside its own. Without it, every field of the dataclass
+    is shown.
     """
 
     __slots__ = ()
@@ -33,7 +36,9 @@ class Plain:
 
 
 class Said(Plain):
-    """A result that says itself: `print` shows a sentence, and `repr` no more than class and sentence."""
+    """A result that says itself: `print` shows a sentence, and `repr` no more than class and
+    sentence.
+    """
 
     __slots__ = ()
 
@@ -43,7 +48,9 @@ class Said(Plain):
 
 
 def plain(value: Any) -> Any:
-    """Turn results, containers, arrays, paths and enums into what `json.dumps` takes; a number that is not finite becomes None."""
+    """Turn results, containers, arrays, paths and enums into what `json.dumps` takes; a number
+    that is not finite becomes None.
+    """
     if type(value) is float:  # by far the most
         return value if math.isfinite(value) else None
     if isinstance(value, Enum):
@@ -55,7 +62,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [entry if type(entry) is int else plain(entry) for entry in value]  # steps by the thousand
+        return [
+            entry if type(entry) is int else plain(entry) for entry in value
+        ]  # steps by the thousand
     return _plain_object(value)
 
 

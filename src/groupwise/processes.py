@@ -1,4 +1,6 @@
-"""What every process of ours that others are started from keeps to: it never outlives the one that started it."""
+"""What every process of ours that others are started from keeps to: it never outlives the one
+that started it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from multiprocessing.connection import wait
 
 
 def end_with_parent() -> None:
-    """End this process, from now on, as soon as its parent is gone: a kill does not let the parent say so."""
+    """End this process, from now on, as soon as its parent is gone: a kill does not let the
+    parent say so.
+    """
     threading.Thread(target=_end_after_parent, daemon=True).start()
 
 

@@ -1,4 +1,6 @@
-"""How many threads of BLAS the mathematics takes: its matrices are small, and threads only wait for each other."""
+"""How many threads of BLAS the mathematics takes: its matrices are small, and threads only wait
+for each other.
+"""
 
 from __future__ import annotations
 

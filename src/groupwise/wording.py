@@ -1,4 +1,6 @@
-"""How numbers, names and texts are written for people: cleaned of what a log may hide in them, and short."""
+"""How numbers, names and texts are written for people: cleaned of what a log may hide in them,
+and short.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ LAW_NAMES = {
 _LAW = "|".join(LAW_NAMES)
 _LAW_TOLD = re.compile(rf"\b({_LAW}) law\b")
 # "exponential" alone may be an ordinary word of the sentence; in a list of what fits it is the law.
-_LAWS_LISTED = re.compile(rf"\b(?:{_LAW})(?:(?:, and |, | and )(?:the )?(?:{_LAW})){{0,9}}(?= fits? as well)")
+_LAWS_LISTED = re.compile(
+    rf"\b(?:{_LAW})(?:(?:, and |, | and )(?:the )?(?:{_LAW})){{0,9}}(?= fits? as well)"
+)
 _LAW_ALONE = re.compile(rf"\b(?:{'|'.join(name for name in LAW_NAMES if '_' in name)})\b")
 
 
@@ -36,12 +40,16 @@ def law_name(law: str) -> str:
 def readable(said: str) -> str:
     """Call the laws in a sentence of the dynamics as a person calls them."""
     told = _LAW_TOLD.sub(lambda found: LAW_NAMES[found[1]], said)
-    listed = _LAWS_LISTED.sub(lambda found: re.sub(rf"\b(?:{_LAW})\b", lambda name: LAW_NAMES[name[0]], found[0]), told)
+    listed = _LAWS_LISTED.sub(
+        lambda found: re.sub(rf"\b(?:{_LAW})\b", lambda name: LAW_NAMES[name[0]], found[0]), told
+    )
     return _LAW_ALONE.sub(lambda name: LAW_NAMES[name[0]], listed)
 
 
 def clean(text: object, *, longest: int = _LONGEST) -> str:
-    r"""Return `text` on one line without control, direction-changing and unassigned characters, cut at `longest` characters."""
+    r"""Return `text` on one line without control, direction-changing and unassigned characters,
+    cut at `longest` characters.
+    """
     raw = str(text)
     cut = raw[: longest - 1] + "…" if len(raw) > longest else raw
     if cut.isprintable():
@@ -55,7 +63,9 @@ def _seen(character: str) -> str:
 
 
 def number(value: float | None, *, digits: int = 3) -> str:
-    """Write a number with `digits` significant digits, a true minus and no exponent where a person would write none."""
+    """Write a number with `digits` significant digits, a true minus and no exponent where a
+    person would write none.
+    """
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -79,11 +89,15 @@ def _trimmed(text: str) -> str:
 
 
 def alike(*values: float, decimals: int | None = None) -> tuple[str, ...]:
-    """Write numbers that stand together with the same decimals, two or so digits of the distance between the outermost."""
+    """Write numbers that stand together with the same decimals, two or so digits of the distance
+    between the outermost.
+    """
     places = decimals_of(values) if decimals is None else decimals
     if places is None:
         return tuple(number(value) for value in values)
-    return tuple(_fixed(value, places) if math.isfinite(value) else number(value) for value in values)
+    return tuple(
+        _fixed(value, places) if math.isfinite(value) else number(value) for value in values
+    )
 
 
 def _fixed(value: float, places: int) -> str:
@@ -100,7 +114,9 @@ def decimals_of(values: Iterable[float]) -> int | None:
     if largest >= 1e6 or scale < 1e-5:
         return None
     exponent = math.floor(math.log10(scale))
-    least = 2 if largest < 10 and exponent >= -1 else 0  # a reward's range is about 1, and people read two decimals of it
+    least = (
+        2 if largest < 10 and exponent >= -1 else 0
+    )  # a reward's range is about 1, and people read two decimals of it
     return max(least, -exponent + (1 if scale / 10.0**exponent < 5 else 0))
 
 
@@ -115,13 +131,20 @@ def ranged(interval: Interval) -> str:
 
 
 def steps_of_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
-    """Write a step and its interval with the two digits or so that the width of the interval allows."""
+    """Write a step and its interval with the two digits or so that the width of the interval
+    allows.
+    """
     finite = [end for end in (low, value, high) if math.isfinite(end)]
-    width = max(finite) - min(finite) if len(finite) > 1 else max(map(abs, finite), default=0.0) / 10
+    width = (
+        max(finite) - min(finite) if len(finite) > 1 else max(map(abs, finite), default=0.0) / 10
+    )
     exponent = math.floor(math.log10(width)) if width > 0 else 0
     leading = width / 10.0**exponent
     unit = max(1.0, (0.2 if leading < 2 else 0.5 if leading < 5 else 1.0) * 10.0 ** (exponent - 1))
-    first, middle, last = (f"{round(end / unit) * unit:,.0f}" if math.isfinite(end) else number(end) for end in (value, low, high))
+    first, middle, last = (
+        f"{round(end / unit) * unit:,.0f}" if math.isfinite(end) else number(end)
+        for end in (value, low, high)
+    )
     return first, middle, last
 
 
@@ -135,7 +158,9 @@ def tokens(value: float) -> str:
 
 def _scaled(value: float, units: Mapping[str, float], most: float) -> tuple[float, str]:
     """Return a value in the smallest unit that leaves it below `most`, or else in the largest."""
-    unit = next((unit for unit, scale in units.items() if abs(value) < most * scale), list(units)[-1])
+    unit = next(
+        (unit for unit, scale in units.items() if abs(value) < most * scale), list(units)[-1]
+    )
     return value / units[unit], unit
 
 
@@ -194,7 +219,12 @@ def shown_argument(argument: str, runs: Collection[str]) -> str:
     found = _OPTION.fullmatch(argument)
     assert found is not None  # the pattern takes any text
     option, value = found[1] or "", found[2]
-    outside = PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute() or value.startswith(("~", "../")) or value in runs
+    outside = (
+        PurePosixPath(value).is_absolute()
+        or PureWindowsPath(value).is_absolute()
+        or value.startswith(("~", "../"))
+        or value in runs
+    )
     return option + (_own_name(value) if outside else value)
 
 

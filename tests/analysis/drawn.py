@@ -1,4 +1,7 @@
-"""A stand-in for scores that needs no model: what a shard leaves is drawn from its tokens. Workers of the tests import it by name."""
+"""A stand-in for scores that needs no model: what a shard leaves is drawn from its tokens.
+
+Workers of the tests import it by name.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,14 @@ from typing import Any
 import numpy as np
 
 from groupwise.analysis import components as room
-from groupwise.analysis.components import Measurement, ScoreShard, ShardScores, Spread, TokenGroup, measure_run
+from groupwise.analysis.components import (
+    Measurement,
+    ScoreShard,
+    ShardScores,
+    Spread,
+    TokenGroup,
+    measure_run,
+)
 from groupwise.engine.engine import Engine
 from groupwise.estimators.moments import GroupMoments, moments_of_scores
 from groupwise.record.run import RunRecord, rollouts_table, steps_table
@@ -38,7 +48,9 @@ class DrawnShard(ScoreShard):
 
     def draw(self, group: TokenGroup) -> GroupMoments:
         reward = np.array(group.reward)
-        score = np.random.default_rng(sum(map(sum, [*group.before, *group.after]))).normal(size=(len(reward), self.width))
+        score = np.random.default_rng(sum(map(sum, [*group.before, *group.after]))).normal(
+            size=(len(reward), self.width)
+        )
         return moments_of_scores(score, reward, np.zeros(len(reward)))
 
 
@@ -50,7 +62,15 @@ def random_run() -> RunRecord:
         for _ in range(ROLLOUTS):
             text = "".join(rng.choice(list("0123456789"), size=rng.integers(1, 5)))
             reward = text.count("1") + len(text) / 9
-            rows.append({"step": 1, "prompt_id": group, "prompt": f"{group}+{group}=", "completion": text, "reward": reward})
+            rows.append(
+                {
+                    "step": 1,
+                    "prompt_id": group,
+                    "prompt": f"{group}+{group}=",
+                    "completion": text,
+                    "reward": reward,
+                }
+            )
     return RunRecord("random", steps_table([1], {"reward": [0.1]}), rollouts_table(rows))
 
 
@@ -59,4 +79,9 @@ if __name__ == "__main__":
 
     room.ScoreShard = Named  # type: ignore[misc]
     told = lambda done, of: print(done, of, flush=True)  # noqa: E731 - the test kills this process when it has read so many lines
-    measure_run(random_run(), Measurement(Path(sys.argv[1]), sketch_width=8), told, Spread(Engine(), 3, journal=Path(sys.argv[2])))
+    measure_run(
+        random_run(),
+        Measurement(Path(sys.argv[1]), sketch_width=8),
+        told,
+        Spread(Engine(), 3, journal=Path(sys.argv[2])),
+    )

@@ -27,7 +27,9 @@ finite = st.floats(-1e9, 1e9)
 
 
 @given(arrays(float, st.integers(1, 3000), elements=finite), st.integers(4, 700))
-def test_decimation_keeps_ends_and_extremes_and_its_promise_of_size(y: np.ndarray, points: int) -> None:
+def test_decimation_keeps_ends_and_extremes_and_its_promise_of_size(
+    y: np.ndarray, points: int
+) -> None:
     kept = kept_rows(y, points=points)
     assert len(kept) <= max(points, 4) or len(kept) == len(y) <= points
     assert kept[0] == 0
@@ -49,12 +51,22 @@ def test_decimation_keeps_a_spike_of_one_row_in_a_hundred_thousand() -> None:
 def test_lines_are_as_small_for_long_runs_as_for_short_ones(size: int) -> None:
     step = np.arange(size)
     assert len(observed_line("r", step, np.sin(step)).x) <= 600
-    band = smooth_line("law", "law", step, np.sin(step / size), low_T=np.zeros(size), high_T=np.ones(size), band="95 %")
+    band = smooth_line(
+        "law",
+        "law",
+        step,
+        np.sin(step / size),
+        low_T=np.zeros(size),
+        high_T=np.ones(size),
+        band="95 %",
+    )
     assert len(band.x) == len(band.low) == len(band.high) <= 200
 
 
 @given(arrays(float, st.integers(1, 50), elements=finite | st.just(math.nan)))
-def test_rounding_moves_no_value_by_more_than_a_ten_thousandth_of_the_largest(values: np.ndarray) -> None:
+def test_rounding_moves_no_value_by_more_than_a_ten_thousandth_of_the_largest(
+    values: np.ndarray,
+) -> None:
     largest = np.nanmax(np.abs(values)) if np.isfinite(values).any() else 0.0
     for before, after in zip(values, rounded(values), strict=True):
         if math.isnan(before):
@@ -102,8 +114,12 @@ def test_few_rows_have_no_mean_beside_them() -> None:
 
 
 def test_clocks_by_hand_and_none_that_stands_still() -> None:
-    """Two hours a step from the first row on; tokens known at two rows; a clock of one row is none."""
-    steps = steps_table([10, 20, 30], {}, tokens=[np.nan, 500.0, 900.0], seconds=[100.0, 7300.0, 14500.0])
+    """Two hours a step from the first row on; tokens known at two rows; a clock of one row is
+    none.
+    """
+    steps = steps_table(
+        [10, 20, 30], {}, tokens=[np.nan, 500.0, 900.0], seconds=[100.0, 7300.0, 14500.0]
+    )
     tokens, hours = axes_of(steps)
     assert (tokens.name, tokens.x, tokens.y) == ("tokens", (20, 30), (500, 900))
     assert (hours.name, hours.x, hours.y) == ("hours", (10, 20, 30), (0, 2, 4))

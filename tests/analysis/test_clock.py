@@ -1,4 +1,6 @@
-"""The clock of a run: inside the log it interpolates, beyond it keeps the pace of the nearer half."""
+"""The clock of a run: inside the log it interpolates, beyond it keeps the pace of the nearer
+half.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from groupwise.intervals import Interval
 
 
 def clock() -> Clock:
-    """Steps of four updates each, then of two; ten tokens an update; an hour every hundred updates."""
+    """Steps of four updates each, then of two; ten tokens an update; an hour every hundred
+    updates.
+    """
     step = np.array([10.0, 20.0, 30.0, 40.0, 50.0])
     time = np.array([0.0, 40.0, 80.0, 100.0, 120.0])
     return Clock(step, time, 10 * time, 36 * time)

@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 
 import groupwise as gw
-from groupwise.analysis.compare_answer import ComparedGroup, ComparedRun, answered, shared_key, shown_decimals
+from groupwise.analysis.compare_answer import (
+    ComparedGroup,
+    ComparedRun,
+    answered,
+    shared_key,
+    shown_decimals,
+)
 from groupwise.comparison.compare import Question
 from groupwise.comparison.results import Comparison, Contrast, Divergence, Measured, Pairing
 from groupwise.diagnostics.judgement import Judgement, State
@@ -27,12 +33,24 @@ def rising(seed: int, end: float = 0.98, rows: int = 60) -> np.ndarray:
 
 
 def test_records_paths_values_and_steps_with_values_are_runs(tmp_path: Path) -> None:
-    """The same run in five forms has the same level; a list of them is a group, a list of numbers a run."""
+    """The same run in five forms has the same level; a list of them is a group, a list of
+    numbers a run.
+    """
     value = rising(1)
     steps = np.arange(1, 61)
-    (tmp_path / "a.csv").write_text("step,reward\n" + "\n".join(f"{t},{v!r}" for t, v in zip(steps, value.tolist(), strict=True)))
+    (tmp_path / "a.csv").write_text(
+        "step,reward\n"
+        + "\n".join(f"{t},{v!r}" for t, v in zip(steps, value.tolist(), strict=True))
+    )
     record = RunRecord("r", steps_table(steps.tolist(), {"reward": value}))
-    forms: list[Any] = [record, tmp_path / "a.csv", str(tmp_path / "a.csv"), value, value.tolist(), np.stack([steps.astype(float), value])]
+    forms: list[Any] = [
+        record,
+        tmp_path / "a.csv",
+        str(tmp_path / "a.csv"),
+        value,
+        value.tolist(),
+        np.stack([steps.astype(float), value]),
+    ]
     for form in forms:
         found = gw.compare(form, rising(2))
         assert found.groups[0].runs[0].level is not None
@@ -45,10 +63,19 @@ def test_records_paths_values_and_steps_with_values_are_runs(tmp_path: Path) -> 
 
 
 def test_a_table_of_runs_is_compared_by_a_column(tmp_path: Path) -> None:
-    rows = [f"{engine},{t},{v:.4f}" for engine, end in (("b", 0.98), ("a", 0.9)) for t, v in enumerate(rising(1, end))]
+    rows = [
+        f"{engine},{t},{v:.4f}"
+        for engine, end in (("b", 0.98), ("a", 0.9))
+        for t, v in enumerate(rising(1, end))
+    ]
     (tmp_path / "runs.csv").write_text("\n".join(["engine,step,reward", *rows]))
-    assert [group.name for group in gw.compare(tmp_path / "runs.csv", by="engine").groups] == ["a", "b"]
-    assert [group.name for group in gw.compare(tmp_path / "runs.csv", by="engine", baseline="b").groups] == ["b", "a"]
+    assert [group.name for group in gw.compare(tmp_path / "runs.csv", by="engine").groups] == [
+        "a",
+        "b",
+    ]
+    assert [
+        group.name for group in gw.compare(tmp_path / "runs.csv", by="engine", baseline="b").groups
+    ] == ["b", "a"]
 
 
 def test_what_is_no_run_is_refused() -> None:
@@ -65,15 +92,26 @@ def test_what_is_no_run_is_refused() -> None:
 def test_what_it_prints_is_its_answer() -> None:
     value = rising(1)
     found = gw.compare(value, np.concatenate([value[:40], np.zeros(20)]))
-    assert str(found) == "run 2 failed, run 1 did not: run 2 ends at 0.00, run 1 ends at 0.98 (means of the last 10 rows)."
+    assert str(found) == (
+        "run 2 failed, run 1 did not: run 2 ends at 0.00, run 1 ends at 0.98 (means of the "
+        "last 10 rows)."
+    )
     assert found.as_dict()["answer"] == str(found)
-    assert [run["held"] for group in found.as_dict()["groups"] for run in group["runs"]] == [True, False]
+    assert [run["held"] for group in found.as_dict()["groups"] for run in group["runs"]] == [
+        True,
+        False,
+    ]
 
 
 def test_runs_with_too_few_rows_are_looked_at() -> None:
-    """Of two with 8 rows only where they end; of three with 15 rows no late mean can be measured."""
+    """Of two with 8 rows only where they end; of three with 15 rows no late mean can be
+    measured.
+    """
     two = gw.compare([0.5] * 8, [0.7] * 8)
-    assert str(two) == "run 2 ends at 0.70, run 1 ends at 0.50 (means of the last 8 rows), too few rows to tell noise from a difference."
+    assert str(two) == (
+        "run 2 ends at 0.70, run 1 ends at 0.50 (means of the last 8 rows), too few rows to "
+        "tell noise from a difference."
+    )
     three = gw.compare([0.5] * 15, [0.7] * 15, [0.6] * 15)
     assert str(three) == "run 2 ends highest, at 0.7; too few rows to tell noise from a difference."
 
@@ -93,47 +131,69 @@ def group(name: str, place: int, *runs: ComparedRun) -> ComparedGroup:
 def comparison(*levels: Contrast, reach: float = 0.4) -> Comparison:
     speed = Contrast("speed", "seed_noise_unknown", "", Interval(-8.0, -9.0, -7.0))
     parted = Divergence("none", "", 0.05, "seed_noise")
-    pairings = tuple(Pairing(0, g, (level, speed), parted) for g, level in enumerate(levels, start=1))
-    return Comparison(pairings, {"level": (), "speed": ()}, {}, 151.0, 200.0, reach, 0.95, False, (0.0, 1.0))
+    pairings = tuple(
+        Pairing(0, g, (level, speed), parted) for g, level in enumerate(levels, start=1)
+    )
+    return Comparison(
+        pairings, {"level": (), "speed": ()}, {}, 151.0, 200.0, reach, 0.95, False, (0.0, 1.0)
+    )
 
 
-def level(status: Any, low: float = 0.1, value: float = 0.2, high: float = 0.3, **fields: Any) -> Contrast:
+def level(
+    status: Any, low: float = 0.1, value: float = 0.2, high: float = 0.3, **fields: Any
+) -> Contrast:
     return Contrast("level", status, "It cannot.", Interval(value, low, high), **fields)
 
 
 A, B = group("A", 0, run(0.5)), group("B", 1, run(0.7))
 SENTENCES = [
-    (level("different"), "B is above A: 0.70 against 0.50 over steps 151-200, difference 0.20 (0.10 to 0.30), beyond seed noise."),
+    (
+        level("different"),
+        (
+            "B is above A: 0.70 against 0.50 over steps 151-200, difference 0.20 (0.10 to 0.30), "
+            "beyond seed noise."
+        ),
+    ),
     (
         level("seed_noise_unknown", largest_seed_deviation=0.05),
         (
-            "B is above A: 0.70 against 0.50 over steps 151-200, difference 0.20 (0.10 to 0.30), beyond the noise of steps. "
-            "One seed each: real only if seeds scatter by less than 0.05."
+            "B is above A: 0.70 against 0.50 over steps 151-200, difference 0.20 (0.10 to 0.30), "
+            "beyond the noise of steps. One seed each: real only if seeds scatter by less than "
+            "0.05."
         ),
     ),
     (
         level("seed_noise_unknown"),
         (
-            "B is above A: 0.70 against 0.50 over steps 151-200, difference 0.20 (0.10 to 0.30), beyond the noise of steps; "
-            "seeds, one each, may do as much."
+            "B is above A: 0.70 against 0.50 over steps 151-200, difference 0.20 (0.10 to 0.30), "
+            "beyond the noise of steps; seeds, one each, may do as much."
         ),
     ),
     (
         level("equivalent", asked=0.5),
-        "B and A are the same to within 0.5: 0.70 against 0.50 over steps 151-200, difference 0.20 (0.10 to 0.30).",
+        (
+            "B and A are the same to within 0.5: 0.70 against 0.50 over steps 151-200, difference "
+            "0.20 (0.10 to 0.30)."
+        ),
     ),
     (
         level("not_separable", low=-0.1, seeds_needed=4),
         (
-            "B cannot be told from A beyond seed noise: 0.70 against 0.50 over steps 151-200, difference 0.20 (−0.10 to 0.30). "
-            "About 4 runs a group would tell."
+            "B cannot be told from A beyond seed noise: 0.70 against 0.50 over steps 151-200, "
+            "difference 0.20 (−0.10 to 0.30). About 4 runs a group would tell."
         ),
     ),
     (
         level("within_step_noise", low=-0.1),
-        "B cannot be told from A beyond the noise of steps: 0.70 against 0.50 over steps 151-200, difference 0.20 (−0.10 to 0.30).",
+        (
+            "B cannot be told from A beyond the noise of steps: 0.70 against 0.50 over steps "
+            "151-200, difference 0.20 (−0.10 to 0.30)."
+        ),
     ),
-    (level("unavailable"), "B ends at 0.70, A ends at 0.50 (means of the last 10 rows). It cannot."),
+    (
+        level("unavailable"),
+        "B ends at 0.70, A ends at 0.50 (means of the last 10 rows). It cannot.",
+    ),
 ]
 
 
@@ -145,7 +205,10 @@ def test_each_status_of_two_groups_has_its_answer(contrast: Contrast, sentence: 
 def test_below_is_said_of_less() -> None:
     worse = group("B", 1, run(0.3))
     said = answered((A, worse), comparison(level("different", -0.3, -0.2, -0.1)))[0]
-    assert said == "B is below A: 0.30 against 0.50 over steps 151-200, difference −0.20 (−0.30 to −0.10), beyond seed noise."
+    assert said == (
+        "B is below A: 0.30 against 0.50 over steps 151-200, difference −0.20 (−0.30 to "
+        "−0.10), beyond seed noise."
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,17 +216,25 @@ def test_below_is_said_of_less() -> None:
     [
         (((100.0,), (40.0,)), "B holds 0.4 from step 40, A from step 100."),
         (((math.inf,), (40.0,)), "B holds 0.4 from step 40, A does not by step 200."),
-        (((30.0, math.inf), (40.0, 50.0)), "By step 200, 2 of 2 runs of B hold 0.4, 1 of 2 runs of A."),
+        (
+            ((30.0, math.inf), (40.0, 50.0)),
+            "By step 200, 2 of 2 runs of B hold 0.4, 1 of 2 runs of A.",
+        ),
         (((math.inf,), (math.inf,)), ""),
         (((math.nan,), (40.0,)), ""),
     ],
 )
 def test_who_holds_the_level_is_the_second_sentence(times: Any, said: str) -> None:
-    groups = [group(name, g, *(run(0.5 + 0.2 * g, time=t) for t in own)) for g, (name, own) in enumerate(zip("AB", times, strict=True))]
+    groups = [
+        group(name, g, *(run(0.5 + 0.2 * g, time=t) for t in own))
+        for g, (name, own) in enumerate(zip("AB", times, strict=True))
+    ]
     found = comparison(level("different"))
     pairing = found.pairings[0]
     earlier = dataclasses.replace(pairing.contrasts[1], difference=Interval(-60.0, -70.0, -50.0))
-    found = dataclasses.replace(found, pairings=(dataclasses.replace(pairing, contrasts=(pairing.contrasts[0], earlier)),))
+    found = dataclasses.replace(
+        found, pairings=(dataclasses.replace(pairing, contrasts=(pairing.contrasts[0], earlier)),)
+    )
     assert answered(groups, found)[1:] == ((said,) if said else ())
 
 
@@ -173,15 +244,24 @@ FAILED = run(0.0, State.FAILED)
 @pytest.mark.parametrize(
     ("groups", "said"),
     [
-        ((A, group("B", 1, FAILED)), "B failed, A did not: B ends at 0.00, A ends at 0.50 (means of the last 10 rows)."),
-        ((group("A", 0, FAILED), B), "A failed, B did not: A ends at 0.00, B ends at 0.70 (means of the last 10 rows)."),
+        (
+            (A, group("B", 1, FAILED)),
+            "B failed, A did not: B ends at 0.00, A ends at 0.50 (means of the last 10 rows).",
+        ),
+        (
+            (group("A", 0, FAILED), B),
+            "A failed, B did not: A ends at 0.00, B ends at 0.70 (means of the last 10 rows).",
+        ),
         (
             (group("A", 0, FAILED), group("B", 1, run(0.1, State.FAILING))),
             "Both failed: B ends at 0.10, A ends at 0.00 (means of the last 10 rows).",
         ),
         (
             (group("A", 0, FAILED, run(0.5)), group("B", 1, run(0.7), run(0.7), run(0.7))),
-            "1 of 2 runs of A failed, 0 of 3 runs of B: A ends at 0.25, B ends at 0.70 (means of the last 10 rows).",
+            (
+                "1 of 2 runs of A failed, 0 of 3 runs of B: A ends at 0.25, B ends at 0.70 (means "
+                "of the last 10 rows)."
+            ),
         ),
     ],
 )
@@ -196,20 +276,42 @@ C = group("C", 2, run(0.6))
 @pytest.mark.parametrize(
     ("groups", "statuses", "said"),
     [
-        ((A, B, C), ("different", "not_separable"), "B is highest: 0.7 over steps 151-200. Beyond seed noise, B differs from A."),
+        (
+            (A, B, C),
+            ("different", "not_separable"),
+            "B is highest: 0.7 over steps 151-200. Beyond seed noise, B differs from A.",
+        ),
         (
             (A, B, C),
             ("seed_noise_unknown", "seed_noise_unknown"),
-            "B is highest: 0.7 over steps 151-200. Beyond the noise of steps, B, C differ from A (one seed each).",
+            (
+                "B is highest: 0.7 over steps 151-200. Beyond the noise of steps, B, C differ from "
+                "A (one seed each)."
+            ),
         ),
-        ((A, B, C), ("within_step_noise",) * 2, "B is highest: 0.7 over steps 151-200. None differs from A beyond noise."),
+        (
+            (A, B, C),
+            ("within_step_noise",) * 2,
+            "B is highest: 0.7 over steps 151-200. None differs from A beyond noise.",
+        ),
         (
             (A, B, dataclasses.replace(C, place=None)),
             ("within_step_noise",),
-            "B is highest: 0.7 over steps 151-200. None of those compared differs from A beyond noise.",
+            (
+                "B is highest: 0.7 over steps 151-200. None of those compared differs from A "
+                "beyond noise."
+            ),
         ),
-        ((A, B, C), ("unavailable",) * 2, "B is highest: 0.7 over steps 151-200. None can be compared with A."),
-        ((A, group("B", 1, run(0.5)), group("C", 2, run(0.5))), ("within_step_noise",) * 2, "All are at 0.5 over steps 151-200."),
+        (
+            (A, B, C),
+            ("unavailable",) * 2,
+            "B is highest: 0.7 over steps 151-200. None can be compared with A.",
+        ),
+        (
+            (A, group("B", 1, run(0.5)), group("C", 2, run(0.5))),
+            ("within_step_noise",) * 2,
+            "All are at 0.5 over steps 151-200.",
+        ),
         (
             (A, group("B", 1, FAILED, run(0.4)), C),
             ("different", "not_separable"),
@@ -231,7 +333,10 @@ def test_many_names_are_counted_and_a_key_is_said_once() -> None:
 
 
 def test_levels_are_written_with_the_decimals_that_tell_them_apart() -> None:
-    assert [shown_decimals(values) for values in ([0.1, 0.9], [0.90001, 0.90002], [math.nan, 0.5], [1e9])] == [2, 3, 2, None]
+    assert [
+        shown_decimals(values)
+        for values in ([0.1, 0.9], [0.90001, 0.90002], [math.nan, 0.5], [1e9])
+    ] == [2, 3, 2, None]
 
 
 def test_a_question_asks_for_another_level_and_window() -> None:

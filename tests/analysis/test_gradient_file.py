@@ -1,4 +1,6 @@
-"""Components on disk: what was saved comes back, nothing is overwritten by mistake, and a damaged file is a sentence."""
+"""Components on disk: what was saved comes back, nothing is overwritten by mistake, and a
+damaged file is a sentence.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.analysis.component_file import check_free, is_components, load_components, path_beside, save_components
+from groupwise.analysis.component_file import (
+    check_free,
+    is_components,
+    load_components,
+    path_beside,
+    save_components,
+)
 from groupwise.errors import GroupwiseError, OverwriteError, UnreadableRunError
 from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import QUANTITIES, Components, components
@@ -32,12 +40,17 @@ def estimated(prompts: int = 24, *, level: float = 0.95) -> Components:
 @pytest.mark.parametrize("level", [0.8, 0.95])
 def test_what_was_saved_comes_back(tmp_path: Path, level: float) -> None:
     found = estimated(level=level)
-    saved = load_components(save_components(found, tmp_path / "c.json", provenance={"model": "tiny", "steps": [1, 9]}))
+    saved = load_components(
+        save_components(found, tmp_path / "c.json", provenance={"model": "tiny", "steps": [1, 9]})
+    )
     assert saved.components.as_dict() == found.as_dict()
     assert dict(saved.provenance) == {"model": "tiny", "steps": [1, 9]}
     np.testing.assert_array_equal(saved.components.estimate_C, found.estimate_C)
     budget = Budget(256)
-    assert plan_from_components(saved.components, budget).as_dict() == plan_from_components(found, budget).as_dict()
+    assert (
+        plan_from_components(saved.components, budget).as_dict()
+        == plan_from_components(found, budget).as_dict()
+    )
 
 
 def test_components_of_sums_come_back_without_pseudo_values(tmp_path: Path) -> None:
@@ -80,7 +93,9 @@ def test_only_a_file_of_ours_is_replaced_and_only_when_told(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.json", "log.json"]
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -113,9 +128,15 @@ DAMAGE: dict[str, dict[str, Any]] = {
     "a level that is none": {"vp": {"level": 7}},
     "no level": {"vp": {}},
     "a list for a mapping": {"provenance": [1]},
-    "a covariance that no estimate has": {"covariance": (np.eye(COUNT) * 1e200).tolist(), "pseudo_values": None},
+    "a covariance that no estimate has": {
+        "covariance": (np.eye(COUNT) * 1e200).tolist(),
+        "pseudo_values": None,
+    },
     "an estimate that none is": {"estimate": [1e308] * COUNT, "pseudo_values": None},
-    "a gradient that none is": {"estimate": [0.0] * 3 + [1e308] + [0.0] * (COUNT - 4), "pseudo_values": None},
+    "a gradient that none is": {
+        "estimate": [0.0] * 3 + [1e308] + [0.0] * (COUNT - 4),
+        "pseudo_values": None,
+    },
     "an estimate whose square is too large": {"estimate": [1e160] * COUNT, "pseudo_values": None},
     "pseudo-values that none are": {"pseudo_values": (np.eye(24, COUNT) * 1e100).tolist()},
     "one prompt": {"prompts": 1, "pseudo_values": None},
@@ -138,7 +159,20 @@ def test_a_damaged_file_is_a_sentence(tmp_path: Path, name: str) -> None:
         load_components(target)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "1", '"x"', "[" * 100_000, '{"format": NaN}', "\x00", '{"a": 1' + "0" * 5000 + "}"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "1",
+        '"x"',
+        "[" * 100_000,
+        '{"format": NaN}',
+        "\x00",
+        '{"a": 1' + "0" * 5000 + "}",
+    ],
+)
 def test_what_is_no_such_file_is_a_sentence(tmp_path: Path, content: str) -> None:
     target = tmp_path / "c.json"
     target.write_text(content)
@@ -159,7 +193,9 @@ def test_a_folder_with_one_log_still_opens_with_components_in_it(tmp_path: Path)
 
     (tmp_path / "metrics.csv").write_text("step,reward\n1,0.25\n2,0.5\n", encoding="utf-8")
     rng = np.random.default_rng(1)
-    found = components(rng.normal(size=64), np.repeat(np.arange(8), 8), score_ND=rng.normal(size=(64, 3)))
+    found = components(
+        rng.normal(size=64), np.repeat(np.arange(8), 8), score_ND=rng.normal(size=(64, 3))
+    )
     save_components(found, path_beside(tmp_path), provenance={})
     save_components(found, tmp_path / "other.json", provenance={})
     assert len(open_run(tmp_path).steps) == 2
@@ -169,7 +205,9 @@ def test_a_folder_with_one_log_still_opens_with_components_in_it(tmp_path: Path)
 def test_numbers_that_are_none_are_refused(tmp_path: Path, field: str) -> None:
 
     rng = np.random.default_rng(1)
-    found = components(rng.normal(size=64), np.repeat(np.arange(8), 8), score_ND=rng.normal(size=(64, 3)))
+    found = components(
+        rng.normal(size=64), np.repeat(np.arange(8), 8), score_ND=rng.normal(size=(64, 3))
+    )
     path = save_components(found, tmp_path / "c.json", provenance={})
     plain = json.loads(path.read_text(encoding="utf-8"))
     plain[field][1][2] = None

@@ -1,4 +1,6 @@
-"""The section on the group size: a plan where components lie beside the run, rewards alone labelled as such where not."""
+"""The section on the group size: a plan where components lie beside the run, rewards alone
+labelled as such where not.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,28 @@ import pytest
 from groupwise.analysis.component_file import path_beside, save_components
 from groupwise.analysis.evidence import error_chart, zero_variance_chart
 from groupwise.analysis.fitted import cut
-from groupwise.analysis.plan import MISSING, batch_of, group_size_evidence, reward_facts, shown_provenance, shown_sizes
+from groupwise.analysis.plan import (
+    MISSING,
+    batch_of,
+    group_size_evidence,
+    reward_facts,
+    shown_provenance,
+    shown_sizes,
+)
 from groupwise.analysis.summary import Summary, summarise
 from groupwise.errors import InsufficientDataError
-from groupwise.estimators.best_group_size import Budget, error_of, plan_from_components, plan_group_size
+from groupwise.estimators.best_group_size import (
+    Budget,
+    error_of,
+    plan_from_components,
+    plan_group_size,
+)
 from groupwise.estimators.components import components
 from groupwise.estimators.rewards_alone import reward_statistics
+from groupwise.pages.html import render
+from groupwise.pages.tables import plan_grid
 from groupwise.record.run import RunConfig, RunRecord
 from groupwise.record.table import rollouts_table, steps_table
-from groupwise.report.html import render
-from groupwise.report.tables import plan_grid
 
 Make = Callable[..., RunRecord]
 HOSTILE = "</script><img src=x onerror=alert(1)> [bold]x[/] \x1b[2J"
@@ -35,7 +49,9 @@ def measured(place: Path, **facts: object) -> Path:
     score, prompt = rng.normal(size=(384, 6)), np.repeat(np.arange(48), 8)
     pull = (score * rng.normal(0.2, 0.8, size=(48, 6))[prompt]).sum(axis=1)
     reward = (rng.random(384) < 1 / (1 + np.exp(-pull))).astype(float)
-    return save_components(components(reward, prompt, score_ND=score), place, provenance=facts, force=True)
+    return save_components(
+        components(reward, prompt, score_ND=score), place, provenance=facts, force=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -76,21 +92,34 @@ def test_the_page_shows_figure_tables_and_words_and_stays_small(planned_page: st
     page = planned_page
     assert len(page.encode()) <= 400_000
     section = page[page.index("<h2>Group size") :].split("</section>")[0]
-    for words in ("Best for 32", "Chance to be best", "Variance components of the gradient", "leave-one-out", "Measured with"):
+    for words in (
+        "Best for 32",
+        "Chance to be best",
+        "Variance components of the gradient",
+        "leave-one-out",
+        "Measured with",
+    ):
         assert words in section
     assert section.count('data-chart="runs/0/charts/group_size/0"') == 1
-    assert "<details" in section[: section.index("Chance to be best")], "numbers stand behind a fold"
+    assert "<details" in section[: section.index("Chance to be best")], (
+        "numbers stand behind a fold"
+    )
     assert "/home/me" not in page
 
 
-def test_one_sentence_says_what_the_size_costs_in_the_end(planned: Summary, planned_page: str) -> None:
-    """R/(G-1) over Vp G + T, the excess of the error; the numbers again from the components here."""
+def test_one_sentence_says_what_the_size_costs_in_the_end(
+    planned: Summary, planned_page: str
+) -> None:
+    """R/(G-1) over Vp G + T, the excess of the error; the numbers again from the components
+    here.
+    """
     found = planned.group_size
     assert found.components is not None
     vp, t, r = found.components.vp.value, found.components.t.value, found.components.r.value
     excess = r / 7 / (8 * vp + t)
     assert found.final_gap.startswith(
-        f"Final gap: near its optimum, at a constant learning rate, groups of 8 leave it {100 * excess:.0f} % ("
+        "Final gap: near its optimum, at a constant learning rate, groups of 8 leave it "
+        f"{100 * excess:.0f} % ("
     )
     assert found.final_gap.count(".") == 1
     assert found.as_dict()["final_gap"] == found.final_gap
@@ -103,7 +132,10 @@ def test_without_components_rewards_speak_and_are_labelled(made_record: Make) ->
     assert found.components is None
     assert found.rewards is not None
     assert "not the gradient's variance" in found.said[0]
-    assert "The gradient's own numbers: groupwise components 'my run.csv' --model CHECKPOINT" in found.notes
+    assert (
+        "The gradient's own numbers: groupwise components 'my run.csv' --model CHECKPOINT"
+        in found.notes
+    )
     section = render([summary]).split("<h2>Group size")[1].split("</section>")[0]
     assert "not the gradient&#x27;s variance" in section
     assert "Effective group size" in section
@@ -112,7 +144,9 @@ def test_without_components_rewards_speak_and_are_labelled(made_record: Make) ->
 
 def test_without_rollouts_the_section_is_a_line_on_what_to_log() -> None:
     rng = np.random.default_rng(0)
-    bare = summarise(RunRecord("bare", steps_table(range(80), {"reward": 0.5 + rng.normal(0, 0.1, 80)})))
+    bare = summarise(
+        RunRecord("bare", steps_table(range(80), {"reward": 0.5 + rng.normal(0, 0.1, 80)}))
+    )
     assert bare.group_size.missing == MISSING
     section = render([bare]).split("<h2>Group size")[1].split("</section>")[0]
     assert MISSING in section
@@ -127,10 +161,17 @@ def test_an_earlier_look_uses_no_later_components(made_record: Make, opened: Pat
     assert any("left aside" in note for note in found.notes)
 
 
-def test_a_damaged_file_is_told_and_stops_nothing(made_record: Make, opened: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_told_and_stops_nothing(
+    made_record: Make, opened: Path, tmp_path: Path
+) -> None:
     place = path_beside(tmp_path / "run.csv")
     whole = path_beside(opened).read_text()
-    for content in ("{", '{"format": "groupwise-components"}', "[]", whole.replace('"version": 1', '"version": 7')):
+    for content in (
+        "{",
+        '{"format": "groupwise-components"}',
+        "[]",
+        whole.replace('"version": 1', '"version": 7'),
+    ):
         place.write_text(content)
         found = group_size_evidence(made_record(60), opened=tmp_path / "run.csv")
         assert found.rewards is not None
@@ -140,8 +181,13 @@ def test_a_damaged_file_is_told_and_stops_nothing(made_record: Make, opened: Pat
 
 
 def test_hostile_facts_stay_text(made_record: Make, tmp_path: Path) -> None:
-    measured(path_beside(tmp_path / "run.csv"), **{HOSTILE: HOSTILE, "nested": [HOSTILE], "path": f"/home/{HOSTILE}"})
-    summary = summarise(dataclasses.replace(made_record(60), name=HOSTILE), opened=tmp_path / "run.csv")
+    measured(
+        path_beside(tmp_path / "run.csv"),
+        **{HOSTILE: HOSTILE, "nested": [HOSTILE], "path": f"/home/{HOSTILE}"},
+    )
+    summary = summarise(
+        dataclasses.replace(made_record(60), name=HOSTILE), opened=tmp_path / "run.csv"
+    )
     page = render([summary])
     assert "<img" not in page
     assert "\x1b" not in page
@@ -159,16 +205,29 @@ def test_no_plan_without_the_batch_in_use(made_record: Make, opened: Path) -> No
 
 def test_a_run_that_divides_by_the_deviation_is_told_so(made_record: Make, opened: Path) -> None:
     made = made_record(60)
-    divided = dataclasses.replace(made, config=made.config.with_settings({"scale_rewards": "group"}, "x"))
-    assert any("deviation of the group" in note for note in group_size_evidence(divided, opened=opened).notes)
+    divided = dataclasses.replace(
+        made, config=made.config.with_settings({"scale_rewards": "group"}, "x")
+    )
+    assert any(
+        "deviation of the group" in note
+        for note in group_size_evidence(divided, opened=opened).notes
+    )
     assert not any("deviation" in note for note in group_size_evidence(made, opened=opened).notes)
 
 
-def grouped(rewards: dict[tuple[int, int], list[float | None]], column: str = "reward") -> RunRecord:
+def grouped(
+    rewards: dict[tuple[int, int], list[float | None]], column: str = "reward"
+) -> RunRecord:
     """A record of given rewards."""
-    rows = [{"step": step, "prompt_id": prompt, column: value} for (step, prompt), values in rewards.items() for value in values]
+    rows = [
+        {"step": step, "prompt_id": prompt, column: value}
+        for (step, prompt), values in rewards.items()
+        for value in values
+    ]
     steps = sorted({step for step, _ in rewards})
-    return RunRecord("made", steps_table(steps, {"reward": [0.0] * len(steps)}), rollouts_table(rows))
+    return RunRecord(
+        "made", steps_table(steps, {"reward": [0.0] * len(steps)}), rollouts_table(rows)
+    )
 
 
 def test_a_group_is_one_prompt_at_one_step() -> None:
@@ -179,7 +238,9 @@ def test_a_group_is_one_prompt_at_one_step() -> None:
 
 
 def test_the_last_quarter_is_used_where_it_holds_enough_groups() -> None:
-    many = grouped({(step, prompt): [0.0, float(step > 30)] for step in range(1, 41) for prompt in range(8)})
+    many = grouped(
+        {(step, prompt): [0.0, float(step > 30)] for step in range(1, 41) for prompt in range(8)}
+    )
     found = reward_facts(many)
     assert (found.first_step, found.last_step, found.statistics.prompts) == (31, 40, 80)
     assert found.statistics.zero_variance_share.value == 0
@@ -196,7 +257,12 @@ def test_rollouts_without_a_reward_are_left_out_and_counted() -> None:
 
 
 def test_one_function_stands_for_the_total_and_several_do_not() -> None:
-    assert reward_facts(grouped({(1, 0): [0, 1], (1, 1): [1, 1]}, "reward/f")).statistics.zero_variance_share.value == 0.5
+    assert (
+        reward_facts(
+            grouped({(1, 0): [0, 1], (1, 1): [1, 1]}, "reward/f")
+        ).statistics.zero_variance_share.value
+        == 0.5
+    )
     rows = [{"step": 1, "prompt_id": p, "reward/f": 0.0, "reward/g": 1.0} for p in (0, 0, 1, 1)]
     several = RunRecord("made", steps_table([1], {"reward": [0.0]}), rollouts_table(rows))
     with pytest.raises(InsufficientDataError, match="2 functions without their total"):
@@ -208,7 +274,9 @@ def test_one_function_stands_for_the_total_and_several_do_not() -> None:
 def test_settings_come_before_completions_in_what_the_batch_is() -> None:
     record = grouped({(1, 0): [0.0] * 4, (1, 1): [0.0] * 4, (1, 2): [0.0] * 4})
     assert batch_of(record) == (4, 3)
-    assert batch_of(dataclasses.replace(record, config=RunConfig().with_settings({"group_size": 8}, "x"))) == (8, 3)
+    assert batch_of(
+        dataclasses.replace(record, config=RunConfig().with_settings({"group_size": 8}, "x"))
+    ) == (8, 3)
     assert batch_of(RunRecord("bare", steps_table([1], {}))) == (None, None)
 
 
@@ -216,7 +284,10 @@ def test_the_figure_is_the_error_over_that_of_the_best() -> None:
     rng = np.random.default_rng(1)
     score, prompt = rng.normal(size=(512, 4)), np.repeat(np.arange(64), 8)
     # Prompts pull unlike ways, so that Vp lies above zero and there is a best size.
-    reward = (rng.random(512) < 1 / (1 + np.exp(-(score * rng.normal(0.2, 0.8, size=(64, 4))[prompt]).sum(axis=1)))).astype(float)
+    reward = (
+        rng.random(512)
+        < 1 / (1 + np.exp(-(score * rng.normal(0.2, 0.8, size=(64, 4))[prompt]).sum(axis=1)))
+    ).astype(float)
     plan = plan_from_components(components(reward, prompt, score_ND=score), Budget(1024), present=4)
     chart = error_chart(plan)
     line = chart.lines[0]
@@ -225,10 +296,17 @@ def test_the_figure_is_the_error_over_that_of_the_best() -> None:
     np.testing.assert_allclose(np.array(line.y, dtype=float), truth, rtol=1e-3)
     best = line.x.index(plan.group_size)
     assert line.y[best] == line.low[best] == line.high[best] == 1
-    assert all(low <= y <= high for low, y, high in zip(line.low, line.y, line.high, strict=True) if low and y and high)
+    assert all(
+        low <= y <= high
+        for low, y, high in zip(line.low, line.y, line.high, strict=True)
+        if low and y and high
+    )
     assert plan.present is not None
     present = line.x.index(4)
-    assert line.low[present] == pytest.approx(max(1.0, 1 + plan.present.regret.low), rel=0.02) or plan.present.regret.low == 0
+    assert (
+        line.low[present] == pytest.approx(max(1.0, 1 + plan.present.regret.low), rel=0.02)
+        or plan.present.regret.low == 0
+    )
     assert {mark.label for mark in chart.marks} == {f"best {plan.group_size}", "in use 4"}
     assert chart.x_scale == "log2"
 
@@ -242,9 +320,17 @@ def test_without_data_there_is_no_band() -> None:
 
 @pytest.mark.parametrize(
     ("amount", "values"),
-    [*product([4.0, 7.0, 256.0, 1e6], [(1.0, 1.0, 49.0), (0.0, 1.0, 1.0), (1.0, 0.0, 0.0), (1e-9, 1.0, 1e9)]), (1e7, (1e-9, 1.0, 1e9))],
+    [
+        *product(
+            [4.0, 7.0, 256.0, 1e6],
+            [(1.0, 1.0, 49.0), (0.0, 1.0, 1.0), (1.0, 0.0, 0.0), (1e-9, 1.0, 1e9)],
+        ),
+        (1e7, (1e-9, 1.0, 1e9)),
+    ],
 )
-def test_every_plan_has_a_figure_and_a_short_table(amount: float, values: tuple[float, float, float]) -> None:
+def test_every_plan_has_a_figure_and_a_short_table(
+    amount: float, values: tuple[float, float, float]
+) -> None:
     plan = plan_group_size(*values, Budget(amount), present=2)
     chart = error_chart(plan)
     assert 1 <= len(chart.lines[0].x) <= 250

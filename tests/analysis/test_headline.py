@@ -1,4 +1,6 @@
-"""A fit and its forecast in sentences: no sentence says more than the result, and none judges the run."""
+"""A fit and its forecast in sentences: no sentence says more than the result, and none judges
+the run.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,24 @@ def test_open_intervals_are_named(interval: Interval, text: str) -> None:
 
 @pytest.mark.parametrize("status", ["converged", "flat", "not_identifiable", "non_stationary"])
 def test_where_a_metric_goes_is_said_whatever_law_holds(made_fitted: Make, status: str) -> None:
-    said = "The reward is 0.500 at step 100, and its mean is forecast at 0.60 (0.55 to 0.65) by step 150."
+    said = (
+        "The reward is 0.500 at step 100, and its mean is forecast at 0.60 (0.55 to 0.65) by step "
+        "150."
+    )
     assert ahead(made_fitted(status, change_time=200.0)) == said
 
 
 def test_where_a_metric_stands_is_what_the_forecast_starts_from_and_no_law() -> None:
     """A dip in the middle pulls a law down to .8 at the end; the last fifty rows stand at .95."""
     step = np.arange(1, 201)
-    reward = np.where((step > 60) & (step <= 130), 0.5, 0.95) + np.random.default_rng(0).normal(0, 0.02, 200)
-    fitted = fit_metric(RunRecord("dip", steps_table(step.tolist(), {"reward": reward.clip(0, 1)})), "reward", ahead=Ahead())
+    reward = np.where((step > 60) & (step <= 130), 0.5, 0.95) + np.random.default_rng(0).normal(
+        0, 0.02, 200
+    )
+    fitted = fit_metric(
+        RunRecord("dip", steps_table(step.tolist(), {"reward": reward.clip(0, 1)})),
+        "reward",
+        ahead=Ahead(),
+    )
     assert fitted.outlook is not None
     said = float(ahead(fitted).split()[3])
     assert said == pytest.approx(fitted.outlook.grid[0].mean, abs=0.006)
@@ -53,39 +64,61 @@ def test_a_step_of_the_log_is_not_forecast(made_fitted: Make) -> None:
     fitted = made_fitted()
     assert fitted.outlook is not None
     rows = [dataclasses.replace(row, step=100.0) for row in fitted.outlook.rows]
-    seen = dataclasses.replace(fitted, outlook=dataclasses.replace(fitted.outlook, rows=tuple(rows)))
-    assert ahead(seen) == "The reward is 0.500 at step 100, and its mean is put at 0.60 (0.55 to 0.65) for step 100."
+    seen = dataclasses.replace(
+        fitted, outlook=dataclasses.replace(fitted.outlook, rows=tuple(rows))
+    )
+    assert ahead(seen) == (
+        "The reward is 0.500 at step 100, and its mean is put at 0.60 (0.55 to 0.65) for step 100."
+    )
 
 
 def test_a_metric_goes_by_its_own_name(made_fitted: Make) -> None:
-    assert ahead(made_fitted(metric="entropy", quantity="entropy")).startswith('"entropy" is 0.500 at step 100, and')
+    assert ahead(made_fitted(metric="entropy", quantity="entropy")).startswith(
+        '"entropy" is 0.500 at step 100, and'
+    )
 
 
 def test_a_metric_without_a_fit_is_not_said_to_be_anywhere(made_fitted: Make) -> None:
-    bare = dataclasses.replace(made_fitted(), fit=None, outlook=None, problem="expected at least 3 rows, got 1")
+    bare = dataclasses.replace(
+        made_fitted(), fit=None, outlook=None, problem="expected at least 3 rows, got 1"
+    )
     assert (ahead(bare), gained(bare)) == ("", "")
 
 
 def given_gain(fitted: Fitted, value: float, low: float, high: float) -> Fitted:
     """The same with another gain of the steps ahead."""
     assert fitted.outlook is not None
-    result = dataclasses.replace(fitted.outlook.result, expected_gain=Interval(value, low, high, 0.9))
+    result = dataclasses.replace(
+        fitted.outlook.result, expected_gain=Interval(value, low, high, 0.9)
+    )
     return dataclasses.replace(fitted, outlook=dataclasses.replace(fitted.outlook, result=result))
 
 
 def test_what_more_steps_gain_is_said_with_its_doubt(made_fitted: Make) -> None:
     fitted = made_fitted()
     assert gained(fitted) == "50 more steps: +0.10 (0.05 to 0.20)."
-    assert gained(given_gain(fitted, -0.1, -0.2, 0.05)) == "50 more steps: −0.10 (−0.20 to 0.05). A gain is not certain."
+    assert (
+        gained(given_gain(fitted, -0.1, -0.2, 0.05))
+        == "50 more steps: −0.10 (−0.20 to 0.05). A gain is not certain."
+    )
     assert gained(made_fitted(metric="entropy", quantity="entropy")) == ""
 
 
 @pytest.mark.parametrize(
     ("reached", "said"),
     [
-        ((120.0, 110.0, 140.0), "; it is probably reached by step 120 (90 %: step 110 to step 140)."),
-        ((120.0, 110.0, math.inf), "; it is probably reached by step 120, and hardly before step 110."),
-        ((math.inf, 130.0, math.inf), "; it is probably not reached by then, and hardly before step 130."),
+        (
+            (120.0, 110.0, 140.0),
+            "; it is probably reached by step 120 (90 %: step 110 to step 140).",
+        ),
+        (
+            (120.0, 110.0, math.inf),
+            "; it is probably reached by step 120, and hardly before step 110.",
+        ),
+        (
+            (math.inf, 130.0, math.inf),
+            "; it is probably not reached by then, and hardly before step 130.",
+        ),
         ((math.inf, math.inf, math.inf), "."),
         ((100.0, 100.0, 100.0), "; it stands above that already."),
         ((100.0, 100.0, 130.0), "; it is probably reached already (90 %: step 100 to step 130)."),
@@ -94,11 +127,15 @@ def test_what_more_steps_gain_is_said_with_its_doubt(made_fitted: Make) -> None:
         ((math.inf, 100.0, math.inf), "; it is probably not reached by then."),
     ],
 )
-def test_a_target_is_said_with_its_chance_and_its_steps(made_fitted: Make, reached: tuple[float, float, float], said: str) -> None:
+def test_a_target_is_said_with_its_chance_and_its_steps(
+    made_fitted: Make, reached: tuple[float, float, float], said: str
+) -> None:
     outlook = made_fitted().outlook
     assert outlook is not None
     assert aimed(outlook) == ""
-    unknown = dataclasses.replace(outlook, target=Target(0.7, math.nan, Interval(math.nan, math.nan, math.nan, 0.9)))
+    unknown = dataclasses.replace(
+        outlook, target=Target(0.7, math.nan, Interval(math.nan, math.nan, math.nan, 0.9))
+    )
     assert aimed(unknown) == "Nothing tells how likely the mean ends above 0.7."
     asked = dataclasses.replace(outlook, target=Target(0.7, 0.35, Interval(*reached, 0.9)))
     assert aimed(asked) == f"The mean ends above 0.7 at step 150 with a chance of 35 %{said}"

@@ -1,4 +1,6 @@
-"""From a recorded run and a checkpoint to components: against scores by plain autograd, and as a user runs it."""
+"""From a recorded run and a checkpoint to components: against scores by plain autograd, and as a
+user runs it.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,16 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random model with the tokenizer of the embedded run, as save_pretrained leaves it."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-    core = Tokenizer(models.WordLevel({symbol: number for number, symbol in enumerate(SYMBOLS)}, unk_token="<pad>"))
+    core = Tokenizer(
+        models.WordLevel(
+            {symbol: number for number, symbol in enumerate(SYMBOLS)}, unk_token="<pad>"
+        )
+    )
     core.pre_tokenizer = pre_tokenizers.Split(Regex("<pad>|<end>|."), "isolated")
     core.decoder = decoders.Fuse()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", eos_token="<end>", padding_side="left")
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", eos_token="<end>", padding_side="left"
+    )
     config = transformers.Qwen3Config(
         vocab_size=len(SYMBOLS),
         hidden_size=16,
@@ -70,30 +78,59 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @cache
 def sampled_run(folder: Path, *, groups: int = 6, rollouts: int = 5) -> RunRecord:
-    """Completions sampled here from the checkpoint itself, two steps, with a reward that depends on them."""
+    """Completions sampled here from the checkpoint itself, two steps, with a reward that depends
+    on them.
+    """
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     rows: list[dict[str, Any]] = []
     for group in range(groups):
         prompt = f"{10 + group}+{20 + group}="
         ids = torch.tensor([tokenizer.encode(prompt)]).repeat(rollouts, 1)
-        out = model.generate(ids, max_new_tokens=4, do_sample=True, pad_token_id=tokenizer.pad_token_id, top_k=0, top_p=1.0)
+        out = model.generate(
+            ids,
+            max_new_tokens=4,
+            do_sample=True,
+            pad_token_id=tokenizer.pad_token_id,
+            top_k=0,
+            top_p=1.0,
+        )
         for tokens in out[:, ids.shape[1] :]:
             text = tokenizer.decode(tokens, skip_special_tokens=True)
             reward = text.count("1") + 0.1 * len(text)
-            rows.append({"step": 11 + group % 2, "prompt_id": group, "prompt": prompt, "completion": text, "reward": reward})
-    return RunRecord("sampled", steps_table([11, 12], {"reward": [0.1, 0.2]}), rollouts_table(sorted(rows, key=lambda row: row["step"])))
+            rows.append(
+                {
+                    "step": 11 + group % 2,
+                    "prompt_id": group,
+                    "prompt": prompt,
+                    "completion": text,
+                    "reward": reward,
+                }
+            )
+    return RunRecord(
+        "sampled",
+        steps_table([11, 12], {"reward": [0.1, 0.2]}),
+        rollouts_table(sorted(rows, key=lambda row: row["step"])),
+    )
 
 
-def scores_by_autograd(folder: Path, rows: pl.DataFrame, *, limit: int, temperature: float) -> np.ndarray:
+def scores_by_autograd(
+    folder: Path, rows: pl.DataFrame, *, limit: int, temperature: float
+) -> np.ndarray:
     """One backward pass a rollout: lines of their own."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     scores = []
     for prompt, completion in rows.select("prompt", "completion").iter_rows():
-        before, after = tokenizer.encode(prompt), tokenizer.encode(completion, add_special_tokens=False)
+        before, after = (
+            tokenizer.encode(prompt),
+            tokenizer.encode(completion, add_special_tokens=False),
+        )
         after += [tokenizer.eos_token_id] if len(after) < limit else []
-        logits = model(input_ids=torch.tensor([before + after])).logits[0, len(before) - 1 : -1] / temperature
+        logits = (
+            model(input_ids=torch.tensor([before + after])).logits[0, len(before) - 1 : -1]
+            / temperature
+        )
         total = logits.log_softmax(-1).gather(1, torch.tensor(after)[:, None]).sum()
         gradient = torch.autograd.grad(total, list(model.parameters()))
         scores.append(torch.cat([part.flatten() for part in gradient]).numpy())
@@ -101,8 +138,13 @@ def scores_by_autograd(folder: Path, rows: pl.DataFrame, *, limit: int, temperat
 
 
 @pytest.mark.thinned(2)
-@pytest.mark.parametrize(("aggregation", "temperature"), [("sum", 1.0), ("sum", 0.7), ("sequence_mean", 1.0), ("batch_token_mean", 1.0)])
-def test_measured_components_are_those_of_autograd(checkpoint: Path, aggregation: Any, temperature: float) -> None:
+@pytest.mark.parametrize(
+    ("aggregation", "temperature"),
+    [("sum", 1.0), ("sum", 0.7), ("sequence_mean", 1.0), ("batch_token_mean", 1.0)],
+)
+def test_measured_components_are_those_of_autograd(
+    checkpoint: Path, aggregation: Any, temperature: float
+) -> None:
     from groupwise.estimators.components import components
 
     run = sampled_run(checkpoint)
@@ -115,9 +157,15 @@ def test_measured_components_are_those_of_autograd(checkpoint: Path, aggregation
         score /= length[:, None]
     if aggregation == "batch_token_mean":
         score /= length.mean()
-    expected = components(rows["reward"], rows["prompt_id"], score_ND=score, zero_mean=aggregation != "sequence_mean")
-    found = measure_run(run, Measurement(checkpoint, aggregation=aggregation, temperature=temperature))
-    assert found.components.estimate_C == pytest.approx(expected.estimate_C, rel=2e-4, abs=2e-4 * abs(expected.estimate_C[2]))
+    expected = components(
+        rows["reward"], rows["prompt_id"], score_ND=score, zero_mean=aggregation != "sequence_mean"
+    )
+    found = measure_run(
+        run, Measurement(checkpoint, aggregation=aggregation, temperature=temperature)
+    )
+    assert found.components.estimate_C == pytest.approx(
+        expected.estimate_C, rel=2e-4, abs=2e-4 * abs(expected.estimate_C[2])
+    )
     assert found.provenance["inner_products"] == "exact"
     assert found.provenance["steps"] == [11, 12]
 
@@ -127,20 +175,33 @@ def test_sketches_are_near_the_exact_inner_products(checkpoint: Path) -> None:
     run = sampled_run(checkpoint)
     exact = measure_run(run, Measurement(checkpoint)).components
     seen: list[tuple[int, int]] = []
-    sketched = measure_run(run, Measurement(checkpoint, sketch_width=4096), lambda done, of: seen.append((done, of)))
+    sketched = measure_run(
+        run, Measurement(checkpoint, sketch_width=4096), lambda done, of: seen.append((done, of))
+    )
     assert sketched.components.r.value == pytest.approx(exact.r.value, rel=0.1)
     assert sketched.provenance["inner_products"] == "count-sketch of width 4096"
     assert seen == [(30, 30)]
-    again = measure_run(run, Measurement(checkpoint, sketch_width=4096, memory_limit=3_000_000, aggregation="batch_token_mean"))
-    whole = measure_run(run, Measurement(checkpoint, sketch_width=4096, aggregation="batch_token_mean"))
-    assert again.components.estimate_C == pytest.approx(whole.components.estimate_C, rel=1e-3, abs=1e-4)
+    again = measure_run(
+        run,
+        Measurement(
+            checkpoint, sketch_width=4096, memory_limit=3_000_000, aggregation="batch_token_mean"
+        ),
+    )
+    whole = measure_run(
+        run, Measurement(checkpoint, sketch_width=4096, aggregation="batch_token_mean")
+    )
+    assert again.components.estimate_C == pytest.approx(
+        whole.components.estimate_C, rel=1e-3, abs=1e-4
+    )
 
 
 def test_groups_nearest_to_the_checkpoint_are_taken(checkpoint: Path) -> None:
     run = sampled_run(checkpoint)
     found = measure_run(run, Measurement(checkpoint, groups=3))
     assert found.provenance["steps"] == [12, 12]
-    assert measure_run(run, Measurement(checkpoint, groups=3, steps=(11, 11))).provenance["steps"] == [11, 11]
+    assert measure_run(run, Measurement(checkpoint, groups=3, steps=(11, 11))).provenance[
+        "steps"
+    ] == [11, 11]
     with pytest.raises(InsufficientDataError, match="in steps 40 to 50"):
         measure_run(run, Measurement(checkpoint, steps=(40, 50)))
 
@@ -148,7 +209,12 @@ def test_groups_nearest_to_the_checkpoint_are_taken(checkpoint: Path) -> None:
 def with_rows(run: RunRecord, rows: list[dict[str, Any]], **settings: Any) -> RunRecord:
     """The run with other rollouts and with settings."""
     table = rollouts_table(sorted(rows, key=lambda row: row["step"]))
-    return RunRecord("changed", steps_table([11, 12], {"reward": [0.1, 0.2]}), table, config=RunConfig().with_settings(settings, "test"))
+    return RunRecord(
+        "changed",
+        steps_table([11, 12], {"reward": [0.1, 0.2]}),
+        table,
+        config=RunConfig().with_settings(settings, "test"),
+    )
 
 
 def rows_of(run: RunRecord) -> list[dict[str, Any]]:
@@ -157,16 +223,33 @@ def rows_of(run: RunRecord) -> list[dict[str, Any]]:
 
 
 def test_a_limit_of_the_settings_says_what_was_cut_off(checkpoint: Path) -> None:
-    """Four tokens at most were sampled, so some completions are of four; under a limit of nine all of them ended by themselves."""
+    """Four tokens at most were sampled, so some completions are of four; under a limit of nine
+    all of them ended by themselves.
+    """
     rows = rows_of(sampled_run(checkpoint))
     full = sum(len(row["completion"]) == 4 for row in rows)
     assert full > 1
-    for settings, cut, limit in (({"max_completion_length": 9}, 0, 9), ({"max_completion_length": 4}, full, 4), ({}, full, 4)):
-        found = measure_run(with_rows(sampled_run(checkpoint), rows, **settings), Measurement(checkpoint))
-        assert (found.provenance["cut_off_completions"], found.provenance["completion_limit"]) == (cut, limit)
-        told = any("longest" in note and "--max-completion-length" in note for note in found.components.notes)
+    for settings, cut, limit in (
+        ({"max_completion_length": 9}, 0, 9),
+        ({"max_completion_length": 4}, full, 4),
+        ({}, full, 4),
+    ):
+        found = measure_run(
+            with_rows(sampled_run(checkpoint), rows, **settings), Measurement(checkpoint)
+        )
+        assert (found.provenance["cut_off_completions"], found.provenance["completion_limit"]) == (
+            cut,
+            limit,
+        )
+        told = any(
+            "longest" in note and "--max-completion-length" in note
+            for note in found.components.notes
+        )
         assert told == (not settings)
-    asked = measure_run(with_rows(sampled_run(checkpoint), rows, max_completion_length=4), Measurement(checkpoint, max_completion_length=7))
+    asked = measure_run(
+        with_rows(sampled_run(checkpoint), rows, max_completion_length=4),
+        Measurement(checkpoint, max_completion_length=7),
+    )
     assert (asked.provenance["cut_off_completions"], asked.provenance["completion_limit"]) == (0, 7)
 
 
@@ -178,13 +261,17 @@ def test_without_a_limit_the_longest_of_the_whole_log_counts(checkpoint: Path) -
     assert not any("--max-completion-length" in note for note in found.components.notes)
 
 
-def test_a_prompt_that_was_visited_often_counts_once_and_as_late_as_the_checkpoint(checkpoint: Path) -> None:
+def test_a_prompt_that_was_visited_often_counts_once_and_as_late_as_the_checkpoint(
+    checkpoint: Path,
+) -> None:
     rows = rows_of(sampled_run(checkpoint))
     again = [{**row, "step": step, "completion": "9"} for step in (1, 30) for row in rows]
     found = measure_run(with_rows(sampled_run(checkpoint), rows + again), Measurement(checkpoint))
     assert found.components.prompts == 6
     assert found.provenance["steps"] == [11, 12]
-    assert any("6 different prompts" in note and "18 groups" in note for note in found.components.notes)
+    assert any(
+        "6 different prompts" in note and "18 groups" in note for note in found.components.notes
+    )
     alone = measure_run(sampled_run(checkpoint), Measurement(checkpoint))
     assert not any("different prompts" in note for note in alone.components.notes)
     same = [{**row, "prompt": "1+1="} for row in rows]
@@ -195,26 +282,48 @@ def test_a_prompt_that_was_visited_often_counts_once_and_as_late_as_the_checkpoi
 def test_a_rollout_beyond_the_models_context_leaves_its_group_out(checkpoint: Path) -> None:
     rows = rows_of(sampled_run(checkpoint))
     rest = [row for row in rows if row["prompt_id"] != 3]
-    expected = measure_run(with_rows(sampled_run(checkpoint), rest, max_completion_length=80), Measurement(checkpoint))
+    expected = measure_run(
+        with_rows(sampled_run(checkpoint), rest, max_completion_length=80), Measurement(checkpoint)
+    )
     long = [{**row, "completion": "1" * 70} if row["prompt_id"] == 3 else row for row in rows]
-    found = measure_run(with_rows(sampled_run(checkpoint), long, max_completion_length=80), Measurement(checkpoint))
-    assert found.components.estimate_C == pytest.approx(expected.components.estimate_C, rel=1e-4, abs=1e-4)
+    found = measure_run(
+        with_rows(sampled_run(checkpoint), long, max_completion_length=80), Measurement(checkpoint)
+    )
+    assert found.components.estimate_C == pytest.approx(
+        expected.components.estimate_C, rel=1e-4, abs=1e-4
+    )
     assert found.provenance["overlong_groups"] == 1
     assert any("1 of 6 groups" in note and "64 tokens" in note for note in found.components.notes)
     with pytest.raises(InsufficientDataError, match="64 tokens"):
-        measure_run(with_rows(sampled_run(checkpoint), [{**row, "completion": "1" * 70} for row in rows]), Measurement(checkpoint))
+        measure_run(
+            with_rows(sampled_run(checkpoint), [{**row, "completion": "1" * 70} for row in rows]),
+            Measurement(checkpoint),
+        )
 
 
 def test_the_mean_of_scores_need_not_be_zero(checkpoint: Path) -> None:
     run = sampled_run(checkpoint)
-    plain, free = (measure_run(run, Measurement(checkpoint, zero_mean=mean)).components for mean in (None, False))
+    plain, free = (
+        measure_run(run, Measurement(checkpoint, zero_mean=mean)).components
+        for mean in (None, False)
+    )
     assert (plain.zero_mean, free.zero_mean) == (True, False)
     assert free.t.value != plain.t.value
-    assert measure_run(run, Measurement(checkpoint, aggregation="sequence_mean")).components.zero_mean is False
-    assert measure_run(run, Measurement(checkpoint, aggregation="sequence_mean", zero_mean=True)).components.zero_mean is True
+    assert (
+        measure_run(run, Measurement(checkpoint, aggregation="sequence_mean")).components.zero_mean
+        is False
+    )
+    assert (
+        measure_run(
+            run, Measurement(checkpoint, aggregation="sequence_mean", zero_mean=True)
+        ).components.zero_mean
+        is True
+    )
 
 
-def test_lora_scores_cover_the_adapter_alone_and_a_first_pass_the_head(checkpoint: Path, tmp_path: Path) -> None:
+def test_lora_scores_cover_the_adapter_alone_and_a_first_pass_the_head(
+    checkpoint: Path, tmp_path: Path
+) -> None:
     import warnings
 
     peft = pytest.importorskip("peft")
@@ -223,8 +332,13 @@ def test_lora_scores_cover_the_adapter_alone_and_a_first_pass_the_head(checkpoin
         warnings.simplefilter("ignore", FutureWarning)
         lora = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
         peft.get_peft_model(base, lora).save_pretrained(tmp_path / "lora")
-        found = measure_run(sampled_run(checkpoint), Measurement(checkpoint, adapter=tmp_path / "lora"))
-        first = measure_run(sampled_run(checkpoint), Measurement(checkpoint, adapter=tmp_path / "lora", layers=("head",)))
+        found = measure_run(
+            sampled_run(checkpoint), Measurement(checkpoint, adapter=tmp_path / "lora")
+        )
+        first = measure_run(
+            sampled_run(checkpoint),
+            Measurement(checkpoint, adapter=tmp_path / "lora", layers=("head",)),
+        )
     assert found.provenance["parameters"] == 2 * (2 * 16 + 2 * 16)
     assert found.components.t.value > 0
     assert first.provenance["parameters"] == base.get_output_embeddings().weight.numel()
@@ -240,11 +354,15 @@ def test_runs_without_texts_are_refused(checkpoint: Path) -> None:
         measure_run(sampled_run(checkpoint), Measurement(checkpoint, groups=1))
 
 
-def test_a_run_recorded_with_trl_from_the_command_line(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_recorded_with_trl_from_the_command_line(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`components RUN --model`, then `plan RUN` and `report RUN`, on a copy of the embedded run."""
     run = tmp_path / "run"
     shutil.copytree(examples.trl_run(), run)
-    assert main(["components", str(run), "--model", str(checkpoint), "--groups", "12", "--json"]) == 0
+    assert (
+        main(["components", str(run), "--model", str(checkpoint), "--groups", "12", "--json"]) == 0
+    )
     plain = json.loads(capsys.readouterr().out)
     assert plain["prompts"] == 12
     assert plain["vp"]["low"] <= plain["vp"]["value"] <= plain["vp"]["high"]

@@ -1,4 +1,6 @@
-"""`groupwise.plan`: the batch in words, what rewards say without components, and the plan from those beside the run."""
+"""`groupwise.plan`: the batch in words, what rewards say without components, and the plan from
+those beside the run.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,16 @@ from groupwise.record.table import steps_table
 def log(**settings: float) -> RunRecord:
     """A log of the share of zero-variance groups and a mean reward, 24 rows."""
     columns = {"reward": [0.25] * 24, "frac_reward_zero_std": [0.5, 0.25, 0.75] * 8}
-    meanings = (Meaning("reward", "reward", "mean reward"), Meaning("frac_reward_zero_std", "dead_group_share", "share"))
-    return RunRecord("made", steps_table(range(1, 25), columns), config=RunConfig().with_settings(settings, "test"), meanings=meanings)
+    meanings = (
+        Meaning("reward", "reward", "mean reward"),
+        Meaning("frac_reward_zero_std", "dead_group_share", "share"),
+    )
+    return RunRecord(
+        "made",
+        steps_table(range(1, 25), columns),
+        config=RunConfig().with_settings(settings, "test"),
+        meanings=meanings,
+    )
 
 
 @pytest.mark.parametrize(
@@ -29,11 +39,20 @@ def log(**settings: float) -> RunRecord:
     [
         (Batch(64, 8, 2.0), "A step is 64 prompts x 8 rollouts = 512 completions in 2 updates."),
         (Batch(1, 2, 1.0), "A step is 1 prompt x 2 rollouts = 2 completions in 1 update."),
-        (Batch(64, 8, 0.25), "A step is 64 prompts x 8 rollouts = 512 completions in 0.25 updates."),
-        (Batch(None, 8, 2.0), "A step is ? prompts x 8 rollouts in 2 updates; give --set prompts_per_step=B."),
+        (
+            Batch(64, 8, 0.25),
+            "A step is 64 prompts x 8 rollouts = 512 completions in 0.25 updates.",
+        ),
+        (
+            Batch(None, 8, 2.0),
+            "A step is ? prompts x 8 rollouts in 2 updates; give --set prompts_per_step=B.",
+        ),
         (
             Batch(None, None, None),
-            "A step is ? prompts x ? rollouts in ? updates; give --set prompts_per_step=B --set group_size=G --set updates_per_step=U.",
+            (
+                "A step is ? prompts x ? rollouts in ? updates; give --set prompts_per_step=B "
+                "--set group_size=G --set updates_per_step=U."
+            ),
         ),
     ],
 )
@@ -45,18 +64,36 @@ def test_without_components_rewards_are_told() -> None:
     found = plan(log(group_size=4, prompts_per_step=4, updates_per_step=2))
     assert found.zero_variance is not None
     assert found.effective_group_size == pytest.approx(4 * (1 - found.zero_variance.now.value))
-    assert (found.plan, found.command) == (None, f"{LOG_COMPLETIONS}, then groupwise components RUN --model CHECKPOINT")
+    assert (found.plan, found.command) == (
+        None,
+        f"{LOG_COMPLETIONS}, then groupwise components RUN --model CHECKPOINT",
+    )
     # Of the last 20 rows six are at 0.5, seven at 0.25 and seven at 0.75.
-    assert found.status.startswith("50 % of groups have zero variance at G = 4; of 100 groups G = 8 would make ")
+    assert found.status.startswith(
+        "50 % of groups have zero variance at G = 4; of 100 groups G = 8 would make "
+    )
     assert str(found).endswith("A step is 4 prompts x 4 rollouts = 16 completions in 2 updates.")
-    assert set(found.as_dict()) == {"status", "batch", "zero_variance", "effective_group_size", "plan", "missing", "command"}
+    assert set(found.as_dict()) == {
+        "status",
+        "batch",
+        "zero_variance",
+        "effective_group_size",
+        "plan",
+        "missing",
+        "command",
+    }
     unknown = plan(log())
     assert (unknown.zero_variance, unknown.missing) == (None, unknown.status)
     # Of the last six rows two are at 0.5, two at 0.25 and two at 0.75.
     assert unknown.status == (
-        "50 % of groups have zero variance; what twice the group size would change needs the size: give --set group_size=G."
+        "50 % of groups have zero variance; what twice the group size would change needs the size: "
+        "give --set group_size=G."
     )
-    bare = RunRecord("made", steps_table([1, 2], {"reward": [0.5, 0.5]}), meanings=(Meaning("reward", "reward", "mean reward"),))
+    bare = RunRecord(
+        "made",
+        steps_table([1, 2], {"reward": [0.5, 0.5]}),
+        meanings=(Meaning("reward", "reward", "mean reward"),),
+    )
     assert plan(bare).status == NOT_LOGGED
 
 
@@ -67,7 +104,9 @@ def test_components_beside_a_run_are_planned_from(tmp_path: Path) -> None:
     score, prompt = rng.normal(size=(384, 6)), np.repeat(np.arange(48), 8)
     pull = (score * rng.normal(0.2, 0.8, size=(48, 6))[prompt]).sum(axis=1)
     reward = (rng.random(384) < 1 / (1 + np.exp(-pull))).astype(float)
-    save_components(components(reward, prompt, score_ND=score), path_beside(run), provenance={}, force=True)
+    save_components(
+        components(reward, prompt, score_ND=score), path_beside(run), provenance={}, force=True
+    )
     found = groupwise.plan(run, budget=Budget(512))
     assert found.plan is not None
     assert (found.plan.budget.amount, found.command, found.status) == (512, "", found.plan.status)

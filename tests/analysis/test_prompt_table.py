@@ -22,7 +22,9 @@ def record(visits: Sequence[tuple[int, str | None, list[float]]]) -> RunRecord:
         for reward in rewards
     ]
     steps = sorted({step for step, _, _ in visits})
-    return RunRecord("made", steps_table(steps, {"reward": [0.5] * len(steps)}), rollouts_table(rows))
+    return RunRecord(
+        "made", steps_table(steps, {"reward": [0.5] * len(steps)}), rollouts_table(rows)
+    )
 
 
 HALF, RIGHT, WRONG = [0.0, 1.0] * 4, [1.0] * 8, [0.0] * 8
@@ -50,21 +52,32 @@ def test_how_prompts_stand_by_their_newest_visits() -> None:
     assert (rows["learnt"].steps, rows["learnt"].means) == ((1, 2, 3), (0, 0.5, 1))
     assert found.binary
     assert found.said == (
-        "Of 4 prompts, by the newest rollouts of each, 2 teach, 1 is solved, 1 is too hard; 43 % of all visits taught. "
-        "At 8 rollouts a visit on average, they deserve 4 to 14."
+        "Of 4 prompts, by the newest rollouts of each, 2 teach, 1 is solved, 1 is too hard; 43 % "
+        "of all visits taught. At 8 rollouts a visit on average, they deserve 4 to 14."
     )
 
 
 def test_what_prompts_deserve_by_hand() -> None:
-    """Squares 2, 7/8, 0, 0; pooled 2.875/28: variances .263, .122, .0128, .0128, deviations .513, .350, .113, .113."""
+    """Squares 2, 7/8, 0, 0; pooled 2.875/28: variances .263, .122, .0128, .0128, deviations
+    .513, .350, .113, .113.
+    """
     rows = {row.prompt: row for row in prompt_table(record(VISITS)).rows}
     given = {name: row.deserves for name, row in rows.items()}
     assert sum(given.values()) == 32
-    for name, deviation in (("even", 0.5126), ("rare", 0.3496), ("learnt", 0.1133), ("hard", 0.1133)):
+    for name, deviation in (
+        ("even", 0.5126),
+        ("rare", 0.3496),
+        ("learnt", 0.1133),
+        ("hard", 0.1133),
+    ):
         assert given[name] - 1 == pytest.approx(28 * deviation / 1.0888, abs=1)
     even = rows["even"]
     assert even.now is not None
-    assert (round(even.now.low, 3), even.now.value, round(even.now.high, 3)) == (0.215, 0.5, 0.785)  # Wilson, by another program
+    assert (round(even.now.low, 3), even.now.value, round(even.now.high, 3)) == (
+        0.215,
+        0.5,
+        0.785,
+    )  # Wilson, by another program
     assert even.deserves_from is not None
     assert even.deserves_to is not None
     assert even.deserves_from <= even.deserves <= even.deserves_to
@@ -80,21 +93,42 @@ def test_rewards_of_many_values_have_a_mean_and_no_interval() -> None:
 
 
 @pytest.mark.parametrize("places", [False, True])
-def test_numbers_that_are_the_prompts_own_stand_for_their_texts(places: bool, tmp_path: Path) -> None:
-    """Rewards with a number of the data set, or with the place in the batch, which is another prompt at each step."""
-    names = {"learnt": 40, "hard": 7, "even": 8, "rare": 9} if not places else {"learnt": 0, "hard": 1, "even": 1, "rare": 2}
-    rows = [{"step": step, "prompt_id": names[str(name)], "reward": one} for step, name, rewards in VISITS for one in rewards]
+def test_numbers_that_are_the_prompts_own_stand_for_their_texts(
+    places: bool, tmp_path: Path
+) -> None:
+    """Rewards with a number of the data set, or with the place in the batch, which is another
+    prompt at each step.
+    """
+    names = (
+        {"learnt": 40, "hard": 7, "even": 8, "rare": 9}
+        if not places
+        else {"learnt": 0, "hard": 1, "even": 1, "rare": 2}
+    )
+    rows = [
+        {"step": step, "prompt_id": names[str(name)], "reward": one}
+        for step, name, rewards in VISITS
+        for one in rewards
+    ]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
     found, texts = prompt_table(open_run(tmp_path / "log.jsonl")), prompt_table(record(VISITS))
     if places:
         assert found.said == LOG_PROMPTS
         return
-    shown = {row.prompt: (row.standing, row.visits, row.teaching, row.deserves) for row in found.rows}
-    assert shown == {f"prompt {names[row.prompt]}": (row.standing, row.visits, row.teaching, row.deserves) for row in texts.rows}
+    shown = {
+        row.prompt: (row.standing, row.visits, row.teaching, row.deserves) for row in found.rows
+    }
+    assert shown == {
+        f"prompt {names[row.prompt]}": (row.standing, row.visits, row.teaching, row.deserves)
+        for row in texts.rows
+    }
 
 
 def test_prompts_with_rewards_need_no_completions(tmp_path: Path) -> None:
-    rows = [{"step": step, "prompt": name, "reward": one} for step, name, rewards in VISITS for one in rewards]
+    rows = [
+        {"step": step, "prompt": name, "reward": one}
+        for step, name, rewards in VISITS
+        for one in rewards
+    ]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert prompt_table(open_run(tmp_path / "log.jsonl")).said == prompt_table(record(VISITS)).said
 
@@ -110,6 +144,8 @@ def test_rewards_that_never_differ_give_each_prompt_the_same() -> None:
 
 
 def test_a_long_list_keeps_both_ends() -> None:
-    found = prompt_table(record([(1, f"p{place}", HALF if place % 2 else RIGHT) for place in range(100)]), shown=8)
+    found = prompt_table(
+        record([(1, f"p{place}", HALF if place % 2 else RIGHT) for place in range(100)]), shown=8
+    )
     assert [row.standing for row in found.rows] == ["teaches"] * 6 + ["solved"] * 2
     assert dict(found.standings) == {"teaches": 50, "solved": 50}

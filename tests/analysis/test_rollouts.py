@@ -1,4 +1,6 @@
-"""The completions that pages show: their order in every view, what a report holds of them, and texts that are cleaned and cut."""
+"""The completions that pages show: their order in every view, what a report holds of them, and
+texts that are cleaned and cut.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,20 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\x1b[31m\x00 <!--"
 def record(rows: Sequence[dict[str, Any]], **settings: Any) -> RunRecord:
     steps = sorted({row["step"] for row in rows})
     config = RunConfig().with_settings(settings, "made")
-    return RunRecord("made", steps_table(steps, {"reward": [0.5] * len(steps)}), rollouts_table(rows), config)
+    return RunRecord(
+        "made", steps_table(steps, {"reward": [0.5] * len(steps)}), rollouts_table(rows), config
+    )
 
 
 def group(step: int, prompt: int, rewards: Sequence[float], **more: Any) -> list[dict[str, Any]]:
     said = {"step": step, "prompt_id": prompt, "prompt": f"prompt {prompt}"}
     return [
-        {**said, "completion": f"{step}/{prompt}/{k}", "reward": reward, **{name: values[k] for name, values in more.items()}}
+        {
+            **said,
+            "completion": f"{step}/{prompt}/{k}",
+            "reward": reward,
+            **{name: values[k] for name, values in more.items()},
+        }
         for k, reward in enumerate(rewards)
     ]
 
@@ -36,8 +45,12 @@ def texts(found: Rollouts, view: str) -> list[str]:
 
 def test_every_view_by_hand() -> None:
     rows = [
-        *group(2, 0, [0.0, 1.0], length=[10, 64], **{"reward/a": [0.0, 1.0], "reward/b": [1.0, 0.0]}),
-        *group(1, 5, [0.5, 0.5], length=[64, 9], **{"reward/a": [0.0, 0.5], "reward/b": [0.5, 0.5]}),
+        *group(
+            2, 0, [0.0, 1.0], length=[10, 64], **{"reward/a": [0.0, 1.0], "reward/b": [1.0, 0.0]}
+        ),
+        *group(
+            1, 5, [0.5, 0.5], length=[64, 9], **{"reward/a": [0.0, 0.5], "reward/b": [0.5, 0.5]}
+        ),
         *group(1, 2, [0.2, 0.9], length=[5, 6], **{"reward/a": [0.1, 0.9], "reward/b": [0.1, 0.9]}),
     ]
     found = Rollouts(record(rows, max_completion_length=64))
@@ -46,8 +59,18 @@ def test_every_view_by_hand() -> None:
     assert texts(found, "truncated") == ["2/0/1", "1/5/0"]
     assert texts(found, "highest")[:3] == ["2/0/1", "1/2/1", "1/5/1"]
     assert texts(found, "lowest")[:2] == ["2/0/0", "1/2/0"]
-    assert texts(found, "disagreeing") == ["2/0/1", "2/0/0"]  # one function above its group's mean, the other below
-    assert found.counts == {"newest": 6, "zero_variance": 2, "truncated": 2, "highest": 6, "lowest": 6, "disagreeing": 2}
+    assert texts(found, "disagreeing") == [
+        "2/0/1",
+        "2/0/0",
+    ]  # one function above its group's mean, the other below
+    assert found.counts == {
+        "newest": 6,
+        "zero_variance": 2,
+        "truncated": 2,
+        "highest": 6,
+        "lowest": 6,
+        "disagreeing": 2,
+    }
     (first, *_), batch = found.part("newest", 0, 2).rows, found.part("newest", 0, 2)
     assert (batch.groups[0].step, batch.groups[0].rewards, batch.groups[0].first) == (2, (0, 1), 4)
     assert (first.id, first.more, first.truncated) == (5, {"a": 1, "b": 0}, True)
@@ -62,13 +85,17 @@ def test_a_view_that_the_log_cannot_tell_is_not_there() -> None:
 
 
 def test_how_a_completion_ended_is_taken_as_logged_before_its_length() -> None:
-    found = Rollouts(record(group(1, 0, [0.0, 1.0], ended=[1.0, 0.0], length=[64, 3]), max_completion_length=64))
+    found = Rollouts(
+        record(group(1, 0, [0.0, 1.0], ended=[1.0, 0.0], length=[64, 3]), max_completion_length=64)
+    )
     assert texts(found, "truncated") == ["1/0/1"]
     assert found.more == ["ended"]
 
 
 def test_entropy_and_log_probability_are_shown_where_they_were_logged() -> None:
-    found = Rollouts(record(group(1, 0, [0.0, 1.0], entropy=[0.25, None], log_probability=[-1.5, float("nan")])))
+    found = Rollouts(
+        record(group(1, 0, [0.0, 1.0], entropy=[0.25, None], log_probability=[-1.5, float("nan")]))
+    )
     assert [row.more for row in found.part("lowest", 0, 2).rows] == [
         {"entropy": 0.25, "log_probability": -1.5},
         {"entropy": None, "log_probability": None},
@@ -77,7 +104,14 @@ def test_entropy_and_log_probability_are_shown_where_they_were_logged() -> None:
 
 def test_a_part_is_bounded_and_only_a_single_text_comes_whole() -> None:
     rows: list[dict[str, Any]] = [
-        {"step": 1, "prompt_id": 0, "prompt": "p" * 3000, "completion": f"{'a' * 5000}\nend{k}", "reward": 0.0} for k in range(300)
+        {
+            "step": 1,
+            "prompt_id": 0,
+            "prompt": "p" * 3000,
+            "completion": f"{'a' * 5000}\nend{k}",
+            "reward": 0.0,
+        }
+        for k in range(300)
     ]
     found = Rollouts(record(rows))
     assert len(found.part("newest", 0, 10**9).rows) == 200
@@ -92,7 +126,11 @@ def test_a_part_is_bounded_and_only_a_single_text_comes_whole() -> None:
 
 def made(groups: int, size: int, text: str) -> RunRecord:
     rng = np.random.default_rng(0)
-    rows = [one for step in range(groups) for one in group(step, 0, (rng.random(size) < step / groups).astype(float).tolist())]
+    rows = [
+        one
+        for step in range(groups)
+        for one in group(step, 0, (rng.random(size) < step / groups).astype(float).tolist())
+    ]
     return record([{**row, "completion": f"{text}{row['completion']}"} for row in rows])
 
 
@@ -137,7 +175,14 @@ def test_a_group_larger_than_a_report_is_cut() -> None:
 
 def test_hostile_texts_keep_their_letters_and_lose_what_is_unseen() -> None:
     rows = [
-        {"step": 1, "prompt_id": 0, "prompt": HOSTILE, "completion": f"a\n\t{HOSTILE}", "reward": float(k), f"reward/{HOSTILE}": float(k)}
+        {
+            "step": 1,
+            "prompt_id": 0,
+            "prompt": HOSTILE,
+            "completion": f"a\n\t{HOSTILE}",
+            "reward": float(k),
+            f"reward/{HOSTILE}": float(k),
+        }
         for k in range(2)
     ]
     shown = to_json(held_rollouts(record(rows)))

@@ -1,10 +1,19 @@
-"""Runs sorted into groups: where a setting is found, what groups are called, which pairs there are, what groups differ in."""
+"""Runs sorted into groups: where a setting is found, what groups are called, which pairs there
+are, what groups differ in.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from groupwise.analysis.run_groups import RunGroup, differing_settings, grouped_by, paired_by, setting_of, typed_groups
+from groupwise.analysis.run_groups import (
+    RunGroup,
+    differing_settings,
+    grouped_by,
+    paired_by,
+    setting_of,
+    typed_groups,
+)
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord, steps_table
 from groupwise.record.settings import RunConfig
@@ -28,7 +37,11 @@ def test_a_setting_is_found_in_config_then_in_the_name() -> None:
 
 def test_a_setting_is_found_in_a_column_that_holds_one_value() -> None:
     columns = {"Clip Range": [0.2, 0.2, None], "epoch": [1.0, 2.0, 3.0], "reward": [0.1, 0.2, 0.3]}
-    record = RunRecord("x_epoch7", steps_table([1, 2, 3], columns), labels={"Engine Name": "vllm", "status": "done"})
+    record = RunRecord(
+        "x_epoch7",
+        steps_table([1, 2, 3], columns),
+        labels={"Engine Name": "vllm", "status": "done"},
+    )
     assert setting_of(record, "clip_range") == "0.2"
     assert setting_of(record, "engine_name") == "vllm"
     assert setting_of(record, "epoch") == "7"
@@ -36,35 +49,76 @@ def test_a_setting_is_found_in_a_column_that_holds_one_value() -> None:
 
 
 def test_groups_of_texts_stand_in_the_order_of_the_numbers_at_their_ends() -> None:
-    records = [RunRecord(name, steps_table([1], {}), labels={"label": name}) for name in ("lr=1e-5", "lr=2e-4", "lr=3e-6", "base")]
-    assert [g.name for g in grouped_by(records, "label")] == ["base", "lr=3e-6", "lr=1e-5", "lr=2e-4"]
-    assert [g.name for g in grouped_by(records, "label", baseline="lr=1e-5")][:2] == ["lr=1e-5", "base"]
+    records = [
+        RunRecord(name, steps_table([1], {}), labels={"label": name})
+        for name in ("lr=1e-5", "lr=2e-4", "lr=3e-6", "base")
+    ]
+    assert [g.name for g in grouped_by(records, "label")] == [
+        "base",
+        "lr=3e-6",
+        "lr=1e-5",
+        "lr=2e-4",
+    ]
+    assert [g.name for g in grouped_by(records, "label", baseline="lr=1e-5")][:2] == [
+        "lr=1e-5",
+        "base",
+    ]
 
 
 def test_groups_are_named_after_what_their_runs_share() -> None:
-    assert [g.name for g in typed_groups([[named("fast_seed1"), named("fast_seed2")], [named("slow_1"), named("slow_2")]])] == [
+    assert [
+        g.name
+        for g in typed_groups(
+            [[named("fast_seed1"), named("fast_seed2")], [named("slow_1"), named("slow_2")]]
+        )
+    ] == [
         "fast",
         "slow",
     ]
-    assert [g.name for g in typed_groups([[named("a"), named("b")], [named("c"), named("d")]])] == ["group 1", "group 2"]
-    assert [g.name for g in typed_groups([[named("run")], [named("run")]])] == ["run (1)", "run (2)"]
-    long = [[named(f"rho0.30_{'x' * 30}_seed{s}.log")] for s in (1, 2)] + [[named("rho0.30.step_stats.json")]]
-    assert [g.name for g in typed_groups(long)] == ["rho0.30_xxx…xxxxx_seed1", "rho0.30_xxx…xxxxx_seed2", "rho0.30"]
+    assert [g.name for g in typed_groups([[named("a"), named("b")], [named("c"), named("d")]])] == [
+        "group 1",
+        "group 2",
+    ]
+    assert [g.name for g in typed_groups([[named("run")], [named("run")]])] == [
+        "run (1)",
+        "run (2)",
+    ]
+    long = [[named(f"rho0.30_{'x' * 30}_seed{s}.log")] for s in (1, 2)] + [
+        [named("rho0.30.step_stats.json")]
+    ]
+    assert [g.name for g in typed_groups(long)] == [
+        "rho0.30_xxx…xxxxx_seed1",
+        "rho0.30_xxx…xxxxx_seed2",
+        "rho0.30",
+    ]
 
 
 def test_pairs_keep_what_both_have() -> None:
-    groups = [RunGroup("a", (named("a_seed1"), named("a_seed2"))), RunGroup("b", (named("b_seed2"),))]
-    assert [[run.name for run in group.runs] for group in paired_by(groups, "seed")] == [["a_seed2"], ["b_seed2"]]
+    groups = [
+        RunGroup("a", (named("a_seed1"), named("a_seed2"))),
+        RunGroup("b", (named("b_seed2"),)),
+    ]
+    assert [[run.name for run in group.runs] for group in paired_by(groups, "seed")] == [
+        ["a_seed2"],
+        ["b_seed2"],
+    ]
 
 
 def test_other_differences_are_named() -> None:
-    groups = [RunGroup("a", (named("a", group_size=8, seed=1),)), RunGroup("b", (named("b", group_size=16, seed=2),))]
+    groups = [
+        RunGroup("a", (named("a", group_size=8, seed=1),)),
+        RunGroup("b", (named("b", group_size=16, seed=2),)),
+    ]
     differing, notes = differing_settings(groups)
     assert differing == ("group_size",)
-    assert notes == ["The groups differ in group_size (8; 16): what is found may be due to any of them."]
+    assert notes == [
+        "The groups differ in group_size (8; 16): what is found may be due to any of them."
+    ]
     assert differing_settings(groups, besides=["group_size"]) == ((), [])
 
 
 def test_no_run_that_can_be_read_is_a_sentence() -> None:
-    with pytest.raises(InvalidArgumentError, match="--by lr expects runs that differ in it; none can be read"):
+    with pytest.raises(
+        InvalidArgumentError, match="--by lr expects runs that differ in it; none can be read"
+    ):
         grouped_by([], "lr")

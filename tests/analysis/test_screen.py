@@ -1,4 +1,6 @@
-"""The first screen as data: tiles of what was logged, the failure shaded, numbers for readers without scripts."""
+"""The first screen as data: tiles of what was logged, the failure shaded, numbers for readers
+without scripts.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ STEPS = np.arange(1, 201)
 
 def record(**columns: Any) -> RunRecord:
     """A run whose every column is the quantity of its name."""
-    meanings = tuple(Meaning(name, name.replace("eval_reward", "eval/reward"), "as said") for name in columns)
+    meanings = tuple(
+        Meaning(name, name.replace("eval_reward", "eval/reward"), "as said") for name in columns
+    )
     return RunRecord("made", steps_table(STEPS, columns), meanings=meanings)
 
 
@@ -36,7 +40,13 @@ def collapse() -> dict[str, Any]:
     }
 
 
-FAILED = Judgement("made", State.FAILED, "collapsed", since_step=101, first_sign=Sign("completion_length", 81, 300.0, 512.0, "length"))
+FAILED = Judgement(
+    "made",
+    State.FAILED,
+    "collapsed",
+    since_step=101,
+    first_sign=Sign("completion_length", 81, 300.0, 512.0, "length"),
+)
 
 
 def screen(run: RunRecord, judged: Judgement) -> Screen:
@@ -58,13 +68,19 @@ def test_the_tiles_of_a_collapse_say_what_was_before_the_first_sign() -> None:
 
 
 def test_tiles_and_numbers_have_the_levels_that_the_judgement_tells() -> None:
-    """Means of the rows before would be .80, 300 and 2 %; where the judgement says otherwise of the same change that stands."""
+    """Means of the rows before would be .80, 300 and 2 %; where the judgement says otherwise of
+    the same change that stands.
+    """
     signs = (
         Sign("truncated_share", 81, 0.02, 1.0, "100 % truncated (was 2 %)"),
         Sign("held_out", 91, 0.7, 0.1, "held-out reward 0.70 → 0.10"),
     )
     fell = dataclasses.replace(
-        FAILED, metric="reward", level=0.95, first_sign=Sign("reward", 81, 0.95, 0.0, "reward 0.95 → 0.00"), then=signs
+        FAILED,
+        metric="reward",
+        level=0.95,
+        first_sign=Sign("reward", 81, 0.95, 0.0, "reward 0.95 → 0.00"),
+        then=signs,
     )
     found = screen(record(**collapse(), eval_reward=np.where(STEPS < 91, 0.6, 0.1)), fell)
     assert tiles(found) == [
@@ -74,9 +90,20 @@ def test_tiles_and_numbers_have_the_levels_that_the_judgement_tells() -> None:
         ("Zero-variance groups", "99 %", "20 % before step 81"),
     ]
     before = {row.name: row.before for row in found.rows}
-    assert (before["Reward"], before["Truncated"], before["Held-out reward"], before["Length"]) == ("0.95", "2.0 %", "0.7", "300")
-    flat = Judgement("made", State.WATCH, "nothing learnt: reward 0.42 → 0.43", metric="reward", level=0.42)
-    assert tiles(screen(record(reward=np.full(200, 0.45)), flat))[2] == ("Start", "0.42", "by the judgement")
+    assert (before["Reward"], before["Truncated"], before["Held-out reward"], before["Length"]) == (
+        "0.95",
+        "2.0 %",
+        "0.7",
+        "300",
+    )
+    flat = Judgement(
+        "made", State.WATCH, "nothing learnt: reward 0.42 → 0.43", metric="reward", level=0.42
+    )
+    assert tiles(screen(record(reward=np.full(200, 0.45)), flat))[2] == (
+        "Start",
+        "0.42",
+        "by the judgement",
+    )
 
 
 def test_the_page_draws_the_column_that_is_judged() -> None:
@@ -85,7 +112,10 @@ def test_the_page_draws_the_column_that_is_judged() -> None:
     run = RunRecord(
         "made",
         steps_table(STEPS, columns),
-        meanings=(Meaning("reward", "reward", "", unavailable=True), Meaning("p", "positive_share", "")),
+        meanings=(
+            Meaning("reward", "reward", "", unavailable=True),
+            Meaning("p", "positive_share", ""),
+        ),
     )
     found = summarise(run)
     assert (found.fitted.metric, found.judgement.metric) == ("p", "p")
@@ -98,10 +128,15 @@ def test_the_page_draws_the_column_that_is_judged() -> None:
     [
         (("truncated_share",), ["Zero-variance groups", "Entropy"]),
         (("truncated_share", "dead_group_share"), ["Entropy", "Length"]),
-        (("truncated_share", "dead_group_share", "entropy", "completion_length"), ["KL to the reference", "Start"]),
+        (
+            ("truncated_share", "dead_group_share", "entropy", "completion_length"),
+            ["KL to the reference", "Start"],
+        ),
     ],
 )
-def test_a_tile_without_data_is_taken_by_the_next_useful_number(left_out: tuple[str, ...], named: list[str]) -> None:
+def test_a_tile_without_data_is_taken_by_the_next_useful_number(
+    left_out: tuple[str, ...], named: list[str]
+) -> None:
     columns = {name: value for name, value in collapse().items() if name not in left_out}
     found = screen(record(**columns), FAILED)
     assert [one.name for one in found.tiles] == ["Now", "Peak", *named]
@@ -114,7 +149,9 @@ def test_the_failure_is_shaded_from_its_first_sign_on_and_nothing_is_without_one
     assert [(mark.x, mark.label) for mark in found.chart.marks] == [(81, "first sign")]
     without_sign = screen(record(**collapse()), dataclasses.replace(FAILED, first_sign=None))
     assert without_sign.chart.shade == (101.0, None)
-    throughout = screen(record(**collapse()), dataclasses.replace(FAILED, first_sign=None, since_step=None))
+    throughout = screen(
+        record(**collapse()), dataclasses.replace(FAILED, first_sign=None, since_step=None)
+    )
     assert (throughout.chart.shade, throughout.chart.marks) == ((1, None), ())
     watched = screen(record(**collapse()), dataclasses.replace(FAILED, state=State.WATCH))
     assert watched.chart.shade is None
@@ -131,23 +168,54 @@ def test_the_mean_never_averages_across_the_first_sign() -> None:
 
 def test_signals_that_moved_come_first_and_the_rest_below() -> None:
     run = record(**collapse())
-    assert [chart.key for chart in screen(run, FAILED).sparks] == ["completion_length", "truncated_share", "entropy", "dead_group_share"]
+    assert [chart.key for chart in screen(run, FAILED).sparks] == [
+        "completion_length",
+        "truncated_share",
+        "entropy",
+        "dead_group_share",
+    ]
     moved = dataclasses.replace(FAILED, first_sign=Sign("kl", 81, 0.01, 1.0, "kl"))
     found = screen(run, moved)
-    assert [chart.key for chart in found.sparks] == ["completion_length", "truncated_share", "entropy", "kl"]
+    assert [chart.key for chart in found.sparks] == [
+        "completion_length",
+        "truncated_share",
+        "entropy",
+        "kl",
+    ]
     assert [chart.key for chart in found.others] == ["dead_group_share"]
-    named = dataclasses.replace(FAILED, first_sign=Sign("sampler_mismatch", 81, 0.0, 1.0, "sampler mismatch 0 → 1"))
+    named = dataclasses.replace(
+        FAILED, first_sign=Sign("sampler_mismatch", 81, 0.0, 1.0, "sampler mismatch 0 → 1")
+    )
     other = record(**collapse(), sampler_mismatch=np.where(STEPS < 81, 0.0, 1.0))
     assert "Sampler mismatch" in [chart.title for chart in screen(other, named).sparks]
-    assert not any(line.role in ("law", "forecast") for chart in (found.chart, *found.sparks, *found.others) for line in chart.lines)
+    assert not any(
+        line.role in ("law", "forecast")
+        for chart in (found.chart, *found.sparks, *found.others)
+        for line in chart.lines
+    )
 
 
 def test_numbers_stand_in_a_table_of_every_signal() -> None:
     found = screen(record(**collapse()), FAILED)
     length = next(row for row in found.rows if row.name == "Length")
-    assert (length.first, length.before, length.now, length.low, length.high, length.rows) == ("300", "300", "512", "300", "512", 200)
+    assert (length.first, length.before, length.now, length.low, length.high, length.rows) == (
+        "300",
+        "300",
+        "512",
+        "300",
+        "512",
+        200,
+    )
     head, *rows = found.table
-    assert head == ("Steps", "Reward", "Length", "Truncated", "Entropy", "Zero-variance groups", "KL to the reference")
+    assert head == (
+        "Steps",
+        "Reward",
+        "Length",
+        "Truncated",
+        "Entropy",
+        "Zero-variance groups",
+        "KL to the reference",
+    )
     assert len(rows) == 20
     assert rows[0] == ("1 to 10", "0.9", "300", "0 %", "0.25", "20 %", "0.01")
     assert rows[-1] == ("191 to 200", "0", "512", "100 %", "0.25", "99 %", "0.01")
@@ -155,21 +223,41 @@ def test_numbers_stand_in_a_table_of_every_signal() -> None:
 
 def test_gaps_and_few_rows_have_a_screen() -> None:
     sparse = np.where(STEPS % 50 == 0, 0.5, np.nan)
-    found = screen(record(reward=np.full(200, 0.5), eval_reward=sparse, entropy=np.full(200, np.nan)), FAILED)
-    assert tiles(found)[-2:] == [("Held-out reward", "0.5", "0.5 before step 81"), ("Start", "0.5", "mean of the first 10 rows")]
+    found = screen(
+        record(reward=np.full(200, 0.5), eval_reward=sparse, entropy=np.full(200, np.nan)), FAILED
+    )
+    assert tiles(found)[-2:] == [
+        ("Held-out reward", "0.5", "0.5 before step 81"),
+        ("Start", "0.5", "mean of the first 10 rows"),
+    ]
     assert [line.role for line in found.chart.lines][-1] == "evaluation"
     hacked = dataclasses.replace(FAILED, then=(Sign("held_out", 81, 0.5, 0.5, "true 0.5 → 0.5"),))
     columns = {"reward": np.full(200, 0.5), "true": np.full(200, 0.5), "format": np.full(200, 1.0)}
     meanings = tuple(
-        Meaning(name, quantity, "") for name, quantity in (("reward", "reward"), ("true", "reward/true"), ("format", "reward/format"))
+        Meaning(name, quantity, "")
+        for name, quantity in (
+            ("reward", "reward"),
+            ("true", "reward/true"),
+            ("format", "reward/format"),
+        )
     )
     run = RunRecord("hacked", steps_table(STEPS, columns), meanings=meanings)
-    assert [(line.name, line.role) for line in screen(run, hacked).chart.lines if line.role == "beside"] == [
-        ("true, mean of 7 rows", "beside")
-    ]
-    assert [name for name, _, _ in tiles(screen(run, hacked))] == ["Now", "Peak", "true", "format"]  # what is named first
+    assert [
+        (line.name, line.role) for line in screen(run, hacked).chart.lines if line.role == "beside"
+    ] == [("true, mean of 7 rows", "beside")]
+    assert [name for name, _, _ in tiles(screen(run, hacked))] == [
+        "Now",
+        "Peak",
+        "true",
+        "format",
+    ]  # what is named first
     short = RunRecord("short", steps_table([1, 2], {"reward": [0.1, 0.2]}))
-    assert tiles(screen(short, dataclasses.replace(FAILED, state=State.CANNOT_TELL, first_sign=None, since_step=None))) == [
+    assert tiles(
+        screen(
+            short,
+            dataclasses.replace(FAILED, state=State.CANNOT_TELL, first_sign=None, since_step=None),
+        )
+    ) == [
         ("Now", "0.2", "step 2"),
         ("Peak", "0.2", "at step 2"),
         ("Start", "0.1", "step 1"),
@@ -186,4 +274,8 @@ def test_an_alarm_has_no_forecast_and_a_run_that_learns_has_one() -> None:
     learning = summarise(record(reward=0.8 - 0.6 * 0.985**STEPS + 0.02 * rng.standard_normal(200)))
     assert not learning.judgement.alarm
     assert learning.no_forecast == ""
-    assert {line.role for line in learning.charts["forecast"][0].lines} >= {"observed", "law", "forecast"}
+    assert {line.role for line in learning.charts["forecast"][0].lines} >= {
+        "observed",
+        "law",
+        "forecast",
+    }

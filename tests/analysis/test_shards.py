@@ -1,4 +1,6 @@
-"""Scores taken by workers: the same bits whatever the engine, workers and shards; a journal; shards that fail; against exact components."""
+"""Scores taken by workers: the same bits whatever the engine, workers and shards; a journal;
+shards that fail; against exact components.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,9 @@ from groupwise.analysis.components import (  # noqa: E402
     Spread,
     measure_run,
 )
-from groupwise.trainer.checkpoints import save_policy  # noqa: E402
-from groupwise.trainer.policy import Policy, policy_size  # noqa: E402
-from groupwise.trainer.tasks import Vocabulary  # noqa: E402
+from groupwise_lab.trainer.checkpoints import save_policy  # noqa: E402
+from groupwise_lab.trainer.policy import Policy, policy_size  # noqa: E402
+from groupwise_lab.trainer.tasks import Vocabulary  # noqa: E402
 
 SYMBOLS = Vocabulary("0123456789+=.")
 
@@ -61,19 +63,35 @@ def run() -> RunRecord:
 
 
 class Here(Engine):
-    """Applies a function as a worker does, in this process: for tests that ask what scores say, and not who takes them."""
+    """Applies a function as a worker does, in this process: for tests that ask what scores say,
+    and not who takes them.
+    """
 
     __slots__ = ()
 
-    def map(self, function: Any, shards: Mapping[str, Any], *, each: Any = None, **_: Any) -> list[Outcome]:
+    def map(
+        self, function: Any, shards: Mapping[str, Any], *, each: Any = None, **_: Any
+    ) -> list[Outcome]:
         work, found = Work(pickle.dumps(function), None), []
         assert work.ready().kind is Kind.READY
         for name, value in shards.items():
             answer = work.answer(pickle.dumps(value))
             if answer.kind is Kind.VALUE:
-                found.append(Outcome(name, Status.DONE, pickle.loads(answer.value), tries=1, size=len(answer.value)))
+                found.append(
+                    Outcome(
+                        name,
+                        Status.DONE,
+                        pickle.loads(answer.value),
+                        tries=1,
+                        size=len(answer.value),
+                    )
+                )
             else:
-                found.append(Outcome(name, Status.FAILED, sentence=f"shard {name}: {answer.sentence}", tries=1))
+                found.append(
+                    Outcome(
+                        name, Status.FAILED, sentence=f"shard {name}: {answer.sentence}", tries=1
+                    )
+                )
             each(found[-1])
         return found
 
@@ -83,15 +101,25 @@ def bits(found: Any) -> bytes:
 
 
 def test_shards_say_what_exact_inner_products_say(checkpoint: Path, run: RunRecord) -> None:
-    """Moments within groups are exact; between groups a sketch as wide as 2^16 leaves a hundredth."""
+    """Moments within groups are exact; between groups a sketch as wide as 2^16 leaves a
+    hundredth.
+    """
     exact = measure_run(run, Measurement(checkpoint, precision="float64")).components
-    found = measure_run(run, Measurement(checkpoint, precision="float64", sketch_width=1 << 16), None, Spread(Here(), 3))
+    found = measure_run(
+        run,
+        Measurement(checkpoint, precision="float64", sketch_width=1 << 16),
+        None,
+        Spread(Here(), 3),
+    )
     assert found.components.t.value == pytest.approx(exact.t.value, rel=1e-10)
     assert found.components.r.value == pytest.approx(exact.r.value, rel=1e-10)
     assert found.components.gradient_norm2.value == pytest.approx(
         exact.gradient_norm2.value, abs=0.02 * exact.others["within_gradient_norm2"].value
     )
-    assert found.provenance["inner_products"] == "exact within groups, count-sketch of width 65536 between them"
+    assert (
+        found.provenance["inner_products"]
+        == "exact within groups, count-sketch of width 65536 between them"
+    )
     assert found.provenance["shards"] == 3
     assert found.provenance["bytes_from_workers"] < GROUPS * ((1 << 16) + 16) * 8 + 3 * 4000
 
@@ -111,30 +139,56 @@ def undisturbed(checkpoint: Path, run: RunRecord) -> bytes:
 
 
 def test_bits_depend_on_no_shards(checkpoint: Path, run: RunRecord, undisturbed: bytes) -> None:
-    assert bits(measure_run(run, Measurement(checkpoint, sketch_width=64), None, Spread(Here(), 64))) == undisturbed
+    assert (
+        bits(measure_run(run, Measurement(checkpoint, sketch_width=64), None, Spread(Here(), 64)))
+        == undisturbed
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(("engine", "workers"), [("local", 4), ("slurm", 2), ("ray", 1), ("ray", 2), ("ray", 4)])
-def test_bits_depend_on_no_engine(checkpoint: Path, run: RunRecord, undisturbed: bytes, engine: str, workers: int) -> None:
-    """Ray where RAY_ADDRESS names a cluster; submitit's own processes, which it never waits for, where there is no SLURM."""
+@pytest.mark.parametrize(
+    ("engine", "workers"), [("local", 4), ("slurm", 2), ("ray", 1), ("ray", 2), ("ray", 4)]
+)
+def test_bits_depend_on_no_engine(
+    checkpoint: Path, run: RunRecord, undisturbed: bytes, engine: str, workers: int
+) -> None:
+    """Ray where RAY_ADDRESS names a cluster; submitit's own processes, which it never waits for,
+    where there is no SLURM.
+    """
     pytest.importorskip({"local": "numpy", "slurm": "submitit", "ray": "ray"}[engine])
     if engine == "ray" and "RAY_ADDRESS" not in os.environ:
         pytest.skip("RAY_ADDRESS names no cluster")
-    assert bits(measure_run(run, Measurement(checkpoint, sketch_width=64), None, Spread(Engine(engine, workers), 3))) == undisturbed
+    assert (
+        bits(
+            measure_run(
+                run,
+                Measurement(checkpoint, sketch_width=64),
+                None,
+                Spread(Engine(engine, workers), 3),
+            )
+        )
+        == undisturbed
+    )
 
 
 def test_the_mean_over_tokens_is_that_of_all_rollouts(checkpoint: Path, run: RunRecord) -> None:
     exact = measure_run(run, Measurement(checkpoint, aggregation="batch_token_mean")).components
-    found = measure_run(run, Measurement(checkpoint, sketch_width=64, aggregation="batch_token_mean"), None, Spread(Here(), 3)).components
+    found = measure_run(
+        run,
+        Measurement(checkpoint, sketch_width=64, aggregation="batch_token_mean"),
+        None,
+        Spread(Here(), 3),
+    ).components
     assert found.t.value == pytest.approx(exact.t.value, rel=2e-4)
 
 
 @given(st.lists(st.integers(4, 9), min_size=2, max_size=8), st.integers(0, 2**32 - 1), st.data())
 @settings(deadline=None)
 def test_groups_add_up_as_one_batch(sizes: list[int], seed: int, data: st.DataObject) -> None:
-    """Whatever is cut where, and whatever is added first, the sum says what the scores of the whole batch say."""
+    """Whatever is cut where, and whatever is added first, the sum says what the scores of the
+    whole batch say.
+    """
     rng = np.random.default_rng(seed)
     prompt = np.repeat(np.arange(len(sizes)), sizes)
     score, reward = rng.normal(size=(len(prompt), 5)), rng.normal(size=len(prompt))
@@ -149,9 +203,13 @@ def test_groups_add_up_as_one_batch(sizes: list[int], seed: int, data: st.DataOb
     expected = components(reward, prompt, score_ND=score)
     found = components_of_moments(parts[0])
     scale = float(np.abs(expected.estimate_C).max())
-    np.testing.assert_allclose(found.estimate_C, expected.estimate_C, rtol=1e-10, atol=1e-10 * scale)
+    np.testing.assert_allclose(
+        found.estimate_C, expected.estimate_C, rtol=1e-10, atol=1e-10 * scale
+    )
     if len(sizes) > 2:
-        np.testing.assert_allclose(found.covariance_CC, expected.covariance_CC, rtol=1e-8, atol=1e-10 * scale**2)
+        np.testing.assert_allclose(
+            found.covariance_CC, expected.covariance_CC, rtol=1e-8, atol=1e-10 * scale**2
+        )
 
 
 @pytest.fixture
@@ -159,8 +217,19 @@ def drawn(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, run: RunRecord) -> 
     """Measures with scores that are drawn, so that workers need no model."""
     monkeypatch.setattr(room, "ScoreShard", DrawnShard)
 
-    def measured(journal: Path | None = None, *, width: int = 8, progress: Any = None, engine: Engine | None = None) -> Any:
-        return measure_run(run, Measurement(checkpoint, sketch_width=width), progress, Spread(engine or Here(), 3, journal=journal))
+    def measured(
+        journal: Path | None = None,
+        *,
+        width: int = 8,
+        progress: Any = None,
+        engine: Engine | None = None,
+    ) -> Any:
+        return measure_run(
+            run,
+            Measurement(checkpoint, sketch_width=width),
+            progress,
+            Spread(engine or Here(), 3, journal=journal),
+        )
 
     return measured
 
@@ -177,7 +246,9 @@ def stopping_after(shards: int, told: list[int]) -> Callable[[int, int], None]:
 
 
 def test_an_interrupted_measurement_goes_on(drawn: Callable[..., Any], tmp_path: Path) -> None:
-    """The job is stopped after its first shard; the next takes the other two, and says what an undisturbed one says."""
+    """The job is stopped after its first shard; the next takes the other two, and says what an
+    undisturbed one says.
+    """
     journal, told = tmp_path / "shards", list[int]()
     with pytest.raises(KeyboardInterrupt):
         drawn(journal, progress=stopping_after(1, told))
@@ -191,7 +262,9 @@ def test_an_interrupted_measurement_goes_on(drawn: Callable[..., Any], tmp_path:
     assert not journal.exists()
 
 
-def test_a_journal_serves_no_other_measurement_and_no_damaged_shard(drawn: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_journal_serves_no_other_measurement_and_no_damaged_shard(
+    drawn: Callable[..., Any], tmp_path: Path
+) -> None:
     journal = tmp_path / "shards"
     with pytest.raises(KeyboardInterrupt):
         drawn(journal, progress=stopping_after(2, []))
@@ -214,7 +287,11 @@ def test_a_shard_that_fails_twice_is_named_and_left_out(
     found = drawn(tmp_path / "shards", engine=Engine("local", 1))
     assert found.components.prompts == 4
     [lost] = found.provenance["shards_left_out"]
-    [note] = [note for note in found.components.notes if note.startswith(f"Shard {lost}: its worker was ended by signal 9")]
+    [note] = [
+        note
+        for note in found.components.notes
+        if note.startswith(f"Shard {lost}: its worker was ended by signal 9")
+    ]
     assert "after 2 tries" in note
     monkeypatch.delenv(POISON)
     again = drawn(tmp_path / "shards")
@@ -223,13 +300,25 @@ def test_a_shard_that_fails_twice_is_named_and_left_out(
 
 
 @pytest.mark.slow
-def test_a_driver_that_is_killed_goes_on_from_its_journal(drawn: Callable[..., Any], checkpoint: Path, tmp_path: Path) -> None:
-    """Five times at a random moment; then the whole measurement says what an undisturbed one says."""
+def test_a_driver_that_is_killed_goes_on_from_its_journal(
+    drawn: Callable[..., Any], checkpoint: Path, tmp_path: Path
+) -> None:
+    """Five times at a random moment; then the whole measurement says what an undisturbed one
+    says.
+    """
     expected, random = bits(drawn()), np.random.default_rng(7)
-    command = [sys.executable, "-m", "tests.analysis.drawn", str(checkpoint), str(tmp_path / "shards")]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.analysis.drawn",
+        str(checkpoint),
+        str(tmp_path / "shards"),
+    ]
     kept = []
     for _ in range(5):
-        with subprocess.Popen(command, env={**os.environ, SLOWLY: "0.3"}, stdout=subprocess.PIPE) as driver:
+        with subprocess.Popen(
+            command, env={**os.environ, SLOWLY: "0.3"}, stdout=subprocess.PIPE
+        ) as driver:
             assert driver.stdout is not None
             for _ in range(int(random.integers(1, 3))):
                 driver.stdout.readline()
@@ -253,7 +342,10 @@ def test_a_full_disk_ends_the_job_and_keeps_what_is_done(
 
     def write(path: Path, content: bytes, **options: Any) -> None:
         if list(path.parent.glob("*.npz")):
-            raise GroupwiseError(f"expected to write {path}, got No space left on device: choose another file with -o")
+            raise GroupwiseError(
+                f"expected to write {path}, got No space left on device: choose another file with "
+                "-o"
+            )
         real(path, content, **options)
 
     monkeypatch.setattr(room, "write_whole", write)
@@ -270,22 +362,37 @@ def test_nothing_but_failures_is_one_sentence(run: RunRecord, checkpoint: Path) 
 
 
 @pytest.mark.slow
-def test_the_command_with_an_engine(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_with_an_engine(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     import shutil
 
     from groupwise import examples
 
     run = tmp_path / "run"
     shutil.copytree(examples.trl_run(), run)
-    arguments = ["components", str(run), "--model", str(checkpoint), "--groups", "8", "--sketch-width", "64"]
+    arguments = [
+        "components",
+        str(run),
+        "--model",
+        str(checkpoint),
+        "--groups",
+        "8",
+        "--sketch-width",
+        "64",
+    ]
     assert main([*arguments, "--engine", "local", "--workers", "1", "--shards", "4", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["prompts"], found["provenance"]["shards"]) == (8, 4)
-    here = measure_run(open_run(run), Measurement(checkpoint, groups=8, sketch_width=64), None, Spread(Here(), 2))
+    here = measure_run(
+        open_run(run), Measurement(checkpoint, groups=8, sketch_width=64), None, Spread(Here(), 2)
+    )
     assert found["vp"] == plain(here.components)["vp"]  # a worker's bits are those of this process
     assert not list(run.glob(".*.shards"))
     assert main(["components", str(run), "--workers", "2"]) == 2
     assert "--workers goes with --engine" in capsys.readouterr().err
-    assert main([*arguments, "--engine", "local", "--gpus-per-task", "1", "--force"]) == (2 if not torch.cuda.is_available() else 0)
+    assert main([*arguments, "--engine", "local", "--gpus-per-task", "1", "--force"]) == (
+        2 if not torch.cuda.is_available() else 0
+    )
     if not torch.cuda.is_available():
         assert "expected GPUs for a worker (1), got 0 on this machine" in capsys.readouterr().err

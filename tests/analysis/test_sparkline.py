@@ -12,7 +12,9 @@ from groupwise.record.table import steps_table
 
 
 def heights(reward: list[float], **asked: int) -> tuple[float | None, ...]:
-    return reward_heights(RunRecord("demo", steps_table(range(len(reward)), {"reward": reward})), **asked)
+    return reward_heights(
+        RunRecord("demo", steps_table(range(len(reward)), {"reward": reward})), **asked
+    )
 
 
 def test_rows_are_averaged_and_scaled_from_0_to_the_top() -> None:
@@ -34,7 +36,11 @@ def test_rows_without_a_finite_reward_leave_a_gap() -> None:
 
 
 def test_the_reward_is_the_one_that_is_judged() -> None:
-    """A reward on held-out prompts where there is no other, logged once in a while: its rows, without the gaps between them."""
+    """A reward on held-out prompts where there is no other, logged once in a while: its rows,
+    without the gaps between them.
+    """
     held_out = [math.nan if step % 3 else step / 12 for step in range(13)]
-    record = RunRecord("demo", steps_table(range(13), {"entropy": [1.0] * 13, "eval_reward": held_out}))
+    record = RunRecord(
+        "demo", steps_table(range(13), {"entropy": [1.0] * 13, "eval_reward": held_out})
+    )
     assert reward_heights(record) == (0.0, 0.25, 0.5, 0.75, 1.0)

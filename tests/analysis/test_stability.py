@@ -1,4 +1,6 @@
-"""The section on stability: force and margin of runs whose truth is exact, questions where settings are missing, the map."""
+"""The section on stability: force and margin of runs whose truth is exact, questions where
+settings are missing, the map.
+"""
 
 from __future__ import annotations
 
@@ -26,30 +28,51 @@ from groupwise.analysis.stability import (
 from groupwise.analysis.summary import summarise
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
+from groupwise.pages.figures import standalone
+from groupwise.pages.html import render
+from groupwise.pages.tables import evidence_grid, mode_grid, stability_grid
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import steps_table
-from groupwise.report.figures import standalone
-from groupwise.report.html import render
-from groupwise.report.tables import evidence_grid, mode_grid, stability_grid
 from groupwise.series.staleness import LagSetting, lag_of, momentum_of, optimizer_of
-from groupwise.simulate.bandit_runs import Records, simulate_bandit
-from groupwise.simulate.softmax_bandit import Training, bandit
 from groupwise.stability.mode import stability
 from groupwise.stability.threshold import threshold
-from groupwise.theory.oscillator import recursion
+from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
+from groupwise_lab.simulate.softmax_bandit import Training, bandit
+from groupwise_lab.theory.oscillator import recursion
 
-KNOWN = {"momentum": 0.9, "lag_kind": "refresh", "refresh_interval": 8, "learning_rate": 0.05, "optimizer": "sgd"}
+KNOWN = {
+    "momentum": 0.9,
+    "lag_kind": "refresh",
+    "refresh_interval": 8,
+    "learning_rate": 0.05,
+    "optimizer": "sgd",
+}
 
 
 def record_of(reward: Any, settings: dict[str, Any]) -> RunRecord:
     steps = steps_table(range(1, len(reward) + 1), {"reward": reward})
-    return RunRecord("made", steps, None, RunConfig().with_settings(settings, "test"), (Meaning("reward", "reward", "mean"),))
+    return RunRecord(
+        "made",
+        steps,
+        None,
+        RunConfig().with_settings(settings, "test"),
+        (Meaning("reward", "reward", "mean"),),
+    )
 
 
-def linear_run(force: float, settings: dict[str, Any], *, size: int = 400, noise: float = 0.005) -> RunRecord:
+def linear_run(
+    force: float, settings: dict[str, Any], *, size: int = 400, noise: float = 0.005
+) -> RunRecord:
     """A run that is one linear mode: the model itself, with white noise."""
     lag = {"refresh_interval": settings.get("refresh_interval", 1), "lag": settings["lag_kind"]}
-    curve = recursion(force, settings.get("momentum", settings.get("beta1", 0.0)), size - 1, start=0.2, plateau=0.8, **lag)
+    curve = recursion(
+        force,
+        settings.get("momentum", settings.get("beta1", 0.0)),
+        size - 1,
+        start=0.2,
+        plateau=0.8,
+        **lag,
+    )
     return record_of(curve + noise * np.random.default_rng(1).standard_normal(size), settings)
 
 
@@ -59,8 +82,12 @@ def known_run() -> tuple[RunRecord, Fitted]:
     return record, fit_metric(record, "reward")
 
 
-def test_the_force_of_a_linear_run_lies_in_its_interval(known_run: tuple[RunRecord, Fitted]) -> None:
-    """One seed; the interval is nominally 95 %, so one seed in twenty would miss; this one was not chosen for it."""
+def test_the_force_of_a_linear_run_lies_in_its_interval(
+    known_run: tuple[RunRecord, Fitted],
+) -> None:
+    """One seed; the interval is nominally 95 %, so one seed in twenty would miss; this one was
+    not chosen for it.
+    """
     found = stability_evidence(*known_run)
     assert found.force is not None
     assert found.force.force.low < 0.002 < found.force.force.high
@@ -72,26 +99,46 @@ def test_the_force_of_a_linear_run_lies_in_its_interval(known_run: tuple[RunReco
     plain = json.loads(json.dumps(found.as_dict()))
     assert plain["max_learning_rate"] == pytest.approx(0.05 * found.margin.value)
     assert {"value", "low", "high", "level"} <= set(plain["effective_force"]["force"])
-    assert plain["effective_force"]["stiffness"]["value"] == pytest.approx(found.force.force.value / 0.05)
+    assert plain["effective_force"]["stiffness"]["value"] == pytest.approx(
+        found.force.force.value / 0.05
+    )
 
 
-def simulated_record(momentum: float, interval: int, lag: Any, rate: float, *, prompts: int = 32, steps: int = 600) -> RunRecord:
+def simulated_record(
+    momentum: float, interval: int, lag: Any, rate: float, *, prompts: int = 32, steps: int = 600
+) -> RunRecord:
     """A run of the bandit of the note, of stiffness .182398."""
     world = bandit([0, 1], reference_A=[0.7, 0.3], kl_weight=0.5)
-    training = Training(rate, prompts=prompts, group_size=16, momentum=momentum, lag=lag, interval=interval)
-    runs = simulate_bandit(world, training, steps=steps, replicates=1, seed=1, records=Records(("reward",)))
+    training = Training(
+        rate, prompts=prompts, group_size=16, momentum=momentum, lag=lag, interval=interval
+    )
+    runs = simulate_bandit(
+        world, training, steps=steps, replicates=1, seed=1, records=Records(("reward",))
+    )
     return record_of(runs.series["reward"][:, 0], {"group_size": 16, "prompts_per_step": prompts})
 
 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("momentum", "interval", "lag", "rate"),
-    [(0.9, 8, "refresh", 0.02), (0.9, 4, "async", 0.03), (0.9, 4, "fixed", 0.04), (0.0, 1, "none", 0.2), (0.5, 4, "refresh", 0.05)],
+    [
+        (0.9, 8, "refresh", 0.02),
+        (0.9, 4, "async", 0.03),
+        (0.9, 4, "fixed", 0.04),
+        (0.0, 1, "none", 0.2),
+        (0.5, 4, "refresh", 0.05),
+    ],
 )
-def test_forces_read_off_simulated_runs(momentum: float, interval: int, lag: Any, rate: float) -> None:
-    """The true force, eta x .182398, lies in the interval, and the run is called stable; the whole table is an experiment."""
+def test_forces_read_off_simulated_runs(
+    momentum: float, interval: int, lag: Any, rate: float
+) -> None:
+    """The true force, eta x .182398, lies in the interval, and the run is called stable; the
+    whole table is an experiment.
+    """
     record = simulated_record(momentum, interval, lag, rate)
-    found = measured_stability(record, fit_metric(record, "reward"), momentum, LagSetting(lag, interval))
+    found = measured_stability(
+        record, fit_metric(record, "reward"), momentum, LagSetting(lag, interval)
+    )
     assert found.force is not None
     assert found.force.force.low < 0.182398 * rate < found.force.force.high
     assert found.verdict == "stable", found.said
@@ -104,12 +151,19 @@ def test_forces_read_off_simulated_runs(momentum: float, interval: int, lag: Any
 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("factor", [1.15, 1.5])
-@pytest.mark.parametrize(("momentum", "interval", "lag"), [(0.9, 8, "refresh"), (0.9, 4, "async"), (0.5, 4, "fixed"), (0.0, 8, "refresh")])
-def test_unstable_runs_are_never_called_stable(momentum: float, interval: int, lag: Any, factor: float) -> None:
+@pytest.mark.parametrize(
+    ("momentum", "interval", "lag"),
+    [(0.9, 8, "refresh"), (0.9, 4, "async"), (0.5, 4, "fixed"), (0.0, 8, "refresh")],
+)
+def test_unstable_runs_are_never_called_stable(
+    momentum: float, interval: int, lag: Any, factor: float
+) -> None:
     rate = factor * float(threshold(lag, momentum, interval, stale_share=1.04)) / 0.182398
     record = simulated_record(momentum, interval, lag, rate, steps=400)
     try:
-        found = measured_stability(record, fit_metric(record, "reward"), momentum, LagSetting(lag, interval))
+        found = measured_stability(
+            record, fit_metric(record, "reward"), momentum, LagSetting(lag, interval)
+        )
     except InsufficientDataError:
         return
     assert (found.verdict, found.margin) == ("open", None)
@@ -118,9 +172,13 @@ def test_unstable_runs_are_never_called_stable(momentum: float, interval: int, l
     assert plain["margin"] is plain["stable"] is None
 
 
-def judge_curve(value: Any, momentum: float = 0.9, lag: LagSetting | None = None, law: str | None = None) -> StabilityEvidence:
+def judge_curve(
+    value: Any, momentum: float = 0.9, lag: LagSetting | None = None, law: str | None = None
+) -> StabilityEvidence:
     record = record_of(value, KNOWN)
-    return measured_stability(record, fit_metric(record, "reward", law=law), momentum, lag or LagSetting("none", 1))
+    return measured_stability(
+        record, fit_metric(record, "reward", law=law), momentum, lag or LagSetting("none", 1)
+    )
 
 
 def test_every_doubt_is_said() -> None:
@@ -132,18 +190,36 @@ def test_every_doubt_is_said() -> None:
     (swings,) = judge_curve(rise + noise + 0.03 * np.sin(times / 5)).doubts[:1]
     assert "keeps swinging" in swings
     assert "to either side every 32 rows" in swings
-    assert any("explains only" in doubt for doubt in judge_curve(rise + 60 * noise, law="exponential").doubts)
-    assert any("over within a few rows" in doubt for doubt in judge_curve(np.where(times > 1, 0.8, 0.2) + noise, law="oscillator").doubts)
-    assert any("one and the same" in doubt for doubt in judge_curve(np.round(0.8 - 0.6 * np.exp(-times / 30), 2), law="exponential").doubts)
+    assert any(
+        "explains only" in doubt
+        for doubt in judge_curve(rise + 60 * noise, law="exponential").doubts
+    )
+    assert any(
+        "over within a few rows" in doubt
+        for doubt in judge_curve(np.where(times > 1, 0.8, 0.2) + noise, law="oscillator").doubts
+    )
+    assert any(
+        "one and the same" in doubt
+        for doubt in judge_curve(
+            np.round(0.8 - 0.6 * np.exp(-times / 30), 2), law="exponential"
+        ).doubts
+    )
     begun = 0.2 + 0.3 * times / 400 - 0.05 * (times / 400) ** 2 + noise
-    assert any("ends within the time constant" in doubt for doubt in judge_curve(begun, law="exponential").doubts)
+    assert any(
+        "ends within the time constant" in doubt
+        for doubt in judge_curve(begun, law="exponential").doubts
+    )
     late = 0.2 + 0.6 / (1 + np.exp(-(times - 150) / 15)) + 0.3 * noise
     (better,) = [doubt for doubt in judge_curve(late).doubts if "clearly better" in doubt]
     assert better.startswith("the logistic")
 
 
 def test_a_reward_that_only_swings_is_open_and_asks_for_nothing_more() -> None:
-    wave = 0.6 + 0.2 * np.sin(np.arange(300.0) / 6) + 0.02 * np.random.default_rng(1).standard_normal(300)
+    wave = (
+        0.6
+        + 0.2 * np.sin(np.arange(300.0) / 6)
+        + 0.02 * np.random.default_rng(1).standard_normal(300)
+    )
     record = record_of(wave, KNOWN)
     fitted = fit_metric(record, "reward")
     assert fitted.fit is not None
@@ -171,8 +247,13 @@ def test_the_lag_that_is_left_decides() -> None:
     for ratio in ("none", "exact", "clipped"):
         stale = LagSetting("fixed", 8, ratio, "reward")
         assert stale.left == (stale,)
-    rise = recursion(0.0005, 0.9, 399, lag="none", start=0.2, plateau=0.8) + 0.01 * np.random.default_rng(1).standard_normal(400)
-    judged = [judge_curve(rise, lag=LagSetting("fixed", 8, ratio, "loss")).margin for ratio in ("none", "exact", "clipped")]
+    rise = recursion(
+        0.0005, 0.9, 399, lag="none", start=0.2, plateau=0.8
+    ) + 0.01 * np.random.default_rng(1).standard_normal(400)
+    judged = [
+        judge_curve(rise, lag=LagSetting("fixed", 8, ratio, "loss")).margin
+        for ratio in ("none", "exact", "clipped")
+    ]
     without, exact, clipped = judged
     assert without is not None
     assert exact is not None
@@ -190,8 +271,16 @@ def test_the_lag_that_is_left_decides() -> None:
         ({"momentum": 0.9, "lag_kind": "async"}, "refresh_interval"),
     ],
 )
-def test_settings_that_are_missing_are_asked_for(known_run: tuple[RunRecord, Fitted], settings: dict[str, Any], asked: str) -> None:
-    record = RunRecord("made", known_run[0].steps, None, RunConfig().with_settings(settings, "test"), known_run[0].meanings)
+def test_settings_that_are_missing_are_asked_for(
+    known_run: tuple[RunRecord, Fitted], settings: dict[str, Any], asked: str
+) -> None:
+    record = RunRecord(
+        "made",
+        known_run[0].steps,
+        None,
+        RunConfig().with_settings(settings, "test"),
+        known_run[0].meanings,
+    )
     found = stability_evidence(record, known_run[1])
     assert found.asked == (asked,)
     assert f"--set {asked}=" in found.unavailable
@@ -199,7 +288,9 @@ def test_settings_that_are_missing_are_asked_for(known_run: tuple[RunRecord, Fit
     assert found.as_dict()["asked"] == [asked]
 
 
-def test_nothing_is_asked_of_a_run_that_approaches_nothing(known_run: tuple[RunRecord, Fitted]) -> None:
+def test_nothing_is_asked_of_a_run_that_approaches_nothing(
+    known_run: tuple[RunRecord, Fitted],
+) -> None:
     flat = record_of(0.5 + 0.01 * np.random.default_rng(0).standard_normal(200), KNOWN)
     fitted = fit_metric(flat, "reward")
     assert stability_evidence(flat, fitted) == StabilityEvidence()
@@ -210,14 +301,23 @@ def test_nothing_is_asked_of_a_run_that_approaches_nothing(known_run: tuple[RunR
         measured_stability(known_run[0], logistic, 0.9, LagSetting("none", 1))
 
 
-@pytest.mark.parametrize(("low", "high", "verdict"), [(1.1, 9.0, "stable"), (0.5, 9.0, "open"), (0.3, 0.4, "open")])
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(1.1, 9.0, "stable"), (0.5, 9.0, "open"), (0.3, 0.4, "open")]
+)
 def test_a_run_is_stable_or_open_and_never_unstable(low: float, high: float, verdict: str) -> None:
     assert StabilityEvidence(margin=Interval(low, low, high)).verdict == verdict
     assert StabilityEvidence(margin=Interval(low, low, high), doubts=("x",)).verdict == "open"
 
 
 @pytest.mark.parametrize(
-    ("name", "mapped"), [("adamw_torch_fused", "adam"), ("paged_adamw_8bit", "adam"), ("SGD", "sgd"), ("muon", ""), ("lion_32bit", "")]
+    ("name", "mapped"),
+    [
+        ("adamw_torch_fused", "adam"),
+        ("paged_adamw_8bit", "adam"),
+        ("SGD", "sgd"),
+        ("muon", ""),
+        ("lion_32bit", ""),
+    ],
 )
 def test_only_heavy_ball_and_adam_are_mapped(name: str, mapped: str) -> None:
     if mapped:
@@ -231,22 +331,63 @@ def test_only_heavy_ball_and_adam_are_mapped(name: str, mapped: str) -> None:
 
 def test_what_a_run_says_of_its_lag() -> None:
     assert lag_of(record_of([0.0], {"lag_kind": "none"})) == LagSetting("none", 1)
-    trl = lag_of(record_of([0.0], {"lag_kind": "refresh", "refresh_interval": 4, "framework": "trl", "kl_weight": 0.04}))
+    trl = lag_of(
+        record_of(
+            [0.0],
+            {"lag_kind": "refresh", "refresh_interval": 4, "framework": "trl", "kl_weight": 0.04},
+        )
+    )
     assert (trl.importance_ratio, trl.kl_term, trl.notes) == ("clipped", "loss", ())
-    assert lag_of(record_of([0.0], {"lag_kind": "refresh", "refresh_interval": 4, "framework": "verl", "kl_weight": 0.0})).kl_term == "none"
-    unknown = lag_of(record_of([0.0], {"lag_kind": "async", "refresh_interval": 4, "importance_ratio": "token"}))
+    assert (
+        lag_of(
+            record_of(
+                [0.0],
+                {
+                    "lag_kind": "refresh",
+                    "refresh_interval": 4,
+                    "framework": "verl",
+                    "kl_weight": 0.0,
+                },
+            )
+        ).kl_term
+        == "none"
+    )
+    unknown = lag_of(
+        record_of([0.0], {"lag_kind": "async", "refresh_interval": 4, "importance_ratio": "token"})
+    )
     assert unknown.importance_ratio == "none"
     assert "unknown" in unknown.notes[0]
     assert not unknown.ratio_known
-    placed = {"lag_kind": "async", "refresh_interval": 4, "importance_ratio": "exact", "kl_weight": 0.1, "kl_in": "reward"}
+    placed = {
+        "lag_kind": "async",
+        "refresh_interval": 4,
+        "importance_ratio": "exact",
+        "kl_weight": 0.1,
+        "kl_in": "reward",
+    }
     assert lag_of(record_of([0.0], placed)).kl_term == "reward"
     assert lag_of(record_of([0.0], {**placed, "kl_weight": 0.0})).kl_term == "none"
-    assert lag_of(record_of([0.0], {"lag_kind": "async", "refresh_interval": 4, "importance_ratio": "exact"})).importance_ratio == "exact"
-    assert [LagSetting(kind, 4).longest for kind in ("none", "fixed", "refresh", "async")] == [0, 4, 3, 7]
+    assert (
+        lag_of(
+            record_of(
+                [0.0], {"lag_kind": "async", "refresh_interval": 4, "importance_ratio": "exact"}
+            )
+        ).importance_ratio
+        == "exact"
+    )
+    assert [LagSetting(kind, 4).longest for kind in ("none", "fixed", "refresh", "async")] == [
+        0,
+        4,
+        3,
+        7,
+    ]
 
 
 def test_adam_and_schedules_and_mixtures_are_said() -> None:
-    record = linear_run(0.001, {"beta1": 0.9, "lag_kind": "none", "optimizer": "adam", "learning_rate_schedule": "cosine"})
+    record = linear_run(
+        0.001,
+        {"beta1": 0.9, "lag_kind": "none", "optimizer": "adam", "learning_rate_schedule": "cosine"},
+    )
     found = stability_evidence(record, fit_metric(record, "reward"))
     said = " ".join(found.all_notes)
     assert "Adam is mapped heuristically" in said
@@ -263,7 +404,9 @@ def test_what_a_ratio_makes_of_an_instability() -> None:
         said = " ".join(with_ratio(stability(0.1, 0.9, refresh_interval=8, importance_ratio=ratio)))  # type: ignore[arg-type]
         assert words in said
         assert bool(said) == bool(words)
-    assert with_ratio(stability(4.0, 0.9, refresh_interval=8, importance_ratio="exact")) == ("No importance ratio would hold it.",)
+    assert with_ratio(stability(4.0, 0.9, refresh_interval=8, importance_ratio="exact")) == (
+        "No importance ratio would hold it.",
+    )
     assert with_ratio(stability(0.01, 0.9, refresh_interval=8, importance_ratio="exact")) == ()
 
 
@@ -301,21 +444,39 @@ def test_the_band_of_the_boundary_is_that_of_the_force() -> None:
 
 
 def test_the_figure_alone_needs_nothing_else() -> None:
-    svg = standalone(map_chart(stability(0.02, 0.9, refresh_interval=8, lag="async", learning_rate=1.0), 1.0))
+    svg = standalone(
+        map_chart(stability(0.02, 0.9, refresh_interval=8, lag="async", learning_rate=1.0), 1.0)
+    )
     assert not re.search(r"https?://(?!www\.w3\.org/)", svg)
-    for words in ("exact boundary", "published rule", "you are here", "allowed by the rule, yet unstable"):
+    for words in (
+        "exact boundary",
+        "published rule",
+        "you are here",
+        "allowed by the rule, yet unstable",
+    ):
         assert words in svg
 
 
 def test_tables_write_what_was_judged() -> None:
-    rows = {row[0]: row[1] for row in stability_grid(stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped")).rows}
+    rows = {
+        row[0]: row[1]
+        for row in stability_grid(
+            stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped")
+        ).rows
+    }
     assert rows["Threshold"] == "0.0339"
     assert rows["Threshold with the ratio"] == "0.0339 to 3.8"
     assert rows["Longest refresh interval"] == "14"
-    rows = {row[0]: row[1] for row in stability_grid(stability(5.0, 0.9, lag="none"), learning_rate=False).rows}
+    rows = {
+        row[0]: row[1]
+        for row in stability_grid(stability(5.0, 0.9, lag="none"), learning_rate=False).rows
+    }
     assert rows["Longest refresh interval"] == "not applicable"
     assert rows["Stable momenta"] == "none"
-    assert stability_grid(stability(5.0, 0.9, refresh_interval=1)).rows[1][2] == "momentum 0.9, refresh, 1 update"
+    assert (
+        stability_grid(stability(5.0, 0.9, refresh_interval=1)).rows[1][2]
+        == "momentum 0.9, refresh, 1 update"
+    )
     assert "Largest learning rate" not in rows
     assert ranged_margin(Interval(2.0, 1.0, np.inf)) == "2 (at least 1)"
     assert ranged_margin(Interval(2.0, 0.0, np.inf)) == "2 (not bounded)"
@@ -334,17 +495,22 @@ def test_tables_write_what_was_judged() -> None:
         (5000.0, 5000.0, 5000.0, "over 1,000 times"),
     ],
 )
-def test_a_margin_beyond_a_thousand_is_not_told_in_digits(value: float, low: float, high: float, said: str) -> None:
+def test_a_margin_beyond_a_thousand_is_not_told_in_digits(
+    value: float, low: float, high: float, said: str
+) -> None:
     assert ranged_margin(Interval(value, low, high)) == said
 
 
-def test_a_margin_that_may_be_below_one_is_said_to_tell_nothing(known_run: tuple[RunRecord, Fitted]) -> None:
+def test_a_margin_that_may_be_below_one_is_said_to_tell_nothing(
+    known_run: tuple[RunRecord, Fitted],
+) -> None:
     found = stability_evidence(*known_run)
     assert " may be below 1" not in found.said
     open_one = replace(found, margin=Interval(34_819.0, 0.2, 131_167.0))
     assert open_one.verdict == "open"
     assert open_one.said.endswith(
-        "a margin of over 1,000 times (0.2 to over 1,000). The margin may be below 1, so the data do not say whether this mode is stable."
+        "a margin of over 1,000 times (0.2 to over 1,000). The margin may be below 1, so the data "
+        "do not say whether this mode is stable."
     )
     rows = {row[0]: row[1] for row in evidence_grid(open_one).rows}
     assert rows["Margin"] == "over 1,000 times (0.2 to over 1,000)"
@@ -355,14 +521,23 @@ def test_the_report_has_the_section(known_run: tuple[RunRecord, Fitted]) -> None
     page = render([summary])
     section = page[page.index("<h2>Stability") :].split("</section>")[0]
     assert section.count('data-chart="runs/0/charts/stability/0"') == 1
-    for words in ("The mode that the reward shows is stable", "no guarantee of safety", "Exact threshold"):
+    for words in (
+        "The mode that the reward shows is stable",
+        "no guarantee of safety",
+        "Exact threshold",
+    ):
         assert words in section
     assert summary.as_dict()["stability"]["verdict"] == "stable"
     assert len(page.encode()) <= 400_000
 
 
 def test_a_run_without_settings_says_what_is_missing() -> None:
-    summary = summarise(record_of(1 - np.exp(-np.arange(120) / 20) + 0.01 * np.random.default_rng(1).standard_normal(120), {}))
+    summary = summarise(
+        record_of(
+            1 - np.exp(-np.arange(120) / 20) + 0.01 * np.random.default_rng(1).standard_normal(120),
+            {},
+        )
+    )
     page = render([summary])
     section = page[page.index("<h2>Stability") :].split("</section>")[0]
     assert "--set momentum=VALUE" in section

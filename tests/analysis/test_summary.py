@@ -14,10 +14,10 @@ from groupwise.analysis.fitted import Ahead, cut, fit_metric
 from groupwise.analysis.summary import Summary, summarise
 from groupwise.diagnostics.judgement import State
 from groupwise.errors import InvalidArgumentError, MissingMetricError
+from groupwise.pages.html import made_by, render
 from groupwise.plain import to_json
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
-from groupwise.report.html import made_by, render
 
 Make = Callable[..., RunRecord]
 
@@ -38,16 +38,28 @@ def test_every_kind_of_evidence_is_there(summary: Summary) -> None:
     keys = {chart.key for charts in summary.charts.values() for chart in charts}
     assert {"forecast", "residuals", "zero_variance_groups"} <= keys
     screen = {chart.key for chart in (*summary.screen.sparks, *summary.screen.others)}
-    assert {"completion_length", "entropy", "kl", "gradient_norm", "dead_group_share", "reward_std_within_group"} <= screen
+    assert {
+        "completion_length",
+        "entropy",
+        "kl",
+        "gradient_norm",
+        "dead_group_share",
+        "reward_std_within_group",
+    } <= screen
     assert "evaluation" in {line.role for line in summary.screen.chart.lines}
-    assert {key for key in screen if key.startswith("reward/")} == {"reward/correct", "reward/shape"}
+    assert {key for key in screen if key.startswith("reward/")} == {
+        "reward/correct",
+        "reward/shape",
+    }
 
 
 def test_everything_is_json_and_nothing_is_long(summary: Summary) -> None:
     plain = json.loads(to_json(summary.as_dict()))
     assert plain["fit"]["metric"] == "reward"
     assert {"value", "low", "high", "level"} == set(plain["fit"]["parameters"]["plateau"])
-    assert {"step", "mean", "mean_low", "mean_high", "low", "high"} == set(plain["forecast"]["forecast"][0])
+    assert {"step", "mean", "mean_low", "mean_high", "low", "high"} == set(
+        plain["forecast"]["forecast"][0]
+    )
     for charts in plain["charts"].values():
         for chart in charts:
             for line in chart["lines"]:
@@ -61,7 +73,9 @@ def test_steps_are_those_of_the_log_though_the_clock_is_in_updates(summary: Summ
     assert summary.fitted.outlook is not None
     assert [row.step for row in summary.fitted.outlook.rows] == [330, 370, 450, 600]
     assert summary.fitted.outlook.done_step.value < 300
-    assert summary.fitted.outlook.done_tokens == pytest.approx(1e4 * summary.fitted.outlook.done_step.value, rel=1e-6)
+    assert summary.fitted.outlook.done_tokens == pytest.approx(
+        1e4 * summary.fitted.outlook.done_step.value, rel=1e-6
+    )
 
 
 def test_until_uses_nothing_later_and_shows_it_apart(made_record: Make) -> None:
@@ -72,11 +86,17 @@ def test_until_uses_nothing_later_and_shows_it_apart(made_record: Make) -> None:
     assert early.fitted.fit.n == 100
     held_out = next(line for line in early.charts["forecast"][0].lines if line.role == "held_out")
     assert held_out.x[0] == 101
-    dead = next(chart for chart in early.charts["group_size"] if chart.key == "zero_variance_groups")
+    dead = next(
+        chart for chart in early.charts["group_size"] if chart.key == "zero_variance_groups"
+    )
     assert max(x for line in dead.lines for x in line.x) <= 100
     assert whole.rollouts is not None
     seen = pl.col("step") <= 100
-    again = summarise(dataclasses.replace(whole, steps=whole.steps.filter(seen), rollouts=whole.rollouts.filter(seen)))
+    again = summarise(
+        dataclasses.replace(
+            whole, steps=whole.steps.filter(seen), rollouts=whole.rollouts.filter(seen)
+        )
+    )
     assert again.fitted.fit is not None
     assert again.fitted.fit.as_dict() == early.fitted.fit.as_dict()
 
@@ -107,7 +127,9 @@ def test_too_few_rows_give_a_page_that_says_so() -> None:
 
 
 def test_a_log_without_a_reward_has_a_page_that_says_what_to_log() -> None:
-    bare = summarise(RunRecord("bare", steps_table(range(40), {"entropy": np.linspace(1, 0.5, 40)})))
+    bare = summarise(
+        RunRecord("bare", steps_table(range(40), {"entropy": np.linspace(1, 0.5, 40)}))
+    )
     assert bare.judgement.state is State.CANNOT_TELL
     assert bare.fitted.fit is None
     assert bare.fitted.problem.startswith("expected a metric of bare, got 'reward'")
@@ -115,7 +137,12 @@ def test_a_log_without_a_reward_has_a_page_that_says_what_to_log() -> None:
 
 
 def test_a_run_that_goes_on_is_failing_and_one_that_ended_failed() -> None:
-    dead = RunRecord("dead", steps_table(range(100), {"reward": [0.8 + 0.01 * (-1) ** t for t in range(60)] + [0.0] * 40}))
+    dead = RunRecord(
+        "dead",
+        steps_table(
+            range(100), {"reward": [0.8 + 0.01 * (-1) ** t for t in range(60)] + [0.0] * 40}
+        ),
+    )
     assert summarise(dead).judgement.state is State.FAILED
     assert summarise(dead, ended=False).judgement.state is State.FAILING
     assert summarise(dead).as_dict()["judgement"]["state"] == "failed"
@@ -123,7 +150,9 @@ def test_a_run_that_goes_on_is_failing_and_one_that_ended_failed() -> None:
 
 def test_a_log_of_the_reward_alone_has_its_reward_and_its_law_alone() -> None:
     rng = np.random.default_rng(0)
-    bare = summarise(RunRecord("bare", steps_table(range(80), {"reward": 0.5 + rng.normal(0, 0.1, 80)})))
+    bare = summarise(
+        RunRecord("bare", steps_table(range(80), {"reward": 0.5 + rng.normal(0, 0.1, 80)}))
+    )
     assert (bare.screen.sparks, bare.screen.others) == ((), ())
     assert [tile.name for tile in bare.screen.tiles] == ["Now", "Peak", "Start", "Rows"]
     assert bare.charts["group_size"] == bare.charts["stability"] == ()
@@ -132,14 +161,20 @@ def test_a_log_of_the_reward_alone_has_its_reward_and_its_law_alone() -> None:
 def test_many_functions_are_cut_at_a_page() -> None:
     rng = np.random.default_rng(0)
     names = [f"f{i}" for i in range(30)]
-    table = steps_table(range(40), {"reward": rng.normal(size=40)} | {name: rng.normal(size=40) for name in names})
+    table = steps_table(
+        range(40), {"reward": rng.normal(size=40)} | {name: rng.normal(size=40) for name in names}
+    )
     meanings = tuple(Meaning(name, f"reward/{name}", "") for name in names)
     assert len(summarise(RunRecord("many", table, meanings=meanings)).screen.sparks) == 4
     assert len(summarise(RunRecord("many", table, meanings=meanings)).screen.others) == 4
 
 
 def test_spikes_do_not_crush_an_axis_and_are_told(summary: Summary) -> None:
-    norm = next(chart for chart in (*summary.screen.sparks, *summary.screen.others) if chart.key == "gradient_norm")
+    norm = next(
+        chart
+        for chart in (*summary.screen.sparks, *summary.screen.others)
+        if chart.key == "gradient_norm"
+    )
     assert norm.y_range is not None
     assert norm.y_range[1] < 5
     assert "1 row lies beyond the axis, the furthest at 50." in norm.caption

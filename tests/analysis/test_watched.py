@@ -1,4 +1,6 @@
-"""What a live page shows of a run: its lines, its newest completions, the judgement with its words."""
+"""What a live page shows of a run: its lines, its newest completions, the judgement with its
+words.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,23 @@ def record(rows: int, *, spike: bool = False) -> RunRecord:
 
 
 def test_a_long_line_is_thinned_and_keeps_its_spike() -> None:
-    (track,) = (one for one in tracks_of(record(5000, spike=True), "reward", points=200) if one.key == "metric")
+    (track,) = (
+        one
+        for one in tracks_of(record(5000, spike=True), "reward", points=200)
+        if one.key == "metric"
+    )
     assert len(track.x) <= 200
     assert (track.x[-1], track.y[-1]) == (5000, 9.0)
 
 
-def test_a_run_has_its_metric_first_and_what_is_known_beside_it(made_record: Callable[..., RunRecord]) -> None:
+def test_a_run_has_its_metric_first_and_what_is_known_beside_it(
+    made_record: Callable[..., RunRecord],
+) -> None:
     tracks = tracks_of(made_record(120), "reward", points=200)
     assert [track.key for track in tracks][:3] == ["metric", "reward/correct", "reward/shape"]
-    assert {"eval/reward", "dead_group_share", "entropy", "kl", "gradient_norm"} <= {track.key for track in tracks}
+    assert {"eval/reward", "dead_group_share", "entropy", "kl", "gradient_norm"} <= {
+        track.key for track in tracks
+    }
     norm = next(track for track in tracks if track.key == "gradient_norm")
     assert norm.y_range[1] < 50  # the spike does not crush the axis, and is told
     assert "beyond the axis" in norm.about
@@ -39,13 +49,22 @@ def test_a_run_has_its_metric_first_and_what_is_known_beside_it(made_record: Cal
 
 def test_a_reward_function_that_is_all_of_the_reward_is_not_shown_again() -> None:
     values = [0.1, 0.3, 0.2]
-    meanings = (Meaning("reward", "reward", "total"), Meaning("rewards/a", "reward/a", "one function"))
-    alone = RunRecord("made", steps_table([1, 2, 3], {"reward": values, "rewards/a": values}), meanings=meanings)
+    meanings = (
+        Meaning("reward", "reward", "total"),
+        Meaning("rewards/a", "reward/a", "one function"),
+    )
+    alone = RunRecord(
+        "made", steps_table([1, 2, 3], {"reward": values, "rewards/a": values}), meanings=meanings
+    )
     assert [track.key for track in tracks_of(alone, "reward", points=200)] == ["metric"]
 
 
-def test_a_metric_that_is_not_in_the_log_leaves_the_others(made_record: Callable[..., RunRecord]) -> None:
-    assert "metric" not in {track.key for track in tracks_of(made_record(30), "nothing", points=200)}
+def test_a_metric_that_is_not_in_the_log_leaves_the_others(
+    made_record: Callable[..., RunRecord],
+) -> None:
+    assert "metric" not in {
+        track.key for track in tracks_of(made_record(30), "nothing", points=200)
+    }
 
 
 def test_missing_values_and_nothing_but_missing_values() -> None:
@@ -71,22 +90,47 @@ def test_the_usual_pace_is_a_median() -> None:
     ],
 )
 def test_there_is_a_forecast_unless_the_run_fails_or_cannot_be_told(
-    state: State, learning: Learning, *, forecast: bool, monkeypatch: pytest.MonkeyPatch, made_record: Callable[..., RunRecord]
+    state: State,
+    learning: Learning,
+    *,
+    forecast: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    made_record: Callable[..., RunRecord],
 ) -> None:
-    monkeypatch.setattr(watched, "judge", lambda *_, **__: Judgement("made", state, "", learning=learning))
+    monkeypatch.setattr(
+        watched, "judge", lambda *_, **__: Judgement("made", state, "", learning=learning)
+    )
     said = judged(made_record(60), "reward", 0.9, ended=False).forecast
     assert said.startswith("Forecast of the mean at step ") is forecast
     assert bool(said) is forecast
 
 
-def test_a_metric_that_is_not_in_the_log_has_no_forecast(monkeypatch: pytest.MonkeyPatch, made_record: Callable[..., RunRecord]) -> None:
-    monkeypatch.setattr(watched, "judge", lambda *_, **__: Judgement("made", State.OK, "", learning=Learning.LEARNING))
+def test_a_metric_that_is_not_in_the_log_has_no_forecast(
+    monkeypatch: pytest.MonkeyPatch, made_record: Callable[..., RunRecord]
+) -> None:
+    monkeypatch.setattr(
+        watched,
+        "judge",
+        lambda *_, **__: Judgement("made", State.OK, "", learning=Learning.LEARNING),
+    )
     assert judged(made_record(60), "nothing", 0.9, ended=False).forecast == ""
 
 
 def test_lines_that_the_judgement_speaks_of_are_named_by_key_and_by_title(
     monkeypatch: pytest.MonkeyPatch, made_record: Callable[..., RunRecord]
 ) -> None:
-    first, then = Sign("reward", 3, 0.2, 0.7, "reward 0.2 → 0.7"), Sign("held_out", 3, 0.0, 0.0, "f 0.001 → 0.002")
-    monkeypatch.setattr(watched, "judge", lambda *_, **__: Judgement("made", State.FAILED, "", first_sign=first, then=(then,)))
-    assert judged(made_record(60), "reward", 0.9, ended=True).moved == ("reward", "reward", "held_out", "f")
+    first, then = (
+        Sign("reward", 3, 0.2, 0.7, "reward 0.2 → 0.7"),
+        Sign("held_out", 3, 0.0, 0.0, "f 0.001 → 0.002"),
+    )
+    monkeypatch.setattr(
+        watched,
+        "judge",
+        lambda *_, **__: Judgement("made", State.FAILED, "", first_sign=first, then=(then,)),
+    )
+    assert judged(made_record(60), "reward", 0.9, ended=True).moved == (
+        "reward",
+        "reward",
+        "held_out",
+        "f",
+    )

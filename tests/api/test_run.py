@@ -1,4 +1,6 @@
-"""A run as an object: judged once, shown in a notebook, fitted, forecast, drawn and reported, and what it refuses, in one line."""
+"""A run as an object: judged once, shown in a notebook, fitted, forecast, drawn and reported, and
+what it refuses, in one line.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,18 @@ import groupwise as gw
 from groupwise.cli.app import main
 from groupwise.diagnostics import judge as judging
 from groupwise.diagnostics.judgement import Cause, Certainty, State
-from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, OverwriteError
+from groupwise.errors import (
+    GroupwiseError,
+    InvalidArgumentError,
+    MissingMetricError,
+    OverwriteError,
+)
 from groupwise.examples import trl_run
-from groupwise.forecasting import backtest as of_backtest
 from groupwise.forecasting import fit as of_fit
 from groupwise.forecasting import forecast as of_forecast
-from groupwise.forecasting.results import Target
+from groupwise.forecasting.results import Forecast, Target
 from groupwise.intervals import Interval
-from groupwise.record.run import RunRecord, steps_table
+from groupwise.record.run import Meaning, RunRecord, steps_table
 
 HOSTILE = "</pre><script>alert(1)</script><svg onload=alert(2)> $\\frac$ \x1b[31m\u202e"
 RISE = [round(0.8 - 0.6 * 0.95**t + 0.02 * (-1) ** t, 4) for t in range(100)]
@@ -36,7 +42,9 @@ COLLAPSE = [*RISE, *[0.1, 0.12] * 25]
 def log(folder: Path, reward: list[float], *, every: int = 1) -> Path:
     """A CSV log of a reward."""
     path = folder / "math.csv"
-    path.write_text("step,reward\n" + "".join(f"{every * (t + 1)},{r}\n" for t, r in enumerate(reward)))
+    path.write_text(
+        "step,reward\n" + "".join(f"{every * (t + 1)},{r}\n" for t, r in enumerate(reward))
+    )
     return path
 
 
@@ -70,7 +78,9 @@ def test_a_run_is_a_record_and_says_little_of_itself(good: gw.Run) -> None:
     assert repr(gw.Run("none", steps_table([], {}))) == "Run('none', 0 rows, 29 settings not found)"
 
 
-def test_the_judgement_is_made_once_and_anew_for_another_record(good: gw.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_judgement_is_made_once_and_anew_for_another_record(
+    good: gw.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls, real = [], judging.judge
 
     def counted(record: RunRecord, **asked: Any) -> Any:
@@ -79,7 +89,6 @@ def test_the_judgement_is_made_once_and_anew_for_another_record(good: gw.Run, mo
 
     monkeypatch.setattr(judging, "judge", counted)
     assert good.judgement is good.judgement
-    good.plot()
     str(good)
     good._repr_html_()
     assert calls == ["math.csv"]
@@ -88,13 +97,17 @@ def test_the_judgement_is_made_once_and_anew_for_another_record(good: gw.Run, mo
     assert calls == ["math.csv", "other"]
 
 
-def test_a_run_prints_what_diagnose_prints(failed: gw.Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_prints_what_diagnose_prints(
+    failed: gw.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["diagnose", str(failed.opened)]) == 1
     assert capsys.readouterr().out.rstrip("\n") == str(failed)
     assert str(failed).startswith("✗ FAILED  math.csv  reward 0.79 → 0.11, collapsed at step 101\n")
 
 
-def test_where_the_terminal_is_not_utf_8_it_prints_ascii(failed: gw.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_terminal_is_not_utf_8_it_prints_ascii(
+    failed: gw.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Latin:
         encoding = "latin-1"
 
@@ -105,66 +118,37 @@ def test_where_the_terminal_is_not_utf_8_it_prints_ascii(failed: gw.Run, monkeyp
     assert shown.isascii()
 
 
-def test_a_notebook_shows_the_judgement_and_the_curve(failed: gw.Run) -> None:
-    pytest.importorskip("matplotlib")
+def test_a_notebook_shows_the_judgement_with_the_curve_in_bars(failed: gw.Run) -> None:
     shown = failed._repr_html_()
-    assert shown.startswith("<div><pre>✗ FAILED  math.csv  reward 0.79 → 0.11, collapsed at step 101\n")
-    assert shown.count("<svg ") == 1
-    assert shown.endswith("</svg>\n</div>")
-    assert "▇" not in shown
+    assert shown.startswith("<pre>✗ FAILED  math.csv  reward 0.79 → 0.11, collapsed at step 101\n")
+    assert re.search(r"reward [▁-█]{40}</pre>$", shown)
 
 
-def test_without_matplotlib_a_notebook_shows_the_bars(good: gw.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, "matplotlib")
-    shown = good._repr_html_()
-    assert "<svg" not in shown
-    assert re.search(r"reward [▁-█]{40}</pre></div>$", shown)
-    with pytest.raises(GroupwiseError, match=r"^expected matplotlib to draw with, got none: pip install 'groupwise\[plot\]'$"):
-        good.plot().save(Path("curve.pdf"))
+def test_a_run_by_the_name_of_a_metric_is_its_column_with_nan_where_a_row_has_none() -> None:
+    run = gw.Run("two", steps_table([1, 2], {"reward": [0.25, None], "kl": [1.0, 2.0]}))
+    np.testing.assert_array_equal(run["reward"], [0.25, np.nan])
+    assert run["kl"].tolist() == [1.0, 2.0]
+    with pytest.raises(MissingMetricError, match="got 'nope'"):
+        run["nope"]
 
 
 def test_a_hostile_log_is_neither_markup_nor_control(tmp_path: Path) -> None:
     table = steps_table(range(1, 151), {HOSTILE: COLLAPSE})
-    meaning = gw.Meaning(HOSTILE, "reward", HOSTILE)
+    meaning = Meaning(HOSTILE, "reward", HOSTILE)
     run = gw.Run(HOSTILE, table, meanings=(meaning,))
     shown = run._repr_html_()
     assert "<script" not in shown
     assert "onload=alert(2)>" not in shown
-    for text in (shown, repr(run), str(run), str(run.judgement), run.plot()._repr_svg_()):
+    for text in (shown, repr(run), str(run), str(run.judgement)):
         assert "\x1b" not in text
         assert "\u202e" not in text
     page = run.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<script>alert" not in page
 
 
-@pytest.mark.thinned(1)
-@pytest.mark.parametrize("ending", ["pdf", "png", "svg"])
-def test_a_plot_saves_itself_the_same_every_time(failed: gw.Run, tmp_path: Path, ending: str) -> None:
-    pytest.importorskip("matplotlib")
-    plot = failed.plot()
-    first = plot.save(tmp_path / f"curve.{ending}").read_bytes()
-    assert first[:5] in (b"%PDF-", b"\x89PNG\r", b"<?xml")
-    with pytest.raises(OverwriteError, match=f"curve.{ending} exists already: choose another file, or replace it with force=True$"):
-        plot.save(tmp_path / f"curve.{ending}")
-    assert failed.plot().save(str(tmp_path / f"curve.{ending}"), force=True).read_bytes() == first
-
-
-def test_the_curve_is_smoothed_over_raw_with_the_failure_shaded_and_no_law(good: gw.Run, failed: gw.Run) -> None:
-    pytest.importorskip("matplotlib")
-    assert [line.role for line in failed.plot().chart.lines] == ["observed", "smooth"]
-    shaded = failed.plot().figure().axes[0].patches
-    assert [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in shaded] == [(101.0, 150.0)]  # type: ignore[attr-defined]
-    assert not good.plot().figure().axes[0].patches
-    assert (str(good.plot()), repr(good.plot())) == ('Reward by step: .save("curve.pdf") writes it.', "Plot('Reward')")
-
-
-def test_a_plot_takes_three_endings(good: gw.Run, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError) as refused:
-        good.plot().save(tmp_path / "a.jpg")
-    assert str(refused.value) == "expected a name that ends in .pdf, .png or .svg, got 'a.jpg': choose one of them"
-
-
-def test_a_report_holds_the_judgement_of_the_command(failed: gw.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_holds_the_judgement_of_the_command(
+    failed: gw.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = failed.report(tmp_path / "page.html")
     embedded = re.search(r'id="groupwise-results">(.*?)</script>', page.read_text(encoding="utf-8"))
     assert embedded is not None
@@ -176,66 +160,109 @@ def test_a_report_holds_the_judgement_of_the_command(failed: gw.Run, tmp_path: P
         failed.report(page)
     assert gw.report([failed, str(failed.opened)], page, force=True) == page
     assert "2 runs" in page.read_text(encoding="utf-8")
-    with pytest.raises(InvalidArgumentError, match=r"^expected a run, got none: give one or a list of them$"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"^expected a run, got none: give one or a list of them$"
+    ):
         gw.report([], tmp_path / "other.html")
     with pytest.raises(OverwriteError, match="is one of the logs and is never written to"):
         failed.report(str(failed.opened), force=True)
 
 
 def test_the_function_report_outlives_the_room_of_its_name() -> None:
-    script = "import groupwise as gw, groupwise.report.html; assert callable(gw.report), gw.report; import sys; print(gw.report.__name__)"
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60).stdout
+    script = (
+        "import groupwise as gw, groupwise.pages.html; assert callable(gw.report), gw.report; "
+        "import sys; print(gw.report.__name__)"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     assert out == "report\n"
 
 
 def test_steps_are_steps(tmp_path: Path) -> None:
-    """A row every ten steps, two updates a step: everything is said in steps, and rows are forecast where they would be logged."""
+    """A row every ten steps, two updates a step: everything is said in steps, and rows are forecast
+    where they would be logged.
+    """
     step = np.arange(10, 1010, 10)
-    run = gw.Run("slow", steps_table(step.tolist(), {"reward": RISE}, optimizer_updates=2 * step, window=np.full(100, 20.0)))
+    run = gw.Run(
+        "slow",
+        steps_table(
+            step.tolist(), {"reward": RISE}, optimizer_updates=2 * step, window=np.full(100, 20.0)
+        ),
+    )
     ahead = run.forecast(until=1100)
-    assert [row.step for row in ahead.rows] == [1010, 1020, 1030, 1040, 1050, 1060, 1070, 1080, 1090, 1100]
+    assert [row.step for row in ahead.rows] == [
+        1010,
+        1020,
+        1030,
+        1040,
+        1050,
+        1060,
+        1070,
+        1080,
+        1090,
+        1100,
+    ]
     assert {type(row.step) for row in ahead.rows} == {int}
     assert [row.step for row in run.forecast(at=[1200, 1400.0]).rows] == [1200, 1400]
     assert len(run.forecast(until=9_000).rows) == 200
     assert run.forecast(until=9_000).rows[-1].step == 9000
     assert run.fit().time_T.tolist() == step.tolist()
-    broken = dataclasses.replace(run, steps=run.steps.with_columns(reward=np.array([*RISE[:60], *[0.1, 0.12] * 20]))).fit()
+    broken = dataclasses.replace(
+        run, steps=run.steps.with_columns(reward=np.array([*RISE[:60], *[0.1, 0.12] * 20]))
+    ).fit()
     assert broken.change_time == 610.0
     assert str(broken).endswith(", from step 610 on.")
 
 
-def test_the_mathematics_is_that_of_the_commands(good: gw.Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_mathematics_is_that_of_the_commands(
+    good: gw.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["fit", str(good.opened), "--json"]) == 0
     assert good.fit().as_dict()["parameters"] == json.loads(capsys.readouterr().out)["parameters"]
     assert main(["forecast", str(good.opened), "--at", "150,200", "--json"]) == 0
-    assert json.loads(json.dumps(good.forecast(at=[150, 200]).as_dict()["forecast"])) == json.loads(capsys.readouterr().out)["forecast"]
-    assert main(["backtest", str(good.opened), "--from", "0.4", "--json"]) == 0
-    assert good.backtest().as_dict()["errors"] == json.loads(capsys.readouterr().out)["runs"][0]["errors"]
+    assert (
+        json.loads(json.dumps(good.forecast(at=[150, 200]).as_dict()["forecast"]))
+        == json.loads(capsys.readouterr().out)["forecast"]
+    )
 
 
 def test_a_run_a_path_a_record_and_arrays_get_one_answer(good: gw.Run) -> None:
     record = RunRecord("run", steps_table(range(1, 101), {"reward": RISE}))
-    given: list[Any] = [good, str(good.opened), good.opened, record, RISE, np.array(RISE), [range(1, 101), RISE]]
+    given: list[Any] = [
+        good,
+        str(good.opened),
+        good.opened,
+        record,
+        RISE,
+        np.array(RISE),
+        [range(1, 101), RISE],
+    ]
     assert {gw.judge(one).headline for one in given} == {good.judgement.headline}
     # A path is opened in one place, and a record is made of arrays in one: each kind once.
     path, arrays = str(good.opened), [range(1, 101), RISE]
     assert {str(gw.fit(one)) for one in (path, record, arrays)} == {str(good.fit())}
     assert {gw.forecast(one, until=200).rows[-1].step for one in (path, arrays)} == {200}
     assert gw.forecast(record, at_S=[150]).rows[-1].step == 150
-    assert {round(gw.backtest(one).errors["last_mean"], 12) for one in (path, arrays)} == {round(good.backtest().errors["last_mean"], 12)}
     assert gw.judge(range(1, 101), RISE).headline == good.judgement.headline
-    assert [gw.judge(COLLAPSE, ended=ended).state.value for ended in (True, False)] == ["failed", "failing"]
+    assert [gw.judge(COLLAPSE, ended=ended).state.value for ended in (True, False)] == [
+        "failed",
+        "failing",
+    ]
     assert gw.forecast(list(range(1, 101)), RISE, until=200).rows[-1].step == 200
 
 
 def test_arrays_go_to_the_mathematics_as_before() -> None:
     t, y = np.arange(100.0), np.array(RISE)
     known: dict[str, Any] = {"variance_T": np.full(100, 4e-4), "smoothing": 1, "healthy": "up"}
-    assert gw.fit(t, y, law="exponential", **known).as_dict() == of_fit.fit(t, y, law="exponential", **known).as_dict()
-    asked: dict[str, Any] = {"rows": 5, "bounds": (0.0, 1.0), "smoothing": 1, "target": 0.8}
-    assert gw.forecast(t, y, [120.0], **asked).as_dict() == of_forecast.forecast(t, y, [120.0], **asked).as_dict()
     assert (
-        gw.backtest(t, y, smoothing=1, bounds=(0.0, 1.0)).as_dict() == of_backtest.backtest(t, y, smoothing=1, bounds=(0.0, 1.0)).as_dict()
+        gw.fit(t, y, law="exponential", **known).as_dict()
+        == of_fit.fit(t, y, law="exponential", **known).as_dict()
+    )
+    asked: dict[str, Any] = {"rows": 5, "bounds": (0.0, 1.0), "smoothing": 1, "target": 0.8}
+    assert (
+        gw.forecast(t, y, [120.0], **asked).as_dict()
+        == of_forecast.forecast(t, y, [120.0], **asked).as_dict()
     )
 
 
@@ -244,44 +271,76 @@ def test_to_pandas_is_the_table_of_steps() -> None:
     run = gw.Run("two", steps_table([1, 2], {"reward": [0.25, None]}))
     table = run.to_pandas()
     assert isinstance(table, pandas.DataFrame)
-    assert list(table.columns) == ["step", "optimizer_updates", "window", "tokens", "seconds", "reward"]
+    assert list(table.columns) == [
+        "step",
+        "optimizer_updates",
+        "window",
+        "tokens",
+        "seconds",
+        "reward",
+    ]
     assert table["step"].tolist() == [1, 2]
     assert table["reward"].isna().tolist() == [False, True]
 
 
-def test_without_pandas_one_line_says_what_to_do(good: gw.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_one_line_says_what_to_do(
+    good: gw.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without(monkeypatch, "pandas")
-    with pytest.raises(GroupwiseError, match=r"^expected pandas, got none: pip install pandas, or use run\.steps, a Polars table$"):
+    with pytest.raises(
+        GroupwiseError,
+        match=r"^expected pandas, got none: pip install pandas, or use run\.steps, a Polars table$",
+    ):
         good.to_pandas()
 
 
 def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> None:
     one = np.array([0.5])
     level = Interval(0.8, 0.7, 0.9)
-    ahead = gw.Forecast("forecast", "", 0.9, np.array([400.0]), one, one - 0.1, one + 0.1, one - 0.2, one + 0.2, level)
+    ahead = Forecast(
+        "forecast",
+        "",
+        0.9,
+        np.array([400.0]),
+        one,
+        one - 0.1,
+        one + 0.1,
+        one - 0.2,
+        one + 0.2,
+        level,
+    )
     aimed = Target(0.7, 0.12, Interval(math.inf, 390.0, math.inf))
-    between = Cause(Certainty.CANNOT_TELL, ("harder data", "a broken verifier"), ("the completions",))
-    judged = gw.Judgement("math", State.FAILED, "reward 0.79 → 0.00, collapsed at steps 75-100", cause=between, do="restart from step 70")
-    errors = {"groupwise": 0.0213, "last_mean": 0.04, "power_law": 0.03}
-    score = gw.Backtest(errors, 9, 10, 1, 0, 9, {"groupwise": 0.1}, {"groupwise": 0.01}, 0.9, 40, 60, 0.4, 0.2, ())
+    between = Cause(
+        Certainty.CANNOT_TELL, ("harder data", "a broken verifier"), ("the completions",)
+    )
+    judged = gw.Judgement(
+        "math",
+        State.FAILED,
+        "reward 0.79 → 0.00, collapsed at steps 75-100",
+        cause=between,
+        do="restart from step 70",
+    )
     said = {
-        "The mean is forecast at 0.50 (0.40 to 0.60) by update 400, a row there at 0.30 to 0.70 (90 % bands).": ahead,
         (
-            "The mean is forecast at 0.50 (0.40 to 0.60) by update 400, a row there at 0.30 to 0.70 (90 % bands). "
-            "The mean ends above 0.7 with a chance of 12 %."
+            "The mean is forecast at 0.50 (0.40 to 0.60) by update 400, a row there at 0.30 to "
+            "0.70 (90 % bands)."
+        ): ahead,
+        (
+            "The mean is forecast at 0.50 (0.40 to 0.60) by update 400, a row there at 0.30 to "
+            "0.70 (90 % bands). The mean ends above 0.7 with a chance of 12 %."
         ): dataclasses.replace(ahead, target=aimed),
         "The mean ends above 0.7 with a chance of 12 %.": aimed,
         (
-            "Forecast from 40 rows, the 60 after them are off by 0.0213; the best simple method (power law) is off by 0.03. "
-            "The 90 % band held 9 of 10 window means."
-        ): score,
-        (
-            "FAILED: Reward 0.79 → 0.00, collapsed at steps 75-100. "
-            "Cannot tell between harder data and a broken verifier: log the completions. "
-            "Do: Restart from step 70."
+            "FAILED: Reward 0.79 → 0.00, collapsed at steps 75-100. Cannot tell between harder "
+            "data and a broken verifier: log the completions. Do: Restart from step 70."
         ): judged,
-        "Flat: every one of 30 rows is exactly 0.5; a metric without any noise is rarely a live one.": gw.fit([0.5] * 30),
-        "Every row is exactly 0.5: the rows say nothing of how far the metric can move.": gw.forecast([0.5] * 30, until=40),
+        (
+            "Flat: every one of 30 rows is exactly 0.5; a metric without any noise is rarely a "
+            "live one."
+        ): gw.fit([0.5] * 30),
+        "Every row is exactly 0.5: the rows say nothing of how far the metric can move.": gw.forecast(
+            [0.5] * 30, until=40
+        ),
     }
     for sentence, result in said.items():
         assert str(result) == sentence
@@ -291,7 +350,11 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
 def test_of_a_run_that_failed_no_forecast_leads(failed: gw.Run) -> None:
     fact = "FAILED: Reward 0.79 → 0.11, collapsed at step 101."
     assert str(failed.forecast(until=200)).startswith(f"{fact} The mean is forecast at 0.")
-    assert str(failed.forecast(until=200, target=0.7)).partition(" bands). ")[2].startswith("The mean ends above 0.7 with a chance of ")
+    assert (
+        str(failed.forecast(until=200, target=0.7))
+        .partition(" bands). ")[2]
+        .startswith("The mean ends above 0.7 with a chance of ")
+    )
     assert str(failed.judgement).startswith(fact)
 
 
@@ -315,26 +378,56 @@ def test_a_plan_finds_the_components_beside_an_opened_run(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (lambda run: run.forecast(until=100), "expected a whole step after 100 for until, got 100: give a later one"),
-        (lambda run: run.forecast(until=150.5), "expected a whole step after 100 for until, got 150.5: give a later one"),
-        (lambda run: run.forecast(until=float("nan")), "expected a whole step after 100 for until, got nan: give a later one"),
-        (lambda run: run.forecast(until=200, at=[150]), "expected until or at, got both: leave out one of them"),
+        (
+            lambda run: run.forecast(until=100),
+            "expected a whole step after 100 for until, got 100: give a later one",
+        ),
+        (
+            lambda run: run.forecast(until=150.5),
+            "expected a whole step after 100 for until, got 150.5: give a later one",
+        ),
+        (
+            lambda run: run.forecast(until=float("nan")),
+            "expected a whole step after 100 for until, got nan: give a later one",
+        ),
+        (
+            lambda run: run.forecast(until=200, at=[150]),
+            "expected until or at, got both: leave out one of them",
+        ),
         (
             lambda run: gw.forecast([1, 2], [1, 2], [3], until=4),
             "expected until or times, got both: leave out one of them",
         ),
-        (lambda run: gw.fit(run, window=2.0), "expected window with arrays alone, got a run, which has its own: leave it out"),
-        (lambda run: gw.fit(run, [1.0]), "expected a run, or times and values, got a run and values: leave out one of them"),
-        (lambda run: gw.judge(run, [1.0]), "expected a run, or steps and values, got a run and values: leave out one of them"),
-        (lambda run: gw.judge([1, 2], [1.0]), "expected as many steps as values, got 2 and 1: give one a value"),
+        (
+            lambda run: gw.fit(run, window=2.0),
+            "expected window with arrays alone, got a run, which has its own: leave it out",
+        ),
+        (
+            lambda run: gw.fit(run, [1.0]),
+            "expected a run, or times and values, got a run and values: leave out one of them",
+        ),
+        (
+            lambda run: gw.judge(run, [1.0]),
+            "expected a run, or steps and values, got a run and values: leave out one of them",
+        ),
+        (
+            lambda run: gw.judge([1, 2], [1.0]),
+            "expected as many steps as values, got 2 and 1: give one a value",
+        ),
         (lambda run: gw.judge({}), "expected a run, a path or numbers, got dict: give one of them"),  # type: ignore[arg-type]
         (
             lambda run: gw.judge([2, 1], [0.1, 0.2]),
-            "expected strictly increasing steps, got one that is missing, repeated or smaller: sort the rows",
+            (
+                "expected strictly increasing steps, got one that is missing, repeated or smaller: "
+                "sort the rows"
+            ),
         ),
         (
             lambda run: gw.judge([1.5, 2.0], [0.1, 0.2]),
-            "expected whole steps, got others: give the steps of the log, and fit(times, values) for another clock",
+            (
+                "expected whole steps, got others: give the steps of the log, and fit(times, "
+                "values) for another clock"
+            ),
         ),
     ],
 )
@@ -346,6 +439,6 @@ def test_what_cannot_be_used_is_refused_in_one_line(good: gw.Run, asked: Any, me
 
 def test_a_metric_that_is_not_there_is_named() -> None:
     run = gw.open_run(trl_run())
-    for ask in (run.plot, run.fit, run.forecast, run.backtest):
+    for ask in (run.fit, run.forecast):
         with pytest.raises(MissingMetricError, match=r"^expected a metric of trl_run, got 'nope'"):
             ask(metric="nope")

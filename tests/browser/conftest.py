@@ -1,4 +1,6 @@
-"""A real browser and a real watcher; both are skipped, visibly, where Chromium or Playwright is absent."""
+"""A real browser and a real watcher; both are skipped, visibly, where Chromium or Playwright is
+absent.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +19,37 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PICTURES = ROOT / "build" / "browser"  # git-ignored; made where GROUPWISE_PICTURES is set, for a person to look at
+PICTURES = (
+    ROOT / "build" / "browser"
+)  # git-ignored; made where GROUPWISE_PICTURES is set, for a person to look at
 
 
 def chromium() -> str | None:
     """The browser to use: the one that GROUPWISE_CHROMIUM names, else the system's."""
     named = os.environ.get("GROUPWISE_CHROMIUM")
-    return named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    return named or next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium, driven by Playwright; gone with its module, since its event loop would stop every other one in this thread."""
+    """Chromium, driven by Playwright; gone with its module, since its event loop would stop
+    every other one in this thread.
+    """
     for library in ("starlette", "uvicorn"):
         pytest.importorskip(library)
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright's Python package")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="needs Playwright's Python package"
+    )
     path = chromium()
     if path is None:
         pytest.skip("needs Chromium (apt-get install chromium, or GROUPWISE_CHROMIUM=/path/of/it)")
     PICTURES.mkdir(parents=True, exist_ok=True)
     with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        running = driver.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu"]
+        )
         yield running
         running.close()
 
@@ -70,7 +82,9 @@ class Page:
 
 @pytest.fixture(scope="module")
 def tabs(browser: Any) -> list[Any]:
-    """Empty pages that wait for the next test: a new one is a new process, which takes longer than most tests. Our pages store nothing."""
+    """Empty pages that wait for the next test: a new one is a new process, which takes longer
+    than most tests. Our pages store nothing.
+    """
     return []
 
 
@@ -96,23 +110,28 @@ def open_page(browser: Any, tabs: list[Any]) -> Iterator[Callable[..., Page]]:
         tabs.append(one.page)
 
 
-# Judgements are spaced by a multiple of what the last one took, which a busy machine stretches: here one follows another.
+# Judgements are spaced by a multiple of what the last one took, which a busy machine stretches:
+# here one follows another.
 EAGER = """
 import sys
 from groupwise.cli.app import main
-from groupwise.report import live_hub
+from groupwise.pages import live_hub
 live_hub.SHARE, live_hub._FEWEST_SECONDS_BETWEEN_JUDGEMENTS = 1, 0.0
 sys.exit(main())
 """
 
 
 class Watcher:
-    """A `groupwise watch` in a process of its own; an eager one judges again as soon as there is something new."""
+    """A `groupwise watch` in a process of its own; an eager one judges again as soon as there is
+    something new.
+    """
 
     def __init__(self, paths: list[Path], port: int = 0, *, eager: bool = False) -> None:
         how = ["-c", EAGER] if eager else ["-m", "groupwise"]
         command = [sys.executable, *how, "watch", *map(str, paths), "--port", str(port)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         self.guard = threading.Timer(240, self.process.kill)
         self.guard.start()
         assert self.process.stdout is not None
@@ -150,6 +169,11 @@ def append_rows(path: Path, first: int, last: int) -> Path:
     """Rows of a run that learns; each value says its step."""
     with path.open("a") as file:
         for step in range(first, last + 1):
-            row = {"step": step, "reward": reward_at(step), "entropy": round(1 - step / 1000, 6), "completions/mean_length": 200 + step % 7}
+            row = {
+                "step": step,
+                "reward": reward_at(step),
+                "entropy": round(1 - step / 1000, 6),
+                "completions/mean_length": 200 + step % 7,
+            }
             file.write(json.dumps(row) + "\n")
     return path

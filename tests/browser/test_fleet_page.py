@@ -1,4 +1,6 @@
-"""The page of a fleet in a browser: filters, search and order, thousands of runs, and nothing that a run says becomes markup."""
+"""The page of a fleet in a browser: filters, search and order, thousands of runs, and nothing
+that a run says becomes markup.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from typing import Any
 import pytest
 
 from groupwise.analysis.fleet import WORST_FIRST, Fleet, FleetRow
-from groupwise.report.fleet import fleet_page
-from groupwise.report.html import made_by
+from groupwise.pages.fleet import fleet_page
+from groupwise.pages.html import made_by
 
 HOSTILE = '</script><img src=x onerror="alert(1)">'
 
@@ -19,20 +21,28 @@ HOSTILE = '</script><img src=x onerror="alert(1)">'
 @pytest.fixture
 def page(tmp_path: Path) -> str:
     """Six states, five hundred runs of each; the first run is hostile in every text."""
-    row = replace(FleetRow.unreadable("runs/a", "reward 0.80 → 0.00, collapsed"), reward="10 20 - 40", last_step=7)
+    row = replace(
+        FleetRow.unreadable("runs/a", "reward 0.80 → 0.00, collapsed"),
+        reward="10 20 - 40",
+        last_step=7,
+    )
     rows = [
         replace(row, path=f"runs/{state}/{number:03d}", state=str(state), last_step=number)
         for state in WORST_FIRST
         for number in range(500)
     ]
-    rows[0] = replace(rows[0], path=HOSTILE, run=HOSTILE, headline=HOSTILE, cause=HOSTILE, do=HOSTILE)
+    rows[0] = replace(
+        rows[0], path=HOSTILE, run=HOSTILE, headline=HOSTILE, cause=HOSTILE, do=HOSTILE
+    )
     file = tmp_path / "fleet.html"
     file.write_text(fleet_page(Fleet(tuple(rows), 0), provenance=made_by(())))
     return file.as_uri()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_the_list_is_filtered_searched_and_sorted(page: str, open_page: Callable[..., Any], width: int, scheme: str) -> None:
+def test_the_list_is_filtered_searched_and_sorted(
+    page: str, open_page: Callable[..., Any], width: int, scheme: str
+) -> None:
     opened = open_page(page, width=width, scheme=scheme)
     shown, rows = opened.page.locator("#shown"), opened.page.locator("#runs tr")
     assert (rows.count(), shown.inner_text()) == (200, "200 of 3,000 runs; 3,000 match")

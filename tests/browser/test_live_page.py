@@ -1,4 +1,6 @@
-"""The live page in a real browser: it says how a run stands, it follows, it is read with the keys, and no text of a log becomes markup."""
+"""The live page in a real browser: it says how a run stands, it follows, it is read with the
+keys, and no text of a log becomes markup.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ AT = "#main-chart .panel-at"
 
 def wait_for_text(page: Any, selector: str, words: str) -> None:
     page.wait_for_function(
-        "([selector, words]) => [...document.querySelectorAll(selector)].some((node) => node.textContent.includes(words))",
+        "([selector, words]) => [...document.querySelectorAll(selector)].some((node) => "
+        "node.textContent.includes(words))",
         arg=[selector, words],
         timeout=60_000,
     )
@@ -30,7 +33,8 @@ def wait_for_text(page: Any, selector: str, words: str) -> None:
 
 def wait_for_visible(page: Any, runs: int) -> None:
     page.wait_for_function(
-        "(runs) => [...document.querySelectorAll('#runs tr')].filter((row) => row.getClientRects().length).length === runs",
+        "(runs) => [...document.querySelectorAll('#runs tr')].filter((row) => "
+        "row.getClientRects().length).length === runs",
         arg=runs,
         timeout=20_000,
     )
@@ -38,7 +42,14 @@ def wait_for_visible(page: Any, runs: int) -> None:
 
 def collapse(path: Path, *, minutes_ago: float = 0.0) -> Path:
     """A log whose reward is lost at step 40, written a while ago."""
-    rows = [{"step": step, "reward": 0.8 + 0.01 * (-1) ** step if step < 40 else 0.0, "entropy": 1.0 + step % 3} for step in range(1, 61)]
+    rows = [
+        {
+            "step": step,
+            "reward": 0.8 + 0.01 * (-1) ** step if step < 40 else 0.0,
+            "entropy": 1.0 + step % 3,
+        }
+        for step in range(1, 61)
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     os.utime(path, (time.time() - 60 * minutes_ago,) * 2)
     return path
@@ -76,11 +87,15 @@ def failed(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("dark", 390), ("light", 1280)])
-def test_a_failed_run_says_so_first_in_both_themes_and_widths(scheme: str, width: int, failed: str, open_page: Callable[..., Any]) -> None:
+def test_a_failed_run_says_so_first_in_both_themes_and_widths(
+    scheme: str, width: int, failed: str, open_page: Callable[..., Any]
+) -> None:
     opened = open_page(failed, scheme=scheme, width=width)
     page = opened.page
     wait_for_text(page, "#state", "✗ FAILED since step 40")
-    assert re.fullmatch(r"step 60 · finished (4[3-9]|5\d) min ago", page.locator("#where").inner_text())
+    assert re.fullmatch(
+        r"step 60 · finished (4[3-9]|5\d) min ago", page.locator("#where").inner_text()
+    )
     assert page.locator("#headline").inner_text()
     assert page.locator("#lines dt").first.inner_text() == "first sign"
     assert page.locator("#forecast").inner_text() == ""
@@ -92,9 +107,16 @@ def test_a_failed_run_says_so_first_in_both_themes_and_widths(scheme: str, width
         assert 0 <= frame["x"] < frame["x"] + frame["width"] <= width
     colours = [
         page.evaluate(f"getComputedStyle(document.querySelector('{one}')).{what}")
-        for one, what in (("body", "backgroundColor"), ("body", "color"), ("#headline", "color"), ("#banner", "backgroundColor"))
+        for one, what in (
+            ("body", "backgroundColor"),
+            ("body", "color"),
+            ("#headline", "color"),
+            ("#banner", "backgroundColor"),
+        )
     ]
-    paper, ink, headline, tone = (sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in colours)
+    paper, ink, headline, tone = (
+        sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in colours
+    )
     assert (paper > ink) is (paper > headline) is (scheme == "light")
     assert tone == 179 + 38 + 30
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -102,7 +124,9 @@ def test_a_failed_run_says_so_first_in_both_themes_and_widths(scheme: str, width
     assert opened.complaints == []
 
 
-def test_the_failure_is_shaded_and_no_other_part(failed: str, open_page: Callable[..., Any]) -> None:
+def test_the_failure_is_shaded_and_no_other_part(
+    failed: str, open_page: Callable[..., Any]
+) -> None:
     opened = open_page(failed, width=1280)
     page = opened.page
     wait_for_text(page, "#state", "✗ FAILED since step 40")
@@ -138,16 +162,24 @@ def test_the_page_follows_a_log_and_a_page_that_comes_later_has_the_same(
     append_rows(path, 720, 761)
     wait_for_text(page, "#where", "step 761")
     assert press(page, "End") == "step 761"
-    assert f"logged {reward_at(761):.4f}" not in page.locator("#main-chart .panel-head").inner_text()  # smoothed
+    assert (
+        f"logged {reward_at(761):.4f}" not in page.locator("#main-chart .panel-head").inner_text()
+    )  # smoothed
     smooth(page, 0)
     page.locator(PLOT).focus()
     assert press(page, "End") == "step 761"
-    assert f"{reward_at(761):.4f}".rstrip("0") in page.locator("#main-chart .panel-head").inner_text()
-    page.wait_for_function("() => document.querySelector('#judged').textContent === ''", timeout=60_000)  # judged up to the newest row
+    assert (
+        f"{reward_at(761):.4f}".rstrip("0") in page.locator("#main-chart .panel-head").inner_text()
+    )
+    page.wait_for_function(
+        "() => document.querySelector('#judged').textContent === ''", timeout=60_000
+    )  # judged up to the newest row
     other = open_page(watcher.address).page
     wait_for_text(other, "#where", "step 761")
     for part in ("#state", "#headline", "#lines"):
-        other.wait_for_function("(part) => document.querySelector(part).textContent !== 'being judged'", arg=part)
+        other.wait_for_function(
+            "(part) => document.querySelector(part).textContent !== 'being judged'", arg=part
+        )
         assert page.locator(part).inner_text() == other.locator(part).inner_text()
     assert opened.complaints == []
 
@@ -156,15 +188,27 @@ def test_the_page_follows_a_log_and_a_page_that_comes_later_has_the_same(
 def learning(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a watcher of a run that learns and counts its tokens."""
     home = tmp_path_factory.mktemp("learning") / "run"
-    with RecordWriter(home, name="made", meanings=[Meaning("entropy", "entropy", "The entropy of a token.")]) as writer:
+    with RecordWriter(
+        home, name="made", meanings=[Meaning("entropy", "entropy", "The entropy of a token.")]
+    ) as writer:
         for step in range(1, 102):
-            writer.append({"step": step, "reward": reward_at(step), "entropy": 1.0 + step % 3, "tokens": 100.0 * step}, sync=False)
+            writer.append(
+                {
+                    "step": step,
+                    "reward": reward_at(step),
+                    "entropy": 1.0 + step % 3,
+                    "tokens": 100.0 * step,
+                },
+                sync=False,
+            )
     watcher = Watcher([home])
     yield watcher.address
     watcher.stop()
 
 
-def test_charts_share_cursor_and_zoom_and_the_keys_and_a_button_undo_it(learning: str, open_page: Callable[..., Any]) -> None:
+def test_charts_share_cursor_and_zoom_and_the_keys_and_a_button_undo_it(
+    learning: str, open_page: Callable[..., Any]
+) -> None:
     opened = open_page(learning, width=1280)
     page = opened.page
     page.wait_for_selector("#charts canvas")
@@ -172,7 +216,9 @@ def test_charts_share_cursor_and_zoom_and_the_keys_and_a_button_undo_it(learning
     page.locator(PLOT).focus()
     assert press(page, "Home") == "step 1"
     assert press(page, "PageDown") == "step 11"
-    assert page.locator("#charts .panel-at").first.inner_text() == "step 11"  # the cursor of the others
+    assert (
+        page.locator("#charts .panel-at").first.inner_text() == "step 11"
+    )  # the cursor of the others
     for _ in range(4):
         press(page, "PageDown")
     press(page, "+")
@@ -194,13 +240,29 @@ def test_charts_share_cursor_and_zoom_and_the_keys_and_a_button_undo_it(learning
     assert opened.complaints == []
 
 
-def test_hostile_names_and_completions_stay_text(tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]) -> None:
+def test_hostile_names_and_completions_stay_text(
+    tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
+) -> None:
     home = tmp_path / "<b>record"
-    with RecordWriter(home, name=HOSTILE, meanings=[Meaning("entropy", "entropy", HOSTILE)]) as writer:
+    with RecordWriter(
+        home, name=HOSTILE, meanings=[Meaning("entropy", "entropy", HOSTILE)]
+    ) as writer:
         for step in range(1, 40):
-            row = {"step": step, "reward": reward_at(step), "entropy": 1.0 + step % 3, HOSTILE: 1.0 * step}
+            row = {
+                "step": step,
+                "reward": reward_at(step),
+                "entropy": 1.0 + step % 3,
+                HOSTILE: 1.0 * step,
+            }
             given = {"prompt_id": 0, "prompt": HOSTILE, f"reward/{HOSTILE}": 1.0}
-            writer.append(row, [{**given, "completion": f"{HOSTILE}{place}", "reward": 0.1 * place} for place in range(4)], sync=False)
+            writer.append(
+                row,
+                [
+                    {**given, "completion": f"{HOSTILE}{place}", "reward": 0.1 * place}
+                    for place in range(4)
+                ],
+                sync=False,
+            )
     named = append_rows(tmp_path / '<img src=x onerror="window.pwned=1">.jsonl', 1, 30)
     opened = open_page(watch(home, named).address)
     page = opened.page
@@ -232,19 +294,34 @@ def test_hostile_names_and_completions_stay_text(tmp_path: Path, watch: Callable
 def test_runs_are_listed_and_those_that_are_ticked_lie_over_each_other(
     tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
 ) -> None:
-    paths = [append_rows(tmp_path / f"run-{name}.jsonl", 1, rows) for name, rows in (("a", 150), ("b", 90))]
+    paths = [
+        append_rows(tmp_path / f"run-{name}.jsonl", 1, rows)
+        for name, rows in (("a", 150), ("b", 90))
+    ]
     later = tmp_path / f"later-{60 * 'x'}.jsonl"
-    opened = open_page((watcher := watch(*paths, collapse(tmp_path / "lost.jsonl"), later)).address, width=1280)
+    opened = open_page(
+        (watcher := watch(*paths, collapse(tmp_path / "lost.jsonl"), later)).address, width=1280
+    )
     page = opened.page
     page.wait_for_selector("#overlay canvas")
     page.wait_for_selector("#runs tr:nth-child(4)", state="attached")
     assert page.locator("#runs tr").count() == 4
     wait_for_text(page, "#runs tr:nth-child(3) .state", "✗ FAILING")
-    assert [one.inner_text() for one in page.locator("#runs td.n").all()] == ["150", "90", "60", "–"]
+    assert [one.inner_text() for one in page.locator("#runs td.n").all()] == [
+        "150",
+        "90",
+        "60",
+        "–",
+    ]
     assert page.locator("#runs polyline[points]").count() == 3
     smooth(page, 0)
     read = hover(page, "#overlay", 0.5)
-    assert [name in read for name in ("run-a.jsonl", "run-b.jsonl", "lost.jsonl", "later")] == [True, True, True, False]
+    assert [name in read for name in ("run-a.jsonl", "run-b.jsonl", "lost.jsonl", "later")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     page.locator("#runs input").nth(2).uncheck()
     # The page draws anew a moment after the box is cleared.
     page.locator("#overlay .panel-head", has_not_text="lost.jsonl").wait_for()
@@ -299,7 +376,9 @@ def test_a_page_says_when_it_lost_the_watcher_that_another_has_another_address_a
     wait_for_text(page, "#events", "gone")
 
 
-def test_charts_of_a_run_stand_over_its_tokens_too(learning: str, open_page: Callable[..., Any]) -> None:
+def test_charts_of_a_run_stand_over_its_tokens_too(
+    learning: str, open_page: Callable[..., Any]
+) -> None:
     opened = open_page(learning, width=1280)
     page = opened.page
     wait_for_text(page, "#where", "step 101")

@@ -1,4 +1,6 @@
-"""The report in a real browser: what the first screen of 1280 x 800 holds in every state, no width too small, nothing asked for."""
+"""The report in a real browser: what the first screen of 1280 x 800 holds in every state, no
+width too small, nothing asked for.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ import pytest
 from groupwise.analysis.screen import screen_of
 from groupwise.analysis.summary import Summary, summarise
 from groupwise.diagnostics.judgement import Judgement, Sign, State
+from groupwise.pages.html import render
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
-from groupwise.report.html import render
 from groupwise.series.groups import group_evidence
 
 STEPS = np.arange(1, 201)
@@ -26,9 +28,13 @@ SIGNALS = ("completion_length", "truncated_share", "entropy", "dead_group_share"
 def record() -> RunRecord:
     rng = np.random.default_rng(5)
     columns = {"reward": np.where(STEPS < 90, 0.9, 0.05) + 0.05 * rng.standard_normal(200)}
-    columns |= {name: np.where(STEPS < 80, 0.2, 0.8) + 0.02 * rng.standard_normal(200) for name in SIGNALS}
+    columns |= {
+        name: np.where(STEPS < 80, 0.2, 0.8) + 0.02 * rng.standard_normal(200) for name in SIGNALS
+    }
     meanings = tuple(Meaning(name, name, "as said") for name in columns)
-    return RunRecord("runs/a-long-name_of-a-run/seed43", steps_table(STEPS, columns), meanings=meanings)
+    return RunRecord(
+        "runs/a-long-name_of-a-run/seed43", steps_table(STEPS, columns), meanings=meanings
+    )
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +43,18 @@ def summary() -> Summary:
 
 
 def judged(state: State) -> Judgement:
-    sign = None if state in (State.OK, State.CANNOT_TELL) else Sign("completion_length", 80, 314.0, 512.0, "length 314 → 512 = limit")
-    return Judgement("run", state, "reward 0.89 → 0.00, collapsed at steps 75-100", first_sign=sign, do="restart from step 70; lr ÷ 3")
+    sign = (
+        None
+        if state in (State.OK, State.CANNOT_TELL)
+        else Sign("completion_length", 80, 314.0, 512.0, "length 314 → 512 = limit")
+    )
+    return Judgement(
+        "run",
+        state,
+        "reward 0.89 → 0.00, collapsed at steps 75-100",
+        first_sign=sign,
+        do="restart from step 70; lr ÷ 3",
+    )
 
 
 @pytest.fixture
@@ -49,7 +65,9 @@ def shown(summary: Summary, tmp_path: Path, open_page: Callable[..., Any]) -> Ca
         path = tmp_path / f"{state}.html"
         found = judged(state)
         screen = screen_of(record(), summary.fitted, group_evidence(record()), found)
-        path.write_text(render([dataclasses.replace(summary, judgement=found, screen=screen)]), encoding="utf-8")
+        path.write_text(
+            render([dataclasses.replace(summary, judgement=found, screen=screen)]), encoding="utf-8"
+        )
         opened = open_page(path.as_uri(), **how)
         opened.page.wait_for_selector(".first .sparks canvas")
         return opened
@@ -57,8 +75,12 @@ def shown(summary: Summary, tmp_path: Path, open_page: Callable[..., Any]) -> Ca
     return show
 
 
-@pytest.mark.parametrize(("state", "scheme"), list(zip(State, cycle(("light", "dark")), strict=False)))
-def test_the_first_screen_holds_all_that_is_to_be_seen_first(state: State, scheme: str, shown: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(
+    ("state", "scheme"), list(zip(State, cycle(("light", "dark")), strict=False))
+)
+def test_the_first_screen_holds_all_that_is_to_be_seen_first(
+    state: State, scheme: str, shown: Callable[..., Any]
+) -> None:
     opened = shown(state, scheme=scheme, width=1280)
     page = opened.page
     page.set_viewport_size({"width": 1280, "height": 800})
@@ -73,10 +95,16 @@ def test_the_first_screen_holds_all_that_is_to_be_seen_first(state: State, schem
     assert tops == sorted(tops)
     assert page.locator(".first canvas").count() == 5
     banner = page.evaluate("getComputedStyle(document.querySelector('.banner')).backgroundColor")
-    assert banner == {
-        "ok": "rgb(27, 110, 60)", "watch": "rgb(138, 90, 0)", "failing": "rgb(179, 38, 30)", "failed": "rgb(179, 38, 30)",
-        "cannot_tell": "rgb(77, 85, 96)",
-    }[state]  # fmt: skip
+    assert (
+        banner
+        == {
+            "ok": "rgb(27, 110, 60)",
+            "watch": "rgb(138, 90, 0)",
+            "failing": "rgb(179, 38, 30)",
+            "failed": "rgb(179, 38, 30)",
+            "cannot_tell": "rgb(77, 85, 96)",
+        }[state]
+    )
     opened.picture(f"report-{state}-{scheme}")
     assert opened.complaints == []
 
@@ -89,8 +117,9 @@ def test_nothing_sticks_out_at_any_width(width: int, shown: Callable[..., Any]) 
         fold.click()
     assert page.evaluate("document.documentElement.scrollWidth") == width
     out = page.evaluate(
-        "[...document.querySelectorAll('body *')].filter((one) => !one.closest('.scroll') && !one.closest('.u-over,.u-wrap')"
-        " && one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.className || one.tagName)"
+        "[...document.querySelectorAll('body *')].filter((one) => !one.closest('.scroll') && "
+        "!one.closest('.u-over,.u-wrap') && one.getBoundingClientRect().right > innerWidth + "
+        "1).map((one) => one.className || one.tagName)"
     )
     assert out == []
     opened.picture(f"report-{width}")
@@ -110,7 +139,9 @@ def test_cursor_and_zoom_go_through_the_first_screen(shown: Callable[..., Any]) 
     assert page.locator(".first .panel-at").all_inner_texts() == [""] * 5
 
 
-def test_without_scripts_the_numbers_are_a_table(shown: Callable[..., Any], browser: Any, tmp_path: Path, summary: Summary) -> None:
+def test_without_scripts_the_numbers_are_a_table(
+    shown: Callable[..., Any], browser: Any, tmp_path: Path, summary: Summary
+) -> None:
     (tmp_path / "plain.html").write_text(render([summary]), encoding="utf-8")
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -128,9 +159,14 @@ def test_on_paper_the_page_is_light_and_as_wide_as_paper(shown: Callable[..., An
     page.emulate_media(media="print", color_scheme="dark")
     page.set_viewport_size({"width": 718, "height": 1000})  # A4 within Chromium's margins
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    colours = page.evaluate("(({backgroundColor, color}) => [backgroundColor, color])(getComputedStyle(document.body))")
+    colours = page.evaluate(
+        "(({backgroundColor, color}) => [backgroundColor, color])(getComputedStyle(document.body))"
+    )
     assert colours == ["rgb(255, 255, 255)", "rgb(34, 38, 43)"]
-    measure = "(one) => [one.getBoundingClientRect().right, one.parentElement.clientWidth - one.offsetWidth]"
+    measure = (
+        "(one) => [one.getBoundingClientRect().right, one.parentElement.clientWidth - "
+        "one.offsetWidth]"
+    )
     widths = page.evaluate(f"[...document.querySelectorAll('.first .uplot')].map({measure})")
     assert len(widths) == 5
     assert all(right <= 701 and abs(spare) <= 1 for right, spare in widths)

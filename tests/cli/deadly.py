@@ -1,4 +1,6 @@
-"""A judge that some runs end: workers of the tests import it by name, and little besides, since each takes that long to start."""
+"""A judge that some runs end: workers of the tests import it by name, and little besides, since
+each takes that long to start.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The command line: exit codes, one line for every mistake, JSON and nothing else, nothing overwritten."""
+"""The command line: exit codes, one line for every mistake, JSON and nothing else, nothing
+overwritten.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,16 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"groupwise {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["report", "--help"], ["fit", "-h"], ["forecast", "--help"], ["backtest", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["report", "--help"],
+        ["fit", "-h"],
+        ["forecast", "--help"],
+        ["plan", "--help"],
+    ],
+)
 def test_help(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert cli.main(arguments) == 0
     assert "Usage: groupwise" in capsys.readouterr().out
@@ -64,11 +75,15 @@ def test_nothing_asked_prints_the_help_as_it_is(
 
 
 def test_help_takes_less_than_three_tenths_of_a_second() -> None:
-    """Of the processor, best of five: the clock on the wall also counts what else the machine does."""
+    """Of the processor, best of five: the clock on the wall also counts what else the machine
+    does.
+    """
     times = []
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "groupwise", "--help"], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-m", "groupwise", "--help"], check=True, capture_output=True
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         if min(times) < 0.3:
@@ -77,23 +92,29 @@ def test_help_takes_less_than_three_tenths_of_a_second() -> None:
 
 
 def test_the_list_of_commands_loads_none_of_them() -> None:
-    script = "import sys\nfrom groupwise.cli.app import COMMANDS, main\nmain(['--help'])\n"
-    script += "print([name for name in COMMANDS if f'groupwise.cli.{name}' in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    script = "import sys\nfrom groupwise.cli.app import PROGRAM, main\nmain(['--help'])\n"
+    script += "print([name for name in PROGRAM.commands if f'groupwise.cli.{name}' in sys.modules])"
+    out = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
     assert out.splitlines()[-1] == "[]"
 
 
 def test_every_command_is_listed_with_its_own_first_sentence() -> None:
     """The list stands beside the modules, so that it loads none of them."""
-    for name, about in cli.COMMANDS.items():
-        command = cli.command(name)
+    for name, about in cli.PROGRAM.commands.items():
+        command = cli.PROGRAM.command(name)
         assert command.name == name
         assert command.help == about
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_offered(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
-    """Asked for by the variable that every shell sets: --show-completion looks at the shell that happens to run the tests."""
+def test_completion_is_offered(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shell: str
+) -> None:
+    """Asked for by the variable that every shell sets: --show-completion looks at the shell that
+    happens to run the tests.
+    """
     monkeypatch.setenv("_GROUPWISE_COMPLETE", f"source_{shell}")
     with pytest.raises(SystemExit) as ended:
         cli.main(["--help"])
@@ -101,11 +122,18 @@ def test_completion_is_offered(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert "_GROUPWISE_COMPLETE=complete" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("typed", "offered"), [("wa", "watch"), ("watch --po", "--port"), ("train --rollouts-p", "--rollouts-per-step")])
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("wa", "watch"), ("watch --po", "--port"), ("plan --prompt-c", "--prompt-cost")],
+)
 def test_commands_and_options_are_completed_though_loaded_late(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: str, offered: str
 ) -> None:
-    words = {"COMP_WORDS": f"groupwise {typed}", "COMP_CWORD": str(len(typed.split())), "_GROUPWISE_COMPLETE": "complete_bash"}
+    words = {
+        "COMP_WORDS": f"groupwise {typed}",
+        "COMP_CWORD": str(len(typed.split())),
+        "_GROUPWISE_COMPLETE": "complete_bash",
+    }
     for name, value in words.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit):
@@ -115,12 +143,27 @@ def test_commands_and_options_are_completed_though_loaded_late(
 
 def test_a_wrong_option_is_two_sentences(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["watch", "--xyzzy"]) == 2
-    assert capsys.readouterr().err == "groupwise: No such option: --xyzzy. See groupwise watch --help.\n"
+    assert (
+        capsys.readouterr().err
+        == "groupwise: No such option: --xyzzy. See groupwise watch --help.\n"
+    )
 
 
-def test_fit_prints_the_keys_that_are_promised(capsys: pytest.CaptureFixture[str], log: Path) -> None:
+def test_fit_prints_the_keys_that_are_promised(
+    capsys: pytest.CaptureFixture[str], log: Path
+) -> None:
     found = printed(capsys, "fit", str(log), "--metric", "reward")
-    assert {"metric", "n", "law", "status", "message", "parameters", "r_squared", "r_squared_explainable", "candidates"} <= set(found)
+    assert {
+        "metric",
+        "n",
+        "law",
+        "status",
+        "message",
+        "parameters",
+        "r_squared",
+        "r_squared_explainable",
+        "candidates",
+    } <= set(found)
     assert found["status"] == "converged"
     plateau = found["parameters"]["plateau"]
     assert set(plateau) == {"value", "low", "high", "level"}
@@ -130,18 +173,26 @@ def test_fit_prints_the_keys_that_are_promised(capsys: pytest.CaptureFixture[str
 
 def test_fit_of_one_law_has_its_parameters(capsys: pytest.CaptureFixture[str], log: Path) -> None:
     found = printed(capsys, "fit", str(log), "--law", "oscillator")
-    assert {"plateau", "start", "natural_frequency", "damping_ratio", "tau1", "tau2"} <= set(found["parameters"])
+    assert {"plateau", "start", "natural_frequency", "damping_ratio", "tau1", "tau2"} <= set(
+        found["parameters"]
+    )
 
 
-def test_forecast_prints_the_keys_that_are_promised(capsys: pytest.CaptureFixture[str], log: Path) -> None:
-    found = printed(capsys, "forecast", str(log), "--until", "150", "--at", "180,200", "--level", ".9")
+def test_forecast_prints_the_keys_that_are_promised(
+    capsys: pytest.CaptureFixture[str], log: Path
+) -> None:
+    found = printed(
+        capsys, "forecast", str(log), "--until", "150", "--at", "180,200", "--level", ".9"
+    )
     assert {"status", "message", "forecast", "plateau"} <= set(found)
     assert [row["step"] for row in found["forecast"]] == [180, 200]
     assert set(found["forecast"][0]) == {"step", "mean", "mean_low", "mean_high", "low", "high"}
     assert {"value", "low", "high"} <= set(found["plateau"])
 
 
-def test_report_json_writes_no_page_unless_named(capsys: pytest.CaptureFixture[str], log: Path, here: Path) -> None:
+def test_report_json_writes_no_page_unless_named(
+    capsys: pytest.CaptureFixture[str], log: Path, here: Path
+) -> None:
     found = printed(capsys, "report", str(log))
     assert set(found) == {"provenance", "runs"}
     assert list(here.iterdir()) == []
@@ -149,20 +200,14 @@ def test_report_json_writes_no_page_unless_named(capsys: pytest.CaptureFixture[s
     assert [path.name for path in here.iterdir()] == ["named.html"]
 
 
-def test_backtest_prints_scores(capsys: pytest.CaptureFixture[str], log: Path, tmp_path: Path) -> None:
-    short = tmp_path / "short.csv"
-    short.write_text("step,reward\n1,0.5\n2,0.6\n")
-    found = printed(capsys, "backtest", str(log), str(short))
-    assert [(run["run"], run["share"]) for run in found["runs"]] == [("run.csv", share) for share in (0.1, 0.2, 0.4, 0.6)]
-    assert {"groupwise", "last_mean", "smoothing", "power_law", "scalerl_sigmoid"} <= set(found["runs"][0]["errors"])
-    assert {"ratios", "best_simple", "coverage", "above", "below", "clusters", "runs", "crps", "shares"} <= set(found["summary"])
-    assert [one["share"] for one in found["summary"]["shares"]] == [0.1, 0.2, 0.4, 0.6]
-    assert [len(one["thirds"]) for one in found["summary"]["shares"]] == [3] * 4
-    assert [entry["run"] for entry in found["left_out"]] == ["short.csv"]
-
-
-def test_commands_print_text_for_people(capsys: pytest.CaptureFixture[str], log: Path, here: Path) -> None:
-    for arguments in (["fit", str(log)], ["forecast", str(log)], ["backtest", str(log)], ["report", str(log)]):
+def test_commands_print_text_for_people(
+    capsys: pytest.CaptureFixture[str], log: Path, here: Path
+) -> None:
+    for arguments in (
+        ["fit", str(log)],
+        ["forecast", str(log)],
+        ["report", str(log)],
+    ):
         assert cli.main(arguments) == 0
         out, err = capsys.readouterr()
         assert err == ""
@@ -172,7 +217,9 @@ def test_commands_print_text_for_people(capsys: pytest.CaptureFixture[str], log:
     assert (here / "groupwise-report.html").read_text().startswith("<!doctype html>")
 
 
-def test_a_page_is_never_overwritten_without_force(capsys: pytest.CaptureFixture[str], log: Path, here: Path) -> None:
+def test_a_page_is_never_overwritten_without_force(
+    capsys: pytest.CaptureFixture[str], log: Path, here: Path
+) -> None:
     page = here / "groupwise-report.html"
     page.write_text("mine")
     assert "--force" in refused(capsys, "report", str(log))
@@ -182,7 +229,9 @@ def test_a_page_is_never_overwritten_without_force(capsys: pytest.CaptureFixture
     assert [path.name for path in here.iterdir()] == ["groupwise-report.html"]
 
 
-def test_a_log_is_never_written_to_even_with_force(capsys: pytest.CaptureFixture[str], log: Path, here: Path) -> None:
+def test_a_log_is_never_written_to_even_with_force(
+    capsys: pytest.CaptureFixture[str], log: Path, here: Path
+) -> None:
     before = log.read_bytes()
     assert "one of the logs" in refused(capsys, "report", str(log), "-o", str(log), "--force")
     link = here / "link.html"
@@ -192,7 +241,9 @@ def test_a_log_is_never_written_to_even_with_force(capsys: pytest.CaptureFixture
     inside = here / "folder" / "run.csv"
     inside.parent.mkdir()
     inside.write_bytes(before)
-    assert "one of the logs" in refused(capsys, "report", str(inside.parent), "-o", str(inside), "--force")
+    assert "one of the logs" in refused(
+        capsys, "report", str(inside.parent), "-o", str(inside), "--force"
+    )
     assert inside.read_bytes() == before
 
 
@@ -216,12 +267,11 @@ def test_a_log_is_never_written_to_even_with_force(capsys: pytest.CaptureFixture
         (["forecast", "LOG", "--at", "1,,2"], "--at expects"),
         (["forecast", "LOG", "--at", "inf"], "--at expects"),
         (["forecast", "LOG", "--at", "0"], "--at expects"),
-        (["forecast", "LOG", "--at", "1e300"], "--at expects steps from 1 to 1e+12; got 1e+300: use an earlier one"),
-        (["backtest", "LOG", "--from", "0"], "got 0: for the first 40 % write 0.4"),
+        (
+            ["forecast", "LOG", "--at", "1e300"],
+            "--at expects steps from 1 to 1e+12; got 1e+300: use an earlier one",
+        ),
         (["forecast", "LOG", "--at", ",".join(map(str, range(1, 500)))], "at most 200"),
-        (["backtest", "LOG", "--from", "1"], "between 0 and 1"),
-        (["backtest", "LOG", "--min-rows", "0"], "--min-rows"),
-        (["backtest", "LOG", "--min-rows", "201"], "201 rows"),
         (["report", "LOG", "-o", "no/such/folder/x.html"], "does not exist"),
         (["report", "LOG", "-o", "."], "folder"),
         (["report"], "RUN"),
@@ -230,13 +280,17 @@ def test_a_log_is_never_written_to_even_with_force(capsys: pytest.CaptureFixture
         (["nope"], "nope"),
     ],
 )
-def test_every_mistake_is_one_line(capsys: pytest.CaptureFixture[str], log: Path, here: Path, arguments: list[str], words: str) -> None:
+def test_every_mistake_is_one_line(
+    capsys: pytest.CaptureFixture[str], log: Path, here: Path, arguments: list[str], words: str
+) -> None:
     line = refused(capsys, *[str(log) if argument == "LOG" else argument for argument in arguments])
     assert words in line
     assert list(here.iterdir()) == []
 
 
-def test_a_defect_of_ours_says_how_to_report_it(capsys: pytest.CaptureFixture[str], log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_ours_says_how_to_report_it(
+    capsys: pytest.CaptureFixture[str], log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("one\ntwo\x1b[2J")
 
@@ -262,7 +316,11 @@ def test_a_defect_of_ours_says_how_to_report_it(capsys: pytest.CaptureFixture[st
     ],
 )
 def test_exit_codes(
-    capsys: pytest.CaptureFixture[str], log: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+    capsys: pytest.CaptureFixture[str],
+    log: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    code: int,
 ) -> None:
     def broken(*_: object, **__: object) -> None:
         raise error
@@ -280,7 +338,9 @@ def test_an_interrupt_is_told_by_its_code(log: Path, monkeypatch: pytest.MonkeyP
     assert cli.main(["fit", str(log)]) == 130
 
 
-def test_our_warnings_are_one_line(capsys: pytest.CaptureFixture[str], log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_warnings_are_one_line(
+    capsys: pytest.CaptureFixture[str], log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import warnings
 
     from groupwise.errors import GroupwiseWarning
@@ -297,13 +357,20 @@ def test_our_warnings_are_one_line(capsys: pytest.CaptureFixture[str], log: Path
 
 
 def test_a_reader_that_stops_listening_is_no_mistake(log: Path) -> None:
-    command = f"{shlex.quote(sys.executable)} -m groupwise fit {shlex.quote(str(log))} --law exponential --json | head -c 20"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    command = (
+        f"{shlex.quote(sys.executable)} -m groupwise fit {shlex.quote(str(log))} --law exponential "
+        "--json | head -c 20"
+    )
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False
+    )
     assert done.stderr == ""
     assert len(done.stdout) == 20
 
 
-def test_a_terminal_that_knows_only_ascii_gets_its_text(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_that_knows_only_ascii_gets_its_text(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", screen)
     assert cli.main(["fit", str(log), "--law", "exponential"]) == 0
@@ -343,7 +410,9 @@ def test_a_page_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:
     assert (tmp_path / "page.html").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

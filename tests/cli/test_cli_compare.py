@@ -1,4 +1,6 @@
-"""`groupwise compare`: groups by `vs`, by a setting, in pairs; one line for every mistake; nothing overwritten."""
+"""`groupwise compare`: groups by `vs`, by a setting, in pairs; one line for every mistake;
+nothing overwritten.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for seed in (1, 2, 3):
             value = end - 0.3 * np.exp(-step / 10) + rng.normal(0, 0.005) + rng.normal(0, 0.02, 60)
             rows = "\n".join(f"{t},{v:.6f}" for t, v in zip(step, value, strict=True))
-            (tmp_path / f"lr{name[1]}_seed{seed}.csv").write_text(f"step,reward\n{rows}\n", encoding="utf-8")
+            (tmp_path / f"lr{name[1]}_seed{seed}.csv").write_text(
+                f"step,reward\n{rows}\n", encoding="utf-8"
+            )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -86,7 +90,9 @@ def lines(capsys: pytest.CaptureFixture[str], arguments: str) -> list[str]:
 @pytest.mark.usefixtures("home")
 def test_text_and_figure(capsys: pytest.CaptureFixture[str], home: Path) -> None:
     said = lines(capsys, f"{A} vs {C} -o pair.svg --effect 0.1")
-    assert said[0].startswith("lr3 and lr1 are the same to within 0.1: 0.507 against 0.497 over steps 45-60,")
+    assert said[0].startswith(
+        "lr3 and lr1 are the same to within 0.1: 0.507 against 0.497 over steps 45-60,"
+    )
     assert [" ".join(line.split()[:3]) for line in said[2:6:3]] == ["reward state last", "lr3 3 ok"]
     assert said[-1] == "The figure: pair.svg"
     drawing = (home / "pair.svg").read_text(encoding="utf-8")
@@ -99,7 +105,10 @@ def test_text_and_figure(capsys: pytest.CaptureFixture[str], home: Path) -> None
 def test_asked_why_it_prints_judgements_tests_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
     short, long = lines(capsys, f"{A} vs {B}"), lines(capsys, f"{A} vs {B} --why")
     assert long[: len(short)] == short
-    assert sum(line.startswith(f"lr{i}_seed{s}: ") for line in long for i in (1, 2) for s in (1, 2, 3)) == 6
+    assert (
+        sum(line.startswith(f"lr{i}_seed{s}: ") for line in long for i in (1, 2) for s in (1, 2, 3))
+        == 6
+    )
     assert "lr2 against lr1" in long
     assert any(line.startswith("The late mean differs beyond seed noise: +0.") for line in long)
     assert any(line.startswith("· Standard deviation of the late means") for line in long)
@@ -107,7 +116,9 @@ def test_asked_why_it_prints_judgements_tests_and_notes(capsys: pytest.CaptureFi
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """One table: two engines with two seeds each, of which those of sglang collapse at step 40; no column is called run."""
+    """One table: two engines with two seeds each, of which those of sglang collapse at step 40;
+    no column is called run.
+    """
     rng = np.random.default_rng(5)
     rows = ["engine,seed,step,reward"]
     for engine in ("vllm", "sglang"):
@@ -122,13 +133,18 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("table")
 def test_a_table_of_runs_is_compared_by_a_column(capsys: pytest.CaptureFixture[str]) -> None:
-    """A failure with one engine only is the answer, with raw means; the same by seed, and each run by itself."""
+    """A failure with one engine only is the answer, with raw means; the same by seed, and each
+    run by itself.
+    """
     found = answer(capsys, "runs.csv --by engine --baseline vllm")
     assert re.fullmatch(
-        r"2 of 2 runs of sglang failed, 0 of 2 runs of vllm: sglang ends at 0\.00, vllm ends at 0\.98 \(means of the last 10 rows\)\.",
+        r"2 of 2 runs of sglang failed, 0 of 2 runs of vllm: sglang ends at 0\.00, vllm ends at "
+        r"0\.98 \(means of the last 10 rows\)\.",
         found["answer"],
     )
-    assert [(group["name"], [run["name"] for run in group["runs"]]) for group in found["groups"]] == [
+    assert [
+        (group["name"], [run["name"] for run in group["runs"]]) for group in found["groups"]
+    ] == [
         ("vllm", ["1/vllm", "2/vllm"]),
         ("sglang", ["1/sglang", "2/sglang"]),
     ]
@@ -136,8 +152,13 @@ def test_a_table_of_runs_is_compared_by_a_column(capsys: pytest.CaptureFixture[s
     assert states == [["ok", "ok"], ["failed", "failed"]]
     by_seed = answer(capsys, "runs.csv --by engine --pair-by seed")
     assert by_seed["comparisons"][0]["contrasts"][0]["method"] == "paired_t"
-    assert lines(capsys, "runs.csv --by engine")[0].startswith("2 of 2 runs of sglang failed, 0 of 2 runs of vllm: ")
-    assert [group["name"] for group in answer(capsys, "runs.csv --by seed")["groups"]] == ["seed 1", "seed 2"]
+    assert lines(capsys, "runs.csv --by engine")[0].startswith(
+        "2 of 2 runs of sglang failed, 0 of 2 runs of vllm: "
+    )
+    assert [group["name"] for group in answer(capsys, "runs.csv --by seed")["groups"]] == [
+        "seed 1",
+        "seed 2",
+    ]
 
 
 def test_a_failure_is_the_answer_and_never_no_divergence(
@@ -148,11 +169,16 @@ def test_a_failure_is_the_answer_and_never_no_divergence(
     rng = np.random.default_rng(3)
     step = np.arange(1, 201)
     for name, end in (("held", 201), ("fell", 60)):
-        value = np.where(step < end, 0.94 - 0.5 * np.exp(-step / 10) + rng.normal(0, 0.03, 200), 0.0).clip(0, 1)
+        value = np.where(
+            step < end, 0.94 - 0.5 * np.exp(-step / 10) + rng.normal(0, 0.03, 200), 0.0
+        ).clip(0, 1)
         rows = "\n".join(f"{t},{v:.4f}" for t, v in zip(step, value, strict=True))
         (tmp_path / f"{name}.csv").write_text(f"step,reward\n{rows}\n", encoding="utf-8")
     said = " ".join(lines(capsys, "held.csv fell.csv"))
-    assert said.startswith("fell failed, held did not: fell ends at 0.00, held ends at 0.94 (means of the last 10 rows).")
+    assert said.startswith(
+        "fell failed, held did not: fell ends at 0.00, held ends at 0.94 (means of the last 10 "
+        "rows)."
+    )
     assert "not by 200" in said
     why = " ".join(lines(capsys, "held.csv fell.csv --why"))
     assert "No divergence" not in why
@@ -165,19 +191,29 @@ def test_a_failure_is_the_answer_and_never_no_divergence(
 
 
 @pytest.mark.usefixtures("home")
-def test_a_run_that_ends_early_does_not_cut_the_others_down(capsys: pytest.CaptureFixture[str], home: Path) -> None:
-    """Of three runs the one that ends at step 20 of 60 is shown and not compared; of two it is compared as far as it goes."""
+def test_a_run_that_ends_early_does_not_cut_the_others_down(
+    capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    """Of three runs the one that ends at step 20 of 60 is shown and not compared; of two it is
+    compared as far as it goes.
+    """
     text = (home / "lr2_seed1.csv").read_text(encoding="utf-8").splitlines()
     (home / "short.csv").write_text("\n".join(text[:21]) + "\n", encoding="utf-8")
     (home / "tiny.csv").write_text("\n".join(text[:9]) + "\n", encoding="utf-8")
     found = answer(capsys, "short.csv lr1_seed1.csv lr2_seed1.csv")
     assert found["late_to"] == 60
-    assert [group["runs"][0]["left_out"] for group in found["groups"]] == ["ends at step 20", "", ""]
+    assert [group["runs"][0]["left_out"] for group in found["groups"]] == [
+        "ends at step 20",
+        "",
+        "",
+    ]
     assert found["answer"].endswith("1 of 3 runs is too short to compare.")
     assert found["comparisons"][0]["first"] == "lr1_seed1"
     assert answer(capsys, "short.csv lr1_seed1.csv")["late_to"] == 20
     raw = answer(capsys, "tiny.csv lr1_seed1.csv")
-    assert raw["answer"].endswith("(means of the last 8 rows), too few rows to tell noise from a difference.")
+    assert raw["answer"].endswith(
+        "(means of the last 8 rows), too few rows to tell noise from a difference."
+    )
     assert raw["comparisons"] == []
     assert len(lines(capsys, "tiny.csv lr1_seed1.csv --why")) > 4
 
@@ -202,14 +238,23 @@ def test_a_run_that_ends_early_does_not_cut_the_others_down(capsys: pytest.Captu
         ("lr1_seed1.csv lr2_seed1.csv -m nothing", "nothing"),
     ],
 )
-def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], arguments: str, said: str) -> None:
+def test_mistakes_are_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: str, said: str
+) -> None:
     assert said in refused(capsys, arguments)
 
 
 def test_real_seeds(capsys: pytest.CaptureFixture[str], shared_data: Path) -> None:
-    """Public runs of a sweep. Two settings of two seeds cannot be told apart, and two seeds of one setting differ beyond step noise."""
+    """Public runs of a sweep.
+
+    Two settings of two seeds cannot be told apart, and two seeds of one setting differ beyond step
+    noise.
+    """
     sweep = shlex.quote(str(shared_data / "sweeps" / "qwen25_7b_rho_sweep"))
-    runs = [f"{sweep}/rho{name}.log" for name in ("0.50_seed42", "0.50_seed44", "1.50_seed42", "1.50_seed43")]
+    runs = [
+        f"{sweep}/rho{name}.log"
+        for name in ("0.50_seed42", "0.50_seed44", "1.50_seed42", "1.50_seed43")
+    ]
     pair = answer(capsys, f"{runs[0]} {runs[1]} vs {runs[2]} {runs[3]}")["comparisons"][0]
     assert pair["contrasts"][0]["status"] == "not_separable"
     one = answer(capsys, f"{sweep}/rho0.10_seed42.log {sweep}/rho0.10_seed43.log")["comparisons"][0]
@@ -219,27 +264,42 @@ def test_real_seeds(capsys: pytest.CaptureFixture[str], shared_data: Path) -> No
 
 @pytest.mark.usefixtures("home")
 def test_a_run_given_twice_is_no_second_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "same values in every row" in refused(capsys, "lr1_seed1.csv lr1_seed1.csv vs lr2_seed1.csv lr2_seed2.csv")
+    assert "same values in every row" in refused(
+        capsys, "lr1_seed1.csv lr1_seed1.csv vs lr2_seed1.csv lr2_seed2.csv"
+    )
 
 
 @pytest.mark.usefixtures("home")
-def test_groups_of_a_setting_are_not_said_to_be_ungrouped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_of_a_setting_are_not_said_to_be_ungrouped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     one_each = "lr1_seed1.csv lr2_seed1.csv lr3_seed1.csv"
-    hint = "Every run was taken as a setting of its own; runs of one setting are put together with vs or --by."
+    hint = (
+        "Every run was taken as a setting of its own; runs of one setting are put together with vs "
+        "or --by."
+    )
     assert hint in answer(capsys, one_each)["notes"]
     assert hint not in answer(capsys, f"{one_each} --by lr")["notes"]
 
 
-def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(capsys: pytest.CaptureFixture[str], shared_data: Path) -> None:
+def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(
+    capsys: pytest.CaptureFixture[str], shared_data: Path
+) -> None:
     hard = shlex.quote(str(shared_data / "hard"))
     said = lines(capsys, f"{hard}/rho0.70_seed43.log {hard}/rho0.30_seed43.log")
     assert said[0] == "rho0.30_seed43 failed, rho0.70_seed43 did not: rho0.30_seed43 ends at 0.00,"
     assert said[1] == "rho0.70_seed43 ends at 0.94 (means of the last 10 rows)."
-    groups = [" ".join(f"{hard}/{name}_g4s_seed{seed}.step_stats.json" for seed in (44, 45)) for name in ("drgrpo", "tasa")]
+    groups = [
+        " ".join(f"{hard}/{name}_g4s_seed{seed}.step_stats.json" for seed in (44, 45))
+        for name in ("drgrpo", "tasa")
+    ]
     said = lines(capsys, f"{groups[0]} vs {groups[1]}")
     assert "By step 199, 2 of 2 runs of tasa_g4s hold 0.41, 0 of 2 runs of drgrpo_g4s." in said
     found = answer(capsys, f"{groups[0]} vs {groups[1]}")
-    assert [[run["held"] for run in group["runs"]] for group in found["groups"]] == [[False, False], [True, True]]
+    assert [[run["held"] for run in group["runs"]] for group in found["groups"]] == [
+        [False, False],
+        [True, True],
+    ]
     difference = found["comparisons"][0]["contrasts"][0]["difference"]
     assert -1 <= difference["low"] < difference["high"] == 1
 
@@ -256,7 +316,9 @@ def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(capsys: pyt
         ("grpo_off_policy_eval_points.csv", "run", 12),
     ],
 )
-def test_real_tables_of_runs(capsys: pytest.CaptureFixture[str], shared_data: Path, file: str, by: str, groups: int) -> None:
+def test_real_tables_of_runs(
+    capsys: pytest.CaptureFixture[str], shared_data: Path, file: str, by: str, groups: int
+) -> None:
     table = shlex.quote(str(shared_data / "hard" / file))
     lines(capsys, f"{table} --by {by}")
     assert len(answer(capsys, f"{table} --by {by}")["groups"]) == groups

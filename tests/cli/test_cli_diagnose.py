@@ -1,4 +1,7 @@
-"""`groupwise diagnose`: exit codes, JSON and text. The judgements are made by hand: what is judged how is tested with the judge."""
+"""`groupwise diagnose`: exit codes, JSON and text.
+
+The judgements are made by hand: what is judged how is tested with the judge.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,24 @@ from groupwise.cli.shared import exit_code
 from groupwise.diagnostics.judgement import Finding, Judgement, State, Status
 from groupwise.record.run import RecordWriter, RunRecord, has_ended
 
-BY_HAND = Judgement("demo", State.OK, "reward 0.2 → 0.8", checks=(Finding("collapse", Status.NONE, "holds"),))
-CODES = {State.OK: (0, 0), State.WATCH: (1, 0), State.FAILING: (1, 1), State.FAILED: (1, 1), State.CANNOT_TELL: (3, 3)}
+BY_HAND = Judgement(
+    "demo", State.OK, "reward 0.2 → 0.8", checks=(Finding("collapse", Status.NONE, "holds"),)
+)
+CODES = {
+    State.OK: (0, 0),
+    State.WATCH: (1, 0),
+    State.FAILING: (1, 1),
+    State.FAILED: (1, 1),
+    State.CANNOT_TELL: (3, 3),
+}
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "log.csv"
-    path.write_text("step,reward\n" + "".join(f"{step},{0.5 + 0.001 * step}\n" for step in range(1, 41)))
+    path.write_text(
+        "step,reward\n" + "".join(f"{step},{0.5 + 0.001 * step}\n" for step in range(1, 41))
+    )
     return path
 
 
@@ -43,7 +56,11 @@ def judged_as(monkeypatch: pytest.MonkeyPatch, found: Judgement) -> list[bool]:
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize("state", State)
 def test_exit_codes_follow_the_state(
-    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], state: State, as_json: bool
+    log: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    state: State,
+    as_json: bool,
 ) -> None:
     judged_as(monkeypatch, replace(BY_HAND, state=state))
     shown = ["--json"] if as_json else []
@@ -64,16 +81,26 @@ def test_of_several_runs_the_worst_counts_and_cannot_tell_only_where_no_other_do
     assert code(State.OK, State.OK) == 0
 
 
-def test_a_log_that_is_none_or_a_wrong_argument_exits_2(tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_that_is_none_or_a_wrong_argument_exits_2(
+    tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "none.csv").write_text("\x00\x01")
     refused(capsys, "diagnose", str(tmp_path / "none.csv"))
-    assert "--fail-on expects watch or failing; got 'ok'" in refused(capsys, "diagnose", str(log), "--fail-on", "ok")
+    assert "--fail-on expects watch or failing; got 'ok'" in refused(
+        capsys, "diagnose", str(log), "--fail-on", "ok"
+    )
     assert "--until expects a step" in refused(capsys, "diagnose", str(log), "--until", "0")
 
 
-@pytest.mark.parametrize(("error", "code"), [(RuntimeError("x"), 70), (KeyboardInterrupt(), 130), (MemoryError(), 2)])
+@pytest.mark.parametrize(
+    ("error", "code"), [(RuntimeError("x"), 70), (KeyboardInterrupt(), 130), (MemoryError(), 2)]
+)
 def test_what_ends_the_judge_ends_the_command(
-    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int
+    log: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
 ) -> None:
     def broken(*_: object, **__: object) -> None:
         raise error
@@ -103,19 +130,29 @@ def test_the_screen_has_the_reward_and_what_was_asked_for(
 ) -> None:
     judged_as(monkeypatch, BY_HAND)
     main(["diagnose", str(log)])
-    assert capsys.readouterr().out.splitlines() == ["✓ OK  demo  reward 0.2 → 0.8", f"  reward {40 * '█'}"]
+    assert capsys.readouterr().out.splitlines() == [
+        "✓ OK  demo  reward 0.2 → 0.8",
+        f"  reward {40 * '█'}",
+    ]
     main(["diagnose", str(log), "--verbose"])
     assert capsys.readouterr().out.splitlines()[2:] == ["", "  Collapse: no sign of it"]
     monkeypatch.undo()
     main(["diagnose", str(log), "--why"])
     said = capsys.readouterr().out.splitlines()
     place = next(place for place, line in enumerate(said) if line.startswith("  Zero variance"))
-    assert any(line.startswith("      effective group size: ") for line in said[place + 1 : place + 5])
+    assert any(
+        line.startswith("      effective group size: ") for line in said[place + 1 : place + 5]
+    )
     assert said[-1].startswith("  Settings not found: group_size, prompts_per_step, ")
 
 
-def test_asked_why_it_says_how_the_log_was_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "run.csv").write_text("step,reward\n" + "".join(f"{step},{'lost' if step == 3 else step / 20}\n" for step in range(1, 20)))
+def test_asked_why_it_says_how_the_log_was_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.csv").write_text(
+        "step,reward\n"
+        + "".join(f"{step},{'lost' if step == 3 else step / 20}\n" for step in range(1, 20))
+    )
     main(["diagnose", str(tmp_path / "run.csv"), "--set", "group_size=8"])
     assert "lost" not in capsys.readouterr().out
     main(["diagnose", str(tmp_path / "run.csv"), "--set", "group_size=8", "--why"])
@@ -143,7 +180,9 @@ def test_the_recorded_run_is_no_failure(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_reward_that_died_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = "".join(f"{step},{0.8 + 0.01 * (-1) ** step if step < 60 else 0.0}\n" for step in range(1, 101))
+    rows = "".join(
+        f"{step},{0.8 + 0.01 * (-1) ** step if step < 60 else 0.0}\n" for step in range(1, 101)
+    )
     (tmp_path / "dead.csv").write_text("step,reward\n" + rows)
     assert main(["diagnose", str(tmp_path / "dead.csv"), "--fail-on", "failing"]) == 1
     assert capsys.readouterr().out.startswith("✗ FAILED  dead.csv  ")
@@ -156,11 +195,22 @@ def test_three_rows_cannot_be_judged(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_no_distribution_of_scipy_stats_is_loaded(tmp_path: Path) -> None:
-    """It is most of what a short log would wait for. The log has what every tail is asked of: a swing, entropy, a held-out reward."""
+    """It is most of what a short log would wait for.
+
+    The log has what every tail is asked of: a swing, entropy, a held-out reward.
+    """
     path = tmp_path / "log.csv"
-    rows = (f"{t},{0.4 + 0.004 * t + 0.1 * (-1) ** (t // 5)},{1 - 0.01 * t},{0.4 + 0.001 * t},{t % 7}\n" for t in range(80))
+    rows = (
+        f"{t},{0.4 + 0.004 * t + 0.1 * (-1) ** (t // 5)},{1 - 0.01 * t},{0.4 + 0.001 * t},{t % 7}\n"
+        for t in range(80)
+    )
     path.write_text("step,reward,entropy,eval_reward,grad_norm\n" + "".join(rows))
-    script = f"import sys\nfrom groupwise.cli.app import main\nmain(['diagnose', {str(path)!r}, '--why'])\n"
+    script = (
+        f"import sys\nfrom groupwise.cli.app import main\nmain(['diagnose', {str(path)!r}, "
+        "'--why'])\n"
+    )
     script += "print([name for name in sys.modules if name.startswith('scipy.stats')])"
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
     assert out.splitlines()[-1] == "[]"

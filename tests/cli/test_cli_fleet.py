@@ -1,4 +1,6 @@
-"""`groupwise fleet`: every run below some folders judged, worst first, and only what changed judged again."""
+"""`groupwise fleet`: every run below some folders judged, worst first, and only what changed
+judged again.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
 from groupwise.engine.engine import Engine, Limits, Outcome, Status
 from groupwise.errors import GroupwiseError
+from groupwise.pages.fleet import fleet_page
+from groupwise.pages.html import made_by
 from groupwise.readers import open_run
 from groupwise.record.run import RecordWriter
-from groupwise.report.fleet import fleet_page
-from groupwise.report.html import made_by
 
 BY_WORKERS = Engine.map
 COLLAPSED = [0.8 + 0.01 * (-1) ** step for step in range(40)] + [0.0] * 20
@@ -34,15 +36,24 @@ HOSTILE = '<img src=x onerror="alert(1)">'
 
 def log(path: Path, rewards: list[float], **more: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({"step": step, "reward": reward} | more) + "\n" for step, reward in enumerate(rewards)))
+    path.write_text(
+        "".join(
+            json.dumps({"step": step, "reward": reward} | more) + "\n"
+            for step, reward in enumerate(rewards)
+        )
+    )
     return path
 
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judge in this process, where a test is not about workers: each of them takes seconds to start."""
+    """Judge in this process, where a test is not about workers: each of them takes seconds to
+    start.
+    """
 
-    def applied(_: Engine, function: Any, shards: dict[str, str], *, limits: Limits, each: Any) -> None:
+    def applied(
+        _: Engine, function: Any, shards: dict[str, str], *, limits: Limits, each: Any
+    ) -> None:
         for name, value in shards.items():
             each(Outcome(name, Status.DONE, value=pickle.loads(pickle.dumps(function))(value)))
 
@@ -75,17 +86,27 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]
     return code, json.loads(out.out) if out.out else out.err
 
 
-def test_every_run_is_one_line_worst_first_with_the_words_of_its_own_diagnosis(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_run_is_one_line_worst_first_with_the_words_of_its_own_diagnosis(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["fleet", "runs"]) == 1
     first, *lines = capsys.readouterr().out.splitlines()
     assert first == "5 runs: 1 failed, 1 unreadable, 1 cannot tell, 2 ok."
-    assert [re.split(r"  +", line)[1] for line in lines] == ["runs/b", "runs/e/empty.jsonl", "runs/d", "runs/a", "runs/c/deep"]
+    assert [re.split(r"  +", line)[1] for line in lines] == [
+        "runs/b",
+        "runs/e/empty.jsonl",
+        "runs/d",
+        "runs/a",
+        "runs/c/deep",
+    ]
     assert " ".join(lines[0].split()) == f"✗ FAILED runs/b {judge(open_run('runs/b')).headline}"
     assert "which is empty" in lines[1]
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
-def test_only_what_changed_is_judged_again(runs: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_what_changed_is_judged_again(
+    runs: Path, ending: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = ("runs", "-o", f"fleet.{ending}")
     code, first = told(capsys, *asked)
     assert (code, first["judged"]) == (1, 5)
@@ -106,9 +127,13 @@ def test_only_what_changed_is_judged_again(runs: Path, ending: str, capsys: pyte
 def test_the_three_tables_hold_the_same(runs: Path) -> None:
     for ending in ("parquet", "csv", "jsonl"):
         main(["fleet", "runs", "-o", f"fleet.{ending}"])
-    parquet, table, lines = (read_table(Path(f"fleet.{ending}")) for ending in ("parquet", "csv", "jsonl"))
+    parquet, table, lines = (
+        read_table(Path(f"fleet.{ending}")) for ending in ("parquet", "csv", "jsonl")
+    )
     assert parquet == table == lines
-    assert [row["state"] for row in csv.DictReader(Path("fleet.csv").read_text().splitlines())] == [row.state for row in parquet]
+    assert [row["state"] for row in csv.DictReader(Path("fleet.csv").read_text().splitlines())] == [
+        row.state for row in parquet
+    ]
     assert pl.read_parquet("fleet.parquet")["since_step"].to_list() == [40, None, None, None, None]
 
 
@@ -117,7 +142,9 @@ def test_the_list_may_lie_among_the_runs(runs: Path, capsys: pytest.CaptureFixtu
         assert told(capsys, "runs", "-o", "runs/table.csv")[1]["counts"]["unreadable"] == 1
 
 
-def test_a_run_that_goes_on_is_judged_each_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_goes_on_is_judged_each_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = tmp_path / "fleet.parquet"
     writer = RecordWriter(tmp_path / "runs" / "live")
     for step, reward in enumerate(COLLAPSED):
@@ -127,16 +154,31 @@ def test_a_run_that_goes_on_is_judged_each_time(tmp_path: Path, capsys: pytest.C
     assert told(capsys, str(tmp_path / "runs"), "-o", str(table))[1]["counts"] == {"failed": 1}
 
 
-def test_every_run_of_a_file_of_several_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [f"{run},{step},{reward}" for run, rewards in (("x", LEARNING), ("y", COLLAPSED)) for step, reward in enumerate(rewards)]
+def test_every_run_of_a_file_of_several_is_a_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        f"{run},{step},{reward}"
+        for run, rewards in (("x", LEARNING), ("y", COLLAPSED))
+        for step, reward in enumerate(rewards)
+    ]
     (tmp_path / "both.csv").write_text("\n".join(["run,step,reward", *rows]))
     code, found = told(capsys, str(tmp_path / "both.csv"))
-    assert (code, [(row["part"], row["state"]) for row in found["runs"]]) == (1, [("y", "failed"), ("x", "ok")])
+    assert (code, [(row["part"], row["state"]) for row in found["runs"]]) == (
+        1,
+        [("y", "failed"), ("x", "ok")],
+    )
 
 
 @pytest.mark.parametrize(
     ("states", "fail_on", "code"),
-    [("ok", "watch", 0), ("ok cannot_tell", "watch", 3), ("ok unreadable", "watch", 3), ("watch", "watch", 1), ("watch", "failing", 0)],
+    [
+        ("ok", "watch", 0),
+        ("ok cannot_tell", "watch", 3),
+        ("ok unreadable", "watch", 3),
+        ("watch", "watch", 1),
+        ("watch", "failing", 0),
+    ],
 )
 def test_the_exit_code_is_that_of_the_worst(states: str, fail_on: str, code: int) -> None:
     from groupwise.cli.shared import exit_code
@@ -146,7 +188,9 @@ def test_the_exit_code_is_that_of_the_worst(states: str, fail_on: str, code: int
 
 
 @pytest.mark.usefixtures("workers")
-def test_a_run_that_kills_its_worker_is_one_row(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_kills_its_worker_is_one_row(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fleets, "Judge", Deadly)
     monkeypatch.setattr(fleets, "MEMORY", 1 << 29)
     names = ("deadly", "slow", "huge")
@@ -161,7 +205,9 @@ def test_a_run_that_kills_its_worker_is_one_row(runs: Path, monkeypatch: pytest.
     assert judge_fleet([runs], {}, Engine("local", 2), seconds=8.0, known=found.runs).judged == 0
 
 
-def test_what_is_done_is_kept_where_the_work_is_interrupted(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_done_is_kept_where_the_work_is_interrupted(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     done: list[int] = []
 
     def interrupt(_doing: str, count: int, _total: int) -> None:
@@ -171,17 +217,28 @@ def test_what_is_done_is_kept_where_the_work_is_interrupted(runs: Path, capsys: 
 
     table = Path("fleet.jsonl")
     with pytest.raises(KeyboardInterrupt):
-        judge_fleet([runs], {}, Engine(), seconds=120.0, save=lambda rows: write_table(table, rows), told=interrupt)
+        judge_fleet(
+            [runs],
+            {},
+            Engine(),
+            seconds=120.0,
+            save=lambda rows: write_table(table, rows),
+            told=interrupt,
+        )
     assert len(read_table(table)) == 3
     assert told(capsys, "runs", "-o", "fleet.jsonl")[1]["judged"] == 2
 
 
-def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert main(["fleet", "runs", "-o", "fleet.csv"]) == 1
     before = Path("fleet.csv").read_bytes()
 
     def full(path: Path, content: bytes, **_: Any) -> None:
-        raise GroupwiseError(f"expected to write {path}, got No space left on device: choose another file with -o")
+        raise GroupwiseError(
+            f"expected to write {path}, got No space left on device: choose another file with -o"
+        )
 
     monkeypatch.setattr(fleets, "write_whole", full)
     log(runs / "a" / "good.jsonl", COLLAPSED)
@@ -194,10 +251,19 @@ def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(
     [
         ("nowhere", "does not exist: check the path"),
         ("runs/e runs/e/empty.jsonl nowhere", "none of 2 runs can be read; "),
-        ("runs -o list.txt", "-o expects a name that ends in .parquet or .csv or .jsonl; got 'list.txt'"),
-        ("runs -o runs/b/bad.jsonl", "expected a table of groupwise fleet in runs/b/bad.jsonl, got another file"),
+        (
+            "runs -o list.txt",
+            "-o expects a name that ends in .parquet or .csv or .jsonl; got 'list.txt'",
+        ),
+        (
+            "runs -o runs/b/bad.jsonl",
+            "expected a table of groupwise fleet in runs/b/bad.jsonl, got another file",
+        ),
         ("runs -o runs/b/bad.jsonl --force", "got another file, which is never written over"),
-        ("runs -o settings.csv", "expected a table of groupwise fleet in settings.csv, got another file"),
+        (
+            "runs -o settings.csv",
+            "expected a table of groupwise fleet in settings.csv, got another file",
+        ),
         ("runs -o missing/list.csv", "does not exist: make it"),
         ("runs --page runs/b/bad.jsonl", "-o expects a name that ends in .html"),
         ("runs --page mine.html", "mine.html exists already"),
@@ -207,7 +273,9 @@ def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(
         ("runs --fail-on ok", "--fail-on expects watch or failing"),
     ],
 )
-def test_bad_input_is_one_sentence(runs: Path, arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_sentence(
+    runs: Path, arguments: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("mine.html").write_text("<p>mine</p>")
     Path("settings.csv").write_text("name,value\nlr,1\n")
     before = {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()}
@@ -224,20 +292,31 @@ def test_the_page_says_what_the_list_says_and_every_string_stays_text(runs: Path
         assert main(["fleet", "runs", "--page", "fleet.html"]) == 1
     page = Path("fleet.html").read_text()
     assert "<img" not in page
-    assert "http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-" in page
+    assert (
+        "http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-"
+        in page
+    )
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
     embedded = json.loads(page.split('id="groupwise-results">')[1].split("</script>")[0])
     assert embedded["counts"] == {"failed": 2, "unreadable": 1, "cannot_tell": 1, "ok": 2}
     assert [run["path"] for run in embedded["runs"]][:2] == [f"runs/{HOSTILE}", "runs/b"]
     assert embedded["runs"][1]["reward"][-1] == 0
-    assert all(height is None or 0 <= height <= 1 for run in embedded["runs"] for height in run["reward"])
+    assert all(
+        height is None or 0 <= height <= 1 for run in embedded["runs"] for height in run["reward"]
+    )
 
 
 def test_a_page_of_thousands_stays_small() -> None:
     row = replace(
-        FleetRow.unreadable("runs/experiment/seed", "a headline of sixty characters or so, as they usually are"), reward="50 " * 40
+        FleetRow.unreadable(
+            "runs/experiment/seed", "a headline of sixty characters or so, as they usually are"
+        ),
+        reward="50 " * 40,
     )
-    rows = tuple(replace(row, path=f"{row.path}{number}", state=WORST_FIRST[number % 6]) for number in range(5000))
+    rows = tuple(
+        replace(row, path=f"{row.path}{number}", state=WORST_FIRST[number % 6])
+        for number in range(5000)
+    )
     page = fleet_page(fleets.Fleet(rows, 0), provenance=made_by(()))
     assert len(page) < 3_000_000
 
@@ -250,7 +329,9 @@ def test_heights_come_back_as_they_were() -> None:
 
 def test_no_cell_of_a_table_is_a_formula_or_steers_a_terminal(tmp_path: Path) -> None:
     path = str(tmp_path / "=HYPERLINK(1)")
-    row = FleetRow(path, "", "=1+1", "ok", "@x \x1b[2J\x85", None, "-1", "", "", "+do", 3, 3, "- 5", "seen")
+    row = FleetRow(
+        path, "", "=1+1", "ok", "@x \x1b[2J\x85", None, "-1", "", "", "+do", 3, 3, "- 5", "seen"
+    )
     write_table(tmp_path / "fleet.csv", [row])
     cells = next(iter(csv.DictReader((tmp_path / "fleet.csv").read_text().splitlines())))
     shown = [cells[name] for name in ("run", "headline", "first_sign", "do", "path")]

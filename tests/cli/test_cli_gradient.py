@@ -1,4 +1,6 @@
-"""The commands `plan` and `components`: keys that are promised, one line for every mistake, no hostile file obeyed, nothing overwritten."""
+"""The commands `plan` and `components`: keys that are promised, one line for every mistake, no
+hostile file obeyed, nothing overwritten.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ GROUPS, SIZE, WIDTH = 48, 8, 6
 
 
 def rollouts(seed: int = 1) -> dict[str, np.ndarray[Any, Any]]:
-    """Scores and right-or-wrong rewards of 48 groups of 8; prompts differ, so Vp is well above zero."""
+    """Scores and right-or-wrong rewards of 48 groups of 8; prompts differ, so Vp is well above
+    zero.
+    """
     rng = np.random.default_rng(seed)
     score, prompt = rng.normal(size=(GROUPS * SIZE, WIDTH)), np.repeat(np.arange(GROUPS), SIZE)
     pull = (score * rng.normal(0.2, 0.8, size=(GROUPS, WIDTH))[prompt]).sum(axis=1)
@@ -37,10 +41,14 @@ def rollouts(seed: int = 1) -> dict[str, np.ndarray[Any, Any]]:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with `scores.npz`, and a run `run.csv` of 40 steps without completions."""
+    """A working directory with `scores.npz`, and a run `run.csv` of 40 steps without
+    completions.
+    """
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "scores.npz", rollouts())
-    (tmp_path / "run.csv").write_text("step,reward\n" + "".join(f"{step},{step / 40:.4f}\n" for step in range(1, 41)))
+    (tmp_path / "run.csv").write_text(
+        "step,reward\n" + "".join(f"{step},{step / 40:.4f}\n" for step in range(1, 41))
+    )
     return tmp_path
 
 
@@ -68,7 +76,9 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return out
 
 
-def test_a_plan_for_three_numbers_has_the_keys_that_are_promised(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_for_three_numbers_has_the_keys_that_are_promised(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     found = printed(capsys, "plan", "--vp", "1", "--t", "0", "--r", "49", "--budget", "1024")
     assert (found["group_size"], found["prompts"]) == (8, 128)
     assert found["mse"] == pytest.approx((1 + 49 / (8 * 7)) / 128)
@@ -80,96 +90,185 @@ def test_a_plan_for_three_numbers_has_the_keys_that_are_promised(capsys: pytest.
     assert "components" not in found
 
 
-def test_a_plan_from_data_says_what_it_is_from(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+def test_a_plan_from_data_says_what_it_is_from(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
     found = printed(capsys, "plan", "scores.npz", "--budget", "512", "--group-size", "4")
     for name in ("vp", "t", "r"):
         assert {"value", "low", "high"} <= set(found["components"][name])
-        assert found["components"][name]["low"] < found["components"][name]["value"] < found["components"][name]["high"]
+        assert (
+            found["components"][name]["low"]
+            < found["components"][name]["value"]
+            < found["components"][name]["high"]
+        )
     low, high = found["group_size_interval"]
     assert low <= found["group_size"] <= high
     assert found["present"]["group_size"] == 4
     assert found["baselines"][0]["name"] == "leave_one_out"
     text = shown(capsys, "plan", "scores.npz", "--budget", "512", "--group-size", "4")
-    assert text.index("Best for 512 rollouts") < text.index("Chance to be best") < text.index("Baseline at 4 × 128")
+    assert (
+        text.index("Best for 512 rollouts")
+        < text.index("Chance to be best")
+        < text.index("Baseline at 4 × 128")
+    )
     assert "in use" in text
 
 
-def test_a_plan_for_a_verifier_that_errs_takes_larger_groups(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+def test_a_plan_for_a_verifier_that_errs_takes_larger_groups(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
     save(here / "saved.json")
     plain = printed(capsys, "plan", "saved.json", "--budget", "512")
-    found = printed(capsys, "plan", "saved.json", "--budget", "512", "--false-positives", "0.1", "--false-negatives", "0.2")
-    assert found["components"]["vp"]["value"] == pytest.approx(0.7**2 * plain["components"]["vp"]["value"])
+    found = printed(
+        capsys,
+        "plan",
+        "saved.json",
+        "--budget",
+        "512",
+        "--false-positives",
+        "0.1",
+        "--false-negatives",
+        "0.2",
+    )
+    assert found["components"]["vp"]["value"] == pytest.approx(
+        0.7**2 * plain["components"]["vp"]["value"]
+    )
     assert found["group_size"] > plain["group_size"]
-    assert found["notes"][0].startswith("As under a verifier that passes 10 % of wrong answers and fails 20 % of right ones")
+    assert found["notes"][0].startswith(
+        "As under a verifier that passes 10 % of wrong answers and fails 20 % of right ones"
+    )
 
 
-def test_saved_components_give_the_same_plan_as_their_scores(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+def test_saved_components_give_the_same_plan_as_their_scores(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
     save(here / "saved.json")
     from_scores = printed(capsys, "plan", "scores.npz", "--budget", "512")
     assert printed(capsys, "plan", "saved.json", "--budget", "512")["curve"] == from_scores["curve"]
-    wide = printed(capsys, "plan", "saved.json", "--budget", "512", "--level", "0.99")["components"]["t"]
+    wide = printed(capsys, "plan", "saved.json", "--budget", "512", "--level", "0.99")[
+        "components"
+    ]["t"]
     assert wide["level"] == 0.99
-    assert wide == printed(capsys, "plan", "scores.npz", "--budget", "512", "--level", "0.99")["components"]["t"]
+    assert (
+        wide
+        == printed(capsys, "plan", "scores.npz", "--budget", "512", "--level", "0.99")[
+            "components"
+        ]["t"]
+    )
 
 
-def test_a_run_is_planned_from_what_lies_beside_it(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+def test_a_run_is_planned_from_what_lies_beside_it(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
     save(path_beside(here / "run.csv"))
-    found = printed(capsys, "plan", "run.csv", "--set", "group_size=4", "--set", "prompts_per_step=64")
+    found = printed(
+        capsys, "plan", "run.csv", "--set", "group_size=4", "--set", "prompts_per_step=64"
+    )
     assert found["budget"]["amount"] == 256
     assert found["present"]["group_size"] == 4
     assert any("the run's own" in note for note in found["notes"])
-    small = printed(capsys, "plan", "run.csv", "--set", "group_size=16", "--set", "prompts_per_step=64", "--budget", "8")
+    small = printed(
+        capsys,
+        "plan",
+        "run.csv",
+        "--set",
+        "group_size=16",
+        "--set",
+        "prompts_per_step=64",
+        "--budget",
+        "8",
+    )
     assert "present" not in small
     assert any("beyond this budget" in note for note in small["notes"])
 
 
-def test_costs_come_from_the_run_and_are_told(capsys: pytest.CaptureFixture[str], trl_run: Path) -> None:
+def test_costs_come_from_the_run_and_are_told(
+    capsys: pytest.CaptureFixture[str], trl_run: Path
+) -> None:
     save(path_beside(trl_run))
     tokens = printed(capsys, "plan", str(trl_run), "--budget", "4000", "--budget-unit", "tokens")
-    assert tokens["budget"]["rollout_cost"] == pytest.approx(38.0)  # lengths of the last five of twenty steps, 36 to 40
+    assert tokens["budget"]["rollout_cost"] == pytest.approx(
+        38.0
+    )  # lengths of the last five of twenty steps, 36 to 40
     assert any("38 tokens" in note for note in tokens["notes"])
     seconds = printed(capsys, "plan", str(trl_run), "--budget", "20", "--budget-unit", "seconds")
-    assert seconds["budget"]["rollout_cost"] == pytest.approx(2.0 / 8)  # 2 s a step of two groups of four
+    assert seconds["budget"]["rollout_cost"] == pytest.approx(
+        2.0 / 8
+    )  # 2 s a step of two groups of four
     given = printed(
-        capsys, "plan", str(trl_run), "--budget", "4000", "--budget-unit", "tokens", "--rollout-cost", "50", "--prompt-cost", "10"
+        capsys,
+        "plan",
+        str(trl_run),
+        "--budget",
+        "4000",
+        "--budget-unit",
+        "tokens",
+        "--rollout-cost",
+        "50",
+        "--prompt-cost",
+        "10",
     )
     assert (given["budget"]["rollout_cost"], given["budget"]["prompt_cost"]) == (50, 10)
 
 
-def test_a_group_size_that_is_given_is_the_runs_own(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+def test_a_group_size_that_is_given_is_the_runs_own(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
     given = printed(capsys, "plan", "run.csv", "--group-size", "4")
     assert given == printed(capsys, "plan", "run.csv", "--set", "group_size=4")
     assert given["batch"]["group_size"] == 4
 
 
-def test_a_run_without_components_is_answered_from_its_rewards(capsys: pytest.CaptureFixture[str], here: Path, trl_run: Path) -> None:
+def test_a_run_without_components_is_answered_from_its_rewards(
+    capsys: pytest.CaptureFixture[str], here: Path, trl_run: Path
+) -> None:
     text = shown(capsys, "plan", str(trl_run), "--budget", "64")
     found = printed(capsys, "plan", str(trl_run))
     outlook = zero_variance_outlook(open_run(trl_run))
     assert outlook is not None
     assert found["zero_variance"] == outlook.as_dict()
-    assert found["effective_group_size"] == pytest.approx(outlook.group_size * (1 - outlook.now.value))
+    assert found["effective_group_size"] == pytest.approx(
+        outlook.group_size * (1 - outlook.now.value)
+    )
     assert found["batch"]["said"] in text
     assert text.startswith(found["status"])
-    assert text.endswith(f"For a best size: groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT\n")
+    assert text.endswith(
+        f"For a best size: groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT\n"
+    )
     told = [line for line in text.splitlines() if not line.startswith(" ")]
-    assert sum(any(letter.isalpha() for letter in word) for line in told for word in line.split()) <= 60
+    assert (
+        sum(any(letter.isalpha() for letter in word) for line in told for word in line.split())
+        <= 60
+    )
 
 
-def test_a_run_that_collapsed_is_said_to_have_before_its_group_size_is_planned(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+def test_a_run_that_collapsed_is_said_to_have_before_its_group_size_is_planned(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
     rows = [f"{step},{0.8 + 0.01 * (-1) ** step if step < 40 else 0.0}\n" for step in range(60)]
     Path("fallen.csv").write_text("step,reward\n" + "".join(rows))
     text = shown(capsys, "plan", "fallen.csv", "--set", "group_size=8")
-    assert text.splitlines()[:2] == ["✗ FAILED  fallen.csv  reward 0.80 → 0.00, collapsed at step 40", NOT_LOGGED]
+    assert text.splitlines()[:2] == [
+        "✗ FAILED  fallen.csv  reward 0.80 → 0.00, collapsed at step 40",
+        NOT_LOGGED,
+    ]
     found = printed(capsys, "plan", "fallen.csv")
-    assert (found["state"], found["headline"]) == ("failed", "reward 0.80 → 0.00, collapsed at step 40")
+    assert (found["state"], found["headline"]) == (
+        "failed",
+        "reward 0.80 → 0.00, collapsed at step 40",
+    )
 
 
-def test_a_run_that_logged_no_groups_says_what_to_log(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+def test_a_run_that_logged_no_groups_says_what_to_log(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
     text = shown(capsys, "plan", "run.csv", "--set", "group_size=8")
     assert text.splitlines()[:2] == [
         NOT_LOGGED,
-        "A step is ? prompts x 8 rollouts in ? updates; give --set prompts_per_step=B --set updates_per_step=U.",
+        (
+            "A step is ? prompts x 8 rollouts in ? updates; give --set prompts_per_step=B --set "
+            "updates_per_step=U."
+        ),
     ]
     assert printed(capsys, "plan", "run.csv")["zero_variance"] is None
 
@@ -182,8 +281,38 @@ def test_a_run_that_logged_no_groups_says_what_to_log(capsys: pytest.CaptureFixt
         (["plan", "scores.npz", "--vp", "1", "--budget", "64"], "leave out scores.npz or --vp"),
         (["plan", "--vp", "1", "--t", "1", "--r", "1"], "--budget is missing"),
         (["plan", "scores.npz"], "--budget is missing"),
-        (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "9", "--budget-unit", "tokens"], "--rollout-cost is missing"),
-        (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "9", "--budget-unit", "euros"], "'euros'"),
+        (
+            [
+                "plan",
+                "--vp",
+                "1",
+                "--t",
+                "1",
+                "--r",
+                "1",
+                "--budget",
+                "9",
+                "--budget-unit",
+                "tokens",
+            ],
+            "--rollout-cost is missing",
+        ),
+        (
+            [
+                "plan",
+                "--vp",
+                "1",
+                "--t",
+                "1",
+                "--r",
+                "1",
+                "--budget",
+                "9",
+                "--budget-unit",
+                "euros",
+            ],
+            "'euros'",
+        ),
         (["plan", "--vp", "-1", "--t", "1", "--r", "1", "--budget", "9"], "zero or positive"),
         (["plan", "--vp", "nan", "--t", "1", "--r", "1", "--budget", "9"], "zero or positive"),
         (["plan", "--vp", "0", "--t", "0", "--r", "0", "--budget", "9"], "not all zero"),
@@ -191,16 +320,66 @@ def test_a_run_that_logged_no_groups_says_what_to_log(capsys: pytest.CaptureFixt
         (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "inf"], "positive number"),
         (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "1"], "raise it"),
         (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "1e300"], "use a smaller one"),
-        (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--group-size", "1"], "between 2 and 64"),
-        (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--prompt-cost", "-1"], "prompt cost"),
-        (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--prompt-pool", "1"], "pool"),
-        (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--false-positives", ".1"], "which those three do not tell"),
+        (
+            ["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--group-size", "1"],
+            "between 2 and 64",
+        ),
+        (
+            ["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--prompt-cost", "-1"],
+            "prompt cost",
+        ),
+        (
+            ["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--prompt-pool", "1"],
+            "pool",
+        ),
+        (
+            [
+                "plan",
+                "--vp",
+                "1",
+                "--t",
+                "1",
+                "--r",
+                "1",
+                "--budget",
+                "64",
+                "--false-positives",
+                ".1",
+            ],
+            "which those three do not tell",
+        ),
         (["plan", "run.csv", "--false-negatives", ".1"], "run groupwise components first"),
-        (["plan", "scores.npz", "--budget", "64", "--false-negatives", "1"], "no better than a coin"),
-        (["plan", "scores.npz", "--budget", "64", "--false-positives", "-.1"], "share of false positives between 0 and 1"),
+        (
+            ["plan", "scores.npz", "--budget", "64", "--false-negatives", "1"],
+            "no better than a coin",
+        ),
+        (
+            ["plan", "scores.npz", "--budget", "64", "--false-positives", "-.1"],
+            "share of false positives between 0 and 1",
+        ),
         (["plan", "scores.npz", "--budget", "64", "--level", "95"], "--level"),
-        (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--level", "0.9"], "no --level with --vp"),
-        (["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--set", "a=1", "--column", "a=b"], "no --set or --column"),
+        (
+            ["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--level", "0.9"],
+            "no --level with --vp",
+        ),
+        (
+            [
+                "plan",
+                "--vp",
+                "1",
+                "--t",
+                "1",
+                "--r",
+                "1",
+                "--budget",
+                "64",
+                "--set",
+                "a=1",
+                "--column",
+                "a=b",
+            ],
+            "no --set or --column",
+        ),
         (["plan", "scores.npz", "--budget", "64", "--set", "group_size=8"], "which is no run"),
         (["plan", "nowhere.npz", "--budget", "64"], "no such file"),
         (["plan", "nowhere.csv", "--budget", "64"], "nowhere.csv"),
@@ -215,16 +394,27 @@ def test_a_run_that_logged_no_groups_says_what_to_log(capsys: pytest.CaptureFixt
         (["components", "scores.npz", "--group-size", "8"], "prompt_N"),
         (["components", "scores.npz", "--seed", "-1"], "--seed"),
         (["components", "run.csv", "--model", "m", "--aggregation", "max"], "sequence_mean"),
-        (["components", "run.csv", "--model", "m", "--groups", "1"], "--groups expects a whole number of at least 2; got 1"),
+        (
+            ["components", "run.csv", "--model", "m", "--groups", "1"],
+            "--groups expects a whole number of at least 2; got 1",
+        ),
         (["components", "run.csv", "--model", "m", "--sketch-width", "0"], "--sketch-width"),
-        (["components", "run.csv", "--model", "m", "--max-completion-length", "0"], "--max-completion-length"),
-        (["components", "run.csv", "--model", "m", "--temperature", "nan"], "--temperature expects a positive number; got nan"),
+        (
+            ["components", "run.csv", "--model", "m", "--max-completion-length", "0"],
+            "--max-completion-length",
+        ),
+        (
+            ["components", "run.csv", "--model", "m", "--temperature", "nan"],
+            "--temperature expects a positive number; got nan",
+        ),
         (["components", "run.csv", "--model", "m", "--temperature", "0"], "--temperature"),
         (["components", "run.csv", "--model", "m", "--steps", "9:1"], "100:200"),
         (["components", "run.csv", "--model", "m", "--steps", "x"], "100:200"),
     ],
 )
-def test_every_mistake_is_one_line(capsys: pytest.CaptureFixture[str], here: Path, arguments: list[str], words: str) -> None:
+def test_every_mistake_is_one_line(
+    capsys: pytest.CaptureFixture[str], here: Path, arguments: list[str], words: str
+) -> None:
     before = sorted(here.iterdir())
     assert words in refused(capsys, *arguments)
     assert sorted(here.iterdir()) == before
@@ -242,56 +432,120 @@ def changed(name: str, place: object, value: object) -> Callable[[dict[str, Any]
 
 
 def as_gram(made: dict[str, Any]) -> dict[str, Any]:
-    return {"gram_NN": made["score_ND"] @ made["score_ND"].T, "reward_N": made["reward_N"], "prompt_N": made["prompt_N"]}
+    return {
+        "gram_NN": made["score_ND"] @ made["score_ND"].T,
+        "reward_N": made["reward_N"],
+        "prompt_N": made["prompt_N"],
+    }
 
 
 BAD: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
-    "groups of one": (lambda made: {**made, "prompt_N": np.arange(GROUPS * SIZE)}, "groups of at least 4 rollouts of one prompt, got 1"),
-    "all-equal rewards": (lambda made: {**made, "reward_N": np.ones(GROUPS * SIZE)}, "48 groups with equal rewards throughout"),
+    "groups of one": (
+        lambda made: {**made, "prompt_N": np.arange(GROUPS * SIZE)},
+        "groups of at least 4 rollouts of one prompt, got 1",
+    ),
+    "all-equal rewards": (
+        lambda made: {**made, "reward_N": np.ones(GROUPS * SIZE)},
+        "48 groups with equal rewards throughout",
+    ),
     "a NaN reward": (changed("reward_N", 3, np.nan), "finite numbers in reward_N, got nan at [3]"),
-    "an infinite reward": (changed("reward_N", 3, np.inf), "finite numbers in reward_N, got inf at [3]"),
+    "an infinite reward": (
+        changed("reward_N", 3, np.inf),
+        "finite numbers in reward_N, got inf at [3]",
+    ),
     "a huge reward": (changed("reward_N", 3, 1e200), "at most 1e+15 in reward_N"),
-    "a NaN score": (changed("score_ND", (3, 1), np.nan), "finite numbers in score_ND, got nan at [3, 1]"),
-    "an infinite score": (changed("score_ND", (3, 1), -np.inf), "finite numbers in score_ND, got -inf"),
-    "huge scores": (lambda made: {**made, "score_ND": made["score_ND"] * 1e80}, "at most 1e+15 in score_ND"),
-    "a NaN label": (lambda made: {**made, "prompt_N": np.full(GROUPS * SIZE, np.nan)}, "prompt labels"),
+    "a NaN score": (
+        changed("score_ND", (3, 1), np.nan),
+        "finite numbers in score_ND, got nan at [3, 1]",
+    ),
+    "an infinite score": (
+        changed("score_ND", (3, 1), -np.inf),
+        "finite numbers in score_ND, got -inf",
+    ),
+    "huge scores": (
+        lambda made: {**made, "score_ND": made["score_ND"] * 1e80},
+        "at most 1e+15 in score_ND",
+    ),
+    "a NaN label": (
+        lambda made: {**made, "prompt_N": np.full(GROUPS * SIZE, np.nan)},
+        "prompt labels",
+    ),
     "one prompt": (lambda made: {**made, "prompt_N": made["prompt_N"] * 0}, "at least two prompts"),
-    "half a Gram matrix": (lambda made: {**as_gram(made), "gram_NN": np.triu(as_gram(made)["gram_NN"])}, "symmetric gram_NN"),
-    "a Gram matrix that is not square": (lambda made: {**as_gram(made), "gram_NN": made["score_ND"]}, "square matrix"),
-    "a NaN in the Gram matrix": (lambda made: changed("gram_NN", (3, 3), np.nan)(as_gram(made)), "finite numbers in gram_NN"),
+    "half a Gram matrix": (
+        lambda made: {**as_gram(made), "gram_NN": np.triu(as_gram(made)["gram_NN"])},
+        "symmetric gram_NN",
+    ),
+    "a Gram matrix that is not square": (
+        lambda made: {**as_gram(made), "gram_NN": made["score_ND"]},
+        "square matrix",
+    ),
+    "a NaN in the Gram matrix": (
+        lambda made: changed("gram_NN", (3, 3), np.nan)(as_gram(made)),
+        "finite numbers in gram_NN",
+    ),
     "too few rewards": (lambda made: {**made, "reward_N": made["reward_N"][:-1]}, "383 and 384"),
-    "other names": (lambda made: {"scores": made["score_ND"], "rewards": made["reward_N"]}, "got scores, rewards"),
+    "other names": (
+        lambda made: {"scores": made["score_ND"], "rewards": made["reward_N"]},
+        "got scores, rewards",
+    ),
     "scores twice": (lambda made: {**made, **as_gram(made)}, "one of score_ND, gram_NN, sketch_NK"),
-    "no prompts": (lambda made: {"score_ND": made["score_ND"], "reward_N": made["reward_N"]}, "--group-size G"),
-    "objects": (lambda made: {**made, "reward_N": made["reward_N"].astype(object)}, "plain numbers in reward_N"),
+    "no prompts": (
+        lambda made: {"score_ND": made["score_ND"], "reward_N": made["reward_N"]},
+        "--group-size G",
+    ),
+    "objects": (
+        lambda made: {**made, "reward_N": made["reward_N"].astype(object)},
+        "plain numbers in reward_N",
+    ),
     "complex numbers": (lambda made: {**made, "score_ND": made["score_ND"] + 1j}, "got complex128"),
-    "texts": (lambda made: {**made, "score_ND": made["score_ND"].astype(str)}, "plain numbers in score_ND"),
+    "texts": (
+        lambda made: {**made, "score_ND": made["score_ND"].astype(str)},
+        "plain numbers in score_ND",
+    ),
     "one number": (lambda made: {**made, "reward_N": np.float64(1)}, "got shape ()"),
-    "nothing": (lambda _: {"score_ND": np.empty((0, 3)), "reward_N": np.empty(0), "prompt_N": np.empty(0)}, "got shape (0, 3)"),
+    "nothing": (
+        lambda _: {"score_ND": np.empty((0, 3)), "reward_N": np.empty(0), "prompt_N": np.empty(0)},
+        "got shape (0, 3)",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_numbers_are_told_in_a_sentence(capsys: pytest.CaptureFixture[str], here: Path, name: str) -> None:
+def test_bad_numbers_are_told_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], here: Path, name: str
+) -> None:
     change, words = BAD[name]
     write(here / "bad.npz", change(rollouts()))
     assert words in refused(capsys, "components", "bad.npz")
     assert words in refused(capsys, "plan", "bad.npz", "--budget", "64")
 
 
-def test_groups_that_follow_one_another_have_to_divide_the_rollouts(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+def test_groups_that_follow_one_another_have_to_divide_the_rollouts(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
     made = rollouts()
     np.savez(here / "bare.npz", sketch_NK=made["score_ND"], reward_N=made["reward_N"])
-    assert "groups of 7 divide, got 384" in refused(capsys, "components", "bare.npz", "--group-size", "7")
-    bare, named = printed(capsys, "components", "bare.npz", "--group-size", "8"), printed(capsys, "components", "scores.npz")
+    assert "groups of 7 divide, got 384" in refused(
+        capsys, "components", "bare.npz", "--group-size", "7"
+    )
+    bare, named = (
+        printed(capsys, "components", "bare.npz", "--group-size", "8"),
+        printed(capsys, "components", "scores.npz"),
+    )
     assert bare["vp"] == named["vp"]
 
 
-def test_a_negative_component_is_handed_over_with_what_would_tell_it_from_zero(capsys: pytest.CaptureFixture[str], here: Path) -> None:
-    """Rewards that have nothing to do with the scores: Vp is zero, and seed 5 puts its estimate below."""
+def test_a_negative_component_is_handed_over_with_what_would_tell_it_from_zero(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    """Rewards that have nothing to do with the scores: Vp is zero, and seed 5 puts its estimate
+    below.
+    """
     rng = np.random.default_rng(5)
     reward, score = rng.normal(size=96), rng.normal(size=(96, 4))
-    np.savez(here / "idle.npz", score_ND=score, reward_N=reward, prompt_N=np.repeat(np.arange(12), 8))
+    np.savez(
+        here / "idle.npz", score_ND=score, reward_N=reward, prompt_N=np.repeat(np.arange(12), 8)
+    )
     found = printed(capsys, "components", "idle.npz")
     assert found["vp"]["value"] < 0
     assert "not distinguishable from zero" in found["vp"]["status"]
@@ -299,7 +553,8 @@ def test_a_negative_component_is_handed_over_with_what_would_tell_it_from_zero(c
     assert "not distinguishable from zero" in shown(capsys, "components", "idle.npz")
     planned = printed(capsys, "plan", "idle.npz", "--budget", "64")
     assert planned["status"].startswith(
-        "No best size can be told: Vp, the variance between prompts, cannot be told from zero with 12 prompts."
+        "No best size can be told: Vp, the variance between prompts, cannot be told from zero with "
+        "12 prompts."
     )
     assert planned["expected_regret"] > 0
 
@@ -307,7 +562,9 @@ def test_a_negative_component_is_handed_over_with_what_would_tell_it_from_zero(c
 def member(shape: tuple[int, ...], data: bytes) -> bytes:
     """A member of an archive whose header says what it likes."""
     file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "<f8", "fortran_order": False, "shape": shape}
+    )
     return file.getvalue() + data
 
 
@@ -316,13 +573,21 @@ HOSTILE: dict[str, bytes | dict[str, bytes]] = {
     "empty": b"",
     "header only": {"score_ND": b"\x93NUMPY\x01\x00\x20\x00__import__('os').system('id')   \n"},
     "junk": {"score_ND": b"junk", "reward_N": b"", "prompt_N": b""},
-    "a huge shape": {"score_ND": member((10**9, 10**6), b"x" * 80), "reward_N": member((1,), b"x" * 8)},
-    "a negative shape": {"score_ND": member((-1, 10), b"x" * 80), "reward_N": member((1,), b"x" * 8)},
+    "a huge shape": {
+        "score_ND": member((10**9, 10**6), b"x" * 80),
+        "reward_N": member((1,), b"x" * 8),
+    },
+    "a negative shape": {
+        "score_ND": member((-1, 10), b"x" * 80),
+        "reward_N": member((1,), b"x" * 8),
+    },
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_archive_is_a_sentence(capsys: pytest.CaptureFixture[str], here: Path, name: str) -> None:
+def test_a_hostile_archive_is_a_sentence(
+    capsys: pytest.CaptureFixture[str], here: Path, name: str
+) -> None:
     content = HOSTILE[name]
     if isinstance(content, bytes):
         (here / "bad.npz").write_bytes(content)
@@ -333,10 +598,18 @@ def test_a_hostile_archive_is_a_sentence(capsys: pytest.CaptureFixture[str], her
     assert "bad.npz" in refused(capsys, "components", "bad.npz")
 
 
-def test_an_archive_that_swells_is_not_unpacked(capsys: pytest.CaptureFixture[str], here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of 260 kB can hold zeros for 268 MB; here the limit is lowered, so that the test needs no such memory."""
+def test_an_archive_that_swells_is_not_unpacked(
+    capsys: pytest.CaptureFixture[str], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of 260 kB can hold zeros for 268 MB; here the limit is lowered, so that the test
+    needs no such memory.
+    """
     monkeypatch.setattr("groupwise.analysis.component_file._SUSPICIOUS_BYTES", 2**16)
-    made = {"score_ND": np.zeros((2**14, 8)), "reward_N": np.zeros(2**14), "prompt_N": np.zeros(2**14, dtype=int)}
+    made = {
+        "score_ND": np.zeros((2**14, 8)),
+        "reward_N": np.zeros(2**14),
+        "prompt_N": np.zeros(2**14, dtype=int),
+    }
     with zipfile.ZipFile(here / "bad.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in made.items():
             archive.writestr(f"{name}.npy", member(array.shape, array.astype(float).tobytes()))
@@ -344,7 +617,9 @@ def test_an_archive_that_swells_is_not_unpacked(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])
-def test_a_torn_archive_is_a_sentence(capsys: pytest.CaptureFixture[str], here: Path, part: float) -> None:
+def test_a_torn_archive_is_a_sentence(
+    capsys: pytest.CaptureFixture[str], here: Path, part: float
+) -> None:
     whole = (here / "scores.npz").read_bytes()
     (here / "torn.npz").write_bytes(whole[: int(part * len(whole))])
     assert "damaged" in refused(capsys, "components", "torn.npz")
@@ -355,10 +630,23 @@ def test_a_torn_archive_is_a_sentence(capsys: pytest.CaptureFixture[str], here: 
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_components_of_a_file_are_saved_only_where_asked_to(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+def test_components_of_a_file_are_saved_only_where_asked_to(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
     before = {path.name for path in here.iterdir()}
     found = printed(capsys, "components", "scores.npz")
-    assert {"vp", "t", "r", "gradient_norm2", "group_size", "prompts", "rollouts", "method", "status", "notes"} <= set(found)
+    assert {
+        "vp",
+        "t",
+        "r",
+        "gradient_norm2",
+        "group_size",
+        "prompts",
+        "rollouts",
+        "method",
+        "status",
+        "notes",
+    } <= set(found)
     assert found["method"] == "jackknife"
     assert {path.name for path in here.iterdir()} == before
     assert printed(capsys, "components", "scores.npz", "-o", "saved.json")["file"] == "saved.json"
@@ -372,22 +660,30 @@ def test_components_of_a_file_are_saved_only_where_asked_to(capsys: pytest.Captu
         assert (here / taken).read_bytes() == kept
 
 
-def test_the_choices_of_an_estimate_are_obeyed(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+def test_the_choices_of_an_estimate_are_obeyed(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
     plain = printed(capsys, "components", "scores.npz")
     free = printed(capsys, "components", "scores.npz", "--any-mean")
     assert (plain["zero_mean"], free["zero_mean"]) == (True, False)
     assert free["t"]["value"] != plain["t"]["value"]
     made = rollouts()
     write(here / "gram.npz", as_gram(made))
-    assert printed(capsys, "components", "gram.npz")["r"]["value"] == pytest.approx(plain["r"]["value"])
+    assert printed(capsys, "components", "gram.npz")["r"]["value"] == pytest.approx(
+        plain["r"]["value"]
+    )
     write(here / "half.npz", {**made, "score_ND": made["score_ND"].astype(np.float16)})
-    assert printed(capsys, "components", "half.npz")["r"]["value"] == pytest.approx(plain["r"]["value"], rel=1e-2)
+    assert printed(capsys, "components", "half.npz")["r"]["value"] == pytest.approx(
+        plain["r"]["value"], rel=1e-2
+    )
 
 
 def test_rewards_alone_are_labelled_so(capsys: pytest.CaptureFixture[str], trl_run: Path) -> None:
     found = printed(capsys, "components", str(trl_run))
     assert "not the gradient's" in found["label"]
-    assert found["command"] == f"groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT"
+    assert (
+        found["command"] == f"groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT"
+    )
     assert "vp" not in found
     assert found["prompts"] == 6
     assert printed(capsys, "components", str(trl_run), "--steps", "2:3")["prompts"] == 4
@@ -404,12 +700,17 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """A stand-in for the measurement, which needs a model: it notes how it was called."""
     calls: list[dict[str, Any]] = []
 
-    def measure_run(record: object, how: Measurement, progress: Callable[[int, int], None], spread: object) -> SavedComponents:
+    def measure_run(
+        record: object, how: Measurement, progress: Callable[[int, int], None], spread: object
+    ) -> SavedComponents:
         assert spread is None  # no engine was asked for
         calls.append(asdict(how))
         progress(1, 2)
         made = rollouts()
-        return SavedComponents(components(made["reward_N"], made["prompt_N"], score_ND=made["score_ND"]), {"model": how.model.name})
+        return SavedComponents(
+            components(made["reward_N"], made["prompt_N"], score_ND=made["score_ND"]),
+            {"model": how.model.name},
+        )
 
     monkeypatch.setattr("groupwise.analysis.components.measure_run", measure_run)
     return calls
@@ -418,7 +719,20 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def test_measured_components_are_written_beside_the_run_and_found_there(
     capsys: pytest.CaptureFixture[str], trl_run: Path, measured: list[dict[str, Any]]
 ) -> None:
-    command = ["components", str(trl_run), "--model", "ckpt", "--adapter", "lora", "--groups", "9", "--steps", "1:2", "--seed", "4"]
+    command = [
+        "components",
+        str(trl_run),
+        "--model",
+        "ckpt",
+        "--adapter",
+        "lora",
+        "--groups",
+        "9",
+        "--steps",
+        "1:2",
+        "--seed",
+        "4",
+    ]
     command += [
         "--aggregation",
         "sequence_mean",
@@ -436,8 +750,18 @@ def test_measured_components_are_written_beside_the_run_and_found_there(
     assert found["file"] == str(path_beside(trl_run))
     assert found["provenance"] == {"model": "ckpt"}
     call = measured[0]
-    assert (call["model"], call["adapter"], call["groups"], call["steps"], call["seed"]) == (Path("ckpt"), Path("lora"), 9, (1, 2), 4)
-    assert (call["aggregation"], call["temperature"], call["sketch_width"]) == ("sequence_mean", 0.7, 64)
+    assert (call["model"], call["adapter"], call["groups"], call["steps"], call["seed"]) == (
+        Path("ckpt"),
+        Path("lora"),
+        9,
+        (1, 2),
+        4,
+    )
+    assert (call["aggregation"], call["temperature"], call["sketch_width"]) == (
+        "sequence_mean",
+        0.7,
+        64,
+    )
     assert call["max_completion_length"] == 512
     assert call["layers"] == ("q_proj", "v_proj")
     assert call["level"] == 0.95
@@ -446,7 +770,9 @@ def test_measured_components_are_written_beside_the_run_and_found_there(
     assert planned["present"]["group_size"] == 4
 
 
-def test_any_mean_goes_with_a_model_too(capsys: pytest.CaptureFixture[str], trl_run: Path, measured: list[dict[str, Any]]) -> None:
+def test_any_mean_goes_with_a_model_too(
+    capsys: pytest.CaptureFixture[str], trl_run: Path, measured: list[dict[str, Any]]
+) -> None:
     command = ["components", str(trl_run), "--model", "ckpt", "--force"]
     for option, expected in (([], None), (["--any-mean"], False), (["--zero-mean"], True)):
         printed(capsys, *command, *option)
@@ -454,10 +780,15 @@ def test_any_mean_goes_with_a_model_too(capsys: pytest.CaptureFixture[str], trl_
     assert "--any-mean" in refused(capsys, "components", str(trl_run), "--any-mean")
 
 
-def test_what_no_estimate_can_be_is_a_damaged_file(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+def test_what_no_estimate_can_be_is_a_damaged_file(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
     plain = json.loads(save(here / "saved.json").read_text())
     for change in (
-        {"estimate": [0.0] * 3 + [1e308] + [0.0] * (len(plain["estimate"]) - 4), "pseudo_values": None},
+        {
+            "estimate": [0.0] * 3 + [1e308] + [0.0] * (len(plain["estimate"]) - 4),
+            "pseudo_values": None,
+        },
         {"pseudo_values": [[1e308] * len(plain["estimate"])] * GROUPS},
     ):
         (here / "bad.json").write_text(json.dumps({**plain, **change}))
@@ -465,18 +796,30 @@ def test_what_no_estimate_can_be_is_a_damaged_file(capsys: pytest.CaptureFixture
             assert "damaged file" in refused(capsys, *command)
 
 
-def test_prompts_that_come_again_are_told_of_where_rewards_stand_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_prompts_that_come_again_are_told_of_where_rewards_stand_alone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """Six groups of four rollouts, of two prompts."""
     rows = [
-        {"step": step, "prompt": f"What is {prompt} + 1?", "completion": str(k), "reward": float(k % 2)}
-        for step in (1, 2, 3) for prompt in (1, 2) for k in range(4)
-    ]  # fmt: skip
+        {
+            "step": step,
+            "prompt": f"What is {prompt} + 1?",
+            "completion": str(k),
+            "reward": float(k % 2),
+        }
+        for step in (1, 2, 3)
+        for prompt in (1, 2)
+        for k in range(4)
+    ]
     (tmp_path / "again.jsonl").write_text("\n".join(map(json.dumps, rows)))
     notes = printed(capsys, "components", str(tmp_path / "again.jsonl"))["notes"]
     assert any("2 different prompts" in note and "6 groups" in note for note in notes)
     rows = [{**row, "prompt": f"{row['prompt']} at {row['step']}"} for row in rows]
     (tmp_path / "once.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    assert not any("different prompts" in note for note in printed(capsys, "components", str(tmp_path / "once.jsonl"))["notes"])
+    assert not any(
+        "different prompts" in note
+        for note in printed(capsys, "components", str(tmp_path / "once.jsonl"))["notes"]
+    )
 
 
 def test_nothing_is_measured_where_the_result_could_not_be_written(
@@ -497,7 +840,9 @@ def test_nothing_is_measured_where_the_result_could_not_be_written(
     assert len(measured) == 1
 
 
-def test_a_damaged_file_of_components_is_a_sentence(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+def test_a_damaged_file_of_components_is_a_sentence(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
     plain = json.loads(save(here / "saved.json").read_text())
     for change in (
         {"pseudo_values": None, "covariance": [[None] * len(row) for row in plain["covariance"]]},
@@ -510,8 +855,13 @@ def test_a_damaged_file_of_components_is_a_sentence(capsys: pytest.CaptureFixtur
         assert "bad.json" in refused(capsys, "plan", "bad.json", "--budget", "64")
 
 
-def test_a_file_of_components_cannot_style_the_terminal(capsys: pytest.CaptureFixture[str], here: Path) -> None:
-    save(here / "saved.json", {"model": "[bold red]x[/] \x1b[2J", "\x1b]8;;evil": "y", "nested": {"a": [1]}})
+def test_a_file_of_components_cannot_style_the_terminal(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    save(
+        here / "saved.json",
+        {"model": "[bold red]x[/] \x1b[2J", "\x1b]8;;evil": "y", "nested": {"a": [1]}},
+    )
     text = shown(capsys, "components", "saved.json")
     assert "[bold red]x[/]" in text
     assert "\x1b" not in text

@@ -1,4 +1,6 @@
-"""`groupwise stability`: every promised key, by numbers and by run; one line for every mistake; nothing overwritten."""
+"""`groupwise stability`: every promised key, by numbers and by run; one line for every mistake;
+nothing overwritten.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,12 @@ from groupwise import examples
 from groupwise.cli import app as cli
 from groupwise.forecasting.laws import oscillator_decay
 from groupwise.stability.mode import stability
-from groupwise.theory.oscillator import recursion
+from groupwise_lab.theory.oscillator import recursion
 
-NUMBERS = "--learning-rate 0.11 --momentum 0.9 --stiffness 0.182398 --refresh-interval 8 --lag-kind refresh"
+NUMBERS = (
+    "--learning-rate 0.11 --momentum 0.9 --stiffness 0.182398 --refresh-interval 8 --lag-kind "
+    "refresh"
+)
 PROMISED = {
     "regime",
     "stable",
@@ -30,7 +35,10 @@ PROMISED = {
     "time_constants",
     "oscillation_onset",
 }
-TRL = "--trainer trl --set num_iterations=2 --set steps_per_generation=4 --set gradient_accumulation_steps=4"
+TRL = (
+    "--trainer trl --set num_iterations=2 --set steps_per_generation=4 --set "
+    "gradient_accumulation_steps=4"
+)
 SETTING = "--learning-rate .01 --momentum .9 --stiffness 1"
 
 
@@ -40,7 +48,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     curve = recursion(0.002, 0.9, 299, refresh_interval=8, start=0.2, plateau=0.8)
     reward = curve + 0.005 * np.random.default_rng(1).standard_normal(300)
-    (tmp_path / "run.csv").write_text("step,reward\n" + "".join(f"{i + 1},{value:.6f}\n" for i, value in enumerate(reward)))
+    (tmp_path / "run.csv").write_text(
+        "step,reward\n" + "".join(f"{i + 1},{value:.6f}\n" for i, value in enumerate(reward))
+    )
     return tmp_path
 
 
@@ -64,11 +74,15 @@ def printed(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
 @pytest.mark.parametrize("lag", ["none", "fixed", "refresh", "async"])
 @pytest.mark.parametrize("stiffness", [0.182398, 40.0])
 def test_every_promised_key(capsys: pytest.CaptureFixture[str], lag: str, stiffness: float) -> None:
-    arguments = f"--learning-rate .11 --momentum .9 --stiffness {stiffness} --refresh-interval 8 --lag-kind {lag}"
+    arguments = (
+        f"--learning-rate .11 --momentum .9 --stiffness {stiffness} --refresh-interval 8 "
+        f"--lag-kind {lag}"
+    )
     plain = answer(capsys, arguments)
     assert set(plain) >= PROMISED
     assert set(plain["oscillator"]) == {"mass", "damping", "restoring"}
-    # By our own arithmetic: thresholds are of learning rate x stiffness, without a ratio; the margin is threshold over present value.
+    # By our own arithmetic: thresholds are of learning rate x stiffness, without a ratio; the
+    # margin is threshold over present value.
     force = 0.11 * stiffness
     assert plain["margin"] == pytest.approx(plain["threshold"] / force)
     assert plain["stable"] is (force < plain["threshold"])
@@ -81,27 +95,53 @@ def test_every_promised_key(capsys: pytest.CaptureFixture[str], lag: str, stiffn
     assert plain["oscillation_onset"] < plain["threshold"]
     longest = plain["max_refresh_interval"]
     assert longest is None if lag == "none" else longest >= 0
-    assert plain["max_refresh_status"] in ({"not applicable"} if lag == "none" else {"exact", "none"})
+    assert plain["max_refresh_status"] in (
+        {"not applicable"} if lag == "none" else {"exact", "none"}
+    )
 
 
 def test_the_numbers_of_the_theory(capsys: pytest.CaptureFixture[str]) -> None:
-    for lag, expected in (("refresh", 0.0339), ("fixed", 0.01394), ("async", 0.01023), ("none", 3.8)):
-        plain = answer(capsys, f"--learning-rate .05 --momentum .9 --stiffness .182398 --refresh-interval 8 --lag-kind {lag}")
+    for lag, expected in (
+        ("refresh", 0.0339),
+        ("fixed", 0.01394),
+        ("async", 0.01023),
+        ("none", 3.8),
+    ):
+        plain = answer(
+            capsys,
+            (
+                "--learning-rate .05 --momentum .9 --stiffness .182398 --refresh-interval 8 "
+                f"--lag-kind {lag}"
+            ),
+        )
         assert plain["threshold"] == pytest.approx(expected, rel=3e-3)
     plain = answer(capsys, NUMBERS + " --importance-ratio exact --kl-in loss")
     assert plain["bounds"] == pytest.approx([3.8, 3.8])
-    assert plain["threshold"] == pytest.approx(0.0339, rel=3e-3), "thresholds are without importance ratio"
-    assert answer(capsys, NUMBERS + " --importance-ratio exact --kl-in reward")["bounds"] == pytest.approx([plain["threshold"]] * 2)
+    assert plain["threshold"] == pytest.approx(0.0339, rel=3e-3), (
+        "thresholds are without importance ratio"
+    )
+    assert answer(capsys, NUMBERS + " --importance-ratio exact --kl-in reward")[
+        "bounds"
+    ] == pytest.approx([plain["threshold"]] * 2)
     partly = answer(capsys, NUMBERS + " --kl-in loss --stale-share 1.04")
     assert partly["threshold"] == pytest.approx(0.0323, rel=3e-3)
 
 
 def test_several_modes_and_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
-    plain = answer(capsys, "--learning-rate .05 --momentum .9 --stiffness .18,3 --refresh-interval 8 --lag-kind refresh")
+    plain = answer(
+        capsys,
+        (
+            "--learning-rate .05 --momentum .9 --stiffness .18,3 --refresh-interval 8 --lag-kind "
+            "refresh"
+        ),
+    )
     assert [mode["stable"] for mode in plain["modes"]] == [False, True]
     assert plain["stiffness"] == 3.0
     assert plain["stable"] is False
-    assert {row["rule"]: row["binds"] for row in plain["limits"]} == {"exact": False, "published": True}
+    assert {row["rule"]: row["binds"] for row in plain["limits"]} == {
+        "exact": False,
+        "published": True,
+    }
 
 
 def test_adam_is_mapped_and_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,12 +153,19 @@ def test_adam_is_mapped_and_said_to_be(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_trainers_own_settings(capsys: pytest.CaptureFixture[str]) -> None:
     plain = answer(capsys, f"{TRL} {SETTING}")
-    assert (plain["lag"], plain["refresh_interval"], plain["importance_ratio"], plain["kl_term"]) == ("refresh", 2, "clipped", "unknown")
+    assert (
+        plain["lag"],
+        plain["refresh_interval"],
+        plain["importance_ratio"],
+        plain["kl_term"],
+    ) == ("refresh", 2, "clipped", "unknown")
     assert plain["asked"] == ["beta"]
     assert plain["trainer"]["trainer"] == "trl"
     text = printed(capsys, f"{TRL} {SETTING} --set beta=0")
     assert "Not known" not in text
-    loose = f"--trainer slime --set num_steps_per_rollout=2 --set update_weights_interval=3 {SETTING}"
+    loose = (
+        f"--trainer slime --set num_steps_per_rollout=2 --set update_weights_interval=3 {SETTING}"
+    )
     assert answer(capsys, loose)["asked"] == ["kl_coef", "use_kl_loss", "use_tis"]
     said = printed(capsys, loose + " --importance-ratio clipped --kl-in none")
     assert "threshold of the mixture" in said
@@ -142,8 +189,13 @@ def test_a_run_tells_the_force(capsys: pytest.CaptureFixture[str]) -> None:
     bare = answer(capsys, RUN)
     assert bare["max_learning_rate"] is None
     assert bare["limits"] == []
-    assert answer(capsys, RUN + " --set momentum=0.1")["momentum"] == 0.9, "an option stands before a setting"
-    wide, narrow = (answer(capsys, f"{RUN} --level {level}")["effective_force"]["force"] for level in (0.99, 0.5))
+    assert answer(capsys, RUN + " --set momentum=0.1")["momentum"] == 0.9, (
+        "an option stands before a setting"
+    )
+    wide, narrow = (
+        answer(capsys, f"{RUN} --level {level}")["effective_force"]["force"]
+        for level in (0.99, 0.5)
+    )
     assert wide["high"] - wide["low"] > narrow["high"] - narrow["low"]
     trained = answer(capsys, f"run.csv --momentum .9 {TRL} --set steps_per_generation=4")
     assert trained["refresh_interval"] == 2
@@ -168,28 +220,48 @@ SIMULATED = "--reference .7,.3 --kl-weight .5 --momentum .9 --seed 1"
 
 
 def simulated(capsys: pytest.CaptureFixture[str], name: str, arguments: str) -> str:
-    assert cli.main(["simulate", "bandit", "-o", name, *shlex.split(f"{SIMULATED} {arguments}")]) == 0
+    assert (
+        cli.main(["simulate", "bandit", "-o", name, *shlex.split(f"{SIMULATED} {arguments}")]) == 0
+    )
     return capsys.readouterr().out
 
 
 @pytest.mark.thinned(1)
 @pytest.mark.usefixtures("home")
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "arguments",
     [
-        "--learning-rate .2135 --lag-kind refresh --refresh-interval 8 --prompts-per-step 32 --steps 300",
-        "--learning-rate .1188 --lag-kind async --refresh-interval 4 --prompts-per-step 32 --steps 400",
-        "--learning-rate .13 --lag-kind async --refresh-interval 4 --prompts-per-step 32 --steps 400 --seed 2",
+        (
+            "--learning-rate .2135 --lag-kind refresh --refresh-interval 8 --prompts-per-step 32 "
+            "--steps 300"
+        ),
+        (
+            "--learning-rate .1188 --lag-kind async --refresh-interval 4 --prompts-per-step 32 "
+            "--steps 400"
+        ),
+        (
+            "--learning-rate .13 --lag-kind async --refresh-interval 4 --prompts-per-step 32 "
+            "--steps 400 --seed 2"
+        ),
     ],
 )
-def test_an_unstable_run_is_not_called_stable(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
-    """On a limit cycle the frequency reads as a small force: .33 of the true one here, which once made a margin of 2.6."""
+def test_an_unstable_run_is_not_called_stable(
+    capsys: pytest.CaptureFixture[str], arguments: str
+) -> None:
+    """On a limit cycle the frequency reads as a small force: .33 of the true one here, which
+    once made a margin of 2.6.
+    """
     simulated(capsys, "run", arguments)
     plain = answer(capsys, "run")
     assert plain["verdict"] == "open"
     assert any("keeps swinging" in doubt for doubt in plain["doubts"])
-    assert plain["margin"] is plain["margin_interval"] is plain["stable"] is plain["max_learning_rate"] is None
+    assert (
+        plain["margin"]
+        is plain["margin_interval"]
+        is plain["stable"]
+        is plain["max_learning_rate"]
+        is None
+    )
     assert plain["threshold"] > 0
     said = printed(capsys, "run")
     assert "Open: the reward keeps swinging" in said
@@ -201,16 +273,25 @@ def test_an_unstable_run_is_not_called_stable(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.usefixtures("home")
 def test_a_run_whose_ratio_leaves_no_lag(capsys: pytest.CaptureFixture[str]) -> None:
-    """Force .02736, on-policy threshold 3.8: a margin of 139, where the stale map once gave a force of half and a margin of 1."""
+    """Force .02736, on-policy threshold 3.8: a margin of 139, where the stale map once gave a
+    force of half and a margin of 1.
+    """
     simulated(
         capsys,
         "free",
-        "--learning-rate .15 --lag-kind fixed --refresh-interval 8 --importance-ratio exact --kl-in loss --prompts-per-step 64",
+        (
+            "--learning-rate .15 --lag-kind fixed --refresh-interval 8 --importance-ratio exact "
+            "--kl-in loss --prompts-per-step 64"
+        ),
     )
     plain = answer(capsys, "free --law oscillator")
     assert (plain["importance_ratio"], plain["kl_term"], plain["lag"]) == ("exact", "loss", "none")
     assert plain["threshold"] == pytest.approx(3.8)
-    assert plain["effective_force"]["force"]["low"] < 0.02736 < plain["effective_force"]["force"]["high"]
+    assert (
+        plain["effective_force"]["force"]["low"]
+        < 0.02736
+        < plain["effective_force"]["force"]["high"]
+    )
     assert plain["margin_interval"]["low"] < 3.8 / 0.02736 < plain["margin_interval"]["high"]
     assert plain["margin_interval"]["low"] > 10
     assert any("leaves no lag" in note for note in plain["notes"])
@@ -223,12 +304,26 @@ def test_a_run_whose_ratio_leaves_no_lag(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.usefixtures("home")
-def test_a_curve_too_fast_for_its_momentum_has_no_margin(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_curve_too_fast_for_its_momentum_has_no_margin(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """An overdamped curve that no force gives: once a margin of 15.4 of zero width."""
     for ratio in (1.05, 1.5):
-        curve = 0.8 - 0.6 * oscillator_decay(np.arange(200.0), 0.3, ratio) + 0.01 * np.random.default_rng(2).standard_normal(200)
-        Path("fast.csv").write_text("step,reward\n" + "".join(f"{i + 1},{value:.6f}\n" for i, value in enumerate(curve)))
-        plain = answer(capsys, "fast.csv --momentum .9 --learning-rate .05 --optimizer sgd --lag-kind refresh --refresh-interval 8")
+        curve = (
+            0.8
+            - 0.6 * oscillator_decay(np.arange(200.0), 0.3, ratio)
+            + 0.01 * np.random.default_rng(2).standard_normal(200)
+        )
+        Path("fast.csv").write_text(
+            "step,reward\n" + "".join(f"{i + 1},{value:.6f}\n" for i, value in enumerate(curve))
+        )
+        plain = answer(
+            capsys,
+            (
+                "fast.csv --momentum .9 --learning-rate .05 --optimizer sgd --lag-kind refresh "
+                "--refresh-interval 8"
+            ),
+        )
         force = plain["effective_force"]["force"]
         assert plain["verdict"] == "open"
         assert force["high"] is None or plain["margin_interval"]["low"] < 1
@@ -236,8 +331,14 @@ def test_a_curve_too_fast_for_its_momentum_has_no_margin(capsys: pytest.CaptureF
 
 
 @pytest.mark.usefixtures("home")
-def test_a_run_that_another_law_describes_better_is_answered(capsys: pytest.CaptureFixture[str]) -> None:
-    said = simulated(capsys, "run", "--learning-rate .015 --lag-kind refresh --refresh-interval 8 --prompts-per-step 64")
+def test_a_run_that_another_law_describes_better_is_answered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = simulated(
+        capsys,
+        "run",
+        "--learning-rate .015 --lag-kind refresh --refresh-interval 8 --prompts-per-step 64",
+    )
     assert "learning rate x stiffness of the fastest mode is 0.002736.\n" in said
     plain = answer(capsys, "run")
     assert plain["law"] not in {"exponential", "oscillator"}
@@ -246,23 +347,32 @@ def test_a_run_that_another_law_describes_better_is_answered(capsys: pytest.Capt
     assert any("which has no force: it is read off the" in note for note in plain["notes"])
 
 
-def test_an_exact_ratio_with_the_kl_term_nobody_knows_where(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exact_ratio_with_the_kl_term_nobody_knows_where(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     plain = answer(capsys, NUMBERS + " --importance-ratio exact")
     assert plain["bounds"] == pytest.approx([plain["threshold"], 3.8])
     assert any("--kl-in none, reward or loss" in note for note in plain["notes"])
-    assert not any("--kl-in" in note for note in answer(capsys, NUMBERS + " --importance-ratio exact --kl-in none")["notes"])
+    assert not any(
+        "--kl-in" in note
+        for note in answer(capsys, NUMBERS + " --importance-ratio exact --kl-in none")["notes"]
+    )
     said = printed(capsys, NUMBERS.replace("0.11", "1") + " --importance-ratio exact")
     assert "stable up to 3.8, unless a KL term is in the reward" in said
 
 
 def test_without_a_lag_no_interval_is_the_longest(capsys: pytest.CaptureFixture[str]) -> None:
-    """At a force of .004 and momentum .9 a refresh every 68 updates is unstable: "any" would be wrong."""
+    """At a force of .004 and momentum .9 a refresh every 68 updates is unstable: "any" would be
+    wrong.
+    """
     said = printed(capsys, "--learning-rate .004 --momentum .9 --stiffness 1 --lag-kind none")
     assert "not applicable" in said.split("Longest refresh interval")[1].split("\n")[0]
 
 
 def test_momenta_that_are_too_small_are_said(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = "--learning-rate 1.207 --momentum .3 --stiffness 1 --lag-kind refresh --refresh-interval 2"
+    arguments = (
+        "--learning-rate 1.207 --momentum .3 --stiffness 1 --lag-kind refresh --refresh-interval 2"
+    )
     (window,) = answer(capsys, arguments)["momentum_windows"]
     assert window == pytest.approx([0.455, 0.5644], abs=2e-3)
     row = printed(capsys, arguments).split("Stable momenta")[1].split("\n")[0]
@@ -273,7 +383,9 @@ def test_momenta_that_are_too_small_are_said(capsys: pytest.CaptureFixture[str])
 @pytest.mark.usefixtures("home")
 def test_one_update_is_singular_and_notes_come_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert "refresh, 1 update " in printed(capsys, NUMBERS + " --refresh-interval 1") + " "
-    notes = answer(capsys, NUMBERS + " --stale-share .5 --kl-in loss --importance-ratio clipped")["notes"]
+    notes = answer(capsys, NUMBERS + " --stale-share .5 --kl-in loss --importance-ratio clipped")[
+        "notes"
+    ]
     assert len(notes) == len(set(notes))
 
 
@@ -291,7 +403,9 @@ def test_the_map_is_written_once_and_never_over_a_log(capsys: pytest.CaptureFixt
     assert embedded["chart"]["key"] == "stability_map"
     assert embedded["stability"]["verdict"] == "stable"
     Path("log.html").write_text("step,reward\n1,2\n")
-    assert "one of the logs" in refused(capsys, "log.html --momentum .9 --lag-kind none -o log.html --force")
+    assert "one of the logs" in refused(
+        capsys, "log.html --momentum .9 --lag-kind none -o log.html --force"
+    )
 
 
 def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
@@ -307,7 +421,13 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("", "no --learning-rate, no --momentum, no --stiffness, no --lag-kind, no --refresh-interval"),
+        (
+            "",
+            (
+                "no --learning-rate, no --momentum, no --stiffness, no --lag-kind, no "
+                "--refresh-interval"
+            ),
+        ),
         (NUMBERS + " --momentum 1", "--momentum expects a number of at least 0 and below 1; got 1"),
         (NUMBERS + " --momentum=-0.1", "below 1; got -0.1"),
         (NUMBERS + " --momentum nan", "got nan"),
@@ -315,13 +435,19 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
         (NUMBERS + " --stiffness=-2", "fixed point is no stable one"),
         (NUMBERS + " --stiffness 1,x", "got 'x'"),
         (NUMBERS + " --stiffness " + ",".join(["1"] * 101), "at most 100 modes"),
-        (NUMBERS + " --refresh-interval 0", "--refresh-interval expects a whole number from 1 to 1,000,000; got 0"),
+        (
+            NUMBERS + " --refresh-interval 0",
+            "--refresh-interval expects a whole number from 1 to 1,000,000; got 0",
+        ),
         (NUMBERS + " --refresh-interval 2.5", "valid integer"),
         (NUMBERS + " --lag-kind weekly", "use one of none, fixed, refresh, async"),
         (NUMBERS + " --lag-kind fixed --refresh-interval 5000", "fixed lag of at most 1024"),
         (NUMBERS + " --learning-rate 0", "--learning-rate expects a positive number; got 0"),
         (NUMBERS + " --learning-rate inf", "a positive number; got inf"),
-        (NUMBERS + " --learning-rate 1e300 --stiffness 1e300", "largest number of the machine, got 1e+300 times 1e+300"),
+        (
+            NUMBERS + " --learning-rate 1e300 --stiffness 1e300",
+            "largest number of the machine, got 1e+300 times 1e+300",
+        ),
         (NUMBERS + " --stiffness 1,", "commas between them, as 0.5,20; got '' in '1,'"),
         (NUMBERS + " --importance-ratio some", "--importance-ratio expects none, exact or clipped"),
         (NUMBERS + " --kl-in nowhere", "--kl-in expects none, reward or loss"),
@@ -329,14 +455,23 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
         (NUMBERS + " --optimizer muon", "maps to heavy ball"),
         (NUMBERS + " --optimizer adam", "no --second-moment"),
         (NUMBERS + " --second-moment 4", "Adam's"),
-        (NUMBERS + " --optimizer adam --second-moment 0", "--second-moment expects a positive number"),
+        (
+            NUMBERS + " --optimizer adam --second-moment 0",
+            "--second-moment expects a positive number",
+        ),
         (NUMBERS + " --trainer trl", "got both"),
         (NUMBERS + " --set group_size=8", "--set with --trainer, or with a run"),
         (NUMBERS + " --column reward=x", "--column or --config"),
         (NUMBERS + " --level 1", "--level"),
         (NUMBERS + " -o map.png", ".html or .svg"),
-        (f"--trainer trl {SETTING}", "expected num_iterations and steps_per_generation and gradient_accumulation_steps"),
-        (f"--trainer trl --set num_iteration=2 {SETTING}", "settings of trl that tell its lag, got num_iteration"),
+        (
+            f"--trainer trl {SETTING}",
+            "expected num_iterations and steps_per_generation and gradient_accumulation_steps",
+        ),
+        (
+            f"--trainer trl --set num_iteration=2 {SETTING}",
+            "settings of trl that tell its lag, got num_iteration",
+        ),
         (f"--trainer megatron {SETTING}", "expected a trainer"),
         ("run.csv", "--set momentum=VALUE"),
         ("run.csv --momentum .9", "--set lag_kind="),
@@ -349,7 +484,9 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
         (RUN + " --until 3", "got the constant level"),
         ("absent.csv --momentum .9", "absent.csv"),
     ],
-)  # fmt: skip
-def test_every_mistake_is_one_line(capsys: pytest.CaptureFixture[str], arguments: str, words: str) -> None:
+)
+def test_every_mistake_is_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: str, words: str
+) -> None:
     assert words in refused(capsys, arguments)
     assert not Path("map.png").exists()

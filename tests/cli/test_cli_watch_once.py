@@ -1,4 +1,6 @@
-"""`groupwise watch --once` and `groupwise report`: one look, and the judgement and exit codes of diagnose."""
+"""`groupwise watch --once` and `groupwise report`: one look, and the judgement and exit codes of
+diagnose.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ from groupwise.cli.app import main
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.record.run import RecordWriter, RunRecord, has_ended
 
-STATES = {"a.csv": State.OK, "b.csv": State.CANNOT_TELL, "c.csv": State.WATCH, "d.csv": State.FAILED}
+STATES = {
+    "a.csv": State.OK,
+    "b.csv": State.CANNOT_TELL,
+    "c.csv": State.WATCH,
+    "d.csv": State.FAILED,
+}
 
 
 @pytest.fixture
@@ -26,13 +33,26 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
 
     def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
-        over, state = has_ended(record) if ended is None else ended, STATES.get(record.name, State.FAILED)
-        return replace(BY_HAND, run=record.name, state=State.FAILING if state is State.FAILED and not over else state, ended=over)
+        over, state = (
+            has_ended(record) if ended is None else ended,
+            STATES.get(record.name, State.FAILED),
+        )
+        return replace(
+            BY_HAND,
+            run=record.name,
+            state=State.FAILING if state is State.FAILED and not over else state,
+            ended=over,
+        )
 
-    for module in ("analysis.summary", "diagnostics.judge"):  # the one that takes the name first: it must not load with ours
+    for module in (
+        "analysis.summary",
+        "diagnostics.judge",
+    ):  # the one that takes the name first: it must not load with ours
         monkeypatch.setattr(f"groupwise.{module}.judge", judge)
     for name in STATES:
-        (tmp_path / name).write_text("step,reward\n" + "".join(f"{step},{0.5 + 0.001 * step}\n" for step in range(1, 41)))
+        (tmp_path / name).write_text(
+            "step,reward\n" + "".join(f"{step},{0.5 + 0.001 * step}\n" for step in range(1, 41))
+        )
     return tmp_path
 
 
@@ -62,32 +82,45 @@ def test_of_several_runs_the_worst_counts(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.usefixtures("here")
-def test_json_of_one_run_is_its_judgement_and_of_several_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_one_run_is_its_judgement_and_of_several_a_list(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["watch", "d.csv", "--once", "--json"]) == 1
     failed = replace(BY_HAND, state=State.FAILED).as_dict()
     assert json.loads(capsys.readouterr().out) == failed
     assert main(["watch", "d.csv", "--once", "--json", "--running"]) == 1
     assert json.loads(capsys.readouterr().out) == replace(BY_HAND, state=State.FAILING).as_dict()
     assert main(["watch", "d.csv", "a.csv", "--once", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out) == {"runs": [{"run": "d.csv", **failed}, {"run": "a.csv", **BY_HAND.as_dict()}]}
+    assert json.loads(capsys.readouterr().out) == {
+        "runs": [{"run": "d.csv", **failed}, {"run": "a.csv", **BY_HAND.as_dict()}]
+    }
     assert main(["report", "d.csv", "a.csv", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)["runs"]
-    assert [run["judgement"] for run in found] == [replace(BY_HAND, state=State.FAILED).as_dict(), BY_HAND.as_dict()]
+    assert [run["judgement"] for run in found] == [
+        replace(BY_HAND, state=State.FAILED).as_dict(),
+        BY_HAND.as_dict(),
+    ]
     assert not {"verdict", "diagnosis", "causes", "findings"} & set(found[0])
 
 
-def test_what_cannot_be_used_ends_with_2_and_writes_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_used_ends_with_2_and_writes_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = sorted(path.name for path in here.iterdir())
     refused(capsys, "report", "nowhere.csv", "--fail-on", "failing")
     refused(capsys, "watch", "nowhere.csv", "--once", "--fail-on", "failing")
-    assert "--fail-on expects watch or failing; got 'never'" in refused(capsys, "report", "a.csv", "--fail-on", "never")
+    assert "--fail-on expects watch or failing; got 'never'" in refused(
+        capsys, "report", "a.csv", "--fail-on", "never"
+    )
     assert "--json expects --once" in refused(capsys, "watch", "a.csv", "--json")
     assert "--running expects --once" in refused(capsys, "watch", "a.csv", "--running")
     refused(capsys, "report", "a.csv", "-m", "nope")
     assert sorted(path.name for path in here.iterdir()) == before
 
 
-def test_a_report_of_a_record_that_is_being_written_is_of_a_run_that_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_of_a_record_that_is_being_written_is_of_a_run_that_goes_on(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with RecordWriter(here / "run") as writer:
         for step in range(40):
             writer.append({"step": step, "reward": 0.5})
@@ -97,7 +130,8 @@ def test_a_report_of_a_record_that_is_being_written_is_of_a_run_that_goes_on(her
     assert capsys.readouterr().out.startswith("✗ FAILED  run  ")
 
 
-# A reward that rose for 60 rows and has stood for 180: one that goes on may yet gain, one that has ended has learnt nothing since.
+# A reward that rose for 60 rows and has stood for 180: one that goes on may yet gain, one that has
+# ended has learnt nothing since.
 STOOD = [min(0.006 * row, 0.36) + random.Random(row).gauss(0, 0.01) for row in range(240)]
 
 
@@ -105,7 +139,9 @@ def test_an_ended_run_is_judged_alike_by_every_command_and_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("run.csv").write_text("step,reward\n" + "".join(f"{row},{reward}\n" for row, reward in enumerate(STOOD)))
+    Path("run.csv").write_text(
+        "step,reward\n" + "".join(f"{row},{reward}\n" for row, reward in enumerate(STOOD))
+    )
 
     def told(*words: str) -> dict[str, Any]:
         main([*words, "--json"])
@@ -113,20 +149,36 @@ def test_an_ended_run_is_judged_alike_by_every_command_and_object(
         return found
 
     alone = told("diagnose", "run.csv")
-    assert (alone["state"], alone["headline"]) == ("watch", "nothing learnt since step 60: reward 0.03 → 0.36 in all")
-    assert told("watch", "run.csv", "--once") == told("report", "run.csv")["runs"][0]["judgement"] == alone
+    assert (alone["state"], alone["headline"]) == (
+        "watch",
+        "nothing learnt since step 60: reward 0.03 → 0.36 in all",
+    )
+    assert (
+        told("watch", "run.csv", "--once")
+        == told("report", "run.csv")["runs"][0]["judgement"]
+        == alone
+    )
     assert gw.judge("run.csv").as_dict() == gw.open_run("run.csv").judgement.as_dict() == alone
-    assert {run["headline"] for group in told("compare", "run.csv", "run.csv")["groups"] for run in group["runs"]} == {alone["headline"]}
+    assert {
+        run["headline"]
+        for group in told("compare", "run.csv", "run.csv")["groups"]
+        for run in group["runs"]
+    } == {alone["headline"]}
     assert main(["watch", "run.csv", "--once", "--running"]) == 0
     running = capsys.readouterr().out
-    assert running.startswith("✓ OK  run.csv  reward 0.03 → 0.36 in 239 steps, still learning\n  goes on     judged as a run that goes on")
+    assert running.startswith(
+        "✓ OK  run.csv  reward 0.03 → 0.36 in 239 steps, still learning\n  goes on     judged as a "
+        "run that goes on"
+    )
 
 
 def test_rewards_beyond_any_unit_are_told_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("run.csv").write_text("step,reward\n" + "".join(f"{row},{row + 1}e150\n" for row in range(40)))
+    Path("run.csv").write_text(
+        "step,reward\n" + "".join(f"{row},{row + 1}e150\n" for row in range(40))
+    )
     for command in (["diagnose"], ["report", "--force"], ["watch", "--once"]):
         assert main([*command, "run.csv"]) == 3
         assert "? CANNOT TELL  run.csv  the rewards are all beyond 1e100" in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""What `-o` may name: a new file or a regular one; never a device, a pipe, a socket or a link, whatever is forced."""
+"""What `-o` may name: a new file or a regular one; never a device, a pipe, a socket or a link,
+whatever is forced.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ def strange(folder: Path, kind: str) -> Path:
             pytest.skip(f"no device can be made here: {error}")
     else:
         (folder / "kept.txt").write_text("kept")
-        path.symlink_to({"link": folder / "kept.txt", "loose": folder / "missing", "null": Path("/dev/null")}[kind])
+        path.symlink_to(
+            {"link": folder / "kept.txt", "loose": folder / "missing", "null": Path("/dev/null")}[
+                kind
+            ]
+        )
     return path
 
 
@@ -56,9 +62,13 @@ def test_only_regular_files_are_replaced(tmp_path: Path, kind: str, force: bool)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
-def test_the_report_refuses_in_one_line(tmp_path: Path, log: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_refuses_in_one_line(
+    tmp_path: Path, log: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = strange(tmp_path, kind)
-    assert "expected a regular file or a new name" in refused(capsys, "report", str(log), "-o", str(path), "--force")
+    assert "expected a regular file or a new name" in refused(
+        capsys, "report", str(log), "-o", str(path), "--force"
+    )
 
 
 def test_a_folder_behind_a_link_is_written_to(tmp_path: Path) -> None:

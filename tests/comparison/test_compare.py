@@ -1,4 +1,6 @@
-"""Groups of runs compared: windows, levels to reach, shared rates and sentences, on runs whose numbers are known exactly."""
+"""Groups of runs compared: windows, levels to reach, shared rates and sentences, on runs whose
+numbers are known exactly.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ STEP = np.arange(float(ROWS))
 
 
 def exactly(*values: float, error: float = 0.0) -> list[Measured]:
-    return [Measured(Interval(value, value - 1.96 * error, value + 1.96 * error), error) for value in values]
+    return [
+        Measured(Interval(value, value - 1.96 * error, value + 1.96 * error), error)
+        for value in values
+    ]
 
 
 def ramp(end: float, pace: float = 40.0, start: float = 0.0) -> Curve:
@@ -40,7 +45,10 @@ FIRST, SECOND = [ramp(0.6), ramp(0.62), ramp(0.61)], [ramp(0.8), ramp(0.83), ram
 
 
 def test_level_and_speed_of_exact_runs() -> None:
-    """The last quarter of steps 0 to 80. Half of the way to the first group's .61 from the mean of the first nine rows."""
+    """The last quarter of steps 0 to 80.
+
+    Half of the way to the first group's .61 from the mean of the first nine rows.
+    """
     found = compared(FIRST, SECOND)
     early = np.mean([run.value_T[:9].mean() for run in (*FIRST, *SECOND)])
     assert (found.late_from, found.late_to, found.level, found.paired) == (60.0, 80.0, 0.95, False)
@@ -94,8 +102,12 @@ def test_the_level_to_reach_may_be_given() -> None:
     assert found.reach == 0.3
     assert found.measured["speed"][0][0].value == np.flatnonzero(FIRST[0].value_T >= 0.3)[0] - 0.5
     down = [[ramp(0.2, start=1.0), ramp(0.1, start=1.0)]] * 2
-    assert compared(*down, question=Question(reach=0.6)).measured["speed"][0][0].value == 19.5  # row 20 is at .6
-    assert math.isinf(compared(FIRST, SECOND, question=Question(reach=0.7)).measured["speed"][0][0].value)
+    assert (
+        compared(*down, question=Question(reach=0.6)).measured["speed"][0][0].value == 19.5
+    )  # row 20 is at .6
+    assert math.isinf(
+        compared(FIRST, SECOND, question=Question(reach=0.7)).measured["speed"][0][0].value
+    )
 
 
 def test_a_move_counts_from_five_standard_errors_on() -> None:
@@ -103,7 +115,10 @@ def test_a_move_counts_from_five_standard_errors_on() -> None:
     rng = np.random.default_rng(2)
 
     def runs(size: float) -> list[Curve]:
-        return [Curve(STEP, size * STEP / 80 + rng.normal(0, 0.1, ROWS), size * STEP / 80) for _ in range(2)]
+        return [
+            Curve(STEP, size * STEP / 80 + rng.normal(0, 0.1, ROWS), size * STEP / 80)
+            for _ in range(2)
+        ]
 
     small, large = [runs(0.1) for _ in range(2)], [runs(1.0) for _ in range(2)]
     errors = [late_level(run, 60, 80).step_error for group in small for run in group]
@@ -113,7 +128,9 @@ def test_a_move_counts_from_five_standard_errors_on() -> None:
 
 
 def test_contrasts_share_the_false_alarm_rate() -> None:
-    """Four tests of two groups against the first: Holm's p-values, and what would be found at 1 - .05/4."""
+    """Four tests of two groups against the first: Holm's p-values, and what would be found at 1
+    - .05/4.
+    """
     groups = [FIRST, SECOND, [ramp(0.62), ramp(0.61), ramp(0.63)]]
     found = compared(*groups)
     every = [one for pairing in found.pairings for one in pairing.contrasts]
@@ -121,13 +138,17 @@ def test_contrasts_share_the_false_alarm_rate() -> None:
     level = every[0]
     half = level.difference.high - level.difference.value
     error = half / stats.t.ppf(0.975, level.freedom)
-    assert level.minimum_detectable == pytest.approx(minimum_detectable(error, level.freedom, level=1 - 0.05 / 4))
+    assert level.minimum_detectable == pytest.approx(
+        minimum_detectable(error, level.freedom, level=1 - 0.05 / 4)
+    )
     assert [pairing.second for pairing in found.pairings] == [1, 2]
     assert [pairing.divergence.rate for pairing in found.pairings] == pytest.approx([0.025, 0.025])
 
 
 def test_what_is_asked_reaches_the_contrasts() -> None:
-    """The smallest difference, the known spread and the range are of levels; a time has the common steps for a range."""
+    """The smallest difference, the known spread and the range are of levels; a time has the
+    common steps for a range.
+    """
     question = Question(effect=0.5, seed_deviation=0.1, level=0.9, paired=True, bounds=(0.61, 0.83))
     found = compared(FIRST, SECOND, question=dataclasses.replace(question, bounds=(0.0, 1.0)))
     level, speed = found.pairings[0].contrasts
@@ -150,10 +171,18 @@ def test_a_divergence_is_of_runs_or_of_groups_or_cannot_be_told() -> None:
     assert compared(runs[:2], runs[2:]).pairings[0].divergence.beyond == "seed_noise"
     one = compared(runs[:1], runs[1:3]).pairings[0].divergence
     assert (one.status, one.beyond) == ("unavailable", "seed_noise")
-    assert one.message == "one group has one run: where it parts from the others beyond seed noise cannot be told"
+    assert (
+        one.message
+        == "one group has one run: where it parts from the others beyond seed noise cannot be told"
+    )
     shared = [Curve(STEP, run.value_T + 5 * i, run.smooth_T) for i, run in enumerate(runs[:2])]
-    moved = [Curve(STEP, run.value_T + 1.0 + 0.001 * i, run.smooth_T) for i, run in enumerate(shared)]
-    assert compared(shared, moved, question=Question(paired=True)).pairings[0].divergence.status == "diverged"
+    moved = [
+        Curve(STEP, run.value_T + 1.0 + 0.001 * i, run.smooth_T) for i, run in enumerate(shared)
+    ]
+    assert (
+        compared(shared, moved, question=Question(paired=True)).pairings[0].divergence.status
+        == "diverged"
+    )
     assert compared(shared, moved).pairings[0].divergence.status == "none"
 
 
@@ -165,14 +194,21 @@ def learned(rng: np.random.Generator, seed: float, end: float = 0.8, pace: float
 def test_a_comparison_finds_level_and_speed_where_they_differ() -> None:
     rng = np.random.default_rng(13)
     seeds = rng.normal(0, 0.01, (2, 4))
-    same = compare([[learned(rng, s) for s in row] for row in seeds], Question(rises=True), rng).pairings[0]
+    same = compare(
+        [[learned(rng, s) for s in row] for row in seeds], Question(rises=True), rng
+    ).pairings[0]
     assert {c.status for c in same.contrasts} == {"not_separable"}
     assert same.divergence.status == "none"
-    slow = [[learned(rng, s, pace=pace) for s in row] for row, pace in zip(seeds, (8.0, 20.0), strict=True)]
+    slow = [
+        [learned(rng, s, pace=pace) for s in row]
+        for row, pace in zip(seeds, (8.0, 20.0), strict=True)
+    ]
     slower = compare(slow, Question(rises=True), rng).pairings[0].contrasts[1]
     assert slower.status == "different"
     assert slower.difference.value > 2
-    high = [[learned(rng, s, end=end) for s in row] for row, end in zip(seeds, (0.7, 0.8), strict=True)]
+    high = [
+        [learned(rng, s, end=end) for s in row] for row, end in zip(seeds, (0.7, 0.8), strict=True)
+    ]
     higher = compare(high, Question(rises=True), rng).pairings[0]
     assert higher.contrasts[0].status == "different"
     assert higher.contrasts[0].difference.covers(0.1)
@@ -197,7 +233,9 @@ def test_questions_outside_their_domain_are_refused(asked: dict, said: str) -> N
 
 def test_what_cannot_be_compared_is_refused() -> None:
     later = Curve(STEP + 1000, FIRST[0].value_T, FIRST[0].smooth_T)
-    with pytest.raises(InvalidArgumentError, match="share no steps: one begins at step 1000, another ends at 80"):
+    with pytest.raises(
+        InvalidArgumentError, match="share no steps: one begins at step 1000, another ends at 80"
+    ):
         compared(FIRST[:1], [later])
     for groups in ([FIRST], [FIRST, []]):
         with pytest.raises(InvalidArgumentError, match="two groups of at least one run each"):
@@ -208,19 +246,31 @@ def test_what_cannot_be_compared_is_refused() -> None:
 
 
 def test_holm_is_the_textbook() -> None:
-    """Values of R's p.adjust(c(.01, .02, .03, .005), 'holm'), worked by hand; what is no number stays and does not count."""
+    """Values of R's p.adjust(c(.01, .02, .03, .005), 'holm'), worked by hand; what is no number
+    stays and does not count.
+    """
     assert holm([0.01, 0.02, 0.03, 0.005]) == pytest.approx([0.03, 0.04, 0.04, 0.02])
     assert holm([0.01, math.nan, 0.04]) == pytest.approx([0.02, math.nan, 0.04], nan_ok=True)
     assert holm([0.6, 0.7]) == [1.0, 1.0]
 
 
 def found(difference: tuple[float, float, float], **fields: Any) -> Contrast:
-    start = Contrast("level", "not_separable", "", Interval(*difference), p_value=0.01, method="welch", runs=(3, 4))
+    start = Contrast(
+        "level",
+        "not_separable",
+        "",
+        Interval(*difference),
+        p_value=0.01,
+        method="welch",
+        runs=(3, 4),
+    )
     return dataclasses.replace(start, **fields)
 
 
 def test_a_difference_is_equivalent_where_its_whole_interval_is_inside() -> None:
-    """Whatever the p-value; an interval that touches the smallest difference that matters is not inside."""
+    """Whatever the p-value; an interval that touches the smallest difference that matters is not
+    inside.
+    """
     for ends, effect, status in (
         ((-0.09, 0.09), 0.1, "equivalent"),
         ((-0.1, 0.09), 0.1, "not_separable"),
@@ -234,8 +284,14 @@ def test_a_difference_is_equivalent_where_its_whole_interval_is_inside() -> None
 
 
 def test_a_difference_is_told_below_the_rate_and_not_at_it() -> None:
-    assert judged(found((0.1, 0.0, 0.2)), 0.0999, level=0.9, effect=None, tests=1).status == "different"
-    assert judged(found((0.1, 0.0, 0.2)), 0.1, level=0.9, effect=None, tests=1).status == "not_separable"
+    assert (
+        judged(found((0.1, 0.0, 0.2)), 0.0999, level=0.9, effect=None, tests=1).status
+        == "different"
+    )
+    assert (
+        judged(found((0.1, 0.0, 0.2)), 0.1, level=0.9, effect=None, tests=1).status
+        == "not_separable"
+    )
     assert judged(found((0.1, 0.0, 0.2)), 0.02, level=0.9, effect=None, tests=1).adjusted_p == 0.02
 
 
@@ -244,12 +300,23 @@ SENTENCES = [
     (
         found((0.2067, 0.18, 1234.4), adjusted_p=0.012),
         {"adjusted_p": 0.012, "tests": 6},
-        "The late mean differs beyond seed noise: +0.207 (95 % interval 0.18 to 1234), p 0.012 by Welch's t after 6 contrasts.",
+        (
+            "The late mean differs beyond seed noise: +0.207 (95 % interval 0.18 to 1234), p 0.012 "
+            "by Welch's t after 6 contrasts."
+        ),
     ),
     (
-        found((-3.0, -5.0, -1.0), quantity="speed", method="rank_permutation", message="reached in 3 of 3 and in 0 of 4 runs"),
+        found(
+            (-3.0, -5.0, -1.0),
+            quantity="speed",
+            method="rank_permutation",
+            message="reached in 3 of 3 and in 0 of 4 runs",
+        ),
         {"adjusted_p": 0.00001, "tests": 1},
-        "The time to the level differs: reached in 3 of 3 and in 0 of 4 runs (p < 0.0001 by relabelling of ranks).",
+        (
+            "The time to the level differs: reached in 3 of 3 and in 0 of 4 runs (p < 0.0001 by "
+            "relabelling of ranks)."
+        ),
     ),
     (
         found((-0.01, -0.05, 0.03)),
@@ -260,24 +327,26 @@ SENTENCES = [
         found((0.1, -0.2, 0.4), minimum_detectable=0.5, asked=0.1, seeds_needed=40),
         {"adjusted_p": 0.4567, "tests": 2},
         (
-            "The late mean is not separable from seed noise: +0.1 (95 % interval −0.2 to 0.4), p 0.46 after 2 contrasts. 3 and 4 runs "
-            "would find a difference of 0.5 8 times in 10; one of 0.1 needs about 40 a group."
+            "The late mean is not separable from seed noise: +0.1 (95 % interval −0.2 to 0.4), p "
+            "0.46 after 2 contrasts. 3 and 4 runs would find a difference of 0.5 8 times in 10; "
+            "one of 0.1 needs about 40 a group."
         ),
     ),
     (
         found((0.0, -0.2, 0.2), method="paired_t", minimum_detectable=0.5),
         {"adjusted_p": 0.4, "tests": 1},
         (
-            "The late mean is not separable from seed noise: +0 (95 % interval −0.2 to 0.2), p 0.4. 3 pairs would find a difference of 0.5 "
-            "8 times in 10."
+            "The late mean is not separable from seed noise: +0 (95 % interval −0.2 to 0.2), p "
+            "0.4. 3 pairs would find a difference of 0.5 8 times in 10."
         ),
     ),
     (
         found(UNBOUNDED, asked=0.1, seeds_needed=40),
         {"adjusted_p": 1.0, "tests": 1},
         (
-            "The late mean is not separable from seed noise: +0.1 (95 % interval without limit), p 1. 3 and 4 runs would find no "
-            "difference that is possible; one of 0.1 needs about 40 a group."
+            "The late mean is not separable from seed noise: +0.1 (95 % interval without limit), p "
+            "1. 3 and 4 runs would find no difference that is possible; one of 0.1 needs about 40 "
+            "a group."
         ),
     ),
     (
@@ -288,31 +357,35 @@ SENTENCES = [
     (
         found(UNBOUNDED, method="rank_permutation", message="reached in 1 of 3 and in 2 of 4 runs"),
         {"adjusted_p": 0.4, "tests": 3},
-        "The late mean is not separable from seed noise: reached in 1 of 3 and in 2 of 4 runs (p 0.4 after 3 contrasts).",
+        (
+            "The late mean is not separable from seed noise: reached in 1 of 3 and in 2 of 4 runs "
+            "(p 0.4 after 3 contrasts)."
+        ),
     ),
     (
         found((0.1, 0.05, 0.15), status="seed_noise_unknown", largest_seed_deviation=0.0333),
         {"adjusted_p": math.nan, "tests": 0},
         (
-            "The late mean differs by more than the noise of the steps: +0.1 (95 % interval 0.05 to 0.15), step noise alone. With one seed "
-            "each, seed noise is unknown: the difference is real only if seeds of one setting differ by less than "
-            "0.0333 (standard deviation)."
+            "The late mean differs by more than the noise of the steps: +0.1 (95 % interval 0.05 "
+            "to 0.15), step noise alone. With one seed each, seed noise is unknown: the difference "
+            "is real only if seeds of one setting differ by less than 0.0333 (standard deviation)."
         ),
     ),
     (
         found((0.1, 0.05, 0.15), status="seed_noise_unknown"),
         {"adjusted_p": math.nan, "tests": 0},
         (
-            "The late mean differs by more than the noise of the steps: +0.1 (95 % interval 0.05 to 0.15), step noise alone. With one seed "
-            "each, seed noise is unknown."
+            "The late mean differs by more than the noise of the steps: +0.1 (95 % interval 0.05 "
+            "to 0.15), step noise alone. With one seed each, seed noise is unknown."
         ),
     ),
     (
         found((0.1, -0.05, 0.15), status="within_step_noise"),
         {"adjusted_p": math.nan, "tests": 0},
         (
-            "The late mean is not separable even from the noise of the steps: +0.1 (95 % interval −0.05 to 0.15), step noise alone; seed "
-            "noise, unknown with one seed each, comes on top."
+            "The late mean is not separable even from the noise of the steps: +0.1 (95 % interval "
+            "−0.05 to 0.15), step noise alone; seed noise, unknown with one seed each, comes on "
+            "top."
         ),
     ),
     (
@@ -325,7 +398,16 @@ SENTENCES = [
 
 @pytest.mark.parametrize(("contrast", "asked", "sentence"), SENTENCES)
 def test_each_status_has_its_sentence(contrast: Contrast, asked: dict, sentence: str) -> None:
-    assert judged(contrast, asked["adjusted_p"], level=0.95, effect=asked.get("effect"), tests=asked["tests"]).message == sentence
+    assert (
+        judged(
+            contrast,
+            asked["adjusted_p"],
+            level=0.95,
+            effect=asked.get("effect"),
+            tests=asked["tests"],
+        ).message
+        == sentence
+    )
 
 
 @pytest.mark.parametrize(
@@ -338,8 +420,13 @@ def test_each_status_has_its_sentence(contrast: Contrast, asked: dict, sentence:
         ("diverged", "different", "They do not part."),
     ],
 )
-def test_no_divergence_is_said_of_late_means_that_differ(parts: Any, status: Any, said: str) -> None:
-    parting = where_they_part(Divergence(parts, "They do not part.", 0.05, "seed_noise"), found((0.1, 0.0, 0.2), status=status))
+def test_no_divergence_is_said_of_late_means_that_differ(
+    parts: Any, status: Any, said: str
+) -> None:
+    parting = where_they_part(
+        Divergence(parts, "They do not part.", 0.05, "seed_noise"),
+        found((0.1, 0.0, 0.2), status=status),
+    )
     assert parting.message == said
     assert parting.status == (parts if said.startswith("They") else "unavailable")
 
@@ -347,13 +434,20 @@ def test_no_divergence_is_said_of_late_means_that_differ(parts: Any, status: Any
 def test_a_divergence_as_plain_data() -> None:
     parted = Divergence("diverged", "They part.", 0.05, "step_noise", 12.0, 20.0)
     assert parted.as_dict() == {
-        "status": "diverged", "message": "They part.", "step": 12.0, "seen": 20.0, "false_alarm_rate": 0.05, "beyond": "step_noise",
-    }  # fmt: skip
+        "status": "diverged",
+        "message": "They part.",
+        "step": 12.0,
+        "seen": 20.0,
+        "false_alarm_rate": 0.05,
+        "beyond": "step_noise",
+    }
 
 
 def test_a_real_difference_below_what_matters_is_the_same() -> None:
     a, b = exactly(0.5, 0.501, 0.499), exactly(0.51, 0.511, 0.509)
-    told = contrast("level", a, b, Setup(0.95, paired=False, seeds=seed_noise([a, b])), np.random.default_rng(0))
+    told = contrast(
+        "level", a, b, Setup(0.95, paired=False, seeds=seed_noise([a, b])), np.random.default_rng(0)
+    )
     assert told.p_value < 0.001
     assert judged(told, told.p_value, level=0.95, effect=0.1, tests=1).status == "equivalent"
 
@@ -361,13 +455,20 @@ def test_a_real_difference_below_what_matters_is_the_same() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seeds", "rows", "successes"),
-    [(2, 40, 0.97), pytest.param(3, 40, 0.97, marks=pytest.mark.slow), pytest.param(3, 40, 0.5, marks=pytest.mark.slow)],
+    [
+        (2, 40, 0.97),
+        pytest.param(3, 40, 0.97, marks=pytest.mark.slow),
+        pytest.param(3, 40, 0.5, marks=pytest.mark.slow),
+    ],
 )
-def test_cut_intervals_keep_their_coverage_and_the_test_its_false_alarms(seeds: int, rows: int, successes: float) -> None:
-    """Two groups of one setting, rewards that are means of 8 zeros and ones near the top or in the middle: 200 comparisons.
+def test_cut_intervals_keep_their_coverage_and_the_test_its_false_alarms(
+    seeds: int, rows: int, successes: float
+) -> None:
+    """Two groups of one setting, rewards that are means of 8 zeros and ones near the top or in the
+    middle: 200 comparisons.
 
-    Every interval lies within -1 to 1, covers nought in at least 95 %, and the level is called different in at most 5 %, each but for
-    three standard errors of a proportion.
+    Every interval lies within -1 to 1, covers nought in at least 95 %, and the level is called
+    different in at most 5 %, each but for three standard errors of a proportion.
     """
     rng, n, covered, alarms = np.random.default_rng(31), 200, 0, 0
     step = np.arange(float(rows))
@@ -378,7 +479,9 @@ def test_cut_intervals_keep_their_coverage_and_the_test_its_false_alarms(seeds: 
 
     for _ in range(n):
         groups = [[run() for _ in range(seeds)] for _ in range(2)]
-        level = compare(groups, Question(rises=True, bounds=(0.0, 1.0)), rng).pairings[0].contrasts[0]
+        level = (
+            compare(groups, Question(rises=True, bounds=(0.0, 1.0)), rng).pairings[0].contrasts[0]
+        )
         assert -1 <= level.difference.low <= level.difference.value <= level.difference.high <= 1
         covered += level.difference.covers(0.0)
         alarms += level.status == "different"

@@ -1,7 +1,9 @@
-"""Differences of groups: numbers by hand, by scipy.stats and by enumeration; rates in simulation; refusals.
+"""Differences of groups: numbers by hand, by scipy.stats and by enumeration; rates in simulation;
+refusals.
 
-Sampling tests allow three standard errors of a proportion beyond the nominal rate: each fails by chance in less than 1 of 700 changes
-of the random numbers, and never with those that are fixed here.
+Sampling tests allow three standard errors of a proportion beyond the nominal rate: each fails by
+chance in less than 1 of 700 changes of the random numbers, and never with those that are fixed
+here.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ from groupwise.intervals import Interval
 
 
 def exactly(*values: float, error: float = 0.0) -> list[Measured]:
-    return [Measured(Interval(value, value - 1.96 * error, value + 1.96 * error), error) for value in values]
+    return [
+        Measured(Interval(value, value - 1.96 * error, value + 1.96 * error), error)
+        for value in values
+    ]
 
 
 def setup(*groups: list[Measured], paired: bool = False, known: float | None = None) -> Setup:
@@ -40,33 +45,48 @@ def test_two_groups_are_welch() -> None:
     found = contrast("level", A, B, setup(A, B), RNG)
     expected = stats.ttest_ind([r.value for r in B], [r.value for r in A], equal_var=False)
     interval = expected.confidence_interval(0.95)
-    assert (found.quantity, found.method, found.status, found.runs) == ("level", "welch", "not_separable", (4, 3))
+    assert (found.quantity, found.method, found.status, found.runs) == (
+        "level",
+        "welch",
+        "not_separable",
+        (4, 3),
+    )
     assert found.p_value == found.adjusted_p == pytest.approx(expected.pvalue, rel=1e-10)
     assert found.difference.value == pytest.approx(0.35 - 0.1425)
-    assert (found.difference.low, found.difference.high) == pytest.approx((interval.low, interval.high), rel=1e-10)
+    assert (found.difference.low, found.difference.high) == pytest.approx(
+        (interval.low, interval.high), rel=1e-10
+    )
     assert found.difference.level == 0.95
     assert found.freedom == pytest.approx(expected.df)
 
 
 def test_step_noise_is_the_floor_of_welchs_variances() -> None:
-    """Seeds that coincide by chance cannot be surer than their steps: variances .0025 over 2 runs and .0004 over 3, by hand."""
+    """Seeds that coincide by chance cannot be surer than their steps: variances .0025 over 2
+    runs and .0004 over 3, by hand.
+    """
     a, b = exactly(0.2, 0.2001, error=0.05), exactly(0.25, 0.2501, 0.2502, error=0.02)
     found = contrast("level", a, b, setup(a, b), RNG)
     error2 = 0.0025 / 2 + 0.0004 / 3
     freedom = error2**2 / ((0.0025 / 2) ** 2 / 1 + (0.0004 / 3) ** 2 / 2)
     assert found.freedom == pytest.approx(freedom)
     assert found.p_value == pytest.approx(2 * stats.t.sf(0.05005 / math.sqrt(error2), freedom))
-    assert found.difference.width == pytest.approx(2 * stats.t.ppf(0.975, freedom) * math.sqrt(error2))
+    assert found.difference.width == pytest.approx(
+        2 * stats.t.ppf(0.975, freedom) * math.sqrt(error2)
+    )
 
 
 def test_welch_is_asked_for_power_with_the_variance_of_a_difference() -> None:
-    """Variances .02 and .005 add to .025, of which 1/n remains with n runs a group; four contrasts share the rate."""
+    """Variances .02 and .005 add to .025, of which 1/n remains with n runs a group; four
+    contrasts share the rate.
+    """
     a, b = exactly(0.1, 0.3), exactly(0.6, 0.7)
     found = contrast("level", a, b, dataclasses.replace(setup(a, b), tests=4), RNG)
     assert found.asked == pytest.approx(0.45)
     assert found.seeds_needed == seeds_needed(0.45, 0.025, level=1 - 0.05 / 4)
     error = math.sqrt(0.025 / 2)
-    assert found.minimum_detectable == pytest.approx(minimum_detectable(error, found.freedom, level=0.9875))
+    assert found.minimum_detectable == pytest.approx(
+        minimum_detectable(error, found.freedom, level=0.9875)
+    )
     given = contrast("level", a, b, dataclasses.replace(setup(a, b), effect=0.2), RNG)
     assert (given.asked, given.seeds_needed) == (0.2, seeds_needed(0.2, 0.025))
     fallen = contrast("level", b, a, setup(a, b), RNG)
@@ -79,15 +99,21 @@ def test_pairs_are_the_t_of_their_differences() -> None:
     interval = expected.confidence_interval(0.95)
     assert (found.method, found.freedom) == ("paired_t", 2.0)
     assert found.p_value == pytest.approx(expected.pvalue, rel=1e-10)
-    assert (found.difference.low, found.difference.high) == pytest.approx((interval.low, interval.high), rel=1e-10)
+    assert (found.difference.low, found.difference.high) == pytest.approx(
+        (interval.low, interval.high), rel=1e-10
+    )
     assert found.permutation_p == 2 / 8  # all differences have one sign: that and its mirror of 2^3
     variance = float(np.var([0.2, 0.05, 0.35], ddof=1))
     assert found.seeds_needed == seeds_needed(0.2, variance, paired=True)
-    assert found.minimum_detectable == pytest.approx(minimum_detectable(math.sqrt(variance / 3), 2.0))
+    assert found.minimum_detectable == pytest.approx(
+        minimum_detectable(math.sqrt(variance / 3), 2.0)
+    )
 
 
 def test_step_noise_is_the_floor_of_the_paired_variance() -> None:
-    """Pairs that differ by .1 to the digit: the variance is that of two runs' steps, .03^2 + .04^2 = .0025, over 4 pairs."""
+    """Pairs that differ by .1 to the digit: the variance is that of two runs' steps, .03^2 +
+    .04^2 = .0025, over 4 pairs.
+    """
     a, b = exactly(0.1, 0.2, 0.3, 0.4, error=0.03), exactly(0.2, 0.3, 0.4, 0.5, error=0.04)
     found = difference(a, b, setup(a, b, paired=True))
     assert found is not None
@@ -101,11 +127,15 @@ def test_one_run_against_many_takes_their_spread() -> None:
     expected = stats.ttest_ind([0.3], [r.value for r in A], equal_var=True)
     assert (found.method, found.freedom) == ("pooled_t", 3.0)
     assert found.p_value == pytest.approx(expected.pvalue, rel=1e-10)
-    assert found.seeds_needed == seeds_needed(0.1575, 2 * float(np.var([0.1, 0.2, 0.15, 0.12], ddof=1)))
+    assert found.seeds_needed == seeds_needed(
+        0.1575, 2 * float(np.var([0.1, 0.2, 0.15, 0.12], ddof=1))
+    )
 
 
 def test_step_noise_is_the_floor_of_a_borrowed_variance() -> None:
-    """The mean step variance of the five runs, (4 * .01 + .0225) / 5 = .0125, exceeds the scatter: error^2 = .0125 (1/4 + 1)."""
+    """The mean step variance of the five runs, (4 * .01 + .0225) / 5 = .0125, exceeds the
+    scatter: error^2 = .0125 (1/4 + 1).
+    """
     a, b = exactly(0.1, 0.1, 0.1, 0.1001, error=0.1), exactly(0.3, error=0.15)
     found = difference(a, b, setup(a, b))
     assert found is not None
@@ -119,7 +149,9 @@ def test_seed_noise_known_beforehand_is_used_for_any_number_of_runs() -> None:
     error = math.sqrt(0.0004 * 1.5 + 0.0001 / 2 + 0.0009)
     assert (found.method, found.freedom) == ("known_seed_noise", math.inf)
     assert found.p_value == pytest.approx(2 * stats.norm.sf(0.09 / error))
-    assert (found.difference.low, found.difference.high) == pytest.approx((0.09 - Z * error, 0.09 + Z * error))
+    assert (found.difference.low, found.difference.high) == pytest.approx(
+        (0.09 - Z * error, 0.09 + Z * error)
+    )
     assert found.seeds_needed == seeds_needed(0.09, 2 * 0.0004 + 0.0001 + 0.0009)
 
 
@@ -127,48 +159,80 @@ def test_seed_noise_known_beforehand_is_used_for_any_number_of_runs() -> None:
 def test_the_error_by_step_noise_alone_is_told(known: float | None) -> None:
     """Root of (.03^2 + .04^2) / 4 + .05^2, whatever the method."""
     a, b = [*exactly(0.2, error=0.03), *exactly(0.22, error=0.04)], exactly(0.3, error=0.05)
-    assert contrast("level", a, b, setup(a, b, known=known), RNG).step_error == pytest.approx(math.sqrt(0.0025 / 4 + 0.0025))
+    assert contrast("level", a, b, setup(a, b, known=known), RNG).step_error == pytest.approx(
+        math.sqrt(0.0025 / 4 + 0.0025)
+    )
 
 
 def test_relabelling_is_exact() -> None:
-    """Six runs, apart or mixed: every one of the 20 ways to label them is counted, ties with the own difference included."""
-    assert contrast("level", exactly(1, 2, 3), exactly(4, 5, 6), setup(A, B), RNG).permutation_p == 2 / 20
+    """Six runs, apart or mixed: every one of the 20 ways to label them is counted, ties with the
+    own difference included.
+    """
+    assert (
+        contrast("level", exactly(1, 2, 3), exactly(4, 5, 6), setup(A, B), RNG).permutation_p
+        == 2 / 20
+    )
     values = np.array([1.0, 4.0, 2.0, 3.0, 6.0, 5.0])
     own = abs(values[:2].mean() - values[2:].mean())
-    ways = [abs(values[list(c)].mean() - np.delete(values, list(c)).mean()) for c in combinations(range(6), 2)]
+    ways = [
+        abs(values[list(c)].mean() - np.delete(values, list(c)).mean())
+        for c in combinations(range(6), 2)
+    ]
     expected = sum(way >= own - 1e-9 for way in ways) / 15
-    assert contrast("level", exactly(1, 4), exactly(2, 3, 6, 5), setup(A, B), RNG).permutation_p == pytest.approx(expected)
+    assert contrast(
+        "level", exactly(1, 4), exactly(2, 3, 6, 5), setup(A, B), RNG
+    ).permutation_p == pytest.approx(expected)
 
 
 def test_sign_flips_are_exact() -> None:
     pairs = np.array([0.3, -0.1, 0.2, 0.25])
-    expected = sum(abs(np.dot(signs, pairs)) >= abs(pairs.sum()) - 1e-9 for signs in product((1, -1), repeat=4)) / 16
+    expected = (
+        sum(
+            abs(np.dot(signs, pairs)) >= abs(pairs.sum()) - 1e-9
+            for signs in product((1, -1), repeat=4)
+        )
+        / 16
+    )
     found = contrast("level", exactly(0, 0, 0, 0), exactly(*pairs), setup(A, B, paired=True), RNG)
     assert found.permutation_p == expected
 
 
 def test_too_many_relabellings_are_sampled_and_the_data_count_as_one() -> None:
-    """Groups of ten that no sample of 20,000 relabellings is likely to pull as far apart: 1 of 20,001."""
+    """Groups of ten that no sample of 20,000 relabellings is likely to pull as far apart: 1 of
+    20,001.
+    """
     many = contrast("level", exactly(*range(10)), exactly(*range(100, 110)), setup(A, B), RNG)
     assert many.permutation_p == 1 / 20_001
     alike = contrast("level", exactly(*range(10)), exactly(*range(10)), setup(A, B), RNG)
     assert alike.permutation_p == 1.0
-    pairs = contrast("level", exactly(*[0.0] * 15), exactly(*range(100, 115)), setup(A, B, paired=True), RNG)
+    pairs = contrast(
+        "level", exactly(*[0.0] * 15), exactly(*range(100, 115)), setup(A, B, paired=True), RNG
+    )
     assert 1 / 20_001 <= pairs.permutation_p < 6 / 20_001
 
 
 def test_one_run_each_says_that_seeds_are_unknown_and_bounds_them() -> None:
-    """The interval's half is z times the root of .01^2 + .02^2; a seed spread at the bound brings its end exactly to zero."""
+    """The interval's half is z times the root of .01^2 + .02^2; a seed spread at the bound
+    brings its end exactly to zero.
+    """
     a, b = exactly(0.2, error=0.01), exactly(0.3, error=0.02)
     step = math.hypot(0.01, 0.02)
     for first, second, sign in ((a, b, 1), (b, a, -1)):
         found = contrast("level", first, second, setup(a, b), RNG)
-        assert (found.status, found.method, found.runs) == ("seed_noise_unknown", "step_noise_alone", (1, 1))
+        assert (found.status, found.method, found.runs) == (
+            "seed_noise_unknown",
+            "step_noise_alone",
+            (1, 1),
+        )
         assert math.isnan(found.p_value)
         assert found.seeds_needed is None
         assert found.difference.value == pytest.approx(sign * 0.1)
-        assert (found.difference.low, found.difference.high) == pytest.approx((sign * 0.1 - 1.96 * step, sign * 0.1 + 1.96 * step))
-        assert 1.96 * math.sqrt(2 * found.largest_seed_deviation**2 + step**2) == pytest.approx(0.1, rel=1e-9)
+        assert (found.difference.low, found.difference.high) == pytest.approx(
+            (sign * 0.1 - 1.96 * step, sign * 0.1 + 1.96 * step)
+        )
+        assert 1.96 * math.sqrt(2 * found.largest_seed_deviation**2 + step**2) == pytest.approx(
+            0.1, rel=1e-9
+        )
         assert found.step_error == pytest.approx(step)
         assert found.minimum_detectable == pytest.approx(step * (Z + stats.norm.ppf(0.8)), rel=1e-5)
         assert found.asked == pytest.approx(0.1)
@@ -176,12 +240,19 @@ def test_one_run_each_says_that_seeds_are_unknown_and_bounds_them() -> None:
 
 def test_ends_of_two_lopsided_intervals_are_combined_side_by_side() -> None:
     """Low: the second's lower half and the first's upper; high: the other two (3-4-5 triangles)."""
-    first, second = [Measured(Interval(0.2, 0.2 - 0.12, 0.2 + 0.03), 0.02)], [Measured(Interval(0.5, 0.5 - 0.04, 0.5 + 0.05), 0.02)]
-    found = contrast("level", first, second, dataclasses.replace(setup(first, second), effect=0.7), RNG)
+    first, second = (
+        [Measured(Interval(0.2, 0.2 - 0.12, 0.2 + 0.03), 0.02)],
+        [Measured(Interval(0.5, 0.5 - 0.04, 0.5 + 0.05), 0.02)],
+    )
+    found = contrast(
+        "level", first, second, dataclasses.replace(setup(first, second), effect=0.7), RNG
+    )
     assert (found.difference.low, found.difference.high) == pytest.approx((0.3 - 0.05, 0.3 + 0.13))
     assert found.asked == 0.7
     turned = contrast("level", second, first, setup(first, second), RNG)
-    assert (turned.difference.low, turned.difference.high) == pytest.approx((-0.3 - 0.13, -0.3 + 0.05))
+    assert (turned.difference.low, turned.difference.high) == pytest.approx(
+        (-0.3 - 0.13, -0.3 + 0.05)
+    )
     # The half towards zero, .05, stands for quantile times step error, .0008^.5.
     largest = math.sqrt(((0.3 / (0.05 / math.sqrt(0.0008))) ** 2 - 0.0008) / 2)
     assert found.largest_seed_deviation == turned.largest_seed_deviation == pytest.approx(largest)
@@ -222,10 +293,15 @@ def test_a_level_never_reached_is_ranked() -> None:
     assert math.isnan(found.difference.value)
     assert found.difference.level == 0.95
     # Ranks 1, 2 and 3.5 against 3.5, 3.5 ... of five runs: those never reached share their rank.
-    mixed = contrast("speed", [*fast[:1], *NEVER[:1]], [*fast[1:2], *NEVER], setup(fast, never), RNG)
+    mixed = contrast(
+        "speed", [*fast[:1], *NEVER[:1]], [*fast[1:2], *NEVER], setup(fast, never), RNG
+    )
     ranks = np.array([1.0, 4.0, 2.0, 4.0, 4.0])
     own = abs(ranks[:2].mean() - ranks[2:].mean())
-    ways = [abs(ranks[list(c)].mean() - np.delete(ranks, list(c)).mean()) for c in combinations(range(5), 2)]
+    ways = [
+        abs(ranks[list(c)].mean() - np.delete(ranks, list(c)).mean())
+        for c in combinations(range(5), 2)
+    ]
     assert mixed.p_value == sum(way >= own - 1e-9 for way in ways) / 10
     assert mixed.message == "held in 1 of 2 and in 1 of 3 runs"
 
@@ -242,7 +318,9 @@ def test_what_is_missing_is_said() -> None:
     assert (found.status, found.message, found.runs) == ("unavailable", "no law holds", (0, 1))
     assert not found.difference.bounded
     assert contrast("level", A, [], setup(A, B), RNG).message == "no run has it"
-    with pytest.raises(InvalidArgumentError, match="as many runs in one group as in the other; got 4 and 3"):
+    with pytest.raises(
+        InvalidArgumentError, match="as many runs in one group as in the other; got 4 and 3"
+    ):
         contrast("level", A, B, setup(A, B, paired=True), RNG)
 
 
@@ -254,18 +332,33 @@ def test_pairs_count_where_both_have_a_value() -> None:
 
 
 def test_what_is_tested_gives_a_p_value() -> None:
-    for a, b in ((A, B), (A[:1], B[:1]), (A, NEVER), (NEVER, NEVER), (A, []), ([], B), (A[:1], NEVER[:1])):
-        assert is_tested(a, b, setup(a, b)) == math.isfinite(contrast("speed", a, b, setup(a, b), RNG).p_value)
+    for a, b in (
+        (A, B),
+        (A[:1], B[:1]),
+        (A, NEVER),
+        (NEVER, NEVER),
+        (A, []),
+        ([], B),
+        (A[:1], NEVER[:1]),
+    ):
+        assert is_tested(a, b, setup(a, b)) == math.isfinite(
+            contrast("speed", a, b, setup(a, b), RNG).p_value
+        )
     one = A[:1]
     assert not is_tested(one, one, Setup(0.95, paired=True, seeds=seed_noise([A])))
 
 
-def drawn(rng: np.random.Generator, runs: int, mean: float, spread: float, error: float) -> list[Measured]:
+def drawn(
+    rng: np.random.Generator, runs: int, mean: float, spread: float, error: float
+) -> list[Measured]:
     return exactly(*(mean + rng.normal(0, spread, runs) + rng.normal(0, error, runs)), error=error)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("runs", "spread"), [((2, 2), 0.05), ((3, 3), 0.05), ((5, 5), 0.05), ((1, 4), 0.05), ((3, 3), 0.0)])
+@pytest.mark.parametrize(
+    ("runs", "spread"),
+    [((2, 2), 0.05), ((3, 3), 0.05), ((5, 5), 0.05), ((1, 4), 0.05), ((3, 3), 0.0)],
+)
 def test_false_alarms_and_coverage_hold(runs: tuple[int, int], spread: float) -> None:
     rng, alarms, covered, seeds, n = np.random.default_rng(7), 0, 0, 0, 400
     for _ in range(n):
@@ -289,14 +382,20 @@ def test_power_is_what_the_minimum_detectable_effect_promises() -> None:
     """At the true minimum detectable difference four of five comparisons find it."""
     rng, n, spread = np.random.default_rng(8), 600, 0.05
     apart = minimum_detectable(spread * math.sqrt(2 / 4), 6.0)
-    pairs = [(drawn(rng, 4, 0.4, spread, 0.0), drawn(rng, 4, 0.4 + apart, spread, 0.0)) for _ in range(n)]
+    pairs = [
+        (drawn(rng, 4, 0.4, spread, 0.0), drawn(rng, 4, 0.4 + apart, spread, 0.0)) for _ in range(n)
+    ]
     tested = [difference(a, b, Setup(0.95, paired=False, seeds=KNOWN_NOTHING)) for a, b in pairs]
     found = sum(one is not None and one.p_value < 0.05 for one in tested)
-    assert abs(found / n - 0.8) < 3 * math.sqrt(0.16 / n) + 0.01  # Welch gives up a little where spreads are equal
+    assert (
+        abs(found / n - 0.8) < 3 * math.sqrt(0.16 / n) + 0.01
+    )  # Welch gives up a little where spreads are equal
 
 
 def test_what_would_be_found_is_found_beside_other_contrasts() -> None:
-    """Four contrasts share the rate: the difference usually stated passes the strictest threshold in about four of five."""
+    """Four contrasts share the rate: the difference usually stated passes the strictest
+    threshold in about four of five.
+    """
     rng, n = np.random.default_rng(10), 200
     beside = Setup(0.95, paired=False, seeds=KNOWN_NOTHING, tests=4)
 
@@ -306,13 +405,22 @@ def test_what_would_be_found_is_found_beside_other_contrasts() -> None:
         return found
 
     still = [drawn_with(0.0) for _ in range(n)]
-    usual = float(np.median([minimum_detectable(found.error, found.freedom, level=beside.strict_level) for found in still]))
+    usual = float(
+        np.median(
+            [
+                minimum_detectable(found.error, found.freedom, level=beside.strict_level)
+                for found in still
+            ]
+        )
+    )
     found = sum(holm([drawn_with(usual).p_value, 1.0, 1.0, 1.0])[0] < 0.05 for _ in range(n))
     assert abs(found / n - 0.8) < 3 * math.sqrt(0.16 / n)
 
 
 def test_pairs_find_what_shared_seeds_hide() -> None:
-    """Negative control and its opposite: seeds that move both runs alike drown an unpaired test, not a paired one."""
+    """Negative control and its opposite: seeds that move both runs alike drown an unpaired test,
+    not a paired one.
+    """
     rng = np.random.default_rng(9)
     shared = rng.normal(0, 0.3, 5)
     a, b = exactly(*shared), exactly(*(shared + 0.1 + rng.normal(0, 0.01, 5)))
@@ -323,9 +431,22 @@ def test_pairs_find_what_shared_seeds_hide() -> None:
 def test_results_are_plain_data() -> None:
     data = contrast("level", A, B, setup(A, B), RNG).as_dict()
     assert list(data) == [
-        "quantity", "status", "message", "difference", "method", "runs", "seeds_needed", "p_value", "adjusted_p",
-        "permutation_p", "freedom", "step_error", "minimum_detectable", "asked", "largest_seed_deviation",
-    ]  # fmt: skip
+        "quantity",
+        "status",
+        "message",
+        "difference",
+        "method",
+        "runs",
+        "seeds_needed",
+        "p_value",
+        "adjusted_p",
+        "permutation_p",
+        "freedom",
+        "step_error",
+        "minimum_detectable",
+        "asked",
+        "largest_seed_deviation",
+    ]
     assert data["runs"] == [4, 3]
     assert data["largest_seed_deviation"] is None
     assert exactly(0.5, error=0.1)[0].as_dict() == {
@@ -344,15 +465,23 @@ def test_no_difference_is_named_that_the_metric_cannot_have() -> None:
     assert wide.minimum_detectable > 1
     assert wide.difference.low < -1
     assert wide.difference.high > 1
-    found = contrast("level", first, second, dataclasses.replace(setup(first, second), span=1.0), RNG)
+    found = contrast(
+        "level", first, second, dataclasses.replace(setup(first, second), span=1.0), RNG
+    )
     assert math.isnan(found.minimum_detectable)
-    assert (found.difference.low, found.difference.high, found.seeds_needed) == (-1.0, 1.0, wide.seeds_needed)
+    assert (found.difference.low, found.difference.high, found.seeds_needed) == (
+        -1.0,
+        1.0,
+        wide.seeds_needed,
+    )
     said = judged(found, found.p_value, level=0.95, effect=None, tests=1).message
     assert "2 and 2 runs would find no difference that is possible" in said
 
 
 def test_a_side_without_width_bounds_no_seeds() -> None:
-    """Of a time whose interval ends where the value is, nothing can be said of the seeds that would make the difference real."""
+    """Of a time whose interval ends where the value is, nothing can be said of the seeds that
+    would make the difference real.
+    """
     early, late = Measured(Interval(1.0, 1.0, 1.0), 0.5), Measured(Interval(9.0, 9.0, 12.0), 1.0)
     found = contrast("speed", [early], [late], setup([early], [late]), RNG)
     assert (found.status, found.difference.low) == ("seed_noise_unknown", 8.0)

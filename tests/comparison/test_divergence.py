@@ -1,4 +1,6 @@
-"""Where two runs or two groups part: the e-process by enumeration, exact steps, rates in simulation."""
+"""Where two runs or two groups part: the e-process by enumeration, exact steps, rates in
+simulation.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from scipy import stats
 
 from groupwise.comparison import divergence
 from groupwise.comparison.curves import Curve, local_spread
-from groupwise.comparison.divergence import DRIFTS, group_divergence, innovations, log_evidence, run_divergence
+from groupwise.comparison.divergence import (
+    DRIFTS,
+    group_divergence,
+    innovations,
+    log_evidence,
+    run_divergence,
+)
 from groupwise.forecasting.noise import NoiseShape, noise_posterior
 
 FloatArray = NDArray[np.float64]
@@ -24,7 +32,9 @@ def run(step: FloatArray, value: FloatArray, smooth: FloatArray | None = None) -
     return Curve(step, value, np.zeros(step.size) if smooth is None else smooth)
 
 
-def noisy(rng: np.random.Generator, mean: FloatArray, *, correlation: float = 0.0, error: float = 0.1) -> Curve:
+def noisy(
+    rng: np.random.Generator, mean: FloatArray, *, correlation: float = 0.0, error: float = 0.1
+) -> Curve:
     """A run of known mean: the smooth curve is the truth, the noise AR(1)."""
     noise = np.empty(len(mean))
     noise[0] = rng.normal(0, error)
@@ -33,17 +43,23 @@ def noisy(rng: np.random.Generator, mean: FloatArray, *, correlation: float = 0.
     return run(np.arange(float(len(mean))), mean + noise, mean)
 
 
-@pytest.mark.parametrize("shape", [NoiseShape(0.7, 0.6), NoiseShape(0.5, 1.0), NoiseShape(0.0, 0.0)])
+@pytest.mark.parametrize(
+    "shape", [NoiseShape(0.7, 0.6), NoiseShape(0.5, 1.0), NoiseShape(0.0, 0.0)]
+)
 def test_innovations_are_white(shape: NoiseShape) -> None:
     """Against the inverse Cholesky factor of the covariance."""
     distance = np.abs(np.subtract.outer(np.arange(12), np.arange(12)))
     covariance = shape.share * shape.correlation**distance + (1 - shape.share) * np.eye(12)
     value = np.random.default_rng(8).normal(size=12)
-    assert innovations(value, shape) == pytest.approx(np.linalg.solve(np.linalg.cholesky(covariance), value), abs=1e-12)
+    assert innovations(value, shape) == pytest.approx(
+        np.linalg.solve(np.linalg.cholesky(covariance), value), abs=1e-12
+    )
 
 
 def test_the_evidence_by_enumeration() -> None:
-    """Every start and every size written out: (1/8) sum over sizes of (1/n) sum over starts of the product of factors, and the rest."""
+    """Every start and every size written out: (1/8) sum over sizes of (1/n) sum over starts of
+    the product of factors, and the rest.
+    """
     score = np.array([0.3, -1.0, 2.0, 2.5, 0.1])
     n = score.size
     for t, found in enumerate(log_evidence(score)):
@@ -55,7 +71,9 @@ def test_the_evidence_by_enumeration() -> None:
 
 
 def test_evidence_is_a_fair_bet() -> None:
-    """Standard normal scores raise an alarm at 20 in at most 5 % of runs, looked at after every row."""
+    """Standard normal scores raise an alarm at 20 in at most 5 % of runs, looked at after every
+    row.
+    """
     rng, n = np.random.default_rng(9), 400
     alarms = sum(float(log_evidence(rng.normal(size=60)).max()) >= math.log(20) for _ in range(n))
     assert alarms / n < 0.05 + 3 * math.sqrt(0.05 * 0.95 / n)
@@ -63,16 +81,26 @@ def test_evidence_is_a_fair_bet() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_divergence_is_where_its_definition_says(seed: int) -> None:
-    """Every part by other code: spread, plausible noises, whitening, the least evidence of them, alarm and likeliest onset."""
+    """Every part by other code: spread, plausible noises, whitening, the least evidence of them,
+    alarm and likeliest onset.
+    """
     rng = np.random.default_rng(seed)
-    first, second = noisy(rng, np.zeros(ROWS), correlation=0.4), noisy(rng, np.where(STEP >= 40, 0.25, 0.0), correlation=0.4)
+    first, second = (
+        noisy(rng, np.zeros(ROWS), correlation=0.4),
+        noisy(rng, np.where(STEP >= 40, 0.25, 0.0), correlation=0.4),
+    )
     apart, residual = second.value_T - first.value_T, second.residual - first.residual
     spread = local_spread(residual)
     columns = np.column_stack([legval(2 * np.sqrt(STEP / 79) - 1, np.eye(4)[k]) for k in range(4)])
     noise = noise_posterior(STEP, np.ones(ROWS), columns, residual / spread, gap=1.0)
-    plausible = [e for e in range(len(noise.shapes)) if noise.weight_E[e] >= 0.03 * noise.weight_E.max()]
+    plausible = [
+        e for e in range(len(noise.shapes)) if noise.weight_E[e] >= 0.03 * noise.weight_E.max()
+    ]
     assert len(plausible) > 1
-    scores = {e: innovations(apart / spread, noise.shapes[e]) / math.sqrt(noise.variance_E[e]) for e in plausible}
+    scores = {
+        e: innovations(apart / spread, noise.shapes[e]) / math.sqrt(noise.variance_E[e])
+        for e in plausible
+    }
     evidence = np.min([log_evidence(score) for score in scores.values()], axis=0)
     above = [t for t in range(ROWS) if evidence[t] >= math.log(1 / 0.02)]
     found = run_divergence(first, second, rate=0.02)
@@ -81,31 +109,51 @@ def test_a_divergence_is_where_its_definition_says(seed: int) -> None:
         assert (found.status, math.isnan(found.step)) == ("none", True)
         return
     score, seen = scores[noise.best][: above[0] + 1], above[0]
-    best = max(((size * score[s:] - size**2 / 2).sum(), -s) for s in range(seen + 1) for size in DRIFTS)
+    best = max(
+        ((size * score[s:] - size**2 / 2).sum(), -s) for s in range(seen + 1) for size in DRIFTS
+    )
     assert (found.status, found.seen, found.step) == ("diverged", float(seen), float(-best[1]))
-    assert f"from step {-best[1]}, seen by step {seen} (false alarms over the whole run 2 %)" in found.message
+    assert (
+        f"from step {-best[1]}, seen by step {seen} (false alarms over the whole run 2 %)"
+        in found.message
+    )
 
 
 def test_what_two_runs_cannot_tell() -> None:
     step = np.arange(16.0)
     wave = np.where(step % 2, 1.0, -1.0)
-    assert run_divergence(run(step[:15], wave[:15]), run(step, -wave)).message == "the runs share 15 rows; a divergence needs 16"
+    assert (
+        run_divergence(run(step[:15], wave[:15]), run(step, -wave)).message
+        == "the runs share 15 rows; a divergence needs 16"
+    )
     assert run_divergence(run(step, wave), run(step, -wave)).status == "none"
     silent = run_divergence(run(step, step, step), run(step, 2 * step, 2 * step))
-    assert (silent.status, silent.message) == ("unavailable", "the runs have no noise of steps to judge by")
+    assert (silent.status, silent.message) == (
+        "unavailable",
+        "the runs have no noise of steps to judge by",
+    )
     same = run_divergence(run(step, wave), run(step, wave))
-    assert (same.status, same.message) == ("none", "The runs have the same values in every row that they share.")
+    assert (same.status, same.message) == (
+        "none",
+        "The runs have the same values in every row that they share.",
+    )
 
 
 def test_rows_are_matched_by_their_steps() -> None:
     first = run(np.array([0.0, 1, 2, 3]), np.array([1.0, 2, 3, 4]), np.array([1.0, 1, 1, 1]))
     second = run(np.array([1.0, 2, 5]), np.array([10.0, 20, 30]), np.array([9.0, 9, 9]))
     step, apart, residual = divergence._together(first, second)
-    assert (step.tolist(), apart.tolist(), residual.tolist()) == ([1.0, 2.0], [8.0, 17.0], [0.0, 9.0])
+    assert (step.tolist(), apart.tolist(), residual.tolist()) == (
+        [1.0, 2.0],
+        [8.0, 17.0],
+        [0.0, 9.0],
+    )
 
 
 def test_rows_at_other_steps_are_averaged_in_bins_of_the_wider_spacing() -> None:
-    """Spacings 1 and 2 from step 1 to 7 in common: bins [1, 3), [3, 5), [5, 7), [7, 9), the third empty in the second run."""
+    """Spacings 1 and 2 from step 1 to 7 in common: bins [1, 3), [3, 5), [5, 7), [7, 9), the
+    third empty in the second run.
+    """
     first = run(np.arange(0.0, 9.0), np.arange(9.0), np.ones(9))
     second = run(np.array([1.5, 3.5, 7.5, 9.5]) - 0.5, np.array([1.0, 2.0, 3.0, 4.0]), np.zeros(4))
     odd = run(np.array([1.1, 3.1, 7.1, 9.1]), second.value_T, second.smooth_T)
@@ -138,7 +186,9 @@ def test_runs_of_one_mean_rarely_diverge_and_others_do(correlation: float) -> No
     bent = mean + np.where(STEP >= 40, 0.3, 0.0)
     for _ in range(n):
         first = noisy(rng, mean, correlation=correlation)
-        alarms += run_divergence(first, noisy(rng, mean, correlation=correlation)).status == "diverged"
+        alarms += (
+            run_divergence(first, noisy(rng, mean, correlation=correlation)).status == "diverged"
+        )
         parted = run_divergence(first, noisy(rng, bent, correlation=correlation))
         if parted.status == "diverged":
             onsets.append(parted.step)
@@ -156,39 +206,60 @@ def spread_out(shift: FloatArray, scatter: tuple[float, ...] = (0.0, 0.1, 0.2)) 
 
 
 def test_the_window_that_differs_is_named() -> None:
-    """Windows of five steps from 0 to 50: the shift of 1 begins at step 27, inside the sixth, whose mean of three in five rows is .6."""
-    found = group_divergence(spread_out(np.zeros(51)), spread_out(np.where(np.arange(51) >= 27, 1.0, 0.0)), rate=0.05)
+    """Windows of five steps from 0 to 50: the shift of 1 begins at step 27, inside the sixth,
+    whose mean of three in five rows is .6.
+    """
+    found = group_divergence(
+        spread_out(np.zeros(51)), spread_out(np.where(np.arange(51) >= 27, 1.0, 0.0)), rate=0.05
+    )
     p = 2 * stats.t.sf(0.6 / math.sqrt(2 * 0.01 / 3), 4)
     assert p < 0.005
-    assert (found.status, found.step, found.seen, found.rate, found.beyond) == ("diverged", 25.0, 30.0, 0.05, "seed_noise")
+    assert (found.status, found.step, found.seen, found.rate, found.beyond) == (
+        "diverged",
+        25.0,
+        30.0,
+        0.05,
+        "seed_noise",
+    )
     assert found.message.endswith("from steps 25 to 30 on (false alarms over the whole run 5 %).")
 
 
 def test_each_window_has_a_tenth_of_the_rate() -> None:
-    """Groups apart by .6 everywhere have p = .0018: found at a rate just above ten times that, not just below."""
+    """Groups apart by .6 everywhere have p = .0018: found at a rate just above ten times that,
+    not just below.
+    """
     p = 2 * stats.t.sf(0.6 / math.sqrt(2 * 0.01 / 3), 4)
     groups = spread_out(np.zeros(51)), spread_out(np.full(51, 0.6))
     assert group_divergence(*groups, rate=10.001 * p).step == 0.0
     none = group_divergence(*groups, rate=9.999 * p)
     assert (none.status, math.isnan(none.step), none.rate) == ("none", True, 9.999 * p)
-    assert none.message.startswith("In none of 10 windows do the groups differ beyond the noise of their seeds")
+    assert none.message.startswith(
+        "In none of 10 windows do the groups differ beyond the noise of their seeds"
+    )
 
 
 def test_the_last_row_belongs_to_the_last_window() -> None:
     """A difference in the last of 51 rows alone moves the mean of six rows by a sixth of 6."""
-    found = group_divergence(spread_out(np.zeros(51)), spread_out(np.where(np.arange(51) == 50, 6.0, 0.0)))
+    found = group_divergence(
+        spread_out(np.zeros(51)), spread_out(np.where(np.arange(51) == 50, 6.0, 0.0))
+    )
     assert (found.step, found.seen) == (45.0, 50.0)
 
 
 def test_pairs_part_where_their_differences_do() -> None:
     """Seeds that scatter by 1 hide a shift of .3 unless they are paired."""
-    first, second = spread_out(np.zeros(51), (0.0, 1.0, 2.0)), spread_out(np.full(51, 0.3), (0.0, 1.001, 1.999))
+    first, second = (
+        spread_out(np.zeros(51), (0.0, 1.0, 2.0)),
+        spread_out(np.full(51, 0.3), (0.0, 1.001, 1.999)),
+    )
     assert group_divergence(first, second).status == "none"
     assert group_divergence(first, second, paired=True).step == 0.0
 
 
 def test_windows_that_a_run_has_no_row_in_are_passed_over() -> None:
-    """Common steps 5 to 45: the gap of one run from 9 to 30 leaves the windows of four steps before and after it."""
+    """Common steps 5 to 45: the gap of one run from 9 to 30 leaves the windows of four steps
+    before and after it.
+    """
     shifted = spread_out(np.full(51, 1.0))
     keep = (np.arange(51) < 5) | (np.arange(51) > 30)
     holed = [*shifted[:2], run(np.arange(51.0)[keep], shifted[2].value_T[keep])]

@@ -1,4 +1,5 @@
-"""What every entry of `ADVANTAGES` and of `PRESETS` owes: shape, precision and kind kept, what it claims, a line in the docs.
+"""What every entry of `ADVANTAGES` and of `PRESETS` owes: shape, precision and kind kept, what it
+claims, a line in the docs.
 
 A new advantage or preset is covered as soon as it is in the registry.
 """
@@ -17,10 +18,14 @@ from groupwise.estimators.baselines import DynamicBaseline, KernelBaseline, Runn
 from groupwise.estimators.presets import PRESETS, AdvantageSpec, preset
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "advantages.md").read_text(encoding="utf-8")
-TRAINERS = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "trainers.md").read_text(encoding="utf-8")
+TRAINERS = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "trainers.md").read_text(
+    encoding="utf-8"
+)
 PROMPTS, SIZE = 5, 6
 EACH = pytest.mark.parametrize("entry", ADVANTAGES, ids=lambda entry: entry.name)
-EACH_SPEC = pytest.mark.parametrize("spec", PRESETS, ids=lambda spec: f"{spec.framework}-{spec.estimator}-{spec.since or 'read'}")
+EACH_SPEC = pytest.mark.parametrize(
+    "spec", PRESETS, ids=lambda spec: f"{spec.framework}-{spec.estimator}-{spec.since or 'read'}"
+)
 KINDS = {
     "binary": lambda rng, shape: rng.integers(0, 2, shape).astype(float),
     "continuous": lambda rng, shape: rng.uniform(0, 3, shape),
@@ -40,7 +45,9 @@ def labels() -> np.ndarray:
 def extra(entry: Advantage, *, flat: bool) -> dict[str, Any]:
     """Something for every argument without a default."""
     rng = np.random.default_rng(9)
-    memory: DynamicBaseline = KernelBaseline() if entry.name == "kernel_smoothed" else RunningBaseline()
+    memory: DynamicBaseline = (
+        KernelBaseline() if entry.name == "kernel_smoothed" else RunningBaseline()
+    )
     memory.update(rng.uniform(size=(PROMPTS, SIZE)), list("edcba"), step=1)
     shape = (PROMPTS * SIZE,) if flat else (PROMPTS, SIZE)
     norm2 = rng.uniform(1, 9, (PROMPTS, SIZE)).reshape(shape)
@@ -68,7 +75,9 @@ def test_every_advantage_says_what_it_is(entry: Advantage) -> None:
 @EACH
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_shape_and_precision_are_kept_and_nothing_is_changed(entry: Advantage, kind: str, dtype: Any) -> None:
+def test_shape_and_precision_are_kept_and_nothing_is_changed(
+    entry: Advantage, kind: str, dtype: Any
+) -> None:
     reward = sample(kind).astype(dtype)
     before = reward.copy()
     advantage = call(entry, reward)
@@ -92,9 +101,14 @@ def test_long_form_gives_the_same_in_any_order(entry: Advantage, kind: str) -> N
     reward = sample(kind)
     rectangle = call(entry, reward)
     size = np.abs(rectangle).max()
-    np.testing.assert_allclose(call(entry, reward.ravel(), flat=True), rectangle.ravel(), rtol=0, atol=1e-12 * size)
+    np.testing.assert_allclose(
+        call(entry, reward.ravel(), flat=True), rectangle.ravel(), rtol=0, atol=1e-12 * size
+    )
     order = np.random.default_rng(1).permutation(reward.size)
-    arguments = {name: value[order] if isinstance(value, np.ndarray) else value for name, value in extra(entry, flat=True).items()}
+    arguments = {
+        name: value[order] if isinstance(value, np.ndarray) else value
+        for name, value in extra(entry, flat=True).items()
+    }
     stacked = reward.ravel()[order][None] if entry.several else reward.ravel()[order]
     mixed = entry.function(stacked, labels()[order], **arguments)
     np.testing.assert_allclose(mixed, rectangle.ravel()[order], rtol=0, atol=1e-12 * size)
@@ -113,7 +127,12 @@ def test_torch_gives_what_numpy_gives(entry: Advantage, kind: str) -> None:
             assert result.dtype == dtype
             assert result.device == tensor.device
             expected = call(entry, tensor.numpy()).reshape(tuple(result.shape))
-            np.testing.assert_allclose(result.numpy(), expected, rtol=0, atol=tolerance * max(np.abs(expected).max(), 1e-30))
+            np.testing.assert_allclose(
+                result.numpy(),
+                expected,
+                rtol=0,
+                atol=tolerance * max(np.abs(expected).max(), 1e-30),
+            )
 
 
 @EACH
@@ -138,7 +157,9 @@ def test_a_factor_on_all_rewards_does_what_is_claimed(entry: Advantage, kind: st
 
 @EACH
 @pytest.mark.parametrize("level", [0.1, 1 / 3, 1e12])
-def test_a_group_of_equal_rewards_gets_exactly_nothing_where_claimed(entry: Advantage, level: float) -> None:
+def test_a_group_of_equal_rewards_gets_exactly_nothing_where_claimed(
+    entry: Advantage, level: float
+) -> None:
     reward = sample("continuous")
     reward[2] = level
     assert bool((call(entry, reward)[2] == 0).all()) is entry.equal_is_zero
@@ -155,7 +176,10 @@ def test_a_batch_of_equal_rewards_is_no_accident(entry: Advantage) -> None:
 @EACH
 def test_too_small_a_group_is_refused_in_a_sentence(entry: Advantage) -> None:
     reward = np.array([0.2, 0.7, 0.4])
-    arguments = {name: value[:3] if isinstance(value, np.ndarray) else value for name, value in extra(entry, flat=True).items()}
+    arguments = {
+        name: value[:3] if isinstance(value, np.ndarray) else value
+        for name, value in extra(entry, flat=True).items()
+    }
     stacked = reward[None] if entry.several else reward
     if entry.smallest_group == 1:
         assert np.isfinite(entry.function(stacked, ["e", "e", "d"], **arguments)).all()
@@ -169,7 +193,9 @@ def test_too_small_a_group_is_refused_in_a_sentence(entry: Advantage) -> None:
 def test_a_reward_that_is_no_number_is_refused_in_a_sentence(entry: Advantage, bad: float) -> None:
     reward = sample("continuous")
     reward[3, 1] = bad
-    with pytest.raises(InvalidArgumentError, match=r"expected finite numbers in reward, got .* at \[3, 1\]") as caught:
+    with pytest.raises(
+        InvalidArgumentError, match=r"expected finite numbers in reward, got .* at \[3, 1\]"
+    ) as caught:
         call(entry, reward)
     assert "\n" not in str(caught.value)
 
@@ -180,7 +206,9 @@ def mask() -> np.ndarray:
 
 
 def plain(spec: AdvantageSpec, reward: np.ndarray) -> np.ndarray:
-    """The definition of a spec in float64 and a few lines of its own: rectangle, nothing missing."""
+    """The definition of a spec in float64 and a few lines of its own: rectangle, nothing
+    missing.
+    """
     tokens = mask().sum(1).reshape(reward.shape)
     mean = reward.mean(1, keepdims=True)
     others = (reward.sum(1, keepdims=True) - reward) / (SIZE - 1)
@@ -188,14 +216,17 @@ def plain(spec: AdvantageSpec, reward: np.ndarray) -> np.ndarray:
         "none": 0 * mean,
         "group_mean": mean,
         "leave_one_out": others,
-        "length_weighted_mean": (tokens * reward).sum(1, keepdims=True) / tokens.sum(1, keepdims=True),
+        "length_weighted_mean": (tokens * reward).sum(1, keepdims=True)
+        / tokens.sum(1, keepdims=True),
     }
     if spec.baseline == "second_best":
         ranked = np.sort(reward, 1)
         above = np.where(reward == ranked[:, -1:], ranked[:, -1:] - ranked[:, -2:-1], 0)
     else:
         above = reward - base[spec.baseline]
-    square_of_others = np.array([[np.delete(row, i).var(ddof=1) for i in range(SIZE)] for row in reward])
+    square_of_others = np.array(
+        [[np.delete(row, i).var(ddof=1) for i in range(SIZE)] for row in reward]
+    )
     scaled = reward if spec.scale_of == "reward" else above
     variance = {
         "group_std": scaled.var(1, ddof=spec.ddof, keepdims=True),
@@ -204,7 +235,9 @@ def plain(spec: AdvantageSpec, reward: np.ndarray) -> np.ndarray:
         "group_mean": mean**2,
     }
     if spec.scale != "none":
-        above = above / (np.sqrt(np.maximum(variance[spec.scale], spec.variance_floor)) + spec.epsilon)
+        above = above / (
+            np.sqrt(np.maximum(variance[spec.scale], spec.variance_floor)) + spec.epsilon
+        )
     if spec.factor == "batch_over_nonzero":
         above = above * reward.size / np.count_nonzero(reward)
     if spec.whitening is None:
@@ -212,7 +245,10 @@ def plain(spec: AdvantageSpec, reward: np.ndarray) -> np.ndarray:
     weight = tokens if spec.whitening.weights == "token" else np.ones_like(tokens)
     centre = np.average(above, weights=weight)
     spread = float((weight * (above - centre) ** 2).sum() / (weight.sum() - spec.whitening.ddof))
-    return np.asarray((above - centre) / (np.sqrt(spread) + (spec.whitening.epsilon if spec.whitening.place == "outside" else 0)))
+    return np.asarray(
+        (above - centre)
+        / (np.sqrt(spread) + (spec.whitening.epsilon if spec.whitening.place == "outside" else 0))
+    )
 
 
 @pytest.mark.thinned(43)
@@ -224,11 +260,15 @@ def test_every_preset_computes_its_definition(spec: AdvantageSpec, kind: str) ->
     arguments = {"mask_NL": mask()} if spec.needs_mask else {}
     advantage = spec.advantages(reward, **arguments)
     expected = plain(spec, reward)
-    # "inside" and "floor" put 1e-8 into a variance of order 1, and the standard deviation without one's own comes from squares.
+    # "inside" and "floor" put 1e-8 into a variance of order 1, and the standard deviation without
+    # one's own comes from squares.
     tolerance = 1e-6 if spec.whitening or spec.scale == "leave_one_out_std" else 1e-12
     np.testing.assert_allclose(advantage, expected, rtol=0, atol=tolerance * np.abs(expected).max())
     np.testing.assert_allclose(
-        spec.advantages(reward.ravel(), labels(), **arguments), expected.ravel(), rtol=0, atol=tolerance * np.abs(expected).max()
+        spec.advantages(reward.ravel(), labels(), **arguments),
+        expected.ravel(),
+        rtol=0,
+        atol=tolerance * np.abs(expected).max(),
     )
 
 
@@ -243,7 +283,9 @@ def test_every_preset_keeps_the_precision_and_takes_tensors(spec: AdvantageSpec)
     tensor = spec.advantages(torch.tensor(reward), **arguments)
     assert tensor.dtype == torch.float32
     tolerance = 1e-4 if spec.scale == "leave_one_out_std" else 5e-6
-    np.testing.assert_allclose(tensor.numpy(), advantage, rtol=0, atol=tolerance * np.abs(advantage).max())
+    np.testing.assert_allclose(
+        tensor.numpy(), advantage, rtol=0, atol=tolerance * np.abs(advantage).max()
+    )
 
 
 @EACH_SPEC
@@ -257,7 +299,9 @@ def test_every_preset_does_with_odd_groups_what_it_says(spec: AdvantageSpec) -> 
         alone = spec.advantages(reward, prompt, **arguments)[2]
         if spec.whitening is None:
             assert alone == (0 if spec.singleton == "zero" else pytest.approx(0.5, rel=1e-5))
-    equal = spec.advantages(np.full((2, 3), 0.5), **({"mask_NL": np.ones((6, 2))} if spec.needs_mask else {}))
+    equal = spec.advantages(
+        np.full((2, 3), 0.5), **({"mask_NL": np.ones((6, 2))} if spec.needs_mask else {})
+    )
     np.testing.assert_array_equal(equal, 0)
 
 
@@ -278,19 +322,28 @@ def test_every_preset_does_with_a_missing_reward_what_it_says(spec: AdvantageSpe
         np.testing.assert_array_equal(advantage, spec.advantages(filled, **arguments))
     elif spec.whitening is None and spec.scale != "batch_std":
         rest = np.delete(reward[1], 2)
-        np.testing.assert_allclose(np.delete(advantage[1], 2), spec.advantages(rest[None])[0], rtol=1e-12)
+        np.testing.assert_allclose(
+            np.delete(advantage[1], 2), spec.advantages(rest[None])[0], rtol=1e-12
+        )
 
 
 @EACH_SPEC
 def test_every_preset_is_found_by_name_and_version_and_is_in_the_docs(spec: AdvantageSpec) -> None:
-    assert preset(spec.framework.upper(), estimator=spec.estimator, version=spec.since or "0") is spec
+    assert (
+        preset(spec.framework.upper(), estimator=spec.estimator, version=spec.since or "0") is spec
+    )
     assert not spec.until or preset(spec.framework, estimator=spec.estimator) is not spec
-    row = [line for line in TRAINERS.splitlines() if line.startswith(f"| {spec.framework} | `{spec.estimator}` |")]
+    row = [
+        line
+        for line in TRAINERS.splitlines()
+        if line.startswith(f"| {spec.framework} | `{spec.estimator}` |")
+    ]
     assert row, "no row in docs/reference/trainers.md"
     assert any(spec.since in line and spec.until in line and spec.evidence in line for line in row)
 
 
-# One group of [0.9, 0.1, 0.1, 0.1] with its advantages as the sources have them: mean .3, std .4 with G - 1 and .34641 with G.
+# One group of [0.9, 0.1, 0.1, 0.1] with its advantages as the sources have them: mean .3, std .4
+# with G - 1 and .34641 with G.
 BEST = {
     ("trl", "grpo"): 0.6 / 0.4001,
     ("trl", "grpo_none"): 0.6,
@@ -322,12 +375,23 @@ def test_the_constants_are_those_of_the_trainers(key: tuple[str, str]) -> None:
 def test_several_rewards_are_added_or_standardised_first() -> None:
     parts = np.stack([sample("binary"), sample("continuous")])
     trl = preset("trl")
-    np.testing.assert_allclose(trl.several_advantages(parts, [1.0, 0.5]), trl.advantages(parts[0] + 0.5 * parts[1]), rtol=1e-12)
+    np.testing.assert_allclose(
+        trl.several_advantages(parts, [1.0, 0.5]),
+        trl.advantages(parts[0] + 0.5 * parts[1]),
+        rtol=1e-12,
+    )
     decoupled = preset("trl", estimator="gdpo").several_advantages(parts, [1.0, 0.5])
-    standard = [(part - part.mean(1, keepdims=True)) / (part.std(1, ddof=1, keepdims=True) + 1e-4) for part in parts]
+    standard = [
+        (part - part.mean(1, keepdims=True)) / (part.std(1, ddof=1, keepdims=True) + 1e-4)
+        for part in parts
+    ]
     total = standard[0] + 0.5 * standard[1]
-    np.testing.assert_allclose(decoupled, (total - total.mean()) / (total.std(ddof=1) + 1e-4), rtol=1e-12, atol=1e-12)
-    flat = preset("trl", estimator="gdpo").several_advantages(parts.reshape(2, -1), [1.0, 0.5], labels())
+    np.testing.assert_allclose(
+        decoupled, (total - total.mean()) / (total.std(ddof=1) + 1e-4), rtol=1e-12, atol=1e-12
+    )
+    flat = preset("trl", estimator="gdpo").several_advantages(
+        parts.reshape(2, -1), [1.0, 0.5], labels()
+    )
     np.testing.assert_allclose(flat, decoupled.ravel(), rtol=1e-12, atol=1e-12)
 
 
@@ -340,7 +404,9 @@ def test_several_rewards_are_added_or_standardised_first() -> None:
     ],
     ids=["framework", "estimator", "version"],
 )
-def test_an_unknown_preset_is_refused_with_what_there_is(arguments: dict[str, Any], message: str) -> None:
+def test_an_unknown_preset_is_refused_with_what_there_is(
+    arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         preset(**arguments)
 
@@ -349,7 +415,13 @@ def test_a_version_between_two_looked_at_takes_the_one_before() -> None:
     assert preset("trl", version="1.5.9").missing == "counts_as_zero"
     assert preset("trl", version="1.16.0.dev0").missing == "zero"
     older = preset("verl", estimator="grpo_vectorized", version="0.7.0")
-    assert [older.covers(version) for version in ("0.6.0", "0.6.1", "0.7.9", "0.8.0", "0.8.1")] == [False, True, True, False, False]
+    assert [older.covers(version) for version in ("0.6.0", "0.6.1", "0.7.9", "0.8.0", "0.8.1")] == [
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
     assert preset("verl").covers("99.0")
 
 

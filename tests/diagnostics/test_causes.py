@@ -1,4 +1,6 @@
-"""From what moved to why: every rule by cases made by hand, and that a cause whose evidence is missing is never named."""
+"""From what moved to why: every rule by cases made by hand, and that a cause whose evidence is
+missing is never named.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ LIKELY, POSSIBLE, OPEN = Certainty.LIKELY, Certainty.POSSIBLE, Certainty.CANNOT_
 def evidence(*columns: str) -> Evidence:
     """A run of ten rows that logs these quantities."""
     given = {name: np.linspace(1.0, 2.0, 10) for name in ("reward", *columns)}
-    return Evidence(RunRecord("run", steps_table(range(1, 11), given), meanings=tuple(Meaning(name, name, "test") for name in given)))
+    return Evidence(
+        RunRecord(
+            "run",
+            steps_table(range(1, 11), given),
+            meanings=tuple(Meaning(name, name, "test") for name in given),
+        )
+    )
 
 
 def sign(signal: str, before: float | None, after: float | None, step: int = 5) -> Sign:
@@ -29,7 +37,10 @@ def sign(signal: str, before: float | None, after: float | None, step: int = 5) 
 
 
 def case(
-    facts: Mapping[str, str] | None = None, *signs: Sign, logged: tuple[str, ...] = ("entropy", "completion_length"), **more: Any
+    facts: Mapping[str, str] | None = None,
+    *signs: Sign,
+    logged: tuple[str, ...] = ("entropy", "completion_length"),
+    **more: Any,
 ) -> Case:
     found = Finding("check", Status.CRITICAL, "", evidence=facts or {})
     return Case(evidence(*logged), {"check": found}, {one.signal: one for one in signs}, 5, **more)
@@ -63,10 +74,26 @@ LASTING = {"fall": "lasting"}
         ({}, (sign(LENGTH, 100.0, 150.0), sign(ENTROPY, 0.5, 0.9)), LIKELY, (causes.LENGTH,)),
         ({}, (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.7)), LIKELY, (causes.UNSTABLE,)),
         # Answers to harder prompts grow too.
-        (LASTING, (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.69)), OPEN, (causes.VERIFIER, causes.HARDER)),
-        # What is held out is answered as before: on other prompts a policy answers at other lengths.
-        ({"fall": "of training alone"}, (sign(LENGTH, 100.0, 200.0), sign(ENTROPY, 0.5, 1.0)), OPEN, (causes.VERIFIER, causes.HARDER)),
-        ({"fall": "partial, of training alone"}, (sign(LENGTH, 100.0, 200.0),), OPEN, (causes.VERIFIER, causes.HARDER)),
+        (
+            LASTING,
+            (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.69)),
+            OPEN,
+            (causes.VERIFIER, causes.HARDER),
+        ),
+        # What is held out is answered as before: on other prompts a policy answers at other
+        # lengths.
+        (
+            {"fall": "of training alone"},
+            (sign(LENGTH, 100.0, 200.0), sign(ENTROPY, 0.5, 1.0)),
+            OPEN,
+            (causes.VERIFIER, causes.HARDER),
+        ),
+        (
+            {"fall": "partial, of training alone"},
+            (sign(LENGTH, 100.0, 200.0),),
+            OPEN,
+            (causes.VERIFIER, causes.HARDER),
+        ),
         ({"fall": "of a function alone"}, (sign(LENGTH, 100.0, 200.0),), LIKELY, (causes.LENGTH,)),
         ({"drop": "constant at once"}, (sign(ENTROPY, 0.5, 0.9),), LIKELY, (causes.UNSTABLE,)),
         # Answers that went on as before.
@@ -79,11 +106,31 @@ LASTING = {"fall": "lasting"}
         # Answers that are cut off as they were explain no fall; more of them do.
         ({**LASTING, "truncation": "likely"}, (), OPEN, (causes.VERIFIER, causes.HARDER)),
         ({**LASTING, "truncation": "likely"}, (sign(CUT, 0.7, 0.8),), LIKELY, (causes.TRUNCATION,)),
-        ({**LASTING, "truncation": "likely", "prompts": "whole prompts fail"}, (), LIKELY, (causes.HARDER,)),
+        (
+            {**LASTING, "truncation": "likely", "prompts": "whole prompts fail"},
+            (),
+            LIKELY,
+            (causes.HARDER,),
+        ),
         # Moves below what counts are none.
-        (LASTING, (sign(LENGTH, 100.0, 129.0), sign(ENTROPY, 0.5, 0.69)), OPEN, (causes.VERIFIER, causes.HARDER)),
-        (LASTING, (sign(LENGTH, 100.0, 61.0), sign(CUT, 0.1, 0.24)), OPEN, (causes.VERIFIER, causes.HARDER)),
-        (LASTING, (sign(ENTROPY, 0.8, 0.41), sign("gradient_norm", 1.0, 9.9)), OPEN, (causes.VERIFIER, causes.HARDER)),
+        (
+            LASTING,
+            (sign(LENGTH, 100.0, 129.0), sign(ENTROPY, 0.5, 0.69)),
+            OPEN,
+            (causes.VERIFIER, causes.HARDER),
+        ),
+        (
+            LASTING,
+            (sign(LENGTH, 100.0, 61.0), sign(CUT, 0.1, 0.24)),
+            OPEN,
+            (causes.VERIFIER, causes.HARDER),
+        ),
+        (
+            LASTING,
+            (sign(ENTROPY, 0.8, 0.41), sign("gradient_norm", 1.0, 9.9)),
+            OPEN,
+            (causes.VERIFIER, causes.HARDER),
+        ),
         # A slow decline, or that of one function, is no verifier's.
         ({"fall": "partial"}, (), Certainty.NONE, ()),
         ({"fall": "function"}, (), Certainty.NONE, ()),
@@ -91,16 +138,24 @@ LASTING = {"fall": "lasting"}
         ({"fall": "partial", "drop": "part at once"}, (), OPEN, (causes.VERIFIER, causes.HARDER)),
     ],
 )
-def test_why_a_reward_fell(facts: dict[str, str], signs: tuple[Sign, ...], certainty: Certainty, names: tuple[str, ...]) -> None:
+def test_why_a_reward_fell(
+    facts: dict[str, str], signs: tuple[Sign, ...], certainty: Certainty, names: tuple[str, ...]
+) -> None:
     found = cause_of_fall(case(facts, *signs))
     assert (found.certainty, found.names) == (certainty, names)
 
 
 @pytest.mark.parametrize(("last", "name"), [(6.0, causes.SHORT), (6.1, causes.UNSTABLE)])
-def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(last: float, name: str) -> None:
+def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(
+    last: float, name: str
+) -> None:
     """Of ten tokens at first, eight at the fall and fewer since."""
     length = np.array([10.0] * 4 + [8.0] * 3 + [last] * 3)
-    run = RunRecord("run", steps_table(range(1, 11), {LENGTH: length}), meanings=(Meaning(LENGTH, LENGTH, "test"),))
+    run = RunRecord(
+        "run",
+        steps_table(range(1, 11), {LENGTH: length}),
+        meanings=(Meaning(LENGTH, LENGTH, "test"),),
+    )
     signs = {one.signal: one for one in (sign(LENGTH, 10.0, 8.0), sign("gradient_norm", 1.0, 10.0))}
     assert cause_of_fall(Case(Evidence(run), {}, signs, 5)).names == (name,)
 
@@ -108,7 +163,12 @@ def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(last: 
 @pytest.mark.parametrize(
     ("facts", "certainty", "names", "log"),
     [
-        (LASTING, OPEN, (causes.HARDER, causes.UNSTABLE), (causes.LOG_REWARDS, causes.LOG_HELD_OUT)),
+        (
+            LASTING,
+            OPEN,
+            (causes.HARDER, causes.UNSTABLE),
+            (causes.LOG_REWARDS, causes.LOG_HELD_OUT),
+        ),
         ({**LASTING, "prompts": "scattered answers fail"}, POSSIBLE, (causes.VERIFIER,), ()),
         ({**LASTING, "held_out_drop": "dropped"}, POSSIBLE, (causes.VERIFIER,), ()),
         ({**LASTING, "prompts": "whole prompts fail"}, LIKELY, (causes.HARDER,), ()),
@@ -118,16 +178,24 @@ def test_a_fall_by_and_by_is_hardly_the_verifiers(
     facts: dict[str, str], certainty: Certainty, names: tuple[str, ...], log: tuple[str, ...]
 ) -> None:
     assert cause_of_fall(case(facts, abrupt=False)) == Cause(certainty, names, log)
-    assert cause_of_fall(case(facts, abrupt=False, slow=True)) == Cause()  # over a good part of the log none is named
-    assert cause_of_fall(case({**facts, "drop": "part at once"}, slow=True)) == cause_of_fall(case({**facts, "drop": "part at once"}))
+    assert (
+        cause_of_fall(case(facts, abrupt=False, slow=True)) == Cause()
+    )  # over a good part of the log none is named
+    assert cause_of_fall(case({**facts, "drop": "part at once"}, slow=True)) == cause_of_fall(
+        case({**facts, "drop": "part at once"})
+    )
 
 
 def test_what_is_not_logged_is_asked_for_and_no_cause_is_guessed() -> None:
     nothing = cause_of_fall(case({**LASTING, "drop": "constant at once"}, logged=()))
-    assert nothing == Cause(OPEN, (causes.VERIFIER, causes.UNSTABLE), ("entropy and completion length",))
+    assert nothing == Cause(
+        OPEN, (causes.VERIFIER, causes.UNSTABLE), ("entropy and completion length",)
+    )
     no_length = cause_of_fall(case(LASTING, sign(ENTROPY, 0.5, 0.9), logged=(ENTROPY,)))
     assert no_length == Cause(OPEN, (causes.UNSTABLE, causes.LENGTH), ("completion length",))
-    assert cause_of_fall(case(LASTING, sign(ENTROPY, 0.5, 0.9), logged=(ENTROPY, CUT))) == Cause(LIKELY, (causes.UNSTABLE,))
+    assert cause_of_fall(case(LASTING, sign(ENTROPY, 0.5, 0.9), logged=(ENTROPY, CUT))) == Cause(
+        LIKELY, (causes.UNSTABLE,)
+    )
     assert cause_of_fall(case({"drop": "nothing"})).log == ("completions with their rewards",)
     assert cause_of_fall(case(LASTING)).log == ("completions with their rewards",)
     assert not case(logged=()).watched
@@ -156,18 +224,38 @@ def test_the_first_check_that_says_anything_of_a_fact_is_heard() -> None:
 
 
 def of_sampler(*signs: Sign, rate: str = "", own: tuple[Sign, ...] = ()) -> Case:
-    found = Finding("sampler_mismatch", Status.WARNING, "", evidence={"sampler": "mismatch", "rate": rate}, signs=own)
-    return Case(evidence(ENTROPY, LENGTH), {"sampler_mismatch": found}, {one.signal: one for one in signs}, 5)
+    found = Finding(
+        "sampler_mismatch",
+        Status.WARNING,
+        "",
+        evidence={"sampler": "mismatch", "rate": rate},
+        signs=own,
+    )
+    return Case(
+        evidence(ENTROPY, LENGTH),
+        {"sampler_mismatch": found},
+        {one.signal: one for one in signs},
+        5,
+    )
 
 
 def test_a_sampler_that_differs_first_is_the_cause_and_one_that_follows_is_none() -> None:
     mismatch = sign("sampler_mismatch", 0.01, 0.05, step=4)
-    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=5))) == Cause(LIKELY, (causes.SAMPLER,))
-    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=4))) == Cause(LIKELY, (causes.UNSTABLE,))
-    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=3))) == Cause(LIKELY, (causes.UNSTABLE,))
+    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=5))) == Cause(
+        LIKELY, (causes.SAMPLER,)
+    )
+    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=4))) == Cause(
+        LIKELY, (causes.UNSTABLE,)
+    )
+    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=3))) == Cause(
+        LIKELY, (causes.UNSTABLE,)
+    )
     assert of_sampler(mismatch).sampler_first
-    # The reward moved where it was halfway down, at step 5: the first rows of a slow fall may be noise.
-    assert cause_of_fall(of_sampler(mismatch, sign("reward", 0.8, 0.3, step=3))) == Cause(LIKELY, (causes.SAMPLER,))
+    # The reward moved where it was halfway down, at step 5: the first rows of a slow fall may be
+    # noise.
+    assert cause_of_fall(of_sampler(mismatch, sign("reward", 0.8, 0.3, step=3))) == Cause(
+        LIKELY, (causes.SAMPLER,)
+    )
     late = sign("sampler_mismatch", 0.01, 0.05, step=5)
     assert not of_sampler(late, sign("reward", 0.8, 0.3, step=3)).sampler_first
     # Below five times its level it has not moved, whatever came before.
@@ -181,12 +269,22 @@ def test_a_sampler_that_differs_first_is_the_cause_and_one_that_follows_is_none(
 
 def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
     found = case(LASTING)
-    jump = Finding("restart", Status.WARNING, "", 5, signs=(sign("reward", 0.7, 0.3),), evidence={"restart": "jump"})
+    jump = Finding(
+        "restart",
+        Status.WARNING,
+        "",
+        5,
+        signs=(sign("reward", 0.7, 0.3),),
+        evidence={"restart": "jump"},
+    )
     told = replace(found, answers={**found.answers, "restart": jump})
     assert cause_of_fall(told) == Cause(POSSIBLE, (causes.RESTART,))
     # What jumped there besides is no cause of a fall elsewhere.
     other = replace(jump, signs=(sign("kl", 0.1, 0.9),))
-    assert cause_of_fall(replace(told, answers={**found.answers, "restart": other})).names == (causes.VERIFIER, causes.HARDER)
+    assert cause_of_fall(replace(told, answers={**found.answers, "restart": other})).names == (
+        causes.VERIFIER,
+        causes.HARDER,
+    )
 
 
 # A reward that stands.
@@ -230,11 +328,16 @@ def test_why_a_reward_stands(name: str, value: str, cause: str, certainty: Certa
 def test_of_several_facts_the_first_of_the_list_is_told() -> None:
     facts = {"swings": "oscillate", "truncation": "likely", "zero_variance": "above expectation"}
     assert cause_of_standing(case(facts)).names == (causes.TRUNCATION,)
-    # Answers that are cut off since they are paid better have learnt to be; from the start on they were it for themselves.
+    # Answers that are cut off since they are paid better have learnt to be; from the start on they
+    # were it for themselves.
     paid = {"truncation": "likely", "truncated": "paid"}
-    assert cause_of_standing(case({**paid, "cut_off": "in mid-run"})) == Cause(POSSIBLE, (causes.PAID,))
+    assert cause_of_standing(case({**paid, "cut_off": "in mid-run"})) == Cause(
+        POSSIBLE, (causes.PAID,)
+    )
     assert cause_of_standing(case(paid)) == Cause(LIKELY, (causes.TRUNCATION,))
-    assert cause_of_standing(case({"truncation": "likely", "cut_off": "in mid-run"})) == Cause(LIKELY, (causes.TRUNCATION,))
+    assert cause_of_standing(case({"truncation": "likely", "cut_off": "in mid-run"})) == Cause(
+        LIKELY, (causes.TRUNCATION,)
+    )
     assert cause_of_standing(case({})) == Cause()
 
 
@@ -244,11 +347,31 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
 @pytest.mark.parametrize(
     ("cause", "step", "onset", "line"),
     [
-        (Cause(LIKELY, (causes.LENGTH,)), 1070, 1080, "restart from step 1,070; mask truncated completions; lr ÷ 3"),
+        (
+            Cause(LIKELY, (causes.LENGTH,)),
+            1070,
+            1080,
+            "restart from step 1,070; mask truncated completions; lr ÷ 3",
+        ),
         (Cause(LIKELY, (causes.LENGTH,)), None, 1080, "mask truncated completions; lr ÷ 3"),
-        (Cause(LIKELY, (causes.HARDER,)), 9, 12, "see what changed in the prompts at step 12 before you stop"),
-        (Cause(LIKELY, (causes.HARDER,)), None, None, "see what changed in the prompts before you stop"),
-        (Cause(LIKELY, (causes.VERIFIER,)), None, None, "run the reward function by hand on completions"),
+        (
+            Cause(LIKELY, (causes.HARDER,)),
+            9,
+            12,
+            "see what changed in the prompts at step 12 before you stop",
+        ),
+        (
+            Cause(LIKELY, (causes.HARDER,)),
+            None,
+            None,
+            "see what changed in the prompts before you stop",
+        ),
+        (
+            Cause(LIKELY, (causes.VERIFIER,)),
+            None,
+            None,
+            "run the reward function by hand on completions",
+        ),
         (
             Cause(LIKELY, (f"{causes.NUMERICS} (loss first)",)),
             4,
@@ -261,11 +384,18 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
             5,
             "log completion length; restart from step 4; lr ÷ 3, or fewer updates a generation",
         ),
-        (Cause(OPEN, (causes.TOO_HARD, causes.VERIFIER)), 4, 5, "grade some completions by hand; take easier prompts"),
+        (
+            Cause(OPEN, (causes.TOO_HARD, causes.VERIFIER)),
+            4,
+            5,
+            "grade some completions by hand; take easier prompts",
+        ),
         (Cause(), 4, 5, "the check's own"),
     ],
 )
-def test_the_line_that_says_what_to_do(cause: Cause, step: int | None, onset: int | None, line: str) -> None:
+def test_the_line_that_says_what_to_do(
+    cause: Cause, step: int | None, onset: int | None, line: str
+) -> None:
     finding = Finding("check", Status.WARNING, "", advice="the check's own")
     assert advice_for(cause, finding, step=step, onset=onset) == line
 
@@ -275,7 +405,11 @@ def test_nothing_to_do_is_no_line() -> None:
 
 
 def test_every_cause_has_a_line_of_its_own() -> None:
-    named = {value for name, value in vars(causes).items() if name.isupper() and isinstance(value, str) and not name.startswith("LOG")}
+    named = {
+        value
+        for name, value in vars(causes).items()
+        if name.isupper() and isinstance(value, str) and not name.startswith("LOG")
+    }
     assert set(causes.DO) == named
     assert all(causes.DO.values())
 
@@ -286,7 +420,10 @@ def test_every_cause_has_a_line_of_its_own() -> None:
         (Cause(), ""),
         (Cause(Certainty.LIKELY, ("numerics",)), "likely: numerics"),
         (Cause(Certainty.POSSIBLE, ("a", "b"), ("texts",)), "possible: a and b; log texts"),
-        (Cause(Certainty.CANNOT_TELL, ("a", "b"), ("texts", "length")), "cannot tell between a and b: log texts"),
+        (
+            Cause(Certainty.CANNOT_TELL, ("a", "b"), ("texts", "length")),
+            "cannot tell between a and b: log texts",
+        ),
         (Cause(Certainty.CANNOT_TELL, ("a", "b")), "cannot tell between a and b"),
         (Cause(Certainty.CANNOT_TELL, ("a",), ("texts",)), "cannot tell a: log texts"),
         (Cause(Certainty.CANNOT_TELL, (), ("texts",)), "log texts"),

@@ -1,4 +1,6 @@
-"""Every check: healthy runs raise no alarm, each failure is found with its onset, and missing columns are said to be missing."""
+"""Every check: healthy runs raise no alarm, each failure is found with its onset, and missing
+columns are said to be missing.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,27 @@ from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
 NAMES = (
-    *("collapse", "concentration", "discards", "divergence", "gradient", "groups_of_one", "instability", "learning_rate", "numbers"),
-    *("repetition", "restart", "reward_functions", "reward_hacking", "router_load", "sampler_mismatch", "staleness", "tool_failures"),
+    *(
+        "collapse",
+        "concentration",
+        "discards",
+        "divergence",
+        "gradient",
+        "groups_of_one",
+        "instability",
+        "learning_rate",
+        "numbers",
+    ),
+    *(
+        "repetition",
+        "restart",
+        "reward_functions",
+        "reward_hacking",
+        "router_load",
+        "sampler_mismatch",
+        "staleness",
+        "tool_failures",
+    ),
     *("truncated_rewards", "truncation", "updates", "verifier", "zero_variance"),
 )
 
@@ -29,7 +50,13 @@ def run(kind: str, seed: int = 0, steps: int = 200) -> tuple[RunRecord, int | No
 
 
 def log(**columns: np.ndarray) -> RunRecord:
-    names = {"reward": "reward", "held_out": "eval/reward", "entropy": "entropy", "length": "completion_length", "rate": "learning_rate"}
+    names = {
+        "reward": "reward",
+        "held_out": "eval/reward",
+        "entropy": "entropy",
+        "length": "completion_length",
+        "rate": "learning_rate",
+    }
     length = len(next(iter(columns.values())))
     meanings = tuple(Meaning(key, names[key], "test") for key in columns if key in names)
     return RunRecord("test", steps_table(range(1, length + 1), columns), meanings=meanings)
@@ -53,7 +80,8 @@ def test_every_check_answers_once_and_under_its_name(kind: str) -> None:
 @pytest.mark.thinned(6)
 @pytest.mark.parametrize("kind", HEALTHY)
 def test_healthy_runs_raise_no_alarm(kind: str) -> None:
-    # 8 runs a kind at a measured rate below 0.5 %: a false alarm of this test once in 25 changes of the seeds, at most.
+    # 8 runs a kind at a measured rate below 0.5 %: a false alarm of this test once in 25 changes of
+    # the seeds, at most.
     assert [seed for seed in range(8) if judge(run(kind, seed)[0]).alarm] == []
 
 
@@ -69,7 +97,11 @@ def test_each_failure_is_named_and_placed(kind: str, state: State, cause: str) -
     for seed in range(4):
         record, onset = run(kind, seed)
         found = judge(record)
-        assert (found.state, found.cause.certainty, found.cause.names) == (state, Certainty.LIKELY, (cause,))
+        assert (found.state, found.cause.certainty, found.cause.names) == (
+            state,
+            Certainty.LIKELY,
+            (cause,),
+        )
         assert found.since_step is not None
         assert onset is not None
         assert abs(found.since_step - onset) <= 30
@@ -88,21 +120,35 @@ def test_a_policy_that_breaks_has_failed(kind: str) -> None:
 
 @pytest.mark.parametrize("control", CONTROLS)
 def test_controls_raise_no_alarm(control: str) -> None:
-    found = [judge(control_run(control, "trending", np.random.default_rng(seed))).alarm for seed in range(8)]
+    found = [
+        judge(control_run(control, "trending", np.random.default_rng(seed))).alarm
+        for seed in range(8)
+    ]
     assert sum(found) <= 1
 
 
 def test_a_constant_at_the_top_is_success_and_at_zero_a_failure() -> None:
     rise = np.concatenate([np.linspace(0.5, 1.0, 60), np.ones(60)])
-    assert (judge(log(reward=rise)).state, judge(log(reward=rise)).learning) == (State.OK, Learning.AT_TOP)
+    assert (judge(log(reward=rise)).state, judge(log(reward=rise)).learning) == (
+        State.OK,
+        Learning.AT_TOP,
+    )
     rng = np.random.default_rng(2)
     stuck = judge(log(reward=np.concatenate([0.7 + 0.03 * rng.standard_normal(60), np.zeros(30)])))
-    assert (stuck.state, stuck.since_step, stuck.headline) == (State.FAILED, 61, "reward 0.71 → 0.00, collapsed at step 61")
+    assert (stuck.state, stuck.since_step, stuck.headline) == (
+        State.FAILED,
+        61,
+        "reward 0.71 → 0.00, collapsed at step 61",
+    )
 
 
 def test_a_gradual_fall_without_more_cannot_be_explained_and_says_what_to_log() -> None:
     rng = np.random.default_rng(3)
-    reward = np.clip(0.6 * (1 - np.clip((np.arange(150) - 90) / 30, 0, 1)) + 0.03 * rng.standard_normal(150), 0, 1)
+    reward = np.clip(
+        0.6 * (1 - np.clip((np.arange(150) - 90) / 30, 0, 1)) + 0.03 * rng.standard_normal(150),
+        0,
+        1,
+    )
     found = judge(log(reward=reward))
     assert found.state is State.FAILED
     assert found.cause.certainty is Certainty.CANNOT_TELL
@@ -133,7 +179,9 @@ def test_a_swing_is_told_from_slow_noise() -> None:
 
 
 def test_a_learning_rate_of_zero_is_critical() -> None:
-    found = judge(log(reward=0.4 + 0.02 * np.random.default_rng(6).standard_normal(40), rate=np.zeros(40)))
+    found = judge(
+        log(reward=0.4 + 0.02 * np.random.default_rng(6).standard_normal(40), rate=np.zeros(40))
+    )
     assert [one.check for one in found.checks if one.status is Status.CRITICAL] == ["learning_rate"]
     assert found.headline == "the learning rate is 0 in all 40 rows: nothing can be learnt"
     assert found.cause.names == ("the learning rate is 0",)
@@ -142,7 +190,11 @@ def test_a_learning_rate_of_zero_is_critical() -> None:
 def test_ties_broken_by_a_hair_are_found_in_the_rollouts() -> None:
     rng = np.random.default_rng(7)
     rows = [
-        {"step": step, "prompt_id": prompt, "reward": float(prompt % 2) + 1e-5 * float(rng.random())}
+        {
+            "step": step,
+            "prompt_id": prompt,
+            "reward": float(prompt % 2) + 1e-5 * float(rng.random()),
+        }
         for step in range(1, 31)
         for prompt in range(4)
         for _ in range(4)
@@ -150,13 +202,21 @@ def test_ties_broken_by_a_hair_are_found_in_the_rollouts() -> None:
     table = rollouts_table(rows)
     assert table is not None
     steps = table.group_by("step").agg(pl.col("reward").mean()).sort("step")
-    record = replace(log(reward=steps["reward"].to_numpy() + 0.01 * rng.standard_normal(30)), rollouts=table)
+    record = replace(
+        log(reward=steps["reward"].to_numpy() + 0.01 * rng.standard_normal(30)), rollouts=table
+    )
     found = answer(record, "verifier")
-    assert found.message == "in 100 % of the groups the rewards differ by less than a thousandth of their range"
+    assert (
+        found.message
+        == "in 100 % of the groups the rewards differ by less than a thousandth of their range"
+    )
     assert (found.status, found.evidence) == (Status.CRITICAL, {"drop": "ties broken"})
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=0, max_size=40), st.lists(st.floats(0, 1e6), min_size=40, max_size=40))
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=0, max_size=40),
+    st.lists(st.floats(0, 1e6), min_size=40, max_size=40),
+)
 def test_any_numbers_give_a_judgement(reward: list[float], entropy: list[float]) -> None:
     if not reward:
         return
@@ -166,7 +226,9 @@ def test_any_numbers_give_a_judgement(reward: list[float], entropy: list[float])
 
 
 def test_texts_alone_are_judged_by_the_pairs_that_are_the_same() -> None:
-    """Of four prompts with two completions each one has a pair of the same text: 25 % of the pairs, in every step."""
+    """Of four prompts with two completions each one has a pair of the same text: 25 % of the
+    pairs, in every step.
+    """
     texts = [("a", "a"), ("b", "c"), ("d", "e"), ("f", "g")]
     rows = [
         {"step": step, "prompt_id": prompt, "reward": 0.5, "completion": text}
@@ -174,5 +236,14 @@ def test_texts_alone_are_judged_by_the_pairs_that_are_the_same() -> None:
         for prompt, pair in enumerate(texts)
         for text in pair
     ]
-    found = concentration.check(Evidence(RunRecord("texts", steps_table(range(1, 13), {"reward": [0.5] * 12}), rollouts_table(rows))))
-    assert (found.status, found.message) == (Status.NONE, "Of the pairs of completions of one prompt 25 % are the same text.")
+    found = concentration.check(
+        Evidence(
+            RunRecord(
+                "texts", steps_table(range(1, 13), {"reward": [0.5] * 12}), rollouts_table(rows)
+            )
+        )
+    )
+    assert (found.status, found.message) == (
+        Status.NONE,
+        "Of the pairs of completions of one prompt 25 % are the same text.",
+    )

@@ -1,4 +1,6 @@
-"""The level that counts as nothing: penalties, rewards of any label, falls of training alone, and how fast a fall was."""
+"""The level that counts as nothing: penalties, rewards of any label, falls of training alone,
+and how fast a fall was.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,14 @@ from groupwise.diagnostics.collapse import (
 )
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, State, Status
-from groupwise.diagnostics.signals import Evidence, Signal, floor_of, lowest_grade, signal_of, two_values
+from groupwise.diagnostics.signals import (
+    Evidence,
+    Signal,
+    floor_of,
+    lowest_grade,
+    signal_of,
+    two_values,
+)
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
 Floats = NDArray[np.float64]
@@ -47,11 +56,20 @@ MEANS = {
 def log(rows: Any = None, **columns: Floats) -> RunRecord:
     length = len(next(iter(columns.values())))
     meanings = tuple(Meaning(key, MEANS[key], "test") for key in columns if key in MEANS)
-    return RunRecord("test", steps_table(range(1, length + 1), columns), rollouts_table(rows or []), meanings=meanings)
+    return RunRecord(
+        "test",
+        steps_table(range(1, length + 1), columns),
+        rollouts_table(rows or []),
+        meanings=meanings,
+    )
 
 
 def told(found: Judgement) -> dict[str, Status]:
-    return {one.check: one.status for one in found.checks if one.status in (Status.INFO, Status.WARNING, Status.CRITICAL)}
+    return {
+        one.check: one.status
+        for one in found.checks
+        if one.status in (Status.INFO, Status.WARNING, Status.CRITICAL)
+    }
 
 
 def answer(found: Judgement, check: str) -> Finding:
@@ -63,36 +81,57 @@ def rise(rng: np.random.Generator, noise: float = 0.03) -> Floats:
 
 
 def steady(rng: np.random.Generator) -> dict[str, Floats]:
-    return {"entropy": 0.4 + 0.02 * rng.standard_normal(ROWS), "length": 300 + 10 * rng.standard_normal(ROWS)}
+    return {
+        "entropy": 0.4 + 0.02 * rng.standard_normal(ROWS),
+        "length": 300 + 10 * rng.standard_normal(ROWS),
+    }
 
 
-def graded(right: Floats, low: float, high: float, rng: np.random.Generator, count: int = 256) -> tuple[Floats, Floats]:
+def graded(
+    right: Floats, low: float, high: float, rng: np.random.Generator, count: int = 256
+) -> tuple[Floats, Floats]:
     """Mean and standard deviation of batches of right and wrong, with two grades."""
     share = rng.binomial(count, np.clip(right, 0, 1)) / count
-    return low + (high - low) * share, (high - low) * np.sqrt(share * (1 - share) * count / (count - 1))
+    return low + (high - low) * share, (high - low) * np.sqrt(
+        share * (1 - share) * count / (count - 1)
+    )
 
 
 # Penalties and small slopes.
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("start", "end", "noise"), [(-0.10, -0.12, 0.005), (-0.30, -0.60, 0.02), (0.9, 0.75, 0.02)])
-def test_a_penalty_of_longer_answers_beside_a_rising_accuracy_is_health(seed: int, start: float, end: float, noise: float) -> None:
+@pytest.mark.parametrize(
+    ("start", "end", "noise"), [(-0.10, -0.12, 0.005), (-0.30, -0.60, 0.02), (0.9, 0.75, 0.02)]
+)
+def test_a_penalty_of_longer_answers_beside_a_rising_accuracy_is_health(
+    seed: int, start: float, end: float, noise: float
+) -> None:
     rng = np.random.default_rng(seed)
     accuracy, penalty = rise(rng), np.linspace(start, end, ROWS) + noise * rng.standard_normal(ROWS)
     weight = 0.2
-    columns = {"reward": accuracy + weight * penalty, "rewards/acc/mean": accuracy, "rewards/brevity/mean": penalty}
+    columns = {
+        "reward": accuracy + weight * penalty,
+        "rewards/acc/mean": accuracy,
+        "rewards/brevity/mean": penalty,
+    }
     found = judge(log(**columns))
     assert (found.state, told(found)) == (State.OK, {"reward_hacking": Status.INFO})
     assert re.fullmatch(
-        r"reward \S+ → \S+ while brevity \S+ → \S+: one is earned at the other's expense\.", answer(found, "reward_hacking").message
+        r"reward \S+ → \S+ while brevity \S+ → \S+: one is earned at the other's expense\.",
+        answer(found, "reward_hacking").message,
     )
 
 
 def test_what_is_wanted_and_falls_while_the_total_rises_is_told() -> None:
     rng = np.random.default_rng(0)
-    accuracy, form = 0.5 - 0.3 * np.arange(ROWS) / ROWS + 0.02 * rng.standard_normal(ROWS), rise(rng) * 2
-    found = judge(log(**{"reward": accuracy + form, "rewards/acc/mean": accuracy, "rewards/style/mean": form}))
+    accuracy, form = (
+        0.5 - 0.3 * np.arange(ROWS) / ROWS + 0.02 * rng.standard_normal(ROWS),
+        rise(rng) * 2,
+    )
+    found = judge(
+        log(**{"reward": accuracy + form, "rewards/acc/mean": accuracy, "rewards/style/mean": form})
+    )
     assert told(found) == {"collapse": Status.CRITICAL, "reward_hacking": Status.WARNING}
     assert (found.cause.certainty, found.cause.names) == (Certainty.POSSIBLE, ("reward hacking",))
 
@@ -100,21 +139,39 @@ def test_what_is_wanted_and_falls_while_the_total_rises_is_told() -> None:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(
     ("level", "lost", "noise", "said"),
-    [(-3.0, 0.12, 0.03, {}), (-0.04, 0.02, 0.003, {"collapse": Status.WARNING}), (3.0, 0.12, 0.03, {})],
+    [
+        (-3.0, 0.12, 0.03, {}),
+        (-0.04, 0.02, 0.003, {"collapse": Status.WARNING}),
+        (3.0, 0.12, 0.03, {}),
+    ],
 )
 def test_a_small_slope_of_a_reward_without_a_zero_is_no_collapse(
     seed: int, level: float, lost: float, noise: float, said: dict[str, Status]
 ) -> None:
     """Half of the first level is a decline, a twenty-fifth is none."""
     rng = np.random.default_rng(seed)
-    found = judge(log(reward=level - lost * np.arange(ROWS) / ROWS + noise * rng.standard_normal(ROWS)))
+    found = judge(
+        log(reward=level - lost * np.arange(ROWS) / ROWS + noise * rng.standard_normal(ROWS))
+    )
     assert (found.state, told(found)) == (State.WATCH, said)
 
 
-@pytest.mark.parametrize(("begin", "height", "end", "noise"), [(-2.0, 2.0, -4.0, 0.1), (0.4, 0.5, -0.95, 0.05), (-1.0, -0.2, -1.0, 0.02)])
-def test_a_reward_below_zero_that_loses_what_it_had_collapsed(begin: float, height: float, end: float, noise: float) -> None:
+@pytest.mark.parametrize(
+    ("begin", "height", "end", "noise"),
+    [(-2.0, 2.0, -4.0, 0.1), (0.4, 0.5, -0.95, 0.05), (-1.0, -0.2, -1.0, 0.02)],
+)
+def test_a_reward_below_zero_that_loses_what_it_had_collapsed(
+    begin: float, height: float, end: float, noise: float
+) -> None:
     rng = np.random.default_rng(1)
-    level = np.concatenate([np.linspace(begin, height, 100), np.full(20, height), np.linspace(height, end, 10), np.full(70, end)])
+    level = np.concatenate(
+        [
+            np.linspace(begin, height, 100),
+            np.full(20, height),
+            np.linspace(height, end, 10),
+            np.full(70, end),
+        ]
+    )
     found = judge(log(reward=level + noise * rng.standard_normal(ROWS)))
     assert (found.state, told(found)) == (State.FAILED, {"collapse": Status.CRITICAL})
     collapse = answer(found, "collapse")
@@ -126,7 +183,9 @@ def test_a_reward_below_zero_that_loses_what_it_had_collapsed(begin: float, heig
 # Grades.
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (-1.0, 0.0), (0.0, 0.1), (0.0, 100.0), (3.0, 8.0)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (-1.0, 0.0), (0.0, 0.1), (0.0, 100.0), (3.0, 8.0)]
+)
 def test_two_grades_are_read_off_mean_and_spread(low: float, high: float) -> None:
     rng = np.random.default_rng(2)
     mean, spread = graded(rise(rng, 0.0), low, high, rng)
@@ -148,7 +207,10 @@ def test_other_rewards_have_no_two_grades() -> None:
 
 
 def test_grades_of_rollouts_come_before_all_else() -> None:
-    rows: list[dict[str, object]] = [{"step": step, "prompt_id": 0, "reward": float(2 * (step % 2) - 1)} for step in range(1, 101)]
+    rows: list[dict[str, object]] = [
+        {"step": step, "prompt_id": 0, "reward": float(2 * (step % 2) - 1)}
+        for step in range(1, 101)
+    ]
     record = log(rows, reward=np.zeros(100))
     assert two_values(record, np.zeros(100), None) == (-1.0, 1.0)
     assert lowest_grade(record) == -1.0
@@ -157,7 +219,9 @@ def test_grades_of_rollouts_come_before_all_else() -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (0.0, 0.1), (5.0, 10.0)])
-def test_the_cause_does_not_depend_on_the_labels_of_right_and_wrong(low: float, high: float) -> None:
+def test_the_cause_does_not_depend_on_the_labels_of_right_and_wrong(
+    low: float, high: float
+) -> None:
     rng = np.random.default_rng(4)
     right = rise(rng, 0.0)
     right[120:] = 0.0
@@ -194,7 +258,9 @@ def dropped(rng: np.random.Generator, held_drops: bool) -> Judgement:
 
 
 @pytest.mark.parametrize("held_drops", [False, True])
-def test_longer_answers_explain_a_smaller_fall_unless_what_is_held_out_stands(held_drops: bool) -> None:
+def test_longer_answers_explain_a_smaller_fall_unless_what_is_held_out_stands(
+    held_drops: bool,
+) -> None:
     """To six tenths at once, at answers nearly twice as long: harder prompts may ask for them."""
     rng, after = np.random.default_rng(0), np.arange(ROWS) >= 120
     right = rise(rng, 0.02)
@@ -202,17 +268,28 @@ def test_longer_answers_explain_a_smaller_fall_unless_what_is_held_out_stands(he
     held[np.arange(ROWS) % 5 != 0] = np.nan
     given = {**steady(rng), "length": np.where(after, 180.0, 100.0) + rng.standard_normal(ROWS)}
     found = judge(log(reward=np.where(after, 0.6 * right, right), held_out=held, **given))
-    assert answer(found, "collapse").evidence["fall"] == ("partial" if held_drops else "partial, of training alone")
+    assert answer(found, "collapse").evidence["fall"] == (
+        "partial" if held_drops else "partial, of training alone"
+    )
     if held_drops:
-        assert (found.cause.certainty, found.cause.names) == (Certainty.LIKELY, ("the policy ran away in length",))
+        assert (found.cause.certainty, found.cause.names) == (
+            Certainty.LIKELY,
+            ("the policy ran away in length",),
+        )
     else:
-        assert (found.cause.certainty, found.cause.names) == (Certainty.CANNOT_TELL, ("a broken verifier", "harder data"))
+        assert (found.cause.certainty, found.cause.names) == (
+            Certainty.CANNOT_TELL,
+            ("a broken verifier", "harder data"),
+        )
 
 
 @pytest.mark.parametrize("later", [0, 8])
 def test_a_run_is_to_go_back_to_before_its_fall_though_a_signal_moved_later(later: int) -> None:
     rng, row = np.random.default_rng(0), np.arange(ROWS)
-    given = {**steady(rng), "length": np.where(row >= 120 + later, 220.0, 100.0) + rng.standard_normal(ROWS)}
+    given = {
+        **steady(rng),
+        "length": np.where(row >= 120 + later, 220.0, 100.0) + rng.standard_normal(ROWS),
+    }
     found = judge(log(reward=np.where(row >= 120, 0.6, 1.0) * rise(rng, 0.02), **given))
     assert "restart from step 120;" in found.do
 
@@ -221,17 +298,26 @@ def test_a_run_is_to_go_back_to_before_its_fall_though_a_signal_moved_later(late
 def test_a_drop_of_training_alone_may_be_harder_prompts_and_is_no_alarm(seed: int) -> None:
     found = dropped(np.random.default_rng(seed), held_drops=False)
     assert (found.state, found.headline) == (State.WATCH, "reward 0.62 → 0.24, fell at step 121")
-    assert (found.cause.certainty, found.cause.names) == (Certainty.CANNOT_TELL, ("a broken verifier", "harder data"))
+    assert (found.cause.certainty, found.cause.names) == (
+        Certainty.CANNOT_TELL,
+        ("a broken verifier", "harder data"),
+    )
     assert found.cause.log == ("completions with their rewards",)
     assert answer(found, "verifier").evidence["held_out_drop"] == "stayed"
-    assert answer(found, "collapse").message == "reward 0.62 → 0.23 at step 121, for good; the held-out reward did not fall with it"
+    assert (
+        answer(found, "collapse").message
+        == "reward 0.62 → 0.23 at step 121, for good; the held-out reward did not fall with it"
+    )
     assert found.do.startswith("log completions with their rewards")
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_drop_of_both_at_once_is_the_verifiers(seed: int) -> None:
     found = dropped(np.random.default_rng(seed), held_drops=True)
-    assert (found.state, found.headline) == (State.FAILED, "reward 0.62 → 0.24, collapsed at step 121")
+    assert (found.state, found.headline) == (
+        State.FAILED,
+        "reward 0.62 → 0.24, collapsed at step 121",
+    )
     assert (found.cause.certainty, found.cause.names) == (Certainty.LIKELY, ("a broken verifier",))
     assert told(found) == {"collapse": Status.CRITICAL, "verifier": Status.CRITICAL}
 
@@ -261,17 +347,27 @@ def test_how_fast_a_fall_was(seed: int) -> None:
 
 def test_a_fall_by_and_by_with_unchanged_answers_is_not_named_a_failure_of_the_verifier() -> None:
     rng = np.random.default_rng(7)
-    level = np.where(np.arange(ROWS) < 100, rise(rng, 0.0), np.maximum(0.05, 0.62 - 0.02 * (np.arange(ROWS) - 100)))
-    found = judge(log(reward=level + 0.03 * rng.standard_normal(ROWS), held_out=level, **steady(rng)))
+    level = np.where(
+        np.arange(ROWS) < 100,
+        rise(rng, 0.0),
+        np.maximum(0.05, 0.62 - 0.02 * (np.arange(ROWS) - 100)),
+    )
+    found = judge(
+        log(reward=level + 0.03 * rng.standard_normal(ROWS), held_out=level, **steady(rng))
+    )
     assert told(found) == {"collapse": Status.CRITICAL}
     assert answer(found, "collapse").evidence["fall"] == "lasting, by and by"
     assert (found.cause.certainty, found.cause.names[0]) == (Certainty.CANNOT_TELL, "harder data")
 
 
 @pytest.mark.parametrize(("rows", "certainty"), [(30, Certainty.CANNOT_TELL), (80, Certainty.NONE)])
-def test_a_fall_that_takes_a_good_part_of_the_log_names_no_cause_however_deep_it_is(rows: int, certainty: Certainty) -> None:
+def test_a_fall_that_takes_a_good_part_of_the_log_names_no_cause_however_deep_it_is(
+    rows: int, certainty: Certainty
+) -> None:
     rng, place = np.random.default_rng(7), np.arange(ROWS)
-    level = np.where(place < 100, rise(rng, 0.0), 0.62 - 0.52 * np.minimum((place - 100) / rows, 1.0))
+    level = np.where(
+        place < 100, rise(rng, 0.0), 0.62 - 0.52 * np.minimum((place - 100) / rows, 1.0)
+    )
     found = judge(log(reward=level + 0.03 * rng.standard_normal(ROWS), **steady(rng)))
     assert (found.state, found.cause.certainty) == (State.FAILED, certainty)
 
@@ -279,21 +375,34 @@ def test_a_fall_that_takes_a_good_part_of_the_log_names_no_cause_however_deep_it
 def test_a_slope_is_looked_for_about_its_middle_though_its_end_was_found() -> None:
     """It falls from row 20 to 75; about its last rows alone a step would do as well."""
     rng, place = np.random.default_rng(0), np.arange(100)
-    slowly = signal_of("reward", place, np.interp(place, [20, 75], [0.8, 0.3]) + 0.06 * rng.standard_normal(100))
+    slowly = signal_of(
+        "reward", place, np.interp(place, [20, 75], [0.8, 0.3]) + 0.06 * rng.standard_normal(100)
+    )
     assert by_and_by(slowly, 78)
-    assert not by_and_by(signal_of("reward", place, np.where(place < 50, 0.8, 0.3) + 0.06 * rng.standard_normal(100)), 53)
+    assert not by_and_by(
+        signal_of(
+            "reward", place, np.where(place < 50, 0.8, 0.3) + 0.06 * rng.standard_normal(100)
+        ),
+        53,
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_verifier_that_passes_everything_at_once_is_told_from_success(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    leap, grown = rise(rng), np.minimum(0.2 + 0.01 * np.arange(ROWS) + 0.01 * rng.standard_normal(ROWS), 1.0)
+    leap, grown = (
+        rise(rng),
+        np.minimum(0.2 + 0.01 * np.arange(ROWS) + 0.01 * rng.standard_normal(ROWS), 1.0),
+    )
     leap[120:] = 1.0
     grown[90:] = 1.0
     found = judge(log(reward=leap, **steady(rng)))
     assert (found.state, told(found)) == (State.WATCH, {"verifier": Status.WARNING})
     assert found.headline.endswith(" → exactly 1 at step 121, in all 80 rows since")
-    assert answer(found, "verifier").advice == "give the reward function a wrong answer: it may pass everything"
+    assert (
+        answer(found, "verifier").advice
+        == "give the reward function a wrong answer: it may pass everything"
+    )
     assert judge(log(reward=grown, **steady(rng))).state is State.OK
 
 
@@ -311,11 +420,16 @@ def test_a_log_without_a_usable_reward_has_no_grades() -> None:
     assert Evidence(log(reward=np.full(20, 1e200), spread=np.ones(20))).grades is None
 
 
-def lowered(by: float, deviation: float, *, few: int = 10, ended: bool = True, high: int = 60) -> Evidence:
+def lowered(
+    by: float, deviation: float, *, few: int = 10, ended: bool = True, high: int = 60
+) -> Evidence:
     """Eight stretches of rows, at 1 and then lower, whose noise is given."""
     value = np.where(np.arange(8 * few) < high * few // 10, 1.0, 1.0 - by)
     evidence = Evidence(log(reward=value), ended=ended)
-    evidence.memo["reward_level"] = Signal("reward", np.arange(1, 8 * few + 1), value, deviation, deviation), None
+    evidence.memo["reward_level"] = (
+        Signal("reward", np.arange(1, 8 * few + 1), value, deviation, deviation),
+        None,
+    )
     return evidence
 
 
@@ -327,7 +441,8 @@ def declined(by: float, deviation: float, *, few: int = 10, ended: bool = True) 
 @pytest.mark.parametrize(
     ("by", "errors", "high", "status"),
     [
-        # Of ten rows at the height and the twenty since: .6 was lost, and half of it by 1.96 standard errors or more.
+        # Of ten rows at the height and the twenty since: .6 was lost, and half of it by 1.96
+        # standard errors or more.
         (0.6, 1.97, 60, Status.CRITICAL),
         (0.6, 1.95, 60, Status.WARNING),
         (0.49, 50.0, 60, Status.WARNING),  # less than half is a decline
@@ -345,15 +460,21 @@ def test_a_decline_that_stands_below_half_of_the_height_beyond_doubt_is_a_failur
 
 
 def test_a_decline_is_held_against_the_largest_of_eight_means() -> None:
-    """Of 8 stretches the highest was chosen: 1 in 50 becomes 1 in 400, and 2.054 standard errors become 2.807."""
+    """Of 8 stretches the highest was chosen: 1 in 50 becomes 1 in 400, and 2.054 standard errors
+    become 2.807.
+    """
     for errors, found in ((2.1, False), (2.80, False), (2.81, True)):
         assert (declined(0.3, 0.3 / errors / np.sqrt(2 / 10)) is not None) is found
 
 
 def test_a_decline_of_a_run_that_goes_on_is_held_against_every_look_at_it_too() -> None:
-    """Eight stretches, looked at eight times: 1 in 50 becomes 1 in 3,200, and 3.421 standard errors; and it must be 24 rows old."""
+    """Eight stretches, looked at eight times: 1 in 50 becomes 1 in 3,200, and 3.421 standard
+    errors; and it must be 24 rows old.
+    """
     for errors, found in ((2.81, False), (3.41, False), (3.43, True)):
-        assert (declined(0.3, 0.3 / errors / np.sqrt(2 / 12), few=12, ended=False) is not None) is found
+        assert (
+            declined(0.3, 0.3 / errors / np.sqrt(2 / 12), few=12, ended=False) is not None
+        ) is found
     assert declined(0.3, 0.001, few=11, ended=False) is None
 
 
@@ -362,21 +483,31 @@ def test_a_decline_of_less_than_an_eighth_of_the_height_is_none() -> None:
     assert declined(0.03, 0.001) is None
     found = declined(0.121, 0.001)
     assert found is not None
-    assert (found.begin, found.middle, found.end, found.height) == pytest.approx((60, 60, 60, 1.0), abs=1e-12)
+    assert (found.begin, found.middle, found.end, found.height) == pytest.approx(
+        (60, 60, 60, 1.0), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("rows", [200, 1_000])
 def test_a_fall_has_its_first_and_its_last_row_however_slow_it_is(rows: int) -> None:
-    """From 0.8 to 0.2, a rise before and a rise since: at once at row 100, in ten rows, in eighty; the closest look is at single rows."""
+    """From 0.8 to 0.2, a rise before and a rise since: at once at row 100, in ten rows, in
+    eighty; the closest look is at single rows.
+    """
     for length in (1, 10, 80):
-        level = np.interp(np.arange(rows), [0, 50, 99, 99 + length, rows], [0.4, 0.8, 0.8, 0.2, 0.21])
+        level = np.interp(
+            np.arange(rows), [0, 50, 99, 99 + length, rows], [0.4, 0.8, 0.8, 0.2, 0.21]
+        )
         signal = signal_of("reward", np.arange(1, rows + 1), level)
-        assert span_of_fall(signal, 100 + length // 2) == pytest.approx((100, 99 + length), abs=0 if length == 1 else 2)
+        assert span_of_fall(signal, 100 + length // 2) == pytest.approx(
+            (100, 99 + length), abs=0 if length == 1 else 2
+        )
     assert span_of_fall(signal_of("reward", np.arange(3), np.array([0.5, 0.6, 0.4])), 2) == (2, 2)
 
 
 def test_an_onset_is_placed_within_its_block_or_before_it() -> None:
-    """In blocks of five the sum above .5 is largest after row 49; row by row two rows together must be below."""
+    """In blocks of five the sum above .5 is largest after row 49; row by row two rows together
+    must be below.
+    """
     high = signal_of("reward", np.arange(100), np.where(np.arange(100) < 50, 1.0, 0.0))
     assert _closer(high, 52, 5, 0.5) == 50
     for last_two, row in (([0.7, 0.2], 51), ([0.7, 0.7], 52), ([0.1, 0.1], 51)):
@@ -392,9 +523,18 @@ def test_a_decline_is_dated_by_its_first_row_and_not_by_its_middle() -> None:
 
 
 def test_a_decline_is_told_with_its_height_and_its_end() -> None:
-    found = judge(log(reward=np.where(np.arange(80) < 60, 1.0, 0.7) + 0.001 * np.random.default_rng(0).standard_normal(80)))
+    found = judge(
+        log(
+            reward=np.where(np.arange(80) < 60, 1.0, 0.7)
+            + 0.001 * np.random.default_rng(0).standard_normal(80)
+        )
+    )
     collapse = answer(found, "collapse")
-    assert (collapse.status, collapse.step, collapse.message) == (Status.WARNING, 61, "reward 1.00 → 0.70, falling since step 61")
+    assert (collapse.status, collapse.step, collapse.message) == (
+        Status.WARNING,
+        61,
+        "reward 1.00 → 0.70, falling since step 61",
+    )
     assert collapse.value is not None
     assert collapse.value.value == pytest.approx(0.7, abs=0.002)
     assert collapse.limit == pytest.approx(1.0, abs=0.002)
@@ -402,12 +542,22 @@ def test_a_decline_is_told_with_its_height_and_its_end() -> None:
 
 @pytest.mark.parametrize(
     ("gradient", "alike", "collapsed"),
-    [(0.0, 0.9, True), (0.0, 0.1, False), (0.5, 0.9, False), (0.0, None, True), (None, 0.9, True), (0.5, None, False), (None, None, False)],
+    [
+        (0.0, 0.9, True),
+        (0.0, 0.1, False),
+        (0.5, 0.9, False),
+        (0.0, None, True),
+        (None, 0.9, True),
+        (0.5, None, False),
+        (None, None, False),
+    ],
 )
 def test_answers_collapse_where_everything_that_is_logged_says_that_nothing_is_taught(
     gradient: float | None, alike: float | None, collapsed: bool
 ) -> None:
-    """The completions shrink from 100 tokens to 4 at row 60 of 120; the gradient and the zero-variance groups have to agree."""
+    """The completions shrink from 100 tokens to 4 at row 60 of 120; the gradient and the
+    zero-variance groups have to agree.
+    """
     late = np.arange(120) >= 60
     columns = {"length": np.where(late, 4.0, 100.0)}
     if gradient is not None:
@@ -424,23 +574,51 @@ def test_answers_collapse_where_everything_that_is_logged_says_that_nothing_is_t
 
 
 def test_answers_that_shrank_to_nothing_come_before_what_one_function_paid_for_them() -> None:
-    """The format earns nothing from row 60 on; the answers are four tokens long, their groups alike, and the total goes on."""
+    """The format earns nothing from row 60 on; the answers are four tokens long, their groups
+    alike, and the total goes on.
+    """
     late = np.arange(120) >= 60
-    columns = {"length": np.where(late, 4.0, 100.0), "gradient": np.where(late, 0.0, 1.0), "dead": np.where(late, 0.95, 0.2)}
-    form, right = np.where(late, 0.0, 0.9), 0.6 + 0.02 * np.random.default_rng(0).standard_normal(120)
+    columns = {
+        "length": np.where(late, 4.0, 100.0),
+        "gradient": np.where(late, 0.0, 1.0),
+        "dead": np.where(late, 0.95, 0.2),
+    }
+    form, right = (
+        np.where(late, 0.0, 0.9),
+        0.6 + 0.02 * np.random.default_rng(0).standard_normal(120),
+    )
     entropy = np.where(late, 0.004, 0.9)
-    given = {"reward": 2 * right + 0.1 * form, "rewards/format/mean": form, "rewards/right/mean": right, "entropy": entropy}
+    given = {
+        "reward": 2 * right + 0.1 * form,
+        "rewards/format/mean": form,
+        "rewards/right/mean": right,
+        "entropy": entropy,
+    }
     found = judge(log(**given, **columns))
-    assert answer(found, "collapse").message == "length 100 → 4 tokens at step 61, and most groups have taught nothing since"
-    assert (found.state, found.cause.names) == (State.FAILED, ("policy concentration: the entropy is spent",))
+    assert (
+        answer(found, "collapse").message
+        == "length 100 → 4 tokens at step 61, and most groups have taught nothing since"
+    )
+    assert (found.state, found.cause.names) == (
+        State.FAILED,
+        ("policy concentration: the entropy is spent",),
+    )
 
 
 @pytest.mark.parametrize(("height", "status"), [(0.2, Status.CRITICAL), (0.01, Status.NONE)])
-def test_a_function_that_earned_next_to_nothing_has_no_height_to_lose(height: float, status: Status) -> None:
-    """Beside one that earns 0.6 a fiftieth of that counts, 0.012: a function that passed one answer in a hundred has not collapsed."""
+def test_a_function_that_earned_next_to_nothing_has_no_height_to_lose(
+    height: float, status: Status
+) -> None:
+    """Beside one that earns 0.6 a fiftieth of that counts, 0.012: a function that passed one
+    answer in a hundred has not collapsed.
+    """
     rows = np.arange(120)
     strict, right = np.where(rows < 60, height, 0.0), 0.6 - 0.0001 * (rows % 2)
-    found = judge(log(**{"reward": strict + right, "rewards/strict/mean": strict, "rewards/right/mean": right}))
+    found = judge(
+        log(
+            **{"reward": strict + right, "rewards/strict/mean": strict, "rewards/right/mean": right}
+        )
+    )
     assert answer(found, "collapse").status is status
 
 
@@ -449,16 +627,26 @@ def test_a_held_out_reward_that_falls_while_training_rises_is_no_collapse() -> N
     held = np.where(rows < 60, 0.6, 0.1) + 0.02 * rng.standard_normal(120)
     up = np.where(rows < 60, 0.5, 0.9) + 0.02 * rng.standard_normal(120)
     assert answer(judge(log(reward=up, held_out=held)), "collapse").status is Status.NONE
-    assert answer(judge(log(reward=0.5 + 0 * up, held_out=held)), "collapse").message == "held-out reward 0.61 → 0.10 at step 61, for good"
+    assert (
+        answer(judge(log(reward=0.5 + 0 * up, held_out=held)), "collapse").message
+        == "held-out reward 0.61 → 0.10 at step 61, for good"
+    )
     # One that falls by and by had training leap as it began, and stand since it lost its half.
-    slowly, leapt = (np.interp(rows, *ends) for ends in (([0, 50, 80], [0.2, 0.6, 0.1]), ([0, 50, 51], [0.2, 0.6, 0.9])))
+    slowly, leapt = (
+        np.interp(rows, *ends)
+        for ends in (([0, 50, 80], [0.2, 0.6, 0.1]), ([0, 50, 51], [0.2, 0.6, 0.9]))
+    )
     assert answer(judge(log(reward=leapt, held_out=slowly)), "collapse").status is Status.NONE
 
 
 def test_a_slope_is_told_from_a_step_by_few_rows_of_a_long_log() -> None:
-    """All pairs of rows about the fall are tried: of ten thousand rows that would be sixty terabytes."""
+    """All pairs of rows about the fall are tried: of ten thousand rows that would be sixty
+    terabytes.
+    """
     rows = np.arange(10_000)
-    value = np.where(rows < 5_000, 0.8, 0.5) + 0.02 * np.random.default_rng(0).standard_normal(rows.size)
+    value = np.where(rows < 5_000, 0.8, 0.5) + 0.02 * np.random.default_rng(0).standard_normal(
+        rows.size
+    )
     assert not by_and_by(signal_of("reward", rows, value), 5_000)
 
 
@@ -466,7 +654,9 @@ def test_a_slope_is_told_from_a_step_by_few_rows_of_a_long_log() -> None:
 
 
 def tail(rows: int = 5, *, first: float = 0.9, before: float = 0.5, known: int = 0) -> Floats:
-    """Forty rows, fifteen at .5, four, one more, and rows of nothing but 0; `known` of the first are 0 too."""
+    """Forty rows, fifteen at .5, four, one more, and rows of nothing but 0; `known` of the first
+    are 0 too.
+    """
     value = np.r_[np.full(40, first), np.full(15, 0.5), np.full(4, before), 0.3, np.zeros(rows)]
     value[:known] = 0.0
     return np.asarray(value)
@@ -476,7 +666,12 @@ def tail(rows: int = 5, *, first: float = 0.9, before: float = 0.5, known: int =
     ("value", "found", "abrupt"),
     [
         (tail(5), True, True),
-        (tail(4), False, True),  # of 64 rows four of which nine in ten are bets won at 9 to 1 give 128 of the 200 asked for
+        (
+            tail(4),
+            False,
+            True,
+        ),
+        # of 64 rows four of which nine in ten are bets won at 9 to 1 give 128 of the 200 asked for
         (tail(before=0.19), True, True),  # five rows, without the last, stand at .252
         (tail(before=0.18), True, False),  # and at .244, closer to 0 than to the level before
         (tail(first=1.6), True, True),  # from .5, nearly a third of the height that was reached
@@ -511,16 +706,25 @@ def test_a_height_is_the_lower_limit_of_the_best_mean_of_three_rows_before() -> 
 
 
 @pytest.mark.parametrize(
-    ("rows", "scatter", "floor", "size"), [(24, 0.2, 0.0, 3), (23, 0.2, 0.0, None), (24, 0.12, 0.0, 1), (24, 0.2, 0.8, None)]
+    ("rows", "scatter", "floor", "size"),
+    [(24, 0.2, 0.0, 3), (23, 0.2, 0.0, None), (24, 0.12, 0.0, 1), (24, 0.2, 0.8, None)],
 )
-def test_rows_are_averaged_until_half_of_the_height_is_three_deviations(rows: int, scatter: float, floor: float, size: int | None) -> None:
-    """Of a level of 1 the height is 1 - 1.96·.2/sqrt(3) = .774: (6·.2/.774)² is 2.4 rows, and eight such stretches are the fewest."""
-    assert row_size(Signal("reward", np.arange(rows), np.ones(rows), scatter, scatter), floor) == size
+def test_rows_are_averaged_until_half_of_the_height_is_three_deviations(
+    rows: int, scatter: float, floor: float, size: int | None
+) -> None:
+    """Of a level of 1 the height is 1 - 1.96·.2/sqrt(3) = .774: (6·.2/.774)² is 2.4 rows, and
+    eight such stretches are the fewest.
+    """
+    assert (
+        row_size(Signal("reward", np.arange(rows), np.ones(rows), scatter, scatter), floor) == size
+    )
 
 
 @pytest.mark.parametrize(("end", "fell"), [(0.56, True), (0.58, False)])
 def test_a_fall_by_half_of_the_height_has_its_row_and_what_it_lost(end: float, fell: bool) -> None:
-    """Above a floor of .2 the height is 1 - 1.96·.05/sqrt(3) = .943, and half of it .572; the error of twenty rows is .05/sqrt(20)."""
+    """Above a floor of .2 the height is 1 - 1.96·.05/sqrt(3) = .943, and half of it .572; the
+    error of twenty rows is .05/sqrt(20).
+    """
     value = np.where(np.arange(50) < 30, 1.0, end)
     found = find_fall(Signal("reward", np.arange(1, 51), value, 0.05, 0.05), 0.2)
     assert (found is not None) is fell
@@ -529,14 +733,24 @@ def test_a_fall_by_half_of_the_height_has_its_row_and_what_it_lost(end: float, f
         lost, off = (height - end) / (height - 0.2), 1.96 * 0.05 / np.sqrt(20) / (height - 0.2)
         assert (found.row, found.lasts) == (30, True)
         assert (found.height, found.end) == pytest.approx((height, end))
-        assert (found.lost.value, found.lost.low, found.lost.high) == pytest.approx((lost, lost - off, lost + off))
+        assert (found.lost.value, found.lost.low, found.lost.high) == pytest.approx(
+            (lost, lost - off, lost + off)
+        )
 
 
-@pytest.mark.parametrize(("least", "rows", "fell"), [(-0.01, 12, True), (-0.01, 11, False), (0.0, 11, True)])
-def test_where_nothing_is_no_floor_a_fall_is_twice_as_clear(least: float, rows: int, fell: bool) -> None:
-    """From 1 - 1.96·.13/sqrt(3) to .4 are .453: twelve errors of eleven rows are .470, of twelve .450."""
+@pytest.mark.parametrize(
+    ("least", "rows", "fell"), [(-0.01, 12, True), (-0.01, 11, False), (0.0, 11, True)]
+)
+def test_where_nothing_is_no_floor_a_fall_is_twice_as_clear(
+    least: float, rows: int, fell: bool
+) -> None:
+    """From 1 - 1.96·.13/sqrt(3) to .4 are .453: twelve errors of eleven rows are .470, of twelve
+    .450.
+    """
     value = np.r_[least, np.full(29, 1.0), np.full(rows, 0.4)]
-    assert (find_fall(Signal("reward", np.arange(value.size), value, 0.13, 0.13), 0.0) is not None) is fell
+    assert (
+        find_fall(Signal("reward", np.arange(value.size), value, 0.13, 0.13), 0.0) is not None
+    ) is fell
 
 
 def test_a_fall_that_was_made_good_ends_at_its_lowest_stretch() -> None:
@@ -551,7 +765,10 @@ def test_a_fall_that_was_made_good_ends_at_its_lowest_stretch() -> None:
     ("columns", "said"),
     [
         ({"entropy": (0.5, 0.5 * 1.29)}, "unchanged"),
-        ({"entropy": (0.5, 0.5 * 1.31)}, "changed"),  # 1.3 times .2 in logarithms is a factor of 1.297
+        (
+            {"entropy": (0.5, 0.5 * 1.31)},
+            "changed",
+        ),  # 1.3 times .2 in logarithms is a factor of 1.297
         ({"entropy": (0.5, 0.5 / 1.31)}, "changed"),
         ({"entropy": (0.09, 0.001)}, "unchanged"),  # nearly certain of every token before and after
         ({"length": (300.0, 300 * 1.31), "entropy": (0.5, 0.5)}, "changed"),
@@ -560,25 +777,43 @@ def test_a_fall_that_was_made_good_ends_at_its_lowest_stretch() -> None:
         ({"dead": (0.0, 1.0)}, ""),
     ],
 )
-def test_answers_changed_where_one_of_their_numbers_did(columns: dict[str, tuple[float, float]], said: str) -> None:
+def test_answers_changed_where_one_of_their_numbers_did(
+    columns: dict[str, tuple[float, float]], said: str
+) -> None:
     rows = {key: np.where(np.arange(120) < 60, *level) for key, level in columns.items()}
     assert behaviour_change(Evidence(log(**rows)), 61) == said
 
 
 def test_answers_that_moved_as_much_before_have_not_changed() -> None:
-    """A quarter up at row 30, and again at row 60: twice .223 in logarithms is no more than 1.3 times what it did before."""
+    """A quarter up at row 30, and again at row 60: twice .223 in logarithms is no more than 1.3
+    times what it did before.
+    """
     twice = 0.5 * 1.25 ** (np.arange(120) // 30).clip(max=2)
     assert behaviour_change(Evidence(log(entropy=twice)), 61) == "unchanged"
     assert behaviour_change(Evidence(log(entropy=twice**2)), 61) == "unchanged"
-    assert behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 70, 0.5, 1.0))), 61) == "unchanged"  # ten rows later
-    assert behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 118, 0.5, 1.0))), 119) == "changed"
-    assert behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 119, 0.5, 1.0))), 120) == ""  # one row since
-    assert behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 9, 0.5, 1.0))), 10) == ""  # ten rows before are the fewest
+    assert (
+        behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 70, 0.5, 1.0))), 61)
+        == "unchanged"
+    )  # ten rows later
+    assert (
+        behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 118, 0.5, 1.0))), 119)
+        == "changed"
+    )
+    assert (
+        behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 119, 0.5, 1.0))), 120) == ""
+    )  # one row since
+    assert (
+        behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 9, 0.5, 1.0))), 10) == ""
+    )  # ten rows before are the fewest
 
 
 @pytest.mark.parametrize(("after", "said"), [(0.56, "stayed"), (0.55, ""), (0.54, "dropped")])
-def test_a_held_out_reward_stays_where_it_lost_less_than_half_of_what_training_did(after: float, said: str) -> None:
-    """Four rows before at .6 and four since: an error of .04·sqrt(2/4), 1.96 of them .055; training lost .2."""
+def test_a_held_out_reward_stays_where_it_lost_less_than_half_of_what_training_did(
+    after: float, said: str
+) -> None:
+    """Four rows before at .6 and four since: an error of .04·sqrt(2/4), 1.96 of them .055;
+    training lost .2.
+    """
     evidence = Evidence(log(reward=np.ones(40)))
     value = np.where(np.arange(40) < 20, 0.6, after)
     vars(evidence)["held_out"] = Signal("eval", np.arange(1, 41), value, 0.04, 0.04)

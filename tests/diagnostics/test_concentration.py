@@ -1,4 +1,5 @@
-"""A spent entropy: what it needs beside it to be a failure, the lengths of its stretches, and texts in its place.
+"""A spent entropy: what it needs beside it to be a failure, the lengths of its stretches, and texts
+in its place.
 
 Rows alternate about their level, so that means of even stretches are exact.
 """
@@ -54,10 +55,20 @@ STANDS = about(np.full(N, 0.5))
 
 @pytest.mark.parametrize(
     ("left", "gained", "status"),
-    [(0.0171, 0.0, Status.INFO), (0.0170, 0.0, Status.WARNING), (0.001, 0.5, Status.INFO)],  # a hundredth of e - 1 is .01718
+    [
+        (0.0171, 0.0, Status.INFO),
+        (0.0170, 0.0, Status.WARNING),
+        (0.001, 0.5, Status.INFO),
+    ],  # a hundredth of e - 1 is .01718
 )
-def test_an_entropy_that_is_gone_asks_for_a_look_where_noisy_rows_show_no_gain(left: float, gained: float, status: Status) -> None:
-    reward = 0.3 + 0.3 * np.random.default_rng(3).uniform(-1, 1, N) + gained * np.clip(ROW - 60, 0, None) / 60
+def test_an_entropy_that_is_gone_asks_for_a_look_where_noisy_rows_show_no_gain(
+    left: float, gained: float, status: Status
+) -> None:
+    reward = (
+        0.3
+        + 0.3 * np.random.default_rng(3).uniform(-1, 1, N)
+        + gained * np.clip(ROW - 60, 0, None) / 60
+    )
     found = told(reward=reward, entropy=since(1.0, left))
     assert (found.status, found.evidence) == (status, {"entropy": "low"})
 
@@ -73,16 +84,23 @@ def test_an_entropy_that_is_gone_asks_for_a_look_where_noisy_rows_show_no_gain(l
         ({"spread": since(0.4, 0.21)}, Status.WARNING),
         ({"gradient": since(1.0, 0.09)}, Status.CRITICAL),
         ({"gradient": since(1.0, 0.11)}, Status.WARNING),
-        ({"spread": since(0.4, 0.3), "gradient": since(1.0, 0.01)}, Status.WARNING),  # the spread says more
+        (
+            {"spread": since(0.4, 0.3), "gradient": since(1.0, 0.01)},
+            Status.WARNING,
+        ),  # the spread says more
     ],
 )
-def test_a_spent_entropy_is_a_failure_where_the_groups_have_become_alike(beside: dict[str, Any], status: Status) -> None:
+def test_a_spent_entropy_is_a_failure_where_the_groups_have_become_alike(
+    beside: dict[str, Any], status: Status
+) -> None:
     found = told(reward=STANDS, entropy=SPENT, **beside)
     assert (found.status, found.step) == (status, 61)
     assert found.message == "entropy 1.00 → 0.02 nats a token since step 61, and the reward stands"
     assert found.evidence == {"entropy": "gone" if status is Status.CRITICAL else "low"}
     assert found.value is not None
-    assert (found.value.value, found.value.low, found.value.high) == pytest.approx([np.expm1(0.02) / np.expm1(1.0)] * 3)
+    assert (found.value.value, found.value.low, found.value.high) == pytest.approx(
+        [np.expm1(0.02) / np.expm1(1.0)] * 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,21 +108,43 @@ def test_a_spent_entropy_is_a_failure_where_the_groups_have_become_alike(beside:
     [
         (about(np.full(N, 0.95)), Status.INFO, "with the reward at its top"),
         (about(np.full(N, 0.89)), Status.CRITICAL, "and the reward stands"),
-        (about(np.interp(ROW, [0, 60, 119], [0.3, 0.3, 0.5])), Status.WARNING, "while the reward still moves"),
-        # Of a reward of unknown range that rose all prompts may earn the most where its rows scatter no more than before.
-        (np.interp(ROW, [0, 60, 119], [3.0, 5.0, 5.0]) + since(0.1, 0.09) * (-1.0) ** ROW, Status.WARNING, "and the reward stands"),
-        (np.interp(ROW, [0, 60, 119], [3.0, 5.0, 5.0]) + since(0.1, 0.12) * (-1.0) ** ROW, Status.CRITICAL, "and the reward stands"),
+        (
+            about(np.interp(ROW, [0, 60, 119], [0.3, 0.3, 0.5])),
+            Status.WARNING,
+            "while the reward still moves",
+        ),
+        # Of a reward of unknown range that rose all prompts may earn the most where its rows
+        # scatter no more than before.
+        (
+            np.interp(ROW, [0, 60, 119], [3.0, 5.0, 5.0]) + since(0.1, 0.09) * (-1.0) ** ROW,
+            Status.WARNING,
+            "and the reward stands",
+        ),
+        (
+            np.interp(ROW, [0, 60, 119], [3.0, 5.0, 5.0]) + since(0.1, 0.12) * (-1.0) ** ROW,
+            Status.CRITICAL,
+            "and the reward stands",
+        ),
         (about(np.full(N, 5.0), 0.1), Status.CRITICAL, "and the reward stands"),
     ],
 )
-def test_a_spent_entropy_of_a_reward_that_has_arrived_or_still_moves(reward: Any, status: Status, stands: str) -> None:
+def test_a_spent_entropy_of_a_reward_that_has_arrived_or_still_moves(
+    reward: Any, status: Status, stands: str
+) -> None:
     found = told(reward=reward, entropy=SPENT, dead=since(0.2, 0.9))
-    assert (found.status, found.message) == (status, f"entropy 1.00 → 0.02 nats a token since step 61, {stands}")
+    assert (found.status, found.message) == (
+        status,
+        f"entropy 1.00 → 0.02 nats a token since step 61, {stands}",
+    )
 
 
 @pytest.mark.parametrize(("errors", "arrived"), [(3.01, True), (2.99, False)])
-def test_a_reward_of_unknown_range_may_have_arrived_where_it_rose_by_three_errors(errors: float, arrived: bool) -> None:
-    """From the first eighth to the last, fifteen rows each, with a noise of 0.1 a row; in between it stands at the middle."""
+def test_a_reward_of_unknown_range_may_have_arrived_where_it_rose_by_three_errors(
+    errors: float, arrived: bool
+) -> None:
+    """From the first eighth to the last, fifteen rows each, with a noise of 0.1 a row; in
+    between it stands at the middle.
+    """
     reward = np.repeat([3.0, 3.2, 3.4], [15, 90, 15])
     given = evidence(reward=reward)
     known = given.reward
@@ -125,12 +165,17 @@ def test_a_reward_of_tenths_may_have_arrived_at_a_tenth(times: float, status: St
 def test_the_levels_of_an_entropy_are_those_of_its_first_fortieth_and_its_last_tenth() -> None:
     entropy = np.repeat([1.0, 0.9, 0.5], [3, 105, 12])
     found = told(reward=STANDS, entropy=entropy)
-    assert (found.status, found.message) == (Status.NONE, "No sign of it: entropy 1.00 → 0.50 nats a token.")
+    assert (found.status, found.message) == (
+        Status.NONE,
+        "No sign of it: entropy 1.00 → 0.50 nats a token.",
+    )
 
 
 @pytest.mark.parametrize(("start", "spent"), [(0.02 * 20.5, True), (0.02 * 19.0, False)])
 def test_an_entropy_is_spent_at_a_twentieth_of_what_it_could_buy(start: float, spent: bool) -> None:
-    """What it buys is e^H - 1: of e^.02 - 1 = .0202 twenty times as much is .404, an entropy of .3393."""
+    """What it buys is e^H - 1: of e^.02 - 1 = .0202 twenty times as much is .404, an entropy of
+    .3393.
+    """
     entropy = since(float(np.log1p(start)), 0.02)
     assert (told(reward=STANDS, entropy=entropy).status is not Status.NONE) is spent
 
@@ -143,7 +188,12 @@ def test_seven_rows_of_entropy_tell_nothing() -> None:
 def rollouts(alike: Any) -> list[dict[str, Any]]:
     """Four prompts a step with two completions each: of so many prompts they are the same text."""
     return [
-        {"step": step + 1, "prompt_id": prompt, "reward": 0.5, "completion": "x" if prompt < count else f"{step} {prompt} {side}"}
+        {
+            "step": step + 1,
+            "prompt_id": prompt,
+            "reward": 0.5,
+            "completion": "x" if prompt < count else f"{step} {prompt} {side}",
+        }
         for step, count in enumerate(alike)
         for prompt in range(4)
         for side in range(2)
@@ -151,16 +201,33 @@ def rollouts(alike: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("alike", "status"), [(3, Status.CRITICAL), (2, Status.WARNING)])
-def test_answers_that_become_the_same_text_say_that_the_policy_is_spent(alike: int, status: Status) -> None:
-    assert told(rollouts(np.where(ROW < 60, 0, alike)), reward=STANDS, entropy=SPENT, dead=since(0.2, 0.2)).status is status
+def test_answers_that_become_the_same_text_say_that_the_policy_is_spent(
+    alike: int, status: Status
+) -> None:
+    assert (
+        told(
+            rollouts(np.where(ROW < 60, 0, alike)),
+            reward=STANDS,
+            entropy=SPENT,
+            dead=since(0.2, 0.2),
+        ).status
+        is status
+    )
 
 
 @pytest.mark.parametrize(("level", "status"), [(0.5, Status.CRITICAL), (0.95, Status.INFO)])
 def test_texts_alone_tell_since_when_most_pairs_are_the_same(level: float, status: Status) -> None:
     found = told(rollouts(np.where(ROW < 60, 1, 3)), reward=about(np.full(N, level)))
     assert (found.status, found.step) == (status, 61)
-    assert found.message == "75 % of the pairs of completions of one prompt are the same text since step 61"
-    assert found.evidence == {"entropy": "gone" if status is Status.CRITICAL else "spent at the top"}
-    assert told(rollouts(np.full(7, 3)), reward=about(np.full(7, level))).status is Status.NOT_LOGGED
+    assert (
+        found.message
+        == "75 % of the pairs of completions of one prompt are the same text since step 61"
+    )
+    assert found.evidence == {
+        "entropy": "gone" if status is Status.CRITICAL else "spent at the top"
+    }
+    assert (
+        told(rollouts(np.full(7, 3)), reward=about(np.full(7, level))).status is Status.NOT_LOGGED
+    )
     few = told(rollouts(np.repeat([1, 2], [108, 12])), reward=STANDS)
     assert few.message == "Of the pairs of completions of one prompt 50 % are the same text."

@@ -1,4 +1,6 @@
-"""What a run cost, by hand: steps, rollouts, tokens, hours of GPUs and money, spent, since the first sign, and to come."""
+"""What a run cost, by hand: steps, rollouts, tokens, hours of GPUs and money, spent, since the
+first sign, and to come.
+"""
 
 from __future__ import annotations
 
@@ -17,30 +19,60 @@ from groupwise.record.run import RunConfig, RunRecord
 from groupwise.record.table import steps_table
 
 STEPS = np.arange(1, 101)
-SETTINGS = {"group_size": 8, "prompts_per_step": 4, "gpus": 16, "gpu_price": 2.5, "planned_steps": 150}
+SETTINGS = {
+    "group_size": 8,
+    "prompts_per_step": 4,
+    "gpus": 16,
+    "gpu_price": 2.5,
+    "planned_steps": 150,
+}
 
 
 def record(settings: dict[str, Any] | None = None, **clocks: Any) -> RunRecord:
     reward = np.where(STEPS <= 60, 0.8, 0.0) + 0.01 * (-1.0) ** STEPS
     config = RunConfig().with_settings(SETTINGS if settings is None else settings, "made")
-    return RunRecord("made", steps_table(STEPS.tolist(), {"reward": reward}, **clocks), config=config)
+    return RunRecord(
+        "made", steps_table(STEPS.tolist(), {"reward": reward}, **clocks), config=config
+    )
 
 
 def test_a_failure_by_hand() -> None:
-    """A minute a step until step 50, then two; 1,000 tokens a step; the reward is lost at step 61."""
+    """A minute a step until step 50, then two; 1,000 tokens a step; the reward is lost at step
+    61.
+    """
     seconds = np.where(STEPS <= 50, 60.0 * STEPS, 3000 + 120.0 * (STEPS - 50))
     found = judge(record(tokens=1000.0 * STEPS, seconds=seconds))
     assert (found.state, found.since_step) == (State.FAILED, 61)
     assert found.cost is not None
-    assert (found.cost.steps, found.cost.rollouts, found.cost.seconds, found.cost.tokens) == (40, 40 * 32, 4800.0, 40_000.0)
+    assert (found.cost.steps, found.cost.rollouts, found.cost.seconds, found.cost.tokens) == (
+        40,
+        40 * 32,
+        4800.0,
+        40_000.0,
+    )
     assert found.cost.gpu_hours == pytest.approx(40 * 120 / 3600 * 16)
     assert found.cost.money == pytest.approx(40 * 120 / 3600 * 16 * 2.5)
     assert found.spent is not None
-    assert (found.spent.steps, found.spent.rollouts, found.spent.tokens, found.spent.seconds) == (100, 3200, 100_000.0, 9000.0)
+    assert (found.spent.steps, found.spent.rollouts, found.spent.tokens, found.spent.seconds) == (
+        100,
+        3200,
+        100_000.0,
+        9000.0,
+    )
     assert found.to_come is not None  # at the pace of the newer half
-    assert (found.to_come.steps, found.to_come.rollouts, found.to_come.tokens, found.to_come.seconds) == (50, 1600, 50_000.0, 6000.0)
+    assert (
+        found.to_come.steps,
+        found.to_come.rollouts,
+        found.to_come.tokens,
+        found.to_come.seconds,
+    ) == (50, 1600, 50_000.0, 6000.0)
     assert found.to_come.money == pytest.approx(6000 / 3600 * 16 * 2.5)
-    assert found.cost.parts == ("40 of 100 steps (40 %) since the first sign", "1,280 rollouts", "80 min", "40 k tokens")
+    assert found.cost.parts == (
+        "40 of 100 steps (40 %) since the first sign",
+        "1,280 rollouts",
+        "80 min",
+        "40 k tokens",
+    )
     assert found.gpu_hours == "21.3 of 40, price 53.33 of 100.00"
 
 
@@ -53,8 +85,17 @@ def test_a_failure_by_hand() -> None:
         ({"elapsed": [75, 85, 95, 105]}, 105.0),  # which took a minute to load the model
         ({"elapsed": [0, 10, 20, 30]}, 40.0),  # since the first row: a usual row stands in for it
         ({"timestamp": [1.7e9, 1.7e9 + 10, 1.7e9 + 20, 1.7e9 + 30]}, 40.0),  # of the day: the same
-        ({"timestamp": [1.7e9, 1.7e9 + 10, 1.7e9 + 20, 1.7e9 + 30], "step_time": [25, 10, 10, 10]}, 55.0),  # which that says
-        ({"env/all/reward/total": [0.1, 0.2, 0.3, 0.4], "time/total": [20, 10, 10, 10]}, 50.0),  # Tinker's name
+        (
+            {
+                "timestamp": [1.7e9, 1.7e9 + 10, 1.7e9 + 20, 1.7e9 + 30],
+                "step_time": [25, 10, 10, 10],
+            },
+            55.0,
+        ),  # which that says
+        (
+            {"env/all/reward/total": [0.1, 0.2, 0.3, 0.4], "time/total": [20, 10, 10, 10]},
+            50.0,
+        ),  # Tinker's name
         ({"wall_time": [1.7e9, 1.7e9 + 10, 1.7e9 + 20, 1.7e9 + 30]}, 40.0),
         ({"elapsed": [5010, 5020, 5030, 5040]}, 40.0),  # since a start that this log does not hold
         ({"elapsed": [None, 20, 30, 40]}, 40.0),  # two steps until the first row that has it
@@ -62,9 +103,18 @@ def test_a_failure_by_hand() -> None:
         ({"elapsed": [10, None, None, None]}, None),
     ],
 )
-def test_the_first_row_took_its_time_too(clock: dict[str, list[float | None]], seconds: float | None, tmp_path: Path) -> None:
+def test_the_first_row_took_its_time_too(
+    clock: dict[str, list[float | None]], seconds: float | None, tmp_path: Path
+) -> None:
     log = tmp_path / "run.jsonl"
-    rows = [{"step": 1 + row, "reward": 0.1 * row, **{name: values[row] for name, values in clock.items()}} for row in range(4)]
+    rows = [
+        {
+            "step": 1 + row,
+            "reward": 0.1 * row,
+            **{name: values[row] for name, values in clock.items()},
+        }
+        for row in range(4)
+    ]
     log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     record = open_run(log)
     found = cost_since(record, None)
@@ -75,7 +125,10 @@ def test_the_first_row_took_its_time_too(clock: dict[str, list[float | None]], s
 
 def test_an_evaluation_before_the_training_takes_no_time_of_a_step(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
-    rows = [{"step": 0, "eval_reward": 0.1}, *({"step": step, "reward": 0.1 * step, "step_time": 10} for step in (1, 2, 3))]
+    rows = [
+        {"step": 0, "eval_reward": 0.1},
+        *({"step": step, "reward": 0.1 * step, "step_time": 10} for step in (1, 2, 3)),
+    ]
     log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     found = cost_since(open_run(log), None)
     assert found is not None
@@ -86,8 +139,12 @@ def test_what_is_not_known_is_none_and_never_a_number() -> None:
     found = cost_since(record({}), 61)
     assert found == Cost(40, None, None, 100)
     assert found.parts == ("40 of 100 steps (40 %) since the first sign",)
-    assert cost_since(record({"gpus": 4, "gpu_price": 1.0}), None) == Cost(100, None, None, 100, missing=NO_CLOCK)
-    assert cost_since(record({"gpu_price": 1.0}, seconds=3600.0 * STEPS), None) == Cost(100, None, 360_000.0, 100, missing=NO_GPUS)
+    assert cost_since(record({"gpus": 4, "gpu_price": 1.0}), None) == Cost(
+        100, None, None, 100, missing=NO_CLOCK
+    )
+    assert cost_since(record({"gpu_price": 1.0}, seconds=3600.0 * STEPS), None) == Cost(
+        100, None, 360_000.0, 100, missing=NO_GPUS
+    )
     hours = cost_since(record({"gpus": 4}, seconds=3600.0 * STEPS), 100)
     assert hours is not None
     assert (hours.gpu_hours, hours.money) == (4.0, None)

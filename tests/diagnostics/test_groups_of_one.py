@@ -1,4 +1,6 @@
-"""Groups of one: advantages that are the rewards row for row, settings that say so, and what only looks alike."""
+"""Groups of one: advantages that are the rewards row for row, settings that say so, and what
+only looks alike.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,16 @@ KEYS = {
 
 def log(columns: dict[str, Any], **settings: Any) -> RunRecord:
     config = RunConfig().with_settings(settings, "test")
-    digits = {key: fewest_decimals(np.asarray(values, dtype=float), 6) or 0 for key, values in columns.items()}
-    meanings = tuple(Meaning(key, KEYS[key], "test", resolution=resolution_of(digits[key])) for key in columns)  # as a reader has it
-    return RunRecord("run", steps_table(range(1, len(ROW) + 1), columns), config=config, meanings=meanings)
+    digits = {
+        key: fewest_decimals(np.asarray(values, dtype=float), 6) or 0
+        for key, values in columns.items()
+    }
+    meanings = tuple(
+        Meaning(key, KEYS[key], "test", resolution=resolution_of(digits[key])) for key in columns
+    )  # as a reader has it
+    return RunRecord(
+        "run", steps_table(range(1, len(ROW) + 1), columns), config=config, meanings=meanings
+    )
 
 
 def told(columns: dict[str, Any], **settings: Any) -> tuple[Status, str]:
@@ -46,23 +55,54 @@ MEANS = {"critic/score/mean": REWARD, "critic/advantages/mean": REWARD}
 def test_advantages_that_are_the_rewards_are_in_the_headline_and_no_alarm() -> None:
     found = judge(log(MEANS))
     assert (found.state, found.cause.names) == (State.WATCH, ())
-    assert found.headline == "groups of one: no baseline, critic/advantages/mean is critic/score/mean in all 60 rows"
-    assert found.do == "sample 4 rollouts or more of each prompt: alone, whatever earns is reinforced"
-    assert judge(log({"critic/score/mean": REWARD, "critic/advantages/mean": REWARD - REWARD.mean()})).state is State.OK
+    assert (
+        found.headline
+        == "groups of one: no baseline, critic/advantages/mean is critic/score/mean in all 60 rows"
+    )
+    assert (
+        found.do == "sample 4 rollouts or more of each prompt: alone, whatever earns is reinforced"
+    )
+    assert (
+        judge(
+            log({"critic/score/mean": REWARD, "critic/advantages/mean": REWARD - REWARD.mean()})
+        ).state
+        is State.OK
+    )
 
 
 def test_the_ends_tell_where_long_answers_count_more_in_the_mean() -> None:
-    ends = {f"critic/{name}/{end}": REWARD + at for name in ("score", "advantages") for end, at in (("max", 0.2), ("min", -0.2))}
+    ends = {
+        f"critic/{name}/{end}": REWARD + at
+        for name in ("score", "advantages")
+        for end, at in (("max", 0.2), ("min", -0.2))
+    }
     means = {"critic/score/mean": REWARD, "critic/advantages/mean": REWARD + 0.01 * np.cos(ROW)}
-    assert told(means | ends) == (Status.WARNING, "groups of one: no baseline, critic/advantages/max is critic/score/max in all 60 rows")
+    assert told(means | ends) == (
+        Status.WARNING,
+        "groups of one: no baseline, critic/advantages/max is critic/score/max in all 60 rows",
+    )
     assert told(means)[0] is Status.NONE
     assert told(means | ends | {"critic/advantages/min": REWARD - 0.3})[0] is Status.NONE
 
 
 def test_digits_that_are_not_printed_make_no_difference() -> None:
-    assert told({"critic/score/mean": REWARD, "critic/advantages/mean": np.round(REWARD, 3)})[0] is Status.WARNING
-    assert told({"critic/score/mean": np.round(REWARD, 3), "critic/advantages/mean": np.round(REWARD + 1e-3, 3)})[0] is Status.NONE
-    assert told({"critic/score/mean": ROW % 2, "critic/advantages/mean": (ROW + 1) % 2})[0] is Status.NONE
+    assert (
+        told({"critic/score/mean": REWARD, "critic/advantages/mean": np.round(REWARD, 3)})[0]
+        is Status.WARNING
+    )
+    assert (
+        told(
+            {
+                "critic/score/mean": np.round(REWARD, 3),
+                "critic/advantages/mean": np.round(REWARD + 1e-3, 3),
+            }
+        )[0]
+        is Status.NONE
+    )
+    assert (
+        told({"critic/score/mean": ROW % 2, "critic/advantages/mean": (ROW + 1) % 2})[0]
+        is Status.NONE
+    )
 
 
 @pytest.mark.parametrize("loss", ["ppo", "reinforce"])
@@ -73,15 +113,30 @@ def test_where_no_groups_are_wanted_there_is_nothing_to_say(loss: str) -> None:
 def test_settings_alone_tell_it_of_a_trainer_of_groups() -> None:
     reward = {"critic/score/mean": REWARD}
     said = (Status.WARNING, "groups of one: no baseline, the settings say group size 1")
-    assert told(reward, group_size=1, loss="grpo") == told(reward, group_size=1, framework="trl") == said
-    assert told(reward, group_size=1)[0] is told(reward, group_size=8, loss="grpo")[0] is Status.NONE
+    assert (
+        told(reward, group_size=1, loss="grpo")
+        == told(reward, group_size=1, framework="trl")
+        == said
+    )
+    assert (
+        told(reward, group_size=1)[0] is told(reward, group_size=8, loss="grpo")[0] is Status.NONE
+    )
     assert told(reward)[0] is Status.NOT_LOGGED
 
 
 @pytest.mark.parametrize("other", ["critic/advantages/mean", "reward_std"])
 def test_a_log_that_shows_a_baseline_is_believed_before_the_settings(other: str) -> None:
-    """Trainers call other things n: Search-R1 samples n_agent rollouts of a prompt and says n = 1."""
-    assert told({"critic/score/mean": REWARD, other: 0.1 + 0.05 * np.sin(ROW)}, group_size=1, loss="grpo")[0] is Status.NONE
+    """Trainers call other things n: Search-R1 samples n_agent rollouts of a prompt and says n =
+    1.
+    """
+    assert (
+        told(
+            {"critic/score/mean": REWARD, other: 0.1 + 0.05 * np.sin(ROW)},
+            group_size=1,
+            loss="grpo",
+        )[0]
+        is Status.NONE
+    )
 
 
 def test_a_reward_that_never_moves_tells_nothing() -> None:

@@ -1,4 +1,6 @@
-"""Reward hacking: rewards that move against each other, a gain that is not shared, overfitting, units, and functions that part."""
+"""Reward hacking: rewards that move against each other, a gain that is not shared, overfitting,
+units, and functions that part.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +59,18 @@ def told(**columns: Any) -> Finding:
 
 def pair(train: Any, held: Any, train_noise: float = 0.01, held_noise: float = 0.01) -> Pair:
     value, other = np.asarray(train, dtype=float), np.asarray(held, dtype=float)
-    return Pair(np.arange(1, len(value) + 1), value, other, train_noise, held_noise, "held-out reward")
+    return Pair(
+        np.arange(1, len(value) + 1), value, other, train_noise, held_noise, "held-out reward"
+    )
 
 
 # The coupling.
 
 
 def test_the_coupling_is_the_ratio_of_the_gains_with_fiellers_interval() -> None:
-    """Of ten and ten rows with noises 0.1 and 0.2: errors 0.1·sqrt(2/10) and twice that; gains 1 and 0.5."""
+    """Of ten and ten rows with noises 0.1 and 0.2: errors 0.1·sqrt(2/10) and twice that; gains 1
+    and 0.5.
+    """
     one = pair(np.repeat([0.0, 1.0], 10), np.repeat([0.2, 0.7], 10), 0.1, 0.2)
     found = coupling_of(one, slice(0, 10), slice(10, 20))
     assert found is not None
@@ -76,7 +82,9 @@ def test_the_coupling_is_the_ratio_of_the_gains_with_fiellers_interval() -> None
 
 
 @pytest.mark.parametrize(("gain", "there"), [(4.01, True), (3.99, False), (-4.01, True)])
-def test_there_is_no_coupling_where_training_moved_by_less_than_four_errors(gain: float, there: bool) -> None:
+def test_there_is_no_coupling_where_training_moved_by_less_than_four_errors(
+    gain: float, there: bool
+) -> None:
     error = 0.1 * np.sqrt(0.2)
     one = pair(np.repeat([0.0, gain * error], 10), np.repeat([0.2, 0.7], 10), 0.1)
     assert (coupling_of(one, slice(0, 10), slice(10, 20)) is not None) is there
@@ -118,44 +126,81 @@ def test_what_moves_against_each_other_is_hacking() -> None:
 # Not shared, overfitting, a loophole.
 
 
-@pytest.mark.parametrize(("errors", "ended", "found"), [(2.0, True, Status.WARNING), (1.9, True, None), (2.0, False, None)])
-def test_less_than_half_of_a_gain_asks_for_a_look_once_a_run_has_ended(errors: float, ended: bool, found: Status | None) -> None:
-    """Three tenths are shared, and half by 1.96 errors: of a run that goes on that is looked for too often."""
+@pytest.mark.parametrize(
+    ("errors", "ended", "found"),
+    [(2.0, True, Status.WARNING), (1.9, True, None), (2.0, False, None)],
+)
+def test_less_than_half_of_a_gain_asks_for_a_look_once_a_run_has_ended(
+    errors: float, ended: bool, found: Status | None
+) -> None:
+    """Three tenths are shared, and half by 1.96 errors: of a run that goes on that is looked for
+    too often.
+    """
     train = UP - 0.2
-    noise_of_one = 0.2 * pair(train, train).gain_of_training(slice(0, 16), slice(84, 100))[0] / errors / np.sqrt(2 / 16)
-    told_of = _uncoupled(pair(train, 0.3 * train, 1e-9, noise_of_one), replace(evidence(reward=UP), ended=ended))
+    noise_of_one = (
+        0.2
+        * pair(train, train).gain_of_training(slice(0, 16), slice(84, 100))[0]
+        / errors
+        / np.sqrt(2 / 16)
+    )
+    told_of = _uncoupled(
+        pair(train, 0.3 * train, 1e-9, noise_of_one), replace(evidence(reward=UP), ended=ended)
+    )
     assert (None if told_of is None else told_of.status) is found
 
 
 def test_a_gain_that_is_not_shared_is_hacking() -> None:
     found = told(reward=UP + noise(), held_out=0.3 + noise(seed=1))
     assert (found.status, found.evidence) == (Status.CRITICAL, {"held_out": "flat"})
-    assert found.message.endswith("held-out gain over training gain is -0.0022 (-0.024 to 0.02) over the whole log.")
+    assert found.message.endswith(
+        "held-out gain over training gain is -0.0022 (-0.024 to 0.02) over the whole log."
+    )
     follows = told(reward=UP + noise(), held_out=UP - 0.05 + noise(seed=1))
-    assert (follows.status, follows.message) == (Status.NONE, "Held-out gain over training gain is 0.99 (held-out reward).")
+    assert (follows.status, follows.message) == (
+        Status.NONE,
+        "Held-out gain over training gain is 0.99 (held-out reward).",
+    )
     assert follows.evidence == {"held_out": "follows"}
 
 
 def test_answers_that_grew_along_are_said_to() -> None:
-    found = told(reward=UP + noise(), held_out=0.3 + noise(seed=1), length=100 * (1 + ROW / 20) + noise(1.0, seed=2))
+    found = told(
+        reward=UP + noise(),
+        held_out=0.3 + noise(seed=1),
+        length=100 * (1 + ROW / 20) + noise(1.0, seed=2),
+    )
     assert "held-out 0.30 → 0.30, while the completions grew longer;" in found.message
 
 
-@pytest.mark.parametrize(("lost", "message"), [(0.0, "0.26 → 0.50 → 0.50"), (0.05, "0.26 → 0.49 → 0.46")])
-def test_what_gained_first_and_stands_or_falls_a_little_is_overfitting(lost: float, message: str) -> None:
-    held = np.where(ROW < 40, 0.2 + 0.3 * ROW / 40, 0.5 - lost * (ROW - 40) / 60) + noise(0.005, seed=1)
+@pytest.mark.parametrize(
+    ("lost", "message"), [(0.0, "0.26 → 0.50 → 0.50"), (0.05, "0.26 → 0.49 → 0.46")]
+)
+def test_what_gained_first_and_stands_or_falls_a_little_is_overfitting(
+    lost: float, message: str
+) -> None:
+    held = np.where(ROW < 40, 0.2 + 0.3 * ROW / 40, 0.5 - lost * (ROW - 40) / 60) + noise(
+        0.005, seed=1
+    )
     found = told(reward=UP + noise(), held_out=held)
     assert (found.status, found.evidence) == (Status.INFO, {"held_out": "overfitting"})
-    assert found.message.endswith(f"the training reward rises and the held-out reward stands: {message}, as in overfitting.")
+    assert found.message.endswith(
+        f"the training reward rises and the held-out reward stands: {message}, as in overfitting."
+    )
 
 
 @pytest.mark.parametrize(
     ("train", "open_", "how"),
     [(ROW, "reward hacking", "0.48 → 0.75"), (np.minimum(ROW, 40), "harder data", "0.45 → 0.44")],
 )
-def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(train: NDArray[np.int64], open_: str, how: str) -> None:
-    """From .2 to .5 in forty rows, and down by .1 to the end; whether training rises on or stands, it is not `ok`."""
-    held = np.where(ROW < 40, 0.2 + 0.3 * ROW / 40, 0.5 - 0.1 * (ROW - 40) / 60) + noise(0.005, seed=1)
+def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(
+    train: NDArray[np.int64], open_: str, how: str
+) -> None:
+    """From .2 to .5 in forty rows, and down by .1 to the end; whether training rises on or
+    stands, it is not `ok`.
+    """
+    held = np.where(ROW < 40, 0.2 + 0.3 * ROW / 40, 0.5 - 0.1 * (ROW - 40) / 60) + noise(
+        0.005, seed=1
+    )
     given = evidence(reward=0.2 + 0.6 * train / (N - 1) + noise(), held_out=held)
     found, answer = check(given), judged(given)
     assert found.status is Status.WARNING
@@ -171,7 +216,9 @@ def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(train
 
 
 def test_what_gained_first_and_lost_more_than_half_of_it_is_hacking() -> None:
-    held = np.where(ROW < 40, 0.2 + 0.3 * ROW / 40, 0.5 - 0.3 * (ROW - 40) / 60) + noise(0.005, seed=1)
+    held = np.where(ROW < 40, 0.2 + 0.3 * ROW / 40, 0.5 - 0.3 * (ROW - 40) / 60) + noise(
+        0.005, seed=1
+    )
     found = told(reward=UP + noise(), held_out=held)
     assert (found.status, found.step) == (Status.CRITICAL, 42)
     assert [one.words for one in found.signs] == ["reward 0.40 → 0.75", "held-out 0.45 → 0.24"]
@@ -183,8 +230,12 @@ def test_a_loophole_parts_the_two_within_a_few_rows_and_is_no_overfitting() -> N
     assert (found.status, found.step, found.evidence) == (Status.CRITICAL, 50, {"held_out": "flat"})
 
 
-def test_a_training_that_keeps_its_pace_as_the_two_part_leaves_a_loophole_and_overfitting_open() -> None:
-    """Both gain 0.01 a row up to row 50; training goes on at that pace for fifteen rows and stands then."""
+def test_a_training_that_keeps_its_pace_as_the_two_part_leaves_a_loophole_and_overfitting_open() -> (
+    None
+):
+    """Both gain 0.01 a row up to row 50; training goes on at that pace for fifteen rows and
+    stands then.
+    """
     train, held = 0.1 + 0.01 * np.minimum(ROW, 65), 0.1 + 0.01 * np.minimum(ROW, 50)
     found = told(reward=train + noise(), held_out=held + noise(0.005, seed=1))
     assert (found.status, found.evidence) == (Status.WARNING, {"held_out": "stands after a gain"})
@@ -208,14 +259,17 @@ def test_six_held_out_values_are_enough_to_see_that_a_gain_is_not_shared() -> No
 @pytest.mark.parametrize(
     ("value", "deviation"),
     [
-        # The differences .27, .07, .03, .03 without the fall of .55: the root of .0796 / 8, in Student's measure of three.
+        # The differences .27, .07, .03, .03 without the fall of .55: the root of .0796 / 8, in
+        # Student's measure of three.
         ([0.26, 0.53, 0.60, 0.05, 0.02, 0.05], np.sqrt(0.0796 / 8) * 3.182446 / 1.959964),
         # A slope without noise has none, though its differences are .1.
         ([0.1, 0.2, 0.3, 0.4, 0.5], 0.0),
         (list(np.r_[np.full(4, 0.6), np.full(4, 0.1)]), 0.0),
     ],
 )
-def test_a_fall_of_few_held_out_values_is_no_noise_of_theirs(value: list[float], deviation: float) -> None:
+def test_a_fall_of_few_held_out_values_is_no_noise_of_theirs(
+    value: list[float], deviation: float
+) -> None:
     assert _deviation(np.array(value)) == pytest.approx(deviation, rel=1e-3, abs=1e-12)
 
 
@@ -224,15 +278,31 @@ def test_a_fall_of_few_held_out_values_is_no_noise_of_theirs(value: list[float],
 def test_six_held_out_values_do_not_hide_a_loophole(rows: int, scatter: float) -> None:
     held = np.full(rows, np.nan)
     held[np.linspace(0, rows - 1, 6).round().astype(int)] = [0.26, 0.53, 0.60, 0.05, 0.02, 0.05]
-    train = np.linspace(0.32, 0.90, rows) + scatter * np.random.default_rng(rows).standard_normal(rows)
+    train = np.linspace(0.32, 0.90, rows) + scatter * np.random.default_rng(rows).standard_normal(
+        rows
+    )
     meanings = tuple(Meaning(key, NAMES[key], "test") for key in ("reward", "held_out"))
-    answer = judged(Evidence(RunRecord("run", steps_table(range(rows), {"reward": train, "held_out": held}), meanings=meanings)))
-    assert (answer.state, answer.cause.certainty, answer.cause.names) == (State.FAILED, Certainty.LIKELY, ("reward hacking",))
+    answer = judged(
+        Evidence(
+            RunRecord(
+                "run",
+                steps_table(range(rows), {"reward": train, "held_out": held}),
+                meanings=meanings,
+            )
+        )
+    )
+    assert (answer.state, answer.cause.certainty, answer.cause.names) == (
+        State.FAILED,
+        Certainty.LIKELY,
+        ("reward hacking",),
+    )
     assert "held-out 0.33 → 0.04" in answer.headline
 
 
 def test_a_verifier_that_gives_one_number_is_no_loophole_whatever_is_held_out() -> None:
-    """A reward of .6 that is .5, or 1, in all rows since row 60, beside held-out rewards that rise, stand, or fall."""
+    """A reward of .6 that is .5, or 1, in all rows since row 60, beside held-out rewards that
+    rise, stand, or fall.
+    """
     train = np.interp(ROW, [0, 60], [0.3, 0.6]) + noise(0.03)
     for stuck in (0.5, 1.0):
         for late in (0.6, 0.3, 0.1):
@@ -256,9 +326,13 @@ def test_a_held_out_share_near_its_top_cannot_follow_a_training_that_only_catche
 
 
 def test_in_units_of_its_own_a_gain_that_was_shared_at_first_hides_no_loophole_since() -> None:
-    """Both gain 0.3 up to row 30; there training leaps by 0.4 within four rows, and the held-out reward loses 0.15."""
+    """Both gain 0.3 up to row 30; there training leaps by 0.4 within four rows, and the held-out
+    reward loses 0.15.
+    """
     rows = np.arange(60)
-    train, held = (np.interp(rows, [0, 30, 34, 59], [0.5, 0.8, *late]) for late in ([1.2, 1.2], [0.65, 0.65]))
+    train, held = (
+        np.interp(rows, [0, 30, 34, 59], [0.5, 0.8, *late]) for late in ([1.2, 1.2], [0.65, 0.65])
+    )
     given = replace(pair(train, held), scale=0.8)
     coupling = coupling_of(given, *given.ends)
     assert coupling is not None
@@ -270,11 +344,17 @@ def test_in_units_of_its_own_a_gain_that_was_shared_at_first_hides_no_loophole_s
 
 
 @pytest.mark.parametrize(("back", "found"), [(0.6, None), (0.9, Status.CRITICAL)])
-def test_training_that_comes_back_from_a_dip_has_not_gained_on_the_held_out_reward(back: float, found: Status | None) -> None:
-    """Both rise to 0.6 by row 24; training alone falls to 0.3 for six rows, and comes back to 0.6 or goes on to 0.9."""
+def test_training_that_comes_back_from_a_dip_has_not_gained_on_the_held_out_reward(
+    back: float, found: Status | None
+) -> None:
+    """Both rise to 0.6 by row 24; training alone falls to 0.3 for six rows, and comes back to
+    0.6 or goes on to 0.9.
+    """
     rows = np.arange(60)
     train = np.interp(rows, [0, 24, 30, 31, 36, 40, 59], [0.2, 0.6, 0.6, 0.3, 0.3, back, back])
-    told = _uncoupled(pair(train, np.interp(rows, [0, 24, 59], [0.2, 0.6, 0.6])), evidence(reward=UP))
+    told = _uncoupled(
+        pair(train, np.interp(rows, [0, 24, 59], [0.2, 0.6, 0.6])), evidence(reward=UP)
+    )
     assert (None if told is None else told.status) is found
 
 
@@ -289,10 +369,14 @@ def test_training_that_comes_back_from_a_dip_has_not_gained_on_the_held_out_rewa
 def test_what_parts_slowly_is_overfitting_where_training_is_no_faster_or_the_held_out_reward_still_gains(
     pace: float, share: float, status: Status
 ) -> None:
-    """Both gain 0.01 a row up to row 40 of 100; training goes on at a pace, of which the held-out reward gets a share."""
+    """Both gain 0.01 a row up to row 40 of 100; training goes on at a pace, of which the
+    held-out reward gets a share.
+    """
     since = np.maximum(ROW - 40, 0)
     shared = 0.1 + 0.01 * np.minimum(ROW, 40)
-    found = _uncoupled(pair(shared + pace * since, shared + share * pace * since), evidence(reward=UP))
+    found = _uncoupled(
+        pair(shared + pace * since, shared + share * pace * since), evidence(reward=UP)
+    )
     assert found is not None
     assert found.status is status
 
@@ -306,25 +390,35 @@ def test_what_parts_slowly_is_overfitting_where_training_is_no_faster_or_the_hel
         (0.9, 0.2, 0.55, False),  # half of the gain is shared
     ],
 )
-def test_training_leaps_to_a_height_of_its_own_and_faster_than_before(after: float, best: float, held: float, leapt: bool) -> None:
-    """Of 60 rows: 0.1 a stretch of ten up to 0.3 at row 30, then up to `after` within ten rows; the noise is a thousandth."""
+def test_training_leaps_to_a_height_of_its_own_and_faster_than_before(
+    after: float, best: float, held: float, leapt: bool
+) -> None:
+    """Of 60 rows: 0.1 a stretch of ten up to 0.3 at row 30, then up to `after` within ten rows;
+    the noise is a thousandth.
+    """
     rows = np.arange(60)
     train = np.interp(rows, [0, 30, 40, 59], [0.0, 0.3, after, after])
     train[:5] = best
     given = pair(train, np.where(rows < 30, 0.2, held), 0.001, 0.001)
     assert _leapt(given, Parting(31, 31, 31, 10 / 59, 0.02)) is leapt
-    assert not _leapt(given, Parting(31, 31, 31, 0.21, 0.02))  # more than a fifth of the log is no leap
+    assert not _leapt(
+        given, Parting(31, 31, 31, 0.21, 0.02)
+    )  # more than a fifth of the log is no leap
 
 
 def test_the_pace_of_a_parting_by_hand() -> None:
-    """Parted from row 30 to 40, in means of five rows: .17 from row 15 on, .27 from 25, .9 from 40; fifteen rows after ten of before."""
+    """Parted from row 30 to 40, in means of five rows: .17 from row 15 on, .27 from 25, .9 from
+    40; fifteen rows after ten of before.
+    """
     train = np.interp(np.arange(60), [0, 30, 40, 59], [0.0, 0.3, 0.9, 0.9])
     held = np.where(np.arange(60) < 35, 0.2, 0.4)
     found = _pace(pair(train, held, 0.01, 0.02), Parting(31, 31, 31, 10 / 59, 0.02))
     assert found is not None
     assert found.high
     noise = 0.01 / np.sqrt(5)
-    assert (found.gain, found.usual, found.error) == pytest.approx((0.63, 0.15, noise * np.sqrt(1 + 2.5**2 + 1.5**2)))
+    assert (found.gain, found.usual, found.error) == pytest.approx(
+        (0.63, 0.15, noise * np.sqrt(1 + 2.5**2 + 1.5**2))
+    )
     assert found.held == pytest.approx(0.2 + 1.96 * 0.02 * np.sqrt(2 / 5))
     assert _pace(pair(train, held), Parting(3, 3, 3, 10 / 59, 0.02)) is None
     peak = np.where(np.arange(60) < 5, 0.9 - 2.01 * noise, train)
@@ -334,38 +428,68 @@ def test_the_pace_of_a_parting_by_hand() -> None:
         assert own.high is high
 
 
-@pytest.mark.parametrize(("shortest", "pace", "slow"), [(0.16, 0.0157, True), (0.15, 0.0157, False), (0.16, 0.0158, False)])
-def test_what_parts_slowly_and_no_faster_than_half_as_fast_again_is_slow(shortest: float, pace: float, slow: bool) -> None:
-    """.01 a row up to row 29 of 60, in means .17 and .27; fifteen rows on, .29 and thirteen times the pace, .225 is the most to gain."""
+@pytest.mark.parametrize(
+    ("shortest", "pace", "slow"),
+    [(0.16, 0.0157, True), (0.15, 0.0157, False), (0.16, 0.0158, False)],
+)
+def test_what_parts_slowly_and_no_faster_than_half_as_fast_again_is_slow(
+    shortest: float, pace: float, slow: bool
+) -> None:
+    """.01 a row up to row 29 of 60, in means .17 and .27; fifteen rows on, .29 and thirteen
+    times the pace, .225 is the most to gain.
+    """
     train = 0.01 * np.minimum(np.arange(60), 29) + pace * np.maximum(np.arange(60) - 29, 0)
-    assert _slow(pair(train, np.full(60, 0.2), 1e-6, 1e-6), Parting(31, 31, 31, 10 / 59, shortest)) is slow
+    assert (
+        _slow(pair(train, np.full(60, 0.2), 1e-6, 1e-6), Parting(31, 31, 31, 10 / 59, shortest))
+        is slow
+    )
 
 
 def test_a_training_that_comes_back_from_a_dip_has_not_leapt() -> None:
-    """It stood at 0.3 to row 20, at 0.05 to row 30, and is back at 0.31 ten rows later; to 0.6 it would have leapt."""
+    """It stood at 0.3 to row 20, at 0.05 to row 30, and is back at 0.31 ten rows later; to 0.6
+    it would have leapt.
+    """
     rows = np.arange(60)
     for after, leapt in ((0.31, False), (0.6, True)):
-        train = np.interp(rows, [0, 15, 20, 21, 30, 40, 59], [0.28, 0.3, 0.3, 0.05, 0.05, after, after])
-        assert _leapt(pair(train, np.full(60, 0.2), 0.002, 0.01), Parting(31, 31, 31, 10 / 59, 0.02)) is leapt
+        train = np.interp(
+            rows, [0, 15, 20, 21, 30, 40, 59], [0.28, 0.3, 0.3, 0.05, 0.05, after, after]
+        )
+        assert (
+            _leapt(pair(train, np.full(60, 0.2), 0.002, 0.01), Parting(31, 31, 31, 10 / 59, 0.02))
+            is leapt
+        )
 
 
 def test_what_is_at_nothing_earns_nothing_however_large_its_weight() -> None:
-    """The total is 100 f + g: f stays at a thousandth, and its noise moves the total more than the gain of g does."""
+    """The total is 100 f + g: f stays at a thousandth, and its noise moves the total more than
+    the gain of g does.
+    """
     f, g = np.abs(noise(0.002)), UP / 4 + noise(seed=1)
     found = told(**{"reward": 100 * f + g, "rewards/f/mean": f, "rewards/g/mean": g})
     assert (found.status, found.evidence) == (Status.WARNING, {"components": "part"})
     assert [sign.signal for sign in found.signs] == ["reward/g", "reward/f"]
 
 
-@pytest.mark.parametrize(("step", "ended", "fresh"), [(17, False, True), (16, False, False), (17, True, False), (None, False, False)])
-def test_a_run_that_goes_on_has_parted_after_five_held_out_rewards(step: int | None, ended: bool, fresh: bool) -> None:
+@pytest.mark.parametrize(
+    ("step", "ended", "fresh"),
+    [(17, False, True), (16, False, False), (17, True, False), (None, False, False)],
+)
+def test_a_run_that_goes_on_has_parted_after_five_held_out_rewards(
+    step: int | None, ended: bool, fresh: bool
+) -> None:
     """Of twenty: four since step 17, five since step 16."""
     found = Finding("reward_hacking", Status.WARNING, "", step)
-    assert _too_fresh(pair(UP[:20], UP[:20]), replace(evidence(reward=UP), ended=ended), found) is fresh
+    assert (
+        _too_fresh(pair(UP[:20], UP[:20]), replace(evidence(reward=UP), ended=ended), found)
+        is fresh
+    )
 
 
 def test_where_the_two_parted_just_now_is_no_warning_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.diagnostics.hacking._uncoupled", lambda *_: Finding("reward_hacking", Status.WARNING, "parted", 97))
+    monkeypatch.setattr(
+        "groupwise.diagnostics.hacking._uncoupled",
+        lambda *_: Finding("reward_hacking", Status.WARNING, "parted", 97),
+    )
     run = evidence(reward=UP + noise(), held_out=UP + noise(seed=1))
     assert check(run).message == "parted"
     assert check(replace(run, ended=False)).status == Status.NONE
@@ -398,19 +522,27 @@ def test_where_and_over_how_long_the_two_part() -> None:
         ([20.0, 80.0], [10.0, 90.0], (1.0, 1.0)),
     ],
 )
-def test_per_cent_beside_a_share(train: list[float], held: list[float], scales: tuple[float, float] | None) -> None:
+def test_per_cent_beside_a_share(
+    train: list[float], held: list[float], scales: tuple[float, float] | None
+) -> None:
     assert _scales(np.array(train), np.array(held)) == scales
 
 
 def test_a_training_reward_in_units_of_its_own_is_brought_to_those_of_the_share() -> None:
-    """Up to the best held-out stretch both have gained: what training gained there is what the share gained there."""
+    """Up to the best held-out stretch both have gained: what training gained there is what the
+    share gained there.
+    """
     train, held = -3 + 8 * ROW / N, 0.2 + 0.4 * ROW / N
     found = pair_of(evidence(reward=train + noise(0.1), held_out=held + noise(seed=1)))
     assert found is not None
     assert found.scale == pytest.approx(0.4 / 8, rel=0.02)
     assert told(reward=train + noise(0.1), held_out=held + noise(seed=1)).status is Status.NONE
-    # Where the held-out one never gained there is nothing to go by, and standing still is a warning, falling an alarm.
-    stands, falls = (told(reward=train + noise(0.1), held_out=level + noise(seed=1)) for level in (0.3, 0.5 - 0.2 * ROW / N))
+    # Where the held-out one never gained there is nothing to go by, and standing still is a
+    # warning, falling an alarm.
+    stands, falls = (
+        told(reward=train + noise(0.1), held_out=level + noise(seed=1))
+        for level in (0.3, 0.5 - 0.2 * ROW / N)
+    )
     assert (stands.status, falls.status) == (Status.WARNING, Status.CRITICAL)
     assert [one.words for one in stands.signs] == ["reward -2.99 → 4.32", "held-out 0.30 → 0.30"]
 
@@ -418,21 +550,29 @@ def test_a_training_reward_in_units_of_its_own_is_brought_to_those_of_the_share(
 @pytest.mark.parametrize(
     ("train", "held", "scale"),
     [
-        # Both gained up to the held-out best: 0.3 of a share there are 6 of the training's own units; of 12 in all where one did not.
+        # Both gained up to the held-out best: 0.3 of a share there are 6 of the training's own
+        # units; of 12 in all where one did not.
         ([0.0, 6.0, 12.0], [0.2, 0.5, 0.4], 0.05),
         ([0.0, 6.0, 12.0], [0.2, 0.1, 0.15], 1 / 12),
         ([6.0, 0.0, 12.0], [0.2, 0.5, 0.4], 1 / 12),
         # Gains within 1.64 standard errors are none: 0.1·sqrt(2/few) each.
         ([0.0, 6.0, 12.0], [0.2, 0.2 + 1.6 * 0.1 * np.sqrt(2 / 5), 0.2], 1 / 12),
-        ([0.0, 6.0, 12.0], [0.2, 0.2 + 1.7 * 0.1 * np.sqrt(2 / 5), 0.2], 1.7 * 0.1 * np.sqrt(2 / 5) / 6),
-        # A training reward below 0 or above 1 alone is brought to another's units, and only to those of a share.
+        (
+            [0.0, 6.0, 12.0],
+            [0.2, 0.2 + 1.7 * 0.1 * np.sqrt(2 / 5), 0.2],
+            1.7 * 0.1 * np.sqrt(2 / 5) / 6,
+        ),
+        # A training reward below 0 or above 1 alone is brought to another's units, and only to
+        # those of a share.
         ([-1.0, 0.0, 1.0], [0.2, 0.5, 0.4], 0.3),
         ([0.0, 0.5, 1.0], [0.2, 0.5, 0.4], 1.0),
         ([0.0, 6.0, 12.0], [-0.2, 0.5, 0.4], 1.0),
         ([0.0, 6.0, 12.0], [0.2, 1.1, 0.4], 1.0),
     ],
 )
-def test_units_are_brought_together_by_the_gains_up_to_the_best_of_the_share(train: list[float], held: list[float], scale: float) -> None:
+def test_units_are_brought_together_by_the_gains_up_to_the_best_of_the_share(
+    train: list[float], held: list[float], scale: float
+) -> None:
     one = pair(np.repeat(train, 10), np.repeat(held, 10), 0.1, 0.1)
     found = _in_common(one)
     assert few_of(one) == 5
@@ -452,12 +592,16 @@ def test_units_are_brought_together_by_the_gains_up_to_the_best_of_the_share(tra
         ((-0.01, 0.79), False),
     ],
 )
-def test_a_held_out_share_could_not_follow_where_it_was_nearly_solved(held: tuple[float, float], solved: bool) -> None:
+def test_a_held_out_share_could_not_follow_where_it_was_nearly_solved(
+    held: tuple[float, float], solved: bool
+) -> None:
     one = pair(np.repeat([0.5, 0.8], 10), np.repeat(held, 10))
     assert _solved(one, few_of(one)) is solved
     caught_up = held == (0.5, 0.77)
     # Of the same answers, or in other units, training catches up with nothing.
-    assert [_solved(replace(one, **more), few_of(one)) for more in ({"same": True}, {"scale": 2.0})] == [solved and not caught_up] * 2
+    assert [
+        _solved(replace(one, **more), few_of(one)) for more in ({"same": True}, {"scale": 2.0})
+    ] == [solved and not caught_up] * 2
 
 
 # Functions.
@@ -467,7 +611,10 @@ def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_ou
     one, other = UP + noise(), 0.3 + noise(0.05, seed=2)
     columns = {"rewards/judge/mean": one, "rewards/true/mean": other}
     for total in (one + 0.5 * other, np.where(ROW == 40, np.nan, one + 0.5 * other)):
-        assert weights_of(evidence(reward=total, **columns)) == {"judge": pytest.approx(1.0), "true": pytest.approx(0.5)}
+        assert weights_of(evidence(reward=total, **columns)) == {
+            "judge": pytest.approx(1.0),
+            "true": pytest.approx(0.5),
+        }
     assert weights_of(evidence(reward=one * other, **columns)) == {}
     found = told(reward=one, **columns)
     assert (found.status, found.evidence) == (Status.CRITICAL, {"held_out": "flat"})
@@ -477,15 +624,34 @@ def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_ou
 @pytest.mark.parametrize(
     ("earns", "nothing", "status", "told_as"),
     [
-        ("judge", "correct", Status.WARNING, "judge 0.24 → 0.75 while correct 0.007 → 0.007, which counts too"),
-        ("judge", "brevity", Status.INFO, "judge 0.24 → 0.75 while brevity 0.007 → 0.007, which counts too"),
-        ("format", "correct", Status.WARNING, "reward 0.25 → 0.76 while correct 0.007 → 0.007: nothing is earned of what is wanted."),
+        (
+            "judge",
+            "correct",
+            Status.WARNING,
+            "judge 0.24 → 0.75 while correct 0.007 → 0.007, which counts too",
+        ),
+        (
+            "judge",
+            "brevity",
+            Status.INFO,
+            "judge 0.24 → 0.75 while brevity 0.007 → 0.007, which counts too",
+        ),
+        (
+            "format",
+            "correct",
+            Status.WARNING,
+            "reward 0.25 → 0.76 while correct 0.007 → 0.007: nothing is earned of what is wanted.",
+        ),
     ],
 )
-def test_one_function_earns_all_while_another_that_counts_earns_nothing(earns: str, nothing: str, status: Status, told_as: str) -> None:
+def test_one_function_earns_all_while_another_that_counts_earns_nothing(
+    earns: str, nothing: str, status: Status, told_as: str
+) -> None:
     """What is wanted and stays at nothing is a warning, whatever earns."""
     one, other = UP + noise(), 0.005 + np.abs(noise(0.002, seed=3))
-    found = told(**{"reward": one + other, f"rewards/{earns}/mean": one, f"rewards/{nothing}/mean": other})
+    found = told(
+        **{"reward": one + other, f"rewards/{earns}/mean": one, f"rewards/{nothing}/mean": other}
+    )
     assert (found.status, found.message) == (status, told_as)
     assert found.evidence == ({"components": "part"} if status is Status.WARNING else {})
     assert [one.signal for one in found.signs][1] == f"reward/{nothing}"
@@ -493,19 +659,39 @@ def test_one_function_earns_all_while_another_that_counts_earns_nothing(earns: s
 
 def test_a_function_that_falls_while_the_total_rises() -> None:
     one, other = UP + noise(), 0.5 - 0.3 * ROW / N + noise(seed=5)
-    found = told(**{"reward": 2 * one + other, "rewards/judge/mean": 2 * one, "rewards/correct/mean": other})
-    assert (found.status, found.step, found.evidence) == (Status.WARNING, 51, {"components": "part"})
-    assert found.message == "reward 0.96 → 1.73 while correct 0.48 → 0.22: one is earned at the other's expense."
-    level = told(**{"reward": one + 2 * other, "rewards/judge/mean": one, "rewards/correct/mean": 2 * other})
+    found = told(
+        **{"reward": 2 * one + other, "rewards/judge/mean": 2 * one, "rewards/correct/mean": other}
+    )
+    assert (found.status, found.step, found.evidence) == (
+        Status.WARNING,
+        51,
+        {"components": "part"},
+    )
+    assert (
+        found.message
+        == "reward 0.96 → 1.73 while correct 0.48 → 0.22: one is earned at the other's expense."
+    )
+    level = told(
+        **{"reward": one + 2 * other, "rewards/judge/mean": one, "rewards/correct/mean": 2 * other}
+    )
     assert level.status is Status.NOT_LOGGED  # the total has not risen
-    both = told(**{"reward": one + other + 0.3 * ROW / N, "rewards/judge/mean": one, "rewards/correct/mean": other + 0.3 * ROW / N})
+    both = told(
+        **{
+            "reward": one + other + 0.3 * ROW / N,
+            "rewards/judge/mean": one,
+            "rewards/correct/mean": other + 0.3 * ROW / N,
+        }
+    )
     assert both.status is Status.NOT_LOGGED
 
 
 @pytest.mark.parametrize(("rows", "shown"), [(12, True), (11, False)])
 def test_twelve_rows_show_that_one_function_earns_all(rows: int, shown: bool) -> None:
     one, other = np.linspace(0.1, 0.9, rows), 0.005 + 0.002 * (-1.0) ** np.arange(rows)
-    table = steps_table(range(1, rows + 1), {"reward": one + other, "rewards/judge/mean": one, "rewards/correct/mean": other})
+    table = steps_table(
+        range(1, rows + 1),
+        {"reward": one + other, "rewards/judge/mean": one, "rewards/correct/mean": other},
+    )
     known = Evidence(RunRecord("run", table))
     assert known.reward is not None
     assert (_one_earns_all(known.reward, known.functions, weights_of(known)) is not None) is shown
@@ -513,10 +699,14 @@ def test_twelve_rows_show_that_one_function_earns_all(rows: int, shown: bool) ->
 
 @pytest.mark.parametrize("missing", [0.1, 0.5])
 def test_cells_that_are_missing_hide_no_function_that_stays_behind(missing: float) -> None:
-    """A tenth of the cells, or half, each column's own: the weights are read off the rows that hold them all."""
+    """A tenth of the cells, or half, each column's own: the weights are read off the rows that
+    hold them all.
+    """
     rng = np.random.default_rng(4)
     one, other = UP + noise(), 0.3 + noise(0.05, seed=2)
     holed = [np.where(rng.random(N) < missing, np.nan, column) for column in (one, one, other)]
     columns = dict(zip(("reward", "rewards/judge/mean", "rewards/true/mean"), holed, strict=True))
-    assert weights_of(evidence(**columns)) == ({} if missing > 0.2 else {"judge": pytest.approx(1.0), "true": pytest.approx(0.0)})
+    assert weights_of(evidence(**columns)) == (
+        {} if missing > 0.2 else {"judge": pytest.approx(1.0), "true": pytest.approx(0.0)}
+    )
     assert told(**columns).status is (Status.NOT_LOGGED if missing > 0.2 else Status.CRITICAL)

@@ -1,4 +1,6 @@
-"""The judge: the state by every path, the fact of each kind of run, what it cost, and what to log where nothing can be told."""
+"""The judge: the state by every path, the fact of each kind of run, what it cost, and what to
+log where nothing can be told.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from numpy.typing import NDArray
 
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import _lost_all, judge
-from groupwise.diagnostics.judgement import Cause, Certainty, Cost, Judgement, Learning, State, Status
+from groupwise.diagnostics.judgement import (
+    Cause,
+    Certainty,
+    Cost,
+    Judgement,
+    Learning,
+    State,
+    Status,
+)
 from groupwise.diagnostics.learning import Progress
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
@@ -39,7 +49,9 @@ def noise(n: int = N, seed: int = 0, by: float = 0.01) -> Floats:
     return np.asarray(by * np.random.default_rng(seed).standard_normal(n))
 
 
-def log(config: Any = None, rows: Any = None, steps: Any = None, seconds: Any = None, **columns: Any) -> RunRecord:
+def log(
+    config: Any = None, rows: Any = None, steps: Any = None, seconds: Any = None, **columns: Any
+) -> RunRecord:
     given = {key: np.asarray(value, dtype=float) for key, value in columns.items()}
     count = len(next(iter(given.values())))
     table = steps_table(range(1, count + 1) if steps is None else steps, given, seconds=seconds)
@@ -70,16 +82,61 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
 @pytest.mark.parametrize(
     ("columns", "state", "learning", "headline"),
     [
-        ({"reward": TRAIN}, State.OK, Learning.LEARNING, "reward 0.21 → 0.78 in 99 steps, still learning"),
+        (
+            {"reward": TRAIN},
+            State.OK,
+            Learning.LEARNING,
+            "reward 0.21 → 0.78 in 99 steps, still learning",
+        ),
         ({"reward": 0.95 + noise()}, State.OK, Learning.AT_TOP, "reward 0.95, at its top"),
-        ({"reward": np.minimum(np.linspace(0.2, 2.0, N), 0.95) + noise()}, State.OK, Learning.AT_TOP, "reward 0.24 → 0.95, at its top"),
-        ({"reward": DIPPED}, State.OK, Learning.RECOVERED, "reward 0.80, recovered from 0.10 at step 41"),
-        ({"reward": 0.3 + noise()}, State.WATCH, Learning.FLAT, "nothing learnt in 99 steps: reward 0.30 → 0.30 (gain -0.007 to 0.008)"),
-        ({"reward": PLATEAU}, State.WATCH, Learning.FLAT, "nothing learnt since step 51: reward 0.14 → 0.40 in all"),
-        ({"reward": np.where(ROW < 60, 0.8, 0.5) + noise()}, State.WATCH, Learning.FALLING, "reward 0.81 → 0.50, falling since step 61"),
-        ({"reward": RELAPSED}, State.WATCH, Learning.FALLING, "reward 0.80 → 0.55, falling since step 141"),
-        ({"reward": fallen()}, State.FAILED, Learning.FALLING, "reward 0.80 → 0.00, collapsed at step 61"),
-        ({"reward": np.zeros(N)}, State.FAILED, Learning.UNKNOWN, "the reward is 0 in all 100 rows: nothing is earned"),
+        (
+            {"reward": np.minimum(np.linspace(0.2, 2.0, N), 0.95) + noise()},
+            State.OK,
+            Learning.AT_TOP,
+            "reward 0.24 → 0.95, at its top",
+        ),
+        (
+            {"reward": DIPPED},
+            State.OK,
+            Learning.RECOVERED,
+            "reward 0.80, recovered from 0.10 at step 41",
+        ),
+        (
+            {"reward": 0.3 + noise()},
+            State.WATCH,
+            Learning.FLAT,
+            "nothing learnt in 99 steps: reward 0.30 → 0.30 (gain -0.007 to 0.008)",
+        ),
+        (
+            {"reward": PLATEAU},
+            State.WATCH,
+            Learning.FLAT,
+            "nothing learnt since step 51: reward 0.14 → 0.40 in all",
+        ),
+        (
+            {"reward": np.where(ROW < 60, 0.8, 0.5) + noise()},
+            State.WATCH,
+            Learning.FALLING,
+            "reward 0.81 → 0.50, falling since step 61",
+        ),
+        (
+            {"reward": RELAPSED},
+            State.WATCH,
+            Learning.FALLING,
+            "reward 0.80 → 0.55, falling since step 141",
+        ),
+        (
+            {"reward": fallen()},
+            State.FAILED,
+            Learning.FALLING,
+            "reward 0.80 → 0.00, collapsed at step 61",
+        ),
+        (
+            {"reward": np.zeros(N)},
+            State.FAILED,
+            Learning.UNKNOWN,
+            "the reward is 0 in all 100 rows: nothing is earned",
+        ),
         (
             {"reward": TRAIN, "held_out": 0.3 + noise(seed=1)},
             State.FAILED,
@@ -98,25 +155,57 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             Learning.FLAT,
             "the learning rate is 0 in all 100 rows: nothing can be learnt",
         ),
-        ({"reward": 0.3 + noise(5)}, State.CANNOT_TELL, Learning.UNKNOWN, "5 rows of reward: too few to tell anything"),
-        ({"reward": [0.3]}, State.CANNOT_TELL, Learning.UNKNOWN, "1 row of reward: too few to tell anything"),
-        ({"reward": np.full(N, 0.5)}, State.CANNOT_TELL, Learning.UNKNOWN, "the reward is 0.50 in all 100 rows: it tells nothing apart"),
+        (
+            {"reward": 0.3 + noise(5)},
+            State.CANNOT_TELL,
+            Learning.UNKNOWN,
+            "5 rows of reward: too few to tell anything",
+        ),
+        (
+            {"reward": [0.3]},
+            State.CANNOT_TELL,
+            Learning.UNKNOWN,
+            "1 row of reward: too few to tell anything",
+        ),
+        (
+            {"reward": np.full(N, 0.5)},
+            State.CANNOT_TELL,
+            Learning.UNKNOWN,
+            "the reward is 0.50 in all 100 rows: it tells nothing apart",
+        ),
         ({"entropy": TRAIN}, State.CANNOT_TELL, Learning.UNKNOWN, "the log has no reward"),
-        ({"reward": np.full(N, np.nan), "entropy": TRAIN}, State.CANNOT_TELL, Learning.UNKNOWN, NO_NUMBER),
+        (
+            {"reward": np.full(N, np.nan), "entropy": TRAIN},
+            State.CANNOT_TELL,
+            Learning.UNKNOWN,
+            NO_NUMBER,
+        ),
         (
             {"reward": np.zeros(N), "spread": np.full(N, 0.4)},
             State.CANNOT_TELL,
             Learning.UNKNOWN,
-            "the mean reward is 0 in all rows while rewards differ (spread 0.4): centred, ranked, or not what was earned",
+            (
+                "the mean reward is 0 in all rows while rewards differ (spread 0.4): centred, "
+                "ranked, or not what was earned"
+            ),
         ),
     ],
 )
-def test_the_state_and_the_fact_of_a_run(columns: dict[str, Any], state: State, learning: Learning, headline: str) -> None:
+def test_the_state_and_the_fact_of_a_run(
+    columns: dict[str, Any], state: State, learning: Learning, headline: str
+) -> None:
     found = judge(log(**columns))
     assert (found.state, found.learning, found.headline) == (state, learning, headline)
 
 
-@pytest.mark.parametrize("columns", [{"reward": fallen()}, {"reward": np.zeros(N)}, {"reward": TRAIN, "held_out": 0.3 + noise(seed=1)}])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"reward": fallen()},
+        {"reward": np.zeros(N)},
+        {"reward": TRAIN, "held_out": 0.3 + noise(seed=1)},
+    ],
+)
 def test_a_failure_of_a_run_that_goes_on_is_failing(columns: dict[str, Any]) -> None:
     record = log(**columns)
     assert (judge(record).state, judge(record, ended=False).state) == (State.FAILED, State.FAILING)
@@ -130,7 +219,9 @@ def test_what_is_no_failure_is_no_alarm() -> None:
 
 
 def test_a_fall_of_a_run_that_goes_on_is_waited_for() -> None:
-    """Twelve rows of a fall that may pass are a warning before they are an alarm; of a run that has ended they are one at once."""
+    """Twelve rows of a fall that may pass are a warning before they are an alarm; of a run that
+    has ended they are one at once.
+    """
     few = 0.8 + noise(72)
     few[60:] = 0.1 + noise(12)
     for rows, status in ((71, Status.WARNING), (72, Status.CRITICAL)):
@@ -141,26 +232,41 @@ def test_a_fall_of_a_run_that_goes_on_is_waited_for() -> None:
 
 
 def test_a_run_that_goes_on_below_what_it_had_reached_is_not_told_to_learn_still() -> None:
-    """A fall by a third is waited for 24 rows, and named from the third one on; one that came back is forgotten."""
+    """A fall by a third is waited for 24 rows, and named from the third one on; one that came
+    back is forgotten.
+    """
     reward = np.concatenate([np.linspace(0.2, 0.8, 60), np.full(24, 0.5)]) + noise(84)
-    for rows, told in ((63, "a dip so far"), (72, "a dip so far"), (83, "a dip so far"), (84, "falling since step 61")):
+    for rows, told in (
+        (63, "a dip so far"),
+        (72, "a dip so far"),
+        (83, "a dip so far"),
+        (84, "falling since step 61"),
+    ):
         found = judge(log(reward=reward[:rows]), ended=False)
         assert found.headline.endswith(told), rows
         assert found.state is (State.WATCH if rows == 84 else State.OK)
     assert (
-        judge(log(reward=reward[:72]), ended=False).headline == "reward 0.79 → 0.50 since step 61, a dip so far"
+        judge(log(reward=reward[:72]), ended=False).headline
+        == "reward 0.79 → 0.50 since step 61, a dip so far"
     )  # the mean of .78 to .80
     back = np.concatenate([reward[:72], 0.85 + noise(12)])
     assert "dip" not in judge(log(reward=back), ended=False).headline
 
 
 def test_scatter_and_a_fall_of_a_run_that_goes_on_wait_as_long() -> None:
-    """The scatter grew 25 times in variance with the fall: with it the fall is a failure, once dips of healthy runs are over."""
+    """The scatter grew 25 times in variance with the fall: with it the fall is a failure, once
+    dips of healthy runs are over.
+    """
     reward = np.where(ROW < 60, 0.8 + noise(), 0.1 + noise(by=0.06, seed=2))
-    for rows, status, state in ((71, Status.WARNING, State.WATCH), (72, Status.CRITICAL, State.FAILING)):
+    for rows, status, state in (
+        (71, Status.WARNING, State.WATCH),
+        (72, Status.CRITICAL, State.FAILING),
+    ):
         found = judge(log(reward=reward[:rows]), ended=False)
         assert (status_of(found, "instability"), found.state) == (status, state)
-    below = judge(log(reward=reward[:71] - 0.1), ended=False)  # where 0 is no floor the loss itself is waited for as well
+    below = judge(
+        log(reward=reward[:71] - 0.1), ended=False
+    )  # where 0 is no floor the loss itself is waited for as well
     assert (below.state, judge(log(reward=reward[:71] - 0.1)).state) == (State.WATCH, State.FAILED)
 
 
@@ -168,7 +274,9 @@ def test_flat_and_few_rows_of_a_run_that_goes_on_are_open() -> None:
     for rows in (30, 59):
         found = judge(log(reward=0.3 + noise(rows)), ended=False)
         assert (found.state, found.learning) == (State.CANNOT_TELL, Learning.UNKNOWN)
-        assert found.headline == f"reward 0.30 → 0.30 in {rows - 1} steps: {rows} rows cannot tell learning from noise"
+        assert found.headline == (
+            f"reward 0.30 → 0.30 in {rows - 1} steps: {rows} rows cannot tell learning from noise"
+        )
         assert found.not_logged[0] == "more rows of the reward"
     assert judge(log(reward=0.3 + noise(180)), ended=False).learning is Learning.FLAT
 
@@ -177,14 +285,20 @@ def test_flat_and_few_rows_of_a_run_that_goes_on_are_open() -> None:
 
 
 def test_a_fall_is_told_from_its_first_sign_on() -> None:
-    """The length leads by five rows, the entropy follows by two; the reward falls in one row at step 61."""
+    """The length leads by five rows, the entropy follows by two; the reward falls in one row at
+    step 61.
+    """
     length = np.where(ROW < 55, 300.0, 500.0) + noise(seed=1, by=3.0)
     entropy = np.where(ROW < 62, 0.4, 0.9) + noise(seed=2)
     found = judge(log(reward=fallen(), length=length, entropy=entropy))
     assert (found.state, found.since_step) == (State.FAILED, 61)
     assert found.headline == "reward 0.80 → 0.00, collapsed at step 61"
     assert found.first_sign is not None
-    assert (found.first_sign.signal, found.first_sign.step, found.first_sign.words) == ("completion_length", 56, "length 300 → 497")
+    assert (found.first_sign.signal, found.first_sign.step, found.first_sign.words) == (
+        "completion_length",
+        56,
+        "length 300 → 497",
+    )
     assert found.first_sign.before == pytest.approx(300, abs=3)
     assert found.first_sign.after == pytest.approx(500, abs=3)
     assert [(sign.signal, sign.step, sign.words) for sign in found.then] == [
@@ -197,9 +311,13 @@ def test_a_fall_is_told_from_its_first_sign_on() -> None:
 
 
 def test_a_slower_fall_names_both_its_ends() -> None:
-    level = np.concatenate([np.full(50, 0.8), np.linspace(0.8, 0.0, 12)[1:-1], np.zeros(40)]) + noise()
+    level = (
+        np.concatenate([np.full(50, 0.8), np.linspace(0.8, 0.0, 12)[1:-1], np.zeros(40)]) + noise()
+    )
     found = judge(log(reward=level))
-    assert found.headline == "reward 0.81 → 0.00, collapsed at steps 51-61"  # the first row below, and the first at 0
+    assert (
+        found.headline == "reward 0.81 → 0.00, collapsed at steps 51-61"
+    )  # the first row below, and the first at 0
     assert found.first_sign is not None
     assert (found.first_sign.signal, found.first_sign.step) == ("reward", 51)
 
@@ -215,7 +333,10 @@ def test_a_slower_fall_names_both_its_ends() -> None:
             ("the policy came apart (instability)", "the policy ran away in length"),
         ),
         (
-            {"entropy": np.where(ROW < 60, 0.4, 0.9) + noise(seed=3), "length": 300 + noise(seed=4, by=3.0)},
+            {
+                "entropy": np.where(ROW < 60, 0.4, 0.9) + noise(seed=3),
+                "length": 300 + noise(seed=4, by=3.0),
+            },
             Certainty.LIKELY,
             ("the policy came apart (instability)",),
         ),
@@ -225,7 +346,10 @@ def test_a_slower_fall_names_both_its_ends() -> None:
             ("the policy came apart (instability): its answers shrank",),
         ),
         (
-            {"gradient": np.where(ROW == 59, 1e6, 1.0) * np.exp(noise(by=0.1)), "length": 300 + noise(seed=4, by=3.0)},
+            {
+                "gradient": np.where(ROW == 59, 1e6, 1.0) * np.exp(noise(by=0.1)),
+                "length": 300 + noise(seed=4, by=3.0),
+            },
             Certainty.LIKELY,
             ("numerics (the gradient exploded)",),
         ),
@@ -236,7 +360,9 @@ def test_a_slower_fall_names_both_its_ends() -> None:
         ),
     ],
 )
-def test_the_cause_of_a_fall_by_what_moved(columns: dict[str, Any], certainty: Certainty, names: tuple[str, ...]) -> None:
+def test_the_cause_of_a_fall_by_what_moved(
+    columns: dict[str, Any], certainty: Certainty, names: tuple[str, ...]
+) -> None:
     found = judge(log(reward=fallen(), **columns))
     assert found.state is State.FAILED
     assert (found.cause.certainty, found.cause.names) == (certainty, names)
@@ -248,9 +374,13 @@ FALLING = Progress(Learning.FALLING, 1.0, 0.0, None, 51, 99)
 
 
 def lost(errors: float, share: float) -> Evidence:
-    """A reward that falls by so many standard errors of its first and last ten rows, a row's noise being 1, and by a share of its level."""
+    """A reward that falls by so many standard errors of its first and last ten rows, a row's
+    noise being 1, and by a share of its level.
+    """
     drop = errors * np.sqrt(2 / 10)
-    evidence = Evidence(log(reward=np.where(ROW < 50, drop / share, drop / share - drop) - 50.0 * (ROW == 30)))
+    evidence = Evidence(
+        log(reward=np.where(ROW < 50, drop / share, drop / share - drop) - 50.0 * (ROW == 30))
+    )
     assert evidence.reward is not None
     evidence.__dict__["reward"] = replace(evidence.reward, deviation=1.0)
     return evidence
@@ -274,16 +404,24 @@ def test_a_reward_of_unknown_floor_is_lost_beyond_doubt_or_for_a_likely_cause(
     given = lost(errors, share)
     cause = Cause(certainty, ("a cause",))
     assert _lost_all(given, FALLING, cause) is all_lost
-    # What is not falling is not lost, nor is a reward that is never below 0: of it half of the height is known.
+    # What is not falling is not lost, nor is a reward that is never below 0: of it half of the
+    # height is known.
     assert not _lost_all(given, replace(FALLING, learning=Learning.FLAT), cause)
-    assert not _lost_all(Evidence(log(reward=np.where(ROW < 50, 8.0, 0.2) + 0.01 * (-1.0) ** ROW)), FALLING, cause)
+    assert not _lost_all(
+        Evidence(log(reward=np.where(ROW < 50, 8.0, 0.2) + 0.01 * (-1.0) ** ROW)), FALLING, cause
+    )
 
 
 def test_a_lost_reward_of_unknown_floor_is_a_failure_though_no_check_is_sure() -> None:
     reward = np.where(ROW < 60, 0.5, -0.3) + noise(by=0.05)
     found = judge(log(reward=reward))
-    assert {one.status for one in found.checks if one.check in ("collapse", "verifier")} == {Status.WARNING}
-    assert (found.state, judge(log(reward=reward), ended=False).state) == (State.FAILED, State.FAILING)
+    assert {one.status for one in found.checks if one.check in ("collapse", "verifier")} == {
+        Status.WARNING
+    }
+    assert (found.state, judge(log(reward=reward), ended=False).state) == (
+        State.FAILED,
+        State.FAILING,
+    )
 
 
 RISES = np.linspace(0.3, 0.6, N) + noise()
@@ -294,26 +432,50 @@ PAUSES = np.minimum(np.linspace(0.35, 0.85, N), 0.6)
     ("check", "rises", "share", "entropy", "cause"),
     [
         ("zero_variance", RISES, 0.97, 0.4, "zero-variance groups: hardly any group teaches"),
-        ("concentration", PAUSES + noise(by=0.1), 0.6, 0.004, "policy concentration: the entropy is spent"),
+        (
+            "concentration",
+            PAUSES + noise(by=0.1),
+            0.6,
+            0.004,
+            "policy concentration: the entropy is spent",
+        ),
     ],
 )
 def test_what_success_may_look_like_is_an_alarm_only_where_the_reward_does_not_rise(
     check: str, rises: Floats, share: float, entropy: float, cause: str
 ) -> None:
-    for reward, state, certainty in ((rises, State.WATCH, Certainty.POSSIBLE), (0.4 + noise(), State.FAILED, Certainty.LIKELY)):
+    for reward, state, certainty in (
+        (rises, State.WATCH, Certainty.POSSIBLE),
+        (0.4 + noise(), State.FAILED, Certainty.LIKELY),
+    ):
         spent = np.where(ROW < 60, 0.4, entropy)
-        found = judge(log({"group_size": 8}, reward=reward, dead=np.where(ROW < 60, 0.1, share), entropy=spent))
+        found = judge(
+            log(
+                {"group_size": 8}, reward=reward, dead=np.where(ROW < 60, 0.1, share), entropy=spent
+            )
+        )
         assert status_of(found, check) is Status.CRITICAL
         assert (found.state, found.cause) == (state, Cause(certainty, (cause,)))
 
 
-@pytest.mark.parametrize(("share", "by", "sure"), [(0.6, 0.01, True), (0.6, 0.1, False), (0.97, 0.1, True)])
-def test_a_reward_that_rose_stands_since_its_entropy_was_spent(share: float, by: float, sure: bool) -> None:
-    """The level stands from row 50 on: rows that scatter little show it, as do groups of which hardly any teaches."""
+@pytest.mark.parametrize(
+    ("share", "by", "sure"), [(0.6, 0.01, True), (0.6, 0.1, False), (0.97, 0.1, True)]
+)
+def test_a_reward_that_rose_stands_since_its_entropy_was_spent(
+    share: float, by: float, sure: bool
+) -> None:
+    """The level stands from row 50 on: rows that scatter little show it, as do groups of which
+    hardly any teaches.
+    """
     entropy, dead = np.where(ROW < 60, 0.4, 0.004), np.where(ROW < 60, 0.1, share)
     found = judge(log({"group_size": 8}, reward=PAUSES + noise(by=by), dead=dead, entropy=entropy))
-    assert (found.learning, found.cause.names) == (Learning.LEARNING, ("policy concentration: the entropy is spent",))
-    assert (found.state, found.cause.certainty) == ((State.FAILED, Certainty.LIKELY) if sure else (State.WATCH, Certainty.POSSIBLE))
+    assert (found.learning, found.cause.names) == (
+        Learning.LEARNING,
+        ("policy concentration: the entropy is spent",),
+    )
+    assert (found.state, found.cause.certainty) == (
+        (State.FAILED, Certainty.LIKELY) if sure else (State.WATCH, Certainty.POSSIBLE)
+    )
 
 
 # Cost.
@@ -359,12 +521,26 @@ def test_what_is_no_failure_costs_nothing() -> None:
 @pytest.mark.parametrize(
     ("alike", "do"),
     [
-        (0.6, "60 % of the groups have zero variance: draw prompts that are sometimes right; then lr × 3"),
-        (0.4, "rewards differ within groups and nothing is learnt: lr × 3, and read what the best answers do"),
+        (
+            0.6,
+            (
+                "60 % of the groups have zero variance: draw prompts that are sometimes right; "
+                "then lr × 3"
+            ),
+        ),
+        (
+            0.4,
+            (
+                "rewards differ within groups and nothing is learnt: lr × 3, and read what the "
+                "best answers do"
+            ),
+        ),
         (None, "see whether rewards differ within groups; if they do, lr × 3"),
     ],
 )
-def test_where_nothing_is_learnt_the_prompts_come_before_the_learning_rate(alike: float | None, do: str) -> None:
+def test_where_nothing_is_learnt_the_prompts_come_before_the_learning_rate(
+    alike: float | None, do: str
+) -> None:
     """The groups of the last quarter count: those of the first half all teach."""
     groups = {} if alike is None else {"dead": np.where(ROW < N // 2, 0.0, alike)}
     found = judge(log({"group_size": 8}, reward=0.5 + noise(), **groups))
@@ -389,7 +565,10 @@ def test_the_plain_form_has_schema_1_and_its_keys() -> None:
     assert (found["schema"], found["state"], found["learning"]) == (1, "failed", "falling")
     assert list(found["first_sign"]) == ["signal", "step", "before", "after"]
     assert list(found["cause"]) == ["certainty", "names", "log"]
-    assert all(list(one) == ["check", "status", "step", "value", "limit", "message"] for one in found["checks"])
+    assert all(
+        list(one) == ["check", "status", "step", "value", "limit", "message"]
+        for one in found["checks"]
+    )
     json.dumps(found, allow_nan=False)
 
 
@@ -399,20 +578,40 @@ def test_the_plain_form_has_schema_1_and_its_keys() -> None:
 @pytest.mark.parametrize(
     ("columns", "headline", "log_first"),
     [
-        ({"reward": [0.1, 0.2, 0.3]}, "3 rows of reward: too few to tell anything", "20 rows of the reward or more"),
-        ({"loss": np.linspace(0.1, 0.2, N)}, "the log has no reward", "the mean reward of every step"),
-        ({"reward": np.full(N, 0.7)}, "the reward is 0.70 in all 100 rows: it tells nothing apart", "completions with their rewards"),
+        (
+            {"reward": [0.1, 0.2, 0.3]},
+            "3 rows of reward: too few to tell anything",
+            "20 rows of the reward or more",
+        ),
+        (
+            {"loss": np.linspace(0.1, 0.2, N)},
+            "the log has no reward",
+            "the mean reward of every step",
+        ),
+        (
+            {"reward": np.full(N, 0.7)},
+            "the reward is 0.70 in all 100 rows: it tells nothing apart",
+            "completions with their rewards",
+        ),
         (
             {"reward": np.where(ROW < 5, 0.5, np.nan), "loss": TRAIN},
             "5 rows of reward: too few to tell anything",
             "20 rows of the reward or more",
         ),
-        ({"reward": np.full(N, np.nan), "loss": np.full(N, np.nan)}, NO_NUMBER, "the mean reward of every step"),
+        (
+            {"reward": np.full(N, np.nan), "loss": np.full(N, np.nan)},
+            NO_NUMBER,
+            "the mean reward of every step",
+        ),
         ({"reward": np.full(N, np.inf)}, NO_NUMBER, "the mean reward of every step"),
     ],
 )
 def test_a_log_that_tells_nothing_says_so_and_what_to_log(
-    columns: dict[str, Any], headline: str, log_first: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    columns: dict[str, Any],
+    headline: str,
+    log_first: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     record = log(**columns)
     found = judge(record)
@@ -429,9 +628,16 @@ def test_gaps_and_restarts_are_no_failure() -> None:
     gaps = np.where(ROW % 3, np.nan, TRAIN)
     assert judge(log(reward=gaps)).state is State.OK
     again = steps_table([*range(1, 51), *range(101, 151)], {"reward": TRAIN})
-    assert judge(RunRecord("run", again, meanings=(Meaning("reward", "reward", "test"),))).state is State.OK
+    assert (
+        judge(RunRecord("run", again, meanings=(Meaning("reward", "reward", "test"),))).state
+        is State.OK
+    )
 
 
 def test_a_log_without_rows_is_told() -> None:
     found = judge(RunRecord("run", steps_table([], {})))
-    assert (found.state, found.headline, found.last_step) == (State.CANNOT_TELL, "the log has no reward", None)
+    assert (found.state, found.headline, found.last_step) == (
+        State.CANNOT_TELL,
+        "the log has no reward",
+        None,
+    )

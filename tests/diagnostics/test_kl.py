@@ -18,27 +18,42 @@ N = 150
 def log(kl: np.ndarray, reward: np.ndarray | None = None) -> Evidence:
     columns = {"kl": kl} | ({} if reward is None else {"reward": reward})
     meanings = tuple(Meaning(key, key, "test") for key in columns)
-    return Evidence(RunRecord("test", steps_table(range(1, len(kl) + 1), columns), meanings=meanings))
+    return Evidence(
+        RunRecord("test", steps_table(range(1, len(kl) + 1), columns), meanings=meanings)
+    )
 
 
 def usual(seed: int, n: int = N) -> np.ndarray:
     """A KL that grows to half a nat with heavy-tailed noise."""
-    return 0.5 * np.arange(1, n + 1) / n * np.exp(0.7 * np.random.default_rng(seed).standard_normal(n))
+    return (
+        0.5 * np.arange(1, n + 1) / n * np.exp(0.7 * np.random.default_rng(seed).standard_normal(n))
+    )
 
 
 def test_a_kl_that_grows_by_factors_left_its_level_before_it_was_huge() -> None:
-    """.02 for 100 rows, then half as much again each: 3.9 nats after 13, .39 (halfway from a hundredth, in logarithms) after 8."""
+    """.02 for 100 rows, then half as much again each: 3.9 nats after 13, .39 (halfway from a
+    hundredth, in logarithms) after 8.
+    """
     kl = 0.02 * 1.5 ** np.clip(np.arange(N) - 99, 0, 18)
     found = check(log(kl))
     assert (found.status, found.step) == (Status.CRITICAL, 108)
-    assert found.message == "The KL to the reference grew from 0.02 to 29.6 nats a token since step 108, at most 29.6."
+    assert found.message == (
+        "The KL to the reference grew from 0.02 to 29.6 nats a token since step 108, at most 29.6."
+    )
 
 
 def test_a_kl_that_runs_away_to_fifty_is_critical_with_its_step_and_numbers() -> None:
     kl = usual(0) + np.where(np.arange(N) < 80, 0, 50.0)
     found = check(log(kl))
-    assert (found.status, found.step, found.limit, dict(found.evidence)) == (Status.CRITICAL, 81, 3.0, {"kl": "huge"})
-    assert found.message == "The KL to the reference grew from 0.27 to 50.4 nats a token since step 81, at most 51.2."
+    assert (found.status, found.step, found.limit, dict(found.evidence)) == (
+        Status.CRITICAL,
+        81,
+        3.0,
+        {"kl": "huge"},
+    )
+    assert found.message == (
+        "The KL to the reference grew from 0.27 to 50.4 nats a token since step 81, at most 51.2."
+    )
     assert found.signs[0].words == "KL 0.27 → 50.4"
 
 
@@ -64,7 +79,10 @@ def test_one_leap_is_worth_knowing() -> None:
 
 
 def test_what_is_not_logged_is_asked_for_and_few_rows_say_nothing() -> None:
-    assert check(Evidence(RunRecord("test", steps_table([1, 2], {"other": [1.0, 2.0]})))).status is Status.NOT_LOGGED
+    assert (
+        check(Evidence(RunRecord("test", steps_table([1, 2], {"other": [1.0, 2.0]})))).status
+        is Status.NOT_LOGGED
+    )
     assert check(log(np.full(4, 50.0))).status is Status.NONE
 
 
@@ -77,29 +95,47 @@ def test_healthy_runs_that_are_looked_at_after_every_third_row_stay_silent() -> 
 
 
 def test_what_was_looked_at_is_said() -> None:
-    assert check(log(np.where(np.arange(N) < 75, 0.1, 0.4))).message == "No sign of it: KL 0.1 → 0.4 nats a token."
+    assert (
+        check(log(np.where(np.arange(N) < 75, 0.1, 0.4))).message
+        == "No sign of it: KL 0.1 → 0.4 nats a token."
+    )
     kl = np.full(N, 0.2)
     kl[[30, 70]] = 20.0, 30.0
-    assert check(log(kl)).message == "The KL leapt to 30 in 2 rows, first at step 31, and is 0.2 at the end."
+    assert (
+        check(log(kl)).message
+        == "The KL leapt to 30 in 2 rows, first at step 31, and is 0.2 at the end."
+    )
 
 
 def test_a_kl_beyond_chance_is_a_warning_while_the_reward_rises() -> None:
-    """Some trainers sum the KL over an answer: beside a reward that rose 50 nats have done no harm."""
+    """Some trainers sum the KL over an answer: beside a reward that rose 50 nats have done no
+    harm.
+    """
     kl = usual(0) + np.where(np.arange(N) < 80, 0, 50.0)
     noise = 0.02 * np.random.default_rng(1).standard_normal(N)
-    statuses = [check(log(kl, level + noise)).status for level in (np.full(N, 0.5), np.where(np.arange(N) < 85, 0.5, 0.7))]
+    statuses = [
+        check(log(kl, level + noise)).status
+        for level in (np.full(N, 0.5), np.where(np.arange(N) < 85, 0.5, 0.7))
+    ]
     assert statuses == [Status.CRITICAL, Status.WARNING]
     assert check(log(kl)).status is Status.CRITICAL
 
 
 def test_the_reward_has_risen_where_it_is_three_errors_above_the_rows_before() -> None:
-    """Rows of 0 and 1 by turns have a known scatter: held against it, levels 3.1 and 2.9 errors apart are on two sides of the limit."""
+    """Rows of 0 and 1 by turns have a known scatter: held against it, levels 3.1 and 2.9 errors
+    apart are on two sides of the limit.
+    """
     for errors, rose in ((3.1, True), (2.9, False)):
         flat = np.resize([0.0, 1.0], N)
         reward = log(np.zeros(N), flat).reward
         assert reward is not None
         error = reward.deviation * np.sqrt(2 / 20)
-        assert rose_since(log(np.zeros(N), flat + np.where(np.arange(N) < 100, 0.0, errors * error)), 101) is rose
+        assert (
+            rose_since(
+                log(np.zeros(N), flat + np.where(np.arange(N) < 100, 0.0, errors * error)), 101
+            )
+            is rose
+        )
 
 
 def test_the_level_before_is_that_of_the_twenty_rows_before_it_left() -> None:
@@ -107,5 +143,9 @@ def test_the_level_before_is_that_of_the_twenty_rows_before_it_left() -> None:
     assert _left(np.array([0.3, 0.1, 9.0, 11.0]), 2) == (2, 0.2, 10.0)
     assert _left(np.repeat([0.4, 0.1, 9.0], [10, 20, 5]), 30) == (30, 0.1, 9.0)
     assert _left(np.array([9.0, 11.0]), 0) == (0, None, 10.0)
-    assert _left(np.array([0.1, 0.1, 0.1, 2.0, 9.0]), 4) == (3, 0.1, 9.0)  # .95 is halfway in logarithms
+    assert _left(np.array([0.1, 0.1, 0.1, 2.0, 9.0]), 4) == (
+        3,
+        0.1,
+        9.0,
+    )  # .95 is halfway in logarithms
     assert _left(np.array([0.1, 0.1, 0.1, 0.9, 9.0]), 4)[0] == 4

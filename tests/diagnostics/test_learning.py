@@ -1,6 +1,8 @@
-"""What a reward does: every branch of the one decision, its thresholds, and what a run that goes on may still become.
+"""What a reward does: every branch of the one decision, its thresholds, and what a run that goes on
+may still become.
 
-Rows have a known noise: they alternate about their level, so that means of even stretches are exact.
+Rows have a known noise: they alternate about their level, so that means of even stretches are
+exact.
 """
 
 from __future__ import annotations
@@ -14,7 +16,16 @@ from numpy.typing import NDArray
 
 from groupwise.diagnostics.judge import judged
 from groupwise.diagnostics.judgement import Finding, Learning, State, Status
-from groupwise.diagnostics.learning import _climbs, _dip, _gain, _late_drop, _noise_of, near_top, progress_of, rate
+from groupwise.diagnostics.learning import (
+    _climbs,
+    _dip,
+    _gain,
+    _late_drop,
+    _noise_of,
+    near_top,
+    progress_of,
+    rate,
+)
 from groupwise.diagnostics.signals import Evidence, Signal, signal_of
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
@@ -29,12 +40,19 @@ NAMES = {
 }
 
 
-def evidence(*, ended: bool = True, config: dict[str, Any] | None = None, **columns: Any) -> Evidence:
+def evidence(
+    *, ended: bool = True, config: dict[str, Any] | None = None, **columns: Any
+) -> Evidence:
     given = {key: np.asarray(value, dtype=float) for key, value in columns.items()}
     length = len(next(iter(given.values())))
     meanings = tuple(Meaning(key, NAMES[key], "test") for key in given)
     settings = RunConfig().with_settings(config or {}, "--set")
-    return Evidence(RunRecord("run", steps_table(range(1, length + 1), given), config=settings, meanings=meanings), ended=ended)
+    return Evidence(
+        RunRecord(
+            "run", steps_table(range(1, length + 1), given), config=settings, meanings=meanings
+        ),
+        ended=ended,
+    )
 
 
 def noisy(level: Any, by: float = 0.01, seed: int = 0) -> NDArray[np.float64]:
@@ -42,16 +60,23 @@ def noisy(level: Any, by: float = 0.01, seed: int = 0) -> NDArray[np.float64]:
     return np.asarray(known + by * np.random.default_rng(seed).standard_normal(known.size))
 
 
-def of_rows(value: Any, deviation: float, bounds: tuple[float, float] | None, *, ended: bool = True) -> Evidence:
+def of_rows(
+    value: Any, deviation: float, bounds: tuple[float, float] | None, *, ended: bool = True
+) -> Evidence:
     """A run of rows whose noise is given."""
     known = np.asarray(value, dtype=float)
     own = evidence(reward=known, ended=ended)
-    own.memo["reward_level"] = Signal("reward", np.arange(1, known.size + 1), known, deviation, deviation, bounds), None
+    own.memo["reward_level"] = (
+        Signal("reward", np.arange(1, known.size + 1), known, deviation, deviation, bounds),
+        None,
+    )
     own.memo["fall_of"] = None
     return own
 
 
-def of_signal(value: Any, deviation: float, bounds: tuple[float, float] | None, *, ended: bool = True) -> Learning:
+def of_signal(
+    value: Any, deviation: float, bounds: tuple[float, float] | None, *, ended: bool = True
+) -> Learning:
     """What is decided of rows whose noise is given."""
     return progress_of(of_rows(value, deviation, bounds, ended=ended)).learning
 
@@ -65,8 +90,9 @@ def of_rows_at(level: float, deviation: float) -> Learning:
 # Rising.
 
 
-# Rows that stand .1 above and below have no memory but the bias of its estimate, 3/400: their noise is .1·sqrt(400/397·1.0075/.9925),
-# and of as many independent rows as 397·.9925/1.0075, 391, Student's quantile is 1.966.
+# Rows that stand .1 above and below have no memory but the bias of its estimate, 3/400: their noise
+# is .1·sqrt(400/397·1.0075/.9925), and of as many independent rows as 397·.9925/1.0075, 391,
+# Student's quantile is 1.966.
 ALTERNATES = 0.4 + 0.1 * np.tile([1.0, -1.0, -1.0, 1.0], 100)
 NOISE, QUANTILE = 0.10113, 1.966
 
@@ -75,14 +101,20 @@ NOISE, QUANTILE = 0.10113, 1.966
 def test_a_gain_of_quarters_beyond_students_quantile_is_one(part: float, rises: bool) -> None:
     half = QUANTILE * NOISE * np.sqrt(2 / 100)
     value = ALTERNATES + np.repeat([0.0, part * half], [300, 100])
-    gain, found = _gain(Signal("reward", np.arange(400), value, 0.1, 0.1), slice(0, 100), slice(300, 400))
+    gain, found = _gain(
+        Signal("reward", np.arange(400), value, 0.1, 0.1), slice(0, 100), slice(300, 400)
+    )
     assert found is rises
-    assert (gain.low, gain.value, gain.high) == pytest.approx(((part - 1) * half, part * half, (part + 1) * half), abs=0.01 * half)
+    assert (gain.low, gain.value, gain.high) == pytest.approx(
+        ((part - 1) * half, part * half, (part + 1) * half), abs=0.01 * half
+    )
 
 
 @pytest.mark.parametrize(("part", "rises"), [(1.03, True), (0.97, False)])
 def test_a_trend_beyond_students_quantile_is_a_gain(part: float, rises: bool) -> None:
-    """In the square root of time: the quarters of such a trend differ by less than two of their errors."""
+    """In the square root of time: the quarters of such a trend differ by less than two of their
+    errors.
+    """
     time = np.sqrt(np.arange(400)) - np.sqrt(np.arange(400)).mean()
     value = ALTERNATES + part * QUANTILE * NOISE * time / np.sqrt(time @ time)
     level = Signal("reward", np.arange(400), value, 0.1, 0.1)
@@ -91,22 +123,38 @@ def test_a_trend_beyond_students_quantile_is_a_gain(part: float, rises: bool) ->
 
 
 def test_the_noise_of_a_level_remembers_and_rests_on_fewer_rows() -> None:
-    """What alternates by 0.1 has no memory; in blocks of ten it has one of 0.8, with its bias 0.8175: slower by 1.8175/0.1825."""
-    for block, noise, rows in ((1, NOISE, 391), (10, 0.1 * np.sqrt(400 / 397 * 1.8175 / 0.1825), 397 * 0.1825 / 1.8175)):
+    """What alternates by 0.1 has no memory; in blocks of ten it has one of 0.8, with its bias
+    0.8175: slower by 1.8175/0.1825.
+    """
+    for block, noise, rows in (
+        (1, NOISE, 391),
+        (10, 0.1 * np.sqrt(400 / 397 * 1.8175 / 0.1825), 397 * 0.1825 / 1.8175),
+    ):
         value = 0.4 + 0.1 * np.where(np.arange(400) // block % 2, -1.0, 1.0)
-        assert _noise_of(Signal("reward", np.arange(400), value, 0.0, 0.0)) == pytest.approx((noise, rows), rel=0.03)
-    dipped = np.where((np.arange(400) >= 200) & (np.arange(400) < 230), -2.0, ALTERNATES)  # what came back is no noise
-    assert _noise_of(Signal("reward", np.arange(400), dipped, 0.0, 0.0))[0] == pytest.approx(NOISE, rel=0.02)
+        assert _noise_of(Signal("reward", np.arange(400), value, 0.0, 0.0)) == pytest.approx(
+            (noise, rows), rel=0.03
+        )
+    dipped = np.where(
+        (np.arange(400) >= 200) & (np.arange(400) < 230), -2.0, ALTERNATES
+    )  # what came back is no noise
+    assert _noise_of(Signal("reward", np.arange(400), dipped, 0.0, 0.0))[0] == pytest.approx(
+        NOISE, rel=0.02
+    )
 
 
 def test_slow_noise_around_a_level_is_no_learning_and_a_true_gain_in_it_is() -> None:
-    """First-order noise of memory .8 and 1 standard deviation, 150 rows, of fifty runs: at most 1 in 20; with a gain of 8 nearly all."""
+    """First-order noise of memory .8 and 1 standard deviation, 150 rows, of fifty runs: at most
+    1 in 20; with a gain of 8 nearly all.
+    """
     rng, runs = np.random.default_rng(7), 50
     rows = rng.standard_normal((runs, 350))
     for row in range(1, 350):
         rows[:, row] = 0.8 * rows[:, row - 1] + 0.6 * rows[:, row]
     still, gains = 5 + rows[:, 200:], 5 + rows[:, 200:] + np.linspace(0, 8, 150)
-    learning = [[progress_of(evidence(reward=value)).learning is Learning.LEARNING for value in given] for given in (still, gains)]
+    learning = [
+        [progress_of(evidence(reward=value)).learning is Learning.LEARNING for value in given]
+        for given in (still, gains)
+    ]
     assert sum(learning[0]) <= runs / 20
     assert sum(learning[1]) >= 0.95 * runs
 
@@ -115,13 +163,16 @@ def test_nine_rows_tell_nothing_and_noise_that_hides_all_that_was_left_neither()
     assert progress_of(evidence(reward=noisy(np.full(9, 0.3)))).learning is Learning.UNKNOWN
     assert progress_of(evidence(reward=noisy(np.full(19, 0.3)))).learning is Learning.UNKNOWN
     assert progress_of(evidence(reward=noisy(np.full(20, 0.3)))).learning is Learning.FLAT
-    # Quarters of ten rows: with a noise of a row of .4 / 2.02 / sqrt(2/10) the limit of the gain is all of .4.
+    # Quarters of ten rows: with a noise of a row of .4 / 2.02 / sqrt(2/10) the limit of the gain is
+    # all of .4.
     for part, learning in ((0.97, Learning.FLAT), (1.03, Learning.UNKNOWN)):
         by = part * 0.4 / 2.026 / np.sqrt(2 / 10)
         assert of_rows_at(0.6, by) is learning
 
 
-def test_its_numbers_are_the_means_of_the_first_and_last_rows_and_its_gain_is_that_of_the_quarters() -> None:
+def test_its_numbers_are_the_means_of_the_first_and_last_rows_and_its_gain_is_that_of_the_quarters() -> (
+    None
+):
     found = progress_of(evidence(reward=noisy(np.linspace(0.2, 0.8, 80))))
     assert found.learning is Learning.LEARNING
     assert found.before == pytest.approx(0.2 + 0.6 * 1.5 / 79, abs=0.01)
@@ -143,29 +194,48 @@ def test_a_long_plateau_below_the_top_is_flat_since_its_beginning() -> None:
     level = np.concatenate([np.linspace(0.1, 0.4, 40), np.full(160, 0.4)])
     found = progress_of(evidence(reward=noisy(level)))
     assert (found.learning, found.since) == (Learning.FLAT, 51)
-    assert progress_of(evidence(reward=noisy(level), ended=False)).learning is Learning.LEARNING  # it may go on
-    assert progress_of(evidence(reward=noisy(level + 0.45))).learning is Learning.AT_TOP  # at 0.85 it has arrived
-    assert progress_of(evidence(reward=noisy(level[:110]))).learning is Learning.LEARNING  # 83 rows of it are fewer than 90
+    assert (
+        progress_of(evidence(reward=noisy(level), ended=False)).learning is Learning.LEARNING
+    )  # it may go on
+    assert (
+        progress_of(evidence(reward=noisy(level + 0.45))).learning is Learning.AT_TOP
+    )  # at 0.85 it has arrived
+    assert (
+        progress_of(evidence(reward=noisy(level[:110]))).learning is Learning.LEARNING
+    )  # 83 rows of it are fewer than 90
     held = np.linspace(0.5, 0.8, 200)
     assert progress_of(evidence(reward=noisy(level), held_out=held)).learning is Learning.AT_TOP
 
 
-@pytest.mark.parametrize(("middle", "deviation", "learning"), [(0.6, 0.4, "flat"), (0.6, 0.5, "learning"), (0.45, 0.4, "learning")])
-def test_noise_that_hides_half_of_a_gain_shows_no_plateau(middle: float, deviation: float, learning: str) -> None:
-    """From .2 to .6 in 200 rows, .324 by first tenth and last quarter: since row 50 at most 1.96 errors, .157 or .196; or .1 more."""
+@pytest.mark.parametrize(
+    ("middle", "deviation", "learning"),
+    [(0.6, 0.4, "flat"), (0.6, 0.5, "learning"), (0.45, 0.4, "learning")],
+)
+def test_noise_that_hides_half_of_a_gain_shows_no_plateau(
+    middle: float, deviation: float, learning: str
+) -> None:
+    """From .2 to .6 in 200 rows, .324 by first tenth and last quarter: since row 50 at most 1.96
+    errors, .157 or .196; or .1 more.
+    """
     level = np.interp(np.arange(200), [0, 50, 200], [0.2, middle, 0.6])
     assert of_signal(level, deviation, (0.0, 1.0)).value == learning
 
 
-@pytest.mark.parametrize(("rows", "learning", "since"), [(118, "learning", None), (119, "flat", 30)])
-def test_ninety_rows_since_the_first_quarter_make_a_plateau(rows: int, learning: str, since: int | None) -> None:
+@pytest.mark.parametrize(
+    ("rows", "learning", "since"), [(118, "learning", None), (119, "flat", 30)]
+)
+def test_ninety_rows_since_the_first_quarter_make_a_plateau(
+    rows: int, learning: str, since: int | None
+) -> None:
     """From .1 to .4 at row 25: of 118 rows 89 are left after the first quarter."""
     found = progress_of(of_rows(np.where(np.arange(rows) < 25, 0.1, 0.4), 0.05, (0.0, 1.0)))
     assert (found.learning.value, found.since) == (learning, since)
 
 
 def test_a_plateau_is_dated_by_where_the_rise_ended_and_not_by_the_quarter() -> None:
-    """The rise from row 40 to 60 is half done at the first quarter; of the first ten rows that stand the middle is the date."""
+    """The rise from row 40 to 60 is half done at the first quarter; of the first ten rows that
+    stand the middle is the date.
+    """
     level = np.interp(np.arange(200), [0, 40, 60, 199], [0.3, 0.3, 0.55, 0.55])
     found = progress_of(of_rows(level, 0.05, (0.0, 1.0)))
     assert found.learning is Learning.FLAT
@@ -173,19 +243,37 @@ def test_a_plateau_is_dated_by_where_the_rise_ended_and_not_by_the_quarter() -> 
     assert 58 <= found.since <= 64
 
 
-@pytest.mark.parametrize(("errors", "rows", "learning"), [(0.49, 120, "flat"), (0.51, 120, "learning"), (0.0, 116, "learning")])
-def test_sixty_rows_of_a_second_half_that_shows_no_gain_at_all_make_one_too(errors: float, rows: int, learning: str) -> None:
-    """It still rose in the second quarter; the thirds of the last sixty rows have an error of .05·sqrt(2/20)."""
-    level = np.repeat([0.1, 0.3, 0.4, 0.4 + errors * 0.05 * np.sqrt(2 / 20)], [30, 30, rows - 80, 20])
+@pytest.mark.parametrize(
+    ("errors", "rows", "learning"),
+    [(0.49, 120, "flat"), (0.51, 120, "learning"), (0.0, 116, "learning")],
+)
+def test_sixty_rows_of_a_second_half_that_shows_no_gain_at_all_make_one_too(
+    errors: float, rows: int, learning: str
+) -> None:
+    """It still rose in the second quarter; the thirds of the last sixty rows have an error of
+    .05·sqrt(2/20).
+    """
+    level = np.repeat(
+        [0.1, 0.3, 0.4, 0.4 + errors * 0.05 * np.sqrt(2 / 20)], [30, 30, rows - 80, 20]
+    )
     found = progress_of(of_rows(level, 0.05, (0.0, 1.0)))
     assert (found.learning.value, found.since) == (learning, 61 if learning == "flat" else None)
 
 
-@pytest.mark.parametrize(("lowest", "stages", "climbs"), [(0.5, 4, True), (0.35, 4, False), (0.6, 2, False), (0.8, 4, False)])
-def test_a_reward_that_climbs_again_after_every_harder_stage_has_learnt(lowest: float, stages: int, climbs: bool) -> None:
-    """A saw-tooth up to 0.8; not where it loses more than half, falls only once, or where nothing is climbed."""
+@pytest.mark.parametrize(
+    ("lowest", "stages", "climbs"),
+    [(0.5, 4, True), (0.35, 4, False), (0.6, 2, False), (0.8, 4, False)],
+)
+def test_a_reward_that_climbs_again_after_every_harder_stage_has_learnt(
+    lowest: float, stages: int, climbs: bool
+) -> None:
+    """A saw-tooth up to 0.8; not where it loses more than half, falls only once, or where
+    nothing is climbed.
+    """
     rows = 200 // stages
-    signal = signal_of("reward", np.arange(1, 201), noisy(np.tile(np.linspace(lowest, 0.8, rows), stages)))
+    signal = signal_of(
+        "reward", np.arange(1, 201), noisy(np.tile(np.linspace(lowest, 0.8, rows), stages))
+    )
     assert _climbs(signal, 0.0) is climbs
 
 
@@ -198,7 +286,9 @@ def test_a_gain_of_quarters_is_not_told_by_ends_that_say_the_opposite() -> None:
 
 
 def test_a_curriculum_without_a_gain_in_all_is_learning_and_no_plateau() -> None:
-    saw = noisy(np.concatenate([np.linspace(0.3, 0.5, rows) for rows in (40, 65, 55, 40)]))  # not as the order of an epoch comes round
+    saw = noisy(
+        np.concatenate([np.linspace(0.3, 0.5, rows) for rows in (40, 65, 55, 40)])
+    )  # not as the order of an epoch comes round
     assert progress_of(evidence(reward=saw)).learning is Learning.LEARNING
 
 
@@ -206,7 +296,9 @@ def test_a_curriculum_without_a_gain_in_all_is_learning_and_no_plateau() -> None
 
 
 @pytest.mark.parametrize(("level", "learning"), [(0.76, Learning.AT_TOP), (0.74, Learning.FLAT)])
-def test_within_a_quarter_of_its_range_a_reward_that_stands_has_arrived(level: float, learning: Learning) -> None:
+def test_within_a_quarter_of_its_range_a_reward_that_stands_has_arrived(
+    level: float, learning: Learning
+) -> None:
     assert of_signal(np.full(80, level) + 1e-3 * np.tile([1, -1], 40), 0.1, (0.0, 1.0)) is learning
 
 
@@ -229,9 +321,15 @@ def test_near_the_top() -> None:
         (0.1, 0.041, False),  # 0.08 + 0.041²/0.08 = 0.101: a rollout has earned more than 0.1
     ],
 )
-def test_the_top_of_a_reward_that_never_left_a_tenth_is_not_known(top: float, spread: float | None, near: bool | None) -> None:
+def test_the_top_of_a_reward_that_never_left_a_tenth_is_not_known(
+    top: float, spread: float | None, near: bool | None
+) -> None:
     reward = np.where(np.arange(40) % 2, top, 0.16 - top)  # of mean 0.08
-    own = evidence(reward=reward) if spread is None else evidence(reward=reward, spread=np.full(40, spread))
+    own = (
+        evidence(reward=reward)
+        if spread is None
+        else evidence(reward=reward, spread=np.full(40, spread))
+    )
     assert own.reward is not None
     assert own.reward.bounds == (0.0, 1.0)
     assert near_top(own, own.reward) is near
@@ -240,12 +338,16 @@ def test_the_top_of_a_reward_that_never_left_a_tenth_is_not_known(top: float, sp
 def test_a_reward_that_counts_by_tenths_and_stands_after_its_gain_is_at_its_top() -> None:
     level = np.concatenate([np.linspace(0.02, 0.08, 40), np.full(160, 0.08)])
     assert progress_of(evidence(reward=noisy(level, by=0.001))).learning is Learning.AT_TOP
-    known = evidence(reward=noisy(level, by=0.001), spread=np.full(200, 0.2))  # as of right and wrong
+    known = evidence(
+        reward=noisy(level, by=0.001), spread=np.full(200, 0.2)
+    )  # as of right and wrong
     assert progress_of(known).learning is Learning.FLAT
 
 
 def test_few_rows_of_a_run_that_has_ended_are_flat_from_twenty_on() -> None:
-    value = 0.4 + 1e-3 * np.tile([1.0, -1.0, 0.9, -0.9, 0.0], 4)  # a fifth of the rows at the largest value
+    value = 0.4 + 1e-3 * np.tile(
+        [1.0, -1.0, 0.9, -0.9, 0.0], 4
+    )  # a fifth of the rows at the largest value
     assert of_signal(value, 0.1, None) is Learning.FLAT
     assert of_signal(value[:19], 0.1, None) is Learning.UNKNOWN
 
@@ -253,14 +355,22 @@ def test_few_rows_of_a_run_that_has_ended_are_flat_from_twenty_on() -> None:
 def test_rows_exactly_at_the_largest_value_stand_at_a_ceiling() -> None:
     ceiling = np.where(np.arange(20) % 4 == 0, 0.4, 0.37 + 1e-4 * np.arange(20))
     assert of_signal(ceiling, 0.1, None) is Learning.AT_TOP  # five of twenty
-    assert of_signal(np.where(np.arange(20) == 0, 0.38, ceiling), 0.1, None) is Learning.FLAT  # four
-    assert of_signal(ceiling - 0.1 * (ceiling < 0.4), 0.1, None) is Learning.FLAT  # far below it in the mean
+    assert (
+        of_signal(np.where(np.arange(20) == 0, 0.38, ceiling), 0.1, None) is Learning.FLAT
+    )  # four
+    assert (
+        of_signal(ceiling - 0.1 * (ceiling < 0.4), 0.1, None) is Learning.FLAT
+    )  # far below it in the mean
     assert of_signal(-ceiling, 0.1, None) is Learning.FLAT  # no height
 
 
-@pytest.mark.parametrize(("least", "learning"), [(0.6, Learning.RECOVERED), (0.66, Learning.AT_TOP)])
+@pytest.mark.parametrize(
+    ("least", "learning"), [(0.6, Learning.RECOVERED), (0.66, Learning.AT_TOP)]
+)
 def test_a_dip_of_three_rows_that_loses_a_third_is_told(least: float, learning: Learning) -> None:
-    rows = np.where((np.arange(60) >= 30) & (np.arange(60) < 33), least, 0.96) + 0.005 * (-1.0) ** np.arange(60)
+    rows = np.where((np.arange(60) >= 30) & (np.arange(60) < 33), least, 0.96) + 0.005 * (
+        -1.0
+    ) ** np.arange(60)
     found = progress_of(evidence(reward=rows))
     assert found.learning is learning
     if learning is Learning.RECOVERED:
@@ -270,7 +380,9 @@ def test_a_dip_of_three_rows_that_loses_a_third_is_told(least: float, learning: 
 
 @pytest.mark.parametrize(("scatter", "told"), [(0.088, True), (0.089, False)])
 def test_a_dip_of_three_rows_is_five_errors_deep(scatter: float, told: bool) -> None:
-    """From .96 to .6 and back: five errors of means of three rows, each of .088, are 5·.088·sqrt(2/3) = .359."""
+    """From .96 to .6 and back: five errors of means of three rows, each of .088, are
+    5·.088·sqrt(2/3) = .359.
+    """
     rows = np.where((np.arange(60) >= 30) & (np.arange(60) < 33), 0.6, 0.96)
     found = _dip(evidence(reward=rows), Signal("reward", np.arange(60), rows, scatter, scatter))
     assert (found is not None) is told
@@ -279,9 +391,13 @@ def test_a_dip_of_three_rows_is_five_errors_deep(scatter: float, told: bool) -> 
 
 
 def test_the_range_of_a_sum_is_told_by_the_best_of_every_batch() -> None:
-    """Where it is one number in a quarter of the rows; the last tenth of the range is its top, and the quarter before says nothing."""
+    """Where it is one number in a quarter of the rows; the last tenth of the range is its top,
+    and the quarter before says nothing.
+    """
     for level, near in ((1.9, True), (1.7, None), (1.4, False)):
-        given = evidence(reward=np.full(40, level) + 0.01 * (-1.0) ** np.arange(40), most=np.full(40, 2.0))
+        given = evidence(
+            reward=np.full(40, level) + 0.01 * (-1.0) ** np.arange(40), most=np.full(40, 2.0)
+        )
         assert given.reward is not None
         assert given.reward.bounds == (0.0, 2.0)
         assert near_top(given, given.reward) is near
@@ -289,12 +405,16 @@ def test_the_range_of_a_sum_is_told_by_the_best_of_every_batch() -> None:
     unknown = evidence(reward=np.tile([1.5, 1.4], 20), most=rarely).reward
     assert unknown is not None
     assert unknown.bounds is None
-    below = evidence(reward=np.tile([1.5, -0.4], 20), least=np.full(40, -1.0), most=np.full(40, 2.0)).reward
+    below = evidence(
+        reward=np.tile([1.5, -0.4], 20), least=np.full(40, -1.0), most=np.full(40, 2.0)
+    ).reward
     assert below is not None
     assert below.bounds == (-1.0, 2.0)
 
 
-def test_a_run_that_goes_on_stands_after_sixty_rows_without_a_rise_and_after_thrice_that_anyway() -> None:
+def test_a_run_that_goes_on_stands_after_sixty_rows_without_a_rise_and_after_thrice_that_anyway() -> (
+    None
+):
     rows = np.arange(180)
     sinks, rises = 0.4 - 1e-5 * rows, 0.4 + 1e-5 * rows
     assert of_signal(sinks[:60], 0.1, None, ended=False) is Learning.FLAT
@@ -305,8 +425,12 @@ def test_a_run_that_goes_on_stands_after_sixty_rows_without_a_rise_and_after_thr
 
 @pytest.mark.parametrize("quarter", [1, 2])
 @pytest.mark.parametrize(("errors", "learning"), [(3.01, Learning.UNKNOWN), (2.99, Learning.FLAT)])
-def test_a_run_that_goes_on_and_once_stood_higher_has_begun_to_rise(quarter: int, errors: float, learning: Learning) -> None:
-    """Quarters of fifteen rows, with a noise of 0.1 a row; the last stands a little below the first."""
+def test_a_run_that_goes_on_and_once_stood_higher_has_begun_to_rise(
+    quarter: int, errors: float, learning: Learning
+) -> None:
+    """Quarters of fifteen rows, with a noise of 0.1 a row; the last stands a little below the
+    first.
+    """
     level = np.repeat([0.5, 0.5, 0.5, 0.49], 15)
     level[15 * quarter : 15 * quarter + 15] += errors * 0.1 * np.sqrt(2 / 15)
     assert of_signal(level, 0.1, None, ended=False) is learning
@@ -315,17 +439,31 @@ def test_a_run_that_goes_on_and_once_stood_higher_has_begun_to_rise(quarter: int
 def test_a_held_out_share_near_its_top_says_that_the_run_has_arrived() -> None:
     reward = noisy(np.full(80, 3.0))
     assert progress_of(evidence(reward=reward)).learning is Learning.FLAT
-    assert progress_of(evidence(reward=reward, held_out=noisy(np.full(80, 0.8)))).learning is Learning.AT_TOP
-    assert progress_of(evidence(reward=reward, held_out=np.full(80, 1.0))).learning is Learning.AT_TOP
-    assert progress_of(evidence(reward=reward, held_out=noisy(np.full(80, 0.7)))).learning is Learning.FLAT
-    assert progress_of(evidence(reward=reward, held_out=noisy(np.full(80, 7.0)))).learning is Learning.FLAT  # no share
+    assert (
+        progress_of(evidence(reward=reward, held_out=noisy(np.full(80, 0.8)))).learning
+        is Learning.AT_TOP
+    )
+    assert (
+        progress_of(evidence(reward=reward, held_out=np.full(80, 1.0))).learning is Learning.AT_TOP
+    )
+    assert (
+        progress_of(evidence(reward=reward, held_out=noisy(np.full(80, 0.7)))).learning
+        is Learning.FLAT
+    )
+    assert (
+        progress_of(evidence(reward=reward, held_out=noisy(np.full(80, 7.0)))).learning
+        is Learning.FLAT
+    )  # no share
 
 
 def test_groups_that_nearly_all_earn_the_same_are_at_a_top_that_is_not_known() -> None:
     reward = noisy(np.full(80, 9.8), 0.02)
     assert progress_of(evidence(reward=reward, dead=np.full(80, 0.9))).learning is Learning.AT_TOP
     assert progress_of(evidence(reward=reward, dead=np.full(80, 0.7))).learning is Learning.FLAT
-    assert progress_of(evidence(reward=noisy(np.full(80, 9.8), 2.0), dead=np.full(80, 0.9))).learning is Learning.FLAT
+    assert (
+        progress_of(evidence(reward=noisy(np.full(80, 9.8), 2.0), dead=np.full(80, 0.9))).learning
+        is Learning.FLAT
+    )
 
 
 # Falling, back again, and nothing to tell.
@@ -370,9 +508,15 @@ def test_a_learning_rate_of_zero() -> None:
     assert found.message == "the learning rate is 0 in all 30 rows: nothing can be learnt"
     found = told(rate=np.where(np.arange(30) < 20, 1e-6, 0.0))
     assert (found.status, found.step) == (Status.CRITICAL, 21)
-    assert found.message == "the learning rate 1e-06 → 0 at step 21: nothing has been learnt in the 10 rows since"
+    assert (
+        found.message
+        == "the learning rate 1e-06 → 0 at step 21: nothing has been learnt in the 10 rows since"
+    )
     found = told(reward=np.ones(30), config={"learning_rate": 0.0})
-    assert (found.status, found.message) == (Status.CRITICAL, "the learning rate is 0 in the settings: nothing can be learnt")
+    assert (found.status, found.message) == (
+        Status.CRITICAL,
+        "the learning rate is 0 in the settings: nothing can be learnt",
+    )
 
 
 def test_a_schedule_that_ends_at_zero_is_none() -> None:
@@ -380,8 +524,13 @@ def test_a_schedule_that_ends_at_zero_is_none() -> None:
     assert told(rate=decays).status is Status.NONE
     found = told(rate=np.append(decays, 0))  # over a quarter of the run is left at nothing
     assert (found.status, found.step, found.evidence) == (Status.WARNING, 31, {"rate": "likely"})
-    assert found.message == "the learning rate 6.7e-08 → 0 at step 31: nothing has been learnt in the 11 rows since"
-    assert told(rate=np.where(np.arange(30) < 26, 1e-6, 0.0)).status is Status.NONE  # four rows are too few
+    assert (
+        found.message
+        == "the learning rate 6.7e-08 → 0 at step 31: nothing has been learnt in the 11 rows since"
+    )
+    assert (
+        told(rate=np.where(np.arange(30) < 26, 1e-6, 0.0)).status is Status.NONE
+    )  # four rows are too few
     assert told(rate=np.where(np.arange(30) < 25, 1e-6, 0.0)).status is Status.CRITICAL
     assert told(rate=np.full(30, 1e-6)).message == "No sign of it: the learning rate is 1e-06."
     assert told(reward=np.ones(30)).status is Status.NOT_LOGGED
@@ -397,9 +546,17 @@ def test_a_schedule_that_ends_at_zero_is_none() -> None:
         (250, 6, Learning.FALLING, "reward 0.66 → 0.30, falling since step 245"),
     ],
 )
-def test_the_last_three_rows_make_no_plateau_and_are_told(rows: int, low: int, found: Learning, headline: str) -> None:
-    """A reward that learns to the end but for its last rows, which are at .3 again: it was "nothing learnt since step 60"."""
-    reward = 0.3 + 0.4 * (1 - np.exp(-3 * np.arange(rows) / rows)) + 0.03 * np.random.default_rng(0).standard_normal(rows)
+def test_the_last_three_rows_make_no_plateau_and_are_told(
+    rows: int, low: int, found: Learning, headline: str
+) -> None:
+    """A reward that learns to the end but for its last rows, which are at .3 again: it was
+    "nothing learnt since step 60".
+    """
+    reward = (
+        0.3
+        + 0.4 * (1 - np.exp(-3 * np.arange(rows) / rows))
+        + 0.03 * np.random.default_rng(0).standard_normal(rows)
+    )
     reward[-low:] = 0.3 + 0.01 * (-1.0) ** np.arange(low)
     answer = judged(evidence(reward=reward))
     assert (answer.learning, answer.headline) == (found, headline)
@@ -407,9 +564,17 @@ def test_the_last_three_rows_make_no_plateau_and_are_told(rows: int, low: int, f
 
 
 @pytest.mark.parametrize(
-    ("lost", "scatter", "row"), [(0.34, 0.05, 37), (0.33, 0.05, None), (0.4, 0.4 / 5.01 / np.sqrt(2 / 3), 37), (0.4, 0.1, None)]
+    ("lost", "scatter", "row"),
+    [
+        (0.34, 0.05, 37),
+        (0.33, 0.05, None),
+        (0.4, 0.4 / 5.01 / np.sqrt(2 / 3), 37),
+        (0.4, 0.1, None),
+    ],
 )
-def test_a_late_drop_takes_a_third_of_the_height_and_five_errors(lost: float, scatter: float, row: int | None) -> None:
+def test_a_late_drop_takes_a_third_of_the_height_and_five_errors(
+    lost: float, scatter: float, row: int | None
+) -> None:
     value = np.where(np.arange(40) < 37, 1.0, 1.0 - lost)
     level = Signal("reward", np.arange(40), value, scatter, scatter)
     assert _late_drop(evidence(reward=value), level) == row

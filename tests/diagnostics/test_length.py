@@ -1,4 +1,6 @@
-"""Truncation: by the logged share, by rows at one largest length, by the limit of the settings, and by length alone."""
+"""Truncation: by the logged share, by rows at one largest length, by the limit of the settings,
+and by length alone.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,16 @@ def test_most_completions_cut_off_since_a_step() -> None:
     found = told(cut=np.where(ROW < 50, 0.1, 0.8))
     assert (found.status, found.step) == (Status.WARNING, 51)
     assert found.message == "80 % of the completions are truncated since step 51, 10 % before"
-    assert [(one.signal, one.before, one.words) for one in found.signs] == [("truncated_share", 0.1, "80 % truncated (was 10 %)")]
+    assert [(one.signal, one.before, one.words) for one in found.signs] == [
+        ("truncated_share", 0.1, "80 % truncated (was 10 %)")
+    ]
     assert found.value is not None
     assert found.value.value == pytest.approx(0.8)
 
 
-@pytest.mark.parametrize("cut", [np.full(N, 0.49), np.where(ROW == 40, 1.0, 0.1), np.where(ROW < 60, 0.8, 0.1)])
+@pytest.mark.parametrize(
+    "cut", [np.full(N, 0.49), np.where(ROW == 40, 1.0, 0.1), np.where(ROW < 60, 0.8, 0.1)]
+)
 def test_fewer_than_half_at_the_end_are_no_sign(cut: Any) -> None:
     assert told(cut=cut).status is Status.NONE
 
@@ -57,25 +63,45 @@ RISING = np.concatenate([np.full(12, 0.1) + 0.01 * (-1.0) ** np.arange(12), [0.2
 def test_answers_on_their_way_into_the_limit_as_the_reward_falls() -> None:
     wave = 0.01 * (-1.0) ** np.arange(16)
     found = told(cut=RISING, reward=0.6 + wave - (RISING - 0.1) / 2)
-    assert (found.status, found.step, found.evidence) == (Status.WARNING, 13, {"truncation": "possible"})
-    assert found.message == "50 % truncated (was 10 %), rising since step 13 as the reward fell: 0.60 → 0.47"
-    assert told(cut=RISING, reward=0.6 + wave + (RISING - 0.1) / 2).status is Status.NONE  # longer answers that pay
+    assert (found.status, found.step, found.evidence) == (
+        Status.WARNING,
+        13,
+        {"truncation": "possible"},
+    )
+    assert (
+        found.message
+        == "50 % truncated (was 10 %), rising since step 13 as the reward fell: 0.60 → 0.47"
+    )
+    assert (
+        told(cut=RISING, reward=0.6 + wave + (RISING - 0.1) / 2).status is Status.NONE
+    )  # longer answers that pay
     assert told(cut=RISING, reward=0.6 + wave).status is Status.NONE
-    assert told(cut=0.1 + (RISING - 0.1) / 2, reward=0.7 - RISING / 2).status is Status.NONE  # by .125 alone
-    assert told(cut=[*RISING[:-2], 0.5, 0.2], reward=0.7 - RISING / 2).status is Status.NONE  # it comes back
+    assert (
+        told(cut=0.1 + (RISING - 0.1) / 2, reward=0.7 - RISING / 2).status is Status.NONE
+    )  # by .125 alone
+    assert (
+        told(cut=[*RISING[:-2], 0.5, 0.2], reward=0.7 - RISING / 2).status is Status.NONE
+    )  # it comes back
 
 
 def test_the_message_of_no_sign_has_the_last_share() -> None:
-    assert told(cut=np.where(ROW < 60, 0.8, 0.1)).message == "No sign of it: 10 % of the last completions are truncated."
+    assert (
+        told(cut=np.where(ROW < 60, 0.8, 0.1)).message
+        == "No sign of it: 10 % of the last completions are truncated."
+    )
 
 
 @pytest.mark.parametrize(("every", "status"), [(3, Status.WARNING), (5, Status.NONE)])
 def test_a_quarter_of_the_late_rows_at_one_largest_length(every: int, status: Status) -> None:
-    """All completions of a row are cut off where its mean is the largest there is, over and over."""
+    """All completions of a row are cut off where its mean is the largest there is, over and
+    over.
+    """
     found = told(length=np.where(ROW % every == 0, 128.0, 60.0 + noise(10.0)))
     assert found.status is status
     if status is Status.WARNING:
-        assert found.message == "all completions are cut off at 128 tokens in 32 % of the last 40 rows"
+        assert (
+            found.message == "all completions are cut off at 128 tokens in 32 % of the last 40 rows"
+        )
         assert (found.evidence, found.limit) == ({"truncation": "likely"}, 0.25)
         assert found.value is not None
         assert found.value.value == pytest.approx(13 / 40)
@@ -84,10 +110,17 @@ def test_a_quarter_of_the_late_rows_at_one_largest_length(every: int, status: St
 def test_a_limit_of_the_settings_that_the_mean_length_is_near() -> None:
     config = {"max_completion_length": 512}
     since = told(config, length=np.where(ROW < 50, 300.0, 490.0) + noise(3.0))
-    assert (since.status, since.step, since.evidence) == (Status.WARNING, 51, {"truncation": "possible"})
+    assert (since.status, since.step, since.evidence) == (
+        Status.WARNING,
+        51,
+        {"truncation": "possible"},
+    )
     assert since.message == "the completions average 490 tokens since step 51, of 512 at most"
     start = told(config, length=490.0 + noise(3.0))
-    assert (start.step, start.message) == (None, "the completions average 490 tokens, of 512 at most")
+    assert (start.step, start.message) == (
+        None,
+        "the completions average 490 tokens, of 512 at most",
+    )
     assert told(config, length=450.0 + noise(3.0)).status is Status.NONE  # below nine tenths
     # A limit that the lengths go beyond is none of this run.
     assert told({"max_completion_length": 400}, length=490.0 + noise(3.0)).status is Status.NONE
@@ -97,18 +130,32 @@ def test_a_limit_of_the_settings_that_the_mean_length_is_near() -> None:
 
 def test_length_alone_counts_where_it_doubled_as_the_reward_fell() -> None:
     length = np.where(ROW < 40, 100.0, 250.0) + noise(3.0)
-    fell, rose = np.where(ROW < 45, 0.8, 0.1) + noise(0.01, 1), np.linspace(0.2, 0.8, N) + noise(0.01, 1)
+    fell, rose = (
+        np.where(ROW < 45, 0.8, 0.1) + noise(0.01, 1),
+        np.linspace(0.2, 0.8, N) + noise(0.01, 1),
+    )
     found = told(length=length, reward=fell)
-    assert (found.status, found.message) == (Status.WARNING, "the completions grew from 99.5 to 251 tokens as the reward fell")
+    assert (found.status, found.message) == (
+        Status.WARNING,
+        "the completions grew from 99.5 to 251 tokens as the reward fell",
+    )
     assert found.limit == pytest.approx(2 * length[:13].mean())
-    assert told(length=length, reward=rose).message == "No sign of it: the completions are 251 tokens long, 99.5 at the beginning."
-    assert told(length=np.where(ROW < 40, 100.0, 190.0) + noise(3.0), reward=fell).status is Status.NONE
+    assert (
+        told(length=length, reward=rose).message
+        == "No sign of it: the completions are 251 tokens long, 99.5 at the beginning."
+    )
+    assert (
+        told(length=np.where(ROW < 40, 100.0, 190.0) + noise(3.0), reward=fell).status
+        is Status.NONE
+    )
 
 
 def test_too_few_rows_and_no_column_are_said_to_be_missing() -> None:
     none, few = told(reward=ROW), told(cut=np.full(7, 0.9), reward=ROW[:7])
     for found in (none, few):
         assert found.status is Status.NOT_LOGGED
-        assert found.message == "neither length nor the share of truncated completions is in the log"
+        assert (
+            found.message == "neither length nor the share of truncated completions is in the log"
+        )
         assert "completions/clipped_ratio" in found.log
     assert told(cut=np.full(8, 0.9)).status is not Status.NOT_LOGGED

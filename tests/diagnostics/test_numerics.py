@@ -1,4 +1,6 @@
-"""Numbers that break: the first column that is not finite, gradients that drift, leap or are lost, and what stays silent."""
+"""Numbers that break: the first column that is not finite, gradients that drift, leap or are
+lost, and what stays silent.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,19 @@ RNG = np.random.default_rng
 
 
 def log(window: float = 1.0, **columns: object) -> Evidence:
-    columns = {key.replace("advantage", "train/advantage"): np.array(value, dtype=float) for key, value in columns.items()}
+    columns = {
+        key.replace("advantage", "train/advantage"): np.array(value, dtype=float)
+        for key, value in columns.items()
+    }
     length = len(next(iter(columns.values())))  # type: ignore[arg-type]
     meanings = tuple(Meaning(key, NAMES[key], "test") for key in columns if key in NAMES)
-    return Evidence(RunRecord("test", steps_table(range(1, length + 1), columns, window=np.full(length, window)), meanings=meanings))
+    return Evidence(
+        RunRecord(
+            "test",
+            steps_table(range(1, length + 1), columns, window=np.full(length, window)),
+            meanings=meanings,
+        )
+    )
 
 
 def norms(seed: int = 0, n: int = N) -> np.ndarray:
@@ -51,16 +62,34 @@ def from_row(value_T: np.ndarray, row: int, value: float) -> np.ndarray:
 def test_a_loss_that_turns_into_nan_is_named_with_its_step_and_what_went_with_it() -> None:
     norm = norms()
     found = finite(
-        log(reward=rewards(), loss=from_row(norm / 100, 99, np.nan), grad_norm=from_row(norm, 99, np.nan), learning_rate=np.full(N, 1e-6))
+        log(
+            reward=rewards(),
+            loss=from_row(norm / 100, 99, np.nan),
+            grad_norm=from_row(norm, 99, np.nan),
+            learning_rate=np.full(N, 1e-6),
+        )
     )
-    assert (found.status, found.step, dict(found.evidence)) == (Status.CRITICAL, 100, {"numbers": "not finite", "first_column": "loss"})
-    assert found.message == f"loss has no finite value since step 100 (21 rows), {norm[98] / 100:.3g} before, nor has grad_norm."
+    assert (found.status, found.step, dict(found.evidence)) == (
+        Status.CRITICAL,
+        100,
+        {"numbers": "not finite", "first_column": "loss"},
+    )
+    assert found.message == (
+        f"loss has no finite value since step 100 (21 rows), {norm[98] / 100:.3g} before, nor "
+        "has grad_norm."
+    )
     assert found.signs[0].words == f"loss {norm[98] / 100:.3g} → not finite"
 
 
 def test_the_first_of_several_columns_is_named() -> None:
     value = norms()
-    found = finite(log(loss=from_row(value, 80, np.nan), kl=from_row(value, 75, np.nan), learning_rate=np.full(N, 1e-6)))
+    found = finite(
+        log(
+            loss=from_row(value, 80, np.nan),
+            kl=from_row(value, 75, np.nan),
+            learning_rate=np.full(N, 1e-6),
+        )
+    )
     assert (found.step, found.evidence["first_column"]) == (76, "kl")
 
 
@@ -72,37 +101,74 @@ def test_advantages_that_never_were_numbers_are_a_warning() -> None:
 
 def test_a_metric_that_was_never_computed_is_worth_knowing() -> None:
     found = finite(log(reward=rewards(), grad_norm=norms(), kl=np.full(N, np.nan)))
-    assert (found.status, found.signs, found.message) == (Status.INFO, (), "kl has no finite value in any of 120 rows.")
+    assert (found.status, found.signs, found.message) == (
+        Status.INFO,
+        (),
+        "kl has no finite value in any of 120 rows.",
+    )
 
 
 def test_infinities_to_the_end_are_critical_and_a_few_are_worth_knowing() -> None:
-    assert finite(log(grad_norm=from_row(norms(), 100, np.inf), reward=rewards())).status is Status.CRITICAL
+    assert (
+        finite(log(grad_norm=from_row(norms(), 100, np.inf), reward=rewards())).status
+        is Status.CRITICAL
+    )
     few = norms()
     few[[3, 4]] = np.inf
     found = finite(log(grad_norm=few, reward=rewards()))
-    assert (found.status, found.step, found.message) == (Status.INFO, 4, "grad_norm is infinite in 2 rows of 120, first at step 4.")
+    assert (found.status, found.step, found.message) == (
+        Status.INFO,
+        4,
+        "grad_norm is infinite in 2 rows of 120, first at step 4.",
+    )
     few[10:20] = np.inf
     assert finite(log(grad_norm=few, reward=rewards())).status is Status.WARNING
 
 
 @pytest.mark.parametrize(
-    ("value", "row", "status"), [(np.inf, 117, "critical"), (np.inf, 118, "info"), (np.nan, 110, "critical"), (np.nan, 111, "none")]
+    ("value", "row", "status"),
+    [
+        (np.inf, 117, "critical"),
+        (np.inf, 118, "info"),
+        (np.nan, 110, "critical"),
+        (np.nan, 111, "none"),
+    ],
 )
-def test_three_infinities_are_the_end_of_a_column_and_ten_rows_without_it(value: float, row: int, status: str) -> None:
+def test_three_infinities_are_the_end_of_a_column_and_ten_rows_without_it(
+    value: float, row: int, status: str
+) -> None:
     """Nothing else of the trainer's rows is there: they may come later than the rollouts'."""
-    assert finite(log(reward=rewards(), grad_norm=from_row(norms(), row, value))).status.value == status
+    assert (
+        finite(log(reward=rewards(), grad_norm=from_row(norms(), row, value))).status.value
+        == status
+    )
 
 
 @pytest.mark.parametrize(("rows", "status"), [(8, "critical"), (7, "none")])
 def test_eight_rows_make_a_column_that_can_end(rows: int, status: str) -> None:
-    assert finite(log(reward=rewards(n=30), grad_norm=from_row(norms(n=30), rows, np.nan))).status.value == status
+    assert (
+        finite(
+            log(reward=rewards(n=30), grad_norm=from_row(norms(n=30), rows, np.nan))
+        ).status.value
+        == status
+    )
 
 
-@pytest.mark.parametrize(("usual", "times", "status"), [(1.0, 1_500, "critical"), (2e4, 100, "critical"), (2e3, 100, "warning")])
-def test_a_gradient_has_exploded_a_thousandfold_or_beyond_a_million(usual: float, times: float, status: str) -> None:
+@pytest.mark.parametrize(
+    ("usual", "times", "status"),
+    [(1.0, 1_500, "critical"), (2e4, 100, "critical"), (2e3, 100, "warning")],
+)
+def test_a_gradient_has_exploded_a_thousandfold_or_beyond_a_million(
+    usual: float, times: float, status: str
+) -> None:
     late = np.arange(N) >= 90
-    found = gradient(log(grad_norm=usual * np.where(late, times, 1.0), reward=from_row(rewards(), 95, 0.0)))
-    assert (found.status.value, found.evidence["gradient"]) == (status, "exploded" if status == "critical" else "drift")
+    found = gradient(
+        log(grad_norm=usual * np.where(late, times, 1.0), reward=from_row(rewards(), 95, 0.0))
+    )
+    assert (found.status.value, found.evidence["gradient"]) == (
+        status,
+        "exploded" if status == "critical" else "drift",
+    )
 
 
 def test_a_column_that_stops_while_the_reward_rises_is_no_alarm() -> None:
@@ -113,22 +179,40 @@ def test_a_column_that_stops_while_the_reward_rises_is_no_alarm() -> None:
 
 def test_a_trainer_whose_rows_come_later_and_sparse_columns_are_no_nan() -> None:
     clock = np.arange(N, dtype=float)  # of the rollouts, which goes on
-    late = finite(log(epoch=clock, reward=rewards(), loss=from_row(norms(), N - 6, np.nan), grad_norm=from_row(norms(), N - 6, np.nan)))
-    sparse = finite(log(reward=rewards(), kl=np.where(np.arange(N) % 10 == 0, 0.1, np.nan), loss=norms()))
+    late = finite(
+        log(
+            epoch=clock,
+            reward=rewards(),
+            loss=from_row(norms(), N - 6, np.nan),
+            grad_norm=from_row(norms(), N - 6, np.nan),
+        )
+    )
+    sparse = finite(
+        log(reward=rewards(), kl=np.where(np.arange(N) % 10 == 0, 0.1, np.nan), loss=norms())
+    )
     assert late.status is sparse.status is Status.NONE
 
 
 def test_a_gradient_norm_that_grows_three_hundredfold_is_a_drift() -> None:
     drift = norms(2) * np.exp(np.log(300) * np.arange(N) / N)
     found = gradient(log(grad_norm=drift, reward=rewards()))
-    assert (found.status, dict(found.evidence), found.limit) == (Status.WARNING, {"gradient": "drift"}, 30.0)
-    assert found.message == "The gradient norm grew from 0.344 to 80.6 (x 234), beyond x 30 since step 78."
+    assert (found.status, dict(found.evidence), found.limit) == (
+        Status.WARNING,
+        {"gradient": "drift"},
+        30.0,
+    )
+    assert (
+        found.message
+        == "The gradient norm grew from 0.344 to 80.6 (x 234), beyond x 30 since step 78."
+    )
     assert found.signs[0].words == "gradient norm 0.344 → 80.6"
 
 
 @pytest.mark.parametrize(("leap", "first"), [(69, 70), (68, 90)])
 def test_leaps_shortly_before_a_drift_are_how_it_began(leap: int, first: int) -> None:
-    """Of 120 rows the drift is there since row 89, a leap of 10,000 times in the twenty rows before is its first sign."""
+    """Of 120 rows the drift is there since row 89, a leap of 10,000 times in the twenty rows
+    before is its first sign.
+    """
     grown = norms(3) * np.where(np.arange(N) < 89, 1.0, 1e3)
     grown[leap] = 1e4
     found = gradient(log(grad_norm=grown, reward=rewards()))
@@ -139,16 +223,32 @@ def test_the_first_sign_of_numbers_that_end_is_the_gradient_that_exploded_before
     grown = from_row(norms(3) * np.where(np.arange(N) < 89, 1.0, 1e3), 110, np.nan)
     found = judge(log(grad_norm=grown, loss=from_row(norms(), 110, np.nan), reward=rewards()))
     assert found.first_sign is not None
-    assert (found.first_sign.signal, found.first_sign.step, found.since_step) == ("gradient_norm", 90, 111)
+    assert (found.first_sign.signal, found.first_sign.step, found.since_step) == (
+        "gradient_norm",
+        90,
+        111,
+    )
     assert [one.words for one in found.then] == ["loss 0.364 → not finite"]
     assert found.cause.names == ("numerics (loss first)",)
     assert found.do.startswith("restart from step 89; ")
     # A run that went on to learn with such a gradient failed of something later.
-    learnt = judge(log(grad_norm=grown, loss=from_row(norms(), 110, np.nan), reward=rewards() + np.where(np.arange(N) < 95, 0.0, 0.2)))
+    learnt = judge(
+        log(
+            grad_norm=grown,
+            loss=from_row(norms(), 110, np.nan),
+            reward=rewards() + np.where(np.arange(N) < 95, 0.0, 0.2),
+        )
+    )
     assert learnt.first_sign is not None
     assert (learnt.first_sign.signal, learnt.first_sign.step) == ("loss", 111)
     # A gradient that grew after it, or not at all, leads to nothing.
-    alone = judge(log(grad_norm=from_row(norms(3), 110, np.nan), loss=from_row(norms(), 110, np.nan), reward=rewards()))
+    alone = judge(
+        log(
+            grad_norm=from_row(norms(3), 110, np.nan),
+            loss=from_row(norms(), 110, np.nan),
+            reward=rewards(),
+        )
+    )
     assert alone.first_sign is not None
     assert (alone.first_sign.signal, alone.first_sign.step) == ("loss", 111)
 
@@ -157,7 +257,11 @@ def test_an_explosion_is_critical_only_where_the_reward_falls_with_it() -> None:
     burst = np.where(np.arange(N) < 90, 1, 1e8) * norms(3)
     assert gradient(log(grad_norm=burst, reward=rewards())).status is Status.WARNING
     found = gradient(log(grad_norm=burst, reward=from_row(rewards(), 95, 0.0)))
-    assert (found.status, found.step, dict(found.evidence)) == (Status.CRITICAL, 91, {"gradient": "exploded"})
+    assert (found.status, found.step, dict(found.evidence)) == (
+        Status.CRITICAL,
+        91,
+        {"gradient": "exploded"},
+    )
 
 
 def test_one_spike_is_worth_knowing_and_a_small_gradient_may_grow() -> None:
@@ -165,47 +269,89 @@ def test_one_spike_is_worth_knowing_and_a_small_gradient_may_grow() -> None:
     spiked[60] = 1000.0
     found = gradient(log(grad_norm=spiked))
     assert (found.status, found.step, found.signs) == (Status.INFO, 61, ())
-    assert found.message == f"The gradient norm leapt to 1e+03 at step 61, {np.median(spiked[:60]):.3g} before."
+    assert (
+        found.message
+        == f"The gradient norm leapt to 1e+03 at step 61, {np.median(spiked[:60]):.3g} before."
+    )
     assert gradient(log(grad_norm=np.where(np.arange(N) < 60, 1e-4, 0.5))).status is Status.NONE
 
 
 def test_a_gradient_of_0_with_spread_of_rewards_is_lost() -> None:
     zero = from_row(norms(5), 50, 0.0)
     found = updates(log(grad_norm=zero, spread=np.full(N, 0.4), loss=zero, reward=rewards()))
-    assert (found.status, found.step, dict(found.evidence)) == (Status.CRITICAL, 51, {"gradient": "lost"})
+    assert (found.status, found.step, dict(found.evidence)) == (
+        Status.CRITICAL,
+        51,
+        {"gradient": "lost"},
+    )
     before = f"{np.median(zero[:50]):.3g}"
-    assert found.message == "The gradient is exactly 0 since step 51 (70 rows) although rewards differ (spread 0.4), and so is the loss."
+    assert found.message == (
+        "The gradient is exactly 0 since step 51 (70 rows) although rewards differ (spread "
+        "0.4), and so is the loss."
+    )
     assert found.signs[0].words == f"gradient norm {before} → 0"
 
 
-@pytest.mark.parametrize("more", [{"dead": np.ones(N)}, {"spread": np.zeros(N)}, {}], ids=["dead", "no spread", "unknown"])
-def test_a_gradient_of_0_is_no_alarm_where_groups_may_have_zero_variance(more: dict[str, np.ndarray]) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [{"dead": np.ones(N)}, {"spread": np.zeros(N)}, {}],
+    ids=["dead", "no spread", "unknown"],
+)
+def test_a_gradient_of_0_is_no_alarm_where_groups_may_have_zero_variance(
+    more: dict[str, np.ndarray],
+) -> None:
     assert updates(log(1.0, grad_norm=from_row(norms(6), 50, 0.0), **more)).status is Status.INFO
 
 
-@pytest.mark.parametrize("more", [{}, {"batch": np.full(N, 0.5)}], ids=["mean", "spread of the batch"])
-def test_a_gradient_of_0_where_only_the_batch_is_known_to_differ_is_a_warning(more: dict[str, np.ndarray]) -> None:
-    found = updates(log(1.0, grad_norm=from_row(norms(7), 30, 0.0), reward=rewards(), loss=from_row(norms(7), 30, 0.0), **more))
-    assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 31, {"gradient": "zero"})
-    assert found.message == "The gradient is exactly 0 since step 31 (90 rows) although rewards of the batch differ, and so is the loss."
+@pytest.mark.parametrize(
+    "more", [{}, {"batch": np.full(N, 0.5)}], ids=["mean", "spread of the batch"]
+)
+def test_a_gradient_of_0_where_only_the_batch_is_known_to_differ_is_a_warning(
+    more: dict[str, np.ndarray],
+) -> None:
+    found = updates(
+        log(
+            1.0,
+            grad_norm=from_row(norms(7), 30, 0.0),
+            reward=rewards(),
+            loss=from_row(norms(7), 30, 0.0),
+            **more,
+        )
+    )
+    assert (found.status, found.step, dict(found.evidence)) == (
+        Status.WARNING,
+        31,
+        {"gradient": "zero"},
+    )
+    assert found.message == (
+        "The gradient is exactly 0 since step 31 (90 rows) although rewards of the batch "
+        "differ, and so is the loss."
+    )
     assert found.log
 
 
 def test_a_share_of_dead_groups_that_may_be_the_batchs_is_no_proof() -> None:
     evidence = log(grad_norm=from_row(norms(8), 90, 0.0), dead=np.zeros(N))
-    unsure = tuple(replace(one, ambiguous=one.quantity == "dead_group_share") for one in evidence.record.meanings)
+    unsure = tuple(
+        replace(one, ambiguous=one.quantity == "dead_group_share")
+        for one in evidence.record.meanings
+    )
     assert updates(evidence).status is Status.CRITICAL
     assert updates(Evidence(replace(evidence.record, meanings=unsure))).status is Status.INFO
 
 
 def test_the_spread_of_several_steps_says_nothing_of_the_last_gradient() -> None:
-    assert updates(log(window=5, grad_norm=np.zeros(N), spread=np.full(N, 0.1))).status is Status.INFO
+    assert (
+        updates(log(window=5, grad_norm=np.zeros(N), spread=np.full(N, 0.1))).status is Status.INFO
+    )
 
 
 def test_a_log_that_rounds_small_norms_has_no_lost_gradient() -> None:
     rounded = np.round(0.002 * np.exp(0.3 * RNG(0).standard_normal(N)), 3)
     record = log(grad_norm=from_row(rounded, 60, 0.0), spread=np.full(N, 0.4)).record
-    three = tuple(replace(meaning, resolution=5e-4) for meaning in record.meanings)  # as a reader tells it
+    three = tuple(
+        replace(meaning, resolution=5e-4) for meaning in record.meanings
+    )  # as a reader tells it
     assert updates(Evidence(replace(record, meanings=three))).status is not Status.CRITICAL
 
 
@@ -216,7 +362,10 @@ def test_a_loss_of_0_is_normal_on_policy() -> None:
         "The loss is 0 in 100 % of the rows, as it is on policy: the gradient norm is 0.3.",
     )
     found = updates(log(loss=np.zeros(N)))
-    assert found.message == "The loss is 0 in 100 % of the rows, as it is on policy: log the gradient norm to see the updates."
+    assert found.message == (
+        "The loss is 0 in 100 % of the rows, as it is on policy: log the gradient norm to see "
+        "the updates."
+    )
     assert found.log
 
 
@@ -249,12 +398,17 @@ def alarms(found: list[Finding]) -> bool:
 
 @pytest.mark.slow
 def test_healthy_runs_that_are_looked_at_after_every_third_row_stay_silent() -> None:
-    """Of 400 runs looked at after every row none was told (at most .75 % with 95 % confidence); here 12."""
+    """Of 400 runs looked at after every row none was told (at most .75 % with 95 % confidence);
+    here 12.
+    """
     for seed in range(12):
         whole = healthy(seed).record
         for rows in range(10, 151, 3):
             evidence = Evidence(RunRecord("test", whole.steps.head(rows), meanings=whole.meanings))
-            assert not alarms([check(evidence) for check in (finite, gradient, updates)]), (seed, rows)
+            assert not alarms([check(evidence) for check in (finite, gradient, updates)]), (
+                seed,
+                rows,
+            )
 
 
 def test_limits_of_what_is_told() -> None:
@@ -262,7 +416,9 @@ def test_limits_of_what_is_told() -> None:
     few[:5] = np.inf
     assert finite(log(grad_norm=few, reward=rewards())).status is Status.INFO  # 4 % of the rows
     assert updates(log(loss=norms())).status is Status.NONE
-    by_name = RunRecord("test", steps_table(range(N), {"advantages/mean": np.full(N, np.nan), "reward": rewards()}))
+    by_name = RunRecord(
+        "test", steps_table(range(N), {"advantages/mean": np.full(N, np.nan), "reward": rewards()})
+    )
     assert finite(Evidence(by_name)).evidence["first_column"] == "advantages/mean"
     late = finite(log(kl=from_row(norms(), N - 8, np.nan), reward=rewards()))
     assert late.status is Status.NONE  # eight rows, and nothing else of the trainer's rows goes on

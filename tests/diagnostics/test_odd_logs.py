@@ -1,4 +1,6 @@
-"""Logs that are not what a check expects: dead signals, missing numbers, data in a fixed order, single groups, several reward functions."""
+"""Logs that are not what a check expects: dead signals, missing numbers, data in a fixed order,
+single groups, several reward functions.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ STEP = np.arange(N)
 
 def log(**columns: np.ndarray) -> RunRecord:
     meanings = tuple(Meaning(key, NAMES[key], "test") for key in columns if key in NAMES)
-    return RunRecord("test", steps_table(range(1, len(next(iter(columns.values()))) + 1), columns), meanings=meanings)
+    return RunRecord(
+        "test",
+        steps_table(range(1, len(next(iter(columns.values()))) + 1), columns),
+        meanings=meanings,
+    )
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -40,11 +46,17 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def learning(seed: int = 0, n: int = N) -> np.ndarray:
-    return np.asarray(0.2 + 0.5 * (1 - np.exp(-np.arange(n) / 60)) + 0.03 * rng(seed).standard_normal(n))
+    return np.asarray(
+        0.2 + 0.5 * (1 - np.exp(-np.arange(n) / 60)) + 0.03 * rng(seed).standard_normal(n)
+    )
 
 
 def told(found: Judgement) -> dict[str, Status]:
-    return {one.check: one.status for one in found.checks if one.status in (Status.INFO, Status.WARNING, Status.CRITICAL)}
+    return {
+        one.check: one.status
+        for one in found.checks
+        if one.status in (Status.INFO, Status.WARNING, Status.CRITICAL)
+    }
 
 
 def answer(found: Judgement, check: str) -> Finding:
@@ -52,23 +64,34 @@ def answer(found: Judgement, check: str) -> Finding:
 
 
 @pytest.mark.parametrize("moving", [False, True])
-def test_a_reward_of_nothing_is_a_failure_and_one_of_another_number_tells_nothing(moving: bool) -> None:
+def test_a_reward_of_nothing_is_a_failure_and_one_of_another_number_tells_nothing(
+    moving: bool,
+) -> None:
     more = {"kl": 1e-3 * STEP, "entropy": np.linspace(0.5, 0.3, N)} if moving else {}
     nothing = judge(log(reward=np.zeros(N), **more))
-    assert (nothing.state, nothing.headline) == (State.FAILED, "the reward is 0 in all 200 rows: nothing is earned")
+    assert (nothing.state, nothing.headline) == (
+        State.FAILED,
+        "the reward is 0 in all 200 rows: nothing is earned",
+    )
     assert nothing.cause.certainty is Certainty.CANNOT_TELL
     assert nothing.cause.names == ("the task is too hard", "a broken verifier")
     assert nothing.cause.log == ("completions with their rewards",)
     assert "more rows" not in " ".join(nothing.not_logged)  # 200 of them say all that rows can
     for level, said in ((0.5, "0.50"), (-0.25, "-0.25"), (1.0, "1.00")):
         found = judge(log(reward=np.full(N, level), **more))
-        assert (found.state, found.headline) == (State.CANNOT_TELL, f"the reward is {said} in all 200 rows: it tells nothing apart")
+        assert (found.state, found.headline) == (
+            State.CANNOT_TELL,
+            f"the reward is {said} in all 200 rows: it tells nothing apart",
+        )
         assert found.not_logged[0].startswith("completions with their rewards")
 
 
 def test_a_constant_reward_of_equal_groups_is_a_failure_below_the_top_and_none_at_it() -> None:
     below, top = (judge(log(reward=np.full(N, level), spread=np.zeros(N))) for level in (0.5, 1.0))
-    assert (below.state, below.headline) == (State.FAILED, "100 % of the groups have zero variance: hardly any group teaches")
+    assert (below.state, below.headline) == (
+        State.FAILED,
+        "100 % of the groups have zero variance: hardly any group teaches",
+    )
     assert (top.state, told(top)) == (State.CANNOT_TELL, {})
 
 
@@ -78,17 +101,37 @@ def test_a_spread_of_zero_throughout_is_critical_although_the_reward_varies() ->
 
 
 def test_a_flat_reward_is_worth_a_look_although_the_policy_moves() -> None:
-    found = judge(log(reward=0.3 + 0.02 * rng().standard_normal(N), kl=1e-3 * STEP + 1e-4 * rng(1).standard_normal(N)))
+    found = judge(
+        log(
+            reward=0.3 + 0.02 * rng().standard_normal(N),
+            kl=1e-3 * STEP + 1e-4 * rng(1).standard_normal(N),
+        )
+    )
     assert (found.state, found.learning, told(found)) == (State.WATCH, Learning.FLAT, {})
     assert found.headline == "nothing learnt in 199 steps: reward 0.30 → 0.30 (gain -0.02 to 0.007)"
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_numbers_that_are_not_finite_to_the_end_are_told_with_their_first_column_and_step(bad: float) -> None:
+def test_numbers_that_are_not_finite_to_the_end_are_told_with_their_first_column_and_step(
+    bad: float,
+) -> None:
     gone = np.where(STEP >= 120, bad, 1.0)
-    found = judge(log(reward=learning() * gone, loss=0.01 * gone, gradient=0.3 * gone, length=200 + rng(2).standard_normal(N)))
-    assert (found.state, found.since_step, found.cause.names) == (State.FAILED, 121, ("numerics (loss first)",))
-    assert found.headline == "loss has no finite value since step 121 (80 rows), 0.01 before, nor have gradient, reward."
+    found = judge(
+        log(
+            reward=learning() * gone,
+            loss=0.01 * gone,
+            gradient=0.3 * gone,
+            length=200 + rng(2).standard_normal(N),
+        )
+    )
+    assert (found.state, found.since_step, found.cause.names) == (
+        State.FAILED,
+        121,
+        ("numerics (loss first)",),
+    )
+    assert found.headline == (
+        "loss has no finite value since step 121 (80 rows), 0.01 before, nor have gradient, reward."
+    )
 
 
 def test_a_gradient_norm_that_alone_is_gone_is_a_note() -> None:
@@ -108,23 +151,40 @@ def test_too_little_to_look_at_cannot_be_told() -> None:
     bare, few = judge(log(entropy=np.linspace(0.5, 0.3, N))), judge(log(reward=learning(n=5)))
     assert (bare.state, bare.headline) == (State.CANNOT_TELL, "the log has no reward")
     assert bare.not_logged[0].startswith("the mean reward of every step")
-    assert (few.state, few.headline) == (State.CANNOT_TELL, "5 rows of reward: too few to tell anything")
+    assert (few.state, few.headline) == (
+        State.CANNOT_TELL,
+        "5 rows of reward: too few to tell anything",
+    )
     assert few.not_logged[0] == "20 rows of the reward or more"
 
 
-@pytest.mark.parametrize("column", ["correctness", "val/success", "training/off_policy/trajectory_staleness/mean"])
+@pytest.mark.parametrize(
+    "column", ["correctness", "val/success", "training/off_policy/trajectory_staleness/mean"]
+)
 def test_words_that_end_in_ess_are_no_effective_sample_size(column: str) -> None:
     low = np.where(STEP == 3, 1.0, 0.05)
     assert judge(log(reward=learning(), **{column: low})).state is State.OK
-    assert told(judge(log(reward=learning(), **{"rollout/ess": low})))["instability"] is Status.WARNING
+    assert (
+        told(judge(log(reward=learning(), **{"rollout/ess": low})))["instability"] is Status.WARNING
+    )
 
 
 def test_two_data_sources_in_turn_are_no_instability() -> None:
     for gap in (0.2, 0.35):
-        reward = np.clip(0.45 + 0.15 * STEP / N + np.where(STEP % 2, gap, -gap) + 0.03 * rng(3).standard_normal(N), 0, 1)
+        reward = np.clip(
+            0.45
+            + 0.15 * STEP / N
+            + np.where(STEP % 2, gap, -gap)
+            + 0.03 * rng(3).standard_normal(N),
+            0,
+            1,
+        )
         found = judge(log(reward=reward))
         assert (found.state, told(found)) == (State.OK, {"instability": Status.INFO})
-        said = "the reward comes round every 2 rows with the same profile, throughout: the order of the data"
+        said = (
+            "the reward comes round every 2 rows with the same profile, throughout: the order of "
+            "the data"
+        )
         assert answer(found, "instability").message == said
 
 
@@ -132,11 +192,26 @@ def test_prompts_in_the_same_order_every_epoch_are_no_instability() -> None:
     for seed in range(10):
         noise = rng(seed)
         profile = np.tile(0.15 * noise.standard_normal(20), N // 20)
-        assert judge(log(reward=np.clip(0.4 + 0.3 * STEP / N + profile + 0.03 * noise.standard_normal(N), 0, 1))).state is State.OK
+        assert (
+            judge(
+                log(
+                    reward=np.clip(
+                        0.4 + 0.3 * STEP / N + profile + 0.03 * noise.standard_normal(N), 0, 1
+                    )
+                )
+            ).state
+            is State.OK
+        )
 
 
 def test_a_swing_that_grows_is_critical() -> None:
-    found = judge(log(reward=0.55 + 0.03 * rng(5).standard_normal(N) + 0.3 * np.maximum(STEP - 100, 0) / 100 * np.sin(STEP / 2)))
+    found = judge(
+        log(
+            reward=0.55
+            + 0.03 * rng(5).standard_normal(N)
+            + 0.3 * np.maximum(STEP - 100, 0) / 100 * np.sin(STEP / 2)
+        )
+    )
     assert (found.state, told(found)) == (State.FAILED, {"instability": Status.CRITICAL})
     assert found.cause.names == ("the policy came apart (instability)",)
 
@@ -151,28 +226,48 @@ def test_single_small_groups_of_unlike_prompts_are_not_degenerate() -> None:
         assert told(found).get("zero_variance") is not Status.CRITICAL
 
 
-def test_a_function_that_earns_nothing_beside_one_that_earns_is_a_note_unless_it_is_the_task() -> None:
+def test_a_function_that_earns_nothing_beside_one_that_earns_is_a_note_unless_it_is_the_task() -> (
+    None
+):
     style = 0.2 + 0.7 * STEP / N + 0.03 * rng(6).standard_normal(N)
     little = np.clip(0.01 + 0.005 * rng(7).standard_normal(N), 0, 1)
     found = judge(log(reward=style + little, brevity=little, format=style))
     assert (found.state, told(found)) == (State.OK, {"reward_functions": Status.INFO})
     found = judge(log(reward=style + little, correct=little, format=style))
-    assert (found.state, told(found)) == (State.WATCH, {"reward_functions": Status.INFO, "reward_hacking": Status.WARNING})
-    both = judge(log(reward=2 * style, correct=style, format=style + 0.01 * rng(8).standard_normal(N)))
+    assert (found.state, told(found)) == (
+        State.WATCH,
+        {"reward_functions": Status.INFO, "reward_hacking": Status.WARNING},
+    )
+    both = judge(
+        log(reward=2 * style, correct=style, format=style + 0.01 * rng(8).standard_normal(N))
+    )
     assert (both.state, told(both)) == (State.OK, {})
 
 
 def test_the_top_is_not_guessed_where_several_reward_functions_are_logged() -> None:
-    truth, style = 0.02 + 0.005 * rng(9).standard_normal(N), 0.93 + 0.01 * rng(10).standard_normal(N)
+    truth, style = (
+        0.02 + 0.005 * rng(9).standard_normal(N),
+        0.93 + 0.01 * rng(10).standard_normal(N),
+    )
     entropy = np.where(STEP < 60, 0.6 * np.exp(-STEP / 15), 0.005)
-    found = judge(log(reward=truth + style, correct=truth, format=style, entropy=entropy, dead=np.where(STEP < 60, 0.2, 0.95)))
+    found = judge(
+        log(
+            reward=truth + style,
+            correct=truth,
+            format=style,
+            entropy=entropy,
+            dead=np.where(STEP < 60, 0.2, 0.95),
+        )
+    )
     assert found.state is State.FAILED
     assert "top" not in " ".join(one.message for one in found.checks)
 
 
 def test_a_held_out_gain_that_is_small_but_real_is_a_warning() -> None:
     train = np.linspace(0.3, 0.9, N) + 0.02 * rng(11).standard_normal(N)
-    found = judge(log(reward=train, held_out=0.3 + 0.1 * STEP / N + 0.005 * rng(12).standard_normal(N)))
+    found = judge(
+        log(reward=train, held_out=0.3 + 0.1 * STEP / N + 0.005 * rng(12).standard_normal(N))
+    )
     assert (found.state, told(found)) == (State.WATCH, {"reward_hacking": Status.WARNING})
     assert (found.cause.certainty, found.cause.names) == (Certainty.POSSIBLE, ("reward hacking",))
     assert found.headline == "reward 0.32 → 0.85, held-out 0.30 → 0.39: reward hacking possible"
@@ -180,13 +275,20 @@ def test_a_held_out_gain_that_is_small_but_real_is_a_warning() -> None:
 
 def test_a_learning_rate_that_is_zero_from_a_row_on_is_found_and_a_schedule_is_not() -> None:
     found = judge(log(reward=learning(), rate=np.where(STEP < 50, 1e-6, 0.0)))
-    assert (found.state, told(found)["learning_rate"], found.since_step) == (State.FAILED, Status.CRITICAL, 51)
+    assert (found.state, told(found)["learning_rate"], found.since_step) == (
+        State.FAILED,
+        Status.CRITICAL,
+        51,
+    )
     assert judge(log(reward=learning(), rate=1e-6 * (1 - STEP / (N - 1)))).state is State.OK
 
 
 def test_errors_of_tools_are_no_failure_of_the_verifier() -> None:
     high = np.where(STEP < 100, 0.02, 0.6)
-    tools, verifier = judge(log(reward=learning(), tool_error_rate=high)), judge(log(reward=learning(), verifier_error_rate=high))
+    tools, verifier = (
+        judge(log(reward=learning(), tool_error_rate=high)),
+        judge(log(reward=learning(), verifier_error_rate=high)),
+    )
     assert (tools.state, tools.cause.names) == (State.WATCH, ("tool calls fail",))
     assert (verifier.state, verifier.cause.names) == (State.FAILED, ("a broken verifier",))
     assert verifier.headline == "verifier_error_rate 0.02 → 0.60 at step 101"
@@ -199,10 +301,21 @@ def test_odd_healthy_kinds_raise_no_alarm(kind: str) -> None:
 
 @pytest.mark.parametrize("rows", [60, 90, 150])
 def test_two_sources_of_data_in_turn_that_part_are_no_swing(rows: int) -> None:
-    """The policy learns from every second row and not from the others: from .2 to .8, or not at all."""
+    """The policy learns from every second row and not from the others: from .2 to .8, or not at
+    all.
+    """
     row = np.arange(rows)
-    reward = 0.2 + 0.6 * (row % 2 == 0) * (1 - np.exp(-row / 40)) + 0.02 * np.random.default_rng(0).standard_normal(rows)
+    reward = (
+        0.2
+        + 0.6 * (row % 2 == 0) * (1 - np.exp(-row / 40))
+        + 0.02 * np.random.default_rng(0).standard_normal(rows)
+    )
     for ended in (True, False):
-        found = judge(RunRecord("run", steps_table(range(1, rows + 1), {"reward": reward})), ended=ended)
+        found = judge(
+            RunRecord("run", steps_table(range(1, rows + 1), {"reward": reward})), ended=ended
+        )
         assert not found.alarm
-        assert {one.check: one.status.value for one in found.checks}["instability"] in ("none", "info")
+        assert {one.check: one.status.value for one in found.checks}["instability"] in (
+            "none",
+            "info",
+        )

@@ -1,4 +1,6 @@
-"""The judgement of public runs whose end is known, rule by rule; skipped where the logs are absent."""
+"""The judgement of public runs whose end is known, rule by rule; skipped where the logs are
+absent.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,11 @@ from pathlib import Path
 import pytest
 from diagnosis.labels import Judged, differing, judged, labels_in, summary
 
-SWEEP, SHIBUKI, HACKED = "sweeps/qwen25_7b_rho_sweep", "sweeps/cs336_shibuki", "other/tinker_reward_hacking/rl-leetcode__"
+SWEEP, SHIBUKI, HACKED = (
+    "sweeps/qwen25_7b_rho_sweep",
+    "sweeps/cs336_shibuki",
+    "other/tinker_reward_hacking/rl-leetcode__",
+)
 OTHERS = (
     "trl/imjonezz_llama31_8b_gsm8k_G6.trainer_state.json",
     "trl/juncylu_qwen25vl3b_dapo_120531.run_terminal.md",
@@ -37,7 +43,8 @@ OTHERS = (
     "verl/leonopus_qwen3_4b_gsm8k_G4_full125.log",
 )
 # What single runs still break, to the letter: whoever mends one takes it off.
-# Of these two the label has an onset alone, and length and divergence had moved eight and seven rows before it.
+# Of these two the label has an onset alone, and length and divergence had moved eight and seven
+# rows before it.
 OPEN: dict[str, list[str]] = {
     "hard/agent_opd__gjvwlq13.output.log": ["first sign more than five rows off"],
     "hard/cotcompress__runpod_kl_scan__train_kl0.1.log": ["first sign more than five rows off"],
@@ -60,11 +67,15 @@ def test_no_run_breaks_a_rule(runs: dict[str, Judged]) -> None:
 
 
 def test_together_they_meet_what_is_asked_of_all(runs: dict[str, Judged]) -> None:
-    assert [what for what, _, _, met in summary([run for file, run in runs.items() if file not in OPEN]) if not met] == []
+    assert [
+        what
+        for what, _, _, met in summary([run for file, run in runs.items() if file not in OPEN])
+        if not met
+    ] == []
 
 
 def test_diagnose_and_report_never_differ(runs: dict[str, Judged], shared_data: Path) -> None:
-    """On four logs; `experiments/diagnosis/labels.py --commands` asks of all."""
+    """On four logs; `lab/experiments/diagnosis/labels.py --commands` asks of all."""
     files = (
         "hard/rho0.30_seed43.log",
         "hard/rho3.00_seed44.log",

@@ -1,4 +1,6 @@
-"""The checks of signals that nothing read before, on real public runs that went well, as they grew; the files stay outside the project."""
+"""The checks of signals that nothing read before, on real public runs that went well, as they
+grew; the files stay outside the project.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,28 @@ from groupwise.readers import open_run
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("GROUPWISE_DATA", ROOT.parent / "shared" / "data"))
 CHECKS = (
-    *(numerics.finite, numerics.gradient, numerics.updates, beyond.divergence, beyond.sampler, beyond.staleness, reward_functions.check),
-    *(completions.repetition, completions.truncated, restart.check, beyond.discards, beyond.router, beyond.tools),
+    *(
+        numerics.finite,
+        numerics.gradient,
+        numerics.updates,
+        beyond.divergence,
+        beyond.sampler,
+        beyond.staleness,
+        reward_functions.check,
+    ),
+    *(
+        completions.repetition,
+        completions.truncated,
+        restart.check,
+        beyond.discards,
+        beyond.router,
+        beyond.tools,
+    ),
 )
-_LABELS = ((ROOT / "experiments" / "diagnosis" / "labels.tsv", ""), (DATA / "hard" / "LABELS.tsv", "hard/"))
+_LABELS = (
+    (ROOT / "experiments" / "diagnosis" / "labels.tsv", ""),
+    (DATA / "hard" / "LABELS.tsv", "hard/"),
+)
 
 
 def labelled(*labels: str) -> list[str]:
@@ -29,11 +49,17 @@ def labelled(*labels: str) -> list[str]:
     for table, home in _LABELS:
         if table.is_file():
             with table.open(encoding="utf-8") as file:
-                found += [home + row["file"] for row in csv.DictReader(file, delimiter="\t") if row["label"] in labels]
+                found += [
+                    home + row["file"]
+                    for row in csv.DictReader(file, delimiter="\t")
+                    if row["label"] in labels
+                ]
     return found
 
 
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the public runs are not on this machine: {DATA} is absent")
+pytestmark = pytest.mark.skipif(
+    not DATA.is_dir(), reason=f"the public runs are not on this machine: {DATA} is absent"
+)
 
 
 @pytest.mark.thinned(6)
@@ -43,10 +69,18 @@ def test_runs_that_went_well_are_not_told_at_any_of_twenty_looks(file: str) -> N
     total = len(record.steps)
     for rows in sorted({*range(5, total + 1, max(1, total // 20)), total}):
         evidence = Evidence(replace(record, steps=record.steps.head(rows)))
-        told = [found.message for found in (look(evidence) for look in CHECKS) if found.status in (Status.WARNING, Status.CRITICAL)]
+        told = [
+            found.message
+            for found in (look(evidence) for look in CHECKS)
+            if found.status in (Status.WARNING, Status.CRITICAL)
+        ]
         assert not told, rows
 
 
 def test_the_run_whose_numbers_broke_has_its_step() -> None:
-    found = numerics.finite(Evidence(open_run(DATA / "hard" / "cs336_grpo_off_policy_sweep_focused_e2_tb256.metrics.jsonl")))
+    found = numerics.finite(
+        Evidence(
+            open_run(DATA / "hard" / "cs336_grpo_off_policy_sweep_focused_e2_tb256.metrics.jsonl")
+        )
+    )
     assert (found.status, found.step) == (Status.CRITICAL, 196)

@@ -1,4 +1,6 @@
-"""Restarts with and without a jump, rollouts dropped as too old, a router's load, tool calls that fail; and what stays silent."""
+"""Restarts with and without a jump, rollouts dropped as too old, a router's load, tool calls
+that fail; and what stays silent.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,26 @@ from groupwise.readers import open_run
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, steps_table
 
 N = 150
-BACK = "the run was restarted 1 time (the step drops back to 80): 5 rows superseded by what came after"
+BACK = (
+    "the run was restarted 1 time (the step drops back to 80): 5 rows superseded by what came after"
+)
 
 
-def log(notes: tuple[str, ...] = (), seconds: np.ndarray | None = None, config: RunConfig | None = None, **columns: np.ndarray) -> Evidence:
+def log(
+    notes: tuple[str, ...] = (),
+    seconds: np.ndarray | None = None,
+    config: RunConfig | None = None,
+    **columns: np.ndarray,
+) -> Evidence:
     length = len(next(iter(columns.values())))
     names = [key for key in columns if not key.startswith("env_")]
-    meanings = tuple(Meaning(key, key, "samples dropped so far because they were too old") for key in names)
+    meanings = tuple(
+        Meaning(key, key, "samples dropped so far because they were too old") for key in names
+    )
     steps = steps_table(range(1, length + 1), columns, seconds=seconds)
-    return Evidence(RunRecord("test", steps, meanings=meanings, notes=notes, config=config or RunConfig()))
+    return Evidence(
+        RunRecord("test", steps, meanings=meanings, notes=notes, config=config or RunConfig())
+    )
 
 
 def noisy(seed: int, level: float = 0.01, spread: float = 0.2, n: int = N) -> np.ndarray:
@@ -44,48 +57,86 @@ def since(row: int, before: float, after: float, n: int = N) -> np.ndarray:
 def test_a_jump_at_a_restart_has_its_step_and_numbers() -> None:
     gap = noisy(0) * since(79, 1, 12)
     found = check(log((BACK,), sampler_mismatch=gap, entropy=noisy(1, 0.4)))
-    assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 80, {"restart": "jump"})
+    assert (found.status, found.step, dict(found.evidence)) == (
+        Status.WARNING,
+        80,
+        {"restart": "jump"},
+    )
     before, after = np.median(gap[74:79]), np.median(gap[79:84])
-    assert found.message == f"The run was restarted at step 80, and there sampler mismatch {before:.2g} → {after:.2g}."
+    assert found.message == (
+        f"The run was restarted at step 80, and there sampler mismatch {before:.2g} → {after:.2g}."
+    )
     assert [sign.signal for sign in found.signs] == ["sampler_mismatch"]
 
 
 def test_a_reward_that_fell_at_a_restart_and_went_on_to_has_its_first_sign_there() -> None:
-    reward = np.interp(np.arange(N), [0, 78, 79, 99, 130], [0.8, 0.8, 0.74, 0.74, 0.5]) + 0.005 * np.random.default_rng(2).standard_normal(
-        N
+    reward = np.interp(
+        np.arange(N), [0, 78, 79, 99, 130], [0.8, 0.8, 0.74, 0.74, 0.5]
+    ) + 0.005 * np.random.default_rng(2).standard_normal(N)
+    found = judge(
+        log(
+            (BACK,), reward=reward, entropy=noisy(1, 0.4), completion_length=noisy(2, 200.0, 0.01)
+        ).record
     )
-    found = judge(log((BACK,), reward=reward, entropy=noisy(1, 0.4), completion_length=noisy(2, 200.0, 0.01)).record)
     assert found.headline.startswith("reward 0.80 → 0.50, falling since step ")
     assert found.first_sign is not None
     assert (found.first_sign.signal, found.first_sign.step) == ("reward", 80)
 
 
-@pytest.mark.parametrize(("row", "status"), [(15, "warning"), (14, "info"), (145, "warning"), (146, "info")])
+@pytest.mark.parametrize(
+    ("row", "status"), [(15, "warning"), (14, "info"), (145, "warning"), (146, "info")]
+)
 def test_a_jump_is_told_by_fifteen_rows_before_and_five_since(row: int, status: str) -> None:
-    assert check(log((f"resumed after step {row}: ",), entropy=since(row, 0.4, 0.9))).status.value == status
+    assert (
+        check(log((f"resumed after step {row}: ",), entropy=since(row, 0.4, 0.9))).status.value
+        == status
+    )
 
 
 def test_a_resumed_run_without_a_jump_is_worth_knowing() -> None:
-    found = check(log(("resumed after step 79: steps 80 to 84 are replaced as they are done again",), sampler_mismatch=noisy(0)))
-    assert (found.status, found.step, found.message) == (Status.INFO, 80, "The run was resumed at step 80, and nothing jumped there.")
+    found = check(
+        log(
+            ("resumed after step 79: steps 80 to 84 are replaced as they are done again",),
+            sampler_mismatch=noisy(0),
+        )
+    )
+    assert (found.status, found.step, found.message) == (
+        Status.INFO,
+        80,
+        "The run was resumed at step 80, and nothing jumped there.",
+    )
 
 
 @pytest.mark.parametrize("first", [1.0, 0.0])  # many schedules begin at 0
 def test_a_schedule_that_starts_anew_is_a_restart(first: float) -> None:
-    rate = np.concatenate([[first], np.linspace(1, 0.6, 59), np.linspace(0.05, 1, 20), np.ones(70)]) * 1e-6
+    rate = (
+        np.concatenate([[first], np.linspace(1, 0.6, 59), np.linspace(0.05, 1, 20), np.ones(70)])
+        * 1e-6
+    )
     found = check(log(learning_rate=rate, reward=since(60, 0.6, 0.2) + noisy(2, 0.02)))
     assert (found.status, found.step) == (Status.WARNING, 61)
-    assert found.message.startswith("The learning rate starts anew at step 61, and there reward 0.6")
+    assert found.message.startswith(
+        "The learning rate starts anew at step 61, and there reward 0.6"
+    )
 
 
-@pytest.mark.parametrize(("rows", "after", "status"), [(11, 0.199, "info"), (10, 0.199, "none"), (11, 0.201, "none")])
-def test_eleven_rows_show_that_a_schedule_fell_to_a_fifth_and_rises_three_times(rows: int, after: float, status: str) -> None:
+@pytest.mark.parametrize(
+    ("rows", "after", "status"), [(11, 0.199, "info"), (10, 0.199, "none"), (11, 0.201, "none")]
+)
+def test_eleven_rows_show_that_a_schedule_fell_to_a_fifth_and_rises_three_times(
+    rows: int, after: float, status: str
+) -> None:
     rate = np.r_[np.ones(rows - 4), after + 0.1 * np.arange(4)]
     found = check(log(learning_rate=rate))
     assert found.status.value == status
     if status == "info":
-        assert (found.step, found.message) == (8, "The learning rate starts anew at step 8, and nothing jumped there.")
-        assert check(log(learning_rate=np.r_[rate[:-1], rate[-2]])).status is Status.NONE  # it rises twice
+        assert (found.step, found.message) == (
+            8,
+            "The learning rate starts anew at step 8, and nothing jumped there.",
+        )
+        assert (
+            check(log(learning_rate=np.r_[rate[:-1], rate[-2]])).status is Status.NONE
+        )  # it rises twice
 
 
 def test_a_pause_is_told_only_with_a_jump() -> None:
@@ -99,7 +150,10 @@ def test_a_pause_is_told_only_with_a_jump() -> None:
 def test_a_log_whose_steps_drop_back_tells_where(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     rows = [*range(1, 41), *range(36, 61)]
-    lines = [{"step": step, "reward": (0.6 if place < 40 else 0.1) + 0.02 * rng.standard_normal()} for place, step in enumerate(rows)]
+    lines = [
+        {"step": step, "reward": (0.6 if place < 40 else 0.1) + 0.02 * rng.standard_normal()}
+        for place, step in enumerate(rows)
+    ]
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = check(Evidence(open_run(path)))
@@ -108,13 +162,21 @@ def test_a_log_whose_steps_drop_back_tells_where(tmp_path: Path) -> None:
 
 
 def test_healthy_restarted_runs_that_are_looked_at_after_every_row_stay_silent() -> None:
-    """Of 1,000 such runs (wandering, trending, heavy-tailed) none was told (at most .3 % with 95 % confidence)."""
+    """Of 1,000 such runs (wandering, trending, heavy-tailed) none was told (at most .3 % with 95
+    % confidence).
+    """
     for seed in range(30):
         rng = np.random.default_rng(seed)
         trend = 0.3 + 0.5 * np.arange(N) / N + 0.04 * rng.standard_normal(N)
-        signals = {"entropy": noisy(seed, 0.4), "gradient_norm": np.exp(rng.standard_normal(N)), "reward": trend}
+        signals = {
+            "entropy": noisy(seed, 0.4),
+            "gradient_norm": np.exp(rng.standard_normal(N)),
+            "reward": trend,
+        }
         for rows in range(78, 92):
-            status = check(log((BACK,), None, None, **{name: value[:rows] for name, value in signals.items()})).status
+            status = check(
+                log((BACK,), None, None, **{name: value[:rows] for name, value in signals.items()})
+            ).status
             assert status is Status.INFO, (seed, rows)
 
 
@@ -123,20 +185,33 @@ def sized() -> RunConfig:
 
 
 def test_rollouts_dropped_as_too_old_are_counted_against_all() -> None:
-    dropped, length = np.cumsum(since(70, 4, 64)), since(70, 900, 500) + 10 * np.random.default_rng(5).standard_normal(N)
+    dropped, length = (
+        np.cumsum(since(70, 4, 64)),
+        since(70, 900, 500) + 10 * np.random.default_rng(5).standard_normal(N),
+    )
     found = discards(log(config=sized(), dropped_samples=dropped, completion_length=length))
-    assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 71, {"discards": "stale"})
+    assert (found.status, found.step, dict(found.evidence)) == (
+        Status.WARNING,
+        71,
+        {"discards": "stale"},
+    )
     words = "33 % of rollouts dropped as too old (was 3 %)"
     assert found.message == f"Since step 71 {words} and the rest is shorter, 903 → 500 tokens."
     assert found.signs[0].words == words
-    assert discards(log(config=sized(), dropped_samples=np.cumsum(np.full(N, 4.0)))).status is Status.NONE
+    assert (
+        discards(log(config=sized(), dropped_samples=np.cumsum(np.full(N, 4.0)))).status
+        is Status.NONE
+    )
     assert discards(log(dropped_samples=dropped)).status is Status.INFO
 
 
 @pytest.mark.parametrize(("row", "said"), [(5, True), (4, False), (145, True), (146, False)])
 def test_five_rows_on_either_side_show_that_what_is_kept_is_shorter(row: int, said: bool) -> None:
     length = since(row, 900, 500) + (-1.0) ** np.arange(N)
-    assert (_shorter(log(completion_length=length), row + 1) == " and the rest is shorter, 900 → 500 tokens") is said
+    assert (
+        _shorter(log(completion_length=length), row + 1)
+        == " and the rest is shorter, 900 → 500 tokens"
+    ) is said
 
 
 def test_a_filter_that_leaves_little_is_worth_knowing() -> None:
@@ -147,15 +222,26 @@ def test_a_filter_that_leaves_little_is_worth_knowing() -> None:
 
 def test_experts_whose_load_drifts() -> None:
     found = router(log(router_loss=noisy(6, 1.0, 0.05) * since(90, 1, 5)))
-    assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 91, {"router": "load"})
+    assert (found.status, found.step, dict(found.evidence)) == (
+        Status.WARNING,
+        91,
+        {"router": "load"},
+    )
     assert router(log(env_x=np.ones(N), router_loss=noisy(6, 1.0, 0.05))).status is Status.NONE
 
 
 def test_tool_calls_that_come_to_fail() -> None:
     share = np.clip(since(60, 0.1, 0.8) + 0.03 * np.random.default_rng(7).standard_normal(N), 0, 1)
     found = tools(log(env_invalid_action_ratio=share, turns=since(60, 3.0, 9.0)))
-    assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 61, {"tools": "fail"})
-    assert found.message == "Tool calls fail since step 61: env_invalid_action_ratio 9 % → 80 %, turns 3 → 9."
+    assert (found.status, found.step, dict(found.evidence)) == (
+        Status.WARNING,
+        61,
+        {"tools": "fail"},
+    )
+    assert (
+        found.message
+        == "Tool calls fail since step 61: env_invalid_action_ratio 9 % → 80 %, turns 3 → 9."
+    )
     assert tools(log(tool_failure_share=np.full(N, 0.8))).status is Status.INFO
 
 

@@ -1,4 +1,6 @@
-"""Columns of one reward that part: the task's own falls, or stays at nothing, while what is trained on rises."""
+"""Columns of one reward that part: the task's own falls, or stays at nothing, while what is
+trained on rises.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +23,29 @@ NOTHING = 0.004 * (ROW % 20 == 19)
 
 def quantities(*keys: str, framework: str = "") -> dict[str, str]:
     columns = dict.fromkeys(keys, RISES)
-    found = with_reward(columns, meanings_of(columns, RunConfig(), framework=framework, complete=True, window=1.0))
+    found = with_reward(
+        columns, meanings_of(columns, RunConfig(), framework=framework, complete=True, window=1.0)
+    )
     assert len({meaning.column for meaning in found}) == len(found)
     return {meaning.column: meaning.quantity for meaning in found}
 
 
-def told(columns: dict[str, Any], *, ended: bool = True, rows: int = N, framework: str = "") -> Judgement:
-    meant = tuple(Meaning(key, quantity, "test") for key, quantity in quantities(*columns, framework=framework).items())
+def told(
+    columns: dict[str, Any], *, ended: bool = True, rows: int = N, framework: str = ""
+) -> Judgement:
+    meant = tuple(
+        Meaning(key, quantity, "test")
+        for key, quantity in quantities(*columns, framework=framework).items()
+    )
     record = RunRecord("run", steps_table(range(1, N + 1), columns), meanings=meant)
     return judge(RunRecord("run", record.steps.head(rows), meanings=meant), ended=ended)
 
 
 def paid(**functions: Any) -> dict[str, Any]:
-    return {"reward": sum(functions.values()), **{f"rewards/{name}/mean": value for name, value in functions.items()}}
+    return {
+        "reward": sum(functions.values()),
+        **{f"rewards/{name}/mean": value for name, value in functions.items()},
+    }
 
 
 @pytest.mark.parametrize("task", ["env_reward", "task_success", "accuracy", "ndcg@10"])
@@ -48,7 +60,10 @@ def test_a_task_that_earns_nothing_while_format_and_bonus_rise_is_never_ok(task:
     [
         ({"tidy": NOTHING}, "by its name it is not the task"),
         ({"strict_format": NOTHING}, "nor is form"),
-        ({"env_reward": NOTHING, "accuracy": 0.5 * RISES + WAVE}, "another score of the task earns: a stricter one may not"),
+        (
+            {"env_reward": NOTHING, "accuracy": 0.5 * RISES + WAVE},
+            "another score of the task earns: a stricter one may not",
+        ),
         ({"env_reward": np.clip(ROW / 300 - 0.05, 0, 1)}, "it comes late"),
     ],
 )
@@ -63,29 +78,58 @@ def test_a_total_that_does_not_rise_is_not_parted_from() -> None:
 
 def test_while_a_run_goes_on_the_task_may_come_after_fifty_rows() -> None:
     columns = paid(format_reward=RISES + WAVE, env_reward=NOTHING)
-    states = [told(columns, ended=ended, rows=rows).state for ended, rows in ((False, 49), (False, 50), (True, 12))]
+    states = [
+        told(columns, ended=ended, rows=rows).state
+        for ended, rows in ((False, 49), (False, 50), (True, 12))
+    ]
     assert states == [State.OK, State.WATCH, State.WATCH]
 
 
 def test_a_quality_that_falls_as_the_reward_grows_has_the_numbers_of_both() -> None:
     grows = 0.2 + 0.3 * ROW / N + 0.2 * WAVE
     found = told({"reward": grows, "eval_steps": ROW, "ndcg": 0.55 - 0.15 * ROW / N + 0.2 * WAVE})
-    assert (found.state, found.headline) == (State.WATCH, "reward 0.22 → 0.47, ndcg 0.54 → 0.41: reward hacking possible")
-    assert told({"reward": grows, "ndcg": 0.55 - 0.05 * ROW / N + 0.2 * WAVE}).state is State.OK  # a twelfth
-    assert told({"reward": grows, "ndcg": 0.55 - 0.15 * ROW / N + 8 * WAVE}).state is State.OK  # within its noise
+    assert (found.state, found.headline) == (
+        State.WATCH,
+        "reward 0.22 → 0.47, ndcg 0.54 → 0.41: reward hacking possible",
+    )
+    assert (
+        told({"reward": grows, "ndcg": 0.55 - 0.05 * ROW / N + 0.2 * WAVE}).state is State.OK
+    )  # a twelfth
+    assert (
+        told({"reward": grows, "ndcg": 0.55 - 0.15 * ROW / N + 8 * WAVE}).state is State.OK
+    )  # within its noise
     assert told({"reward": grows, "diversity": 0.55 - 0.15 * ROW / N}).state is State.OK
 
 
 def test_a_score_that_falls_beneath_a_penalised_reward_that_rises() -> None:
     rewards, score = -19 + 17 * ROW / N + WAVE, 0.5 - 0.12 * ROW / N + 0.2 * WAVE
     found = told({"critic/score/mean": score, "critic/rewards/mean": rewards}, framework="verl")
-    message = "critic/rewards/mean -17.7 → -3.6 while critic/score/mean 0.49 → 0.39: one is earned at the other's expense."
-    assert message in [answer.message for answer in found.checks if answer.check == "reward_hacking"]
+    message = (
+        "critic/rewards/mean -17.7 → -3.6 while critic/score/mean 0.49 → 0.39: one is earned at "
+        "the other's expense."
+    )
+    assert message in [
+        answer.message for answer in found.checks if answer.check == "reward_hacking"
+    ]
     assert found.state is not State.OK
-    assert told({"critic/score/mean": RISES + WAVE, "critic/rewards/mean": rewards}, framework="verl").state is State.OK
+    assert (
+        told(
+            {"critic/score/mean": RISES + WAVE, "critic/rewards/mean": rewards}, framework="verl"
+        ).state
+        is State.OK
+    )
 
 
-TASK = ("accuracy", "train/answer_accuracy", "nq_success_rate", "NDCG@10", "env/all/correct", "metrics/rouge_l", "quality", "pass@8")
+TASK = (
+    "accuracy",
+    "train/answer_accuracy",
+    "nq_success_rate",
+    "NDCG@10",
+    "env/all/correct",
+    "metrics/rouge_l",
+    "quality",
+    "pass@8",
+)
 OTHER = (
     "format_accuracy",
     "token_accuracy",

@@ -1,4 +1,6 @@
-"""Reward functions beside each other: form alone, one of them at 0 throughout, all of them earning."""
+"""Reward functions beside each other: form alone, one of them at 0 throughout, all of them
+earning.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,12 @@ N = 120
 def log(**functions: np.ndarray) -> Evidence:
     columns = {f"rewards/{name}/mean": value for name, value in functions.items()}
     length = len(next(iter(columns.values())))
-    meanings = tuple(Meaning(f"rewards/{name}/mean", f"reward/{name}", "test") for name in functions)
-    return Evidence(RunRecord("test", steps_table(range(1, length + 1), columns), meanings=meanings))
+    meanings = tuple(
+        Meaning(f"rewards/{name}/mean", f"reward/{name}", "test") for name in functions
+    )
+    return Evidence(
+        RunRecord("test", steps_table(range(1, length + 1), columns), meanings=meanings)
+    )
 
 
 def mixed(columns: dict[str, np.ndarray]) -> Evidence:
@@ -33,13 +39,22 @@ def noise(seed: int, n: int = N) -> np.ndarray:
 
 def learnt(seed: int, rate: float = 15, n: int = N) -> np.ndarray:
     """Form that is learnt within a few tens of steps."""
-    return np.asarray(np.clip(0.1 + 0.9 * (1 - np.exp(-np.arange(n) / rate)) + noise(seed, n), 0, 1))
+    return np.asarray(
+        np.clip(0.1 + 0.9 * (1 - np.exp(-np.arange(n) / rate)) + noise(seed, n), 0, 1)
+    )
 
 
 def test_form_that_alone_earns_has_its_step_and_numbers() -> None:
     found = check(log(format_reward=learnt(0), accuracy_reward=np.zeros(N)))
-    assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 32, {"reward": "format alone"})
-    assert found.message == "Form alone earns reward: format_reward 0.32 → 0.99, while accuracy_reward is 0 over 120 rows."
+    assert (found.status, found.step, dict(found.evidence)) == (
+        Status.WARNING,
+        32,
+        {"reward": "format alone"},
+    )
+    assert found.message == (
+        "Form alone earns reward: format_reward 0.32 → 0.99, while accuracy_reward is 0 over "
+        "120 rows."
+    )
     assert found.signs[0].words == "format_reward 0.32 → 0.99"
     assert found.signs[0].signal == "reward/format_reward"
 
@@ -62,25 +77,43 @@ def test_functions_whose_names_tell_nothing_are_worth_knowing() -> None:
 
 def test_a_function_at_its_lowest_earns_nothing_and_accuracy_that_rises_does() -> None:
     assert check(log(format=learnt(4), check=np.full(N, -2.0))).status is Status.WARNING
-    assert check(log(format=learnt(4), accuracy=np.clip(np.linspace(-0.2, 0.3, N), 0, 1))).status is Status.NONE
+    assert (
+        check(log(format=learnt(4), accuracy=np.clip(np.linspace(-0.2, 0.3, N), 0, 1))).status
+        is Status.NONE
+    )
 
 
 def test_what_is_earned_by_luck_is_nothing_where_it_does_not_grow() -> None:
     found = check(log(format=learnt(6), accuracy=0.03 + 0.25 * noise(7)))
-    assert (found.status, found.message[-32:]) == (Status.WARNING, "accuracy is 0.029 over 120 rows.")
-    assert check(log(format=learnt(6), accuracy=np.linspace(0.02, 0.04, N) + 0.1 * noise(7))).status is Status.NONE
+    assert (found.status, found.message[-32:]) == (
+        Status.WARNING,
+        "accuracy is 0.029 over 120 rows.",
+    )
+    assert (
+        check(log(format=learnt(6), accuracy=np.linspace(0.02, 0.04, N) + 0.1 * noise(7))).status
+        is Status.NONE
+    )
     assert check(log(format=learnt(6), accuracy=0.06 + 0.25 * noise(7))).status is Status.NONE
-    assert check(log(f=0.03 + 0.25 * noise(7), g=learnt(3))).message == "f earns 0.029 in 120 rows, beside 1 function of reward."
+    assert (
+        check(log(f=0.03 + 0.25 * noise(7), g=learnt(3))).message
+        == "f earns 0.029 in 120 rows, beside 1 function of reward."
+    )
 
 
 def test_names_are_cleaned() -> None:
-    assert "\x1b" not in check(log(**{"format\x1b[31m": learnt(5), "accuracy": np.zeros(N)})).message
+    assert (
+        "\x1b" not in check(log(**{"format\x1b[31m": learnt(5), "accuracy": np.zeros(N)})).message
+    )
 
 
-@pytest.mark.parametrize(("functions", "status"), [({}, Status.NOT_LOGGED), ({"accuracy": learnt(6)}, Status.NONE)])
+@pytest.mark.parametrize(
+    ("functions", "status"), [({}, Status.NOT_LOGGED), ({"accuracy": learnt(6)}, Status.NONE)]
+)
 def test_one_function_has_none_beside_it(functions: dict[str, np.ndarray], status: Status) -> None:
     columns = functions or {"other": np.ones(N)}
-    evidence = log(**columns) if functions else Evidence(RunRecord("test", steps_table(range(N), columns)))
+    evidence = (
+        log(**columns) if functions else Evidence(RunRecord("test", steps_table(range(N), columns)))
+    )
     assert check(evidence).status is status
 
 
@@ -97,9 +130,15 @@ def test_runs_whose_accuracy_comes_a_little_late_stay_silent_after_every_second_
 
 
 def test_a_function_at_the_edge() -> None:
-    assert check(log(format=learnt(8)[:10], accuracy=np.zeros(10))).status is Status.INFO  # ten rows are enough to look
-    assert check(log(format=np.full(N, 0.85), accuracy=np.zeros(N))).status is Status.INFO  # not nine tenths of 1
-    assert check(log(format=3 * learnt(9), accuracy=np.zeros(N))).status is Status.WARNING  # its own top is 3
+    assert (
+        check(log(format=learnt(8)[:10], accuracy=np.zeros(10))).status is Status.INFO
+    )  # ten rows are enough to look
+    assert (
+        check(log(format=np.full(N, 0.85), accuracy=np.zeros(N))).status is Status.INFO
+    )  # not nine tenths of 1
+    assert (
+        check(log(format=3 * learnt(9), accuracy=np.zeros(N))).status is Status.WARNING
+    )  # its own top is 3
     assert check(log(format=learnt(8), accuracy=np.full(N, 0.06))).status is Status.NONE
 
 
@@ -110,10 +149,17 @@ def test_functions_that_pull_against_each_other() -> None:
         found = check(mixed({"reward": right + brief, "right": right, "brief": brief}))
         return found.status, found.message
 
-    assert told(right, brief) == (Status.WARNING, "right 0.27 → 0.73 while brief -0.07 → -0.53: the reward stands at 0.20")
+    assert told(right, brief) == (
+        Status.WARNING,
+        "right 0.27 → 0.73 while brief -0.07 → -0.53: the reward stands at 0.20",
+    )
     assert told(right, 0.2 * brief)[0] is Status.NONE  # the total rises
     assert told(right, 2 * brief)[0] is Status.NONE  # it falls, which others say
     assert told(0.3 + noise(11), brief)[0] is Status.NONE
-    assert told(0.3 + 0.05 * right, -0.05 * right)[0] is Status.NONE  # little of what a function can earn
-    unpaid = check(mixed({"reward": 0.4 + noise(3), "right": 0.4 + noise(3), "steps": right, "brief": brief}))
+    assert (
+        told(0.3 + 0.05 * right, -0.05 * right)[0] is Status.NONE
+    )  # little of what a function can earn
+    unpaid = check(
+        mixed({"reward": 0.4 + noise(3), "right": 0.4 + noise(3), "steps": right, "brief": brief})
+    )
     assert unpaid.status is Status.NONE  # the total is the first alone

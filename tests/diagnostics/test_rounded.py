@@ -1,4 +1,6 @@
-"""What rounding hides and what nobody measured: each rule that reads a 0, an equal or a constant, at exact values."""
+"""What rounding hides and what nobody measured: each rule that reads a 0, an equal or a
+constant, at exact values.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.diagnostics import beyond, concentration, instability, learning, numerics, restart, signs, verifier, zero_variance
+from groupwise.diagnostics import (
+    beyond,
+    concentration,
+    instability,
+    learning,
+    numerics,
+    restart,
+    signs,
+    verifier,
+    zero_variance,
+)
 from groupwise.diagnostics.causes import SHORT, Case, cause_of_fall
 from groupwise.diagnostics.collapse import constant_tail
 from groupwise.diagnostics.judgement import Certainty, Sign, Status
@@ -23,10 +35,14 @@ THREE = 5e-4  # of three decimals
 
 def log(resolution: float = 0.0, config: dict[str, Any] | None = None, **columns: Any) -> Evidence:
     """A log whose columns are named after their quantities, all printed alike."""
-    given = {key: np.full(N, 0.0) + np.asarray(value, dtype=float) for key, value in columns.items()}
+    given = {
+        key: np.full(N, 0.0) + np.asarray(value, dtype=float) for key, value in columns.items()
+    }
     meanings = tuple(Meaning(key, key, "test", resolution=resolution) for key in given)
     settings = RunConfig().with_settings(config or {}, "the settings")
-    return Evidence(RunRecord("run", steps_table(range(1, N + 1), given), config=settings, meanings=meanings))
+    return Evidence(
+        RunRecord("run", steps_table(range(1, N + 1), given), config=settings, meanings=meanings)
+    )
 
 
 def signal(evidence: Evidence, name: str) -> Signal:
@@ -54,13 +70,18 @@ def test_a_rate_that_three_decimals_hide_is_not_logged() -> None:
 
 def test_the_settings_tell_a_rate_that_is_hidden() -> None:
     found = learning.rate(log(THREE, {"learning_rate": 1e-6}, learning_rate=0.0))
-    assert (found.status, found.message) == (Status.NONE, f"No sign of it: the learning rate is 1e-06 in the settings; {HIDDEN}.")
+    assert (found.status, found.message) == (
+        Status.NONE,
+        f"No sign of it: the learning rate is 1e-06 in the settings; {HIDDEN}.",
+    )
     found = learning.rate(log(THREE, {"learning_rate": 0.0}, learning_rate=0.0))
     assert found.message == "the learning rate is 0 in the settings: nothing can be learnt"
 
 
 @pytest.mark.parametrize(("before", "status"), [(0.009, Status.NONE), (0.01, Status.CRITICAL)])
-def test_a_rate_is_gone_where_it_was_twenty_times_what_rounding_hides(before: float, status: Status) -> None:
+def test_a_rate_is_gone_where_it_was_twenty_times_what_rounding_hides(
+    before: float, status: Status
+) -> None:
     found = learning.rate(log(THREE, learning_rate=since(before, 0.0)))
     assert found.status is status
     if status is Status.NONE:
@@ -78,15 +99,26 @@ def test_a_rate_starts_anew_only_where_it_fell_by_more_than_rounding() -> None:
 
 
 @pytest.mark.parametrize(("usual", "status"), [(0.009, Status.NONE), (0.01, Status.CRITICAL)])
-def test_a_gradient_is_lost_where_it_was_twenty_times_what_rounding_hides(usual: float, status: Status) -> None:
-    columns: dict[str, Any] = {"gradient_norm": since(usual, 0.0, 20), "dead_group_share": 0.2, "reward_std_within_group": 0.3}
+def test_a_gradient_is_lost_where_it_was_twenty_times_what_rounding_hides(
+    usual: float, status: Status
+) -> None:
+    columns: dict[str, Any] = {
+        "gradient_norm": since(usual, 0.0, 20),
+        "dead_group_share": 0.2,
+        "reward_std_within_group": 0.3,
+    }
     found = numerics.updates(log(THREE, **columns))
     assert found.status is status
     if status is Status.CRITICAL:
         assert found.message.startswith("The gradient is 0 (± 0.0005) since step 21 (40 rows)")
-        assert numerics.updates(log(**columns)).message.startswith("The gradient is exactly 0 since step 21 (40 rows)")
+        assert numerics.updates(log(**columns)).message.startswith(
+            "The gradient is exactly 0 since step 21 (40 rows)"
+        )
         both = columns | {"loss": since(0.002, 0.0, 20)}
-        assert [numerics.updates(log(each, **both)).message.endswith("so is the loss.") for each in (0.0, THREE)] == [True, False]
+        assert [
+            numerics.updates(log(each, **both)).message.endswith("so is the loss.")
+            for each in (0.0, THREE)
+        ] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -98,12 +130,21 @@ def test_a_gradient_is_lost_where_it_was_twenty_times_what_rounding_hides(usual:
         ({"reward": RISES, "loss": 0.0}, Status.CRITICAL),  # the loss is nothing too
     ],
 )
-def test_a_gradient_of_0_throughout_is_measured_unless_the_reward_moves(columns: dict[str, Any], status: Status) -> None:
-    given = {"gradient_norm": 0.0, "dead_group_share": 0.2, "reward_std_within_group": 0.3} | columns
+def test_a_gradient_of_0_throughout_is_measured_unless_the_reward_moves(
+    columns: dict[str, Any], status: Status
+) -> None:
+    given = {
+        "gradient_norm": 0.0,
+        "dead_group_share": 0.2,
+        "reward_std_within_group": 0.3,
+    } | columns
     assert numerics.updates(log(**given)).status is status
     hidden = numerics.gradient(log(**given))
     if status in (Status.NOT_LOGGED, Status.NONE):
-        assert (hidden.status, hidden.message) == (Status.NOT_LOGGED, "gradient_norm is 0 in all 60 rows: not measured.")
+        assert (hidden.status, hidden.message) == (
+            Status.NOT_LOGGED,
+            "gradient_norm is 0 in all 60 rows: not measured.",
+        )
 
 
 def test_answers_that_shrank_need_a_gradient_that_is_gone() -> None:
@@ -127,11 +168,16 @@ def test_a_rounded_loss_of_0_is_none_on_policy() -> None:
 # KL, entropy, clipping, the sampler.
 
 
-@pytest.mark.parametrize(("quantity", "check"), [("kl", beyond.divergence), ("entropy", concentration.check)])
+@pytest.mark.parametrize(
+    ("quantity", "check"), [("kl", beyond.divergence), ("entropy", concentration.check)]
+)
 def test_what_is_0_in_all_rows_was_not_measured(quantity: str, check: Any) -> None:
     zero: dict[str, Any] = {quantity: 0.0}
     found = check(log(reward=RISES, **zero))
-    assert (found.status, found.message.rstrip(".")) == (Status.NOT_LOGGED, f"{quantity} is 0 in all 60 rows: not measured")
+    assert (found.status, found.message.rstrip(".")) == (
+        Status.NOT_LOGGED,
+        f"{quantity} is 0 in all 60 rows: not measured",
+    )
     found = check(log(THREE, reward=RISES, **zero))
     said = f"{quantity} is printed with 3 decimals: below 0.0005 in all 60 rows"
     assert (found.status, found.message.rstrip(".")) == (Status.NOT_LOGGED, said)
@@ -155,12 +201,18 @@ def test_an_entropy_of_0_leaves_as_much_as_rounding_hides() -> None:
 
 def test_groups_became_alike_where_a_gradient_fell_by_more_than_rounding() -> None:
     gradient = since(0.004, 0.0)
-    alike = (concentration._have_become_alike(log(each, gradient_norm=gradient), 31, None) for each in (0.0, THREE))
+    alike = (
+        concentration._have_become_alike(log(each, gradient_norm=gradient), 31, None)
+        for each in (0.0, THREE)
+    )
     assert list(alike) == [True, False]
 
 
 def test_an_entropy_rose_from_no_less_than_rounding_hides() -> None:
-    columns: dict[str, Any] = {"reward": 0.5 + 0.01 * (-1.0) ** ROW, "entropy": since(0.0, 0.001, 20)}
+    columns: dict[str, Any] = {
+        "reward": 0.5 + 0.01 * (-1.0) ** ROW,
+        "entropy": since(0.0, 0.001, 20),
+    }
     assert "entropy" in instability.check(log(**columns)).message
     assert "entropy" not in instability.check(log(THREE, **columns)).message
 
@@ -175,7 +227,9 @@ def test_a_mismatch_grew_from_no_less_than_rounding_hides() -> None:
 def test_a_sign_starts_from_no_less_than_rounding_hides() -> None:
     watched = next(one for one in signs.WATCHED if not one.share)
     value, before = np.array([0.001] * 5 + [0.0] * 5), slice(0, 5)
-    exact, rounded = (signs._scaled(value, before, watched, resolution) for resolution in (0.0, THREE))
+    exact, rounded = (
+        signs._scaled(value, before, watched, resolution) for resolution in (0.0, THREE)
+    )
     assert exact is not None
     assert rounded is not None
     assert (exact[-1], rounded[-1]) == (np.log(1e-4), np.log(5e-4))
@@ -192,15 +246,24 @@ def test_a_jump_at_a_restart_is_more_than_a_digit() -> None:
 
 
 def test_a_reward_of_0_throughout_is_one_to_within_its_digits() -> None:
-    assert verifier.check(log(reward=0.0)).message == "the reward is 0 in all 60 rows: nothing is earned"
+    assert (
+        verifier.check(log(reward=0.0)).message
+        == "the reward is 0 in all 60 rows: nothing is earned"
+    )
     found = verifier.check(log(THREE, reward=0.0))
-    assert (found.status, found.message) == (Status.CRITICAL, "the reward is 0 (± 0.0005) in all 60 rows: nothing is earned")
+    assert (found.status, found.message) == (
+        Status.CRITICAL,
+        "the reward is 0 (± 0.0005) in all 60 rows: nothing is earned",
+    )
 
 
 def test_a_reward_that_became_one_number_is_told_to_within_its_digits() -> None:
     reward = since(0.5 + 0.01 * (-1.0) ** ROW, 0.0)
     said = [verifier.check(log(resolution, reward=reward)).message for resolution in (0.0, THREE)]
-    assert said == [f"reward 0.50 → {now} at step 31, in all 30 rows since" for now in ("exactly 0", "0 (± 0.0005)")]
+    assert said == [
+        f"reward 0.50 → {now} at step 31, in all 30 rows since"
+        for now in ("exactly 0", "0 (± 0.0005)")
+    ]
 
 
 @pytest.mark.parametrize(("before", "stuck"), [(0.002, False), (0.003, True)])
@@ -213,13 +276,21 @@ def test_a_reward_fell_to_one_number_by_more_than_two_units(before: float, stuck
 def test_a_constant_reward_is_relative_where_rewards_differ_by_more_than_its_digits() -> None:
     columns: dict[str, Any] = {"reward": 0.0, "reward_std_within_group": 0.01}
     assert log(THREE, **columns).relative == ""
-    assert log(4.9e-4, **columns).relative.startswith("the mean reward is 0 in all rows while rewards differ")
+    assert log(4.9e-4, **columns).relative.startswith(
+        "the mean reward is 0 in all rows while rewards differ"
+    )
 
 
 def test_a_spread_that_is_rounded_to_nothing_tells_no_zero_variance() -> None:
     several: dict[str, Any] = {"prompts_per_step": 20}
-    assert zero_variance.check(log(0.0, several, reward_std_within_group=0.0)).status is not Status.NOT_LOGGED
-    assert zero_variance.check(log(THREE, several, reward_std_within_group=0.0)).status is Status.NOT_LOGGED
+    assert (
+        zero_variance.check(log(0.0, several, reward_std_within_group=0.0)).status
+        is not Status.NOT_LOGGED
+    )
+    assert (
+        zero_variance.check(log(THREE, several, reward_std_within_group=0.0)).status
+        is Status.NOT_LOGGED
+    )
     config: dict[str, Any] = {"group_size": 4, "prompts_per_step": 1}
     for usual, told in ((0.009, False), (0.01, True)):
         record = log(THREE, config, reward_std_within_group=since(usual, 0.0)).record
@@ -232,24 +303,44 @@ def test_rounded_means_of_right_and_wrong_are_multiples_to_within_their_digits()
     assert not is_binary_mean(np.round(exact, 3), 64)
     assert is_binary_mean(np.round(exact, 3), 64, THREE)
     assert not is_binary_mean(np.round(exact + 0.5 / 64, 3), 64, THREE)
-    assert is_binary_mean(np.array([0.01, 0.5, 0.99]), 100, 0.005)  # hundredths of a hundred are exact, however they look
-    assert not is_binary_mean(np.round(exact[:1], 3), 64, THREE)  # one of fifteen numbers is as near as that
+    assert is_binary_mean(
+        np.array([0.01, 0.5, 0.99]), 100, 0.005
+    )  # hundredths of a hundred are exact, however they look
+    assert not is_binary_mean(
+        np.round(exact[:1], 3), 64, THREE
+    )  # one of fifteen numbers is as near as that
     assert not is_binary_mean(np.round(np.array([3, 11]) / 1024, 3), 1024, THREE)
 
 
 def test_rounded_means_are_those_of_the_rollouts_of_their_steps() -> None:
-    graded: list[dict[str, Any]] = [{"step": step, "prompt_id": 0, "reward": float(n < 2)} for step in range(1, 9) for n in range(3)]
+    graded: list[dict[str, Any]] = [
+        {"step": step, "prompt_id": 0, "reward": float(n < 2)}
+        for step in range(1, 9)
+        for n in range(3)
+    ]
     for resolution, count in ((0.0, None), (THREE, 3.0)):
         meanings = (Meaning("reward", "reward", "test", resolution=resolution),)
-        record = RunRecord("run", steps_table(range(1, 9), {"reward": np.full(8, 0.667)}), rollouts_table(graded), meanings=meanings)
+        record = RunRecord(
+            "run",
+            steps_table(range(1, 9), {"reward": np.full(8, 0.667)}),
+            rollouts_table(graded),
+            meanings=meanings,
+        )
         assert _rollouts_of_a_step(record) == count
 
 
 # Causes.
 
 
-@pytest.mark.parametrize(("entropy", "certainty"), [(0.99, Certainty.POSSIBLE), (1.0, Certainty.LIKELY)])
-def test_answers_that_shrink_as_the_policy_concentrates_may_be_what_is_paid(entropy: float, certainty: Certainty) -> None:
-    moved = {"completion_length": Sign("completion_length", 5, 100.0, 60.0, ""), "entropy": Sign("entropy", 5, 1.0, entropy, "")}
+@pytest.mark.parametrize(
+    ("entropy", "certainty"), [(0.99, Certainty.POSSIBLE), (1.0, Certainty.LIKELY)]
+)
+def test_answers_that_shrink_as_the_policy_concentrates_may_be_what_is_paid(
+    entropy: float, certainty: Certainty
+) -> None:
+    moved = {
+        "completion_length": Sign("completion_length", 5, 100.0, 60.0, ""),
+        "entropy": Sign("entropy", 5, 1.0, entropy, ""),
+    }
     found = cause_of_fall(Case(log(reward=RISES), {}, moved, 5))
     assert (found.certainty, found.names) == (certainty, (SHORT,))

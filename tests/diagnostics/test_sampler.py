@@ -1,4 +1,6 @@
-"""Sampler against trainer: mismatch from the start, growing, with length or at a learning rate of 0; rollouts older than configured."""
+"""Sampler against trainer: mismatch from the start, growing, with length or at a learning rate
+of 0; rollouts older than configured.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ N = 150
 def log(config: RunConfig | None = None, **columns: np.ndarray) -> Evidence:
     meanings = tuple(Meaning(key, key, "test") for key in columns)
     length = len(next(iter(columns.values())))
-    return Evidence(RunRecord("test", steps_table(range(1, length + 1), columns), meanings=meanings, config=config or RunConfig()))
+    return Evidence(
+        RunRecord(
+            "test",
+            steps_table(range(1, length + 1), columns),
+            meanings=meanings,
+            config=config or RunConfig(),
+        )
+    )
 
 
 def rounding(seed: int, n: int = N) -> np.ndarray:
@@ -31,8 +40,14 @@ def after(row: int, before: float, since: float, n: int = N) -> np.ndarray:
 
 def test_a_mismatch_that_grows_tenfold_has_its_step_and_numbers() -> None:
     found = check(log(sampler_mismatch=rounding(0) * after(90, 1, 20)))
-    assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 91, {"sampler": "mismatch"})
-    assert found.message == "Sampler and trainer differ since step 91: sampler mismatch 0.0085 → 0.18."
+    assert (found.status, found.step, dict(found.evidence)) == (
+        Status.WARNING,
+        91,
+        {"sampler": "mismatch"},
+    )
+    assert (
+        found.message == "Sampler and trainer differ since step 91: sampler mismatch 0.0085 → 0.18."
+    )
     assert found.signs[0].words == "sampler mismatch 0.0085 → 0.18"
 
 
@@ -45,8 +60,15 @@ def test_a_mismatch_at_a_learning_rate_of_0_lies_with_the_engines() -> None:
 def test_a_mismatch_that_grows_with_the_length_says_so() -> None:
     length = after(80, 300, 900) + 10 * np.random.default_rng(1).standard_normal(N)
     found = check(log(sampler_ratio=after(90, 0.98, 0.01), completion_length=length))
-    assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 91, {"sampler": "mismatch"})
-    assert "sampler ratio 0.98 → 0.01 while the completions grew from 299 to 898 tokens" in found.message
+    assert (found.status, found.step, dict(found.evidence)) == (
+        Status.WARNING,
+        91,
+        {"sampler": "mismatch"},
+    )
+    assert (
+        "sampler ratio 0.98 → 0.01 while the completions grew from 299 to 898 tokens"
+        in found.message
+    )
 
 
 def test_a_nat_of_mismatch_is_another_model() -> None:
@@ -61,7 +83,9 @@ def test_effective_samples_that_run_out_are_told() -> None:
 
 
 def test_a_mismatch_long_before_a_fall_is_its_first_sign() -> None:
-    """Thirty rows before; signs that have no check of their own are looked for in the nine rows before alone."""
+    """Thirty rows before; signs that have no check of their own are looked for in the nine rows
+    before alone.
+    """
     reward = after(110, 0.8, 0.1) + 0.01 * np.random.default_rng(2).standard_normal(N)
     found = judge(log(reward=reward, sampler_mismatch=rounding(0) * after(80, 1, 20)).record)
     assert (found.state.value, found.since_step) == ("failed", 111)
@@ -70,10 +94,20 @@ def test_a_mismatch_long_before_a_fall_is_its_first_sign() -> None:
 
 
 @pytest.mark.parametrize("column", ["reward", "held_out"])
-def test_a_mismatch_long_before_a_decline_or_a_fall_of_another_reward_is_its_first_sign(column: str) -> None:
+def test_a_mismatch_long_before_a_decline_or_a_fall_of_another_reward_is_its_first_sign(
+    column: str,
+) -> None:
     noise = 0.01 * np.random.default_rng(2).standard_normal(N)
-    columns = {"reward": 0.8 + noise, "eval/reward": 0.8 - noise, "sampler_mismatch": rounding(0) * after(80, 1, 20)}
-    columns |= {"reward": after(110, 0.8, 0.5) + noise} if column == "reward" else {"eval/reward": after(110, 0.8, 0.1) - noise}
+    columns = {
+        "reward": 0.8 + noise,
+        "eval/reward": 0.8 - noise,
+        "sampler_mismatch": rounding(0) * after(80, 1, 20),
+    }
+    columns |= (
+        {"reward": after(110, 0.8, 0.5) + noise}
+        if column == "reward"
+        else {"eval/reward": after(110, 0.8, 0.1) - noise}
+    )
     found = judge(log(**columns).record)
     assert found.since_step == 111
     assert found.first_sign is not None
@@ -83,11 +117,17 @@ def test_a_mismatch_long_before_a_decline_or_a_fall_of_another_reward_is_its_fir
 
 
 @pytest.mark.thinned(1)
-@pytest.mark.parametrize("column", ["sampler_mismatch", "sampler_probability_gap", "sampler_ratio", "effective_sample_size"])
+@pytest.mark.parametrize(
+    "column",
+    ["sampler_mismatch", "sampler_probability_gap", "sampler_ratio", "effective_sample_size"],
+)
 def test_healthy_runs_that_are_looked_at_after_every_third_row_stay_silent(column: str) -> None:
     for seed in range(6):
         rng = np.random.default_rng(seed)
-        value = {"sampler_ratio": 1 + 0.1 * rng.standard_normal(N), "effective_sample_size": rng.uniform(0.4, 1, N)}
+        value = {
+            "sampler_ratio": 1 + 0.1 * rng.standard_normal(N),
+            "effective_sample_size": rng.uniform(0.4, 1, N),
+        }
         series = value.get(column, rounding(seed) * np.linspace(1, 2, N))
         for rows in range(8, N + 1, 3):
             assert check(log(None, **{column: series[:rows]})).status is Status.NONE, (seed, rows)
@@ -100,7 +140,9 @@ def of_kind(kind: str, interval: int) -> RunConfig:
 def test_rollouts_older_than_configured_are_told() -> None:
     found = staleness(log(of_kind("none", 1), staleness=after(50, 0.0, 3.0)))
     assert (found.status, found.step, found.limit) == (Status.WARNING, 51, 0.0)
-    assert found.message == "The rollouts are 3 updates old since step 51, configured are 0 at most."
+    assert (
+        found.message == "The rollouts are 3 updates old since step 51, configured are 0 at most."
+    )
     assert found.signs[0].words == "age of rollouts 0 → 3 updates"
     assert staleness(log(of_kind("fixed", 4), staleness=after(50, 0.0, 3.0))).status is Status.NONE
 
@@ -117,12 +159,25 @@ def test_what_is_not_logged_is_asked_for() -> None:
 
 def test_a_mismatch_beyond_rounding_from_the_start_is_told() -> None:
     found = check(log(sampler_mismatch=np.full(N, 0.15), completion_length=np.full(N, 300.0)))
-    assert (found.status, found.step, found.limit, dict(found.evidence)) == (Status.WARNING, 1, 0.1, {"sampler": "mismatch"})
+    assert (found.status, found.step, found.limit, dict(found.evidence)) == (
+        Status.WARNING,
+        1,
+        0.1,
+        {"sampler": "mismatch"},
+    )
 
 
 def test_what_was_looked_at_is_said() -> None:
-    assert check(log(sampler_mismatch=after(75, 0.01, 0.02))).message == "No sign of it: sampler mismatch 0.01 → 0.02."
-    found = check(log(sampler_mismatch=after(90, 0.01, 0.2), completion_length=300 + 5 * np.random.default_rng(2).standard_normal(N)))
+    assert (
+        check(log(sampler_mismatch=after(75, 0.01, 0.02))).message
+        == "No sign of it: sampler mismatch 0.01 → 0.02."
+    )
+    found = check(
+        log(
+            sampler_mismatch=after(90, 0.01, 0.2),
+            completion_length=300 + 5 * np.random.default_rng(2).standard_normal(N),
+        )
+    )
     assert dict(found.evidence) == {"sampler": "mismatch"}
     told = staleness(log(of_kind("fixed", 4), staleness=after(140, 1.0, 3.0)))
     assert told.message == "No sign of it: rollouts are 3 updates old, at most 4 as configured."

@@ -1,4 +1,6 @@
-"""Signals: means, changes and noise by hand; the e-process keeps its false-alarm rate over the whole run, and places an onset."""
+"""Signals: means, changes and noise by hand; the e-process keeps its false-alarm rate over the
+whole run, and places an onset.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ def test_the_process_starts_at_one_and_is_the_mixture_over_starts() -> None:
 
 def test_false_alarms_over_whole_runs_stay_below_the_rate() -> None:
     rng = np.random.default_rng(1)
-    alarms = sum(alarm(rare_event_factors(rng.random(100) < 0.2, 0.2), rate=0.05) is not None for _ in range(2000))
+    alarms = sum(
+        alarm(rare_event_factors(rng.random(100) < 0.2, 0.2), rate=0.05) is not None
+        for _ in range(2000)
+    )
     assert alarms / 2000 <= 0.05
 
 
@@ -89,10 +94,16 @@ def made(value: Any, deviation: float = 0.1, bounds: tuple[float, float] | None 
 
 
 def test_a_mean_and_a_change_have_their_normal_intervals() -> None:
-    """Of 1, 2, 3 and 4: a mean of 2.5 with an error of .1/2; from the first two to the last two 2 with an error of .1."""
+    """Of 1, 2, 3 and 4: a mean of 2.5 with an error of .1/2; from the first two to the last two
+    2 with an error of .1.
+    """
     rows = made([1.0, 2.0, 3.0, 4.0])
     assert ends(rows.mean(slice(None))) == pytest.approx((2.5, 2.5 - 0.098, 2.5 + 0.098))
-    assert ends(made([1.0, 2.0, 3.0, 4.0], bounds=(2.45, 2.55)).mean(slice(None))) == (2.5, 2.45, 2.55)
+    assert ends(made([1.0, 2.0, 3.0, 4.0], bounds=(2.45, 2.55)).mean(slice(None))) == (
+        2.5,
+        2.45,
+        2.55,
+    )
     assert ends(rows.change(slice(0, 2), slice(2, 4))) == pytest.approx((2.0, 2 - 0.196, 2 + 0.196))
     assert rows.score(slice(0, 2), slice(2, 4)) == pytest.approx(20.0)
     assert rows.score(slice(3, 4), slice(0, 3)) == pytest.approx(-2 / (0.1 * np.sqrt(4 / 3)))
@@ -116,7 +127,8 @@ def test_a_step_has_its_first_row() -> None:
     assert [sparse.at(step) for step in (1, 2, 3, 4, 7)] == [0, 0, 1, 1, 3]
 
 
-# The square root of the variance of a second difference of white noise times the median of a squared normal.
+# The square root of the variance of a second difference of white noise times the median of a
+# squared normal.
 UNIT = np.sqrt(6 * 0.4549)
 
 
@@ -126,10 +138,22 @@ UNIT = np.sqrt(6 * 0.4549)
         ([1.0, -1.0] * 4, 4 / UNIT, 4 / UNIT),
         ([1.0, -1.0] * 2, 0.0, 4 / UNIT),  # of fewer than five rows the noise of a mean is not told
         ([1.0, -1.0, 1.0, -1.0, 1.0], 4 / UNIT, 4 / UNIT),
-        ([1.0, 1.0, -1.0, -1.0] * 5, 4 * np.sqrt(2) / UNIT, 2 / UNIT),  # ten pairs: the noise is slow
+        (
+            [1.0, 1.0, -1.0, -1.0] * 5,
+            4 * np.sqrt(2) / UNIT,
+            2 / UNIT,
+        ),  # ten pairs: the noise is slow
         (([1.0, 1.0, -1.0, -1.0] * 5)[1:], 2 / UNIT, 2 / UNIT),  # nine pairs are too few
-        (np.repeat([1.0, -1.0] * 5, 4), 8 / UNIT, 0.6 * np.sqrt(4 * 18 / 38 / 6)),  # ten blocks of four
-        ([0.0] * 5 + [1.0] + [0.0] * 4, 0.0, 0.6 * np.sqrt(6 / 8 / 6)),  # one row of ten leaves second differences of 1, 2 and 1
+        (
+            np.repeat([1.0, -1.0] * 5, 4),
+            8 / UNIT,
+            0.6 * np.sqrt(4 * 18 / 38 / 6),
+        ),  # ten blocks of four
+        (
+            [0.0] * 5 + [1.0] + [0.0] * 4,
+            0.0,
+            0.6 * np.sqrt(6 / 8 / 6),
+        ),  # one row of ten leaves second differences of 1, 2 and 1
         ([0.5, 0.7], 0.0, 0.0),
     ],
 )
@@ -155,18 +179,26 @@ def test_blocks_hold_every_row_once() -> None:
 
 def test_numbers_in_words() -> None:
     assert ranged(Interval(0.7412, 0.7, 0.79)) == "0.741 (0.7 to 0.79)"
-    assert [counted(1, "row"), counted(2, "row"), counted(1_000, "stretch", "stretches")] == ["1 row", "2 rows", "1,000 stretches"]
+    assert [counted(1, "row"), counted(2, "row"), counted(1_000, "stretch", "stretches")] == [
+        "1 row",
+        "2 rows",
+        "1,000 stretches",
+    ]
 
 
 def with_reward(signal: Signal) -> Evidence:
     """A run whose reward has a noise and a range that are given."""
-    evidence = Evidence(RunRecord("run", steps_table(range(1, len(signal) + 1), {"reward": signal.value_T})))
+    evidence = Evidence(
+        RunRecord("run", steps_table(range(1, len(signal) + 1), {"reward": signal.value_T}))
+    )
     vars(evidence)["reward"] = signal
     return evidence
 
 
 @pytest.mark.parametrize(("errors", "gained"), [(2.01, True), (1.99, False)])
-def test_a_reward_has_gained_since_a_step_by_two_errors_between_the_thirds_since(errors: float, gained: bool) -> None:
+def test_a_reward_has_gained_since_a_step_by_two_errors_between_the_thirds_since(
+    errors: float, gained: bool
+) -> None:
     """Eleven rows since step 5 have thirds of three."""
     value = np.r_[np.full(4, 9.0), np.zeros(8), np.full(3, errors * 0.1 * np.sqrt(2 / 3))]
     assert gained_since(with_reward(made(value)), 5) is gained
@@ -176,10 +208,21 @@ def test_a_reward_has_gained_since_a_step_by_two_errors_between_the_thirds_since
 @pytest.mark.parametrize(
     ("deviation", "bounds", "rows", "stands"),
     [
-        (0.046, (0.0, 1.2), 9, True),  # the gain is .075 at most, with an error of .046·sqrt(2/3): .15 of the .5 that were left
+        (
+            0.046,
+            (0.0, 1.2),
+            9,
+            True,
+        ),
+        # the gain is .075 at most, with an error of .046·sqrt(2/3): .15 of the .5 that were left
         (0.048, (0.0, 1.2), 9, False),
         (0.046, (0.0, 1.2), 8, False),
-        (0.046, None, 9, True),  # where the top is not known what was gained before counts, here as much
+        (
+            0.046,
+            None,
+            9,
+            True,
+        ),  # where the top is not known what was gained before counts, here as much
         (0.048, None, 9, False),
     ],
 )
@@ -190,29 +233,49 @@ def test_a_reward_stands_where_its_gain_is_little_of_what_was_left(
     assert stands_since(with_reward(made(value, deviation, bounds)), 7) is stands
 
 
-def test_a_lowest_grade_is_shared_by_more_than_one_of_a_hundred_of_fifty_rollouts_and_more() -> None:
+def test_a_lowest_grade_is_shared_by_more_than_one_of_a_hundred_of_fifty_rollouts_and_more() -> (
+    None
+):
     for low, rest, found in ((1, 98, -1.0), (1, 99, None), (25, 25, -1.0), (25, 24, None)):
-        rows = [{"step": 1, "prompt_id": i, "reward": -1.0 if i < low else 0.5 + i} for i in range(low + rest)]
-        assert lowest_grade(RunRecord("run", steps_table([1], {"reward": [0.0]}), rollouts_table(rows))) == found
+        rows = [
+            {"step": 1, "prompt_id": i, "reward": -1.0 if i < low else 0.5 + i}
+            for i in range(low + rest)
+        ]
+        assert (
+            lowest_grade(
+                RunRecord("run", steps_table([1], {"reward": [0.0]}), rollouts_table(rows))
+            )
+            == found
+        )
 
 
 @pytest.mark.parametrize(("rows", "since"), [(5, None), (6, 24)])
-def test_an_event_that_was_rare_is_there_after_six_rows_of_thirty(rows: int, since: int | None) -> None:
-    """Each row wins .9/.2 = 4.5 times, one without it loses seven of eight: after five 88 of the 200 that are asked for, after six 395."""
+def test_an_event_that_was_rare_is_there_after_six_rows_of_thirty(
+    rows: int, since: int | None
+) -> None:
+    """Each row wins .9/.2 = 4.5 times, one without it loses seven of eight: after five 88 of the
+    200 that are asked for, after six 395.
+    """
     assert since_when(np.arange(30) >= 30 - rows) == since
 
 
 @pytest.mark.parametrize(("last", "still"), [((True, False), True), ((False, False), False)])
-def test_an_event_is_there_to_the_end_where_half_of_the_last_rows_have_it(last: tuple[bool, bool], still: bool) -> None:
+def test_an_event_is_there_to_the_end_where_half_of_the_last_rows_have_it(
+    last: tuple[bool, bool], still: bool
+) -> None:
     event = np.r_[np.zeros(20, bool), np.ones(18, bool), last]
     assert (since_when(event) is not None) is still
     assert since_when(event, still=False) == 20
 
 
 @pytest.mark.parametrize("column", ["eval/reward", "answer_accuracy"])
-def test_without_a_training_reward_the_held_out_one_or_an_accuracy_is_the_reward(column: str) -> None:
+def test_without_a_training_reward_the_held_out_one_or_an_accuracy_is_the_reward(
+    column: str,
+) -> None:
     value = np.linspace(0.1, 0.9, 20)
-    found = Evidence(RunRecord("run", steps_table(range(1, 21), {column: value, "loss": value}))).reward
+    found = Evidence(
+        RunRecord("run", steps_table(range(1, 21), {column: value, "loss": value}))
+    ).reward
     assert found is not None
     assert (found.column, found.value_T.tolist()) == (column, value.tolist())
 
@@ -220,5 +283,9 @@ def test_without_a_training_reward_the_held_out_one_or_an_accuracy_is_the_reward
 def test_a_column_of_one_number_is_no_signal() -> None:
     for rows, known in ((1, False), (2, True)):
         value = np.where(np.arange(20) < rows, 0.5, np.nan)
-        record = RunRecord("run", steps_table(range(1, 21), {"entropy": value}), meanings=(Meaning("entropy", "entropy", ""),))
+        record = RunRecord(
+            "run",
+            steps_table(range(1, 21), {"entropy": value}),
+            meanings=(Meaning("entropy", "entropy", ""),),
+        )
         assert (Evidence(record).quantity("entropy") is not None) is known

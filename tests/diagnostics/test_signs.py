@@ -1,4 +1,6 @@
-"""Signs: which signals moved about a change, from which row on, and in which words; limits where they are certain."""
+"""Signs: which signals moved about a change, from which row on, and in which words; limits where
+they are certain.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ import pytest
 from groupwise.diagnostics.completions import truncation
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.signals import Evidence, Signal, signal_of
-from groupwise.diagnostics.signs import WATCHED, Watched, _told, arrow, limit_of, repeated_most, short, sign_of, signs_about
+from groupwise.diagnostics.signs import (
+    WATCHED,
+    Watched,
+    _told,
+    arrow,
+    limit_of,
+    repeated_most,
+    short,
+    sign_of,
+    signs_about,
+)
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
 N = 80
@@ -30,7 +42,14 @@ def evidence(config: dict[str, Any] | None = None, **columns: Any) -> Evidence:
     names = {"held_out": "eval/reward"}
     meanings = tuple(Meaning(key, names.get(key, key), "test") for key in given)
     settings = RunConfig().with_settings(config or {}, "--set")
-    return Evidence(RunRecord("run", steps_table(range(1, len(next(iter(given.values()))) + 1), given), config=settings, meanings=meanings))
+    return Evidence(
+        RunRecord(
+            "run",
+            steps_table(range(1, len(next(iter(given.values()))) + 1), given),
+            config=settings,
+            meanings=meanings,
+        )
+    )
 
 
 # Words.
@@ -73,7 +92,9 @@ def test_a_level_in_words(value: float, said: str) -> None:
         ((1.0, 2e6), "1.00 → 2.0e+06"),
     ],
 )
-def test_levels_that_follow_each_other_have_the_decimals_of_the_largest(values: tuple[float, ...], said: str) -> None:
+def test_levels_that_follow_each_other_have_the_decimals_of_the_largest(
+    values: tuple[float, ...], said: str
+) -> None:
     assert arrow(*values) == said
 
 
@@ -84,7 +105,13 @@ def test_a_level_that_moves_is_told_from_its_first_row_with_raw_numbers() -> Non
     value = np.where(ROW < 46, 0.4, 0.8)
     found = sign_of(signal(value), RATIO, low=41, step=51)
     assert found is not None
-    assert (found.signal, found.step, found.before, found.after, found.words) == ("entropy", 47, 0.4, 0.8, "entropy 0.40 → 0.80")
+    assert (found.signal, found.step, found.before, found.after, found.words) == (
+        "entropy",
+        47,
+        0.4,
+        0.8,
+        "entropy 0.40 → 0.80",
+    )
 
 
 def test_the_level_since_a_move_is_that_of_a_twentieth_of_the_rows() -> None:
@@ -103,9 +130,14 @@ def test_a_move_that_goes_on_is_told_with_three_levels() -> None:
     assert (found.step, found.words) == (51, "entropy 0.13 → 0.31 → 0.54")
 
 
-@pytest.mark.parametrize(("after", "moved"), [(0.4 * 1.39, False), (0.4 * 1.41, True), (0.4 / 1.39, False), (0.4 / 1.41, True)])
+@pytest.mark.parametrize(
+    ("after", "moved"),
+    [(0.4 * 1.39, False), (0.4 * 1.41, True), (0.4 / 1.39, False), (0.4 / 1.41, True)],
+)
 def test_a_ratio_counts_from_its_least_on_either_side(after: float, moved: bool) -> None:
-    assert (sign_of(signal(np.where(ROW < 50, 0.4, after)), RATIO, low=41, step=51) is not None) is moved
+    assert (
+        sign_of(signal(np.where(ROW < 50, 0.4, after)), RATIO, low=41, step=51) is not None
+    ) is moved
 
 
 @pytest.mark.parametrize(("after", "moved"), [(0.14, False), (0.16, True), (0.0, False)])
@@ -148,7 +180,12 @@ def test_a_spike_is_told_by_its_peak_just_before_the_change() -> None:
     value[48] = 40.0
     found = sign_of(signal(value), SPIKE, low=41, step=51)
     assert found is not None
-    assert (found.step, found.before, found.after, found.words) == (49, 1.0, 40.0, "gradient norm 1.0 → 40.0")
+    assert (found.step, found.before, found.after, found.words) == (
+        49,
+        1.0,
+        40.0,
+        "gradient norm 1.0 → 40.0",
+    )
     early = np.full(N, 1.0)
     early[40] = 40.0  # ten rows before is no sign of it
     assert sign_of(signal(early), SPIKE, low=31, step=51) is None
@@ -158,7 +195,9 @@ def test_a_spike_is_told_by_its_peak_just_before_the_change() -> None:
 
 
 def test_a_single_row_of_a_level_must_go_twice_as_far_as_one_that_lasts() -> None:
-    """The logarithms before scatter by 1.4826 ln 1.25 = .33: one row of 2.5 times the level, .92, is less than 4 of them, 4 times more."""
+    """The logarithms before scatter by 1.4826 ln 1.25 = .33: one row of 2.5 times the level,
+    .92, is less than 4 of them, 4 times more.
+    """
     for peak, told in ((2.5, False), (4.0, True)):
         value = np.where(ROW % 2, 0.4, 0.4 * 1.25**2)
         value[48] = 0.5 * peak
@@ -166,39 +205,55 @@ def test_a_single_row_of_a_level_must_go_twice_as_far_as_one_that_lasts() -> Non
 
 
 def test_a_single_row_is_the_farthest_on_the_side_that_is_a_sign() -> None:
-    """An entropy of .4 and for one row .05; of a share that falls by .4 and rises by .3 the rise alone is asked for."""
+    """An entropy of .4 and for one row .05; of a share that falls by .4 and rises by .3 the rise
+    alone is asked for.
+    """
     found = sign_of(signal(np.where(ROW == 48, 0.05, 0.4)), RATIO, low=41, step=51)
     assert found is not None
     assert found.step == 49
-    found = sign_of(signal(np.where(ROW == 47, 0.1, np.where(ROW == 48, 0.8, 0.5))), SHARE, low=41, step=51)
+    found = sign_of(
+        signal(np.where(ROW == 47, 0.1, np.where(ROW == 48, 0.8, 0.5))), SHARE, low=41, step=51
+    )
     assert found is not None
     assert found.step == 49
 
 
 def test_a_share_that_goes_on_growing_is_told_with_three_levels() -> None:
-    found = sign_of(signal(np.interp(ROW, [0, 44, 64, 80], [0.02, 0.02, 0.82, 0.82])), SHARE, low=41, step=51)
+    found = sign_of(
+        signal(np.interp(ROW, [0, 44, 64, 80], [0.02, 0.02, 0.82, 0.82])), SHARE, low=41, step=51
+    )
     assert found is not None
     assert (found.step, found.words) == (49, "truncated 2 → 18 → 36 %")
 
 
 def test_over_a_slow_change_what_only_rises_is_looked_at_to_its_end() -> None:
-    """Truncation that rises from row 30 on, halfway at 50, while the reward falls; a length that drifts no less says nothing."""
+    """Truncation that rises from row 30 on, halfway at 50, while the reward falls; a length that
+    drifts no less says nothing.
+    """
     slow = np.interp(ROW, [0, 30, 70, 80], [0.0, 0.0, 0.8, 0.8])
     given = evidence(reward=0.8 - slow, truncated_share=slow, completion_length=300 + 200 * slow)
     assert [sign.words for sign in signs_about(given, 31, reach=6)] == []
-    assert [(sign.step, sign.words) for sign in signs_about(given, 31, reach=6, end=71)] == [(52, "truncated 0 → 42 → 51 %")]
+    assert [(sign.step, sign.words) for sign in signs_about(given, 31, reach=6, end=71)] == [
+        (52, "truncated 0 → 42 → 51 %")
+    ]
 
 
 def test_signs_are_looked_for_in_the_rows_of_the_reach_alone() -> None:
     """The entropy doubles at step 43; of a change at step 51 six rows before are looked at."""
     given = evidence(reward=np.where(ROW < 50, 0.8, 0.1), entropy=np.where(ROW < 42, 0.4, 0.9))
-    assert [[sign.step for sign in signs_about(given, 51, reach=reach)] for reach in (6, 8, 9)] == [[45], [43], [43]]
+    assert [[sign.step for sign in signs_about(given, 51, reach=reach)] for reach in (6, 8, 9)] == [
+        [45],
+        [43],
+        [43],
+    ]
 
 
 def test_nothing_has_no_ratio_and_too_few_rows_tell_nothing() -> None:
     assert sign_of(signal(np.where(ROW < 50, 0.0, 0.8)), RATIO, low=41, step=51) is None
     assert sign_of(signal(np.where(ROW < 1, 0.4, 0.8)), RATIO, low=1, step=2) is None
-    assert sign_of(signal(np.where(ROW < 2, 0.4, 0.8)), RATIO, low=1, step=3) is not None  # two rows before are the fewest
+    assert (
+        sign_of(signal(np.where(ROW < 2, 0.4, 0.8)), RATIO, low=1, step=3) is not None
+    )  # two rows before are the fewest
     assert sign_of(signal(np.full(N, 0.4)), RATIO, low=41, step=500) is None
 
 
@@ -235,31 +290,45 @@ def test_signs_come_in_order_with_the_held_out_reward_among_them() -> None:
 
 def test_a_length_at_its_limit_says_so() -> None:
     length = np.where(ROW < 48, 300.0, 512.0)
-    found = signs_about(evidence(reward=np.where(ROW < 50, 0.8, 0.1), completion_length=length), 51, reach=6)
+    found = signs_about(
+        evidence(reward=np.where(ROW < 50, 0.8, 0.1), completion_length=length), 51, reach=6
+    )
     assert [one.words for one in found] == ["length 300 → 512 = limit"]
     below = np.where(ROW < 48, 300.0, 500.0)
     config = {"max_completion_length": 512}
-    found = signs_about(evidence(config, reward=np.where(ROW < 50, 0.8, 0.1), completion_length=below), 51, reach=6)
+    found = signs_about(
+        evidence(config, reward=np.where(ROW < 50, 0.8, 0.1), completion_length=below), 51, reach=6
+    )
     assert [one.words for one in found] == ["length 300 → 500"]
     near = np.where(ROW < 48, 300.0, 502.0) + 0.1 * np.sin(ROW)
-    found = signs_about(evidence(config, reward=np.where(ROW < 50, 0.8, 0.1), completion_length=near), 51, reach=6)
+    found = signs_about(
+        evidence(config, reward=np.where(ROW < 50, 0.8, 0.1), completion_length=near), 51, reach=6
+    )
     assert [one.words for one in found] == ["length 300 → 502 = limit"]
 
 
 def test_the_limit_is_the_length_of_rows_in_which_all_are_truncated() -> None:
     length = 300.0 + ROW
     cut = np.where(ROW < 70, 0.2, 1.0)
-    assert limit_of(evidence(completion_length=np.where(ROW < 70, length, 512.0), truncated_share=cut)) == 512.0
+    assert (
+        limit_of(evidence(completion_length=np.where(ROW < 70, length, 512.0), truncated_share=cut))
+        == 512.0
+    )
     # Two rows are too few, and rows of unlike length have no limit.
     two = np.where(ROW < 78, 0.2, 1.0)
-    assert limit_of(evidence(completion_length=np.where(ROW < 78, length, 512.0), truncated_share=two)) is None
+    assert (
+        limit_of(evidence(completion_length=np.where(ROW < 78, length, 512.0), truncated_share=two))
+        is None
+    )
     assert limit_of(evidence(completion_length=length, truncated_share=cut)) is None
 
 
 def test_a_limit_of_the_settings_counts_where_no_length_goes_beyond() -> None:
     length = 300.0 + ROW  # to 379
     assert limit_of(evidence({"max_completion_length": 512}, completion_length=length)) == 512.0
-    assert limit_of(evidence({"max_completion_length": 376}, completion_length=length)) == 376.0  # within 1 %
+    assert (
+        limit_of(evidence({"max_completion_length": 376}, completion_length=length)) == 376.0
+    )  # within 1 %
     assert limit_of(evidence({"max_completion_length": 375}, completion_length=length)) is None
     assert limit_of(evidence({"max_completion_length": 512}, reward=length)) == 512.0
     assert limit_of(evidence(completion_length=length)) is None
@@ -267,7 +336,9 @@ def test_a_limit_of_the_settings_counts_where_no_length_goes_beyond() -> None:
 
 
 @pytest.mark.parametrize(("rows", "found"), [(7, None), (8, 512.0)])
-def test_a_largest_length_that_a_tenth_of_the_rows_share_is_a_limit(rows: int, found: float | None) -> None:
+def test_a_largest_length_that_a_tenth_of_the_rows_share_is_a_limit(
+    rows: int, found: float | None
+) -> None:
     length = np.where(N - rows <= ROW, 512.0, 300.0 + 0.1 * ROW)
     assert repeated_most(signal(length)) == found
 
@@ -281,20 +352,28 @@ def test_lengths_that_hardly_vary_have_no_limit() -> None:
 
 
 def test_the_last_of_three_levels_is_that_of_the_rows_just_after_the_move() -> None:
-    """Row 40 stands at 1, nine rows at 2, the rest back at .5: of an eighth of the log since the move the median is 2."""
+    """Row 40 stands at 1, nine rows at 2, the rest back at .5: of an eighth of the log since the
+    move the median is 2.
+    """
     value = np.r_[np.full(40, 0.5), 1.0, np.full(9, 2.0), np.full(30, 0.5)]
     assert _told(signal(value), RATIO, slice(0, 40), 40) == "entropy 0.50 → 1.00 → 2.00"
 
 
 @pytest.mark.parametrize(("later", "signs"), [(0.3, ["held_out"]), (0.9, [])])
-def test_a_held_out_reward_is_a_sign_where_it_falls_and_none_where_it_rises(later: float, signs: list[str]) -> None:
+def test_a_held_out_reward_is_a_sign_where_it_falls_and_none_where_it_rises(
+    later: float, signs: list[str]
+) -> None:
     held = np.where(ROW < 36, 0.6, later) + 0.005 * (-1.0) ** ROW
     given = evidence(reward=np.where(ROW < 40, 0.7, 0.2), held_out=held)
     assert [sign.signal for sign in signs_about(given, 41, reach=20)] == signs
 
 
 @pytest.mark.parametrize(("share", "status"), [(0.0, Status.NONE), (0.25, Status.WARNING)])
-def test_most_completions_truncated_over_a_whole_run_of_small_batches(share: float, status: Status) -> None:
+def test_most_completions_truncated_over_a_whole_run_of_small_batches(
+    share: float, status: Status
+) -> None:
     found = truncation(evidence(truncated_share=np.where(ROW % 2 == 0, 0.875, share)))
     assert found.status is status
-    assert status is Status.NONE or found.message.startswith("56 % of the completions of the run are truncated")
+    assert status is Status.NONE or found.message.startswith(
+        "56 % of the completions of the run are truncated"
+    )

@@ -12,10 +12,25 @@ import numpy as np
 import pytest
 from scipy.stats import f
 
-from groupwise.diagnostics.instability import _apart, _clipped, _few_effective, _scatter, _unequal, check
+from groupwise.diagnostics.instability import (
+    _apart,
+    _clipped,
+    _few_effective,
+    _scatter,
+    _unequal,
+    check,
+)
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence, signal_of
-from groupwise.diagnostics.swings import _alternations, _line, _memory, _second_order, course_of, order_of, swing_of
+from groupwise.diagnostics.swings import (
+    _alternations,
+    _line,
+    _memory,
+    _second_order,
+    course_of,
+    order_of,
+    swing_of,
+)
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
 N = 400
@@ -26,13 +41,19 @@ def swinging(seed: int, *, onset: int = 100, grows: bool = False) -> np.ndarray:
     rng = np.random.default_rng(seed)
     ability = -0.4 * np.exp(-STEP / 40) + 0.2
     height = 0.3 + 1.3 * np.maximum(STEP - onset, 0) / (N - onset) if grows else 1.2
-    ability = ability + np.where(onset <= STEP, height * np.sin(2 * np.pi * (STEP - onset) / 30), 0.0)
+    ability = ability + np.where(
+        onset <= STEP, height * np.sin(2 * np.pi * (STEP - onset) / 30), 0.0
+    )
     right = rng.binomial(128, 1 / (1 + np.exp(-ability)))
     return np.asarray(right / 128)
 
 
 def finding(reward: np.ndarray) -> Finding:
-    record = RunRecord("test", steps_table(range(1, N + 1), {"reward": reward}), meanings=(Meaning("reward", "reward", "test"),))
+    record = RunRecord(
+        "test",
+        steps_table(range(1, N + 1), {"reward": reward}),
+        meanings=(Meaning("reward", "reward", "test"),),
+    )
     return check(Evidence(record))
 
 
@@ -65,21 +86,33 @@ def test_a_swing_from_the_start_begins_there() -> None:
 
 
 def test_the_widening_of_a_line_without_noise_is_exact() -> None:
-    # Whole turns in both halves, the second three times as high; the period is found on the grid that holds it.
+    # Whole turns in both halves, the second three times as high; the period is found on the grid
+    # that holds it.
     reward = np.where(STEP < 200, 1.0, 3.0) * np.sin(2 * np.pi * STEP / 20)
     assert course_of(reward, 20.0).widening.value == pytest.approx(3.0, abs=0.05)
 
 
 def test_the_interval_of_a_widening_by_hand() -> None:
-    """Amplitudes of 1 and 3 in halves of 200 rows, beside rows of .5 and -.5 by turns: both have an error of .5·sqrt(2/200)."""
-    found = course_of(np.where(STEP < 200, 1.0, 3.0) * np.sin(2 * np.pi * STEP / 20) + 0.5 * (-1.0) ** STEP, 20.0)
+    """Amplitudes of 1 and 3 in halves of 200 rows, beside rows of .5 and -.5 by turns: both have
+    an error of .5·sqrt(2/200).
+    """
+    found = course_of(
+        np.where(STEP < 200, 1.0, 3.0) * np.sin(2 * np.pi * STEP / 20) + 0.5 * (-1.0) ** STEP, 20.0
+    )
     error = 1.96 * 0.5 * np.sqrt(2 / 200)
-    assert (found.widening.low, found.widening.high) == pytest.approx(((3 - error) / (1 + error), (3 + error) / (1 - error)), rel=0.02)
+    assert (found.widening.low, found.widening.high) == pytest.approx(
+        ((3 - error) / (1 + error), (3 + error) / (1 - error)), rel=0.02
+    )
 
 
 def test_the_onset_of_a_line_without_noise_is_its_first_row() -> None:
-    """A cosine that starts at its height: of a row before it and of one after it no line explains all."""
-    assert course_of(np.where(STEP >= 120, np.cos(2 * np.pi * (STEP - 120) / 20), 0.0), 20.0).row == 120
+    """A cosine that starts at its height: of a row before it and of one after it no line
+    explains all.
+    """
+    assert (
+        course_of(np.where(STEP >= 120, np.cos(2 * np.pi * (STEP - 120) / 20), 0.0), 20.0).row
+        == 120
+    )
 
 
 def test_a_change_of_scale_and_level_changes_nothing() -> None:
@@ -89,20 +122,31 @@ def test_a_change_of_scale_and_level_changes_nothing() -> None:
     assert plain.widening.value == pytest.approx(other.widening.value, rel=1e-6)
 
 
-def test_rows_are_averaged_over_half_of_the_rows_after_which_they_have_forgotten_their_sign() -> None:
-    """A cosine of P rows comes back to 0 after P/4, and eight rows are left of each of its turns; five rows tell nothing."""
+def test_rows_are_averaged_over_half_of_the_rows_after_which_they_have_forgotten_their_sign() -> (
+    None
+):
+    """A cosine of P rows comes back to 0 after P/4, and eight rows are left of each of its
+    turns; five rows tell nothing.
+    """
     for period, size in ((24, 3), (40, 5), (4, 1)):
         assert _memory(np.cos(2 * np.pi * np.arange(240) / period)) == size
     assert _memory(np.arange(5.0) ** 3) == 1
 
 
-@pytest.mark.parametrize(("left", "times"), [([2.0, 0.1, 2.0, -0.1, 2.0], 0), ([2.0, 0.1, -2.0, 0.0, 2.0, -2.0], 3), ([0.5, -0.5], 0)])
-def test_a_series_alternates_only_from_beyond_a_level_to_beyond_its_negative(left: list[float], times: int) -> None:
+@pytest.mark.parametrize(
+    ("left", "times"),
+    [([2.0, 0.1, 2.0, -0.1, 2.0], 0), ([2.0, 0.1, -2.0, 0.0, 2.0, -2.0], 3), ([0.5, -0.5], 0)],
+)
+def test_a_series_alternates_only_from_beyond_a_level_to_beyond_its_negative(
+    left: list[float], times: int
+) -> None:
     assert _alternations(np.array(left), 1.0) == times
 
 
 def test_the_chance_of_one_bin_by_hand() -> None:
-    """Bin 8 of 20 holds 30, the others 1: P(F > 30) of 2 and 38 degrees of freedom is (1 + 60/38)^-19, for 20 bins and two widths."""
+    """Bin 8 of 20 holds 30, the others 1: P(F > 30) of 2 and 38 degrees of freedom is (1 +
+    60/38)^-19, for 20 bins and two widths.
+    """
     spectrum = np.ones(20)
     spectrum[8] = 30.0
     place, chance = _line(spectrum)
@@ -111,28 +155,45 @@ def test_the_chance_of_one_bin_by_hand() -> None:
 
 
 def test_the_chance_of_three_bins_by_hand() -> None:
-    """Bins 7 to 9 of 20 hold 30, the others 1: P(F > 10) of 6 and 34 degrees of freedom is that of two of 19 at odds of 30 to 17."""
+    """Bins 7 to 9 of 20 hold 30, the others 1: P(F > 10) of 6 and 34 degrees of freedom is that
+    of two of 19 at odds of 30 to 17.
+    """
     spectrum = np.ones(20)
     spectrum[7:10] = 9.0, 12.0, 9.0
     place, chance = _line(spectrum)
     assert place == 8
     p = 30 / 47
-    assert chance == pytest.approx(40 * ((1 - p) ** 19 + 19 * p * (1 - p) ** 18 + 171 * p**2 * (1 - p) ** 17))
+    assert chance == pytest.approx(
+        40 * ((1 - p) ** 19 + 19 * p * (1 - p) ** 18 + 171 * p**2 * (1 - p) ** 17)
+    )
 
 
 def test_a_scatter_that_grew_by_hand() -> None:
-    """Rows 10 ± 0.1, from row 70 on 10 ± 0.5: second differences of 0.4 and 2, a ratio of 25; of 20 and 50 of them 18 in 35 count."""
+    """Rows 10 ± 0.1, from row 70 on 10 ± 0.5: second differences of 0.4 and 2, a ratio of 25; of
+    20 and 50 of them 18 in 35 count.
+    """
     reward = 10 + np.where(np.arange(100) < 70, 0.1, 0.5) * (-1.0) ** np.arange(100)
     found = _scatter(signal_of("reward", np.arange(1, 101), reward))
     assert found is not None
     low, high = (25 / float(f.ppf(p, 20 * 18 / 35, 50 * 18 / 35)) for p in (0.975, 0.025))
-    assert [found.value.value, found.value.low, found.value.high] == pytest.approx([25.0, low, high])
-    assert (found.said, found.step) == ("the scatter from row to row has grown 25 times in variance", 81)
+    assert [found.value.value, found.value.low, found.value.high] == pytest.approx(
+        [25.0, low, high]
+    )
+    assert (found.said, found.step) == (
+        "the scatter from row to row has grown 25 times in variance",
+        81,
+    )
 
 
-@pytest.mark.parametrize(("level", "height", "grew"), [(0.5, 1.0, False), (0.05, 5.3, True), (0.5, 5.3, True)])
-def test_a_scatter_that_the_level_of_right_answers_explains_has_not_grown(level: float, height: float, grew: bool) -> None:
-    """From .05 to a half p(1 - p) grows 5.3 times, and so does the variance of right and wrong; 5.3 times as much as p(1 - p) is a sign."""
+@pytest.mark.parametrize(
+    ("level", "height", "grew"), [(0.5, 1.0, False), (0.05, 5.3, True), (0.5, 5.3, True)]
+)
+def test_a_scatter_that_the_level_of_right_answers_explains_has_not_grown(
+    level: float, height: float, grew: bool
+) -> None:
+    """From .05 to a half p(1 - p) grows 5.3 times, and so does the variance of right and wrong;
+    5.3 times as much as p(1 - p) is a sign.
+    """
     share = np.interp(np.arange(200), [0, 104, 150, 200], [0.05, 0.05, level, level])
     height_T = np.where(np.arange(200) < 150, 1.0, np.sqrt(height))
     reward = share + 0.05 * height_T * np.sqrt(share * (1 - share)) * (-1.0) ** np.arange(200)
@@ -140,9 +201,15 @@ def test_a_scatter_that_the_level_of_right_answers_explains_has_not_grown(level:
     assert (found is not None) is grew
 
 
-@pytest.mark.parametrize(("levels", "growth"), [((1.0, 1.0, 2.0), 2.0), ((0.5, 2.0, 1.0), 4.0), ((2.0, 1.0, 1.0), 1.0)])
-def test_a_swing_grows_within_the_late_rows_or_since_the_early_ones(levels: tuple[float, float, float], growth: float) -> None:
-    """Of 100 rows the first 40 are early; of the late ones the first thirty are held against the last thirty. Ten rows a turn."""
+@pytest.mark.parametrize(
+    ("levels", "growth"), [((1.0, 1.0, 2.0), 2.0), ((0.5, 2.0, 1.0), 4.0), ((2.0, 1.0, 1.0), 1.0)]
+)
+def test_a_swing_grows_within_the_late_rows_or_since_the_early_ones(
+    levels: tuple[float, float, float], growth: float
+) -> None:
+    """Of 100 rows the first 40 are early; of the late ones the first thirty are held against the
+    last thirty. Ten rows a turn.
+    """
     value = np.repeat(levels, [40, 30, 30]) * np.sin(2 * np.pi * np.arange(100) / 10)
     found = swing_of(value, 1e-6)
     assert found is not None
@@ -159,15 +226,21 @@ def test_a_second_order_autoregression_without_noise_is_found_as_it_is() -> None
     assert damping == pytest.approx(-np.log(0.98) / np.hypot(np.log(0.98), turn), abs=1e-6)
 
 
-@pytest.mark.parametrize(("first", "found"), [(0.46, True), (0.40, False), (2.8, True), (3.2, False)])
+@pytest.mark.parametrize(
+    ("first", "found"), [(0.46, True), (0.40, False), (2.8, True), (3.2, False)]
+)
 def test_the_order_of_the_data_has_one_profile_in_all_quarters(first: float, found: bool) -> None:
-    """A profile of five rows of height 1 but for the first quarter: its coefficient on the mean of all is 4a/(a + 3), from .5 to 2."""
+    """A profile of five rows of height 1 but for the first quarter: its coefficient on the mean
+    of all is 4a/(a + 3), from .5 to 2.
+    """
     value = np.repeat([first, 1.0, 1.0, 1.0], 25) * np.tile([2.0, -1.0, 0.0, 1.0, -2.0], 20)
     order = order_of(value)
     assert (order is not None) is found
     if order is not None:
         assert order.period == 5
-        assert order.profile_P == pytest.approx((first + 3) / 4 * np.array([2.0, -1.0, 0.0, 1.0, -2.0]), abs=0.1)
+        assert order.profile_P == pytest.approx(
+            (first + 3) / 4 * np.array([2.0, -1.0, 0.0, 1.0, -2.0]), abs=0.1
+        )
 
 
 def test_an_order_of_the_data_needs_five_turns_and_twenty_four_rows() -> None:
@@ -199,13 +272,20 @@ def since(row: int, before: float, after: float) -> np.ndarray:
         (0.21, 40, None),  # ten rows and more since the fall
     ],
 )
-def test_an_entropy_that_rose_says_that_the_policy_comes_apart(after: float, fell: int | None, step: int | None) -> None:
+def test_an_entropy_that_rose_says_that_the_policy_comes_apart(
+    after: float, fell: int | None, step: int | None
+) -> None:
     found = _apart(signs(entropy=since(50, 0.1, after)), fell)
     assert (None if found is None else found.step) == step
     if found is not None:
-        assert (found.value.value, found.value.low, found.value.high) == pytest.approx([after / 0.1] * 3)
+        assert (found.value.value, found.value.low, found.value.high) == pytest.approx(
+            [after / 0.1] * 3
+        )
         assert found.threshold == (4.0 if fell is None else 2.0)
-        assert found.said == f"entropy 0.10 → {after:.2f} nats a token{'' if fell is None else ' as the reward fell'}"
+        assert found.said == (
+            f"entropy 0.10 → {after:.2f} nats a "
+            f"token{'' if fell is None else ' as the reward fell'}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -215,12 +295,20 @@ def test_an_entropy_that_rose_says_that_the_policy_comes_apart(after: float, fel
         (_clipped, "clipped", 0.1, 0.3, True),  # three times what it was in the first half
         (_unequal, "chi2_token", 0.1, 1.0, True),  # a second moment of 2
         (_few_effective, "ess_ratio", 0.9, 0.5, False),
-        (_few_effective, "ess", 900.0, 450.0, False),  # a count: half of what it was in the first quarter
+        (
+            _few_effective,
+            "ess",
+            900.0,
+            450.0,
+            False,
+        ),  # a count: half of what it was in the first quarter
     ],
 )
 def test_importance_weights_degenerate_beyond_a_limit(
     look: Callable[..., Any], column: str, before: float, limit: float, more: bool
 ) -> None:
     for beyond in (True, False):
-        found = look(signs(**{column: since(50, before, limit * (1.01 if beyond is more else 0.99))}))
+        found = look(
+            signs(**{column: since(50, before, limit * (1.01 if beyond is more else 0.99))})
+        )
         assert (None if found is None else found.step) == (51 if beyond else None)

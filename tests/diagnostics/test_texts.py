@@ -1,4 +1,6 @@
-"""What completions say: loops, degenerate signs, answers cut off and paid; prose, tables and short answers stay silent."""
+"""What completions say: loops, degenerate signs, answers cut off and paid; prose, tables and
+short answers stay silent.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +12,62 @@ from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, rollouts_table, steps_table
 
-SENTENCE = "let x be the number of apples then we add seven and divide by three so that each gets an equal share of what is left"
+SENTENCE = (
+    "let x be the number of apples then we add seven and divide by three so that each gets an "
+    "equal share of what is left"
+)
 WORDS = SENTENCE.split()
 STEPS = 60
 
 
 def prose(rng: np.random.Generator, words: int = 200) -> str:
-    return " ".join(f"{rng.choice(WORDS)} {rng.integers(100)}" if rng.random() < 0.2 else str(rng.choice(WORDS)) for _ in range(words))
+    return " ".join(
+        f"{rng.choice(WORDS)} {rng.integers(100)}" if rng.random() < 0.2 else str(rng.choice(WORDS))
+        for _ in range(words)
+    )
 
 
-def log(rows: list[dict[str, object]], config: RunConfig | None = None, **columns: np.ndarray) -> Evidence:
+def log(
+    rows: list[dict[str, object]], config: RunConfig | None = None, **columns: np.ndarray
+) -> Evidence:
     steps = sorted({int(row["step"]) for row in rows})  # type: ignore[call-overload]
-    return Evidence(RunRecord("test", steps_table(steps, columns), rollouts=rollouts_table(rows), config=config or RunConfig()))
+    return Evidence(
+        RunRecord(
+            "test",
+            steps_table(steps, columns),
+            rollouts=rollouts_table(rows),
+            config=config or RunConfig(),
+        )
+    )
 
 
-def completions(seed: int, loops_from: int | None = None, loop: str = "THINK THINK. ", steps: int = STEPS) -> list[dict[str, object]]:
+def completions(
+    seed: int, loops_from: int | None = None, loop: str = "THINK THINK. ", steps: int = STEPS
+) -> list[dict[str, object]]:
     rng = np.random.default_rng(seed)
     broken = steps if loops_from is None else loops_from
     return [
-        {"step": step, "prompt_id": k, "completion": loop * 100 if step >= broken and k < 6 else prose(rng)}
+        {
+            "step": step,
+            "prompt_id": k,
+            "completion": loop * 100 if step >= broken and k < 6 else prose(rng),
+        }
         for step in range(steps)
         for k in range(8)
     ]
 
 
 @pytest.mark.thinned(1)
-@pytest.mark.parametrize("loop", ["THINK THINK. ", "!!!!!!!", "<think>we add seven and divide by three so that\n"])
+@pytest.mark.parametrize(
+    "loop", ["THINK THINK. ", "!!!!!!!", "<think>we add seven and divide by three so that\n"]
+)
 def test_completions_that_come_to_loop_have_their_step_and_share(loop: str) -> None:
     found = repetition(log(completions(0, 40, loop)))
-    assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 40, {"texts": "repeat"})
+    assert (found.status, found.step, dict(found.evidence)) == (
+        Status.WARNING,
+        40,
+        {"texts": "repeat"},
+    )
     assert found.message == "75 % of the completions repeat themselves since step 40, 0 % before."
     assert found.signs[0].words == "75 % of completions repeat themselves (was 0 %)"
 
@@ -53,20 +82,31 @@ def test_loops_from_the_start_are_told_and_no_alarm_where_the_reward_rises() -> 
 
 def test_one_step_of_loops_is_worth_knowing() -> None:
     found = repetition(log(completions(3, 0, steps=1)))
-    assert (found.status, found.message) == (Status.INFO, "75 % of the completions read, of 1 step, repeat themselves.")
+    assert (found.status, found.message) == (
+        Status.INFO,
+        "75 % of the completions read, of 1 step, repeat themselves.",
+    )
 
 
 @pytest.mark.parametrize(
-    ("length", "said"), [(200, "100 % of the completions read, of 1 step, repeat themselves."), (199, "No completion is long")]
+    ("length", "said"),
+    [
+        (200, "100 % of the completions read, of 1 step, repeat themselves."),
+        (199, "No completion is long"),
+    ],
 )
 def test_a_text_of_two_hundred_characters_is_long_enough(length: int, said: str) -> None:
-    assert repetition(log([{"step": 0, "prompt_id": 0, "completion": "!" * length}])).message.startswith(said)
+    assert repetition(
+        log([{"step": 0, "prompt_id": 0, "completion": "!" * length}])
+    ).message.startswith(said)
 
 
 def test_prose_tables_and_code_do_not_repeat_themselves() -> None:
     rng = np.random.default_rng(4)
     table = "\n".join(f"{row:4d} {row * row:6d} {row**3:8d}" for row in range(60))
-    code = "\n".join(f"    if value[{k}] > limit: total += value[{k}] * {rng.integers(1000)}" for k in range(40))
+    code = "\n".join(
+        f"    if value[{k}] > limit: total += value[{k}] * {rng.integers(1000)}" for k in range(40)
+    )
     assert not any(map(repeats, (prose(rng, 400), table, code)))
     assert repeats("wait, let me check that again. " * 50)
 
@@ -74,7 +114,15 @@ def test_prose_tables_and_code_do_not_repeat_themselves() -> None:
 def test_a_share_that_the_trainer_logs_serves_without_texts() -> None:
     share = np.where(np.arange(STEPS) < 30, 0.02, 0.6)
     meanings = (Meaning("rollout/repetition_frac", "repetition_share", "test"),)
-    found = repetition(Evidence(RunRecord("test", steps_table(range(STEPS), {"rollout/repetition_frac": share}), meanings=meanings)))
+    found = repetition(
+        Evidence(
+            RunRecord(
+                "test",
+                steps_table(range(STEPS), {"rollout/repetition_frac": share}),
+                meanings=meanings,
+            )
+        )
+    )
     assert (found.status, found.step) == (Status.WARNING, 30)
     assert found.message == "60 % of the completions repeat themselves since step 30, 2 % before."
 
@@ -94,7 +142,11 @@ def answers(cut: int, cut_paid: int, ended: int, ended_paid: int) -> list[dict[s
 
 def test_truncated_answers_that_are_paid_are_counted() -> None:
     found = truncated(log(answers(128, 113, 0, 0)))
-    assert (found.status, found.step, dict(found.evidence)) == (Status.WARNING, 0, {"truncated": "paid"})
+    assert (found.status, found.step, dict(found.evidence)) == (
+        Status.WARNING,
+        0,
+        {"truncated": "paid"},
+    )
     assert found.message == "113 of 128 truncated answers earned reward, 0 of 0 complete ones."
     assert found.signs[0].words == "88 % of truncated answers earn reward"
 
@@ -108,12 +160,16 @@ def test_truncated_answers_that_are_paid_are_counted() -> None:
         ((19, 19, 100, 10), Status.NONE),  # too few
     ],
 )
-def test_truncated_answers_are_held_against_complete_ones(counts: tuple[int, int, int, int], status: Status) -> None:
+def test_truncated_answers_are_held_against_complete_ones(
+    counts: tuple[int, int, int, int], status: Status
+) -> None:
     assert truncated(log(answers(*counts))).status is status
 
 
 def test_the_limit_tells_what_was_cut_off() -> None:
-    rows: list[dict[str, object]] = [{"step": 0, "prompt_id": k % 8, "length": 512.0, "reward": 1.0} for k in range(40)]
+    rows: list[dict[str, object]] = [
+        {"step": 0, "prompt_id": k % 8, "length": 512.0, "reward": 1.0} for k in range(40)
+    ]
     rows += [{"step": 0, "prompt_id": k % 8, "length": 100.0, "reward": 0.0} for k in range(40)]
     found = truncated(log(rows, RunConfig(max_completion_length=Setting(512, "test"))))
     assert found.message == "40 of 40 truncated answers earned reward, 0 of 40 complete ones."
@@ -127,9 +183,19 @@ def test_what_is_not_logged_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("paid", "status"), [(22, Status.WARNING), (21, Status.NONE)])
-def test_truncated_answers_are_paid_where_three_standard_errors_part_them_by_hand(paid: int, status: Status) -> None:
-    """Of 200 complete answers 60 earn, of 40 cut off 22: .25 apart, and three errors are .2464; of 21 they are .225 apart."""
+def test_truncated_answers_are_paid_where_three_standard_errors_part_them_by_hand(
+    paid: int, status: Status
+) -> None:
+    """Of 200 complete answers 60 earn, of 40 cut off 22: .25 apart, and three errors are .2464;
+    of 21 they are .225 apart.
+    """
     cut = [{"step": 1, "prompt_id": 0, "reward": float(i < paid), "ended": 0.0} for i in range(40)]
     whole = [{"step": 2, "prompt_id": 0, "reward": float(i < 60), "ended": 1.0} for i in range(200)]
-    found = truncated(Evidence(RunRecord("run", steps_table([1, 2], {"reward": [0.5, 0.3]}), rollouts_table([*cut, *whole]))))
+    found = truncated(
+        Evidence(
+            RunRecord(
+                "run", steps_table([1, 2], {"reward": [0.5, 0.3]}), rollouts_table([*cut, *whole])
+            )
+        )
+    )
     assert found.status is status

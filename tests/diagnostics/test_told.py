@@ -1,4 +1,6 @@
-"""What is said is so: no alarm on a healthy log of an odd kind, no number that the log does not hold, no advice to log what is there."""
+"""What is said is so: no alarm on a healthy log of an odd kind, no number that the log does not
+hold, no advice to log what is there.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from worlds.runs import FAILURES, simulated_run
 
 from groupwise.diagnostics import hacking
 from groupwise.diagnostics.judge import _told, judge, measures_of
-from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Learning, Measure, State, Status
+from groupwise.diagnostics.judgement import (
+    Certainty,
+    Finding,
+    Judgement,
+    Learning,
+    Measure,
+    State,
+    Status,
+)
 from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.signs import arrow
 from groupwise.diagnostics.story import _learnt_since, _stands
@@ -37,7 +47,12 @@ def log(rows: Any = None, **columns: Any) -> RunRecord:
     given = {key: np.asarray(value, dtype=float) for key, value in columns.items()}
     meanings = tuple(Meaning(key, NAMES[key], "test") for key in given if key in NAMES)
     length = len(next(iter(given.values())))
-    return RunRecord("test", steps_table(range(1, length + 1), given), rollouts_table(rows or []), meanings=meanings)
+    return RunRecord(
+        "test",
+        steps_table(range(1, length + 1), given),
+        rollouts_table(rows or []),
+        meanings=meanings,
+    )
 
 
 def found_by(found: Judgement, check: str) -> Finding:
@@ -64,7 +79,10 @@ def test_an_effective_sample_size_that_is_a_count_is_held_against_its_own_beginn
     assert (found.status, found.step) == (Status.WARNING, 61)
     assert found.value is not None
     assert found.value.value == pytest.approx(0.1, rel=0.05)
-    said = "the effective sample size of the importance weights, is/ess, is 9.9 % of what it was at first"
+    said = (
+        "the effective sample size of the importance weights, is/ess, is 9.9 % of what it was at "
+        "first"
+    )
     assert found.message.startswith(said)
 
 
@@ -78,10 +96,16 @@ def test_a_second_moment_is_one_where_all_weights_are_equal(column: str) -> None
 
 
 def test_the_second_moment_of_an_alarm_is_that_of_the_measure() -> None:
-    record = log(reward=RISE, entropy=ENTROPY, **{"rollout_corr/chi2_token": np.where(np.arange(N) < 60, 0.05, 1.3)})
+    record = log(
+        reward=RISE,
+        entropy=ENTROPY,
+        **{"rollout_corr/chi2_token": np.where(np.arange(N) < 60, 0.05, 1.3)},
+    )
     found = found_by(judge(record), "instability")
     assert found.value is not None
-    assert found.value.value == pytest.approx(2.3, abs=1e-12)  # a chi-square of 1.3 is a second moment of 2.3
+    assert found.value.value == pytest.approx(
+        2.3, abs=1e-12
+    )  # a chi-square of 1.3 is a second moment of 2.3
     assert "2.3" in found.message
     value = measured(record)["weight_second_moment"].value
     assert value is not None
@@ -97,13 +121,22 @@ def test_the_second_moment_of_an_alarm_is_that_of_the_measure() -> None:
         (20, Certainty.LIKELY, ("a broken verifier",)),
     ],
 )
-def test_weights_of_which_few_count_just_before_a_fall_are_its_cause(since: int, certainty: Certainty, names: tuple[str, ...]) -> None:
-    """A fall at row 60 of 120, within whose twenty rows before the effective share of the samples went from all to a tenth."""
+def test_weights_of_which_few_count_just_before_a_fall_are_its_cause(
+    since: int, certainty: Certainty, names: tuple[str, ...]
+) -> None:
+    """A fall at row 60 of 120, within whose twenty rows before the effective share of the
+    samples went from all to a tenth.
+    """
     rng = np.random.default_rng(6)
-    columns = {"entropy": 0.4 + 0.01 * rng.standard_normal(N), "length": 300 + 3 * rng.standard_normal(N)}
+    columns = {
+        "entropy": 0.4 + 0.01 * rng.standard_normal(N),
+        "length": 300 + 3 * rng.standard_normal(N),
+    }
     share = np.where(np.arange(N) < since, 0.95, 0.1)
     reward = np.where(np.arange(N) < 60, 0.8 + 0.01 * rng.standard_normal(N), 0.0)
-    found = judge(log(reward=reward, **columns, **{"rollout_corr/rollout_is_eff_sample_size": share}))
+    found = judge(
+        log(reward=reward, **columns, **{"rollout_corr/rollout_is_eff_sample_size": share})
+    )
     assert (found.state, found.since_step) == (State.FAILED, 61)
     assert (found.cause.certainty, found.cause.names) == (certainty, names)
 
@@ -111,7 +144,12 @@ def test_weights_of_which_few_count_just_before_a_fall_are_its_cause(since: int,
 def test_a_noisy_reward_of_unknown_top_that_rises_has_learnt() -> None:
     rng = np.random.default_rng(3)
     step = np.arange(4000)
-    rises = judge(log(reward=1 + 0.2 * step / 4000 + 0.8 * rng.standard_normal(4000), entropy=0.8 * np.exp(-step / 4000)))
+    rises = judge(
+        log(
+            reward=1 + 0.2 * step / 4000 + 0.8 * rng.standard_normal(4000),
+            entropy=0.8 * np.exp(-step / 4000),
+        )
+    )
     assert (rises.state, rises.learning) == (State.OK, Learning.AT_TOP)
     flat = judge(log(reward=1 + 0.8 * rng.standard_normal(4000)))
     assert (flat.state, flat.learning) == (State.WATCH, Learning.FLAT)
@@ -124,7 +162,10 @@ def test_a_constant_mean_of_groups_that_differ_is_no_failure(level: float) -> No
     found = judge(log(reward=np.full(N, level), spread=np.full(N, 0.4), entropy=ENTROPY))
     assert serious(found) == []
     assert found.state is State.CANNOT_TELL
-    said = f"the mean reward is {level:g} in all rows while rewards differ (spread 0.4): centred, ranked, or not what was earned"
+    said = (
+        f"the mean reward is {level:g} in all rows while rewards differ (spread 0.4): centred, "
+        "ranked, or not what was earned"
+    )
     assert found.headline == said
     verifier = found_by(found, "verifier")
     assert (verifier.status, verifier.message) == (Status.NOT_LOGGED, said)
@@ -134,10 +175,17 @@ def test_a_constant_mean_of_groups_that_differ_is_no_failure(level: float) -> No
 
 def test_numbers_beyond_measure_are_no_numbers() -> None:
     found = judge(log(reward=1e300 * RISE, entropy=ENTROPY))
-    assert (found.state, found.headline, serious(found)) == (State.CANNOT_TELL, "the rewards are all beyond 1e100", [])
+    assert (found.state, found.headline, serious(found)) == (
+        State.CANNOT_TELL,
+        "the rewards are all beyond 1e100",
+        [],
+    )
     json.dumps(found.as_dict(), allow_nan=False)
     mixed = log(reward=RISE, entropy=ENTROPY, gradient=np.where(np.arange(N) < 5, 1.0, 1e308))
-    json.dumps([judge(mixed).as_dict(), *(one.as_dict() for one in measures_of(Evidence(mixed)))], allow_nan=False)
+    json.dumps(
+        [judge(mixed).as_dict(), *(one.as_dict() for one in measures_of(Evidence(mixed)))],
+        allow_nan=False,
+    )
     assert "nan" not in " ".join(one.message for one in judge(mixed).checks).split()
 
 
@@ -146,25 +194,42 @@ def test_numbers_beyond_measure_are_no_numbers() -> None:
 
 def test_what_is_logged_is_not_asked_for() -> None:
     rng = np.random.default_rng(3)
-    fall = np.clip(0.6 * (1 - np.clip((np.arange(150) - 90) / 30, 0, 1)) + 0.03 * rng.standard_normal(150), 0, 1)
+    fall = np.clip(
+        0.6 * (1 - np.clip((np.arange(150) - 90) / 30, 0, 1)) + 0.03 * rng.standard_normal(150),
+        0,
+        1,
+    )
     entropy, length = 0.5 + 0.01 * rng.standard_normal(150), 200 + rng.standard_normal(150)
     bare, watched = judge(log(reward=fall)), judge(log(reward=fall, entropy=entropy, length=length))
     assert bare.cause.log == ("entropy and completion length",)
     assert watched.cause.log == ("completions with their rewards", "a held-out reward")
     assert watched.cause.names == ("harder data", "the policy came apart (instability)")
-    longer = judge(log(reward=fall, entropy=entropy, length=length + np.where(np.arange(150) > 90, 100, 0)))
-    assert (longer.cause.certainty, longer.cause.names) == (Certainty.LIKELY, ("the policy ran away in length",))
+    longer = judge(
+        log(reward=fall, entropy=entropy, length=length + np.where(np.arange(150) > 90, 100, 0))
+    )
+    assert (longer.cause.certainty, longer.cause.names) == (
+        Certainty.LIKELY,
+        ("the policy ran away in length",),
+    )
     assert longer.cause.log == ()
     # What is there is not among what to log.
-    needs = {name: found_by(bare, check).log for name, check in (("entropy", "concentration"), ("held_out", "reward_hacking"))}
+    needs = {
+        name: found_by(bare, check).log
+        for name, check in (("entropy", "concentration"), ("held_out", "reward_hacking"))
+    }
     assert set(needs.values()) <= set(bare.not_logged)
     assert needs["entropy"] not in watched.not_logged
     assert needs["held_out"] not in judge(log(reward=fall, held_out=fall)).not_logged
 
 
 def test_groups_of_their_own_step_predict_nothing_of_themselves() -> None:
-    # One group of four a step, all at 0, or all at 1, or all at a half: dealt at random hardly a group would be alike.
-    rows = [{"step": step, "prompt_id": 0, "reward": (0.0, 1.0, 0.5)[step % 3]} for step in range(1, N + 1) for _ in range(4)]
+    # One group of four a step, all at 0, or all at 1, or all at a half: dealt at random hardly a
+    # group would be alike.
+    rows = [
+        {"step": step, "prompt_id": 0, "reward": (0.0, 1.0, 0.5)[step % 3]}
+        for step in range(1, N + 1)
+        for _ in range(4)
+    ]
     record = log(rows, reward=[(0.0, 1.0, 0.5)[step % 3] for step in range(1, N + 1)])
     value = measured(record)["dead_beyond_chance"].value
     assert value is not None
@@ -175,7 +240,12 @@ def test_groups_of_their_own_step_predict_nothing_of_themselves() -> None:
 
 def test_no_pair_of_like_texts_is_no_certainty() -> None:
     rows = [
-        {"step": step, "prompt_id": prompt, "reward": 1.0, "completion": f"{step} {prompt} {i} #### {i}"}
+        {
+            "step": step,
+            "prompt_id": prompt,
+            "reward": 1.0,
+            "completion": f"{step} {prompt} {i} #### {i}",
+        }
         for step in range(1, 21)
         for prompt in range(4)
         for i in range(2)
@@ -185,14 +255,21 @@ def test_no_pair_of_like_texts_is_no_certainty() -> None:
         value = found[name].value
         assert value is not None
         assert value.value == value.low == 0.0
-        assert value.high == pytest.approx(1.959963984540054**2 / (16 + 1.959963984540054**2), abs=1e-9)  # Wilson's of 0 of 16
+        assert value.high == pytest.approx(
+            1.959963984540054**2 / (16 + 1.959963984540054**2), abs=1e-9
+        )  # Wilson's of 0 of 16
 
 
 def test_a_sentence_of_hacking_holds_its_number() -> None:
     rng = np.random.default_rng(6)
     train = np.linspace(0.3, 0.8, N) + 0.02 * rng.standard_normal(N)
-    found = judge(log(reward=train, held_out=0.5 - 0.05 * (train - 0.3) + 0.005 * rng.standard_normal(N)))
-    assert (found.state, found.headline) == (State.FAILED, "reward 0.33 → 0.75, held-out 0.50 → 0.48: reward hacking likely")
+    found = judge(
+        log(reward=train, held_out=0.5 - 0.05 * (train - 0.3) + 0.005 * rng.standard_normal(N))
+    )
+    assert (found.state, found.headline) == (
+        State.FAILED,
+        "reward 0.33 → 0.75, held-out 0.50 → 0.48: reward hacking likely",
+    )
     told = found_by(found, "reward_hacking")
     assert told.value is not None
     assert f"held-out gain over training gain is {told.value.value:.2g} (" in told.message
@@ -216,20 +293,42 @@ def test_every_finding_names_its_number() -> None:
     [
         (
             {"dead": np.repeat([0.2, 0.5], [30, 10])},
-            "50 % of the groups have zero variance: draw prompts that are sometimes right; then lr × 3",
+            (
+                "50 % of the groups have zero variance: draw prompts that are sometimes right; "
+                "then lr × 3"
+            ),
         ),
         (
             {"dead": np.repeat([0.2, 0.49], [30, 10])},
-            "rewards differ within groups and nothing is learnt: lr × 3, and read what the best answers do",
+            (
+                "rewards differ within groups and nothing is learnt: lr × 3, and read what the "
+                "best answers do"
+            ),
         ),
-        ({"dead": np.repeat([0.6, 0.4], [30, 10])}, "see whether rewards differ within groups; if they do, lr × 3"),
-        ({"spread": np.full(40, 0.1)}, "rewards differ within groups and nothing is learnt: lr × 3, and read what the best answers do"),
-        ({"spread": np.repeat([0.0, 0.1], [21, 19])}, "see whether rewards differ within groups; if they do, lr × 3"),
+        (
+            {"dead": np.repeat([0.6, 0.4], [30, 10])},
+            "see whether rewards differ within groups; if they do, lr × 3",
+        ),
+        (
+            {"spread": np.full(40, 0.1)},
+            (
+                "rewards differ within groups and nothing is learnt: lr × 3, and read what the "
+                "best answers do"
+            ),
+        ),
+        (
+            {"spread": np.repeat([0.0, 0.1], [21, 19])},
+            "see whether rewards differ within groups; if they do, lr × 3",
+        ),
         ({}, "see whether rewards differ within groups; if they do, lr × 3"),
     ],
 )
-def test_what_to_do_about_a_reward_that_stands_goes_by_what_groups_say(columns: dict[str, Any], advice: str) -> None:
-    """Of the last quarter of the rows half of the groups are alike, or of most rows fewer, or rewards of most rows differ."""
+def test_what_to_do_about_a_reward_that_stands_goes_by_what_groups_say(
+    columns: dict[str, Any], advice: str
+) -> None:
+    """Of the last quarter of the rows half of the groups are alike, or of most rows fewer, or
+    rewards of most rows differ.
+    """
     assert _stands(Evidence(log(reward=np.full(40, 0.5), **columns))) == advice
 
 
@@ -237,30 +336,51 @@ def test_a_reward_that_wanders_is_no_reason_for_a_higher_rate() -> None:
     row = np.arange(200)
     noise = 0.02 * np.random.default_rng(4).standard_normal(200)
     slow = 0.5 + 0.2 * np.sin(2 * np.pi * row / 50) + noise
-    assert _stands(Evidence(log(reward=slow))) == "find what moves the reward by ±0.20, more than a batch's noise, before you raise the lr"
+    assert (
+        _stands(Evidence(log(reward=slow)))
+        == "find what moves the reward by ±0.20, more than a batch's noise, before you raise the lr"
+    )
     assert _stands(Evidence(log(reward=slow[:78]))).endswith("lr × 3")  # too few late rows
     assert _stands(Evidence(log(reward=0.5 + noise))).endswith("lr × 3")
-    assert _stands(Evidence(log(reward=0.8 - 0.5 * np.exp(-row / 30) + noise))).endswith("lr × 3")  # it rose, and stands
+    assert _stands(Evidence(log(reward=0.8 - 0.5 * np.exp(-row / 30) + noise))).endswith(
+        "lr × 3"
+    )  # it rose, and stands
 
 
-@pytest.mark.parametrize(("gain", "step", "learnt"), [(0.129, 41, True), (0.126, 41, False), (0.129, 10, False), (0.129, 72, False)])
-def test_a_reward_has_learnt_since_a_step_by_two_errors_between_its_best_ten_rows(gain: float, step: int, learnt: bool) -> None:
-    """Rows of .1 and -.1 by turns, with the leap of the gain, scatter by .143: two errors are .1278; ten rows a side are the fewest."""
-    reward = Evidence(log(reward=0.1 * (-1.0) ** np.arange(80) + gain * (np.arange(80) >= 60))).reward
+@pytest.mark.parametrize(
+    ("gain", "step", "learnt"),
+    [(0.129, 41, True), (0.126, 41, False), (0.129, 10, False), (0.129, 72, False)],
+)
+def test_a_reward_has_learnt_since_a_step_by_two_errors_between_its_best_ten_rows(
+    gain: float, step: int, learnt: bool
+) -> None:
+    """Rows of .1 and -.1 by turns, with the leap of the gain, scatter by .143: two errors are
+    .1278; ten rows a side are the fewest.
+    """
+    reward = Evidence(
+        log(reward=0.1 * (-1.0) ** np.arange(80) + gain * (np.arange(80) >= 60))
+    ).reward
     assert _learnt_since(reward, step) is learnt
     assert not _learnt_since(None, step)
 
 
 def test_a_warning_beside_a_reward_that_tells_nothing_is_no_state() -> None:
-    """A KL of six nats is a warning; the reward has seven rows, or is one number although rewards differ."""
+    """A KL of six nats is a warning; the reward has seven rows, or is one number although
+    rewards differ.
+    """
     few, same, known = np.where(np.arange(N) < 7, RISE, np.nan), np.full(N, 0.5), RISE
-    found = [judge(log(reward=reward, kl=np.full(N, 6.0), spread=np.full(N, 0.4))) for reward in (few, same, known)]
+    found = [
+        judge(log(reward=reward, kl=np.full(N, 6.0), spread=np.full(N, 0.4)))
+        for reward in (few, same, known)
+    ]
     assert [one.state for one in found] == [State.CANNOT_TELL, State.CANNOT_TELL, State.WATCH]
     assert all("divergence" in serious(one) for one in found)
 
 
 def test_a_note_asks_for_no_rollback() -> None:
-    reward = 0.5 + np.where(np.arange(N) < 90, 0.02, 0.12) * np.random.default_rng(9).standard_normal(N)
+    reward = 0.5 + np.where(np.arange(N) < 90, 0.02, 0.12) * np.random.default_rng(
+        9
+    ).standard_normal(N)
     found = judge(log(reward=reward))
     assert found_by(found, "instability").status is Status.INFO
     assert "lr" not in found.do
@@ -275,13 +395,17 @@ def test_a_reward_in_per_cent_beside_a_held_out_share_is_no_hacking() -> None:
         assert judge(record).state is State.OK
         value = measured(record)["coupling"].value
         assert value is not None
-        assert (value.value, value.low, value.high) == pytest.approx((plain.value, plain.low, plain.high), rel=1e-9)
+        assert (value.value, value.low, value.high) == pytest.approx(
+            (plain.value, plain.low, plain.high), rel=1e-9
+        )
         assert "per cent taken as shares" in measured(record)["progress_gap"].message
     other = log(reward=1000 * train - 300, held_out=held)  # points of a game beside an accuracy
     assert found_by(judge(other), "reward_hacking").status is Status.NOT_LOGGED
     assert "units" in found_by(judge(other), "reward_hacking").message
     assert measured(other)["progress_gap"].log_this
-    hacked = judge(log(reward=100 * train, held_out=np.clip(0.3 + 0.02 * rng.standard_normal(N), 0, 1)))
+    hacked = judge(
+        log(reward=100 * train, held_out=np.clip(0.3 + 0.02 * rng.standard_normal(N), 0, 1))
+    )
     assert (hacked.state, hacked.cause.names) == (State.FAILED, ("reward hacking",))
 
 
@@ -293,12 +417,16 @@ def test_a_held_out_set_that_was_solved_from_the_start_tells_little() -> None:
     told = found_by(solved, "reward_hacking")
     assert told.status is Status.INFO
     falls = np.clip(0.93 - 0.3 * np.arange(N) / N + 0.01 * rng.standard_normal(N), 0, 1)
-    assert found_by(judge(log(reward=train, held_out=falls)), "reward_hacking").status is Status.CRITICAL
+    assert (
+        found_by(judge(log(reward=train, held_out=falls)), "reward_hacking").status
+        is Status.CRITICAL
+    )
 
 
 def test_the_range_of_an_onset_holds_it() -> None:
-    # About 0.90 in 800 runs of experiments/diagnosis/measures.py (its onset, seeds 1 to 3 and the default); fewer than 30 of 40 at that
-    # rate come about once in 300 changes of the seeds. At a likelihood ratio of e^-1.92 it was 0.69.
+    # About 0.90 in 800 runs of lab/experiments/diagnosis/measures.py (its onset, seeds 1 to 3 and
+    # the default); fewer than 30 of 40 at that rate come about once in 300 changes of the seeds. At
+    # a likelihood ratio of e^-1.92 it was 0.69.
     inside = 0
     for seed in range(40):
         record, onset = simulated_run("reward_hacking", np.random.default_rng([78, seed]))
@@ -310,8 +438,12 @@ def test_the_range_of_an_onset_holds_it() -> None:
     assert inside >= 30
 
 
-@pytest.mark.parametrize(("step", "check"), [(None, "truncation"), (71, "truncation"), (72, hacking.NAME)])
-def test_a_loophole_is_told_as_what_explains_it_unless_that_came_later(step: int | None, check: str) -> None:
+@pytest.mark.parametrize(
+    ("step", "check"), [(None, "truncation"), (71, "truncation"), (72, hacking.NAME)]
+)
+def test_a_loophole_is_told_as_what_explains_it_unless_that_came_later(
+    step: int | None, check: str
+) -> None:
     hack = Finding(hacking.NAME, Status.CRITICAL, "", 71)
     cut = Finding("truncation", Status.WARNING, "", step, evidence={"truncation": "likely"})
     found = _told([hack, cut], hack)
@@ -335,12 +467,19 @@ def test_what_moved_long_after_a_decline_began_is_no_first_sign_of_it() -> None:
 
 def test_prompts_that_keep_the_reward_where_it_is_hide_no_learning_that_is_held_out() -> None:
     row, noise = np.arange(200), np.random.default_rng(2).standard_normal(200)
-    reward, held = 0.5 + 0.02 * noise, np.where(row % 10 == 0, 0.1 + 0.2 * row / 200 + 0.002 * np.roll(noise, 7), np.nan)
+    reward, held = (
+        0.5 + 0.02 * noise,
+        np.where(row % 10 == 0, 0.1 + 0.2 * row / 200 + 0.002 * np.roll(noise, 7), np.nan),
+    )
     found = judge(log(reward=reward, held_out=held))
     assert (found.state, found.learning) == (State.OK, Learning.LEARNING)
     assert found.headline == "held-out 0.12 → 0.27 in 199 steps, reward 0.50 → 0.50: still learning"
-    saturated = np.where(row % 10 == 0, 0.1 + 0.2 * np.minimum(row / 80, 1) + 0.01 * np.roll(noise, 7), np.nan)
-    assert judge(log(reward=reward, held_out=saturated)).headline.startswith("nothing learnt in 199 steps")
+    saturated = np.where(
+        row % 10 == 0, 0.1 + 0.2 * np.minimum(row / 80, 1) + 0.01 * np.roll(noise, 7), np.nan
+    )
+    assert judge(log(reward=reward, held_out=saturated)).headline.startswith(
+        "nothing learnt in 199 steps"
+    )
     harder = 0.8 - 0.2 * np.clip((row - 80) / 60, 0, 1) + 0.02 * noise
     assert judge(log(reward=harder, held_out=held)).state is State.OK
     assert judge(log(reward=harder)).learning is Learning.FALLING
@@ -350,8 +489,13 @@ def test_a_reward_that_climbs_back_falls_no_more() -> None:
     row, noise = np.arange(240), 0.02 * np.random.default_rng(5).standard_normal(240)
     fell = np.where(row < 120, 0.7, 0.45) + noise
     assert judge(log(reward=fell)).learning is Learning.FALLING
-    assert judge(log(reward=fell + np.clip((row - 140) / 400, 0, 0.2))).learning is not Learning.FALLING
-    assert judge(log(reward=fell + np.clip((row - 140) / 800, 0, 0.1))).learning is Learning.FALLING  # less than three quarters
+    assert (
+        judge(log(reward=fell + np.clip((row - 140) / 400, 0, 0.2))).learning
+        is not Learning.FALLING
+    )
+    assert (
+        judge(log(reward=fell + np.clip((row - 140) / 800, 0, 0.1))).learning is Learning.FALLING
+    )  # less than three quarters
 
 
 def test_what_is_not_wanted_may_fall_while_the_total_does_not() -> None:
@@ -360,7 +504,12 @@ def test_what_is_not_wanted_may_fall_while_the_total_does_not() -> None:
     brief = 0.75 - 0.5 * row / 200 + 0.01 * rng.standard_normal(200)
 
     def told(weight: float, name: str) -> Judgement:
-        return judge(log(reward=accuracy + weight * brief, **{"rewards/accuracy/mean": accuracy, f"rewards/{name}/mean": brief}))
+        return judge(
+            log(
+                reward=accuracy + weight * brief,
+                **{"rewards/accuracy/mean": accuracy, f"rewards/{name}/mean": brief},
+            )
+        )
 
     assert told(0.3, "conciseness").state is State.OK
     assert told(0.3, "correctness").state is State.FAILED

@@ -1,4 +1,6 @@
-"""A reward function that is logged and has no weight: training that climbs as it falls, and what such functions may do in health."""
+"""A reward function that is logged and has no weight: training that climbs as it falls, and what
+such functions may do in health.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,25 @@ RISES = 0.2 + 0.6 / (1 + np.exp(-(ROW - 50) / 12))
 
 def noisy(value: NDArray[np.float64], seed: int, rollouts: int = 64) -> NDArray[np.float64]:
     """The mean of so many answers that are right with a chance."""
-    return np.asarray(np.random.default_rng(seed).binomial(rollouts, np.clip(value, 0, 1)) / rollouts)
+    return np.asarray(
+        np.random.default_rng(seed).binomial(rollouts, np.clip(value, 0, 1)) / rollouts
+    )
 
 
-def run(seed: int, trained: str = "sloppy", other: str = "strict", *, level: Any, held_out: Any = None) -> RunRecord:
+def run(
+    seed: int, trained: str = "sloppy", other: str = "strict", *, level: Any, held_out: Any = None
+) -> RunRecord:
     """Training rises by one function while another, without weight, goes its own way."""
     train = noisy(RISES, seed)
-    columns = {"reward": train, f"rewards/{trained}/mean": train, f"rewards/{other}/mean": noisy(np.asarray(level), seed + 1000)}
+    columns = {
+        "reward": train,
+        f"rewards/{trained}/mean": train,
+        f"rewards/{other}/mean": noisy(np.asarray(level), seed + 1000),
+    }
     meanings = [Meaning("reward", "reward", "test")]
-    meanings += [Meaning(f"rewards/{name}/mean", f"reward/{name}", "test") for name in (trained, other)]
+    meanings += [
+        Meaning(f"rewards/{name}/mean", f"reward/{name}", "test") for name in (trained, other)
+    ]
     if held_out is not None:
         columns["eval"] = noisy(np.asarray(held_out), seed + 2000)
         meanings.append(Meaning("eval", "eval/reward", "test"))
@@ -46,10 +58,14 @@ FALLS = np.where(ROW < 40, RISES, np.maximum(RISES[40] - 0.008 * (ROW - 40), 0.0
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("held_out", [None, np.full(N, 0.35), RISES])
-def test_a_stricter_function_that_falls_as_training_climbs_is_told_with_both_numbers(seed: int, held_out: Any) -> None:
+def test_a_stricter_function_that_falls_as_training_climbs_is_told_with_both_numbers(
+    seed: int, held_out: Any
+) -> None:
     follows = held_out is RISES
     found = judge(run(seed, level=FALLS, held_out=held_out))
-    if follows:  # graded by the trained function it says nothing, by the true one it exonerates: which, the log does not say
+    # graded by the trained function it says nothing, by the true one it exonerates: which, the log
+    # does not say
+    if follows:
         assert (found.state, found.cause.certainty) == (State.WATCH, Certainty.POSSIBLE)
     else:
         assert (found.state, found.cause.certainty) == (State.FAILED, Certainty.LIKELY)
@@ -64,7 +80,10 @@ def test_a_stricter_function_that_falls_as_training_climbs_is_told_with_both_num
 @pytest.mark.parametrize("seed", range(3))
 def test_what_rises_along_at_half_the_pace_is_none(seed: int) -> None:
     for held_out in (None, RISES):
-        assert told(run(seed, level=0.5 * RISES, held_out=held_out)).status in (Status.NONE, Status.INFO)
+        assert told(run(seed, level=0.5 * RISES, held_out=held_out)).status in (
+            Status.NONE,
+            Status.INFO,
+        )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -73,13 +92,21 @@ def test_what_rises_along_at_half_the_pace_is_none(seed: int) -> None:
     [
         ("format", np.full(N, 0.6)),  # it says how an answer looks
         ("format", 0.9 - 0.5 * RISES),
-        ("politeness", np.full(N, 0.4)),  # beside a function that says what is wanted it may grade anything
+        (
+            "politeness",
+            np.full(N, 0.4),
+        ),  # beside a function that says what is wanted it may grade anything
         ("judge", np.zeros(N)),  # it has never said anything
     ],
 )
-def test_a_function_that_stays_flat_beside_correctness_that_rises_is_none(seed: int, other: str, level: NDArray[np.float64]) -> None:
+def test_a_function_that_stays_flat_beside_correctness_that_rises_is_none(
+    seed: int, other: str, level: NDArray[np.float64]
+) -> None:
     for held_out in (None, RISES):
-        assert told(run(seed, "correctness", other, level=level, held_out=held_out)).status not in (Status.WARNING, Status.CRITICAL)
+        assert told(run(seed, "correctness", other, level=level, held_out=held_out)).status not in (
+            Status.WARNING,
+            Status.CRITICAL,
+        )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -89,15 +116,24 @@ def test_beside_correctness_that_rises_one_that_falls_asks_for_a_look(seed: int)
     assert [sign.words.split()[0] for sign in found.signs] == ["reward", "strict"]
 
 
-@pytest.mark.parametrize(("falls_by", "status"), [(0.0, Status.CRITICAL), (0.05, Status.CRITICAL), (0.1, Status.NONE), (0.3, Status.NONE)])
+@pytest.mark.parametrize(
+    ("falls_by", "status"),
+    [(0.0, Status.CRITICAL), (0.05, Status.CRITICAL), (0.1, Status.NONE), (0.3, Status.NONE)],
+)
 def test_a_stricter_function_that_falls_while_training_stands_is_told_and_not_where_training_falls_along(
     falls_by: float, status: Status
 ) -> None:
-    """Twenty rows in which both hold their level, ten in which the strict one is .3 lower and training by less than a quarter of it."""
+    """Twenty rows in which both hold their level, ten in which the strict one is .3 lower and
+    training by less than a quarter of it.
+    """
     later, scatter = np.arange(30) >= 20, 0.04 * (-1.0) ** np.arange(30)
     train, strict = 0.75 - falls_by * later + scatter, 0.65 - 0.3 * later + scatter
     record = run(0, level=RISES)
-    columns = {"reward": train, "rewards/sloppy/mean": train, "rewards/strict/mean": strict + 0.02 * np.sin(7 * np.arange(30))}
+    columns = {
+        "reward": train,
+        "rewards/sloppy/mean": train,
+        "rewards/strict/mean": strict + 0.02 * np.sin(7 * np.arange(30)),
+    }
     found = told(replace(record, steps=steps_table(range(1, 31), columns)))
     assert found.status is status
     if status is Status.CRITICAL:
@@ -108,9 +144,14 @@ def test_a_stricter_function_that_falls_while_training_stands_is_told_and_not_wh
 
 def test_every_function_without_weight_is_looked_at_beside_the_held_out_reward() -> None:
     pairs = pairs_of(Evidence(run(0, level=FALLS, held_out=RISES)))
-    assert [pair.name for pair in pairs] == ["held-out reward", "strict, which has no weight in the total"]
+    assert [pair.name for pair in pairs] == [
+        "held-out reward",
+        "strict, which has no weight in the total",
+    ]
     assert [(pair.same, pair.judges) for pair in pairs] == [(False, True), (True, True)]
-    assert [pair.judges for pair in pairs_of(Evidence(run(0, "correctness", "strict", level=FALLS)))] == [False]
+    assert [
+        pair.judges for pair in pairs_of(Evidence(run(0, "correctness", "strict", level=FALLS)))
+    ] == [False]
     assert pairs_of(Evidence(run(0, "correctness", "format", level=FALLS))) == []
 
 
@@ -141,30 +182,48 @@ ILL = {
 @pytest.mark.slow
 @pytest.mark.parametrize("rollouts", [16, 64])
 def test_both_kinds_of_error(rollouts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """200 runs of each kind: told at the end, and for those in health at any of five looks on the way."""
+    """200 runs of each kind: told at the end, and for those in health at any of five looks on
+    the way.
+    """
     monkeypatch.setattr(noisy, "__defaults__", (rollouts,))
     runs, serious = 200, (Status.WARNING, Status.CRITICAL)
     for name, (trained, other, level, held_out) in {**HEALTH, **ILL}.items():
-        records = [run(seed, trained, other, level=level, held_out=held_out) for seed in range(100, 100 + runs)]
+        records = [
+            run(seed, trained, other, level=level, held_out=held_out)
+            for seed in range(100, 100 + runs)
+        ]
         end = [told(record).status for record in records]
         looks = [
-            any(check(Evidence(replace(record, steps=record.steps.head(rows)), ended=False)).status in serious for rows in range(20, N, 20))
+            any(
+                check(Evidence(replace(record, steps=record.steps.head(rows)), ended=False)).status
+                in serious
+                for rows in range(20, N, 20)
+            )
             for record in (records if name in HEALTH else [])
         ]
         alarms, critical = sum(status in serious for status in end), end.count(Status.CRITICAL)
-        print(f"{rollouts:3} rollouts, {name:40} told of {alarms:3} of {runs} ({critical} likely), of {sum(looks)} on the way")
-        # What stands after a gain is seven times in ten told apart by 16 rollouts a row, always by 64; what falls always.
+        print(
+            f"{rollouts:3} rollouts, {name:40} told of {alarms:3} of {runs} ({critical} likely), "
+            f"of {sum(looks)} on the way"
+        )
+        # What stands after a gain is seven times in ten told apart by 16 rollouts a row, always by
+        # 64; what falls always.
         least = 0.6 if name == "gains, then stands" else 0.95
         assert alarms <= 0.02 * runs if name in HEALTH else alarms >= least * runs, name
         assert sum(looks) <= 0.05 * runs, name
 
 
 def test_the_gap_of_two_rewards_of_the_same_answers_tells_more_than_their_own_noise() -> None:
-    """Prompts of a row are easy or hard, for both alike; since row 40 a loophole pays half of what is wrong."""
+    """Prompts of a row are easy or hard, for both alike; since row 40 a loophole pays half of
+    what is wrong.
+    """
     right = noisy(0.4 + 0.25 * np.tile([1.0, -1.0, -1.0, 1.0], N // 4), 0)
     paid = right + 0.5 * (1 - right) * np.clip((ROW - 40) / 10, 0, 1)
     columns = {"reward": paid, "rewards/proxy/mean": paid, "rewards/true/mean": right}
-    meanings = [Meaning(key, key.removesuffix("/mean").replace("rewards/", "reward/"), "test") for key in columns]
+    meanings = [
+        Meaning(key, key.removesuffix("/mean").replace("rewards/", "reward/"), "test")
+        for key in columns
+    ]
     found = told(RunRecord("run", steps_table(range(1, N + 1), columns), meanings=tuple(meanings)))
     assert (found.status, found.step) == (Status.WARNING, 40)
     assert found.value is not None

@@ -1,4 +1,6 @@
-"""The verifier: nothing but 0, one number at once, logged failures, a drop, and who fails: whole prompts or answers here and there."""
+"""The verifier: nothing but 0, one number at once, logged failures, a drop, and who fails: whole
+prompts or answers here and there.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def evidence(rows: Any = None, *, ended: bool = True, **columns: Any) -> Evidenc
     given = {key: np.asarray(value, dtype=float) for key, value in columns.items()}
     meanings = tuple(Meaning(key, NAMES[key], "test") for key in given if key in NAMES)
     table = steps_table(range(1, len(next(iter(given.values()))) + 1), given)
-    return Evidence(RunRecord("run", table, rollouts_table(rows or []), meanings=meanings), ended=ended)
+    return Evidence(
+        RunRecord("run", table, rollouts_table(rows or []), meanings=meanings), ended=ended
+    )
 
 
 def told(rows: Any = None, *, ended: bool = True, **columns: Any) -> Finding:
@@ -43,12 +47,18 @@ def test_single_rows_of_exactly_0_between_rows_that_earn_are_batches_that_were_n
     earned = np.where(np.isin(ROW, [20, 21, 47, 60]), 0.0, 0.5 + 0.002 * ROW + noise(0.02))
     found = told(reward=earned)
     assert (found.status, found.step, found.evidence) == (Status.WARNING, None, {"drop": "outages"})
-    assert found.message == "the reward is exactly 0 in 4 rows of 100, first at step 21, where those around earn 0.58"
+    assert found.message == (
+        "the reward is exactly 0 in 4 rows of 100, first at step 21, where those around earn 0.58"
+    )
     assert found.value == exactly(0.04)
     cause = judge(evidence(reward=earned, entropy=1 + noise())).cause
     assert (cause.certainty, cause.names) == (Certainty.POSSIBLE, ("a broken verifier",))
-    assert "in 5 rows of 100" in told(reward=np.where(ROW == 99, 0.0, earned)).message  # the last row, too
-    assert told(reward=np.where(earned == 0, 0.0, earned + noise(0.08, 1))).evidence == {"drop": "outages"}
+    assert (
+        "in 5 rows of 100" in told(reward=np.where(ROW == 99, 0.0, earned)).message
+    )  # the last row, too
+    assert told(reward=np.where(earned == 0, 0.0, earned + noise(0.08, 1))).evidence == {
+        "drop": "outages"
+    }
 
 
 @pytest.mark.parametrize(
@@ -56,9 +66,15 @@ def test_single_rows_of_exactly_0_between_rows_that_earn_are_batches_that_were_n
     [
         np.where(np.isin(ROW, [20, 47]), 0.0, 0.5 + noise(0.02)),  # two are an accident
         np.where((ROW >= 20) & (ROW < 28), 0.0, 0.5 + noise(0.02)),  # eight rows on end are a dip
-        np.where(ROW % 9 == 4, 0.0, np.where(ROW % 2, 0.5, 0.25)),  # a batch of four knows five numbers
-        np.where(ROW % 25 == 4, 0.0, np.where(ROW % 25 == 8, 0.2, 0.5) + noise(0.02)),  # some earn little
-        np.where(ROW % 25 == 4, 0.0, 0.5 + noise(0.12)),  # the scatter of a row reaches down to there
+        np.where(
+            ROW % 9 == 4, 0.0, np.where(ROW % 2, 0.5, 0.25)
+        ),  # a batch of four knows five numbers
+        np.where(
+            ROW % 25 == 4, 0.0, np.where(ROW % 25 == 8, 0.2, 0.5) + noise(0.02)
+        ),  # some earn little
+        np.where(
+            ROW % 25 == 4, 0.0, 0.5 + noise(0.12)
+        ),  # the scatter of a row reaches down to there
         np.where(ROW % 25 == 4, 0.0, -0.5 + noise(0.02)),  # 0 is no floor of penalties
     ],
 )
@@ -70,7 +86,9 @@ def test_zeros_that_are_no_outage(value: NDArray[np.float64]) -> None:
 
 
 @pytest.mark.parametrize(("rows", "status"), [(19, Status.WARNING), (20, Status.CRITICAL)])
-def test_twenty_rows_of_nothing_are_a_failure_while_a_run_goes_on(rows: int, status: Status) -> None:
+def test_twenty_rows_of_nothing_are_a_failure_while_a_run_goes_on(
+    rows: int, status: Status
+) -> None:
     found = told(reward=np.zeros(rows), ended=False)
     assert (found.status, found.step, found.signs) == (status, None, ())
     assert found.message == f"the reward is 0 in all {rows} rows: nothing is earned"
@@ -81,18 +99,25 @@ def test_a_reward_that_was_there_in_a_few_first_rows_alone_is_nothing_since() ->
     found = told(reward=np.where(ROW < 11, 0.1, 0.0))
     assert (found.status, found.step) == (Status.CRITICAL, 12)
     assert found.message == "the reward is 0 in all 89 rows since step 12: nothing is earned"
-    assert [(one.step, one.after, one.words) for one in found.signs] == [(12, 0.0, "reward 0.10 → 0")]
+    assert [(one.step, one.after, one.words) for one in found.signs] == [
+        (12, 0.0, "reward 0.10 → 0")
+    ]
     assert found.signs[0].before == pytest.approx(0.1)
     # From the twelfth row of a hundred on it was earned.
     assert told(reward=np.where(ROW < 12, 0.1 + noise(), 0.0)).evidence["drop"] != "nothing"
-    assert told(reward=np.where(ROW < 5, -0.1, 0.0)).evidence.get("drop") != "nothing"  # 0 is no floor of penalties
+    assert (
+        told(reward=np.where(ROW < 5, -0.1, 0.0)).evidence.get("drop") != "nothing"
+    )  # 0 is no floor of penalties
 
 
 def test_what_is_missing() -> None:
     assert told(entropy=ROW).log.startswith("the mean reward of every step")
     few = told(reward=np.ones(7))
     assert (few.status, few.message) == (Status.NOT_LOGGED, "7 rows, where 8 are the fewest")
-    assert told(reward=np.linspace(0.2, 0.8, N) + noise()).message == "No sign of it: the reward did not jump."
+    assert (
+        told(reward=np.linspace(0.2, 0.8, N) + noise()).message
+        == "No sign of it: the reward did not jump."
+    )
 
 
 # One number at once.
@@ -104,7 +129,10 @@ def test_one_number_at_once_is_critical_below_and_a_warning_above() -> None:
     assert down.message == "reward 0.60 → exactly 0.125 at step 61, in all 40 rows since"
     assert down.evidence["drop"] == "constant at once"
     up = told(reward=np.where(ROW < 60, 0.6 + noise(), 1.0))
-    assert (up.status, up.message) == (Status.WARNING, "reward 0.60 → exactly 1 at step 61, in all 40 rows since")
+    assert (up.status, up.message) == (
+        Status.WARNING,
+        "reward 0.60 → exactly 1 at step 61, in all 40 rows since",
+    )
     assert up.advice == "give the reward function a wrong answer: it may pass everything"
     zero = told(reward=np.where(ROW < 60, 0.6 + noise(), 0.0))
     assert zero.message == "reward 0.60 → exactly 0 at step 61, in all 40 rows since"
@@ -116,30 +144,43 @@ def test_one_number_with_other_answers_is_no_verifiers() -> None:
     assert found.evidence.get("drop") == "none"
     same = told(reward=reward, entropy=0.4 + noise(seed=1))
     assert same.evidence == {"drop": "constant at once", "behaviour": "unchanged"}
-    # Nearly certain of each token before and after: .09 nats and .03 are both the same answers, .4 and .03 are not.
+    # Nearly certain of each token before and after: .09 nats and .03 are both the same answers, .4
+    # and .03 are not.
     for before, drop in ((0.09, "constant at once"), (0.4, "none")):
-        certain = told(reward=reward, entropy=np.where(ROW < 60, before, 0.03) * np.exp(noise(seed=1)))
+        certain = told(
+            reward=reward, entropy=np.where(ROW < 60, before, 0.03) * np.exp(noise(seed=1))
+        )
         assert certain.evidence["drop"] == drop
 
 
 def test_a_function_that_stops_is_critical_where_the_reward_feels_it() -> None:
     one, other = np.where(ROW < 60, 0.6 + noise(), 0.0), 0.5 + noise(seed=1)
-    felt = told(ended=True, **{"reward": one + other, "rewards/one/mean": one, "rewards/other/mean": other})
+    felt = told(
+        ended=True, **{"reward": one + other, "rewards/one/mean": one, "rewards/other/mean": other}
+    )
     assert (felt.status, felt.step) == (Status.CRITICAL, 61)
     assert felt.message == "one 0.60 → exactly 0 at step 61, in all 40 rows since"
     assert felt.evidence["drop"] == "function at once"
-    unfelt = told(ended=True, **{"reward": other, "rewards/one/mean": one, "rewards/other/mean": other})
+    unfelt = told(
+        ended=True, **{"reward": other, "rewards/one/mean": one, "rewards/other/mean": other}
+    )
     assert unfelt.status is Status.WARNING
 
 
 # Logged failures.
 
 
-@pytest.mark.parametrize("column", ["reward/timeout_rate", "verifier_error_rate", "parsing/failed", "sandbox_exceptions"])
+@pytest.mark.parametrize(
+    "column", ["reward/timeout_rate", "verifier_error_rate", "parsing/failed", "sandbox_exceptions"]
+)
 def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
     reward = np.linspace(0.2, 0.8, N) + noise()
     some = told(ended=True, **{"reward": reward, column: np.where(ROW < 50, 0.02, 0.3)})
-    assert (some.status, some.step, some.message) == (Status.WARNING, 51, f"{column} 0.02 → 0.30 at step 51")
+    assert (some.status, some.step, some.message) == (
+        Status.WARNING,
+        51,
+        f"{column} 0.02 → 0.30 at step 51",
+    )
     assert some.evidence == {"drop": "failures logged"}
     most = told(ended=True, **{"reward": reward, column: np.where(ROW < 50, 0.02, 0.8)})
     assert most.status is Status.CRITICAL
@@ -155,14 +196,19 @@ def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
     ],
 )
 def test_what_is_no_logged_failure(column: str, value: Any) -> None:
-    assert told(ended=True, **{"reward": np.linspace(0.2, 0.8, N) + noise(), column: value}).status is Status.NONE
+    assert (
+        told(ended=True, **{"reward": np.linspace(0.2, 0.8, N) + noise(), column: value}).status
+        is Status.NONE
+    )
 
 
 # Ties.
 
 
 def ties(*differences: float) -> list[dict[str, Any]]:
-    """Two groups of 0 and 1, which make the range 1, and for each difference a step of four groups of two whose deviation it is."""
+    """Two groups of 0 and 1, which make the range 1, and for each difference a step of four
+    groups of two whose deviation it is.
+    """
     rows = [(0, prompt, reward) for prompt in range(2) for reward in (0.0, 1.0)]
     rows += [
         (step, prompt, 0.5 + half)
@@ -175,14 +221,24 @@ def ties(*differences: float) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("difference", "status"),
-    [(0.9e-3, Status.CRITICAL), (1.1e-3, Status.NONE), (1.1e-7, Status.CRITICAL), (0.9e-7, Status.NONE)],
+    [
+        (0.9e-3, Status.CRITICAL),
+        (1.1e-3, Status.NONE),
+        (1.1e-7, Status.CRITICAL),
+        (0.9e-7, Status.NONE),
+    ],
 )
-def test_ties_that_are_broken_by_less_than_a_thousandth_and_more_than_rounding(difference: float, status: Status) -> None:
+def test_ties_that_are_broken_by_less_than_a_thousandth_and_more_than_rounding(
+    difference: float, status: Status
+) -> None:
     reward = np.linspace(0.2, 0.8, N) + noise()
     found = told(ties(*[difference] * 10), reward=reward)
     assert found.status is status
     if status is Status.CRITICAL:
-        assert found.message == "in 95 % of the groups the rewards differ by less than a thousandth of their range"
+        assert (
+            found.message
+            == "in 95 % of the groups the rewards differ by less than a thousandth of their range"
+        )
         assert (found.evidence, found.limit, found.step) == ({"drop": "ties broken"}, 0.05, None)
         assert found.value is not None
         assert found.value.value == pytest.approx(40 / 42)
@@ -203,26 +259,53 @@ def test_a_few_broken_ties_are_a_warning_and_of_few_groups_nothing_is_said() -> 
 def test_a_drop_with_the_held_out_reward_is_critical_and_alone_a_warning() -> None:
     drop = np.where(ROW < 60, 0.8, 0.4)
     both = told(reward=drop + noise(), held_out=drop + noise(seed=1), entropy=0.4 + noise(seed=2))
-    assert (both.status, both.step, both.message) == (Status.CRITICAL, 61, "reward 0.80 → 0.40 at step 61, at once")
-    assert both.evidence == {"drop": "part at once", "behaviour": "unchanged", "held_out_drop": "dropped", "prompts": ""}
+    assert (both.status, both.step, both.message) == (
+        Status.CRITICAL,
+        61,
+        "reward 0.80 → 0.40 at step 61, at once",
+    )
+    assert both.evidence == {
+        "drop": "part at once",
+        "behaviour": "unchanged",
+        "held_out_drop": "dropped",
+        "prompts": "",
+    }
     alone = told(reward=drop + noise(), held_out=0.8 + noise(seed=1), entropy=0.4 + noise(seed=2))
     assert (alone.status, alone.evidence["held_out_drop"]) == (Status.WARNING, "stayed")
-    # Where nothing says that the answers went on as before it is a warning, and of less than three tenths of the height.
+    # Where nothing says that the answers went on as before it is a warning, and of less than three
+    # tenths of the height.
     assert told(reward=drop + noise(), held_out=drop + noise(seed=1)).status is Status.WARNING
     small = np.where(ROW < 60, 0.8, 0.6)
-    assert told(reward=small + noise(), held_out=small + noise(seed=1), entropy=0.4 + noise(seed=2)).status is Status.WARNING
+    assert (
+        told(
+            reward=small + noise(), held_out=small + noise(seed=1), entropy=0.4 + noise(seed=2)
+        ).status
+        is Status.WARNING
+    )
 
 
 def test_a_drop_of_a_run_that_goes_on_may_be_the_next_stage_of_a_curriculum() -> None:
     small, large = (np.where(ROW < 60, 0.8, level) + noise() for level in (0.45, 0.3))
-    assert [told(reward=reward, ended=False).status for reward in (small, large)] == [Status.INFO, Status.WARNING]
+    assert [told(reward=reward, ended=False).status for reward in (small, large)] == [
+        Status.INFO,
+        Status.WARNING,
+    ]
     assert told(reward=small).status is Status.WARNING
 
 
 def test_a_decline_in_noise_that_a_step_tells_better_than_a_slope_is_a_drop() -> None:
-    """Of 100 rows with noise 0.08 no single row stands out: the likelihood of a step tells it, clearly (seed 3) or rather (seed 1)."""
-    drop, slope = np.where(ROW < 60, 0.8, 0.5), np.interp(ROW, [0, 50, 70, 99], [0.8, 0.8, 0.5, 0.5])
-    for level, seed, known, twice in ((drop, 3, "part at once", -12.1), (drop, 1, "part at once", -2.3), (slope, 3, "none", 10.8)):
+    """Of 100 rows with noise 0.08 no single row stands out: the likelihood of a step tells it,
+    clearly (seed 3) or rather (seed 1).
+    """
+    drop, slope = (
+        np.where(ROW < 60, 0.8, 0.5),
+        np.interp(ROW, [0, 50, 70, 99], [0.8, 0.8, 0.5, 0.5]),
+    )
+    for level, seed, known, twice in (
+        (drop, 3, "part at once", -12.1),
+        (drop, 1, "part at once", -2.3),
+        (slope, 3, "none", 10.8),
+    ):
         given = evidence(reward=level + noise(0.08, seed), entropy=0.4 + noise(seed=2))
         reward, decline = given.reward, decline_of(given)
         assert reward is not None
@@ -253,7 +336,11 @@ def changed(*rows: tuple[int, float]) -> NDArray[np.float64]:
     ("value", "deviation", "found"),
     [
         (changed(), 0.05, True),
-        (changed(), 0.05 * 0.5 / 0.116, True),  # of 40 rows 1 in 8,000 is 3.66 errors of .05·sqrt(2/5), .1157
+        (
+            changed(),
+            0.05 * 0.5 / 0.116,
+            True,
+        ),  # of 40 rows 1 in 8,000 is 3.66 errors of .05·sqrt(2/5), .1157
         (changed(), 0.05 * 0.5 / 0.115, False),
         (changed((19, 0.83)), 0.05, True),  # seven tenths of the way up from .5 to .966 are .826
         (changed((19, 0.82)), 0.05, False),
@@ -262,14 +349,24 @@ def changed(*rows: tuple[int, float]) -> NDArray[np.float64]:
         (changed((21, 0.8)), 0.05, False),  # the two rows after it are down
         (changed((30, 0.9)), 0.05, True),
         (changed((30, 0.9), (35, 0.9)), 0.05, False),  # two rows of twenty stand high again
-        (changed(*((row, 1 - 0.03 * (row - 9)) for row in range(10, 20))), 0.05, False),  # to .76 before, and by .26 more at once
-        (changed(*((row, 1 - 0.01 * (row - 9)) for row in range(10, 20))), 0.05, True),  # to .92, and by .42
+        (
+            changed(*((row, 1 - 0.03 * (row - 9)) for row in range(10, 20))),
+            0.05,
+            False,
+        ),  # to .76 before, and by .26 more at once
+        (
+            changed(*((row, 1 - 0.01 * (row - 9)) for row in range(10, 20))),
+            0.05,
+            True,
+        ),  # to .92, and by .42
         (changed()[10:30], 0.05, True),
         (changed()[10:29], 0.05, False),  # four stretches of five rows are the fewest
         (changed(), 0.0, False),
     ],
 )
-def test_a_drop_comes_at_once_from_a_height_that_stood_and_stays(value: NDArray[np.float64], deviation: float, found: bool) -> None:
+def test_a_drop_comes_at_once_from_a_height_that_stood_and_stays(
+    value: NDArray[np.float64], deviation: float, found: bool
+) -> None:
     dropped = step_down(Signal("reward", np.arange(value.size), value, deviation, deviation))
     assert (dropped is not None) is found
     if dropped is not None:
@@ -288,27 +385,38 @@ def test_a_fall_that_came_at_once_has_the_scatter_of_five_rows_on_either_side() 
     row, change = found
     half = 1.96 * 0.1 * np.sqrt(2 / 5)
     assert row == 20
-    assert (change.value, change.low, change.high) == pytest.approx((-0.5, -0.5 - half, -0.5 + half))
+    assert (change.value, change.low, change.high) == pytest.approx(
+        (-0.5, -0.5 - half, -0.5 + half)
+    )
 
 
 # Who fails.
 
 
 def test_both_explanations_by_hand() -> None:
-    """100 groups of two right before; a half is lost: whole prompts leave half of the groups without a success, answers a quarter."""
+    """100 groups of two right before; a half is lost: whole prompts leave half of the groups
+    without a success, answers a quarter.
+    """
     before = np.full(100, 2.0)
     assert _explained(before, 0.5, np.repeat([0.0, 2.0], 50)) == "whole prompts fail"
-    assert _explained(before, 0.5, np.repeat([0.0, 1.0, 2.0], [25, 50, 25])) == "scattered answers fail"
+    assert (
+        _explained(before, 0.5, np.repeat([0.0, 1.0, 2.0], [25, 50, 25]))
+        == "scattered answers fail"
+    )
     # The middle between 0.5 and 0.25 is 0.375.
     assert _explained(before, 0.5, np.repeat([0.0, 2.0], [38, 62])) == "whole prompts fail"
     assert _explained(before, 0.5, np.repeat([0.0, 2.0], [37, 63])) == "scattered answers fail"
 
 
 def test_explanations_that_differ_by_less_than_three_errors_tell_nothing() -> None:
-    """One success a group: half of the groups fail either way. Of few groups 0.5 and 0.25 are not told apart."""
+    """One success a group: half of the groups fail either way.
+
+    Of few groups 0.5 and 0.25 are not told apart.
+    """
     assert _explained(np.ones(100), 0.5, np.repeat([0.0, 1.0], 50)) == ""
     assert _explained(np.full(10, 2.0), 0.5, np.repeat([0.0, 2.0], 5)) == ""
-    # Some groups had no success before: w + f(1 - w) = 0.2 + 0.5 · 0.8 against the mean of f^k = 0.2 + 0.8 / 16.
+    # Some groups had no success before: w + f(1 - w) = 0.2 + 0.5 · 0.8 against the mean of f^k =
+    # 0.2 + 0.8 / 16.
     before = np.repeat([0.0, 4.0], [40, 160])
     assert _explained(before, 0.5, np.repeat([0.0, 4.0], [120, 80])) == "whole prompts fail"
     assert _explained(before, 0.5, np.repeat([0.0, 2.0], [50, 150])) == "scattered answers fail"
@@ -330,14 +438,20 @@ def test_who_fails_by_the_rollouts() -> None:
     reward = np.where(np.arange(20) < 10, 1.0, 0.5)
     assert who_fails(evidence(whole, reward=reward), 11) == "whole prompts fail"
     assert who_fails(evidence(scattered, reward=reward), 11) == "scattered answers fail"
-    # Fewer than twenty groups on a side, a rate that did not fall, or rewards that hardly any shares tell nothing.
+    # Fewer than twenty groups on a side, a rate that did not fall, or rewards that hardly any
+    # shares tell nothing.
     assert who_fails(evidence(whole, reward=reward), 17) == ""
     assert who_fails(evidence(whole, reward=reward), 5) == ""
     assert who_fails(evidence(rollouts([[1.0] * 4] * 4), reward=reward), 11) == ""
-    graded = [{**row, "reward": row["reward"] + 0.01 * place / len(whole)} for place, row in enumerate(whole)]
+    graded = [
+        {**row, "reward": row["reward"] + 0.01 * place / len(whole)}
+        for place, row in enumerate(whole)
+    ]
     assert who_fails(evidence(graded, reward=reward), 11) == ""
     # Of a sum of several functions right is what earns all of them.
-    formatted = [{**row, "reward": row["reward"] + 0.1 * (place % 3 > 0)} for place, row in enumerate(whole)]
+    formatted = [
+        {**row, "reward": row["reward"] + 0.1 * (place % 3 > 0)} for place, row in enumerate(whole)
+    ]
     assert who_fails(evidence(formatted, reward=reward), 11) == "whole prompts fail"
     assert who_fails(evidence(reward=reward), 11) == ""
 
@@ -348,18 +462,30 @@ def test_one_number_amid_the_rows_before_is_frozen() -> None:
     assert (found.status, found.step, found.evidence) == (Status.WARNING, 61, {"drop": "frozen"})
     assert found.message == "the reward is exactly 0.61 in all 40 rows since step 61"
     assert judge(evidence(reward=value, entropy=1 + noise())).cause.names == ("a broken verifier",)
-    assert told(reward=np.where(ROW < 60, 0.6 + noise(0.05), 0.8)).evidence.get("drop") != "frozen"  # above all of them: a top
-    highest = np.where(ROW < 60, 0.6 + noise(0.05), 0.72)  # of a share .72 is none, and two scatters are no jump
+    assert (
+        told(reward=np.where(ROW < 60, 0.6 + noise(0.05), 0.8)).evidence.get("drop") != "frozen"
+    )  # above all of them: a top
+    highest = np.where(
+        ROW < 60, 0.6 + noise(0.05), 0.72
+    )  # of a share .72 is none, and two scatters are no jump
     assert told(reward=highest).evidence["drop"] == "frozen"
     assert told(reward=2 * highest).evidence["drop"] != "frozen"
     slope = np.where(ROW < 40, 0.7 + noise(), np.clip(0.7 - 0.02 * (ROW - 40), 0.2, 1))
     assert told(reward=slope).evidence["drop"] != "frozen"  # the foot of a slope
-    assert told(reward=np.where(ROW < 81, 0.6 + noise(0.05), 0.61)).evidence.get("drop") != "frozen"  # nineteen rows
+    assert (
+        told(reward=np.where(ROW < 81, 0.6 + noise(0.05), 0.61)).evidence.get("drop") != "frozen"
+    )  # nineteen rows
     answers = np.where(ROW < 60, 1.0, 0.01)
-    assert told(reward=value, entropy=answers + 0.1 * noise()).evidence.get("drop") != "frozen"  # a policy of one answer
+    assert (
+        told(reward=value, entropy=answers + 0.1 * noise()).evidence.get("drop") != "frozen"
+    )  # a policy of one answer
 
 
 def test_a_slope_that_is_steepest_somewhere_is_no_drop() -> None:
     for seed in (37, 99, 104, 161):  # chance put a step of a fifth of the slope there
-        value = 0.8 - 0.1 * np.arange(400) / 400 + 0.03 * np.random.default_rng(seed).standard_normal(400)
+        value = (
+            0.8
+            - 0.1 * np.arange(400) / 400
+            + 0.03 * np.random.default_rng(seed).standard_normal(400)
+        )
         assert told(reward=value).evidence == {"drop": "none"}

@@ -1,4 +1,6 @@
-"""Zero-variance groups: starved, fewer than before, all wrong, and groups that are too small for their prompts."""
+"""Zero-variance groups: starved, fewer than before, all wrong, and groups that are too small for
+their prompts.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ from groupwise.diagnostics.zero_variance import (
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 
-NAMES = {"reward": "reward", "dead": "dead_group_share", "spread": "reward_std_within_group", "gradient": "gradient_norm"}
+NAMES = {
+    "reward": "reward",
+    "dead": "dead_group_share",
+    "spread": "reward_std_within_group",
+    "gradient": "gradient_norm",
+}
 N = 100
 ROW = np.arange(N)
 NOISE = 0.01 * np.random.default_rng(0).standard_normal(N)
@@ -33,9 +40,17 @@ NOISE = 0.01 * np.random.default_rng(0).standard_normal(N)
 def evidence(size: int | None = None, prompts: int | None = 32, **columns: Any) -> Evidence:
     given = {key: np.asarray(value, dtype=float) for key, value in columns.items()}
     meanings = tuple(Meaning(key, NAMES[key], "test") for key in given)
-    config = {key: value for key, value in (("group_size", size), ("prompts_per_step", prompts)) if value is not None}
+    config = {
+        key: value
+        for key, value in (("group_size", size), ("prompts_per_step", prompts))
+        if value is not None
+    }
     table = steps_table(range(1, len(next(iter(given.values()))) + 1), given)
-    return Evidence(RunRecord("run", table, config=RunConfig().with_settings(config, "--set"), meanings=meanings))
+    return Evidence(
+        RunRecord(
+            "run", table, config=RunConfig().with_settings(config, "--set"), meanings=meanings
+        )
+    )
 
 
 def told(size: int | None = None, prompts: int | None = 32, **columns: Any) -> Finding:
@@ -46,9 +61,24 @@ def told(size: int | None = None, prompts: int | None = 32, **columns: Any) -> F
     ("size", "dead", "status", "message"),
     [
         (2, 0.45, Status.NONE, "No sign of it: 45 % of the groups have zero variance."),
-        (2, 0.55, Status.INFO, "55 % of the groups have zero variance at G = 2, about 5 % would at 8"),
-        (2, 0.75, Status.WARNING, "75 % of the groups have zero variance at G = 2, about 39 % would at 8"),
-        (4, 0.55, Status.INFO, "55 % of the groups have zero variance at G = 4, about 28 % would at 16"),
+        (
+            2,
+            0.55,
+            Status.INFO,
+            "55 % of the groups have zero variance at G = 2, about 5 % would at 8",
+        ),
+        (
+            2,
+            0.75,
+            Status.WARNING,
+            "75 % of the groups have zero variance at G = 2, about 39 % would at 8",
+        ),
+        (
+            4,
+            0.55,
+            Status.INFO,
+            "55 % of the groups have zero variance at G = 4, about 28 % would at 16",
+        ),
         (8, 0.55, Status.NONE, "No sign of it: 55 % of the groups have zero variance."),
     ],
 )
@@ -61,18 +91,29 @@ def test_a_group_that_is_too_small(size: int, dead: float, status: Status, messa
         assert found.limit == 0.5
 
 
-@pytest.mark.parametrize(("size", "status"), [(2, Status.WARNING), (3, Status.WARNING), (4, Status.NONE)])
-def test_groups_of_two_or_three_are_too_small_where_a_little_fewer_gain(size: int, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("size", "status"), [(2, Status.WARNING), (3, Status.WARNING), (4, Status.NONE)]
+)
+def test_groups_of_two_or_three_are_too_small_where_a_little_fewer_gain(
+    size: int, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of groups of four a fifth more must teach at four times the size, of smaller ones 15 %."""
-    share = SimpleNamespace(gained=Interval(0.19, 0.1, 0.3), group_size=4 * size, share=Interval(0.5, 0.4, 0.6))
+    share = SimpleNamespace(
+        gained=Interval(0.19, 0.1, 0.3), group_size=4 * size, share=Interval(0.5, 0.4, 0.6)
+    )
     outlook = SimpleNamespace(now=Interval(0.75, 0.7, 0.8), shares=[share], group_size=size)
-    monkeypatch.setattr("groupwise.diagnostics.zero_variance.zero_variance_outlook", lambda _: outlook)
+    monkeypatch.setattr(
+        "groupwise.diagnostics.zero_variance.zero_variance_outlook", lambda _: outlook
+    )
     assert told(size, reward=0.4 + NOISE, dead=np.full(N, 0.75)).status is status
 
 
 def test_near_the_top_no_group_is_too_small() -> None:
     found = told(2, reward=0.9 + NOISE, dead=np.full(N, 0.75))
-    assert (found.status, found.evidence) == (Status.NONE, {"zero_variance": "explained by the reward"})
+    assert (found.status, found.evidence) == (
+        Status.NONE,
+        {"zero_variance": "explained by the reward"},
+    )
 
 
 def test_a_group_of_unknown_size_is_asked_for() -> None:
@@ -81,16 +122,23 @@ def test_a_group_of_unknown_size_is_asked_for() -> None:
     assert found.message == "75 % of the groups have zero variance at a mean reward of 0.39"
     assert told(None, None, reward=0.4 + NOISE, dead=np.full(N, 0.69)).status is Status.NONE
     assert told(None, None, reward=0.2 + NOISE, dead=np.full(N, 0.75)).status is Status.NONE
-    assert told(None, None, reward=5 + NOISE, dead=np.full(N, 0.75)).status is Status.NONE  # of which nobody knows whether it is middling
+    assert (
+        told(None, None, reward=5 + NOISE, dead=np.full(N, 0.75)).status is Status.NONE
+    )  # of which nobody knows whether it is middling
 
 
 @pytest.mark.parametrize(("dead", "status"), [(0.75, Status.INFO), (0.85, Status.WARNING)])
 def test_fewer_groups_teach_at_the_same_mean(dead: float, status: Status) -> None:
     found = told(4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, dead))
     assert (found.status, found.step) == (status, 61)
-    assert found.message == f"{100 * dead:.0f} % of the groups have zero variance since step 61, 30 % before, at the same mean"
+    assert found.message == (
+        f"{100 * dead:.0f} % of the groups have zero variance since step 61, 30 % before, at "
+        "the same mean"
+    )
     assert found.limit == pytest.approx(0.3)
-    assert found.evidence == {"zero_variance": "above expectation" if status is Status.WARNING else "as expected"}
+    assert found.evidence == {
+        "zero_variance": "above expectation" if status is Status.WARNING else "as expected"
+    }
 
 
 @pytest.mark.parametrize(("before", "found"), [(4, True), (3, False)])
@@ -100,42 +148,79 @@ def test_four_rows_tell_how_many_groups_taught_before(before: int, found: bool) 
 
 
 def test_another_reward_has_other_groups() -> None:
-    assert told(4, reward=np.where(ROW < 60, 0.5, 0.7) + NOISE, dead=np.where(ROW < 60, 0.3, 0.85)).status is Status.NONE
-    still = told(4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, 0.6))  # more than half of them still do
+    assert (
+        told(
+            4, reward=np.where(ROW < 60, 0.5, 0.7) + NOISE, dead=np.where(ROW < 60, 0.3, 0.85)
+        ).status
+        is Status.NONE
+    )
+    still = told(
+        4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, 0.6)
+    )  # more than half of them still do
     assert "at the same mean" not in still.message
 
 
 def test_hardly_any_group_teaches() -> None:
-    found = told(4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, 0.97), gradient=np.where(ROW < 60, 1.0, 0.05))
+    found = told(
+        4,
+        reward=0.5 + NOISE,
+        dead=np.where(ROW < 60, 0.3, 0.97),
+        gradient=np.where(ROW < 60, 1.0, 0.05),
+    )
     assert (found.status, found.step) == (Status.CRITICAL, 61)
-    assert found.message == "97 % of the groups have zero variance since step 61, 30 % before: hardly any group teaches"
+    assert found.message == (
+        "97 % of the groups have zero variance since step 61, 30 % before: hardly any group teaches"
+    )
     assert found.evidence == {"zero_variance": "above expectation", "groups": "at once"}
     # At an even chance 1 - 2/2^4 of the groups of four would teach.
     assert found.limit == pytest.approx(1 - 0.875, abs=1e-3)
     start = told(4, reward=0.5 + NOISE, dead=np.full(N, 0.97), gradient=np.full(N, 1.0))
-    assert (start.step, start.message) == (None, "97 % of the groups have zero variance: hardly any group teaches")
+    assert (start.step, start.message) == (
+        None,
+        "97 % of the groups have zero variance: hardly any group teaches",
+    )
     climbs = told(4, reward=0.5 + NOISE, dead=np.clip(0.3 + 0.67 * ROW / 60, 0, 0.97) + 0.1 * NOISE)
-    assert (climbs.status, climbs.evidence) == (Status.CRITICAL, {"zero_variance": "above expectation"})
+    assert (climbs.status, climbs.evidence) == (
+        Status.CRITICAL,
+        {"zero_variance": "above expectation"},
+    )
 
 
 def test_groups_that_become_alike_at_once_as_the_reward_rises_have_not_broken() -> None:
     """A reward of unknown range leaps to its height at row 60, and its groups with it."""
     found = told(4, reward=np.where(ROW < 60, 4.0, 5.0) + NOISE, dead=np.where(ROW < 60, 0.3, 0.97))
-    assert (found.status, found.evidence) == (Status.INFO, {"zero_variance": "explained by the reward"})
+    assert (found.status, found.evidence) == (
+        Status.INFO,
+        {"zero_variance": "explained by the reward"},
+    )
 
 
 def test_groups_of_a_reward_that_came_to_its_largest_value_fast_have_not_broken() -> None:
-    """Four groups a row, so that five rows count as one: the reward has gained all there is a few rows before its groups are alike."""
-    dead, reward = np.repeat([0.05, 0.45, 0.45, 0.7, 0.8, 0.97], [5, 5, 5, 5, 5, 75]), np.minimum(0.5 + 0.05 * ROW, 1.1)
+    """Four groups a row, so that five rows count as one: the reward has gained all there is a
+    few rows before its groups are alike.
+    """
+    dead, reward = (
+        np.repeat([0.05, 0.45, 0.45, 0.7, 0.8, 0.97], [5, 5, 5, 5, 5, 75]),
+        np.minimum(0.5 + 0.05 * ROW, 1.1),
+    )
     found = told(8, 4, reward=reward - 0.03 * (NOISE < 0), dead=dead)
-    assert (found.status, found.evidence) == (Status.INFO, {"zero_variance": "explained by the reward"})
-    assert told(8, 4, reward=reward + NOISE, dead=dead).evidence == {"zero_variance": "above expectation", "groups": "at once"}
+    assert (found.status, found.evidence) == (
+        Status.INFO,
+        {"zero_variance": "explained by the reward"},
+    )
+    assert told(8, 4, reward=reward + NOISE, dead=dead).evidence == {
+        "zero_variance": "above expectation",
+        "groups": "at once",
+    }
 
 
 def test_a_reward_of_unknown_range_that_arrives_takes_its_groups_along() -> None:
     arrives, dead = np.minimum(3 + ROW / 30, 5.0), np.clip(0.3 + 0.67 * ROW / 60, 0, 0.97)
     found = told(4, reward=arrives + NOISE, dead=dead)
-    assert (found.status, found.evidence) == (Status.INFO, {"zero_variance": "explained by the reward"})
+    assert (found.status, found.evidence) == (
+        Status.INFO,
+        {"zero_variance": "explained by the reward"},
+    )
     assert found.message.endswith("; the reward stands at its height, and its range is not known")
     # A jump at a standing reward is another thing.
     assert told(4, reward=5 + NOISE, dead=np.where(ROW < 60, 0.3, 0.97)).status is Status.CRITICAL
@@ -148,22 +233,39 @@ def test_groups_that_break_at_once_while_a_reward_goes_on_at_its_pace_have_broke
 
 
 def test_a_reward_of_tenths_near_a_tenth_leaves_its_groups_no_room() -> None:
-    """It goes from 0.04 to 0.098, which may be its top, and its groups with it; at 0.075 more of them could teach."""
+    """It goes from 0.04 to 0.098, which may be its top, and its groups with it; at 0.075 more of
+    them could teach.
+    """
     dead = np.where(ROW < 60, 0.5, 0.95)
     for last, status in ((0.098, Status.NONE), (0.075, Status.WARNING)):
-        assert told(4, reward=last - (last - 0.04) * np.exp(-ROW / 20) + 0.01 * NOISE, dead=dead).status is status
+        assert (
+            told(
+                4, reward=last - (last - 0.04) * np.exp(-ROW / 20) + 0.01 * NOISE, dead=dead
+            ).status
+            is status
+        )
 
 
-def test_groups_that_broke_before_they_were_found_starved_are_held_against_the_rows_before() -> None:
-    """From row 60 on three in four are alike, from row 66 on nearly all; the rows just before that are not what was usual."""
+def test_groups_that_broke_before_they_were_found_starved_are_held_against_the_rows_before() -> (
+    None
+):
+    """From row 60 on three in four are alike, from row 66 on nearly all; the rows just before
+    that are not what was usual.
+    """
     found = told(4, reward=4.0 + 5 * NOISE, dead=np.repeat([0.3, 0.85, 0.97], [60, 6, 34]))
-    assert (found.status, found.evidence) == (Status.CRITICAL, {"zero_variance": "above expectation", "groups": "at once"})
+    assert (found.status, found.evidence) == (
+        Status.CRITICAL,
+        {"zero_variance": "above expectation", "groups": "at once"},
+    )
 
 
 def test_groups_that_are_all_wrong_from_the_first_row() -> None:
     found = told(4, reward=0.005 + 0.1 * np.abs(NOISE), dead=np.full(N, 0.98))
     assert (found.status, found.step) == (Status.CRITICAL, None)
-    assert found.message == "98 % of the groups are all wrong from the first row on (mean reward 0.006)"
+    assert (
+        found.message
+        == "98 % of the groups are all wrong from the first row on (mean reward 0.006)"
+    )
     assert found.evidence == {"zero_variance": "all wrong"}
 
 
@@ -174,7 +276,10 @@ def test_a_reward_that_stands_at_a_tenth_from_the_first_row_may_be_all_right() -
 
 
 def test_a_spread_of_exactly_zero_says_it_of_every_group() -> None:
-    assert told(4, reward=0.5 + NOISE, spread=np.zeros(N)).message == "100 % of the groups have zero variance: hardly any group teaches"
+    assert (
+        told(4, reward=0.5 + NOISE, spread=np.zeros(N)).message
+        == "100 % of the groups have zero variance: hardly any group teaches"
+    )
     missing = told(4, reward=0.5 + NOISE, spread=np.full(N, 0.1))
     assert missing.status is Status.NOT_LOGGED
     assert "frac_reward_zero_std" in missing.log
@@ -184,32 +289,47 @@ def test_rows_of_few_groups_are_pooled_until_twenty_stand_for_one() -> None:
     """Of one group a row forty rows are two stretches, where eight are the fewest."""
     alike = (np.arange(40) % 4 > 0).astype(float)
     few = told(4, 1, reward=0.5 + NOISE[:40], dead=alike)
-    assert (few.status, few.message) == (Status.NOT_LOGGED, "2 stretches of 20 groups, where 8 are the fewest")
+    assert (few.status, few.message) == (
+        Status.NOT_LOGGED,
+        "2 stretches of 20 groups, where 8 are the fewest",
+    )
     assert told(4, 20, reward=0.5 + NOISE[:40], dead=alike).status is not Status.NOT_LOGGED
-    guessed = told(4, None, reward=0.5 + NOISE[:40], dead=alike)  # shares of 0 and 1 alone: rows of one group
+    guessed = told(
+        4, None, reward=0.5 + NOISE[:40], dead=alike
+    )  # shares of 0 and 1 alone: rows of one group
     assert guessed.message == few.message
 
 
 # By hand, at the boundaries.
 
 
-def with_reward(value: Any, deviation: float = 0.1, bounds: tuple[float, float] | None = None, **columns: Any) -> Evidence:
+def with_reward(
+    value: Any, deviation: float = 0.1, bounds: tuple[float, float] | None = None, **columns: Any
+) -> Evidence:
     """A run whose reward has a noise and a range that are given."""
     known = np.asarray(value, dtype=float)
     found = evidence(reward=known, **columns)
-    vars(found)["reward"] = Signal("reward", np.arange(1, known.size + 1), known, deviation, deviation, bounds)
+    vars(found)["reward"] = Signal(
+        "reward", np.arange(1, known.size + 1), known, deviation, deviation, bounds
+    )
     return found
 
 
 @pytest.mark.parametrize(("errors", "rises"), [(2.01, True), (1.99, False)])
-def test_a_reward_rises_as_its_groups_become_alike_by_two_errors(errors: float, rises: bool) -> None:
-    """From the six rows before step 21 to the six since; what was earlier or came later stands elsewhere."""
+def test_a_reward_rises_as_its_groups_become_alike_by_two_errors(
+    errors: float, rises: bool
+) -> None:
+    """From the six rows before step 21 to the six since; what was earlier or came later stands
+    elsewhere.
+    """
     value = np.repeat([5.0, 0.0, errors * 0.1 * np.sqrt(2 / 6), -5.0], [14, 6, 6, 14])
     assert _rises_at(with_reward(value), 21, 6) is rises
 
 
 @pytest.mark.parametrize(("errors", "rose"), [(3.01, True), (2.99, False)])
-def test_a_reward_rose_to_one_that_nearly_all_earn_by_three_errors(errors: float, rose: bool) -> None:
+def test_a_reward_rose_to_one_that_nearly_all_earn_by_three_errors(
+    errors: float, rose: bool
+) -> None:
     """From the first four rows of forty to the twenty since row 20; the groups are alike."""
     gain = errors * 0.1 * np.sqrt(1 / 4 + 1 / 20)
     given = with_reward(np.repeat([1.0, 9.0, 1.0 + gain], [4, 16, 20]), dead=np.full(40, 0.9))
@@ -220,8 +340,12 @@ def test_a_reward_rose_to_one_that_nearly_all_earn_by_three_errors(errors: float
 
 
 @pytest.mark.parametrize(("late", "at_height"), [(2.71, True), (2.69, False)])
-def test_a_reward_of_unknown_range_stands_at_its_height_within_a_tenth_and_two_errors(late: float, at_height: bool) -> None:
-    """From 1 to 3 in means of four rows of forty: a tenth of that, and two errors of .1/sqrt(4), are .3 below."""
+def test_a_reward_of_unknown_range_stands_at_its_height_within_a_tenth_and_two_errors(
+    late: float, at_height: bool
+) -> None:
+    """From 1 to 3 in means of four rows of forty: a tenth of that, and two errors of .1/sqrt(4),
+    are .3 below.
+    """
     value = np.repeat([1.0, 3.0, late], [10, 10, 20])
     assert _at_its_height(with_reward(value), 21) is at_height
     assert not _at_its_height(with_reward(value, bounds=(0.0, 4.0)), 21)
@@ -236,18 +360,38 @@ def test_the_earlier_rate_is_that_of_the_first_quarter() -> None:
 
 @pytest.mark.parametrize(
     ("prompts", "share", "rows"),
-    [(20, 0.5, 40), (19, 0.5, 20), (10, 0.5, 20), (1, 0.5, 2), (None, 0.5, 4), (None, 0.25, 8), (None, 0.3, 20), (None, 0.123, 40)],
+    [
+        (20, 0.5, 40),
+        (19, 0.5, 20),
+        (10, 0.5, 20),
+        (1, 0.5, 2),
+        (None, 0.5, 4),
+        (None, 0.25, 8),
+        (None, 0.3, 20),
+        (None, 0.123, 40),
+    ],
 )
-def test_rows_are_pooled_until_twenty_groups_stand_for_one(prompts: int | None, share: float, rows: int) -> None:
-    """Where the prompts of a step are not known shares of halves are those of two groups, of quarters of four, of tenths of ten."""
-    given = evidence(4, prompts, reward=np.full(40, 0.5) + NOISE[:40], dead=np.where(np.arange(40) % 2, share, 0.0))
+def test_rows_are_pooled_until_twenty_groups_stand_for_one(
+    prompts: int | None, share: float, rows: int
+) -> None:
+    """Where the prompts of a step are not known shares of halves are those of two groups, of
+    quarters of four, of tenths of ten.
+    """
+    given = evidence(
+        4,
+        prompts,
+        reward=np.full(40, 0.5) + NOISE[:40],
+        dead=np.where(np.arange(40) % 2, share, 0.0),
+    )
     equal = _equal_share(given)
     assert equal is not None
     assert len(_pooled(given, equal)) == rows
 
 
 def test_the_room_that_a_mean_leaves_is_that_of_five_rows_about_it() -> None:
-    """Of groups of four and a mean m it is 1 - m^4 - (1 - m)^4; of unknown size they may be of two, and of unknown range there is room."""
+    """Of groups of four and a mean m it is 1 - m^4 - (1 - m)^4; of unknown size they may be of
+    two, and of unknown range there is room.
+    """
     value = np.r_[np.full(10, 0.5), 1.0, np.full(9, 0.5)]
     for size, known in ((4, 4), (None, 2)):
         given = evidence(size, reward=value, dead=np.full(20, 0.3))
@@ -261,28 +405,42 @@ def test_the_room_that_a_mean_leaves_is_that_of_five_rows_about_it() -> None:
         assert _room_of_mean(graded, equal) == pytest.approx(1 - mean**known - (1 - mean) ** known)
 
 
-@pytest.mark.parametrize(("level", "dead", "wrong"), [(0.009, 0.91, True), (0.009, 0.89, False), (0.101, 0.91, False)])
-def test_groups_are_all_wrong_where_nine_in_ten_are_and_hardly_anything_is_earned(level: float, dead: float, wrong: bool) -> None:
+@pytest.mark.parametrize(
+    ("level", "dead", "wrong"), [(0.009, 0.91, True), (0.009, 0.89, False), (0.101, 0.91, False)]
+)
+def test_groups_are_all_wrong_where_nine_in_ten_are_and_hardly_anything_is_earned(
+    level: float, dead: float, wrong: bool
+) -> None:
     found = told(2, reward=np.full(N, level) + 1e-5 * (-1.0) ** ROW, dead=np.full(N, dead))
     assert (found.evidence["zero_variance"] == "all wrong") is wrong
 
 
-@pytest.mark.parametrize(("groups", "share"), [(((1, 1), (0, 0), (0.5, 0.5), (0, 1)), 12 / 56), (((1, 1), (0, 0), (1, 1), (0, 1)), 0.0)])
+@pytest.mark.parametrize(
+    ("groups", "share"),
+    [(((1, 1), (0, 0), (0.5, 0.5), (0, 1)), 12 / 56), (((1, 1), (0, 0), (1, 1), (0, 1)), 0.0)],
+)
 def test_chance_leaves_groups_at_an_end_of_graded_rewards(groups: Any, share: float) -> None:
-    """Of 1 1 1 0 0 0 .5 .5 twelve of 56 ordered pairs are alike at an end; of right and wrong the mean says it."""
+    """Of 1 1 1 0 0 0 .5 .5 twelve of 56 ordered pairs are alike at an end; of right and wrong
+    the mean says it.
+    """
     rows = [
         {"step": step, "prompt_id": prompt, "reward": float(reward)}
         for step in range(1, 9)
         for prompt, group in enumerate(groups)
         for reward in group
     ]
-    given = Evidence(RunRecord("run", steps_table(range(1, 9), {"reward": [0.5] * 8}), rollouts_table(rows)))
+    given = Evidence(
+        RunRecord("run", steps_table(range(1, 9), {"reward": [0.5] * 8}), rollouts_table(rows))
+    )
     equal = _equal_share(given)
     assert equal is not None
     assert _at_an_end(given, equal).tolist() == pytest.approx([share] * 8)
 
 
-@pytest.mark.parametrize(("flat", "rows", "status"), [(55, 60, Status.INFO), (30, 60, Status.NOT_LOGGED), (5, 6, Status.NOT_LOGGED)])
+@pytest.mark.parametrize(
+    ("flat", "rows", "status"),
+    [(55, 60, Status.INFO), (30, 60, Status.NOT_LOGGED), (5, 6, Status.NOT_LOGGED)],
+)
 def test_rows_without_spread_are_told_where_most_are(flat: int, rows: int, status: Status) -> None:
     found = told(reward=np.linspace(0.1, 0.4, rows), spread=[0.0] * flat + [0.25] * (rows - flat))
     assert found.status is status

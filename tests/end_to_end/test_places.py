@@ -1,4 +1,6 @@
-"""The commands as root, as root without its rights and as an ordinary user; HOME is not writable, paths hold a space and an umlaut."""
+"""The commands as root, as root without its rights and as an ordinary user; HOME is not
+writable, paths hold a space and an umlaut.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ assert len(RunRecord.load("Aufnahme ü").steps) == 5
 
 
 def without_rights() -> None:
-    """Drop root's rights from what the next program may have: the modes of files count for it as for anybody."""
+    """Drop root's rights from what the next program may have: the modes of files count for it as
+    for anybody.
+    """
     for right in range(CAPABILITIES):
         ctypes.CDLL(None).prctl(DROP_BOUND, right, 0, 0, 0)
 
@@ -45,9 +49,15 @@ class Asker:
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Python."""
         return subprocess.run(
-            [sys.executable, *arguments], cwd=self.place, env=self.env, user=self.user, preexec_fn=self.prepare,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            [sys.executable, *arguments],
+            cwd=self.place,
+            env=self.env,
+            user=self.user,
+            preexec_fn=self.prepare,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
 
 @pytest.fixture(params=["this user", "root without rights", "an ordinary user"])
@@ -59,7 +69,9 @@ def ask(request: pytest.FixtureRequest) -> Iterator[Asker]:
     home = Path(tempfile.mkdtemp(prefix="groupwise für alle "))
     place, closed = home / "Läufe hier", home / "home"
     place.mkdir()
-    (place / "ein Lauf.csv").write_text("step,reward\n" + "".join(f"{step},{step / 80}\n" for step in range(1, 61)))
+    (place / "ein Lauf.csv").write_text(
+        "step,reward\n" + "".join(f"{step},{step / 80}\n" for step in range(1, 61))
+    )
     closed.mkdir()
     closed.chmod(0o555)
     if user is not None:
@@ -67,10 +79,25 @@ def ask(request: pytest.FixtureRequest) -> Iterator[Asker]:
         for path in (place, place / "ein Lauf.csv"):
             os.chown(path, user, user)
     # Root writes wherever it likes but in /proc.
-    unwritable = "/proc" if root and request.param == "this user" and Path("/proc/self").exists() else str(closed)
-    kept = {name: os.environ[name] for name in ("PATH", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS") if name in os.environ}
-    env = kept | {"HOME": unwritable, "PYTHONPATH": str(SOURCES), "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8"}
-    asker = Asker(place, env, user, without_rights if request.param == "root without rights" else None)
+    unwritable = (
+        "/proc"
+        if root and request.param == "this user" and Path("/proc/self").exists()
+        else str(closed)
+    )
+    kept = {
+        name: os.environ[name]
+        for name in ("PATH", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+        if name in os.environ
+    }
+    env = kept | {
+        "HOME": unwritable,
+        "PYTHONPATH": str(SOURCES),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LC_ALL": "C.UTF-8",
+    }
+    asker = Asker(
+        place, env, user, without_rights if request.param == "root without rights" else None
+    )
     try:
         readable = asker("-c", "import groupwise, polars").returncode == 0
     except PermissionError:
@@ -83,10 +110,15 @@ def ask(request: pytest.FixtureRequest) -> Iterator[Asker]:
         pytest.skip(f"{request.param} cannot read this installation")
 
 
-COMMANDS = (["diagnose", "ein Lauf.csv"], ["fit", "ein Lauf.csv", "--json"], ["report", "ein Lauf.csv", "-o", "Bericht ä.html"])
+COMMANDS = (
+    ["diagnose", "ein Lauf.csv"],
+    ["fit", "ein Lauf.csv", "--json"],
+    ["report", "ein Lauf.csv", "-o", "Bericht ä.html"],
+)
 # One process, as a new one takes seconds: each command says its exit code.
 EACH = "import sys\nfrom groupwise.cli.app import main\n" + "".join(
-    f"print('code', main({words!r}), file=sys.stderr)\n" for words in (*COMMANDS, ["report", "fehlt.csv"])
+    f"print('code', main({words!r}), file=sys.stderr)\n"
+    for words in (*COMMANDS, ["report", "fehlt.csv"])
 )
 
 
@@ -97,7 +129,9 @@ def test_a_sample_of_commands(ask: Asker) -> None:
     assert all(code in (0, 1, 3) for code in codes[:-1]), ran.stderr
     assert (len(codes), codes[-1], ran.returncode) == (4, 2, 0), ran.stderr
     assert "Traceback" not in ran.stderr
-    assert (ask.place / "Bericht ä.html").stat().st_uid == (os.geteuid() if ask.user is None else ask.user)
+    assert (ask.place / "Bericht ä.html").stat().st_uid == (
+        os.geteuid() if ask.user is None else ask.user
+    )
     ran = ask("-c", RECORD)
     assert ran.returncode == 0, ran.stderr
 

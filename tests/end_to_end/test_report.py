@@ -1,4 +1,6 @@
-"""From a log to a page through every part: the embedded run, bad input of every kind, and logs mutated at random."""
+"""From a log to a page through every part: the embedded run, bad input of every kind, and logs
+mutated at random.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,23 @@ class Answers:
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """One report in a process of its own, as a user runs it, the same again in another, and the other commands here."""
+    """One report in a process of its own, as a user runs it, the same again in another, and the
+    other commands here.
+    """
     folder = tmp_path_factory.mktemp("end")
     mine = folder / "someone" / "trl_run"
     shutil.copytree(examples.trl_run(), mine)
     (mine / "settings.yaml").write_text("model: tiny\n")
-    arguments = ["report", str(mine), "--config", str(mine / "settings.yaml"), "--at", "400", "-o", "page.html"]
+    arguments = [
+        "report",
+        str(mine),
+        "--config",
+        str(mine / "settings.yaml"),
+        "--at",
+        "400",
+        "-o",
+        "page.html",
+    ]
     for name in ("a", "b"):
         (folder / name).mkdir()
     shown, _ = (of_a_process(arguments, folder / name) for name in ("a", "b"))
@@ -64,18 +77,32 @@ def of_a_process(arguments: list[str], folder: Path) -> str:
     """What a command prints in a process of its own."""
     command = [sys.executable, "-m", "groupwise", *arguments]
     environment = os.environ | {"SOURCE_DATE_EPOCH": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment, timeout=120)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=environment,
+        timeout=120,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
 def told(answer: Any) -> Any:
-    """An answer with its numbers to eight digits: the last ones hang on where in memory an array begins."""
+    """An answer with its numbers to eight digits: the last ones hang on where in memory an array
+    begins.
+    """
     if isinstance(answer, dict):
         return {key: told(value) for key, value in answer.items()}
     if isinstance(answer, list):
         return [told(value) for value in answer]
-    return pytest.approx(answer, rel=1e-8, abs=1e-11, nan_ok=True) if isinstance(answer, float) else answer
+    return (
+        pytest.approx(answer, rel=1e-8, abs=1e-11, nan_ok=True)
+        if isinstance(answer, float)
+        else answer
+    )
 
 
 def printed(arguments: list[str]) -> str:
@@ -90,7 +117,14 @@ def test_the_embedded_run_makes_a_page_of_its_whole_story(answers: Answers) -> N
     assert answers.shown.rstrip().endswith("The page: page.html")
     page = answers.text
     assert len(answers.page) <= 400_000
-    for section in ("Forecast", "Law", "Stability", "Group size", "Other signals", "How this was computed"):
+    for section in (
+        "Forecast",
+        "Law",
+        "Stability",
+        "Group size",
+        "Other signals",
+        "How this was computed",
+    ):
         assert f"<h2>{section}</h2>" in page
     assert 'class="banner ok"' in page
     assert "are expected of independent rollouts" in page
@@ -114,8 +148,13 @@ def test_two_processes_make_the_same_page(answers: Answers) -> None:
 
 def test_fit_forecast_and_report_agree(answers: Answers) -> None:
     page = json.loads(answers.report)["runs"][0]
-    assert told(answers.fit) == page["fit"] | {key: page["judgement"][key] for key in ("state", "headline")}
-    assert (answers.forecast["state"], answers.forecast["headline"]) == (answers.fit["state"], answers.fit["headline"])
+    assert told(answers.fit) == page["fit"] | {
+        key: page["judgement"][key] for key in ("state", "headline")
+    }
+    assert (answers.forecast["state"], answers.forecast["headline"]) == (
+        answers.fit["state"],
+        answers.fit["headline"],
+    )
     assert told(page["forecast"]["forecast"]) == answers.forecast["forecast"]
     assert told(page["forecast"]["plateau"]) == answers.forecast["plateau"]
 
@@ -160,7 +199,9 @@ CODES = {"no-reward.csv": 3, "all-nan.csv": 3, "infinite.csv": 3, "one-row.csv":
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_read_is_refused_in_a_sentence(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_refused_in_a_sentence(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     content = REFUSED[name]
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     assert cli.main(["report", str(tmp_path / name), "-o", str(tmp_path / "page.html")]) == 2
@@ -173,7 +214,9 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(name: str, tmp_path: Path,
 
 @pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", SPOKEN)
-def test_what_can_be_read_has_a_page_or_a_sentence(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_can_be_read_has_a_page_or_a_sentence(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / name).write_text(SPOKEN[name])
     page = tmp_path / "page.html"
     code = cli.main(["report", str(tmp_path / name), "-o", str(page)])
@@ -186,14 +229,18 @@ def test_what_can_be_read_has_a_page_or_a_sentence(name: str, tmp_path: Path, ca
         assert ">nan<" not in page.read_text().lower()
 
 
-def test_a_folder_without_a_log_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_a_log_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "weights.safetensors").write_bytes(b"\0" * 100)
     assert cli.main(["report", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
-def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_may_not_be_read_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "run.csv"
     path.write_text(table(range(60), NOISE))
     path.chmod(0)
@@ -214,18 +261,50 @@ def valid_log() -> str:
         }
         for i in range(1, 25)
     ]
-    return json.dumps({"global_step": 24, "logging_steps": 1, "log_history": [*history, {"step": 24, "train_runtime": 12.5}]})
+    return json.dumps(
+        {
+            "global_step": 24,
+            "logging_steps": 1,
+            "log_history": [*history, {"step": 24, "train_runtime": 12.5}],
+        }
+    )
 
 
 VALID = valid_log()
-PIECES = ["NaN", "Infinity", "-1e999", "null", '"x"', "[]", "{}", "1e308", "\x00", "</script>", "\\ud800", "é", ",", "-", "9" * 400]
+PIECES = [
+    "NaN",
+    "Infinity",
+    "-1e999",
+    "null",
+    '"x"',
+    "[]",
+    "{}",
+    "1e308",
+    "\x00",
+    "</script>",
+    "\\ud800",
+    "é",
+    ",",
+    "-",
+    "9" * 400,
+]
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.integers(0, len(VALID)), st.integers(0, 30), st.sampled_from(PIECES)), min_size=1, max_size=6), st.booleans())
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(VALID)), st.integers(0, 30), st.sampled_from(PIECES)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.booleans(),
+)
 @example([(60, 8, "NaN")], False)
 def test_a_mutated_log_never_breaks_the_program(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: list[tuple[int, int, str]], cut: bool
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changes: list[tuple[int, int, str]],
+    cut: bool,
 ) -> None:
     """Whatever happens to a log, the answer is a page or a refusal in one line; never a defect."""
     text = VALID
@@ -243,8 +322,12 @@ def test_a_mutated_log_never_breaks_the_program(
         assert err.count("\n") == 1
 
 
-def test_every_real_log_has_a_page_or_a_sentence(shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The smallest file of each kind in the collection; `make slow` and the readers' tests take them all."""
+def test_every_real_log_has_a_page_or_a_sentence(
+    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The smallest file of each kind in the collection; `make slow` and the readers' tests take
+    them all.
+    """
     kinds: dict[str, list[Path]] = {}
     for path in (shared_data / "trl").iterdir():
         kind = re.search(r"(\.[a-z_]+)+$", path.name)

@@ -1,4 +1,6 @@
-"""The contract of engines, on processes of this machine: order, names, second tries, limits, cancellation, sums in one order."""
+"""The contract of engines, on processes of this machine: order, names, second tries, limits,
+cancellation, sums in one order.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def values(found: list[Outcome]) -> list[object]:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_come_in_the_order_of_the_shards(workers: int) -> None:
     told: list[str] = []
-    found = Engine(workers=workers).map(work.square, NUMBERS, each=lambda one: told.append(one.name))
+    found = Engine(workers=workers).map(
+        work.square, NUMBERS, each=lambda one: told.append(one.name)
+    )
     assert values(found) == [number**2 for number in range(8)]
     assert [one.name for one in found] == list(NUMBERS)
     assert sorted(told) == sorted(NUMBERS)
@@ -51,29 +55,42 @@ def test_a_shard_that_raises_is_named_and_tried_again_and_one_that_is_refused_is
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_worker_that_dies_costs_its_shard_a_try_and_not_the_job(tmp_path: Path, workers: int) -> None:
+def test_a_worker_that_dies_costs_its_shard_a_try_and_not_the_job(
+    tmp_path: Path, workers: int
+) -> None:
     found = Engine(workers=workers).map(work.DieOnce(tmp_path, always=(5,)), NUMBERS)
     assert values(found) == [None if number == 5 else number**2 for number in range(8)]
     assert [one.tries for one in found] == [1, 2, 1, 1, 2, 2, 1, 2]
     assert found[5].status is Status.DIED
-    assert found[5].sentence == "shard number 5: its worker was ended by signal 9 (often for want of memory)"
+    assert (
+        found[5].sentence
+        == "shard number 5: its worker was ended by signal 9 (often for want of memory)"
+    )
 
 
 def test_a_function_is_loaded_once_a_worker(tmp_path: Path) -> None:
-    assert values(Engine().map(work.Loading(tmp_path), NUMBERS)) == [number + 7 for number in range(8)]
+    assert values(Engine().map(work.Loading(tmp_path), NUMBERS)) == [
+        number + 7 for number in range(8)
+    ]
     assert len(list(tmp_path.glob("loaded-*"))) == 1
 
 
 def test_a_limit_of_time_costs_the_worker_and_not_the_job() -> None:
     start = time.monotonic()
-    found = Engine().map(work.slowly, {"short": 0.0, "long": 60.0, "last": 0.01}, limits=Limits(seconds=0.5, tries=1))
+    found = Engine().map(
+        work.slowly, {"short": 0.0, "long": 60.0, "last": 0.01}, limits=Limits(seconds=0.5, tries=1)
+    )
     assert time.monotonic() - start < 20
     assert [one.status for one in found] == [Status.DONE, Status.LATE, Status.DONE]
     assert found[1].sentence == "shard long: it took longer than 0.5 s"
 
 
 def test_a_limit_of_memory_costs_the_worker_and_not_the_job() -> None:
-    found = Engine().map(work.eat, {"small": 1 << 20, "large": 1 << 29, "last": 1}, limits=Limits(memory=1 << 28, tries=1))
+    found = Engine().map(
+        work.eat,
+        {"small": 1 << 20, "large": 1 << 29, "last": 1},
+        limits=Limits(memory=1 << 28, tries=1),
+    )
     assert [one.status for one in found] == [Status.DONE, Status.DIED, Status.DONE]
     assert found[1].sentence == "shard large: its worker went over its limit of memory"
 
@@ -132,8 +149,12 @@ def test_reduce_leaves_out_what_failed() -> None:
     assert [one.value for one in found.outcomes] == [None] * 3
 
 
-@given(st.lists(st.one_of(st.none(), st.floats(-1e16, 1e16)), min_size=1, max_size=40), st.randoms())
-def test_a_sum_has_the_same_bits_whatever_comes_first(parts: list[float | None], random: object) -> None:
+@given(
+    st.lists(st.one_of(st.none(), st.floats(-1e16, 1e16)), min_size=1, max_size=40), st.randoms()
+)
+def test_a_sum_has_the_same_bits_whatever_comes_first(
+    parts: list[float | None], random: object
+) -> None:
     names = [str(place) for place in range(len(parts))]
 
     def total(order: list[int]) -> float | None:
@@ -164,7 +185,9 @@ def test_a_sum_keeps_the_order_of_the_shards(parts: list[str | None], random: ob
 
 @pytest.mark.slow
 def test_a_worker_killed_at_a_random_moment_changes_nothing() -> None:
-    """Twenty jobs of twelve shards, a worker of each killed from outside at some time: same bits, every shard told once."""
+    """Twenty jobs of twelve shards, a worker of each killed from outside at some time: same
+    bits, every shard told once.
+    """
     expected = Engine().reduce(work.third, NUMBERS, work.add).total
     random, tries = np.random.default_rng(3), []
     for _ in range(20):
@@ -191,7 +214,9 @@ def _kill_one(number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # submitit never waits for its local processes
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # submitit never waits for its local processes
 @pytest.mark.parametrize("name", ["slurm", "ray"])
 def test_the_contract_holds_on_other_engines(name: str, tmp_path: Path) -> None:
     """Ray where RAY_ADDRESS names a cluster; submitit's own processes where there is no SLURM."""
@@ -202,11 +227,16 @@ def test_the_contract_holds_on_other_engines(name: str, tmp_path: Path) -> None:
     found = engine.map(work.DieOnce(tmp_path, always=(5,)), NUMBERS)
     assert values(found) == [None if number == 5 else number**2 for number in range(8)]
     assert found[5].status is Status.DIED
-    late = engine.map(work.slowly, {"short": 0.0, "long": 60.0, "last": 0.01}, limits=Limits(seconds=2, tries=1))
+    late = engine.map(
+        work.slowly, {"short": 0.0, "long": 60.0, "last": 0.01}, limits=Limits(seconds=2, tries=1)
+    )
     assert [one.status for one in late] == [Status.DONE, Status.LATE, Status.DONE]
     raised = engine.map(work.divide, {"one": 1, "none": 0})
     assert raised[1].sentence.startswith("shard none: ZeroDivisionError at work.py:")
-    assert engine.reduce(work.third, NUMBERS, work.add).total == Engine().reduce(work.third, NUMBERS, work.add).total
+    assert (
+        engine.reduce(work.third, NUMBERS, work.add).total
+        == Engine().reduce(work.third, NUMBERS, work.add).total
+    )
 
 
 @pytest.mark.slow
@@ -215,19 +245,35 @@ def test_what_ray_says_of_dead_workers_stays_off_our_answers(tmp_path: Path) -> 
     if "RAY_ADDRESS" not in os.environ:
         pytest.skip("RAY_ADDRESS names no cluster")
     code = f"work.DieOnce(Path({str(tmp_path)!r}), always=(5,)), {{'five': 5}}"
-    code = f"from pathlib import Path; from tests.engine import work; from groupwise.engine.engine import Engine; Engine('ray').map({code})"
-    done = subprocess.run([sys.executable, "-c", f"{code}; import time; time.sleep(2)"], capture_output=True, text=True, check=True)
+    code = (
+        "from pathlib import Path; from tests.engine import work; from groupwise.engine.engine "
+        f"import Engine; Engine('ray').map({code})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; import time; time.sleep(2)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert (done.stdout, done.stderr) == ("", "")
 
 
 @pytest.mark.parametrize(
     ("name", "module", "sentence"),
-    [("ray", "ray", "expected Ray to be installed for --engine ray"), ("slurm", "submitit", "expected submitit to be installed")],
+    [
+        ("ray", "ray", "expected Ray to be installed for --engine ray"),
+        ("slurm", "submitit", "expected submitit to be installed"),
+    ],
 )
-def test_an_engine_that_is_not_installed_is_one_sentence(name: str, module: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_not_installed_is_one_sentence(
+    name: str, module: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = importlib.util.find_spec
     for room in ("on_ray", "on_slurm"):
-        monkeypatch.setattr(f"groupwise.engine.{room}.find_spec", lambda wanted: None if wanted == module else real(wanted))
+        monkeypatch.setattr(
+            f"groupwise.engine.{room}.find_spec",
+            lambda wanted: None if wanted == module else real(wanted),
+        )
     with pytest.raises(GroupwiseError, match=sentence):
         Engine(name).map(work.square, NUMBERS)
 
@@ -237,5 +283,8 @@ def test_an_address_that_does_not_answer_is_one_sentence() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
-        with pytest.raises(GroupwiseError, match=f"expected a Ray cluster at {address}, got Connection refused: start one"):
+        with pytest.raises(
+            GroupwiseError,
+            match=f"expected a Ray cluster at {address}, got Connection refused: start one",
+        ):
             Engine("ray", 1, address).map(work.square, NUMBERS)

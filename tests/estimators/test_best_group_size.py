@@ -11,14 +11,29 @@ from worlds.bandit import random_world
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.baseline_errors import compare_baselines
-from groupwise.estimators.best_group_size import Budget, error_of, plan_from_components, plan_group_size, weights_of
-from groupwise.estimators.components import QUANTITIES, Components, Sample, components, components_of_pseudo_values
+from groupwise.estimators.best_group_size import (
+    Budget,
+    error_of,
+    plan_from_components,
+    plan_group_size,
+    weights_of,
+)
+from groupwise.estimators.components import (
+    QUANTITIES,
+    Components,
+    Sample,
+    components,
+    components_of_pseudo_values,
+)
 from groupwise.scores.sums import score_sums
 
 
 def by_trying(vp: float, t: float, r: float, budget: int) -> dict[int, float]:
     """The error at every size; lines of their own."""
-    return {size: (vp + t / size + r / (size * (size - 1))) / (budget // size) for size in range(2, budget + 1)}
+    return {
+        size: (vp + t / size + r / (size * (size - 1))) / (budget // size)
+        for size in range(2, budget + 1)
+    }
 
 
 @given(
@@ -37,11 +52,15 @@ def test_the_best_size_is_the_best_of_all(vp: float, t: float, r: float, budget:
         near = [size for size, error in tried.items() if error <= least * (1 + share)]
         assert span == (min(near), max(near))
     assert plan.every_size_within_10_percent == (len(near) == max(near) - min(near) + 1)
-    assert ("Any group size" in plan.status) == (plan.every_size_within_10_percent and len(near) > 1)
+    assert ("Any group size" in plan.status) == (
+        plan.every_size_within_10_percent and len(near) > 1
+    )
 
 
 def test_a_size_in_the_middle_that_wastes_the_budget_is_not_promised() -> None:
-    """100 rollouts: groups of 40 make two prompts, of 50 too; those between waste up to a fifth of the budget."""
+    """100 rollouts: groups of 40 make two prompts, of 50 too; those between waste up to a fifth
+    of the budget.
+    """
     plan, tried = plan_group_size(0.001, 50.0, 0.0, Budget(100)), by_trying(0.001, 50.0, 0.0, 100)
     low, high = plan.within_10_percent
     assert any(tried[size] > 1.1 * min(tried.values()) for size in range(low, high + 1))
@@ -72,11 +91,16 @@ def test_prompts_saved_are_those_that_the_best_size_can_spare(
     needed = plan.prompts
     while needed > 1 and error(plan.group_size, needed - 1) <= in_use * (1 + 1e-11):
         needed -= 1
-    assert plan.present.prompts_saved in {plan.prompts - needed, plan.prompts - needed - 1 * (in_use == 0)}
+    assert plan.present.prompts_saved in {
+        plan.prompts - needed,
+        plan.prompts - needed - 1 * (in_use == 0),
+    }
 
 
 def test_a_batch_of_the_whole_pool_has_no_error() -> None:
-    plan = plan_group_size(1.0, 0.0, 0.0, Budget(100, prompt_pool=10), present=20, gradient_norm2=1.0)
+    plan = plan_group_size(
+        1.0, 0.0, 0.0, Budget(100, prompt_pool=10), present=20, gradient_norm2=1.0
+    )
     assert plan.mse == 0
     assert plan.present is not None
     assert plan.present.regret.value == np.inf
@@ -86,7 +110,9 @@ def test_a_batch_of_the_whole_pool_has_no_error() -> None:
 
 
 def test_the_interval_of_the_best_size_holds_what_the_free_one_allows() -> None:
-    """Draws that count a negative Vp as zero must not narrow what the interval of 1 + sqrt(R/Vp) leaves open."""
+    """Draws that count a negative Vp as zero must not narrow what the interval of 1 + sqrt(R/Vp)
+    leaves open.
+    """
     few = found(prompts=24, rollouts=6)
     plan = plan_from_components(few, Budget(100_000))
     assert plan.group_size_interval is not None
@@ -107,9 +133,14 @@ def test_free_prompts_follow_the_square_root_law() -> None:
 
 
 def test_costs_of_prompts_make_groups_larger() -> None:
-    """By trying all integers; theory's leading order, 2.65, is poor here: the integer optimum is 4."""
+    """By trying all integers; theory's leading order, 2.65, is poor here: the integer optimum is
+    4.
+    """
     vp, t, r, prompt_cost = 1.0, 1.0, 1.0, 6.0
-    error = {size: (vp + t / size + r / (size * (size - 1))) * (prompt_cost + size) for size in range(2, 50)}
+    error = {
+        size: (vp + t / size + r / (size * (size - 1))) * (prompt_cost + size)
+        for size in range(2, 50)
+    }
     best = min(error, key=error.__getitem__)
     assert best == 4
     assert np.sqrt((r + t * prompt_cost) / vp) == pytest.approx(2.65, abs=0.01)
@@ -123,7 +154,9 @@ def test_a_small_pool_of_prompts_needs_fewer_of_them() -> None:
     error = {}
     for size in range(2, budget + 1):
         prompts = min(budget // size, pool)
-        error[size] = (pool - prompts) / (prompts * (pool - 1)) + (1 / size + 1 / (size * (size - 1))) / prompts
+        error[size] = (pool - prompts) / (prompts * (pool - 1)) + (
+            1 / size + 1 / (size * (size - 1))
+        ) / prompts
     assert plan.group_size == min(error, key=error.__getitem__) == 16
     assert plan.mse == pytest.approx(min(error.values()))
 
@@ -134,7 +167,9 @@ def test_cost_that_divides_evenly_loses_no_prompt_to_rounding() -> None:
 
 
 def found(prompts: int = 128, rollouts: int = 8) -> Components:
-    world = random_world(np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary")
+    world = random_world(
+        np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary"
+    )
     score, reward, prompt = world.sample(prompts, rollouts, np.random.default_rng(3))
     return components(reward, prompt, score_ND=score)
 
@@ -143,7 +178,11 @@ def test_estimated_components_bring_bands() -> None:
     plan = plan_from_components(found(), Budget(1024), present=32)
     chances = [point.probability_best for point in plan.curve]
     assert sum(chance or 0 for chance in chances) == pytest.approx(1)
-    assert all(point.low <= point.mse <= point.high for point in plan.curve if point.low is not None and point.high is not None)
+    assert all(
+        point.low <= point.mse <= point.high
+        for point in plan.curve
+        if point.low is not None and point.high is not None
+    )
     assert plan.group_size_interval is not None
     assert plan.group_size_interval[0] <= plan.group_size <= plan.group_size_interval[1]
     assert plan.present is not None
@@ -155,16 +194,22 @@ def test_estimated_components_bring_bands() -> None:
 
 
 def test_sums_alone_give_bands_too() -> None:
-    world = random_world(np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary")
+    world = random_world(
+        np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary"
+    )
     score, reward, prompt = world.sample(128, 8, np.random.default_rng(3))
-    plan = plan_from_components(score_sums(score, reward, prompt).components(), Budget(1024), present=8)
+    plan = plan_from_components(
+        score_sums(score, reward, prompt).components(), Budget(1024), present=8
+    )
     rows = plan_from_components(found(), Budget(1024), present=8)
     assert plan.group_size == rows.group_size
     assert plan.group_size_interval is not None
 
 
 def test_where_vp_may_be_zero_the_size_with_the_smallest_mean_regret_is_told() -> None:
-    """Two kinds of prompts by hand: every draw is k of 40 prompts with Vp = 2 and the others with -2.2, at T = 1 and R = 40."""
+    """Two kinds of prompts by hand: every draw is k of 40 prompts with Vp = 2 and the others
+    with -2.2, at T = 1 and R = 40.
+    """
     pseudo = np.zeros((40, len(QUANTITIES)))
     pseudo[:, QUANTITIES.index("vp")] = np.where(np.arange(40) % 2, 2.0, -2.2)
     pseudo[:, QUANTITIES.index("t")], pseudo[:, QUANTITIES.index("r")] = 1.0, 40.0
@@ -182,17 +227,22 @@ def test_where_vp_may_be_zero_the_size_with_the_smallest_mean_regret_is_told() -
     assert plan.present is not None
     assert plan.present.regret.value == pytest.approx(regret[2], rel=1e-10)
     ends = np.quantile(np.array(regrets)[:, 2], [0.025, 0.975])
-    assert [plan.present.regret.low, plan.present.regret.high] == pytest.approx(ends.tolist(), rel=1e-10)
+    assert [plan.present.regret.low, plan.present.regret.high] == pytest.approx(
+        ends.tolist(), rel=1e-10
+    )
     assert plan.group_size_interval is not None
     assert plan.group_size_interval[1] == 64
     first, last = plan.group_size_interval
     assert plan.status == (
-        "No best size can be told: Vp, the variance between prompts, cannot be told from zero with 40 prompts. "
-        f"Of 64 rollouts the smallest expected regret, {100 * regret.min():.0f} % more variance than the best, "
-        f"has {plan.group_size} rollouts of each of {plan.prompts} prompts; the best may lie anywhere from {first} to {last} (95 %). "
-        f"G = 4 in use has {100 * regret[2]:.0f} %."
+        "No best size can be told: Vp, the variance between prompts, cannot be told from zero "
+        f"with 40 prompts. Of 64 rollouts the smallest expected regret, {100 * regret.min():.0f} % "
+        f"more variance than the best, has {plan.group_size} rollouts of each of {plan.prompts} "
+        f"prompts; the best may lie anywhere from {first} to {last} (95 %). G = 4 in use has "
+        f"{100 * regret[2]:.0f} %."
     )
-    larger, same = (plan_from_components(made, Budget(64), present=present) for present in (64, plan.group_size))
+    larger, same = (
+        plan_from_components(made, Budget(64), present=present) for present in (64, plan.group_size)
+    )
     assert larger.status.endswith(f" G = 64 in use has {100 * regret[62]:.0f} %.")
     assert "in use" not in same.status
 
@@ -200,8 +250,14 @@ def test_where_vp_may_be_zero_the_size_with_the_smallest_mean_regret_is_told() -
 def test_words_say_when_not_to_bother() -> None:
     assert "do not bother" in plan_group_size(1.0, 50.0, 49.0, Budget(1024), present=9).status
     assert "the best one" in plan_group_size(1.0, 0.0, 49.0, Budget(1024), present=8).status
-    assert "no longer matters" in plan_group_size(1.0, 1.0, 1.0, Budget(1024), gradient_norm2=1.0).status
-    assert "noise still limits" in plan_group_size(1.0, 1.0, 1.0, Budget(1024), gradient_norm2=1e-6).status
+    assert (
+        "no longer matters"
+        in plan_group_size(1.0, 1.0, 1.0, Budget(1024), gradient_norm2=1.0).status
+    )
+    assert (
+        "noise still limits"
+        in plan_group_size(1.0, 1.0, 1.0, Budget(1024), gradient_norm2=1e-6).status
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,10 +290,17 @@ def test_bad_budgets_are_refused() -> None:
 
 
 def test_baselines_at_one_batch_are_the_rows_of_the_exact_table() -> None:
-    """Large sample against the judge's exact moments, within five standard errors of a ratio known to about 1 %."""
-    world = random_world(np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary")
+    """Large sample against the judge's exact moments, within five standard errors of a ratio
+    known to about 1 %.
+    """
+    world = random_world(
+        np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary"
+    )
     score, reward, prompt = world.sample(6000, 8, np.random.default_rng(3))
-    rows = {row.name: row for row in compare_baselines(components(reward, prompt, score_ND=score), 4, 32)}
+    rows = {
+        row.name: row
+        for row in compare_baselines(components(reward, prompt, score_ND=score), 4, 32)
+    }
     moments, weight = world.moments(), world.weight_P
     mean = weight @ moments.value_P
     second = moments.score_norm2_P
@@ -245,16 +308,34 @@ def test_baselines_at_one_batch_are_the_rows_of_the_exact_table() -> None:
     within: dict[str, float] = {
         "leave_one_out": moments.t / 4 + moments.r / 12,
         "oracle": moments.t / 4,
-        "vanilla": float(weight @ (moments.oracle_variance_P + moments.value_P**2 * second + 2 * moments.value_P * moments.kappa_P)) / 4,
-        "batch_mean": float(
-            weight @ (moments.oracle_variance_P + (moments.value_P - mean) ** 2 * second + 2 * (moments.value_P - mean) * moments.kappa_P)
+        "vanilla": float(
+            weight
+            @ (
+                moments.oracle_variance_P
+                + moments.value_P**2 * second
+                + 2 * moments.value_P * moments.kappa_P
+            )
         )
         / 4,
-        "variance_optimal": float(moments.t + shift**2 * (weight @ second) - 2 * shift * (weight @ moments.kappa_P)) / 4,
+        "batch_mean": float(
+            weight
+            @ (
+                moments.oracle_variance_P
+                + (moments.value_P - mean) ** 2 * second
+                + 2 * (moments.value_P - mean) * moments.kappa_P
+            )
+        )
+        / 4,
+        "variance_optimal": float(
+            moments.t + shift**2 * (weight @ second) - 2 * shift * (weight @ moments.kappa_P)
+        )
+        / 4,
     }
     for name, value in within.items():
         assert rows[name].mse.value == pytest.approx((moments.vp + value) / 32, rel=0.08), name
-    full = (3 / 4) ** 2 * (moments.vp + within["leave_one_out"]) / 32 + moments.gradient_D @ moments.gradient_D / 16
+    full = (3 / 4) ** 2 * (
+        moments.vp + within["leave_one_out"]
+    ) / 32 + moments.gradient_D @ moments.gradient_D / 16
     assert rows["full_group_mean"].mse.value == pytest.approx(full, rel=0.08)
     assert rows["full_group_mean"].ratio.value == 1.0
     assert rows["oracle"].ratio.high < 1 < rows["vanilla"].ratio.low
@@ -262,11 +343,13 @@ def test_baselines_at_one_batch_are_the_rows_of_the_exact_table() -> None:
 
 def test_the_planner_and_the_table_of_laws_state_one_error() -> None:
     """Two places hold the law of leave-one-out; they must not drift apart."""
-    from groupwise.theory.mse import mse
+    from groupwise_lab.theory.mse import mse
 
     for size in (2, 5, 64):
         expected = mse(0.3, 1.7, 2.9, group_size=size, prompts=7)
-        assert error_of(np.array([0.3, 1.7, 2.9]), np.array([size]), Budget(7 * size))[0] == pytest.approx(expected, rel=1e-12)
+        assert error_of(np.array([0.3, 1.7, 2.9]), np.array([size]), Budget(7 * size))[
+            0
+        ] == pytest.approx(expected, rel=1e-12)
 
 
 def weight_by_hand(size: int, budget: int) -> np.ndarray:
@@ -276,7 +359,9 @@ def weight_by_hand(size: int, budget: int) -> np.ndarray:
 
 
 def test_the_regret_by_hand() -> None:
-    """On the logarithm: below against the best size, above against each that may be best, all with the best one's quantile."""
+    """On the logarithm: below against the best size, above against each that may be best, all
+    with the best one's quantile.
+    """
     components_, budget, present = found(), 512, 48
     plan = plan_from_components(components_, Budget(budget), present=present)
     assert plan.present is not None
@@ -289,7 +374,11 @@ def test_the_regret_by_hand() -> None:
     for size in rivals:
         other = weight_by_hand(size, budget)
         contrast = in_use / (vtr @ in_use) - other / (vtr @ other)
-        ends[size] = (vtr @ in_use / (vtr @ other), np.sqrt(contrast @ components_.vtr_covariance @ contrast), contrast)
+        ends[size] = (
+            vtr @ in_use / (vtr @ other),
+            np.sqrt(contrast @ components_.vtr_covariance @ contrast),
+            contrast,
+        )
     assert components_.pseudo_PC is not None
     told = components_.pseudo_PC[:, :3] @ ends[plan.group_size][2]
     freedom = np.clip(2 * len(told) / (stats.kurtosis(told, fisher=False) - 1), 2, len(told) - 1)
@@ -298,7 +387,9 @@ def test_the_regret_by_hand() -> None:
     regret = plan.present.regret
     assert regret.value == pytest.approx(ratio - 1, rel=1e-10)
     assert regret.low == pytest.approx(ratio * np.exp(-quantile * error) - 1, rel=1e-10)
-    assert regret.high == pytest.approx(max(r * np.exp(quantile * e) for r, e, _ in ends.values()) - 1, rel=1e-10)
+    assert regret.high == pytest.approx(
+        max(r * np.exp(quantile * e) for r, e, _ in ends.values()) - 1, rel=1e-10
+    )
     assert regret.level == components_.level
     least = plan.mse
     norm2 = components_.gradient_norm2.value
@@ -308,15 +399,22 @@ def test_the_regret_by_hand() -> None:
 
 @pytest.mark.parametrize(("prompts", "told"), [(24, False), (128, True)])
 def test_bands_and_best_sizes_are_those_of_the_draws(prompts: int, told: bool) -> None:
-    """Prompts drawn again with the same generator, each draw with its own curve; the interval of the best size takes in Fieller's ends.
+    """Prompts drawn again with the same generator, each draw with its own curve; the interval of
+    the best size takes in Fieller's ends.
 
     Where no best size is told, none has a chance to be it either.
     """
     components_, budget = found(prompts), 60
-    plan = plan_from_components(components_, Budget(budget), rng=np.random.default_rng(5), draws=300)
+    plan = plan_from_components(
+        components_, Budget(budget), rng=np.random.default_rng(5), draws=300
+    )
     pseudo = components_.pseudo_PC
     assert pseudo is not None
-    drawn = np.random.default_rng(5).multinomial(prompts, np.full(prompts, 1 / prompts), size=300) / prompts @ pseudo[:, :3]
+    drawn = (
+        np.random.default_rng(5).multinomial(prompts, np.full(prompts, 1 / prompts), size=300)
+        / prompts
+        @ pseudo[:, :3]
+    )
     drawn = np.maximum(drawn, 0)
     sizes = np.arange(2, budget + 1)
     error = drawn @ np.array([weight_by_hand(size, budget) for size in sizes.tolist()]).T
@@ -324,25 +422,37 @@ def test_bands_and_best_sizes_are_those_of_the_draws(prompts: int, told: bool) -
     assert [point.low for point in plan.curve] == pytest.approx(low.tolist(), rel=1e-12)
     assert [point.high for point in plan.curve] == pytest.approx(high.tolist(), rel=1e-12)
     best = error.argmin(axis=1)
-    chances = (np.bincount(best, minlength=len(sizes)) / 300).tolist() if told else [None] * len(sizes)
+    chances = (
+        (np.bincount(best, minlength=len(sizes)) / 300).tolist() if told else [None] * len(sizes)
+    )
     assert [point.probability_best for point in plan.curve] == pytest.approx(chances)
-    excess = [None] * len(sizes) if told else (error / error.min(axis=1, keepdims=True) - 1).mean(axis=0).tolist()
+    excess = (
+        [None] * len(sizes)
+        if told
+        else (error / error.min(axis=1, keepdims=True) - 1).mean(axis=0).tolist()
+    )
     assert [point.expected_regret for point in plan.curve] == pytest.approx(excess)
     assert plan.expected_regret == (None if told else pytest.approx(min(excess)))
     assert components_.status.startswith(
-        "The best group size" if told else "No best group size can be told: Vp, the variance between prompts"
+        "The best group size"
+        if told
+        else "No best group size can be told: Vp, the variance between prompts"
     )
     vp, t, r = components_.vtr
     ends = [np.quantile(sizes[best], share, method="inverted_cdf") for share in (0.025, 0.975)]
     for free in (components_.group_size.low, components_.group_size.high):
         values = np.array([0.0, t, r] if np.isinf(free) else [vp, t, (free - 1) ** 2 * vp])
-        ends.append(sizes[np.argmin([values @ weight_by_hand(size, budget) for size in sizes.tolist()])])
+        ends.append(
+            sizes[np.argmin([values @ weight_by_hand(size, budget) for size in sizes.tolist()])]
+        )
     assert plan.group_size_interval == (min(ends), max(ends))
 
 
 def test_a_budget_that_leaves_one_size_has_a_best_one() -> None:
     """One prompt has Vp = 0, and of eight rollouts it takes all, whatever the data leave open."""
-    world = random_world(np.random.default_rng(7), prompts=1, arms=5, dimensions=8, rewards="binary")
+    world = random_world(
+        np.random.default_rng(7), prompts=1, arms=5, dimensions=8, rewards="binary"
+    )
     score, reward, prompt = world.sample(48, 8, np.random.default_rng(48))
     plan = plan_from_components(components(reward, prompt, score_ND=score), Budget(8.0), present=4)
     assert plan.components is not None
@@ -365,18 +475,31 @@ def test_a_batch_without_replacement_by_hand() -> None:
 def test_the_words_of_a_plan() -> None:
     plan = plan_group_size(1.0, 0.0, 49.0, Budget(1024), present=64, gradient_norm2=0.001)
     assert plan.status == (
-        "Best for 1,024 rollouts: 8 rollouts of each of 128 prompts. Any group size from 6 to 11 costs at most 10 % more variance. "
-        "G = 64 costs 332 % more variance than the best, 8; the best size reaches the same error with 30 of its 128 prompts. "
-        "The batch's error is 14.6 times the squared gradient: the noise still limits each step."
+        "Best for 1,024 rollouts: 8 rollouts of each of 128 prompts. Any group size from 6 to 11 "
+        "costs at most 10 % more variance. G = 64 costs 332 % more variance than the best, 8; the "
+        "best size reaches the same error with 30 of its 128 prompts. The batch's error is 14.6 "
+        "times the squared gradient: the noise still limits each step."
     )
-    assert "G = 512 costs 34.1 times the variance of the best, 8" in plan_group_size(1.0, 0.0, 49.0, Budget(1024), present=512).status
-    assert "little beside the half" in plan_group_size(1.0, 0.0, 49.0, Budget(10_000), present=6).status
+    assert (
+        "G = 512 costs 34.1 times the variance of the best, 8"
+        in plan_group_size(1.0, 0.0, 49.0, Budget(1024), present=512).status
+    )
+    assert (
+        "little beside the half"
+        in plan_group_size(1.0, 0.0, 49.0, Budget(10_000), present=6).status
+    )
     assert plan_group_size(0.0, 0.0, 1.0, Budget(9, unit="seconds")).status.startswith(
         "Best for 9 seconds: 9 rollouts of one prompt. Every"
     )
     assert plan.as_dict()["present"]["prompts_saved"] == 98
     assert "signal_to_noise" not in plan.as_dict()
-    assert list(plan.as_dict()["budget"]) == ["amount", "unit", "prompt_cost", "rollout_cost", "prompt_pool"]
+    assert list(plan.as_dict()["budget"]) == [
+        "amount",
+        "unit",
+        "prompt_cost",
+        "rollout_cost",
+        "prompt_pool",
+    ]
 
 
 def test_large_budgets_are_shown_thinned() -> None:
@@ -389,7 +512,9 @@ def test_large_budgets_are_shown_thinned() -> None:
 
 
 def test_the_table_of_baselines_by_hand() -> None:
-    """From pseudo-values whose means are known: each row, its interval, and the ratio to leave-one-out."""
+    """From pseudo-values whose means are known: each row, its interval, and the ratio to
+    leave-one-out.
+    """
     rng = np.random.default_rng(8)
     pseudo = rng.gamma(4.0, size=(40, len(QUANTITIES))) * np.linspace(1.0, 3.0, len(QUANTITIES))
     made = components_of_pseudo_values(pseudo, Sample(40, 320, 0, zero_mean=True))
@@ -402,23 +527,38 @@ def test_the_table_of_baselines_by_hand() -> None:
         "leave_one_out": loo / 10,
         "oracle": (q["vp"] + q["t"] / 4) / 10,
         "full_group_mean": 9 / 16 * loo / 10 + q["gradient_norm2"] / 16,
-        "batch_mean": (q["vp"] + vanilla + (-2 * q["value"] * q["score_norm2_reward"] + q["value"] ** 2 * q["score_norm2"]) / 4) / 10,
+        "batch_mean": (
+            q["vp"]
+            + vanilla
+            + (-2 * q["value"] * q["score_norm2_reward"] + q["value"] ** 2 * q["score_norm2"]) / 4
+        )
+        / 10,
         "vanilla": (q["vp"] + vanilla) / 10,
-        "variance_optimal": (q["vp"] + q["t"] / 4 + (-2 * shift * q["kappa"] + shift**2 * q["score_norm2"]) / 4) / 10,
+        "variance_optimal": (
+            q["vp"] + q["t"] / 4 + (-2 * shift * q["kappa"] + shift**2 * q["score_norm2"]) / 4
+        )
+        / 10,
     }
     assert {name: row.mse.value for name, row in rows.items()} == pytest.approx(expected, rel=1e-12)
     for name, combination in (("oracle", [1, 1 / 4, 0]), ("leave_one_out", [1, 1 / 4, 1 / 12])):
         each = pseudo[:, :3] @ np.array(combination) / 10
         freedom = np.clip(80 / (stats.kurtosis(each, fisher=False) - 1), 2, 39)
         half = stats.t.ppf(0.975, freedom) * stats.sem(each)
-        assert (rows[name].mse.low, rows[name].mse.high) == pytest.approx((each.mean() - half, each.mean() + half), rel=1e-9)
-    one, other = pseudo[:, :3] @ np.array([1, 1 / 4, 0]), pseudo[:, :3] @ np.array([1, 1 / 4, 1 / 12])
+        assert (rows[name].mse.low, rows[name].mse.high) == pytest.approx(
+            (each.mean() - half, each.mean() + half), rel=1e-9
+        )
+    one, other = (
+        pseudo[:, :3] @ np.array([1, 1 / 4, 0]),
+        pseudo[:, :3] @ np.array([1, 1 / 4, 1 / 12]),
+    )
     each = one / one.mean() - other / other.mean()
     freedom = np.clip(80 / (stats.kurtosis(each, fisher=False) - 1), 2, 39)
     factor = np.exp(stats.t.ppf(0.975, freedom) * stats.sem(each))
     ratio = one.mean() / other.mean()
     found_ratio = rows["oracle"].ratio
-    assert (found_ratio.value, found_ratio.low, found_ratio.high) == pytest.approx((ratio, ratio / factor, ratio * factor), rel=1e-9)
+    assert (found_ratio.value, found_ratio.low, found_ratio.high) == pytest.approx(
+        (ratio, ratio / factor, ratio * factor), rel=1e-9
+    )
     assert (rows["full_group_mean"].ratio.value, rows["leave_one_out"].ratio.width) == (1.0, 0.0)
     for wrong in ((1, 4), (4, 0)):
         with pytest.raises(InvalidArgumentError, match="at least 2 and at least 1 prompt"):
@@ -426,7 +566,9 @@ def test_the_table_of_baselines_by_hand() -> None:
 
 
 def test_where_fiellers_set_has_no_end_the_largest_group_may_be_best() -> None:
-    """One prompt of sixteen carries Vp: every draw of prompts has a best size of 11 or less, but the data do not exclude Vp = 0."""
+    """One prompt of sixteen carries Vp: every draw of prompts has a best size of 11 or less, but
+    the data do not exclude Vp = 0.
+    """
     pseudo = np.zeros((16, len(QUANTITIES)))
     pseudo[:, QUANTITIES.index("vp")] = [0.01] * 15 + [5.0]
     pseudo[:, QUANTITIES.index("r")] = 1.0 + 0.01 * np.arange(16)

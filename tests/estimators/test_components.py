@@ -1,4 +1,6 @@
-"""The components against enumeration of every outcome, against brute force over tuples, and against their own other forms."""
+"""The components against enumeration of every outcome, against brute force over tuples, and
+against their own other forms.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,22 @@ NEAR = 1e-10
 
 
 def small_world(seed: int, outcomes: int = 3) -> BanditWorld:
-    """Two prompts with three arms each, shared features and rewards that are not binary: kappa and V are not zero."""
+    """Two prompts with three arms each, shared features and rewards that are not binary: kappa
+    and V are not zero.
+    """
     rng = np.random.default_rng(seed)
-    return softmax_world(rng.normal(size=(2, outcomes, 4)), rng.normal(size=4), rng.normal(size=(2, outcomes)) + 0.5)
+    return softmax_world(
+        rng.normal(size=(2, outcomes, 4)), rng.normal(size=4), rng.normal(size=(2, outcomes)) + 0.5
+    )
 
 
 def truth_of(world: BanditWorld, prompt: int) -> dict[str, float]:
     """Moments of one prompt, from sums over its outcomes written here."""
-    probability, score, reward = world.probability_PO[prompt], world.score_POD[prompt], world.reward_PO[prompt]
+    probability, score, reward = (
+        world.probability_PO[prompt],
+        world.score_POD[prompt],
+        world.reward_PO[prompt],
+    )
     value = probability @ reward
     error, norm = reward - value, (score**2).sum(axis=1)
     gradient = (probability * error) @ score
@@ -63,7 +73,9 @@ def moments_of_every_group(
     groups = world.enumerate_groups(size, prompt=prompt)
     count = len(groups.probability_M)
     score = groups.score_MGD.reshape(count * size, -1) + shift
-    found = moments_of_scores(score, groups.reward_MG.ravel(), np.repeat(np.arange(count), size), zero_mean=zero_mean)
+    found = moments_of_scores(
+        score, groups.reward_MG.ravel(), np.repeat(np.arange(count), size), zero_mean=zero_mean
+    )
     return groups.probability_M, found.moment_PC
 
 
@@ -90,7 +102,9 @@ def test_without_the_assumption_a_shift_of_the_scores_changes_nothing() -> None:
 
 
 def test_the_squared_gradient_across_prompts_is_unbiased() -> None:
-    """Two groups of different draws: the mean of the product is the product of the means, weighted as prompts are drawn."""
+    """Two groups of different draws: the mean of the product is the product of the means,
+    weighted as prompts are drawn.
+    """
     world = small_world(5)
     means = []
     for prompt in (0, 1):
@@ -101,13 +115,18 @@ def test_the_squared_gradient_across_prompts_is_unbiased() -> None:
     rng = np.random.default_rng(0)
     score, reward = rng.normal(size=(8, 4)), rng.normal(size=8)
     found = moments_of_scores(score, reward, np.repeat([0, 1], 4))
-    halves = [score[:4].T @ (reward[:4] - reward[:4].mean()) / 3, score[4:].T @ (reward[4:] - reward[4:].mean()) / 3]
+    halves = [
+        score[:4].T @ (reward[:4] - reward[:4].mean()) / 3,
+        score[4:].T @ (reward[4:] - reward[4:].mean()) / 3,
+    ]
     assert found.cross_P == pytest.approx([halves[0] @ halves[1]] * 2, abs=NEAR)
     assert (world.weight_P @ np.array(means)) == pytest.approx(world.moments().gradient_D, abs=NEAR)
 
 
 def by_tuples(score: np.ndarray, reward: np.ndarray) -> tuple[float, float, float]:
-    """|g(x)|^2, T and R by visiting every tuple of different rollouts: definitions, no closed form."""
+    """|g(x)|^2, T and R by visiting every tuple of different rollouts: definitions, no closed
+    form.
+    """
     quadruples = list(permutations(range(len(reward)), 4))
     triples = list(permutations(range(len(reward)), 3))
 
@@ -115,7 +134,12 @@ def by_tuples(score: np.ndarray, reward: np.ndarray) -> tuple[float, float, floa
         return np.asarray((score[i] - score[j]) * (reward[i] - reward[j]) / 2)
 
     own = np.mean([kernel(i, j) @ kernel(k, l) for i, j, k, l in quadruples])
-    second = np.mean([score[i] @ score[i] * (reward[i] - reward[j]) * (reward[i] - reward[k]) for i, j, k in triples])
+    second = np.mean(
+        [
+            score[i] @ score[i] * (reward[i] - reward[j]) * (reward[i] - reward[k])
+            for i, j, k in triples
+        ]
+    )
     apart = np.mean([score[i] @ score[i] * (reward[j] - reward[k]) ** 2 / 2 for i, j, k in triples])
     return float(own), float(second - own), float(apart + own)
 
@@ -128,14 +152,20 @@ def test_closed_forms_equal_the_sums_over_tuples(size: int) -> None:
     assert found == pytest.approx(by_tuples(score, reward), abs=NEAR)
 
 
-def batch(seed: int = 0, prompts: int = 12, rollouts: int = 6, dimensions: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return random_world(np.random.default_rng(9), prompts=30, dimensions=dimensions).sample(prompts, rollouts, np.random.default_rng(seed))
+def batch(
+    seed: int = 0, prompts: int = 12, rollouts: int = 6, dimensions: int = 5
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return random_world(np.random.default_rng(9), prompts=30, dimensions=dimensions).sample(
+        prompts, rollouts, np.random.default_rng(seed)
+    )
 
 
 def same(one: Components, other: Components) -> None:
     scale = np.abs(one.estimate_C) + 1e-3
     assert (np.abs(one.estimate_C - other.estimate_C) / scale).max() < NEAR
-    assert np.abs(one.covariance_CC - other.covariance_CC).max() < NEAR * (1 + np.abs(one.covariance_CC).max())
+    assert np.abs(one.covariance_CC - other.covariance_CC).max() < NEAR * (
+        1 + np.abs(one.covariance_CC).max()
+    )
 
 
 @pytest.mark.parametrize("zero_mean", [True, False])
@@ -153,21 +183,29 @@ def test_order_of_rollouts_and_ragged_groups() -> None:
     score, reward = rng.normal(size=(len(prompt), 3)), rng.normal(size=len(prompt))
     mixed = rng.permutation(len(prompt))
     one = components(reward, prompt, score_ND=score)
-    other = components(reward[mixed], prompt[mixed], gram_NN=(score @ score.T)[np.ix_(mixed, mixed)])
+    other = components(
+        reward[mixed], prompt[mixed], gram_NN=(score @ score.T)[np.ix_(mixed, mixed)]
+    )
     same(one, other)
     assert (one.prompts, one.rollouts) == (6, 35)
 
 
 def test_batches_add_up_exactly() -> None:
-    """Sums over scores and moments of scores both see the inner products across batches; a Gram matrix does not, and says so."""
+    """Sums over scores and moments of scores both see the inner products across batches; a Gram
+    matrix does not, and says so.
+    """
     score, reward, prompt = batch(prompts=20)
     cut = prompt < 7
     whole = components(reward, prompt, score_ND=score)
     parts = [score_sums(score[rows], reward[rows], prompt[rows]) for rows in (cut, ~cut)]
     same(whole, (parts[0] + parts[1]).components())
     same(whole, (parts[1] + parts[0]).components())
-    rows = moments_of_scores(score[cut], reward[cut], prompt[cut]) + moments_of_scores(score[~cut], reward[~cut], prompt[~cut])
-    assert pseudo_values(rows) == pytest.approx(pseudo_values(moments_of_scores(score, reward, prompt)), abs=NEAR)
+    rows = moments_of_scores(score[cut], reward[cut], prompt[cut]) + moments_of_scores(
+        score[~cut], reward[~cut], prompt[~cut]
+    )
+    assert pseudo_values(rows) == pytest.approx(
+        pseudo_values(moments_of_scores(score, reward, prompt)), abs=NEAR
+    )
     gram = moments_of_gram(score[cut] @ score[cut].T, reward[cut], prompt[cut])
     with pytest.raises(InvalidArgumentError, match="one Gram matrix of all rollouts"):
         gram + rows
@@ -190,7 +228,9 @@ def test_prompts_whose_scores_differ_much_in_length_are_told(spread: float, told
 
 @pytest.mark.slow
 def test_intervals_hold_where_scores_differ_in_length_as_a_lognormal_law() -> None:
-    """T of 64 prompts of 8, with the spread of rewards in proportion: .905 before the skewness unseen was counted, at least .93 now."""
+    """T of 64 prompts of 8, with the spread of rewards in proportion: .905 before the skewness
+    unseen was counted, at least .93 now.
+    """
     rng = np.random.default_rng(3)
     width, prompts, scale = 8, 64, 0.5
     second, fourth = np.exp(2 * scale**2), np.exp(8 * scale**2)
@@ -198,9 +238,13 @@ def test_intervals_hold_where_scores_differ_in_length_as_a_lognormal_law() -> No
     held = 0
     for _ in range(600):
         slope = 0.3 * (np.eye(width)[0] + rng.standard_normal((prompts, width)) / width**0.5)
-        score = np.exp(scale * rng.standard_normal((prompts, 1, 1))) * rng.standard_normal((prompts, 8, width))
+        score = np.exp(scale * rng.standard_normal((prompts, 1, 1))) * rng.standard_normal(
+            (prompts, 8, width)
+        )
         reward = np.einsum("pmd,pd->pm", score, slope) + rng.standard_normal((prompts, 8))
-        held += components(reward.ravel(), np.repeat(np.arange(prompts), 8), score_ND=score.reshape(-1, width)).t.interval.covers(truth)
+        held += components(
+            reward.ravel(), np.repeat(np.arange(prompts), 8), score_ND=score.reshape(-1, width)
+        ).t.interval.covers(truth)
     assert held >= 0.925 * 600
 
 
@@ -219,14 +263,20 @@ def test_directions_of_a_basis_add_up_to_the_trace() -> None:
     basis = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]
     parts = [components(reward, prompt, score_ND=score @ basis[:, [column]]) for column in range(5)]
     whole = components(reward, prompt, score_ND=score)
-    assert sum(part.estimate_C[:4] for part in parts) == pytest.approx(whole.estimate_C[:4], abs=NEAR)
+    assert sum(part.estimate_C[:4] for part in parts) == pytest.approx(
+        whole.estimate_C[:4], abs=NEAR
+    )
     world = random_world(np.random.default_rng(9), prompts=30, dimensions=5)
     assert world.projected(basis[:1].T).moments().score_norm2_P.shape == (30,)
 
 
 def test_large_batch_meets_the_truth() -> None:
-    """Within five standard errors: a false alarm in about 1 of 500,000 for each of four quantities."""
-    world = random_world(np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary")
+    """Within five standard errors: a false alarm in about 1 of 500,000 for each of four
+    quantities.
+    """
+    world = random_world(
+        np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary"
+    )
     score, reward, prompt = world.sample(4000, 8, np.random.default_rng(3))
     found = components(reward, prompt, score_ND=score)
     for estimate, truth in ((found.vp, world.vp), (found.t, world.t), (found.r, world.r)):
@@ -240,7 +290,10 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from groupwise.estimators import moments
 
     score, reward, prompt = batch()
-    whole = [components(reward, prompt, score_ND=score), components(reward, prompt, gram_NN=score @ score.T)]
+    whole = [
+        components(reward, prompt, score_ND=score),
+        components(reward, prompt, gram_NN=score @ score.T),
+    ]
     monkeypatch.setattr(moments, "_CHUNK_BYTES", 1)
     same(whole[0], components(reward, prompt, score_ND=score))
     same(whole[1], components(reward, prompt, gram_NN=score @ score.T))
@@ -248,7 +301,10 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_single_precision_scores_lose_nothing_that_matters() -> None:
     score, reward, prompt = batch()
-    exact, single = components(reward, prompt, score_ND=score), components(reward, prompt, score_ND=score.astype(np.float32))
+    exact, single = (
+        components(reward, prompt, score_ND=score),
+        components(reward, prompt, score_ND=score.astype(np.float32)),
+    )
     assert single.estimate_C == pytest.approx(exact.estimate_C, rel=1e-4, abs=1e-5)
 
 
@@ -264,7 +320,9 @@ def test_scores_that_are_not_the_policys_own_are_noticed() -> None:
 
 def test_a_variance_that_is_not_there_is_said_to_be_indistinguishable() -> None:
     rng = np.random.default_rng(4)
-    found = components(rng.normal(size=256), np.repeat(np.arange(32), 8), score_ND=rng.normal(size=(256, 6)))
+    found = components(
+        rng.normal(size=256), np.repeat(np.arange(32), 8), score_ND=rng.normal(size=(256, 6))
+    )
     assert found.vp.interval.covers(0.0)
     assert "not distinguishable from zero; if it is as large as" in found.vp.status
     assert "prompts would show it" in found.vp.status
@@ -281,20 +339,35 @@ def test_all_rewards_equal_is_zero_and_no_number_out_of_nothing() -> None:
 
 def test_two_prompts_give_numbers_without_intervals() -> None:
     score, reward, prompt = batch(prompts=2)
-    for found in (components(reward, prompt, score_ND=score), score_sums(score, reward, prompt).components()):
+    for found in (
+        components(reward, prompt, score_ND=score),
+        score_sums(score, reward, prompt).components(),
+    ):
         assert np.isfinite(found.vp.value)
         assert not found.vp.interval.bounded
         assert "too few prompts for an interval" in found.vp.status
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "NaN reward": ({"reward_N": [np.nan, *range(7)]}, "expected finite numbers in reward_N, got nan at [0]"),
+    "NaN reward": (
+        {"reward_N": [np.nan, *range(7)]},
+        "expected finite numbers in reward_N, got nan at [0]",
+    ),
     "infinite score": ({"score": np.inf}, "expected finite numbers in score_ND, got inf at [3, 1]"),
-    "groups of one": ({"prompt_N": range(8)}, "expected groups of at least 4 rollouts of one prompt, got 1 at most"),
+    "groups of one": (
+        {"prompt_N": range(8)},
+        "expected groups of at least 4 rollouts of one prompt, got 1 at most",
+    ),
     "groups of three": ({"prompt_N": [0, 0, 0, 1, 1, 1, 2, 2]}, "got 3 at most"),
-    "one prompt": ({"prompt_N": [0] * 8}, "expected at least two prompts with four rollouts each, got 1"),
+    "one prompt": (
+        {"prompt_N": [0] * 8},
+        "expected at least two prompts with four rollouts each, got 1",
+    ),
     "labels": ({"prompt_N": [0] * 7}, "got 7 labels for 8 rollouts"),
-    "rewards": ({"reward_N": range(7)}, "expected as many rewards as rows of score_ND, got 7 and 8"),
+    "rewards": (
+        {"reward_N": range(7)},
+        "expected as many rewards as rows of score_ND, got 7 and 8",
+    ),
     "text": ({"reward_N": ["a"] * 8}, "expected numbers in reward_N"),
 }
 
@@ -319,9 +392,14 @@ def test_bad_gram_is_refused() -> None:
     for wrong, message in (
         (np.triu(gram), "expected a symmetric gram_NN"),
         (gram[:, :5], "expected a square matrix"),
-        (np.where(np.eye(8) > 0, np.nan, gram), "expected finite numbers in gram_NN, got nan at [0, 0]"),
+        (
+            np.where(np.eye(8) > 0, np.nan, gram),
+            "expected finite numbers in gram_NN, got nan at [0, 0]",
+        ),
     ):
-        with pytest.raises(InvalidArgumentError, match=message.replace("[", r"\[").replace("]", r"\]")):
+        with pytest.raises(
+            InvalidArgumentError, match=message.replace("[", r"\[").replace("]", r"\]")
+        ):
             components(reward, prompt, gram_NN=wrong)
     with pytest.raises(InvalidArgumentError, match="either score_ND or gram_NN"):
         components(reward, prompt)
@@ -330,7 +408,9 @@ def test_bad_gram_is_refused() -> None:
 
 
 def large_gram() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fifty groups of eight: of 400 rollouts the sample of entries that is looked at first holds 64."""
+    """Fifty groups of eight: of 400 rollouts the sample of entries that is looked at first holds
+    64.
+    """
     rng = np.random.default_rng(4)
     score = rng.normal(size=(400, 6))
     return score @ score.T, rng.normal(size=400), np.repeat(np.arange(50), 8)
@@ -338,7 +418,9 @@ def large_gram() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("place", [(3, 2), (3, 201), (398, 5)])
-def test_one_entry_of_a_gram_matrix_that_has_no_mirror_image_is_enough(place: tuple[int, int], order: Any) -> None:
+def test_one_entry_of_a_gram_matrix_that_has_no_mirror_image_is_enough(
+    place: tuple[int, int], order: Any
+) -> None:
     """Within a group and across groups, away from the entries that are compared one by one."""
     gram, reward, prompt = large_gram()
     components(reward, prompt, gram_NN=np.asarray(gram, order=order))
@@ -351,7 +433,11 @@ def test_products_of_two_kinds_of_scores_are_no_gram_matrix() -> None:
     gram, reward, prompt = large_gram()
     other = np.random.default_rng(5).normal(size=(400, 3))
     other[::2] = 0.0
-    for wrong in (np.roll(gram, 8, axis=0), gram - gram.mean(axis=1, keepdims=True), gram + other @ np.ones((3, 400))):
+    for wrong in (
+        np.roll(gram, 8, axis=0),
+        gram - gram.mean(axis=1, keepdims=True),
+        gram + other @ np.ones((3, 400)),
+    ):
         with pytest.raises(InvalidArgumentError, match="expected a symmetric gram_NN"):
             components(reward, prompt, gram_NN=wrong)
 
@@ -360,7 +446,9 @@ def test_products_of_two_kinds_of_scores_are_no_gram_matrix() -> None:
 def test_a_gram_matrix_may_be_rounded(kind: Any) -> None:
     gram, reward, prompt = large_gram()
     noise = np.random.default_rng(6).normal(size=gram.shape) * 1e-4
-    rounded = (gram * 16).round().astype(kind) if kind is np.int64 else (gram * (1 + noise)).astype(kind)
+    rounded = (
+        (gram * 16).round().astype(kind) if kind is np.int64 else (gram * (1 + noise)).astype(kind)
+    )
     assert components(reward, prompt, gram_NN=rounded).prompts == 50
 
 
@@ -378,14 +466,19 @@ def test_what_is_not_finite_is_found_wherever_it_stands(place: tuple[int, int], 
 def test_a_squared_length_below_zero_is_refused() -> None:
     gram, reward, prompt = large_gram()
     gram[3, 3] = -gram[3, 3]
-    with pytest.raises(InvalidArgumentError, match=r"squared lengths on the diagonal of gram_NN, got -.* at \[3, 3\]"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"squared lengths on the diagonal of gram_NN, got -.* at \[3, 3\]",
+    ):
         components(reward, prompt, gram_NN=gram)
 
 
 def test_small_groups_are_left_out_and_counted() -> None:
     score, reward, prompt = batch()
     more = np.concatenate([prompt, [99, 99, 100]])
-    found = components(np.append(reward, [1.0, 2.0, 3.0]), more, score_ND=np.vstack([score, np.ones((3, 5))]))
+    found = components(
+        np.append(reward, [1.0, 2.0, 3.0]), more, score_ND=np.vstack([score, np.ones((3, 5))])
+    )
     same(found, components(reward, prompt, score_ND=score))
     assert found.left_out == 3
     assert "3 rollouts were left out" in found.notes[0]
@@ -399,7 +492,9 @@ def test_plain_data_has_every_quantity() -> None:
 
 
 def test_a_component_below_zero_is_not_left_without_a_word() -> None:
-    """Groups whose gradients point apart by construction: pairs of prompts of opposite gradients and no variance within."""
+    """Groups whose gradients point apart by construction: pairs of prompts of opposite gradients
+    and no variance within.
+    """
     low = estimate_of("vp", Interval(-0.2, -0.4, -0.01), 0.1, 12)
     assert "below zero, where no such quantity lies" in low.status
     assert not low.distinguishable
@@ -415,13 +510,17 @@ def test_numbers_too_large_to_add_up_are_refused() -> None:
 
 @pytest.mark.parametrize(("kind", "near"), [(np.float32, 1e-6), (np.float16, 1e-6)])
 def test_squared_lengths_of_many_small_numbers_add_up(kind: Any, near: float) -> None:
-    """A quarter of a million of them beside a large one: a sum in single precision drops those that it meets after that."""
+    """A quarter of a million of them beside a large one: a sum in single precision drops those
+    that it meets after that.
+    """
     score = np.random.default_rng(1).normal(1.0, 0.1, size=(8, 2**18)).astype(kind)
     score[:, :64] = 1e4
     reward, prompt = np.arange(8.0), np.repeat([0, 1], 4)
     exact = components(reward, prompt, score_ND=score.astype(np.float64))
     found = components(reward, prompt, score_ND=score)
-    assert found.others["score_norm2"].value == pytest.approx(exact.others["score_norm2"].value, rel=near)
+    assert found.others["score_norm2"].value == pytest.approx(
+        exact.others["score_norm2"].value, rel=near
+    )
     assert found.r.value == pytest.approx(exact.r.value, rel=1e-3)
 
 
@@ -459,23 +558,33 @@ def test_estimate_and_error_are_mean_and_standard_error_of_the_pseudo_values() -
     found = components_of_pseudo_values(pseudo, SIXTEEN)
     assert found.vtr == pytest.approx([VP.mean(), (VP * R).mean(), R.mean()], rel=1e-14)
     assert found.vtr_covariance == pytest.approx(np.cov([VP, VP * R, R]) / 16, rel=1e-12)
-    assert (found.r.value, found.r.standard_error) == pytest.approx((R.mean(), stats.sem(R)), rel=1e-12)
+    assert (found.r.value, found.r.standard_error) == pytest.approx(
+        (R.mean(), stats.sem(R)), rel=1e-12
+    )
     assert (found.prompts, found.rollouts, found.left_out, found.zero_mean) == (16, 128, 5, True)
     assert found.of("within_gradient_norm2") == pytest.approx(np.sqrt(R).mean())
     signal = found.others["score_reward_variance"]
     assert signal.value == pytest.approx((R - np.sqrt(R)).mean())
     assert signal.standard_error == pytest.approx(stats.sem(R - np.sqrt(R)))
-    assert signal.interval.high - signal.value == pytest.approx(stats.t.ppf(0.975, 15) * stats.sem(R - np.sqrt(R)))
-    assert signal.value - signal.interval.low == pytest.approx(stats.t.ppf(0.975, 15) * stats.sem(R - np.sqrt(R)))
+    assert signal.interval.high - signal.value == pytest.approx(
+        stats.t.ppf(0.975, 15) * stats.sem(R - np.sqrt(R))
+    )
+    assert signal.value - signal.interval.low == pytest.approx(
+        stats.t.ppf(0.975, 15) * stats.sem(R - np.sqrt(R))
+    )
 
 
 def test_the_interval_of_the_best_size_by_hand() -> None:
-    """Delta method on the logarithm of R/Vp, with the freedom of the contrast r_p/R - v_p/Vp; then 1 + sqrt of its ends."""
+    """Delta method on the logarithm of R/Vp, with the freedom of the contrast r_p/R - v_p/Vp;
+    then 1 + sqrt of its ends.
+    """
     found = components_of_pseudo_values(pseudo_of(vp=VP, r=R), SIXTEEN, level=0.9)
     contrast = R / R.mean() - VP / VP.mean()
     freedom = np.clip(32 / (stats.kurtosis(contrast, fisher=False) - 1), 2, 15)
     assert freedom < 15
-    assert freedom != pytest.approx(np.clip(32 / (stats.kurtosis(R / R.mean() + VP / VP.mean(), fisher=False) - 1), 2, 15))
+    assert freedom != pytest.approx(
+        np.clip(32 / (stats.kurtosis(R / R.mean() + VP / VP.mean(), fisher=False) - 1), 2, 15)
+    )
     half = stats.t.ppf(0.95, freedom) * stats.sem(contrast)
     ratio = R.mean() / VP.mean() * np.exp([0.0, -half, half])
     size = found.group_size
@@ -487,8 +596,12 @@ def test_the_best_size_of_sums_alone_has_the_freedom_of_their_prompts() -> None:
     pseudo = pseudo_of(vp=VP, r=R)
     found = components_of_sums(pseudo.mean(axis=0), np.cov(pseudo, rowvar=False) / 16, SIXTEEN)
     half = stats.t.ppf(0.975, 15) * stats.sem(R / R.mean() - VP / VP.mean())
-    assert found.group_size.high == pytest.approx(1 + np.sqrt(R.mean() / VP.mean() * np.exp(half)), rel=1e-10)
-    assert found.r.interval.high - found.r.interval.low == pytest.approx(2 * stats.t.ppf(0.975, 15) * stats.sem(R))
+    assert found.group_size.high == pytest.approx(
+        1 + np.sqrt(R.mean() / VP.mean() * np.exp(half)), rel=1e-10
+    )
+    assert found.r.interval.high - found.r.interval.low == pytest.approx(
+        2 * stats.t.ppf(0.975, 15) * stats.sem(R)
+    )
     assert found.pseudo_PC is None
     assert found.method == "jackknife from sums"
 
@@ -496,7 +609,11 @@ def test_the_best_size_of_sums_alone_has_the_freedom_of_their_prompts() -> None:
 def test_too_few_prompts_give_a_best_size_without_limits() -> None:
     two = Sample(2, 16, 0, zero_mean=True)
     found = components_of_pseudo_values(pseudo_of(vp=VP, r=R)[:2], two)
-    assert (found.group_size.value, found.group_size.low, found.group_size.high) == (1 + np.sqrt(6.5 / 1.5), 1, np.inf)
+    assert (found.group_size.value, found.group_size.low, found.group_size.high) == (
+        1 + np.sqrt(6.5 / 1.5),
+        1,
+        np.inf,
+    )
     assert components_of_pseudo_values(pseudo_of(vp=-VP, r=R)[:2], two).group_size.value == np.inf
     assert np.isnan(found.vp.standard_error)
 
@@ -511,32 +628,59 @@ def test_the_alarm_of_the_scores_mean_is_at_four_standard_errors(errors: float, 
 
 
 def test_how_many_prompts_would_show_it() -> None:
-    """Half as large a value needs four times the prompts: P (t s/x)^2, here 32 (2.0395 x 1/.5)^2 = 532.4."""
+    """Half as large a value needs four times the prompts: P (t s/x)^2, here 32 (2.0395 x 1/.5)^2
+    = 532.4.
+    """
     assert estimate_of("vp", Interval(0.5, -1.0, 2.0), 1.0, 32).status.endswith(
-        "32 prompts): not distinguishable from zero; if it is as large as estimated, about 533 prompts would show it"
+        "32 prompts): not distinguishable from zero; if it is as large as estimated, about 533 "
+        "prompts would show it"
     )
     assert "about 134 prompts" in estimate_of("vp", Interval(1.0, -1.0, 2.0), 1.0, 32).status
     assert estimate_of("vp", Interval(-0.5, -1.0, 2.0), 1.0, 32).status.endswith(
         "if it is as large as 2, about 34 prompts would show it"  # 33.3, rounded up
     )
-    assert "about 33 prompts" in estimate_of("vp", Interval(9.0, 0.0, 2.0), 1.0, 32).status  # at least one more than there are
-    assert estimate_of("vp", Interval(0.0, 0.0, 0.0), 0.0, 32).status.endswith("not distinguishable from zero")
+    assert (
+        "about 33 prompts" in estimate_of("vp", Interval(9.0, 0.0, 2.0), 1.0, 32).status
+    )  # at least one more than there are
+    assert estimate_of("vp", Interval(0.0, 0.0, 0.0), 0.0, 32).status.endswith(
+        "not distinguishable from zero"
+    )
 
 
 def test_the_sentences_of_estimates() -> None:
-    assert estimate_of("t", Interval(1.5, 1.25, 2.0), 0.1, 64).status == "T = 1.5 (1.25 to 2, 95 %, 64 prompts)"
-    assert estimate_of("kappa", Interval(0.0, -1.0, 1.0), 0.1, 64).status == "kappa = 0 (-1 to 1, 95 %, 64 prompts)"
+    assert (
+        estimate_of("t", Interval(1.5, 1.25, 2.0), 0.1, 64).status
+        == "T = 1.5 (1.25 to 2, 95 %, 64 prompts)"
+    )
+    assert (
+        estimate_of("kappa", Interval(0.0, -1.0, 1.0), 0.1, 64).status
+        == "kappa = 0 (-1 to 1, 95 %, 64 prompts)"
+    )
     assert estimate_of("r", Interval(1.0, 0.0, 2.0), 0.1, 64).distinguishable is False
     found = components_of_pseudo_values(pseudo_of(vp=VP, r=R), SIXTEEN)
-    assert found.status.startswith(f"The best group size for a fixed number of rollouts is {found.group_size.value:.3g} (")
-    assert found.notes[0].startswith("5 rollouts were left out because their groups have fewer than four; nothing is biased if")
+    assert found.status.startswith(
+        f"The best group size for a fixed number of rollouts is {found.group_size.value:.3g} ("
+    )
+    assert found.notes[0].startswith(
+        "5 rollouts were left out because their groups have fewer than four; nothing is biased if"
+    )
     assert len(found.notes) == 1
 
 
 def test_a_gradient_of_groups_with_one_success_is_0_and_no_rounding() -> None:
-    """Of two disjoint pairs of rollouts one has no success: every product is 0, and a best size of 1e9 would be made of rounding."""
+    """Of two disjoint pairs of rollouts one has no success: every product is 0, and a best size
+    of 1e9 would be made of rounding.
+    """
     rng = np.random.default_rng(3)
     for width in (3, 300):
-        found = components(np.arange(256) == 37, np.repeat(np.arange(16), 16), score_ND=rng.normal(size=(256, width)))
-        assert (found.vp.value, found.gradient_norm2.value, found.group_size.value) == (0.0, 0.0, np.inf)
+        found = components(
+            np.arange(256) == 37,
+            np.repeat(np.arange(16), 16),
+            score_ND=rng.normal(size=(256, width)),
+        )
+        assert (found.vp.value, found.gradient_norm2.value, found.group_size.value) == (
+            0.0,
+            0.0,
+            np.inf,
+        )
         assert found.r.value > 0

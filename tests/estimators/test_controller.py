@@ -13,12 +13,21 @@ from scipy import stats
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import components
-from groupwise.estimators.controller import ControllerRule, RunningComponents, decide, running_components
+from groupwise.estimators.controller import (
+    ControllerRule,
+    RunningComponents,
+    decide,
+    running_components,
+)
 
 
-def sure(vp: float, t: float, r: float, *, prompts: float = 100.0, spread: float = 0.0) -> RunningComponents:
+def sure(
+    vp: float, t: float, r: float, *, prompts: float = 100.0, spread: float = 0.0
+) -> RunningComponents:
     """Components whose estimate has this standard deviation."""
-    return RunningComponents(prompts, prompts, prompts * np.array([vp, t, r]), prompts**2 * spread**2 * np.eye(3))
+    return RunningComponents(
+        prompts, prompts, prompts * np.array([vp, t, r]), prompts**2 * spread**2 * np.eye(3)
+    )
 
 
 def error_at(size: int, vp: float, t: float, r: float, rollouts: int) -> float:
@@ -28,13 +37,25 @@ def error_at(size: int, vp: float, t: float, r: float, rollouts: int) -> float:
 
 def test_older_measurements_count_less() -> None:
     rng = np.random.default_rng(0)
-    found = [components(rng.integers(2, size=8 * p), np.repeat(np.arange(p), 8), score_ND=rng.normal(size=(8 * p, 3))) for p in (6, 9, 12)]
+    found = [
+        components(
+            rng.integers(2, size=8 * p),
+            np.repeat(np.arange(p), 8),
+            score_ND=rng.normal(size=(8 * p, 3)),
+        )
+        for p in (6, 9, 12)
+    ]
     running = running_components(found[0])
     for new in found[1:]:
         running = running.faded(0.5) + running_components(new)
     weight = np.array([6 * 0.25, 9 * 0.5, 12.0])
-    estimate = sum(w * one.estimate_C[:3] for w, one in zip(weight, found, strict=True)) / weight.sum()
-    covariance = sum(w**2 * one.covariance_CC[:3, :3] for w, one in zip(weight, found, strict=True)) / weight.sum() ** 2
+    estimate = (
+        sum(w * one.estimate_C[:3] for w, one in zip(weight, found, strict=True)) / weight.sum()
+    )
+    covariance = (
+        sum(w**2 * one.covariance_CC[:3, :3] for w, one in zip(weight, found, strict=True))
+        / weight.sum() ** 2
+    )
     assert np.allclose(running.estimate_C, estimate, rtol=1e-12)
     assert np.allclose(running.covariance_CC, covariance, rtol=1e-12)
     assert running.prompts == pytest.approx(weight.sum() ** 2 / (6 * 0.25**2 + 9 * 0.5**2 + 12))
@@ -69,7 +90,9 @@ def test_what_is_certain_changes_for_the_best_divisor_beyond_the_threshold(
 
 
 def test_what_chance_may_have_made_changes_nothing() -> None:
-    known, doubtful = (decide(sure(1.0, 0.0, 9.0, prompts=16, spread=spread), 8, 512) for spread in (0.0, 1.0))
+    known, doubtful = (
+        decide(sure(1.0, 0.0, 9.0, prompts=16, spread=spread), 8, 512) for spread in (0.0, 1.0)
+    )
     assert (known.group_size, known.best, doubtful.group_size, doubtful.best) == (4, 4, 8, 4)
     assert "change to 4, with 128 prompts a step" in known.reason
     assert "stay, for nothing beyond the threshold of 5 % is sure to be gained" in doubtful.reason
@@ -77,33 +100,44 @@ def test_what_chance_may_have_made_changes_nothing() -> None:
 
 
 def test_bounds_hold_and_nothing_above_zero_changes_nothing() -> None:
-    assert decide(sure(1.0, 0.0, 1e6), 8, 512, ControllerRule(lowest=4, highest=64)).group_size == 64
+    assert (
+        decide(sure(1.0, 0.0, 1e6), 8, 512, ControllerRule(lowest=4, highest=64)).group_size == 64
+    )
     assert decide(sure(1.0, 0.0, 0.0), 8, 512, ControllerRule(lowest=4, highest=64)).group_size == 4
     nothing = decide(sure(-1.0, -1.0, -1.0), 8, 512)
     assert (nothing.changes, nothing.reason) == (False, "No component is above zero: stay with 8.")
 
 
 def test_a_huge_group_is_not_taken_because_nothing_was_seen_between_prompts() -> None:
-    """Vp below zero by chance: the least error is predicted for one prompt a step, and 8 is surely better than 2."""
+    """Vp below zero by chance: the least error is predicted for one prompt a step, and 8 is
+    surely better than 2.
+    """
     spread = np.diag([1.0, 1.0, 100.0])
     running = RunningComponents(16.0, 16.0, 16.0 * np.array([-0.5, 1.0, 100.0]), 16.0**2 * spread)
     found = decide(running, 2, 512)
     assert found.best == 512
     assert 2 < found.group_size < 32
-    assert found.reason.endswith(f"with {512 // found.group_size} prompts a step; the least error is predicted for 512, less surely.")
+    assert found.reason.endswith(
+        f"with {512 // found.group_size} prompts a step; the least error is predicted for 512, "
+        "less surely."
+    )
     assert decide(running, 8, 512).group_size == 8
 
 
 @pytest.mark.slow
 def test_the_interval_of_the_gain_covers_it() -> None:
-    """1,000 draws at 95 %: the share has a standard error of .007, and the delta method's own error is small here (spread of 10 %)."""
+    """1,000 draws at 95 %: the share has a standard error of .007, and the delta method's own
+    error is small here (spread of 10 %).
+    """
     rng = np.random.default_rng(1)
     true, hit = np.array([50.0, 200.0, 400.0]), 0
     expected = error_at(32, 50.0, 200.0, 400.0, 512) / error_at(4, 50.0, 200.0, 400.0, 512) - 1
     for _ in range(1000):
         drawn = true * (1 + 0.1 * rng.normal(size=3))
         prompts = 200.0
-        running = RunningComponents(prompts, prompts, prompts * drawn, prompts**2 * np.diag((0.1 * true) ** 2))
+        running = RunningComponents(
+            prompts, prompts, prompts * drawn, prompts**2 * np.diag((0.1 * true) ** 2)
+        )
         found = decide(running, 32, 512, ControllerRule(lowest=4))
         assert found.group_size == 4
         hit += found.excess.covers(expected)
@@ -119,7 +153,12 @@ def test_the_interval_of_the_gain_covers_it() -> None:
         (lambda: ControllerRule(lowest=1), "bounds of at least 2"),
         (lambda: ControllerRule(lowest=8, highest=4), "bounds of at least 2"),
         (lambda: decide(sure(1.0, 1.0, 1.0), 3, 512), "that divides 512, got 3"),
-        (lambda: running_components(components([1.0, 0.0] * 4, [0] * 4 + [1] * 4, score_ND=np.eye(8))), "at least three prompts"),
+        (
+            lambda: running_components(
+                components([1.0, 0.0] * 4, [0] * 4 + [1] * 4, score_ND=np.eye(8))
+            ),
+            "at least three prompts",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(call: Any, said: str) -> None:
@@ -128,29 +167,54 @@ def test_what_cannot_be_is_refused(call: Any, said: str) -> None:
 
 
 def test_the_gain_and_its_interval_by_hand() -> None:
-    """Error of 32 over that of 4: the delta method on the logarithm with Student's quantile at the effective prompts less one."""
+    """Error of 32 over that of 4: the delta method on the logarithm with Student's quantile at
+    the effective prompts less one.
+    """
     covariance = np.diag([0.04, 1.0, 25.0]) + 0.1
-    running = RunningComponents(100.0, 200.0, 100 * np.array([2.0, 5.0, 60.0]), 100.0**2 * covariance)
+    running = RunningComponents(
+        100.0, 200.0, 100 * np.array([2.0, 5.0, 60.0]), 100.0**2 * covariance
+    )
     found = decide(running, 32, 512, ControllerRule(level=0.9, lowest=4, highest=32))
     assert (running.prompts, found.measured) == (50.0, 50.0)
-    own, other = (np.array([1.0, 1 / size, 1 / (size * (size - 1))]) * size / 512 for size in (32, 8))
+    own, other = (
+        np.array([1.0, 1 / size, 1 / (size * (size - 1))]) * size / 512 for size in (32, 8)
+    )
     vtr = np.array([2.0, 5.0, 60.0])
-    assert found.best == found.group_size == 8  # 1 + sqrt(30) = 6.5, and the error of 8 is below that of 4
+    assert (
+        found.best == found.group_size == 8
+    )  # 1 + sqrt(30) = 6.5, and the error of 8 is below that of 4
     ratio = vtr @ own / (vtr @ other)
     contrast = own / (vtr @ own) - other / (vtr @ other)
     factor = np.exp(stats.t.ppf(0.95, 49) * np.sqrt(contrast @ covariance @ contrast))
     excess = found.excess
-    assert (excess.value, excess.low, excess.high) == pytest.approx((ratio - 1, ratio / factor - 1, ratio * factor - 1), rel=1e-10)
+    assert (excess.value, excess.low, excess.high) == pytest.approx(
+        (ratio - 1, ratio / factor - 1, ratio * factor - 1), rel=1e-10
+    )
     assert (found.prompts, found.present, found.vp, found.t, found.r) == (64, 32, 2.0, 5.0, 60.0)
-    assert list(found.as_dict()) == ["group_size", "prompts", "present", "best", "excess", "vp", "t", "r", "measured_prompts", "reason"]
+    assert list(found.as_dict()) == [
+        "group_size",
+        "prompts",
+        "present",
+        "best",
+        "excess",
+        "vp",
+        "t",
+        "r",
+        "measured_prompts",
+        "reason",
+    ]
 
 
 def test_the_words_of_a_decision() -> None:
     surely = RunningComponents(100.0, 100.0, np.array([100.0, 0.0, 900.0]), np.eye(3))
     assert decide(surely, 32, 512).reason == (
-        "G = 32 has 4.61 times the error of G = 4 (4.57 to 4.65 times, 95 %): change to 4, with 128 prompts a step."
+        "G = 32 has 4.61 times the error of G = 4 (4.57 to 4.65 times, 95 %): change to 4, with "
+        "128 prompts a step."
     )
-    assert decide(surely, 4, 512).reason == "G = 4 has the least predicted error of the sizes allowed: stay."
+    assert (
+        decide(surely, 4, 512).reason
+        == "G = 4 has the least predicted error of the sizes allowed: stay."
+    )
     assert not decide(surely, 4, 512).changes
     assert ControllerRule(lowest=4, highest=32).sizes(128) == (4, 8, 16, 32)
     assert ControllerRule().sizes(12) == (2, 3, 4, 6, 12)
@@ -167,7 +231,9 @@ def test_sums_of_two_policies_by_hand() -> None:
 
 def test_three_prompts_are_enough_for_a_covariance() -> None:
     rng = np.random.default_rng(2)
-    found = components(rng.normal(size=12), np.repeat(np.arange(3), 4), score_ND=rng.normal(size=(12, 3)))
+    found = components(
+        rng.normal(size=12), np.repeat(np.arange(3), 4), score_ND=rng.normal(size=(12, 3))
+    )
     running = running_components(found)
     assert running.prompts == 3
     assert np.allclose(running.covariance_CC, found.vtr_covariance)

@@ -15,12 +15,16 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 def test_every_test_that_the_page_names_exists(page: str, least: int) -> None:
     named = NAMED.findall((ROOT / "docs" / "theory" / page).read_text(encoding="utf-8"))
     assert len(named) > least
-    missing = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text(encoding="utf-8")]
+    missing = [
+        f"{path}::{name}"
+        for path, name in named
+        if f"def {name}(" not in (ROOT / path).read_text(encoding="utf-8")
+    ]
     assert missing == []
 
 
 def test_every_baseline_is_on_the_page() -> None:
-    from groupwise.theory.mse import BASELINES
+    from groupwise_lab.theory.mse import BASELINES
 
     text = (ROOT / "docs" / "theory" / "gradient.md").read_text(encoding="utf-8")
     assert [baseline.name for baseline in BASELINES if f"| `{baseline.name}` |" not in text] == []

@@ -12,17 +12,28 @@ from groupwise.estimators.rewards_alone import LABEL, reward_statistics
 from groupwise.estimators.zero_variance import zero_variance_of_groups
 from groupwise.intervals import mean_interval
 
-GROUPS = [[0, 1, 1, 0, 0, 1], [1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 0, 0], [1, 1, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0]]
+GROUPS = [
+    [0, 1, 1, 0, 0, 1],
+    [1, 1, 1, 1, 1, 1],
+    [0, 0, 0, 1, 0, 0],
+    [1, 1, 0, 1, 1, 1],
+    [0, 0, 0, 0, 0, 0],
+]
 REWARD, PROMPT = np.array(GROUPS, dtype=float).ravel(), np.repeat(np.arange(5), 6)
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_the_share_at_a_smaller_size_is_that_of_all_subsets(size: int) -> None:
     (row,) = reward_statistics(REWARD, PROMPT, group_sizes=(size,)).zero_variance_shares
-    each = [np.mean([len({group[i] for i in chosen}) == 1 for chosen in combinations(range(6), size)]) for group in GROUPS]
+    each = [
+        np.mean([len({group[i] for i in chosen}) == 1 for chosen in combinations(range(6), size)])
+        for group in GROUPS
+    ]
     expected = mean_interval(np.array(each))
     assert row.share.value == pytest.approx(np.mean(each), rel=1e-12)
-    assert (row.share.low, row.share.high) == pytest.approx((max(expected.low, 0), min(expected.high, 1)), rel=1e-12)
+    assert (row.share.low, row.share.high) == pytest.approx(
+        (max(expected.low, 0), min(expected.high, 1)), rel=1e-12
+    )
     assert not row.extrapolated
 
 
@@ -42,13 +53,19 @@ def test_moments_of_rewards_by_hand() -> None:
     assert found.within_variance.value == pytest.approx(table.var(axis=1, ddof=1).mean())
     between = table.mean(axis=1).var(ddof=1) - table.var(axis=1, ddof=1).mean() / 6
     assert found.between_variance.value == pytest.approx(between)
-    assert (found.zero_variance_share.value, found.effective_group_size) == pytest.approx((0.4, 3.6))
+    assert (found.zero_variance_share.value, found.effective_group_size) == pytest.approx(
+        (0.4, 3.6)
+    )
     assert (found.prompts, found.rollouts, found.group_size, found.notes) == (5, 30, 6, ())
     part = round(100 * between / (between + found.within_variance.value))
     assert found.status.startswith("40 % of the groups have zero variance (")
     assert found.status.endswith(f"; {part} % of the rewards' variance lies between prompts.")
     plain = found.as_dict()
-    assert (plain["label"], plain["dead_share"]["value"], plain["dead_shares"][0]["group_size"]) == (LABEL, 0.4, 2)
+    assert (
+        plain["label"],
+        plain["dead_share"]["value"],
+        plain["dead_shares"][0]["group_size"],
+    ) == (LABEL, 0.4, 2)
 
 
 def test_the_interval_between_prompts_is_that_of_leaving_each_out() -> None:
@@ -57,23 +74,31 @@ def test_the_interval_between_prompts_is_that_of_leaving_each_out() -> None:
     def between(rows: np.ndarray) -> float:
         return float(rows.mean(axis=1).var(ddof=1) - rows.var(axis=1, ddof=1).mean() / 6)
 
-    pseudo = np.array([5 * between(table) - 4 * between(np.delete(table, left, axis=0)) for left in range(5)])
+    pseudo = np.array(
+        [5 * between(table) - 4 * between(np.delete(table, left, axis=0)) for left in range(5)]
+    )
     expected, found = mean_interval(pseudo), reward_statistics(REWARD, PROMPT).between_variance
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
 
 
 def test_uneven_groups_and_single_rollouts() -> None:
-    found = reward_statistics([1, 0, 1, 0.5, 0.5, 0.5, 7], ["a", "a", "a", "b", "b", "b", "c"], group_sizes=(2, 3, 8))
+    found = reward_statistics(
+        [1, 0, 1, 0.5, 0.5, 0.5, 7], ["a", "a", "a", "b", "b", "b", "c"], group_sizes=(2, 3, 8)
+    )
     assert found.notes == ("1 groups of one rollout were left out.",)
     assert (found.prompts, found.group_size) == (2, 3)
     assert [row.group_size for row in found.zero_variance_shares] == [2, 3, 8]
-    assert [row.share.value for row in found.zero_variance_shares] == pytest.approx([(1 / 3 + 1) / 2, 0.5, 2 / 9])
+    assert [row.share.value for row in found.zero_variance_shares] == pytest.approx(
+        [(1 / 3 + 1) / 2, 0.5, 2 / 9]
+    )
     assert reward_statistics([1, 0, 1, 0, 1], [0, 0, 1, 1, 1]).group_size is None
 
 
 def test_rewards_of_one_value_and_of_no_spread_between_prompts() -> None:
     same = reward_statistics([0, 1] * 4, np.repeat(np.arange(4), 2), group_sizes=(4,))
-    assert same.zero_variance_shares[0].share.value == 0  # a larger group is seldomer equal, and none of these is
+    assert (
+        same.zero_variance_shares[0].share.value == 0
+    )  # a larger group is seldomer equal, and none of these is
     assert same.zero_variance_share.value == 0
 
 

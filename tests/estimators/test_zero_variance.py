@@ -1,4 +1,6 @@
-"""The share of zero-variance groups beyond the size in use, against laws of difficulty written out."""
+"""The share of zero-variance groups beyond the size in use, against laws of difficulty written
+out.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ LAWS: dict[str, Law] = {
     "one": [(Fraction(1), Fraction(3, 10))],
     "even": [(Fraction(1, 5), Fraction(k, 4)) for k in range(5)],
     "hard": [(Fraction(3, 4), Fraction(1, 50)), (Fraction(1, 4), Fraction(4, 5))],
-    "ends": [(Fraction(2, 5), Fraction(0)), (Fraction(1, 5), Fraction(1)), (Fraction(2, 5), Fraction(1, 3))],
+    "ends": [
+        (Fraction(2, 5), Fraction(0)),
+        (Fraction(1, 5), Fraction(1)),
+        (Fraction(2, 5), Fraction(1, 3)),
+    ],
 }
 
 
@@ -68,15 +74,20 @@ def test_no_law_of_difficulty_escapes_the_limits(law: Law, size: int, other: int
 def test_the_limits_are_reached(other: int) -> None:
     """By prompts of pass rate 1/2 throughout, and by those beside prompts that are always right."""
     assert limits([(Fraction(1), HALF)], 4, other)[0] == pytest.approx(2 * 0.5**other, rel=1e-10)
-    assert limits([(Fraction(1, 3), Fraction(1)), (Fraction(2, 3), HALF)], 4, other)[1] == pytest.approx(
-        1 / 3 + 2 / 3 * 2 * 0.5**other, rel=1e-10
-    )
+    assert limits([(Fraction(1, 3), Fraction(1)), (Fraction(2, 3), HALF)], 4, other)[
+        1
+    ] == pytest.approx(1 / 3 + 2 / 3 * 2 * 0.5**other, rel=1e-10)
 
 
 def test_the_beta_law_by_polya_urns() -> None:
-    """With a and b whole numbers a group is equal with the chance that an urn of a + b gives the same colour G times."""
+    """With a and b whole numbers a group is equal with the chance that an urn of a + b gives the
+    same colour G times.
+    """
     right, wrong, size = 2, 5, 6
-    urn = sum(math.prod(Fraction(start + k, right + wrong + k) for k in range(size)) for start in (right, wrong))
+    urn = sum(
+        math.prod(Fraction(start + k, right + wrong + k) for k in range(size))
+        for start in (right, wrong)
+    )
     assert float(beta_share(right / 7, 7.0, size)) == pytest.approx(float(urn), rel=1e-10)
 
 
@@ -85,7 +96,9 @@ def test_a_log_of_mean_and_share_gives_back_its_beta_law() -> None:
     share = float(beta_share(mean, strength, size))
     found = zero_variance_of_columns([share] * 40, size, mean_T=[mean] * 40, groups=64)
     assert [row.group_size for row in found.shares] == [4, 8, 16]
-    assert [row.share.value for row in found.shares] == pytest.approx([float(beta_share(mean, strength, n)) for n in (4, 8, 16)], abs=1e-10)
+    assert [row.share.value for row in found.shares] == pytest.approx(
+        [float(beta_share(mean, strength, n)) for n in (4, 8, 16)], abs=1e-10
+    )
     assert [gained(row).value for row in found.shares[1:]] == pytest.approx(
         [share - float(beta_share(mean, strength, n)) for n in (8, 16)], abs=1e-10
     )
@@ -96,7 +109,9 @@ def test_a_log_of_mean_and_share_gives_back_its_beta_law() -> None:
 def test_the_limits_of_a_log_are_equally_hard_prompts_and_prompts_that_never_change() -> None:
     """Without a mean S(G') >= s^((G'-1)/(G-1)); of two rewards G = 2 leaves pq = (1 - s)/2."""
     share = [0.7, 0.72, 0.74] * 4
-    rows = [zero_variance_of_columns(share, 2, mean_T=mean) for mean in (None, [0.3, 0.2, 0.25] * 4)]
+    rows = [
+        zero_variance_of_columns(share, 2, mean_T=mean) for mean in (None, [0.3, 0.2, 0.25] * 4)
+    ]
     low = rows[0].now.low
     pq = (1 - low) / 2
     assert rows[0].shares[1].share.low == pytest.approx(low**3, rel=1e-10)
@@ -123,10 +138,14 @@ def test_rewards_of_many_values_and_other_scales() -> None:
     label = np.repeat(np.arange(16), 4)
     plain = zero_variance_of_groups(table.ravel(), label)
     assert zero_variance_of_groups(5 - 3 * table.ravel(), label).as_dict() == plain.as_dict()
-    several = zero_variance_of_groups([0, 0, 0, 1, 2, 3, 5, 5, 5, 7, 7, 8], np.repeat(np.arange(4), 3))
+    several = zero_variance_of_groups(
+        [0, 0, 0, 1, 2, 3, 5, 5, 5, 7, 7, 8], np.repeat(np.arange(4), 3)
+    )
     assert several.now.value == 0.5
     assert several.shares[1].share.value <= 0.5
-    never = zero_variance_of_groups(np.random.default_rng(0).random(40), np.repeat(np.arange(10), 4))
+    never = zero_variance_of_groups(
+        np.random.default_rng(0).random(40), np.repeat(np.arange(10), 4)
+    )
     assert [row.share.value for row in never.shares] == [0, 0, 0]
 
 
@@ -153,11 +172,17 @@ def test_intervals_cover_whatever_the_law(size: int) -> None:
         covered = np.zeros(2)
         for _ in range(40):
             right = rng.binomial(size, draw(128))
-            found = zero_variance_of_groups((np.arange(size) < right[:, None]).ravel().astype(float), np.repeat(np.arange(128), size))
+            found = zero_variance_of_groups(
+                (np.arange(size) < right[:, None]).ravel().astype(float),
+                np.repeat(np.arange(128), size),
+            )
             covered += [
                 row.share.covers(value) and gained(row).covers(found_gain)
                 for row, value, found_gain in zip(
-                    found.shares[1:], truth, [float((rate**size + (1 - rate) ** size).mean()) - value for value in truth], strict=True
+                    found.shares[1:],
+                    truth,
+                    [float((rate**size + (1 - rate) ** size).mean()) - value for value in truth],
+                    strict=True,
                 )
             ]
         assert (covered >= 36).all()

@@ -1,7 +1,8 @@
 """Do intervals hold their level? A quick look; the full study is `make slow`.
 
-200 replicates: at a true coverage of .95 the count stays within 178 and 199 but for one in a thousand (binomial, both
-tails). Unweighted least squares fails the same bound under slow noise: the negative control.
+200 replicates: at a true coverage of .95 the count stays within 178 and 199 but for one in a
+thousand (binomial, both tails). Unweighted least squares fails the same bound under slow noise: the
+negative control.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ def noise(correlation: float, seed: int) -> np.ndarray:
 
 def least_squares_covers(value: np.ndarray) -> bool:
     """The plateau's interval as everybody computes it."""
-    best, covariance = curve_fit(lambda x, a, b, tau: a + (b - a) * np.exp(-x / tau), TIME, value, [0.8, 0.2, 15.0], maxfev=4000)
+    best, covariance = curve_fit(
+        lambda x, a, b, tau: a + (b - a) * np.exp(-x / tau),
+        TIME,
+        value,
+        [0.8, 0.2, 15.0],
+        maxfev=4000,
+    )
     return bool(abs(best[0] - 0.8) <= t.ppf(0.975, TIME.size - 3) * np.sqrt(covariance[0, 0]))
 
 
@@ -37,24 +44,35 @@ def least_squares_covers(value: np.ndarray) -> bool:
 @pytest.mark.parametrize("correlation", [0.0, 0.8], ids=["white", "ar1"])
 def test_the_plateau_is_covered_at_its_level(correlation: float) -> None:
     covered = sum(
-        fit(TIME, CURVE + noise(correlation, seed), law="exponential", smoothing=1).parameters["plateau"].covers(0.8)
+        fit(TIME, CURVE + noise(correlation, seed), law="exponential", smoothing=1)
+        .parameters["plateau"]
+        .covers(0.8)
         for seed in range(REPLICATES)
     )
     assert LOWEST <= covered <= HIGHEST
 
 
 def test_least_squares_holds_its_level_for_white_noise() -> None:
-    assert LOWEST <= sum(least_squares_covers(CURVE + noise(0.0, seed)) for seed in range(REPLICATES)) <= HIGHEST
+    assert (
+        LOWEST
+        <= sum(least_squares_covers(CURVE + noise(0.0, seed)) for seed in range(REPLICATES))
+        <= HIGHEST
+    )
 
 
 def test_least_squares_fails_under_slow_noise() -> None:
     """The negative control: the bound above can be failed, and the usual method fails it."""
-    assert sum(least_squares_covers(CURVE + noise(0.8, seed)) for seed in range(REPLICATES)) < LOWEST - 30
+    assert (
+        sum(least_squares_covers(CURVE + noise(0.8, seed)) for seed in range(REPLICATES))
+        < LOWEST - 30
+    )
 
 
 @pytest.mark.slow
 def test_noise_alone_is_flat_and_seldom_converged() -> None:
-    """Motionless series: at a true 93 % flat and 5 % converged, fewer than 40 and more than 8 of 50 have probability below 1e-3."""
+    """Motionless series: at a true 93 % flat and 5 % converged, fewer than 40 and more than 8 of
+    50 have probability below 1e-3.
+    """
     found = [fit(TIME[:50], noise(0.0, 1000 + seed)[:50]).status for seed in range(50)]
     assert found.count("flat") >= 40
     assert found.count("converged") <= 8

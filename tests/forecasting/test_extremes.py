@@ -1,4 +1,7 @@
-"""Any finite series: an answer with a finite plateau, or a sentence. No warning, no other exception."""
+"""Any finite series: an answer with a finite plateau, or a sentence.
+
+No warning, no other exception.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from groupwise.errors import GroupwiseError
-from groupwise.forecasting.backtest import backtest
 from groupwise.forecasting.fit import fit
 from groupwise.forecasting.forecast import forecast
+from groupwise_lab.forecasts.backtest import backtest
 
 CALM = settings(
     deadline=None,
@@ -36,10 +39,27 @@ def answer_or_sentence(run: Callable[[], Answer]) -> tuple[Answer | None, str]:
 
 @st.composite
 def hostile_series(draw: st.DrawFn, shortest: int = 3) -> np.ndarray:
-    """Scales from 1e-12 to 1e12 about any offset; repeats, spikes, 0/1 values, steps, lines, rounding."""
+    """Scales from 1e-12 to 1e12 about any offset; repeats, spikes, 0/1 values, steps, lines,
+    rounding.
+    """
     n = draw(st.integers(shortest, 60))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    kind = draw(st.sampled_from(["noise", "binary", "repeats", "spike", "step", "line", "curve", "alternating", "rounded", "heavy"]))
+    kind = draw(
+        st.sampled_from(
+            [
+                "noise",
+                "binary",
+                "repeats",
+                "spike",
+                "step",
+                "line",
+                "curve",
+                "alternating",
+                "rounded",
+                "heavy",
+            ]
+        )
+    )
     time = np.arange(n)
     value = {
         "noise": rng.normal(size=n),
@@ -61,7 +81,9 @@ def hostile_series(draw: st.DrawFn, shortest: int = 3) -> np.ndarray:
 @CALM
 @given(hostile_series(), st.sampled_from([1e-6, 1.0, 1000.0]))
 def test_a_fit_of_anything_is_an_answer_or_a_sentence(value: np.ndarray, gap: float) -> None:
-    result, sentence = answer_or_sentence(lambda: fit(gap * np.arange(value.size), value, healthy="up"))
+    result, sentence = answer_or_sentence(
+        lambda: fit(gap * np.arange(value.size), value, healthy="up")
+    )
     if result is None:
         assert sentence
         assert "\n" not in sentence
@@ -77,7 +99,9 @@ def test_a_fit_of_anything_is_an_answer_or_a_sentence(value: np.ndarray, gap: fl
 @CALM
 @given(hostile_series())
 def test_a_forecast_of_anything_is_an_answer_or_a_sentence(value: np.ndarray) -> None:
-    ahead, sentence = answer_or_sentence(lambda: forecast(np.arange(value.size), value, [value.size, 10.0 * value.size]))
+    ahead, sentence = answer_or_sentence(
+        lambda: forecast(np.arange(value.size), value, [value.size, 10.0 * value.size])
+    )
     if ahead is None:
         assert sentence
         assert "\n" not in sentence
@@ -102,7 +126,9 @@ def test_a_backtest_of_anything_is_an_answer_or_a_sentence(value: np.ndarray) ->
 
 @CALM
 @given(hostile_series(shortest=5), st.data())
-def test_uneven_times_and_variances_of_any_size_are_taken(value: np.ndarray, data: st.DataObject) -> None:
+def test_uneven_times_and_variances_of_any_size_are_taken(
+    value: np.ndarray, data: st.DataObject
+) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     time = np.cumsum(10.0 ** rng.uniform(-3, 3, value.size))
     variance = 10.0 ** rng.uniform(-20, 20, value.size)
@@ -132,10 +158,15 @@ def test_a_clean_curve_in_large_units_is_forecast() -> None:
 
 def test_a_step_far_from_zero_is_backtested() -> None:
     value = 1e10 * (1e6 + (np.arange(36) >= 20))
-    assert all(math.isfinite(error) for error in backtest(np.arange(36), value, from_share=0.7).errors.values())
+    assert all(
+        math.isfinite(error)
+        for error in backtest(np.arange(36), value, from_share=0.7).errors.values()
+    )
 
 
-@pytest.mark.parametrize("law", ["constant", "exponential", "oscillator", "logistic", "scalerl_sigmoid", "power_law"])
+@pytest.mark.parametrize(
+    "law", ["constant", "exponential", "oscillator", "logistic", "scalerl_sigmoid", "power_law"]
+)
 def test_a_named_law_survives_three_to_eight_rows(law: str) -> None:
     for n in range(3, 9):
         result = fit(np.arange(n), np.random.default_rng(n).normal(size=n), law=law)

@@ -1,4 +1,6 @@
-"""What `fit` says of runs whose truth is known, and that units, order and missing rows do not change it."""
+"""What `fit` says of runs whose truth is known, and that units, order and missing rows do not
+change it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from groupwise.forecasting.fit import akaike_weights, fit, inertia_foretells, r_
 from groupwise.forecasting.laws import law_by_name
 from groupwise.forecasting.observations import observe
 from groupwise.forecasting.results import FitResult, Outcome
-from groupwise.theory.oscillator import oscillator
+from groupwise_lab.theory.oscillator import oscillator
 
 N = 300
 TIME = np.arange(float(N))
@@ -27,9 +29,13 @@ TRUTHS = {
 }
 
 
-def noisy(law: str = "exponential", deviation: float = 0.03, seed: int = 0, n: int = N) -> np.ndarray:
+def noisy(
+    law: str = "exponential", deviation: float = 0.03, seed: int = 0, n: int = N
+) -> np.ndarray:
     """A run of the law with white noise."""
-    return law_by_name(law).curve(np.arange(float(n)), **TRUTHS[law]) + np.random.default_rng(seed).normal(0, deviation, n)
+    return law_by_name(law).curve(np.arange(float(n)), **TRUTHS[law]) + np.random.default_rng(
+        seed
+    ).normal(0, deviation, n)
 
 
 def correlated(n: int, phi: float, seed: int) -> np.ndarray:
@@ -48,7 +54,9 @@ def same(one: FitResult, other: FitResult, *, rel: float = 1e-5, but: tuple[str,
     for name, interval in one.parameters.items():
         if name not in but:
             twin = other.parameters[name]
-            assert [twin.value, twin.low, twin.high] == pytest.approx([interval.value, interval.low, interval.high], rel=rel), name
+            assert [twin.value, twin.low, twin.high] == pytest.approx(
+                [interval.value, interval.low, interval.high], rel=rel
+            ), name
 
 
 # Exact and invariant
@@ -87,7 +95,9 @@ def test_units_of_reward_do_not_matter(law: str, scale: float, shift: float) -> 
         one, other = plain.parameters[name], moved.parameters[name]
         ends = sorted([scale * one.low + shift, scale * one.high + shift])
         slack = 1e-4 * abs(scale) * one.width
-        assert [other.value, other.low, other.high] == pytest.approx([scale * one.value + shift, *ends], abs=slack)
+        assert [other.value, other.low, other.high] == pytest.approx(
+            [scale * one.value + shift, *ends], abs=slack
+        )
     assert moved.r_squared == pytest.approx(plain.r_squared, rel=1e-6)
 
 
@@ -97,11 +107,15 @@ def test_units_of_reward_do_not_change_the_verdict() -> None:
     for scale, shift in ((1e-9, 0.0), (1e9, -4e9), (-3.0, 1.0)):
         moved = fit(TIME, scale * value + shift)
         assert (moved.law, moved.status) == (plain.law, plain.status)
-        assert [c.weight for c in moved.candidates] == pytest.approx([c.weight for c in plain.candidates], abs=1e-4)
+        assert [c.weight for c in moved.candidates] == pytest.approx(
+            [c.weight for c in plain.candidates], abs=1e-4
+        )
 
 
 @pytest.mark.thinned(5)
-@pytest.mark.parametrize("law", ["exponential", "oscillator", "logistic", "scalerl_sigmoid", "power_law"])
+@pytest.mark.parametrize(
+    "law", ["exponential", "oscillator", "logistic", "scalerl_sigmoid", "power_law"]
+)
 @pytest.mark.parametrize("scale", [10.0, 1e5, 1e-6])
 def test_units_of_time_do_not_matter(law: str, scale: float) -> None:
     """A clock of tokens, or the integral of a learning rate of 1e-6, gives the same fit."""
@@ -124,7 +138,9 @@ def test_units_of_time_do_not_matter(law: str, scale: float) -> None:
         factor = scale ** power.get(name, 0)
         got = moved.parameters[name]
         expected = [interval.value, interval.low, interval.high]
-        assert [got.value / factor, got.low / factor, got.high / factor] == pytest.approx(expected, rel=1e-3), name
+        assert [got.value / factor, got.low / factor, got.high / factor] == pytest.approx(
+            expected, rel=1e-3
+        ), name
 
 
 def test_a_clock_that_starts_late_does_not_matter() -> None:
@@ -138,7 +154,10 @@ def test_missing_rows_are_as_if_they_had_not_been_logged() -> None:
     holed[::7] = np.nan
     keep = np.isfinite(holed)
     variance = np.where(TIME < 150, 1.0, 4.0)
-    one, other = fit(TIME, holed, variance_T=variance), fit(TIME[keep], value[keep], variance_T=variance[keep])
+    one, other = (
+        fit(TIME, holed, variance_T=variance),
+        fit(TIME[keep], value[keep], variance_T=variance[keep]),
+    )
     same(one, other, rel=1e-12)
     np.testing.assert_array_equal(one.curve_T, other.curve_T)
     assert one.n == int(keep.sum())
@@ -153,11 +172,18 @@ def test_the_same_rows_give_the_same_result() -> None:
 
 
 def test_noisy_rows_that_are_known_to_be_noisy_count_less() -> None:
-    """Half the rows have 16 times the variance: saying so shortens the plateau's interval, and it still covers."""
+    """Half the rows have 16 times the variance: saying so shortens the plateau's interval, and
+    it still covers.
+    """
     rng = np.random.default_rng(7)
     variance = np.where(np.arange(N) % 2, 0.2**2, 0.05**2)
-    value = law_by_name("exponential").curve(TIME, **TRUTHS["exponential"]) + rng.normal(0, np.sqrt(variance))
-    told, untold = fit(TIME, value, variance_T=variance, law="exponential"), fit(TIME, value, law="exponential")
+    value = law_by_name("exponential").curve(TIME, **TRUTHS["exponential"]) + rng.normal(
+        0, np.sqrt(variance)
+    )
+    told, untold = (
+        fit(TIME, value, variance_T=variance, law="exponential"),
+        fit(TIME, value, law="exponential"),
+    )
     assert told.parameters["plateau"].width < 0.7 * untold.parameters["plateau"].width
     assert told.parameters["plateau"].covers(0.8)
     assert told.noise.sampling_variance == pytest.approx(variance.mean())
@@ -169,7 +195,9 @@ def test_a_constant_variance_is_no_information_about_the_curve() -> None:
 
 
 def test_window_means_give_the_curve_of_the_updates() -> None:
-    """Rows that average 25 updates: the start and the time constant are those of the updates, not of the rows."""
+    """Rows that average 25 updates: the start and the time constant are those of the updates,
+    not of the rows.
+    """
     rng, truth = np.random.default_rng(9), TRUTHS["exponential"]
     updates = np.arange(1.0, 2001)
     means = law_by_name("exponential").curve(updates - 1, **truth).reshape(-1, 25).mean(1)
@@ -182,7 +210,9 @@ def test_window_means_give_the_curve_of_the_updates() -> None:
 
 def test_a_smoothed_series_gives_wider_intervals_than_its_rows_pretend() -> None:
     rng, k = np.random.default_rng(10), 10
-    raw = law_by_name("exponential").curve(np.arange(509.0), **TRUTHS["exponential"]) + rng.normal(0, 0.1, 509)
+    raw = law_by_name("exponential").curve(np.arange(509.0), **TRUTHS["exponential"]) + rng.normal(
+        0, 0.1, 509
+    )
     smooth = np.convolve(raw, np.ones(k) / k, "valid")
     result = fit(np.arange(500.0) + k - 1, smooth, law="exponential")
     assert result.noise.smoothing == k
@@ -206,7 +236,9 @@ def test_variances_of_the_noise_are_those_of_a_row() -> None:
     """2,400 rows are averaged in blocks of four, yet the white variance is that of one row."""
     rng = np.random.default_rng(12)
     time = np.arange(2400.0)
-    result = fit(time, 0.8 - 0.6 * np.exp(-time / 300) + rng.normal(0, 0.1, 2400), law="exponential")
+    result = fit(
+        time, 0.8 - 0.6 * np.exp(-time / 300) + rng.normal(0, 0.1, 2400), law="exponential"
+    )
     assert result.noise.white_variance == pytest.approx(0.01, rel=0.15)
     assert abs(result.noise.lag1) < 0.1
 
@@ -237,9 +269,17 @@ def test_all_laws_compete_and_their_weights_sum_to_one() -> None:
     criteria = [candidate.aicc for candidate in result.candidates]
     assert criteria == sorted(criteria)
     assert set(result.parameters) == {
-        "plateau", "start", "natural_frequency", "damping_ratio", "tau1", "tau2", "period", "overshoot", "inflection",
+        "plateau",
+        "start",
+        "natural_frequency",
+        "damping_ratio",
+        "tau1",
+        "tau2",
+        "period",
+        "overshoot",
+        "inflection",
         "time_to_95",
-    }  # fmt: skip
+    }
 
 
 def inert(seed: int) -> np.ndarray:
@@ -250,7 +290,9 @@ def inert(seed: int) -> np.ndarray:
 
 @pytest.mark.slow
 def test_a_slow_start_by_inertia_is_seldom_said_to_be_a_logistic() -> None:
-    """Of twenty runs two are said to be a logistic alone, with a start that is not the true one; the others name the oscillator."""
+    """Of twenty runs two are said to be a logistic alone, with a start that is not the true one;
+    the others name the oscillator.
+    """
     alone = wrong = 0
     for seed in range(20):
         found = fit(SLOW, inert(seed))
@@ -263,7 +305,9 @@ def test_a_slow_start_by_inertia_is_seldom_said_to_be_a_logistic() -> None:
 
 
 def test_a_logistic_that_has_begun_is_still_called_one() -> None:
-    """A law with inertia ends as an exponential does, a logistic does not: its end tells them apart."""
+    """A law with inertia ends as an exponential does, a logistic does not: its end tells them
+    apart.
+    """
     curve = law_by_name("logistic").curve(SLOW, start=0.3, plateau=0.9, midpoint=100.0, width=30.0)
     for seed in range(4):
         found = fit(SLOW, curve + np.random.default_rng(seed).normal(0, 0.02, SLOW.size))
@@ -274,12 +318,18 @@ def test_inertia_is_named_where_it_foretells_rows_that_were_left_out() -> None:
     laws = [law_by_name(name) for name in ("exponential", "oscillator", "logistic")]
     swings = noisy("oscillator", 0.02, seed=15)
     assert inertia_foretells(observe(TIME, swings), laws)
-    assert not inertia_foretells(observe(SLOW, inert(8)), laws)  # where the logistic is nearer by chance
-    assert not inertia_foretells(observe(TIME, np.where(TIME == 50, 1.0, 0.0)), laws)  # without the one row that moves nothing does
+    assert not inertia_foretells(
+        observe(SLOW, inert(8)), laws
+    )  # where the logistic is nearer by chance
+    assert not inertia_foretells(
+        observe(TIME, np.where(TIME == 50, 1.0, 0.0)), laws
+    )  # without the one row that moves nothing does
 
 
 def test_inertia_that_does_not_foretell_is_left_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ahead by more than 6 in AICc, and still not reported first, but named beside the law that is."""
+    """Ahead by more than 6 in AICc, and still not reported first, but named beside the law that
+    is.
+    """
     swings = noisy("oscillator", 0.02, seed=15)
     monkeypatch.setattr("groupwise.forecasting.fit.inertia_foretells", lambda seen, laws: False)
     found = fit(TIME, swings)
@@ -289,9 +339,17 @@ def test_inertia_that_does_not_foretell_is_left_aside(monkeypatch: pytest.Monkey
 
 def test_momentum_is_compared_with_the_fast_time_constant() -> None:
     law = law_by_name("oscillator")
-    truth = {"plateau": 0.8, "start": 0.2, "natural_frequency": (10.0 * 60.0) ** -0.5, "damping_ratio": 70 / (2 * 600**0.5)}
+    truth = {
+        "plateau": 0.8,
+        "start": 0.2,
+        "natural_frequency": (10.0 * 60.0) ** -0.5,
+        "damping_ratio": 70 / (2 * 600**0.5),
+    }
     value = law.curve(TIME, **truth) + np.random.default_rng(16).normal(0, 0.004, N)
-    agrees, differs = fit(TIME, value, law="oscillator", momentum=0.9), fit(TIME, value, law="oscillator", momentum=0.99)
+    agrees, differs = (
+        fit(TIME, value, law="oscillator", momentum=0.9),
+        fit(TIME, value, law="oscillator", momentum=0.99),
+    )
     assert agrees.parameters["tau2"].covers(10.0)
     assert any("in agreement with the 1/(1-momentum) = 10 " in note for note in agrees.notes)
     assert any("not the optimiser's inertia" in note for note in differs.notes)
@@ -328,7 +386,11 @@ def test_a_handful_of_rows_is_not_enough_and_says_so(n: int) -> None:
 def test_an_early_run_is_not_identifiable_and_names_the_plateau() -> None:
     """A tenth of a time constant has been seen."""
     time = np.arange(100.0)
-    result = fit(time, 0.8 - 0.6 * np.exp(-time / 1000) + np.random.default_rng(24).normal(0, 0.01, 100), law="exponential")
+    result = fit(
+        time,
+        0.8 - 0.6 * np.exp(-time / 1000) + np.random.default_rng(24).normal(0, 0.01, 100),
+        law="exponential",
+    )
     assert result.status == "not_identifiable"
     assert "do not limit plateau" in result.message
 
@@ -345,7 +407,12 @@ def test_a_sudden_fall_is_a_collapse_at_its_step(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [28, 29])
 def test_a_rise_that_melts_away_is_a_collapse_where_the_fall_begins(seed: int) -> None:
-    value = 0.8 - 0.6 * np.exp(-TIME / 30) - 0.7 * np.clip((TIME - 180) / 60, 0, 1) + np.random.default_rng(seed).normal(0, 0.03, N)
+    value = (
+        0.8
+        - 0.6 * np.exp(-TIME / 30)
+        - 0.7 * np.clip((TIME - 180) / 60, 0, 1)
+        + np.random.default_rng(seed).normal(0, 0.03, N)
+    )
     result = fit(TIME, value, healthy="up")
     assert result.status == "non_stationary"
     assert result.outcome is Outcome.COLLAPSED
@@ -408,7 +475,16 @@ def test_every_result_reads_as_one_sentence_and_serialises(case: str) -> None:
         assert len(sentence) < 400
         assert "nan" not in sentence
     data = json.loads(json.dumps(result.as_dict(), allow_nan=False))
-    assert {"n", "law", "status", "message", "parameters", "r_squared", "r_squared_explainable", "candidates"} <= set(data)
+    assert {
+        "n",
+        "law",
+        "status",
+        "message",
+        "parameters",
+        "r_squared",
+        "r_squared_explainable",
+        "candidates",
+    } <= set(data)
     assert set(data["parameters"]["plateau"]) == {"value", "low", "high", "level"}
     assert set(data["candidates"][0]) == {"law", "aicc", "weight", "r_squared"}
     for interval in result.parameters.values():
@@ -429,7 +505,10 @@ def test_curves_lie_on_the_callers_rows() -> None:
 
 def test_a_higher_level_is_a_wider_interval() -> None:
     value = noisy(seed=59)
-    widths = [fit(TIME, value, law="exponential", level=level).parameters["time_constant"].width for level in (0.5, 0.8, 0.95, 0.99)]
+    widths = [
+        fit(TIME, value, law="exponential", level=level).parameters["time_constant"].width
+        for level in (0.5, 0.8, 0.95, 0.99)
+    ]
     assert widths == sorted(widths)
     assert widths[3] / widths[0] == pytest.approx(2.58 / 0.674, rel=0.2)
 
@@ -461,7 +540,9 @@ def test_akaike_weights_follow_the_criterion() -> None:
         (range(9), range(9), {"window": 0}, InvalidArgumentError),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(time: list, value: list, keywords: dict, error: type[GroupwiseError]) -> None:
+def test_bad_arguments_are_refused_in_one_line(
+    time: list, value: list, keywords: dict, error: type[GroupwiseError]
+) -> None:
     with pytest.raises(error) as caught:
         fit(time, value, **keywords)
     assert "\n" not in str(caught.value)

@@ -29,13 +29,17 @@ def run(seed: int, deviation: float = 0.02, n: int = N, constant: float = 40.0) 
 
 @pytest.mark.slow
 def test_the_band_of_the_next_observation_holds_it_and_is_twice_as_wide_as_its_noise() -> None:
-    """70 observations 30 % of the run ahead, four kinds of rises. At a true 90 % fewer than 54 held have probability below 1e-3.
+    """70 observations 30 % of the run ahead, four kinds of rises. At a true 90 % fewer than 54 held
+    have probability below 1e-3.
 
-    Where a law holds the band is wider than the law alone would make it (docs/log.md says by how much), here 2.1 times its noise.
+    Where a law holds the band is wider than the law alone would make it (lab/docs/log.md says by
+    how much), here 2.1 times its noise.
     """
     inside, width, time = 0, 0.0, np.arange(100.0)
     for seed in range(70):
-        value = rise(time, (10.0, 25.0, 60.0, 120.0)[seed % 4]) + np.random.default_rng(seed).normal(0, 0.03, 100)
+        value = rise(time, (10.0, 25.0, 60.0, 120.0)[seed % 4]) + np.random.default_rng(
+            seed
+        ).normal(0, 0.03, 100)
         ahead = forecast(time[:70], value[:70], time[99:])
         inside += bool(ahead.low_S[0] <= value[99] <= ahead.high_S[0])
         width += float(ahead.high_S[0] - ahead.low_S[0]) / (2 * 1.6449 * 0.03) / 70
@@ -56,7 +60,9 @@ def test_the_band_of_the_mean_holds_the_mean_and_lies_in_the_other() -> None:
 def test_a_clean_rise_is_forecast_where_it_goes() -> None:
     ahead = forecast(TIME, run(2, 0.001), [220.0, 400.0])
     np.testing.assert_allclose(ahead.mean_S, rise(ahead.time_S), atol=0.003)
-    assert ahead.expected_gain.value == pytest.approx(0.6 * (math.exp(-199 / 40) - math.exp(-400 / 40)), abs=0.003)
+    assert ahead.expected_gain.value == pytest.approx(
+        0.6 * (math.exp(-199 / 40) - math.exp(-400 / 40)), abs=0.003
+    )
     assert ahead.status == "forecast"
 
 
@@ -87,7 +93,9 @@ def test_a_flat_series_is_forecast_at_its_level() -> None:
 
 
 def test_an_early_forecast_stays_near_the_recent_level() -> None:
-    """A tenth of the way: the prior keeps the plateau within three covered ranges or so of where the curve is."""
+    """A tenth of the way: the prior keeps the plateau within three covered ranges or so of where
+    the curve is.
+    """
     time = np.arange(40.0)
     value = 0.1 + 0.002 * time + np.random.default_rng(10).normal(0, 0.02, 40)
     ahead = forecast(time, value, [80.0, 400.0])
@@ -95,11 +103,19 @@ def test_an_early_forecast_stays_near_the_recent_level() -> None:
 
 
 def test_a_metric_that_never_moved_says_nothing_of_how_far_it_can() -> None:
-    ahead, held = (forecast(TIME, np.full(N, 0.25), [210.0, 1e6], bounds=bounds) for bounds in (None, (0.0, 1.0)))
+    ahead, held = (
+        forecast(TIME, np.full(N, 0.25), [210.0, 1e6], bounds=bounds)
+        for bounds in (None, (0.0, 1.0))
+    )
     for found, low, high in ((ahead, -math.inf, math.inf), (held, 0.0, 1.0)):
         assert found.status == "still"
         np.testing.assert_array_equal(found.mean_S, [0.25, 0.25])
-        for line, end in ((found.low_S, low), (found.mean_low_S, low), (found.high_S, high), (found.mean_high_S, high)):
+        for line, end in (
+            (found.low_S, low),
+            (found.mean_low_S, low),
+            (found.high_S, high),
+            (found.mean_high_S, high),
+        ):
             np.testing.assert_array_equal(line, [end, end])
         assert "never" not in str(found)
         assert str(found).startswith("Every row is exactly 0.25")
@@ -107,13 +123,19 @@ def test_a_metric_that_never_moved_says_nothing_of_how_far_it_can() -> None:
 
 @pytest.mark.parametrize("scale", [1e-12, 1e-6, 1e9])
 def test_units_of_reward_do_not_matter(scale: float) -> None:
-    one, other = forecast(TIME, run(11), [205.0, 300.0]), forecast(TIME, scale * run(11), [205.0, 300.0])
+    one, other = (
+        forecast(TIME, run(11), [205.0, 300.0]),
+        forecast(TIME, scale * run(11), [205.0, 300.0]),
+    )
     for name in ("mean_S", "mean_low_S", "mean_high_S", "low_S", "high_S"):
         np.testing.assert_allclose(getattr(other, name) / scale, getattr(one, name), rtol=1e-3)
 
 
 def test_the_clock_does_not_matter() -> None:
-    one, other = forecast(TIME, run(12), [205.0, 300.0]), forecast(1e-6 * TIME + 5, run(12), 5 + 1e-6 * np.array([205.0, 300.0]))
+    one, other = (
+        forecast(TIME, run(12), [205.0, 300.0]),
+        forecast(1e-6 * TIME + 5, run(12), 5 + 1e-6 * np.array([205.0, 300.0])),
+    )
     np.testing.assert_allclose(other.high_S, one.high_S, rtol=1e-4)
 
 
@@ -135,7 +157,10 @@ def test_the_last_rows_pull_a_correlated_forecast() -> None:
 
 
 def test_a_target_that_is_reached_is_sure_and_one_far_off_is_not() -> None:
-    low, near, far = (forecast(TIME, run(20), [260.0], target=target, bounds=(0.0, 1.0)).target for target in (0.3, 0.8, 0.999))
+    low, near, far = (
+        forecast(TIME, run(20), [260.0], target=target, bounds=(0.0, 1.0)).target
+        for target in (0.3, 0.8, 0.999)
+    )
     assert low is not None
     assert near is not None
     assert far is not None
@@ -149,7 +174,11 @@ def test_a_target_that_is_reached_is_sure_and_one_far_off_is_not() -> None:
 def test_the_chance_of_a_target_is_that_of_the_band() -> None:
     """The end of a 90 % band is passed with a chance of 5 %, and the median with one of a half."""
     ahead = forecast(TIME, run(21), [300.0])
-    for level, chance in ((ahead.mean_high_S[0], 0.05), (ahead.mean_low_S[0], 0.95), (ahead.mean_S[0], 0.5)):
+    for level, chance in (
+        (ahead.mean_high_S[0], 0.05),
+        (ahead.mean_low_S[0], 0.95),
+        (ahead.mean_S[0], 0.5),
+    ):
         found = forecast(TIME, run(21), [300.0], target=float(level)).target
         assert found is not None
         assert found.chance == pytest.approx(chance, abs=1e-6)
@@ -181,13 +210,17 @@ def test_few_rows_are_forecast_and_said_to_be_few() -> None:
         ([210.0], {"window": 0.0}, InvalidArgumentError),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(at: list[float], keywords: dict, error: type[GroupwiseError]) -> None:
+def test_bad_arguments_are_refused_in_one_line(
+    at: list[float], keywords: dict, error: type[GroupwiseError]
+) -> None:
     with pytest.raises(error) as caught:
         forecast(TIME, run(15), at, **keywords)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("at", "keywords"), [([210.0], {"rows": 0}), ([210.0], {"rows": -3}), ([[210.0, 220.0]], {})])
+@pytest.mark.parametrize(
+    ("at", "keywords"), [([210.0], {"rows": 0}), ([210.0], {"rows": -3}), ([[210.0, 220.0]], {})]
+)
 def test_rows_and_times_outside_their_domain_are_refused(at: list, keywords: dict) -> None:
     with pytest.raises(InvalidArgumentError):
         forecast(TIME, run(16), at, **keywords)
@@ -199,9 +232,13 @@ def test_too_short_a_series_is_refused() -> None:
 
 
 def test_the_band_of_a_row_holds_that_of_the_mean() -> None:
-    """After a collapse the table stretches the mean's band further than a row's: 200 steps on it would end at .88 and the row's at .86."""
+    """After a collapse the table stretches the mean's band further than a row's: 200 steps on it
+    would end at .88 and the row's at .86.
+    """
     time = np.arange(1.0, 201.0)
-    value = np.clip(0.86 / (1 + np.exp((time - 90) / 4)) + np.random.default_rng(1).normal(0, 0.01, 200), 0, 1)
+    value = np.clip(
+        0.86 / (1 + np.exp((time - 90) / 4)) + np.random.default_rng(1).normal(0, 0.01, 200), 0, 1
+    )
     for bounds in ((0.0, 1.0), None):
         ahead = forecast(time, value, np.array([205.0, 250.0, 400.0, 2000.0]), bounds=bounds)
         assert (ahead.low_S <= ahead.mean_low_S).all()
@@ -209,11 +246,18 @@ def test_the_band_of_a_row_holds_that_of_the_mean() -> None:
 
 
 def test_the_moments_of_a_target_are_the_first_that_are_likely_enough() -> None:
-    """Chances that fall back count as reached: at level .9 the 5 % is passed at 3, the half at 5, and 95 % at 7."""
+    """Chances that fall back count as reached: at level .9 the 5 % is passed at 3, the half at
+    5, and 95 % at 7.
+    """
     chance = np.array([0.0, 0.04, 0.06, 0.03, 0.55, 0.5, 0.97])
     outlook = SimpleNamespace(chance_above=lambda _level: chance)
     found = _target(0.7, outlook, np.arange(1.0, 8.0), 0.9)  # type: ignore[arg-type]
     assert (found.target, found.chance) == (0.7, 0.97)
     assert found.reached == Interval(5.0, 3.0, 7.0, 0.9)
-    never = _target(0.7, SimpleNamespace(chance_above=lambda _level: 0.5 * chance), np.arange(1.0, 8.0), 0.9)  # type: ignore[arg-type]
+    never = _target(
+        0.7,
+        SimpleNamespace(chance_above=lambda _level: 0.5 * chance),
+        np.arange(1.0, 8.0),
+        0.9,  # type: ignore[arg-type]
+    )
     assert never.reached == Interval(np.inf, 5.0, np.inf, 0.9)

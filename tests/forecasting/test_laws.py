@@ -1,4 +1,5 @@
-"""What every entry of `LAWS` owes: a decay from 1 to 0, exact slopes, axes that invert, a guess in the right basin.
+"""What every entry of `LAWS` owes: a decay from 1 to 0, exact slopes, axes that invert, a guess in
+the right basin.
 
 A new law is covered as soon as it is in the registry.
 """
@@ -42,12 +43,22 @@ STENCIL = {-3: -1 / 60, -2: 3 / 20, -1: -3 / 4, 1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
 def difference_quotient(law: Law, shape: np.ndarray, i: int) -> np.ndarray:
     """Numerical derivative of the decay by shape i over `TIME`."""
     h = 2e-4 * abs(shape[i])
-    moved = (factor * law.decay(TIME, *(shape + h * k * (np.arange(shape.size) == i))) for k, factor in STENCIL.items())
+    moved = (
+        factor * law.decay(TIME, *(shape + h * k * (np.arange(shape.size) == i)))
+        for k, factor in STENCIL.items()
+    )
     return np.asarray(sum(moved) / h)
 
 
 def test_the_names_are_those_of_the_issue() -> None:
-    assert [law.name for law in LAWS] == ["constant", "exponential", "oscillator", "logistic", "scalerl_sigmoid", "power_law"]
+    assert [law.name for law in LAWS] == [
+        "constant",
+        "exponential",
+        "oscillator",
+        "logistic",
+        "scalerl_sigmoid",
+        "power_law",
+    ]
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
@@ -60,7 +71,9 @@ def test_every_law_says_what_it_is(law: Law) -> None:
     assert law.parameters[-len(law.shapes) :] == law.shapes or not law.shapes
 
 
-@pytest.mark.parametrize("law", [law for law in SHAPED if law.name != "logistic"], ids=lambda law: law.name)
+@pytest.mark.parametrize(
+    "law", [law for law in SHAPED if law.name != "logistic"], ids=lambda law: law.name
+)
 def test_the_decay_is_one_at_time_zero(law: Law) -> None:
     for shape in random_shapes(law, 30):
         assert float(law.decay(np.array([0.0]), *shape)[0]) == pytest.approx(1.0, abs=1e-14)
@@ -69,7 +82,9 @@ def test_the_decay_is_one_at_time_zero(law: Law) -> None:
 def test_the_logistic_decay_tends_to_one_long_before_its_midpoint() -> None:
     law = law_by_name("logistic")
     for midpoint, width in random_shapes(law, 30):
-        assert float(law.decay(np.array([midpoint - 60 * width]), midpoint, width)[0]) == pytest.approx(1.0, abs=1e-15)
+        assert float(
+            law.decay(np.array([midpoint - 60 * width]), midpoint, width)[0]
+        ) == pytest.approx(1.0, abs=1e-15)
 
 
 @pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
@@ -79,7 +94,9 @@ def test_the_decay_ends_at_zero(law: Law) -> None:
         assert abs(float(law.decay(np.array([1e130]), *shape)[0])) < 1e-9
 
 
-@pytest.mark.parametrize("law", [law for law in SHAPED if law.name != "oscillator"], ids=lambda law: law.name)
+@pytest.mark.parametrize(
+    "law", [law for law in SHAPED if law.name != "oscillator"], ids=lambda law: law.name
+)
 def test_a_law_without_inertia_never_turns_back(law: Law) -> None:
     for shape in random_shapes(law, 30):
         decay = law.decay(TIME, *shape)
@@ -93,7 +110,9 @@ def test_the_slopes_are_the_derivatives(law: Law) -> None:
         slopes = law.slopes(TIME, *shape)
         for i in range(len(law.shapes)):
             size = np.abs(slopes[i]).max() + 1e-4 / abs(shape[i])
-            np.testing.assert_allclose(slopes[i], difference_quotient(law, shape, i), rtol=0, atol=1e-7 * size)
+            np.testing.assert_allclose(
+                slopes[i], difference_quotient(law, shape, i), rtol=0, atol=1e-7 * size
+            )
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
@@ -104,7 +123,10 @@ def test_the_jacobian_is_the_derivative_of_the_curve(law: Law) -> None:
         assert jacobian.shape == (TIME.size, len(law.parameters))
         for i, name in enumerate(law.parameters):
             h = 2e-4 * abs(values[name])
-            numeric = sum(c / h * law.curve(TIME, **(values | {name: values[name] + k * h})) for k, c in STENCIL.items())
+            numeric = sum(
+                c / h * law.curve(TIME, **(values | {name: values[name] + k * h}))
+                for k, c in STENCIL.items()
+            )
             size = np.abs(jacobian[:, i]).max() + 1e-5 / abs(values[name])
             np.testing.assert_allclose(jacobian[:, i], numeric, rtol=0, atol=1e-7 * size)
 
@@ -120,7 +142,9 @@ def test_the_curve_is_plateau_plus_what_is_left(law: Law) -> None:
 def test_axes_and_their_scale_invert_each_other(law: Law) -> None:
     for axis in law.axes:
         values = axis.from_search(np.linspace(*axis.ends(SPAN), 30))
-        np.testing.assert_allclose(axis.from_search(axis.to_search(values)), values, rtol=1e-12, atol=1e-9)
+        np.testing.assert_allclose(
+            axis.from_search(axis.to_search(values)), values, rtol=1e-12, atol=1e-9
+        )
 
 
 def test_the_oscillator_is_sought_by_its_rise_time() -> None:
@@ -155,7 +179,12 @@ def test_a_guess_lies_in_the_basin_of_clean_data(law: Law) -> None:
     truths = {
         "constant": {"plateau": 0.4},
         "exponential": {"plateau": 0.8, "start": 0.2, "time_constant": 47.0},
-        "oscillator": {"plateau": 0.8, "start": 0.2, "natural_frequency": 0.07, "damping_ratio": 0.45},
+        "oscillator": {
+            "plateau": 0.8,
+            "start": 0.2,
+            "natural_frequency": 0.07,
+            "damping_ratio": 0.45,
+        },
         "logistic": {"plateau": 0.8, "start": 0.2, "midpoint": 110.0, "width": 23.0},
         "scalerl_sigmoid": {"plateau": 0.8, "start": 0.2, "midpoint": 70.0, "exponent": 1.9},
         "power_law": {"plateau": 0.8, "start": 0.2, "time_scale": 33.0, "exponent": 1.3},
@@ -165,11 +194,15 @@ def test_a_guess_lies_in_the_basin_of_clean_data(law: Law) -> None:
     at = np.array([law.guess(time, value)[name] for name in law.parameters])
 
     def error(point: np.ndarray) -> float:
-        return float(((value - law.curve(time, **dict(zip(law.parameters, point, strict=True)))) ** 2).sum())
+        return float(
+            ((value - law.curve(time, **dict(zip(law.parameters, point, strict=True)))) ** 2).sum()
+        )
 
     for _ in range(20):
         named = dict(zip(law.parameters, at, strict=True))
-        step = np.linalg.lstsq(law.jacobian(time, **named), value - law.curve(time, **named), rcond=None)[0]
+        step = np.linalg.lstsq(
+            law.jacobian(time, **named), value - law.curve(time, **named), rcond=None
+        )[0]
         trials = [at + 0.5**k * step for k in range(8)]
         at = min(trials, key=error)
     np.testing.assert_allclose(at, [truth[name] for name in law.parameters], rtol=1e-6)
@@ -186,14 +219,19 @@ def test_a_guess_counts_time_from_the_first_row(law: Law) -> None:
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 @pytest.mark.parametrize("method", ["curve", "jacobian"])
 def test_wrong_parameter_names_are_refused_with_the_right_ones(law: Law, method: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"the law {law.name} takes {', '.join(law.parameters)}; got nothing"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match=f"the law {law.name} takes {', '.join(law.parameters)}; got nothing",
+    ):
         getattr(law, method)(TIME)
     with pytest.raises(InvalidArgumentError, match=r"got .*speed"):
         getattr(law, method)(TIME, **dict.fromkeys(law.parameters, 1.0), speed=1.0)
 
 
 def test_an_unknown_law_is_refused_with_the_list() -> None:
-    with pytest.raises(InvalidArgumentError, match="unknown law 'sigmoid'; the laws are constant, exponential"):
+    with pytest.raises(
+        InvalidArgumentError, match="unknown law 'sigmoid'; the laws are constant, exponential"
+    ):
         law_by_name("sigmoid")
 
 
@@ -202,15 +240,24 @@ def test_decay_and_slopes_broadcast_over_a_column_of_shapes(law: Law) -> None:
     shapes = random_shapes(law, 12, seed=4)
     columns = [shapes[:, i, None] for i in range(shapes.shape[1])]
     grid, slopes = law.decay(TIME[None, :], *columns), law.slopes(TIME[None, :], *columns)
-    np.testing.assert_allclose(grid, [law.decay(TIME, *shape) for shape in shapes], rtol=1e-13, atol=1e-300)
-    np.testing.assert_allclose(slopes, np.stack([law.slopes(TIME, *shape) for shape in shapes], axis=1), rtol=1e-9, atol=1e-300)
+    np.testing.assert_allclose(
+        grid, [law.decay(TIME, *shape) for shape in shapes], rtol=1e-13, atol=1e-300
+    )
+    np.testing.assert_allclose(
+        slopes,
+        np.stack([law.slopes(TIME, *shape) for shape in shapes], axis=1),
+        rtol=1e-9,
+        atol=1e-300,
+    )
 
 
 @pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
 def test_decay_broadcasts_one_time_over_many_shapes(law: Law) -> None:
     shapes = random_shapes(law, 12, seed=4)
     many = law.decay(50.0, *shapes.T)
-    np.testing.assert_allclose(many, [float(law.decay(np.array([50.0]), *shape)[0]) for shape in shapes], rtol=1e-13)
+    np.testing.assert_allclose(
+        many, [float(law.decay(np.array([50.0]), *shape)[0]) for shape in shapes], rtol=1e-13
+    )
 
 
 @pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
@@ -218,13 +265,20 @@ def test_decay_broadcasts_a_column_of_the_last_shape_alone(law: Law) -> None:
     shapes = random_shapes(law, 12, seed=4)
     fixed = [float(v) for v in shapes[0, :-1]]
     grid = law.decay(TIME, *fixed, shapes[:, -1, None])
-    np.testing.assert_allclose(grid, [law.decay(TIME, *fixed, last) for last in shapes[:, -1]], rtol=1e-13, atol=1e-300)
+    np.testing.assert_allclose(
+        grid, [law.decay(TIME, *fixed, last) for last in shapes[:, -1]], rtol=1e-13, atol=1e-300
+    )
 
 
 @pytest.mark.parametrize(
     ("damping", "inflection"),
-    # ln(tau1/tau2)/(1/tau2 - 1/tau1) with tau = 2 + sqrt 3 and 2 - sqrt 3; 1 between both branches; arccos(1/2)/sqrt(3/4).
-    [(2.0, math.log((2 + math.sqrt(3)) ** 2) / (2 * math.sqrt(3))), (1.0, 1.0), (0.5, (math.pi / 3) / math.sqrt(0.75))],
+    # ln(tau1/tau2)/(1/tau2 - 1/tau1) with tau = 2 + sqrt 3 and 2 - sqrt 3; 1 between both branches;
+    # arccos(1/2)/sqrt(3/4).
+    [
+        (2.0, math.log((2 + math.sqrt(3)) ** 2) / (2 * math.sqrt(3))),
+        (1.0, 1.0),
+        (0.5, (math.pi / 3) / math.sqrt(0.75)),
+    ],
 )
 def test_the_steepest_slope_of_the_oscillator_by_hand(damping: float, inflection: float) -> None:
     found = oscillator_quantities(np.array(0.5), np.array(damping))["inflection"]

@@ -1,4 +1,6 @@
-"""From a logged series to observations: cleaning, windows, moving averages, blocks, and the basis of smooth curves."""
+"""From a logged series to observations: cleaning, windows, moving averages, blocks, and the
+basis of smooth curves.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def smoothed(value: np.ndarray, k: int) -> np.ndarray:
 
 
 def test_missing_values_and_times_are_dropped_with_their_variance() -> None:
-    seen = observe([0, 1, 2, NAN, 4, 5], [0.1, NAN, 0.3, 0.4, float("inf"), 0.6], [1, 9, 3, 9, 9, 2])
+    seen = observe(
+        [0, 1, 2, NAN, 4, 5], [0.1, NAN, 0.3, 0.4, float("inf"), 0.6], [1, 9, 3, 9, 9, 2]
+    )
     assert seen.rows == 3
     np.testing.assert_array_equal(seen.row_time_T, [0, 2, 5])
     np.testing.assert_array_equal(seen.row_value_T, [0.1, 0.3, 0.6])
@@ -45,13 +49,19 @@ def test_missing_values_and_times_are_dropped_with_their_variance() -> None:
         ([0, 1, 2], [1, 2, 3], {"window": NAN}, "at least one; got a window"),
     ],
 )
-def test_bad_arguments_are_refused_with_a_sentence(time: list, value: list, keywords: dict, match: str) -> None:
+def test_bad_arguments_are_refused_with_a_sentence(
+    time: list, value: list, keywords: dict, match: str
+) -> None:
     with pytest.raises(InvalidArgumentError, match=match):
         observe(time, value, **keywords)
 
 
-@pytest.mark.parametrize("variance", [[1.0, 1.0], 1.0, [[1.0] * 4]], ids=["short", "scalar", "matrix"])
-def test_a_variance_of_the_wrong_shape_is_refused(variance: float | list[float] | list[list[float]]) -> None:
+@pytest.mark.parametrize(
+    "variance", [[1.0, 1.0], 1.0, [[1.0] * 4]], ids=["short", "scalar", "matrix"]
+)
+def test_a_variance_of_the_wrong_shape_is_refused(
+    variance: float | list[float] | list[list[float]],
+) -> None:
     with pytest.raises(InvalidArgumentError):
         observe([0, 1, 2, 3], [1, 2, 3, 4], variance)
 
@@ -61,7 +71,11 @@ def test_an_infinite_window_is_refused() -> None:
         observe([0, 1, 2, 3], [1, 2, 3, 4], window=float("inf"))
 
 
-@pytest.mark.parametrize("value", [[], [1.0, 2.0], [NAN] * 10, [1.0, NAN, NAN, 2.0]], ids=["empty", "two", "all missing", "two left"])
+@pytest.mark.parametrize(
+    "value",
+    [[], [1.0, 2.0], [NAN] * 10, [1.0, NAN, NAN, 2.0]],
+    ids=["empty", "two", "all missing", "two left"],
+)
 def test_too_few_values_are_refused_with_their_number(value: list[float]) -> None:
     left = int(np.isfinite(value).sum())
     with pytest.raises(InsufficientDataError, match=f"the series has {left}"):
@@ -83,10 +97,14 @@ def test_a_window_starts_the_clock_at_the_first_update_it_averages() -> None:
 
 def test_claims_of_exactness_get_a_floor_and_gaps_the_mean() -> None:
     seen = observe(range(4), [1, 2, 4, 8], [2.0, 0.0, NAN, 4.0])
-    np.testing.assert_allclose(seen.relative_variance_M * seen.sampling_variance, [2.0, 0.2, 2.0, 4.0])
+    np.testing.assert_allclose(
+        seen.relative_variance_M * seen.sampling_variance, [2.0, 0.2, 2.0, 4.0]
+    )
 
 
-@pytest.mark.parametrize("variance", [[0.0] * 4, [NAN] * 4, [-1.0] * 4], ids=["zero", "missing", "negative"])
+@pytest.mark.parametrize(
+    "variance", [[0.0] * 4, [NAN] * 4, [-1.0] * 4], ids=["zero", "missing", "negative"]
+)
 def test_a_variance_that_says_nothing_is_unknown(variance: list[float]) -> None:
     seen = observe(range(4), [1, 2, 4, 8], variance)
     assert np.isnan(seen.sampling_variance)
@@ -111,7 +129,10 @@ def test_the_basis_of_blocks_is_the_mean_of_the_rows() -> None:
     n = 1801
     seen = observe(np.arange(n), np.random.default_rng(0).normal(size=n))
     nodes, matrix = seen.basis(ORDER)
-    expected = [part.mean() for part in np.split(rise(np.arange(n, dtype=float), 200.0), seen.block_starts_M[1:])]
+    expected = [
+        part.mean()
+        for part in np.split(rise(np.arange(n, dtype=float), 200.0), seen.block_starts_M[1:])
+    ]
     np.testing.assert_allclose(matrix @ rise(nodes, 200.0), expected, atol=1e-12)
 
 
@@ -129,9 +150,11 @@ def test_a_moving_average_is_thinned_to_rows_that_share_no_update(k: int) -> Non
 
 @pytest.mark.parametrize("step", [1.0, 10.0, 1e-3])
 def test_thinned_rows_of_a_clean_curve_are_its_window_means(step: float) -> None:
-    """The basis of a thinned series gives the moving average of the law itself, at every row that is kept.
+    """The basis of a thinned series gives the moving average of the law itself, at every row that
+    is kept.
 
-    The basis integrates where the logger summed; the midpoint rule makes that good to k^0 g'' / 24 < 1e-5.
+    The basis integrates where the logger summed; the midpoint rule makes that good to k^0 g'' / 24
+    < 1e-5.
     """
     k, n, rng = 10, 500, np.random.default_rng(3)
     time = step * np.arange(float(n))
@@ -148,12 +171,18 @@ def test_a_moving_average_is_undone_in_any_unit_of_time() -> None:
     k, n, rng = 20, 500, np.random.default_rng(3)
     steps = np.arange(float(n))
     noisy = smoothed(rise(steps, 40) + rng.normal(0, 0.05, n), k)
-    (nodes, plain), (scaled_nodes, scaled) = (observe(c * steps[k - 1 :], noisy).basis(ORDER) for c in (1.0, 1e-3))
-    np.testing.assert_allclose(scaled @ rise(1e3 * scaled_nodes, 40), plain @ rise(nodes, 40), atol=1e-3)
+    (nodes, plain), (scaled_nodes, scaled) = (
+        observe(c * steps[k - 1 :], noisy).basis(ORDER) for c in (1.0, 1e-3)
+    )
+    np.testing.assert_allclose(
+        scaled @ rise(1e3 * scaled_nodes, 40), plain @ rise(nodes, 40), atol=1e-3
+    )
 
 
 def test_an_average_is_the_integral_over_the_window() -> None:
-    got = observe(np.arange(20.0, 300, 20), np.arange(14.0), window=20).averaged(rise, np.array([50.0, 200.0]))
+    got = observe(np.arange(20.0, 300, 20), np.arange(14.0), window=20).averaged(
+        rise, np.array([50.0, 200.0])
+    )
     for value, end in zip(got, (50.5, 200.5), strict=True):
         exact = 0.8 - 0.6 * 60 / 20 * (np.exp(-(end - 20) / 60) - np.exp(-end / 60))
         assert value == pytest.approx(exact, abs=1e-9)
@@ -172,7 +201,10 @@ def test_the_basis_averages_a_law_over_the_window_that_ends_at_each_row(window: 
     curve = matrix @ rise(nodes, 7 * window)
     for i in (1, 7, time.size - 2):
         end = seen.row_time_T[i] + 0.5
-        mean = quad(lambda t: float(rise(np.array(t), 7 * window)), end - window, end, epsabs=1e-13)[0] / window
+        mean = (
+            quad(lambda t: float(rise(np.array(t), 7 * window)), end - window, end, epsabs=1e-13)[0]
+            / window
+        )
         assert curve[i] == pytest.approx(mean, abs=1e-9)
 
 
@@ -195,7 +227,9 @@ def test_rows_known_to_average_a_window_are_not_thinned_again() -> None:
 
 
 def interpolation_error(law: Law, spans: tuple[float, float], second: tuple[float, float]) -> float:
-    """Largest error of the basis, in units of |start - plateau|, over part of the region of search."""
+    """Largest error of the basis, in units of |start - plateau|, over part of the region of
+    search.
+    """
     time = np.arange(500.0)
     seen = observe(time, np.random.default_rng(0).normal(size=500))
     nodes, matrix = seen.basis(law.nodes)
@@ -207,7 +241,11 @@ def interpolation_error(law: Law, spans: tuple[float, float], second: tuple[floa
         ends[i] = (max(ends[i][0], float(wanted[0])), min(ends[i][1], float(wanted[1])))
     part = Box(law, seen.span, tuple(e[0] for e in ends), tuple(e[1] for e in ends))
     shapes = [shape[:, None] for shape in part.shapes(part.points((25, 25)[: len(law.axes)]))]
-    return float(np.abs(law.decay(nodes[None, :], *shapes) @ matrix.T - law.decay(time[None, :], *shapes)).max())
+    return float(
+        np.abs(
+            law.decay(nodes[None, :], *shapes) @ matrix.T - law.decay(time[None, :], *shapes)
+        ).max()
+    )
 
 
 RESOLVED = {
@@ -221,7 +259,9 @@ RESOLVED = {
 
 @pytest.mark.parametrize("name", RESOLVED)
 def test_the_basis_resolves_every_ordinary_curve(name: str) -> None:
-    """Error below 1e-4 of the rise: a twentieth of the standard error of a mean over 500 rows of signal-to-noise 20."""
+    """Error below 1e-4 of the rise: a twentieth of the standard error of a mean over 500 rows of
+    signal-to-noise 20.
+    """
     assert interpolation_error(law_by_name(name), *RESOLVED[name]) < 1e-4
 
 
@@ -232,19 +272,25 @@ def test_the_error_of_the_basis_is_measured() -> None:
     nodes, matrix = seen.basis(ORDER)
     direct = float(np.abs(matrix @ law.decay(nodes, 2.0, 0.03) - law.decay(time, 2.0, 0.03)).max())
     assert direct > 0.1
-    assert seen.interpolation_error(lambda t: law.decay(t, 2.0, 0.03), ORDER) == pytest.approx(direct)
+    assert seen.interpolation_error(lambda t: law.decay(t, 2.0, 0.03), ORDER) == pytest.approx(
+        direct
+    )
     assert seen.interpolation_error(lambda t: law.decay(t, 2.0, 0.03), 400) < 1e-6
 
 
 @pytest.mark.parametrize(("rows", "looked_at"), [(60, 60), (199, 199), (200, 100), (450, 113)])
-def test_the_error_of_the_basis_is_measured_at_fewer_than_two_hundred_rows(rows: int, looked_at: int) -> None:
+def test_the_error_of_the_basis_is_measured_at_fewer_than_two_hundred_rows(
+    rows: int, looked_at: int
+) -> None:
     asked = []
 
     def curve(t: np.ndarray) -> np.ndarray:
         asked.append(t.size)
         return np.zeros(t.size)
 
-    observe(np.arange(float(rows)), np.random.default_rng(0).normal(size=rows)).interpolation_error(curve, ORDER)
+    observe(np.arange(float(rows)), np.random.default_rng(0).normal(size=rows)).interpolation_error(
+        curve, ORDER
+    )
     assert asked[-1] == looked_at
 
 

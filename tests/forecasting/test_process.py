@@ -1,4 +1,6 @@
-"""What Gaussian processes foresee: against the same written out with dense matrices, and against distributions of another program."""
+"""What Gaussian processes foresee: against the same written out with dense matrices, and against
+distributions of another program.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,24 @@ def test_the_approximation_of_student_is_good_to_a_thousandth(freedom: int) -> N
 
 
 def test_a_quantile_of_a_mixture_is_that_of_its_distribution() -> None:
-    mixture = Foresight(np.array([0.3, 0.7]), np.array([[0.0, 1.0], [4.0, 1.0]]), np.array([[1.0, 2.0], [0.5, 2.0]]), 30)
+    mixture = Foresight(
+        np.array([0.3, 0.7]),
+        np.array([[0.0, 1.0], [4.0, 1.0]]),
+        np.array([[1.0, 2.0], [0.5, 2.0]]),
+        30,
+    )
     for p in (0.05, 0.3, 0.5, 0.95):
         low = mixture.quantile(p)
-        assert 0.3 * t.cdf(low[0], 30) + 0.7 * t.cdf((low[0] - 4) / 0.5, 30) == pytest.approx(p, abs=2e-3)
+        assert 0.3 * t.cdf(low[0], 30) + 0.7 * t.cdf((low[0] - 4) / 0.5, 30) == pytest.approx(
+            p, abs=2e-3
+        )
         assert t.cdf((low[1] - 1) / 2, 30) == pytest.approx(p, abs=2e-3)
 
 
 def walk_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave one covariance: Brownian motion with four times the noise of a row over the rows seen."""
+    """Leave one covariance: Brownian motion with four times the noise of a row over the rows
+    seen.
+    """
 
     def covariances(seen: float) -> tuple[list[process.Kernel], np.ndarray]:
         return [process._walk(np.inf, seen)], np.array([[4.0]])
@@ -34,7 +45,9 @@ def walk_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_covariance_foretells_what_dense_algebra_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kriging with an unknown level, by the bordered system; variance by the error of the generalised least squares."""
+    """Kriging with an unknown level, by the bordered system; variance by the error of the
+    generalised least squares.
+    """
     walk_alone(monkeypatch)
     row, value = np.arange(12.0), np.random.default_rng(0).normal(0.4, 0.1, 12).cumsum()
     found = foresee(row, value, np.array([15.0, 20.0]), np.zeros(2), np.array([1.0, np.inf]))
@@ -52,19 +65,30 @@ def test_one_covariance_foretells_what_dense_algebra_does(monkeypatch: pytest.Mo
     assert found.freedom == 11
 
 
-def test_covariances_are_weighed_by_their_restricted_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ratio of two weights is that of the densities of the contrasts, a multivariate t up to a factor that both share."""
+def test_covariances_are_weighed_by_their_restricted_likelihood(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The ratio of two weights is that of the densities of the contrasts, a multivariate t up to
+    a factor that both share.
+    """
     row, value = np.arange(9.0), np.random.default_rng(1).normal(size=9)
-    monkeypatch.setattr(process, "covariances", lambda seen: ([process._walk(np.inf, seen)], np.array([[0.5], [8.0]])))
+    monkeypatch.setattr(
+        process,
+        "covariances",
+        lambda seen: ([process._walk(np.inf, seen)], np.array([[0.5], [8.0]])),
+    )
     found = foresee(row, value, np.array([10.0]), np.zeros(1), np.ones(1))
     contrast = np.linalg.svd(np.ones((1, 9)))[2][1:]
     densities = []
     for signal in (0.5, 8.0):
         shape = contrast @ (signal * np.minimum(row[:, None], row) / 9 + np.eye(9)) @ contrast.T
-        # Integrating the size out leaves |shape|^-1/2 (y' shape^-1 y)^-m/2: a t whose degrees of freedom go to 0.
+        # Integrating the size out leaves |shape|^-1/2 (y' shape^-1 y)^-m/2: a t whose degrees of
+        # freedom go to 0.
         own = contrast @ value
         densities.append(np.linalg.det(shape) ** -0.5 * (own @ np.linalg.solve(shape, own)) ** -4.0)
-    assert found.weight_K[0] / found.weight_K[1] == pytest.approx(densities[0] / densities[1], rel=1e-9)
+    assert found.weight_K[0] / found.weight_K[1] == pytest.approx(
+        densities[0] / densities[1], rel=1e-9
+    )
 
 
 def test_every_kernel_has_unit_variance_where_the_rows_end_and_none_is_negative() -> None:
@@ -85,9 +109,14 @@ def test_rows_beyond_forty_are_averaged_and_lose_nothing_of_a_level() -> None:
 
 
 def test_a_stretch_is_averaged() -> None:
-    """The mean of a line over a stretch is its value in the middle, and the noise of k rows is that of one over k."""
+    """The mean of a line over a stretch is its value in the middle, and the noise of k rows is
+    that of one over k.
+    """
     row = np.arange(30.0)
     value = 0.02 * row + np.random.default_rng(3).normal(0, 0.01, 30)
-    one, many = (foresee(row, value, np.array([33.0]), np.array([width]), np.array([count])) for width, count in ((0.0, 1.0), (4.0, 4.0)))
+    one, many = (
+        foresee(row, value, np.array([33.0]), np.array([width]), np.array([count]))
+        for width, count in ((0.0, 1.0), (4.0, 4.0))
+    )
     assert many.quantile(0.5)[0] == pytest.approx(one.quantile(0.5)[0], abs=0.003)
     assert (many.scale_KS < one.scale_KS).all()

@@ -25,7 +25,11 @@ TRUTHS = {
 def truth(law: Law, span: float) -> dict[str, float]:
     """Ordinary parameters, in the clock of a log of this length."""
     scaled = {
-        name: value / span if name == "natural_frequency" else value * span if name not in ("damping_ratio", "exponent") else value
+        name: value / span
+        if name == "natural_frequency"
+        else value * span
+        if name not in ("damping_ratio", "exponent")
+        else value
         for name, value in TRUTHS[law.name].items()
     }
     return {"plateau": 0.8, "start": 0.2, **scaled}
@@ -42,7 +46,10 @@ def series(law: Law, n: int, deviation: float, seed: int, variance: bool = False
 def dense_covariance(seen: Observations, shape: NoiseShape) -> np.ndarray:
     """The covariance written out."""
     kernel = shape.correlation ** np.abs(seen.time_M[:, None] - seen.time_M[None, :])
-    return np.asarray(shape.share * kernel * (shape.share > 0) + (1 - shape.share) * np.diag(seen.relative_variance_M))
+    return np.asarray(
+        shape.share * kernel * (shape.share > 0)
+        + (1 - shape.share) * np.diag(seen.relative_variance_M)
+    )
 
 
 def products_of(seen: Observations, shape: NoiseShape, order: int = 56) -> profile.Gram:
@@ -57,9 +64,15 @@ def best_point(law: Law, products: profile.Gram, span: float) -> tuple[float, ..
 
 
 @pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
-@pytest.mark.parametrize("shape", [NoiseShape(0.0, 0.0), NoiseShape(0.8, 1.0), NoiseShape(0.9, 0.6)], ids=["white", "ar1", "mixed"])
+@pytest.mark.parametrize(
+    "shape",
+    [NoiseShape(0.0, 0.0), NoiseShape(0.8, 1.0), NoiseShape(0.9, 0.6)],
+    ids=["white", "ar1", "mixed"],
+)
 def test_the_surface_is_generalised_least_squares(law: Law, shape: NoiseShape) -> None:
-    """Error, levels and their variances at 12 random shapes, against dense matrices and the law itself."""
+    """Error, levels and their variances at 12 random shapes, against dense matrices and the law
+    itself.
+    """
     seen = series(law, 120, 0.05, seed=1, variance=True)
     factor = cho_factor(dense_covariance(seen, shape))
     rng = np.random.default_rng(2)
@@ -86,15 +99,19 @@ def test_a_regressor_swept_out_is_a_regressor_fitted() -> None:
     error = np.linalg.lstsq(np.column_stack([1 - decay, decay, step]), seen.value_M, rcond=None)[1]
     others = np.column_stack([seen.basis(56)[1], np.ones(60), seen.value_M])
     swept = products_of(seen, NoiseShape(0.0, 0.0)).without(others.T @ step, float(step @ step))
-    assert profile.surface(law, swept, np.array([20.0])).error_Q[0] == pytest.approx(float(error[0]), rel=1e-8)
+    assert profile.surface(law, swept, np.array([20.0])).error_Q[0] == pytest.approx(
+        float(error[0]), rel=1e-8
+    )
 
 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
 def test_the_minimum_is_global_on_noisy_curves(law: Law) -> None:
-    """Ten noisy curves a law, fifty in all: no point of a brute-force grid of 200 x 200 is better by more than 1e-4 of the error.
+    """Ten noisy curves a law, fifty in all: no point of a brute-force grid of 200 x 200 is better
+    by more than 1e-4 of the error.
 
-    The curves share their times, and so the decays of the grid, of which there are 4,000 for one shape.
+    The curves share their times, and so the decays of the grid, of which there are 4,000 for one
+    shape.
     """
     every = [series(law, 80, (0.03, 0.1, 0.3)[seed % 3], seed=100 + seed) for seed in range(10)]
     products = [products_of(seen, NoiseShape(0.0, 0.0)) for seen in every]
@@ -104,13 +121,18 @@ def test_the_minimum_is_global_on_noisy_curves(law: Law) -> None:
     for chunk in zip(*(np.array_split(shape, 16) for shape in shapes), strict=True):
         decay = law.decay(products[0].nodes_K, *(shape[:, None] for shape in chunk))
         brute = np.minimum(brute, [profile.solved(one, decay).error_Q.min() for one in products])
-    ours = [profile.surface(law, one, *whole.at(best_point(law, one, whole.span))).error_Q[0] for one in products]
+    ours = [
+        profile.surface(law, one, *whole.at(best_point(law, one, whole.span))).error_Q[0]
+        for one in products
+    ]
     assert max(np.array(ours) / brute) < 1 + 1e-4, np.round(np.array(ours) / brute - 1, 6)
 
 
 @pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
 def test_the_linear_model_at_a_point_is_that_of_dense_least_squares(law: Law) -> None:
-    """Unit covariance and Gauss-Newton step at the middle of the search, against the law's own rows and central differences."""
+    """Unit covariance and Gauss-Newton step at the middle of the search, against the law's own
+    rows and central differences.
+    """
     seen = series(law, 120, 0.05, seed=7)
     whole = profile.whole_box(law, seen.span)
     point = tuple(0.6 * low + 0.4 * high for low, high in zip(whole.low, whole.high, strict=True))
@@ -123,7 +145,9 @@ def test_the_linear_model_at_a_point_is_that_of_dense_least_squares(law: Law) ->
     levels = np.linalg.lstsq(np.column_stack([np.ones(120), here]), seen.value_M, rcond=None)[0]
     slopes = []
     for i in range(len(point)):
-        near, far = (decay(tuple(p + way * 1e-4 * (i == j) for j, p in enumerate(point))) for way in (-1, 1))
+        near, far = (
+            decay(tuple(p + way * 1e-4 * (i == j) for j, p in enumerate(point))) for way in (-1, 1)
+        )
         slopes.append((far - near) / 2e-4)
     columns = np.column_stack([1 - here, here, *(levels[1] * slope for slope in slopes)])
     left = seen.value_M - np.column_stack([np.ones(120), here]) @ levels
@@ -143,13 +167,19 @@ def test_the_first_box_is_twice_the_reach_of_the_linear_model(reach: float) -> N
     covariance = profile.linearised(products, whole, point)[0]
     deviation = 0.02 * np.sqrt(covariance[2, 2])
     box = profile.ellipse_box(covariance, whole, point, 0.02 * reach)
-    assert [box.low[0], box.high[0]] == pytest.approx([point[0] - 2 * reach * deviation, point[0] + 2 * reach * deviation], rel=1e-9)
+    assert [box.low[0], box.high[0]] == pytest.approx(
+        [point[0] - 2 * reach * deviation, point[0] + 2 * reach * deviation], rel=1e-9
+    )
 
 
-def region_of(products: profile.Gram, whole: profile.Box, point: tuple[float, ...], limit: float, reach: float) -> profile.Region:
+def region_of(
+    products: profile.Gram, whole: profile.Box, point: tuple[float, ...], limit: float, reach: float
+) -> profile.Region:
     """The region as the fit finds it."""
     covariance = profile.linearised(products, whole, point)[0]
-    return profile.region(products, profile.ellipse_box(covariance, whole, point, reach), point, limit)
+    return profile.region(
+        products, profile.ellipse_box(covariance, whole, point, reach), point, limit
+    )
 
 
 def profiled(law: Law, products: profile.Gram, name: str, value: float, span: float) -> float:
@@ -159,7 +189,11 @@ def profiled(law: Law, products: profile.Gram, name: str, value: float, span: fl
     low, high = whole.low[other], whole.high[other]
     grid = law.axes[other].from_search(np.linspace(low, high, 600))
     if law.name == "oscillator":
-        grid = np.exp(np.linspace(np.log(0.03), np.log(30), 600)) if name == "natural_frequency" else np.geomspace(0.1, 100, 600) / span
+        grid = (
+            np.exp(np.linspace(np.log(0.03), np.log(30), 600))
+            if name == "natural_frequency"
+            else np.geomspace(0.1, 100, 600) / span
+        )
 
     def at(shape: np.ndarray) -> np.ndarray:
         held = np.full(shape.shape, value)
@@ -168,7 +202,12 @@ def profiled(law: Law, products: profile.Gram, name: str, value: float, span: fl
     errors = at(grid)
     i = int(errors.argmin())
     ends = grid[max(i - 1, 0)], grid[min(i + 1, grid.size - 1)]
-    closer = minimize_scalar(lambda s: float(at(np.array([s]))[0]), bounds=ends, method="bounded", options={"xatol": 1e-10 * grid[i]})
+    closer = minimize_scalar(
+        lambda s: float(at(np.array([s]))[0]),
+        bounds=ends,
+        method="bounded",
+        options={"xatol": 1e-10 * grid[i]},
+    )
     return float(closer.fun)
 
 
@@ -183,13 +222,20 @@ def crossing(function: object, inside: float, outside: float, limit: float) -> f
 def region_about_the_best(
     law: Law, products: profile.Gram, span: float
 ) -> tuple[tuple[np.ndarray, ...], profile.Surface, float, profile.Region]:
-    """The shapes of the best point, the surface there, the limit of a 95 % interval of 150 rows less four, and the region within it."""
+    """The shapes of the best point, the surface there, the limit of a 95 % interval of 150 rows
+    less four, and the region within it.
+    """
     whole, point = profile.whole_box(law, span), best_point(law, products, span)
     shapes = whole.shapes(tuple(np.array([place]) for place in point))
     best = profile.surface(law, products, *shapes)
     error = float(best.error_Q[0])
     limit = error * (1 + 1.98**2 / 146)
-    return shapes, best, limit, region_of(products, whole, point, limit, 1.98 * np.sqrt(error / 146))
+    return (
+        shapes,
+        best,
+        limit,
+        region_of(products, whole, point, limit, 1.98 * np.sqrt(error / 146)),
+    )
 
 
 @pytest.mark.parametrize("name", ["oscillator", "logistic", "scalerl_sigmoid"])
@@ -199,29 +245,47 @@ def test_shape_intervals_are_the_profile_limits(name: str) -> None:
     seen = series(law, 150, 0.04, seed=7)
     products = products_of(seen, NoiseShape(0.0, 0.0))
     best_shape, best, limit, area = region_about_the_best(law, products, seen.span)
-    every = profile.ranges_of(area, np.stack(area.shapes), float(best.error_Q[0]), np.full(len(law.shapes), limit))
+    every = profile.ranges_of(
+        area, np.stack(area.shapes), float(best.error_Q[0]), np.full(len(law.shapes), limit)
+    )
     for i, (shape, low, high, below, above) in enumerate(zip(law.shapes, *every, strict=True)):
         assert not below
         assert not above
         centre, width = float(best_shape[i][0]), high - low
-        for end, outside in ((low, max(centre - 1.5 * width, 0.02 * centre)), (high, centre + 1.5 * width)):
-            truth_end = crossing(lambda v, shape=shape: profiled(law, products, shape, v, seen.span), centre, outside, limit)
+        for end, outside in (
+            (low, max(centre - 1.5 * width, 0.02 * centre)),
+            (high, centre + 1.5 * width),
+        ):
+            truth_end = crossing(
+                lambda v, shape=shape: profiled(law, products, shape, v, seen.span),
+                centre,
+                outside,
+                limit,
+            )
             assert end == pytest.approx(truth_end, abs=0.02 * width), (shape, low, high)
 
 
 @pytest.mark.thinned(2)
-@pytest.mark.parametrize("name", ["exponential", "oscillator", "logistic", "scalerl_sigmoid", "power_law"])
+@pytest.mark.parametrize(
+    "name", ["exponential", "oscillator", "logistic", "scalerl_sigmoid", "power_law"]
+)
 def test_level_intervals_are_the_profile_limits(name: str) -> None:
     """Plateau and start, both ends, to 2 % of the width, against a dense scan of the shapes."""
     law = law_by_name(name)
     seen = series(law, 150, 0.04, seed=8)
     products = products_of(seen, NoiseShape(0.0, 0.0))
     _, best, limit, area = region_about_the_best(law, products, seen.span)
-    dense = profile.surface(law, products, *area.box.shapes(area.box.points((250, 250) if len(law.axes) == 2 else (4000,))))
+    dense = profile.surface(
+        law,
+        products,
+        *area.box.shapes(area.box.points((250, 250) if len(law.axes) == 2 else (4000,))),
+    )
     at_best = float(best.plateau_Q[0]), float(best.start_Q[0])
     ranges = profile.linear_ranges(area, products, best=at_best, largest_error=(limit, limit))
     variances = dense.plateau_variance_Q, dense.start_variance_Q
-    for (low, high), fine, fine_variance in zip(ranges, (dense.plateau_Q, dense.start_Q), variances, strict=True):
+    for (low, high), fine, fine_variance in zip(
+        ranges, (dense.plateau_Q, dense.start_Q), variances, strict=True
+    ):
         inside = dense.error_Q <= limit
         half = np.sqrt((limit - dense.error_Q[inside]) * fine_variance[inside])
         assert low == pytest.approx(float((fine[inside] - half).min()), abs=0.02 * (high - low))
@@ -231,11 +295,16 @@ def test_level_intervals_are_the_profile_limits(name: str) -> None:
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
 def test_the_region_lies_inside_its_grid(law: Law) -> None:
-    """A shape grid that cut the region off would make every interval too short; three runs that share a grid over everything."""
+    """A shape grid that cut the region off would make every interval too short; three runs that
+    share a grid over everything.
+    """
     every = [series(law, 60, 0.1, seed=seed) for seed in (11, 12, 13)]
     whole = profile.whole_box(law, every[0].span)
     everywhere = whole.points((200, 200) if len(law.axes) == 2 else (3000,))
-    decay = law.decay(products_of(every[0], NoiseShape(0.0, 0.0)).nodes_K, *(shape[:, None] for shape in whole.shapes(everywhere)))
+    decay = law.decay(
+        products_of(every[0], NoiseShape(0.0, 0.0)).nodes_K,
+        *(shape[:, None] for shape in whole.shapes(everywhere)),
+    )
     for seen in every:
         products = products_of(seen, NoiseShape(0.0, 0.0))
         point = best_point(law, products, seen.span)
@@ -258,9 +327,15 @@ def test_a_parameter_the_data_do_not_limit_runs_into_the_edge() -> None:
     seen = observe(np.arange(100.0), 0.002 * np.arange(100.0) + rng.normal(0, 0.02, 100))
     products = products_of(seen, NoiseShape(0.0, 0.0))
     point = best_point(law, products, seen.span)
-    best = float(profile.surface(law, products, *profile.whole_box(law, seen.span).shapes((np.array([point[0]]),))).error_Q[0])
+    best = float(
+        profile.surface(
+            law, products, *profile.whole_box(law, seen.span).shapes((np.array([point[0]]),))
+        ).error_Q[0]
+    )
     limit = best * (1 + 4.0 / 97)
-    area = region_of(products, profile.whole_box(law, seen.span), point, limit, 2 * np.sqrt(best / 97))
+    area = region_of(
+        products, profile.whole_box(law, seen.span), point, limit, 2 * np.sqrt(best / 97)
+    )
     _, _, below, above = profile.ranges_of(area, area.shapes[0], best, np.array([limit]))
     assert above
     assert not below

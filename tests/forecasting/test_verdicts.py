@@ -1,4 +1,6 @@
-"""Verdicts on shapes that people know: collapses, dips, ramps, short logs; and on public runs whose end is known."""
+"""Verdicts on shapes that people know: collapses, dips, ramps, short logs; and on public runs
+whose end is known.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from groupwise.forecasting.fit import fit
 from groupwise.forecasting.forecast import forecast
 from groupwise.forecasting.observations import observe
 from groupwise.forecasting.results import Outcome
-from groupwise.forecasting.status import Break, _hint, _jump, _rival_note, fall_from_height, find_break
+from groupwise.forecasting.status import (
+    Break,
+    _hint,
+    _jump,
+    _rival_note,
+    fall_from_height,
+    find_break,
+)
 from groupwise.readers import open_run
 from groupwise.series.metric import metric_series
 
@@ -42,7 +51,9 @@ def test_a_dip_that_recovers_has_not_collapsed(seed: int) -> None:
 
 
 def test_a_metric_that_was_low_before_and_came_back_has_not_collapsed() -> None:
-    """Down twice before without any rhythm, and down at the end: the last low is no different from the others."""
+    """Down twice before without any rhythm, and down at the end: the last low is no different
+    from the others.
+    """
     low = ((TIME >= 20) & (TIME < 75)) | ((TIME >= 90) & (TIME < 130)) | (TIME >= 170)
     value = np.where(low, 0.1, 0.9) + noise(6)
     assert fit(TIME, np.maximum(value, 0.0), healthy="up").outcome is not Outcome.COLLAPSED
@@ -68,7 +79,9 @@ def test_a_tiny_jump_beside_a_large_rise_is_nothing() -> None:
 
 
 def test_a_jump_higher_than_all_rows_are_apart_is_none() -> None:
-    """Steps that grow longer bend the curve in time: a law with a jump of .99 fits best, and all rows lie within .65."""
+    """Steps that grow longer bend the curve in time: a law with a jump of .99 fits best, and all
+    rows lie within .65.
+    """
     row = np.arange(200)
     time = np.concatenate([row[:50], row[50:100] * 7, row[100:] * 40]) + 1.0
     value = 0.8 - 0.6 * np.exp(-row / 60) + noise(0, 0.03)[:200]
@@ -90,7 +103,9 @@ def test_the_plateau_of_a_run_that_several_laws_describe_covers_them_all() -> No
 
 
 def test_a_forecast_after_a_collapse_starts_where_the_run_is() -> None:
-    """Slow noise and curve are estimated together: the next row of a run that lies at 0 is near 0."""
+    """Slow noise and curve are estimated together: the next row of a run that lies at 0 is near
+    0.
+    """
     value = np.where(TIME < 150, 0.9, 0.0) + noise(4)
     ahead = forecast(TIME, value, [201.0], bounds=(0.0, 1.0))
     assert ahead.mean_S[0] == pytest.approx(0.0, abs=0.08)
@@ -127,28 +142,46 @@ PUBLIC = {
 def test_public_runs_are_called_what_they_are(path: str, fate: str, shared_data: Path) -> None:
     """Those that collapsed say so; those that ended healthy do not."""
     series = metric_series(open_run(shared_data / path), "reward")
-    result = fit(series.time_T, series.value_T, variance_T=series.variance_T, window=series.window, smoothing=1, healthy="up")
+    result = fit(
+        series.time_T,
+        series.value_T,
+        variance_T=series.variance_T,
+        window=series.window,
+        smoothing=1,
+        healthy="up",
+    )
     assert (result.outcome is Outcome.COLLAPSED) == (fate == "collapsed"), result.message
 
 
 @pytest.mark.parametrize(("end", "since"), [(1.1, math.nan), (0.9, 18.0)])
 def test_a_fall_by_half_of_the_height_is_one(end: float, since: float) -> None:
-    """Twenty rows of 2 and ten below: 0.9 lost is less than half of 2, 1.1 is more; mean 2 is last seen at row 18, of rows 17 to 19."""
+    """Twenty rows of 2 and ten below: 0.9 lost is less than half of 2, 1.1 is more; mean 2 is
+    last seen at row 18, of rows 17 to 19.
+    """
     found = fall_from_height(observe(np.arange(30.0), np.r_[np.full(20, 2.0), np.full(10, end)]))
     assert found == pytest.approx(since, nan_ok=True)
 
 
 @pytest.mark.parametrize(
-    ("other", "hint"), [(-1.0, ""), (-2.5, "; the best other law is 2.5 ahead in AICc, which chance does too"), (0.5, "")]
+    ("other", "hint"),
+    [
+        (-1.0, ""),
+        (-2.5, "; the best other law is 2.5 ahead in AICc, which chance does too"),
+        (0.5, ""),
+    ],
 )
 def test_a_law_within_two_of_the_constant_is_not_hinted_at(other: float, hint: str) -> None:
     fits = [SimpleNamespace(aicc=0.0), SimpleNamespace(aicc=other)]
     assert _hint(fits) == hint  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("rest", "end"), [(1.0, "and has come back since"), (0.4, "no single law holds across it")])
+@pytest.mark.parametrize(
+    ("rest", "end"), [(1.0, "and has come back since"), (0.4, "no single law holds across it")]
+)
 def test_a_jump_whose_level_came_back_is_told_as_that(rest: float, end: str) -> None:
-    """Twenty rows of 1, five of 0, then a level: at 1 all of the jump of -1 is made good, at .4 less than half of it."""
+    """Twenty rows of 1, five of 0, then a level: at 1 all of the jump of -1 is made good, at .4
+    less than half of it.
+    """
     seen = observe(np.arange(40.0), np.r_[np.ones(20), np.zeros(5), np.full(15, rest)], smoothing=1)
     told = _jump(seen, SimpleNamespace(aicc=100.0), Break(20.0, -1.0, 0.0))  # type: ignore[arg-type]
     assert told["end"] == end
@@ -166,10 +199,15 @@ def law_with(name: str, aicc: float) -> SimpleNamespace:
         ([], ""),
         ([("logistic", 2.1)], ""),
         ([("logistic", 1.9)], "logistic fits as well (AICc within 2)"),
-        ([("logistic", 1.9), ("power_law", -1.0), ("oscillator", 5.0)], "logistic, power_law fit as well (AICc within 2)"),
+        (
+            [("logistic", 1.9), ("power_law", -1.0), ("oscillator", 5.0)],
+            "logistic, power_law fit as well (AICc within 2)",
+        ),
     ],
 )
-def test_the_laws_that_fit_as_well_are_those_within_two(others: list[tuple[str, float]], said: str) -> None:
+def test_the_laws_that_fit_as_well_are_those_within_two(
+    others: list[tuple[str, float]], said: str
+) -> None:
     fits = [law_with("exponential", 0.0), *(law_with(*other) for other in others)]
     assert _rival_note(fits) == said  # type: ignore[arg-type]
 

@@ -1,4 +1,6 @@
-"""The law of weighted sums of chi-squares against 40-digit arithmetic that shares no method with it, and against printed tables."""
+"""The law of weighted sums of chi-squares against 40-digit arithmetic that shares no method with
+it, and against printed tables.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ from groupwise.theory import chi_square_mixture
 
 CASES = json.loads(Path(__file__).with_name("chi_square.json").read_text())["cases"]
 
-# Weights, degrees, non-centralities, then points with P(Q <= x). The first block has the laws and points of Davies (1980), Applied
-# Statistics 29, 323-333, table 3, whose accuracy is 1e-4; the second those of Imhof (1961), Biometrika 48, 419-426, table 1.
+# Weights, degrees, non-centralities, then points with P(Q <= x). The first block has the laws and
+# points of Davies (1980), Applied Statistics 29, 323-333, table 3, whose accuracy is 1e-4; the
+# second those of Imhof (1961), Biometrika 48, 419-426, table 1.
 TABLES = [
     ([6, 3, 1], [1, 1, 1], [0, 0, 0], {1: 0.0542, 7: 0.4936, 20: 0.8760}),
     ([6, 3, 1], [2, 2, 2], [0, 0, 0], {2: 0.0064, 20: 0.6002, 60: 0.9839}),
@@ -41,8 +44,16 @@ def law_of(case: dict[str, Any]) -> ChiSquareMixture:
 def test_both_tails_are_right_and_their_bound_holds(case: dict[str, Any]) -> None:
     law, upper = law_of(case), np.array(case["upper_tails"], dtype=float)
     # What the sums of the script leave out: it says why.
-    floor = 0.0 if case["method"] != "Davies" else 2e-14 if sum(case.get("degrees", [100])) < 20 else 1e-24
-    assert all(0 < Decimal(tail) <= 1 for tail in case["upper_tails"])  # 1.0 is what lacks less than 25 digits show
+    floor = (
+        0.0
+        if case["method"] != "Davies"
+        else 2e-14
+        if sum(case.get("degrees", [100])) < 20
+        else 1e-24
+    )
+    assert all(
+        0 < Decimal(tail) <= 1 for tail in case["upper_tails"]
+    )  # 1.0 is what lacks less than 25 digits show
     found = law.sf_with_error(case["points"])
     assert np.abs(found.value - upper).max() < 1e-12
     assert found.value == pytest.approx(upper, rel=1e-11, abs=floor)
@@ -60,7 +71,12 @@ def test_each_point_alone_is_what_it_is_among_others(case: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(("weight", "degrees", "noncentrality", "printed"), TABLES, ids=str)
-def test_printed_tables(weight: list[float], degrees: list[float], noncentrality: list[float], printed: dict[float, float]) -> None:
+def test_printed_tables(
+    weight: list[float],
+    degrees: list[float],
+    noncentrality: list[float],
+    printed: dict[float, float],
+) -> None:
     law = ChiSquareMixture(weight, degrees, noncentrality)
     assert law.cdf(list(printed)) == pytest.approx(list(printed.values()), abs=1.01e-4)
 
@@ -77,12 +93,19 @@ PLAIN = [
 
 @pytest.mark.parametrize("case", PLAIN, ids=lambda case: case["name"])
 def test_the_law_of_the_final_gap_is_right(case: dict[str, Any]) -> None:
-    law, upper = chi_square_mixture.ChiSquareMixture(np.array(case["weight"], dtype=float)), np.array(case["upper_tails"], dtype=float)
+    law, upper = (
+        chi_square_mixture.ChiSquareMixture(np.array(case["weight"], dtype=float)),
+        np.array(case["upper_tails"], dtype=float),
+    )
     assert law.sf(case["points"]) == pytest.approx(upper, rel=1e-11, abs=1e-14)
     assert law.cdf(case["points"]) == pytest.approx(1 - upper, abs=1e-12)
 
 
-@pytest.mark.parametrize("weight", [[1.0], [2.0, 2.0], [0.6, 0.3, 0.1], [1e20, 1.0], list(1 / np.arange(1.0, 301))], ids=len)
+@pytest.mark.parametrize(
+    "weight",
+    [[1.0], [2.0, 2.0], [0.6, 0.3, 0.1], [1e20, 1.0], list(1 / np.arange(1.0, 301))],
+    ids=len,
+)
 def test_the_law_of_the_final_gap_is_that_of_the_judge(weight: list[float]) -> None:
     """Which bounds each of its errors."""
     law, judge = chi_square_mixture.ChiSquareMixture(np.array(weight)), ChiSquareMixture(weight)

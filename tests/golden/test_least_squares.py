@@ -18,6 +18,10 @@ def test_white_noise_fits_are_the_least_squares_solution(law: str) -> None:
     reference = REFERENCE[law]
     result = fit(np.arange(60.0), reference["value"], law=law, smoothing=1)
     assert result.noise.state_variance == 0
-    values = [interval.value for interval in result.parameters.values()][: len(reference["parameters"])]
+    values = [interval.value for interval in result.parameters.values()][
+        : len(reference["parameters"])
+    ]
     assert values == pytest.approx(reference["parameters"], rel=2e-3)
-    assert float(result.residual_T @ result.residual_T) == pytest.approx(reference["residual_sum_of_squares"], rel=1e-5)
+    assert float(result.residual_T @ result.residual_T) == pytest.approx(
+        reference["residual_sum_of_squares"], rel=1e-5
+    )

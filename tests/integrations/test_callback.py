@@ -1,4 +1,7 @@
-"""The callback on a trainer that is played: what needs no TRL. The real trainers are in tests/optional/test_trl_callback.py."""
+"""The callback on a trainer that is played: what needs no TRL.
+
+The real trainers are in tests/optional/test_trl_callback.py.
+"""
 
 from __future__ import annotations
 
@@ -29,23 +32,44 @@ ROLLOUTS = GROUPS * SIZE
 
 
 class PlayedTrainer:
-    """The attributes of TRL's trainer that are read, and a training loop that calls the events in its order."""
+    """The attributes of TRL's trainer that are read, and a training loop that calls the events
+    in its order.
+    """
 
     def __init__(self, folder: Path, **changes: Any) -> None:
-        known = {"output_dir": str(folder), "learning_rate": 1e-5, "logging_steps": 1, "gradient_accumulation_steps": 1, "run_name": None}
-        known |= {"steps_per_generation": 1, "num_iterations": 1, "per_device_train_batch_size": ROLLOUTS, "beta": 0.0}
+        known = {
+            "output_dir": str(folder),
+            "learning_rate": 1e-5,
+            "logging_steps": 1,
+            "gradient_accumulation_steps": 1,
+            "run_name": None,
+        }
+        known |= {
+            "steps_per_generation": 1,
+            "num_iterations": 1,
+            "per_device_train_batch_size": ROLLOUTS,
+            "beta": 0.0,
+        }
         self.args = SimpleNamespace(**(known | changes))
-        self.args.to_dict = lambda: {key: value for key, value in vars(self.args).items() if not callable(value)}
-        self.accelerator = SimpleNamespace(num_processes=1, process_index=0, unwrap_model=lambda model: model)
+        self.args.to_dict = lambda: {
+            key: value for key, value in vars(self.args).items() if not callable(value)
+        }
+        self.accelerator = SimpleNamespace(
+            num_processes=1, process_index=0, unwrap_model=lambda model: model
+        )
         self.model = SimpleNamespace(training=True, config=SimpleNamespace(_name_or_path="tiny"))
         self.num_generations = SIZE
         self.reward_func_names, self.reward_weights = ["right", "brief"], [1.0, 0.5]
-        self.state = SimpleNamespace(global_step=0, is_world_process_zero=True, num_input_tokens_seen=0)
+        self.state = SimpleNamespace(
+            global_step=0, is_world_process_zero=True, num_input_tokens_seen=0
+        )
         self.control = SimpleNamespace(should_log=False, should_training_stop=False)
         self.callback_handler = SimpleNamespace(callbacks=[])
         self.entropy: float | None = 1.0
         self._metrics: dict[str, Any] = {"train": defaultdict(list), "eval": defaultdict(list)}
-        self._logs: dict[str, Any] = {name: deque(maxlen=ROLLOUTS) for name in ("prompt", "completion", "advantages")}
+        self._logs: dict[str, Any] = {
+            name: deque(maxlen=ROLLOUTS) for name in ("prompt", "completion", "advantages")
+        }
 
     def add_callback(self, callback: Any) -> None:
         self.callback_handler.callbacks.append(callback)
@@ -56,16 +80,22 @@ class PlayedTrainer:
         part[1, 1] = np.nan
         return part
 
-    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+    def _calculate_rewards(
+        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
+    ) -> Any:
         return self.parts_of(self.state.global_step + 1)
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         texts = [f"c{n}" for n in range(ROLLOUTS)]
-        part = self._calculate_rewards(inputs, texts, texts, [[0] * (n + 1) for n in range(ROLLOUTS)])
+        part = self._calculate_rewards(
+            inputs, texts, texts, [[0] * (n + 1) for n in range(ROLLOUTS)]
+        )
         self._logs["prompt"].extend([f"p{n // SIZE}" for n in range(ROLLOUTS)])
         self._logs["completion"].extend(texts)
         self._logs["advantages"].extend(np.nan_to_num(part[:, 0]).tolist())
-        self._metrics["train"]["reward"].append(float(np.nanmean(np.nansum(part * [1, 0.5], axis=1)[1:])))
+        self._metrics["train"]["reward"].append(
+            float(np.nanmean(np.nansum(part * [1, 0.5], axis=1)[1:]))
+        )
         self.state.num_input_tokens_seen += 100
         return {"completion_ids": texts}
 
@@ -87,7 +117,9 @@ class PlayedTrainer:
             self.control.should_log = step % self.args.logging_steps == 0
             self.event("on_step_end")
             if self.control.should_log:
-                self.event("on_log", logs={"loss": 0.0, "grad_norm": 0.5, "learning_rate": 1e-5 / step})
+                self.event(
+                    "on_log", logs={"loss": 0.0, "grad_norm": 0.5, "learning_rate": 1e-5 / step}
+                )
                 self._metrics["train"].clear()
             if self.control.should_training_stop:
                 break
@@ -108,7 +140,9 @@ def test_every_step_is_recorded_with_its_groups(logging_steps: int, tmp_path: Pa
     record = RunRecord.load(tmp_path / "groupwise")
     assert record.steps["step"].to_list() == list(range(1, 8))
     assert record.steps["entropy"].to_list() == pytest.approx([1 / step for step in range(1, 8)])
-    assert record.steps["learning_rate"].to_list() == pytest.approx([1e-5 / step for step in range(1, 8)])
+    assert record.steps["learning_rate"].to_list() == pytest.approx(
+        [1e-5 / step for step in range(1, 8)]
+    )
     assert record.rollouts is not None
     for step in range(1, 8):
         ours, part = record.rollouts.filter(record.rollouts["step"] == step), trainer.parts_of(step)
@@ -120,11 +154,23 @@ def test_every_step_is_recorded_with_its_groups(logging_steps: int, tmp_path: Pa
         row = record.steps.filter(record.steps["step"] == step)
         assert row["reward"].item() == pytest.approx(ours["reward"].mean())
         assert row["missing_share"].item() == pytest.approx(1 / ROLLOUTS)
-        groups = [ours.filter(ours["prompt_id"] == number)["reward"].drop_nulls() for number in range(GROUPS)]
-        assert row["reward_std_within_group"].item() == pytest.approx(np.mean([group.std() for group in groups]))
-        assert row["dead_group_share"].item() == pytest.approx(np.mean([group.n_unique() == 1 for group in groups]))
+        groups = [
+            ours.filter(ours["prompt_id"] == number)["reward"].drop_nulls()
+            for number in range(GROUPS)
+        ]
+        assert row["reward_std_within_group"].item() == pytest.approx(
+            np.mean([group.std() for group in groups])
+        )
+        assert row["dead_group_share"].item() == pytest.approx(
+            np.mean([group.n_unique() == 1 for group in groups])
+        )
     assert record.config.value("model") == "tiny"
-    assert {meaning.column for meaning in record.meanings} >= {"reward", "entropy", "dead_group_share", "lag"}
+    assert {meaning.column for meaning in record.meanings} >= {
+        "reward",
+        "entropy",
+        "dead_group_share",
+        "lag",
+    }
 
 
 def test_a_step_is_in_the_file_before_the_next_begins(tmp_path: Path) -> None:
@@ -168,9 +214,9 @@ def test_missing_metrics_are_said(tmp_path: Path) -> None:
     callback = attached(trainer)
     trainer.train(3)
     assert (
-        "the trainer gives no entropy, frac_reward_zero_std, step_time in its first step: what needs them will be unavailable"
-        in callback.notices
-    )
+        "the trainer gives no entropy, frac_reward_zero_std, step_time in its first step: what "
+        "needs them will be unavailable"
+    ) in callback.notices
 
 
 def test_what_will_not_work_is_said_at_the_start(tmp_path: Path) -> None:
@@ -179,7 +225,12 @@ def test_what_will_not_work_is_said_at_the_start(tmp_path: Path) -> None:
     callback = attached(trainer, sketch_every=5, checks=True, stop_on="failing")
     trainer.train(0)
     said = "\n".join(callback.notices)
-    for expected in ("no sketches: groups of 2", "the learning rate is 0", "serves 4 updates", "grad_norm is logged every 10 steps only"):
+    for expected in (
+        "no sketches: groups of 2",
+        "the learning rate is 0",
+        "serves 4 updates",
+        "grad_norm is logged every 10 steps only",
+    ):
         assert expected in said
     assert "the checks were made ready" in said
 
@@ -201,12 +252,16 @@ def test_a_second_callback_and_one_of_another_trainer_do_nothing_and_say_so(tmp_
     assert "is the second of this trainer" in second.notices[0]
     assert "was made for another trainer" in stranger.notices[0]
     assert not (tmp_path / "two" / "groupwise").exists()
-    assert not any("is the second" in notice or "another trainer" in notice for notice in first.notices)
+    assert not any(
+        "is the second" in notice or "another trainer" in notice for notice in first.notices
+    )
     assert RunRecord.load(tmp_path / "one" / "groupwise").steps["step"].to_list() == [1, 2]
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_record_that_is_being_written_is_left_alone_and_the_run_is_recorded_beside_it(tmp_path: Path) -> None:
+def test_a_record_that_is_being_written_is_left_alone_and_the_run_is_recorded_beside_it(
+    tmp_path: Path,
+) -> None:
     first, second = PlayedTrainer(tmp_path), PlayedTrainer(tmp_path)
     one, two = attached(first), attached(second)
     first.event("on_train_begin")
@@ -219,7 +274,9 @@ def test_a_record_that_is_being_written_is_left_alone_and_the_run_is_recorded_be
     assert "expected to be the only writer" in two.notices[0]
 
 
-def test_a_folder_that_cannot_be_written_costs_the_record_and_not_the_training(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_costs_the_record_and_not_the_training(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "file").write_text("no folder")
     trainer = PlayedTrainer(tmp_path)
     callback = attached(trainer, record=tmp_path / "file")
@@ -244,15 +301,31 @@ def test_what_is_no_trainer_is_refused(wrong: Any, match: str) -> None:
 @pytest.mark.parametrize(
     ("has", "sentence"),
     [
-        ({}, "expected TRL's GRPOTrainer or RLOOTrainer, got SimpleNamespace, which samples no groups of completions"),
-        ({"num_generations": 8, "_generate_and_score_completions": print}, "expected a trainer with _calculate_rewards, _logs"),
+        (
+            {},
+            (
+                "expected TRL's GRPOTrainer or RLOOTrainer, got SimpleNamespace, which samples no "
+                "groups of completions"
+            ),
+        ),
+        (
+            {"num_generations": 8, "_generate_and_score_completions": print},
+            "expected a trainer with _calculate_rewards, _logs",
+        ),
     ],
 )
-def test_a_trainer_of_another_kind_trains_on_and_is_told(has: dict[str, Any], sentence: str, tmp_path: Path) -> None:
-    other = SimpleNamespace(add_callback=print, args=SimpleNamespace(output_dir=str(tmp_path)), **has)
+def test_a_trainer_of_another_kind_trains_on_and_is_told(
+    has: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    other = SimpleNamespace(
+        add_callback=print, args=SimpleNamespace(output_dir=str(tmp_path)), **has
+    )
     said: list[str] = []
     callback = GroupwiseCallback(other, stop_on="failing", say=said.append)
-    state, control = SimpleNamespace(global_step=0, is_world_process_zero=True), SimpleNamespace(should_training_stop=False)
+    state, control = (
+        SimpleNamespace(global_step=0, is_world_process_zero=True),
+        SimpleNamespace(should_training_stop=False),
+    )
     for event in (
         "on_init_end",
         "on_train_begin",
@@ -280,7 +353,9 @@ def test_a_trainer_of_another_kind_trains_on_and_is_told(has: dict[str, Any], se
         ({"checks": 3}, "for checks"),
     ],
 )
-def test_arguments_outside_their_domain_are_refused(options: dict[str, Any], match: str, tmp_path: Path) -> None:
+def test_arguments_outside_their_domain_are_refused(
+    options: dict[str, Any], match: str, tmp_path: Path
+) -> None:
     with pytest.raises(InvalidArgumentError, match=match):
         GroupwiseCallback(PlayedTrainer(tmp_path), **options)
 
@@ -291,7 +366,9 @@ def judged(state: State, **more: Any) -> Judgement:
 
 
 def judged_by(monkeypatch: pytest.MonkeyPatch, judge: Callable[[RunRecord], Any]) -> None:
-    """Let runs of a training be judged so; the played one that the judge is made ready with has no name."""
+    """Let runs of a training be judged so; the played one that the judge is made ready with has
+    no name.
+    """
 
     def instead(record: RunRecord, *, ended: bool) -> Any:
         assert not ended, "a training goes on"
@@ -307,7 +384,9 @@ def worse(record: RunRecord) -> Judgement:
     return judged(state, do="stop" if state is State.FAILING else "")
 
 
-def test_a_change_of_the_state_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_the_state_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     judged_by(monkeypatch, worse)
     trainer = PlayedTrainer(tmp_path)
     callback = attached(trainer, checks=True, check_every=2)
@@ -320,7 +399,9 @@ def test_a_change_of_the_state_is_told_once(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("stop_on", "step"), [("watch", 4), ("failing", 8)])
-def test_the_run_stops_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_on: str, step: int) -> None:
+def test_the_run_stops_where_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_on: str, step: int
+) -> None:
     judged_by(monkeypatch, worse)
     trainer = PlayedTrainer(tmp_path)
     callback = attached(trainer, checks=True, check_every=2, stop_on=stop_on)
@@ -330,7 +411,9 @@ def test_the_run_stops_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(RunRecord.load(tmp_path / "groupwise").steps) == step
 
 
-def test_a_judge_that_fails_is_said_once_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_that_fails_is_said_once_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     judged_by(monkeypatch, lambda _: 1 / 0)
     trainer = PlayedTrainer(tmp_path)
     callback = attached(trainer, checks=True, check_every=1, stop_on="failing")
@@ -356,42 +439,81 @@ def test_a_reward_that_dies_is_failing_by_the_judge_itself() -> None:
     [
         (judged(State.WATCH), None, "watch at step 7: reward 0.8 → 0.0"),
         (
-            judged(State.FAILING, cause=Cause(Certainty.LIKELY, ("the policy ran away in length",)), do="restart from step 70"),
+            judged(
+                State.FAILING,
+                cause=Cause(Certainty.LIKELY, ("the policy ran away in length",)),
+                do="restart from step 70",
+            ),
             State.OK,
-            "failing at step 7 (was ok): reward 0.8 → 0.0; likely: the policy ran away in length; restart from step 70",
+            (
+                "failing at step 7 (was ok): reward 0.8 → 0.0; likely: the policy ran away in "
+                "length; restart from step 70"
+            ),
         ),
         (
-            judged(State.WATCH, cause=Cause(Certainty.POSSIBLE, ("too small a group",)), do="raise G."),
+            judged(
+                State.WATCH, cause=Cause(Certainty.POSSIBLE, ("too small a group",)), do="raise G."
+            ),
             State.FAILING,
             "watch at step 7 (was failing): reward 0.8 → 0.0; possible: too small a group; raise G",
         ),
         (
-            judged(State.FAILING, cause=Cause(Certainty.CANNOT_TELL, ("harder data", "a broken verifier"), ("the texts",))),
+            judged(
+                State.FAILING,
+                cause=Cause(
+                    Certainty.CANNOT_TELL, ("harder data", "a broken verifier"), ("the texts",)
+                ),
+            ),
             State.CANNOT_TELL,
-            "failing at step 7 (was cannot tell): reward 0.8 → 0.0; cannot tell between harder data and a broken verifier: log the texts",
+            (
+                "failing at step 7 (was cannot tell): reward 0.8 → 0.0; cannot tell between harder "
+                "data and a broken verifier: log the texts"
+            ),
         ),
-        (judged(State.CANNOT_TELL, cause=Cause(log=("a reward",))), None, "cannot tell at step 7: reward 0.8 → 0.0; log a reward"),
-        (judged(State.OK, do="x\x1b[2J\ny"), State.WATCH, "ok at step 7 (was watch): reward 0.8 → 0.0; x\ufffd[2J y"),
+        (
+            judged(State.CANNOT_TELL, cause=Cause(log=("a reward",))),
+            None,
+            "cannot tell at step 7: reward 0.8 → 0.0; log a reward",
+        ),
+        (
+            judged(State.OK, do="x\x1b[2J\ny"),
+            State.WATCH,
+            "ok at step 7 (was watch): reward 0.8 → 0.0; x\ufffd[2J y",
+        ),
     ],
 )
-def test_a_change_is_one_line_of_fact_cause_and_what_to_do(found: Judgement, before: State | None, words: str) -> None:
+def test_a_change_is_one_line_of_fact_cause_and_what_to_do(
+    found: Judgement, before: State | None, words: str
+) -> None:
     assert change_in_words(found, before, 7) == words
 
 
 def test_changes_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[str, ...]] = []
     states = iter((State.FAILING, State.WATCH, State.OK, State.CANNOT_TELL, State.FAILING))
-    monkeypatch.setattr("groupwise.diagnostics.judge.judge", lambda _, *, ended: judged(next(states)))
+    monkeypatch.setattr(
+        "groupwise.diagnostics.judge.judge", lambda _, *, ended: judged(next(states))
+    )
     levels = SimpleNamespace(INFO="i", WARN="w", ERROR="e")
     trackio: Any = ModuleType("trackio")
-    trackio.AlertLevel, trackio.alert = levels, lambda *, title, text, level: sent.append(("trackio", title, text, level))
+    trackio.AlertLevel, trackio.alert = (
+        levels,
+        lambda *, title, text, level: sent.append(("trackio", title, text, level)),
+    )
     variables: Any = ModuleType("trackio.context_vars")
     variables.current_run = SimpleNamespace(get=lambda: None)
     wandb: Any = ModuleType("wandb")
     summary: dict[str, str] = {}
     wandb.AlertLevel = levels
-    wandb.run = SimpleNamespace(alert=lambda *, title, text, level: sent.append(("wandb", title, text, level)), summary=summary)
-    for name, module in (("trackio", trackio), ("trackio.context_vars", variables), ("wandb", wandb)):
+    wandb.run = SimpleNamespace(
+        alert=lambda *, title, text, level: sent.append(("wandb", title, text, level)),
+        summary=summary,
+    )
+    for name, module in (
+        ("trackio", trackio),
+        ("trackio.context_vars", variables),
+        ("wandb", wandb),
+    ):
         monkeypatch.setitem(sys.modules, name, module)
     said: list[str] = []
     live, record = LiveJudgement(said.append), RunRecord("demo", steps_table([1], {}))
@@ -440,8 +562,12 @@ def test_the_groups_of_a_probe_are_spread_evenly() -> None:
 
 
 def test_generations_of_one_step_are_joined_with_their_groups_apart() -> None:
-    one = Generation(np.array([0.0, 1.0]), np.array([0, 0]), {"a": np.array([1.0, 2.0])}, completions=["x", "y"])
-    two = Generation(np.array([1.0, 1.0]), np.array([0, 1]), {"b": np.array([3.0, 4.0])}, completions=["z", "w"])
+    one = Generation(
+        np.array([0.0, 1.0]), np.array([0, 0]), {"a": np.array([1.0, 2.0])}, completions=["x", "y"]
+    )
+    two = Generation(
+        np.array([1.0, 1.0]), np.array([0, 1]), {"b": np.array([3.0, 4.0])}, completions=["z", "w"]
+    )
     both = joined([one, two])
     assert both.prompt_N.tolist() == [0, 0, 1, 2]
     assert both.completions == ["x", "y", "z", "w"]
@@ -451,11 +577,20 @@ def test_generations_of_one_step_are_joined_with_their_groups_apart() -> None:
 
 def test_rewards_too_large_to_square_cost_no_step() -> None:
     row = Generation(np.array([1e200, -1e200, 1.0, 0.0]), np.array([0, 0, 1, 1])).row()
-    assert (row["reward_std_within_group"], row["dead_group_share"], row["reward"]) == (np.inf, 0.0, 0.25)
+    assert (row["reward_std_within_group"], row["dead_group_share"], row["reward"]) == (
+        np.inf,
+        0.0,
+        0.25,
+    )
 
 
 def test_conversations_become_text() -> None:
-    assert text_of([{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": [{"text": "4"}]}]) == "user: 2+2?\nassistant: 4"
+    assert (
+        text_of(
+            [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": [{"text": "4"}]}]
+        )
+        == "user: 2+2?\nassistant: 4"
+    )
     assert text_of("plain") == "plain"
     assert text_of(None) == ""
 
@@ -498,7 +633,9 @@ def test_a_terminal_that_is_gone_does_not_end_the_training(tmp_path: Path) -> No
     assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2]
 
 
-def test_a_run_that_raised_and_goes_on_in_the_same_process_is_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_raised_and_goes_on_in_the_same_process_is_one_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trainer = PlayedTrainer(tmp_path)
     callback = attached(trainer)
     with monkeypatch.context() as patched:
@@ -539,7 +676,9 @@ def test_a_metric_named_like_a_column_of_ours_stands_beside_it(tmp_path: Path) -
         assert steps[f"log/{name}"].to_list() == [7.5] * 3
 
 
-def test_looks_that_cost_much_are_spaced_unless_asked_for_expressly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looks_that_cost_much_are_spaced_unless_asked_for_expressly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks: dict[str, list[int]] = {"default": [], "asked": []}
     for name, options in (("default", {}), ("asked", {"check_every": 50})):
 
@@ -578,11 +717,15 @@ class PlayedTap(Tap):
 
     def rolled(self) -> None:
         one_NL = np.ones((4, 3))
-        self.wrapped(lambda token_level_rewards, response_mask, index: (token_level_rewards, index))(one_NL, one_NL, np.array([0, 0, 1, 1]))
+        self.wrapped(
+            lambda token_level_rewards, response_mask, index: (token_level_rewards, index)
+        )(one_NL, one_NL, np.array([0, 0, 1, 1]))
 
 
 @pytest.mark.usefixtures("impatient")
-def test_verl_fails_and_goes_on_and_a_second_writer_stands_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verl_fails_and_goes_on_and_a_second_writer_stands_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GROUPWISE_RECORD", str(tmp_path / "run"))
     said: list[str] = []
     one, two = PlayedTap(said.append), PlayedTap(said.append)
@@ -609,9 +752,14 @@ def test_verl_fails_and_goes_on_and_a_second_writer_stands_beside(tmp_path: Path
     assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [1, 2, 3, 4]
 
 
-def test_verl_judges_the_run_and_tells_a_change_of_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verl_judges_the_run_and_tells_a_change_of_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GROUPWISE_RECORD", str(tmp_path / "run"))
-    judged_by(monkeypatch, lambda record: judged(State.OK if len(record.steps) < 100 else State.FAILING, do="stop"))
+    judged_by(
+        monkeypatch,
+        lambda record: judged(State.OK if len(record.steps) < 100 else State.FAILING, do="stop"),
+    )
     monkeypatch.setattr("groupwise.integrations.live_judgement._SHARE", 1.0)
     said: list[str] = []
     tap = PlayedTap(said.append)
@@ -619,14 +767,20 @@ def test_verl_judges_the_run_and_tells_a_change_of_its_state(tmp_path: Path, mon
         tap.rolled()
         tap._safely(partial(tap.step, {"actor/entropy": 1.0}, step))
     tap.end()
-    assert [one for one in said if "reward 0.8" in one] == ["failing at step 100 (was ok): reward 0.8 → 0.0; stop"]
+    assert [one for one in said if "reward 0.8" in one] == [
+        "failing at step 100 (was ok): reward 0.8 → 0.0; stop"
+    ]
     assert not any("failed" in one for one in said)
 
 
-def test_what_verl_pads_a_batch_with_is_no_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_verl_pads_a_batch_with_is_no_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GROUPWISE_RECORD", str(tmp_path / "run"))
     tap = Tap(lambda _: None)
-    estimator = tap.wrapped(lambda token_level_rewards, response_mask, index: (token_level_rewards, index))
+    estimator = tap.wrapped(
+        lambda token_level_rewards, response_mask, index: (token_level_rewards, index)
+    )
     mask_NL = np.ones((8, 2))
     mask_NL[[5, 6, 7]] = 0  # an answer without a token, and two rows that only fill up
     reward_NL = mask_NL * [[0.5], [0], [0.5], [0.5], [1], [1], [1], [1]]
@@ -641,9 +795,14 @@ def test_what_verl_pads_a_batch_with_is_no_group(tmp_path: Path, monkeypatch: py
     assert record.rollouts["prompt_id"].to_list() == [0, 0, 1, 1, 2, 2]
 
 
-def test_verls_seconds_begin_with_its_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verls_seconds_begin_with_its_tracker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GROUPWISE_RECORD", str(tmp_path / "run"))
-    monkeypatch.setattr("groupwise.integrations.verl.time.perf_counter", iter([0.0, 100.0, *range(103, 300)]).__next__)
+    monkeypatch.setattr(
+        "groupwise.integrations.verl.time.perf_counter",
+        iter([0.0, 100.0, *range(103, 300)]).__next__,
+    )
     tap = PlayedTap(lambda _: None)
     tap.begin({}, "demo")
     tap.rolled()
@@ -652,7 +811,9 @@ def test_verls_seconds_begin_with_its_tracker(tmp_path: Path, monkeypatch: pytes
     assert RunRecord.load(tmp_path / "run").steps["seconds"][0] >= 3.0
 
 
-def test_a_validation_before_a_resumed_run_adds_to_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_validation_before_a_resumed_run_adds_to_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GROUPWISE_RECORD", str(tmp_path / "run"))
     for first, last in ((1, 3), (3, 4)):
         tap = PlayedTap(lambda _: None)
@@ -668,20 +829,29 @@ def test_a_validation_before_a_resumed_run_adds_to_its_step(tmp_path: Path, monk
     assert record.steps["actor/entropy"].to_list() == [1.0, 2.0, 3.0, 4.0]
     assert record.steps["val-core/x/acc/mean@1"].to_list() == [None, 0.75, None, None]
     assert record.rollouts is not None
-    assert record.rollouts.group_by("step", maintain_order=True).len().rows() == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert record.rollouts.group_by("step", maintain_order=True).len().rows() == [
+        (1, 4),
+        (2, 4),
+        (3, 4),
+        (4, 4),
+    ]
     assert record.rollouts.filter(pl.col("step") == 2)["reward"].to_list() == [3.0] * 4
     assert (np.diff(record.steps["seconds"].to_numpy()) > 0).all()
 
 
 class UnslothGRPOTrainer(PlayedTrainer):
-    """As unsloth's compiled trainers: TRL's class under another name, its generation wrapped, the logs where TRL has them."""
+    """As unsloth's compiled trainers: TRL's class under another name, its generation wrapped,
+    the logs where TRL has them.
+    """
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         return {**super()._generate_and_score_completions(inputs), "num_items_in_batch": ROLLOUTS}
 
 
 class SwiftGRPOTrainer(PlayedTrainer):
-    """As ms-swift's: generation and rewards its own under TRL's names, rewards by inputs alone, and no texts or advantages in `_logs`."""
+    """As ms-swift's: generation and rewards its own under TRL's names, rewards by inputs alone,
+    and no texts or advantages in `_logs`.
+    """
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         self._logs = {}
@@ -692,7 +862,9 @@ class SwiftGRPOTrainer(PlayedTrainer):
 
 
 @pytest.mark.parametrize("kind", [UnslothGRPOTrainer, SwiftGRPOTrainer])
-def test_subclasses_that_override_what_is_looked_at_are_recorded(kind: type[PlayedTrainer], tmp_path: Path) -> None:
+def test_subclasses_that_override_what_is_looked_at_are_recorded(
+    kind: type[PlayedTrainer], tmp_path: Path
+) -> None:
     """Their shapes are played: neither unsloth nor ms-swift is installed anywhere this runs."""
     trainer = kind(tmp_path)
     callback = attached(trainer)
@@ -708,11 +880,15 @@ def test_subclasses_that_override_what_is_looked_at_are_recorded(kind: type[Play
     assert not [sentence for sentence in callback.notices if "failed" in sentence]
 
 
-def test_a_subclass_without_the_methods_that_are_looked_at_is_told_with_its_name(tmp_path: Path) -> None:
+def test_a_subclass_without_the_methods_that_are_looked_at_is_told_with_its_name(
+    tmp_path: Path,
+) -> None:
     class OtherGRPOTrainer(PlayedTrainer):
         _calculate_rewards = property(lambda self: self.gone)
 
     callback = GroupwiseCallback(OtherGRPOTrainer(tmp_path), say=lambda _: None)
     callback.on_train_begin(None, SimpleNamespace(global_step=0), None)
-    assert callback.notices[0].startswith("expected a trainer with _calculate_rewards, got OtherGRPOTrainer")
+    assert callback.notices[0].startswith(
+        "expected a trainer with _calculate_rewards, got OtherGRPOTrainer"
+    )
     assert callback.recorder is None

@@ -1,4 +1,6 @@
-"""What the callback is given: other trainers, settings that cannot be, rows without rollouts, checks that load much."""
+"""What the callback is given: other trainers, settings that cannot be, rows without rollouts,
+checks that load much.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +28,31 @@ def test_a_callback_of_another_trainer_is_told_though_that_one_has_none(tmp_path
     assert "was made for another trainer" in stranger.notices[0]
     assert not (tmp_path / "one").exists()
     assert "_calculate_rewards" not in vars(first)
-    assert RunRecord.load(tmp_path / "two" / "groupwise").steps["step"].to_list() == [1, 2]  # the one that stands behind it records
+    assert RunRecord.load(tmp_path / "two" / "groupwise").steps["step"].to_list() == [
+        1,
+        2,
+    ]  # the one that stands behind it records
     assert not any("is the second" in notice for notice in own.notices)
 
 
 class SeveralUpdates(PlayedTrainer):
-    """Rollouts that serve two updates, and means over all steps since it logged last, as TRL logs them."""
+    """Rollouts that serve two updates, and means over all steps since it logged last, as TRL
+    logs them.
+    """
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        return super()._generate_and_score_completions(inputs) if self.state.global_step % 2 == 0 else {}
+        return (
+            super()._generate_and_score_completions(inputs)
+            if self.state.global_step % 2 == 0
+            else {}
+        )
 
     def event(self, name: str, **given: Any) -> None:
         if name == "on_log":
             self._metrics["train"]["num_tokens"] = [float(self.state.num_input_tokens_seen)]
-            given["logs"] |= {key: float(np.mean(values)) for key, values in self._metrics["train"].items()}
+            given["logs"] |= {
+                key: float(np.mean(values)) for key, values in self._metrics["train"].items()
+            }
         super().event(name, **given)
 
 
@@ -78,31 +91,58 @@ def test_where_nothing_was_measured_no_group_size_is_planned() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (ProbeSettings(groups=0), "a whole number of at least 1 for groups of ProbeSettings, got 0"),
+        (
+            ProbeSettings(groups=0),
+            "a whole number of at least 1 for groups of ProbeSettings, got 0",
+        ),
         (ProbeSettings(every=0), "a whole number of at least 1 for every of ProbeSettings, got 0"),
-        (ProbeSettings(width=-1), "a whole number of at least 1 for width of ProbeSettings, got -1"),
-        (ProbeSettings(window=0), "a whole number of at least 1 for window of ProbeSettings, got 0"),
-        (ProbeSettings(window=-1), "a whole number of at least 1 for window of ProbeSettings, got -1"),
-        (ProbeSettings(micro_batch=2.5), "a whole number of at least 1 for micro_batch of ProbeSettings, got 2.5"),  # type: ignore[arg-type]
-        (ProbeSettings(parameters="*"), "patterns of names for parameters of ProbeSettings, got '*'"),  # type: ignore[arg-type]
+        (
+            ProbeSettings(width=-1),
+            "a whole number of at least 1 for width of ProbeSettings, got -1",
+        ),
+        (
+            ProbeSettings(window=0),
+            "a whole number of at least 1 for window of ProbeSettings, got 0",
+        ),
+        (
+            ProbeSettings(window=-1),
+            "a whole number of at least 1 for window of ProbeSettings, got -1",
+        ),
+        (
+            ProbeSettings(micro_batch=2.5),  # type: ignore[arg-type]
+            "a whole number of at least 1 for micro_batch of ProbeSettings, got 2.5",
+        ),
+        (
+            ProbeSettings(parameters="*"),  # type: ignore[arg-type]
+            "patterns of names for parameters of ProbeSettings, got '*'",
+        ),
         (5, "ProbeSettings for sketch, got '5'"),
     ],
 )
-def test_a_probe_that_cannot_be_is_said_and_the_run_is_recorded(settings: Any, said: str, tmp_path: Path) -> None:
+def test_a_probe_that_cannot_be_is_said_and_the_run_is_recorded(
+    settings: Any, said: str, tmp_path: Path
+) -> None:
     trainer = PlayedTrainer(tmp_path)
     callback = attached(trainer, sketch=settings, sketch_every=1)
     trainer.train(2)
     assert callback.notices[0] == f"no sketches: expected {said}; the rest is recorded"
-    assert not any("failed" in notice or "no more sketches" in notice for notice in callback.notices)
+    assert not any(
+        "failed" in notice or "no more sketches" in notice for notice in callback.notices
+    )
     assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2]
 
 
 @pytest.mark.parametrize("record", [5, "", b"folder"])
-def test_a_folder_that_is_none_is_said_and_the_run_is_recorded_where_it_would_be(record: Any, tmp_path: Path) -> None:
+def test_a_folder_that_is_none_is_said_and_the_run_is_recorded_where_it_would_be(
+    record: Any, tmp_path: Path
+) -> None:
     trainer = PlayedTrainer(tmp_path)
     callback = attached(trainer, record=record)
     trainer.train(2)
-    assert callback.notices[0] == f"expected a folder for record, got {record!r}: recorded in {tmp_path / 'groupwise'}"
+    assert (
+        callback.notices[0]
+        == f"expected a folder for record, got {record!r}: recorded in {tmp_path / 'groupwise'}"
+    )
     assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2]
 
 
@@ -116,7 +156,9 @@ def test_a_folder_that_is_none_is_said_and_the_run_is_recorded_where_it_would_be
         ({}, []),
     ],
 )
-def test_probes_are_as_far_apart_as_was_asked(options: dict[str, Any], steps: list[int], tmp_path: Path) -> None:
+def test_probes_are_as_far_apart_as_was_asked(
+    options: dict[str, Any], steps: list[int], tmp_path: Path
+) -> None:
     trainer = PlayedTrainer(tmp_path)
     callback = attached(trainer, **options)
     probed: list[int] = []
@@ -130,10 +172,14 @@ def test_probes_are_as_far_apart_as_was_asked(options: dict[str, Any], steps: li
 def test_the_judge_is_made_ready_before_the_first_step(
     last: int, looks: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first run of them, which loads what they need, sees a played run and is over when the clock of the run begins."""
+    """The first run of them, which loads what they need, sees a played run and is over when the
+    clock of the run begins.
+    """
     seen: list[int] = []
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("groupwise.integrations.trl.time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(
+        "groupwise.integrations.trl.time", SimpleNamespace(perf_counter=lambda: clock.now)
+    )
 
     def judge(record: RunRecord, *, ended: bool) -> Judgement:
         assert not ended
@@ -159,7 +205,9 @@ def test_the_judge_is_made_ready_before_the_first_step(
     record = RunRecord.load(tmp_path / "groupwise")
     assert record.steps["seconds"][0] < 1
     assert callback.check_seconds == pytest.approx(0.01 * max(len(looks) - 1, 0))
-    assert any("made ready before the first step" in notice for notice in callback.notices) is bool(looks)
+    assert any("made ready before the first step" in notice for notice in callback.notices) is bool(
+        looks
+    )
     assert [notice for notice in callback.notices if "reward 0.8" in notice] == (
         [] if not looks else ["watch at step 50: reward 0.8 → 0.0"]
     )

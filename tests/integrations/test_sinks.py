@@ -34,9 +34,18 @@ def mlflow(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("http://[::1]:8750/SECRET/", "http://[::1]:8750/"),
         ("http://127.0.1.1:8750/SECRET/", "http://127.0.1.1:8750/"),
         ("127.0.0.1:8750/SECRETbcdefghijklmnopqrstuv_-012/", "127.0.0.1:8750/"),
-        ("https://hub.org/user/me/proxy/8750/SECRETbcdefghijklmnopqrstuv_-012/run", "https://hub.org/user/me/proxy/8750/"),
-        ("https://hub.org/a-project-of-thirty-two-letters/runs/7", "https://hub.org/a-project-of-thirty-two-letters/runs/7"),
-        ("https://user:SECRET@ci.example/runs/7/page.html?token=SECRET#SECRET", "https://ci.example/runs/7/page.html"),
+        (
+            "https://hub.org/user/me/proxy/8750/SECRETbcdefghijklmnopqrstuv_-012/run",
+            "https://hub.org/user/me/proxy/8750/",
+        ),
+        (
+            "https://hub.org/a-project-of-thirty-two-letters/runs/7",
+            "https://hub.org/a-project-of-thirty-two-letters/runs/7",
+        ),
+        (
+            "https://user:SECRET@ci.example/runs/7/page.html?token=SECRET#SECRET",
+            "https://ci.example/runs/7/page.html",
+        ),
         ("runs/page.html", "runs/page.html"),
         ("", ""),
     ],
@@ -48,13 +57,18 @@ def test_a_link_is_handed_on_without_what_opens_it(page: str, shown: str) -> Non
 
 def test_an_open_run_of_mlflow_is_tagged(mlflow: Any) -> None:
     assert tell(FAILED, page="http://127.0.0.1:8750/SECRET/") == []
-    assert mlflow.tags == {f"groupwise.{name}": value for name, value in facts(FAILED, "http://127.0.0.1:8750/").items()}
+    assert mlflow.tags == {
+        f"groupwise.{name}": value
+        for name, value in facts(FAILED, "http://127.0.0.1:8750/").items()
+    }
     assert mlflow.tags["groupwise.state"] == "failed"
     assert mlflow.tags["groupwise.since_step"] == "31"
     assert "SECRET" not in str(mlflow.tags)
 
 
-def test_no_run_is_begun_and_a_tracker_that_fails_is_a_sentence(mlflow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_run_is_begun_and_a_tracker_that_fails_is_a_sentence(
+    mlflow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mlflow.active_run = lambda: None
     assert tell(FAILED) == []
     assert mlflow.tags == {}
@@ -63,10 +77,14 @@ def test_no_run_is_begun_and_a_tracker_that_fails_is_a_sentence(mlflow: Any, mon
         raise ConnectionError("no server\x1b[2J")
 
     mlflow.active_run = broken
-    assert tell(FAILED) == ["the alert did not reach the tracker: ConnectionError: no server\ufffd[2J"]
+    assert tell(FAILED) == [
+        "the alert did not reach the tracker: ConnectionError: no server\ufffd[2J"
+    ]
 
 
-def test_the_page_may_come_from_the_environment(mlflow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_may_come_from_the_environment(
+    mlflow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(PAGE, "http://127.0.0.1:8750/SECRET/")
     tell(FAILED)
     assert mlflow.tags["groupwise.page"] == "http://127.0.0.1:8750/"

@@ -1,4 +1,6 @@
-"""Which record a resumed run goes on with, what of it is kept, and a disk that is full when the training begins."""
+"""Which record a resumed run goes on with, what of it is kept, and a disk that is full when the
+training begins.
+"""
 
 from __future__ import annotations
 
@@ -33,24 +35,37 @@ class Checkpoints:
     def __init__(self) -> None:
         self.kept: dict[int, dict[str, Any]] = {}
 
-    def trained(self, trainer: PlayedTrainer, steps: int, *, after: int = 0, killed: bool = False) -> GroupwiseCallback:
-        """Let a trainer go on from a checkpoint; one that is killed lets go of its record and says nothing more."""
+    def trained(
+        self, trainer: PlayedTrainer, steps: int, *, after: int = 0, killed: bool = False
+    ) -> GroupwiseCallback:
+        """Let a trainer go on from a checkpoint; one that is killed lets go of its record and
+        says nothing more.
+        """
         trainer.state.stateful_callbacks = dict(self.kept.get(after, {}))
-        found = next(one for one in trainer.callback_handler.callbacks if isinstance(one, GroupwiseCallback))
+        found = next(
+            one for one in trainer.callback_handler.callbacks if isinstance(one, GroupwiseCallback)
+        )
 
         def saved(*_: Any, **__: Any) -> None:
             if trainer.state.global_step % 5 == 0:
                 self.kept[trainer.state.global_step] = dict(trainer.state.stateful_callbacks)
 
-        nothing = {f"on_{name}": lambda *_, **__: None for name in ("train_begin", "step_begin", "pre_optimizer_step", "log", "train_end")}
-        trainer.callback_handler.callbacks.append(SimpleNamespace(**{**nothing, "on_step_end": saved}))
+        nothing = {
+            f"on_{name}": lambda *_, **__: None
+            for name in ("train_begin", "step_begin", "pre_optimizer_step", "log", "train_end")
+        }
+        trainer.callback_handler.callbacks.append(
+            SimpleNamespace(**{**nothing, "on_step_end": saved})
+        )
         trainer.train(steps, after=after)
         return found
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_run_that_was_sent_beside_goes_on_in_its_own_record(tmp_path: Path) -> None:
-    """Two runs on one folder; both end, and the second is resumed first, when the first one's record is free."""
+    """Two runs on one folder; both end, and the second is resumed first, when the first one's
+    record is free.
+    """
     shared = tmp_path / "shared"
     first, second = PlayedTrainer(tmp_path / "one"), PlayedTrainer(tmp_path / "two")
     one = attached(first, record=shared)
@@ -73,7 +88,9 @@ def test_a_run_that_was_sent_beside_goes_on_in_its_own_record(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("impatient")
 def test_two_runs_of_one_output_folder_are_told_apart_by_their_checkpoints(tmp_path: Path) -> None:
-    """The same script started twice: one folder of checkpoints, and the record that belongs to those that are there is gone on with."""
+    """The same script started twice: one folder of checkpoints, and the record that belongs to
+    those that are there is gone on with.
+    """
     first, second, checkpoints = PlayedTrainer(tmp_path), PlayedTrainer(tmp_path), Checkpoints()
     one = attached(first)
     attached(second)
@@ -97,10 +114,15 @@ def test_a_record_that_a_new_run_moved_aside_is_gone_on_with_by_its_own(tmp_path
         kept.trained(trainer, steps, after=after)
     assert steps_in(tmp_path / "groupwise") == [1, 2, 3]
     assert steps_in(tmp_path / "groupwise.before-1") == list(range(1, 10))
-    assert any(f"the record in {tmp_path / 'groupwise'} is that of another run" in notice for notice in callback.notices)
+    assert any(
+        f"the record in {tmp_path / 'groupwise'} is that of another run" in notice
+        for notice in callback.notices
+    )
 
 
-def test_a_run_whose_record_is_nowhere_begins_one_and_leaves_the_others_alone(tmp_path: Path) -> None:
+def test_a_run_whose_record_is_nowhere_begins_one_and_leaves_the_others_alone(
+    tmp_path: Path,
+) -> None:
     shared = tmp_path / "shared"
     for name, after in (("one", 0), ("two", 5)):
         trainer = PlayedTrainer(tmp_path / name)
@@ -108,11 +130,18 @@ def test_a_run_whose_record_is_nowhere_begins_one_and_leaves_the_others_alone(tm
         Checkpoints().trained(trainer, 6, after=after)
     assert steps_in(shared) == list(range(1, 7))
     assert steps_in(tmp_path / "shared-2") == list(range(6, 12))
-    assert RunRecord.load(tmp_path / "shared-2").notes == ("resumed after step 5: steps 1 to 5 are not in the record",)
-    assert any("is that of another run; training goes on, recorded in" in notice for notice in callback.notices)
+    assert RunRecord.load(tmp_path / "shared-2").notes == (
+        "resumed after step 5: steps 1 to 5 are not in the record",
+    )
+    assert any(
+        "is that of another run; training goes on, recorded in" in notice
+        for notice in callback.notices
+    )
 
 
-def test_a_record_from_before_there_were_identities_is_gone_on_with_and_gets_one(tmp_path: Path) -> None:
+def test_a_record_from_before_there_were_identities_is_gone_on_with_and_gets_one(
+    tmp_path: Path,
+) -> None:
     with RecordWriter(tmp_path / "groupwise") as writer:
         for step in range(1, 8):
             writer.append({"step": step, "reward": 0.5})
@@ -133,7 +162,9 @@ def test_a_run_that_was_moved_with_its_record_finds_it(tmp_path: Path) -> None:
     attached(moved)
     moved.train(2, after=4)
     assert steps_in(tmp_path / "there" / "groupwise") == [1, 2, 3, 4, 5, 6]
-    assert home_of(tmp_path / "here", tmp_path / "here" / "x") == home_of(tmp_path / "there", tmp_path / "there" / "x")
+    assert home_of(tmp_path / "here", tmp_path / "here" / "x") == home_of(
+        tmp_path / "there", tmp_path / "there" / "x"
+    )
     assert home_of(tmp_path / "here", tmp_path / "x") != home_of(tmp_path / "there", tmp_path / "x")
 
 
@@ -171,7 +202,9 @@ def test_a_resumed_record_keeps_its_notes_and_the_group_size_in_force(tmp_path: 
 def test_a_change_that_is_not_done_again_is_forgotten(tmp_path: Path) -> None:
     recorded(tmp_path / "run", {1: 8.0, 2: 8.0, 3: 4.0})
     again = recorded(tmp_path / "run", {3: 8.0}, after=2)
-    assert again.notes == ("resumed after step 2: steps 3 to 3 are replaced as they are done again",)
+    assert again.notes == (
+        "resumed after step 2: steps 3 to 3 are replaced as they are done again",
+    )
     assert again.config.value("group_size") == 8
 
 
@@ -181,10 +214,17 @@ def test_uneven_groups_are_noted_once_and_leave_the_setting_alone(tmp_path: Path
     recorder.open()
     for step in range(1, 401):
         uneven = {"uneven_group_share": 0.5} if step % 4 else {}
-        recorder.append({"step": step, "group_size": 8.0 if not uneven else 3.0 + step % 2 / 2, **uneven})
+        recorder.append(
+            {"step": step, "group_size": 8.0 if not uneven else 3.0 + step % 2 / 2, **uneven}
+        )
     recorder.close()
     record = RunRecord.load(tmp_path / "run")
-    assert said == ["groups are of several sizes from step 1 on: group_size is the median of each step, the setting stays"]
+    assert said == [
+        (
+            "groups are of several sizes from step 1 on: group_size is the median of each step, "
+            "the setting stays"
+        )
+    ]
     assert record.notes == tuple(said)
     assert record.config.value("group_size") == 8
     assert record.steps["group_size"].to_list()[:4] == [3.5, 3.0, 3.5, 8.0]
@@ -192,7 +232,9 @@ def test_uneven_groups_are_noted_once_and_leave_the_setting_alone(tmp_path: Path
 
 def test_a_group_size_that_goes_on_changing_is_noted_so_often_and_no_more(tmp_path: Path) -> None:
     def size(steps: int) -> int:
-        record = recorded(tmp_path / str(steps), {step: float(4 + 4 * (step % 2)) for step in range(1, steps + 1)})
+        record = recorded(
+            tmp_path / str(steps), {step: float(4 + 4 * (step % 2)) for step in range(1, steps + 1)}
+        )
         assert sum("changed from" in note for note in record.notes) == 20
         assert "goes on changing" in record.notes[-1]
         assert len(record.notes) == 21
@@ -216,7 +258,12 @@ class FullFrom:
             make(path, *given, **named)
 
         def opening(path: Path, *given: Any, **named: Any) -> Any:
-            if path.name == "journal.jsonl" and given and "+" in given[0] and "other" not in path.parts:
+            if (
+                path.name == "journal.jsonl"
+                and given
+                and "+" in given[0]
+                and "other" not in path.parts
+            ):
                 self.check()
             return write(path, *given, **named)
 
@@ -251,7 +298,10 @@ def test_a_disk_that_is_full_when_training_begins_costs_nothing_once_there_is_ro
     def room(*_: Any, **__: Any) -> None:
         disk.full = trainer.state.global_step < 3
 
-    nothing = {f"on_{name}": lambda *_, **__: None for name in ("train_begin", "pre_optimizer_step", "step_end", "log", "train_end")}
+    nothing = {
+        f"on_{name}": lambda *_, **__: None
+        for name in ("train_begin", "pre_optimizer_step", "step_end", "log", "train_end")
+    }
     trainer.callback_handler.callbacks.append(SimpleNamespace(**nothing, on_step_begin=room))
     trainer.train(8)
     assert steps_in(tmp_path / "run") == list(range(1, 9))
@@ -266,7 +316,9 @@ def test_a_disk_that_is_full_when_training_begins_costs_nothing_once_there_is_ro
     assert any("can be written again" in notice for notice in callback.notices)
 
 
-def test_a_run_that_is_resumed_on_a_full_disk_goes_on_in_its_record(disk: FullFrom, tmp_path: Path) -> None:
+def test_a_run_that_is_resumed_on_a_full_disk_goes_on_in_its_record(
+    disk: FullFrom, tmp_path: Path
+) -> None:
     disk.full = False
     first = PlayedTrainer(tmp_path)
     attached(first, record=tmp_path / "run")
@@ -276,7 +328,14 @@ def test_a_run_that_is_resumed_on_a_full_disk_goes_on_in_its_record(disk: FullFr
     callback = attached(second, record=tmp_path / "run")
     second.event("on_train_begin")
     second.train(2, after=4)
-    assert steps_in(tmp_path / "run") == [1, 2, 3, 4, 5, 6]  # those of the first: the disk is full to the end
+    assert steps_in(tmp_path / "run") == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]  # those of the first: the disk is full to the end
     disk.full = False
     third = PlayedTrainer(tmp_path)
     attached(third, record=tmp_path / "run")
@@ -292,16 +351,23 @@ def test_a_disk_that_is_full_from_begin_to_end_leaves_the_steps_in_a_temporary_f
     monkeypatch.setattr("tempfile.mkdtemp", lambda **_: str(tmp_path / "other"))
     trainer = PlayedTrainer(tmp_path)
     judged_by(monkeypatch, lambda _: judged(State.FAILING))
-    callback = attached(trainer, record=tmp_path / "run", checks=True, check_every=4, stop_on="failing")
+    callback = attached(
+        trainer, record=tmp_path / "run", checks=True, check_every=4, stop_on="failing"
+    )
     trainer.train(9)
     assert trainer.state.global_step == 4
     assert steps_in(tmp_path / "other" / "run") == [1, 2, 3, 4]
     assert not (tmp_path / "run").exists()
-    assert callback.notices[-2] == f"4 steps could not be written to {tmp_path / 'run'}: they are in {tmp_path / 'other' / 'run'}"
+    assert callback.notices[-2] == (
+        f"4 steps could not be written to {tmp_path / 'run'}: they are in "
+        f"{tmp_path / 'other' / 'run'}"
+    )
     assert callback.notices[-1].startswith(f"0 steps are recorded in {tmp_path / 'run'}, 4 are not")
 
 
-def test_tries_to_open_a_record_are_spaced_by_what_they_take(disk: FullFrom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tries_to_open_a_record_are_spaced_by_what_they_take(
+    disk: FullFrom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("groupwise.record.recorder._SHARE", 1e9)
     said: list[str] = []
     recorder = opened(partial(Recorder, say=said.append), tmp_path / "run", 0, said.append)
@@ -346,7 +412,9 @@ def test_uneven_groups_of_verl_cost_one_sentence_and_a_journal_that_grows_with_t
     def size(steps: int) -> int:
         monkeypatch.setenv("GROUPWISE_RECORD", str(tmp_path / str(steps)))
         tap, rng = Tap(said.append), np.random.default_rng(0)
-        estimator = tap.wrapped(lambda token_level_rewards, response_mask, index: (token_level_rewards, index))
+        estimator = tap.wrapped(
+            lambda token_level_rewards, response_mask, index: (token_level_rewards, index)
+        )
         tap.begin({"actor_rollout_ref": {"rollout": {"n": 4}}}, "demo")
         for step in range(1, steps + 1):
             estimator(np.ones((24, 3)), np.ones((24, 3)), rng.integers(0, 6, 24))

@@ -1,12 +1,15 @@
-"""The presets against the trainers themselves: TRL's and verl's own code is called, in float32, and must give the same digits.
+"""The presets against the trainers themselves: TRL's and verl's own code is called, in float32, and
+must give the same digits.
 
-Neither trainer is in the test environment, so this is skipped there, visibly. To run it: an environment with torch and TRL,
+Neither trainer is in the test environment, so this is skipped there, visibly. To run it: an
+environment with torch and TRL,
 
     python3 -m venv .venv-trl && .venv-trl/bin/pip install -c constraints.txt -e '.[trl,test]'
     .venv-trl/bin/python -m pytest tests/optional/test_trainer_presets.py -s
 
-and for verl, whose own requirements are heavy, one with `pip install --no-deps verl` and what importing it asks for: numpy, omegaconf,
-hydra-core, ray, tensordict, transformers, codetiming, orjson, packaging, psutil. The distance found is printed in units of the last place.
+and for verl, whose own requirements are heavy, one with `pip install --no-deps verl` and what
+importing it asks for: numpy, omegaconf, hydra-core, ray, tensordict, transformers, codetiming,
+orjson, packaging, psutil. The distance found is printed in units of the last place.
 """
 
 from __future__ import annotations
@@ -25,17 +28,24 @@ import pytest
 
 from groupwise.estimators.presets import PRESETS, AdvantageSpec, preset
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what the trainers and their libraries warn of among themselves
+pytestmark = pytest.mark.filterwarnings(
+    "ignore"
+)  # what the trainers and their libraries warn of among themselves
 torch = pytest.importorskip("torch", reason="torch is not installed: see the head of this file")
 
 GROUPS, SIZE, LENGTH = 6, 19, 11
 TRL_SIZE = 16
-PROMPTS = np.array([f"uid-{i}" for i in np.random.default_rng(3).permutation(np.repeat(np.arange(GROUPS), SIZE))], dtype=object)
+PROMPTS = np.array(
+    [f"uid-{i}" for i in np.random.default_rng(3).permutation(np.repeat(np.arange(GROUPS), SIZE))],
+    dtype=object,
+)
 RAGGED = np.append(PROMPTS[:-2], ["lonely", "lonelier"])
 
 
 def rewards(kind: str, seed: int, count: int = GROUPS * SIZE) -> Any:
-    """Float32 rewards: 0 or 1, normal around a level, or with tails so heavy that they have no variance."""
+    """Float32 rewards: 0 or 1, normal around a level, or with tails so heavy that they have no
+    variance.
+    """
     rng = np.random.default_rng(seed)
     values = {
         "binary": rng.integers(0, 2, count),
@@ -51,7 +61,12 @@ def ulps(ours: Any, theirs: Any) -> float:
     assert ours.dtype == theirs.dtype
     a, b = ours.numpy(), theirs.numpy()
     assert np.isfinite(a).all()
-    return float((np.abs(a - b) / np.spacing(np.maximum(np.maximum(np.abs(a), np.abs(b)), np.finfo(a.dtype).tiny))).max())
+    return float(
+        (
+            np.abs(a - b)
+            / np.spacing(np.maximum(np.maximum(np.abs(a), np.abs(b)), np.finfo(a.dtype).tiny))
+        ).max()
+    )
 
 
 def token_mask(seed: int, count: int) -> Any:
@@ -73,7 +88,9 @@ VERL = {spec.estimator: spec for spec in PRESETS if spec.framework == "verl" and
 @pytest.mark.parametrize("kind", ["binary", "normal", "heavy", "equal"])
 @pytest.mark.parametrize("name", sorted(VERL))
 def test_verl_gives_the_same_digits(name: str, kind: str, labels: Any) -> None:
-    core = pytest.importorskip("verl.trainer.ppo.core_algos", reason="verl is not installed: see the head of this file")
+    core = pytest.importorskip(
+        "verl.trainer.ppo.core_algos", reason="verl is not installed: see the head of this file"
+    )
     spec = VERL[name]
     if spec.singleton == "refused" and labels is RAGGED:
         pytest.skip("verl refuses a group of one here, and so do we")
@@ -82,7 +99,13 @@ def test_verl_gives_the_same_digits(name: str, kind: str, labels: Any) -> None:
         config = {"norm_adv_by_std_in_grpo": True}
         estimator = core.get_adv_estimator_fn(name.removesuffix("_none"))
         extra = {"norm_adv_by_std_in_grpo": False} if name == "grpo_none" else {}
-        theirs, _ = estimator(token_level_rewards=verl_tokens(reward, mask), response_mask=mask, index=labels, config=config, **extra)
+        theirs, _ = estimator(
+            token_level_rewards=verl_tokens(reward, mask),
+            response_mask=mask,
+            index=labels,
+            config=config,
+            **extra,
+        )
         ours = spec.advantages(reward, labels.astype(str), mask_NL=mask)
         distance = ulps(ours, theirs[torch.arange(len(reward)), mask.sum(1) - 1])
         print(f"verl {name} {kind} {len(set(labels))} groups: {distance:.3g} ulp")
@@ -91,9 +114,13 @@ def test_verl_gives_the_same_digits(name: str, kind: str, labels: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["binary", "normal", "heavy"])
 def test_verl_gives_the_same_digits_for_several_rewards(kind: str) -> None:
-    core = pytest.importorskip("verl.trainer.ppo.core_algos", reason="verl is not installed: see the head of this file")
+    core = pytest.importorskip(
+        "verl.trainer.ppo.core_algos", reason="verl is not installed: see the head of this file"
+    )
     for seed in range(5):
-        parts = torch.stack([rewards(kind, seed), rewards("normal", seed + 50), rewards("heavy", seed + 70)])
+        parts = torch.stack(
+            [rewards(kind, seed), rewards("normal", seed + 50), rewards("heavy", seed + 70)]
+        )
         mask, weight = token_mask(seed, GROUPS * SIZE), [1.0, 0.5, 0.3]
         names = ["right", "brief", "polite"]
         prompts = torch.zeros((len(mask), 3))
@@ -103,9 +130,14 @@ def test_verl_gives_the_same_digits_for_several_rewards(kind: str) -> None:
             PROMPTS,
             config={"gdpo_reward_keys": names, "gdpo_reward_weights": weight},
             non_tensor_batch=dict(zip(names, parts.numpy(), strict=True)),
-            batch={"prompts": prompts, "attention_mask": torch.cat([prompts + 1, mask], dim=1).long()},
+            batch={
+                "prompts": prompts,
+                "attention_mask": torch.cat([prompts + 1, mask], dim=1).long(),
+            },
         )
-        ours = preset("verl", estimator="gdpo").several_advantages(parts, weight, PROMPTS.astype(str), mask_NL=mask)
+        ours = preset("verl", estimator="gdpo").several_advantages(
+            parts, weight, PROMPTS.astype(str), mask_NL=mask
+        )
         distance = ulps(ours, theirs[torch.arange(len(mask)), mask.sum(1) - 1])
         print(f"verl gdpo, three rewards, {kind}: {distance:.3g} ulp")
         assert distance <= 1
@@ -113,7 +145,9 @@ def test_verl_gives_the_same_digits_for_several_rewards(kind: str) -> None:
 
 @pytest.fixture(scope="module")
 def recipe() -> Any:
-    """The script that records the embedded run: it knows how to make a tiny model and a tokenizer."""
+    """The script that records the embedded run: it knows how to make a tiny model and a
+    tokenizer.
+    """
     path = Path(__file__).resolve().parents[2] / "scripts" / "record_trl_run.py"
     found = importlib.util.spec_from_file_location("record_trl_run", path)
     assert found is not None
@@ -123,8 +157,12 @@ def recipe() -> Any:
     return module
 
 
-def run_trl(recipe: Any, folder: Path, kind: str, *, rloo: bool, several: bool, settings: dict[str, Any]) -> list[tuple[Any, Any]]:
-    """Rewards (one row a reward function) and advantages of four steps of a real trainer, float32."""
+def run_trl(
+    recipe: Any, folder: Path, kind: str, *, rloo: bool, several: bool, settings: dict[str, Any]
+) -> list[tuple[Any, Any]]:
+    """Rewards (one row a reward function) and advantages of four steps of a real trainer,
+    float32.
+    """
     os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
     trl, transformers = importlib.import_module("trl"), importlib.import_module("transformers")
 
@@ -148,10 +186,17 @@ def run_trl(recipe: Any, folder: Path, kind: str, *, rloo: bool, several: bool, 
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
             logs = trainer._logs
-            parts = [torch.tensor(list(values), dtype=torch.float32) for values in logs["rewards"].values()]
-            self.seen.append((torch.stack(parts), torch.tensor(list(logs["advantages"]), dtype=torch.float32)))
+            parts = [
+                torch.tensor(list(values), dtype=torch.float32)
+                for values in logs["rewards"].values()
+            ]
+            self.seen.append(
+                (torch.stack(parts), torch.tensor(list(logs["advantages"]), dtype=torch.float32))
+            )
 
-    config, kind_of_trainer = (trl.RLOOConfig, trl.RLOOTrainer) if rloo else (trl.GRPOConfig, trl.GRPOTrainer)
+    config, kind_of_trainer = (
+        (trl.RLOOConfig, trl.RLOOTrainer) if rloo else (trl.GRPOConfig, trl.GRPOTrainer)
+    )
     tokenizer = recipe.build_tokenizer()
     trainer = kind_of_trainer(
         model=recipe.build_model(tokenizer),
@@ -202,9 +247,13 @@ def test_trl_gives_the_same_digits(name: str, kind: str, recipe: Any, tmp_path: 
     if several:
         settings = {"reward_weights": [1.0, 0.3], **settings}
     worst = 0.0
-    for parts, theirs in run_trl(recipe, tmp_path, kind, rloo=name.startswith("rloo"), several=several, settings=settings):
+    for parts, theirs in run_trl(
+        recipe, tmp_path, kind, rloo=name.startswith("rloo"), several=several, settings=settings
+    ):
         blocks = parts.reshape(len(parts), -1, TRL_SIZE)
-        ours = spec.several_advantages(blocks, [1.0, 0.3]) if several else spec.advantages(blocks[0])
+        ours = (
+            spec.several_advantages(blocks, [1.0, 0.3]) if several else spec.advantages(blocks[0])
+        )
         assert float(theirs[TRL_SIZE + 1]) == 0.0
         worst = max(worst, ulps(ours.reshape(-1), theirs))
     print(f"trl {name} {kind}: {worst:.3g} ulp")
@@ -214,9 +263,14 @@ def test_trl_gives_the_same_digits(name: str, kind: str, recipe: Any, tmp_path: 
 @pytest.mark.parametrize("kind", ["binary", "normal", "heavy", "equal"])
 def test_the_asynchronous_trainer_of_trl_gives_the_same_digits(kind: str) -> None:
     worker = pytest.importorskip(
-        "trl.experimental.async_grpo.async_rollout_worker", reason="TRL is not installed: see the head of this file"
+        "trl.experimental.async_grpo.async_rollout_worker",
+        reason="TRL is not installed: see the head of this file",
     )
-    kinds = [item for item in vars(worker).values() if isinstance(item, type) and hasattr(item, "_score_group")]
+    kinds = [
+        item
+        for item in vars(worker).values()
+        if isinstance(item, type) and hasattr(item, "_score_group")
+    ]
     assert len(kinds) == 1
     importlib.import_module("accelerate").PartialState(cpu=True)  # the worker's logger asks for it
     spec = preset("trl", estimator="async_grpo")
@@ -226,9 +280,15 @@ def test_the_asynchronous_trainer_of_trl_gives_the_same_digits(kind: str) -> Non
             values[3] = np.nan
         theirs = asyncio.run(kinds[0]._score_group(*asynchronous(values)))
         ours = spec.advantages(values[None])[0]
-        distance = ulps(torch.tensor(ours), torch.tensor([sample.advantage for sample in theirs], dtype=torch.float64))
-        print(f"trl async_grpo {kind} {'one missing' if seed % 2 else 'complete'}: {distance:.3g} ulp")
-        # With a reward missing they average the rest after taking it out, we skip it: sums of more than eight may round differently.
+        distance = ulps(
+            torch.tensor(ours),
+            torch.tensor([sample.advantage for sample in theirs], dtype=torch.float64),
+        )
+        print(
+            f"trl async_grpo {kind} {'one missing' if seed % 2 else 'complete'}: {distance:.3g} ulp"
+        )
+        # With a reward missing they average the rest after taking it out, we skip it: sums of more
+        # than eight may round differently.
         assert distance <= (1 if not seed % 2 else 4), (seed, distance)
 
 
@@ -237,7 +297,10 @@ def asynchronous(values: Any) -> tuple[Any, Any]:
     count = len(values)
     listed = [None if np.isnan(value) else float(value) for value in values]
     worker = SimpleNamespace(
-        reward_funcs=[lambda **_: listed], reward_func_names=["score"], _env_reward_types=[], _provides_rollout_reward=False
+        reward_funcs=[lambda **_: listed],
+        reward_func_names=["score"],
+        _env_reward_types=[],
+        _provides_rollout_reward=False,
     )
     sequence = SimpleNamespace(input_ids=[1], completion_mask=[1], old_log_probs=[0.0])
     group = SimpleNamespace(
@@ -257,12 +320,20 @@ def asynchronous(values: Any) -> tuple[Any, Any]:
 
 
 def test_every_preset_called_here_says_so_and_no_other() -> None:
-    called = {("verl", name) for name in VERL} | {("trl", name) for name in TRL_RUNS} | {("trl", "async_grpo")}
-    assert {(spec.framework, spec.estimator) for spec in PRESETS if spec.evidence == "called"} == called
+    called = (
+        {("verl", name) for name in VERL}
+        | {("trl", name) for name in TRL_RUNS}
+        | {("trl", "async_grpo")}
+    )
+    assert {
+        (spec.framework, spec.estimator) for spec in PRESETS if spec.evidence == "called"
+    } == called
 
 
 def test_an_altered_spec_would_be_found_out() -> None:
-    """A distance of one unit in the last place is a small one: half a percent of an epsilon shows."""
+    """A distance of one unit in the last place is a small one: half a percent of an epsilon
+    shows.
+    """
     reward = rewards("normal", 0).reshape(GROUPS, SIZE)
     spec: AdvantageSpec = preset("verl")
     assert ulps(replace(spec, epsilon=1.5e-6).advantages(reward), spec.advantages(reward)) > 1

@@ -1,11 +1,14 @@
-"""The callback on the real trainers: TRL's `GRPOTrainer` and `RLOOTrainer` on a tiny model with random weights, on the CPU.
+"""The callback on the real trainers: TRL's `GRPOTrainer` and `RLOOTrainer` on a tiny model with
+random weights, on the CPU.
 
-TRL is not in the test environment, so this is skipped there, visibly. To run it: an environment with TRL,
+TRL is not in the test environment, so this is skipped there, visibly. To run it: an environment
+with TRL,
 
     python3 -m venv .venv-trl && .venv-trl/bin/pip install -c constraints.txt -e '.[trl,test]'
     .venv-trl/bin/python -m pytest tests/optional/test_trl_callback.py -s
 
-What is recorded is held against the trainer's own log and completions, and the trained weights against a run without the callback.
+What is recorded is held against the trainer's own log and completions, and the trained weights
+against a run without the callback.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ from groupwise.readers import open_run
 from groupwise.record.resume import identity_in
 from groupwise.record.run import RunRecord
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what the trainers and their libraries warn of among themselves
+pytestmark = pytest.mark.filterwarnings(
+    "ignore"
+)  # what the trainers and their libraries warn of among themselves
 torch = pytest.importorskip("torch", reason="torch is not installed: see the head of this file")
 pytest.importorskip("trl", reason="TRL is not installed: see the head of this file")
 
@@ -43,9 +48,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def load_recipe() -> Any:
-    """The script that records the embedded run: it knows how to make a tiny model and a tokenizer."""
+    """The script that records the embedded run: it knows how to make a tiny model and a
+    tokenizer.
+    """
     os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
-    found = importlib.util.spec_from_file_location("record_trl_run", REPOSITORY / "scripts" / "record_trl_run.py")
+    found = importlib.util.spec_from_file_location(
+        "record_trl_run", REPOSITORY / "scripts" / "record_trl_run.py"
+    )
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
@@ -58,7 +67,9 @@ recipe = load_recipe()
 
 def digits(completions: list[str], **_: Any) -> list[float]:
     """Share of a completion that is digits: what a model with random weights can learn."""
-    return [sum(character.isdigit() for character in text) / max(len(text), 1) for text in completions]
+    return [
+        sum(character.isdigit() for character in text) / max(len(text), 1) for text in completions
+    ]
 
 
 def even(completions: list[str], **_: Any) -> list[float | None]:
@@ -101,7 +112,15 @@ def make_trainer(folder: Path, *, rloo: bool = False, steps: int = 6, **settings
     )
 
 
-def recorded(folder: Path, *, rloo: bool = False, resume: bool = False, steps: int = 6, callback: Any = None, **settings: Any) -> Any:
+def recorded(
+    folder: Path,
+    *,
+    rloo: bool = False,
+    resume: bool = False,
+    steps: int = 6,
+    callback: Any = None,
+    **settings: Any,
+) -> Any:
     """A trainer that has trained, and its callback."""
     trainer = make_trainer(folder, rloo=rloo, steps=steps, **settings)
     attached = GroupwiseCallback(trainer, **{"say": lambda _: None, **(callback or {})})
@@ -116,8 +135,18 @@ def test_the_record_is_what_the_trainer_saw(rloo: bool, tmp_path: Path) -> None:
     record = open_run(tmp_path / "groupwise")
     logged = {row["step"]: row for row in trainer.state.log_history if "loss" in row}
     assert record.steps["step"].to_list() == list(logged) == list(range(1, 7))
-    for key in ("reward", "reward_std", "entropy", "grad_norm", "learning_rate", "completions/mean_length", "rewards/even/mean"):
-        assert record.steps[key].to_list() == pytest.approx([row[key] for row in logged.values()], rel=1e-6), key
+    for key in (
+        "reward",
+        "reward_std",
+        "entropy",
+        "grad_norm",
+        "learning_rate",
+        "completions/mean_length",
+        "rewards/even/mean",
+    ):
+        assert record.steps[key].to_list() == pytest.approx(
+            [row[key] for row in logged.values()], rel=1e-6
+        ), key
     assert record.rollouts is not None
     assert len(record.rollouts) == 6 * GROUPS * SIZE
     assert record.config.value("group_size") == SIZE
@@ -127,9 +156,13 @@ def test_the_record_is_what_the_trainer_saw(rloo: bool, tmp_path: Path) -> None:
     logs = trainer._logs  # those of the last step; RLOO writes no file of completions
     assert ours["prompt"].to_list() == list(logs["prompt"])
     assert ours["completion"].to_list() == list(logs["completion"])
-    np.testing.assert_allclose(ours["advantage"].to_numpy(), np.array(logs["advantages"]), rtol=1e-6)
+    np.testing.assert_allclose(
+        ours["advantage"].to_numpy(), np.array(logs["advantages"]), rtol=1e-6
+    )
     for name in ("digits", "even"):
-        np.testing.assert_allclose(ours[f"reward/{name}"].to_numpy(), np.array(logs["rewards"][name]), rtol=1e-6)
+        np.testing.assert_allclose(
+            ours[f"reward/{name}"].to_numpy(), np.array(logs["rewards"][name]), rtol=1e-6
+        )
     total = ours["reward/digits"].fill_null(0) + 0.25 * ours["reward/even"].fill_null(0)
     np.testing.assert_allclose(ours["reward"].to_numpy(), total.to_numpy(), rtol=1e-6)
     assert ours.group_by("prompt_id").len()["len"].to_list() == [SIZE] * GROUPS
@@ -140,10 +173,21 @@ def test_the_record_is_what_the_trainer_saw(rloo: bool, tmp_path: Path) -> None:
 def test_every_step_is_recorded_though_the_trainer_logs_every_fourth(tmp_path: Path) -> None:
     trainer, _ = recorded(tmp_path / "seldom", steps=8, logging_steps=4)
     each, _ = recorded(tmp_path / "each", steps=8)
-    seldom, full = RunRecord.load(tmp_path / "seldom" / "groupwise"), RunRecord.load(tmp_path / "each" / "groupwise")
-    for key in ("reward", "entropy", "completions/mean_length", "learning_rate", "frac_reward_zero_std"):
+    seldom, full = (
+        RunRecord.load(tmp_path / "seldom" / "groupwise"),
+        RunRecord.load(tmp_path / "each" / "groupwise"),
+    )
+    for key in (
+        "reward",
+        "entropy",
+        "completions/mean_length",
+        "learning_rate",
+        "frac_reward_zero_std",
+    ):
         assert seldom.steps[key].to_list() == full.steps[key].to_list()
-    assert seldom.steps["grad_norm"].is_not_null().to_list() == [False] * 3 + [True] + [False] * 3 + [True]
+    assert seldom.steps["grad_norm"].is_not_null().to_list() == [False] * 3 + [True] + [
+        False
+    ] * 3 + [True]
     assert "loss" not in seldom.steps.columns
     assert len(trainer.state.log_history) < len(each.state.log_history)
 
@@ -152,7 +196,9 @@ def weights(trainer: Any) -> Any:
     return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
 
 
-def test_the_training_is_the_same_to_the_last_bit_with_sketches_and_without_the_callback(tmp_path: Path) -> None:
+def test_the_training_is_the_same_to_the_last_bit_with_sketches_and_without_the_callback(
+    tmp_path: Path,
+) -> None:
     plain = make_trainer(tmp_path / "plain")
     plain.train()
     watched, callback = recorded(tmp_path / "watched", callback={"sketch_every": 2})
@@ -162,10 +208,14 @@ def test_the_training_is_the_same_to_the_last_bit_with_sketches_and_without_the_
 
 @pytest.mark.parametrize("loss", ["dapo", "grpo", "dr_grpo"])
 def test_the_components_are_those_of_all_scores_at_once(loss: str, tmp_path: Path) -> None:
-    """The probe of every group, against exact scores of the same tokens taken with the trainer's own log-probabilities."""
+    """The probe of every group, against exact scores of the same tokens taken with the trainer's
+    own log-probabilities.
+    """
     seen: list[Any] = []
     trainer = make_trainer(tmp_path, steps=1, loss_type=loss)
-    callback = GroupwiseCallback(trainer, sketch_every=1, sketch=ProbeSettings(groups=None, width=4096), say=lambda _: None)
+    callback = GroupwiseCallback(
+        trainer, sketch_every=1, sketch=ProbeSettings(groups=None, width=4096), say=lambda _: None
+    )
     trainer.add_callback(callback)
     own = callback._probe
 
@@ -174,10 +224,19 @@ def test_the_components_are_those_of_all_scores_at_once(loss: str, tmp_path: Pat
         mask = torch.cat([output["prompt_mask"], output["completion_mask"]], 1)
         rows = []
         for n in range(len(ids)):
-            logp = trainer._get_per_token_logps_and_entropies(trainer.model, ids[[n]], mask[[n]], output["completion_ids"].shape[1])[0]
+            logp = trainer._get_per_token_logps_and_entropies(
+                trainer.model, ids[[n]], mask[[n]], output["completion_ids"].shape[1]
+            )[0]
             count = output["completion_mask"].sum().item() / len(ids)
-            weight = {"dapo": 1 / count, "grpo": 1 / output["completion_mask"][n].sum().item(), "dr_grpo": 1.0}[loss]
-            grads = torch.autograd.grad((logp * output["completion_mask"][[n]]).sum() * weight, list(trainer.model.parameters()))
+            weight = {
+                "dapo": 1 / count,
+                "grpo": 1 / output["completion_mask"][n].sum().item(),
+                "dr_grpo": 1.0,
+            }[loss]
+            grads = torch.autograd.grad(
+                (logp * output["completion_mask"][[n]]).sum() * weight,
+                list(trainer.model.parameters()),
+            )
             rows.append(torch.cat([grad.flatten() for grad in grads]).double().numpy())
         seen.append((np.stack(rows), generation))
         own(output, generation)
@@ -191,12 +250,24 @@ def test_the_components_are_those_of_all_scores_at_once(loss: str, tmp_path: Pat
     found = callback.components
     assert found is not None
     scale = exact.t.value
-    for name in ("vp", "t", "r"):  # a sketch of 4,096 numbers: relative errors of inner products of about 1/64, averaged over many
-        assert getattr(found, name).value == pytest.approx(getattr(exact, name).value, abs=0.1 * scale), name
+    for name in (
+        "vp",
+        "t",
+        "r",
+    ):
+        # a sketch of 4,096 numbers: relative errors of inner products of about 1/64, averaged over
+        # many
+        assert getattr(found, name).value == pytest.approx(
+            getattr(exact, name).value, abs=0.1 * scale
+        ), name
     record = RunRecord.load(tmp_path / "groupwise")
     assert record.steps["gradient/t"][0] == pytest.approx(found.t.value)
     noise = record.steps["gradient/noise"][0]
-    expected = found.vp.value / GROUPS + found.t.value / (GROUPS * SIZE) + found.r.value / (GROUPS * SIZE * (SIZE - 1))
+    expected = (
+        found.vp.value / GROUPS
+        + found.t.value / (GROUPS * SIZE)
+        + found.r.value / (GROUPS * SIZE * (SIZE - 1))
+    )
     assert noise == pytest.approx(expected)
     assert record.steps["gradient/noise_temperature"][0] == pytest.approx(1e-3 * expected / 2)
 
@@ -214,7 +285,15 @@ def test_a_resumed_run_is_one_record(tmp_path: Path) -> None:
     assert callback.recorder is not None
     recorded(tmp_path, steps=2)
     assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2]
-    assert RunRecord.load(tmp_path / "groupwise.before-1").steps["step"].to_list() == [1, 2, 3, 4, 5, 6, 7]
+    assert RunRecord.load(tmp_path / "groupwise.before-1").steps["step"].to_list() == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+    ]
 
 
 def test_the_checkpoints_name_the_record_and_a_resumed_run_finds_it(tmp_path: Path) -> None:
@@ -223,32 +302,55 @@ def test_the_checkpoints_name_the_record_and_a_resumed_run_finds_it(tmp_path: Pa
     recorded(tmp_path, steps=4, **settings)
     number = identity_in(tmp_path / "groupwise")
     assert number is not None
-    kept = json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())["stateful_callbacks"]
+    kept = json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())[
+        "stateful_callbacks"
+    ]
     assert kept["groupwise"] == {"record": number.id}
     recorded(tmp_path, steps=1)
     _, callback = recorded(tmp_path, steps=6, resume=True, **settings)
     assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1]
-    assert RunRecord.load(tmp_path / "groupwise.before-1").steps["step"].to_list() == [1, 2, 3, 4, 5, 6]
+    assert RunRecord.load(tmp_path / "groupwise.before-1").steps["step"].to_list() == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]
     assert any("is that of another run" in notice for notice in callback.notices)
 
 
 def test_a_row_without_rollouts_has_no_mean_over_other_steps(tmp_path: Path) -> None:
     recorded(tmp_path, steps=8, num_iterations=2, logging_steps=4)
     steps = RunRecord.load(tmp_path / "groupwise").steps
-    for key in ("reward", "reward_std", "frac_reward_zero_std", "rewards/digits/mean", "completions/mean_length"):
+    for key in (
+        "reward",
+        "reward_std",
+        "frac_reward_zero_std",
+        "rewards/digits/mean",
+        "completions/mean_length",
+    ):
         assert steps[key].is_not_null().to_list() == [True, False] * 4, key
     assert steps["entropy"].null_count() == 0
     assert steps["grad_norm"].is_not_null().to_list() == [False, False, False, True] * 2
 
 
 def test_evaluation_is_in_the_row_of_its_step(tmp_path: Path) -> None:
-    trainer, _ = recorded(tmp_path, steps=4, eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=GROUPS * SIZE)
+    trainer, _ = recorded(
+        tmp_path,
+        steps=4,
+        eval_strategy="steps",
+        eval_steps=2,
+        per_device_eval_batch_size=GROUPS * SIZE,
+    )
     record = RunRecord.load(tmp_path / "groupwise")
     logged = [row["eval_reward"] for row in trainer.state.log_history if "eval_reward" in row]
     assert record.steps["eval_reward"].drop_nulls().to_list() == pytest.approx(logged)
     assert record.steps["eval_reward"].is_not_null().to_list() == [False, True, False, True]
     assert record.rollouts is not None
-    assert record.rollouts.group_by("step").len().sort("step")["len"].to_list() == [GROUPS * SIZE] * 4
+    assert (
+        record.rollouts.group_by("step").len().sort("step")["len"].to_list() == [GROUPS * SIZE] * 4
+    )
 
 
 def test_rollouts_that_serve_several_updates_are_recorded_once(tmp_path: Path) -> None:
@@ -261,12 +363,18 @@ def test_rollouts_that_serve_several_updates_are_recorded_once(tmp_path: Path) -
 
 
 def test_several_generations_a_step_are_joined(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"per_device_train_batch_size": SIZE * 2, "gradient_accumulation_steps": 4, "steps_per_generation": 2}
+    settings: dict[str, Any] = {
+        "per_device_train_batch_size": SIZE * 2,
+        "gradient_accumulation_steps": 4,
+        "steps_per_generation": 2,
+    }
     recorded(tmp_path, steps=2, **settings)
     record = RunRecord.load(tmp_path / "groupwise")
     assert record.steps["prompts"].to_list() == [8.0, 8.0]
     assert record.rollouts is not None
-    assert sorted(set(record.rollouts.filter(record.rollouts["step"] == 2)["prompt_id"].to_list())) == list(range(8))
+    assert sorted(
+        set(record.rollouts.filter(record.rollouts["step"] == 2)["prompt_id"].to_list())
+    ) == list(range(8))
 
 
 def test_a_group_size_changed_in_mid_run_is_noted(tmp_path: Path) -> None:
@@ -286,13 +394,19 @@ def test_a_group_size_changed_in_mid_run_is_noted(tmp_path: Path) -> None:
     assert record.config.value("group_size") == 4
 
 
-def test_training_stops_where_a_failing_run_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_stops_where_a_failing_run_asks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def judge(record: RunRecord, *, ended: bool) -> Judgement:
         assert not ended
-        return Judgement("demo", State.FAILING if record.name and len(record.steps) >= 4 else State.OK, "enough")
+        return Judgement(
+            "demo", State.FAILING if record.name and len(record.steps) >= 4 else State.OK, "enough"
+        )
 
     monkeypatch.setattr("groupwise.diagnostics.judge.judge", judge)
-    trainer, callback = recorded(tmp_path, steps=10, callback={"checks": True, "check_every": 2, "stop_on": "failing"})
+    trainer, callback = recorded(
+        tmp_path, steps=10, callback={"checks": True, "check_every": 2, "stop_on": "failing"}
+    )
     assert trainer.state.global_step == 4
     assert "failing at step 4 (was ok): enough" in callback.notices
     assert len(RunRecord.load(tmp_path / "groupwise").steps) == 4
@@ -310,18 +424,24 @@ def test_a_trainer_of_another_kind_trains_on_and_is_told(tmp_path: Path) -> None
             return {"loss": ((self.line(x) - labels) ** 2).mean()}
 
     rows = [{"x": torch.ones(1), "labels": torch.zeros(1)}] * 4
-    args = transformers.TrainingArguments(output_dir=str(tmp_path), max_steps=3, report_to="none", use_cpu=True, save_strategy="no")
+    args = transformers.TrainingArguments(
+        output_dir=str(tmp_path), max_steps=3, report_to="none", use_cpu=True, save_strategy="no"
+    )
     other = transformers.Trainer(model=Line(), args=args, train_dataset=rows)
     callback = GroupwiseCallback(other)
     other.add_callback(callback)
     other.train()
     assert other.state.global_step == 3
-    assert callback.notices[0].startswith("expected TRL's GRPOTrainer or RLOOTrainer, got Trainer, which samples no groups")
+    assert callback.notices[0].startswith(
+        "expected TRL's GRPOTrainer or RLOOTrainer, got Trainer, which samples no groups"
+    )
     assert len(callback.notices) == 1
     assert not (tmp_path / "groupwise").exists()
 
 
-def test_a_full_disk_does_not_end_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_end_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from groupwise.record import journal
 
     own, step = journal.Journal.append, {"now": 0}
@@ -351,12 +471,16 @@ case.recorded(Path({folder!r}), steps=1000, save_strategy="steps", save_steps=4,
 def killed(folder: Path, *, resume: bool, wait: Callable[[], bool]) -> None:
     """Train in a process of its own and kill it once `wait` says so."""
     for checkpoint in folder.glob("checkpoint-*"):
-        if not (checkpoint / "trainer_state.json").exists():  # it comes last: the kill came while the trainer saved
+        if not (
+            checkpoint / "trainer_state.json"
+        ).exists():  # it comes last: the kill came while the trainer saved
             shutil.rmtree(checkpoint)
     code = SCRIPT.format(tests=str(Path(__file__).parent), folder=str(folder), resume=resume)
     said = folder.parent / f"{folder.name}.txt"
     with said.open("w") as log:
-        process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.DEVNULL, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.DEVNULL, stderr=log
+        )
     try:
         deadline = time.monotonic() + 300
         while not wait() and process.poll() is None and time.monotonic() < deadline:
@@ -369,7 +493,11 @@ def killed(folder: Path, *, resume: bool, wait: Callable[[], bool]) -> None:
 
 def test_a_killed_run_goes_on_from_its_checkpoint_with_every_step_once(tmp_path: Path) -> None:
     def steps() -> list[int]:
-        found: list[int] = RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() if (tmp_path / "groupwise").exists() else []
+        found: list[int] = (
+            RunRecord.load(tmp_path / "groupwise").steps["step"].to_list()
+            if (tmp_path / "groupwise").exists()
+            else []
+        )
         return found
 
     killed(tmp_path, resume=False, wait=lambda: len(steps()) >= 10)
@@ -379,4 +507,6 @@ def test_a_killed_run_goes_on_from_its_checkpoint_with_every_step_once(tmp_path:
     record = RunRecord.load(tmp_path / "groupwise")
     assert record.steps["step"].to_list() == list(range(1, len(record.steps) + 1))
     assert record.rollouts is not None
-    assert record.rollouts.group_by("step").len()["len"].to_list() == [GROUPS * SIZE] * len(record.steps)
+    assert record.rollouts.group_by("step").len()["len"].to_list() == [GROUPS * SIZE] * len(
+        record.steps
+    )

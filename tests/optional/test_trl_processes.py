@@ -1,7 +1,9 @@
-"""The callback where several processes train together: TRL's trainers on two processes of gloo, on the CPU.
+"""The callback where several processes train together: TRL's trainers on two processes of gloo, on
+the CPU.
 
-TRL is not in the test environment, so this is skipped there, visibly; tests/optional/test_trl_callback.py says how to run it. Each process
-keeps what its own reward function saw, and the one record is held against both.
+TRL is not in the test environment, so this is skipped there, visibly;
+tests/optional/test_trl_callback.py says how to run it. Each process keeps what its own reward
+function saw, and the one record is held against both.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ import pytest
 from groupwise.record.run import RunRecord
 
 pytestmark = pytest.mark.skipif(
-    find_spec("trl") is None, reason="TRL is not installed: see the head of tests/optional/test_trl_callback.py"
+    find_spec("trl") is None,
+    reason="TRL is not installed: see the head of tests/optional/test_trl_callback.py",
 )
 
 STEPS, SIZE, OWN = 4, 8, 20
@@ -82,16 +85,32 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all runs, trained one after the other by one pair of processes."""
     folder = tmp_path_factory.mktemp("two")
     (folder / "worker.py").write_text(WORKER)
-    launch = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    launch = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+    ]
+    environment = os.environ | {
+        "ACCELERATE_USE_CPU": "true",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
     command = [*launch, str(folder / "worker.py"), str(folder), json.dumps(SCENES)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
 
 def checked(home: Path, scene: str, steps: int = STEPS) -> tuple[RunRecord, list[dict[str, Any]]]:
-    """Every completion that either process rewarded is in the one record once, in the order of the processes, with its group."""
+    """Every completion that either process rewarded is in the one record once, in the order of
+    the processes, with its group.
+    """
     ranks = [json.loads((home / f"rank{rank}.json").read_text())[scene] for rank in range(2)]
     assert [rank["processes"] for rank in ranks] == [2, 2]
     assert [rank["records"] for rank in ranks] == [True, False]  # the first process alone writes
@@ -120,7 +139,9 @@ def checked(home: Path, scene: str, steps: int = STEPS) -> tuple[RunRecord, list
 def test_two_processes_make_one_record_of_all_completions(scene: str, home: Path) -> None:
     record, ranks = checked(home, scene)
     assert record.rollouts is not None
-    assert record.rollouts.group_by("step", "prompt_id").n_unique()["prompt"].to_list() == [1] * (5 * STEPS)
+    assert record.rollouts.group_by("step", "prompt_id").n_unique()["prompt"].to_list() == [1] * (
+        5 * STEPS
+    )
     assert ranks[0]["weights"] == ranks[1]["weights"]
     assert not [sentence for sentence in ranks[0]["said"] if "failed" in sentence]
 
@@ -131,10 +152,14 @@ def test_sketches_of_two_processes_make_one_estimate(home: Path) -> None:
     assert record.steps["gradient/vp"].is_not_null().to_list() == [True, False, True, False]
     assert record.steps["gradient/prompts"].drop_nulls().to_list() == [5.0, 10.0]
     without = json.loads((home / "rank0.json").read_text())["grpo"]
-    assert ranks[0]["weights"] == ranks[1]["weights"] == without["weights"]  # the training is the same
+    assert (
+        ranks[0]["weights"] == ranks[1]["weights"] == without["weights"]
+    )  # the training is the same
 
 
-def test_a_probe_that_fails_on_one_process_ends_the_sketches_on_both_and_not_the_training(home: Path) -> None:
+def test_a_probe_that_fails_on_one_process_ends_the_sketches_on_both_and_not_the_training(
+    home: Path,
+) -> None:
     record, ranks = checked(home, "broken")
     assert "no more sketches: no memory left; the rest goes on being recorded" in ranks[0]["said"]
     assert "gradient/vp" not in record.steps.columns

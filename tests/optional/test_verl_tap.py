@@ -1,11 +1,14 @@
-"""The tap on verl's own functions: its estimators, its registry, its `compute_advantage` and its tracker, without Ray and without a GPU.
+"""The tap on verl's own functions: its estimators, its registry, its `compute_advantage` and its
+tracker, without Ray and without a GPU.
 
-verl is not in the test environment, so this is skipped there, visibly. To run it: an environment with `pip install --no-deps verl` and what
-importing it asks for (see `test_trainer_presets.py`), and groupwise,
+verl is not in the test environment, so this is skipped there, visibly. To run it: an environment
+with `pip install --no-deps verl` and what importing it asks for (see `test_trainer_presets.py`),
+and groupwise,
 
     python -m pytest tests/optional/test_verl_tap.py
 
-The trainer's loop itself needs Ray and a GPU and is played here: a step computes advantages by `compute_advantage` and logs its metrics.
+The trainer's loop itself needs Ray and a GPU and is played here: a step computes advantages by
+`compute_advantage` and logs its metrics.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ import pytest
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what verl and its libraries warn of among themselves
+pytestmark = pytest.mark.filterwarnings(
+    "ignore"
+)  # what verl and its libraries warn of among themselves
 pytest.importorskip("torch", reason="torch is not installed: see the head of this file")
 pytest.importorskip("verl", reason="verl is not installed: see the head of this file")
 
@@ -61,11 +66,20 @@ print("SAID", json.dumps(said))
 """
 
 
-def run(estimator: str, first: int, last: int, folder: Path, **environment: str) -> tuple[list[Any], str]:
+def run(
+    estimator: str, first: int, last: int, folder: Path, **environment: str
+) -> tuple[list[Any], str]:
     """Play the steps of a run in a process of its own; what was computed, and what was said."""
-    known = {**os.environ, "VERL_USE_EXTERNAL_MODULES": "groupwise.integrations.verl", "VERL_FILE_LOGGER_ROOT": str(folder), **environment}
+    known = {
+        **os.environ,
+        "VERL_USE_EXTERNAL_MODULES": "groupwise.integrations.verl",
+        "VERL_FILE_LOGGER_ROOT": str(folder),
+        **environment,
+    }
     command = [sys.executable, "-c", RUN, estimator, str(first), str(last), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=known, check=False, timeout=300)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=known, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     line = next(line for line in done.stdout.splitlines() if line.startswith("SAID "))
     return json.loads(line.removeprefix("SAID ")), done.stderr
@@ -82,7 +96,9 @@ def test_any_estimator_is_recorded_and_returns_what_it_returned(tmp_path: Path) 
     record = open_run(tmp_path / "tapped" / "groupwise")
     assert record.name == "demo"
     assert record.steps["step"].to_list() == list(range(1, 8))
-    assert record.steps["actor/entropy"].to_list() == pytest.approx([1 / step for step in range(1, 8)])
+    assert record.steps["actor/entropy"].to_list() == pytest.approx(
+        [1 / step for step in range(1, 8)]
+    )
     assert record.steps["tokens"].to_list() == [100 * step for step in range(1, 8)]
     assert record.config.value("group_size") == 4
     assert record.config.value("prompts_per_step") == 6
@@ -110,7 +126,14 @@ def test_a_resumed_run_is_one_record_and_keeps_what_was_there(tmp_path: Path) ->
     assert (np.diff(record.steps["seconds"].to_numpy()) > 0).all()
     run("grpo", 1, 2, tmp_path)
     assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2]
-    assert RunRecord.load(tmp_path / "groupwise.before-1").steps["step"].to_list() == [1, 2, 3, 4, 5, 6]
+    assert RunRecord.load(tmp_path / "groupwise.before-1").steps["step"].to_list() == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]
 
 
 def test_the_folder_can_be_named(tmp_path: Path) -> None:
@@ -120,6 +143,8 @@ def test_the_folder_can_be_named(tmp_path: Path) -> None:
 
 def test_a_record_that_cannot_be_written_does_not_end_the_training(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    said, heard = run("grpo", 1, 2, tmp_path / "run", GROUPWISE_RECORD=str(tmp_path / "file" / "below"))
+    said, heard = run(
+        "grpo", 1, 2, tmp_path / "run", GROUPWISE_RECORD=str(tmp_path / "file" / "below")
+    )
     assert len(said) == 2
     assert "training goes on without a record" in heard

@@ -1,4 +1,6 @@
-"""Python in a process of its own that may take a given CPU time and memory: what it prints, or how it died."""
+"""Python in a process of its own that may take a given CPU time and memory: what it prints, or
+how it died.
+"""
 
 from __future__ import annotations
 
@@ -34,21 +36,31 @@ class Ran:
     memory: int  # the most it held, bytes
 
 
-def run_bounded(script: str, arguments: Sequence[str] = (), *, seconds: int = CPU_SECONDS, memory: int = MEMORY) -> Ran:
+def run_bounded(
+    script: str, arguments: Sequence[str] = (), *, seconds: int = CPU_SECONDS, memory: int = MEMORY
+) -> Ran:
     """Run a script under limits that the kernel keeps; one that goes beyond is killed."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
 
-    told = f"{script}\nimport resource as _r; print('memory', _r.getrusage(_r.RUSAGE_SELF).ru_maxrss * 1024)"
+    told = (
+        f"{script}\nimport resource as _r; print('memory', _r.getrusage(_r.RUSAGE_SELF).ru_maxrss "
+        "* 1024)"
+    )
     ended = subprocess.run(
         [sys.executable, "-c", told, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         preexec_fn=limit,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "2"},
+        env={
+            **os.environ,
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "POLARS_MAX_THREADS": "2",
+        },
         check=False,
     )
     printed, _, held = ended.stdout.rpartition("memory ")
@@ -56,7 +68,9 @@ def run_bounded(script: str, arguments: Sequence[str] = (), *, seconds: int = CP
 
 
 def opened_bounded(*paths: object) -> list[str]:
-    """Open logs in one such process: of each the number of steps and the notes, or what it was refused for."""
+    """Open logs in one such process: of each the number of steps and the notes, or what it was
+    refused for.
+    """
     ran = run_bounded(OPEN, list(map(str, paths)))
     assert ran.code == 0, ran
     assert "Traceback" not in ran.printed

@@ -1,7 +1,9 @@
-"""Mutants of every format and of the files beside a log, each from one number: `python mutants.py FIRST LAST` opens them one by one.
+"""Mutants of every format and of the files beside a log, each from one number: `python mutants.py
+FIRST LAST` opens them one by one.
 
-A mutant keeps the truth (a torn tail, the last line twice, other line ends, marks, encodings, orders of keys, a long first line): then
-every row that is read is a row that was written. Or it is damaged in some other way: then a sound record comes, or one sentence.
+A mutant keeps the truth (a torn tail, the last line twice, other line ends, marks, encodings,
+orders of keys, a long first line): then every row that is read is a row that was written. Or it is
+damaged in some other way: then a sound record comes, or one sentence.
 """
 
 from __future__ import annotations
@@ -26,16 +28,52 @@ from groupwise.record.run import RecordWriter, RunRecord
 
 CPU_SECONDS, MEMORY = 20, 2 << 30
 ROWS: list[dict[str, Any]] = [
-    {"step": step, "reward": step / 16, "reward_std": 0.3, "completions/mean_length": 9.0 + step, "loss": 0.1, "num_tokens": 9.0 * step}
+    {
+        "step": step,
+        "reward": step / 16,
+        "reward_std": 0.3,
+        "completions/mean_length": 9.0 + step,
+        "loss": 0.1,
+        "num_tokens": 9.0 * step,
+    }
     for step in range(1, 13)
 ]
-SETTINGS = {"num_generations": 8, "per_device_train_batch_size": 16, "gradient_accumulation_steps": 2, "steps_per_generation": 4,
-            "learning_rate": 1e-5, "beta": 0.04, "temperature": 0.9, "world_size": 1}  # fmt: skip
+SETTINGS = {
+    "num_generations": 8,
+    "per_device_train_batch_size": 16,
+    "gradient_accumulation_steps": 2,
+    "steps_per_generation": 4,
+    "learning_rate": 1e-5,
+    "beta": 0.04,
+    "temperature": 0.9,
+    "world_size": 1,
+}
 README = "# model\n\n- TRL: 0.21.0\n- learning_rate: 1e-05\n- beta: 0.04\n- num_generations: 8\n"
 ODD = [
-    "", "null", "NaN", "-Infinity", "1e999", "9" * 500, '"No log"', "[]", "{}", "true", "-1", "0.5", "0", '{"a": [1, {"b": 2}]}',
-    '"\\u0000"', '"\\ud800"', "1e-320", '"\u2028"', "0x" + "f" * 400, "!!python/object:os.system x", "*a", "2001-13-45", "'",
-]  # fmt: skip
+    "",
+    "null",
+    "NaN",
+    "-Infinity",
+    "1e999",
+    "9" * 500,
+    '"No log"',
+    "[]",
+    "{}",
+    "true",
+    "-1",
+    "0.5",
+    "0",
+    '{"a": [1, {"b": 2}]}',
+    '"\\u0000"',
+    '"\\ud800"',
+    "1e-320",
+    '"\u2028"',
+    "0x" + "f" * 400,
+    "!!python/object:os.system x",
+    "*a",
+    "2001-13-45",
+    "'",
+]
 Files = dict[str, bytes]
 
 
@@ -48,28 +86,57 @@ def text(kind: str, rows: list[dict[str, Any]], turned: bool = False) -> str:
     rows = [dict(reversed(row.items())) for row in rows] if turned else rows
     lines = [json.dumps(row) for row in rows]
     if kind == "csv":
-        return "\n".join([",".join(rows[0]), *(",".join(str(value) for value in row.values()) for row in rows)]) + "\n"
+        return (
+            "\n".join(
+                [
+                    ",".join(rows[0]),
+                    *(",".join(str(value) for value in row.values()) for row in rows),
+                ]
+            )
+            + "\n"
+        )
     if kind == "state":
-        return '{"global_step": 12, "log_history": [\n' + ",\n".join(lines) + '\n], "logging_steps": 1, "max_steps": 12}\n'
+        return (
+            '{"global_step": 12, "log_history": [\n'
+            + ",\n".join(lines)
+            + '\n], "logging_steps": 1, "max_steps": 12}\n'
+        )
     if kind == "columns":
         return json.dumps({key: [row[key] for row in rows] for key in rows[0]})
     if kind == "list":
         return "[" + ",\n".join(lines) + "]\n"
     if kind == "console":
-        return "".join(f"\r {at}%|# | {at}/12 [00:01<00:09]\r{row!r}\n" for at, row in enumerate(rows, start=1))
+        return "".join(
+            f"\r {at}%|# | {at}/12 [00:01<00:09]\r{row!r}\n" for at, row in enumerate(rows, start=1)
+        )
     if kind == "events":
         inner = [{key: value for key, value in row.items() if key != "step"} for row in rows]
         at = [f"train_{row['step']}" for row in rows]
-        told = [{"event": "train", "partition_id": place, "metrics": row} for place, row in zip(at, inner, strict=True)]
+        told = [
+            {"event": "train", "partition_id": place, "metrics": row}
+            for place, row in zip(at, inner, strict=True)
+        ]
         return "\n".join(map(json.dumps, told)) + "\n"
     if kind == "rollouts":
-        drawn = [{"step": row["step"], "prompt": f"p{at % 2}", "completion": "c", "reward": at % 2} for row in rows for at in range(4)]
+        drawn = [
+            {"step": row["step"], "prompt": f"p{at % 2}", "completion": "c", "reward": at % 2}
+            for row in rows
+            for at in range(4)
+        ]
         return "\n".join(map(json.dumps, drawn)) + "\n"
     return "\n".join(lines) + "\n"
 
 
-TEXTS = {"csv": "metrics.csv", "jsonl": "metrics.jsonl", "state": "trainer_state.json", "columns": "history.json", "list": "log.json",
-         "console": "train.log", "events": "events.jsonl", "rollouts": "rollouts.jsonl"}  # fmt: skip
+TEXTS = {
+    "csv": "metrics.csv",
+    "jsonl": "metrics.jsonl",
+    "state": "trainer_state.json",
+    "columns": "history.json",
+    "list": "log.json",
+    "console": "train.log",
+    "events": "events.jsonl",
+    "rollouts": "rollouts.jsonl",
+}
 BY_LINE = ("csv", "jsonl", "console", "events", "rollouts")
 BESIDE = {
     "config.json": json.dumps(SETTINGS),
@@ -82,7 +149,11 @@ BESIDE = {
 def binary(kind: str, home: Path) -> Files:
     """The files of a log that is no text."""
     if kind == "tensorboard":
-        writers.event_file(home / "events.out.tfevents.1700000000.host", ROWS, texts={"args/text_summary": json.dumps(SETTINGS)})
+        writers.event_file(
+            home / "events.out.tfevents.1700000000.host",
+            ROWS,
+            texts={"args/text_summary": json.dumps(SETTINGS)},
+        )
     elif kind == "wandb":
         writers.wandb_file(home / "run.wandb", ROWS, SETTINGS)
     elif kind == "trackio":
@@ -94,21 +165,31 @@ def binary(kind: str, home: Path) -> Files:
     else:
         with RecordWriter(home / "run", name="x") as writer:
             for row in ROWS:
-                writer.append(row, [{"prompt_id": at, "reward": 1.0, "completion": "c"} for at in range(2)])
-    return {path.relative_to(home).as_posix(): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+                writer.append(
+                    row, [{"prompt_id": at, "reward": 1.0, "completion": "c"} for at in range(2)]
+                )
+    return {
+        path.relative_to(home).as_posix(): path.read_bytes()
+        for path in home.rglob("*")
+        if path.is_file()
+    }
 
 
 BINARIES = ("tensorboard", "wandb", "trackio", "slime", "parquet", "record")
 
 
 def damaged(content: bytes, draw: random.Random) -> bytes:
-    """Some bytes changed, or pieces cut, doubled, dropped, moved, or a value replaced by an odd one."""
+    """Some bytes changed, or pieces cut, doubled, dropped, moved, or a value replaced by an odd
+    one.
+    """
     new = bytearray(content)
     how = draw.randrange(7)
     start, end = sorted(draw.choices(range(len(new) + 1), k=2))
     if how < 3:
         for _ in range(draw.randint(1, 8)):
-            new[draw.randrange(len(new))] = draw.choice([draw.randrange(256), *b'{}[]",:\n\r\0 #/-e9'])
+            new[draw.randrange(len(new))] = draw.choice(
+                [draw.randrange(256), *b'{}[]",:\n\r\0 #/-e9']
+            )
     elif how == 3:
         new = new[:end]
     elif how == 4:
@@ -124,7 +205,9 @@ def damaged(content: bytes, draw: random.Random) -> bytes:
 
 
 def cut_parquet(content: bytes, draw: random.Random) -> bytes:
-    """Cut or emptied at its ends: Polars itself aborts the process on some Parquet files with bytes changed inside."""
+    """Cut or emptied at its ends: Polars itself aborts the process on some Parquet files with
+    bytes changed inside.
+    """
     cut = draw.randrange(len(content))
     return content[:cut] + draw.choice([b"", b"\0" * 8, b"PAR1", b"\0" * (len(content) - cut)])
 
@@ -133,7 +216,10 @@ def long_first(kind: str, content: str) -> str:
     """The same rows behind a first one of more than 64 KB."""
     if kind == "csv":
         lines = content.split("\n")[:-1]
-        return "\n".join(f"{line},{'note' if at == 0 else 'x' * 70_000 if at == 1 else 'y'}" for at, line in enumerate(lines))
+        return "\n".join(
+            f"{line},{'note' if at == 0 else 'x' * 70_000 if at == 1 else 'y'}"
+            for at, line in enumerate(lines)
+        )
     if kind == "console":
         return "x" * 70_000 + "\n" + content
     return content.replace('{"', '{"note": "' + "x" * 70_000 + '", "', 1)
@@ -147,12 +233,16 @@ KEEPING: dict[str, Callable[[str, str, random.Random], bytes]] = {
     "utf-16": lambda _kind, whole, _draw: whole.encode("utf-16"),
     "turned": lambda kind, _whole, _draw: text(kind, ROWS, turned=True).encode(),
     "long": lambda kind, whole, _draw: long_first(kind, whole).encode(),
-}  # fmt: skip
+}
 
 
 def seen(record: RunRecord) -> dict[int, tuple[object, ...]]:
     """Step -> what it says of the metrics that were written."""
-    names = [name for name in ("reward", "completions/mean_length", "loss") if name in record.steps.columns]
+    names = [
+        name
+        for name in ("reward", "completions/mean_length", "loss")
+        if name in record.steps.columns
+    ]
     return {row[0]: row[1:] for row in record.steps.select("step", *names).iter_rows()}
 
 
@@ -161,7 +251,9 @@ class WrongError(AssertionError):
 
 
 def check_truth(kind: str, how: str, content: bytes, home: Path) -> None:
-    """Every row of a mutant that keeps the truth was written; of one that is whole, all of them are there."""
+    """Every row of a mutant that keeps the truth was written; of one that is whole, all of them
+    are there.
+    """
     path = home / TEXTS[kind]
     path.write_text(text(kind, ROWS), encoding="utf-8")
     whole = seen(open_run(path))
@@ -174,7 +266,10 @@ def check_truth(kind: str, how: str, content: bytes, home: Path) -> None:
         return
     found = seen(record)
     last = max(found, default=0)
-    if kind == "rollouts" and how in ("torn", "doubled"):  # means over the rollouts that are whole: of the last step some may be missing
+    if kind == "rollouts" and how in (
+        "torn",
+        "doubled",
+    ):  # means over the rollouts that are whole: of the last step some may be missing
         found.pop(last, None)
     wrong = {step: row for step, row in found.items() if not same(row, whole.get(step))}
     if wrong and not (how == "torn" and set(wrong) == {last} and told(record)):
@@ -186,13 +281,19 @@ def check_truth(kind: str, how: str, content: bytes, home: Path) -> None:
 def same(row: tuple[object, ...], other: tuple[object, ...] | None) -> bool:
     """Whether two rows say the same."""
     return (
-        other is not None and len(row) == len(other) and all(a == b or (a is None and b is None) for a, b in zip(row, other, strict=True))
+        other is not None
+        and len(row) == len(other)
+        and all(a == b or (a is None and b is None) for a, b in zip(row, other, strict=True))
     )
 
 
 def told(record: RunRecord) -> bool:
     """Whether the record's notes say that something is not whole."""
-    return any(word in note for note in record.notes for word in ("cells than the header", "cut off", "whole", "damaged"))
+    return any(
+        word in note
+        for note in record.notes
+        for word in ("cells than the header", "cut off", "whole", "damaged")
+    )
 
 
 def check_sound(path: Path) -> None:
@@ -214,7 +315,9 @@ def mutant(seed: int, home: Path) -> str:
     draw = random.Random(seed)
     if seed % 4 == 0:
         kind, how = draw.choice(sorted(TEXTS)), draw.choice(sorted(KEEPING))
-        how = "torn" if (kind, how) == ("columns", "doubled") else how  # one line: twice it is no JSON
+        how = (
+            "torn" if (kind, how) == ("columns", "doubled") else how
+        )  # one line: twice it is no JSON
         check_truth(kind, how, KEEPING[how](kind, text(kind, ROWS), draw), home)
         return f"{kind} {how}"
     if seed % 4 == 1:
@@ -235,14 +338,18 @@ def mutant(seed: int, home: Path) -> str:
 
 
 def beside(draw: random.Random, home: Path) -> str:
-    """Mutate a file beside a log: the log's rows stay what they are, and settings that are whole are read."""
+    """Mutate a file beside a log: the log's rows stay what they are, and settings that are whole
+    are read.
+    """
     kind = draw.choice(["csv", "jsonl", "state"])
     path = home / TEXTS[kind]
     path.write_text(text(kind, ROWS), encoding="utf-8")
     rows, name = seen(open_run(path)), draw.choice(sorted(BESIDE))
     how = draw.choice(["damaged", "damaged", "crlf", "bom", "utf-16"])
     content = BESIDE[name]
-    (home / name).write_bytes(damaged(content.encode(), draw) if how == "damaged" else KEEPING[how]("", content, draw))
+    (home / name).write_bytes(
+        damaged(content.encode(), draw) if how == "damaged" else KEEPING[how]("", content, draw)
+    )
     place = home if kind == "state" else path
     record = open_run(place)
     record.validate()
@@ -275,7 +382,11 @@ def main(first: int, last: int) -> int:
     if held > MEMORY:
         wrong += 1
         print(f"mutants {first} to {last - 1}: {held / 1e9:.1f} GB", flush=True)
-    print(f"{last - first} mutants, {wrong} wrong, the slowest {slowest:.2f} s of CPU, {held / 1e6:.0f} MB", flush=True)
+    print(
+        f"{last - first} mutants, {wrong} wrong, the slowest {slowest:.2f} s of CPU, "
+        f"{held / 1e6:.0f} MB",
+        flush=True,
+    )
     return 1 if wrong else 0
 
 

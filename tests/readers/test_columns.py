@@ -17,15 +17,37 @@ from groupwise.readers.source import lines_in
 
 NUMBERS = st.one_of(st.floats(), st.integers(), st.booleans(), st.none())
 TEXTS = st.one_of(
-    st.text(max_size=8), st.sampled_from(['a "quote"', "\\", '": "', "null", "12%", "5", "true", "[1]", '{"a": 1}', "\0", "\ud800"])
+    st.text(max_size=8),
+    st.sampled_from(
+        ['a "quote"', "\\", '": "', "null", "12%", "5", "true", "[1]", '{"a": 1}', "\0", "\ud800"]
+    ),
 )
 NESTED = st.one_of(
-    st.lists(NUMBERS, max_size=3), st.dictionaries(st.sampled_from("ab"), NUMBERS | TEXTS, max_size=2), st.just([{"role": "x"}])
+    st.lists(NUMBERS, max_size=3),
+    st.dictionaries(st.sampled_from("ab"), NUMBERS | TEXTS, max_size=2),
+    st.just([{"role": "x"}]),
 )
-KEYS = st.sampled_from(["step", "reward", "loss", "a", "b", "type", "run", "null", 'q"', "é", "train_runtime", "metrics", "data"])
+KEYS = st.sampled_from(
+    [
+        "step",
+        "reward",
+        "loss",
+        "a",
+        "b",
+        "type",
+        "run",
+        "null",
+        'q"',
+        "é",
+        "train_runtime",
+        "metrics",
+        "data",
+    ]
+)
 ROWS = st.dictionaries(KEYS, st.one_of(NUMBERS, NUMBERS, NUMBERS, TEXTS, NESTED), max_size=5)
 ALIKE = st.fixed_dictionaries(
-    {"step": st.integers(0, 9), "reward": st.floats()}, optional={"type": TEXTS, "loss": NUMBERS, "late": NUMBERS}
+    {"step": st.integers(0, 9), "reward": st.floats()},
+    optional={"type": TEXTS, "loss": NUMBERS, "late": NUMBERS},
 )
 ODD = st.sampled_from(
     [
@@ -51,7 +73,10 @@ ODD = st.sampled_from(
 def lines(rows: list[Any], *, plain: bool, tight: bool) -> bytes:
     """JSON lines; a text stands for itself."""
     marks = (",", ":") if tight else (", ", ": ")
-    written = [row if isinstance(row, str) else json.dumps(row, ensure_ascii=plain, separators=marks) for row in rows]
+    written = [
+        row if isinstance(row, str) else json.dumps(row, ensure_ascii=plain, separators=marks)
+        for row in rows
+    ]
     return "".join(line + "\n" for line in written).encode(errors="replace")
 
 
@@ -60,10 +85,19 @@ def content(feed: JsonlFeed) -> dict[str, Any]:
     store = feed._store
     cells = {name: [part.tolist() for part in store.sparse(name)] for name in sorted(store.names())}
     kept = [sorted(part.items()) for part in (store.texts, store.labels, store.unread)]
-    return {"cells": cells, "count": store.count, "kept": kept, "lines": (feed._damaged, feed._skipped)}
+    return {
+        "cells": cells,
+        "count": store.count,
+        "kept": kept,
+        "lines": (feed._damaged, feed._skipped),
+    }
 
 
-@given(st.lists(st.one_of(st.lists(ROWS | ODD, max_size=4), st.lists(ALIKE, max_size=6)), max_size=4), st.booleans(), st.booleans())
+@given(
+    st.lists(st.one_of(st.lists(ROWS | ODD, max_size=4), st.lists(ALIKE, max_size=6)), max_size=4),
+    st.booleans(),
+    st.booleans(),
+)
 def test_by_column_as_row_by_row(blocks: list[list[Any]], plain: bool, tight: bool) -> None:
     by_column, by_row = JsonlFeed(), JsonlFeed()
     with pytest.MonkeyPatch.context() as patch:
@@ -79,13 +113,26 @@ def test_by_column_as_row_by_row(blocks: list[list[Any]], plain: bool, tight: bo
 
 def block_of(rows: list[Any]) -> bytes:
     """Enough of such rows for a table."""
-    return lines(rows * (1 + columns._LEAST // len(lines(rows, plain=True, tight=False))), plain=True, tight=False)
+    return lines(
+        rows * (1 + columns._LEAST // len(lines(rows, plain=True, tight=False))),
+        plain=True,
+        tight=False,
+    )
 
 
 def test_what_is_read_by_column() -> None:
-    """Numbers, texts and gaps are; a key that comes later is learned; after that nothing is parsed twice."""
+    """Numbers, texts and gaps are; a key that comes later is learned; after that nothing is
+    parsed twice.
+    """
     plain = PlainRows()
-    first = plain.table(block_of([{"step": 1, "reward": 0.1, "type": 'a "b"'}, {"b": 1, "step": 2, "a": 2, "reward": None}]))
+    first = plain.table(
+        block_of(
+            [
+                {"step": 1, "reward": 0.1, "type": 'a "b"'},
+                {"b": 1, "step": 2, "a": 2, "reward": None},
+            ]
+        )
+    )
     assert first is not None
     assert first.columns == ["step", "reward", "type", "b", "a"]
     assert first["reward"][:2].to_list() == [0.1, None]
@@ -113,7 +160,10 @@ def test_what_is_read_by_column() -> None:
 def test_what_is_left_to_be_read_row_by_row(last: Any) -> None:
     rows = [{"a": 1.5, "t": "text"}]
     assert PlainRows().table(block_of(rows), without=("sum",)) is not None
-    assert PlainRows().table(block_of(rows) + lines([last], plain=True, tight=False), without=("sum",)) is None
+    assert (
+        PlainRows().table(block_of(rows) + lines([last], plain=True, tight=False), without=("sum",))
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,24 +175,35 @@ def test_what_is_left_to_be_read_row_by_row(last: Any) -> None:
         '{"a": 1, "new": "nullnull"}',
     ],
 )
-def test_what_a_later_block_adds_or_doubles_is_not_dropped(later: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_later_block_adds_or_doubles_is_not_dropped(
+    later: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(columns, "_LEAST", 0)
     by_column, by_row = JsonlFeed(), JsonlFeed()
-    for block in (lines(['{"a": 1, "b": "x", "c": null}'] * 3, plain=True, tight=False), lines([later] * 3, plain=True, tight=False)):
+    for block in (
+        lines(['{"a": 1, "b": "x", "c": null}'] * 3, plain=True, tight=False),
+        lines([later] * 3, plain=True, tight=False),
+    ):
         by_column.take_block(block)
         by_row.take(lines_in(block))
     assert str(content(by_column)) == str(content(by_row))
 
 
-def test_keys_that_hold_null_in_some_rows_are_read_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_hold_null_in_some_rows_are_read_by_column(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(columns, "_LEAST", 0)
-    block = lines([{"a": 1, "b": None, "c": None}, {"a": 2, "b": 5, "c": None}] * 2, plain=True, tight=True)
+    block = lines(
+        [{"a": 1, "b": None, "c": None}, {"a": 2, "b": 5, "c": None}] * 2, plain=True, tight=True
+    )
     assert PlainRows().table(block) is not None
 
 
 @pytest.mark.parametrize("window", [1, 2, 7, 1 << 18])
 def test_marks_behind_backslashes(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of n backslashes before a quotation mark an odd number makes it a letter, however long the run and wherever a window ends."""
+    """Of n backslashes before a quotation mark an odd number makes it a letter, however long the
+    run and wherever a window ends.
+    """
     monkeypatch.setattr(columns, "_WINDOW", window)
     block = b"{" + b"x".join(b"\\" * number + b'"' for number in range(40))
     assert columns._marks(block) == 20

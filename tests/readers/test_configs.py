@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers.configs import config_of, parse_yaml, read_settings, readme_settings, settings_in
+from groupwise.readers.configs import (
+    config_of,
+    parse_yaml,
+    read_settings,
+    readme_settings,
+    settings_in,
+)
 from groupwise.record.run import RunConfig
 
 
@@ -28,9 +34,14 @@ training:
 after: 1
 """
     assert parse_yaml(text) == {
-        "model/name": "Qwen/Q#1", "training/lr": 2e-5, "training/num_generations": 4, "training/flag": True, "training/nothing": None,
-        "training/deep/x": "quoted: text", "after": 1,
-    }  # fmt: skip
+        "model/name": "Qwen/Q#1",
+        "training/lr": 2e-5,
+        "training/num_generations": 4,
+        "training/flag": True,
+        "training/nothing": None,
+        "training/deep/x": "quoted: text",
+        "after": 1,
+    }
 
 
 BLOCK_TEXT = """
@@ -56,13 +67,19 @@ MERGED = "base: &base\n  learning_rate: 1e-6\n  seed: 4\ntraining:\n  <<: *base\
     ],
     ids=["block", "folded", "merged", "list", "quoted"],
 )
-def test_only_the_settings_of_a_yaml_file_count(tmp_path: Path, text: str, expected: dict[str, object]) -> None:
+def test_only_the_settings_of_a_yaml_file_count(
+    tmp_path: Path, text: str, expected: dict[str, object]
+) -> None:
     (tmp_path / "c.yaml").write_text(text)
     assert read_settings(tmp_path / "c.yaml") == expected
 
 
-NESTED_ALIASES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{{', '.join(f'k{i}: *a{n - 1}' for i in range(9))}}}\n" for n in range(1, 10))
-NESTED_MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 10))
+NESTED_ALIASES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{n}: &a{n} {{{', '.join(f'k{i}: *a{n - 1}' for i in range(9))}}}\n" for n in range(1, 10)
+)
+NESTED_MERGES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 10)
+)
 
 
 @pytest.mark.parametrize(
@@ -90,12 +107,25 @@ def test_yaml_of_anything_else_is_passed_over(text: str) -> None:
 
 # As verl's configuration holds them: with the settings of what is off.
 VERL: dict[str, object] = {
-    "actor_rollout_ref/rollout/n": 4, "actor_rollout_ref/actor/qat/group_size": 16, "actor_rollout_ref/model/path": "org/Base",
-    "actor_rollout_ref/actor/use_kl_loss": False, "actor_rollout_ref/actor/kl_loss_coef": 0.001, "algorithm/use_kl_in_reward": False,
-    "algorithm/kl_ctrl/kl_coef": 0.05, "algorithm/adv_estimator": "grpo", "algorithm/norm_adv_by_std_in_grpo": True,
-    "actor_rollout_ref/rollout/name": "vllm", "actor_rollout_ref/rollout/val_kwargs/temperature": 0,
-}  # fmt: skip
-VERLS: dict[str, object] = {"group_size": 4, "model": "org/Base", "engine": "vllm", "loss": "grpo", "scale_rewards": "group"}
+    "actor_rollout_ref/rollout/n": 4,
+    "actor_rollout_ref/actor/qat/group_size": 16,
+    "actor_rollout_ref/model/path": "org/Base",
+    "actor_rollout_ref/actor/use_kl_loss": False,
+    "actor_rollout_ref/actor/kl_loss_coef": 0.001,
+    "algorithm/use_kl_in_reward": False,
+    "algorithm/kl_ctrl/kl_coef": 0.05,
+    "algorithm/adv_estimator": "grpo",
+    "algorithm/norm_adv_by_std_in_grpo": True,
+    "actor_rollout_ref/rollout/name": "vllm",
+    "actor_rollout_ref/rollout/val_kwargs/temperature": 0,
+}
+VERLS: dict[str, object] = {
+    "group_size": 4,
+    "model": "org/Base",
+    "engine": "vllm",
+    "loss": "grpo",
+    "scale_rewards": "group",
+}
 
 
 @pytest.mark.parametrize(
@@ -107,56 +137,133 @@ VERLS: dict[str, object] = {"group_size": 4, "model": "org/Base", "engine": "vll
         ({"num_generations/value": 8, "num_generations/desc": None}, {"group_size": 8}),
         ({"rollout_batch_size": 256, "group_size": 8}, {"group_size": 8, "prompts_per_step": 32}),
         ({"rollout_batch_size": 255, "group_size": 8}, {"group_size": 8}),
-        ({"actor_rollout_ref/rollout/n": 5, "data/train_batch_size": 64}, {"group_size": 5, "prompts_per_step": 64}),
-        ({"num_generations": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4, "world_size": 2},
-         {"group_size": 8, "prompts_per_step": 8}),
-        ({"steps_per_generation": 8, "gradient_accumulation_steps": 4, "num_iterations": 2},
-         {"refresh_interval": 4, "lag_kind": "refresh"}),
-        ({"steps_per_generation": 1, "gradient_accumulation_steps": 4}, {"refresh_interval": 1, "lag_kind": "none"}),
+        (
+            {"actor_rollout_ref/rollout/n": 5, "data/train_batch_size": 64},
+            {"group_size": 5, "prompts_per_step": 64},
+        ),
+        (
+            {
+                "num_generations": 8,
+                "per_device_train_batch_size": 8,
+                "gradient_accumulation_steps": 4,
+                "world_size": 2,
+            },
+            {"group_size": 8, "prompts_per_step": 8},
+        ),
+        (
+            {"steps_per_generation": 8, "gradient_accumulation_steps": 4, "num_iterations": 2},
+            {"refresh_interval": 4, "lag_kind": "refresh"},
+        ),
+        (
+            {"steps_per_generation": 1, "gradient_accumulation_steps": 4},
+            {"refresh_interval": 1, "lag_kind": "none"},
+        ),
         ({"steps_per_generation": 3, "gradient_accumulation_steps": 2}, {}),
-        ({"data/train_batch_size": 64, "actor_rollout_ref/actor/ppo_mini_batch_size": 16, "actor_rollout_ref/actor/ppo_epochs": 2,
-          "critic/ppo_epochs": 1},
-         {"prompts_per_step": 64, "refresh_interval": 8, "lag_kind": "refresh", "updates_per_step": 8}),
-        ({"data/train_batch_size": 64, "actor_rollout_ref/actor/ppo_mini_batch_size": 16, "actor_rollout_ref/actor/ppo_epochs": 2,
-          "trainer/v1/trainer_mode": "separate_async"}, {"prompts_per_step": 64}),
-        ({**VERL, "actor_rollout_ref/actor/use_kl_loss": True}, {**VERLS, "kl_weight": 0.001, "kl_in": "loss"}),
-        ({**VERL, "algorithm/use_kl_in_reward": True}, {**VERLS, "kl_weight": 0.05, "kl_in": "reward"}),
+        (
+            {
+                "data/train_batch_size": 64,
+                "actor_rollout_ref/actor/ppo_mini_batch_size": 16,
+                "actor_rollout_ref/actor/ppo_epochs": 2,
+                "critic/ppo_epochs": 1,
+            },
+            {
+                "prompts_per_step": 64,
+                "refresh_interval": 8,
+                "lag_kind": "refresh",
+                "updates_per_step": 8,
+            },
+        ),
+        (
+            {
+                "data/train_batch_size": 64,
+                "actor_rollout_ref/actor/ppo_mini_batch_size": 16,
+                "actor_rollout_ref/actor/ppo_epochs": 2,
+                "trainer/v1/trainer_mode": "separate_async",
+            },
+            {"prompts_per_step": 64},
+        ),
+        (
+            {**VERL, "actor_rollout_ref/actor/use_kl_loss": True},
+            {**VERLS, "kl_weight": 0.001, "kl_in": "loss"},
+        ),
+        (
+            {**VERL, "algorithm/use_kl_in_reward": True},
+            {**VERLS, "kl_weight": 0.05, "kl_in": "reward"},
+        ),
         (VERL, {**VERLS, "kl_weight": 0.0, "kl_in": "none"}),
-        ({**VERL, "algorithm/adv_estimator": "gae"},
-         {**{name: VERLS[name] for name in VERLS if name != "scale_rewards"}, "loss": "ppo", "kl_weight": 0.0, "kl_in": "none"}),
-        ({**VERL, "algorithm/norm_adv_by_std_in_grpo": False, "actor_rollout_ref/actor/policy_loss/loss_mode": "gspo"},
-         {**VERLS, "scale_rewards": "none", "loss": "gspo", "kl_weight": 0.0, "kl_in": "none"}),
-        ({f"{section}/value/{rest}": value for path, value in VERL.items() for section, _, rest in [path.partition("/")]},
-         {**VERLS, "kl_weight": 0.0, "kl_in": "none"}),
+        (
+            {**VERL, "algorithm/adv_estimator": "gae"},
+            {
+                **{name: VERLS[name] for name in VERLS if name != "scale_rewards"},
+                "loss": "ppo",
+                "kl_weight": 0.0,
+                "kl_in": "none",
+            },
+        ),
+        (
+            {
+                **VERL,
+                "algorithm/norm_adv_by_std_in_grpo": False,
+                "actor_rollout_ref/actor/policy_loss/loss_mode": "gspo",
+            },
+            {**VERLS, "scale_rewards": "none", "loss": "gspo", "kl_weight": 0.0, "kl_in": "none"},
+        ),
+        (
+            {
+                f"{section}/value/{rest}": value
+                for path, value in VERL.items()
+                for section, _, rest in [path.partition("/")]
+            },
+            {**VERLS, "kl_weight": 0.0, "kl_in": "none"},
+        ),
         ({"use_kl_loss": False, "kl_loss_coef": 0.1}, {"kl_weight": 0.0, "kl_in": "none"}),
-        ({"use_kl_loss": False, "init_kl_coef": 0.1}, {"kl_weight": 0.1}),  # OpenRLHF's, in the reward
+        (
+            {"use_kl_loss": False, "init_kl_coef": 0.1},
+            {"kl_weight": 0.1},
+        ),  # OpenRLHF's, in the reward
         ({"use_kl_loss": True, "kl_loss_coef": 0.1}, {"kl_weight": 0.1}),
         ({"group_size": "auto", "learning_rate": float("inf"), "seed": None, "lr": -1}, {}),
         ({"use_std_normalization": True}, {"scale_rewards": True}),
-        ({"args/multi_objective_aggregation": "normalize_then_sum"}, {"multi_objective_aggregation": "normalize_then_sum"}),
+        (
+            {"args/multi_objective_aggregation": "normalize_then_sum"},
+            {"multi_objective_aggregation": "normalize_then_sum"},
+        ),
         ({"multi_objective_aggregation": "other"}, {}),
         ({"args/max_completion_length": 512}, {"max_completion_length": 512}),
-        ({"data/max_response_length": 1024, "actor_rollout_ref/rollout/response_length": 9}, {"max_completion_length": 1024}),
-        ({"data/max_prompt_length": 64, "actor_rollout_ref/rollout/response_length": 9}, {"max_completion_length": 9}),
+        (
+            {"data/max_response_length": 1024, "actor_rollout_ref/rollout/response_length": 9},
+            {"max_completion_length": 1024},
+        ),
+        (
+            {"data/max_prompt_length": 64, "actor_rollout_ref/rollout/response_length": 9},
+            {"max_completion_length": 9},
+        ),
         ({"generate_max_len": 2048, "eval/max_new_tokens": 3}, {"max_completion_length": 2048}),
         ({"rollout_max_response_len": 300}, {"max_completion_length": 300}),
         ({"max_new_tokens": 0}, {}),
     ],
-)  # fmt: skip
+)
 def test_settings_under_our_names(flat: dict[str, object], expected: dict[str, object]) -> None:
     assert settings_in(flat) == expected
 
 
 def test_readme_of_the_output(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(
-        "This model is a fine-tuned version of [org/Base](https://x).\n- learning_rate: 5e-06\n- seed: 3\n\n- TRL: 0.26.2\n- Pytorch: 2.9\n"
+        "This model is a fine-tuned version of [org/Base](https://x).\n- learning_rate: 5e-06\n- "
+        "seed: 3\n\n- TRL: 0.26.2\n- Pytorch: 2.9\n"
     )
     assert readme_settings(tmp_path / "README.md") == {
-        "learning_rate": 5e-06, "seed": 3, "framework": "trl", "framework_version": "0.26.2", "model": "org/Base",
-    }  # fmt: skip
+        "learning_rate": 5e-06,
+        "seed": 3,
+        "framework": "trl",
+        "framework_version": "0.26.2",
+        "model": "org/Base",
+    }
 
 
-@pytest.mark.parametrize("content", [b"", b"\0\1\2", b"{broken", b"[1, 2]", b"hello", b"{" * 100_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"\0\1\2", b"{broken", b"[1, 2]", b"hello", b"{" * 100_000]
+)
 def test_a_settings_file_that_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "c.json").write_bytes(content)
     with pytest.raises(UnreadableRunError):
@@ -170,11 +277,19 @@ def around(log: Path) -> RunConfig:
 
 def test_what_the_user_gave_wins_over_files_and_files_over_the_log(tmp_path: Path) -> None:
     (tmp_path / "a.config.json").write_text(json.dumps({"group_size": 8, "seed": 1}))
-    stated = (({"group_size": 4, "lr": 0.5}, "the log"), ({"lr": 0.25, "rollout_batch_size": 32}, "its end"))
-    found = config_of(RunConfig().with_settings({"seed": 2}, "--set"), tmp_path / "a.jsonl", None, stated)
+    stated = (
+        ({"group_size": 4, "lr": 0.5}, "the log"),
+        ({"lr": 0.25, "rollout_batch_size": 32}, "its end"),
+    )
+    found = config_of(
+        RunConfig().with_settings({"seed": 2}, "--set"), tmp_path / "a.jsonl", None, stated
+    )
     assert {name: (setting.value, setting.source) for name, setting in found.known().items()} == {
-        "seed": (2, "--set"), "group_size": (8, "a.config.json"), "learning_rate": (0.5, "the log"), "prompts_per_step": (4, "its end"),
-    }  # fmt: skip
+        "seed": (2, "--set"),
+        "group_size": (8, "a.config.json"),
+        "learning_rate": (0.5, "the log"),
+        "prompts_per_step": (4, "its end"),
+    }
 
 
 def test_only_files_of_the_same_run_count(tmp_path: Path) -> None:
@@ -182,7 +297,10 @@ def test_only_files_of_the_same_run_count(tmp_path: Path) -> None:
     (tmp_path / "a.config.json").write_text(json.dumps({"group_size": 8}))
     (tmp_path / "config.json").write_text(json.dumps({"seed": 5}))
     (tmp_path / "b.config.json").write_text(json.dumps({"group_size": 99}))
-    assert {name: setting.value for name, setting in around(tmp_path / "a.metrics.jsonl").known().items()} == {"group_size": 8}
+    assert {
+        name: setting.value
+        for name, setting in around(tmp_path / "a.metrics.jsonl").known().items()
+    } == {"group_size": 8}
     assert around(tmp_path / "metrics.jsonl").value("seed") == 5
     assert around(tmp_path / "c.metrics.jsonl").known() == {}
 

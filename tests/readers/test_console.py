@@ -28,8 +28,16 @@ Row = Callable[..., dict[str, float]]
 def test_the_bar_before_a_row_is_its_step(tmp_path: Path, make_row: Row) -> None:
     text = "Loading weights: 100%|####| 2/2 [00:01<00:00]\n"
     for step in (10, 20, 30):
-        text += "".join(f"\r {at}%|#  | {at}/100 [00:01<00:09, 1.0s/it]" for at in range(step - 9, step + 1)) + "\r   \r\x1b[32m"
-        text += printed(make_row(step), kl=float("nan")).replace("'kl': nan", "'kl': nan, 'name': 'a'") + "\x1b[0m\n"
+        text += (
+            "".join(
+                f"\r {at}%|#  | {at}/100 [00:01<00:09, 1.0s/it]" for at in range(step - 9, step + 1)
+            )
+            + "\r   \r\x1b[32m"
+        )
+        text += (
+            printed(make_row(step), kl=float("nan")).replace("'kl': nan", "'kl': nan, 'name': 'a'")
+            + "\x1b[0m\n"
+        )
     text += "{'train_runtime': 9.0, 'train_loss': 0.1}\n"
     (tmp_path / "train.log").write_text(text)
     record = open_run(tmp_path / "train.log")
@@ -37,41 +45,58 @@ def test_the_bar_before_a_row_is_its_step(tmp_path: Path, make_row: Row) -> None
     assert values(record, "window") == [10.0, 10.0, 10.0]
     assert values(record, "reward") == [0.1, 0.2, 0.3]
     assert record.notes[0] == "the summary row at the end is left out"
-    assert record.notes[1:] == ("the step of a row is the position of the progress bar printed before it",)
+    assert record.notes[1:] == (
+        "the step of a row is the position of the progress bar printed before it",
+    )
 
 
 def test_rows_collected_after_all_bars_are_spaced_evenly(tmp_path: Path, make_row: Row) -> None:
     bars = "".join(f"\r{at}%|#| {at}/20 [00:01<00:09]" for at in range(21))
     rows = "\n".join(printed(make_row(step)) for step in (5, 10, 15, 20))
-    (tmp_path / "train.log").write_text(f"Total train batch size (w. parallel, distributed & accumulation) = 8\n{bars}\n{rows}\n")
+    (tmp_path / "train.log").write_text(
+        f"Total train batch size (w. parallel, distributed & accumulation) = 8\n{bars}\n{rows}\n"
+    )
     record = open_run(tmp_path / "train.log", settings={"group_size": "4"})
     assert values(record, "step") == [5, 10, 15, 20]
     assert "one every 5" in record.notes[0]
-    assert (record.config.value("prompts_per_step"), record.config.prompts_per_step.source) == (2, "the printed output")
+    assert (record.config.value("prompts_per_step"), record.config.prompts_per_step.source) == (
+        2,
+        "the printed output",
+    )
 
 
 def test_no_bar_at_all_counts_the_rows(tmp_path: Path, make_row: Row) -> None:
-    (tmp_path / "train.log").write_text("start\n" + "\n".join(printed(make_row(step)) for step in (5, 10)))
+    (tmp_path / "train.log").write_text(
+        "start\n" + "\n".join(printed(make_row(step)) for step in (5, 10))
+    )
     record = open_run(tmp_path / "train.log")
     assert values(record, "step") == [1, 2]
     assert "rows are counted" in record.notes[0]
 
 
 def test_a_step_in_the_row_wins(tmp_path: Path) -> None:
-    (tmp_path / "train.log").write_text("go\n{'loss': '-0.03', 'reward': '0.5', 'step': 7}\n{'loss': '0.1', 'reward': '0.6', 'step': 9}\n")
+    (tmp_path / "train.log").write_text(
+        "go\n{'loss': '-0.03', 'reward': '0.5', 'step': 7}\n{'loss': '0.1', 'reward': '0.6', "
+        "'step': 9}\n"
+    )
     record = open_run(tmp_path / "train.log")
     assert (values(record, "step"), values(record, "loss")) == ([7, 9], [-0.03, 0.1])
 
 
 def test_damaged_rows_are_counted(tmp_path: Path, make_row: Row) -> None:
     damaged = ["{'loss': 0.1, 'reward': }", "{'loss': __import__('os')}"]
-    (tmp_path / "train.log").write_text("\n".join(["x", printed(make_row(1)), *damaged, printed(make_row(2)), ""]))
+    (tmp_path / "train.log").write_text(
+        "\n".join(["x", printed(make_row(1)), *damaged, printed(make_row(2)), ""])
+    )
     record = open_run(tmp_path / "train.log")
     assert len(record.steps) == 2
     assert record.notes[0] == "2 printed rows are damaged and were left out"
 
 
-@pytest.mark.parametrize("text", ["10%|# | 1/10 [00:01<00:09]\nGSM8K accuracy: 0.9\n", "INFO nothing here\n{'accuracy': 0.5}\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["10%|# | 1/10 [00:01<00:09]\nGSM8K accuracy: 0.9\n", "INFO nothing here\n{'accuracy': 0.5}\n"],
+)
 def test_output_without_rows(tmp_path: Path, text: str) -> None:
     (tmp_path / "eval.log").write_text(text)
     with pytest.raises(UnreadableRunError, match="give the log of the training itself"):
@@ -79,23 +104,34 @@ def test_output_without_rows(tmp_path: Path, text: str) -> None:
 
 
 def test_verls_output_is_read_by_its_own_reader(tmp_path: Path) -> None:
-    (tmp_path / "verl.log").write_text("(TaskRunner pid=1) step:1 - actor/entropy:0.1 - critic/score/mean:0.5\n")
+    (tmp_path / "verl.log").write_text(
+        "(TaskRunner pid=1) step:1 - actor/entropy:0.1 - critic/score/mean:0.5\n"
+    )
     record = open_run(tmp_path / "verl.log")
-    assert (record.sources[0].reader, record.column("reward")) == ("verl_console", "critic/score/mean")
+    assert (record.sources[0].reader, record.column("reward")) == (
+        "verl_console",
+        "critic/score/mean",
+    )
 
 
 def again(rows: int, last: int, offset: float = 0.0, first: int = 1, *, bars: bool = True) -> str:
-    """Rows as they are printed after each of so many steps, with the bar of the training or without."""
+    """Rows as they are printed after each of so many steps, with the bar of the training or
+    without.
+    """
     text = ""
     for step in range(first, rows + 1):
         text += f"\r {step}%|#  | {step}/{last} [00:01<00:09, 1.0s/it]\n" if bars else ""
-        text += str({"loss": 0.1, "reward": offset + step / 100, "epoch": round(step / last, 4)}) + "\n"
+        text += (
+            str({"loss": 0.1, "reward": offset + step / 100, "epoch": round(step / last, 4)}) + "\n"
+        )
     return text
 
 
 @pytest.mark.parametrize("bars", [True, False])
 def test_a_resumed_run_is_no_longer_run(tmp_path: Path, *, bars: bool) -> None:
-    (tmp_path / "train.log").write_text("start\n" + again(40, 60, bars=bars) + "resumed\n" + again(60, 60, 1.0, 31, bars=bars))
+    (tmp_path / "train.log").write_text(
+        "start\n" + again(40, 60, bars=bars) + "resumed\n" + again(60, 60, 1.0, 31, bars=bars)
+    )
     record = open_run(tmp_path / "train.log")
     assert values(record, "step") == list(range(1, 61))
     assert values(record, "reward") == [step / 100 + (step > 30) for step in range(1, 61)]
@@ -104,7 +140,9 @@ def test_a_resumed_run_is_no_longer_run(tmp_path: Path, *, bars: bool) -> None:
 
 @pytest.mark.parametrize("bars", [True, False])
 def test_a_run_that_was_begun_again_is_read_alone(tmp_path: Path, *, bars: bool) -> None:
-    (tmp_path / "train.log").write_text("start\n" + again(30, 60, bars=bars) + "again\n" + again(30, 60, 1.0, bars=bars))
+    (tmp_path / "train.log").write_text(
+        "start\n" + again(30, 60, bars=bars) + "again\n" + again(30, 60, 1.0, bars=bars)
+    )
     record = open_run(tmp_path / "train.log")
     assert len(record.steps) == 30
     assert values(record, "reward")[0] == 1.01
@@ -116,7 +154,11 @@ def test_the_bar_of_an_evaluation_is_no_step(tmp_path: Path) -> None:
     for step in range(1, 31):
         text += again(step, 30, first=step)
         if step % 10 == 0:
-            text += "".join(f"\r {at}%|#| {at}/7 [00:01<00:01]" for at in range(1, 8)) + str({"eval_loss": 0.1, "eval_reward": 0.5}) + "\n"
+            text += (
+                "".join(f"\r {at}%|#| {at}/7 [00:01<00:01]" for at in range(1, 8))
+                + str({"eval_loss": 0.1, "eval_reward": 0.5})
+                + "\n"
+            )
     (tmp_path / "train.log").write_text(text)
     record = open_run(tmp_path / "train.log")
     seen = dict(zip(values(record, "step"), values(record, "eval_reward"), strict=True))
@@ -124,38 +166,61 @@ def test_the_bar_of_an_evaluation_is_no_step(tmp_path: Path) -> None:
 
 
 def test_a_step_that_is_printed_over_the_last_one_is_read(tmp_path: Path) -> None:
-    rows = [str({"loss": 0.1, "reward": 0.5, "global_step/max_steps": f"{5 * step}/300"}) for step in range(1, 5)]
+    rows = [
+        str({"loss": 0.1, "reward": 0.5, "global_step/max_steps": f"{5 * step}/300"})
+        for step in range(1, 5)
+    ]
     (tmp_path / "train.log").write_text("start\n" + "\n".join(rows))
     assert values(open_run(tmp_path / "train.log"), "step") == [5, 10, 15, 20]
 
 
 def test_two_runs_of_verl_in_one_output_are_told_apart(tmp_path: Path) -> None:
-    rows = [f"(TaskRunner pid={pid}) step:{step} - critic/score/mean:{pid + step}" for step in range(1, 9) for pid in (11, 22)]
+    rows = [
+        f"(TaskRunner pid={pid}) step:{step} - critic/score/mean:{pid + step}"
+        for step in range(1, 9)
+        for pid in (11, 22)
+    ]
     (tmp_path / "verl.log").write_text("\n".join(rows))
     with pytest.raises(UnreadableRunError, match="2 runs: add one of #11, #22"):
         open_run(tmp_path / "verl.log")
-    assert values(open_run(f"{tmp_path / 'verl.log'}#22"), "critic/score/mean") == [22.0 + step for step in range(1, 9)]
+    assert values(open_run(f"{tmp_path / 'verl.log'}#22"), "critic/score/mean") == [
+        22.0 + step for step in range(1, 9)
+    ]
 
 
 @pytest.mark.parametrize("second", ["(TaskRunner pid=22)", "(Trainer pid=22)"])
 def test_one_run_of_verl_by_several_processes(tmp_path: Path, second: str) -> None:
     first = "(TaskRunner pid=11)"
     turns = [first] * 4 + [second] * 4 if "TaskRunner" in second else [first, second] * 4
-    (tmp_path / "verl.log").write_text("\n".join(f"{who} step:{step} - critic/score/mean:0.5" for step, who in enumerate(turns)))
+    (tmp_path / "verl.log").write_text(
+        "\n".join(f"{who} step:{step} - critic/score/mean:0.5" for step, who in enumerate(turns))
+    )
     assert len(open_run(tmp_path / "verl.log").steps) == 8
 
 
 ROWS = {
     "an epoch in front": "Epoch:[1/2]({step}/9), Reward: {reward}, KL_ref: 0.1\n",
     "no sign between": "Iter {step}: Train loss 0.1, Total rewards mean {reward}, Peak mem 3.5 GB\n",
-    "parts of a step": "Step {step}/9 | Pass 0 | reward: 0.9\nStep {step}/9 | Pass 1 | reward: 0.1\nStep {step}/9 | reward: {reward}\n",
+    "parts of a step": (
+        "Step {step}/9 | Pass 0 | reward: 0.9\nStep {step}/9 | Pass 1 | reward: 0.1\nStep {step}/9 "
+        "| reward: {reward}\n"
+    ),
     "an object behind a logger": '2026-01-01T00:00:00Z stdout F {{"msg": "row", "step": {step}, "reward": {reward}}}\n',
     "an object with a wrapper": '[INFO] metrics_tag: {{"step": {step}, "metrics": {{"reward": {reward}}}}}\n',
-    "nested names": "(Runner pid=7) Step {step}\n(Runner pid=7) reward:\n(Runner pid=7)   max: 1.0\n(Runner pid=7)   mean: {reward}\n",
-    "a panel": "╭─ Metrics ─╮\n│ objective   scores: {reward} | kl: 0.1 │\n│ other       training_step: {step} │\n╰──╯\n",
+    "nested names": (
+        "(Runner pid=7) Step {step}\n(Runner pid=7) reward:\n(Runner pid=7)   max: 1.0\n(Runner "
+        "pid=7)   mean: {reward}\n"
+    ),
+    "a panel": (
+        "╭─ Metrics ─╮\n│ objective   scores: {reward} | kl: 0.1 │\n│ other       training_step: "
+        "{step} │\n╰──╯\n"
+    ),
     "a class": "INFO StepMetrics(step={step}, mean_reward={reward})\n",
     "a dictionary behind words": "step {step} metrics: {{'reward_mean': {reward}, 'kl': 0.1}}\n",
-    "behind a bar": " 3%|# | {step}/9 [00:01<00:09,  2.0s/it, reward=0.9]\r 3%|# | {step}/9 [00:01<00:09,  2.0s/it, reward={reward}]\n",
+    "behind a bar": (
+        " 3%|# | {step}/9 [00:01<00:09,  2.0s/it, reward=0.9]\r 3%|# | {step}/9 [00:01<00:09,  "
+        "2.0s/it, reward={reward}]\n"
+    ),
     "a fraction in brackets": "[{step}/9] reward: {reward} | kl: 0.1\n[eval @ step {step}] accuracy: 0.75\n",
     "a spread behind a number": "Iteration {step} complete: avg reward {reward} (± 0.02), kl 0.1\n",
     "a sign of a spread": "Step {step}: reward={reward}±0.02 kl=0.1\n",
@@ -171,9 +236,15 @@ ROWS = {
 @pytest.mark.parametrize("form", ROWS.values(), ids=ROWS)
 def test_rows_of_other_loops(tmp_path: Path, form: str) -> None:
     rewards = [0.125, 0.25, 0.375, 0.5]
-    (tmp_path / "run.log").write_text("start\n" + "".join(form.format(step=step, reward=reward) for step, reward in enumerate(rewards)))
+    (tmp_path / "run.log").write_text(
+        "start\n"
+        + "".join(form.format(step=step, reward=reward) for step, reward in enumerate(rewards))
+    )
     record = open_run(tmp_path / "run.log")
-    assert (record.steps["step"].to_list(), values(record, record.column("reward"))) == ([0, 1, 2, 3], rewards)
+    assert (record.steps["step"].to_list(), values(record, record.column("reward"))) == (
+        [0, 1, 2, 3],
+        rewards,
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,26 +258,40 @@ def test_rows_of_other_loops(tmp_path: Path, form: str) -> None:
     ],
 )
 def test_prose_and_parts_of_an_epoch_are_no_rows(tmp_path: Path, line: str) -> None:
-    (tmp_path / "run.log").write_text("".join(line.format(step=step) + "\n" for step in range(1, 9)))
+    (tmp_path / "run.log").write_text(
+        "".join(line.format(step=step) + "\n" for step in range(1, 9))
+    )
     with pytest.raises(UnreadableRunError, match="expected rows such as"):
         open_run(tmp_path / "run.log")
 
 
 def test_a_percentage_among_blanks_is_a_share(tmp_path: Path) -> None:
-    (tmp_path / "run.log").write_text("".join(f"step {step}: acc {20 + step}.0% len 201\n" for step in range(1, 5)))
+    (tmp_path / "run.log").write_text(
+        "".join(f"step {step}: acc {20 + step}.0% len 201\n" for step in range(1, 5))
+    )
     record = open_run(tmp_path / "run.log")
     assert (values(record, "acc"), values(record, "len")) == ([0.21, 0.22, 0.23, 0.24], [201.0] * 4)
 
 
 def test_steps_that_start_anew_with_each_epoch_are_counted_on(tmp_path: Path) -> None:
-    rows = [f"Epoch:[{epoch}/2]({step}/3), Reward: {epoch}.{step}" for epoch in (1, 2) for step in (1, 2, 3)]
+    rows = [
+        f"Epoch:[{epoch}/2]({step}/3), Reward: {epoch}.{step}"
+        for epoch in (1, 2)
+        for step in (1, 2, 3)
+    ]
     (tmp_path / "run.log").write_text("\n".join(rows))
     record = open_run(tmp_path / "run.log")
-    assert (record.steps["step"].to_list(), values(record, "Reward")) == ([1, 2, 3, 4, 5, 6], [1.1, 1.2, 1.3, 2.1, 2.2, 2.3])
+    assert (record.steps["step"].to_list(), values(record, "Reward")) == (
+        [1, 2, 3, 4, 5, 6],
+        [1.1, 1.2, 1.3, 2.1, 2.2, 2.3],
+    )
 
 
 def test_an_evaluation_printed_after_a_row_is_of_its_step(tmp_path: Path) -> None:
-    rows = [f"Step {step}, mean_reward: 0.{step}" + ("\nEval success rate: 0.75" if step == 2 else "") for step in (1, 2, 3)]
+    rows = [
+        f"Step {step}, mean_reward: 0.{step}" + ("\nEval success rate: 0.75" if step == 2 else "")
+        for step in (1, 2, 3)
+    ]
     (tmp_path / "run.log").write_text("\n".join(rows))
     record = open_run(tmp_path / "run.log")
     assert values(record, record.column("eval/reward")) == [None, 0.75, None]

@@ -1,4 +1,6 @@
-"""Printed rows without a step: which dictionaries are rows, which step they are of, and whose they are."""
+"""Printed rows without a step: which dictionaries are rows, which step they are of, and whose
+they are.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,42 @@ from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 
-HEAD = "***** Running training *****\n  Num examples = 2,000\n  Num Epochs = {epochs}\n  Total optimization steps = {total}\n"
-SUMMARY = "{'train_runtime': 900.0, 'train_steps_per_second': 0.2, 'train_loss': 0.1, 'epoch': 1.0}\n"
+HEAD = (
+    "***** Running training *****\n  Num examples = 2,000\n  Num Epochs = {epochs}\n  Total "
+    "optimization steps = {total}\n"
+)
+SUMMARY = (
+    "{'train_runtime': 900.0, 'train_steps_per_second': 0.2, 'train_loss': 0.1, 'epoch': 1.0}\n"
+)
 
 
 def row(step: float, steps_of_an_epoch: float = 125, *, times: float = 1.0, places: int = 4) -> str:
     """A row as transformers prints it."""
-    values = {"loss": 0.01 * step, "grad_norm": 0.2, "learning_rate": 1e-6, "reward": times * step / 1000, "reward_std": 0.3}
-    return str(values | {"completions/mean_length": 300.0 * times, "epoch": round(step / steps_of_an_epoch, places)}) + "\n"
+    values = {
+        "loss": 0.01 * step,
+        "grad_norm": 0.2,
+        "learning_rate": 1e-6,
+        "reward": times * step / 1000,
+        "reward_std": 0.3,
+    }
+    return (
+        str(
+            values
+            | {
+                "completions/mean_length": 300.0 * times,
+                "epoch": round(step / steps_of_an_epoch, places),
+            }
+        )
+        + "\n"
+    )
 
 
 def bar(step: int, total: int = 200, title: str = "") -> str:
     """A progress bar."""
-    return f"{title}{step * 100 // total:3d}%|#         | {step}/{total} [00:12<11:03:00, 12.1s/it]   \n"
+    return (
+        f"{title}{step * 100 // total:3d}%|#         | {step}/{total} [00:12<11:03:00, 12.1s/it]   "
+        "\n"
+    )
 
 
 def read(folder: Path, text: str, name: str = "train.log") -> RunRecord:
@@ -37,37 +62,59 @@ def steps(record: RunRecord) -> list[int]:
 
 
 def test_the_steps_of_an_unfinished_run_are_not_stretched(tmp_path: Path) -> None:
-    record = read(tmp_path, HEAD.format(epochs=1, total=200) + "".join(row(step) for step in range(1, 21)))
+    record = read(
+        tmp_path, HEAD.format(epochs=1, total=200) + "".join(row(step) for step in range(1, 21))
+    )
     assert steps(record) == list(range(1, 21))
     assert any("the rows are counted" in note for note in record.notes)
 
 
-@pytest.mark.parametrize(("epochs", "of_an_epoch", "end"), [(1, 200, ""), (1, 200, SUMMARY), (2, 125, SUMMARY), (None, 125, SUMMARY)])
-def test_a_run_that_ended_goes_up_to_the_stated_total(tmp_path: Path, epochs: int | None, of_an_epoch: int, end: str) -> None:
+@pytest.mark.parametrize(
+    ("epochs", "of_an_epoch", "end"),
+    [(1, 200, ""), (1, 200, SUMMARY), (2, 125, SUMMARY), (None, 125, SUMMARY)],
+)
+def test_a_run_that_ended_goes_up_to_the_stated_total(
+    tmp_path: Path, epochs: int | None, of_an_epoch: int, end: str
+) -> None:
     head = HEAD.format(epochs=epochs, total=200) if epochs else "  Total optimization steps = 200\n"
     record = read(tmp_path, head + "".join(row(10 * at, of_an_epoch) for at in range(1, 21)) + end)
     assert steps(record) == list(range(10, 201, 10))
     assert any("one every 10" in note for note in record.notes)
 
 
-@pytest.mark.parametrize(("epochs", "of_an_epoch", "end"), [(2, 125, ""), (2, 250, SUMMARY), (1, 2500, "")])
-def test_what_the_epochs_contradict_is_no_end(tmp_path: Path, epochs: int, of_an_epoch: int, end: str) -> None:
-    record = read(tmp_path, HEAD.format(epochs=epochs, total=200) + "".join(row(10 * at, of_an_epoch) for at in range(1, 21)) + end)
+@pytest.mark.parametrize(
+    ("epochs", "of_an_epoch", "end"), [(2, 125, ""), (2, 250, SUMMARY), (1, 2500, "")]
+)
+def test_what_the_epochs_contradict_is_no_end(
+    tmp_path: Path, epochs: int, of_an_epoch: int, end: str
+) -> None:
+    record = read(
+        tmp_path,
+        HEAD.format(epochs=epochs, total=200)
+        + "".join(row(10 * at, of_an_epoch) for at in range(1, 21))
+        + end,
+    )
     assert steps(record) == list(range(1, 21))
 
 
 def test_a_summary_before_the_last_row_ends_an_earlier_run(tmp_path: Path) -> None:
-    text = "  Total optimization steps = 200\n" + SUMMARY + "".join(row(step) for step in range(1, 21))
+    text = (
+        "  Total optimization steps = 200\n" + SUMMARY + "".join(row(step) for step in range(1, 21))
+    )
     assert steps(read(tmp_path, text)) == list(range(1, 21))
 
 
 @pytest.mark.parametrize("lost", [(0,), (7,), (19,), (7, 8), (3, 11)])
 @pytest.mark.parametrize("spacing", [1, 10])
-def test_a_lost_bar_is_put_between_its_neighbours(tmp_path: Path, lost: tuple[int, ...], spacing: int) -> None:
+def test_a_lost_bar_is_put_between_its_neighbours(
+    tmp_path: Path, lost: tuple[int, ...], spacing: int
+) -> None:
     text = HEAD.format(epochs=1, total=200)
     for at in range(20):
         step = spacing * (at + 1)
-        text += ("" if at in lost else bar(step)) + row(step) + "\n" + ("" if at in lost else bar(step))
+        text += (
+            ("" if at in lost else bar(step)) + row(step) + "\n" + ("" if at in lost else bar(step))
+        )
     record = read(tmp_path, text)
     assert steps(record) == [spacing * at for at in range(1, 21)]
     words = "1 row has no bar of its own" if len(lost) == 1 else "2 rows have no bar of their own"
@@ -75,15 +122,26 @@ def test_a_lost_bar_is_put_between_its_neighbours(tmp_path: Path, lost: tuple[in
 
 
 def test_an_evaluation_stays_with_the_row_whose_bar_was_lost(tmp_path: Path) -> None:
-    text = "".join(("" if step == 12 else bar(step)) + row(step) for step in range(1, 13)) + "{'eval_loss': 0.1, 'eval_reward': 0.5}\n"
+    text = (
+        "".join(("" if step == 12 else bar(step)) + row(step) for step in range(1, 13))
+        + "{'eval_loss': 0.1, 'eval_reward': 0.5}\n"
+    )
     text += "".join(bar(step) + row(step) for step in range(13, 21))
     record = read(tmp_path, text)
     assert steps(record) == list(range(1, 21))
-    assert [step for step, value in record.steps.select("step", "eval_reward").iter_rows() if value is not None] == [12]
+    assert [
+        step
+        for step, value in record.steps.select("step", "eval_reward").iter_rows()
+        if value is not None
+    ] == [12]
 
 
 def test_a_bar_lost_beside_a_restart_leaves_its_row_out(tmp_path: Path) -> None:
-    text = "".join(bar(step) + row(step) for step in range(1, 21)) + row(11, times=2) + "".join(bar(at) + row(at) for at in range(12, 31))
+    text = (
+        "".join(bar(step) + row(step) for step in range(1, 21))
+        + row(11, times=2)
+        + "".join(bar(at) + row(at) for at in range(12, 31))
+    )
     record = read(tmp_path, text)
     assert steps(record) == list(range(1, 31))
     assert record.steps["reward"].to_list()[10] == pytest.approx(0.011)
@@ -93,7 +151,12 @@ def test_a_bar_lost_beside_a_restart_leaves_its_row_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reached", [20, 200])
 def test_bars_collected_apart_say_how_far_the_rows_go(tmp_path: Path, reached: int) -> None:
     bars = "".join(bar(step) for step in range(1, reached + 1))
-    record = read(tmp_path, HEAD.format(epochs=1, total=200) + bars + "".join(row(reached // 20 * at) for at in range(1, 21)))
+    record = read(
+        tmp_path,
+        HEAD.format(epochs=1, total=200)
+        + bars
+        + "".join(row(reached // 20 * at) for at in range(1, 21)),
+    )
     assert steps(record) == [reached // 20 * at for at in range(1, 21)]
 
 
@@ -117,13 +180,19 @@ FOREIGN = [
 
 @pytest.mark.parametrize("foreign", FOREIGN)
 @pytest.mark.parametrize("first", [True, False])
-def test_a_dictionary_of_a_completion_is_no_row(tmp_path: Path, foreign: str, *, first: bool) -> None:
-    text = (foreign if first else "") + "".join(bar(at) + row(at) + (foreign if at % 4 == 0 else "") for at in range(1, 21))
+def test_a_dictionary_of_a_completion_is_no_row(
+    tmp_path: Path, foreign: str, *, first: bool
+) -> None:
+    text = (foreign if first else "") + "".join(
+        bar(at) + row(at) + (foreign if at % 4 == 0 else "") for at in range(1, 21)
+    )
     record = read(tmp_path, text + "<reasoning> 'loss': 3 </reasoning>\n")
     assert steps(record) == list(range(1, 21))
     assert record.steps["reward"].to_list() == pytest.approx([step / 1000 for step in range(1, 21)])
     said = f"{5 + first} printed dictionaries are no rows of the trainer and were left out"
-    assert [note for note in record.notes if "left out" in note] == [f"{said}: within other text, or without the keys of its rows"]
+    assert [note for note in record.notes if "left out" in note] == [
+        f"{said}: within other text, or without the keys of its rows"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -162,15 +231,30 @@ def test_a_row_that_was_cut_off_counts_as_damaged(tmp_path: Path) -> None:
 def test_openrlhfs_evaluations_belong_to_their_step(tmp_path: Path) -> None:
     text = ""
     for step in range(1, 7):
-        text += f"2025-08-01 12:03:11.123 INFO \u2728 Global step {step}: {{'policy_loss': 0.1, 'reward': {step / 10}, 'kl': 0.1}}\n"
+        text += (
+            f"2025-08-01 12:03:11.123 INFO \u2728 Global step {step}: {{'policy_loss': 0.1, "
+            f"'reward': {step / 10}, 'kl': 0.1}}\n"
+        )
         if step % 3 == 0:
-            text += f"\u2728 Evaluation completed in 1.2s, global_step {step}, eval_metrics: {{'eval_gsm8k_pass1': {step / 10}}}\n"
-    assert read(tmp_path, text).steps["eval_gsm8k_pass1"].to_list() == [None, None, 0.3, None, None, 0.6]
+            text += (
+                f"\u2728 Evaluation completed in 1.2s, global_step {step}, eval_metrics: "
+                f"{{'eval_gsm8k_pass1': {step / 10}}}\n"
+            )
+    assert read(tmp_path, text).steps["eval_gsm8k_pass1"].to_list() == [
+        None,
+        None,
+        0.3,
+        None,
+        None,
+        0.6,
+    ]
 
 
 @pytest.mark.parametrize("bars", [True, False])
 @pytest.mark.parametrize("turns", ["ab", "ab ba", "aab abb"])
-def test_two_runs_that_print_by_turns_are_refused(tmp_path: Path, turns: str, *, bars: bool) -> None:
+def test_two_runs_that_print_by_turns_are_refused(
+    tmp_path: Path, turns: str, *, bars: bool
+) -> None:
     at, text = {"a": 0, "b": 0}, ""
     for who in (turns.replace(" ", "") * 40)[:80]:
         at[who] += 1
@@ -193,7 +277,9 @@ def test_rows_that_several_processes_print_are_taken_once(tmp_path: Path) -> Non
 def test_two_runs_one_after_the_other_are_no_turns(tmp_path: Path) -> None:
     one, two = ("".join(row(step, times=times) for step in range(1, 21)) for times in (1.0, 0.5))
     record = read(tmp_path, one + SUMMARY + two)
-    assert record.steps["reward"].to_list() == pytest.approx([0.5 * step / 1000 for step in range(1, 21)])
+    assert record.steps["reward"].to_list() == pytest.approx(
+        [0.5 * step / 1000 for step in range(1, 21)]
+    )
 
 
 def test_bars_and_rows_that_come_in_lumps(tmp_path: Path) -> None:
@@ -206,9 +292,16 @@ def test_bars_and_rows_that_come_in_lumps(tmp_path: Path) -> None:
 
 
 def test_bars_that_share_the_line_of_a_row(tmp_path: Path) -> None:
-    bars = [f"{step * 100 // 200:3d}%|#  | {step}/200 [00:12<11:03:00, 12.1s/it]" for step in range(1, 41)]
+    bars = [
+        f"{step * 100 // 200:3d}%|#  | {step}/200 [00:12<11:03:00, 12.1s/it]"
+        for step in range(1, 41)
+    ]
     text = "".join(
-        "".join(bars[4 * at : 4 * at + 4]) + f"{{'loss': 0.1, 'reward': {at / 10}}}" + bars[4 * at + 3] + "\n" for at in range(10)
+        "".join(bars[4 * at : 4 * at + 4])
+        + f"{{'loss': 0.1, 'reward': {at / 10}}}"
+        + bars[4 * at + 3]
+        + "\n"
+        for at in range(10)
     )
     record = read(tmp_path, text)
     assert steps(record) == list(range(4, 41, 4))

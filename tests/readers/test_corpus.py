@@ -1,4 +1,5 @@
-"""A fuzzer over one log of every format: damaged anywhere, it gives a sound record or one sentence, and says what it left out.
+"""A fuzzer over one log of every format: damaged anywhere, it gives a sound record or one sentence,
+and says what it left out.
 
 `GROUPWISE_EXAMPLES` sets the cases a format; the slow test runs 10,000 in all.
 """
@@ -26,23 +27,46 @@ FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "readers"
 CASES = int(os.environ.get("GROUPWISE_EXAMPLES", "8"))
 LONGEST_SECONDS = 20.0
 ROWS = [writers.hf_row(step) | {"step": float(step)} for step in range(1, 9)]
-HISTORY = [{"_step": step, "train/global_step": step, **writers.hf_row(step)} for step in range(1, 9)]
+HISTORY = [
+    {"_step": step, "train/global_step": step, **writers.hf_row(step)} for step in range(1, 9)
+]
 
 MADE: dict[str, Callable[[Path], Path]] = {
-    "events.out.tfevents.1.host": lambda path: writers.event_file(path, ROWS, texts={"args/text_summary": '{"num_generations": 8}'}),
+    "events.out.tfevents.1.host": lambda path: writers.event_file(
+        path, ROWS, texts={"args/text_summary": '{"num_generations": 8}'}
+    ),
     "run-abc.wandb": lambda path: writers.wandb_file(path, HISTORY, {"num_generations": 8}),
     "trackio.db": writers.trackio_database,
     "mlflow.db": writers.mlflow_database,
     "rollout_3.pt": lambda path: writers.slime_dump(path, writers.slime_samples(3)),
 }
 TEXTS = [
-    "verl/console.log", "verl/legacy.log", "verl/file.jsonl", "verl/rollouts_v0/1.jsonl", "verl/rollouts_v1/1.jsonl", "trl/console.log",
-    "trl/console_strings.log", "openrlhf/console.log", "swift/logging.jsonl", "swift/completions.jsonl", "prime_rl/metrics.jsonl",
-    "prime_rl/rollouts/step_1/train/all/traces.jsonl", "nemo_rl/train_data_step1.jsonl", "nemo_rl/console.log", "art/history.jsonl",
-    "areal/console.log", "skyrl/export.csv#a", "open_instruct/history.jsonl", "events/metrics.jsonl", "columns/metrics.json",
-    "printed/console.log", "skyrl/console.log", "slime/console.log",
-]  # fmt: skip
-# Formats in which a row stands on a line, carries its step, and is known to be a row even where it is damaged.
+    "verl/console.log",
+    "verl/legacy.log",
+    "verl/file.jsonl",
+    "verl/rollouts_v0/1.jsonl",
+    "verl/rollouts_v1/1.jsonl",
+    "trl/console.log",
+    "trl/console_strings.log",
+    "openrlhf/console.log",
+    "swift/logging.jsonl",
+    "swift/completions.jsonl",
+    "prime_rl/metrics.jsonl",
+    "prime_rl/rollouts/step_1/train/all/traces.jsonl",
+    "nemo_rl/train_data_step1.jsonl",
+    "nemo_rl/console.log",
+    "art/history.jsonl",
+    "areal/console.log",
+    "skyrl/export.csv#a",
+    "open_instruct/history.jsonl",
+    "events/metrics.jsonl",
+    "columns/metrics.json",
+    "printed/console.log",
+    "skyrl/console.log",
+    "slime/console.log",
+]
+# Formats in which a row stands on a line, carries its step, and is known to be a row even where it
+# is damaged.
 LINES = [
     "verl/console.log",
     "verl/file.jsonl",
@@ -139,7 +163,10 @@ def test_ten_thousand_damaged_logs(tmp_path: Path) -> None:
         home = tmp_path / name.replace("/", "_")
         home.mkdir()
         opened[name] = run_corpus(name, home, cases, 1)
-    print(f"\n{cases * len(names)} damaged logs of {len(names)} formats, {sum(opened.values())} of them still opened")
+    print(
+        f"\n{cases * len(names)} damaged logs of {len(names)} formats, {sum(opened.values())} of "
+        "them still opened"
+    )
     assert sum(opened.values()) > cases
 
 
@@ -148,7 +175,10 @@ def rows(record: RunRecord | None) -> dict[int, dict[str, float | None]]:
     if record is None:
         return {}
     table = record.steps.select("step", *record.metrics())
-    return {row.pop("step"): {key: value for key, value in row.items() if value is not None} for row in table.to_dicts()}
+    return {
+        row.pop("step"): {key: value for key, value in row.items() if value is not None}
+        for row in table.to_dicts()
+    }
 
 
 def silent_changes(before: RunRecord, after: RunRecord | None, touched: set[int]) -> list[str]:
@@ -158,7 +188,11 @@ def silent_changes(before: RunRecord, after: RunRecord | None, touched: set[int]
     old, new = rows(before), rows(after)
     # A step of its own number may come in: a digit of the touched row's step was changed.
     lost = [f"step {step} is gone" for step in old if step not in new and step not in touched]
-    return lost + [f"step {step} differs" for step in old if step in new and step not in touched and old[step] != new[step]]
+    return lost + [
+        f"step {step} differs"
+        for step in old
+        if step in new and step not in touched and old[step] != new[step]
+    ]
 
 
 @pytest.mark.thinned(2)
@@ -204,7 +238,11 @@ def test_a_log_given_twice_is_read_once(tmp_path: Path) -> None:
     whole = path.read_text()
     printed = [line for line in whole.splitlines() if "step:" in line]
     before = open_run(path).steps
-    for text in (whole + whole, "\n".join(line for line in printed for _ in range(2)), whole + "\n".join(printed[5:])):
+    for text in (
+        whole + whole,
+        "\n".join(line for line in printed for _ in range(2)),
+        whole + "\n".join(printed[5:]),
+    ):
         path.write_text(text)
         record = open_run(path)
         assert record.steps["step"].to_list() == before["step"].to_list()

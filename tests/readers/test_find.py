@@ -16,7 +16,9 @@ from groupwise.record.table import steps_table
 
 def log(path: Path, rows: int = 12) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({"step": step, "reward": 0.5}) + "\n" for step in range(rows)))
+    path.write_text(
+        "".join(json.dumps({"step": step, "reward": 0.5}) + "\n" for step in range(rows))
+    )
     return path
 
 
@@ -35,11 +37,16 @@ def names(home: Path) -> list[str]:
     return [run.relative_to(home).as_posix() for run in runs_below(home)]
 
 
-def test_hundreds_of_runs_in_one_folder_are_all_found_and_opened_as_one_are_refused_with_their_number(tmp_path: Path) -> None:
+def test_hundreds_of_runs_in_one_folder_are_all_found_and_opened_as_one_are_refused_with_their_number(
+    tmp_path: Path,
+) -> None:
     for run in range(300):
         log(tmp_path / f"{run:04d}.jsonl", 2)
     assert len(runs_below(tmp_path)) == 300
-    with pytest.raises(UnreadableRunError, match=r"holds 200 or more .*: give the path of one, or ask groupwise fleet"):
+    with pytest.raises(
+        UnreadableRunError,
+        match=r"holds 200 or more .*: give the path of one, or ask groupwise fleet",
+    ):
         open_run(tmp_path)
 
 
@@ -52,7 +59,9 @@ def test_runs_of_every_form_are_found_at_every_depth(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a/record", "b/seed0", "b/seed1", "c.jsonl", "d.jsonl"]
 
 
-def test_a_folder_with_one_log_is_a_run_with_its_rollouts_empty_logs_and_what_its_tracker_wrote(tmp_path: Path) -> None:
+def test_a_folder_with_one_log_is_a_run_with_its_rollouts_empty_logs_and_what_its_tracker_wrote(
+    tmp_path: Path,
+) -> None:
     log(tmp_path / "a" / "log.jsonl")
     (tmp_path / "a" / "config.json").write_text("{}")
     (tmp_path / "a" / "stderr.log").touch()
@@ -66,7 +75,9 @@ def test_a_store_of_mlflow_is_its_runs(tmp_path: Path) -> None:
     for run in ("a", "b"):
         home = tmp_path / "mlruns" / "0" / run
         (home / "metrics").mkdir(parents=True)
-        (home / "metrics" / "reward").write_text("".join(f"{step} 0.5 {step}\n" for step in range(12)))
+        (home / "metrics" / "reward").write_text(
+            "".join(f"{step} 0.5 {step}\n" for step in range(12))
+        )
         (home / "meta.yaml").write_text(f"run_name: {run}\n")
     (tmp_path / "mlruns" / "0" / "meta.yaml").write_text("name: Default\n")
     assert names(tmp_path) == ["mlruns/0/a", "mlruns/0/b"]
@@ -96,7 +107,9 @@ def test_an_empty_log_is_a_run_where_nothing_else_is(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a", "b/log.jsonl"]
 
 
-def test_links_are_not_followed_into_folders_and_a_file_with_two_names_is_one_run(tmp_path: Path) -> None:
+def test_links_are_not_followed_into_folders_and_a_file_with_two_names_is_one_run(
+    tmp_path: Path,
+) -> None:
     log(tmp_path / "runs" / "a" / "log.jsonl")
     log(tmp_path / "runs" / "b" / "log.jsonl")
     (tmp_path / "runs" / "latest").symlink_to(tmp_path / "runs" / "b", target_is_directory=True)
@@ -124,14 +137,20 @@ def test_what_is_known_is_not_looked_into(tmp_path: Path, monkeypatch: pytest.Mo
     for run in "abc":
         log(tmp_path / run / "log.jsonl")
     found = runs_below(tmp_path)
-    monkeypatch.setattr("groupwise.readers.find.is_log", lambda file: pytest.fail(f"{file} was looked into"))
+    monkeypatch.setattr(
+        "groupwise.readers.find.is_log", lambda file: pytest.fail(f"{file} was looked into")
+    )
     assert runs_below(tmp_path, found.__contains__) == found
 
 
-def test_in_the_folder_that_was_asked_for_a_broken_log_beside_run_folders_is_not_passed_over(tmp_path: Path) -> None:
+def test_in_the_folder_that_was_asked_for_a_broken_log_beside_run_folders_is_not_passed_over(
+    tmp_path: Path,
+) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "log.jsonl").write_text("".join(f'{{"step": {step}, "reward": 0.5}}\n' for step in range(9)))
+        (tmp_path / name / "log.jsonl").write_text(
+            "".join(f'{{"step": {step}, "reward": 0.5}}\n' for step in range(9))
+        )
         (tmp_path / name / "rest.log").touch()  # beside a run it is the run's own
     (tmp_path / "empty.jsonl").touch()
     assert [path.name for path in runs_below(tmp_path)] == ["a", "b", "empty.jsonl"]

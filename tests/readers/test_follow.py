@@ -1,4 +1,6 @@
-"""A log that grows is read on, never again; what happens to its file is told; the record is the one that `open_run` makes."""
+"""A log that grows is read on, never again; what happens to its file is told; the record is the
+one that `open_run` makes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ NAMES = ("step", "reward", "entropy")
 
 
 def cells(count: int) -> list[list[str]]:
-    return [[str(step), f"{0.5 + step / 1000}", f"{1 - step / 1000}"] for step in range(1, count + 1)]
+    return [
+        [str(step), f"{0.5 + step / 1000}", f"{1 - step / 1000}"] for step in range(1, count + 1)
+    ]
 
 
 def csv_lines(count: int) -> list[str]:
@@ -30,25 +34,36 @@ def csv_lines(count: int) -> list[str]:
 
 
 def jsonl_lines(count: int) -> list[str]:
-    return [json.dumps(dict(zip(NAMES, map(float, row), strict=True))) + "\n" for row in cells(count)]
+    return [
+        json.dumps(dict(zip(NAMES, map(float, row), strict=True))) + "\n" for row in cells(count)
+    ]
 
 
 def console_lines(count: int) -> list[str]:
     return [
-        f" {step}%|█ | {step}/200 [00:0{step % 10}<01:00,  1.1s/it]\r {{'loss': 0.01, 'reward': {0.5 + step / 1000}, 'kl': 0.0}}\n"
+        (
+            f" {step}%|█ | {step}/200 [00:0{step % 10}<01:00,  1.1s/it]\r {{'loss': 0.01, "
+            f"'reward': {0.5 + step / 1000}, 'kl': 0.0}}\n"
+        )
         for step in range(1, count + 1)
     ]
 
 
 def verl_lines(count: int) -> list[str]:
     rows = [
-        f"(TaskRunner pid=7) step:{step} - critic/score/mean:{0.5 + step / 1000} - actor/entropy:0.25\n" for step in range(1, count + 1)
+        (
+            f"(TaskRunner pid=7) step:{step} - critic/score/mean:{0.5 + step / 1000} - "
+            "actor/entropy:0.25\n"
+        )
+        for step in range(1, count + 1)
     ]
     return ["(TaskRunner pid=7) {'actor_rollout_ref': {'rollout': {'n': 4}},\n", *rows]
 
 
 def printed_lines(count: int) -> list[str]:
-    return [f"Step {step}/200 | loss=0.1 | reward={0.5 + step / 1000}\n" for step in range(1, count + 1)]
+    return [
+        f"Step {step}/200 | loss=0.1 | reward={0.5 + step / 1000}\n" for step in range(1, count + 1)
+    ]
 
 
 def old(path: Path) -> None:
@@ -63,7 +78,13 @@ def same(one: pl.DataFrame, other: pl.DataFrame) -> bool:
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "make"),
-    [("a.csv", csv_lines), ("a.jsonl", jsonl_lines), ("a.log", console_lines), ("verl.log", verl_lines), ("b.log", printed_lines)],
+    [
+        ("a.csv", csv_lines),
+        ("a.jsonl", jsonl_lines),
+        ("a.log", console_lines),
+        ("verl.log", verl_lines),
+        ("b.log", printed_lines),
+    ],
 )
 def test_following_in_pieces_of_any_size_gives_what_reading_at_once_gives(
     name: str, make: Callable[[int], list[str]], tmp_path: Path
@@ -87,7 +108,10 @@ def test_following_in_pieces_of_any_size_gives_what_reading_at_once_gives(
 
 
 def test_nothing_is_read_twice(tmp_path: Path) -> None:
-    """Each poll reads what was added; of a torn line at most that line again. Breaks where a poll starts from the beginning."""
+    """Each poll reads what was added; of a torn line at most that line again.
+
+    Breaks where a poll starts from the beginning.
+    """
     path = tmp_path / "run.jsonl"
     lines = jsonl_lines(500)
     path.write_text("".join(lines[:300]))
@@ -117,19 +141,33 @@ def test_a_last_line_without_a_line_feed_counts_once_the_file_has_settled(tmp_pa
         file.write("5\n3,0.75\n")
     assert follower.poll()
     assert follower.record.steps["reward"].to_list() == [0.25, 0.55, 0.75]
-    assert "went on within the line that was its last; it was read again" in follower.events[-1].said
+    assert (
+        "went on within the line that was its last; it was read again" in follower.events[-1].said
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (lambda path: path.write_text("step,reward\n1,0.9\n"), "was cut short"),
-        (lambda path: path.write_text("step,reward\n" + "".join(f"{t},0.9\n" for t in range(1, 99))), "was written anew"),
-        (lambda path: _replace(path, "step,reward\n" + "".join(f"{t},0.9\n" for t in range(1, 99))), "was replaced"),
+        (
+            lambda path: path.write_text(
+                "step,reward\n" + "".join(f"{t},0.9\n" for t in range(1, 99))
+            ),
+            "was written anew",
+        ),
+        (
+            lambda path: _replace(
+                path, "step,reward\n" + "".join(f"{t},0.9\n" for t in range(1, 99))
+            ),
+            "was replaced",
+        ),
     ],
     ids=["cut", "anew", "replaced"],
 )
-def test_a_log_that_is_no_longer_the_same_is_read_again_and_told(change: Callable[[Path], object], words: str, tmp_path: Path) -> None:
+def test_a_log_that_is_no_longer_the_same_is_read_again_and_told(
+    change: Callable[[Path], object], words: str, tmp_path: Path
+) -> None:
     path = tmp_path / "run.csv"
     path.write_text("".join(csv_lines(20)))
     follower = Follower(path)
@@ -189,15 +227,24 @@ def test_a_log_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     [
         ("run.pt", b"PK\x03\x04 0000000000", "PyTorch"),
         ("notes.md", b"nothing\nof a log\n", "none"),
-        ("runs.csv", b"step,reward,seed\n" + b"".join(b"%d,0.5,%d\n" % (t, s) for s in (1, 2) for t in range(9)), "expected one run"),
+        (
+            "runs.csv",
+            b"step,reward,seed\n"
+            + b"".join(b"%d,0.5,%d\n" % (t, s) for s in (1, 2) for t in range(9)),
+            "expected one run",
+        ),
     ],
 )
-def test_what_can_never_be_followed_is_refused_at_the_start(name: str, content: bytes, words: str, tmp_path: Path) -> None:
+def test_what_can_never_be_followed_is_refused_at_the_start(
+    name: str, content: bytes, words: str, tmp_path: Path
+) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     old(path)
     follower = Follower(path)
-    if name == "notes.md":  # a trainer's output that has said nothing of training yet looks the same: it is waited for
+    if (
+        name == "notes.md"
+    ):  # a trainer's output that has said nothing of training yet looks the same: it is waited for
         follower.start()
         assert follower.waiting
         return
@@ -212,7 +259,9 @@ def test_a_path_whose_folder_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_one_run_of_several_is_followed(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
-    path.write_text("step,reward,seed\n" + "".join(f"{t},{0.1 * s},{s}\n" for s in (1, 2) for t in range(9)))
+    path.write_text(
+        "step,reward,seed\n" + "".join(f"{t},{0.1 * s},{s}\n" for s in (1, 2) for t in range(9))
+    )
     follower = Follower(f"{path}#2")
     follower.start()
     assert follower.record is not None
@@ -221,18 +270,29 @@ def test_one_run_of_several_is_followed(tmp_path: Path) -> None:
 
 def write_steps(writer: RecordWriter, steps: range, *, shift: float = 0.0) -> None:
     for step in steps:
-        rollouts = [{"prompt_id": g, "prompt": f"p{g}", "completion": f"c{step}", "reward": float(g)} for g in (0, 0, 1, 1)]
-        writer.append({"step": step, "reward": 0.01 * step + shift, "seconds": 2.0 * step}, rollouts, sync=False)
+        rollouts = [
+            {"prompt_id": g, "prompt": f"p{g}", "completion": f"c{step}", "reward": float(g)}
+            for g in (0, 0, 1, 1)
+        ]
+        writer.append(
+            {"step": step, "reward": 0.01 * step + shift, "seconds": 2.0 * step},
+            rollouts,
+            sync=False,
+        )
 
 
 def test_a_record_that_is_being_written_is_followed_through_a_resume(tmp_path: Path) -> None:
-    """Steps that come again after a resume replace those that were there, as in `RunRecord.load`, without reading anything twice."""
+    """Steps that come again after a resume replace those that were there, as in
+    `RunRecord.load`, without reading anything twice.
+    """
     home = tmp_path / "record"
     config = RunConfig().with_settings({"group_size": 2}, "made")
     follower = Follower(home)
     follower.start()
     assert follower.waiting
-    with RecordWriter(home, name="mine", config=config, meanings=[Meaning("reward", "reward", "mean")]) as writer:
+    with RecordWriter(
+        home, name="mine", config=config, meanings=[Meaning("reward", "reward", "mean")]
+    ) as writer:
         write_steps(writer, range(1, 11))
         follower.poll()
         write_steps(writer, range(11, 21))
@@ -251,12 +311,17 @@ def test_a_record_that_is_being_written_is_followed_through_a_resume(tmp_path: P
     assert follower.bytes_read == (home / "journal.jsonl").stat().st_size
 
 
-def test_texts_beyond_a_size_are_those_of_the_newest_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_beyond_a_size_are_those_of_the_newest_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("groupwise.limits.MOST_TEXT", 40)
     follower = Follower(tmp_path / "record")
     with RecordWriter(tmp_path / "record") as writer:
         for step in (1, 2, 3):
-            writer.append({"step": step, "reward": 0.5}, [{"prompt_id": 0, "completion": f"{step:020}", "reward": 0.5}])
+            writer.append(
+                {"step": step, "reward": 0.5},
+                [{"prompt_id": 0, "completion": f"{step:020}", "reward": 0.5}],
+            )
     follower.poll()
     assert follower.record is not None
     assert follower.record.rollouts is not None
@@ -286,7 +351,9 @@ def test_a_torn_entry_is_not_read_and_a_damaged_one_is_told(tmp_path: Path) -> N
     assert not follower.poll()
 
 
-def test_a_record_that_was_saved_is_read_and_one_that_is_resumed_is_followed(tmp_path: Path) -> None:
+def test_a_record_that_was_saved_is_read_and_one_that_is_resumed_is_followed(
+    tmp_path: Path,
+) -> None:
     home = tmp_path / "record"
     open_run(examples.trl_run()).save(home)
     follower = Follower(home)
@@ -306,12 +373,16 @@ def test_a_format_without_a_feed_is_read_whole_when_it_changes(
     tmp_path: Path, write_state: Callable[..., Path], make_row: Callable
 ) -> None:
     home = tmp_path / "run"
-    write_state(home / "checkpoint-5" / "trainer_state.json", [make_row(step) for step in range(1, 6)])
+    write_state(
+        home / "checkpoint-5" / "trainer_state.json", [make_row(step) for step in range(1, 6)]
+    )
     follower = Follower(home)
     follower.start()
     assert not follower.follows
     assert not follower.poll()
-    write_state(home / "checkpoint-9" / "trainer_state.json", [make_row(step) for step in range(1, 10)])
+    write_state(
+        home / "checkpoint-9" / "trainer_state.json", [make_row(step) for step in range(1, 10)]
+    )
     assert follower.poll()
     assert follower.record is not None
     assert follower.record.steps["step"][-1] == 9
@@ -329,7 +400,9 @@ def test_a_folder_with_one_log_in_it_is_followed(tmp_path: Path) -> None:
     assert len(follower.record.steps) == 4
 
 
-def test_a_long_log_is_begun_at_the_start_and_finished_at_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_is_begun_at_the_start_and_finished_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(follow, "_FIRST_LOOK", 1 << 20)
     path = tmp_path / "run.jsonl"
     path.write_text("".join(jsonl_lines(40_000)))
@@ -352,7 +425,9 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_quotes_over_lines_and_text_that_only_looks_like_lines(tmp_path: Path) -> None:
-    """A quoted cell may hold line feeds, and JSON may hold characters at which `str.splitlines` would split."""
+    """A quoted cell may hold line feeds, and JSON may hold characters at which `str.splitlines`
+    would split.
+    """
     path = tmp_path / "run.csv"
     text = 'step,note,reward\n1,"two\nlines",0.5\n2,"a ""quote""",0.25\n'
     path.touch()
@@ -369,19 +444,31 @@ def test_quotes_over_lines_and_text_that_only_looks_like_lines(tmp_path: Path) -
 
 def test_what_follows_is_what_the_registry_says() -> None:
     assert {reader.name for reader in READERS if reader.feed is not None} == {
-        "groupwise", "jsonl", "csv", "trl_console", "printed_dicts", "verl_console", "printed",
-    }  # fmt: skip
+        "groupwise",
+        "jsonl",
+        "csv",
+        "trl_console",
+        "printed_dicts",
+        "verl_console",
+        "printed",
+    }
 
 
 def test_only_a_new_row_makes_the_newest_row_newer(tmp_path: Path) -> None:
-    """A line that is no row, a note, and a file that was touched leave the time of the newest row as it was."""
+    """A line that is no row, a note, and a file that was touched leave the time of the newest
+    row as it was.
+    """
     path = tmp_path / "run.jsonl"
     path.write_text("".join(jsonl_lines(20)[:10]))
     os.utime(path, (1000, 1000))
     follower = Follower(path)
     follower.poll()
     assert follower.grew == 1000
-    for at, line, grew in ((2000, "not a row\n", 1000), (3000, "", 1000), (4000, jsonl_lines(20)[10], 4000)):
+    for at, line, grew in (
+        (2000, "not a row\n", 1000),
+        (3000, "", 1000),
+        (4000, jsonl_lines(20)[10], 4000),
+    ):
         with path.open("a") as file:
             file.write(line)
         os.utime(path, (at, at))
@@ -408,7 +495,11 @@ def test_a_note_in_a_journal_is_no_new_row(tmp_path: Path) -> None:
 
 def test_a_file_without_a_row_more_that_is_read_whole_is_no_newer(tmp_path: Path) -> None:
     state = tmp_path / "trainer_state.json"
-    state.write_text(json.dumps({"log_history": [{"step": step, "reward": 0.5 + step / 100} for step in range(1, 9)]}))
+    state.write_text(
+        json.dumps(
+            {"log_history": [{"step": step, "reward": 0.5 + step / 100} for step in range(1, 9)]}
+        )
+    )
     os.utime(state, (1000, 1000))
     follower = Follower(tmp_path)
     follower.poll()

@@ -1,4 +1,6 @@
-"""Layouts of strangers' logs: each public file against its written facts, and each rule on a text made here."""
+"""Layouts of strangers' logs: each public file against its written facts, and each rule on a
+text made here.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,21 @@ from groupwise.record.run import RunRecord
 T = 12
 REWARD = [round(0.25 + 0.0375 * t, 4) for t in range(1, T + 1)]
 TOLD = {  # group sizes that stand in the file itself; of the others the table knows the repository
-    "cotcompress__runpod_50_steps__run.log", "grponorm__final3_difficulty__easy_standard.log", "autoresearch__grpo_log.jsonl",
+    "cotcompress__runpod_50_steps__run.log",
+    "grponorm__final3_difficulty__easy_standard.log",
+    "autoresearch__grpo_log.jsonl",
     "statsafety__GRPO-guide.ipynb",
-}  # fmt: skip
+}
 # The table says .003, which no row holds: the first row of the log prints 0.004451915272511542.
 FIRST = {"saferank__lora_train.log": "0.00445"}
 
 
 def values(record: RunRecord, name: str = "reward") -> list[float]:
-    return [value for value in record.steps[record.column(name)].to_list() if value is not None and value == value]
+    return [
+        value
+        for value in record.steps[record.column(name)].to_list()
+        if value is not None and value == value
+    ]
 
 
 the_runs = cache(open_runs)  # of files that stay as they are
@@ -56,22 +64,41 @@ def rounds_to(value: float, fact: str) -> bool:
 
 def wrapped(text: str, width: int) -> str:
     """Return text as a terminal of some width copies it."""
-    return "\n".join(line[at : at + width] for line in text.split("\n") for at in range(0, max(len(line), 1), width))
+    return "\n".join(
+        line[at : at + width]
+        for line in text.split("\n")
+        for at in range(0, max(len(line), 1), width)
+    )
 
 
 # The files that others left, one function each for what the table calls a good reader's finding
 
 
 def _cotcompress(path: Path) -> None:
-    with pytest.raises(SeveralRunsError, match="holds 4 runs: add one of #25536, #27058, #28510, #29984 to the path"):
+    with pytest.raises(
+        SeveralRunsError,
+        match="holds 4 runs: add one of #25536, #27058, #28510, #29984 to the path",
+    ):
         open_run(path)
     runs = the_runs(path)
     assert [len(values(run)) for run in runs] == [49, 6, 11, 47]
-    assert [(run.steps["step"][0], run.steps["step"][-1]) for run in runs] == [(1, 50), (1, 6), (1, 11), (1, 47)]
+    assert [(run.steps["step"][0], run.steps["step"][-1]) for run in runs] == [
+        (1, 50),
+        (1, 6),
+        (1, 11),
+        (1, 47),
+    ]
     assert runs[0].steps[runs[0].column("reward")][-1] is None
     assert values(runs[0], "eval/reward")
-    assert not any("restart" in note or "starts again" in note for run in runs for note in run.notes)
-    assert ["OutOfMemoryError: CUDA out of memory" in run.notes[-1] for run in runs] == [False, True, True, True]
+    assert not any(
+        "restart" in note or "starts again" in note for run in runs for note in run.notes
+    )
+    assert ["OutOfMemoryError: CUDA out of memory" in run.notes[-1] for run in runs] == [
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def _agent_opd(path: Path) -> None:
@@ -87,15 +114,29 @@ def _agent_opd(path: Path) -> None:
 def _watchdog(path: Path) -> None:
     record = the_run(path)
     assert record.steps["step"].to_list() == list(range(1, 201))
-    assert set(map(len, (values(record, "rewards/_reward_action/mean"), values(record, "completions/clipped_ratio")))) == {200}
-    assert {name.partition("/")[0] for name in record.metrics() if "/" in name} == {"completions", "rewards", "clip_ratio"}
+    assert set(
+        map(
+            len,
+            (
+                values(record, "rewards/_reward_action/mean"),
+                values(record, "completions/clipped_ratio"),
+            ),
+        )
+    ) == {200}
+    assert {name.partition("/")[0] for name in record.metrics() if "/" in name} == {
+        "completions",
+        "rewards",
+        "clip_ratio",
+    }
 
 
 def _easy_standard(path: Path) -> None:
     record = the_run(path)
     assert record.steps["step"].to_list() == list(range(5, 1001, 5))
     assert record.config.value("scale_rewards") == "group"
-    assert {"reward/format_reward_func_qa", "reward/correctness_reward_func_qa"} <= {one.quantity for one in record.meanings}
+    assert {"reward/format_reward_func_qa", "reward/correctness_reward_func_qa"} <= {
+        one.quantity for one in record.meanings
+    }
 
 
 def _minimind(path: Path) -> None:
@@ -104,19 +145,32 @@ def _minimind(path: Path) -> None:
     assert record.column("reward") == "Reward"
     assert record.column("kl") == "KL_ref"
     assert min(values(record, "KL_ref")) < 0
-    assert set(record.metrics()) - {"test_index"} == {  # the last is a line of code in a completion behind "step 2"
-        "Reward", "KL_ref", "Adv Std", "Adv Mean", "Actor Loss", "Avg Response Len", "Learning Rate",
-    }  # fmt: skip
+    assert set(record.metrics()) - {
+        "test_index"
+    } == {  # the last is a line of code in a completion behind "step 2"
+        "Reward",
+        "KL_ref",
+        "Adv Std",
+        "Adv Mean",
+        "Actor Loss",
+        "Avg Response Len",
+        "Learning Rate",
+    }
 
 
 def _yuxuan(path: Path) -> None:
-    assert {one.column: one.quantity for one in the_run(path).meanings} == {"rewards_avg": "reward", "kl_avg": "kl"}
+    assert {one.column: one.quantity for one in the_run(path).meanings} == {
+        "rewards_avg": "reward",
+        "kl_avg": "kl",
+    }
 
 
 def _autoresearch(path: Path) -> None:
     record = the_run(path)
     assert any("9 rows before it set aside" in note for note in record.notes)
-    assert [run["rewards/std"] == 0 for run in record.steps.to_dicts()] == [run["skipped"] == 1 for run in record.steps.to_dicts()]
+    assert [run["rewards/std"] == 0 for run in record.steps.to_dicts()] == [
+        run["skipped"] == 1 for run in record.steps.to_dicts()
+    ]
     assert np.mean(np.array(values(record, "skipped"))) == pytest.approx(0.82, abs=0.02)
 
 
@@ -124,7 +178,9 @@ def _statsafety(path: Path) -> None:
     record = the_run(path)
     assert record.steps["step"].to_list() == list(range(1, 159))
     assert record.column("completion_length") == "completion_length"
-    assert {one.column: one.quantity for one in record.meanings}["rewards / check_answer"] == "reward/check_answer"
+    assert {one.column: one.quantity for one in record.meanings}[
+        "rewards / check_answer"
+    ] == "reward/check_answer"
 
 
 def _physicsrl(path: Path) -> None:
@@ -142,19 +198,31 @@ def _saferank(path: Path) -> None:
 
 
 def _sft(path: Path) -> None:
-    assert "no reward in it: it looks like fine-tuning (train/loss, train/lr(1e-3), train/time(s), ...)" in refusal(path)
+    assert (
+        "no reward in it: it looks like fine-tuning (train/loss, train/lr(1e-3), "
+        "train/time(s), ...)"
+    ) in refusal(path)
 
 
 def _swift(path: Path) -> None:
-    assert "no reward in it: it looks like fine-tuning (loss, grad_norm, learning_rate, ...)" in refusal(path)
+    assert (
+        "no reward in it: it looks like fine-tuning (loss, grad_norm, learning_rate, ...)"
+        in refusal(path)
+    )
 
 
 def _profiled(path: Path) -> None:
-    assert "no reward in it: it looks like profiling of a run that ended before its first update" in refusal(path)
+    assert (
+        "no reward in it: it looks like profiling of a run that ended before its first update"
+        in refusal(path)
+    )
 
 
 def _stopped(path: Path) -> None:
-    text = r"expected rows .* got none in .* it stopped with OutOfMemoryError: CUDA out of memory \(trainer/utils.py, line 1496\)"
+    text = (
+        r"expected rows .* got none in .* it stopped with OutOfMemoryError: CUDA out of memory "
+        r"\(trainer/utils.py, line 1496\)"
+    )
     assert re.fullmatch(text, refusal(path))
 
 
@@ -192,7 +260,12 @@ def test_a_public_log_is_read_as_its_facts_say(shared_data: Path, file: str) -> 
     (columns,) = {run.column("reward") for run in runs}
     assert columns in (fact["reward_key"], "rewards")  # a list of rewards is their mean
     rows = sum(len(values(run)) for run in runs)
-    aside = sum(int(found[1]) for run in runs for note in run.notes if (found := re.search(r"(\d+) rows before it set aside", note)))
+    aside = sum(
+        int(found[1])
+        for run in runs
+        for note in run.notes
+        if (found := re.search(r"(\d+) rows before it set aside", note))
+    )
     assert rows + aside in [int(number) for number in re.findall(r"\d+", fact["rows"])]
     first = FIRST.get(file, fact["first_reward"])
     assert aside or rounds_to(values(runs[0])[0], first)
@@ -208,23 +281,44 @@ def test_a_public_log_is_read_as_its_facts_say(shared_data: Path, file: str) -> 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("name", ["a.csv", "a.log"])
 def test_utf_16_without_a_mark(tmp_path: Path, encoding: str, name: str) -> None:
-    rows = {"a.csv": ["step,reward", *(f"{t},{r}" for t, r in enumerate(REWARD, 1))],
-            "a.log": [f"step:{t} - critic/score/mean:{r}" for t, r in enumerate(REWARD, 1)]}  # fmt: skip
-    assert values(opened(tmp_path, name, ("\r\n".join(rows[name]) + "\r\n").encode(encoding))) == REWARD
+    rows = {
+        "a.csv": ["step,reward", *(f"{t},{r}" for t, r in enumerate(REWARD, 1))],
+        "a.log": [f"step:{t} - critic/score/mean:{r}" for t, r in enumerate(REWARD, 1)],
+    }
+    assert (
+        values(opened(tmp_path, name, ("\r\n".join(rows[name]) + "\r\n").encode(encoding)))
+        == REWARD
+    )
 
 
 @pytest.mark.parametrize("width", [61, 80, 100])
 def test_rows_that_a_terminal_wrapped_are_joined(tmp_path: Path, width: int) -> None:
-    rows = [f"{{'loss': {-r}, 'grad_norm': 0.7, 'rewards/judge_of_style/mean': {r / 2}, 'reward': {r}, 'epoch': 0.1}}" for r in REWARD]
-    record = opened(tmp_path, "a.txt", wrapped("Loading model\n" + "\n".join(rows) + "\ndone\n", width))
+    rows = [
+        (
+            f"{{'loss': {-r}, 'grad_norm': 0.7, 'rewards/judge_of_style/mean': {r / 2}, 'reward': "
+            f"{r}, 'epoch': 0.1}}"
+        )
+        for r in REWARD
+    ]
+    record = opened(
+        tmp_path, "a.txt", wrapped("Loading model\n" + "\n".join(rows) + "\ndone\n", width)
+    )
     assert values(record) == REWARD
     assert values(record, "rewards/judge_of_style/mean") == [r / 2 for r in REWARD]
-    assert set(record.metrics()) == {"loss", "grad_norm", "rewards/judge_of_style/mean", "reward", "epoch"}
+    assert set(record.metrics()) == {
+        "loss",
+        "grad_norm",
+        "rewards/judge_of_style/mean",
+        "reward",
+        "epoch",
+    }
 
 
 def test_two_halves_of_two_rows_are_no_wrapped_row(tmp_path: Path) -> None:
     rows = [f"{{'loss': {-r}, 'grad_norm': 0.7, 'reward': {r}, 'epoch': 0.1}}\n" for r in REWARD]
-    record = opened(tmp_path, "a.txt", "".join([*rows[:6], rows[6][:20] + "\n", rows[7][25:], *rows[8:]]))
+    record = opened(
+        tmp_path, "a.txt", "".join([*rows[:6], rows[6][:20] + "\n", rows[7][25:], *rows[8:]])
+    )
     assert values(record) == REWARD[:6] + REWARD[8:]
 
 
@@ -232,10 +326,16 @@ def test_two_halves_of_two_rows_are_no_wrapped_row(tmp_path: Path) -> None:
 def test_what_is_cut_off_with_its_line_is_missing(tmp_path: Path, trainer: str) -> None:
     means = [f"quantity_{number}/mean" for number in range(90)]
     if trainer == "verl":
-        rows = [f"step:{t} - critic/score/mean:{r}" + "".join(f" - {key}:np.float64(0.125)" for key in means)
-                for t, r in enumerate(REWARD, 1)]  # fmt: skip
+        rows = [
+            f"step:{t} - critic/score/mean:{r}"
+            + "".join(f" - {key}:np.float64(0.125)" for key in means)
+            for t, r in enumerate(REWARD, 1)
+        ]
     else:
-        rows = [f"{{'loss': 0.5, 'reward': {r}{''.join(f', {key!r}: 0.125' for key in means)}}}" for r in REWARD]
+        rows = [
+            f"{{'loss': 0.5, 'reward': {r}{''.join(f', {key!r}: 0.125' for key in means)}}}"
+            for r in REWARD
+        ]
     rows[4] = rows[4][:1024]
     record = opened(tmp_path, "a.log", "\n".join(rows) + "\n")
     assert values(record) == REWARD
@@ -244,36 +344,73 @@ def test_what_is_cut_off_with_its_line_is_missing(tmp_path: Path, trainer: str) 
     assert set(record.metrics()) - set(means) <= {"loss", "reward", "critic/score/mean"}
 
 
-@pytest.mark.parametrize("cell", ["np.float64({})", "np.float32({})", "tensor({})", "tensor({}, device='cuda:0')"])
+@pytest.mark.parametrize(
+    "cell", ["np.float64({})", "np.float32({})", "tensor({})", "tensor({}, device='cuda:0')"]
+)
 def test_numbers_within_what_numpy_and_pytorch_print(tmp_path: Path, cell: str) -> None:
     told = [cell.format(r) for r in REWARD]
     table = "step;reward\n" + "".join(f"{t};{r}\n" for t, r in enumerate(told, 1))
     assert values(opened(tmp_path, "a.csv", table)) == REWARD
     assert (
-        values(opened(tmp_path, "a.jsonl", "".join(json.dumps({"step": t, "reward": r}) + "\n" for t, r in enumerate(told, 1)))) == REWARD
+        values(
+            opened(
+                tmp_path,
+                "a.jsonl",
+                "".join(json.dumps({"step": t, "reward": r}) + "\n" for t, r in enumerate(told, 1)),
+            )
+        )
+        == REWARD
     )
-    assert values(opened(tmp_path, "a.log", "".join(f"Step {t}/12 | reward={r} | loss=0.5\n" for t, r in enumerate(told, 1)))) == REWARD
+    assert (
+        values(
+            opened(
+                tmp_path,
+                "a.log",
+                "".join(f"Step {t}/12 | reward={r} | loss=0.5\n" for t, r in enumerate(told, 1)),
+            )
+        )
+        == REWARD
+    )
 
 
 def test_a_step_in_front_of_a_dictionary_is_its_step(tmp_path: Path) -> None:
-    text = "".join(f"Iteration {5 * t}: {{'reward': {r}, 'loss': 0.5}}\n" for t, r in enumerate(REWARD, 1))
+    text = "".join(
+        f"Iteration {5 * t}: {{'reward': {r}, 'loss': 0.5}}\n" for t, r in enumerate(REWARD, 1)
+    )
     assert opened(tmp_path, "a.log", text).steps["step"].to_list() == list(range(5, 65, 5))
 
 
 def _verl(pid: int, first: int, last: int, scale: float = 1.0) -> str:
-    return "".join(f"(Runner pid={pid}) step:{t} - critic/score/mean:{scale * t}\n" for t in range(first, last + 1))
+    return "".join(
+        f"(Runner pid={pid}) step:{t} - critic/score/mean:{scale * t}\n"
+        for t in range(first, last + 1)
+    )
 
 
 def test_processes_that_start_over_are_several_runs(tmp_path: Path) -> None:
     dump = "(Runner pid={0}) {{'actor_rollout_ref': {{'actor': {{'optim': {{'lr': {1}}}}}}}\n"
-    crash = "Traceback (most recent call last):\n  File \"/home/me/verify.py\", line 9, in check\nKeyError: 'answer'\n"
-    text = dump.format(71, 1e-5) + _verl(71, 1, 7) + crash + dump.format(93, 3e-6) + _verl(93, 1, 9, 2.0)
+    crash = (
+        'Traceback (most recent call last):\n  File "/home/me/verify.py", line 9, in '
+        "check\nKeyError: 'answer'\n"
+    )
+    text = (
+        dump.format(71, 1e-5)
+        + _verl(71, 1, 7)
+        + crash
+        + dump.format(93, 3e-6)
+        + _verl(93, 1, 9, 2.0)
+    )
     with pytest.raises(SeveralRunsError, match=r"holds 2 runs: add one of #71, #93 to the path"):
         opened(tmp_path, "a.log", text)
     first, second = open_runs(tmp_path / "a.log")
-    assert (values(first), values(second)) == ([float(t) for t in range(1, 8)], [2.0 * t for t in range(1, 10)])
+    assert (values(first), values(second)) == (
+        [float(t) for t in range(1, 8)],
+        [2.0 * t for t in range(1, 10)],
+    )
     assert [run.config.value("learning_rate") for run in (first, second)] == [1e-5, 3e-6]
-    assert first.notes[-1] == "behind its last row, step 7, stands a traceback: KeyError: 'answer' (me/verify.py, line 9)"
+    assert first.notes[-1] == (
+        "behind its last row, step 7, stands a traceback: KeyError: 'answer' (me/verify.py, line 9)"
+    )
     assert not any("traceback" in note for note in second.notes)
 
 
@@ -290,7 +427,10 @@ CRASH = """[rank0]: Traceback (most recent call last):
 [rank0]:     raise NotImplementedError("no tests for 'sorting'. Write some")
 [rank0]: NotImplementedError: no tests for 'sorting'. Write some
 """
-THREAD = 'Exception in thread Sender:\nTraceback (most recent call last):\n  File "/s.py", line 3, in run\nBrokenPipeError: 32\n'
+THREAD = (
+    'Exception in thread Sender:\nTraceback (most recent call last):\n  File "/s.py", line 3, in '
+    "run\nBrokenPipeError: 32\n"
+)
 QUOTED = "NotImplementedError: no tests for 'sorting' (rewards/unit_tests.py, line 17)"
 
 
@@ -303,36 +443,74 @@ def test_a_crash_without_rows_is_quoted(tmp_path: Path, name: str) -> None:
 
 def test_a_crash_behind_the_last_row_is_a_note_and_one_before_a_row_is_none(tmp_path: Path) -> None:
     rows = [f"Step {t}/99 | reward={r} | loss=0.5\n" for t, r in enumerate(REWARD, 1)]
-    assert opened(tmp_path, "a.log", "".join(rows) + CRASH).notes[-1] == f"behind its last row, step 12, stands a traceback: {QUOTED}"
-    assert not any("traceback" in note for note in opened(tmp_path, "b.log", CRASH + "".join(rows) + THREAD).notes)
+    assert (
+        opened(tmp_path, "a.log", "".join(rows) + CRASH).notes[-1]
+        == f"behind its last row, step 12, stands a traceback: {QUOTED}"
+    )
+    assert not any(
+        "traceback" in note
+        for note in opened(tmp_path, "b.log", CRASH + "".join(rows) + THREAD).notes
+    )
 
 
 def test_a_crash_beside_the_log_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "stderr.log").write_text(CRASH)
     with pytest.raises(NothingYetError, match=re.escape(QUOTED)):
         open_run(tmp_path)
-    (tmp_path / "metrics.csv").write_text("step,reward\n" + "".join(f"{t},{r}\n" for t, r in enumerate(REWARD, 1)))
-    assert open_run(tmp_path).notes[-1] == f"beside the log stands a traceback: {QUOTED} in stderr.log"
+    (tmp_path / "metrics.csv").write_text(
+        "step,reward\n" + "".join(f"{t},{r}\n" for t, r in enumerate(REWARD, 1))
+    )
+    assert (
+        open_run(tmp_path).notes[-1] == f"beside the log stands a traceback: {QUOTED} in stderr.log"
+    )
 
 
-LONG = [(t, key, value) for t, r in enumerate(REWARD, 1) for key, value in (("kl", t / 64), ("reward/mean", r))]
+LONG = [
+    (t, key, value)
+    for t, r in enumerate(REWARD, 1)
+    for key, value in (("kl", t / 64), ("reward/mean", r))
+]
 COLUMNS = {"reward": REWARD, "kl": [t / 64 for t in range(1, T + 1)]}
 LAYOUTS = {
     "a long table": [{"iteration": t, "tag": key, "scalar": value} for t, key, value in LONG],
-    "points of metrics": {key: [{"step": t, "value": v} for t, v in enumerate(column, 1)] for key, column in COLUMNS.items()},
-    "pairs of metrics": {key: [[t, v] for t, v in enumerate(column, 1)] for key, column in COLUMNS.items()},
-    "triples of metrics": {key: [[1.7e9 + t, t, v] for t, v in enumerate(column, 1)] for key, column in COLUMNS.items()},
-    "rows below steps": {"runtime": 3, "steps": [{"step": t, "reward": r} for t, r in enumerate(REWARD, 1)]},
+    "points of metrics": {
+        key: [{"step": t, "value": v} for t, v in enumerate(column, 1)]
+        for key, column in COLUMNS.items()
+    },
+    "pairs of metrics": {
+        key: [[t, v] for t, v in enumerate(column, 1)] for key, column in COLUMNS.items()
+    },
+    "triples of metrics": {
+        key: [[1.7e9 + t, t, v] for t, v in enumerate(column, 1)] for key, column in COLUMNS.items()
+    },
+    "rows below steps": {
+        "runtime": 3,
+        "steps": [{"step": t, "reward": r} for t, r in enumerate(REWARD, 1)],
+    },
     "entries below steps": {"steps": {str(t): {"reward": r} for t, r in enumerate(REWARD, 1)}},
     "steps beside columns": {"steps": list(range(1, T + 1)), "metrics": COLUMNS},
-    "steps and evals": {"history": {"steps": [{"step": t, "reward": r} for t, r in enumerate(REWARD, 1)],
-                                    "evals": [{"step": 6, "acc": 0.5}, {"step": 12, "acc": 0.75}]}},
-    "columns of two kinds": {"train": {"step": list(range(1, T + 1)), **COLUMNS}, "eval": {"step": [6, 12], "score": [0.5, 0.75]}},
-    "a table split by pandas": {"columns": ["step", "reward"], "index": list(range(T)), "data": [[t, r] for t, r in enumerate(REWARD, 1)]},
-    "columns by row": {key: {str(row): value for row, value in enumerate(column)} for key, column in COLUMNS.items()},
+    "steps and evals": {
+        "history": {
+            "steps": [{"step": t, "reward": r} for t, r in enumerate(REWARD, 1)],
+            "evals": [{"step": 6, "acc": 0.5}, {"step": 12, "acc": 0.75}],
+        }
+    },
+    "columns of two kinds": {
+        "train": {"step": list(range(1, T + 1)), **COLUMNS},
+        "eval": {"step": [6, 12], "score": [0.5, 0.75]},
+    },
+    "a table split by pandas": {
+        "columns": ["step", "reward"],
+        "index": list(range(T)),
+        "data": [[t, r] for t, r in enumerate(REWARD, 1)],
+    },
+    "columns by row": {
+        key: {str(row): value for row, value in enumerate(column)}
+        for key, column in COLUMNS.items()
+    },
     "columns of texts": {"reward": [str(r) for r in REWARD], "step": list(range(1, T + 1))},
     "cells below a header": [["step", "reward"], *([t, r] for t, r in enumerate(REWARD, 1))],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -348,8 +526,13 @@ def test_columns_on_one_line_of_json(tmp_path: Path) -> None:
 
 def test_a_first_reward_of_null_is_missing(tmp_path: Path) -> None:
     rows = [{"step": t, "reward": None if t == 1 else r} for t, r in enumerate(REWARD, 1)]
-    assert opened(tmp_path, "a.json", json.dumps(rows)).steps["reward"].to_list() == [None, *REWARD[1:]]
-    assert opened(tmp_path, "b.json", json.dumps(dict(COLUMNS, reward=[None, *REWARD[1:]]))).steps["reward"].to_list() == [
+    assert opened(tmp_path, "a.json", json.dumps(rows)).steps["reward"].to_list() == [
+        None,
+        *REWARD[1:],
+    ]
+    assert opened(tmp_path, "b.json", json.dumps(dict(COLUMNS, reward=[None, *REWARD[1:]]))).steps[
+        "reward"
+    ].to_list() == [
         None,
         *REWARD[1:],
     ]
@@ -357,7 +540,13 @@ def test_a_first_reward_of_null_is_missing(tmp_path: Path) -> None:
 
 def test_a_list_of_rewards_tells_spread_and_size_of_its_group(tmp_path: Path) -> None:
     rows = [
-        {"step": t, "ground_truth": "7", "loss": 0.5, "mean_reward": 0.5, "rewards": [0.0, 0.5, 1.0] if t % 3 else [1.0] * 3}
+        {
+            "step": t,
+            "ground_truth": "7",
+            "loss": 0.5,
+            "mean_reward": 0.5,
+            "rewards": [0.0, 0.5, 1.0] if t % 3 else [1.0] * 3,
+        }
         for t in range(1, T + 1)
     ]
     record = opened(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
@@ -367,41 +556,84 @@ def test_a_list_of_rewards_tells_spread_and_size_of_its_group(tmp_path: Path) ->
 
 
 def test_what_lies_below_one_sample_of_a_step_is_no_row(tmp_path: Path) -> None:
-    text = "".join(f"({t}/12), Reward: {r}\n[DEBUG] step={t}, sample[0]\nreward=-7.5\nx = 3\n" for t, r in enumerate(REWARD, 1))
+    text = "".join(
+        f"({t}/12), Reward: {r}\n[DEBUG] step={t}, sample[0]\nreward=-7.5\nx = 3\n"
+        for t, r in enumerate(REWARD, 1)
+    )
     record = opened(tmp_path, "a.log", text)
     assert values(record) == REWARD
     assert set(record.metrics()) == {"Reward"}
 
 
 def test_arguments_that_python_prints_are_settings(tmp_path: Path) -> None:
-    head = "Arguments: Namespace(data='x', num_generations=6, learning_rate=2e-06)\nscale_rewards setting: batch\n"
-    record = opened(tmp_path, "a.log", head + "".join(f"{{'loss': 0.5, 'reward': {r}}}\n" for r in REWARD))
+    head = (
+        "Arguments: Namespace(data='x', num_generations=6, learning_rate=2e-06)\nscale_rewards "
+        "setting: batch\n"
+    )
+    record = opened(
+        tmp_path, "a.log", head + "".join(f"{{'loss': 0.5, 'reward': {r}}}\n" for r in REWARD)
+    )
     assert (record.config.value("group_size"), record.config.value("scale_rewards")) == (6, "batch")
 
 
 OTHERS = {
     "fine-tuning": {"train/loss": 0.5, "train/lr": 1e-5, "val/perplexity": 3.0},
-    "fine-tuning ": {"loss": 0.5, "grad_norm": 0.7, "mean_token_accuracy": 0.6, "eval_token_acc": 0.5},
-    "preference training, such as DPO": {"loss": 0.5, "rewards/chosen": 0.25, "rewards/rejected": -0.5, "rewards/margins": 0.75},
-    "the training of a reward model": {"loss": 0.5, "min_reward": -2.0, "mean_reward": 0.1, "max_reward": 3.0, "margin": 1.5},
+    "fine-tuning ": {
+        "loss": 0.5,
+        "grad_norm": 0.7,
+        "mean_token_accuracy": 0.6,
+        "eval_token_acc": 0.5,
+    },
+    "preference training, such as DPO": {
+        "loss": 0.5,
+        "rewards/chosen": 0.25,
+        "rewards/rejected": -0.5,
+        "rewards/margins": 0.75,
+    },
+    "the training of a reward model": {
+        "loss": 0.5,
+        "min_reward": -2.0,
+        "mean_reward": 0.1,
+        "max_reward": 3.0,
+        "margin": 1.5,
+    },
     "profiling": {"profiling/step": 0.5, "gpu0/memory": 3.0, "timing_s/gen": 2.0},
 }
 
 
 @pytest.mark.parametrize("kind", OTHERS)
 def test_a_log_of_another_program_is_refused_by_name(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"step": t} | OTHERS[kind]) + "\n" for t in range(1, T + 1)))
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps({"step": t} | OTHERS[kind]) + "\n" for t in range(1, T + 1))
+    )
     assert f"no reward in it: it looks like {kind.strip()} (" in refusal(tmp_path / "a.jsonl")
-    assert open_run(tmp_path / "a.jsonl", columns={"reward": next(iter(OTHERS[kind]))}).steps.height == T
+    assert (
+        open_run(tmp_path / "a.jsonl", columns={"reward": next(iter(OTHERS[kind]))}).steps.height
+        == T
+    )
 
 
-@pytest.mark.parametrize("more", [{"kl": 0.01}, {"completion_length": 90.0}, {"my_reward_a": 0.5}, {"clip_ratio": 0.25}])
-def test_a_log_of_reinforcement_learning_is_let_through(tmp_path: Path, more: dict[str, float]) -> None:
-    assert opened(tmp_path, "a.jsonl", "".join(json.dumps({"step": t, "loss": 0.5} | more) + "\n" for t in range(1, T + 1))).metrics()
+@pytest.mark.parametrize(
+    "more", [{"kl": 0.01}, {"completion_length": 90.0}, {"my_reward_a": 0.5}, {"clip_ratio": 0.25}]
+)
+def test_a_log_of_reinforcement_learning_is_let_through(
+    tmp_path: Path, more: dict[str, float]
+) -> None:
+    assert opened(
+        tmp_path,
+        "a.jsonl",
+        "".join(json.dumps({"step": t, "loss": 0.5} | more) + "\n" for t in range(1, T + 1)),
+    ).metrics()
 
 
-TABLE = {"reward_std": "reward_std_within_group", "completion_length": "completion_length", "clipped_ratio": "truncated_share",
-         "budget_hit_rate": "truncated_share", "rewards / tests / mean": "reward/tests", "kl": "kl"}  # fmt: skip
+TABLE = {
+    "reward_std": "reward_std_within_group",
+    "completion_length": "completion_length",
+    "clipped_ratio": "truncated_share",
+    "budget_hit_rate": "truncated_share",
+    "rewards / tests / mean": "reward/tests",
+    "kl": "kl",
+}
 
 
 @pytest.mark.parametrize("name", ["a.ipynb", "a.csv", "a.jsonl"])
@@ -409,18 +641,34 @@ def test_one_table_of_names_feeds_notebooks_and_tables(tmp_path: Path, name: str
     head = ["Step", "Training Loss", "reward", *TABLE]
     rows: list[list[object]] = [[t, 0.5, 0.25, *(0.125 for _ in TABLE)] for t in range(1, T + 1)]
     table: list[list[object]] = [[*head], *rows]
-    html = "<table>" + "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>" for cells in table) + "</table>"
+    html = (
+        "<table>"
+        + "".join(
+            "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>" for cells in table
+        )
+        + "</table>"
+    )
     content = {
-        "a.ipynb": json.dumps({"nbformat": 4, "cells": [{"source": "", "outputs": [{"data": {"text/html": html}}]}]}),
+        "a.ipynb": json.dumps(
+            {"nbformat": 4, "cells": [{"source": "", "outputs": [{"data": {"text/html": html}}]}]}
+        ),
         "a.csv": "\n".join(",".join(map(str, cells)) for cells in table) + "\n",
-        "a.jsonl": "".join(json.dumps(dict(zip(head, cells, strict=True))) + "\n" for cells in rows),
+        "a.jsonl": "".join(
+            json.dumps(dict(zip(head, cells, strict=True))) + "\n" for cells in rows
+        ),
     }
     meanings = {one.column: one.quantity for one in opened(tmp_path, name, content[name]).meanings}
     assert {key: meanings.get(key) for key in TABLE} == TABLE
 
 
 def test_a_hostile_line_takes_linear_time(tmp_path: Path) -> None:
-    lines = ["Loading", "{'a" * 50_000, 'Traceback (most recent call last)\n  File "' + "x" * 200_000, "A." * 100_000,
-             "step " * 50_000, "{'reward': " + "np.float64(" * 20_000]  # fmt: skip
+    lines = [
+        "Loading",
+        "{'a" * 50_000,
+        'Traceback (most recent call last)\n  File "' + "x" * 200_000,
+        "A." * 100_000,
+        "step " * 50_000,
+        "{'reward': " + "np.float64(" * 20_000,
+    ]
     with pytest.raises(NothingYetError, match=r"got none"):
         opened(tmp_path, "a.log", "\n".join(lines) + "\n")

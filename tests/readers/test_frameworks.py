@@ -1,4 +1,6 @@
-"""One small log of each framework, made by hand after its sources: what opens, in which steps, and what its keys mean."""
+"""One small log of each framework, made by hand after its sources: what opens, in which steps,
+and what its keys mean.
+"""
 
 from __future__ import annotations
 
@@ -14,38 +16,116 @@ from groupwise.readers import open_run
 from groupwise.readers.configs import settings_in
 from groupwise.readers.console import VerlSettings as Settings
 from groupwise.readers.console import number_of
-from groupwise.readers.keys import QUANTITIES, RULES, framework_of, known_quantities, meanings_of, version_of
+from groupwise.readers.keys import (
+    QUANTITIES,
+    RULES,
+    framework_of,
+    known_quantities,
+    meanings_of,
+    version_of,
+)
 from groupwise.record.run import RunConfig
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "readers"
 REWARDS = [round(0.2 + 0.05 * step, 4) for step in range(1, 9)]
 
 LOGS = [
-    ("verl/console.log", "verl_console", "verl", {"reward": "critic/score/mean", "entropy": "actor/entropy", "eval/reward":
-     "val-core/openai/gsm8k/acc/mean@1", "truncated_share": "response_length/clip_ratio", "learning_rate": "actor/lr"}),
-    ("verl/file.jsonl", "jsonl", "verl", {"reward": "critic/score/mean", "eval/reward": "val-core/openai/gsm8k/reward/mean@1"}),
-    ("trl/console.log", "trl_console", "trl", {"reward": "reward", "dead_group_share": "frac_reward_zero_std"}),
-    ("trl/console_strings.log", "trl_console", "trl", {"reward": "reward", "reward/correct": "rewards/correct/mean"}),
-    ("openrlhf/console.log", "trl_console", "openrlhf", {"reward": "reward", "reward_std_within_group": "group_reward_std",
-     "gradient_norm": "actor_grad_norm", "loss": "policy_loss"}),
-    ("swift/logging.jsonl", "jsonl", "ms-swift", {"reward": "reward", "reward_std_within_group": "reward_std"}),
-    ("prime_rl/metrics.jsonl", "jsonl", "prime-rl", {"reward": "train/agg/all/policy/reward/mean", "entropy": "entropy/all/mean",
-     "staleness_max": "off_policy/max", "all_wrong_share": "train/agg/all/policy/solved_none"}),
-    ("nemo_rl/console.log", "printed", None, {"reward": "Avg Reward", "completion_length": "Mean Generation Length"}),
-    ("art/history.jsonl", "jsonl", "art", {"reward": "train/reward", "reward_std_within_group": "train/reward_std_dev"}),
-    ("areal/console.log", "printed", "areal", {"reward": "ppo_actor/task_reward/avg", "entropy": "ppo_actor/update/entropy/avg"}),
+    (
+        "verl/console.log",
+        "verl_console",
+        "verl",
+        {
+            "reward": "critic/score/mean",
+            "entropy": "actor/entropy",
+            "eval/reward": "val-core/openai/gsm8k/acc/mean@1",
+            "truncated_share": "response_length/clip_ratio",
+            "learning_rate": "actor/lr",
+        },
+    ),
+    (
+        "verl/file.jsonl",
+        "jsonl",
+        "verl",
+        {"reward": "critic/score/mean", "eval/reward": "val-core/openai/gsm8k/reward/mean@1"},
+    ),
+    (
+        "trl/console.log",
+        "trl_console",
+        "trl",
+        {"reward": "reward", "dead_group_share": "frac_reward_zero_std"},
+    ),
+    (
+        "trl/console_strings.log",
+        "trl_console",
+        "trl",
+        {"reward": "reward", "reward/correct": "rewards/correct/mean"},
+    ),
+    (
+        "openrlhf/console.log",
+        "trl_console",
+        "openrlhf",
+        {
+            "reward": "reward",
+            "reward_std_within_group": "group_reward_std",
+            "gradient_norm": "actor_grad_norm",
+            "loss": "policy_loss",
+        },
+    ),
+    (
+        "swift/logging.jsonl",
+        "jsonl",
+        "ms-swift",
+        {"reward": "reward", "reward_std_within_group": "reward_std"},
+    ),
+    (
+        "prime_rl/metrics.jsonl",
+        "jsonl",
+        "prime-rl",
+        {
+            "reward": "train/agg/all/policy/reward/mean",
+            "entropy": "entropy/all/mean",
+            "staleness_max": "off_policy/max",
+            "all_wrong_share": "train/agg/all/policy/solved_none",
+        },
+    ),
+    (
+        "nemo_rl/console.log",
+        "printed",
+        None,
+        {"reward": "Avg Reward", "completion_length": "Mean Generation Length"},
+    ),
+    (
+        "art/history.jsonl",
+        "jsonl",
+        "art",
+        {"reward": "train/reward", "reward_std_within_group": "train/reward_std_dev"},
+    ),
+    (
+        "areal/console.log",
+        "printed",
+        "areal",
+        {"reward": "ppo_actor/task_reward/avg", "entropy": "ppo_actor/update/entropy/avg"},
+    ),
     ("skyrl/export.csv#a", "csv", "skyrl", {"reward": "reward/avg_raw_reward"}),
-    ("open_instruct/history.jsonl", "jsonl", "open-instruct", {"reward": "scores", "admitted_share": "real_batch_size_ratio",
-     "kl": "objective/kl2_avg"}),
+    (
+        "open_instruct/history.jsonl",
+        "jsonl",
+        "open-instruct",
+        {"reward": "scores", "admitted_share": "real_batch_size_ratio", "kl": "objective/kl2_avg"},
+    ),
     ("columns/metrics.json", "json", None, {"reward": "reward"}),
     ("printed/console.log", "printed", None, {"reward": "reward"}),
     ("mlflow/mlruns", "mlflow", "verl", {"reward": "critic/score/mean"}),
     ("mlflow/mlruns/0/ab12", "mlflow", "verl", {"reward": "critic/score/mean"}),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(("file", "reader", "framework", "quantities"), LOGS, ids=[log[0] for log in LOGS])
-def test_a_log_of_each_framework(file: str, reader: str, framework: str | None, quantities: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("file", "reader", "framework", "quantities"), LOGS, ids=[log[0] for log in LOGS]
+)
+def test_a_log_of_each_framework(
+    file: str, reader: str, framework: str | None, quantities: dict[str, str]
+) -> None:
     record = open_run(f"{FIXTURES}/{file}")
     record.validate()
     assert (record.sources[0].reader, record.config.value("framework")) == (reader, framework)
@@ -56,11 +136,25 @@ def test_a_log_of_each_framework(file: str, reader: str, framework: str | None, 
 
 def test_verls_settings_and_prefixes() -> None:
     record = open_run(FIXTURES / "verl" / "console.log")
-    expected = {"group_size": 8, "prompts_per_step": 16, "learning_rate": 2e-6, "beta2": 0.95, "kl_weight": 0.002, "kl_in": "loss",
-                "updates_per_step": 2, "refresh_interval": 2, "scale_rewards": "group", "temperature": 0.9}  # fmt: skip
+    expected = {
+        "group_size": 8,
+        "prompts_per_step": 16,
+        "learning_rate": 2e-6,
+        "beta2": 0.95,
+        "kl_weight": 0.002,
+        "kl_in": "loss",
+        "updates_per_step": 2,
+        "refresh_interval": 2,
+        "scale_rewards": "group",
+        "temperature": 0.9,
+    }
     assert {name: record.config.value(name) for name in expected} == expected
     assert record.steps["step"].to_list() == list(range(9))
-    assert record.steps["val-core/openai/gsm8k/acc/mean@1"].drop_nulls().to_list() == [0.21, 0.28, 0.36]
+    assert record.steps["val-core/openai/gsm8k/acc/mean@1"].drop_nulls().to_list() == [
+        0.21,
+        0.28,
+        0.36,
+    ]
     assert record.steps["optimizer_updates"].to_list() == [2.0 * step for step in range(9)]
     meaning = record.meaning("actor/pg_clipfrac")
     assert meaning is not None
@@ -79,14 +173,29 @@ def test_verls_first_versions() -> None:
 def test_verls_dumps(name: str) -> None:
     record = open_run(FIXTURES / "verl" / name)
     assert record.rollouts is not None
-    assert (len(record.rollouts), record.config.value("group_size"), record.steps["step"].to_list()) == (36, 4, [1, 2, 3])
+    assert (
+        len(record.rollouts),
+        record.config.value("group_size"),
+        record.steps["step"].to_list(),
+    ) == (36, 4, [1, 2, 3])
 
 
 def test_two_settings_of_kl_in_verl() -> None:
     for lines, weight, where in (
-        ("algorithm.use_kl_in_reward=True algorithm.kl_ctrl.kl_coef=0.05 actor_rollout_ref.actor.use_kl_loss=False", 0.05, "reward"),
+        (
+            (
+                "algorithm.use_kl_in_reward=True algorithm.kl_ctrl.kl_coef=0.05 "
+                "actor_rollout_ref.actor.use_kl_loss=False"
+            ),
+            0.05,
+            "reward",
+        ),
         ("algorithm.use_kl_in_reward=False actor_rollout_ref.actor.use_kl_loss=False", 0.0, "none"),
-        ("+actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef=1e-3", 1e-3, "loss"),
+        (
+            "+actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef=1e-3",
+            1e-3,
+            "loss",
+        ),
     ):
         settings = Settings()
         settings.add(f"python3 -m verl.trainer.main_ppo {lines}")
@@ -96,23 +205,36 @@ def test_two_settings_of_kl_in_verl() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("np.float64(0.5)", 0.5), ("np.int64(3)", 3.0), ("tensor(0.25, device='cuda:0')", 0.25), ("1e-05", 1e-5), ("dapo", None),
-     ("np.float64(x)", None), ("", None), ("array(2.)", 2.0)],
-)  # fmt: skip
+    [
+        ("np.float64(0.5)", 0.5),
+        ("np.int64(3)", 3.0),
+        ("tensor(0.25, device='cuda:0')", 0.25),
+        ("1e-05", 1e-5),
+        ("dapo", None),
+        ("np.float64(x)", None),
+        ("", None),
+        ("array(2.)", 2.0),
+    ],
+)
 def test_printed_numbers(text: str, value: float | None) -> None:
     assert number_of(text) == value
 
 
 def test_a_run_that_dies_before_its_first_step_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
-    path.write_text("(main_task pid=1) {'actor_rollout_ref': {'rollout': {'n': 8}}}\nNotImplementedError\n")
+    path.write_text(
+        "(main_task pid=1) {'actor_rollout_ref': {'rollout': {'n': 8}}}\nNotImplementedError\n"
+    )
     with pytest.raises(UnreadableRunError, match="before its first step"):
         open_run(path)
 
 
 def test_a_row_that_another_process_printed_into(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
-    path.write_text("step:1 - critic/score/mean:0.5 - actor/entropy:0.4(WorkerDict pid=3) hello\nstep:2 - critic/score/mean:0.6\n")
+    path.write_text(
+        "step:1 - critic/score/mean:0.5 - actor/entropy:0.4(WorkerDict pid=3) hello\nstep:2 - "
+        "critic/score/mean:0.6\n"
+    )
     record = open_run(path)
     assert record.steps["critic/score/mean"].to_list() == [0.5, 0.6]
     assert "actor/entropy" not in record.metrics()
@@ -137,25 +259,37 @@ def test_swifts_completions() -> None:
     assert record.rollouts["reward"].to_list() == sums.to_list()
 
 
-@pytest.mark.parametrize("place", ["prime_rl/rollouts", "prime_rl/rollouts/step_1/train/all/traces.jsonl"])
+@pytest.mark.parametrize(
+    "place", ["prime_rl/rollouts", "prime_rl/rollouts/step_1/train/all/traces.jsonl"]
+)
 def test_prime_rls_episodes(place: str) -> None:
     record = open_run(FIXTURES / place)
     assert record.rollouts is not None
     assert record.rollouts.group_by("step", "prompt_id").len()["len"].unique().to_list() == [4]
-    assert np.allclose(record.rollouts["reward"], record.rollouts["reward/correct"] + record.rollouts["reward/format"])
+    assert np.allclose(
+        record.rollouts["reward"],
+        record.rollouts["reward/correct"] + record.rollouts["reward/format"],
+    )
     assert record.steps["step"][0] == 1
 
 
 def test_nemo_rls_dumps_by_prompt_and_by_position(tmp_path: Path) -> None:
     for step in (1, 2):
-        rows = [json.loads(line) for line in (FIXTURES / "nemo_rl" / f"train_data_step{step}.jsonl").read_text().splitlines()]
+        rows = [
+            json.loads(line)
+            for line in (FIXTURES / "nemo_rl" / f"train_data_step{step}.jsonl")
+            .read_text()
+            .splitlines()
+        ]
         lines = [json.dumps(row | {"content": "".join(row["content"])}) for row in rows]
         (tmp_path / f"train_data_step{step}.jsonl").write_text("\n".join(lines))
     parted = open_run(FIXTURES / "nemo_rl" / "train_data_step2.jsonl").rollouts
     joined = open_run(tmp_path, settings={"group_size": "4"}).rollouts
     assert parted is not None
     assert joined is not None
-    assert parted["prompt_id"].to_list() == joined.filter(pl.col("step") == 2)["prompt_id"].to_list()
+    assert (
+        parted["prompt_id"].to_list() == joined.filter(pl.col("step") == 2)["prompt_id"].to_list()
+    )
     with pytest.raises(InvalidArgumentError, match="--set group_size=G"):
         open_run(tmp_path)
 
@@ -164,22 +298,33 @@ def test_an_event_stream_is_put_in_the_order_of_its_steps() -> None:
     record = open_run(FIXTURES / "events" / "metrics.jsonl")
     assert record.sources[0].reader == "events"
     assert record.steps["reward"].to_list()[:8] == [0.2, *REWARDS[:7]]
-    assert record.steps["rollout_done/completion_length_mean"].to_list()[:3] == [400.0, 401.5, 402.5]
+    assert record.steps["rollout_done/completion_length_mean"].to_list()[:3] == [
+        400.0,
+        401.5,
+        402.5,
+    ]
     assert record.steps["seconds"].drop_nulls()[0] == 1.0  # a usual row
 
 
 def test_a_chart_of_several_runs_asks_which() -> None:
     with pytest.raises(UnreadableRunError, match="add one of #a, #b"):
         open_run(FIXTURES / "skyrl" / "export.csv")
-    assert open_run(f"{FIXTURES}/skyrl/export.csv#b").steps["reward/avg_raw_reward"].to_list() == [value / 2 for value in REWARDS]
+    assert open_run(f"{FIXTURES}/skyrl/export.csv#b").steps["reward/avg_raw_reward"].to_list() == [
+        value / 2 for value in REWARDS
+    ]
 
 
 def test_openrlhfs_steps_are_those_that_it_prints(tmp_path: Path) -> None:
-    (tmp_path / "x.log").write_text("".join(f"Global step {7 * at}: {{'policy_loss': 0.1, 'reward': {at}}}\n" for at in range(1, 5)))
+    (tmp_path / "x.log").write_text(
+        "".join(
+            f"Global step {7 * at}: {{'policy_loss': 0.1, 'reward': {at}}}\n" for at in range(1, 5)
+        )
+    )
     assert open_run(tmp_path / "x.log").steps["step"].to_list() == [7, 14, 21, 28]
 
 
-# Every key of the table --------------------------------------------------------------------------------------------------------
+# Every key of the table
+# --------------------------------------------------------------------------------------------------
 
 
 def example(key: str) -> str:
@@ -194,7 +339,9 @@ def example(key: str) -> str:
 PLAIN_RULES = [rule for rule in RULES if not rule.judged]
 
 
-@pytest.mark.parametrize("rule", PLAIN_RULES, ids=[f"{rule.framework}:{rule.key}" for rule in PLAIN_RULES])
+@pytest.mark.parametrize(
+    "rule", PLAIN_RULES, ids=[f"{rule.framework}:{rule.key}" for rule in PLAIN_RULES]
+)
 def test_every_rule_gives_its_quantity(rule: object) -> None:
     from groupwise.readers.keys import Rule
 
@@ -204,16 +351,32 @@ def test_every_rule_gives_its_quantity(rule: object) -> None:
     config = RunConfig().with_settings({"framework_version": version and f"{version}.0"}, "test")
     found = {
         item.column: item
-        for item in meanings_of({key: np.linspace(0.1, 0.4, 4)}, config, framework=rule.framework, complete=False, window=1.0)
+        for item in meanings_of(
+            {key: np.linspace(0.1, 0.4, 4)},
+            config,
+            framework=rule.framework,
+            complete=False,
+            window=1.0,
+        )
     }
-    quantity = rule.quantity.replace("<function>", "myfunction").replace("<source>", "mysource").replace("<variable>", "myvariable")
-    single = quantity.split("/mysource")[0] if quantity.startswith("eval/reward/") and rule.framework != "trl" else quantity
+    quantity = (
+        rule.quantity.replace("<function>", "myfunction")
+        .replace("<source>", "mysource")
+        .replace("<variable>", "myvariable")
+    )
+    single = (
+        quantity.split("/mysource")[0]
+        if quantity.startswith("eval/reward/") and rule.framework != "trl"
+        else quantity
+    )
     ending = next((f"_{part}" for part in ("min", "max") if "{" + part in rule.key), "")
     assert found[key].quantity in (quantity + ending, single)
     assert "{}" not in found[key].definition
 
 
-@pytest.mark.parametrize("rule", RULES, ids=[f"{rule.framework}:{rule.key}:{rule.since}" for rule in RULES])
+@pytest.mark.parametrize(
+    "rule", RULES, ids=[f"{rule.framework}:{rule.key}:{rule.since}" for rule in RULES]
+)
 def test_every_quantity_is_described(rule: object) -> None:
     from groupwise.readers.keys import Rule
 
@@ -228,38 +391,66 @@ def test_every_quantity_is_described(rule: object) -> None:
 @pytest.mark.parametrize(
     ("framework", "version", "key", "quantity"),
     [
-        ("verl", "0.4.0", "actor/entropy_loss", "entropy"), ("verl", "0.8.0", "actor/entropy_loss", None),
-        ("verl", "0.8.0", "val-core/a/b/acc/mean@8", "eval/reward"), ("verl", None, "val_at/x", None),
-        ("verl", None, "val-aux/a/len/best@4/mean", "eval/pass_at_k/a/len"), ("verl", None, "val-core/a/acc/mean_at_8", "eval/reward"),
-        ("openrlhf", None, "train/group_reward_std", "reward_std_within_group"), ("openrlhf", None, "eval/eval_math_pass1", "eval/reward"),
-        ("slime", None, "eval/aime", "eval/reward"), ("nemo-rl", None, "train/gen_kl_error", "sampler_mismatch"),
-        ("ms-swift", None, "train/reward_std", "reward_std_within_group"), ("trl", "0.26.0", "train/reward_std", "reward_std_within_group"),
-        ("trl", "0.27.0", "reward_std", "reward_std_batch"), ("unsloth", None, "kl", "kl"), ("trl", "1.8.0", "aux_loss", "router_loss"),
-        ("verl", None, "num_turns/mean", "turns"), ("verl", None, "training/num_turns/max", "turns_max"),
-        ("prime-rl", None, "train/agg/all/policy/num_turns/mean", "turns"), ("slime", None, "rollout/repetition_frac", "repetition_share"),
-        ("slime", None, "train/tis", "sampler_ratio"), ("nemo-rl", None, "train/sampling_importance_ratio", "sampler_ratio"),
-        ("", None, "grpo/frac_reward_zero_std", "dead_group_share"), ("", None, "batch/solver/fractions/too_hard", "all_wrong_share"),
+        ("verl", "0.4.0", "actor/entropy_loss", "entropy"),
+        ("verl", "0.8.0", "actor/entropy_loss", None),
+        ("verl", "0.8.0", "val-core/a/b/acc/mean@8", "eval/reward"),
+        ("verl", None, "val_at/x", None),
+        ("verl", None, "val-aux/a/len/best@4/mean", "eval/pass_at_k/a/len"),
+        ("verl", None, "val-core/a/acc/mean_at_8", "eval/reward"),
+        ("openrlhf", None, "train/group_reward_std", "reward_std_within_group"),
+        ("openrlhf", None, "eval/eval_math_pass1", "eval/reward"),
+        ("slime", None, "eval/aime", "eval/reward"),
+        ("nemo-rl", None, "train/gen_kl_error", "sampler_mismatch"),
+        ("ms-swift", None, "train/reward_std", "reward_std_within_group"),
+        ("trl", "0.26.0", "train/reward_std", "reward_std_within_group"),
+        ("trl", "0.27.0", "reward_std", "reward_std_batch"),
+        ("unsloth", None, "kl", "kl"),
+        ("trl", "1.8.0", "aux_loss", "router_loss"),
+        ("verl", None, "num_turns/mean", "turns"),
+        ("verl", None, "training/num_turns/max", "turns_max"),
+        ("prime-rl", None, "train/agg/all/policy/num_turns/mean", "turns"),
+        ("slime", None, "rollout/repetition_frac", "repetition_share"),
+        ("slime", None, "train/tis", "sampler_ratio"),
+        ("nemo-rl", None, "train/sampling_importance_ratio", "sampler_ratio"),
+        ("", None, "grpo/frac_reward_zero_std", "dead_group_share"),
+        ("", None, "batch/solver/fractions/too_hard", "all_wrong_share"),
         ("", None, "batch/solver/fractions/too_easy", "all_right_share"),
     ],
-)  # fmt: skip
-def test_keys_by_framework_and_version(framework: str, version: str | None, key: str, quantity: str | None) -> None:
+)
+def test_keys_by_framework_and_version(
+    framework: str, version: str | None, key: str, quantity: str | None
+) -> None:
     config = RunConfig().with_settings({"framework_version": version}, "test")
     data = {key: np.linspace(0.1, 0.4, 4)}
-    found = {item.column: item.quantity for item in meanings_of(data, config, framework=framework, complete=False, window=1.0)}
+    found = {
+        item.column: item.quantity
+        for item in meanings_of(data, config, framework=framework, complete=False, window=1.0)
+    }
     assert found.get(key) == quantity
 
 
 def test_entropy_loss_is_a_term_of_the_loss_where_entropy_is_logged_too() -> None:
     data = {"actor/entropy": np.ones(3), "actor/entropy_loss": np.ones(3)}
-    found = {item.column: item.quantity for item in meanings_of(data, RunConfig(), framework="verl", complete=False, window=1.0)}
+    found = {
+        item.column: item.quantity
+        for item in meanings_of(data, RunConfig(), framework="verl", complete=False, window=1.0)
+    }
     assert found == {"actor/entropy": "entropy"}
 
 
 @pytest.mark.parametrize(
     ("keys", "framework"),
-    [(["critic/rewards/mean"], "verl"), (["train/reward", "train/reward_std", "train/completion_length"], "trl"), (["reward", "loss"], ""),
-     (["run 1 - critic/score/mean"], "verl"), (["rollout/raw_reward"], "slime"), (["train/baseline_reward/pct_0"], "nemo-rl"),
-     (["env/all/reward/total"], "tinker"), (["inference.rollout/sums/avg_reward"], "marin"), ([], "")],
-)  # fmt: skip
+    [
+        (["critic/rewards/mean"], "verl"),
+        (["train/reward", "train/reward_std", "train/completion_length"], "trl"),
+        (["reward", "loss"], ""),
+        (["run 1 - critic/score/mean"], "verl"),
+        (["rollout/raw_reward"], "slime"),
+        (["train/baseline_reward/pct_0"], "nemo-rl"),
+        (["env/all/reward/total"], "tinker"),
+        (["inference.rollout/sums/avg_reward"], "marin"),
+        ([], ""),
+    ],
+)
 def test_the_framework_is_known_by_its_keys(keys: list[str], framework: str) -> None:
     assert framework_of(keys) == framework

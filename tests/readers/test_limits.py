@@ -1,4 +1,6 @@
-"""Files that are small and want everything: each is read as far as it may go, or refused with one sentence, within time and memory."""
+"""Files that are small and want everything: each is read as far as it may go, or refused with
+one sentence, within time and memory.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from groupwise.readers.follow import Follower
 from groupwise.record.run import RecordWriter, RunRecord
 from groupwise.record.table import steps_table
 
-LINES = [json.dumps({"step": step, "reward": reward}) for step, reward in enumerate(REWARDS, start=1)]
+LINES = [
+    json.dumps({"step": step, "reward": reward}) for step, reward in enumerate(REWARDS, start=1)
+]
 HUGE = "9" * 401
 
 
@@ -59,7 +63,9 @@ def test_a_damaged_companion_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", ["0x" + "f" * 5000, "1e999", HUGE, ".inf", "1" * 5000])
 def test_yaml_numbers_of_any_size(tmp_path: Path, number: str) -> None:
     (tmp_path / "metrics.jsonl").write_text("\n".join(LINES))
-    (tmp_path / "config.yaml").write_text(f"group_size: {number}\nsteps_per_generation: {number}\nloss_type: {number}\n{number}: 3\n")
+    (tmp_path / "config.yaml").write_text(
+        f"group_size: {number}\nsteps_per_generation: {number}\nloss_type: {number}\n{number}: 3\n"
+    )
     record = open_run(tmp_path / "metrics.jsonl")
     assert record.config.value("group_size") is None
     assert len(record.steps) == 8
@@ -78,8 +84,19 @@ def test_a_long_first_line(tmp_path: Path, ending: str) -> None:
 
 def test_a_long_header(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
-    names = ["step", "reward", *(f"a_column_with_a_long_name_of_{number}" for number in range(2500))]
-    path.write_text("\n".join([",".join(names), *(f"{step},{reward}" + ",0" * 2500 for step, reward in enumerate(REWARDS, start=1))]))
+    names = [
+        "step",
+        "reward",
+        *(f"a_column_with_a_long_name_of_{number}" for number in range(2500)),
+    ]
+    path.write_text(
+        "\n".join(
+            [
+                ",".join(names),
+                *(f"{step},{reward}" + ",0" * 2500 for step, reward in enumerate(REWARDS, start=1)),
+            ]
+        )
+    )
     record = open_run(path)
     assert record.sources[0].reader == "csv"
     assert record.steps["reward"].to_list() == REWARDS
@@ -88,20 +105,28 @@ def test_a_long_header(tmp_path: Path) -> None:
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x1c", "\x0b"])
 def test_line_separators_of_unicode_end_no_line(tmp_path: Path, separator: str) -> None:
     """JSON allows the first two in a text; the others are at home in tables."""
-    first = json.dumps({"step": 1, "reward": REWARDS[0], "note": f"a{8 * separator}b"}, ensure_ascii=False)
+    first = json.dumps(
+        {"step": 1, "reward": REWARDS[0], "note": f"a{8 * separator}b"}, ensure_ascii=False
+    )
     if separator in "\u2028\u2029\x85":
         for path in (tmp_path / "run.jsonl", tmp_path / "events.log"):
             path.write_text("\n".join([first, *LINES[1:]]), encoding="utf-8")
             assert open_run(path).steps["reward"].to_list() == REWARDS
     table = tmp_path / "run.csv"
-    rows = [f"{step},{reward},some words{separator}and more of them" for step, reward in enumerate(REWARDS, start=1)]
+    rows = [
+        f"{step},{reward},some words{separator}and more of them"
+        for step, reward in enumerate(REWARDS, start=1)
+    ]
     table.write_text("\n".join(["step,reward,note", *rows]), encoding="utf-8")
     assert open_run(table).steps["reward"].to_list() == REWARDS
 
 
 def torch_file(path: Path, content: Any, method: int = zipfile.ZIP_STORED) -> Path:
     with zipfile.ZipFile(path, "w", method) as archive:
-        archive.writestr("archive/data.pkl", content if isinstance(content, bytes) else pickle.dumps(content, protocol=4))
+        archive.writestr(
+            "archive/data.pkl",
+            content if isinstance(content, bytes) else pickle.dumps(content, protocol=4),
+        )
     return path
 
 
@@ -127,7 +152,10 @@ def bombs() -> dict[str, Any]:
 
 
 def test_a_dump_that_shares_its_parts(tmp_path: Path) -> None:
-    paths = [torch_file(tmp_path / f"{name}_1.pt", {"rollout_id": 1, "samples": [bomb] * 8}) for name, bomb in bombs().items()]
+    paths = [
+        torch_file(tmp_path / f"{name}_1.pt", {"rollout_id": 1, "samples": [bomb] * 8})
+        for name, bomb in bombs().items()
+    ]
     assert max(path.stat().st_size for path in paths) < 4000
     for name, printed in zip(bombs(), opened_bounded(*paths), strict=True):
         if name == "other":  # what is not read is not unfolded
@@ -137,7 +165,9 @@ def test_a_dump_that_shares_its_parts(tmp_path: Path) -> None:
 
 
 def test_a_dump_that_is_compressed(tmp_path: Path) -> None:
-    """PyTorch stores its pickle as it is; one that unpacks to a hundred million lists is none of PyTorch's."""
+    """PyTorch stores its pickle as it is; one that unpacks to a hundred million lists is none of
+    PyTorch's.
+    """
     content = b"\x80\x04(" + b"]" * 60_000_000 + b"l."
     path = torch_file(tmp_path / "rollout_1.pt", content + b"samples", zipfile.ZIP_DEFLATED)
     assert "refused: expected" in opened_bounded(path)[0]
@@ -147,8 +177,8 @@ def test_a_view_is_no_table(tmp_path: Path) -> None:
     path = tmp_path / "trackio.db"
     with closing(sqlite3.connect(path)) as database:
         database.execute(
-            "CREATE VIEW metrics AS WITH RECURSIVE n(step) AS (SELECT 1 UNION ALL SELECT step + 1 FROM n)"
-            " SELECT step, 'a' AS run_name, '{\"reward\": 1}' AS metrics FROM n"
+            "CREATE VIEW metrics AS WITH RECURSIVE n(step) AS (SELECT 1 UNION ALL SELECT step + 1 "
+            "FROM n) SELECT step, 'a' AS run_name, '{\"reward\": 1}' AS metrics FROM n"
         )
         database.commit()
     printed = opened_bounded(path)[0]
@@ -159,7 +189,10 @@ def test_a_view_is_no_table(tmp_path: Path) -> None:
 def test_a_table_with_a_computed_column(tmp_path: Path) -> None:
     path = tmp_path / "trackio.db"
     with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, step, run_name, metrics AS (hex(zeroblob(400000000))))")
+        database.execute(
+            "CREATE TABLE metrics (id INTEGER PRIMARY KEY, step, run_name, metrics AS "
+            "(hex(zeroblob(400000000))))"
+        )
         database.execute("INSERT INTO metrics (step, run_name) VALUES (1, 'a'), (2, 'a')")
         database.commit()
     assert "refused: expected" in opened_bounded(path)[0]
@@ -167,7 +200,9 @@ def test_a_table_with_a_computed_column(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_database_whose_pages_are_shared(tmp_path: Path) -> None:
-    """Each page of the tree is made to point at the next one with all its pointers, so that the rows come again without end."""
+    """Each page of the tree is made to point at the next one with all its pointers, so that the
+    rows come again without end.
+    """
     path = tmp_path / "trackio.db"
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA page_size = 512")
@@ -201,7 +236,11 @@ def test_a_table_of_seventy_million_cells(tmp_path: Path) -> None:
     path = tmp_path / "run.parquet"
     pl.select(step=pl.int_range(1000, dtype=pl.Int64), reward=pl.lit(0.5)).write_parquet(path)
     assert open_run(path).steps.height == 1000
-    constant = pl.select(step=pl.repeat(1, 23_000_000, dtype=pl.Int64), reward=pl.repeat(0.5, 23_000_000), loss=pl.repeat(0.5, 23_000_000))
+    constant = pl.select(
+        step=pl.repeat(1, 23_000_000, dtype=pl.Int64),
+        reward=pl.repeat(0.5, 23_000_000),
+        loss=pl.repeat(0.5, 23_000_000),
+    )
     constant.write_parquet(path, row_group_size=1 << 20)
     del constant
     assert path.stat().st_size < 2_000_000
@@ -209,19 +248,30 @@ def test_a_table_of_seventy_million_cells(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_completions_of_seventy_million_cells(tmp_path: Path, write_state: Callable[..., Path]) -> None:
+def test_completions_of_seventy_million_cells(
+    tmp_path: Path, write_state: Callable[..., Path]
+) -> None:
     home = tmp_path / "completions"
     home.mkdir()
     rows = 14_000_000
     big = pl.select(
-        step=pl.repeat(1, rows, dtype=pl.Int64), prompt=pl.repeat("p", rows), completion=pl.repeat("c", rows), right=pl.repeat(0.5, rows),
+        step=pl.repeat(1, rows, dtype=pl.Int64),
+        prompt=pl.repeat("p", rows),
+        completion=pl.repeat("c", rows),
+        right=pl.repeat(0.5, rows),
         advantage=pl.repeat(0.5, rows),
-    )  # fmt: skip
+    )
     big.write_parquet(home / "completions_00001.parquet", row_group_size=1 << 20)
     del big
-    write_state(tmp_path / "trainer_state.json", [{"step": 1, "reward": 0.5, "loss": 0.1}, {"step": 2, "reward": 0.5, "loss": 0.1}])
+    write_state(
+        tmp_path / "trainer_state.json",
+        [{"step": 1, "reward": 0.5, "loss": 0.1}, {"step": 2, "reward": 0.5, "loss": 0.1}],
+    )
     in_folder, alone = opened_bounded(tmp_path, home / "completions_00001.parquet")
-    assert "completions_00001.parquet is damaged, too large or holds no completions and was left out" in in_folder
+    assert (
+        "completions_00001.parquet is damaged, too large or holds no completions and was left out"
+        in in_folder
+    )
     assert "refused: expected completions in " in alone
     assert "is damaged, too large or holds no completions" in alone
 
@@ -230,7 +280,12 @@ def test_names_that_come_again(tmp_path: Path) -> None:
     path = tmp_path / "run.csv"
     times = []
     for width in (1000, 4000):
-        path.write_text("\n".join(["step," + ",".join(["reward"] * width)] + [f"{step}" + f",{step}" * width for step in range(1, 4)]))
+        path.write_text(
+            "\n".join(
+                ["step," + ",".join(["reward"] * width)]
+                + [f"{step}" + f",{step}" * width for step in range(1, 4)]
+            )
+        )
         begun = time.process_time()
         record = open_run(path)
         times.append(time.process_time() - begun)
@@ -246,19 +301,29 @@ def test_a_log_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path.write_text("\n".join([*LINES, wide]))
     record = open_run(path)
     assert record.steps["reward"].to_list()[:8] == REWARDS
-    assert any("more than 2,000 keys or 60 cells:" in note and "of the later keys left out" in note for note in record.notes)
+    assert any(
+        "more than 2,000 keys or 60 cells:" in note and "of the later keys left out" in note
+        for note in record.notes
+    )
     path.write_text("\n".join(json.dumps({"step": step, "reward": 0.5}) for step in range(50)))
     record = open_run(path)
     assert len(record.steps) == 30
     assert "the log has more than 60 cells: the last 20 rows left out" in record.notes
-    path.with_suffix(".csv").write_text("step,reward\n" + "".join(f"{step},0.5\n" for step in range(50)))
-    assert "the log has more than 60 cells: the last 20 rows left out" in open_run(path.with_suffix(".csv")).notes
+    path.with_suffix(".csv").write_text(
+        "step,reward\n" + "".join(f"{step},0.5\n" for step in range(50))
+    )
+    assert (
+        "the log has more than 60 cells: the last 20 rows left out"
+        in open_run(path.with_suffix(".csv")).notes
+    )
 
 
 def test_rollouts_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_CELLS", 60)
     path = tmp_path / "rollouts.jsonl"
-    rows = [{"step": at // 4, "prompt": "p", "completion": "c", "reward": at % 2} for at in range(50)]
+    rows = [
+        {"step": at // 4, "prompt": "p", "completion": "c", "reward": at % 2} for at in range(50)
+    ]
     path.write_text("\n".join(map(json.dumps, rows)))
     record = open_run(path)
     assert record.rollouts is not None
@@ -273,7 +338,15 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         if name == "run.csv":
             path.write_text("step,reward\n1,0.5\n2,0.5\n3," + "5" * 5000 + "\n4,0.5\n")
         else:
-            path.write_text("\n".join([*LINES[:3], json.dumps({"step": 4, "reward": 0.5, "note": "x" * 5000}), *LINES[4:]]))
+            path.write_text(
+                "\n".join(
+                    [
+                        *LINES[:3],
+                        json.dumps({"step": 4, "reward": 0.5, "note": "x" * 5000}),
+                        *LINES[4:],
+                    ]
+                )
+            )
         record = open_run(path)
         assert 4 not in record.steps["step"].to_list() or name == "run.csv"
         assert "1 line of more than 1000 characters was left out" in record.notes
@@ -284,7 +357,9 @@ def test_a_yaml_file_that_would_take_minutes(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("group_size: [" + "a," * 3_000_000 + "a]\n")
     printed = opened_bounded(tmp_path / "metrics.jsonl")[0]
     assert printed.startswith("8\n")
-    assert "config.yaml beside the log holds no settings that can be read and was left out" in printed
+    assert (
+        "config.yaml beside the log holds no settings that can be read and was left out" in printed
+    )
 
 
 def test_json_of_more_than_may_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,10 +373,16 @@ def test_json_of_more_than_may_be_read(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_journal_with_new_keys_in_every_row(tmp_path: Path) -> None:
-    """A table of all rows and all keys would be a gigabyte from one megabyte, and grow with the square."""
+    """A table of all rows and all keys would be a gigabyte from one megabyte, and grow with the
+    square.
+    """
     with RecordWriter(tmp_path) as writer:
         for step in range(1, 3_001):
-            writer.append({"step": step, "reward": 0.5, f"k{step}": 1.0}, [{"prompt_id": 0, f"r{step}": 1.0}], sync=False)
+            writer.append(
+                {"step": step, "reward": 0.5, f"k{step}": 1.0},
+                [{"prompt_id": 0, f"r{step}": 1.0}],
+                sync=False,
+            )
     left_out = limits.left_out(2 * (3_000 - limits.MOST_KEYS) + 3)
     assert opened_bounded(tmp_path)[0] == f"3000\n{left_out}\n"
     follower = Follower(tmp_path)

@@ -26,10 +26,19 @@ CELLS: dict[str, Callable[[int], str]] = {
     "quotes": lambda size: "'a': 'b" * (size // 7),
 }
 FORMATS: dict[str, Callable[[str], str]] = {
-    "log.csv": lambda cell: "step,reward,text\n" + "".join(f'{step},0.5,"{cell}"\n' for step in (1, 2)),
-    "log.jsonl": lambda cell: "".join(json.dumps({"step": step, "reward": 0.5, "text": cell}) + "\n" for step in (1, 2)),
-    "run.log": lambda cell: f"{{'reward': 0.5, 'loss': 0.1}}\n{cell}\nstep:1 - critic/score/mean:0.5 - actor/kl:{cell}\n{cell}\n",
-    "run.txt": lambda cell: f"step:1 - critic/score/mean:0.5\nrollout 1: {{'rollout/raw_reward': 0.5}}\n{cell}\n",
+    "log.csv": lambda cell: (
+        "step,reward,text\n" + "".join(f'{step},0.5,"{cell}"\n' for step in (1, 2))
+    ),
+    "log.jsonl": lambda cell: "".join(
+        json.dumps({"step": step, "reward": 0.5, "text": cell}) + "\n" for step in (1, 2)
+    ),
+    "run.log": lambda cell: (
+        f"{{'reward': 0.5, 'loss': 0.1}}\n{cell}\nstep:1 - critic/score/mean:0.5 - "
+        f"actor/kl:{cell}\n{cell}\n"
+    ),
+    "run.txt": lambda cell: (
+        f"step:1 - critic/score/mean:0.5\nrollout 1: {{'rollout/raw_reward': 0.5}}\n{cell}\n"
+    ),
 }
 
 
@@ -52,6 +61,9 @@ def test_twice_the_length_takes_at_most_thrice_as_long(name: str, tmp_path: Path
         for path, size in ((short, 20_000), (long, 40_000)):
             path.parent.mkdir(exist_ok=True)
             path.write_text(FORMATS[name](cell(size)))
-        if seconds(long) > 3 * seconds(short) + 0.02 and seconds(long, 3) > 3 * seconds(short, 3) + 0.02:  # not for a moment's noise
+        if (
+            seconds(long) > 3 * seconds(short) + 0.02
+            and seconds(long, 3) > 3 * seconds(short, 3) + 0.02
+        ):  # not for a moment's noise
             slow[kind] = (seconds(short), seconds(long))
     assert slow == {}

@@ -17,45 +17,81 @@ from groupwise.readers.rows import RowStore
 from groupwise.record.resolution import fewest_decimals, printed_decimals, resolution_of, zero_rows
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
-ROWS = [{"step": step, "reward": 0.111 * step, "kl": 0.013 * step, "learning_rate": 0.0, "grad_norm": 1.0} for step in range(1, 6)]
-VERL = {"reward": "critic/rewards/mean", "kl": "actor/kl_loss", "learning_rate": "actor/lr", "grad_norm": "actor/grad_norm"}
+ROWS = [
+    {
+        "step": step,
+        "reward": 0.111 * step,
+        "kl": 0.013 * step,
+        "learning_rate": 0.0,
+        "grad_norm": 1.0,
+    }
+    for step in range(1, 6)
+]
+VERL = {
+    "reward": "critic/rewards/mean",
+    "kl": "actor/kl_loss",
+    "learning_rate": "actor/lr",
+    "grad_norm": "actor/grad_norm",
+}
 
 
 def fixed(row: dict[str, float], places: int) -> dict[str, str]:
-    return {key: str(value) if key == "step" else f"{value:.{places}f}" for key, value in row.items()}
+    return {
+        key: str(value) if key == "step" else f"{value:.{places}f}" for key, value in row.items()
+    }
 
 
 def verl(path: Path) -> Path:
     rows = [fixed(row, 3) for row in ROWS]
-    lines = (" - ".join([f"step:{row['step']}", *(f"{new}:{row[key]}" for key, new in VERL.items())]) for row in rows)
+    lines = (
+        " - ".join([f"step:{row['step']}", *(f"{new}:{row[key]}" for key, new in VERL.items())])
+        for row in rows
+    )
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
 def verl_of_numpy(path: Path) -> Path:
-    lines = (" - ".join([f"step:{row['step']}", *(f"{new}:{row[key]!r}" for key, new in VERL.items())]) for row in EXACT)
+    lines = (
+        " - ".join([f"step:{row['step']}", *(f"{new}:{row[key]!r}" for key, new in VERL.items())])
+        for row in EXACT
+    )
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
 def printed(path: Path) -> Path:
     rows = [fixed(row, 3) for row in ROWS]
-    path.write_text("".join(f"Step {row.pop('step')}/5 | {' | '.join(f'{key}={row[key]}' for key in row)}\n" for row in rows))
+    path.write_text(
+        "".join(
+            f"Step {row.pop('step')}/5 | {' | '.join(f'{key}={row[key]}' for key in row)}\n"
+            for row in rows
+        )
+    )
     return path
 
 
 def csv(path: Path) -> Path:
-    path.write_text("\n".join([",".join(ROWS[0]), *(",".join(fixed(row, 3).values()) for row in ROWS)]) + "\n")
+    path.write_text(
+        "\n".join([",".join(ROWS[0]), *(",".join(fixed(row, 3).values()) for row in ROWS)]) + "\n"
+    )
     return path
 
 
 def csv_of_pandas(path: Path) -> Path:
-    path.write_text("\n".join([",".join(EXACT[0]), *(",".join(map(repr, row.values())) for row in EXACT)]) + "\n")
+    path.write_text(
+        "\n".join([",".join(EXACT[0]), *(",".join(map(repr, row.values())) for row in EXACT)])
+        + "\n"
+    )
     return path
 
 
 def jsonl(path: Path) -> Path:
-    path.write_text("".join(json.dumps({key: round(value, 3) for key, value in row.items()}) + "\n" for row in ROWS))
+    path.write_text(
+        "".join(
+            json.dumps({key: round(value, 3) for key, value in row.items()}) + "\n" for row in ROWS
+        )
+    )
     return path
 
 
@@ -69,12 +105,29 @@ def notebook(path: Path) -> Path:
     head, *body = [list(rows[0]), *(list(row.values()) for row in rows)]
     cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body)
     html = f"<table><tr>{''.join(f'<th>{name}</th>' for name in ('Step', *head[1:]))}</tr>{cells}</table>"
-    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": "", "outputs": [{"data": {"text/html": html}}]}]}))
+    path.write_text(
+        json.dumps(
+            {
+                "cells": [
+                    {"cell_type": "code", "source": "", "outputs": [{"data": {"text/html": html}}]}
+                ]
+            }
+        )
+    )
     return path
 
 
 def tensorboard(path: Path) -> Path:
-    return event_file(path, [{key: value if key == "step" else float(np.float32(value)) for key, value in row.items()} for row in ROWS])
+    return event_file(
+        path,
+        [
+            {
+                key: value if key == "step" else float(np.float32(value))
+                for key, value in row.items()
+            }
+            for row in ROWS
+        ],
+    )
 
 
 EXACT = [row | {"kl": 0.0131234 * row["step"]} for row in ROWS]
@@ -91,7 +144,11 @@ OWN = {"reward": 5e-4, "kl": 0.0, "learning_rate": 0.0, "grad_norm": 0.0}
         (printed, "a.log", THREE),
         (csv, "a.csv", THREE),
         (csv_of_pandas, "a.csv", OWN),
-        (jsonl, "a.jsonl", THREE | {"grad_norm": 0.0}),  # 1.0 may be a count: JSON keeps no digits behind it
+        (
+            jsonl,
+            "a.jsonl",
+            THREE | {"grad_norm": 0.0},
+        ),  # 1.0 may be a count: JSON keeps no digits behind it
         (jsonl_exact, "a.jsonl", OWN),
         (notebook, "a.ipynb", SIX),
         (tensorboard, "events.out.tfevents.1", dict.fromkeys(VERL, 0.0)),
@@ -109,7 +166,21 @@ def test_the_same_numbers_are_known_as_finely_as_they_were_printed(
     ("text", "decimals"),
     [
         *(("0.000", 3), ("-0.500", 3), ("1.10 ", 2), (".00", 2)),
-        *((text, 0) for text in ("0.0", "12", "0.123", "0.00e+00", "1.0e-10", "000", "0.00000000", "nan", "", "1.٠٠")),
+        *(
+            (text, 0)
+            for text in (
+                "0.0",
+                "12",
+                "0.123",
+                "0.00e+00",
+                "1.0e-10",
+                "000",
+                "0.00000000",
+                "nan",
+                "",
+                "1.٠٠",
+            )
+        ),
     ],
 )
 def test_a_zero_at_the_end_is_that_of_a_fixed_format(text: str, decimals: int) -> None:
@@ -129,12 +200,24 @@ def test_how_many_decimals_hold_all_values() -> None:
         ([{"a": 0.25, "b": 0.5}, {"a": 0.75, "b": 0.25}], {}),  # two values are shares of four
         ([{"a": 0.25}, {"a": 0.75}, {"a": 0.11}], {"a": 5e-3}),
         ([{"a": 0.1}, {"a": 0.2}, {"a": 0.3}], {}),
-        ([{"a": 0.25, "b": 0.5, "lr": 1e-4}, {"a": 0.75, "b": 0.25, "lr": 0.0}, {"a": 0.11, "b": 0.12}], {"a": 5e-3, "b": 5e-3}),
-        ([{"a": "0.50"}, {"a": "0.125"}], {}),  # a 0 at an end, and more decimals elsewhere: no fixed format
+        (
+            [
+                {"a": 0.25, "b": 0.5, "lr": 1e-4},
+                {"a": 0.75, "b": 0.25, "lr": 0.0},
+                {"a": 0.11, "b": 0.12},
+            ],
+            {"a": 5e-3, "b": 5e-3},
+        ),
+        (
+            [{"a": "0.50"}, {"a": "0.125"}],
+            {},
+        ),  # a 0 at an end, and more decimals elsewhere: no fixed format
         ([{"a": "0.50", "n": "3"}, {"a": "0.25", "n": "4"}], {"a": 5e-3}),
     ],
 )
-def test_values_that_are_round_by_themselves_are_not_rounded(rows: list[dict[str, float]], expected: dict[str, float]) -> None:
+def test_values_that_are_round_by_themselves_are_not_rounded(
+    rows: list[dict[str, float]], expected: dict[str, float]
+) -> None:
     assert resolutions(RowStore.of(rows)) == expected
 
 
@@ -147,7 +230,12 @@ def test_rows_that_are_kept_and_columns_that_are_renamed_keep_their_digits() -> 
 def test_a_zero_is_one_where_rounding_hides_nothing_that_counts() -> None:
     value = np.array([0.0, 0.01, 0.012, np.nan])
     assert zero_rows(value, 0.0).tolist() == [True, False, False, False]
-    assert zero_rows(value, 5e-4).tolist() == [True, False, False, False]  # 0.011 is 22 times as large
+    assert zero_rows(value, 5e-4).tolist() == [
+        True,
+        False,
+        False,
+        False,
+    ]  # 0.011 is 22 times as large
     assert zero_rows(value, 6e-4).tolist() == [False] * 4
     assert zero_rows(np.zeros(2), 5e-4).tolist() == [False] * 2
 
@@ -162,16 +250,28 @@ def test_a_percentage_of_two_decimals_is_a_share_of_four(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("lr", "rate"), [("0.000", None), ("0.001", None), ("0.010", 0.01)])
-def test_the_rate_of_a_column_is_a_setting_where_its_digits_tell_it(lr: str, rate: float | None, tmp_path: Path) -> None:
+def test_the_rate_of_a_column_is_a_setting_where_its_digits_tell_it(
+    lr: str, rate: float | None, tmp_path: Path
+) -> None:
     path = tmp_path / "a.log"
     path.write_text(
-        "".join(f"step:{step} - critic/rewards/mean:0.{step}00 - actor/kl_loss:0.0{step}0 - actor/lr:{lr}\n" for step in range(1, 6))
+        "".join(
+            (
+                f"step:{step} - critic/rewards/mean:0.{step}00 - actor/kl_loss:0.0{step}0 - "
+                f"actor/lr:{lr}\n"
+            )
+            for step in range(1, 6)
+        )
     )
     assert open_run(path).config.value("learning_rate") == rate
 
 
 def test_a_record_keeps_the_resolution_and_an_old_one_has_none(tmp_path: Path) -> None:
-    record = RunRecord("a", steps_table([1, 2], {"x": [0.1, 0.2]}), meanings=(Meaning("x", "kl", "KL", resolution=5e-4),))
+    record = RunRecord(
+        "a",
+        steps_table([1, 2], {"x": [0.1, 0.2]}),
+        meanings=(Meaning("x", "kl", "KL", resolution=5e-4),),
+    )
     home = record.save(tmp_path / "a")
     assert RunRecord.load(home).meanings == record.meanings
     about = json.loads((home / "record.json").read_text())

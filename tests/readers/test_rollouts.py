@@ -1,4 +1,6 @@
-"""Rollout files: recognised by content, grouped as their trainer grouped them, and never mistaken for a log of steps."""
+"""Rollout files: recognised by content, grouped as their trainer grouped them, and never
+mistaken for a log of steps.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ from hypothesis import strategies as st
 
 from groupwise import limits
 from groupwise.diagnostics.judge import judge
-from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, UnreadableRunError
+from groupwise.errors import (
+    GroupwiseError,
+    InvalidArgumentError,
+    MissingMetricError,
+    UnreadableRunError,
+)
 from groupwise.readers import best_reader, columns, open_run, source
 from groupwise.record.run import RunRecord
 from groupwise.series.rollout_sample import sample_groups
@@ -30,14 +37,29 @@ def reward_of(step: int, prompt: int, rollout: int) -> float:
     return float((step * 7 + prompt * 3 + rollout * 5) % 4 == 0)
 
 
-def verl_rows(step: int, *, uid: bool = True, prompts: int = 4, size: int = 6) -> list[dict[str, Any]]:
+def verl_rows(
+    step: int, *, uid: bool = True, prompts: int = 4, size: int = 6
+) -> list[dict[str, Any]]:
     """One dump of verl: the newer form has uids, the older one extras of the reward."""
     rows = []
     for prompt in range(prompts):
         for rollout in range(size):
             score = reward_of(step, prompt, rollout)
-            row = {"input": f"user\n{step}+{prompt}?", "output": f"#### {rollout}", "gts": "1", "score": score, "step": step}
-            rows.append(row | ({"uid": f"0a_{prompt}-b1_{rollout}_0"} if uid else {"acc": score > 0, "pred": "1"}))
+            row = {
+                "input": f"user\n{step}+{prompt}?",
+                "output": f"#### {rollout}",
+                "gts": "1",
+                "score": score,
+                "step": step,
+            }
+            rows.append(
+                row
+                | (
+                    {"uid": f"0a_{prompt}-b1_{rollout}_0"}
+                    if uid
+                    else {"acc": score > 0, "pred": "1"}
+                )
+            )
     return rows
 
 
@@ -57,7 +79,9 @@ def plain_rows() -> list[dict[str, Any]]:
 
 def write(path: Path, rows: Rows, *more: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join([json.dumps(row) for row in rows] + list(more)) + "\n", encoding="utf-8")
+    path.write_text(
+        "\n".join([json.dumps(row) for row in rows] + list(more)) + "\n", encoding="utf-8"
+    )
     return path
 
 
@@ -79,27 +103,38 @@ class TestSniffing:
             ({"prompt": "a", "completion": "b", "reward": 1}, "rollouts"),
             ({"question": "a", "response": "b", "acc": True}, "rollouts"),
             (
-                {"messages": [{"role": "user", "content": "a"}], "output": [{"role": "assistant", "content": "b"}], "score": "0.5"},
+                {
+                    "messages": [{"role": "user", "content": "a"}],
+                    "output": [{"role": "assistant", "content": "b"}],
+                    "score": "0.5",
+                },
                 "rollouts",
             ),
             ({"problem": "a", "generation": "b", "rewards": {"format": 1.0}}, "rollouts"),
             ({"prompt": "a", "completion": "b", "rewards/check": 0.5}, "rollouts"),
             ({"step": 1, "reward": 0.5, "loss": 0.1}, "jsonl"),
-            ({"step": 1, "reward": 0.5, "prompt": "a sample", "completion": "b", "loss": 0.1}, "jsonl"),
+            (
+                {"step": 1, "reward": 0.5, "prompt": "a sample", "completion": "b", "loss": 0.1},
+                "jsonl",
+            ),
             ({"prompt": "a", "reward": 0.5}, "jsonl"),
             ({"prompt": "a", "completion": "b", "verdict": "good"}, "jsonl"),
             ({"prompt": "a", "completion": "b", "reward": "good"}, "jsonl"),
             ({"prompt": "a", "completion": 7, "reward": 1}, "jsonl"),
         ],
     )
-    def test_by_the_keys_of_the_rows(self, tmp_path: Path, row: dict[str, Any], reader: str) -> None:
+    def test_by_the_keys_of_the_rows(
+        self, tmp_path: Path, row: dict[str, Any], reader: str
+    ) -> None:
         chosen = best_reader(write(tmp_path / "any.jsonl", [row] * 3))
         assert chosen is not None
         assert chosen.name == reader
 
     def test_a_log_with_a_few_samples_stays_a_log(self, tmp_path: Path) -> None:
         rows = [{"step": step, "reward": step / 10, "entropy": 1.0} for step in range(1, 9)]
-        path = write(tmp_path / "log.jsonl", [*rows, {"prompt": "a", "completion": "b", "reward": 1.0}])
+        path = write(
+            tmp_path / "log.jsonl", [*rows, {"prompt": "a", "completion": "b", "reward": 1.0}]
+        )
         assert open_run(path).sources[0].reader == "jsonl"
 
     def test_a_first_row_longer_than_the_head(self, tmp_path: Path) -> None:
@@ -118,10 +153,17 @@ class TestVerl:
         assert table["step"].unique(maintain_order=True).to_list() == [1, 2, 10]
         assert group_sizes(table) == [6] * 12
         assert table.filter(step=2, prompt_id=3)["prompt"].unique().to_list() == ["user\n2+3?"]
-        expected = [float(np.mean([reward_of(step, p, r) for p in range(4) for r in range(6)])) for step in (1, 2, 10)]
+        expected = [
+            float(np.mean([reward_of(step, p, r) for p in range(4) for r in range(6)]))
+            for step in (1, 2, 10)
+        ]
         assert record.steps["reward"].to_list() == pytest.approx(expected)
         assert (record.config.value("group_size"), record.config.value("framework")) == (6, "verl")
-        assert [(Path(source.path).name, source.rows) for source in record.sources] == [("1.jsonl", 24), ("2.jsonl", 24), ("10.jsonl", 24)]
+        assert [(Path(source.path).name, source.rows) for source in record.sources] == [
+            ("1.jsonl", 24),
+            ("2.jsonl", 24),
+            ("10.jsonl", 24),
+        ]
         assert "column score" in record.meanings[0].definition
         assert any(("column uid" if uid else "equal prompts") in note for note in record.notes)
 
@@ -138,7 +180,13 @@ class TestVerl:
 
     def test_the_steps_come_from_the_names_where_the_rows_lack_them(self, tmp_path: Path) -> None:
         for step in (9, 10):
-            write(tmp_path / f"{step}.jsonl", [{key: value for key, value in row.items() if key != "step"} for row in verl_rows(step)])
+            write(
+                tmp_path / f"{step}.jsonl",
+                [
+                    {key: value for key, value in row.items() if key != "step"}
+                    for row in verl_rows(step)
+                ],
+            )
         record = open_run(tmp_path)
         assert record.steps["step"].to_list() == [9, 10]
         assert any("names of the files" in note for note in record.notes)
@@ -146,7 +194,10 @@ class TestVerl:
     def test_a_further_output_of_a_rollout_is_said(self, tmp_path: Path) -> None:
         rows = verl_rows(1)
         rows.append(rows[-1] | {"uid": "0a_3-b1_5_1"})
-        assert any(note.startswith("1 row is a further output") for note in open_run(write(tmp_path / "1.jsonl", rows)).notes)
+        assert any(
+            note.startswith("1 row is a further output")
+            for note in open_run(write(tmp_path / "1.jsonl", rows)).notes
+        )
 
     def test_a_damaged_dump_is_left_out(self, tmp_path: Path) -> None:
         for step in (1, 2):
@@ -168,7 +219,15 @@ class TestRows:
     def test_the_table(self, tmp_path: Path) -> None:
         record = open_run(write(tmp_path / "a.jsonl", plain_rows()))
         table = rollouts_of(record)
-        assert table.columns == ["step", "prompt_id", "prompt", "completion", "reward", "advantage", "length"]
+        assert table.columns == [
+            "step",
+            "prompt_id",
+            "prompt",
+            "completion",
+            "reward",
+            "advantage",
+            "length",
+        ]
         assert table["prompt_id"].to_list() == [0, 0, 1, 1] * 2
         assert table["completion"].to_list() == [f"c{at}" for at in range(8)]
         assert record.steps["reward"].to_list() == [0.5, 0.5]
@@ -188,26 +247,47 @@ class TestRows:
         assert "the groups have 1 to 2 completions" in record.notes
 
     def test_a_group_key_splits_equal_prompts_but_a_category_is_none(self, tmp_path: Path) -> None:
-        rows = [{"prompt": "same", "completion": "c", "reward": 1.0, "group_id": at // 2} for at in range(6)]
+        rows = [
+            {"prompt": "same", "completion": "c", "reward": 1.0, "group_id": at // 2}
+            for at in range(6)
+        ]
         assert group_sizes(rollouts_of(open_run(write(tmp_path / "a.jsonl", rows)))) == [2, 2, 2]
-        rows = [{"prompt": f"p{at // 2}", "completion": "c", "reward": 1.0, "group": "algebra", "id": at} for at in range(6)]
+        rows = [
+            {
+                "prompt": f"p{at // 2}",
+                "completion": "c",
+                "reward": 1.0,
+                "group": "algebra",
+                "id": at,
+            }
+            for at in range(6)
+        ]
         record = open_run(write(tmp_path / "b.jsonl", rows))
         assert group_sizes(rollouts_of(record)) == [2, 2, 2]
         assert any("column group puts different prompts together" in note for note in record.notes)
 
     def test_reward_functions_and_their_sum(self, tmp_path: Path) -> None:
-        rows = [row | {"rewards": {"check": row.pop("reward"), "format": 0.5}} for row in plain_rows()]
+        rows = [
+            row | {"rewards": {"check": row.pop("reward"), "format": 0.5}} for row in plain_rows()
+        ]
         record = open_run(write(tmp_path / "a.jsonl", rows))
         table = rollouts_of(record)
         assert table["reward"].to_list() == [0.5, 1.5] * 4
         assert record.steps["reward/check"].to_list() == [0.5, 0.5]
-        assert any("check + format, the plain sum (the advantages agree)" in note for note in record.notes)
+        assert any(
+            "check + format, the plain sum (the advantages agree)" in note for note in record.notes
+        )
         for at, row in enumerate(rows):
             row["rewards"]["total"] = float(at)
-        assert rollouts_of(open_run(write(tmp_path / "b.jsonl", rows)))["reward"].to_list() == [float(at) for at in range(8)]
+        assert rollouts_of(open_run(write(tmp_path / "b.jsonl", rows)))["reward"].to_list() == [
+            float(at) for at in range(8)
+        ]
 
     def test_chat_messages_are_kept_as_json(self, tmp_path: Path) -> None:
-        rows = [row | {"prompt": [{"role": "user", "content": row["prompt"] + " \u00e9"}]} for row in plain_rows()]
+        rows = [
+            row | {"prompt": [{"role": "user", "content": row["prompt"] + " \u00e9"}]}
+            for row in plain_rows()
+        ]
         record = open_run(write(tmp_path / "a.jsonl", rows))
         table = rollouts_of(record)
         assert json.loads(table["prompt"][0]) == rows[0]["prompt"]
@@ -218,7 +298,10 @@ class TestRows:
         rows = plain_rows()
         rows[0]["reward"], rows[2]["reward"] = float("nan"), float("-inf")
         del rows[4]["completion"], rows[5]["reward"]
-        rows += [{"summary": "done", "reward": 0.7}, {"step": None, "prompt": "p0", "completion": "c", "reward": 1.0}]
+        rows += [
+            {"summary": "done", "reward": 0.7},
+            {"step": None, "prompt": "p0", "completion": "c", "reward": 1.0},
+        ]
         record = open_run(write(tmp_path / "a.jsonl", rows, '{"prompt": "p', "[1, 2]"))
         table = rollouts_of(record)
         assert len(table) == 8
@@ -238,7 +321,9 @@ class TestRows:
         assert group_sizes(rollouts_of(record)) == [4] * 4
         assert any("do not follow one another" in note for note in record.notes)
 
-    def test_prompts_above_the_limit_are_told_apart_by_their_hash(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_prompts_above_the_limit_are_told_apart_by_their_hash(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         path = write(tmp_path / "a.jsonl", plain_rows())
         monkeypatch.setattr(limits, "MOST_TEXT", 1)
         table = rollouts_of(open_run(path))
@@ -267,8 +352,12 @@ def whole(path: Path) -> str:
     """All that is read of a path."""
     try:
         record = open_run(path)
-        table = record.steps if record.rollouts is None else record.with_completions(record.rollouts)
-        return str((record.steps.to_dict(as_series=False), table.to_dict(as_series=False), record.notes))
+        table = (
+            record.steps if record.rollouts is None else record.with_completions(record.rollouts)
+        )
+        return str(
+            (record.steps.to_dict(as_series=False), table.to_dict(as_series=False), record.notes)
+        )
     except GroupwiseError as error:
         return str(error)
 
@@ -288,12 +377,22 @@ class TestLeft:
         assert held.count("\u00e9") == 160
 
     @pytest.mark.parametrize("kind", ["folder", "groups", "parquet"])
-    def test_of_several_files_and_of_a_dump_that_is_taken_apart(self, tmp_path: Path, kind: str) -> None:
+    def test_of_several_files_and_of_a_dump_that_is_taken_apart(
+        self, tmp_path: Path, kind: str
+    ) -> None:
         home = tmp_path / "run"
         for step in range(1, 4):
             rows = verl_rows(step)
             if kind == "groups":
-                rows = [{"step": step, "prompt": f"p{at}", "rewards": [0.0, 1.0], "completions": [f"{step}a", f"{at}b"]} for at in range(5)]
+                rows = [
+                    {
+                        "step": step,
+                        "prompt": f"p{at}",
+                        "rewards": [0.0, 1.0],
+                        "completions": [f"{step}a", f"{at}b"],
+                    }
+                    for at in range(5)
+                ]
             write(home / f"{step}.jsonl", rows)
         path = home
         if kind == "parquet":
@@ -307,18 +406,30 @@ class TestLeft:
     def test_what_is_judged_and_sampled_of_them_is_the_same(self, tmp_path: Path) -> None:
         for step in range(1, 6):
             rows = verl_rows(step, prompts=2)
-            write(tmp_path / f"{step}.jsonl", [row | {"output": "ha " * (100 * at % 700) + row["output"]} for at, row in enumerate(rows)])
+            write(
+                tmp_path / f"{step}.jsonl",
+                [
+                    row | {"output": "ha " * (100 * at % 700) + row["output"]}
+                    for at, row in enumerate(rows)
+                ],
+            )
         held = open_run(tmp_path)
         with left():
             there = open_run(tmp_path)
             assert rollouts_of(there)["completion"].dtype == pl.Int64
             assert judge(there) == judge(held)
-            ours, theirs = (sample_groups(record, 5, groups=3, steps=None, seed=1) for record in (there, held))
+            ours, theirs = (
+                sample_groups(record, 5, groups=3, steps=None, seed=1) for record in (there, held)
+            )
         assert ours.rows.equals(theirs.rows)
         assert ours.longest == theirs.longest
 
-    def test_they_are_read_where_somebody_looks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Some rows in any order, what an expression makes of them, a record that is saved; another file in their place is refused."""
+    def test_they_are_read_where_somebody_looks(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Some rows in any order, what an expression makes of them, a record that is saved;
+        another file in their place is refused.
+        """
         path = write(tmp_path / "1.jsonl", verl_rows(1))
         monkeypatch.setattr(limits, "MOST_HELD", 0)
         record = open_run(path)
@@ -330,7 +441,10 @@ class TestLeft:
         sent = pickle.loads(pickle.dumps(record))  # to a process that judges
         assert sent.with_completions(table).equals(record.with_completions(table))
         saved = open_run(record.save(tmp_path / "saved"))
-        assert rollouts_of(saved)["completion"].to_list() == record.with_completions(table)["completion"].to_list()
+        assert (
+            rollouts_of(saved)["completion"].to_list()
+            == record.with_completions(table)["completion"].to_list()
+        )
         again = open_run(path)
         write(path, verl_rows(1)[:5])
         with pytest.raises(UnreadableRunError, match="open the run again"):
@@ -340,10 +454,17 @@ class TestLeft:
 class TestColumns:
     def test_the_user_names_the_columns(self, tmp_path: Path) -> None:
         rows = [
-            row | {"mine": at / 8, "epoch_step": 5 + at // 4, "done": 10 * (1 + at // 4), "hits": 2.0}
+            row
+            | {"mine": at / 8, "epoch_step": 5 + at // 4, "done": 10 * (1 + at // 4), "hits": 2.0}
             for at, row in enumerate(plain_rows())
         ]
-        columns = {"reward": "mine", "step": "epoch_step", "tokens": "done", "reward/check": "hits", "entropy": "length"}
+        columns = {
+            "reward": "mine",
+            "step": "epoch_step",
+            "tokens": "done",
+            "reward/check": "hits",
+            "entropy": "length",
+        }
         record = open_run(write(tmp_path / "a.jsonl", rows), columns=columns)
         table = rollouts_of(record)
         assert record.steps["step"].to_list() == [5, 6]
@@ -354,8 +475,12 @@ class TestColumns:
         assert "chosen" not in "".join(table.columns)
 
     def test_what_the_user_cannot_name(self, tmp_path: Path) -> None:
-        path = write(tmp_path / "a.jsonl", [row | {"left": 1 - at} for at, row in enumerate(plain_rows())])
-        with pytest.raises(MissingMetricError, match="the log has step, reward, advantage, length, left"):
+        path = write(
+            tmp_path / "a.jsonl", [row | {"left": 1 - at} for at, row in enumerate(plain_rows())]
+        )
+        with pytest.raises(
+            MissingMetricError, match="the log has step, reward, advantage, length, left"
+        ):
             open_run(path, columns={"reward": "nope"})
         with pytest.raises(InvalidArgumentError, match="never falls for tokens"):
             open_run(path, columns={"tokens": "left"})
@@ -363,7 +488,9 @@ class TestColumns:
 
 class TestParquet:
     def test_a_table_of_rollouts(self, tmp_path: Path) -> None:
-        messages = [row | {"prompt": [{"role": "user", "content": row["prompt"]}]} for row in plain_rows()]
+        messages = [
+            row | {"prompt": [{"role": "user", "content": row["prompt"]}]} for row in plain_rows()
+        ]
         for name, rows in (("a", plain_rows()), ("b", messages)):
             path = tmp_path / f"{name}.parquet"
             pl.DataFrame(rows).write_parquet(path)
@@ -372,7 +499,9 @@ class TestParquet:
             assert record.steps["reward"].to_list() == [0.5, 0.5]
 
     def test_a_table_of_steps_is_none(self, tmp_path: Path) -> None:
-        pl.DataFrame({"step": [1, 2], "reward": [0.1, 0.2], "prompt": ["a", "b"]}).write_parquet(tmp_path / "a.parquet")
+        pl.DataFrame({"step": [1, 2], "reward": [0.1, 0.2], "prompt": ["a", "b"]}).write_parquet(
+            tmp_path / "a.parquet"
+        )
         assert open_run(tmp_path / "a.parquet").rollouts is None
 
     def test_trl_completions_alone(self, trl_run: Path) -> None:
@@ -384,14 +513,25 @@ class TestParquet:
             table = rollouts_of(record)
             assert record.steps["step"].to_list() == steps
             assert group_sizes(table) == [4, 4] * len(steps)
-            assert table["reward"].to_list() == pytest.approx([0.9, -0.2, 0.0, 0.9, 1.0, 1.0, 1.0, 1.0] * len(steps))
+            assert table["reward"].to_list() == pytest.approx(
+                [0.9, -0.2, 0.0, 0.9, 1.0, 1.0, 1.0, 1.0] * len(steps)
+            )
             assert record.config.value("group_size") == 4
             assert record.steps["reward/check"].to_list() == [0.75] * len(steps)
             assert any("evaluation cannot be told" in note for note in record.notes)
 
     def test_of_trl_completions_the_user_names_the_reward(self, trl_run: Path) -> None:
         record = open_run(trl_run / "completions", columns={"reward": "check"})
-        assert rollouts_of(record)["reward"].to_list()[:8] == [1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+        assert rollouts_of(record)["reward"].to_list()[:8] == [
+            1.0,
+            0.0,
+            0.0,
+            1.0,
+            1.0,
+            1.0,
+            1.0,
+            1.0,
+        ]
         assert group_sizes(rollouts_of(record)) == [4] * 6
 
     def test_damaged_files_among_trl_completions(self, trl_run: Path) -> None:
@@ -403,9 +543,27 @@ class TestParquet:
 
 class TestHostile:
     def test_strings(self, tmp_path: Path) -> None:
-        odd = ["\ud800", "\0", "\x1b[31m", "\u202e", "=1+1", "../../etc", "", "NaN", "\U0001f600" * 1000]
+        odd = [
+            "\ud800",
+            "\0",
+            "\x1b[31m",
+            "\u202e",
+            "=1+1",
+            "../../etc",
+            "",
+            "NaN",
+            "\U0001f600" * 1000,
+        ]
         rows = [
-            {"prompt": text, "completion": text, "reward": 1.0, "uid": text, f"rewards/{text[:20]}": 1.0} for text in odd for _ in range(2)
+            {
+                "prompt": text,
+                "completion": text,
+                "reward": 1.0,
+                "uid": text,
+                f"rewards/{text[:20]}": 1.0,
+            }
+            for text in odd
+            for _ in range(2)
         ]
         table = rollouts_of(open_run(write(tmp_path / "a.jsonl", rows)))
         assert group_sizes(table) == [2] * len(odd)
@@ -413,7 +571,11 @@ class TestHostile:
     def test_numbers(self, tmp_path: Path) -> None:
         rows = plain_rows()
         rows[0]["step"], rows[1]["step"], rows[2]["step"] = 10**400, -1e308, 1.5
-        path = write(tmp_path / "a.jsonl", rows, json.dumps(rows[3] | {"group": 10**400, "advantage": 10**400}))
+        path = write(
+            tmp_path / "a.jsonl",
+            rows,
+            json.dumps(rows[3] | {"group": 10**400, "advantage": 10**400}),
+        )
         assert len(rollouts_of(open_run(path))) == 6
 
     def test_no_reward_at_all(self, tmp_path: Path) -> None:
@@ -422,7 +584,12 @@ class TestHostile:
             open_run(path)
 
     def test_nested_deeply(self, tmp_path: Path) -> None:
-        deep = '{"prompt": "p0", "completion": "c", "reward": 1.0, "extra": ' + "[" * 100_000 + "]" * 100_000 + "}"
+        deep = (
+            '{"prompt": "p0", "completion": "c", "reward": 1.0, "extra": '
+            + "[" * 100_000
+            + "]" * 100_000
+            + "}"
+        )
         assert len(rollouts_of(open_run(write(tmp_path / "a.jsonl", plain_rows(), deep)))) == 8
 
     @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -430,7 +597,9 @@ class TestHostile:
     def test_changed_bytes(self, tmp_path: Path, data: st.DataObject) -> None:
         content = bytearray(("\n".join(map(json.dumps, verl_rows(1, prompts=2, size=2)))).encode())
         for _ in range(data.draw(st.integers(1, 8))):
-            byte = data.draw(st.one_of(st.integers(0, 255), st.sampled_from(b'{}[]",:\n\r\0 #/-e9')))
+            byte = data.draw(
+                st.one_of(st.integers(0, 255), st.sampled_from(b'{}[]",:\n\r\0 #/-e9'))
+            )
             content[data.draw(st.integers(0, len(content) - 1))] = byte
         path = tmp_path / "1.jsonl"
         path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
@@ -460,7 +629,9 @@ def test_real_rollouts(shared_data: Path, file: str, rows: int, size: int, rewar
     table = rollouts_of(record)
     assert (len(table), group_sizes(table)) == (rows, [size] * (rows // size))
     assert record.steps["reward"].to_list() == [reward]
-    assert table.group_by("step", "prompt_id").agg(pl.col("prompt").n_unique())["prompt"].unique().to_list() == [1]
+    assert table.group_by("step", "prompt_id").agg(pl.col("prompt").n_unique())[
+        "prompt"
+    ].unique().to_list() == [1]
     assert table["completion"].null_count() == 0
 
 
@@ -472,7 +643,9 @@ def test_real_rollouts_without_texts_have_their_groups(shared_data: Path) -> Non
         assert record.config.value("group_size") in (2, 4, 8)
 
 
-def test_a_run_of_verls_rollouts_is_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_verls_rollouts_is_fitted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from groupwise.cli.app import main
 
     rng = np.random.default_rng(7)
@@ -507,23 +680,46 @@ def test_a_run_of_verls_rollouts_is_fitted(tmp_path: Path, capsys: pytest.Captur
     ],
 )
 def test_what_was_logged_of_a_completion_is_kept(
-    more: dict[str, Any], name: str, expected: float, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    more: dict[str, Any],
+    name: str,
+    expected: float,
+    least: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(columns, "_LEAST", least)
-    rows = [{key: row[key] for key in ("step", "prompt", "completion", "reward")} | more | {"mean_reward": 0.5} for row in plain_rows()]
+    rows = [
+        {key: row[key] for key in ("step", "prompt", "completion", "reward")}
+        | more
+        | {"mean_reward": 0.5}
+        for row in plain_rows()
+    ]
     table = rollouts_of(open_run(write(tmp_path / "log.jsonl", rows)))
     assert table[name].to_list() == pytest.approx([expected] * len(table))
     assert "reward/mean" not in table.columns
 
 
 def test_what_was_logged_of_a_group_by_completion_is_kept(tmp_path: Path) -> None:
-    group = {"prompt": "p", "rewards": [0.0, 1.0], "advantages": [-1.0, 1.0], "truncated": [True, False], "token_entropies": [[1, 3], [4]]}
-    table = rollouts_of(open_run(write(tmp_path / "log.jsonl", [group | {"step": step} for step in range(1, 4)])))
-    assert table.select("advantage", "ended", "entropy").rows()[:2] == [(-1.0, 0.0, 2.0), (1.0, 1.0, 4.0)]
+    group = {
+        "prompt": "p",
+        "rewards": [0.0, 1.0],
+        "advantages": [-1.0, 1.0],
+        "truncated": [True, False],
+        "token_entropies": [[1, 3], [4]],
+    }
+    table = rollouts_of(
+        open_run(write(tmp_path / "log.jsonl", [group | {"step": step} for step in range(1, 4)]))
+    )
+    assert table.select("advantage", "ended", "entropy").rows()[:2] == [
+        (-1.0, 0.0, 2.0),
+        (1.0, 1.0, 4.0),
+    ]
 
 
 LISTS = [[1.0], {"a": 1.0}, [{"role": "user", "content": "m"}]]
-ODDS = st.one_of(st.none(), st.floats(-2, 2), st.sampled_from(["x", "5", "", "nan", 7, True, *LISTS]))
+ODDS = st.one_of(
+    st.none(), st.floats(-2, 2), st.sampled_from(["x", "5", "", "nan", 7, True, *LISTS])
+)
 OPTIONAL = {
     "step": st.integers(1, 3),
     "uid": st.sampled_from(["a_0_0", "a_1_0", "b_0_1", "c", 5]),
@@ -531,14 +727,21 @@ OPTIONAL = {
     "gts": ODDS,
 }
 ROLLOUTS = st.fixed_dictionaries(
-    {"input": st.sampled_from("pqr"), "output": st.text(max_size=4), "score": st.sampled_from([0.0, 1.0])}, optional=OPTIONAL
+    {
+        "input": st.sampled_from("pqr"),
+        "output": st.text(max_size=4),
+        "score": st.sampled_from([0.0, 1.0]),
+    },
+    optional=OPTIONAL,
 )
 CHANGED = st.tuples(st.sampled_from(["output", "input", "score", "uid", "id"]), ODDS)
 
 
 @example([{"input": "p", "output": "x", "score": 1.0}], [("output", None)])
 @given(st.lists(ROLLOUTS, min_size=1, max_size=6), st.lists(CHANGED, max_size=2))
-def test_rollouts_by_column_are_those_row_by_row(rows: list[dict[str, Any]], odd: list[tuple[str, Any]]) -> None:
+def test_rollouts_by_column_are_those_row_by_row(
+    rows: list[dict[str, Any]], odd: list[tuple[str, Any]]
+) -> None:
     changed = [rows[0] | {key: value} for key, value in odd]
     with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
         path = Path(home, "1.jsonl")

@@ -16,18 +16,28 @@ NEW = HF | {"reward", "reward_std", "completions/mean_length", "frac_reward_zero
 
 def columns(*keys: str, **given: list[float]) -> Columns:
     """Columns of five rows that move."""
-    return {key: np.linspace(0.1, 0.5, 5) for key in keys} | {key: np.array(value) for key, value in given.items()}
+    return {key: np.linspace(0.1, 0.5, 5) for key in keys} | {
+        key: np.array(value) for key, value in given.items()
+    }
 
 
 def plain(data: Columns) -> dict[str, Meaning]:
     """The meanings of a log of an unknown framework."""
-    return {item.column: item for item in meanings_of(data, RunConfig(), framework="", complete=False, window=1)}
+    return {
+        item.column: item
+        for item in meanings_of(data, RunConfig(), framework="", complete=False, window=1)
+    }
 
 
-def meaning(data: Columns, key: str, *, version: str | None = None, window: float = 1.0, **settings: object) -> Meaning:
+def meaning(
+    data: Columns, key: str, *, version: str | None = None, window: float = 1.0, **settings: object
+) -> Meaning:
     """The meaning of one key of a TRL log."""
     config = RunConfig().with_settings({"framework_version": version, **settings}, "test")
-    found = {item.column: item for item in meanings_of(data, config, framework="trl", complete=True, window=window)}
+    found = {
+        item.column: item
+        for item in meanings_of(data, config, framework="trl", complete=True, window=window)
+    }
     return found[key]
 
 
@@ -48,12 +58,19 @@ def test_reward_std_changed_its_meaning_in_0_27(version: str, quantity: str) -> 
 
 @pytest.mark.parametrize(
     ("keys", "complete", "words"),
-    [({"reward", "reward_std", "completion_length", "rewards/f"}, True, "TRL 0.14 to 0.16"), (NEW, True, "TRL 0.20 to 0.25"),
-     (NEW | {"step_time"}, True, "TRL 0.26 or newer"), (NEW, False, "TRL 0.20 or newer"), (NEW - {"entropy"}, True, "TRL 0.18 to 0.19"),
-     (NEW - HF, True, "TRL 0.20 or newer"), (NEW | {"step_time", "vespo/phi_seq_mean"}, True, "TRL 1.0 or newer"),
-     ({"reward", "reward_std"}, True, "TRL of unknown version"), (NEW | {"step_time", "aux_loss"}, True, "TRL 1.7 or newer"),
-     (NEW | {"sampling/importance_sampling_ratio/mean"}, False, "TRL 0.23 or newer")],
-)  # fmt: skip
+    [
+        ({"reward", "reward_std", "completion_length", "rewards/f"}, True, "TRL 0.14 to 0.16"),
+        (NEW, True, "TRL 0.20 to 0.25"),
+        (NEW | {"step_time"}, True, "TRL 0.26 or newer"),
+        (NEW, False, "TRL 0.20 or newer"),
+        (NEW - {"entropy"}, True, "TRL 0.18 to 0.19"),
+        (NEW - HF, True, "TRL 0.20 or newer"),
+        (NEW | {"step_time", "vespo/phi_seq_mean"}, True, "TRL 1.0 or newer"),
+        ({"reward", "reward_std"}, True, "TRL of unknown version"),
+        (NEW | {"step_time", "aux_loss"}, True, "TRL 1.7 or newer"),
+        (NEW | {"sampling/importance_sampling_ratio/mean"}, False, "TRL 0.23 or newer"),
+    ],
+)
 def test_the_keys_bound_the_version(keys: set[str], complete: bool, words: str) -> None:
     assert trl_versions(keys, None, complete=complete).words() == words
 
@@ -74,7 +91,10 @@ def test_the_only_functions_spread_over_the_batch_tells() -> None:
 @pytest.mark.parametrize("weight", [0.05, 0.5, 2.0, -2.0])
 def test_a_weight_is_no_sign_of_within_group(weight: float) -> None:
     data = columns(*NEW, "step_time", "rewards/f/std", "rewards/f/mean")
-    data["reward"], data["reward_std"] = weight * data["rewards/f/mean"], abs(weight) * data["rewards/f/std"]
+    data["reward"], data["reward_std"] = (
+        weight * data["rewards/f/mean"],
+        abs(weight) * data["rewards/f/std"],
+    )
     found = meaning(data, "reward_std")
     assert (found.quantity, found.ambiguous) == ("reward_std_batch", False)
     assert "times its weight" in found.definition
@@ -86,10 +106,16 @@ def test_a_constant_ratio_that_is_not_the_weight_tells_nothing() -> None:
     assert meaning(data, "reward_std").ambiguous
 
 
-@pytest.mark.parametrize("key", ["sample/staleness_mean", "rollout/inflight", "perf/weight_sync_s", "weight_sync_time_s"])
+@pytest.mark.parametrize(
+    "key", ["sample/staleness_mean", "rollout/inflight", "perf/weight_sync_s", "weight_sync_time_s"]
+)
 @pytest.mark.parametrize("version", ["1.16.0", None])
-def test_the_asynchronous_trainer_logs_the_spread_within_groups(key: str, version: str | None) -> None:
-    found = meaning(columns(*(NEW - {"frac_reward_zero_std"}), "rewards/f", key), "reward_std", version=version)
+def test_the_asynchronous_trainer_logs_the_spread_within_groups(
+    key: str, version: str | None
+) -> None:
+    found = meaning(
+        columns(*(NEW - {"frac_reward_zero_std"}), "rewards/f", key), "reward_std", version=version
+    )
     assert (found.quantity, found.ambiguous) == ("reward_std_within_group", False)
     assert "not G - 1" in found.definition
     assert trl_versions(NEW | {"rewards/f", key}, None, complete=True).low >= (1, 0)
@@ -101,35 +127,75 @@ def test_kl_is_true_of_unsloth() -> None:
 
 @pytest.mark.parametrize(
     ("aggregation", "functions", "version", "quantity", "ambiguous", "unavailable"),
-    [("normalize_then_sum", 2, None, "dead_batch_share", False, True), ("normalize_then_sum", 1, "1.0.0", "dead_batch_share", False, True),
-     ("sum_then_normalize", 2, None, "dead_group_share", False, False), (None, 2, "1.0.0", "dead_group_share", True, False),
-     (None, 2, "0.26.2", "dead_group_share", False, False), (None, 1, "1.0.0", "dead_group_share", False, False)],
-)  # fmt: skip
+    [
+        ("normalize_then_sum", 2, None, "dead_batch_share", False, True),
+        ("normalize_then_sum", 1, "1.0.0", "dead_batch_share", False, True),
+        ("sum_then_normalize", 2, None, "dead_group_share", False, False),
+        (None, 2, "1.0.0", "dead_group_share", True, False),
+        (None, 2, "0.26.2", "dead_group_share", False, False),
+        (None, 1, "1.0.0", "dead_group_share", False, False),
+    ],
+)
 def test_dead_groups_by_the_order_of_sum_and_norm(
-    aggregation: str | None, functions: int, version: str | None, quantity: str, ambiguous: bool, unavailable: bool
+    aggregation: str | None,
+    functions: int,
+    version: str | None,
+    quantity: str,
+    ambiguous: bool,
+    unavailable: bool,
 ) -> None:
     data = columns(
-        *(f"rewards/f{number}/{part}" for number in range(functions) for part in ("mean", "std")), frac_reward_zero_std=[0, 0, 0]
+        *(f"rewards/f{number}/{part}" for number in range(functions) for part in ("mean", "std")),
+        frac_reward_zero_std=[0, 0, 0],
     )
-    found = meaning(data, "frac_reward_zero_std", version=version, scale_rewards="group", multi_objective_aggregation=aggregation)
-    assert (found.quantity, found.ambiguous, found.unavailable) == (quantity, ambiguous, unavailable)
+    found = meaning(
+        data,
+        "frac_reward_zero_std",
+        version=version,
+        scale_rewards="group",
+        multi_objective_aggregation=aggregation,
+    )
+    assert (found.quantity, found.ambiguous, found.unavailable) == (
+        quantity,
+        ambiguous,
+        unavailable,
+    )
 
 
 def test_one_group_a_step_is_within_the_group() -> None:
-    assert meaning(columns(*NEW, "step_time"), "reward_std", prompts_per_step=1).quantity == "reward_std_within_group"
+    assert (
+        meaning(columns(*NEW, "step_time"), "reward_std", prompts_per_step=1).quantity
+        == "reward_std_within_group"
+    )
 
 
 @pytest.mark.parametrize(
     ("scaling", "values", "window", "quantity", "ambiguous", "unavailable"),
-    [("group", [0, 1, 0.5], 1, "dead_group_share", False, False), ("none", [0, 0, 0], 1, "dead_group_share", False, False),
-     ("batch", [0, 0, 0], 1, "dead_batch_share", False, True), (None, [0, 0.25, 0], 1, "dead_group_share", False, False),
-     (None, [0, 0, 1], 1, "dead_group_share", True, False), (None, [0.2, 0.4, 0], 5, "dead_group_share", True, False),
-     (None, [0.55, 0.4, 0], 5, "dead_group_share", False, False)],
-)  # fmt: skip
-def test_dead_groups(scaling: str | None, values: list[float], window: float, quantity: str, ambiguous: bool, unavailable: bool) -> None:
+    [
+        ("group", [0, 1, 0.5], 1, "dead_group_share", False, False),
+        ("none", [0, 0, 0], 1, "dead_group_share", False, False),
+        ("batch", [0, 0, 0], 1, "dead_batch_share", False, True),
+        (None, [0, 0.25, 0], 1, "dead_group_share", False, False),
+        (None, [0, 0, 1], 1, "dead_group_share", True, False),
+        (None, [0.2, 0.4, 0], 5, "dead_group_share", True, False),
+        (None, [0.55, 0.4, 0], 5, "dead_group_share", False, False),
+    ],
+)
+def test_dead_groups(
+    scaling: str | None,
+    values: list[float],
+    window: float,
+    quantity: str,
+    ambiguous: bool,
+    unavailable: bool,
+) -> None:
     data = columns(frac_reward_zero_std=values)
     found = meaning(data, "frac_reward_zero_std", window=window, scale_rewards=scaling)
-    assert (found.quantity, found.ambiguous, found.unavailable) == (quantity, ambiguous, unavailable)
+    assert (found.quantity, found.ambiguous, found.unavailable) == (
+        quantity,
+        ambiguous,
+        unavailable,
+    )
 
 
 def test_a_clip_ratio_of_nothing_but_zeros_is_unavailable() -> None:
@@ -140,13 +206,23 @@ def test_a_clip_ratio_of_nothing_but_zeros_is_unavailable() -> None:
 
 @pytest.mark.parametrize(
     ("key", "quantity"),
-    [("completion_length", "completion_length"), ("completions / mean_length", "completion_length"),
-     ("completions/max_length", "completion_length_max"), ("completions/clipped_ratio", "truncated_share"),
-     ("rewards / My_Func / mean", "reward/My_Func"), ("rewards/f", "reward/f"), ("rewards/f/std", "reward_std_batch/f"),
-     ("Training Loss", "loss"), ("eval_reward", "eval/reward"), ("eval_rewards/f/mean", "eval/reward/f"),
-     ("eval_completions/mean_length", "eval/completion_length"), ("train/grad_norm", "gradient_norm"), ("kl", "kl"),
-     ("entropy", "entropy")],
-)  # fmt: skip
+    [
+        ("completion_length", "completion_length"),
+        ("completions / mean_length", "completion_length"),
+        ("completions/max_length", "completion_length_max"),
+        ("completions/clipped_ratio", "truncated_share"),
+        ("rewards / My_Func / mean", "reward/My_Func"),
+        ("rewards/f", "reward/f"),
+        ("rewards/f/std", "reward_std_batch/f"),
+        ("Training Loss", "loss"),
+        ("eval_reward", "eval/reward"),
+        ("eval_rewards/f/mean", "eval/reward/f"),
+        ("eval_completions/mean_length", "eval/completion_length"),
+        ("train/grad_norm", "gradient_norm"),
+        ("kl", "kl"),
+        ("entropy", "entropy"),
+    ],
+)
 def test_key_drift(key: str, quantity: str) -> None:
     assert meaning(columns(key), key).quantity == quantity
 
@@ -165,32 +241,83 @@ def test_other_logs_are_judged_by_name() -> None:
 @pytest.mark.parametrize(
     ("keys", "quantity"),
     [
-        ("reward reward_mean avg_reward rl/reward episode_reward_mean grpo/rewards/mean total_rewards_mean meanReward", "reward"),
-        ("frac_groups_degenerate zero_std_group_ratio pct_degenerate own/advantage_collapse_rate", "dead_group_share"),
-        ("frac_groups_active mixed_group_ratio effective_signal_fraction frac_groups_nonzero_var", "live_group_share"),
-        ("frac_groups_all_wrong all_wrong_group_ratio batch/agent/fractions/too_hard", "all_wrong_share"),
-        ("mean_len avg_resp_len response_length_mean mean_completion_tokens output_tokens_mean generate_length", "completion_length"),
-        ("truncation_rate truncated frac_truncated response_width_hit_fraction overflow_mean", "truncated_share"),
-        ("kl_ref kl_div kl_divergence approx_kl actor/kl_loss klDivergence kl_to_ref update/kl train.kl.mean KL(nats)", "kl"),
+        (
+            (
+                "reward reward_mean avg_reward rl/reward episode_reward_mean grpo/rewards/mean "
+                "total_rewards_mean meanReward"
+            ),
+            "reward",
+        ),
+        (
+            "frac_groups_degenerate zero_std_group_ratio pct_degenerate own/advantage_collapse_rate",
+            "dead_group_share",
+        ),
+        (
+            "frac_groups_active mixed_group_ratio effective_signal_fraction frac_groups_nonzero_var",
+            "live_group_share",
+        ),
+        (
+            "frac_groups_all_wrong all_wrong_group_ratio batch/agent/fractions/too_hard",
+            "all_wrong_share",
+        ),
+        (
+            (
+                "mean_len avg_resp_len response_length_mean mean_completion_tokens output_tokens_mean "
+                "generate_length"
+            ),
+            "completion_length",
+        ),
+        (
+            "truncation_rate truncated frac_truncated response_width_hit_fraction overflow_mean",
+            "truncated_share",
+        ),
+        (
+            (
+                "kl_ref kl_div kl_divergence approx_kl actor/kl_loss klDivergence kl_to_ref update/kl "
+                "train.kl.mean KL(nats)"
+            ),
+            "kl",
+        ),
         ("Grad.Norm train/actor/grad_norm gnorm", "gradient_norm"),
         ("lr-AdamW learning_rate optim/lr stats/lr", "learning_rate"),
-        ("eval_em eval/average/accuracy val/success_rate eval/percent_correct global/eval/rewards/mean", "eval/reward"),
+        (
+            (
+                "eval_em eval/average/accuracy val/success_rate eval/percent_correct "
+                "global/eval/rewards/mean"
+            ),
+            "eval/reward",
+        ),
         ("eval/gsm8k/accuracy/mean@4", "eval/reward/gsm8k"),
-        ("max_reward reward_min mean_format generated_tokens lr_multiplier zero_std_groups dead_groups eval/format_reward", ""),
+        (
+            (
+                "max_reward reward_min mean_format generated_tokens lr_multiplier zero_std_groups "
+                "dead_groups eval/format_reward"
+            ),
+            "",
+        ),
         ("reward_time solve_none episode/length tokens_per_second kl_coef value_loss", ""),
     ],
-)  # fmt: skip
+)
 def test_words_that_only_say_who_measured_do_not_count(keys: str, quantity: str) -> None:
     for key in keys.split():
-        found = plain(columns(key, "loss", "eval/aime_accuracy"))  # a second source: the only one would be the reward of all
+        found = plain(
+            columns(key, "loss", "eval/aime_accuracy")
+        )  # a second source: the only one would be the reward of all
         assert (found[key].quantity if key in found else "") == quantity, key
 
 
 def test_shares_are_shares() -> None:
-    given: dict[str, list[float]] = {"truncated (%)": [1, 2], "truncation_rate": [12, 30], "pct_degenerate": [0.5, 0.25]}
+    given: dict[str, list[float]] = {
+        "truncated (%)": [1, 2],
+        "truncation_rate": [12, 30],
+        "pct_degenerate": [0.5, 0.25],
+    }
     data = columns(**given)
     shares, known, notes = as_shares(data, tuple(plain(data).values()))
-    assert (shares["truncated (%)"].tolist(), notes) == ([0.01, 0.02], ("truncated (%) is in %, and read as a share",))
+    assert (shares["truncated (%)"].tolist(), notes) == (
+        [0.01, 0.02],
+        ("truncated (%) is in %, and read as a share",),
+    )
     assert [item.column for item in known if item.unavailable] == ["truncation_rate"]
     assert shares["pct_degenerate"].tolist() == [0.5, 0.25]
 
@@ -219,7 +346,9 @@ def test_the_metrics_page_is_up_to_date() -> None:
     from pathlib import Path
 
     root = Path(__file__).resolve().parent.parent.parent
-    spec = importlib.util.spec_from_file_location("make_metrics", root / "scripts" / "make_metrics.py")
+    spec = importlib.util.spec_from_file_location(
+        "make_metrics", root / "scripts" / "make_metrics.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

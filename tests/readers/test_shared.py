@@ -1,4 +1,6 @@
-"""Every real log in three folders: it opens as the manifest says, or is refused with one sentence."""
+"""Every real log in three folders: it opens as the manifest says, or is refused with one
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 
 # What is no log of one run, by its path, and the words of the message that say so.
-SETTINGS, SUMMARY = r"which holds settings.*give the log, and this file with --config", r"a summary or something else and no rows of steps"
+SETTINGS, SUMMARY = (
+    r"which holds settings.*give the log, and this file with --config",
+    r"a summary or something else and no rows of steps",
+)
 NO_METRIC, SEVERAL = r"neither steps nor a known metric", r"which holds \d+ runs: add one of #"
 REFUSED = {
     "MANIFEST.md": r"expected rows such as .*, got none",
@@ -25,9 +30,11 @@ REFUSED = {
     "trl/*.training_metadata.json": SETTINGS,
     "sweeps/*.yaml": SETTINGS,
     "other/tinkerlab_p2_length_bias_qwen3_8b.json": SETTINGS,  # the ends of several runs, no steps
-    "*.baseline_avg_heldout_f_g_scores.json": SUMMARY,  # one score; those of the checkpoints open, by step
+    # one score; those of the checkpoints open, by step
+    "*.baseline_avg_heldout_f_g_scores.json": SUMMARY,
     "*B__g__Easy.avg_heldout_f_g_scores.json": SUMMARY,
-    "sweeps/qwen25_7b_rho_sweep/eval_rho*.log": r"none of them|got none",  # one accuracy on held-out questions
+    # one accuracy on held-out questions
+    "sweeps/qwen25_7b_rho_sweep/eval_rho*.log": r"none of them|got none",
     "sweeps/tinkerlab_llama33_70b_seeds.json": SEVERAL,
     "sweeps/tinkerlab_wave6_ablations.json": SEVERAL,
     "hard/grpo_off_policy_eval_points.csv": SEVERAL,
@@ -79,27 +86,54 @@ def test_every_file_opens_or_is_refused_with_a_sentence(shared_data: Path, part:
 @pytest.mark.parametrize(
     ("file", "reader", "rows", "last", "window", "reward"),
     [
-        ("trl/imjonezz_llama31_8b_gsm8k_G6.trainer_state.json", "trl", 250, 250, 1.0, 1.3333333730697632),
+        (
+            "trl/imjonezz_llama31_8b_gsm8k_G6.trainer_state.json",
+            "trl",
+            250,
+            250,
+            1.0,
+            1.3333333730697632,
+        ),
         ("trl/wordle_qwen05b_4090_ckpt400.trainer_state.json", "trl", 400, 400, 1.0, None),
         ("trl/qwen35_9b_rho0.70_seed44.step_logs.json", "json", 40, 200, 5.0, 0.0125),
         ("trl/juncylu_qwen25vl3b_dapo_120531.run_terminal.md", "trl_console", 49, 490, 10.0, 2.6),
         ("sweeps/qwen25_7b_rho_sweep/rho0.10_seed42.log", "trl_console", 40, 200, 5.0, 0.925),
         ("sweeps/qwen35_9b_g4/drgrpo_g4s_seed42.step_stats.json", "json", 200, 199, 1.0, None),
-        ("sweeps/cs336_shibuki/grpo_off_policy_sweep/broad_e2_tb64.metrics.jsonl", "jsonl", 41, 40, 1.0, None),
+        (
+            "sweeps/cs336_shibuki/grpo_off_policy_sweep/broad_e2_tb64.metrics.jsonl",
+            "jsonl",
+            41,
+            40,
+            1.0,
+            None,
+        ),
     ],
 )
 def test_steps_windows_and_rewards(
-    shared_data: Path, file: str, reader: str, rows: int, last: int, window: float, reward: float | None
+    shared_data: Path,
+    file: str,
+    reader: str,
+    rows: int,
+    last: int,
+    window: float,
+    reward: float | None,
 ) -> None:
     record = open_run(shared_data / file)
-    assert (record.sources[0].reader, len(record.steps), record.steps["step"][-1]) == (reader, rows, last)
+    assert (record.sources[0].reader, len(record.steps), record.steps["step"][-1]) == (
+        reader,
+        rows,
+        last,
+    )
     assert record.steps["window"].unique().to_list() == [window]
     if reward is not None:
         assert record.steps[record.column("reward")].drop_nulls()[-1] == pytest.approx(reward)
 
 
 def test_a_later_checkpoint_continues_the_earlier(shared_data: Path) -> None:
-    early, late = (open_run(shared_data / "trl" / f"wordle_qwen05b_4090_ckpt{last}.trainer_state.json") for last in (300, 400))
+    early, late = (
+        open_run(shared_data / "trl" / f"wordle_qwen05b_4090_ckpt{last}.trainer_state.json")
+        for last in (300, 400)
+    )
     assert late.steps.head(300).select(early.steps.columns).equals(early.steps)
 
 
@@ -117,7 +151,13 @@ def test_a_notebook_and_its_table_agree(shared_data: Path) -> None:
 
 
 def test_event_streams_keep_evaluations_apart_and_count_updates(shared_data: Path) -> None:
-    record = open_run(shared_data / "sweeps" / "cs336_shibuki" / "grpo_off_policy_sweep" / "broad_e2_tb64.metrics.jsonl")
+    record = open_run(
+        shared_data
+        / "sweeps"
+        / "cs336_shibuki"
+        / "grpo_off_policy_sweep"
+        / "broad_e2_tb64.metrics.jsonl"
+    )
     assert record.steps["optimizer_updates"][-1] == 320.0
     assert record.steps["eval/reward"].drop_nulls().len() == 9
     assert record.steps["reward"].null_count() == 1
@@ -133,7 +173,9 @@ def test_a_step_of_several_groups_is_their_mean(shared_data: Path) -> None:
 
 
 def test_a_reward_that_was_never_written(shared_data: Path) -> None:
-    record = open_run(shared_data / "sweeps" / "qwen35_9b_gates_g2" / "rho0.70_seed42.csd_logs.json")
+    record = open_run(
+        shared_data / "sweeps" / "qwen35_9b_gates_g2" / "rho0.70_seed42.csd_logs.json"
+    )
     assert len(record.steps) == 200
     meaning = record.meaning("reward_mean")
     assert meaning is not None
@@ -142,11 +184,16 @@ def test_a_reward_that_was_never_written(shared_data: Path) -> None:
 
 
 def test_console_and_rollouts_of_one_run_agree(shared_data: Path) -> None:
-    """verl printed the mean score of the 64 rollouts that it dumped: equal to the last digit, for both are sums of 0 and 1."""
+    """verl printed the mean score of the 64 rollouts that it dumped: equal to the last digit,
+    for both are sums of 0 and 1.
+    """
     console = open_run(shared_data / "verl" / "leonopus_qwen3_4b_gsm8k_G4_full125.log")
     dump = open_run(shared_data / "rollouts" / "leonopus_verl_qwen3_4b_run1.slim.jsonl")
     assert console.steps["step"].to_list() == dump.steps["step"].to_list() == list(range(1, 126))
-    printed, counted = console.steps[console.column("reward")].to_list(), dump.steps[dump.column("reward")].to_list()
+    printed, counted = (
+        console.steps[console.column("reward")].to_list(),
+        dump.steps[dump.column("reward")].to_list(),
+    )
     assert printed == pytest.approx(counted, abs=1e-12)
     assert (console.config.value("group_size"), console.config.value("prompts_per_step")) == (4, 16)
     assert dump.rollouts is not None
@@ -154,16 +201,32 @@ def test_console_and_rollouts_of_one_run_agree(shared_data: Path) -> None:
 
 
 def test_settings_that_verl_printed(shared_data: Path) -> None:
-    smoke = open_run(shared_data / "verl" / "leonopus_qwen3_4b_smoke1_v4.log")  # a warning stands in the middle of its configuration
-    assert (smoke.config.value("learning_rate"), smoke.config.value("kl_in"), smoke.config.value("group_size")) == (1.7e-5, "none", 4)
-    first = open_run(shared_data / "verl" / "verldata_Qwen2.5-0.5B-bsz256_2-prompt1024-resp512-0.567.log")
-    assert (first.config.value("kl_in"), first.config.value("kl_weight"), first.config.value("updates_per_step")) == ("reward", 0.001, 4)
+    smoke = open_run(
+        shared_data / "verl" / "leonopus_qwen3_4b_smoke1_v4.log"
+    )  # a warning stands in the middle of its configuration
+    assert (
+        smoke.config.value("learning_rate"),
+        smoke.config.value("kl_in"),
+        smoke.config.value("group_size"),
+    ) == (1.7e-5, "none", 4)
+    first = open_run(
+        shared_data / "verl" / "verldata_Qwen2.5-0.5B-bsz256_2-prompt1024-resp512-0.567.log"
+    )
+    assert (
+        first.config.value("kl_in"),
+        first.config.value("kl_weight"),
+        first.config.value("updates_per_step"),
+    ) == ("reward", 0.001, 4)
     assert first.steps[first.column("eval/reward")].drop_nulls().max() == 0.579
 
 
 def test_an_offline_run_of_wandb_and_its_event_file(shared_data: Path) -> None:
     record = open_run(shared_data / "wandb" / "actionr1_offline-run-20250406_213620-zmt4w4as")
-    assert (len(record.steps), record.config.value("group_size"), record.config.value("kl_weight")) == (61, 8, 0.04)
+    assert (
+        len(record.steps),
+        record.config.value("group_size"),
+        record.config.value("kl_weight"),
+    ) == (61, 8, 0.04)
     assert record.column("reward_std_within_group") == "train/reward_std"
     events = open_run(next((shared_data / "tensorboard").glob("actionr1*")))
     assert (len(events.steps), events.config.value("framework")) == (60, "trl")
@@ -180,16 +243,24 @@ def test_a_folder_of_restarts_is_the_last_run(shared_data: Path) -> None:
 def test_an_asynchronous_trainers_events(shared_data: Path) -> None:
     path = shared_data / "other" / "leonopus_twinkle_qwen3_4b_run1.metrics.jsonl"
     events = [json.loads(line) for line in path.read_text().splitlines()]
-    rewards = {event["partition_id"]: event["metrics"]["reward"] for event in events if event["event"] == "train_step_done"}
+    rewards = {
+        event["partition_id"]: event["metrics"]["reward"]
+        for event in events
+        if event["event"] == "train_step_done"
+    }
     record = open_run(path)
     assert (record.sources[0].reader, len(record.steps)) == ("events", 125)
     assert sorted(record.steps["reward"].to_list()) == sorted(rewards.values())
-    assert record.steps["reward"][7] == next(value for key, value in rewards.items() if key.endswith("train_7"))
+    assert record.steps["reward"][7] == next(
+        value for key, value in rewards.items() if key.endswith("train_7")
+    )
     assert record.steps[record.column("dead_group_share")].is_between(0, 1).all()
 
 
 def test_one_run_of_a_sweep(shared_data: Path) -> None:
-    record: RunRecord = open_run(f"{shared_data}/sweeps/tinkerlab_wave6_ablations.json#w6_temp0.2_r32_b2")
+    record: RunRecord = open_run(
+        f"{shared_data}/sweeps/tinkerlab_wave6_ablations.json#w6_temp0.2_r32_b2"
+    )
     assert len(record.steps) == 30
     assert record.config.value("temperature") == 0.2
     assert record.config.value("group_size") == 8
@@ -200,12 +271,16 @@ def test_the_tables_cells_are_kept(shared_data: Path) -> None:
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     record = open_run(path)
-    assert record.steps["rewards / speed_check / std"].to_list() == [float(row["rewards / speed_check / std"]) for row in rows]
+    assert record.steps["rewards / speed_check / std"].to_list() == [
+        float(row["rewards / speed_check / std"]) for row in rows
+    ]
 
 
 @pytest.mark.slow
 def test_the_facts_of_every_run(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At least 97 % of the facts that the logs hold are as `scripts/check_readers.py` parses them by itself."""
+    """At least 97 % of the facts that the logs hold are as `scripts/check_readers.py` parses
+    them by itself.
+    """
     script = Path(__file__).resolve().parents[2] / "scripts" / "check_readers.py"
     monkeypatch.setattr("sys.argv", [script.name, "--data", str(shared_data)])
     with pytest.raises(SystemExit, match="0"):

@@ -1,4 +1,6 @@
-"""Which column tells the step: counters are no metrics, and W&B's count of calls is no step of training."""
+"""Which column tells the step: counters are no metrics, and W&B's count of calls is no step of
+training.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,34 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def slime_rows(rollouts: int, each: int, every: int = 5) -> list[dict[str, Any]]:
-    """Rows as slime logs them: one a rollout, one an update, one an evaluation, each with a counter of its own."""
+    """Rows as slime logs them: one a rollout, one an update, one an evaluation, each with a
+    counter of its own.
+    """
     rows: list[dict[str, Any]] = []
     for number in range(rollouts):
-        rows.append({"rollout/step": number, "rollout/raw_reward": 0.3 + number / 100, "rollout/response_len/mean": 300.0 + number})
-        rows += [{"train/step": each * number + at, "train/pg_loss": 0.0, "train/entropy_loss": 0.5 - number / 1000} for at in range(each)]
+        rows.append(
+            {
+                "rollout/step": number,
+                "rollout/raw_reward": 0.3 + number / 100,
+                "rollout/response_len/mean": 300.0 + number,
+            }
+        )
+        rows += [
+            {
+                "train/step": each * number + at,
+                "train/pg_loss": 0.0,
+                "train/entropy_loss": 0.5 - number / 1000,
+            }
+            for at in range(each)
+        ]
         if number % every == 0:
-            rows.append({"eval/step": number, "eval/aime": 0.4 - number / 200, "eval/aime-truncated_ratio": 0.02 + number / 100})
+            rows.append(
+                {
+                    "eval/step": number,
+                    "eval/aime": 0.4 - number / 200,
+                    "eval/aime-truncated_ratio": 0.02 + number / 100,
+                }
+            )
     return rows
 
 
@@ -34,21 +57,41 @@ def trl_rows(steps: int, every: int = 5) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for step in range(1, steps + 1):
         rows.append({"profiling/Time taken: generate": 3.0})
-        rows.append({"train/global_step": step, "train/reward": step / 100, "train/epoch": step / steps, "train/grad_norm": 0.1})
+        rows.append(
+            {
+                "train/global_step": step,
+                "train/reward": step / 100,
+                "train/epoch": step / steps,
+                "train/grad_norm": 0.1,
+            }
+        )
         if step % every == 0:
-            rows.append({"train/global_step": step, "eval/reward": step / 200, "train/epoch": step / steps})
+            rows.append(
+                {"train/global_step": step, "eval/reward": step / 200, "train/epoch": step / steps}
+            )
     return rows
 
 
 def verl_rows(steps: int, prefix: str = "training/global_step") -> list[dict[str, Any]]:
-    """Rows as a trainer gives them that passes its own step to W&B: the evaluation before training has no counter."""
+    """Rows as a trainer gives them that passes its own step to W&B: the evaluation before
+    training has no counter.
+    """
     first = {"_step": 0, "val-core/gsm8k/acc/mean@1": 0.2}
-    return [first, *({"_step": step, prefix: step, "critic/score/mean": step / 100} for step in range(1, steps + 1))]
+    return [
+        first,
+        *(
+            {"_step": step, prefix: step, "critic/score/mean": step / 100}
+            for step in range(1, steps + 1)
+        ),
+    ]
 
 
 def called(rows: Rows) -> list[dict[str, Any]]:
     """The rows with W&B's count of calls."""
-    return [{"_step": number, "_timestamp": 1.7e9 + number} | dict(row) for number, row in enumerate(rows)]
+    return [
+        {"_step": number, "_timestamp": 1.7e9 + number} | dict(row)
+        for number, row in enumerate(rows)
+    ]
 
 
 def as_csv(path: Path, rows: Rows) -> Path:
@@ -79,13 +122,20 @@ def views(folder: Path, rows: Rows) -> dict[str, RunRecord]:
 
 def held_out(record: RunRecord) -> dict[str, str]:
     """What is read as a reward on held-out prompts."""
-    return {meaning.quantity: meaning.column for meaning in record.meanings if meaning.quantity.startswith("eval/reward")}
+    return {
+        meaning.quantity: meaning.column
+        for meaning in record.meanings
+        if meaning.quantity.startswith("eval/reward")
+    }
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "stated", "tensorboard", "wandb", "csv"])
 def test_slimes_counters_are_no_metrics(tmp_path: Path, kind: str) -> None:
     rows = slime_rows(40, 2)
-    stated = [{"step": row.get("rollout/step", row.get("eval/step", row.get("train/step"))), **row} for row in rows]
+    stated = [
+        {"step": row.get("rollout/step", row.get("eval/step", row.get("train/step"))), **row}
+        for row in rows
+    ]
     if kind == "tensorboard":
         record = open_run(event_file(tmp_path / "events.out.tfevents.1.host", stated))
     elif kind == "wandb":
@@ -99,28 +149,61 @@ def test_slimes_counters_are_no_metrics(tmp_path: Path, kind: str) -> None:
     if kind != "stated":  # there the log itself puts updates and rollouts on one count
         assert record.steps["step"].to_list() == list(range(40))
         assert record.config.value("updates_per_step") == 2
-        assert record.steps["train/entropy_loss"].to_list() == pytest.approx([0.5 - number / 1000 for number in range(40)])
+        assert record.steps["train/entropy_loss"].to_list() == pytest.approx(
+            [0.5 - number / 1000 for number in range(40)]
+        )
 
 
 def test_other_measures_of_an_evaluation_are_no_reward(tmp_path: Path) -> None:
-    row = {"rollout/raw_reward": 0.5, "eval/aime": 0.3, "eval/aime-truncated_ratio": 0.1, "eval/aime-pass@4": 0.6}
-    row |= {"eval/aime/response_len/mean": 300.0, "eval/aime/truncated_ratio": 0.1, "eval/aime/repetition_frac": 0.01}
-    record = open_run(as_lines(tmp_path / "log.jsonl", [{"step": step, **row} for step in range(5)]))
+    row = {
+        "rollout/raw_reward": 0.5,
+        "eval/aime": 0.3,
+        "eval/aime-truncated_ratio": 0.1,
+        "eval/aime-pass@4": 0.6,
+    }
+    row |= {
+        "eval/aime/response_len/mean": 300.0,
+        "eval/aime/truncated_ratio": 0.1,
+        "eval/aime/repetition_frac": 0.01,
+    }
+    record = open_run(
+        as_lines(tmp_path / "log.jsonl", [{"step": step, **row} for step in range(5)])
+    )
     assert held_out(record) == {"eval/reward": "eval/aime"}
     found = {meaning.quantity for meaning in record.meanings}
-    assert {"eval/truncated_share/aime", "eval/pass_at_k/aime", "eval/completion_length/aime"} <= found
+    assert {
+        "eval/truncated_share/aime",
+        "eval/pass_at_k/aime",
+        "eval/completion_length/aime",
+    } <= found
 
 
-@pytest.mark.parametrize("name", [key for key in STEP_KEYS if "/" in key and "max_steps" not in key])
+@pytest.mark.parametrize(
+    "name", [key for key in STEP_KEYS if "/" in key and "max_steps" not in key]
+)
 def test_a_counter_beside_the_step_is_no_metric(tmp_path: Path, name: str) -> None:
-    rows = [{"step": step, name: 7 * step, "eval/step": step, "rollout/raw_reward": 0.5, "eval/aime": 0.4} for step in range(6)]
+    rows = [
+        {
+            "step": step,
+            name: 7 * step,
+            "eval/step": step,
+            "rollout/raw_reward": 0.5,
+            "eval/aime": 0.4,
+        }
+        for step in range(6)
+    ]
     record = open_run(as_lines(tmp_path / "log.jsonl", rows))
-    assert not {"eval/step", name} & {*record.metrics(), *(meaning.column for meaning in record.meanings)}
+    assert not {"eval/step", name} & {
+        *record.metrics(),
+        *(meaning.column for meaning in record.meanings),
+    }
 
 
 def test_a_counter_that_the_user_names_is_kept(tmp_path: Path) -> None:
     rows = [{"step": step, "train/step": 2 * step, "reward": 0.5} for step in range(6)]
-    record = open_run(as_lines(tmp_path / "log.jsonl", rows), columns={"optimizer_updates": "train/step"})
+    record = open_run(
+        as_lines(tmp_path / "log.jsonl", rows), columns={"optimizer_updates": "train/step"}
+    )
     assert record.steps["optimizer_updates"].to_list() == [0, 2, 4, 6, 8, 10]
 
 
@@ -128,8 +211,14 @@ def test_views_of_a_history_of_trl_agree(tmp_path: Path) -> None:
     found = views(tmp_path, called(trl_rows(30)))
     for record in found.values():
         assert record.steps["step"].to_list() == list(range(1, 31))
-        assert record.steps["train/reward"].to_list() == pytest.approx([step / 100 for step in range(1, 31)])
-        assert [step for step, value in record.steps.select("step", "eval/reward").iter_rows() if value is not None] == [
+        assert record.steps["train/reward"].to_list() == pytest.approx(
+            [step / 100 for step in range(1, 31)]
+        )
+        assert [
+            step
+            for step, value in record.steps.select("step", "eval/reward").iter_rows()
+            if value is not None
+        ] == [
             5,
             10,
             15,
@@ -137,14 +226,19 @@ def test_views_of_a_history_of_trl_agree(tmp_path: Path) -> None:
             25,
             30,
         ]
-        assert "the step of a row is its train/global_step, or that of the row after it" in record.notes
+        assert (
+            "the step of a row is its train/global_step, or that of the row after it"
+            in record.notes
+        )
         assert record.config.value("logging_steps") == found["wandb"].config.value("logging_steps")
 
 
 def test_views_of_a_history_of_slime_agree(tmp_path: Path) -> None:
     for record in views(tmp_path, called(slime_rows(30, 3))).values():
         assert record.steps["step"].to_list() == list(range(30))
-        assert record.steps["train/entropy_loss"].to_list() == pytest.approx([0.5 - number / 1000 for number in range(30)])
+        assert record.steps["train/entropy_loss"].to_list() == pytest.approx(
+            [0.5 - number / 1000 for number in range(30)]
+        )
         assert record.config.value("updates_per_step") == 3
         assert any("3 optimiser updates of each rollout" in note for note in record.notes)
 
@@ -160,16 +254,25 @@ def test_slime_without_rows_of_training(tmp_path: Path) -> None:
     rows = called([row for row in slime_rows(20, 1) if "train/step" not in row])
     for record in views(tmp_path, rows).values():
         assert record.steps["step"].to_list() == list(range(20))
-        assert record.steps["eval/aime"].drop_nulls().to_list() == pytest.approx([0.4 - number / 200 for number in (0, 5, 10, 15)])
+        assert record.steps["eval/aime"].drop_nulls().to_list() == pytest.approx(
+            [0.4 - number / 200 for number in (0, 5, 10, 15)]
+        )
 
 
 def test_a_history_with_no_other_counter(tmp_path: Path) -> None:
-    for record in views(tmp_path, [{"_step": step, "reward": step / 10} for step in range(6)]).values():
+    for record in views(
+        tmp_path, [{"_step": step, "reward": step / 10} for step in range(6)]
+    ).values():
         assert record.steps["step"].to_list() == list(range(6))
 
 
 @pytest.mark.parametrize("key", ["globalStep", "Global step", "trainer.global_step"])
 def test_a_counter_in_other_spellings(key: str, tmp_path: Path) -> None:
-    (tmp_path / "log.jsonl").write_text("".join(json.dumps({key: 10 * row, "meanReward": row / 8}) + "\n" for row in range(1, 5)))
+    (tmp_path / "log.jsonl").write_text(
+        "".join(json.dumps({key: 10 * row, "meanReward": row / 8}) + "\n" for row in range(1, 5))
+    )
     record = open_run(tmp_path / "log.jsonl")
-    assert (record.steps["step"].to_list(), record.column("reward")) == ([10, 20, 30, 40], "meanReward")
+    assert (record.steps["step"].to_list(), record.column("reward")) == (
+        [10, 20, 30, 40],
+        "meanReward",
+    )

@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, UnreadableRunError
+from groupwise.errors import (
+    GroupwiseError,
+    InvalidArgumentError,
+    MissingMetricError,
+    UnreadableRunError,
+)
 from groupwise.readers import READERS, open_run
 from groupwise.record.run import RunRecord
 
@@ -38,16 +43,34 @@ class TestCsv:
 
     @pytest.mark.parametrize("name", ["a.csv", "a.txt", "a", "a.json"])
     def test_content_decides_and_not_the_name(self, tmp_path: Path, name: str) -> None:
-        assert values(opened(tmp_path / name, "step,reward\n1,0.5\n2,0.75\n"), "reward") == [0.5, 0.75]
+        assert values(opened(tmp_path / name, "step,reward\n1,0.5\n2,0.75\n"), "reward") == [
+            0.5,
+            0.75,
+        ]
 
     @pytest.mark.parametrize(
         "content",
-        [b"\xef\xbb\xbfstep,reward\r\n1,0.5\r\n2,0.75\r\n", "step,reward\n1,0.5\n2,0.75\n".encode("utf-16"),
-         b"step;reward\n1;0,5\n2;0,75\n",
-         b"step\treward\n1\t0.5\n2\t0.75\n", b'"step","reward"\n"1","0.5"\n"2","0.75"\n', b"step,reward\n1,0.5\n\n\n2,0.75",
-         b"step,reward\n1,0.5\nstep,reward\n2,0.75\n", b" Step , reward \n1, 0.5\n2, 0.75\n"],
-        ids=["bom-crlf", "utf-16", "semicolons", "tabs", "quotes", "blank-lines", "header-again", "blanks"],
-    )  # fmt: skip
+        [
+            b"\xef\xbb\xbfstep,reward\r\n1,0.5\r\n2,0.75\r\n",
+            "step,reward\n1,0.5\n2,0.75\n".encode("utf-16"),
+            b"step;reward\n1;0,5\n2;0,75\n",
+            b"step\treward\n1\t0.5\n2\t0.75\n",
+            b'"step","reward"\n"1","0.5"\n"2","0.75"\n',
+            b"step,reward\n1,0.5\n\n\n2,0.75",
+            b"step,reward\n1,0.5\nstep,reward\n2,0.75\n",
+            b" Step , reward \n1, 0.5\n2, 0.75\n",
+        ],
+        ids=[
+            "bom-crlf",
+            "utf-16",
+            "semicolons",
+            "tabs",
+            "quotes",
+            "blank-lines",
+            "header-again",
+            "blanks",
+        ],
+    )
     def test_dialects(self, tmp_path: Path, content: bytes) -> None:
         record = opened(tmp_path / "a.csv", content)
         assert (values(record, "step"), values(record, "reward")) == ([1, 2], [0.5, 0.75])
@@ -58,7 +81,9 @@ class TestCsv:
         assert "Latin-1" in record.notes[0]
 
     def test_no_log_cells_and_texts(self, tmp_path: Path) -> None:
-        record = opened(tmp_path / "a.csv", "Step,reward,note\n1,No log,a\n2,0.5,b\n3,oops,c\n4,nan,\n5,inf,d\n")
+        record = opened(
+            tmp_path / "a.csv", "Step,reward,note\n1,No log,a\n2,0.5,b\n3,oops,c\n4,nan,\n5,inf,d\n"
+        )
         assert values(record, "reward") == [None, 0.5, None, None, float("inf")]
         assert record.metrics() == ("reward",)
         assert record.notes == ("1 cell that holds a text counts as missing: reward (1)",)
@@ -80,10 +105,15 @@ class TestCsv:
 
     def test_one_row_and_nothing_but_nan(self, tmp_path: Path) -> None:
         assert values(opened(tmp_path / "a.csv", "step,reward\n1,0.5\n"), "reward") == [0.5]
-        assert values(opened(tmp_path / "b.csv", "step,reward\n1,nan\n2,nan\n"), "reward") == [None, None]
+        assert values(opened(tmp_path / "b.csv", "step,reward\n1,nan\n2,nan\n"), "reward") == [
+            None,
+            None,
+        ]
 
     def test_the_decimal_of_a_cell_is_kept_exactly(self, tmp_path: Path) -> None:
-        assert values(opened(tmp_path / "a.csv", "step,reward\n1,0.1234567890123456\n"), "reward") == [0.1234567890123456]
+        assert values(
+            opened(tmp_path / "a.csv", "step,reward\n1,0.1234567890123456\n"), "reward"
+        ) == [0.1234567890123456]
 
     def test_a_column_of_control_characters(self, tmp_path: Path) -> None:
         record = opened(tmp_path / "a.csv", "step,rew\x1b[31mard,reward\n1,0.5,1\n2,0.5,1\n")
@@ -92,25 +122,47 @@ class TestCsv:
 
 class TestColumns:
     def test_the_user_names_the_step_and_the_reward(self, tmp_path: Path) -> None:
-        record = opened(tmp_path / "a.csv", "n,score_x\n10,0.5\n20,0.75\n", columns={"step": "n", "reward": "score_x"})
+        record = opened(
+            tmp_path / "a.csv",
+            "n,score_x\n10,0.5\n20,0.75\n",
+            columns={"step": "n", "reward": "score_x"},
+        )
         assert values(record, "step") == [10, 20]
         assert record.column("reward") == "score_x"
 
     def test_the_users_name_wins_over_the_guess(self, tmp_path: Path) -> None:
-        record = opened(tmp_path / "a.csv", "step,reward,mine\n1,0.5,1\n2,0.75,2\n", columns={"reward": "Mine"})
-        assert [meaning.column for meaning in record.meanings if meaning.quantity == "reward"] == ["mine"]
+        record = opened(
+            tmp_path / "a.csv", "step,reward,mine\n1,0.5,1\n2,0.75,2\n", columns={"reward": "Mine"}
+        )
+        assert [meaning.column for meaning in record.meanings if meaning.quantity == "reward"] == [
+            "mine"
+        ]
 
     def test_a_column_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(MissingMetricError, match="the log has step, reward"):
             opened(tmp_path / "a.csv", "step,reward\n1,0.5\n", columns={"step": "iteration"})
 
-    @pytest.mark.parametrize("name", ["nope", "", "Reward", "reward/", "eval/nope", "kl_mean", "group_size"])
+    @pytest.mark.parametrize(
+        "name", ["nope", "", "Reward", "reward/", "eval/nope", "kl_mean", "group_size"]
+    )
     def test_a_name_that_is_not_known(self, tmp_path: Path, name: str) -> None:
-        with pytest.raises(InvalidArgumentError, match=r"use one of step, .*tokens, .*reward") as caught:
+        with pytest.raises(
+            InvalidArgumentError, match=r"use one of step, .*tokens, .*reward"
+        ) as caught:
             opened(tmp_path / "a.csv", "step,reward\n1,0.5\n", columns={name: "reward"})
         assert "\n" not in str(caught.value)
 
-    @pytest.mark.parametrize("name", ["reward/f", "eval/reward", "kl", "dead_group_share", "completion_length_max", "clip_ratio/high"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "reward/f",
+            "eval/reward",
+            "kl",
+            "dead_group_share",
+            "completion_length_max",
+            "clip_ratio/high",
+        ],
+    )
     def test_every_quantity_is_a_name(self, tmp_path: Path, name: str) -> None:
         record = opened(tmp_path / "a.csv", "step,mine\n1,0.5\n", columns={name: "mine"})
         assert record.column(name) == "mine"
@@ -134,14 +186,22 @@ class TestColumns:
 
 class TestOrder:
     def log(self, path: Path, steps: list[int], **options: Any) -> RunRecord:
-        rows = "".join(json.dumps({"step": step, "reward": float(place)}) + "\n" for place, step in enumerate(steps))
+        rows = "".join(
+            json.dumps({"step": step, "reward": float(place)}) + "\n"
+            for place, step in enumerate(steps)
+        )
         return opened(path / "a.jsonl", rows, **options)
 
     def test_a_restart_keeps_what_the_continued_run_wrote(self, tmp_path: Path) -> None:
         record = self.log(tmp_path, [*range(1, 21), *range(16, 31)])
         assert values(record, "step") == list(range(1, 31))
         assert values(record, "reward")[14:16] == [14.0, 20.0]
-        assert record.notes == ("the run was restarted 1 time (the step drops back to 16): 5 rows superseded by what came after",)
+        assert record.notes == (
+            (
+                "the run was restarted 1 time (the step drops back to 16): 5 rows superseded by what "
+                "came after"
+            ),
+        )
 
     def test_a_crash_before_the_restart_point_was_passed(self, tmp_path: Path) -> None:
         record = self.log(tmp_path, [*range(1, 21), 16, 17])
@@ -189,9 +249,15 @@ class TestOrder:
 
     @pytest.mark.parametrize("name", ["step", "when"])
     @pytest.mark.parametrize("spacing", [0.5, 0.25, 0.1])
-    def test_fractional_steps_are_numbered_and_stay_as_the_clock(self, tmp_path: Path, name: str, spacing: float) -> None:
+    def test_fractional_steps_are_numbered_and_stay_as_the_clock(
+        self, tmp_path: Path, name: str, spacing: float
+    ) -> None:
         rows = "".join(f"{spacing * row},{row}\n" for row in range(8))
-        record = opened(tmp_path / "a.csv", f"{name},reward\n{rows}", columns={"step": "when"} if name == "when" else {})
+        record = opened(
+            tmp_path / "a.csv",
+            f"{name},reward\n{rows}",
+            columns={"step": "when"} if name == "when" else {},
+        )
         assert values(record, "step") == list(range(1, 9))
         assert values(record, "reward") == [float(row) for row in range(8)]
         assert values(record, "optimizer_updates") == [spacing * row for row in range(8)]
@@ -199,12 +265,20 @@ class TestOrder:
         assert "fractional steps of the log are the clock" in " ".join(record.notes)
 
     def test_fractional_steps_of_a_restarted_run(self, tmp_path: Path) -> None:
-        record = opened(tmp_path / "a.csv", "step,reward\n0.5,1\n1,2\n1.5,3\n2,4\n1.5,5\n2,6\n2.5,7\n")
-        assert (values(record, "reward"), values(record, "step")) == ([1.0, 2.0, 5.0, 6.0, 7.0], [1, 2, 3, 4, 5])
+        record = opened(
+            tmp_path / "a.csv", "step,reward\n0.5,1\n1,2\n1.5,3\n2,4\n1.5,5\n2,6\n2.5,7\n"
+        )
+        assert (values(record, "reward"), values(record, "step")) == (
+            [1.0, 2.0, 5.0, 6.0, 7.0],
+            [1, 2, 3, 4, 5],
+        )
         assert values(record, "optimizer_updates") == [0.5, 1.0, 1.5, 2.0, 2.5]
 
     def test_fractional_numbers_that_fall_are_no_clock(self, tmp_path: Path) -> None:
-        rows = "".join(f"{number},{place}\n" for place, number in enumerate([3.5, 1.25, 2.75, 0.5, 3.25, 1.5, 2.25, 0.25]))
+        rows = "".join(
+            f"{number},{place}\n"
+            for place, number in enumerate([3.5, 1.25, 2.75, 0.5, 3.25, 1.5, 2.25, 0.25])
+        )
         record = opened(tmp_path / "a.csv", f"n,reward\n{rows}", columns={"step": "n"})
         assert values(record, "reward") == [float(place) for place in range(8)]
         assert values(record, "optimizer_updates") == [float(step) for step in range(1, 9)]
@@ -219,7 +293,12 @@ class TestOrder:
     def test_huge_steps_are_left_out_for_the_true_reason(self, tmp_path: Path) -> None:
         record = self.log(tmp_path, [10**15 * row for row in range(12)] + [2**53 - 1])
         assert len(record.steps) == 11
-        assert record.notes == ("2 rows with a step of 2^53 or more, where doubles no longer tell neighbours apart, left out",)
+        assert record.notes == (
+            (
+                "2 rows with a step of 2^53 or more, where doubles no longer tell neighbours apart, "
+                "left out"
+            ),
+        )
         with pytest.raises(UnreadableRunError, match=r"below 2\^53"):
             self.log(tmp_path, [10**17, 2 * 10**17])
 
@@ -231,18 +310,28 @@ class TestOrder:
 
 class TestJson:
     def test_a_list_of_rows_with_a_summary(self, tmp_path: Path) -> None:
-        rows = [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.75}, {"step": 2, "train_runtime": 9.0, "train_loss": 0.1}]
+        rows = [
+            {"step": 1, "reward": 0.5},
+            {"step": 2, "reward": 0.75},
+            {"step": 2, "train_runtime": 9.0, "train_loss": 0.1},
+        ]
         record = opened(tmp_path / "a.json", json.dumps(rows))
         assert values(record, "reward") == [0.5, 0.75]
         assert record.notes == ("the summary row at the end is left out",)
 
     @pytest.mark.parametrize(
         "content",
-        [{"step": [1, 2], "reward": [0.5, 0.75]},
-         {"config": {"lr": 1}, "history": [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.75}]},
-         {"2": {"reward": 0.75}, "1": {"reward": 0.5}}, {"metrics": {"step": [1, 2], "reward": [0.5, 0.75]}, "name": "x"}],
+        [
+            {"step": [1, 2], "reward": [0.5, 0.75]},
+            {
+                "config": {"lr": 1},
+                "history": [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.75}],
+            },
+            {"2": {"reward": 0.75}, "1": {"reward": 0.5}},
+            {"metrics": {"step": [1, 2], "reward": [0.5, 0.75]}, "name": "x"},
+        ],
         ids=["columns", "rows-inside", "numbered", "columns-inside"],
-    )  # fmt: skip
+    )
     def test_shapes(self, tmp_path: Path, content: dict[str, Any]) -> None:
         record = opened(tmp_path / "a.json", json.dumps(content))
         assert (values(record, "step"), values(record, "reward")) == ([1, 2], [0.5, 0.75])
@@ -250,10 +339,21 @@ class TestJson:
     def test_settings_beside_the_rows(self, tmp_path: Path) -> None:
         content = {"group_size": 8, "lr": 1e-5, "rows": [{"step": 1, "reward": 0.5}]}
         record = opened(tmp_path / "a.json", json.dumps(content))
-        assert (record.config.value("group_size"), record.config.value("learning_rate")) == (8, 1e-5)
+        assert (record.config.value("group_size"), record.config.value("learning_rate")) == (
+            8,
+            1e-5,
+        )
 
     def test_several_runs_are_chosen_by_name(self, tmp_path: Path) -> None:
-        runs = [{"tag": f"seed{n}", "seed": n, "group_size": 4, "reward_trace": [0.1 * n, 0.2 * n, 0.3 * n]} for n in (1, 2)]
+        runs = [
+            {
+                "tag": f"seed{n}",
+                "seed": n,
+                "group_size": 4,
+                "reward_trace": [0.1 * n, 0.2 * n, 0.3 * n],
+            }
+            for n in (1, 2)
+        ]
         path = tmp_path / "a.json"
         path.write_text(json.dumps({"lr": 0.1, "results": runs}))
         with pytest.raises(UnreadableRunError, match=r"holds 2 runs: add one of #seed1, #seed2"):
@@ -262,7 +362,11 @@ class TestJson:
             open_run(f"{path}#seed9")
         record = open_run(f"{path}#seed2")
         assert values(record, "reward_trace") == [0.2, 0.4, 0.6]
-        assert (record.name, record.config.value("group_size"), record.config.value("seed")) == ("seed2", 4, 2)
+        assert (record.name, record.config.value("group_size"), record.config.value("seed")) == (
+            "seed2",
+            4,
+            2,
+        )
 
     def test_a_cut_off_list_keeps_its_whole_rows(self, tmp_path: Path) -> None:
         text = json.dumps([{"step": step, "reward": step / 10} for step in range(1, 11)])
@@ -271,37 +375,78 @@ class TestJson:
         assert "cut off or damaged after row 9" in record.notes[0]
 
     @pytest.mark.parametrize(
-        "text", ['{"step": [1, 2], "rew', '[{"step": 1, "rew', "[", "{", "[1, 2, 3]", "[[1, 2]]", '["a"]', "{}", "[]", "[{}]"]
+        "text",
+        [
+            '{"step": [1, 2], "rew',
+            '[{"step": 1, "rew',
+            "[",
+            "{",
+            "[1, 2, 3]",
+            "[[1, 2]]",
+            '["a"]',
+            "{}",
+            "[]",
+            "[{}]",
+        ],
     )
     def test_damaged_or_empty(self, tmp_path: Path, text: str) -> None:
         with pytest.raises(UnreadableRunError):
             opened(tmp_path / "a.json", text)
 
-    @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '[{"a":' + "[" * 50_000, '{"a": 1}\n{"b":' + "[" * 99_999])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "[" * 100_000,
+            '{"a":' * 100_000,
+            '[{"a":' + "[" * 50_000,
+            '{"a": 1}\n{"b":' + "[" * 99_999,
+        ],
+    )
     def test_nested_too_deeply(self, tmp_path: Path, text: str) -> None:
         with pytest.raises(GroupwiseError):
             opened(tmp_path / "a.json", text)
 
     def test_settings_are_no_log(self, tmp_path: Path) -> None:
-        with pytest.raises(UnreadableRunError, match=r"holds settings .learning_rate, group_size.*--config"):
+        with pytest.raises(
+            UnreadableRunError, match=r"holds settings .learning_rate, group_size.*--config"
+        ):
             opened(tmp_path / "a.json", json.dumps({"learning_rate": 1e-5, "group_size": 8}))
         with pytest.raises(UnreadableRunError, match=r"holds settings.*--config"):
-            opened(tmp_path / "a.yaml", "model: x\ntraining:\n  num_generations: 4\n  lr: 1e-5\n  bf16: true\n")
+            opened(
+                tmp_path / "a.yaml",
+                "model: x\ntraining:\n  num_generations: 4\n  lr: 1e-5\n  bf16: true\n",
+            )
 
     def test_numbers_of_every_kind(self, tmp_path: Path) -> None:
-        text = '[{"step": 1, "a": NaN, "b": -Infinity, "c": "0.5", "d": true, "e": null, "f": [1], "g": {"h": {"i": 7}}, "j": '
+        text = (
+            '[{"step": 1, "a": NaN, "b": -Infinity, "c": "0.5", "d": true, "e": null, "f": [1], '
+            '"g": {"h": {"i": 7}}, "j": '
+        )
         text += "9" * 5000 + "}]"
         record = opened(tmp_path / "a.json", text)
         row = record.steps.row(0, named=True)
-        assert (row["a"], row["b"], row["c"], row["d"], row["g/h/i"], row["j"]) == (None, float("-inf"), 0.5, 1.0, 7.0, float("inf"))
+        assert (row["a"], row["b"], row["c"], row["d"], row["g/h/i"], row["j"]) == (
+            None,
+            float("-inf"),
+            0.5,
+            1.0,
+            7.0,
+            float("inf"),
+        )
         assert not {"e", "f"} & set(row)
 
     def test_of_a_key_twice_the_last_counts(self, tmp_path: Path) -> None:
-        record = opened(tmp_path / "a.jsonl", '{"step": 1, "reward": 1, "reward": 2}\n{"step": 2, "reward": 3}\n')
+        record = opened(
+            tmp_path / "a.jsonl",
+            '{"step": 1, "reward": 1, "reward": 2}\n{"step": 2, "reward": 3}\n',
+        )
         assert values(record, "reward") == [2.0, 3.0]
 
     def test_thousands_of_keys_are_bounded(self, tmp_path: Path) -> None:
-        rows = [{"step": step, "reward": 1.0, **{f"k{step}_{n}": 1.0 for n in range(50)}} for step in range(42)]
+        rows = [
+            {"step": step, "reward": 1.0, **{f"k{step}_{n}": 1.0 for n in range(50)}}
+            for step in range(42)
+        ]
         record = opened(tmp_path / "a.json", json.dumps(rows))
         assert len(record.metrics()) < 2001
         assert "more than 2,000 keys" in record.notes[-1]
@@ -310,12 +455,16 @@ class TestJson:
 class TestJsonLines:
     def test_damaged_lines_are_counted(self, tmp_path: Path) -> None:
         good = [json.dumps({"step": step, "reward": step}) for step in (1, 3, 4)]
-        record = opened(tmp_path / "a.jsonl", "\n".join([good[0], '{"step": 2, "rew', "hello", *good[1:]]))
+        record = opened(
+            tmp_path / "a.jsonl", "\n".join([good[0], '{"step": 2, "rew', "hello", *good[1:]])
+        )
         assert values(record, "step") == [1, 3, 4]
         assert record.notes == ("2 lines are not whole JSON objects and were left out",)
 
     def test_one_damaged_line_is_singular(self, tmp_path: Path) -> None:
-        record = opened(tmp_path / "a.jsonl", '{"step": 1, "reward": 1}\n{"st\n{"step": 2, "reward": 1}\n')
+        record = opened(
+            tmp_path / "a.jsonl", '{"step": 1, "reward": 1}\n{"st\n{"step": 2, "reward": 1}\n'
+        )
         assert record.notes == ("1 line is no whole JSON object and was left out",)
 
     def test_mostly_damaged_is_refused(self, tmp_path: Path) -> None:
@@ -329,7 +478,16 @@ class TestJsonLines:
         rows: list[dict[str, Any]] = [{"type": "eval", "step": 0, "reward": 0.1}]
         for step in (1, 2):
             rows.append({"type": "rollout", "step": step, "reward": 0.2 * step, "seconds": 1.0})
-            rows += [{"type": "train", "step": step, "optimizer_step": 2 * step - 1 + n, "loss": float(n), "lr": 0.1} for n in (0, 1)]
+            rows += [
+                {
+                    "type": "train",
+                    "step": step,
+                    "optimizer_step": 2 * step - 1 + n,
+                    "loss": float(n),
+                    "lr": 0.1,
+                }
+                for n in (0, 1)
+            ]
             rows.append({"type": "done", "step": step, "seconds": 5.0, "lr": 0.2})
         record = opened(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
         assert values(record, "step") == [0, 1, 2]
@@ -341,12 +499,19 @@ class TestJsonLines:
         assert record.column("reward") == "reward"
 
     def test_a_file_loggers_data(self, tmp_path: Path) -> None:
-        rows = [{"step": step, "data": {"critic/score/mean": 0.1 * step, "actor/entropy": 1.0}} for step in (1, 2, 3)]
+        rows = [
+            {"step": step, "data": {"critic/score/mean": 0.1 * step, "actor/entropy": 1.0}}
+            for step in (1, 2, 3)
+        ]
         record = opened(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
         assert record.column("reward") == "critic/score/mean"
 
     def test_seeds_in_one_file_are_refused_and_can_be_chosen(self, tmp_path: Path) -> None:
-        rows: list[dict[str, Any]] = [{"seed": seed, "step": step, "reward": seed + step / 10} for step in range(1, 5) for seed in (1, 2)]
+        rows: list[dict[str, Any]] = [
+            {"seed": seed, "step": step, "reward": seed + step / 10}
+            for step in range(1, 5)
+            for seed in (1, 2)
+        ]
         path = tmp_path / "a.jsonl"
         with pytest.raises(UnreadableRunError, match=r"2 runs: add one of #1, #2"):
             opened(path, "\n".join(map(json.dumps, rows)))
@@ -356,14 +521,24 @@ class TestJsonLines:
         assert values(open_run(f"{path}#r2"), "reward") == [2.1, 2.2, 2.3, 2.4]
         with pytest.raises(UnreadableRunError, match="r9"):
             open_run(f"{path}#r9")
-        (tmp_path / "b.csv").write_text("seed,step,reward\n" + "".join(f"{row['run'][1]},{row['step']},{row['reward']}\n" for row in rows))
+        (tmp_path / "b.csv").write_text(
+            "seed,step,reward\n"
+            + "".join(f"{row['run'][1]},{row['step']},{row['reward']}\n" for row in rows)
+        )
         assert values(open_run(f"{tmp_path / 'b.csv'}#1"), "reward") == [1.1, 1.2, 1.3, 1.4]
 
     def test_clocks(self, tmp_path: Path) -> None:
-        rows = [{"step": step, "reward": 0.1, "num_tokens": 100 * step, "_timestamp": 1e9 + 60 * step} for step in (1, 2, 3)]
+        rows = [
+            {"step": step, "reward": 0.1, "num_tokens": 100 * step, "_timestamp": 1e9 + 60 * step}
+            for step in (1, 2, 3)
+        ]
         record = opened(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
         assert values(record, "tokens") == [100.0, 200.0, 300.0]
-        assert values(record, "seconds") == [60.0, 120.0, 180.0]  # a time of day does not tell how long the first row took
+        assert values(record, "seconds") == [
+            60.0,
+            120.0,
+            180.0,
+        ]  # a time of day does not tell how long the first row took
 
     def test_updates_per_step(self, tmp_path: Path) -> None:
         rows = "\n".join(json.dumps({"step": step, "reward": 0.1}) for step in (1, 2, 3))
@@ -375,11 +550,21 @@ class TestJsonLines:
 class TestRefused:
     @pytest.mark.parametrize(
         ("content", "words"),
-        [(b"", "empty"), (b" \n\n", "empty"), (random.Random(0).randbytes(4096), "binary"), (b"\x1f\x8b" + b"a" * 99, "gzip"),
-         (b"\x80\x04" + b"a" * 99, "never opened"),
-         (b"PK\x03\x04aa", "zip"), (b"SQLite format 3\0", "SQLite"), (b"PAR1 nothing", "Parquet"), (b"hello world\n", "none of them"),
-         (b"\0" * 100, "binary"), (b"step,reward\n", "no"), (b"a,b\nx,y\n", "none of them")],
-    )  # fmt: skip
+        [
+            (b"", "empty"),
+            (b" \n\n", "empty"),
+            (random.Random(0).randbytes(4096), "binary"),
+            (b"\x1f\x8b" + b"a" * 99, "gzip"),
+            (b"\x80\x04" + b"a" * 99, "never opened"),
+            (b"PK\x03\x04aa", "zip"),
+            (b"SQLite format 3\0", "SQLite"),
+            (b"PAR1 nothing", "Parquet"),
+            (b"hello world\n", "none of them"),
+            (b"\0" * 100, "binary"),
+            (b"step,reward\n", "no"),
+            (b"a,b\nx,y\n", "none of them"),
+        ],
+    )
     def test_a_sentence_says_why(self, tmp_path: Path, content: bytes, words: str) -> None:
         with pytest.raises(UnreadableRunError, match=words) as caught:
             opened(tmp_path / "log", content)
@@ -418,10 +603,15 @@ class TestRefused:
             open_run(tmp_path)
 
     def test_a_folder_with_one_log_opens_and_with_two_asks(self, tmp_path: Path) -> None:
-        (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward": 1}\n{"step": 2, "reward": 2}\n')
+        (tmp_path / "metrics.jsonl").write_text(
+            '{"step": 1, "reward": 1}\n{"step": 2, "reward": 2}\n'
+        )
         (tmp_path / "config.yaml").write_text("group_size: 8\nlearning_rate: 1e-5\n")
         record = open_run(tmp_path)
-        assert (record.config.value("group_size"), record.config.group_size.source) == (8, "config.yaml")
+        assert (record.config.value("group_size"), record.config.group_size.source) == (
+            8,
+            "config.yaml",
+        )
         (tmp_path / "other.csv").write_text("step,reward\n1,2\n")
         with pytest.raises(UnreadableRunError, match=r"holds 2 \(metrics.jsonl, other.csv\)"):
             open_run(tmp_path)
@@ -445,7 +635,10 @@ class TestRefused:
 def test_settings_of_a_file_that_goes_with_the_log(tmp_path: Path) -> None:
     (tmp_path / "run7.config.json").write_text('{"group_size": 8}')
     record = opened(tmp_path / "run7.metrics.csv", "step,reward\n1,0.5\n", settings={"seed": "3"})
-    assert (record.config.group_size.value, record.config.group_size.source) == (8, "run7.config.json")
+    assert (record.config.group_size.value, record.config.group_size.source) == (
+        8,
+        "run7.config.json",
+    )
     assert record.config.value("seed") == 3
 
 
@@ -456,7 +649,9 @@ def test_a_saved_record_opens(tmp_path: Path) -> None:
 
 
 def test_a_parquet_table_opens(tmp_path: Path) -> None:
-    opened(tmp_path / "a.csv", "step,reward\n1,0.5\n2,0.75\n").steps.write_parquet(tmp_path / "steps.parquet")
+    opened(tmp_path / "a.csv", "step,reward\n1,0.5\n2,0.75\n").steps.write_parquet(
+        tmp_path / "steps.parquet"
+    )
     assert values(open_run(tmp_path / "steps.parquet"), "reward") == [0.5, 0.75]
 
 
@@ -468,16 +663,23 @@ def test_every_reader_has_a_name_a_sentence_and_a_sniff() -> None:
 
 
 def test_columns_of_cells_that_are_no_plain_numbers_are_named(tmp_path: Path) -> None:
-    (tmp_path / "run.csv").write_text("step,reward,tokens,model\n" + "\n".join(f'{t},0.{t},"{t},000",qwen' for t in range(1, 9)))
+    (tmp_path / "run.csv").write_text(
+        "step,reward,tokens,model\n" + "\n".join(f'{t},0.{t},"{t},000",qwen' for t in range(1, 9))
+    )
     record = open_run(tmp_path / "run.csv")
     assert record.notes == ("1 column is no plain numbers and left out: tokens ('1,000')",)
-    (tmp_path / "shares.csv").write_text("step,accuracy\n" + "\n".join(f"{t},{t}.5%" for t in range(1, 9)))
+    (tmp_path / "shares.csv").write_text(
+        "step,accuracy\n" + "\n".join(f"{t},{t}.5%" for t in range(1, 9))
+    )
     with pytest.raises(UnreadableRunError, match=r"accuracy such as '1\.5%': write plain numbers"):
         open_run(tmp_path / "shares.csv")
 
 
 def test_numbers_inside_metrics_keep_their_names(tmp_path: Path) -> None:
-    rows = [{"event": "train_step", "step": t, "metrics": {"reward_mean": t / 8, "loss": 0.5}} for t in range(1, 9)]
+    rows = [
+        {"event": "train_step", "step": t, "metrics": {"reward_mean": t / 8, "loss": 0.5}}
+        for t in range(1, 9)
+    ]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
     record = open_run(tmp_path / "log.jsonl")
     assert record.steps[record.column("reward")].to_list() == [t / 8 for t in range(1, 9)]
@@ -489,14 +691,21 @@ def test_numbers_inside_metrics_keep_their_names(tmp_path: Path) -> None:
 class TestNuls:
     """A text with a few NUL bytes, as a crashed disk or NCCL leaves them, is read without them."""
 
-    ROWS = "".join(json.dumps({"step": step, "reward": step / 8, "loss": 0.5}) + "\n" for step in range(1, 41))
-    PRINTED = "".join(f"step:{step} - critic/score/mean:{step / 8} - actor/pg_loss:0.5\n" for step in range(1, 41))
+    ROWS = "".join(
+        json.dumps({"step": step, "reward": step / 8, "loss": 0.5}) + "\n" for step in range(1, 41)
+    )
+    PRINTED = "".join(
+        f"step:{step} - critic/score/mean:{step / 8} - actor/pg_loss:0.5\n" for step in range(1, 41)
+    )
     TEXTS = {  # noqa: RUF012
         "a.jsonl": ROWS,
         "a.json": f"[{','.join(ROWS.splitlines())}]",
-        "a.csv": "step,reward,loss\n" + "".join(f"{step},{step / 8},0.5\n" for step in range(1, 41)),
+        "a.csv": "step,reward,loss\n"
+        + "".join(f"{step},{step / 8},0.5\n" for step in range(1, 41)),
         "a.log": PRINTED,
-        "trainer_state.json": json.dumps({"log_history": [json.loads(line) for line in ROWS.splitlines()]}),
+        "trainer_state.json": json.dumps(
+            {"log_history": [json.loads(line) for line in ROWS.splitlines()]}
+        ),
     }
 
     @pytest.mark.parametrize("file", TEXTS)
@@ -504,13 +713,18 @@ class TestNuls:
         whole = self.TEXTS[file].encode()
         plain = opened(tmp_path / file, whole)
         third = len(whole) // 3
-        damaged = opened(tmp_path / file, b"\0".join([whole[:third], whole[third : 2 * third], whole[2 * third :], b""]))
+        damaged = opened(
+            tmp_path / file,
+            b"\0".join([whole[:third], whole[third : 2 * third], whole[2 * third :], b""]),
+        )
         assert damaged.steps.equals(plain.steps)
         assert damaged.notes == plain.notes
 
     def test_a_hole_behind_the_first_rows(self, tmp_path: Path) -> None:
         lines = self.ROWS.encode().splitlines(keepends=True) * 200
-        record = opened(tmp_path / "a.jsonl", b"".join([*lines[:4000], b"\0" * 200_000, *lines[4000:]]))
+        record = opened(
+            tmp_path / "a.jsonl", b"".join([*lines[:4000], b"\0" * 200_000, *lines[4000:]])
+        )
         assert values(record, "reward") == [step / 8 for step in range(1, 41)]
 
     @pytest.mark.parametrize("content", [b"\0" * 100, b"ab\0" * 50, b"\xff\xfa\0" + b"a" * 300])
@@ -522,11 +736,18 @@ class TestNuls:
 @pytest.mark.parametrize(
     "text",
     [
-        "  step   reward     kl\n     1     0.25   1e-3\n     2      0.5   2e-3\n     3      0.5   2e-3\n",  # blanks part the columns
+        # blanks part the columns
+        (
+            "  step   reward     kl\n     1     0.25   1e-3\n     2      0.5   2e-3\n     3      "
+            "0.5   2e-3\n"
+        ),
         "step,my-reward,my-reward_timestamp,my-kl,my-kl_timestamp\n1,0.25,17,1e-3,17\n2,0.5,18,2e-3,18\n3,0.5,19,2e-3,19\n",
         # words that begin with a capital letter
         "metricName,metricValue,step\nreward,0.25,1\nkl,1e-3,1\nreward,0.5,2\nkl,2e-3,2\nreward,0.5,3\nkl,2e-3,3\n",
-        "# Results\n\nOf a run.\n\n| step | reward | kl |\n|---:|---|---|\n| 1 | 0.25 | 1e-3 |\n| 2 | 0.5 | 2e-3 |\n| 3 | 0.5 | 2e-3 |\n",
+        (
+            "# Results\n\nOf a run.\n\n| step | reward | kl |\n|---:|---|---|\n| 1 | 0.25 | 1e-3 "
+            "|\n| 2 | 0.5 | 2e-3 |\n| 3 | 0.5 | 2e-3 |\n"
+        ),
     ],
     ids=["blanks", "SwanLab", "Comet", "Markdown"],
 )
@@ -534,23 +755,34 @@ def test_tables_of_other_tools(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.txt").write_text(text)
     record = open_run(tmp_path / "run.txt")
     assert record.steps["step"].to_list() == [1, 2, 3]
-    assert [record.steps[record.column(name)].to_list() for name in ("reward", "kl")] == [[0.25, 0.5, 0.5], [0.001, 0.002, 0.002]]
+    assert [record.steps[record.column(name)].to_list() for name in ("reward", "kl")] == [
+        [0.25, 0.5, 0.5],
+        [0.001, 0.002, 0.002],
+    ]
 
 
 def test_a_chart_that_tensorboard_exported_is_called_by_its_file(tmp_path: Path) -> None:
-    (tmp_path / "run-mine-tag-train_reward.csv").write_text("Wall time,Step,Value\n17.5,1,0.25\n18.5,2,0.5\n")
+    (tmp_path / "run-mine-tag-train_reward.csv").write_text(
+        "Wall time,Step,Value\n17.5,1,0.25\n18.5,2,0.5\n"
+    )
     record = open_run(tmp_path / "run-mine-tag-train_reward.csv")
-    assert (record.column("reward"), record.steps["train_reward"].to_list()) == ("train_reward", [0.25, 0.5])
+    assert (record.column("reward"), record.steps["train_reward"].to_list()) == (
+        "train_reward",
+        [0.25, 0.5],
+    )
 
 
 def test_texts_with_tables_in_them_are_cells(tmp_path: Path) -> None:
-    (tmp_path / "run.csv").write_text('step,reward,note\n1,0.25,"a\n| step | x |\n|---|---|\n| 1 | 2 |"\n2,0.5,b\n')
+    (tmp_path / "run.csv").write_text(
+        'step,reward,note\n1,0.25,"a\n| step | x |\n|---|---|\n| 1 | 2 |"\n2,0.5,b\n'
+    )
     assert open_run(tmp_path / "run.csv").steps["reward"].to_list() == [0.25, 0.5]
 
 
 def test_a_text_with_a_table_of_something_else_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "NOTES.md").write_text(
-        "# Runs\n\n| file | steps | why |\n|---|---|---|\n| a | 300 | x |\n| b | see below | y |\n| c | 2 | z |\n"
+        "# Runs\n\n| file | steps | why |\n|---|---|---|\n| a | 300 | x |\n| b | see below | y "
+        "|\n| c | 2 | z |\n"
     )
     with pytest.raises(UnreadableRunError, match="got none"):
         open_run(tmp_path / "NOTES.md")

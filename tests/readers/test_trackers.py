@@ -1,4 +1,6 @@
-"""Trackers' own formats: TensorBoard, W&B, trackio, MLflow, slime's pickles and ART's tables, against writers made by hand."""
+"""Trackers' own formats: TensorBoard, W&B, trackio, MLflow, slime's pickles and ART's tables,
+against writers made by hand.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def test_the_checksum_is_the_published_one() -> None:
         assert struct.pack("<I", masked_crc(data)) == masked(data)
 
 
-@pytest.mark.parametrize("data", [b"\x08", b"\x0a\x05ab", b"\x0f", b"\x00\x01", b"\x0b", b"\x08" + b"\xff" * 11])
+@pytest.mark.parametrize(
+    "data", [b"\x08", b"\x0a\x05ab", b"\x0f", b"\x00\x01", b"\x0b", b"\x08" + b"\xff" * 11]
+)
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         list(fields(data))
@@ -53,19 +57,33 @@ def test_what_is_no_message_is_refused(data: bytes) -> None:
 
 def test_fields_come_back() -> None:
     message = field(1, 300) + field(2, "text") + field(3, 0.5) + field(4, 0.5, single=True)
-    assert list(fields(message)) == [(1, 300), (2, b"text"), (3, struct.pack("<d", 0.5)), (4, struct.pack("<f", 0.5))]
+    assert list(fields(message)) == [
+        (1, 300),
+        (2, b"text"),
+        (3, struct.pack("<d", 0.5)),
+        (4, struct.pack("<f", 0.5)),
+    ]
 
 
 @pytest.mark.parametrize("tensor", [False, True])
 def test_event_files(tmp_path: Path, tensor: bool) -> None:
-    texts = {"args/text_summary": json.dumps(ARGUMENTS), "model_config/text_summary": json.dumps({"temperature": 9.0})}
+    texts = {
+        "args/text_summary": json.dumps(ARGUMENTS),
+        "model_config/text_summary": json.dumps({"temperature": 9.0}),
+    }
     path = event_file(tmp_path / "events.out.tfevents.1.host", ROWS, texts=texts, tensor=tensor)
     record = open_run(path)
     assert record.sources[0].reader == "tensorboard"
     assert record.steps["step"].to_list() == list(range(1, 9))
     assert record.steps[record.column("reward")].to_list() == pytest.approx(REWARDS, abs=1e-6)
-    assert (record.config.value("group_size"), record.config.value("framework"), record.config.value("temperature")) == (8, "trl", None)
-    assert record.steps["seconds"][-1] == pytest.approx(8.0)  # seven to the first row, which took a usual one
+    assert (
+        record.config.value("group_size"),
+        record.config.value("framework"),
+        record.config.value("temperature"),
+    ) == (8, "trl", None)
+    assert record.steps["seconds"][-1] == pytest.approx(
+        8.0
+    )  # seven to the first row, which took a usual one
     assert record.column("reward/correct") == "train/rewards/correct/mean"
 
 
@@ -103,15 +121,28 @@ def bytes_of(step: int, tag: str, value: float | str, form: str) -> bytes:
         message = event(step % 2**64, tag, value)
     else:
         steps = field(2, step % 2**64) if step else b""
-        message = field(1, 1.7e9) + steps + field(5, field(1, field(1, tag) + field(9, "hint") + field(8, tensors[form])))
-    message += field(5, field(1, field(1, "again") + field(2, 0.5, single=True))) if form == "twice" else b""
+        message = (
+            field(1, 1.7e9)
+            + steps
+            + field(5, field(1, field(1, tag) + field(9, "hint") + field(8, tensors[form])))
+        )
+    message += (
+        field(5, field(1, field(1, "again") + field(2, 0.5, single=True)))
+        if form == "twice"
+        else b""
+    )
     record = bytearray(tfrecord(message if form != "cut" else message[:-1]))
     record[-6] ^= form == "flipped"
     return bytes(record)
 
 
-@given(st.lists(st.lists(SCALARS, max_size=3).map(lambda few: few * 6), max_size=4), st.integers(13, 9999))
-def test_records_that_are_alike_are_read_at_once_as_they_are_one_by_one(blocks: list[list[Any]], size: int) -> None:
+@given(
+    st.lists(st.lists(SCALARS, max_size=3).map(lambda few: few * 6), max_size=4),
+    st.integers(13, 9999),
+)
+def test_records_that_are_alike_are_read_at_once_as_they_are_one_by_one(
+    blocks: list[list[Any]], size: int
+) -> None:
     whole = b"".join(bytes_of(*scalar) for block in blocks for scalar in block)
     rows: list[dict[str, float]] = []
     for block in blocks:
@@ -125,18 +156,29 @@ def test_records_that_are_alike_are_read_at_once_as_they_are_one_by_one(blocks: 
                 one = rows[-1] if rows else {}
                 trains = tag.startswith("train/")
                 if not rows or one["at"] != step or tag in one or one["trains"] != trains:
-                    rows.append({"at": step, "trains": trains, "step": float(step), "_timestamp": time})
+                    rows.append(
+                        {"at": step, "trains": trains, "step": float(step), "_timestamp": time}
+                    )
                 rows[-1][tag] = value
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wire, "_READ", size)
         records = TfRecords(BytesIO(whole))
         found = tensorboard._scalars(records, {})
-    ours = [{"step": step, "_timestamp": time} for step, time in zip(found.step_R.tolist(), found.time_R.tolist(), strict=True)]
-    for tag, value, row in zip(found.tag_N.tolist(), found.value_N.tolist(), found.row_N.tolist(), strict=True):
+    ours = [
+        {"step": step, "_timestamp": time}
+        for step, time in zip(found.step_R.tolist(), found.time_R.tolist(), strict=True)
+    ]
+    for tag, value, row in zip(
+        found.tag_N.tolist(), found.value_N.tolist(), found.row_N.tolist(), strict=True
+    ):
         ours[row][found.names[tag]] = value
-    assert str(ours) == str([{key: value for key, value in row.items() if key not in ("at", "trains")} for row in rows])
+    assert str(ours) == str(
+        [{key: value for key, value in row.items() if key not in ("at", "trains")} for row in rows]
+    )
     assert records.complete
-    assert records.damaged == sum(scalar[3] in ("flipped", "cut") for block in blocks for scalar in block)
+    assert records.damaged == sum(
+        scalar[3] in ("flipped", "cut") for block in blocks for scalar in block
+    )
 
 
 def test_files_of_one_folder_are_one_run(tmp_path: Path) -> None:
@@ -146,7 +188,9 @@ def test_files_of_one_folder_are_one_run(tmp_path: Path) -> None:
     event_file(tmp_path / "events.out.tfevents.300.host.3.0", [])
     record = open_run(tmp_path)
     assert len(record.steps) == 8
-    assert record.steps["train/loss"].to_list() == pytest.approx([0.01, 0.02, 0.03, 9, 9, 9, 9, 9], abs=1e-6)
+    assert record.steps["train/loss"].to_list() == pytest.approx(
+        [0.01, 0.02, 0.03, 9, 9, 9, 9, 9], abs=1e-6
+    )
     assert any("restarted" in note for note in record.notes)
     assert any("holds no scalar" in note for note in record.notes)
 
@@ -161,7 +205,14 @@ def history() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for step in range(1, 9):
         rows.append({"_step": 2 * step - 2, "profiling/Time taken: x": 0.1})
-        rows.append({"_step": 2 * step - 1, "train/global_step": step, **hf_row(step), "table": {"_type": "table-file", "size": 7}})
+        rows.append(
+            {
+                "_step": 2 * step - 1,
+                "train/global_step": step,
+                **hf_row(step),
+                "table": {"_type": "table-file", "size": 7},
+            }
+        )
     return rows
 
 
@@ -190,8 +241,15 @@ def test_a_damaged_record_costs_its_row_and_is_said(tmp_path: Path) -> None:
 
 
 def test_bounds_of_an_exported_chart_are_not_metrics() -> None:
-    names = ["Step", "run - 1 - train/reward", "run - 1 - train/reward__MIN", "run - 1 - train/reward__MAX"]
-    assert exported_runs(names) == {"run - 1": {"Step": "Step", "run - 1 - train/reward": "train/reward"}}
+    names = [
+        "Step",
+        "run - 1 - train/reward",
+        "run - 1 - train/reward__MIN",
+        "run - 1 - train/reward__MAX",
+    ]
+    assert exported_runs(names) == {
+        "run - 1": {"Step": "Step", "run - 1 - train/reward": "train/reward"}
+    }
     assert exported_runs(["step", "a - b"]) == {}
 
 
@@ -200,7 +258,11 @@ def test_trackio(tmp_path: Path, as_bytes: bool) -> None:
     record = open_run(trackio_database(tmp_path / "project.db", as_bytes=as_bytes))
     assert record.steps["step"].to_list() == list(range(1, 9))
     assert record.steps[record.column("reward")].to_list() == REWARDS
-    assert (record.config.value("group_size"), record.config.value("beta1"), record.config.value("kl_weight")) == (4, 0.9, 0.04)
+    assert (
+        record.config.value("group_size"),
+        record.config.value("beta1"),
+        record.config.value("kl_weight"),
+    ) == (4, 0.9, 0.04)
     assert record.rollouts is not None
     assert len(record.rollouts) == 64
     assert record.rollouts.group_by("step", "prompt_id").len()["len"].unique().to_list() == [4]
@@ -240,7 +302,11 @@ def test_slimes_dumps(tmp_path: Path) -> None:
         slime_dump(tmp_path / f"rollout_{rollout}.pt", slime_samples(rollout))
     record = open_run(tmp_path / "rollout_3.pt")
     assert record.rollouts is not None
-    assert (record.steps["step"].to_list(), record.steps["reward"].to_list(), len(record.rollouts)) == ([3], [0.5], 8)
+    assert (
+        record.steps["step"].to_list(),
+        record.steps["reward"].to_list(),
+        len(record.rollouts),
+    ) == ([3], [0.5], 8)
     assert record.rollouts["length"].to_list() == [3.0] * 8
     assert open_run(tmp_path).steps["step"].to_list() == [3, 4]
     assert open_run(tmp_path).config.value("group_size") == 4
@@ -263,7 +329,9 @@ class Harmful:
         b"\x80\x02]samples",
     ],
 )
-def test_a_pickle_that_could_do_something_is_refused(tmp_path: Path, payload: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_that_could_do_something_is_refused(
+    tmp_path: Path, payload: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     path = slime_dump(tmp_path / "1.pt", payload)
     with pytest.raises(UnreadableRunError, match=r"^expected [^\n]{20,400}\Z"):
@@ -291,31 +359,63 @@ def test_arts_trajectories(tmp_path: Path) -> None:
 
 
 def slime_rows(each: int) -> list[dict[str, Any]]:
-    """What slime logs of twelve rollouts: a row of the rollout by its number, and `each` rows of training by the updates so far."""
+    """What slime logs of twelve rollouts: a row of the rollout by its number, and `each` rows of
+    training by the updates so far.
+    """
     rows: list[dict[str, Any]] = []
     for rollout in range(12):
-        rows.append({"step": rollout, "rollout/step": rollout, "rollout/raw_reward": 0.125 * (rollout % 4), "rollout/truncated_ratio": 0.0})
+        rows.append(
+            {
+                "step": rollout,
+                "rollout/step": rollout,
+                "rollout/raw_reward": 0.125 * (rollout % 4),
+                "rollout/truncated_ratio": 0.0,
+            }
+        )
         first = each * rollout
-        rows += [{"step": first + k, "train/step": first + k, "train/loss": 1.0 * rollout + k, "train/grad_norm": 1.0} for k in range(each)]
+        rows += [
+            {
+                "step": first + k,
+                "train/step": first + k,
+                "train/loss": 1.0 * rollout + k,
+                "train/grad_norm": 1.0,
+            }
+            for k in range(each)
+        ]
     return rows
 
 
 @pytest.mark.parametrize("each", [1, 2, 4])
 @pytest.mark.parametrize("tracker", ["one file", "two files", "wandb"])
-def test_updates_of_slime_are_put_with_their_rollout(tmp_path: Path, tracker: str, each: int) -> None:
+def test_updates_of_slime_are_put_with_their_rollout(
+    tmp_path: Path, tracker: str, each: int
+) -> None:
     rows = slime_rows(each)
     if tracker == "wandb":
         place = tmp_path / "run-a.wandb"
-        wandb_file(place, [{key: value for key, value in row.items() if key != "step"} for row in rows], {})
+        wandb_file(
+            place, [{key: value for key, value in row.items() if key != "step"} for row in rows], {}
+        )
     elif tracker == "one file":
         place = event_file(tmp_path / "events.out.tfevents.1.host", rows)
     else:
-        bare = [{key: value for key, value in row.items() if not key.endswith("/step")} for row in rows]
-        event_file(tmp_path / "events.out.tfevents.1.host", [row for row in bare if "rollout/raw_reward" in row])
-        event_file(tmp_path / "events.out.tfevents.2.host", [row for row in bare if "train/loss" in row])
+        bare = [
+            {key: value for key, value in row.items() if not key.endswith("/step")} for row in rows
+        ]
+        event_file(
+            tmp_path / "events.out.tfevents.1.host",
+            [row for row in bare if "rollout/raw_reward" in row],
+        )
+        event_file(
+            tmp_path / "events.out.tfevents.2.host", [row for row in bare if "train/loss" in row]
+        )
         place = tmp_path
     record = open_run(place)
     assert record.steps["step"].to_list() == list(range(12))
-    assert record.steps["rollout/raw_reward"].to_list() == [0.125 * (rollout % 4) for rollout in range(12)]
-    assert record.steps["train/loss"].to_list() == pytest.approx([rollout + (each - 1) / 2 for rollout in range(12)])
+    assert record.steps["rollout/raw_reward"].to_list() == [
+        0.125 * (rollout % 4) for rollout in range(12)
+    ]
+    assert record.steps["train/loss"].to_list() == pytest.approx(
+        [rollout + (each - 1) / 2 for rollout in range(12)]
+    )
     assert record.steps["optimizer_updates"].to_list() == [each * rollout for rollout in range(12)]

@@ -29,12 +29,18 @@ def weigh(run: Path, check: float, brevity: float) -> None:
     for path in (run / "completions").iterdir():
         table = pl.read_parquet(path).with_columns(prompt_id=pl.int_range(pl.len()) // 4)
         total = table["check"] * check + table["brevity"] * brevity
-        centred = table.with_columns(total=total).select(pl.col("total") - pl.col("total").mean().over("prompt_id")).to_series()
+        centred = (
+            table.with_columns(total=total)
+            .select(pl.col("total") - pl.col("total").mean().over("prompt_id"))
+            .to_series()
+        )
         table.with_columns(advantage=centred).drop("prompt_id").write_parquet(path)
 
 
 class TestState:
-    def test_rows_windows_tokens_and_seconds(self, tmp_path: Path, make_row: Row, write_state: Write) -> None:
+    def test_rows_windows_tokens_and_seconds(
+        self, tmp_path: Path, make_row: Row, write_state: Write
+    ) -> None:
         rows = [make_row(step) for step in (1, 10, 20, 30)]
         record = open_run(write_state(tmp_path / "trainer_state.json", rows, 10))
         assert values(record, "step") == [1, 10, 20, 30]
@@ -45,10 +51,18 @@ class TestState:
         assert record.config.value("logging_steps") == 10
         assert record.sources[0].reader == "trl"
 
-    def test_any_name_and_keys_in_any_order(self, tmp_path: Path, make_row: Row, write_state: Write) -> None:
-        path = write_state(tmp_path / "x.trainer_state.json", [make_row(step) for step in (1, 2, 3)])
+    def test_any_name_and_keys_in_any_order(
+        self, tmp_path: Path, make_row: Row, write_state: Write
+    ) -> None:
+        path = write_state(
+            tmp_path / "x.trainer_state.json", [make_row(step) for step in (1, 2, 3)]
+        )
         state = json.loads(path.read_text())
-        (tmp_path / "y").write_text(json.dumps({"logging_steps": 1, "stateful": {"a": [1]}, "log_history": state["log_history"]}))
+        (tmp_path / "y").write_text(
+            json.dumps(
+                {"logging_steps": 1, "stateful": {"a": [1]}, "log_history": state["log_history"]}
+            )
+        )
         for name in ("x.trainer_state.json", "y"):
             assert values(open_run(tmp_path / name), "step") == [1, 2, 3]
 
@@ -58,9 +72,18 @@ class TestState:
         assert "NaN" in path.read_text()
         assert values(open_run(path), "kl") == [None, float("inf")]
 
-    def test_evaluations_join_their_step_and_the_summary_goes(self, tmp_path: Path, make_row: Row, write_state: Write) -> None:
-        rows = [make_row(1), make_row(2), {"epoch": 0.02, "eval_reward": 0.9, "step": 2}, {"eval_reward": 0.8, "step": 3}]
-        rows.append({"epoch": 0.03, "step": 3, "train_runtime": 9.0, "train_loss": 0.1, "total_flos": 0.0})
+    def test_evaluations_join_their_step_and_the_summary_goes(
+        self, tmp_path: Path, make_row: Row, write_state: Write
+    ) -> None:
+        rows = [
+            make_row(1),
+            make_row(2),
+            {"epoch": 0.02, "eval_reward": 0.9, "step": 2},
+            {"eval_reward": 0.8, "step": 3},
+        ]
+        rows.append(
+            {"epoch": 0.03, "step": 3, "train_runtime": 9.0, "train_loss": 0.1, "total_flos": 0.0}
+        )
         record = open_run(write_state(tmp_path / "trainer_state.json", rows))
         assert values(record, "step") == [1, 2, 3]
         assert values(record, "eval_reward") == [None, 0.9, 0.8]
@@ -69,15 +92,26 @@ class TestState:
         assert record.notes == ("the summary row at the end is left out",)
         assert record.column("eval/reward") == "eval_reward"
 
-    def test_a_resumed_run_is_not_doubled(self, tmp_path: Path, make_row: Row, write_state: Write) -> None:
-        rows = [make_row(step) for step in (1, 2, 3, 4)] + [make_row(step, reward=9.0) for step in (3, 4, 5)]
+    def test_a_resumed_run_is_not_doubled(
+        self, tmp_path: Path, make_row: Row, write_state: Write
+    ) -> None:
+        rows = [make_row(step) for step in (1, 2, 3, 4)] + [
+            make_row(step, reward=9.0) for step in (3, 4, 5)
+        ]
         record = open_run(write_state(tmp_path / "trainer_state.json", rows))
         assert values(record, "reward") == [0.01, 0.02, 9.0, 9.0, 9.0]
         assert "restarted 1 time" in record.notes[0]
 
-    @pytest.mark.parametrize(("given", "expected"), [(0.05, 5), (0.001, 1), (10, 10), (2.0, 2), (0, 1), ("x", 1), (None, 1)])
-    def test_logging_steps_as_a_share(self, tmp_path: Path, make_row: Row, write_state: Write, given: float, expected: int) -> None:
-        record = open_run(write_state(tmp_path / "trainer_state.json", [make_row(1), make_row(2)], given))
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [(0.05, 5), (0.001, 1), (10, 10), (2.0, 2), (0, 1), ("x", 1), (None, 1)],
+    )
+    def test_logging_steps_as_a_share(
+        self, tmp_path: Path, make_row: Row, write_state: Write, given: float, expected: int
+    ) -> None:
+        record = open_run(
+            write_state(tmp_path / "trainer_state.json", [make_row(1), make_row(2)], given)
+        )
         assert record.config.value("logging_steps") == expected
 
     def test_cut_off_anywhere(self, tmp_path: Path, make_row: Row, write_state: Write) -> None:
@@ -97,9 +131,13 @@ class TestState:
                 assert "cut off or damaged" in " ".join(record.notes)
         assert seen == {0, 1, 2, 3}
 
-    @pytest.mark.parametrize("history", ["[]", "[", '["a", 1]', '[{"train_runtime": 1.0, "step": 1}]', "[{}]"])
+    @pytest.mark.parametrize(
+        "history", ["[]", "[", '["a", 1]', '[{"train_runtime": 1.0, "step": 1}]', "[{}]"]
+    )
     def test_no_rows(self, tmp_path: Path, history: str) -> None:
-        (tmp_path / "trainer_state.json").write_text('{"global_step": 5, "log_history": ' + history + ', "logging_steps": 1}')
+        (tmp_path / "trainer_state.json").write_text(
+            '{"global_step": 5, "log_history": ' + history + ', "logging_steps": 1}'
+        )
         with pytest.raises(UnreadableRunError):
             open_run(tmp_path / "trainer_state.json")
 
@@ -124,13 +162,20 @@ class TestFolder:
         assert record.config.value("framework_version") == "1.16.0"
         assert record.rollouts is not None
 
-    def test_checkpoints_are_numbers_and_not_words(self, trl_run: Path, make_row: Row, write_state: Write) -> None:
-        write_state(trl_run / "checkpoint-100" / "trainer_state.json", [make_row(step) for step in range(1, 101)])
+    def test_checkpoints_are_numbers_and_not_words(
+        self, trl_run: Path, make_row: Row, write_state: Write
+    ) -> None:
+        write_state(
+            trl_run / "checkpoint-100" / "trainer_state.json",
+            [make_row(step) for step in range(1, 101)],
+        )
         (trl_run / "checkpoint-900").mkdir()
         (trl_run / "checkpoint-last").mkdir()
         assert values(open_run(trl_run), "step")[-1] == 100
 
-    def test_the_state_saved_at_the_end_is_the_newest(self, trl_run: Path, make_row: Row, write_state: Write) -> None:
+    def test_the_state_saved_at_the_end_is_the_newest(
+        self, trl_run: Path, make_row: Row, write_state: Write
+    ) -> None:
         write_state(trl_run / "trainer_state.json", [make_row(step) for step in range(1, 26)])
         assert values(open_run(trl_run), "step")[-1] == 25
 
@@ -148,12 +193,26 @@ class TestFolder:
 
     def test_settings_files_and_what_wins(self, trl_run: Path) -> None:
         (trl_run / "args.json").write_text(
-            json.dumps({"num_generations": 4, "beta": 0.04, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "lr": "x"})
+            json.dumps(
+                {
+                    "num_generations": 4,
+                    "beta": 0.04,
+                    "per_device_train_batch_size": 4,
+                    "gradient_accumulation_steps": 2,
+                    "lr": "x",
+                }
+            )
         )
-        (trl_run / "config.json").write_text(json.dumps({"architectures": ["X"], "temperature": 0.3, "num_generations": 99}))
+        (trl_run / "config.json").write_text(
+            json.dumps({"architectures": ["X"], "temperature": 0.3, "num_generations": 99})
+        )
         record = open_run(trl_run, settings={"kl_weight": "0.1"})
         config = record.config
-        assert (config.value("group_size"), config.value("prompts_per_step"), config.value("kl_weight")) == (4, 2, 0.1)
+        assert (
+            config.value("group_size"),
+            config.value("prompts_per_step"),
+            config.value("kl_weight"),
+        ) == (4, 2, 0.1)
         assert config.prompts_per_step.source == "args.json, one process assumed"
         assert (config.group_size.source, config.kl_weight.source) == ("args.json", "--set")
         assert config.value("temperature") is None
@@ -167,7 +226,9 @@ class TestCompletions:
         assert rollouts is not None
         assert rollouts["prompt_id"].to_list() == [0, 0, 0, 0, 1, 1, 1, 1] * 3
         assert rollouts["reward"].to_list()[:3] == [0.9, -0.2, 0.0]
-        assert {"prompt", "completion", "reward/check", "reward/brevity", "advantage"} <= set(rollouts.columns)
+        assert {"prompt", "completion", "reward/check", "reward/brevity", "advantage"} <= set(
+            rollouts.columns
+        )
         assert any("by position: 4 rows each (--set)" in note for note in record.notes)
         assert len([source for source in record.sources if source.reader == "trl_completions"]) == 3
 
@@ -175,7 +236,10 @@ class TestCompletions:
         record = open_run(trl_run)
         assert record.rollouts is not None
         assert record.rollouts["prompt_id"].to_list() == [0, 0, 0, 0, 1, 1, 1, 1] * 3
-        assert (record.config.value("group_size"), record.config.group_size.source) == (4, "runs of equal prompts in the completions")
+        assert (record.config.value("group_size"), record.config.group_size.source) == (
+            4,
+            "runs of equal prompts in the completions",
+        )
         assert any("runs of equal prompts" in note for note in record.notes)
 
     def test_a_group_size_that_does_not_fit_is_not_used(self, trl_run: Path) -> None:
@@ -191,36 +255,55 @@ class TestCompletions:
         assert record.rollouts["reward"].null_count() == len(record.rollouts)
         assert any("contradict a total reward of check + brevity" in note for note in record.notes)
 
-    def test_the_log_tells_the_weights(self, trl_run: Path, make_row: Row, write_state: Write) -> None:
+    def test_the_log_tells_the_weights(
+        self, trl_run: Path, make_row: Row, write_state: Write
+    ) -> None:
         weigh(trl_run, 1.0, 0.1)
         rows = []
         for step in range(1, 21):
             check, brevity = (step % 7) / 7, (step % 3) / 3
-            changes = {"rewards/check/mean": check, "rewards/brevity/mean": brevity, "reward": check + 0.1 * brevity}
+            changes = {
+                "rewards/check/mean": check,
+                "rewards/brevity/mean": brevity,
+                "reward": check + 0.1 * brevity,
+            }
             rows.append(make_row(step, **changes))
         write_state(trl_run / "checkpoint-20" / "trainer_state.json", rows)
         record = open_run(trl_run, settings={"group_size": "4"})
         assert record.rollouts is not None
         assert record.rollouts["reward"].to_list()[:2] == pytest.approx([0.99, -0.02])
-        assert any("is check + 0.1 brevity, as the log's own mean rewards tell (the advantages agree)" in note for note in record.notes)
+        assert any(
+            "is check + 0.1 brevity, as the log's own mean rewards tell (the advantages agree)"
+            in note
+            for note in record.notes
+        )
 
     def test_the_log_says_which_columns_are_rewards(self, trl_run: Path) -> None:
         for path in (trl_run / "completions").iterdir():
-            pl.read_parquet(path).with_columns(extra=pl.lit(100.0), answer=pl.lit(3)).write_parquet(path)
+            pl.read_parquet(path).with_columns(extra=pl.lit(100.0), answer=pl.lit(3)).write_parquet(
+                path
+            )
         record = open_run(trl_run)
         assert record.rollouts is not None
         assert not {"reward/extra", "reward/answer"} & set(record.rollouts.columns)
         assert record.rollouts["reward"][0] == 0.9
 
-    def test_a_function_that_the_log_does_not_name_is_missed_and_said(self, trl_run: Path, make_row: Row, write_state: Write) -> None:
-        rows = [{key: value for key, value in make_row(step).items() if "brevity" not in key} for step in (1, 2, 3)]
+    def test_a_function_that_the_log_does_not_name_is_missed_and_said(
+        self, trl_run: Path, make_row: Row, write_state: Write
+    ) -> None:
+        rows = [
+            {key: value for key, value in make_row(step).items() if "brevity" not in key}
+            for step in (1, 2, 3)
+        ]
         write_state(trl_run / "checkpoint-20" / "trainer_state.json", rows)
         record = open_run(trl_run)
         assert record.rollouts is not None
         assert record.rollouts["reward"].null_count() == 24
         assert any("contradict a total reward of 0.5 check:" in note for note in record.notes)
 
-    def test_an_evaluations_completions_are_not_the_trainings(self, trl_run: Path, make_row: Row, write_state: Write) -> None:
+    def test_an_evaluations_completions_are_not_the_trainings(
+        self, trl_run: Path, make_row: Row, write_state: Write
+    ) -> None:
         path = trl_run / "completions" / "completions_00001.parquet"
         table = pl.read_parquet(path)
         mean = float(np.mean((table["check"] + table["brevity"]).to_numpy()))
@@ -232,11 +315,16 @@ class TestCompletions:
         assert record.rollouts["step"].unique().sort().to_list() == [1, 3]
         assert any("completions of 1 step with an evaluation" in note for note in record.notes)
 
-    def test_missing_rewards_count_as_nothing_and_all_missing_as_unknown(self, trl_run: Path) -> None:
+    def test_missing_rewards_count_as_nothing_and_all_missing_as_unknown(
+        self, trl_run: Path
+    ) -> None:
         path = trl_run / "completions" / "completions_00001.parquet"
         table = pl.read_parquet(path).drop("advantage")
         nan = [float("nan")] * 2
-        table = table.with_columns(check=pl.Series([*nan, 1.0] + [1.0] * 5), brevity=pl.Series([float("nan"), -0.5] + [0.0] * 6))
+        table = table.with_columns(
+            check=pl.Series([*nan, 1.0] + [1.0] * 5),
+            brevity=pl.Series([float("nan"), -0.5] + [0.0] * 6),
+        )
         for old in (trl_run / "completions").iterdir():
             old.unlink()
         table.write_parquet(path)
@@ -246,7 +334,9 @@ class TestCompletions:
 
     def test_damaged_and_foreign_files_are_left_out(self, trl_run: Path) -> None:
         (trl_run / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 broken PAR1")
-        pl.DataFrame({"a": [1]}).write_parquet(trl_run / "completions" / "completions_00003.parquet")
+        pl.DataFrame({"a": [1]}).write_parquet(
+            trl_run / "completions" / "completions_00003.parquet"
+        )
         record = open_run(trl_run)
         assert record.rollouts is not None
         assert record.rollouts["step"].unique().to_list() == [1]

@@ -1,4 +1,5 @@
-"""Writers of the trackers' own formats, by hand from their descriptions: they share no line with the readers.
+"""Writers of the trackers' own formats, by hand from their descriptions: they share no line with
+the readers.
 
 A checksum here goes bit by bit, a message is put together field by field; nothing is fast.
 """
@@ -49,7 +50,9 @@ def field(number: int, value: int | float | bytes | str, *, single: bool = False
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     if isinstance(value, float):
-        return varint(number << 3 | (5 if single else 1)) + struct.pack("<f" if single else "<d", value)
+        return varint(number << 3 | (5 if single else 1)) + struct.pack(
+            "<f" if single else "<d", value
+        )
     content = value.encode() if isinstance(value, str) else value
     return varint(number << 3 | 2) + varint(len(content)) + content
 
@@ -70,7 +73,13 @@ def event(step: int, tag: str, value: float | str | None, *, tensor: bool = Fals
     return field(1, 1.7e9 + step) + field(2, step) + field(5, field(1, field(1, tag) + content))
 
 
-def event_file(path: Path, rows: Sequence[Mapping[str, float]], *, texts: Mapping[str, str] | None = None, tensor: bool = False) -> Path:
+def event_file(
+    path: Path,
+    rows: Sequence[Mapping[str, float]],
+    *,
+    texts: Mapping[str, str] | None = None,
+    tensor: bool = False,
+) -> Path:
     """An event file of rows with "step"."""
     out = tfrecord(field(1, 1.7e9) + field(3, "brain.Event:2"))
     for tag, text in (texts or {}).items():
@@ -88,10 +97,15 @@ def wandb_file(path: Path, rows: Iterable[Mapping[str, Any]], config: Mapping[st
     """A .wandb file: records in blocks of 32 KB, those that do not fit into one split in pieces."""
 
     def items(values: Mapping[str, Any], key_field: int) -> bytes:
-        return b"".join(field(1, field(key_field, key) + field(16, json.dumps(value))) for key, value in values.items())
+        return b"".join(
+            field(1, field(key_field, key) + field(16, json.dumps(value)))
+            for key, value in values.items()
+        )
 
     records = [field(1, 1) + field(17, field(1, "abc") + field(4, items(config, 1)))]
-    records += [field(1, number) + field(2, items(row, 2)) for number, row in enumerate(rows, start=2)]
+    records += [
+        field(1, number) + field(2, items(row, 2)) for number, row in enumerate(rows, start=2)
+    ]
     out = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
     for record in records:
         rest, first = record, True
@@ -123,33 +137,53 @@ def hf_row(step: int) -> dict[str, float]:
 
 
 def trackio_database(path: Path, runs: Sequence[str] = ("main",), *, as_bytes: bool = True) -> Path:
-    """trackio's database: rows of a trainer, of its profiler, and completions, whose step is inside."""
+    """trackio's database: rows of a trainer, of its profiler, and completions, whose step is
+    inside.
+    """
     with sqlite3.connect(path) as database:
         database.execute(
-            "CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_id TEXT, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT)"
+            "CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_id TEXT, timestamp TEXT, run_name "
+            "TEXT, step INTEGER, metrics TEXT)"
         )
         database.execute("CREATE TABLE configs (run_id TEXT, run_name TEXT, config TEXT)")
         for run in runs:
             database.execute(
-                "INSERT INTO configs VALUES (?, ?, ?)", (run, run, json.dumps({"num_generations": 4, "adam_beta1": 0.9, "beta": 0.04}))
+                "INSERT INTO configs VALUES (?, ?, ?)",
+                (run, run, json.dumps({"num_generations": 4, "adam_beta1": 0.9, "beta": 0.04})),
             )
             for step in range(1, 9):
-                for at, row in ((step, hf_row(step)), (100 + step, {"profiling/Time taken: x": 0.1}), (200 + step, completions(step))):
+                for at, row in (
+                    (step, hf_row(step)),
+                    (100 + step, {"profiling/Time taken: x": 0.1}),
+                    (200 + step, completions(step)),
+                ):
                     text = json.dumps(row)
                     values = (run, "t", run, at, text.encode() if as_bytes else text)
-                    database.execute("INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?, ?)", values)
+                    database.execute(
+                        "INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES "
+                        "(?, ?, ?, ?, ?)",
+                        values,
+                    )
     database.close()
     return path
 
 
 def completions(step: int) -> dict[str, Any]:
-    """trackio's table of the completions of one step: two groups of four, `correct` as often as the log says."""
+    """trackio's table of the completions of one step: two groups of four, `correct` as often as
+    the log says.
+    """
     rows = []
     for group in range(2):
         correct = [float(rollout * 0.25 < REWARDS[step - 1]) for rollout in range(4)]
         mean = sum(correct) / 4
         for rollout, value in enumerate(correct):
-            row = {"step": step, "prompt": f"{step}+{group}=", "completion": str(rollout), "correct": value, "advantage": value - mean}
+            row = {
+                "step": step,
+                "prompt": f"{step}+{group}=",
+                "completion": str(rollout),
+                "correct": value,
+                "advantage": value - mean,
+            }
             rows.append(row)
     return {"completions": {"_type": "trackio.table", "_value": rows}}
 
@@ -157,14 +191,23 @@ def completions(step: int) -> dict[str, Any]:
 def mlflow_database(path: Path, runs: Sequence[str] = ("tidy",)) -> Path:
     """MLflow's database with one row a number."""
     with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE metrics (key TEXT, value REAL, timestamp INTEGER, run_uuid TEXT, step INTEGER, is_nan INTEGER)")
+        database.execute(
+            "CREATE TABLE metrics (key TEXT, value REAL, timestamp INTEGER, run_uuid TEXT, step "
+            "INTEGER, is_nan INTEGER)"
+        )
         database.execute("CREATE TABLE params (key TEXT, value TEXT, run_uuid TEXT)")
         database.execute("CREATE TABLE runs (run_uuid TEXT, name TEXT)")
         for run in runs:
             database.execute("INSERT INTO runs VALUES (?, ?)", (f"id-{run}", run))
-            database.execute("INSERT INTO params VALUES ('actor_rollout_ref.rollout.n', '8', ?)", (f"id-{run}",))
+            database.execute(
+                "INSERT INTO params VALUES ('actor_rollout_ref.rollout.n', '8', ?)", (f"id-{run}",)
+            )
             for step in range(1, 9):
-                for key, value in (("critic/score/mean", REWARDS[step - 1]), ("val-core/gsm8k/acc/mean_at_1", 0.5), ("actor/entropy", 0.4)):
+                for key, value in (
+                    ("critic/score/mean", REWARDS[step - 1]),
+                    ("val-core/gsm8k/acc/mean_at_1", 0.5),
+                    ("actor/entropy", 0.4),
+                ):
                     values = (key, value, 1_700_000_000_000 + 1000 * step, f"id-{run}", step)
                     database.execute("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, 0)", values)
     database.close()
@@ -174,7 +217,10 @@ def mlflow_database(path: Path, runs: Sequence[str] = ("tidy",)) -> Path:
 def slime_dump(path: Path, payload: Any) -> Path:
     """A PyTorch archive around a pickle."""
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("archive/data.pkl", payload if isinstance(payload, bytes) else pickle.dumps(payload, protocol=2))
+        archive.writestr(
+            "archive/data.pkl",
+            payload if isinstance(payload, bytes) else pickle.dumps(payload, protocol=2),
+        )
         archive.writestr("archive/version", "3\n")
     return path
 
@@ -182,17 +228,30 @@ def slime_dump(path: Path, payload: Any) -> Path:
 def slime_samples(rollout: int) -> dict[str, Any]:
     """What slime saves of one rollout: two groups of four."""
     samples = [
-        {"group_index": group, "index": 4 * group + at, "prompt": f"{rollout}+{group}=", "response": str(at), "response_length": 3,
-         "reward": float(at % 2), "tokens": [1, 2], "status": "completed"}
-        for group in range(2) for at in range(4)
-    ]  # fmt: skip
+        {
+            "group_index": group,
+            "index": 4 * group + at,
+            "prompt": f"{rollout}+{group}=",
+            "response": str(at),
+            "response_length": 3,
+            "reward": float(at % 2),
+            "tokens": [1, 2],
+            "status": "completed",
+        }
+        for group in range(2)
+        for at in range(4)
+    ]
     return {"rollout_id": rollout, "samples": samples}
 
 
 def art_trajectories(path: Path) -> Path:
     """One of ART's Parquet files: trajectories with their messages."""
     messages = [{"role": "user", "content": "2+2="}, {"role": "assistant", "content": "4"}]
-    rows = [{"group_index": group, "reward": float(at % 2), "metrics": "{}", "messages": messages} for group in range(2) for at in range(4)]
+    rows = [
+        {"group_index": group, "reward": float(at % 2), "metrics": "{}", "messages": messages}
+        for group in range(2)
+        for at in range(4)
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
     pl.DataFrame(rows).write_parquet(path)
     return path

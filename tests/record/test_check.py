@@ -1,4 +1,6 @@
-"""`groupwise check`: what of a record is sound, a repaired copy of it, and the page that says what a journal is."""
+"""`groupwise check`: what of a record is sound, a repaired copy of it, and the page that says
+what a journal is.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from groupwise.record.run import RecordWriter, RunRecord
 
 ROOT = Path(__file__).resolve().parents[2]
 DAMAGED = ROOT / "tests" / "fixtures" / "journals" / "v1-damaged"
-"""Seven steps: of step 3 a bit is flipped, of step 4 the line feed, of step 6 the checksum is wrong, and step 7 is torn."""
+"""Seven steps: of step 3 a bit is flipped, of step 4 the line feed, of step 6 the checksum is
+wrong, and step 7 is torn.
+"""
 SAID = (
     "1 damaged line between steps 2 and 4, 155 bytes",
     "1 damaged line between steps 4 and 5, 1 byte",
@@ -34,7 +38,16 @@ def test_a_damaged_journal_gives_all_that_is_sound_in_it() -> None:
     assert record.steps["step"].to_list() == [1, 2, 4, 5]
     assert record.steps["reward"].to_list() == [1 / 8, 2 / 8, 4 / 8, 5 / 8]
     assert record.rollouts is not None
-    assert record.rollouts["completion"].to_list() == ["c1", None, "c2", None, "c4", None, "c5", None]
+    assert record.rollouts["completion"].to_list() == [
+        "c1",
+        None,
+        "c2",
+        None,
+        "c4",
+        None,
+        "c5",
+        None,
+    ]
     assert record.notes == SAID
 
 
@@ -44,7 +57,9 @@ def test_one_that_is_followed_gives_the_same_and_tells_it() -> None:
     assert follower.record is not None
     assert follower.record.steps.equals(RunRecord.load(DAMAGED).steps)
     assert follower.record.notes == SAID
-    assert [event.said.split(" is damaged: ")[1] for event in follower.events] == [f"{one}." for one in SAID]
+    assert [event.said.split(" is damaged: ")[1] for event in follower.events] == [
+        f"{one}." for one in SAID
+    ]
 
 
 def test_it_is_said_and_a_copy_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,9 +71,17 @@ def test_it_is_said_and_a_copy_repaired(tmp_path: Path, capsys: pytest.CaptureFi
         "The last line was not finished (50 bytes), as a kill leaves it: that is no damage.",
         "--repair FOLDER writes a copy of all that is sound.",
     ]
-    assert main(["check", str(DAMAGED / "journal.jsonl"), "--repair", str(tmp_path / "new"), "--json"]) == 1
+    assert (
+        main(["check", str(DAMAGED / "journal.jsonl"), "--repair", str(tmp_path / "new"), "--json"])
+        == 1
+    )
     told = json.loads(capsys.readouterr().out)
-    assert (told["sound"], told["steps"], told["torn_bytes"], told["repaired"]) == (False, 4, 50, str(tmp_path / "new"))
+    assert (told["sound"], told["steps"], told["torn_bytes"], told["repaired"]) == (
+        False,
+        4,
+        50,
+        str(tmp_path / "new"),
+    )
     assert [one["bytes"] for one in told["damage"]] == [155, 1, 153]
     assert files_in(DAMAGED) == before
     record, old = RunRecord.load(tmp_path / "new"), RunRecord.load(DAMAGED)
@@ -72,7 +95,9 @@ def test_it_is_said_and_a_copy_repaired(tmp_path: Path, capsys: pytest.CaptureFi
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
-def test_nothing_is_written_in_place_or_over_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_written_in_place_or_over_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with RecordWriter(tmp_path / "run") as writer:
         writer.append({"step": 1})
     before = files_in(tmp_path / "run")
@@ -82,8 +107,12 @@ def test_nothing_is_written_in_place_or_over_anything(tmp_path: Path, capsys: py
     assert files_in(tmp_path / "run") == before
 
 
-@pytest.mark.parametrize(("file", "code"), [("rollouts.parquet", 1), ("steps.parquet", 2), ("record.json", 2)])
-def test_saved_tables_are_checked_too(file: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("file", "code"), [("rollouts.parquet", 1), ("steps.parquet", 2), ("record.json", 2)]
+)
+def test_saved_tables_are_checked_too(
+    file: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with RecordWriter(tmp_path / "run") as writer:
         writer.append({"step": 1, "reward": 0.5}, [{"prompt_id": 0, "reward": 0.5}])
     saved = RunRecord.load(tmp_path / "run").save(tmp_path / "saved")
@@ -124,8 +153,13 @@ def test_what_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_the_page_shows_a_line_that_is_one() -> None:
     page = (ROOT / "docs" / "reference" / "journal.md").read_text(encoding="utf-8")
     example = re.findall(r"```text\n(.*\n)```", page)
-    assert [decode_entry(line.encode()) for line in example] == [{"row": {"reward": 0.5, "step": 1}}]
-    assert all(f"`{name}`" in page for name in ("row", "rollouts", "about", "optimizer_updates", "window", "tokens", "seconds"))
+    assert [decode_entry(line.encode()) for line in example] == [
+        {"row": {"reward": 0.5, "step": 1}}
+    ]
+    assert all(
+        f"`{name}`" in page
+        for name in ("row", "rollouts", "about", "optimizer_updates", "window", "tokens", "seconds")
+    )
     with_note = SAID[0].replace("2 and 4", "33 and 35").replace("155", "212")
     assert with_note in page
 
@@ -135,7 +169,9 @@ def test_more_damage_than_a_person_reads_is_summed(tmp_path: Path) -> None:
         for step in range(1, 22):
             writer.append({"step": step})
     lines = (tmp_path / "journal.jsonl").read_bytes().splitlines(keepends=True)
-    (tmp_path / "journal.jsonl").write_bytes(b"".join(b"?" + line[1:] if n % 2 == 0 and n else line for n, line in enumerate(lines)))
+    (tmp_path / "journal.jsonl").write_bytes(
+        b"".join(b"?" + line[1:] if n % 2 == 0 and n else line for n, line in enumerate(lines))
+    )
     record = RunRecord.load(tmp_path)
     assert record.steps["step"].to_list() == list(range(1, 22, 2))
     assert len(record.notes) == 6

@@ -22,7 +22,11 @@ with RecordWriter(sys.argv[1]) as writer:
 
 def test_a_run_goes_on_while_its_writer_lives(tmp_path: Path) -> None:
     home = tmp_path / "run"
-    with subprocess.Popen([sys.executable, "-c", WRITE_AND_WAIT, str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITE_AND_WAIT, str(home)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as writer:
         assert writer.stdout is not None
         assert writer.stdin is not None
         assert writer.stdout.readline() == b"written\n"

@@ -1,4 +1,6 @@
-"""What the recorder accepts is read: arbitrary rows, keys, texts, whole numbers, floats and nesting, and journals of anything."""
+"""What the recorder accepts is read: arbitrary rows, keys, texts, whole numbers, floats and
+nesting, and journals of anything.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,17 @@ from groupwise.record.table import BASE_COLUMNS, RolloutColumns
 
 HUGE = 10**400
 numbers = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.sampled_from([HUGE, -HUGE, 2**63, -(2**63) - 1, 2**64]),
-    st.floats(), st.floats(width=32).map(np.float32), st.integers(-(2**63), 2**63 - 1).map(np.int64),
-)  # fmt: skip
-texts = st.text(st.characters(codec=None, categories=None), max_size=12)  # half pairs of surrogates and NUL among them
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([HUGE, -HUGE, 2**63, -(2**63) - 1, 2**64]),
+    st.floats(),
+    st.floats(width=32).map(np.float32),
+    st.integers(-(2**63), 2**63 - 1).map(np.int64),
+)
+texts = st.text(
+    st.characters(codec=None, categories=None), max_size=12
+)  # half pairs of surrogates and NUL among them
 keys = st.one_of(
     texts,
     st.integers(),
@@ -32,13 +41,21 @@ keys = st.one_of(
     st.sampled_from([*BASE_COLUMNS[1:], " step", "log/window", "about", "row", "%s"]),
 )
 rows = st.dictionaries(keys, numbers, max_size=5)
-prompts = st.one_of(st.integers(-5, 5), st.integers(), st.sampled_from([HUGE, 10**4000, 2**63, 2**64 - 1]))
+prompts = st.one_of(
+    st.integers(-5, 5), st.integers(), st.sampled_from([HUGE, 10**4000, 2**63, 2**64 - 1])
+)
 rollouts = st.fixed_dictionaries(
     {"prompt_id": prompts},
-    optional={"prompt": st.none() | texts, "completion": st.none() | texts | numbers | st.lists(texts), "reward": numbers},
+    optional={
+        "prompt": st.none() | texts,
+        "completion": st.none() | texts | numbers | st.lists(texts),
+        "reward": numbers,
+    },
 )
 # Those of one step have the same keys where they are given by column.
-odd_rollouts = st.builds(lambda one, more: {**more, **one}, rollouts, st.dictionaries(keys, numbers, max_size=3))
+odd_rollouts = st.builds(
+    lambda one, more: {**more, **one}, rollouts, st.dictionaries(keys, numbers, max_size=3)
+)
 
 
 def expected(value: Any) -> float | None:
@@ -63,7 +80,11 @@ def loaded_and_followed(folder: Path) -> RunRecord:
     assert follower.record.steps.select(BASE_COLUMNS).equals(record.steps.select(BASE_COLUMNS))
     if record.rollouts is not None:
         assert follower.record.rollouts is not None
-        named = [name for name in ("step", "prompt_id", "prompt", "completion") if name in record.rollouts.columns]
+        named = [
+            name
+            for name in ("step", "prompt_id", "prompt", "completion")
+            if name in record.rollouts.columns
+        ]
         mine = follower.record.rollouts
         assert mine.select(name for name in named if name in mine.columns).equals(
             record.rollouts.select(name for name in named if name in mine.columns)
@@ -78,7 +99,10 @@ def test_what_is_recorded_is_read(steps: list[tuple[dict[Any, Any], list[dict[st
         recorder = Recorder(Path(home) / "run", say=said.append)
         recorder.open()
         for number, (row, some) in enumerate(steps, start=1):
-            recorder.append({**{key: value for key, value in row.items() if key != "step"}, "step": number}, some)
+            recorder.append(
+                {**{key: value for key, value in row.items() if key != "step"}, "step": number},
+                some,
+            )
         recorder.snapshot().validate()
         recorder.close()
         assert said == []
@@ -93,7 +117,9 @@ def test_what_is_recorded_is_read(steps: list[tuple[dict[Any, Any], list[dict[st
                     and sum(str(k) == key for k in row) == 1
                 ):
                     assert record.steps[key][number] == expected(value), key
-        given_rollouts = [(number, one) for number, (_, some) in enumerate(steps, start=1) for one in some]
+        given_rollouts = [
+            (number, one) for number, (_, some) in enumerate(steps, start=1) for one in some
+        ]
         assert (0 if record.rollouts is None else len(record.rollouts)) == len(given_rollouts)
         if record.rollouts is not None:
             assert record.rollouts["step"].to_list() == [number for number, _ in given_rollouts]
@@ -101,18 +127,26 @@ def test_what_is_recorded_is_read(steps: list[tuple[dict[Any, Any], list[dict[st
             assert record.rollouts["prompt_id"].to_list() == ids
             if "completion" in record.rollouts.columns:
                 kept = [one.get("completion") for _, one in given_rollouts]
-                texts_kept = [None if text is None else str(text).encode("utf-8", "backslashreplace").decode() for text in kept]
+                texts_kept = [
+                    None if text is None else str(text).encode("utf-8", "backslashreplace").decode()
+                    for text in kept
+                ]
                 assert record.rollouts["completion"].to_list() == texts_kept
 
 
 @given(st.lists(rollouts.filter(lambda one: len(one) == 4), min_size=1, max_size=4))
 def test_by_column_too(some: list[dict[str, Any]]) -> None:
-    columns = {name: [one[name] for one in some] for name in ("prompt_id", "prompt", "completion", "reward")}
+    columns = {
+        name: [one[name] for one in some]
+        for name in ("prompt_id", "prompt", "completion", "reward")
+    }
     with tempfile.TemporaryDirectory() as home:
         for name, given_rollouts in (("rows", some), ("columns", RolloutColumns(columns))):
             with RecordWriter(Path(home) / name) as writer:
                 writer.append({"step": 1}, given_rollouts)
-        by_rows, by_columns = (loaded_and_followed(Path(home) / name).rollouts for name in ("rows", "columns"))
+        by_rows, by_columns = (
+            loaded_and_followed(Path(home) / name).rollouts for name in ("rows", "columns")
+        )
         assert by_rows is not None
         assert by_columns is not None
         assert by_rows.equals(by_columns)
@@ -125,13 +159,23 @@ json_values = st.recursive(
 )
 odd_row = st.dictionaries(st.one_of(texts, st.sampled_from(BASE_COLUMNS)), json_values, max_size=4)
 odd_entry = st.fixed_dictionaries(
-    {"row": st.one_of(json_values, odd_row, odd_row.flatmap(lambda row: st.integers(1, 9).map(lambda step: {**row, "step": step})))},
+    {
+        "row": st.one_of(
+            json_values,
+            odd_row,
+            odd_row.flatmap(lambda row: st.integers(1, 9).map(lambda step: {**row, "step": step})),
+        )
+    },
     optional={
         "rollouts": st.one_of(
             json_values,
             st.lists(
                 st.one_of(
-                    json_values, odd_row, odd_row.flatmap(lambda row: prompts.map(lambda prompt: {**row, "prompt_id": prompt % HUGE}))
+                    json_values,
+                    odd_row,
+                    odd_row.flatmap(
+                        lambda row: prompts.map(lambda prompt: {**row, "prompt_id": prompt % HUGE})
+                    ),
                 )
             ),
         )
@@ -139,11 +183,27 @@ odd_entry = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(st.one_of(odd_entry, st.dictionaries(texts.filter(lambda key: key != "about"), json_values, max_size=2)), max_size=5))
-def test_whatever_a_journal_holds_the_sound_step_of_it_is_read(entries: list[dict[str, Any]]) -> None:
+@given(
+    st.lists(
+        st.one_of(
+            odd_entry,
+            st.dictionaries(texts.filter(lambda key: key != "about"), json_values, max_size=2),
+        ),
+        max_size=5,
+    )
+)
+def test_whatever_a_journal_holds_the_sound_step_of_it_is_read(
+    entries: list[dict[str, Any]],
+) -> None:
     with tempfile.TemporaryDirectory() as home:
         with Journal(Path(home) / "journal.jsonl") as journal:
-            for entry in (*entries, {"row": {"step": 10, "reward": 0.5}, "rollouts": [{"prompt_id": 1, "completion": "c"}]}):
+            for entry in (
+                *entries,
+                {
+                    "row": {"step": 10, "reward": 0.5},
+                    "rollouts": [{"prompt_id": 1, "completion": "c"}],
+                },
+            ):
                 journal.append(entry, sync=False)
         record = loaded_and_followed(Path(home))
         assert record.steps["step"].to_list()[-1] == 10
@@ -166,10 +226,16 @@ WINDOW = "2 cells of 'window' did not lie above 0: 1 stands in for it"
         ([{"reward": 0.5}], [{"prompt_id": 2**63, "reward": 1.0}], LARGE),
         ([{"optimizer_updates": n} for n in (4, 8, 1, 12)], [], FELL),
         ([{"window": n} for n in (2, 0, -1)], [], WINDOW),
-        ([{"loss": n} for n in (0.1, math.nan, None, math.nan)], [{"prompt_id": 0, "reward": math.nan}], NANS),
+        (
+            [{"loss": n} for n in (0.1, math.nan, None, math.nan)],
+            [{"prompt_id": 0, "reward": math.nan}],
+            NANS,
+        ),
     ],
 )
-def test_an_odd_cell_costs_itself_and_is_noted(rows: list[dict[str, Any]], some: list[dict[str, Any]], note: str, tmp_path: Path) -> None:
+def test_an_odd_cell_costs_itself_and_is_noted(
+    rows: list[dict[str, Any]], some: list[dict[str, Any]], note: str, tmp_path: Path
+) -> None:
     with RecordWriter(tmp_path) as writer:
         for number, row in enumerate(rows, start=1):
             writer.append({**row, "step": number}, some)
@@ -183,24 +249,43 @@ def test_an_odd_cell_costs_itself_and_is_noted(rows: list[dict[str, Any]], some:
 
 
 @pytest.mark.parametrize("clock", [(4, 8, 1, 12), (4, math.inf, 8, 12), (math.nan, 4, 8, 12)])
-def test_the_steps_stand_in_for_a_clock_that_falls_or_has_no_end(clock: tuple[float, ...], tmp_path: Path) -> None:
+def test_the_steps_stand_in_for_a_clock_that_falls_or_has_no_end(
+    clock: tuple[float, ...], tmp_path: Path
+) -> None:
     with RecordWriter(tmp_path) as writer:
         for number, updates in enumerate(clock, start=1):
             writer.append({"step": number, "optimizer_updates": updates})
-    assert RunRecord.load(tmp_path).steps["optimizer_updates"].to_list() == [1.0, 2.0, 3.0, 4.0] if clock[0] == 4 else [1.0, 4.0, 8.0, 12.0]
+    assert (
+        RunRecord.load(tmp_path).steps["optimizer_updates"].to_list() == [1.0, 2.0, 3.0, 4.0]
+        if clock[0] == 4
+        else [1.0, 4.0, 8.0, 12.0]
+    )
 
 
 def test_a_number_beyond_all_floats_and_a_row_of_odd_keys_stop_no_recording(tmp_path: Path) -> None:
     said: list[str] = []
     recorder = Recorder(tmp_path / "run", say=said.append)
     recorder.open()
-    odd_keys: dict[Any, Any] = {"step": 1, "reward": HUGE, "kl": -HUGE, None: 1.0, "": 2.0, "a\ud800": 3.0}
+    odd_keys: dict[Any, Any] = {
+        "step": 1,
+        "reward": HUGE,
+        "kl": -HUGE,
+        None: 1.0,
+        "": 2.0,
+        "a\ud800": 3.0,
+    }
     recorder.append(odd_keys)
     recorder.append({"step": 2**70})
     recorder.append({"step": 2, "reward": [0.5]})
     recorder.close()
     record = RunRecord.load(tmp_path / "run")
-    assert record.steps.select("reward", "kl", "None", "", "a\\ud800").row(0) == (math.inf, -math.inf, 1.0, 2.0, 3.0)
+    assert record.steps.select("reward", "kl", "None", "", "a\\ud800").row(0) == (
+        math.inf,
+        -math.inf,
+        1.0,
+        2.0,
+        3.0,
+    )
     assert [sentence.split(",")[0] for sentence in said] == [
         "a step is not recorded: expected a whole number for step",
         "'reward' holds what is no number or text: such cells are missing in the record",

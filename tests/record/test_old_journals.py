@@ -1,4 +1,6 @@
-"""Records that earlier versions wrote are read for ever: every value here was written down by hand from what was recorded."""
+"""Records that earlier versions wrote are read for ever: every value here was written down by
+hand from what was recorded.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,13 @@ STEPS: dict[str, list[Any]] = {
     "prompts": [2.0] * 5,
     "rewards/right/mean": [1 / 3, 1 / 3, 1 / 3, 0.4, 0.4],
     "rewards/brief/mean": [0.375, 0.125, -0.125, -0.125, -0.375],
-    "reward_std_within_group": [0.875 / 2**0.5, 0.125 / 2**0.5, 1.125 / 2**0.5, 0.6093882021503367, 0.7814993887065393],
+    "reward_std_within_group": [
+        0.875 / 2**0.5,
+        0.125 / 2**0.5,
+        1.125 / 2**0.5,
+        0.6093882021503367,
+        0.7814993887065393,
+    ],
     "dead_group_share": [0.0] * 5,
     "missing_share": [0.25, 0.25, 0.25, 1 / 6, 1 / 6],
     "completions/mean_length": [2.5, 2.5, 2.5, 3.5, 3.5],
@@ -57,16 +65,75 @@ ROLLOUTS: dict[str, list[Any]] = {
     "step": [step for step, size in COMPLETIONS for _ in range(2 * size)],
     "prompt_id": [0, 0, 1, 1] * 2 + [0, 0, 0, 1, 1, 1] * 2,
     "prompt": [f"Frage {n}: 2 + 2 = ?" for n in [0, 0, 1, 1] * 2 + [0, 0, 0, 1, 1, 1] * 2],
-    "completion": [f"Schritt {step}, “Antwort” {n}\n\u2028é\0" for step, size in COMPLETIONS for n in range(2 * size)],
-    "reward": [None, 0.0, 1.125, 0.25, None, 0.0, -0.125, 1.0, None, 0.0, 0.75, -0.125, 0.0, 1.125, None, 1.0, -0.375, -0.25, 0.875, 0.0],
-    "reward/right": [None, 0.0, 1.0, 0.0, None, 0.0, 0.0, 1.0, None, 0.0, 1.0, 0.0, 0.0, 1.0, None, 1.0, 0.0, 0.0, 1.0, 0.0],
+    "completion": [
+        f"Schritt {step}, “Antwort” {n}\n\u2028é\0"
+        for step, size in COMPLETIONS
+        for n in range(2 * size)
+    ],
+    "reward": [
+        None,
+        0.0,
+        1.125,
+        0.25,
+        None,
+        0.0,
+        -0.125,
+        1.0,
+        None,
+        0.0,
+        0.75,
+        -0.125,
+        0.0,
+        1.125,
+        None,
+        1.0,
+        -0.375,
+        -0.25,
+        0.875,
+        0.0,
+    ],
+    "reward/right": [
+        None,
+        0.0,
+        1.0,
+        0.0,
+        None,
+        0.0,
+        0.0,
+        1.0,
+        None,
+        0.0,
+        1.0,
+        0.0,
+        0.0,
+        1.0,
+        None,
+        1.0,
+        0.0,
+        0.0,
+        1.0,
+        0.0,
+    ],
     "reward/brief": [
         *[None, None, 0.25, 0.5, None, None, -0.25, 0.0],
         *[None, None, -0.5, -0.25, 0.0, 0.25, None, None, -0.75, -0.5, -0.25, 0.0],
     ],
     "advantage": [
         *[None, -0.0, -0.140625, -0.03125, None, -0.0, 0.015625, -0.125],
-        *[None, -0.0, -0.09375, 0.015625, -0.0, -0.140625, None, -0.125, 0.046875, 0.03125, -0.109375, -0.0],
+        *[
+            None,
+            -0.0,
+            -0.09375,
+            0.015625,
+            -0.0,
+            -0.140625,
+            None,
+            -0.125,
+            0.046875,
+            0.03125,
+            -0.109375,
+            -0.0,
+        ],
     ],
     "length": [1.0, 2.0, 3.0, 4.0] * 2 + [1.0, 2.0, 3.0, 4.0, 5.0, 6.0] * 2,
 }
@@ -120,7 +187,9 @@ def test_a_journal_of_trl() -> None:
     assert list(steps) == list(STEPS)
     for name, values in STEPS.items():
         assert steps[name] == (
-            values if name == "1e" else [value if value is None else pytest.approx(value, rel=1e-15) for value in values]
+            values
+            if name == "1e"
+            else [value if value is None else pytest.approx(value, rel=1e-15) for value in values]
         )
     assert copysign(1, steps["loss"][0]) == -1
     assert columns_of(record.rollouts) == ROLLOUTS
@@ -136,7 +205,10 @@ def test_a_journal_of_trl() -> None:
         "the group size changed from 2 to 3 at step 4",
         "4 cells of 'loss' are NaN, and read as missing",
     )
-    assert (record.name, record.sources) == ("trl run", (Source(str(V1 / "trl" / "journal.jsonl"), "journal", 28392, 5),))
+    assert (record.name, record.sources) == (
+        "trl run",
+        (Source(str(V1 / "trl" / "journal.jsonl"), "journal", 28392, 5),),
+    )
 
 
 def test_a_recording_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
@@ -144,7 +216,13 @@ def test_a_recording_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
 
     folder = Path(shutil.copytree(V1 / "trl", tmp_path / "run"))
     said: list[str] = []
-    recorder = opened(lambda place: Recorder(place, say=said.append), folder, 5, said.append, Identity("0123456789abcdef"))
+    recorder = opened(
+        lambda place: Recorder(place, say=said.append),
+        folder,
+        5,
+        said.append,
+        Identity("0123456789abcdef"),
+    )
     assert recorder is not None
     assert (recorder.folder, recorder.run["id"]) == (folder, "0123456789abcdef")
     recorder.append({"step": 6, "reward": 0.5, "group_size": 3.0})
@@ -175,9 +253,17 @@ def test_a_saved_record() -> None:
         "reward": [1.0, None, 2.0**53],
         "reward/f": [None, -0.5, 0.0],
     }
-    assert {name: (setting.value, setting.source) for name, setting in record.config.known().items()} == {
+    assert {
+        name: (setting.value, setting.source) for name, setting in record.config.known().items()
+    } == {
         name: (value, "README.md of the output")
-        for name, value in (("group_size", 8), ("kl_weight", 0.0), ("scale_rewards", "batch"), ("model", "tiny"), ("seed", -3))
+        for name, value in (
+            ("group_size", 8),
+            ("kl_weight", 0.0),
+            ("scale_rewards", "batch"),
+            ("model", "tiny"),
+            ("seed", -3),
+        )
     }
     assert record.meanings == (
         Meaning("reward", "reward", "mean total reward"),
@@ -185,13 +271,27 @@ def test_a_saved_record() -> None:
         Meaning("rewards / f / mean", "reward/f", "mean of f", unavailable=True),
     )
     assert (record.name, record.notes) == ("saved run", ("a note", "another"))
-    assert record.sources == (Source("log.csv", "csv", 10, 3), Source("args.json", "configs", 4, 0, "settings"))
+    assert record.sources == (
+        Source("log.csv", "csv", 10, 3),
+        Source("args.json", "configs", 4, 0, "settings"),
+    )
 
 
 def test_a_saved_record_without_rollouts() -> None:
     record = RunRecord.load(V1 / "saved_steps")
-    assert (record.name, record.rollouts, record.config.known(), record.meanings) == ("steps only", None, {}, ())
-    base = {"step": [1, 2], "optimizer_updates": [1.0, 2.0], "window": [1.0, 1.0], "tokens": [None, None], "seconds": [None, None]}
+    assert (record.name, record.rollouts, record.config.known(), record.meanings) == (
+        "steps only",
+        None,
+        {},
+        (),
+    )
+    base = {
+        "step": [1, 2],
+        "optimizer_updates": [1.0, 2.0],
+        "window": [1.0, 1.0],
+        "tokens": [None, None],
+        "seconds": [None, None],
+    }
     assert columns_of(record.steps) == {**base, "reward": [0.5, 0.75]}
 
 
@@ -217,7 +317,9 @@ def test_a_saved_record_that_was_continued() -> None:
         "reward/f": [None, -0.5, None],
         "length": [None, None, 3.0],
     }
-    assert {name: (setting.value, setting.source) for name, setting in record.config.known().items()} == {"group_size": (4, "test")}
+    assert {
+        name: (setting.value, setting.source) for name, setting in record.config.known().items()
+    } == {"group_size": (4, "test")}
     assert record.meanings == (Meaning("new", "entropy", "of ours"),)
     assert (record.name, record.notes) == ("continued run", ("a note", "another", "a later note"))
     assert [source.reader for source in record.sources] == ["csv", "configs", "journal"]
@@ -226,15 +328,33 @@ def test_a_saved_record_that_was_continued() -> None:
 @pytest.mark.parametrize(
     ("file", "method", "interval", "provenance"),
     [
-        ("components", "jackknife", (-0.031000887807912783, 0.18494498091524675), {"model": "tiny", "seed": 3, "aggregation": "sum"}),
-        ("components-of-sums", "jackknife from sums", (-0.031350603576411645, 0.18459166900909227), {"file": "x.npz"}),
+        (
+            "components",
+            "jackknife",
+            (-0.031000887807912783, 0.18494498091524675),
+            {"model": "tiny", "seed": 3, "aggregation": "sum"},
+        ),
+        (
+            "components-of-sums",
+            "jackknife from sums",
+            (-0.031350603576411645, 0.18459166900909227),
+            {"file": "x.npz"},
+        ),
     ],
 )
-def test_saved_components(file: str, method: str, interval: tuple[float, float], provenance: dict[str, Any]) -> None:
+def test_saved_components(
+    file: str, method: str, interval: tuple[float, float], provenance: dict[str, Any]
+) -> None:
     saved = load_components(V1 / f"{file}.json")
     found = saved.components
     assert saved.provenance == provenance
-    assert (found.prompts, found.rollouts, found.left_out, found.method, found.zero_mean) == (6, 48, 0, method, True)
+    assert (found.prompts, found.rollouts, found.left_out, found.method, found.zero_mean) == (
+        6,
+        48,
+        0,
+        method,
+        True,
+    )
     assert [found.vp.interval.low, found.vp.interval.high] == pytest.approx(interval, rel=1e-12)
     assert found.vp.value == pytest.approx(0.07662053271634033, rel=1e-12)
     assert found.t.value == pytest.approx(0.6496224143803792, rel=1e-12)

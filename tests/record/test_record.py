@@ -12,7 +12,13 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, OverwriteError, UnreadableRunError
+from groupwise.errors import (
+    GroupwiseError,
+    InvalidArgumentError,
+    MissingMetricError,
+    OverwriteError,
+    UnreadableRunError,
+)
 from groupwise.record.journal import Content, Journal, decode_entry, encode_entry, read_journal
 from groupwise.record.run import Meaning, RecordWriter, RunConfig, RunRecord, Source
 from groupwise.record.table import rollouts_table, rows_that_stand, steps_table
@@ -22,9 +28,26 @@ def sample() -> RunRecord:
     """A record with everything in it."""
     return RunRecord(
         name="demo",
-        steps=steps_table([1, 2, 4], {"reward": [0.1, float("nan"), 0.3], "rewards / f / mean": [1, 2, 3]}, tokens=[10, 20, None]),
-        rollouts=rollouts_table([{"step": 1, "prompt_id": 0, "prompt": "p", "completion": None, "reward": 1.0, "reward/f": None}]),
-        config=RunConfig().with_settings({"group_size": 8, "kl_weight": 0.0, "model": "tiny"}, "README.md of the output"),
+        steps=steps_table(
+            [1, 2, 4],
+            {"reward": [0.1, float("nan"), 0.3], "rewards / f / mean": [1, 2, 3]},
+            tokens=[10, 20, None],
+        ),
+        rollouts=rollouts_table(
+            [
+                {
+                    "step": 1,
+                    "prompt_id": 0,
+                    "prompt": "p",
+                    "completion": None,
+                    "reward": 1.0,
+                    "reward/f": None,
+                }
+            ]
+        ),
+        config=RunConfig().with_settings(
+            {"group_size": 8, "kl_weight": 0.0, "model": "tiny"}, "README.md of the output"
+        ),
         meanings=(Meaning("reward", "reward", "mean total reward"),),
         sources=(Source("log.csv", "csv", 10, 3),),
         notes=("a note",),
@@ -35,7 +58,11 @@ class TestConfig:
     def test_later_sources_win_and_none_changes_nothing(self) -> None:
         config = RunConfig().with_settings({"group_size": "8", "seed": 1}, "file")
         config = config.with_settings({"group_size": 4, "seed": None}, "--set")
-        assert (config.value("group_size"), config.group_size.source, config.value("seed")) == (4, "--set", 1)
+        assert (config.value("group_size"), config.group_size.source, config.value("seed")) == (
+            4,
+            "--set",
+            1,
+        )
 
     def test_unknown_is_none(self) -> None:
         assert RunConfig().value("prompts_per_step") is None
@@ -43,10 +70,21 @@ class TestConfig:
 
     @pytest.mark.parametrize(
         ("name", "value"),
-        [("group_size", "2.5"), ("group_size", 0), ("group_size", True), ("group_size", "many"), ("momentum", 1.0),
-         ("learning_rate", "nan"), ("kl_weight", -1),
-         ("scale_rewards", "half"), ("model", ""), ("seed", 2**70), ("group_size", 10**400), ("loss", ["a"])],
-    )  # fmt: skip
+        [
+            ("group_size", "2.5"),
+            ("group_size", 0),
+            ("group_size", True),
+            ("group_size", "many"),
+            ("momentum", 1.0),
+            ("learning_rate", "nan"),
+            ("kl_weight", -1),
+            ("scale_rewards", "half"),
+            ("model", ""),
+            ("seed", 2**70),
+            ("group_size", 10**400),
+            ("loss", ["a"]),
+        ],
+    )
     def test_values_outside_their_domain_are_refused(self, name: str, value: object) -> None:
         with pytest.raises(InvalidArgumentError, match=f"for {name}"):
             RunConfig().with_settings({name: value}, "--set")
@@ -56,8 +94,14 @@ class TestConfig:
             RunConfig().with_settings({"num_generations": 8}, "--set")
 
     def test_older_spelling_of_scale_rewards(self) -> None:
-        assert RunConfig().with_settings({"scale_rewards": True}, "x").value("scale_rewards") == "group"
-        assert RunConfig().with_settings({"scale_rewards": "False"}, "x").value("scale_rewards") == "none"
+        assert (
+            RunConfig().with_settings({"scale_rewards": True}, "x").value("scale_rewards")
+            == "group"
+        )
+        assert (
+            RunConfig().with_settings({"scale_rewards": "False"}, "x").value("scale_rewards")
+            == "none"
+        )
 
 
 class TestTables:
@@ -70,9 +114,15 @@ class TestTables:
 
     @pytest.mark.parametrize(
         ("steps", "expected"),
-        [([1, 2, 3], [1, 1, 1]), ([1, 2, 3, 2, 3, 4], [1, 0, 0, 1, 1, 1]), ([1, 2, 1], [0, 0, 1]), ([5, 5], [0, 1]), ([], []),
-         ([3, 2, 1], [0, 0, 1])],
-    )  # fmt: skip
+        [
+            ([1, 2, 3], [1, 1, 1]),
+            ([1, 2, 3, 2, 3, 4], [1, 0, 0, 1, 1, 1]),
+            ([1, 2, 1], [0, 0, 1]),
+            ([5, 5], [0, 1]),
+            ([], []),
+            ([3, 2, 1], [0, 0, 1]),
+        ],
+    )
     def test_rows_that_stand(self, steps: list[int], expected: list[int]) -> None:
         stands = rows_that_stand(np.array(steps, dtype=np.int64))
         assert stands.tolist() == [bool(flag) for flag in expected]
@@ -81,14 +131,32 @@ class TestTables:
 class TestColumn:
     record = RunRecord(
         "demo",
-        steps_table([1, 2], {"rewards / Check / mean": [1, 2], "mean_reward": [0, 0], "p": [0.1, 0.2], "Grad-Norm": [1, 1]}),
-        meanings=(Meaning("mean_reward", "reward", "broken", unavailable=True), Meaning("p", "reward", "works")),
+        steps_table(
+            [1, 2],
+            {
+                "rewards / Check / mean": [1, 2],
+                "mean_reward": [0, 0],
+                "p": [0.1, 0.2],
+                "Grad-Norm": [1, 1],
+            },
+        ),
+        meanings=(
+            Meaning("mean_reward", "reward", "broken", unavailable=True),
+            Meaning("p", "reward", "works"),
+        ),
     )
 
-    @pytest.mark.parametrize(("name", "column"), [
-        ("mean_reward", "mean_reward"), ("reward", "p"), ("rewards/check/mean", "rewards / Check / mean"),
-        ("rewards/check", "rewards / Check / mean"), ("grad_norm", "Grad-Norm"), ("REWARD", "p"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("name", "column"),
+        [
+            ("mean_reward", "mean_reward"),
+            ("reward", "p"),
+            ("rewards/check/mean", "rewards / Check / mean"),
+            ("rewards/check", "rewards / Check / mean"),
+            ("grad_norm", "Grad-Norm"),
+            ("REWARD", "p"),
+        ],
+    )
     def test_spellings(self, name: str, column: str) -> None:
         assert self.record.column(name) == column
 
@@ -106,7 +174,11 @@ class TestValidate:
 
     @pytest.mark.parametrize(
         ("base", "word"),
-        [({"window": [0.0]}, "windows"), ({"optimizer_updates": [float("nan")]}, "updates"), ({"window": [float("inf")]}, "windows")],
+        [
+            ({"window": [0.0]}, "windows"),
+            ({"optimizer_updates": [float("nan")]}, "updates"),
+            ({"window": [float("inf")]}, "windows"),
+        ],
     )
     def test_base_columns(self, base: dict[str, list[float]], word: str) -> None:
         with pytest.raises(InvalidArgumentError, match=word):
@@ -119,7 +191,11 @@ class TestValidate:
     def test_types_and_order_of_columns(self) -> None:
         good = steps_table([1], {"a": [1.0]})
         missing = good.with_columns(step=pl.lit(None, dtype=pl.Int64))
-        for bad in (good.with_columns(pl.col("a").cast(pl.Int64)), good.select("a", "step"), missing):
+        for bad in (
+            good.with_columns(pl.col("a").cast(pl.Int64)),
+            good.select("a", "step"),
+            missing,
+        ):
             with pytest.raises(InvalidArgumentError):
                 RunRecord("x", bad).validate()
 
@@ -128,7 +204,11 @@ class TestValidate:
             RunRecord("x", steps_table([1], {}), meanings=(Meaning("gone", "", ""),)).validate()
 
     def test_rollouts(self) -> None:
-        for bad in ({"step": [1]}, {"step": [1], "prompt_id": [None]}, {"step": [1], "prompt_id": [0], "reward": [1]}):
+        for bad in (
+            {"step": [1]},
+            {"step": [1], "prompt_id": [None]},
+            {"step": [1], "prompt_id": [0], "reward": [1]},
+        ):
             with pytest.raises(InvalidArgumentError):
                 RunRecord("x", steps_table([1], {}), rollouts=pl.DataFrame(bad)).validate()
 
@@ -142,10 +222,20 @@ class TestSaveAndLoad:
         assert again.rollouts is not None
         assert_frame_equal(again.rollouts, record.rollouts)
         assert (again.name, again.config, again.meanings, again.sources, again.notes) == (
-            record.name, record.config, record.meanings, record.sources, record.notes)  # fmt: skip
+            record.name,
+            record.config,
+            record.meanings,
+            record.sources,
+            record.notes,
+        )
 
     def test_no_rollouts(self, tmp_path: Path) -> None:
-        assert RunRecord.load(RunRecord("x", steps_table([1], {"a": [1]})).save(tmp_path / "x")).rollouts is None
+        assert (
+            RunRecord.load(
+                RunRecord("x", steps_table([1], {"a": [1]})).save(tmp_path / "x")
+            ).rollouts
+            is None
+        )
 
     def test_an_existing_record_is_kept_without_force(self, tmp_path: Path) -> None:
         folder = sample().save(tmp_path / "run")
@@ -153,7 +243,10 @@ class TestSaveAndLoad:
         with pytest.raises(OverwriteError, match="force"):
             RunRecord("other", steps_table([1], {})).save(folder)
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-        assert RunRecord.load(RunRecord("other", steps_table([1], {})).save(folder, force=True)).name == "other"
+        assert (
+            RunRecord.load(RunRecord("other", steps_table([1], {})).save(folder, force=True)).name
+            == "other"
+        )
         assert not (folder / "rollouts.parquet").exists()
         assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -174,7 +267,9 @@ class TestSaveAndLoad:
         assert RunRecord.load(sample().save(tmp_path / "new")).name == "demo"
 
     @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-    def test_a_failure_leaves_nothing_half_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def test_a_failure_leaves_nothing_half_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    ) -> None:
         folder = sample().save(tmp_path / "run")
 
         def fail(*_: object) -> None:
@@ -190,9 +285,20 @@ class TestSaveAndLoad:
 
     @pytest.mark.parametrize(
         "text",
-        ["", "{", "[]", "{}", '{"format": "groupwise-record", "version": 99}', "\0\xff", "[" * 100_000,
-         '{"format": "groupwise-record", "version": 1, "name": 1, "config": {"group_size": {"value": "x"}}, "meanings": []}'],
-    )  # fmt: skip
+        [
+            "",
+            "{",
+            "[]",
+            "{}",
+            '{"format": "groupwise-record", "version": 99}',
+            "\0\xff",
+            "[" * 100_000,
+            (
+                '{"format": "groupwise-record", "version": 1, "name": 1, "config": {"group_size": '
+                '{"value": "x"}}, "meanings": []}'
+            ),
+        ],
+    )
     def test_a_damaged_description_is_one_sentence(self, tmp_path: Path, text: str) -> None:
         folder = sample().save(tmp_path / "run")
         (folder / "record.json").write_text(text, encoding="latin-1")
@@ -222,15 +328,22 @@ class TestSaveAndLoad:
 def demo_writer(folder: Path) -> RecordWriter:
     """The writer of the record that `written` makes."""
     config = RunConfig().with_settings({"group_size": 2}, "test")
-    return RecordWriter(folder, name="demo", config=config, meanings=(Meaning("reward", "reward", "r"),))
+    return RecordWriter(
+        folder, name="demo", config=config, meanings=(Meaning("reward", "reward", "r"),)
+    )
 
 
 def written(folder: Path, count: int = 5) -> bytes:
     """Append `count` steps of two rollouts each and return the journal."""
     with demo_writer(folder) as writer:
         for step in range(1, count + 1):
-            rollouts = [{"prompt_id": 0, "completion": f"é{step}\n", "reward": float(number)} for number in (0, 1)]
-            writer.append({"step": step, "reward": step / 10, "kl": None, "tokens": 100 * step}, rollouts)
+            rollouts = [
+                {"prompt_id": 0, "completion": f"é{step}\n", "reward": float(number)}
+                for number in (0, 1)
+            ]
+            writer.append(
+                {"step": step, "reward": step / 10, "kl": None, "tokens": 100 * step}, rollouts
+            )
     return (folder / "journal.jsonl").read_bytes()
 
 
@@ -241,7 +354,9 @@ class TestWriter:
         for line in whole.splitlines(keepends=True):
             ends.append(ends[-1] + len(line))
         path = tmp_path / "run" / "journal.jsonl"
-        at_ends = {end + beside for end in ends for beside in (-1, 0, 1)} & set(range(len(whole) + 1))
+        at_ends = {end + beside for end in ends for beside in (-1, 0, 1)} & set(
+            range(len(whole) + 1)
+        )
         for cut in sorted({*range(0, len(whole) + 1, 5), *at_ends}):
             path.write_bytes(whole[:cut])
             record = RunRecord.load(tmp_path / "run")
@@ -251,13 +366,20 @@ class TestWriter:
 
     def test_a_line_feed_that_is_lost_or_flipped_costs_no_step(self, tmp_path: Path) -> None:
         whole, path = written(tmp_path / "run", 4), tmp_path / "run" / "journal.jsonl"
-        for damaged in (whole[:-1].replace(b"\n", b"") + b"\n", whole[:-1].replace(b"\n", b"a") + b"\n"):
+        for damaged in (
+            whole[:-1].replace(b"\n", b"") + b"\n",
+            whole[:-1].replace(b"\n", b"a") + b"\n",
+        ):
             path.write_bytes(damaged)
             assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [1, 2, 3, 4]
 
     def test_a_reopened_writer_puts_the_torn_tail_beside_and_goes_on(self, tmp_path: Path) -> None:
         whole = written(tmp_path / "run", 4)
-        path, beside, kept = tmp_path / "run" / "journal.jsonl", tmp_path / "run" / "journal.jsonl.torn", b""
+        path, beside, kept = (
+            tmp_path / "run" / "journal.jsonl",
+            tmp_path / "run" / "journal.jsonl.torn",
+            b"",
+        )
         for cut in range(len(whole) - 60, len(whole) + 1, 7):
             path.write_bytes(whole[:cut])
             torn = whole[whole.rfind(b"\n", 0, cut) + 1 : cut]
@@ -284,7 +406,9 @@ class TestWriter:
     def test_a_resumed_step_replaces_what_was_there(self, tmp_path: Path) -> None:
         with RecordWriter(tmp_path / "run") as writer:
             for step, reward in ((1, 0.1), (2, 0.2), (3, 0.3), (2, 0.9), (4, 0.4)):
-                writer.append({"step": step, "reward": reward}, [{"prompt_id": 0, "reward": reward}])
+                writer.append(
+                    {"step": step, "reward": reward}, [{"prompt_id": 0, "reward": reward}]
+                )
         record = RunRecord.load(tmp_path / "run")
         assert record.steps["reward"].to_list() == [0.1, 0.9, 0.4]
         assert record.rollouts is not None
@@ -302,7 +426,17 @@ class TestWriter:
         assert record.steps["new"].to_list() == [None, None, None, 1.0]
         assert record.meanings[0].column == "reward"
 
-    @pytest.mark.parametrize("row", [{}, {"step": 1.5}, {"step": True}, {"step": "1"}, {"step": 1, "reward": "high"}, {"step": 2**70}])
+    @pytest.mark.parametrize(
+        "row",
+        [
+            {},
+            {"step": 1.5},
+            {"step": True},
+            {"step": "1"},
+            {"step": 1, "reward": "high"},
+            {"step": 2**70},
+        ],
+    )
     def test_bad_rows_write_nothing(self, tmp_path: Path, row: dict[str, object]) -> None:
         before = written(tmp_path / "run", 1)
         with demo_writer(tmp_path / "run") as writer, pytest.raises(InvalidArgumentError):
@@ -310,7 +444,10 @@ class TestWriter:
         assert (tmp_path / "run" / "journal.jsonl").read_bytes() == before
 
     def test_rollouts_need_a_prompt(self, tmp_path: Path) -> None:
-        with RecordWriter(tmp_path / "run") as writer, pytest.raises(InvalidArgumentError, match="prompt_id"):
+        with (
+            RecordWriter(tmp_path / "run") as writer,
+            pytest.raises(InvalidArgumentError, match="prompt_id"),
+        ):
             writer.append({"step": 1}, [{"reward": 1.0}])
 
     def test_not_into_other_peoples_folders(self, tmp_path: Path) -> None:
@@ -328,7 +465,9 @@ class TestWriter:
 
 
 class TestJournal:
-    def test_a_new_journals_name_is_on_the_disk_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_new_journals_name_is_on_the_disk_too(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         synced: list[int] = []
         real = os.fsync
 
@@ -344,7 +483,9 @@ class TestJournal:
         assert len(synced) == 2
 
     @pytest.mark.parametrize("name", ["open", "fsync"])
-    def test_a_system_that_syncs_no_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def test_a_system_that_syncs_no_folder(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
         def refuse(*_: object) -> None:
             raise PermissionError(13, "Permission denied")
 
@@ -361,7 +502,15 @@ class TestJournal:
 
     @pytest.mark.parametrize(
         "line",
-        [b"", b"\n", b"x", b"00000000 2 {}\n", b"a3 99999999999999999999 {}\n", encode_entry({})[:-1] + b" \n", b"\xff" * 30 + b"\n"],
+        [
+            b"",
+            b"\n",
+            b"x",
+            b"00000000 2 {}\n",
+            b"a3 99999999999999999999 {}\n",
+            encode_entry({})[:-1] + b" \n",
+            b"\xff" * 30 + b"\n",
+        ],
     )
     def test_damaged_lines(self, line: bytes) -> None:
         assert decode_entry(line) is None

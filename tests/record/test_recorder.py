@@ -28,9 +28,20 @@ GROUPS, SIZE = 4, 8
 
 def step_of(number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A step whose every value follows from its number, so that a torn or mixed one shows."""
-    row = {"step": number, "reward": number / 7, "group_size": float(SIZE), "seconds": float(number)}
+    row = {
+        "step": number,
+        "reward": number / 7,
+        "group_size": float(SIZE),
+        "seconds": float(number),
+    }
     rollouts = [
-        {"prompt_id": n // SIZE, "prompt": f"p{n // SIZE}", "completion": f"{number}-{n}" * 20, "reward": float(number * n), "length": n}
+        {
+            "prompt_id": n // SIZE,
+            "prompt": f"p{n // SIZE}",
+            "completion": f"{number}-{n}" * 20,
+            "reward": float(number * n),
+            "length": n,
+        }
         for n in range(GROUPS * SIZE)
     ]
     return row, rollouts
@@ -43,7 +54,11 @@ def check(record: RunRecord, steps: int) -> None:
     if not steps:
         return
     assert record.rollouts is not None
-    expected = [(number, one["completion"], one["reward"]) for number in range(1, steps + 1) for one in step_of(number)[1]]
+    expected = [
+        (number, one["completion"], one["reward"])
+        for number in range(1, steps + 1)
+        for one in step_of(number)[1]
+    ]
     assert record.rollouts.select("step", "completion", "reward").rows() == expected
 
 
@@ -64,8 +79,12 @@ while True:
 
 
 def recorded_until_killed(folder: Path, after: int, delay: float, *, fewest: int = 1) -> int:
-    """Record in a process of its own, kill it a while after a number of steps, and return the last step that it said was done."""
-    process = subprocess.Popen([sys.executable, "-c", WORKER, str(folder), str(after)], stdout=subprocess.PIPE)
+    """Record in a process of its own, kill it a while after a number of steps, and return the
+    last step that it said was done.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", WORKER, str(folder), str(after)], stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     first = [process.stdout.readline() for _ in range(fewest)]  # the while begins once it records
     assert all(first)
@@ -79,7 +98,8 @@ def recorded_until_killed(folder: Path, after: int, delay: float, *, fewest: int
 
 
 def kills(folder: Path, count: int, seed: int, *, fewest: int = 1) -> int:
-    """Kill and resume a run `count` times, now and then from a checkpoint some steps back; return the steps at the end.
+    """Kill and resume a run `count` times, now and then from a checkpoint some steps back; return
+    the steps at the end.
 
     Each time it has done at least `fewest` steps when it is killed, on a machine however busy.
     """
@@ -95,11 +115,15 @@ def kills(folder: Path, count: int, seed: int, *, fewest: int = 1) -> int:
 
 
 def test_killed_runs_keep_every_finished_step_once_and_whole(tmp_path: Path) -> None:
-    assert kills(tmp_path / "run", 3, seed=1, fewest=5) >= 9  # five new steps each time, and at most three of those before done again
+    assert (
+        kills(tmp_path / "run", 3, seed=1, fewest=5) >= 9
+    )  # five new steps each time, and at most three of those before done again
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
-def test_a_step_cut_off_anywhere_is_dropped_and_the_record_goes_on(share: float, tmp_path: Path) -> None:
+def test_a_step_cut_off_anywhere_is_dropped_and_the_record_goes_on(
+    share: float, tmp_path: Path
+) -> None:
     with_steps(tmp_path / "run", 3)
     path = tmp_path / "run" / "journal.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -144,14 +168,25 @@ def test_a_step_by_column_is_byte_for_byte_the_step_by_rows() -> None:
     by_column = RolloutColumns(columns)
     entry = step_entry({"step": 1, "reward": None}, by_column)
     assert isinstance(entry, bytes)
-    assert entry == json.dumps(step_entry({"step": 1, "reward": None}, by_column.rows()), separators=(",", ":")).encode()
+    assert (
+        entry
+        == json.dumps(
+            step_entry({"step": 1, "reward": None}, by_column.rows()), separators=(",", ":")
+        ).encode()
+    )
     assert RolloutColumns({"prompt_id": [], "reward": []}).json() == "[]"
 
 
 @pytest.mark.parametrize("zeros", [[0.0, -0.0, 0.0, None], [-0.0, 0.0, -0.0, 1.0]])
-def test_by_column_too_a_zero_keeps_its_sign_and_what_is_no_text_becomes_one(zeros: list[float | None]) -> None:
-    by_column = RolloutColumns({"prompt_id": [0, 1, 1, 2], "advantage": zeros, "completion": [1, True, ["a", {}], None]})
-    assert by_column.json() == json.dumps([plain_rollout(row) for row in by_column.rows()], separators=(",", ":"))
+def test_by_column_too_a_zero_keeps_its_sign_and_what_is_no_text_becomes_one(
+    zeros: list[float | None],
+) -> None:
+    by_column = RolloutColumns(
+        {"prompt_id": [0, 1, 1, 2], "advantage": zeros, "completion": [1, True, ["a", {}], None]}
+    )
+    assert by_column.json() == json.dumps(
+        [plain_rollout(row) for row in by_column.rows()], separators=(",", ":")
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,7 +198,9 @@ def test_by_column_too_a_zero_keeps_its_sign_and_what_is_no_text_becomes_one(zer
         ({"reward": [1.0]}, "a column prompt_id"),
     ],
 )
-def test_a_step_by_column_that_cannot_be_recorded_is_said(columns: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_a_step_by_column_that_cannot_be_recorded_is_said(
+    columns: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     told: list[str] = []
     recorder = Recorder(tmp_path / "run", say=told.append)
     recorder.open()
@@ -185,7 +222,9 @@ def test_a_resumed_run_replaces_what_is_done_again(tmp_path: Path) -> None:
     with_steps(tmp_path / "run", 9, after=4, said=said)
     record = RunRecord.load(tmp_path / "run")
     check(record, 9)
-    assert record.notes == ("resumed after step 4: steps 5 to 7 are replaced as they are done again",)
+    assert record.notes == (
+        "resumed after step 4: steps 5 to 7 are replaced as they are done again",
+    )
     with_steps(tmp_path / "run", 12, after=11, said=said)
     assert said[-1] == "resumed after step 11: steps 10 to 11 are not in the record"
 
@@ -216,7 +255,10 @@ def test_a_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     recorder.append(*step_of(1))
     before = (tmp_path / "run" / "journal.jsonl").read_bytes()
     for after in (0, 1):
-        with pytest.raises(SecondWriterError, match=r"expected to be the only writer of .*, got one that is writing it now"):
+        with pytest.raises(
+            SecondWriterError,
+            match=r"expected to be the only writer of .*, got one that is writing it now",
+        ):
             Recorder(tmp_path / "run", say=lambda _: None).open(after)
     with pytest.raises(SecondWriterError, match="only writer"):
         RecordWriter(tmp_path / "run")
@@ -229,18 +271,27 @@ def test_a_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("seconds", [0.0, 0.2], ids=["at once", "late"])  # a tenth of what a resumed run waits
-def test_a_worker_that_outlives_a_killed_run_does_not_keep_it_from_resuming(tmp_path: Path, seconds: float) -> None:
-    """A data loader's worker is forked, and inherits the open record; on a busy machine it first runs when its parent is dead already."""
+@pytest.mark.parametrize(
+    "seconds", [0.0, 0.2], ids=["at once", "late"]
+)  # a tenth of what a resumed run waits
+def test_a_worker_that_outlives_a_killed_run_does_not_keep_it_from_resuming(
+    tmp_path: Path, seconds: float
+) -> None:
+    """A data loader's worker is forked, and inherits the open record; on a busy machine it first
+    runs when its parent is dead already.
+    """
     code = (
         "import os, sys, time\nfrom pathlib import Path\n"
         f"os.register_at_fork(after_in_child=lambda: time.sleep({seconds}))\n"
         "from groupwise.record.recorder import Recorder\n"
-        f"recorder = Recorder(Path({str(tmp_path / 'run')!r}), say=lambda _: None)\nrecorder.open()\nrecorder.append({{'step': 1}})\n"
+        f"recorder = Recorder(Path({str(tmp_path / 'run')!r}), say=lambda _: "
+        f"None)\nrecorder.open()\nrecorder.append({{'step': 1}})\n"
         "child = os.fork()\nif child == 0:\n    time.sleep(30)\n    os._exit(0)\n"
         "print(child, flush=True)\ntime.sleep(30)\n"
     )
-    process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     worker = int(process.stdout.readline())
     try:
@@ -262,7 +313,11 @@ class FullDisk:
 
         def watched(path: Path, *given: Any, **named: Any) -> Any:
             file = opened(path, *given, **named)
-            return Failing(file, self) if path.name == "journal.jsonl" and given and "+" in given[0] else file
+            return (
+                Failing(file, self)
+                if path.name == "journal.jsonl" and given and "+" in given[0]
+                else file
+            )
 
         monkeypatch.setattr(Path, "open", watched)
 
@@ -318,7 +373,9 @@ def five_steps_until_full(disk: FullDisk, home: Path, said: list[str]) -> Record
     return recorder
 
 
-def test_a_disk_that_stays_full_costs_the_steps_after_it_and_says_so(disk: FullDisk, tmp_path: Path) -> None:
+def test_a_disk_that_stays_full_costs_the_steps_after_it_and_says_so(
+    disk: FullDisk, tmp_path: Path
+) -> None:
     said: list[str] = []
     five_steps_until_full(disk, tmp_path, said)
     check(RunRecord.load(tmp_path / "run"), 3)
@@ -326,18 +383,30 @@ def test_a_disk_that_stays_full_costs_the_steps_after_it_and_says_so(disk: FullD
 
 
 def test_a_real_full_file_system_leaves_whole_steps(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the full disk: the system itself cuts the write off."""
+    """A limit on the size of files stands for the full disk: the system itself cuts the write
+    off.
+    """
     resource = pytest.importorskip("resource")
     code = (
-        "import resource, signal, sys\nfrom pathlib import Path\nfrom test_recorder import Recorder, step_of\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        "import resource, signal, sys\nfrom pathlib import Path\nfrom test_recorder import "
+        "Recorder, step_of\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, "
+        "(20_000, 20_000))\n"
         "recorder = Recorder(Path(sys.argv[1]), say=print)\nrecorder.open()\n"
         "for number in range(1, 21): recorder.append(*step_of(number))\nrecorder.close()\n"
     )
     assert resource is not None
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
+    }
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True, env=environment, check=True, timeout=60
+        [sys.executable, "-c", code, str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+        timeout=60,
     )
     record = RunRecord.load(tmp_path / "run")
     assert 1 <= len(record.steps) < 20
@@ -347,19 +416,31 @@ def test_a_real_full_file_system_leaves_whole_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by_column", [False, True])
-def test_an_odd_cell_is_missing_and_told_once_and_holds_nothing_up(by_column: bool, tmp_path: Path) -> None:
+def test_an_odd_cell_is_missing_and_told_once_and_holds_nothing_up(
+    by_column: bool, tmp_path: Path
+) -> None:
     said: list[str] = []
     recorder = Recorder(tmp_path / "run", say=said.append)
     recorder.open()
     for step in range(1, 5):
         odd = step in (2, 3)
         completion, reward = (Unwritable(), "much") if odd else ("x", 1.0)
-        columns = RolloutColumns({"prompt_id": [0, 0], "completion": ["y", completion], "reward": [0.5, reward]})
-        recorder.append({"step": step, "reward": "high" if odd else 0.5, "kl": 0.1}, columns if by_column else columns.rows())
+        columns = RolloutColumns(
+            {"prompt_id": [0, 0], "completion": ["y", completion], "reward": [0.5, reward]}
+        )
+        recorder.append(
+            {"step": step, "reward": "high" if odd else 0.5, "kl": 0.1},
+            columns if by_column else columns.rows(),
+        )
     recorder.close()
     record = RunRecord.load(tmp_path / "run")
     assert record.rollouts is not None
-    assert record.steps.select("reward", "kl").rows() == [(0.5, 0.1), (None, 0.1), (None, 0.1), (0.5, 0.1)]
+    assert record.steps.select("reward", "kl").rows() == [
+        (0.5, 0.1),
+        (None, 0.1),
+        (None, 0.1),
+        (0.5, 0.1),
+    ]
     assert record.rollouts["completion"].to_list() == ["y", "x", "y", None, "y", None, "y", "x"]
     assert record.rollouts["reward"].to_list() == [0.5, 1.0, 0.5, None, 0.5, None, 0.5, 1.0]
     words = "holds what is no number or text: such cells are missing in the record"
@@ -374,19 +455,29 @@ def test_a_changed_group_size_is_noted_and_becomes_the_setting(tmp_path: Path) -
         recorder.append({"step": number, "group_size": None if size is None else float(size)})
     recorder.close()
     record = RunRecord.load(tmp_path / "run")
-    sentences = ("the group size changed from 8 to 4 at step 3", "the group size changed from 4 to 16 at step 6")
+    sentences = (
+        "the group size changed from 8 to 4 at step 3",
+        "the group size changed from 4 to 16 at step 6",
+    )
     assert record.notes == sentences == tuple(said)
     assert record.config.value("group_size") == 16
     assert record.steps["group_size"].to_list() == [8, 8, 4, 4, None, 16]
 
 
 def test_meanings_come_with_the_columns(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "run", meanings_of=lambda columns, _: tuple(Meaning(name, name, "x") for name in columns), say=print)
+    recorder = Recorder(
+        tmp_path / "run",
+        meanings_of=lambda columns, _: tuple(Meaning(name, name, "x") for name in columns),
+        say=print,
+    )
     recorder.open()
     recorder.append({"step": 1, "reward": 1.0})
     assert [meaning.column for meaning in RunRecord.load(tmp_path / "run").meanings] == ["reward"]
     recorder.append({"step": 2, "reward": 1.0, "entropy": 0.5})
-    assert [meaning.column for meaning in RunRecord.load(tmp_path / "run").meanings] == ["reward", "entropy"]
+    assert [meaning.column for meaning in RunRecord.load(tmp_path / "run").meanings] == [
+        "reward",
+        "entropy",
+    ]
     lines = (tmp_path / "run" / "journal.jsonl").read_text().splitlines()
     assert sum('"about"' in line for line in lines) == 3
     recorder.close()
@@ -439,11 +530,16 @@ def test_what_a_full_disk_left_in_memory_goes_to_a_temporary_folder(
     recorder = five_steps_until_full(disk, tmp_path, said)
     assert recorder.written == 3
     assert len(recorder.rows) == 5
-    assert said[-1] == f"2 steps could not be written to {tmp_path / 'run'}: they are in {tmp_path / 'other' / 'run'}"
+    assert said[-1] == (
+        f"2 steps could not be written to {tmp_path / 'run'}: they are in "
+        f"{tmp_path / 'other' / 'run'}"
+    )
     assert RunRecord.load(tmp_path / "other" / "run").steps["step"].to_list() == [4, 5]
 
 
-def test_a_step_that_comes_again_while_the_disk_is_full_waits_once(disk: FullDisk, tmp_path: Path) -> None:
+def test_a_step_that_comes_again_while_the_disk_is_full_waits_once(
+    disk: FullDisk, tmp_path: Path
+) -> None:
     said: list[str] = []
     recorder = Recorder(tmp_path / "run", say=said.append)
     recorder.open()

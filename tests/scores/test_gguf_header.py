@@ -1,4 +1,6 @@
-"""Headers of GGUF files: weights counted by hand, of a file that the gguf package wrote; what is no such file is one sentence."""
+"""Headers of GGUF files: weights counted by hand, of a file that the gguf package wrote; what is
+no such file is one sentence.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,12 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.scores.language_models import UnreadableModelError, check_memory, open_gguf, parameters_of
+from groupwise.scores.language_models import (
+    UnreadableModelError,
+    check_memory,
+    open_gguf,
+    parameters_of,
+)
 
 gguf = pytest.importorskip("gguf")
 
@@ -33,7 +40,9 @@ def test_weights_are_counted_by_hand(tmp_path: Path) -> None:
     assert parameters_of(tmp_path, "tiny.gguf") == 10 * 4 + 2 * (6 * 4 + 4) == 96
 
 
-@pytest.mark.parametrize("content", [b"", b"GG", b"{}", b"PK\x03\x04" * 100], ids=["empty", "short", "json", "zip"])
+@pytest.mark.parametrize(
+    "content", [b"", b"GG", b"{}", b"PK\x03\x04" * 100], ids=["empty", "short", "json", "zip"]
+)
 def test_what_is_no_gguf_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "other").write_bytes(content)
     with pytest.raises(UnreadableModelError, match="begins with"):
@@ -60,5 +69,8 @@ def test_a_file_without_tensors_is_refused(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused_before_it_is_loaded() -> None:
     check_memory("tiny.gguf", 100, available=100)
-    with pytest.raises(InvalidArgumentError, match=r"at most the 1\.5 GB of memory here, got tiny\.gguf, whose weights take 6\.2 GB"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"at most the 1\.5 GB of memory here, got tiny\.gguf, whose weights take 6\.2 GB",
+    ):
         check_memory("tiny.gguf", 6_200_000_000, available=1_500_000_000)

@@ -1,4 +1,6 @@
-"""Scores: every method against autograd one rollout after another, on models with every trap that we know of."""
+"""Scores: every method against autograd one rollout after another, on models with every trap
+that we know of.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,18 @@ class Block(nn.Module):
 
     def __init__(self, norm: type[nn.Module], *, in_place: bool) -> None:
         super().__init__()
-        self.norm, self.second = (nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)) if norm is nn.LayerNorm else (norm(), norm())
+        self.norm, self.second = (
+            (nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)) if norm is nn.LayerNorm else (norm(), norm())
+        )
         self.attend, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)
         self.act = nn.ReLU(inplace=in_place)
         self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
 
     def forward(self, x: Any) -> Any:
         rows, length, width = x.shape
-        q, k, v = self.attend(self.norm(x)).view(rows, length, 3, 2, width // 2).permute(2, 0, 3, 1, 4)
+        q, k, v = (
+            self.attend(self.norm(x)).view(rows, length, 3, 2, width // 2).permute(2, 0, 3, 1, 4)
+        )
         mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(rows, length, width))
         return x + self.down(self.act(self.up(self.second(x))))
@@ -88,7 +94,9 @@ class Transformer(nn.Module):
         elif self.positions == "flat":
             where = self.place(number)
         else:
-            where = self.place(number[None] if self.positions == "shared" else number.expand_as(input_ids))
+            where = self.place(
+                number[None] if self.positions == "shared" else number.expand_as(input_ids)
+            )
         x = self.dropout(self.token(input_ids) + where)
         for block in [*self.blocks, *self.blocks[: self.twice]]:
             x = block(x)
@@ -103,11 +111,19 @@ def batch(rollouts: int = 5, length: int = 9, seed: int = 1) -> dict[str, Any]:
     place = torch.arange(length).expand(rollouts, -1)
     attention = (place < real[:, None]).long()
     prompt = torch.minimum(2 + torch.arange(rollouts) % 4, real - 1)
-    return {"input_ids": ids, "attention_mask": attention, "completion_mask": attention * (place >= prompt[:, None])}
+    return {
+        "input_ids": ids,
+        "attention_mask": attention,
+        "completion_mask": attention * (place >= prompt[:, None]),
+    }
 
 
-def by_hand(model: Any, given: dict[str, Any], *, temperature: float = 1.0, names: list[str] | None = None) -> Any:
-    """The judge: for each rollout a forward pass of its own real tokens, log-softmax, and autograd. Returns (N, D)."""
+def by_hand(
+    model: Any, given: dict[str, Any], *, temperature: float = 1.0, names: list[str] | None = None
+) -> Any:
+    """The judge: for each rollout a forward pass of its own real tokens, log-softmax, and
+    autograd. Returns (N, D).
+    """
     wanted = [p for name, p in model.named_parameters() if names is None or name in names]
     rows = []
     training = model.training
@@ -119,7 +135,9 @@ def by_hand(model: Any, given: dict[str, Any], *, temperature: float = 1.0, name
         log_prob = (getattr(output, "logits", output)[0, :-1] / temperature).log_softmax(-1)
         total = sum(log_prob[t - 1, ids[t]] for t in range(1, len(ids)) if scored[t])
         gradients = torch.autograd.grad(total, wanted, allow_unused=True)
-        parts = [torch.zeros_like(p) if g is None else g for p, g in zip(wanted, gradients, strict=True)]
+        parts = [
+            torch.zeros_like(p) if g is None else g for p, g in zip(wanted, gradients, strict=True)
+        ]
         rows.append(torch.cat([part.flatten() for part in parts]))
     model.train(training)
     return torch.stack(rows)
@@ -157,12 +175,16 @@ class Encoder(nn.Module):
         self.head = nn.Linear(WIDTH, VOCABULARY)
 
     def forward(self, input_ids: Any, attention_mask: Any = None) -> Any:
-        mask = nn.Transformer.generate_square_subsequent_mask(input_ids.shape[1], dtype=torch.float64)
+        mask = nn.Transformer.generate_square_subsequent_mask(
+            input_ids.shape[1], dtype=torch.float64
+        )
         return self.head(self.layer(self.token(input_ids), src_mask=mask))
 
 
 def build(make: Callable[[], Any]) -> Any:
-    """A model in double precision from a fixed seed, with the state of torch's generator as it was."""
+    """A model in double precision from a fixed seed, with the state of torch's generator as it
+    was.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(5)
         return make().double()
@@ -170,7 +192,9 @@ def build(make: Callable[[], Any]) -> Any:
 
 @pytest.mark.thinned(8)
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("length", [9, 5])  # 5: as long as the batch has rollouts, so that shapes do not tell one from the other
+@pytest.mark.parametrize(
+    "length", [9, 5]
+)  # 5: as long as the batch has rollouts, so that shapes do not tell one from the other
 def test_every_method_is_exact(name: str, length: int) -> None:
     make, method = MODELS[name]
     model, given = build(make), batch(length=length)
@@ -186,9 +210,13 @@ def test_every_method_is_exact(name: str, length: int) -> None:
 @pytest.mark.parametrize("numbers", [64, 1 << 20])
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("tied", ["no", "module"])
-def test_both_ways_to_the_products_and_small_blocks(monkeypatch: pytest.MonkeyPatch, numbers: int, pairs: bool, tied: str) -> None:
+def test_both_ways_to_the_products_and_small_blocks(
+    monkeypatch: pytest.MonkeyPatch, numbers: int, pairs: bool, tied: str
+) -> None:
     monkeypatch.setattr(score_sketches, "BLOCK_NUMBERS", numbers)
-    monkeypatch.setattr(score_sketches.TokenScores, "pair_cost", lambda self: -1.0 if pairs else float("inf"))
+    monkeypatch.setattr(
+        score_sketches.TokenScores, "pair_cost", lambda self: -1.0 if pairs else float("inf")
+    )
     model, given = build(lambda: Transformer(tied=tied)), batch(rollouts=18)
     close(score_gram(model, given).gram_NN, products(by_hand(model, given)))
 
@@ -238,18 +266,25 @@ def test_gradients_are_switched_back_and_none_is_left() -> None:
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-@pytest.mark.parametrize("pattern", ["blocks.1.*", ["blocks.0.up.weight", "head.*"], "token.weight", "blocks.?.norm.*"])
+@pytest.mark.parametrize(
+    "pattern", ["blocks.1.*", ["blocks.0.up.weight", "head.*"], "token.weight", "blocks.?.norm.*"]
+)
 def test_a_subset_of_layers(pattern: str | list[str]) -> None:
     model, given = build(Transformer), batch()
     found = score_gram(model, given, parameters=pattern)
     close(found.gram_NN, products(by_hand(model, given, names=list(found.source.parameters))))
-    assert set(found.source.parameters) | set(found.source.left_out) == {name for name, _ in model.named_parameters()}
+    assert set(found.source.parameters) | set(found.source.left_out) == {
+        name for name, _ in model.named_parameters()
+    }
 
 
 def test_padding_on_the_left_changes_nothing() -> None:
     model, given = build(Transformer), batch()
     real = given["attention_mask"].sum(1)
-    left = {name: torch.stack([row.roll(9 - int(n)) for row, n in zip(item, real, strict=True)]) for name, item in given.items()}
+    left = {
+        name: torch.stack([row.roll(9 - int(n)) for row, n in zip(item, real, strict=True)])
+        for name, item in given.items()
+    }
     close(score_gram(model, left).gram_NN, score_gram(model, given).gram_NN, 1e-12)
 
 
@@ -264,7 +299,11 @@ def test_temperature_divides_the_logits() -> None:
 def test_aggregations(micro_batch: int | None) -> None:
     model, given = build(Transformer), batch()
     score, length = by_hand(model, given), given["completion_mask"].sum(1).double()
-    weights = {"sum": torch.ones(5, dtype=torch.float64), "sequence_mean": 1 / length, "batch_token_mean": 5 / length.sum().expand(5)}
+    weights = {
+        "sum": torch.ones(5, dtype=torch.float64),
+        "sequence_mean": 1 / length,
+        "batch_token_mean": 5 / length.sum().expand(5),
+    }
     for aggregation, weight in weights.items():
         found = score_gram(model, given, aggregation=aggregation, micro_batch=micro_batch)  # type: ignore[arg-type]
         close(found.gram_NN, products(score * weight[:, None]))
@@ -288,8 +327,13 @@ def test_micro_batches_and_a_memory_limit_change_nothing() -> None:
     assert (whole.source.passes, parts.source.passes) == (1, 3)
     limited = score_sketch(model, given, width=64, memory_limit=60_000)
     assert limited.source.micro_batch < 7
-    np.testing.assert_allclose(limited.sketch_NK, score_sketch(model, given, width=64).sketch_NK, atol=1e-12)
-    with pytest.raises(InvalidArgumentError, match=r"expected memory for one rollout, about .* bytes; got memory_limit=10"):
+    np.testing.assert_allclose(
+        limited.sketch_NK, score_sketch(model, given, width=64).sketch_NK, atol=1e-12
+    )
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"expected memory for one rollout, about .* bytes; got memory_limit=10",
+    ):
         score_sketch(model, given, width=64, memory_limit=10)
 
 
@@ -312,7 +356,9 @@ def test_a_head_over_a_vocabulary_leaves_the_prompt_out(monkeypatch: pytest.Monk
 
 
 def test_the_map_is_the_same_everywhere() -> None:
-    """The first values of the map, written down: another machine, another version or another order must give the same."""
+    """The first values of the map, written down: another machine, another version or another
+    order must give the same.
+    """
     bucket, sign = bucket_and_sign("layer.weight", np.array([0, 1, 2, 10**12]), width=2048, seed=7)
     assert bucket.tolist() == MAP[0]
     assert sign.tolist() == MAP[1]
@@ -337,11 +383,18 @@ def test_sketches_are_the_map_applied_to_the_scores() -> None:
 
 
 def test_sketches_of_parts_belong_together() -> None:
-    """Micro-batches concatenate, and the sketches of two halves of the parameters add up to that of all."""
+    """Micro-batches concatenate, and the sketches of two halves of the parameters add up to that
+    of all.
+    """
     model, given = build(Transformer), batch()
     whole = score_sketch(model, given, width=64).sketch_NK
-    np.testing.assert_allclose(score_sketch(model, given, width=64, micro_batch=2).sketch_NK, whole, atol=1e-12)
-    halves = [score_sketch(model, given, width=64, parameters=p).sketch_NK for p in ("blocks.*", ["token*", "place*", "head*", "unused*"])]
+    np.testing.assert_allclose(
+        score_sketch(model, given, width=64, micro_batch=2).sketch_NK, whole, atol=1e-12
+    )
+    halves = [
+        score_sketch(model, given, width=64, parameters=p).sketch_NK
+        for p in ("blocks.*", ["token*", "place*", "head*", "unused*"])
+    ]
     np.testing.assert_allclose(sum(halves), whole, atol=1e-12)
 
 
@@ -349,13 +402,18 @@ def test_sketches_of_parts_belong_together() -> None:
 def test_inner_products_of_sketches_are_unbiased() -> None:
     """Mean over 400 seeds within 4 standard errors, and the variance below its bound.
 
-    False alarms: 10 distinct inner products at 4 standard errors, 6e-4 in all; a variance 1.3 times its bound, at most, at 400 draws less.
+    False alarms: 10 distinct inner products at 4 standard errors, 6e-4 in all; a variance 1.3 times
+    its bound, at most, at 400 draws less.
     """
     model, given = build(Transformer), batch()
     truth = score_gram(model, given).gram_NN
     draws = []
     for seed in range(400):
-        sketch = score_sketch(model, given, width=128, seed=seed, parameters="*").sketch_NK if seed < 1 else sketched(model, given, seed)
+        sketch = (
+            score_sketch(model, given, width=128, seed=seed, parameters="*").sketch_NK
+            if seed < 1
+            else sketched(model, given, seed)
+        )
         draws.append(sketch @ sketch.T)
     mean, deviation = np.mean(draws, axis=0), np.std(draws, axis=0, ddof=1)
     assert (np.abs(mean - truth) < 4 * deviation / 20).all()
@@ -364,7 +422,9 @@ def test_inner_products_of_sketches_are_unbiased() -> None:
 
 
 def sketched(model: Any, given: dict[str, Any], seed: int) -> np.ndarray:
-    """The map on stored scores: the same sketch as `score_sketch`, as the tests above show, without 400 backward passes."""
+    """The map on stored scores: the same sketch as `score_sketch`, as the tests above show,
+    without 400 backward passes.
+    """
     key = id(model)
     if key not in STORED:
         STORED[key] = by_hand(model, given).numpy()
@@ -385,7 +445,10 @@ STORED: dict[int, np.ndarray] = {}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"aggregation": "mean"}, "expected aggregation to be one of sum, sequence_mean, batch_token_mean; got 'mean'"),
+        (
+            {"aggregation": "mean"},
+            "expected aggregation to be one of sum, sequence_mean, batch_token_mean; got 'mean'",
+        ),
         ({"method": "fast"}, "expected method to be one of auto, loop; got 'fast'"),
         ({"temperature": 0.0}, "expected a positive temperature, got 0.0"),
         ({"parameters": "layers.*"}, "got 'layers.*' that fits none: names are token.weight"),
@@ -411,7 +474,10 @@ def test_batches_that_do_not_fit() -> None:
     with pytest.raises(InvalidArgumentError, match="outside it"):
         score_gram(model, {**given, "completion_mask": torch.ones_like(given["input_ids"])})
     model.head.weight.data[0, 0] = float("nan")
-    with pytest.raises(InvalidArgumentError, match="expected finite scores, got NaN or infinity for rollout 0 and 4 more"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match="expected finite scores, got NaN or infinity for rollout 0 and 4 more",
+    ):
         score_gram(model, given)
     for parameter in model.parameters():
         parameter.requires_grad_(False)
@@ -426,7 +492,10 @@ def test_width_of_a_sketch() -> None:
 
 @pytest.mark.parametrize("method", ["auto", "loop"])
 def test_a_module_under_two_names_is_scored_and_left_as_it_was(method: Any) -> None:
-    """A looped block: one module, two names in the list. The optimiser's parameters must still be the model's afterwards."""
+    """A looped block: one module, two names in the list.
+
+    The optimiser's parameters must still be the model's afterwards.
+    """
 
     class Mix(nn.Module):
         def __init__(self) -> None:
@@ -440,7 +509,11 @@ def test_a_module_under_two_names_is_scored_and_left_as_it_was(method: Any) -> N
         def __init__(self) -> None:
             super().__init__()
             block = Mix()
-            self.embedding, self.blocks, self.head = nn.Embedding(13, 6), nn.ModuleList([block, block]), nn.Linear(6, 13)
+            self.embedding, self.blocks, self.head = (
+                nn.Embedding(13, 6),
+                nn.ModuleList([block, block]),
+                nn.Linear(6, 13),
+            )
 
         def forward(self, input_ids: Any, attention_mask: Any = None) -> Any:
             x = self.embedding(input_ids).cumsum(1)
@@ -452,43 +525,72 @@ def test_a_module_under_two_names_is_scored_and_left_as_it_was(method: Any) -> N
         torch.manual_seed(3)
         model = Looped().double()
     ids = torch.arange(40).reshape(5, 8) % 13
-    given = {"input_ids": ids, "completion_mask": torch.ones_like(ids).index_fill(1, torch.tensor([0]), 0)}
+    given = {
+        "input_ids": ids,
+        "completion_mask": torch.ones_like(ids).index_fill(1, torch.tensor([0]), 0),
+    }
     before = dict(model.named_parameters())
     judged = []
     for row in ids:
         total = model(row[None])[:, :-1].log_softmax(-1).gather(2, row[None, 1:, None]).sum()
-        judged.append(torch.cat([part.flatten() for part in torch.autograd.grad(total, list(before.values()))]))
+        judged.append(
+            torch.cat(
+                [part.flatten() for part in torch.autograd.grad(total, list(before.values()))]
+            )
+        )
     judge = torch.stack(judged)
     found = score_gram(model, given, method=method)
     assert np.abs(found.gram_NN - (judge @ judge.T).numpy()).max() < 1e-9
-    assert all(parameter is before[name] and parameter.requires_grad for name, parameter in model.named_parameters())
+    assert all(
+        parameter is before[name] and parameter.requires_grad
+        for name, parameter in model.named_parameters()
+    )
 
 
 def of_a_piece(rank: int, folder: str) -> None:
-    """What one of two processes does that hold the pieces of a model: the first one writes what both have found."""
+    """What one of two processes does that hold the pieces of a model: the first one writes what
+    both have found.
+    """
     from torch import distributed
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    distributed.init_process_group("gloo", rank=rank, world_size=2, init_method=f"file://{folder}/store")
+    distributed.init_process_group(
+        "gloo", rank=rank, world_size=2, init_method=f"file://{folder}/store"
+    )
     mesh = init_device_mesh("cpu", (2,))
     for number, (make, _) in enumerate(MODELS.values()):
         model = build(make)
-        own_norms = [module for module in model.modules() if isinstance(module, Scale)]  # a layer that is cut by itself
+        own_norms = [
+            module for module in model.modules() if isinstance(module, Scale)
+        ]  # a layer that is cut by itself
         for layer in [*own_norms, *getattr(model, "blocks", []), model]:
             fully_shard(layer, mesh=mesh)
         before = [parameter.requires_grad for parameter in model.parameters()]
-        gram = score_gram(model, batch(), weight_N=WEIGHT_N, sketch=score_sketches.CountSketch(64, 3))
+        gram = score_gram(
+            model, batch(), weight_N=WEIGHT_N, sketch=score_sketches.CountSketch(64, 3)
+        )
         sketch = score_sketch(model, batch(), width=32, memory_limit=150_000).sketch_NK
         assert before == [parameter.requires_grad for parameter in model.parameters()]
-        assert all(parameter.grad is None and hasattr(parameter, "device_mesh") for parameter in model.parameters())
+        assert all(
+            parameter.grad is None and hasattr(parameter, "device_mesh")
+            for parameter in model.parameters()
+        )
         assert gram.gradient_K is not None
         if not rank:
             looped = score_gram(model, batch(), method="loop") if number < 2 else gram
-            np.savez(f"{folder}/{number}.npz", gram=gram.gram_NN, gradient=gram.gradient_K, sketch=sketch, looped=looped.gram_NN)
+            np.savez(
+                f"{folder}/{number}.npz",
+                gram=gram.gram_NN,
+                gradient=gram.gradient_K,
+                sketch=sketch,
+                looped=looped.gram_NN,
+            )
         elif number < 2:
             score_gram(model, batch(), method="loop")
-    with pytest.raises(InvalidArgumentError, match="expected the same rollouts and options on every process"):
+    with pytest.raises(
+        InvalidArgumentError, match="expected the same rollouts and options on every process"
+    ):
         score_gram(model, batch(seed=rank))
     distributed.destroy_process_group()
 
@@ -506,7 +608,9 @@ def test_a_model_in_pieces_on_two_processes_has_the_same_scores(tmp_path: Path) 
         close(found["gram"], truth)
         close(found["looped"], truth)
         close(found["sketch"], score_sketch(model, batch(), width=32).sketch_NK)
-        whole = score_gram(model, batch(), weight_N=WEIGHT_N, sketch=score_sketches.CountSketch(64, 3))
+        whole = score_gram(
+            model, batch(), weight_N=WEIGHT_N, sketch=score_sketches.CountSketch(64, 3)
+        )
         assert whole.gradient_K is not None
         close(found["gradient"], whole.gradient_K)
 
@@ -525,5 +629,7 @@ def test_log_probabilities_over_a_large_vocabulary_are_exact_to_rounding() -> No
         return value.detach().double(), torch.autograd.grad(value.sum(), at)[0].double()
 
     (single, slope), (double, truth) = found(torch.float32), found(torch.float64)
-    assert float((single - double).abs().max()) < 4e-6  # of numbers up to 50, whose own rounding is 2e-6
+    assert (
+        float((single - double).abs().max()) < 4e-6
+    )  # of numbers up to 50, whose own rounding is 2e-6
     assert float((slope - truth).norm() / truth.norm()) < 2e-6

@@ -1,4 +1,6 @@
-"""Groups: spread and dead share from completions and from columns, and the expected share held against its definition."""
+"""Groups: spread and dead share from completions and from columns, and the expected share held
+against its definition.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,19 @@ from groupwise.record.table import rollouts_table, steps_table
 from groupwise.series.groups import group_evidence, zero_variance_outlook
 
 
-def record(rewards: dict[tuple[int, int], list[float]], prompts: dict[tuple[int, int], str] | None = None) -> RunRecord:
+def record(
+    rewards: dict[tuple[int, int], list[float]], prompts: dict[tuple[int, int], str] | None = None
+) -> RunRecord:
     rows = [
-        {"step": step, "prompt_id": group, "reward": reward} | ({"prompt": prompts[step, group]} if prompts else {})
+        {"step": step, "prompt_id": group, "reward": reward}
+        | ({"prompt": prompts[step, group]} if prompts else {})
         for (step, group), values in rewards.items()
         for reward in values
     ]
     steps = sorted({step for step, _ in rewards})
-    return RunRecord("made", steps_table(steps, {"reward": [0.0] * len(steps)}), rollouts_table(rows))
+    return RunRecord(
+        "made", steps_table(steps, {"reward": [0.0] * len(steps)}), rollouts_table(rows)
+    )
 
 
 def test_spread_and_dead_share_are_means_over_the_groups_of_a_step() -> None:
@@ -57,7 +64,9 @@ def test_expectation_of_three_values_is_the_sum_of_powers() -> None:
 
 
 def test_prompts_that_differ_raise_the_expectation_where_they_come_again() -> None:
-    """Half of the prompts are always solved, half never: every group is dead, and that is expected."""
+    """Half of the prompts are always solved, half never: every group is dead, and that is
+    expected.
+    """
     rewards = {(step, group): [float(group % 2)] * 4 for step in (1, 2, 3) for group in range(6)}
     prompts = {(step, group): f"p{group}" for step, group in rewards}
     known, blind = group_evidence(record(rewards, prompts)), group_evidence(record(rewards))
@@ -68,10 +77,14 @@ def test_prompts_that_differ_raise_the_expectation_where_they_come_again() -> No
 
 
 def test_a_prompt_whose_visits_move_is_compared_with_its_neighbours_only() -> None:
-    """Never solved in the first half, always in the second: pooled over the run it would look like a coin."""
+    """Never solved in the first half, always in the second: pooled over the run it would look
+    like a coin.
+    """
     rewards = {(step, 0): [float(step > 10)] * 4 for step in range(1, 21)}
     prompts = dict.fromkeys(rewards, "only")
-    assert group_evidence(record(rewards, prompts)).expected.value_T[2:8].tolist() == pytest.approx([1.0] * 6)
+    assert group_evidence(record(rewards, prompts)).expected.value_T[2:8].tolist() == pytest.approx(
+        [1.0] * 6
+    )
 
 
 def test_continuous_rewards_have_no_expectation_and_say_why() -> None:
@@ -82,7 +95,9 @@ def test_continuous_rewards_have_no_expectation_and_say_why() -> None:
 
 
 def columns(config: dict[str, object], reward: list[float]) -> RunRecord:
-    table = steps_table([1, 2], {"reward": reward, "reward_std": [0.4, 0.2], "frac_reward_zero_std": [0.25, 0.5]})
+    table = steps_table(
+        [1, 2], {"reward": reward, "reward_std": [0.4, 0.2], "frac_reward_zero_std": [0.25, 0.5]}
+    )
     meanings = (
         Meaning("reward", "reward", "mean"),
         Meaning("reward_std", "reward_std_ambiguous", "either", ambiguous=True),
@@ -114,7 +129,9 @@ def test_what_is_missing_is_said_with_what_to_log() -> None:
 
 
 def test_without_the_total_the_functions_together_say_which_groups_are_dead() -> None:
-    """Two functions that cancel in a plain sum: the group is alive, for any weights but equal ones."""
+    """Two functions that cancel in a plain sum: the group is alive, for any weights but equal
+    ones.
+    """
     rows = [
         {"step": 1, "prompt_id": 0, "reward/a": 1.0, "reward/b": 0.0},
         {"step": 1, "prompt_id": 0, "reward/a": 0.0, "reward/b": 1.0},
@@ -122,7 +139,12 @@ def test_without_the_total_the_functions_together_say_which_groups_are_dead() ->
         {"step": 1, "prompt_id": 1, "reward/a": 1.0, "reward/b": 1.0},
     ]
     steps = steps_table([1], {"reward": [1.5], "reward_std": [0.3]})
-    made = RunRecord("made", steps, rollouts_table(rows), meanings=(Meaning("reward_std", "reward_std_batch", "batch"),))
+    made = RunRecord(
+        "made",
+        steps,
+        rollouts_table(rows),
+        meanings=(Meaning("reward_std", "reward_std_batch", "batch"),),
+    )
     evidence = group_evidence(made)
     assert evidence.zero_variance.value_T.tolist() == [0.5]
     assert evidence.expected.known
@@ -131,23 +153,41 @@ def test_without_the_total_the_functions_together_say_which_groups_are_dead() ->
 
 
 def test_a_mean_of_many_rollouts_is_still_checked_for_being_a_count() -> None:
-    """A tolerance that grows with the rollouts takes any reward for a share of right answers once there are a thousand."""
-    evidence = group_evidence(columns({"group_size": 16, "prompts_per_step": 64}, [0.61234, 0.71853]))
+    """A tolerance that grows with the rollouts takes any reward for a share of right answers
+    once there are a thousand.
+    """
+    evidence = group_evidence(
+        columns({"group_size": 16, "prompts_per_step": 64}, [0.61234, 0.71853])
+    )
     assert not evidence.expected.known
-    assert group_evidence(columns({"group_size": 16, "prompts_per_step": 64}, [0.5, 512.0 / 1024 + 3 / 1024])).expected.known
+    assert group_evidence(
+        columns({"group_size": 16, "prompts_per_step": 64}, [0.5, 512.0 / 1024 + 3 / 1024])
+    ).expected.known
 
 
-def logged(column: str, quantity: str, values: list[float], mean: list[float], **settings: int) -> RunRecord:
+def logged(
+    column: str, quantity: str, values: list[float], mean: list[float], **settings: int
+) -> RunRecord:
     """A log of a mean reward and one more column."""
-    meanings = (Meaning("reward", "reward", "mean reward"), Meaning(column, quantity, "of the groups"))
+    meanings = (
+        Meaning("reward", "reward", "mean reward"),
+        Meaning(column, quantity, "of the groups"),
+    )
     steps = steps_table(range(1, len(values) + 1), {"reward": mean, column: values})
-    return RunRecord("made", steps, config=RunConfig().with_settings(settings, "test"), meanings=meanings)
+    return RunRecord(
+        "made", steps, config=RunConfig().with_settings(settings, "test"), meanings=meanings
+    )
 
 
 def test_the_outlook_of_completions_is_that_of_the_last_steps() -> None:
     rng = np.random.default_rng(0)
-    groups = {(step, group): (rng.random(4) < 0.3).tolist() for step in range(1, 41) for group in range(8)}
-    groups = {key: [0.0] * 4 if key[0] <= 30 else [float(value) for value in values] for key, values in groups.items()}
+    groups = {
+        (step, group): (rng.random(4) < 0.3).tolist() for step in range(1, 41) for group in range(8)
+    }
+    groups = {
+        key: [0.0] * 4 if key[0] <= 30 else [float(value) for value in values]
+        for key, values in groups.items()
+    }
     found = zero_variance_outlook(record(groups))
     late = [values for (step, _), values in groups.items() if step > 30]
     assert found == zero_variance_of_groups(np.ravel(late), np.repeat(np.arange(80), 4))
@@ -158,18 +198,52 @@ def test_the_outlook_of_completions_is_that_of_the_last_steps() -> None:
 
 def test_the_outlook_of_logged_columns() -> None:
     share, mean = [0.5, 0.25, 0.75] * 8, [5 / 16, 3 / 16, 0.25] * 8
-    made = logged("frac_reward_zero_std", "dead_group_share", share, mean, group_size=4, prompts_per_step=4)
-    assert zero_variance_outlook(made, first_step=1) == zero_variance_of_columns(share, 4, mean_T=mean, groups=4)
-    assert zero_variance_outlook(made) == zero_variance_of_columns(share[-20:], 4, mean_T=mean[-20:], groups=4)
-    graded = logged("frac_reward_zero_std", "dead_group_share", share, [0.123] * 24, group_size=4, prompts_per_step=4)
-    assert zero_variance_outlook(graded, first_step=1) == zero_variance_of_columns(share, 4, groups=4)
-    assert zero_variance_outlook(logged("frac_reward_zero_std", "dead_group_share", share, mean)) is None  # G is not known
+    made = logged(
+        "frac_reward_zero_std", "dead_group_share", share, mean, group_size=4, prompts_per_step=4
+    )
+    assert zero_variance_outlook(made, first_step=1) == zero_variance_of_columns(
+        share, 4, mean_T=mean, groups=4
+    )
+    assert zero_variance_outlook(made) == zero_variance_of_columns(
+        share[-20:], 4, mean_T=mean[-20:], groups=4
+    )
+    graded = logged(
+        "frac_reward_zero_std",
+        "dead_group_share",
+        share,
+        [0.123] * 24,
+        group_size=4,
+        prompts_per_step=4,
+    )
+    assert zero_variance_outlook(graded, first_step=1) == zero_variance_of_columns(
+        share, 4, groups=4
+    )
+    assert (
+        zero_variance_outlook(logged("frac_reward_zero_std", "dead_group_share", share, mean))
+        is None
+    )  # G is not known
 
 
 def test_a_row_of_one_group_tells_by_its_deviation() -> None:
     right = np.array([0, 1, 3, 4, 4, 2, 0, 0, 4, 1] * 3)
     spread = [0.0 if count in {0, 4} else 0.5 for count in right.tolist()]
-    made = logged("reward_std", "reward_std_ambiguous", spread, (right / 4).tolist(), group_size=4, prompts_per_step=1)
-    assert zero_variance_outlook(made, first_step=1) == zero_variance_of_columns(right % 4 == 0, 4, mean_T=right / 4, groups=1)
-    several = logged("reward_std", "reward_std_ambiguous", spread, (right / 4).tolist(), group_size=4, prompts_per_step=2)
+    made = logged(
+        "reward_std",
+        "reward_std_ambiguous",
+        spread,
+        (right / 4).tolist(),
+        group_size=4,
+        prompts_per_step=1,
+    )
+    assert zero_variance_outlook(made, first_step=1) == zero_variance_of_columns(
+        right % 4 == 0, 4, mean_T=right / 4, groups=1
+    )
+    several = logged(
+        "reward_std",
+        "reward_std_ambiguous",
+        spread,
+        (right / 4).tolist(),
+        group_size=4,
+        prompts_per_step=2,
+    )
     assert zero_variance_outlook(several) is None

@@ -19,7 +19,11 @@ GROUPS = {"group_size": 8, "prompts_per_step": 4}
 
 
 def record(
-    columns: dict[str, list[float]], *, settings: dict | None = None, meanings: tuple[Meaning, ...] = (), **parts: object
+    columns: dict[str, list[float]],
+    *,
+    settings: dict | None = None,
+    meanings: tuple[Meaning, ...] = (),
+    **parts: object,
 ) -> RunRecord:
     """A run of forty steps."""
     steps = parts.pop("steps", None)
@@ -50,7 +54,9 @@ def test_a_metric_that_is_not_there_is_refused_with_the_list() -> None:
 def test_unknown_groups_are_no_variance_and_a_sentence_that_says_what_to_give() -> None:
     series = metric_series(record({"reward": binomial(32)}))
     assert series.variance_T is None
-    assert series.noise_source.startswith("unavailable: the group size and the prompts a step are unknown")
+    assert series.noise_source.startswith(
+        "unavailable: the group size and the prompts a step are unknown"
+    )
     assert "--set group_size=G" in series.noise_source
 
 
@@ -79,19 +85,31 @@ def test_a_reward_that_is_always_zero_still_has_a_variance() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [[0.013 * step for step in STEPS], [v - 0.5 for v in binomial(32)], [2 * v for v in binomial(32, 0.8)]],
+    [
+        [0.013 * step for step in STEPS],
+        [v - 0.5 for v in binomial(32)],
+        [2 * v for v in binomial(32, 0.8)],
+    ],
     ids=["continuous", "negative", "above one"],
 )
 def test_a_reward_that_is_not_zero_or_one_is_not_binomial(values: list[float]) -> None:
     series = metric_series(record({"reward": values}, settings=GROUPS))
     assert series.variance_T is None
-    assert series.noise_source == "unavailable: the reward is not 0/1 and the log has no standard deviation of it"
+    assert (
+        series.noise_source
+        == "unavailable: the reward is not 0/1 and the log has no standard deviation of it"
+    )
 
 
 def rollouts(steps: list[int], groups: int = 3, size: int = 4) -> pl.DataFrame:
     """Completions whose reward is their number in the group times the group's own factor."""
     rows = [
-        {"step": step, "prompt_id": group, "reward": float(number * (group + 1)), "reward/check": float(number % 2)}
+        {
+            "step": step,
+            "prompt_id": group,
+            "reward": float(number * (group + 1)),
+            "reward/check": float(number % 2),
+        }
         for step in steps
         for group in range(groups)
         for number in range(size)
@@ -111,13 +129,17 @@ def test_rollouts_give_the_variance_of_a_mean_over_prompts_and_completions() -> 
 
 
 def test_rollouts_are_preferred_to_the_binomial() -> None:
-    series = metric_series(record({"reward": binomial(32)}, settings=GROUPS, rollouts=rollouts(STEPS)))
+    series = metric_series(
+        record({"reward": binomial(32)}, settings=GROUPS, rollouts=rollouts(STEPS))
+    )
     assert series.noise_source == "variance of the group means of the logged rollouts over B"
 
 
 def test_one_reward_function_takes_its_own_rollouts() -> None:
     meaning = Meaning("rewards/check/mean", "reward/check", "mean of the check")
-    run = record({"rewards/check/mean": [0.5] * ROWS}, meanings=(meaning,), rollouts=rollouts(STEPS))
+    run = record(
+        {"rewards/check/mean": [0.5] * ROWS}, meanings=(meaning,), rollouts=rollouts(STEPS)
+    )
     series = metric_series(run, "rewards/check/mean")
     # All groups have the same mean: what is left is sum s^2 / G over B^2.
     assert series.variance_T == pytest.approx(np.full(ROWS, (1 / 3) / 4 / 3))
@@ -144,12 +166,20 @@ def test_groups_of_one_say_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("quantity", "words"),
-    [("reward_std_within_group", "within-group"), ("reward_std_batch", "batch-wide"), ("reward_std_ambiguous", "the log cannot tell")],
+    [
+        ("reward_std_within_group", "within-group"),
+        ("reward_std_batch", "batch-wide"),
+        ("reward_std_ambiguous", "the log cannot tell"),
+    ],
 )
-def test_a_logged_deviation_gives_the_variance_and_says_which_it_is(quantity: str, words: str) -> None:
+def test_a_logged_deviation_gives_the_variance_and_says_which_it_is(
+    quantity: str, words: str
+) -> None:
     values = [0.013 * step - 1 for step in STEPS]
     meanings = (Meaning("reward_std", quantity, "a deviation"),)
-    series = metric_series(record({"reward": values, "reward_std": [0.4] * ROWS}, settings=GROUPS, meanings=meanings))
+    series = metric_series(
+        record({"reward": values, "reward_std": [0.4] * ROWS}, settings=GROUPS, meanings=meanings)
+    )
     assert words in series.noise_source
     assert "32 rollouts a row" in series.noise_source
     assert series.variance_T == pytest.approx(np.full(ROWS, 0.16 / 32))
@@ -159,28 +189,39 @@ def test_a_missing_deviation_takes_the_mean_of_the_others() -> None:
     values, deviation = [0.013 * step - 1 for step in STEPS], [0.4] * ROWS
     deviation[7] = float("nan")
     meanings = (Meaning("reward_std", "reward_std_within_group", "a deviation"),)
-    series = metric_series(record({"reward": values, "reward_std": deviation}, settings=GROUPS, meanings=meanings))
+    series = metric_series(
+        record({"reward": values, "reward_std": deviation}, settings=GROUPS, meanings=meanings)
+    )
     assert series.variance_T == pytest.approx(np.full(ROWS, 0.16 / 32))
 
 
 @pytest.mark.parametrize("window", [5, 10])
 def test_a_window_divides_the_variance(window: int) -> None:
-    """Binomial, rollouts and deviations alike: a row over `window` updates holds as many times the rollouts."""
-    table = steps_table([window * step for step in STEPS], {"reward": [0.013 * step - 1 for step in STEPS], "reward_std": [0.4] * ROWS})
+    """Binomial, rollouts and deviations alike: a row over `window` updates holds as many times
+    the rollouts.
+    """
+    table = steps_table(
+        [window * step for step in STEPS],
+        {"reward": [0.013 * step - 1 for step in STEPS], "reward_std": [0.4] * ROWS},
+    )
     table = table.with_columns(pl.lit(float(window)).alias("window"))
     meanings = (Meaning("reward_std", "reward_std_within_group", "a deviation"),)
     series = metric_series(record({}, steps=table, settings=GROUPS, meanings=meanings))
     assert series.window == window
     assert series.variance_T == pytest.approx(np.full(ROWS, 0.16 / 32 / window))
     drawn = table.with_columns(pl.Series("reward", binomial(32 * window)))
-    assert float(metric_series(record({}, steps=drawn, settings=GROUPS)).variance_T.mean()) == pytest.approx(0.21 / 32 / window, rel=0.15)  # type: ignore[union-attr]
+    assert float(
+        metric_series(record({}, steps=drawn, settings=GROUPS)).variance_T.mean()  # type: ignore[union-attr]
+    ) == pytest.approx(0.21 / 32 / window, rel=0.15)
     logged = rollouts([window * step for step in STEPS])
     whole = metric_series(record({}, steps=table, rollouts=logged)).variance_T
     assert whole == pytest.approx(np.full(ROWS, 2.25 / 3 / window))
 
 
 def test_other_metrics_have_no_sampling_noise_and_may_fall() -> None:
-    series = metric_series(record({"reward": binomial(32), "entropy": binomial(32)}, settings=GROUPS), "entropy")
+    series = metric_series(
+        record({"reward": binomial(32), "entropy": binomial(32)}, settings=GROUPS), "entropy"
+    )
     assert series.variance_T is None
     assert series.noise_source == "unavailable: known for training rewards only"
     assert series.healthy == "any"
@@ -188,13 +229,21 @@ def test_other_metrics_have_no_sampling_noise_and_may_fall() -> None:
 
 
 def test_the_clock_is_that_of_the_optimiser_updates() -> None:
-    table = steps_table(STEPS, {"reward": binomial(32)}).with_columns((pl.col("step") * 4.0).alias("optimizer_updates"))
+    table = steps_table(STEPS, {"reward": binomial(32)}).with_columns(
+        (pl.col("step") * 4.0).alias("optimizer_updates")
+    )
     assert metric_series(record({}, steps=table)).time_T.tolist() == [4.0 * step for step in STEPS]
 
 
-@pytest.mark.parametrize("bad", [[None, *(4.0 * step for step in STEPS[1:])], [7.0] * ROWS], ids=["unknown at first", "standing still"])
+@pytest.mark.parametrize(
+    "bad",
+    [[None, *(4.0 * step for step in STEPS[1:])], [7.0] * ROWS],
+    ids=["unknown at first", "standing still"],
+)
 def test_a_clock_that_is_not_one_falls_back_to_the_steps(bad: list[float | None]) -> None:
-    table = steps_table(STEPS, {"reward": binomial(32)}).with_columns(pl.Series("optimizer_updates", bad, dtype=pl.Float64))
+    table = steps_table(STEPS, {"reward": binomial(32)}).with_columns(
+        pl.Series("optimizer_updates", bad, dtype=pl.Float64)
+    )
     assert metric_series(record({}, steps=table)).time_T.tolist() == STEPS
 
 
@@ -203,7 +252,8 @@ def test_tokens_and_seconds_are_given_where_they_are_known_throughout() -> None:
     seconds: list[float | None] = [2.0 * step for step in STEPS]
     seconds[5] = None
     table = steps_table(STEPS, {"reward": binomial(32)}).with_columns(
-        pl.Series("tokens", tokens, dtype=pl.Float64), pl.Series("seconds", seconds, dtype=pl.Float64)
+        pl.Series("tokens", tokens, dtype=pl.Float64),
+        pl.Series("seconds", seconds, dtype=pl.Float64),
     )
     series = metric_series(record({}, steps=table))
     assert series.tokens_T is not None
@@ -212,7 +262,9 @@ def test_tokens_and_seconds_are_given_where_they_are_known_throughout() -> None:
 
 
 def test_a_metric_without_any_value_is_empty_and_not_an_error() -> None:
-    series = metric_series(record({"reward": [float("nan")] * ROWS, "entropy": [1.0] * ROWS}, settings=GROUPS))
+    series = metric_series(
+        record({"reward": [float("nan")] * ROWS, "entropy": [1.0] * ROWS}, settings=GROUPS)
+    )
     assert series.value_T.size == series.step_T.size == series.time_T.size == 0
 
 
@@ -222,7 +274,9 @@ def test_variances_are_of_the_rows_of_the_values() -> None:
     values[0] = values[20] = float("nan")
     deviation = [0.2] * 20 + [0.8] * 20
     meanings = (Meaning("reward_std", "reward_std_within_group", "a deviation"),)
-    series = metric_series(record({"reward": values, "reward_std": deviation}, settings=GROUPS, meanings=meanings))
+    series = metric_series(
+        record({"reward": values, "reward_std": deviation}, settings=GROUPS, meanings=meanings)
+    )
     assert series.variance_T is not None
     assert series.variance_T.size == ROWS - 2
     assert series.variance_T[0] == pytest.approx(0.04 / 32)
@@ -233,7 +287,12 @@ def test_a_trainers_own_log_is_raw_and_an_export_may_be_smoothed() -> None:
     trl, table = (Source("trainer_state.json", "trl", 10, ROWS), Source("run.csv", "csv", 10, ROWS))
     assert metric_series(record({"reward": binomial(32)}, sources=(trl,))).smoothing == 1
     assert metric_series(record({"reward": binomial(32)}, sources=(table,))).smoothing is None
-    assert metric_series(record({"reward": binomial(32)}, settings={"smoothing": 20}, sources=(trl,))).smoothing == 20
+    assert (
+        metric_series(
+            record({"reward": binomial(32)}, settings={"smoothing": 20}, sources=(trl,))
+        ).smoothing
+        == 20
+    )
 
 
 def test_a_clock_counts_updates_or_steps() -> None:
@@ -245,12 +304,16 @@ def test_a_clock_counts_updates_or_steps() -> None:
 
 def test_a_logged_mean_above_one_has_no_bounds_whatever_the_rollouts_say() -> None:
     meaning = Meaning("rewards/check/mean", "reward/check", "mean of the check")
-    run = record({"rewards/check/mean": [1.5] * ROWS}, meanings=(meaning,), rollouts=rollouts(STEPS))
+    run = record(
+        {"rewards/check/mean": [1.5] * ROWS}, meanings=(meaning,), rollouts=rollouts(STEPS)
+    )
     assert metric_series(run, "rewards/check/mean").bounds is None
 
 
 def adaptive(**columns: list[float]) -> RunRecord:
-    """A run whose group size changes at eight rollouts a step, as its columns or its completions say, and no setting."""
+    """A run whose group size changes at eight rollouts a step, as its columns or its completions
+    say, and no setting.
+    """
     share = [number % 9 / 8 for number in range(40)]
     steps = steps_table(list(range(1, 41)), {"reward": share, **columns})
     return RunRecord("demo", steps, meanings=(Meaning("reward", "reward", ""),))
@@ -260,7 +323,9 @@ def test_the_columns_tell_the_rollouts_of_a_step_where_no_setting_does() -> None
     silent = metric_series(adaptive(), "reward")
     assert silent.variance_T is None
     assert "unknown; give --set group_size=G" in silent.noise_source
-    told = metric_series(adaptive(group_size=[2.0] * 20 + [4.0] * 20, prompts=[4.0] * 20 + [2.0] * 20), "reward")
+    told = metric_series(
+        adaptive(group_size=[2.0] * 20 + [4.0] * 20, prompts=[4.0] * 20 + [2.0] * 20), "reward"
+    )
     assert told.noise_source.startswith("binomial, p(1-p)/(B G) with B G = 8")
     assert told.bounds == (0.0, 1.0)
 
@@ -269,7 +334,11 @@ def test_the_columns_tell_the_rollouts_of_a_step_where_no_setting_does() -> None
 def test_completions_of_whole_steps_tell_it_too_and_a_few_of_each_do_not(whole: bool) -> None:
     record = adaptive(group_size=[2.0] * 20 + [4.0] * 20)
     rows = [
-        {"step": step, "prompt_id": n // 2, "reward": float(n < (step - 1) % 9)} for step in (1, 5, 10) for n in range(8 if whole else 4)
+        {"step": step, "prompt_id": n // 2, "reward": float(n < (step - 1) % 9)}
+        for step in (1, 5, 10)
+        for n in range(8 if whole else 4)
     ]
     found = metric_series(dataclasses.replace(record, rollouts=rollouts_table(rows)), "reward")
-    assert found.noise_source.startswith("binomial, p(1-p)/(B G) with B G = 8" if whole else "unavailable")
+    assert found.noise_source.startswith(
+        "binomial, p(1-p)/(B G) with B G = 8" if whole else "unavailable"
+    )

@@ -1,4 +1,6 @@
-"""Every log, real or of our own: commands, pages and the Python object say the same, and eight lines are enough."""
+"""Every log, real or of our own: commands, pages and the Python object say the same, and eight
+lines are enough.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from rich.cells import cell_len
 
 import groupwise as gw
 from groupwise.cli.app import main
-from groupwise.report.screen import MOST_LINES, MOST_WORDS, WIDTH, words_in
+from groupwise.pages.screen import MOST_LINES, MOST_WORDS, WIDTH, words_in
 
 pytestmark = pytest.mark.slow
 TESTS = Path(__file__).parents[1]
@@ -48,20 +50,30 @@ def judged(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any] | N
 def logs_in(*folders: Path) -> Iterator[Path]:
     """The files of folders that may be logs."""
     for folder in folders:
-        yield from (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix not in (".md", ".py", ".tsv"))
+        yield from (
+            path
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.suffix not in (".md", ".py", ".tsv")
+        )
 
 
-def test_our_own_logs_are_told_alike_by_every_command_page_and_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_our_own_logs_are_told_alike_by_every_command_page_and_object(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for packed in (TESTS / "fixtures").rglob("*.jsonl.gz"):
         (tmp_path / packed.stem).mkdir()
         (tmp_path / packed.stem / "journal.jsonl").write_bytes(gzip.decompress(packed.read_bytes()))
-    told_of = [judged(path, capsys) for path in logs_in(tmp_path, TESTS / "data", TESTS / "fixtures")]
+    told_of = [
+        judged(path, capsys) for path in logs_in(tmp_path, TESTS / "data", TESTS / "fixtures")
+    ]
     states = [found["state"] for found in told_of if found is not None]
     assert len(states) > 30
     assert {"ok", "watch", "failed", "cannot_tell"} == set(states)
 
 
-def test_real_logs_are_told_alike_and_in_eight_lines(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_real_logs_are_told_alike_and_in_eight_lines(
+    shared_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = []
     for path in logs_in(shared_data):
         alone = judged(path, capsys)
@@ -75,4 +87,8 @@ def test_real_logs_are_told_alike_and_in_eight_lines(shared_data: Path, capsys: 
         words.append(words_in(lines))
     assert len(words) > 100
     assert max(words) <= MOST_WORDS
-    print(f"{len(words)} logs, {statistics.median(words):.0f} words at the median, {max(words)} at most", file=sys.stderr)
+    print(
+        f"{len(words)} logs, {statistics.median(words):.0f} words at the median, {max(words)} at "
+        "most",
+        file=sys.stderr,
+    )

@@ -1,4 +1,6 @@
-"""Numbers computed by hand: matrices of small blocks, the motion of one number, a window above the edge, tests of swings."""
+"""Numbers computed by hand: matrices of small blocks, the motion of one number, a window above
+the edge, tests of swings.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,44 @@ from groupwise.stability.force import _by_decay, _by_flips, _Mode
 from groupwise.stability.lags import Lag, lag_by_name, mixed_lag, partly_stale
 from groupwise.stability.mode import WINDOW, longest_interval, stability
 from groupwise.stability.swings import early_warning, lasting_swing
-from groupwise.stability.threshold import _positive_leads, crossed, first_growth, oscillation_onset, spectrum, threshold
+from groupwise.stability.threshold import (
+    _positive_leads,
+    crossed,
+    first_growth,
+    oscillation_onset,
+    spectrum,
+    threshold,
+)
 
 
 def test_matrices_of_two_updates_by_hand() -> None:
-    """Momentum .5, force .1: two updates on one stale x move v to .25 v - .15 x and x to x + .75 v - .25 x."""
-    assert np.allclose(lag_by_name("none").matrix(0.1, 0.5, 2), [[0.9, 0.5], [-0.1, 0.5]], rtol=0, atol=1e-15)
-    assert np.allclose(lag_by_name("refresh").matrix(0.1, 0.5, 2), [[0.75, 0.75], [-0.15, 0.25]], rtol=0, atol=1e-15)
+    """Momentum .5, force .1: two updates on one stale x move v to .25 v - .15 x and x to x + .75
+    v - .25 x.
+    """
     assert np.allclose(
-        lag_by_name("async").matrix(0.1, 0.5, 2), [[1.0, 0.75, -0.25], [0.0, 0.25, -0.15], [1.0, 0.0, 0.0]], rtol=0, atol=1e-15
+        lag_by_name("none").matrix(0.1, 0.5, 2), [[0.9, 0.5], [-0.1, 0.5]], rtol=0, atol=1e-15
+    )
+    assert np.allclose(
+        lag_by_name("refresh").matrix(0.1, 0.5, 2),
+        [[0.75, 0.75], [-0.15, 0.25]],
+        rtol=0,
+        atol=1e-15,
+    )
+    assert np.allclose(
+        lag_by_name("async").matrix(0.1, 0.5, 2),
+        [[1.0, 0.75, -0.25], [0.0, 0.25, -0.15], [1.0, 0.0, 0.0]],
+        rtol=0,
+        atol=1e-15,
     )
     fixed: list[list[float]] = [[1, 0.5, 0, -0.1], [0, 0.5, 0, -0.1], [1, 0, 0, 0], [0, 0, 1, 0]]
     assert lag_by_name("fixed").matrix(0.1, 0.5, 2).tolist() == fixed
     # A mixture of a fifth current, and of four fifths two updates old.
-    both: list[list[float]] = [[0.98, 0.5, 0, -0.08], [-0.02, 0.5, 0, -0.08], [1, 0, 0, 0], [0, 0, 1, 0]]
+    both: list[list[float]] = [
+        [0.98, 0.5, 0, -0.08],
+        [-0.02, 0.5, 0, -0.08],
+        [1, 0, 0, 0],
+        [0, 0, 1, 0],
+    ]
     assert np.allclose(mixed_lag([0.2, 0.0, 0.8]).matrix(0.1, 0.5, 1), both)
     assert np.allclose(partly_stale("fixed", 0.8).matrix(0.1, 0.5, 2), both)
 
@@ -49,11 +75,18 @@ def test_a_block_is_what_single_updates_do(kind: str, share: float) -> None:
 
 
 def test_a_stack_of_matrices_is_the_matrices() -> None:
-    for lag in (partly_stale("refresh", 0.7), partly_stale("async", 1.2), partly_stale("fixed", 0.4), lag_by_name("none")):
+    for lag in (
+        partly_stale("refresh", 0.7),
+        partly_stale("async", 1.2),
+        partly_stale("fixed", 0.4),
+        lag_by_name("none"),
+    ):
         stack = lag.matrix([[0.1, 0.2]], [[0.3], [0.9]], 3)
         for row, momentum in enumerate((0.3, 0.9)):
             for column, force in enumerate((0.1, 0.2)):
-                assert np.allclose(stack[row, column], lag.matrix(force, momentum, 3), rtol=1e-15, atol=0)
+                assert np.allclose(
+                    stack[row, column], lag.matrix(force, momentum, 3), rtol=1e-15, atol=0
+                )
 
 
 @pytest.mark.parametrize(
@@ -62,36 +95,59 @@ def test_a_stack_of_matrices_is_the_matrices() -> None:
 def test_mean_lags(lag: str, mean: float) -> None:
     assert lag_by_name(lag).mean_lag(4) == mean
     assert partly_stale(lag, 0.5).mean_lag(4) == mean / 2
-    assert [lag_by_name(lag).period(4), mixed_lag([1.0]).period(4)] == [4 if lag in {"refresh", "async"} else 1, 1]
+    assert [lag_by_name(lag).period(4), mixed_lag([1.0]).period(4)] == [
+        4 if lag in {"refresh", "async"} else 1,
+        1,
+    ]
 
 
 def test_edges_by_hand() -> None:
     assert float(threshold("none", 0.9, 5)) == pytest.approx(3.8, rel=1e-15)
     assert float(threshold("refresh", 0.0, 4)) == pytest.approx(0.5, rel=1e-15)  # x' = (1 - 4a) x
-    assert float(threshold("fixed", 0.0, 2)) == pytest.approx((math.sqrt(5) - 1) / 2, rel=1e-14)  # 2 sin(pi/10)
-    assert float(threshold("async", 0.0, 4)) == pytest.approx(0.25, rel=1e-14)  # lambda^2 - lambda + 4a, product 1
-    assert float(threshold("refresh", 0.0, 2, stale_share=0.6)) == pytest.approx((1 - math.sqrt(0.2)) / 0.4, rel=1e-11)
-    assert float(threshold("fixed", 0.5, 1, stale_share=0.2)) == pytest.approx(2.5, rel=1e-12)  # (1 - mu)/sigma
-    assert float(threshold("fixed", 0.5, 1, stale_share=0.1)) == pytest.approx(3 / 0.8, rel=1e-12)  # 2(1 + mu)/(1 - 2 sigma)
+    assert float(threshold("fixed", 0.0, 2)) == pytest.approx(
+        (math.sqrt(5) - 1) / 2, rel=1e-14
+    )  # 2 sin(pi/10)
+    assert float(threshold("async", 0.0, 4)) == pytest.approx(
+        0.25, rel=1e-14
+    )  # lambda^2 - lambda + 4a, product 1
+    assert float(threshold("refresh", 0.0, 2, stale_share=0.6)) == pytest.approx(
+        (1 - math.sqrt(0.2)) / 0.4, rel=1e-11
+    )
+    assert float(threshold("fixed", 0.5, 1, stale_share=0.2)) == pytest.approx(
+        2.5, rel=1e-12
+    )  # (1 - mu)/sigma
+    assert float(threshold("fixed", 0.5, 1, stale_share=0.1)) == pytest.approx(
+        3 / 0.8, rel=1e-12
+    )  # 2(1 + mu)/(1 - 2 sigma)
     assert float(threshold(mixed_lag([0.5, 0.5]), 0.0, 1)) == pytest.approx(2.0, rel=1e-12)
     assert threshold("refresh", [0.0, 0.9], [[1], [4]]).shape == (2, 2)
 
 
 def test_onsets_by_hand() -> None:
-    """Where two eigenvalues meet; without momentum one lag oscillates from a quarter on, and one number flips once it passes zero."""
+    """Where two eigenvalues meet; without momentum one lag oscillates from a quarter on, and one
+    number flips once it passes zero.
+    """
     assert oscillation_onset("none", 0.25) == pytest.approx(0.25, rel=1e-11)  # (1 - 1/2)^2
     assert oscillation_onset("fixed", 0.0, 1) == pytest.approx(0.25, rel=1e-11)
     assert oscillation_onset("fixed", 0.0, 2) == pytest.approx(4 / 27, rel=1e-11)
     assert oscillation_onset("refresh", 0.0, 4) == pytest.approx(0.25, rel=1e-11)
     assert oscillation_onset("async", 0.0, 4) == pytest.approx(1 / 16, rel=1e-11)
     assert oscillation_onset("fixed", 0.25, 3, stale_share=0.0) == pytest.approx(0.25, rel=1e-15)
-    # Refresh of two, 3 a fifth stale: (1 - .8a)^2 = .2 is the last force at which .. the block's one number is positive.
-    assert oscillation_onset("refresh", 0.0, 2, stale_share=0.2) == pytest.approx((1 - math.sqrt(0.2)) / 0.8, rel=1e-9)
+    # Refresh of two, 3 a fifth stale: (1 - .8a)^2 = .2 is the last force at which .. the block's
+    # one number is positive.
+    assert oscillation_onset("refresh", 0.0, 2, stale_share=0.2) == pytest.approx(
+        (1 - math.sqrt(0.2)) / 0.8, rel=1e-9
+    )
 
 
 def test_a_window_above_the_edge_is_named_and_unstable() -> None:
-    """Refresh of two updates, .6 stale: the block is 2.5 c^2 - 1.5 with c = 1 - .4 a, stable to 1.382 and again from 3.618 to 5."""
-    radius = {force: abs(2.5 * (1 - 0.4 * force) ** 2 - 1.5) for force in (1.38, 1.39, 3.61, 3.63, 4.99, 5.01)}
+    """Refresh of two updates, .6 stale: the block is 2.5 c^2 - 1.5 with c = 1 - .4 a, stable to
+    1.382 and again from 3.618 to 5.
+    """
+    radius = {
+        force: abs(2.5 * (1 - 0.4 * force) ** 2 - 1.5)
+        for force in (1.38, 1.39, 3.61, 3.63, 4.99, 5.01)
+    }
     for force, size in radius.items():
         found = stability(force, 0.0, refresh_interval=2, stale_share=0.6)
         assert found.spectral_radius == pytest.approx(size, rel=1e-12)
@@ -113,7 +169,10 @@ def test_the_motion_of_one_number() -> None:
     assert (slow.regime, slow.period) == ("overdamped", math.inf)
     assert slow.margin == pytest.approx(10.0)
     assert slow.max_learning_rate == pytest.approx(1.0)
-    assert (slow.max_refresh_interval, slow.max_refresh_status) == (39.0, "exact")  # 40 times .05 is 2
+    assert (slow.max_refresh_interval, slow.max_refresh_status) == (
+        39.0,
+        "exact",
+    )  # 40 times .05 is 2
     assert slow.rule_threshold == 0.25
     flip = stability(0.4, 0.0, refresh_interval=4)
     assert (flip.regime, flip.period) == ("underdamped", 8.0)
@@ -123,7 +182,9 @@ def test_the_motion_of_one_number() -> None:
     edge = stability(0.5, 0.0, refresh_interval=4)
     assert (edge.stable, edge.regime, edge.margin) == (False, "unstable", 1.0)
     assert edge.status == "Unstable: 0.5 exceeds 0.5."
-    assert stability(0.5, 0.0, refresh_interval=4, learning_rate=0.1).status.endswith("; the largest learning rate is 0.1.")
+    assert stability(0.5, 0.0, refresh_interval=4, learning_rate=0.1).status.endswith(
+        "; the largest learning rate is 0.1."
+    )
     with pytest.raises(InvalidArgumentError, match="positive learning rate, got 0"):
         stability(0.5, 0.0, learning_rate=0.0)
 
@@ -148,16 +209,25 @@ def test_eigenvalues_of_a_long_lag_are_those_of_its_matrix() -> None:
 
 
 def test_forces_back_from_a_decay_by_hand() -> None:
-    """One number: refresh of four updates at a time constant of 20 is 1 - e^-.2 over 4, or, flipping its sign, 1 + e^-.2 over 4."""
+    """One number: refresh of four updates at a time constant of 20 is 1 - e^-.2 over 4, or,
+    flipping its sign, 1 + e^-.2 over 4.
+    """
     mode = _Mode("refresh", 0.0, 4)
     assert mode.slow(20.0) == pytest.approx((1 - math.exp(-0.2)) / 4, rel=1e-12)
     assert mode.envelope(20.0) == pytest.approx((1 + math.exp(-0.2)) / 4, rel=1e-9)
-    assert (mode.slow(math.inf), mode.slow(0.0), mode.flips, mode.one_envelope) == (0.0, math.inf, True, False)
+    assert (mode.slow(math.inf), mode.slow(0.0), mode.flips, mode.one_envelope) == (
+        0.0,
+        math.inf,
+        True,
+        False,
+    )
     swing = _Mode("none", 0.81, 1)
     force = 0.2
     turn = math.acos((1.81 - force) / 2 / 0.9)
     assert swing.frequency(math.hypot(math.log(0.9), turn)) == pytest.approx(force, rel=1e-9)
-    assert swing.frequency(1e-3) == pytest.approx(0.905e-6, rel=1e-12)  # (1 + mu)/2 times its square
+    assert swing.frequency(1e-3) == pytest.approx(
+        0.905e-6, rel=1e-12
+    )  # (1 + mu)/2 times its square
     assert swing.frequency(100.0) == math.inf
     assert (swing.flips, swing.one_envelope) == (False, True)
 
@@ -168,7 +238,11 @@ def test_a_lasting_swing_is_fishers_share() -> None:
     late = value[-80:]
     place = np.arange(80) - 39.5
     late = late - late.mean() - place * (place @ late) / (place @ place)
-    power = [abs(sum(late[t] * np.exp(-2j * np.pi * k * t / 80) for t in range(80))) ** 2 / (1 + (k == 40)) for k in range(1, 41)]
+    power = [
+        abs(sum(late[t] * np.exp(-2j * np.pi * k * t / 80) for t in range(80))) ** 2
+        / (1 + (k == 40))
+        for k in range(1, 41)
+    ]
     top = int(np.argmax(power))
     share = power[top] / sum(power)
     found = lasting_swing(value)
@@ -220,10 +294,14 @@ def test_how_many_times_the_published_rule_is_too_strict() -> None:
 
 
 def test_an_odd_number_of_rows_has_no_highest_frequency_of_one_degree() -> None:
-    """The last 79 of 197 rows: a cosine at the highest frequency, 39 turns, whose power counts in full."""
+    """The last 79 of 197 rows: a cosine at the highest frequency, 39 turns, whose power counts
+    in full.
+    """
     place = np.arange(197.0)
     late, n = np.arange(118, 197), 79
-    value = np.cos(2 * np.pi * 39 * (place - 118) / n) + 0.5 * np.cos(2 * np.pi * 7 * (place - 118) / n)
+    value = np.cos(2 * np.pi * 39 * (place - 118) / n) + 0.5 * np.cos(
+        2 * np.pi * 7 * (place - 118) / n
+    )
     found = lasting_swing(value)
     left = value[late] - np.polyval(np.polyfit(np.arange(79.0), value[late], 1), np.arange(79.0))
     power = [abs(sum(left * np.exp(-2j * np.pi * k * np.arange(n) / n))) ** 2 for k in range(1, 40)]
@@ -241,8 +319,12 @@ def test_a_small_swing_high_above_zero_is_one() -> None:
 
 
 def test_a_slow_mode_is_told_at_first_order() -> None:
-    """16 updates a block at a force of 1e-11 and momentum .9: a time constant of .1/1e-11, which the eigenvalue rounds away."""
-    assert stability(1e-11, 0.9, refresh_interval=16).time_constants[0] == pytest.approx(1e10, rel=1e-12)
+    """16 updates a block at a force of 1e-11 and momentum .9: a time constant of .1/1e-11, which
+    the eigenvalue rounds away.
+    """
+    assert stability(1e-11, 0.9, refresh_interval=16).time_constants[0] == pytest.approx(
+        1e10, rel=1e-12
+    )
 
 
 def test_a_long_double_buffered_run_has_the_spectrum_of_its_map() -> None:
@@ -255,7 +337,9 @@ def test_a_long_double_buffered_run_has_the_spectrum_of_its_map() -> None:
 def test_a_stale_share_other_than_one_is_named() -> None:
     for share in (0.4, 1.5):
         notes = stability(0.001, 0.9, refresh_interval=4, stale_share=share).notes
-        assert f"A share of {share:.3g} of the force is taken as stale, the rest as current." in notes
+        assert (
+            f"A share of {share:.3g} of the force is taken as stale, the rest as current." in notes
+        )
 
 
 def test_a_tie_with_a_positive_number_is_no_turn() -> None:
@@ -265,18 +349,29 @@ def test_a_tie_with_a_positive_number_is_no_turn() -> None:
 
 
 def test_no_interval_is_too_long_where_the_current_part_answers_without_a_swing() -> None:
-    """Three tenths stale at momentum .5: .7 a is at most (1 - sqrt(.5))^2 = .0858 up to a = .1225."""
+    """Three tenths stale at momentum .5: .7 a is at most (1 - sqrt(.5))^2 = .0858 up to a =
+    .1225.
+    """
     assert longest_interval(partly_stale("fixed", 0.3), 0.122, 0.5) == (math.inf, "any")
     assert longest_interval(partly_stale("fixed", 0.3), 0.123, 0.5)[1] != "any"
 
 
 def test_flips_without_momentum_have_two_forces() -> None:
-    """Blocks of 4 without momentum keep 1 - 4a of a gap: in 8 updates it falls by exp(-1) with a = (1 - e)/4 or, with flips, (1 + e)/4."""
+    """Blocks of 4 without momentum keep 1 - 4a of a gap: in 8 updates it falls by exp(-1) with a
+    = (1 - e)/4 or, with flips, (1 + e)/4.
+    """
     kept = math.exp(-4 / 8)
     for frequency, force in ((0.1, (1 - kept) / 4), (0.7, (1 + kept) / 4)):
-        found = _by_flips(_Mode("refresh", 0.0, 4), Interval(frequency, frequency, frequency), Interval(8.0, 8.0, 8.0), None)
+        found = _by_flips(
+            _Mode("refresh", 0.0, 4),
+            Interval(frequency, frequency, frequency),
+            Interval(8.0, 8.0, 8.0),
+            None,
+        )
         assert found.force.value == pytest.approx(force, rel=1e-9)
-        assert [found.force.low, found.force.high] == pytest.approx([(1 - kept) / 4, (1 + kept) / 4], rel=1e-9)
+        assert [found.force.low, found.force.high] == pytest.approx(
+            [(1 - kept) / 4, (1 + kept) / 4], rel=1e-9
+        )
 
 
 @pytest.mark.parametrize("time", [0.0, -0.5, math.inf])

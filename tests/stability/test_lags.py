@@ -9,18 +9,31 @@ import pytest
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.stability.lags import LAGS, Lag, block_sums, lag_by_name, mixed_lag
-from groupwise.stability.threshold import first_crossing, meeting, mixed_threshold, oscillation_onset, threshold
-from groupwise.theory.oscillator import recursion
+from groupwise.stability.threshold import (
+    first_crossing,
+    meeting,
+    mixed_threshold,
+    oscillation_onset,
+    threshold,
+)
+from groupwise_lab.theory.oscillator import recursion
 
 MOMENTA = (0.0, 0.3, 0.5, 0.9, 0.95, 0.99)
 
 
 def lags_of_one_period(kind: str, interval: int) -> list[int]:
-    return {"none": [0], "fixed": [interval], "refresh": list(range(interval)), "async": list(range(interval, 2 * interval))}[kind]
+    return {
+        "none": [0],
+        "fixed": [interval],
+        "refresh": list(range(interval)),
+        "async": list(range(interval, 2 * interval)),
+    }[kind]
 
 
 def product_of_updates(kind: str, force: float, momentum: float, interval: int) -> np.ndarray:
-    """The map of one period as a product of single updates of (x, x before, ..., v): no closed form."""
+    """The map of one period as a product of single updates of (x, x before, ..., v): no closed
+    form.
+    """
     lags = lags_of_one_period(kind, interval)
     size = max(lags) + 2
     whole = np.eye(size + 1)
@@ -36,16 +49,22 @@ def product_of_updates(kind: str, force: float, momentum: float, interval: int) 
 
 
 def radius(kind: str, force: float, momentum: float, interval: int) -> float:
-    return float(np.abs(np.linalg.eigvals(product_of_updates(kind, force, momentum, interval))).max())
+    return float(
+        np.abs(np.linalg.eigvals(product_of_updates(kind, force, momentum, interval))).max()
+    )
 
 
 def threshold_by_halving(kind: str, momentum: float, interval: int, guess: float) -> float:
-    """The force at which the product's spectral radius passes 1, from a bracket of one per cent around the guess."""
+    """The force at which the product's spectral radius passes 1, from a bracket of one per cent
+    around the guess.
+    """
     low, high = 0.99 * guess, 1.01 * guess
     assert radius(kind, low, momentum, interval) < 1 < radius(kind, high, momentum, interval)
     for _ in range(45):
         middle = (low + high) / 2
-        low, high = (middle, high) if radius(kind, middle, momentum, interval) < 1 else (low, middle)
+        low, high = (
+            (middle, high) if radius(kind, middle, momentum, interval) < 1 else (low, middle)
+        )
     return (low + high) / 2
 
 
@@ -60,7 +79,10 @@ def test_thresholds_are_those_of_the_products(kind: str, momentum: float, interv
 
 @pytest.mark.slow
 @pytest.mark.parametrize("momentum", MOMENTA)
-@pytest.mark.parametrize(("kind", "interval"), [("fixed", 64), ("fixed", 128), ("fixed", 256), ("refresh", 64), ("async", 64)])
+@pytest.mark.parametrize(
+    ("kind", "interval"),
+    [("fixed", 64), ("fixed", 128), ("fixed", 256), ("refresh", 64), ("async", 64)],
+)
 def test_thresholds_of_long_intervals(kind: str, interval: int, momentum: float) -> None:
     closed = float(threshold(kind, momentum, interval))
     assert threshold_by_halving(kind, momentum, interval, closed) == pytest.approx(closed, rel=1e-9)
@@ -68,7 +90,9 @@ def test_thresholds_of_long_intervals(kind: str, interval: int, momentum: float)
 
 @pytest.mark.parametrize("kind", ["refresh", "async"])
 def test_thresholds_of_every_interval_to_256(kind: str) -> None:
-    """R single updates of (x, v, the stale position) one after the other: a billionth below the threshold settles, above it grows."""
+    """R single updates of (x, v, the stale position) one after the other: a billionth below the
+    threshold settles, above it grows.
+    """
     momentum = np.array(MOMENTA)
     for interval in range(1, 257):
         limit = threshold(kind, momentum, interval)
@@ -84,7 +108,9 @@ def test_thresholds_of_every_interval_to_256(kind: str) -> None:
             if kind == "refresh":
                 period = whole[:, :2, :2] + np.array([1.0, 0.0]) * whole[:, :2, 2:]
             else:
-                period = np.concatenate([whole[:, :2], np.broadcast_to([1.0, 0.0, 0.0], (len(momentum), 1, 3))], axis=1)
+                period = np.concatenate(
+                    [whole[:, :2], np.broadcast_to([1.0, 0.0, 0.0], (len(momentum), 1, 3))], axis=1
+                )
             excess = np.abs(np.linalg.eigvals(period)).max(1) - 1
             assert (sign * excess > 0).all(), (interval, sign, excess)
 
@@ -92,8 +118,12 @@ def test_thresholds_of_every_interval_to_256(kind: str) -> None:
 @pytest.mark.parametrize("kind", [lag.name for lag in LAGS])
 @pytest.mark.parametrize("momentum", [0.0, 0.3, 0.9])
 @pytest.mark.parametrize("interval", [1, 2, 5])
-def test_the_slow_mode_turns_where_the_products_do(kind: str, momentum: float, interval: int) -> None:
-    """Just below the onset the leading eigenvalue of the product is real and positive, just above it is not."""
+def test_the_slow_mode_turns_where_the_products_do(
+    kind: str, momentum: float, interval: int
+) -> None:
+    """Just below the onset the leading eigenvalue of the product is real and positive, just
+    above it is not.
+    """
     onset = oscillation_onset(kind, momentum, interval)
     for share, turns in ((0.5, False), (1 - 1e-4, False), (1 + 1e-4, True)):
         values = np.linalg.eigvals(product_of_updates(kind, share * onset, momentum, interval))
@@ -107,7 +137,12 @@ def test_the_force_of_an_eigenvalue_gives_the_product_that_eigenvalue(kind: str)
     lag = lag_by_name(kind)
     for momentum, interval, eigenvalue in ((0.0, 3, 0.7), (0.8, 1, 0.95), (0.8, 4, 0.97)):
         force = lag.force(eigenvalue, momentum, interval)
-        assert np.abs(np.linalg.eigvals(product_of_updates(kind, force, momentum, interval)) - eigenvalue).min() < 1e-9
+        assert (
+            np.abs(
+                np.linalg.eigvals(product_of_updates(kind, force, momentum, interval)) - eigenvalue
+            ).min()
+            < 1e-9
+        )
 
 
 @pytest.mark.parametrize("kind", [lag.name for lag in LAGS])
@@ -130,14 +165,26 @@ def test_closed_maps_have_the_eigenvalues_of_the_products(kind: str) -> None:
 
 
 def test_the_numbers_of_the_note() -> None:
-    """K_ref = 8, momentum .9: refresh .0339, fixed .01394, async .01023, on-policy 3.80; and the rule is unsafe for async."""
+    """K_ref = 8, momentum .9: refresh .0339, fixed .01394, async .01023, on-policy 3.80; and the
+    rule is unsafe for async.
+    """
     found = {lag.name: float(threshold(lag, 0.9, 8)) for lag in LAGS}
-    assert {name: round(value, 5) for name, value in found.items()} == {"none": 3.8, "fixed": 0.01394, "refresh": 0.03386, "async": 0.01023}
-    over_rule = {momentum: min(_async_over_rule(momentum, interval) for interval in range(1, 257)) for momentum in (0.5, 0.9, 0.95, 0.999)}
+    assert {name: round(value, 5) for name, value in found.items()} == {
+        "none": 3.8,
+        "fixed": 0.01394,
+        "refresh": 0.03386,
+        "async": 0.01023,
+    }
+    over_rule = {
+        momentum: min(_async_over_rule(momentum, interval) for interval in range(1, 257))
+        for momentum in (0.5, 0.9, 0.95, 0.999)
+    }
     assert over_rule[0.5] == pytest.approx(0.94, abs=0.005)
     assert over_rule[0.95] == pytest.approx(0.76, abs=0.005)
     assert over_rule[0.999] == pytest.approx(0.68, abs=0.005)
-    assert min(_async_over_rule(0.9, interval) for interval in range(2, 17)) == pytest.approx(0.80, abs=0.005)
+    assert min(_async_over_rule(0.9, interval) for interval in range(2, 17)) == pytest.approx(
+        0.80, abs=0.005
+    )
     assert float(threshold("refresh", 0.9, 1)) / 0.1 == pytest.approx(38)
 
 
@@ -157,23 +204,33 @@ def test_block_sums_are_sums() -> None:
             q, geometric, ramp = (float(part) for part in block_sums(momentum, interval))
             assert q == pytest.approx(momentum**interval, rel=1e-12)
             assert geometric == pytest.approx(powers.sum(), rel=1e-12)
-            assert ramp == pytest.approx(((interval - np.arange(interval)) * powers).sum(), rel=1e-10)
+            assert ramp == pytest.approx(
+                ((interval - np.arange(interval)) * powers).sum(), rel=1e-10
+            )
 
 
-@pytest.mark.parametrize("weight", [[1.0], [0.0, 1.0], [0.25] * 4, [0.5, 0.0, 0.0, 0.0, 0.5], [0.1, 0.2, 0.3, 0.4]])
+@pytest.mark.parametrize(
+    "weight", [[1.0], [0.0, 1.0], [0.25] * 4, [0.5, 0.0, 0.0, 0.0, 0.5], [0.1, 0.2, 0.3, 0.4]]
+)
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 def test_mixed_lags(weight: list[float], momentum: float) -> None:
     limit = mixed_threshold(momentum, weight)
     spectrum = [
-        float(np.abs(np.linalg.eigvals(mixed_lag(weight).matrix(share * limit, momentum, 1))).max()) for share in (1 - 1e-7, 1 + 1e-7)
+        float(np.abs(np.linalg.eigvals(mixed_lag(weight).matrix(share * limit, momentum, 1))).max())
+        for share in (1 - 1e-7, 1 + 1e-7)
     ]
     assert spectrum[0] < 1 < spectrum[1]
     for share in (0.9, 0.5, 0.1):
-        assert np.abs(np.linalg.eigvals(mixed_lag(weight).matrix(share * limit, momentum, 1))).max() < 1
+        assert (
+            np.abs(np.linalg.eigvals(mixed_lag(weight).matrix(share * limit, momentum, 1))).max()
+            < 1
+        )
 
 
 def test_mixtures_with_weights_of_either_sign() -> None:
-    """Twenty random mixtures: stable on a fine sweep below the first crossing, unstable just above it."""
+    """Twenty random mixtures: stable on a fine sweep below the first crossing, unstable just
+    above it.
+    """
     rng = np.random.default_rng(7)
     for _ in range(20):
         momentum, ages = float(rng.uniform(0, 0.97)), np.unique(rng.integers(0, 12, 4))
@@ -193,11 +250,15 @@ def test_a_mixture_is_a_lag() -> None:
     lag = mixed_lag([0.0] * 8 + [1.0])
     fixed = lag_by_name("fixed")
     assert meeting(lag, 0.9, 1) == pytest.approx(meeting(fixed, 0.9, 8), rel=1e-7)
-    assert threshold(lag, [0.0, 0.9], 1).tolist() == pytest.approx(threshold(fixed, [0.0, 0.9], 8).tolist(), rel=1e-9)
+    assert threshold(lag, [0.0, 0.9], 1).tolist() == pytest.approx(
+        threshold(fixed, [0.0, 0.9], 8).tolist(), rel=1e-9
+    )
 
 
 def test_mixed_lags_of_one_kind_are_that_kind() -> None:
-    assert mixed_threshold(0.9, [0.0] * 8 + [1.0]) == pytest.approx(float(threshold("fixed", 0.9, 8)), rel=1e-9)
+    assert mixed_threshold(0.9, [0.0] * 8 + [1.0]) == pytest.approx(
+        float(threshold("fixed", 0.9, 8)), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("kind", [lag.name for lag in LAGS])

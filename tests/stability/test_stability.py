@@ -15,18 +15,22 @@ from groupwise.stability.lags import lag_by_name, partly_stale
 from groupwise.stability.mode import rate_limits, readings, stability
 from groupwise.stability.mode import stable_momenta as windows_of
 from groupwise.stability.threshold import oscillation_onset, rule_threshold, threshold
-from groupwise.theory.oscillator import oscillator, recursion
+from groupwise_lab.theory.oscillator import oscillator, recursion
 
 
 @pytest.mark.thinned(12)
 @pytest.mark.parametrize("lag", ["none", "fixed", "refresh", "async"])
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("interval", [1, 4, 8])
-def test_runs_below_the_threshold_settle_and_above_it_do_not(lag: str, momentum: float, interval: int) -> None:
+def test_runs_below_the_threshold_settle_and_above_it_do_not(
+    lag: str, momentum: float, interval: int
+) -> None:
     limit = float(threshold(lag, momentum, interval))
     for share, settles in ((0.95, True), (1.05, False)):
         found = stability(share * limit, momentum, refresh_interval=interval, lag=lag)
-        far = np.abs(recursion(share * limit, momentum, 3000, refresh_interval=interval, lag=lag) - 1)
+        far = np.abs(
+            recursion(share * limit, momentum, 3000, refresh_interval=interval, lag=lag) - 1
+        )
         assert found.stable is settles
         assert bool(far[-200:].max() < far[:200].max()) is settles
         assert found.margin == pytest.approx(1 / share)
@@ -44,8 +48,12 @@ def test_what_would_be_safe_is_safe_and_one_more_is_not() -> None:
 
 
 def test_thresholds_fall_with_the_interval() -> None:
-    """The search for the longest interval rests on it: every interval to 400, and neighbours and decades up to a million."""
-    far = np.unique(np.concatenate([np.geomspace(400, 1e6, 400).astype(int) + step for step in (0, 1)]))
+    """The search for the longest interval rests on it: every interval to 400, and neighbours and
+    decades up to a million.
+    """
+    far = np.unique(
+        np.concatenate([np.geomspace(400, 1e6, 400).astype(int) + step for step in (0, 1)])
+    )
     for interval in (np.arange(1, 401), far):
         for lag in ("fixed", "refresh", "async"):
             for momentum in (0.0, 0.1, 0.3, 0.9, 0.99, 0.999, 0.9999, 0.99999):
@@ -57,14 +65,21 @@ def test_onset_is_where_the_slow_mode_begins_to_turn() -> None:
     assert oscillation_onset("none", 0.81) == pytest.approx(0.01)
     for lag in ("fixed", "refresh", "async"):
         onset = oscillation_onset(lag, 0.5, 4)
-        below, above = (stability(share * onset, 0.5, refresh_interval=4, lag=lag) for share in (0.99, 1.01))
+        below, above = (
+            stability(share * onset, 0.5, refresh_interval=4, lag=lag) for share in (0.99, 1.01)
+        )
         assert below.regime == "overdamped"
         assert above.regime == "underdamped"
 
 
 def test_the_rule_is_called_unsafe_where_it_is() -> None:
-    assert any("unsafe" in note for note in stability(0.005, 0.9, refresh_interval=8, lag="async").notes)
-    assert any("stricter" in note for note in stability(0.005, 0.9, refresh_interval=8, lag="refresh").notes)
+    assert any(
+        "unsafe" in note for note in stability(0.005, 0.9, refresh_interval=8, lag="async").notes
+    )
+    assert any(
+        "stricter" in note
+        for note in stability(0.005, 0.9, refresh_interval=8, lag="refresh").notes
+    )
     assert float(rule_threshold(0.9, 8)) == pytest.approx(0.0125)
 
 
@@ -108,25 +123,38 @@ def test_a_partly_stale_run_is_judged_by_its_own_recursion(lag: str) -> None:
     limit = float(threshold(lag, 0.8, 3, stale_share=0.7))
     for part, settles in ((0.97, True), (1.03, False)):
         found = stability(part * limit, 0.8, refresh_interval=3, lag=lag, stale_share=0.7)
-        far = np.abs(recursion(part * limit, 0.8, 4000, refresh_interval=3, lag=lag, stale_share=0.7) - 1)
+        far = np.abs(
+            recursion(part * limit, 0.8, 4000, refresh_interval=3, lag=lag, stale_share=0.7) - 1
+        )
         assert found.stable is settles
         assert bool(far[-200:].max() < far[:200].max()) is settles
         assert found.as_dict()["stale_share"] == 0.7
     force = 0.5 * limit
     found = stability(force, 0.8, refresh_interval=3, lag=lag, stale_share=0.7)
     longest = found.max_refresh_interval
-    assert all(float(threshold(lag, 0.8, interval, stale_share=0.7)) > force for interval in range(1, int(min(longest, 40)) + 1))
+    assert all(
+        float(threshold(lag, 0.8, interval, stale_share=0.7)) > force
+        for interval in range(1, int(min(longest, 40)) + 1)
+    )
     assert float(threshold(lag, 0.8, longest + 1, stale_share=0.7)) <= force
     assert float(threshold(lag, found.max_momentum, 3, stale_share=0.7)) > force
-    assert found.max_momentum == 0.9999 or float(threshold(lag, found.max_momentum + 3e-4, 3, stale_share=0.7)) <= force
-    below, above = (stability(part * found.oscillation_onset, 0.8, refresh_interval=3, lag=lag, stale_share=0.7) for part in (0.99, 1.01))
+    assert (
+        found.max_momentum == 0.9999
+        or float(threshold(lag, found.max_momentum + 3e-4, 3, stale_share=0.7)) <= force
+    )
+    below, above = (
+        stability(part * found.oscillation_onset, 0.8, refresh_interval=3, lag=lag, stale_share=0.7)
+        for part in (0.99, 1.01)
+    )
     assert (below.regime, above.regime) == ("overdamped", "underdamped")
 
 
 def test_which_of_the_two_rules_binds() -> None:
     found = stability(0.01, 0.9, refresh_interval=8, learning_rate=0.1)
     assert {one.rule for one in rate_limits(found, 0.1) if one.binds} == {"published"}
-    assert [one.learning_rate for one in rate_limits(found, 0.1)] == pytest.approx([0.33859, 0.125], rel=1e-4)
+    assert [one.learning_rate for one in rate_limits(found, 0.1)] == pytest.approx(
+        [0.33859, 0.125], rel=1e-4
+    )
 
 
 def test_readings_are_the_theorys() -> None:
@@ -142,7 +170,9 @@ def test_readings_are_the_theorys() -> None:
 
 @pytest.mark.parametrize(("momentum", "onset"), [(0.9, 0.00263340), (0.5, 0.08578644)])
 def test_the_backward_reading_oscillates_where_the_map_does(momentum: float, onset: float) -> None:
-    """On policy at (1 - sqrt(mu))^2, whatever the kind of lag is called that has none; .00278 and .125 were said once."""
+    """On policy at (1 - sqrt(mu))^2, whatever the kind of lag is called that has none; .00278
+    and .125 were said once.
+    """
     assert onset == pytest.approx((1 - momentum**0.5) ** 2, abs=1e-8)
     current: list[dict[str, Any]] = [
         {"lag": "none"},
@@ -178,8 +208,16 @@ def test_a_map_of_forty_thousand_settings_is_fast_enough_to_draw() -> None:
         (-1.0, {"momentum": 0.5}, "without a restoring force"),
         (0.1, {"momentum": 0.5, "refresh_interval": 0}, "at least 1 update, got 0"),
         (0.1, {"momentum": 0.5, "lag": "sometimes"}, "a kind of lag, got 'sometimes'"),
-        (0.1, {"momentum": 0.5, "refresh_interval": 2.5}, "whole updates as refresh interval, got 2.5"),
-        (0.1, {"momentum": 0.5, "refresh_interval": 4000, "lag": "fixed"}, "fixed lag of at most 1024"),
+        (
+            0.1,
+            {"momentum": 0.5, "refresh_interval": 2.5},
+            "whole updates as refresh interval, got 2.5",
+        ),
+        (
+            0.1,
+            {"momentum": 0.5, "refresh_interval": 4000, "lag": "fixed"},
+            "fixed lag of at most 1024",
+        ),
         (0.1, {"momentum": 0.5, "importance_ratio": "some"}, "none, exact or clipped, got 'some'"),
         (0.1, {"momentum": 0.5, "kl_term": "both"}, "reward, loss or unknown, got 'both'"),
         (0.1, {"momentum": 0.5, "stale_share": math.nan}, "finite stale share"),
@@ -192,21 +230,38 @@ def test_bad_input_is_a_sentence(force: float, arguments: dict[str, object], mes
 
 def test_plain_data_has_the_keys_of_the_issue() -> None:
     plain = stability(0.02, 0.9, refresh_interval=8).as_dict()
-    wanted = {"regime", "stable", "spectral_radius", "threshold", "rule_threshold", "margin", "max_learning_rate", "max_refresh_interval"}
+    wanted = {
+        "regime",
+        "stable",
+        "spectral_radius",
+        "threshold",
+        "rule_threshold",
+        "margin",
+        "max_learning_rate",
+        "max_refresh_interval",
+    }
     assert wanted | {"oscillator", "time_constants", "oscillation_onset"} <= set(plain)
     assert set(plain["oscillator"]) == {"mass", "damping", "restoring"}
 
 
 def test_backward_damping_changes_sign_at_the_rule() -> None:
     rule = float(rule_threshold(0.9, 8))
-    assert oscillator(0.999 * rule, 0.9, refresh_interval=8, reading="backward").regime != "unstable"
-    assert oscillator(1.001 * rule, 0.9, refresh_interval=8, reading="backward").regime == "unstable"
+    assert (
+        oscillator(0.999 * rule, 0.9, refresh_interval=8, reading="backward").regime != "unstable"
+    )
+    assert (
+        oscillator(1.001 * rule, 0.9, refresh_interval=8, reading="backward").regime == "unstable"
+    )
 
 
 def brute_block(lag: str, force: float, momentum: float, interval: int, share: float) -> np.ndarray:
     """R single updates of (x, v, the stale position), multiplied one by one."""
     update = np.array(
-        [[1 - (1 - share) * force, momentum, -share * force], [-(1 - share) * force, momentum, -share * force], [0.0, 0.0, 1.0]]
+        [
+            [1 - (1 - share) * force, momentum, -share * force],
+            [-(1 - share) * force, momentum, -share * force],
+            [0.0, 0.0, 1.0],
+        ]
     )
     whole = np.eye(3)
     for _ in range(interval):
@@ -229,21 +284,29 @@ def brute_block(lag: str, force: float, momentum: float, interval: int, share: f
     ],
 )
 def test_the_longest_interval_is_found_wherever_it_is(lag: str, share: float, force: float) -> None:
-    """Beyond 128 too, where it once was said that any would do: no shorter one is unstable, the next one is."""
+    """Beyond 128 too, where it once was said that any would do: no shorter one is unstable, the
+    next one is.
+    """
     found = stability(force, 0.9, refresh_interval=8, lag=lag, stale_share=share)
     longest = found.max_refresh_interval
     assert 60 < longest < 1e6
     assert found.max_refresh_status == "exact"
     assert float(threshold(lag, 0.9, longest + 1, stale_share=share)) <= force
     tried = np.unique(np.geomspace(1, longest, 12).astype(int))
-    assert all(float(threshold(lag, 0.9, int(interval), stale_share=share)) > force for interval in tried)
-    beyond = stability(force, 0.9, refresh_interval=min(int(longest) + 1, 1024), lag=lag, stale_share=share)
+    assert all(
+        float(threshold(lag, 0.9, int(interval), stale_share=share)) > force for interval in tried
+    )
+    beyond = stability(
+        force, 0.9, refresh_interval=min(int(longest) + 1, 1024), lag=lag, stale_share=share
+    )
     assert beyond.stable is (longest >= 1024)
     assert beyond.max_refresh_interval == longest
 
 
 def test_any_interval_is_said_only_where_it_is_proved() -> None:
-    """Less than half stale and slower than the turn of the current part: no lag of any length or kind can make it grow."""
+    """Less than half stale and slower than the turn of the current part: no lag of any length or
+    kind can make it grow.
+    """
     for lag in ("fixed", "refresh", "async"):
         calm = stability(0.003, 0.9, refresh_interval=8, lag=lag, stale_share=0.3)
         assert (calm.max_refresh_interval, calm.max_refresh_status) == (math.inf, "any")
@@ -259,8 +322,13 @@ def test_any_interval_is_said_only_where_it_is_proved() -> None:
     assert (plain["max_refresh_interval"], plain["max_refresh_status"]) == (1_000_000, "at least")
 
 
-@pytest.mark.parametrize(("force", "momentum", "interval", "share"), [(3.62, 0.0, 2, 0.6), (3.65, 0.0, 2, 0.6), (4.9, 0.3, 3, 0.1)])
-def test_a_window_above_the_threshold_is_no_stability(force: float, momentum: float, interval: int, share: float) -> None:
+@pytest.mark.parametrize(
+    ("force", "momentum", "interval", "share"),
+    [(3.62, 0.0, 2, 0.6), (3.65, 0.0, 2, 0.6), (4.9, 0.3, 3, 0.1)],
+)
+def test_a_window_above_the_threshold_is_no_stability(
+    force: float, momentum: float, interval: int, share: float
+) -> None:
     found = stability(force, momentum, refresh_interval=interval, lag="refresh", stale_share=share)
     assert found.threshold < force
     assert (found.stable, found.regime) == (False, "unstable")
@@ -291,10 +359,18 @@ def test_tiny_forces_are_stable(lag: str, share: float, force: float) -> None:
 @pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("force", "interval", "share"),
-    [(100.0, 1000, 0.5), (1e-3, 1_000_000, 1.04), (1e300, 1000, 1.0), (1e300, 7, -50.0), (1e5, 1_000_000, 0.2)],
+    [
+        (100.0, 1000, 0.5),
+        (1e-3, 1_000_000, 1.04),
+        (1e300, 1000, 1.0),
+        (1e300, 7, -50.0),
+        (1e5, 1_000_000, 0.2),
+    ],
 )
 @pytest.mark.parametrize("lag", ["refresh", "async"])
-def test_what_leaves_the_range_of_numbers_is_unstable(lag: str, force: float, interval: int, share: float) -> None:
+def test_what_leaves_the_range_of_numbers_is_unstable(
+    lag: str, force: float, interval: int, share: float
+) -> None:
     found = stability(force, 0.9, refresh_interval=interval, lag=lag, stale_share=share)
     assert not found.stable
     assert found.spectral_radius > 1
@@ -302,7 +378,9 @@ def test_what_leaves_the_range_of_numbers_is_unstable(lag: str, force: float, in
 
 
 def brute_onset(lag: str, share: float, momentum: float, interval: int) -> float:
-    """The first of 3,000 forces at which the leading eigenvalue of the products is no positive number."""
+    """The first of 3,000 forces at which the leading eigenvalue of the products is no positive
+    number.
+    """
     limit = float(threshold(lag, momentum, interval, stale_share=share))
     forces = np.union1d(np.geomspace(1e-6 * limit, limit, 1500), np.linspace(0, limit, 1501)[1:])
     for force in forces:
@@ -327,24 +405,38 @@ def brute_onset(lag: str, share: float, momentum: float, interval: int) -> float
         ("refresh", 0.2, 0.0, 3),
     ],
 )
-def test_onset_is_the_first_one_where_a_part_is_current(lag: str, share: float, momentum: float, interval: int) -> None:
+def test_onset_is_the_first_one_where_a_part_is_current(
+    lag: str, share: float, momentum: float, interval: int
+) -> None:
     assert oscillation_onset(lag, momentum, interval, stale_share=share) == pytest.approx(
         brute_onset(lag, share, momentum, interval), rel=1e-2
     )
 
 
-@pytest.mark.parametrize(("share", "momentum", "interval"), [(0.1, 0.9, 20), (-0.5, 0.9, 6), (0.6, 0.5, 4), (1.04, 0.9, 8)])
+@pytest.mark.parametrize(
+    ("share", "momentum", "interval"),
+    [(0.1, 0.9, 20), (-0.5, 0.9, 6), (0.6, 0.5, 4), (1.04, 0.9, 8)],
+)
 def test_onset_of_a_partly_fixed_lag(share: float, momentum: float, interval: int) -> None:
     onset = oscillation_onset("fixed", momentum, interval, stale_share=share)
     for part, turns in ((0.2, False), (0.9, False), (0.999, False), (1.001, True)):
-        values = np.linalg.eigvals(partly_stale("fixed", share).matrix(part * onset, momentum, interval))
+        values = np.linalg.eigvals(
+            partly_stale("fixed", share).matrix(part * onset, momentum, interval)
+        )
         leading = values[np.argmax(np.abs(values))]
         assert bool(abs(leading.imag) > 1e-7 * abs(leading) or leading.real <= 0) is turns, part
 
 
-def stable_momenta(force: float, interval: int, lag: str, share: float, grid: np.ndarray) -> np.ndarray:
+def stable_momenta(
+    force: float, interval: int, lag: str, share: float, grid: np.ndarray
+) -> np.ndarray:
     """Where the threshold, scanned for by brute force, is above the force."""
-    return np.array([force < float(threshold(lag, float(momentum), interval, stale_share=share)) for momentum in grid])
+    return np.array(
+        [
+            force < float(threshold(lag, float(momentum), interval, stale_share=share))
+            for momentum in grid
+        ]
+    )
 
 
 @pytest.mark.thinned(3)
@@ -361,7 +453,9 @@ def stable_momenta(force: float, interval: int, lag: str, share: float, grid: np
         (0.3, 3, "fixed", 0.7, 1),
     ],
 )
-def test_windows_of_momentum(force: float, interval: int, lag: str, share: float, windows: int) -> None:
+def test_windows_of_momentum(
+    force: float, interval: int, lag: str, share: float, windows: int
+) -> None:
     found = windows_of(partly_stale(lag, share), force, interval)
     assert len(found) == windows
     grid = np.linspace(0, 0.9999, 120)
@@ -373,7 +467,9 @@ def test_windows_of_momentum(force: float, interval: int, lag: str, share: float
 
 
 def test_the_largest_momentum_is_the_end_of_its_window() -> None:
-    below, inside, above = (stability(1.207, momentum, refresh_interval=2) for momentum in (0.3, 0.5, 0.7))
+    below, inside, above = (
+        stability(1.207, momentum, refresh_interval=2) for momentum in (0.3, 0.5, 0.7)
+    )
     (window,) = windows_of(lag_by_name("refresh"), 1.207, 2)
     assert window == pytest.approx((0.45, 0.5644), abs=0.005)
     assert [one.stable for one in (below, inside, above)] == [False, True, False]
@@ -397,9 +493,18 @@ def test_many_modes_of_a_long_fixed_lag_do_not_take_minutes() -> None:
 @pytest.mark.parametrize("interval", [70, 180])
 @pytest.mark.parametrize(
     ("force", "momentum", "share"),
-    [(0.001, 0.9, 1.0), (0.3, 0.5, 1.0), (0.004, 0.9, 0.4), (0.002, 0.0, 1.3), (2.0, 0.9, 1.0), (0.01, 0.99, -0.7)],
+    [
+        (0.001, 0.9, 1.0),
+        (0.3, 0.5, 1.0),
+        (0.004, 0.9, 0.4),
+        (0.002, 0.0, 1.3),
+        (2.0, 0.9, 1.0),
+        (0.01, 0.99, -0.7),
+    ],
 )
-def test_the_spectrum_of_a_long_fixed_lag_is_that_of_its_map(interval: int, force: float, momentum: float, share: float) -> None:
+def test_the_spectrum_of_a_long_fixed_lag_is_that_of_its_map(
+    interval: int, force: float, momentum: float, share: float
+) -> None:
     values = np.linalg.eigvals(partly_stale("fixed", share).matrix(force, momentum, interval))
     found = stability(force, momentum, refresh_interval=interval, lag="fixed", stale_share=share)
     assert found.spectral_radius == pytest.approx(float(np.abs(values).max()), rel=1e-8)

@@ -1,4 +1,6 @@
-"""The map and the rules beside each other: every cell against brute-force products of updates, every limit by hand."""
+"""The map and the rules beside each other: every cell against brute-force products of updates,
+every limit by hand.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def grows(lag: str, momentum: float, force: float, interval: int) -> bool:
     position, velocity = [1.0], 0.0
     for now in range(4000):
         block = now - now % interval
-        seen = {"none": now, "fixed": now - interval, "refresh": block, "async": block - interval}[lag]
+        seen = {"none": now, "fixed": now - interval, "refresh": block, "async": block - interval}[
+            lag
+        ]
         velocity = momentum * velocity - force * position[max(seen, 0)]
         position.append(position[-1] + velocity)
         if abs(position[-1]) > 1e6:
@@ -34,7 +38,10 @@ def test_every_cell_is_what_updates_one_by_one_do(lag: str, momentum: float) -> 
     for rate in RATES:
         for limit, interval in zip(limit_R, INTERVALS, strict=True):
             if abs(limit / rate - 1) > 0.02:  # at the threshold itself 4,000 updates decide nothing
-                assert (rate < limit) != grows(lag, momentum, 0.4 * rate, int(interval)), (rate, interval)
+                assert (rate < limit) != grows(lag, momentum, 0.4 * rate, int(interval)), (
+                    rate,
+                    interval,
+                )
 
 
 def test_the_rule_is_unsafe_only_for_double_buffering() -> None:
@@ -50,7 +57,12 @@ def test_a_share_of_the_force_that_is_current_moves_the_boundary() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stiffness", "interval", "words"), [(0.0, 1, "positive stiffness"), (-1.0, 1, "positive stiffness"), (1.0, 0, "at least 1 update")]
+    ("stiffness", "interval", "words"),
+    [
+        (0.0, 1, "positive stiffness"),
+        (-1.0, 1, "positive stiffness"),
+        (1.0, 0, "at least 1 update"),
+    ],
 )
 def test_what_has_no_limit_is_refused(stiffness: float, interval: int, words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
@@ -67,7 +79,9 @@ def test_the_rules_beside_each_other() -> None:
 
 
 def test_adam_is_heavy_ball_with_a_divided_force() -> None:
-    """Adam's own recursion on a quadratic whose second moment stands still: the same positions as heavy ball of this force."""
+    """Adam's own recursion on a quadratic whose second moment stands still: the same positions
+    as heavy ball of this force.
+    """
     rate, stiffness, beta, second = 0.03, 2.0, 0.9, 4.0
     force = adam_force(rate, stiffness, beta, second)
     x, m = 1.0, 0.0
@@ -78,6 +92,10 @@ def test_adam_is_heavy_ball_with_a_divided_force() -> None:
         v = beta * v - force * y
         y += v
         assert x == pytest.approx(y, abs=1e-12)
-    for bad in ((rate, stiffness, 1.0, second), (rate, stiffness, beta, 0.0), (rate, stiffness, beta, math.nan)):
+    for bad in (
+        (rate, stiffness, 1.0, second),
+        (rate, stiffness, beta, 0.0),
+        (rate, stiffness, beta, math.nan),
+    ):
         with pytest.raises(InvalidArgumentError):
             adam_force(*bad)

@@ -1,4 +1,6 @@
-"""A partly stale force against products of single updates, and the two-armed bandit against its own nonlinear steps."""
+"""A partly stale force against products of single updates, and the two-armed bandit against its
+own nonlinear steps.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,20 @@ from worlds.two_arms import TwoArmMode, two_arm_mode
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.stability.lags import mixed_lag, partly_stale
 from groupwise.stability.threshold import grows, threshold
-from groupwise.theory.oscillator import recursion
+from groupwise_lab.theory.oscillator import recursion
 
 SHARES = (-0.5, 0.2, 0.5, 0.9, 1.04, 1.5)
 
 
-def product_of_updates(kind: str, force: float, momentum: float, interval: int, share: float) -> np.ndarray:
+def product_of_updates(
+    kind: str, force: float, momentum: float, interval: int, share: float
+) -> np.ndarray:
     """Products of single updates of (x, x before, ..., v)."""
-    lags = {"fixed": [interval], "refresh": list(range(interval)), "async": list(range(interval, 2 * interval))}[kind]
+    lags = {
+        "fixed": [interval],
+        "refresh": list(range(interval)),
+        "async": list(range(interval, 2 * interval)),
+    }[kind]
     size = max(lags) + 2
     whole = np.eye(size + 1)
     for lag in lags:
@@ -35,7 +43,9 @@ def product_of_updates(kind: str, force: float, momentum: float, interval: int, 
 
 
 def radius(kind: str, force: float, momentum: float, interval: int, share: float) -> float:
-    return float(np.abs(np.linalg.eigvals(product_of_updates(kind, force, momentum, interval, share))).max())
+    return float(
+        np.abs(np.linalg.eigvals(product_of_updates(kind, force, momentum, interval, share))).max()
+    )
 
 
 @pytest.mark.thinned(24)
@@ -43,21 +53,36 @@ def radius(kind: str, force: float, momentum: float, interval: int, share: float
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("interval", [1, 2, 5, 12])
-def test_thresholds_are_those_of_the_products(kind: str, share: float, momentum: float, interval: int) -> None:
-    """A billionth below is stable, above it is not, and nothing grows on a sweep from zero to there."""
+def test_thresholds_are_those_of_the_products(
+    kind: str, share: float, momentum: float, interval: int
+) -> None:
+    """A billionth below is stable, above it is not, and nothing grows on a sweep from zero to
+    there.
+    """
     limit = float(threshold(kind, momentum, interval, stale_share=share))
     assert radius(kind, limit * (1 - 1e-9), momentum, interval, share) < 1 + 1e-12
-    flat = momentum == 0 and share == 0.5 and interval % 2  # there it leaves as slowly as the interval-th power of the distance
+    flat = (
+        momentum == 0 and share == 0.5 and interval % 2
+    )  # there it leaves as slowly as the interval-th power of the distance
     assert flat or radius(kind, limit * (1 + 1e-8), momentum, interval, share) > 1
-    sweep = [radius(kind, part * limit, momentum, interval, share) for part in np.linspace(0.01, 0.999, 40)]
-    # Half stale without momentum a block ends at minus its start: neutral, to rounding, before the threshold.
+    sweep = [
+        radius(kind, part * limit, momentum, interval, share)
+        for part in np.linspace(0.01, 0.999, 40)
+    ]
+    # Half stale without momentum a block ends at minus its start: neutral, to rounding, before the
+    # threshold.
     assert max(sweep) < 1 + 1e-12
 
 
 def test_the_figures_of_the_note() -> None:
-    """Momentum .9, eight updates, only the reward's part stale: refresh .0323, fixed .01334, async .00976."""
+    """Momentum .9, eight updates, only the reward's part stale: refresh .0323, fixed .01334,
+    async .00976.
+    """
     share = two_arm_mode(0.3, 0.5, kl_term="loss").stale_share
-    found = {kind: float(threshold(kind, 0.9, 8, stale_share=share)) for kind in ("refresh", "fixed", "async")}
+    found = {
+        kind: float(threshold(kind, 0.9, 8, stale_share=share))
+        for kind in ("refresh", "fixed", "async")
+    }
     assert round(found["refresh"], 4) == 0.0323
     assert round(found["fixed"], 5) == 0.01334
     assert round(found["async"], 5) == 0.00976
@@ -71,16 +96,29 @@ def test_closed_forms_where_there_are_any() -> None:
             float(threshold(kind, 0.7, 6, stale_share=1.0)), rel=1e-6
         )
     for share, momentum in product((0.3, 0.8, 1.2), (0.0, 0.6)):
-        one = min((1 - momentum) / share, 2 * (1 + momentum) / (1 - 2 * share) if share < 0.5 else math.inf)
-        assert float(threshold("fixed", momentum, 1, stale_share=share)) == pytest.approx(one, rel=1e-9)
-        assert float(threshold("async", momentum, 1, stale_share=share)) == pytest.approx(one, rel=1e-9)
-        assert float(threshold("refresh", momentum, 1, stale_share=share)) == pytest.approx(2 * (1 + momentum))
+        one = min(
+            (1 - momentum) / share,
+            2 * (1 + momentum) / (1 - 2 * share) if share < 0.5 else math.inf,
+        )
+        assert float(threshold("fixed", momentum, 1, stale_share=share)) == pytest.approx(
+            one, rel=1e-9
+        )
+        assert float(threshold("async", momentum, 1, stale_share=share)) == pytest.approx(
+            one, rel=1e-9
+        )
+        assert float(threshold("refresh", momentum, 1, stale_share=share)) == pytest.approx(
+            2 * (1 + momentum)
+        )
     for share, interval in product((0.6, 0.9, 1.3), (2, 3, 8)):
         closed = (1 - (2 * share - 1) ** (1 / interval)) / (1 - share)
-        assert float(threshold("refresh", 0.0, interval, stale_share=share)) == pytest.approx(closed, rel=1e-9)
+        assert float(threshold("refresh", 0.0, interval, stale_share=share)) == pytest.approx(
+            closed, rel=1e-9
+        )
     for share, interval in product((0.2, 0.4), (2, 3)):
         closed = (2 if interval % 2 == 0 else 1 + (1 - 2 * share) ** (1 / interval)) / (1 - share)
-        assert float(threshold("refresh", 0.0, interval, stale_share=share)) == pytest.approx(closed, rel=1e-9)
+        assert float(threshold("refresh", 0.0, interval, stale_share=share)) == pytest.approx(
+            closed, rel=1e-9
+        )
 
 
 @pytest.mark.parametrize("kind", ["fixed", "refresh", "async"])
@@ -95,9 +133,18 @@ def test_the_recursion_is_the_power_of_the_map(kind: str) -> None:
         assert curve[now * step] == pytest.approx(1 + state[0], abs=1e-12)
 
 
-def drift(mode: dict[str, object], theta: float, old: float, reference: float, beta: float) -> float:
-    """Expected step over eta of the log odds, by enumeration of groups of rewards drawn at the old policy; lines of its own."""
-    size, advantage, ratio, kl = mode["group_size"], mode["advantage"], mode["importance_ratio"], mode["kl_term"]
+def drift(
+    mode: dict[str, object], theta: float, old: float, reference: float, beta: float
+) -> float:
+    """Expected step over eta of the log odds, by enumeration of groups of rewards drawn at the
+    old policy; lines of its own.
+    """
+    size, advantage, ratio, kl = (
+        mode["group_size"],
+        mode["advantage"],
+        mode["importance_ratio"],
+        mode["kl_term"],
+    )
     assert isinstance(size, int)
     now, then = (1 / (1 + math.exp(-value)) for value in (theta, old))
     origin = math.log(reference / (1 - reference))
@@ -105,7 +152,11 @@ def drift(mode: dict[str, object], theta: float, old: float, reference: float, b
     total = 0.0
     for rewards in product((1, 0), repeat=size):
         chance = math.prod(then if reward else 1 - then for reward in rewards)
-        penalty = (beta * math.log((1 - then) / (1 - reference)), beta * math.log(then / reference)) if kl == "reward" else (0.0, 0.0)
+        penalty = (
+            (beta * math.log((1 - then) / (1 - reference)), beta * math.log(then / reference))
+            if kl == "reward"
+            else (0.0, 0.0)
+        )
         merit = [reward - penalty[reward] for reward in rewards]
         mean, first = sum(merit) / size, merit[0]
         worth = first - mean
@@ -122,16 +173,25 @@ def drift(mode: dict[str, object], theta: float, old: float, reference: float, b
 
 CASES = [
     {"advantage": advantage, "group_size": 4, "importance_ratio": ratio, "kl_term": kl}
-    for advantage, ratio, kl in product(("leave_one_out", "full_mean", "std"), ("none", "exact"), ("reward", "loss"))
+    for advantage, ratio, kl in product(
+        ("leave_one_out", "full_mean", "std"), ("none", "exact"), ("reward", "loss")
+    )
     if (advantage, kl) != ("std", "reward")
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(value) for value in case.values()))
-def test_fixed_point_stiffness_and_stale_share_are_those_of_enumerated_groups(case: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: "-".join(str(value) for value in case.values())
+)
+def test_fixed_point_stiffness_and_stale_share_are_those_of_enumerated_groups(
+    case: dict[str, object],
+) -> None:
     mode = two_arm_mode(0.3, 0.5, **case)  # type: ignore[arg-type]
     theta, step = math.log(mode.value / (1 - mode.value)), 1e-5
-    at = [[drift(case, theta + now * step, theta + old * step, 0.3, 0.5) for old in (-1, 0, 1)] for now in (-1, 0, 1)]
+    at = [
+        [drift(case, theta + now * step, theta + old * step, 0.3, 0.5) for old in (-1, 0, 1)]
+        for now in (-1, 0, 1)
+    ]
     current, stale = -(at[2][1] - at[0][1]) / (2 * step), -(at[1][2] - at[1][0]) / (2 * step)
     assert at[1][1] == pytest.approx(0.0, abs=1e-9)
     assert mode.stiffness == pytest.approx(current + stale, rel=1e-6)
@@ -139,7 +199,9 @@ def test_fixed_point_stiffness_and_stale_share_are_those_of_enumerated_groups(ca
 
 
 def settles(kind: str, force: float, momentum: float, interval: int, mode: TwoArmMode) -> bool:
-    """Whether the nonlinear bandit without a ratio, KL in the loss, returns from a kick of a thousandth."""
+    """Whether the nonlinear bandit without a ratio, KL in the loss, returns from a kick of a
+    thousandth.
+    """
     origin, beta, eta = math.log(3 / 7), 0.5, force / mode.stiffness
     theta = [math.log(mode.value / (1 - mode.value)) + 1e-3]
     velocity = 0.0
@@ -147,7 +209,9 @@ def settles(kind: str, force: float, momentum: float, interval: int, mode: TwoAr
         block = now - now % interval
         seen = max({"fixed": now - interval, "refresh": block, "async": block - interval}[kind], 0)
         then, here = (1 / (1 + math.exp(-value)) for value in (theta[seen], theta[-1]))
-        velocity = momentum * velocity + 2 * eta * (then * (1 - then) - beta * here * (1 - here) * (theta[-1] - origin))
+        velocity = momentum * velocity + 2 * eta * (
+            then * (1 - then) - beta * here * (1 - here) * (theta[-1] - origin)
+        )
         theta.append(theta[-1] + velocity)
         if abs(theta[-1]) > 20:
             return False
@@ -165,8 +229,18 @@ def test_the_bandit_leaves_its_fixed_point_at_the_threshold(kind: str) -> None:
     assert float(threshold(kind, 0.9, 8)) > 1.04 * limit
 
 
-def clipped_swing(force: float, momentum: float, interval: int, kick: float, *, kl_term: str, clip: float | None = 0.2) -> float:
-    """Largest distance from the fixed point over the last of 4,000 updates of the expected two-armed bandit with a ratio."""
+def clipped_swing(
+    force: float,
+    momentum: float,
+    interval: int,
+    kick: float,
+    *,
+    kl_term: str,
+    clip: float | None = 0.2,
+) -> float:
+    """Largest distance from the fixed point over the last of 4,000 updates of the expected
+    two-armed bandit with a ratio.
+    """
     beta, eta, origin = 0.5, force / 0.18239785, math.log(3 / 7)
     rest = origin + 1 / beta
     theta, velocity, old, far = rest + kick, 0.0, rest + kick, 0.0
@@ -174,13 +248,18 @@ def clipped_swing(force: float, momentum: float, interval: int, kick: float, *, 
         old = theta if now % interval == 0 else old
         then, here = (1 / (1 + math.exp(-value)) for value in (old, theta))
         step = 0.0
-        for reward, before, after, ref, score in ((1, then, here, 0.3, 1 - here), (0, 1 - then, 1 - here, 0.7, -here)):
+        for reward, before, after, ref, score in (
+            (1, then, here, 0.3, 1 - here),
+            (0, 1 - then, 1 - here, 0.7, -here),
+        ):
             worth = reward - then
             if kl_term == "reward":
                 both = then * math.log(then / 0.3) + (1 - then) * math.log((1 - then) / 0.7)
                 worth -= beta * (math.log(before / ref) - both)
             ratio = after / before
-            kept = clip is None or not ((worth > 0 and ratio > 1 + clip) or (worth < 0 and ratio < 1 - clip))
+            kept = clip is None or not (
+                (worth > 0 and ratio > 1 + clip) or (worth < 0 and ratio < 1 - clip)
+            )
             step += 2 * kept * after * score * worth
         if kl_term == "loss":
             step -= 2 * beta * here * (1 - here) * (theta - origin)
@@ -193,18 +272,26 @@ def clipped_swing(force: float, momentum: float, interval: int, kick: float, *, 
 
 
 def test_a_clipped_ratio_is_exact_for_small_swings_and_holds_large_ones() -> None:
-    """KL in the loss: settles from a small kick at thirty times the stale threshold. KL in the reward: the stale threshold, swings held."""
+    """KL in the loss: settles from a small kick at thirty times the stale threshold.
+
+    KL in the reward: the stale threshold, swings held.
+    """
     stale = float(threshold("refresh", 0.9, 8))
     for share in (0.9, 3.0, 30.0):
         assert clipped_swing(share * stale, 0.9, 8, 1e-4, kl_term="loss") < 1e-8
     assert clipped_swing(1.05 * 3.8, 0.9, 8, 1e-4, kl_term="loss") > 1e-2
     assert clipped_swing(0.9 * stale, 0.9, 8, 1e-4, kl_term="reward") < 1e-5
-    held, free = (clipped_swing(1.5 * stale, 0.9, 8, 1e-4, kl_term="reward", clip=clip) for clip in (0.2, None))
+    held, free = (
+        clipped_swing(1.5 * stale, 0.9, 8, 1e-4, kl_term="reward", clip=clip)
+        for clip in (0.2, None)
+    )
     assert 0.1 < held < 1.0 < free
 
 
 def test_a_clipped_ratio_can_keep_a_swing_below_the_threshold() -> None:
-    """Why no linear bound is claimed for large swings: unclipped the kick dies out, clipped it goes on for ever."""
+    """Why no linear bound is claimed for large swings: unclipped the kick dies out, clipped it
+    goes on for ever.
+    """
     force = 0.9 * float(threshold("refresh", 0.5, 4))
     assert clipped_swing(force, 0.5, 4, -1.0, kl_term="loss", clip=None) < 1e-8
     assert clipped_swing(force, 0.5, 4, -1.0, kl_term="loss") > 0.1
@@ -212,15 +299,21 @@ def test_a_clipped_ratio_can_keep_a_swing_below_the_threshold() -> None:
 
 
 def test_without_a_fixed_point_there_is_no_threshold() -> None:
-    """Division by the deviation in large groups: below a KL weight of about 1.08 at p0 = .3 nothing holds the policy."""
+    """Division by the deviation in large groups: below a KL weight of about 1.08 at p0 = .3
+    nothing holds the policy.
+    """
     with pytest.raises(InsufficientDataError, match="neither a stiffness nor a threshold"):
         two_arm_mode(0.3, 1.07, advantage="std", kl_term="loss")
     mode = two_arm_mode(0.3, 1.09, advantage="std", kl_term="loss")
     p, q = mode.value, 1 - mode.value
-    assert mode.stiffness == pytest.approx(2 * (1.09 * p * q - (p - 0.5) * math.sqrt(p * q)), rel=1e-12)
+    assert mode.stiffness == pytest.approx(
+        2 * (1.09 * p * q - (p - 0.5) * math.sqrt(p * q)), rel=1e-12
+    )
     for size, plateaus in ((4, (0.760, 0.658, 0.888)), (16, (0.760, 0.737, 0.999))):
         found = [
-            two_arm_mode(0.3, 0.5, advantage="leave_one_out", group_size=size, kl_term="loss").value,
+            two_arm_mode(
+                0.3, 0.5, advantage="leave_one_out", group_size=size, kl_term="loss"
+            ).value,
             two_arm_mode(0.3, 0.5, advantage="full_mean", group_size=size, kl_term="loss").value,
             two_arm_mode(0.3, 0.5, advantage="std", group_size=size, kl_term="loss").value,
         ]
@@ -249,7 +342,9 @@ def test_bad_input_is_a_sentence() -> None:
 
 @pytest.mark.parametrize("interval", [3, 7, 11, 21, 31])
 def test_growth_within_rounding_is_neutral(interval: int) -> None:
-    """Half stale without momentum an odd block of refresh ends at 2c^R - 1, c = 1 - a/2: its edge is where -2c^R passes rounding."""
+    """Half stale without momentum an odd block of refresh ends at 2c^R - 1, c = 1 - a/2: its
+    edge is where -2c^R passes rounding.
+    """
     limit = float(threshold("refresh", 0.0, interval, stale_share=0.5))
     assert 2 * (limit / 2 - 1) ** interval == pytest.approx(1e-13 + 1e-15 * interval, rel=0.02)
 
@@ -259,10 +354,14 @@ def test_growth_within_rounding_is_neutral(interval: int) -> None:
 @pytest.mark.parametrize("share", [*SHARES, -3.0, 0.45, 0.55, 5.0])
 @pytest.mark.parametrize("momentum", [0.0, 0.02, 0.6, 0.95, 0.999])
 @pytest.mark.parametrize("interval", [2, 3, 9, 40])
-def test_the_threshold_is_the_first_crossing(kind: str, share: float, momentum: float, interval: int) -> None:
+def test_the_threshold_is_the_first_crossing(
+    kind: str, share: float, momentum: float, interval: int
+) -> None:
     """Four thousand forces below it: none grows by more than rounding."""
     limit = float(threshold(kind, momentum, interval, stale_share=share))
-    forces = limit * np.union1d(np.geomspace(1e-5, 0.9999999, 2000), np.linspace(0, 0.9999999, 2001)[1:])
+    forces = limit * np.union1d(
+        np.geomspace(1e-5, 0.9999999, 2000), np.linspace(0, 0.9999999, 2001)[1:]
+    )
     update = np.zeros((len(forces), 3, 3))
     update[:, :2, 0] = -(1 - share) * forces[:, None]
     update[:, 0, 0] += 1
@@ -273,17 +372,23 @@ def test_the_threshold_is_the_first_crossing(kind: str, share: float, momentum: 
     if kind == "refresh":
         whole = whole[:, :2, :2] + np.array([1.0, 0.0]) * whole[:, :2, 2:]
     else:
-        whole = np.concatenate([whole[:, :2], np.broadcast_to([[1.0, 0.0, 0.0]], (len(forces), 1, 3))], axis=1)
+        whole = np.concatenate(
+            [whole[:, :2], np.broadcast_to([[1.0, 0.0, 0.0]], (len(forces), 1, 3))], axis=1
+        )
     assert np.abs(np.linalg.eigvals(whole)).max() < 1 + 1e-11
 
 
 @pytest.mark.parametrize("kind", ["refresh", "async"])
 def test_conditions_are_those_of_the_eigenvalues(kind: str) -> None:
-    """Three hundred random settings: Jury's conditions and the spectral radius of the product agree, but within rounding of 1."""
+    """Three hundred random settings: Jury's conditions and the spectral radius of the product
+    agree, but within rounding of 1.
+    """
     rng = np.random.default_rng(3)
     for _ in range(300):
         interval, momentum = int(rng.integers(2, 30)), float(rng.uniform(0, 0.99))
         share, force = float(rng.normal() * 2), float(10 ** rng.uniform(-3, 0.6))
         size = radius(kind, force, momentum, interval, share)
         if abs(size - 1) > 1e-7:
-            assert bool(grows(partly_stale(kind, share), force, momentum, interval)) is (size > 1), (interval, momentum, share, force, size)
+            assert bool(grows(partly_stale(kind, share), force, momentum, interval)) is (
+                size > 1
+            ), (interval, momentum, share, force, size)

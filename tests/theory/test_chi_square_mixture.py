@@ -1,4 +1,6 @@
-"""Weighted sums of chi-squares: identities that must hold whatever the weights, moments, quantiles, samples, bad input."""
+"""Weighted sums of chi-squares: identities that must hold whatever the weights, moments,
+quantiles, samples, bad input.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ def test_the_density_is_the_derivative_and_its_bound_is_small(law: ChiSquareMixt
     point = np.linspace(low, high, 7)
     point = point[np.abs(point) > 1e-3 * law.std()]  # the density of a difference has a pole at 0
     step = 1e-4 * np.minimum(law.std(), np.abs(point))
-    slope = (8 * (law.cdf(point + step) - law.cdf(point - step)) - (law.cdf(point + 2 * step) - law.cdf(point - 2 * step))) / (12 * step)
+    slope = (
+        8 * (law.cdf(point + step) - law.cdf(point - step))
+        - (law.cdf(point + 2 * step) - law.cdf(point - 2 * step))
+    ) / (12 * step)
     found = law.pdf_with_error(point)
     assert found.value == pytest.approx(slope, rel=1e-7)
     assert (found.error < 1e-9 * found.value).all()
@@ -63,7 +68,9 @@ def test_moments_are_those_of_the_density(law: ChiSquareMixture) -> None:
     """E Q and Var Q as integrals of quantiles, by Gauss-Legendre in the normal deviate."""
     node, weight = np.polynomial.legendre.leggauss(200)
     deviate = 8.5 * node
-    quantile = np.where(deviate < 0, law.ppf(stats.norm.cdf(deviate)), law.isf(stats.norm.sf(deviate)))
+    quantile = np.where(
+        deviate < 0, law.ppf(stats.norm.cdf(deviate)), law.isf(stats.norm.sf(deviate))
+    )
     mass = 8.5 * weight * stats.norm.pdf(deviate)
     mean = float(mass @ quantile)
     assert mean == pytest.approx(law.mean(), rel=1e-6, abs=1e-6 * law.std())
@@ -73,9 +80,14 @@ def test_moments_are_those_of_the_density(law: ChiSquareMixture) -> None:
 
 @pytest.mark.parametrize("name", ["not central", "both signs", "geometric"])
 def test_samples_follow_the_law(name: str) -> None:
-    """Kolmogorov-Smirnov on 2,000 draws from one fixed seed a law; a right law fails with probability 1e-4 for one seed."""
+    """Kolmogorov-Smirnov on 2,000 draws from one fixed seed a law; a right law fails with
+    probability 1e-4 for one seed.
+    """
     law, rng = LAWS[name], np.random.default_rng(3)
-    drawn = rng.noncentral_chisquare(law.degrees_K, law.noncentrality_K, (2000, len(law.weight_K))) @ law.weight_K
+    drawn = (
+        rng.noncentral_chisquare(law.degrees_K, law.noncentrality_K, (2000, len(law.weight_K)))
+        @ law.weight_K
+    )
     assert stats.kstest(drawn, law.cdf).pvalue > 1e-4
 
 
@@ -85,8 +97,12 @@ def test_equal_weights_are_one_chi_square() -> None:
     point = np.array([0.0, 1e-200, 0.1, 3, 15, 200])
     assert law.cdf(point) == pytest.approx(stats.chi2(5, scale=3).cdf(point), rel=1e-13)
     assert law.sf(point) == pytest.approx(stats.chi2(5, scale=3).sf(point), rel=1e-13)
-    mean, variance, skew, excess = (float(moment) for moment in stats.chi2(5, scale=3).stats("mvsk"))
-    assert [law.cumulant(order) for order in (1, 2, 3, 4)] == pytest.approx([mean, variance, skew * variance**1.5, excess * variance**2])
+    mean, variance, skew, excess = (
+        float(moment) for moment in stats.chi2(5, scale=3).stats("mvsk")
+    )
+    assert [law.cumulant(order) for order in (1, 2, 3, 4)] == pytest.approx(
+        [mean, variance, skew * variance**1.5, excess * variance**2]
+    )
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 7, 100])
@@ -95,16 +111,23 @@ def test_the_path_agrees_with_the_exact_form_where_there_is_one(degrees: int) ->
     terms = Terms(np.ones(1), np.array([float(degrees)]), np.zeros(1))
     law = stats.chi2(degrees)
     upper, lower = law.isf([0.3, 1e-3, 1e-12, 1e-90]), law.ppf([0.3, 1e-3, 1e-12, 1e-90])
-    for found, true in ((upper_tails(terms, upper), law.sf(upper)), (upper_tails(terms.mirrored, -lower), law.cdf(lower))):
+    for found, true in (
+        (upper_tails(terms, upper), law.sf(upper)),
+        (upper_tails(terms.mirrored, -lower), law.cdf(lower)),
+    ):
         assert np.exp(found.log_factor_Q) * found.tail_Q == pytest.approx(true, rel=1e-12)
 
 
 def test_far_tails_keep_their_precision_below_what_a_float_holds() -> None:
     law = ChiSquareMixture([1.0, 0.5])
     # P(Q > x) ~ sqrt(2) P(chi2_1 > x) far out: (1 - w2/w1)^(-1/2)
-    assert float(law.logsf(2000.0)) == pytest.approx(stats.norm.logsf(math.sqrt(2000)) + math.log(2) + 0.5 * math.log(2), abs=2e-3)
+    assert float(law.logsf(2000.0)) == pytest.approx(
+        stats.norm.logsf(math.sqrt(2000)) + math.log(2) + 0.5 * math.log(2), abs=2e-3
+    )
     assert float(law.sf(2000.0)) == 0
-    assert float(law.logcdf(1e-250)) == pytest.approx(math.log(1e-250 / 2) - 0.5 * math.log(0.5), rel=1e-14)
+    assert float(law.logcdf(1e-250)) == pytest.approx(
+        math.log(1e-250 / 2) - 0.5 * math.log(0.5), rel=1e-14
+    )
 
 
 @given(weights, st.floats(0.05, 0.95), st.floats(1e-3, 1e3))
@@ -112,8 +135,12 @@ def test_scaling_mirroring_and_monotony(weight: list[float], share: float, scale
     law = ChiSquareMixture(weight)
     point = float(law.ppf(share))
     assert float(law.cdf(point)) == pytest.approx(share, rel=1e-10)
-    assert float(ChiSquareMixture(np.multiply(weight, -1)).sf(-point)) == pytest.approx(share, rel=1e-10)
-    assert float(ChiSquareMixture(np.multiply(weight, scale)).cdf(point * scale)) == pytest.approx(share, rel=1e-9)
+    assert float(ChiSquareMixture(np.multiply(weight, -1)).sf(-point)) == pytest.approx(
+        share, rel=1e-10
+    )
+    assert float(ChiSquareMixture(np.multiply(weight, scale)).cdf(point * scale)) == pytest.approx(
+        share, rel=1e-9
+    )
     grid = law.mean() + law.std() * np.linspace(-3, 6, 40)
     assert (np.diff(law.cdf(grid)) >= -1e-12).all()
     assert (law.cdf_with_error(grid).error < 1e-9).all()
@@ -128,7 +155,9 @@ def test_one_more_chi_square_is_a_convolution(weight: list[float], deviation: fl
     point = both.mean() + deviation * both.std()
     node, mass = np.polynomial.legendre.leggauss(12)
     away = np.concatenate([[0], np.geomspace(1e-9, 40, 40)])
-    panels = np.unique(np.clip(np.concatenate([away, point / extra + away, point / extra - away]), 0, 40))  # finer at 0, and where Q is 0
+    panels = np.unique(
+        np.clip(np.concatenate([away, point / extra + away, point / extra - away]), 0, 40)
+    )  # finer at 0, and where Q is 0
     half, middle = np.diff(panels) / 2, (panels[1:] + panels[:-1]) / 2
     expo = (middle[:, None] + half[:, None] * node).ravel()
     value = (half[:, None] * mass).ravel() @ (np.exp(-expo) * law.sf(point - extra * expo))
@@ -167,16 +196,27 @@ def test_shapes_and_the_ends_of_the_line() -> None:
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "weight",
-    [1 / np.arange(1.0, 20_001), np.random.default_rng(0).random(20_000), np.exp(-np.linspace(0, 60, 5_000)), np.linspace(-1, 1, 4_000)],
+    [
+        1 / np.arange(1.0, 20_001),
+        np.random.default_rng(0).random(20_000),
+        np.exp(-np.linspace(0, 60, 5_000)),
+        np.linspace(-1, 1, 4_000),
+    ],
     ids=["harmonic", "uniform", "sixty e-folds", "both signs"],
 )
 def test_thousands_of_weights_are_compressed_without_loss(weight: np.ndarray) -> None:
-    terms = Terms(weight / np.abs(weight).max(), np.ones(len(weight)), np.linspace(0, 1, len(weight)))
+    terms = Terms(
+        weight / np.abs(weight).max(), np.ones(len(weight)), np.linspace(0, 1, len(weight))
+    )
     few = compressed(terms)
-    assert len(few.weight_K) < len(weight) / 2  # 24 points each of 88 halvings where they span sixty e-folds
+    assert (
+        len(few.weight_K) < len(weight) / 2
+    )  # 24 points each of 88 halvings where they span sixty e-folds
     point = terms.mean + math.sqrt(terms.variance) * np.array([0.1, 3, 10])
     whole, part = upper_tails(terms, point), upper_tails(few, point)
-    assert part.log_factor_Q + np.log(part.tail_Q) == pytest.approx(whole.log_factor_Q + np.log(whole.tail_Q), abs=1e-10)
+    assert part.log_factor_Q + np.log(part.tail_Q) == pytest.approx(
+        whole.log_factor_Q + np.log(whole.tail_Q), abs=1e-10
+    )
 
 
 def test_a_hundred_thousand_weights() -> None:
@@ -186,7 +226,9 @@ def test_a_hundred_thousand_weights() -> None:
     skew, excess = law.cumulant(3) / law.std() ** 3, law.cumulant(4) / law.std() ** 4
     z = np.array([-2.0, 0.0, 1.0, 3.0])
     hermite = {2: z**2 - 1, 3: z**3 - 3 * z, 5: z**5 - 10 * z**3 + 15 * z}
-    edgeworth = stats.norm.cdf(z) - stats.norm.pdf(z) * (skew / 6 * hermite[2] + excess / 24 * hermite[3] + skew**2 / 72 * hermite[5])
+    edgeworth = stats.norm.cdf(z) - stats.norm.pdf(z) * (
+        skew / 6 * hermite[2] + excess / 24 * hermite[3] + skew**2 / 72 * hermite[5]
+    )
     assert law.cdf(law.mean() + z * law.std()) == pytest.approx(edgeworth, abs=3e-6)
 
 
@@ -198,7 +240,9 @@ def test_imhofs_integral_by_quadrature() -> None:
         return float(np.sin(angle) / (u * np.prod((1 + (weight * u) ** 2) ** 0.25)))
 
     value = integrate.quad(integrand, 1e-12, 400, limit=2000, epsabs=1e-9)[0]
-    assert float(ChiSquareMixture(weight).sf(point)) == pytest.approx(0.5 + value / math.pi, abs=1e-6)
+    assert float(ChiSquareMixture(weight).sf(point)) == pytest.approx(
+        0.5 + value / math.pi, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,14 +270,21 @@ def test_bad_questions_get_a_sentence() -> None:
             law.ppf(wrong)
     with pytest.raises(InvalidArgumentError, match="cumulants"):
         law.cumulant(0)
-    for call in (lambda: law.cdf("a"), lambda: law.ppf("a"), lambda: ChiSquareMixture("abc"), lambda: ChiSquareMixture([1.0], "a")):
+    for call in (
+        lambda: law.cdf("a"),
+        lambda: law.ppf("a"),
+        lambda: ChiSquareMixture("abc"),
+        lambda: ChiSquareMixture([1.0], "a"),
+    ):
         with pytest.raises(InvalidArgumentError, match="expected numbers in"):
             call()
 
 
 @pytest.mark.parametrize("weight", [3.0, -3.0])
 def test_quantiles_that_no_float_holds_are_as_near_to_zero_as_it_gets(weight: float) -> None:
-    """The 1e-300 quantile of one chi-square is about 1e-600; no warning, no NaN, and the order stays."""
+    """The 1e-300 quantile of one chi-square is about 1e-600; no warning, no NaN, and the order
+    stays.
+    """
     law = ChiSquareMixture([weight])
     points = law.ppf([1e-300, 1e-120, 1e-6]) if weight > 0 else -law.isf([1e-300, 1e-120, 1e-6])
     assert 0 <= points[0] < 1e-290
@@ -244,8 +295,12 @@ def test_quantiles_that_no_float_holds_are_as_near_to_zero_as_it_gets(weight: fl
 
 @pytest.mark.parametrize("small", [1e-3, 1e-6, 1e-9, 1e-12])
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
-def test_a_second_weight_of_hardly_any_size_keeps_all_digits_and_the_bound(small: float, sign: float) -> None:
-    """P(Q <= x) is the mean over the small chi-square of an exact distribution function, a sum by Gauss and Hermite."""
+def test_a_second_weight_of_hardly_any_size_keeps_all_digits_and_the_bound(
+    small: float, sign: float
+) -> None:
+    """P(Q <= x) is the mean over the small chi-square of an exact distribution function, a sum
+    by Gauss and Hermite.
+    """
     law, points = ChiSquareMixture([21.0, sign * small]), np.array([3.0, 9.5, 40.0, 200.0])
     node, share = np.polynomial.hermite_e.hermegauss(40)
     exact = stats.chi2(1).cdf((points[:, None] - sign * small * node**2) / 21) @ share / share.sum()
@@ -255,11 +310,15 @@ def test_a_second_weight_of_hardly_any_size_keeps_all_digits_and_the_bound(small
 
 
 @pytest.mark.parametrize("kind", ["one large, thousands far below", "thousands from 1e-30 to 1"])
-def test_compression_keeps_lower_tails_where_weights_span_thirty_orders(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compression_keeps_lower_tails_where_weights_span_thirty_orders(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against the same law with all its weights: lower tails live at the smallest of them."""
     rng = np.random.default_rng(0)
     low = kind.startswith("one")
-    weight = np.concatenate([[1.0], 10 ** (rng.uniform(-40, -20, 2000) if low else rng.uniform(-30, 0, 3000))])
+    weight = np.concatenate(
+        [[1.0], 10 ** (rng.uniform(-40, -20, 2000) if low else rng.uniform(-30, 0, 3000))]
+    )
     point = np.array([5e-20, 1e-19, 1e-18] if low else [1.0, 10.0, 40.0])
     found = ChiSquareMixture(weight)
     monkeypatch.setattr(contour, "WORTHWHILE", math.inf)
@@ -274,7 +333,9 @@ def test_weights_of_extreme_size_have_finite_moments_or_a_sentence() -> None:
     small, large = ChiSquareMixture([1e-150, 0.4e-150]), ChiSquareMixture([1e150, 0.4e150])
     for law in (small, large):
         assert law.std() / law.mean() == pytest.approx(ChiSquareMixture([1.0, 0.4]).std() / 1.4)
-        assert float(law.cdf(law.mean())) == pytest.approx(float(ChiSquareMixture([1.0, 0.4]).cdf(1.4)))
+        assert float(law.cdf(law.mean())) == pytest.approx(
+            float(ChiSquareMixture([1.0, 0.4]).cdf(1.4))
+        )
     assert large.cumulant(3) == math.inf
     for weight in ([1e-300, 1e300], [5e-324], [1e308], [1.0, 1e-151]):
         with pytest.raises(InvalidArgumentError, match="largest"):

@@ -1,4 +1,6 @@
-"""The limiting law of the gap: against Lyapunov's equation, the exact recursion of a quadratic, runs, and its orders in G."""
+"""The limiting law of the gap: against Lyapunov's equation, the exact recursion of a quadratic,
+runs, and its orders in G.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from groupwise.theory.final_gap import (
 
 
 def matrices(seed: int, dimensions: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """A curvature with eigenvalues between .5 and 3, and a covariance that does not commute with it."""
+    """A curvature with eigenvalues between .5 and 3, and a covariance that does not commute with
+    it.
+    """
     rng = np.random.default_rng(seed)
     turn = np.linalg.qr(rng.standard_normal((dimensions, dimensions)))[0]
     curvature = turn @ np.diag(np.linspace(0.5, 3, dimensions)) @ turn.T
@@ -31,14 +35,27 @@ def matrices(seed: int, dimensions: int = 4) -> tuple[np.ndarray, np.ndarray]:
 
 
 def parts_of(seed: int) -> tuple[CovarianceParts, np.ndarray]:
-    """Parts of a bandit's gradient covariance, and a curvature; the moments by sums of this file."""
-    world = random_world(np.random.default_rng(seed), prompts=6, arms=4, dimensions=3, rewards="binary")
+    """Parts of a bandit's gradient covariance, and a curvature; the moments by sums of this
+    file.
+    """
+    world = random_world(
+        np.random.default_rng(seed), prompts=6, arms=4, dimensions=3, rewards="binary"
+    )
     exact = world.moments()
     centred = world.reward_PO - exact.value_P[:, None]
     moment = [
-        np.einsum("po,po,poi,poj->pij", world.probability_PO, centred**power, world.score_POD, world.score_POD) for power in (0, 1, 2)
+        np.einsum(
+            "po,po,poi,poj->pij",
+            world.probability_PO,
+            centred**power,
+            world.score_POD,
+            world.score_POD,
+        )
+        for power in (0, 1, 2)
     ]
-    moments = MatrixMoments(exact.value_P, exact.reward_variance_P, moment[0], moment[1], moment[2], exact.gradient_PD)
+    moments = MatrixMoments(
+        exact.value_P, exact.reward_variance_P, moment[0], moment[1], moment[2], exact.gradient_PD
+    )
     parts = covariance_parts(moments, weight_P=world.weight_P)
     return parts, matrices(seed, 3)[0]
 
@@ -60,7 +77,9 @@ def test_the_covariance_solves_lyapunovs_equation(seed: int) -> None:
 
 
 @pytest.mark.parametrize("b", [2.0, 3.0])
-def test_the_corrected_factor_is_the_limit_of_the_exact_recursion_and_the_printed_one_is_not(b: float) -> None:
+def test_the_corrected_factor_is_the_limit_of_the_exact_recursion_and_the_printed_one_is_not(
+    b: float,
+) -> None:
     hessian, noise = matrices(1)
     spread, steps = np.eye(4), 20_000
     for i in range(1, steps + 1):
@@ -85,9 +104,11 @@ def test_flat_directions_cost_nothing() -> None:
 
 
 def test_noise_in_a_flat_direction_costs_something_where_the_curvature_changes_along_it() -> None:
-    """J = -exp(-y) x^2 / 2 is flat in y; noise there moves the curvature of x, and the law, which leaves it out, is too low.
+    """J = -exp(-y) x^2 / 2 is flat in y; noise there moves the curvature of x, and the law, which
+    leaves it out, is too low.
 
-    8,000 runs of one seed. Were the law right, the mean would exceed it by five standard errors with probability 3e-7.
+    8,000 runs of one seed. Were the law right, the mean would exceed it by five standard errors
+    with probability 3e-7.
     """
     rng = np.random.default_rng(0)
     scale, offset, steps, place, flat = 1.5, 40, 1000, np.zeros(8000), np.zeros(8000)
@@ -114,7 +135,9 @@ def test_directions_without_noise_have_no_weight() -> None:
 
 @pytest.mark.slow
 def test_runs_follow_the_law() -> None:
-    """Four thousand runs on a quadratic, 400 steps each: Kolmogorov-Smirnov; a right law fails with probability 1e-3 for a seed."""
+    """Four thousand runs on a quadratic, 400 steps each: Kolmogorov-Smirnov; a right law fails
+    with probability 1e-3 for a seed.
+    """
     rng = np.random.default_rng(5)
     curvature, b = np.array([1.0, 2.5]), 1.4
     noise = np.array([[0.5, 0.2], [0.2, 0.8]])
@@ -125,16 +148,23 @@ def test_runs_follow_the_law() -> None:
     scaled = 400 * (place**2 @ curvature) / 2
     gap = limiting_gap(-np.diag(curvature), noise, b)
     assert stats.kstest(scaled, gap.law.cdf).pvalue > 1e-3
-    assert stats.kstest(scaled, limiting_gap(-np.diag(curvature), noise, b, factor="printed").law.cdf).pvalue < 1e-12
+    assert (
+        stats.kstest(
+            scaled, limiting_gap(-np.diag(curvature), noise, b, factor="printed").law.cdf
+        ).pvalue
+        < 1e-12
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_parts_of_a_world_have_its_traces(seed: int) -> None:
-    world = random_world(np.random.default_rng(seed), prompts=6, arms=4, dimensions=3, rewards="binary")
-    parts, _ = parts_of(seed)
-    assert [np.trace(matrix) for matrix in (parts.between_DD, parts.first_DD, parts.second_DD)] == pytest.approx(
-        [world.vp, world.t, world.r]
+    world = random_world(
+        np.random.default_rng(seed), prompts=6, arms=4, dimensions=3, rewards="binary"
     )
+    parts, _ = parts_of(seed)
+    assert [
+        np.trace(matrix) for matrix in (parts.between_DD, parts.first_DD, parts.second_DD)
+    ] == pytest.approx([world.vp, world.t, world.r])
 
 
 @pytest.mark.parametrize("group_size", [1, 2, 3])
@@ -144,12 +174,28 @@ def test_covariances_of_a_group_by_enumeration(group_size: int) -> None:
     exact = world.moments()
     groups = world.enumerate_groups(group_size)
     centred = world.reward_PO - exact.value_P[:, None]
-    moment = [np.einsum("po,po,poi,poj->pij", world.probability_PO, centred**k, world.score_POD, world.score_POD) for k in (0, 1, 2)]
+    moment = [
+        np.einsum(
+            "po,po,poi,poj->pij", world.probability_PO, centred**k, world.score_POD, world.score_POD
+        )
+        for k in (0, 1, 2)
+    ]
     parts = covariance_parts(
-        MatrixMoments(exact.value_P, exact.reward_variance_P, moment[0], moment[1], moment[2], exact.gradient_PD), constant=0.2
+        MatrixMoments(
+            exact.value_P,
+            exact.reward_variance_P,
+            moment[0],
+            moment[1],
+            moment[2],
+            exact.gradient_PD,
+        ),
+        constant=0.2,
     )
     reward = groups.reward_MG
-    baselines = {"oracle": np.full_like(reward, exact.value_P[0]), "fixed": np.full_like(reward, 0.2)}
+    baselines = {
+        "oracle": np.full_like(reward, exact.value_P[0]),
+        "fixed": np.full_like(reward, 0.2),
+    }
     if group_size > 1:
         baselines["leave_one_out"] = (reward.sum(axis=1, keepdims=True) - reward) / (group_size - 1)
     for name, baseline in baselines.items():
@@ -161,10 +207,14 @@ def test_covariances_of_a_group_by_enumeration(group_size: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_excess_of_leave_one_out_falls_as_one_over_g_times_g_less_one(seed: int) -> None:
-    """The sum of the weights exactly; each weight to leading order, slope -1.00 +- .02 of the logarithms from G = 128 on."""
+    """The sum of the weights exactly; each weight to leading order, slope -1.00 +- .02 of the
+    logarithms from G = 128 on.
+    """
     parts, hessian = parts_of(seed)
     sizes = np.array([2, 4, 8, 16, 64, 128, 512, 2048])
-    found = [compare_final_gaps(parts, hessian, 1.5, group_size=float(size), prompts=8) for size in sizes]
+    found = [
+        compare_final_gaps(parts, hessian, 1.5, group_size=float(size), prompts=8) for size in sizes
+    ]
     pairs = np.log(sizes * (sizes - 1.0))
     excess = np.array([gap.leave_one_out.mean - gap.oracle.mean for gap in found])
     assert np.diff(np.log(excess)) / np.diff(pairs) == pytest.approx(-1, abs=1e-4)
@@ -184,7 +234,12 @@ def test_what_holds_of_the_gradient_holds_of_the_final_gap() -> None:
         excess = gap.leave_one_out.mean / gap.oracle.mean - 1
         assert excess == pytest.approx(r / (size - 1) / (vp * size + t))
     best = 1 + np.sqrt(r / vp)
-    costs = [compare_final_gaps(parts, hessian, 1.5, group_size=float(g), prompts=rollouts / g).leave_one_out.mean for g in range(2, 65)]
+    costs = [
+        compare_final_gaps(
+            parts, hessian, 1.5, group_size=float(g), prompts=rollouts / g
+        ).leave_one_out.mean
+        for g in range(2, 65)
+    ]
     assert abs(2 + int(np.argmin(costs)) - best) < 1.0 or best < 2
 
 
@@ -202,7 +257,10 @@ ONE = np.ones((1, 1))
         (lambda: limiting_gap([[np.nan]], ONE, 2.0), "finite"),
         (lambda: limiting_gap([[-1.0]], -ONE, 2.0), "negative eigenvalues"),
         (lambda: limiting_gap([[-1.0]], np.eye(2), 2.0), "1 x 1"),
-        (lambda: limiting_gap(-np.eye(2), [[1.0, 0.5], [0.1, 1.0]], 2.0), "symmetric covariance_DD"),
+        (
+            lambda: limiting_gap(-np.eye(2), [[1.0, 0.5], [0.1, 1.0]], 2.0),
+            "symmetric covariance_DD",
+        ),
     ],
 )
 def test_bad_input_gets_a_sentence(call, sentence: str) -> None:  # type: ignore[no-untyped-def]
@@ -213,14 +271,18 @@ def test_bad_input_gets_a_sentence(call, sentence: str) -> None:  # type: ignore
 
 @pytest.mark.parametrize("step", [0.02, 0.3])
 def test_a_constant_step_settles_where_the_recursion_does(step: float) -> None:
-    """E x x^T stepped until it rests; for small steps the mean is a quarter of the step times the trace, whatever the curvature."""
+    """E x x^T stepped until it rests; for small steps the mean is a quarter of the step times
+    the trace, whatever the curvature.
+    """
     hessian, noise = matrices(3)
     spread, keep = np.zeros((4, 4)), np.eye(4) + step * hessian
     for _ in range(4000):
         spread = keep @ spread @ keep + step**2 * noise
     root = linalg.sqrtm(spread).real
     weights = stationary_gap(hessian, noise, step)
-    assert weights == pytest.approx(np.linalg.eigvalsh(root @ -hessian @ root / 2)[::-1], rel=1e-6, abs=1e-12)
+    assert weights == pytest.approx(
+        np.linalg.eigvalsh(root @ -hessian @ root / 2)[::-1], rel=1e-6, abs=1e-12
+    )
     assert weights.sum() == pytest.approx(step * np.trace(noise) / 4, rel=2 * step)
 
 
@@ -233,7 +295,8 @@ def test_a_cost_turns_parts_into_components() -> None:
 
 def test_the_sentence_of_the_report_drops_an_interval_that_has_no_end() -> None:
     assert excess_sentence(4, (0.2, 0.1, np.inf)).endswith(
-        "leave it 20 % above an oracle baseline's, if noise is spread over the directions with curvature as over all."
+        "leave it 20 % above an oracle baseline's, if noise is spread over the directions with "
+        "curvature as over all."
     )
     assert "(10 % to 40 %)" in excess_sentence(4, (0.2, 0.1, 0.4))
 

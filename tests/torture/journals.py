@@ -18,7 +18,9 @@ def step_of(number: int) -> tuple[dict[str, float], list[dict[str, object]]]:
     """A step whose every value follows from its number, so that a torn or mixed one shows."""
     row = {"step": number, "reward": number / 7, "seconds": float(number)}
     texts = (f"{number} “Antwort” é\n", '{"row":{"step":3}}', "00000000 2 {}", f"p{number}")
-    return row, [{"prompt_id": n // 2, "completion": texts[n], "reward": float(n)} for n in range(SIZE)]
+    return row, [
+        {"prompt_id": n // 2, "completion": texts[n], "reward": float(n)} for n in range(SIZE)
+    ]
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,11 @@ class Made:
 
     def without(self, *lines: int) -> list[int]:
         """The steps of all lines but some."""
-        return [step for number, step in enumerate(self.steps) if step is not None and number not in lines]
+        return [
+            step
+            for number, step in enumerate(self.steps)
+            if step is not None and number not in lines
+        ]
 
 
 def made(folder: Path, steps: int) -> Made:
@@ -55,7 +61,11 @@ def made(folder: Path, steps: int) -> Made:
 def steps_in(path: Path) -> tuple[list[int], int, int]:
     """The steps that a journal gives, and the lines and bytes of it that are damaged."""
     found = read_journal(path, keep=step_in)
-    return found.entries, sum(one.lines for one in found.damage), sum(one.bytes for one in found.damage)
+    return (
+        found.entries,
+        sum(one.lines for one in found.damage),
+        sum(one.bytes for one in found.damage),
+    )
 
 
 def goes_on(folder: Path, expected: Sequence[int], after: int) -> None:

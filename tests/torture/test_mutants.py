@@ -1,4 +1,6 @@
-"""Ten thousand mutants over all formats and the files beside a log, in processes that the kernel bounds; a sample runs every time."""
+"""Ten thousand mutants over all formats and the files beside a log, in processes that the kernel
+bounds; a sample runs every time.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,16 @@ from tests.readers.bounded import MEMORY, run_bounded
 from groupwise import limits
 
 EACH, ALL, SAMPLE = 500, 10_000, 150
-SCRIPT = "import sys\nfrom tests.readers.mutants import main\ncode = main(int(sys.argv[1]), int(sys.argv[2]))\n"
+SCRIPT = (
+    "import sys\nfrom tests.readers.mutants import main\ncode = main(int(sys.argv[1]), "
+    "int(sys.argv[2]))\n"
+)
 
 
 def told(first: int, last: int) -> str:
-    """What a range of mutants did; one that is killed ends its process, whose last line tells which it was."""
+    """What a range of mutants did; one that is killed ends its process, whose last line tells
+    which it was.
+    """
     ran = run_bounded(SCRIPT, [str(first), str(last)], seconds=600, memory=MEMORY)
     assert ran.code == 0, ran.printed[-2000:]
     assert ran.memory < MEMORY
@@ -31,10 +38,15 @@ def test_a_sample_of_mutants() -> None:
 def test_ten_thousand_mutants() -> None:
     with ThreadPoolExecutor(2) as both:
         printed = list(both.map(lambda first: told(first, first + EACH), range(0, ALL, EACH)))
-    slowest = max(float(found) for page in printed for found in re.findall(r"slowest ([\d.]+) s", page))
+    slowest = max(
+        float(found) for page in printed for found in re.findall(r"slowest ([\d.]+) s", page)
+    )
     memory = max(int(found) for page in printed for found in re.findall(r"(\d+) MB", page))
     wrong = [line for page in printed for line in page.split("\n") if line.startswith("mutant ")]
-    print(f"\n{ALL:,} mutants, {len(wrong)} wrong, the slowest {slowest} s of CPU, at most {memory} MB")
+    print(
+        f"\n{ALL:,} mutants, {len(wrong)} wrong, the slowest {slowest} s of CPU, at most {memory} "
+        "MB"
+    )
     assert not wrong, "\n".join(wrong)
 
 

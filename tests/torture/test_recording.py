@@ -1,4 +1,6 @@
-"""Kills, stops, full disks, deleted folders, two writers and a clock that goes back while recording: every finished step exactly once."""
+"""Kills, stops, full disks, deleted folders, two writers and a clock that goes back while
+recording: every finished step exactly once.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ def started(folder: Path, after: int, last: int, limit: int = 0) -> subprocess.P
 def finished(process: subprocess.Popen[str]) -> list[int]:
     """The steps that a process said were done, to its end."""
     out = process.communicate(timeout=120)[0]
-    return [int(line) for line in out.splitlines(keepends=True) if line.endswith("\n") and line.strip().isdigit()]
+    return [
+        int(line)
+        for line in out.splitlines(keepends=True)
+        if line.endswith("\n") and line.strip().isdigit()
+    ]
 
 
 def check(folder: Path, steps: int | Sequence[int]) -> None:
@@ -84,7 +90,9 @@ def killed(folder: Path, kills: int, seed: int) -> int:
 
 
 def stopped(folder: Path, stops: int, seed: int) -> int:
-    """Stop a run and let it go on, again and again, reading it while it stands still; then kill it. Return its steps."""
+    """Stop a run and let it go on, again and again, reading it while it stands still; then kill
+    it. Return its steps.
+    """
     draw = random.Random(seed)
     process = started(folder, 0, 10**9)
     assert process.stdout is not None
@@ -131,7 +139,9 @@ def test_fifty_stops(tmp_path: Path) -> None:
 
 
 def full(folder: Path, limits: Sequence[int], last: int) -> None:
-    """Record into files of limited size; with room again, the run goes on behind its last whole step."""
+    """Record into files of limited size; with room again, the run goes on behind its last whole
+    step.
+    """
     for limit in limits:
         out = started(folder, 0, last, limit).communicate(timeout=120)[0]
         done = len(RunRecord.load(folder).steps)
@@ -207,7 +217,9 @@ def test_a_folder_that_goes_is_said_within_a_step(how: str, tmp_path: Path) -> N
     check(tmp_path / "run", 7)  # the completions of the newest steps are in memory still
     assert "got none there, for it was deleted or moved" in said[0]
     assert "the record begins anew with the steps so far" in said[0]
-    assert said[1:] == [f"the record in {tmp_path / 'run'} can be written again: the steps that waited are in it"]
+    assert said[1:] == [
+        f"the record in {tmp_path / 'run'} can be written again: the steps that waited are in it"
+    ]
     if how == "moved":
         check(tmp_path / "elsewhere", 4)
 
@@ -242,7 +254,9 @@ def test_a_folder_that_cannot_come_back_keeps_the_steps_in_memory(tmp_path: Path
     check(tmp_path / "home" / "run", 7)
 
 
-def test_two_writers_where_the_system_has_no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_writers_where_the_system_has_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("groupwise.record.journal._locked", lambda _: True)
     recorder = Recorder(tmp_path / "run", say=lambda _: None)
     recorder.open()
@@ -259,7 +273,9 @@ def test_two_writers_where_the_system_has_no_locks(tmp_path: Path, monkeypatch: 
 def test_a_clock_that_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1e9]
     monkeypatch.setattr(time, "time", lambda: now[0])
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])  # which cannot happen, and costs nothing either
+    monkeypatch.setattr(
+        time, "monotonic", lambda: now[0]
+    )  # which cannot happen, and costs nothing either
     recorder = Recorder(tmp_path / "run", say=lambda _: None)
     recorder.open()
     for number in range(1, 20):

@@ -1,1 +1,4 @@
-"""From a record to plain results: fitted, group size, stability, components, compare. Nothing is drawn here."""
+"""From a record to plain results: fitted, group size, stability, components, compare.
+
+Nothing is drawn here.
+"""

@@ -1,6 +1,8 @@
-"""Charts as plain data: lines with roles, decimated so that their size does not grow with the run; and the reward in a few heights.
+"""Charts as plain data: lines with roles, decimated so that their size does not grow with the run;
+and the reward in a few heights.
 
-A chart says what is to be seen, in the words of `report/assets/panel.js`, which draws it on every page; `--json` prints it.
+A chart says what is to be seen, in the words of `report/assets/panel.js`, which draws it on every
+page; `--json` prints it.
 """
 
 from __future__ import annotations
@@ -21,9 +23,27 @@ from groupwise.record.run import RunRecord
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Role = Literal[
-    "observed", "smooth", "law", "rival", "second_rival", "forecast", "held_out", "evaluation", "beside", "expected", "limit",
-    "stem", "plateau", "unstable", "unsafe", "here", "first_run", "second_run", "first_level", "second_level",
-]  # fmt: skip
+    "observed",
+    "smooth",
+    "law",
+    "rival",
+    "second_rival",
+    "forecast",
+    "held_out",
+    "evaluation",
+    "beside",
+    "expected",
+    "limit",
+    "stem",
+    "plateau",
+    "unstable",
+    "unsafe",
+    "here",
+    "first_run",
+    "second_run",
+    "first_level",
+    "second_level",
+]
 POINTS = 600
 FEW_ROWS = 30  # rows that need no mean beside them
 _DIGITS = 5
@@ -38,7 +58,9 @@ class Line(Plain):
     name: str  # what it is, for legend and read-out
     role: Role  # what it is to the reader; decides colour, dash and marker
     x: tuple[float, ...]  # abscissae, in the unit of the chart's x-axis
-    y: tuple[float | None, ...]  # ordinates; None where missing. Empty for a line that is only a band
+    y: tuple[
+        float | None, ...
+    ]  # ordinates; None where missing. Empty for a line that is only a band
     low: tuple[float | None, ...] = ()  # lower ends of its band, or empty
     high: tuple[float | None, ...] = ()  # upper ends
     band: str = ""  # what the band is, for legend and read-out
@@ -79,18 +101,28 @@ class Chart(Plain):
     marks: tuple[Mark, ...] = ()  # vertical rules
     caption: str = ""  # what to see, and how it was made
     wide: bool = False  # whether it takes the full width
-    unavailable: str = ""  # why there is nothing to draw and what to log to get it; "" where there is
+    unavailable: str = (
+        ""  # why there is nothing to draw and what to log to get it; "" where there is
+    )
     subject: str = ""  # the log's own key that is shown, "" where the title says it
-    y_range: tuple[float, float] | None = None  # ordinates at the bottom and the top edge, or None to show everything
-    x_scale: Literal["linear", "log2"] = "linear"  # linear, or log2 for group sizes and intervals, which people double
+    y_range: tuple[float, float] | None = (
+        None  # ordinates at the bottom and the top edge, or None to show everything
+    )
+    x_scale: Literal["linear", "log2"] = (
+        "linear"  # linear, or log2 for group sizes and intervals, which people double
+    )
     y_scale: Literal["linear", "log10"] = "linear"  # linear, or log10 for learning rates
-    shade: tuple[float, float | None] | None = None  # from where to where the failure is, None for the end; or None
+    shade: tuple[float, float | None] | None = (
+        None  # from where to where the failure is, None for the end; or None
+    )
     small: bool = False  # a sparkline
 
 
 @dataclass(frozen=True, slots=True)
 class Axis(Plain):
-    """A clock of a run that its charts can be drawn along in place of the step; linear between its points, and beyond them."""
+    """A clock of a run that its charts can be drawn along in place of the step; linear between
+    its points, and beyond them.
+    """
 
     name: str  # what a person chooses it by, and what stands before its values
     x: tuple[float, ...]  # steps
@@ -113,7 +145,9 @@ def axes_of(steps: pl.DataFrame) -> tuple[Axis, ...]:
 
 
 def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> IntArray:
-    """Choose the smallest and the largest value of each of `points / 2` equal runs of rows: no spike is lost."""
+    """Choose the smallest and the largest value of each of `points / 2` equal runs of rows: no
+    spike is lost.
+    """
     y = np.asarray(y_T, dtype=float)
     if y.size <= points:
         return np.arange(y.size)
@@ -139,14 +173,18 @@ def running_mean(y_T: ArrayLike, size: int) -> FloatArray:
 
 
 def rounded(values: ArrayLike) -> tuple[float | None, ...]:
-    """Round to five significant digits of the largest value, so that embedded data stay small; missing values become None."""
+    """Round to five significant digits of the largest value, so that embedded data stay small;
+    missing values become None.
+    """
     array = np.asarray(values, dtype=float)
     finite = array[np.isfinite(array)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
     decimals = _DIGITS - 1 - math.floor(math.log10(largest)) if largest > 0 else _DIGITS
     if finite.size == array.size:
         return tuple([_short(round(value, decimals)) for value in array.tolist()])
-    return tuple(_short(round(value, decimals)) if math.isfinite(value) else None for value in array.tolist())
+    return tuple(
+        _short(round(value, decimals)) if math.isfinite(value) else None for value in array.tolist()
+    )
 
 
 def _short(value: float) -> float:
@@ -154,7 +192,9 @@ def _short(value: float) -> float:
     return int(value) if value.is_integer() and -_LARGEST < value < _LARGEST else value
 
 
-def observed_line(name: str, x_T: ArrayLike, y_T: ArrayLike, *, role: Role = "observed", points: int = POINTS) -> Line:
+def observed_line(
+    name: str, x_T: ArrayLike, y_T: ArrayLike, *, role: Role = "observed", points: int = POINTS
+) -> Line:
     """Make a line of raw rows: finite ones only, decimated without losing a spike."""
     x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
     usable = np.isfinite(x) & np.isfinite(y)
@@ -163,8 +203,12 @@ def observed_line(name: str, x_T: ArrayLike, y_T: ArrayLike, *, role: Role = "ob
     return Line(name, role, abscissae(x[kept]), rounded(y[kept]))
 
 
-def with_mean(name: str, x_T: ArrayLike, y_T: ArrayLike, *, points: int = POINTS, split: float | None = None) -> tuple[Line, ...]:
-    """Make a line of raw rows and, where they are many, their running mean, which never averages across `split`."""
+def with_mean(
+    name: str, x_T: ArrayLike, y_T: ArrayLike, *, points: int = POINTS, split: float | None = None
+) -> tuple[Line, ...]:
+    """Make a line of raw rows and, where they are many, their running mean, which never averages
+    across `split`.
+    """
     x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
     usable = np.isfinite(x) & np.isfinite(y)
     raw = observed_line(name, x, y, points=points)
@@ -208,7 +252,9 @@ def smooth_line(
     return Line(name, role, abscissae(x[kept]), rounded(y[kept]), low, high, band if low else "")
 
 
-def useful_range(*parts: ArrayLike, shown: ArrayLike = (), reach: float = 0.6) -> tuple[float, float] | None:
+def useful_range(
+    *parts: ArrayLike, shown: ArrayLike = (), reach: float = 0.6
+) -> tuple[float, float] | None:
     """Choose ordinates that show the data whole and the rest as far as it does not crush them."""
     must = np.asarray(shown, dtype=float)
     must = must[np.isfinite(must)]
@@ -216,10 +262,15 @@ def useful_range(*parts: ArrayLike, shown: ArrayLike = (), reach: float = 0.6) -
         return None
     low, high = float(must.min()), float(must.max())
     span = (high - low) or max(abs(high), 1.0) * 0.1
-    rest = np.concatenate([np.asarray(part, dtype=float).ravel() for part in parts]) if parts else must
+    rest = (
+        np.concatenate([np.asarray(part, dtype=float).ravel() for part in parts]) if parts else must
+    )
     rest = rest[np.isfinite(rest)]
     if rest.size:
-        low, high = max(min(low, float(rest.min())), low - reach * span), min(max(high, float(rest.max())), high + reach * span)
+        low, high = (
+            max(min(low, float(rest.min())), low - reach * span),
+            min(max(high, float(rest.max())), high + reach * span),
+        )
     pad = 0.04 * (high - low) if high > low else span
     return low - pad, high + pad
 
@@ -228,17 +279,21 @@ CELLS = 40
 
 
 def reward_heights(record: RunRecord, *, cells: int = CELLS) -> tuple[float | None, ...]:
-    """Return means of neighbouring rows of the reward, from 0 (its lowest, or 0 where that is lower) to 1 (its highest, or 0).
+    """Return means of neighbouring rows of the reward, from 0 (its lowest, or 0 where that is
+    lower) to 1 (its highest, or 0).
 
-    The reward is the one that is judged. A run at one level keeps its height instead of its noise. None stands where no row of a cell has
-    a finite reward; nothing is returned where the log has none at all.
+    The reward is the one that is judged. A run at one level keeps its height instead of its noise.
+    None stands where no row of a cell has a finite reward; nothing is returned where the log has
+    none at all.
     """
     reward = Evidence(record).reward
     if reward is None or not len(reward):
         return ()
     value_T = reward.value_T
     step_T = record.steps["step"].to_numpy()
-    if 2 * len(reward) >= step_T.size:  # a reward of most rows: those without one are a gap, as where numbers are no longer finite
+    if (
+        2 * len(reward) >= step_T.size
+    ):  # a reward of most rows: those without one are a gap, as where numbers are no longer finite
         value_T = np.full(step_T.size, math.nan)
         value_T[np.searchsorted(step_T, reward.step_T)] = reward.value_T
     parts = [part[np.isfinite(part)] for part in np.array_split(value_T, min(cells, value_T.size))]
@@ -246,4 +301,6 @@ def reward_heights(record: RunRecord, *, cells: int = CELLS) -> tuple[float | No
     known = [mean for mean in means if mean is not None]
     low, high = min(0.0, *known), max(0.0, *known)
     span = high - low
-    return tuple(None if mean is None else (mean - low) / span if span > 0 else 0.0 for mean in means)
+    return tuple(
+        None if mean is None else (mean - low) / span if span > 0 else 0.0 for mean in means
+    )

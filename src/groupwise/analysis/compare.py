@@ -1,4 +1,6 @@
-"""Runs compared: each judged by itself, then held against the others; what is found as data, as an answer in words and as a chart."""
+"""Runs compared: each judged by itself, then held against the others; what is found as data, as
+an answer in words and as a chart.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.analysis.charts import Chart, Line, Mark, Role, mean_size, rounded, running_mean, smooth_line
+from groupwise.analysis.charts import (
+    Chart,
+    Line,
+    Mark,
+    Role,
+    mean_size,
+    rounded,
+    running_mean,
+    smooth_line,
+)
 from groupwise.analysis.compare_answer import TRAILING, ComparedGroup, ComparedRun, answered, noted
 from groupwise.analysis.fitted import cut
 from groupwise.analysis.run_groups import (
@@ -38,7 +49,8 @@ from groupwise.series.metric import MetricSeries, metric_series
 from groupwise.wording import clean
 
 Run = RunRecord | str | Path | Sequence[float] | NDArray[Any]
-_SHORT = 0.5  # of the longest run: one that ends before is shown, and does not cut the others down to its steps
+# of the longest run: one that ends before is shown, and does not cut the others down to its steps
+_SHORT = 0.5
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -56,7 +68,8 @@ class RunComparison(Said):
 
     Example:
         >>> print(compare([0.2, 0.8] * 20, [0.8, 0.2] * 20))
-        run 2 cannot be told from run 1 beyond the noise of steps: 0.50 against 0.50 over steps 30-40, difference 0.00 (−0.27 to 0.27).
+        run 2 cannot be told from run 1 beyond the noise of steps: 0.50 against 0.50 over steps
+            30-40, difference 0.00 (−0.27 to 0.27).
     """
 
     metric: str
@@ -115,11 +128,13 @@ def compare(
     until: float | None = None,
     question: Question | None = None,
 ) -> RunComparison:
-    """Judge runs and compare them: did one fail, and is the difference of the others real or what seeds do?
+    """Judge runs and compare them: did one fail, and is the difference of the others real or what
+    seeds do?
 
     Args:
-        runs: each a record, a path, the values of a metric (at steps 1, 2, ...), or an array of two rows, steps and values; a list of them
-            is one group. A path to a file of several runs stands for all of them.
+        runs: each a record, a path, the values of a metric (at steps 1, 2, ...), or an array of two
+            rows, steps and values; a list of them is one group. A path to a file of several runs
+            stands for all of them.
         metric: a key of the logs, or a canonical quantity.
         by: a setting or a column whose values are the groups.
         baseline: the value of `by` that the others are compared with; by default the smallest.
@@ -128,7 +143,8 @@ def compare(
         question: window, level to hold, smallest difference that matters, coverage.
 
     Returns:
-        The judgement of every run, contrasts of the groups with intervals, and the answer as sentences; `print` shows it.
+        The judgement of every run, contrasts of the groups with intervals, and the answer as
+        sentences; `print` shows it.
 
     Raises:
         InvalidArgumentError: fewer than two runs, or groups that the arguments do not tell apart.
@@ -141,21 +157,38 @@ def compare(
         >>> [group.runs[0].judgement.state.value for group in found.groups]
         ['ok', 'failed']
         >>> print(found)
-        run 2 failed, run 1 did not: run 2 ends at 0.00, run 1 ends at 0.50 (means of the last 10 rows).
+        run 2 failed, run 1 did not: run 2 ends at 0.00, run 1 ends at 0.50 (means of the last 10
+            rows).
     """
     told = [_members(run) for run in runs]
     counted = iter(range(1, 1 + sum(map(len, told))))
-    rows = [[record for run in row for record in _records(run, metric, f"run {next(counted)}", by)] for row in told]
+    rows = [
+        [record for run in row for record in _records(run, metric, f"run {next(counted)}", by)]
+        for row in told
+    ]
     rows = [[record] for record in rows[0]] if len(rows) == 1 else rows
     if len(rows) < 2:
-        raise InvalidArgumentError(f"expected two runs or more, got {len(rows)}: give compare(a, b), or compare([a1, a2], [b1, b2])")
-    groups = typed_groups(rows) if by is None else grouped_by([record for row in rows for record in row], by, baseline=baseline)
-    return compare_runs(groups, metric, question or Question(), until=until, sorted_by=by, pair_by=pair_by)
+        raise InvalidArgumentError(
+            f"expected two runs or more, got {len(rows)}: give compare(a, b), or compare([a1, a2], "
+            "[b1, b2])"
+        )
+    groups = (
+        typed_groups(rows)
+        if by is None
+        else grouped_by([record for row in rows for record in row], by, baseline=baseline)
+    )
+    return compare_runs(
+        groups, metric, question or Question(), until=until, sorted_by=by, pair_by=pair_by
+    )
 
 
 def _members(run: Run | Sequence[Run]) -> list[Run]:
-    """The runs of a list, or the one run that is no list of runs: a list of numbers is the values of one."""
-    several = isinstance(run, list | tuple) and not all(isinstance(one, int | float | np.number) for one in run)
+    """The runs of a list, or the one run that is no list of runs: a list of numbers is the
+    values of one.
+    """
+    several = isinstance(run, list | tuple) and not all(
+        isinstance(one, int | float | np.number) for one in run
+    )
     return list(cast("Sequence[Run]", run)) if several else [cast("Run", run)]
 
 
@@ -189,14 +222,23 @@ def compare_runs(
     curves = tuple(map(_curves, compared))
     every = [run.series for row in compared or rows for run in row]
     question = _known_of(question, every, paired=pair_by is not None)
-    # The same runs give the same answer: what is drawn at random here is noise around given curves and ways to relabel runs.
-    found = compare_curves(curves, question, np.random.default_rng(20_240_501)) if used else not_compared(question)
+    # The same runs give the same answer: what is drawn at random here is noise around given curves
+    # and ways to relabel runs.
+    found = (
+        compare_curves(curves, question, np.random.default_rng(20_240_501))
+        if used
+        else not_compared(question)
+    )
     shown = _shown(paired, rows, used, found)
-    differing, differ = differing_settings(paired, besides=[name for name in (sorted_by, pair_by) if name])
+    differing, differ = differing_settings(
+        paired, besides=[name for name in (sorted_by, pair_by) if name]
+    )
     unpaired = [] if pair_by is None else unpaired_note(groups, paired, pair_by)
     notes = [*unpaired, *differ, *noted(shown, found, ungrouped=sorted_by is None)]
     notes += _key_notes({series.metric for series in every})
-    return RunComparison(every[0].metric, shown, curves, found, answered(shown, found), differing, tuple(notes))
+    return RunComparison(
+        every[0].metric, shown, curves, found, answered(shown, found), differing, tuple(notes)
+    )
 
 
 def _key_notes(keys: set[str]) -> list[str]:
@@ -210,14 +252,24 @@ def _need_rows(rows: Sequence[Sequence[_Taken]], metric: str) -> None:
     for row in rows:
         if not any(run.rows for run in row):
             what, name = clean(metric, longest=60), clean(row[0].record.name, longest=80)
-            raise InsufficientDataError(f"expected rows of {what}, got none in {name}: give a run that logs it, or another metric with -m")
+            raise InsufficientDataError(
+                f"expected rows of {what}, got none in {name}: give a run that logs it, or another "
+                "metric with -m"
+            )
 
 
 def _known_of(question: Question, every: Sequence[MetricSeries], *, paired: bool) -> Question:
-    """The question with what the series know: which way is better, and the range that holds all of them."""
+    """The question with what the series know: which way is better, and the range that holds all
+    of them.
+    """
     known = [series.likely_bounds or (-math.inf, math.inf) for series in every]
     bounds = min(low for low, _ in known), max(high for _, high in known)
-    return replace(question, rises=all(series.healthy == "up" for series in every), bounds=bounds, paired=paired)
+    return replace(
+        question,
+        rises=all(series.healthy == "up" for series in every),
+        bounds=bounds,
+        paired=paired,
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -241,7 +293,9 @@ class _Taken:
         return float(self.series.time_T[-1]) if self.rows else math.nan
 
 
-def _taken(record: RunRecord, metric: str, until: float | None, step: Callable[[str], None]) -> _Taken:
+def _taken(
+    record: RunRecord, metric: str, until: float | None, step: Callable[[str], None]
+) -> _Taken:
     """Take one run: its metric on the clock of logged steps, and its judgement."""
     step(record.name)
     mine = cut(record, until)
@@ -252,11 +306,15 @@ def _taken(record: RunRecord, metric: str, until: float | None, step: Callable[[
 
 
 def _leave_out(rows: Sequence[Sequence[_Taken]], *, paired: bool) -> list[int]:
-    """Say of runs why they are shown and not compared, and return which groups are: those with a run left, none where there is only one."""
+    """Say of runs why they are shown and not compared, and return which groups are: those with a
+    run left, none where there is only one.
+    """
     every = [run for row in rows for run in row]
     _say([run for run in every if run.rows < FEWEST_ROWS], "{run.rows} rows of {fewest} needed")
     longest = max((run.last_step for run in every if not run.left_out), default=math.nan)
-    early = [run for run in every if run.last_step < _SHORT * longest]  # the others would be cut down to their ends
+    early = [
+        run for run in every if run.last_step < _SHORT * longest
+    ]  # the others would be cut down to their ends
     if len(_used(rows, early)) > 1:
         _say(early, "ends at step {run.last_step:,.0f}")
     for partners in zip(*rows, strict=True) if paired else ():
@@ -273,45 +331,86 @@ def _say(runs: Sequence[_Taken], why: str) -> None:
 
 def _used(rows: Sequence[Sequence[_Taken]], without: Sequence[_Taken] = ()) -> list[int]:
     """Return which groups have a run that is not left out."""
-    return [g for g, row in enumerate(rows) if any(not run.left_out and run not in without for run in row)]
+    return [
+        g
+        for g, row in enumerate(rows)
+        if any(not run.left_out and run not in without for run in row)
+    ]
 
 
 def _curves(row: Sequence[_Taken]) -> tuple[Curve, ...]:
-    """The curves of a group's runs; a run that comes again would count as a seed of its own that scatters not at all."""
+    """The curves of a group's runs; a run that comes again would count as a seed of its own that
+    scatters not at all.
+    """
     made: list[Curve] = []
     for run in row:
         series = run.series
-        new = curve(series.time_T, series.value_T, variance_T=series.variance_T, window=run.window, smoothing=series.smoothing)
+        new = curve(
+            series.time_T,
+            series.value_T,
+            variance_T=series.variance_T,
+            window=run.window,
+            smoothing=series.smoothing,
+        )
         for other, known in zip(row, made, strict=False):
-            if np.array_equal(new.step_T, known.step_T) and np.array_equal(new.value_T, known.value_T) and np.ptp(new.value_T) > 0:
-                pair = f"{clean(other.record.name, longest=60)!r} and {clean(run.record.name, longest=60)!r}"
+            if (
+                np.array_equal(new.step_T, known.step_T)
+                and np.array_equal(new.value_T, known.value_T)
+                and np.ptp(new.value_T) > 0
+            ):
+                pair = (
+                    f"{clean(other.record.name, longest=60)!r} and "
+                    f"{clean(run.record.name, longest=60)!r}"
+                )
                 raise InvalidArgumentError(
-                    f"expected runs of different seeds in a group; {pair} have the same values in every row: leave out one"
+                    f"expected runs of different seeds in a group; {pair} have the same values in "
+                    "every row: leave out one"
                 )
         made.append(new)
     return tuple(made)
 
 
 def _shown(
-    groups: Sequence[RunGroup], rows: Sequence[Sequence[_Taken]], used: Sequence[int], found: Comparison
+    groups: Sequence[RunGroup],
+    rows: Sequence[Sequence[_Taken]],
+    used: Sequence[int],
+    found: Comparison,
 ) -> tuple[ComparedGroup, ...]:
     """Every run with its judgement, and with what was measured of those that were compared."""
     shown = []
     for g, (group, row) in enumerate(zip(groups, rows, strict=True)):
         place = used.index(g) if g in used else None
-        measured = [] if place is None else zip(found.measured["level"][place], found.measured["speed"][place], strict=True)
+        measured = (
+            []
+            if place is None
+            else zip(found.measured["level"][place], found.measured["speed"][place], strict=True)
+        )
         each, runs = iter(measured), []
         for run in row:
             level, speed = (None, None) if run.left_out or place is None else next(each)
             label = group.name if len(row) == 1 else short_name(run.record.name)
             ends = float(run.series.value_T[-TRAILING:].mean()) if run.rows else math.nan
-            runs.append(ComparedRun(run.record.name, label, run.judgement, run.rows, run.last_step, ends, run.left_out, level, speed))
+            runs.append(
+                ComparedRun(
+                    run.record.name,
+                    label,
+                    run.judgement,
+                    run.rows,
+                    run.last_step,
+                    ends,
+                    run.left_out,
+                    level,
+                    speed,
+                )
+            )
         shown.append(ComparedGroup(group.name, tuple(runs), place))
     return tuple(shown)
 
 
 def comparison_chart(comparison: RunComparison, pairing: Pairing) -> Chart:
-    """Chart two groups: every run, the late level of each group with its interval, and where they part."""
+    """Chart two groups: every run, the late level of each group with its interval, and where
+    they part.
+    """
     found = comparison.found
     runs: list[Line] = []
     levels: list[Line] = []
@@ -325,31 +424,59 @@ def comparison_chart(comparison: RunComparison, pairing: Pairing) -> Chart:
         for run in comparison.curves[g]:
             size = mean_size(run.value_T.size, groups=40)
             sizes.add(size)
-            runs.append(smooth_line(clean(name), run_role, run.step_T, running_mean(run.value_T, size)))
+            runs.append(
+                smooth_line(clean(name), run_role, run.step_T, running_mean(run.value_T, size))
+            )
         middle = _group_level(found, g)
         if math.isfinite(middle.value):
-            value, low, high = (rounded([end, end]) for end in (middle.value, middle.low, middle.high))
+            value, low, high = (
+                rounded([end, end]) for end in (middle.value, middle.low, middle.high)
+            )
             ends, band = (found.late_from, found.late_to), f"{percent(middle.level)} interval"
-            levels.append(Line(clean(f"{name}, late mean"), level_role, ends, value, low, high, band))
+            levels.append(
+                Line(clean(f"{name}, late mean"), level_role, ends, value, low, high, band)
+            )
     marks = [Mark(found.late_from, "late window")]
     if pairing.divergence.status == "diverged":
         marks.insert(0, Mark(pairing.divergence.step, "first divergence"))
     rows = f"running means of {min(sizes)} rows"
-    source = "spread of the runs" if found.seed_noise["level"].freedom else "noise of the steps alone"
-    caption = f"Each thin line is one run, {rows}; bands: {percent(found.level)} interval of a group's late mean by the {source}."
+    source = (
+        "spread of the runs" if found.seed_noise["level"].freedom else "noise of the steps alone"
+    )
+    caption = (
+        f"Each thin line is one run, {rows}; bands: {percent(found.level)} interval of a group's "
+        f"late mean by the {source}."
+    )
     key = clean(comparison.metric)
-    return Chart("comparison", "Runs compared", "step", "metric", (*runs, *levels), tuple(marks), caption, wide=True, subject=key)
+    return Chart(
+        "comparison",
+        "Runs compared",
+        "step",
+        "metric",
+        (*runs, *levels),
+        tuple(marks),
+        caption,
+        wide=True,
+        subject=key,
+    )
 
 
 def _group_level(found: Comparison, g: int) -> Interval:
-    """Late mean of one group with its interval: by the spread within groups, or step noise where no group has two runs."""
+    """Late mean of one group with its interval: by the spread within groups, or step noise where
+    no group has two runs.
+    """
     from scipy.special import stdtrit
 
-    runs, noise = [run for run in found.measured["level"][g] if run.usable], found.seed_noise["level"]
+    runs, noise = (
+        [run for run in found.measured["level"][g] if run.usable],
+        found.seed_noise["level"],
+    )
     if not runs:
         return Interval(math.nan, -math.inf, math.inf, found.level)
     if not noise.freedom:
         return runs[0].interval
     mean = float(np.mean([run.value for run in runs]))
-    half = float(stdtrit(noise.freedom, 0.5 + found.level / 2)) * math.sqrt(max(noise.between, noise.step) / len(runs))
+    half = float(stdtrit(noise.freedom, 0.5 + found.level / 2)) * math.sqrt(
+        max(noise.between, noise.step) / len(runs)
+    )
     return within(Interval(mean, mean - half, mean + half, found.level), found.bounds)

@@ -1,4 +1,6 @@
-"""What a comparison knows of each run and group, as plain data, and its answer in words: failures first, with raw numbers."""
+"""What a comparison knows of each run and group, as plain data, and its answer in words:
+failures first, with raw numbers.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class ComparedRun:
     ends_at: float  # raw mean of its last rows, `TRAILING` at most; nan without rows
     left_out: str = ""  # why it is shown and not compared; "" where it is compared
     level: Measured | None = None  # late mean; None where it is not compared
-    speed: Measured | None = None  # step from which it holds the level; None where it is not compared
+    speed: Measured | None = (
+        None  # step from which it holds the level; None where it is not compared
+    )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -45,7 +49,9 @@ class ComparedRun:
                 "left_out": self.left_out,
                 "level": self.level,
                 "speed": self.speed,
-                "held": None if self.speed is None or not self.speed.usable else math.isfinite(self.speed.value),
+                "held": None
+                if self.speed is None or not self.speed.usable
+                else math.isfinite(self.speed.value),
             }
         )
         return shown
@@ -77,7 +83,9 @@ class ComparedGroup:
     @property
     def level(self) -> float:
         """Mean of the late means of its runs; nan where none was measured."""
-        return _mean([run.level.value for run in self.runs if run.level is not None and run.level.usable])
+        return _mean(
+            [run.level.value for run in self.runs if run.level is not None and run.level.usable]
+        )
 
     @property
     def times(self) -> list[float]:
@@ -90,15 +98,21 @@ class ComparedGroup:
 
 
 def shared_key(names: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the word that all names have before a number, and the numbers; "" and the names where they are not made so."""
+    """Return the word that all names have before a number, and the numbers; "" and the names
+    where they are not made so.
+    """
     split = [name.partition(" ") for name in names]
-    if len({key for key, _, _ in split}) != 1 or not all(rest and rest[0] in "+-.0123456789" for _, _, rest in split):
+    if len({key for key, _, _ in split}) != 1 or not all(
+        rest and rest[0] in "+-.0123456789" for _, _, rest in split
+    ):
         return "", list(names)
     return split[0][0], [rest for _, _, rest in split]
 
 
 def shown_decimals(values: Iterable[float]) -> int | None:
-    """Return the decimals in which levels are written: those that tell them apart, three at most; None where none suit them."""
+    """Return the decimals in which levels are written: those that tell them apart, three at
+    most; None where none suit them.
+    """
     decimals = decimals_of(value for value in values if math.isfinite(value))
     return None if decimals is None else min(decimals, 3)
 
@@ -116,31 +130,58 @@ def answered(groups: Sequence[ComparedGroup], found: Comparison) -> tuple[str, .
     """The answer, a sentence or two: of a failure, if a run failed, and else of the difference."""
     failed = any(group.failed for group in groups)
     if len(groups) > 2:
-        return (*(_failures(groups) if failed else ()), *_ranking(groups, found), *_too_short(groups))
+        return (
+            *(_failures(groups) if failed else ()),
+            *_ranking(groups, found),
+            *_too_short(groups),
+        )
     first, second = groups
     if failed:
         return _failure(first, second)
-    return (*_difference(first, second, found), *_too_short(groups)) if found.pairings else _raw(first, second)
+    return (
+        (*_difference(first, second, found), *_too_short(groups))
+        if found.pairings
+        else _raw(first, second)
+    )
 
 
 def _raw(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
     """What is said of two groups that have too few rows for more than to look at where they end."""
-    return (f"{b.name} {_ends_at(b, a)}, {a.name} {_ends_at(a, b)} ({_means([a, b])}), too few rows to tell noise from a difference.",)
+    return (
+        (
+            f"{b.name} {_ends_at(b, a)}, {a.name} {_ends_at(a, b)} ({_means([a, b])}), too few rows to "
+            "tell noise from a difference."
+        ),
+    )
 
 
 def _too_short(groups: Sequence[ComparedGroup]) -> tuple[str, ...]:
     """How many runs are shown and not compared."""
     runs = [run for group in groups for run in group.runs]
     out = sum(bool(run.left_out) for run in runs)
-    return (f"{out} of {len(runs)} runs {'is' if out == 1 else 'are'} too short to compare.",) if out else ()
+    return (
+        (f"{out} of {len(runs)} runs {'is' if out == 1 else 'are'} too short to compare.",)
+        if out
+        else ()
+    )
 
 
 def _failure(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
-    """What is said of two groups of which a run failed: who did and who did not, and where both end."""
+    """What is said of two groups of which a run failed: who did and who did not, and where both
+    end.
+    """
     worse, other = (a, b) if len(a.failed) / len(a.runs) > len(b.failed) / len(b.runs) else (b, a)
-    ends = f"{worse.name} {_ends_at(worse, other)}, {other.name} {_ends_at(other, worse)} ({_means([worse, other])})"
+    ends = (
+        f"{worse.name} {_ends_at(worse, other)}, {other.name} {_ends_at(other, worse)} "
+        f"({_means([worse, other])})"
+    )
     if len(a.runs) == len(b.runs) == 1:
-        return (f"{'Both failed' if other.failed else f'{worse.name} failed, {other.name} did not'}: {ends}.",)
+        return (
+            (
+                f"{'Both failed' if other.failed else f'{worse.name} failed, {other.name} did not'}: "
+                f"{ends}."
+            ),
+        )
     return (f"{_share(worse)} of {worse.name} failed, {_share(other)} of {other.name}: {ends}.",)
 
 
@@ -157,22 +198,34 @@ def _ends_at(group: ComparedGroup, other: ComparedGroup) -> str:
 
 def _means(groups: Sequence[ComparedGroup]) -> str:
     """Of what the ends are means."""
-    rows = min((min(TRAILING, run.rows) for group in groups for run in group.runs), default=TRAILING)
+    rows = min(
+        (min(TRAILING, run.rows) for group in groups for run in group.runs), default=TRAILING
+    )
     return f"means of the last {count(rows, 'row')}"
 
 
 def _failures(groups: Sequence[ComparedGroup]) -> tuple[str, ...]:
     """Which of many groups have runs that failed."""
-    runs, failed = sum(len(group.runs) for group in groups), [group for group in groups if group.failed]
-    names = [group.name + (f" ({len(group.failed)} of {len(group.runs)})" if len(group.runs) > 1 else "") for group in failed]
-    return (f"{sum(len(group.failed) for group in failed)} of {runs} runs failed: {_listed(names)}.",)
+    runs, failed = (
+        sum(len(group.runs) for group in groups),
+        [group for group in groups if group.failed],
+    )
+    names = [
+        group.name + (f" ({len(group.failed)} of {len(group.runs)})" if len(group.runs) > 1 else "")
+        for group in failed
+    ]
+    return (
+        f"{sum(len(group.failed) for group in failed)} of {runs} runs failed: {_listed(names)}.",
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
     """Names with commas, a key that all share once, the last ones counted where there are many."""
     key, own = shared_key(names)
     more = len(own) - _MOST_NAMED
-    return f"{key} " * bool(key) + ", ".join(own if more < 2 else [*own[:_MOST_NAMED], f"and {more} more"])
+    return f"{key} " * bool(key) + ", ".join(
+        own if more < 2 else [*own[:_MOST_NAMED], f"and {more} more"]
+    )
 
 
 def _ranking(groups: Sequence[ComparedGroup], found: Comparison) -> tuple[str, ...]:
@@ -180,7 +233,12 @@ def _ranking(groups: Sequence[ComparedGroup], found: Comparison) -> tuple[str, .
     known = [group for group in groups if math.isfinite(group.level)]
     if not known:
         top = max(groups, key=lambda group: group.ends_at)
-        return (f"{top.name} ends highest, at {number(top.ends_at, digits=2)}; too few rows to tell noise from a difference.",)
+        return (
+            (
+                f"{top.name} ends highest, at {number(top.ends_at, digits=2)}; too few rows to tell "
+                "noise from a difference."
+            ),
+        )
     best = max(known, key=lambda group: group.level)
     level = number(best.level, digits=2)
     if all(group.level == best.level for group in known):
@@ -192,14 +250,28 @@ def _ranking(groups: Sequence[ComparedGroup], found: Comparison) -> tuple[str, .
 def _apart(groups: Sequence[ComparedGroup], found: Comparison) -> str:
     """Which of many groups differ from the first."""
     compared = {group.place: group.name for group in groups if group.place is not None}
-    for status, beyond in (("different", "seed noise"), ("seed_noise_unknown", "the noise of steps")):
-        names = [compared[pairing.second] for pairing in found.pairings if pairing.contrasts[0].status == status]
+    for status, beyond in (
+        ("different", "seed noise"),
+        ("seed_noise_unknown", "the noise of steps"),
+    ):
+        names = [
+            compared[pairing.second]
+            for pairing in found.pairings
+            if pairing.contrasts[0].status == status
+        ]
         if names:
             seeds = "" if status == "different" else " (one seed each)"
-            return f"Beyond {beyond}, {_listed(names)} {'differs' if len(names) == 1 else 'differ'} from {compared[0]}{seeds}."
+            return (
+                f"Beyond {beyond}, {_listed(names)} {'differs' if len(names) == 1 else 'differ'} "
+                f"from {compared[0]}{seeds}."
+            )
     told = any(pairing.contrasts[0].status != "unavailable" for pairing in found.pairings)
     none = "None" if len(compared) == len(groups) else "None of those compared"
-    return f"{none} differs from {compared[0]} beyond noise." if told else f"None can be compared with {compared[0]}."
+    return (
+        f"{none} differs from {compared[0]} beyond noise."
+        if told
+        else f"None can be compared with {compared[0]}."
+    )
 
 
 def _window(found: Comparison) -> str:
@@ -219,28 +291,55 @@ def _level(first: ComparedGroup, second: ComparedGroup, level: Contrast, found: 
     """What the late means of two groups come to."""
     a, b = alike(first.level, second.level)
     raw = f"{b} against {a} over {_window(found)}"
-    higher = f"{second.name} is {'above' if level.difference.value > 0 else 'below'} {first.name}: {raw}"
+    higher = (
+        f"{second.name} is {'above' if level.difference.value > 0 else 'below'} {first.name}: {raw}"
+    )
     ends = f"difference {ranged(level.difference)}"
     match level.status:
         case "different":
             return f"{higher}, {ends}, beyond seed noise."
         case "seed_noise_unknown":
             if not math.isfinite(level.largest_seed_deviation):
-                return f"{higher}, {ends}, beyond the noise of steps; seeds, one each, may do as much."
-            scatter = f"real only if seeds scatter by less than {number(level.largest_seed_deviation, digits=2)}"
+                return (
+                    f"{higher}, {ends}, beyond the noise of steps; seeds, one each, may do as much."
+                )
+            scatter = (
+                "real only if seeds scatter by less than "
+                f"{number(level.largest_seed_deviation, digits=2)}"
+            )
             return f"{higher}, {ends}, beyond the noise of steps. One seed each: {scatter}."
         case "equivalent":
-            return f"{second.name} and {first.name} are the same to within {number(level.asked, digits=2)}: {raw}, {ends}."
+            return (
+                f"{second.name} and {first.name} are the same to within "
+                f"{number(level.asked, digits=2)}: {raw}, {ends}."
+            )
         case "not_separable":
-            needed = f" About {level.seeds_needed} runs a group would tell." if level.seeds_needed else ""
-            # The interval is that of this difference alone; the answer allows for all that were looked at.
+            needed = (
+                f" About {level.seeds_needed} runs a group would tell."
+                if level.seeds_needed
+                else ""
+            )
+            # The interval is that of this difference alone; the answer allows for all that were
+            # looked at.
             alone = level.difference.low > 0 or level.difference.high < 0
-            allowed = f", of one comparison; for all of them p is {number(level.adjusted_p, digits=2)}" if alone else ""
-            return f"{second.name} cannot be told from {first.name} beyond seed noise: {raw}, {ends}{allowed}.{needed}"
+            allowed = (
+                f", of one comparison; for all of them p is {number(level.adjusted_p, digits=2)}"
+                if alone
+                else ""
+            )
+            return (
+                f"{second.name} cannot be told from {first.name} beyond seed noise: {raw}, "
+                f"{ends}{allowed}.{needed}"
+            )
         case "within_step_noise":
-            return f"{second.name} cannot be told from {first.name} beyond the noise of steps: {raw}, {ends}."
+            return (
+                f"{second.name} cannot be told from {first.name} beyond the noise of steps: {raw}, "
+                f"{ends}."
+            )
         case "unavailable":
-            ends = f"{second.name} {_ends_at(second, first)}, {first.name} {_ends_at(first, second)}"
+            ends = (
+                f"{second.name} {_ends_at(second, first)}, {first.name} {_ends_at(first, second)}"
+            )
             return f"{ends} ({_means([first, second])}). {level.message}"
 
 
@@ -254,19 +353,30 @@ def _faster(first: ComparedGroup, second: ComparedGroup, speed: Contrast, found:
     if shares[0] != shares[1]:
         sooner, later = (first, second) if shares[0] > shares[1] else (second, first)
         if len(sooner.times) == len(later.times) == 1:
-            return f"{sooner.name} holds {reach} from step {sooner.times[0]:,.0f}, {later.name} does not by step {found.late_to:,.0f}."
-        told = [f"{sum(map(math.isfinite, group.times))} of {len(group.times)} runs of {group.name}" for group in (sooner, later)]
+            return (
+                f"{sooner.name} holds {reach} from step {sooner.times[0]:,.0f}, {later.name} does "
+                f"not by step {found.late_to:,.0f}."
+            )
+        told = [
+            f"{sum(map(math.isfinite, group.times))} of {len(group.times)} runs of {group.name}"
+            for group in (sooner, later)
+        ]
         return f"By step {found.late_to:,.0f}, {told[0]} hold {reach}, {told[1]}."
     if speed.status not in ("different", "seed_noise_unknown") or min(shares) < 1:
         return ""
     sooner, later = (first, second) if speed.difference.value > 0 else (second, first)
     steps = [sum(group.times) / len(group.times) for group in (sooner, later)]
-    return f"{sooner.name} holds {reach} from step {steps[0]:,.0f}, {later.name} from step {steps[1]:,.0f}."
+    return (
+        f"{sooner.name} holds {reach} from step {steps[0]:,.0f}, {later.name} from step "
+        f"{steps[1]:,.0f}."
+    )
 
 
 def noted(groups: Sequence[ComparedGroup], found: Comparison, *, ungrouped: bool) -> list[str]:
     """What to know of a comparison besides its answer."""
-    left_out = [f"{run.label} ({run.left_out})" for group in groups for run in group.runs if run.left_out]
+    left_out = [
+        f"{run.label} ({run.left_out})" for group in groups for run in group.runs if run.left_out
+    ]
     notes = [f"Shown and not compared: {', '.join(left_out)}."] if left_out else []
     if not found.pairings:
         return notes
@@ -275,7 +385,9 @@ def noted(groups: Sequence[ComparedGroup], found: Comparison, *, ungrouped: bool
     notes += _method_notes([len(runs) for runs in compared], methods, ungrouped=ungrouped)
     ends = [run.last_step for runs in compared for run in runs]
     if max(ends) > 1.05 * min(ends):
-        notes.append(f"The runs are compared up to step {number(min(ends))}, where the shortest ends.")
+        notes.append(
+            f"The runs are compared up to step {number(min(ends))}, where the shortest ends."
+        )
     return notes + _seed_notes(found.seed_noise["level"])
 
 
@@ -283,20 +395,37 @@ def _method_notes(counts: Sequence[int], methods: Collection[str], *, ungrouped:
     """What few runs of a group do to the tests."""
     notes = []
     if max(counts) == 1 and len(counts) > 2 and ungrouped:
-        notes.append("Every run was taken as a setting of its own; runs of one setting are put together with vs or --by.")
+        notes.append(
+            "Every run was taken as a setting of its own; runs of one setting are put together "
+            "with vs or --by."
+        )
     if "pooled_t" in methods:
-        notes.append("Where a group has one run, the spread of seeds is taken from the groups that have more, as if it were the same.")
+        notes.append(
+            "Where a group has one run, the spread of seeds is taken from the groups that have "
+            "more, as if it were the same."
+        )
     if min(counts) == 2 and max(counts) > 2 and "welch" in methods:
-        notes.append("With two runs in one group and more in the other, false alarms may exceed their rate where the two scatter more.")
+        notes.append(
+            "With two runs in one group and more in the other, false alarms may exceed their rate "
+            "where the two scatter more."
+        )
     return notes
 
 
 def _seed_notes(seeds: SeedNoise) -> list[str]:
-    """How much runs of one setting differ through seeds and through the noise of their steps, where that is known."""
+    """How much runs of one setting differ through seeds and through the noise of their steps,
+    where that is known.
+    """
     if not seeds.freedom or not math.isfinite(seeds.step):
         return []
     deviation = seeds.deviation
     low, value, high = (number(end) for end in (deviation.low, deviation.value, deviation.high))
-    interval = f"{percent(deviation.level)} interval {low} to {high}, {count(seeds.freedom, 'degree')} of freedom"
-    through = f"{value} ({interval}) through seeds, {number(math.sqrt(seeds.step))} through the noise of their steps"
+    interval = (
+        f"{percent(deviation.level)} interval {low} to {high}, {count(seeds.freedom, 'degree')} of "
+        "freedom"
+    )
+    through = (
+        f"{value} ({interval}) through seeds, {number(math.sqrt(seeds.step))} through the noise of "
+        "their steps"
+    )
     return [f"Standard deviation of the late means of runs of one setting: {through}."]

@@ -1,8 +1,10 @@
-"""Estimates variance components from a run and a checkpoint: the scores of a sample of its logged groups under that model.
+"""Estimates variance components from a run and a checkpoint: the scores of a sample of its logged
+groups under that model.
 
-The completions are scored as they were logged: nothing is sampled or trained. Workers of an engine may take the scores, shard after
-shard of whole groups: what comes back of a group are ten moments, from exact inner products of its own rollouts, and a sketch of its
-gradient, everything that the components need. A group is scored by itself, so that neither shards nor workers change a bit of it.
+The completions are scored as they were logged: nothing is sampled or trained. Workers of an engine
+may take the scores, shard after shard of whole groups: what comes back of a group are ten moments,
+from exact inner products of its own rollouts, and a sketch of its gradient, everything that the
+components need. A group is scored by itself, so that neither shards nor workers change a bit of it.
 """
 
 from __future__ import annotations
@@ -43,8 +45,12 @@ if TYPE_CHECKING:
 HEAD = "head"  # in the place of a pattern of layers: the output head alone, with weights of its own
 _GUESSED = "the longest completion"
 Progress = Callable[[int, int], None]
-Found = tuple["Components", "ScoreSource", dict[str, Any]]  # the components, what was scored, and facts about the way
-Elsewhere = Callable[["Tokens", "Measurement", "ScoreOptions", Progress | None], Found]  # who takes scores, if not this process
+Found = tuple[
+    "Components", "ScoreSource", dict[str, Any]
+]  # the components, what was scored, and facts about the way
+Elsewhere = Callable[
+    ["Tokens", "Measurement", "ScoreOptions", Progress | None], Found
+]  # who takes scores, if not this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +60,23 @@ class Measurement:
     model: Path  # folder of the checkpoint
     adapter: Path | None = None  # folder of a LoRA adapter on it
     groups: int = 64  # of the sample, those nearest to the checkpoint's step first
-    steps: tuple[int, int] | None = None  # first and last step whose completions are used; all where None
+    steps: tuple[int, int] | None = (
+        None  # first and last step whose completions are used; all where None
+    )
     seed: int = 0  # of the sample, and of the sketches
     aggregation: Aggregation = "sum"  # of the scores of a completion's tokens
     temperature: float | None = None  # of the sampling; that of the run where None
-    layers: tuple[str, ...] = ()  # patterns of parameter names, or `HEAD`; those that are trained where empty
+    layers: tuple[
+        str, ...
+    ] = ()  # patterns of parameter names, or `HEAD`; those that are trained where empty
     sketch_width: int | None = None  # None: exact inner products where the rollouts fit one pass
     memory_limit: int = 2 * 2**30  # bytes of a pass
-    max_completion_length: int | None = None  # tokens at which completions were truncated; that of the run where None
-    zero_mean: bool | None = None  # whether scores average to zero within a prompt; of whole sums they do
+    max_completion_length: int | None = (
+        None  # tokens at which completions were truncated; that of the run where None
+    )
+    zero_mean: bool | None = (
+        None  # whether scores average to zero within a prompt; of whole sums they do
+    )
     precision: Precision = "float32"  # of the model's weights
     fsdp: bool = False  # whether the processes of torchrun hold a piece of the model each
     level: float = 0.95
@@ -73,26 +87,47 @@ class Measurement:
         return self.aggregation != "sequence_mean" if self.zero_mean is None else self.zero_mean
 
 
-def measure_run(record: RunRecord, how: Measurement, progress: Progress | None = None, spread: Elsewhere | None = None) -> SavedComponents:
-    """Estimate the variance components of a run from its completions near a checkpoint, scored by that model."""
+def measure_run(
+    record: RunRecord,
+    how: Measurement,
+    progress: Progress | None = None,
+    spread: Elsewhere | None = None,
+) -> SavedComponents:
+    """Estimate the variance components of a run from its completions near a checkpoint, scored
+    by that model.
+    """
     if how.groups < 2:
-        raise InvalidArgumentError(f"expected at least 2 groups to measure, got {how.groups}: 64 give useful intervals")
+        raise InvalidArgumentError(
+            f"expected at least 2 groups to measure, got {how.groups}: 64 give useful intervals"
+        )
     centre = _step_of(how.model if how.adapter is None else how.adapter)
     sample = sample_groups(record, centre, groups=how.groups, steps=how.steps, seed=how.seed)
-    temperature = float(record.config.value("temperature") or 1.0) if how.temperature is None else how.temperature
-    options: ScoreOptions = {"aggregation": how.aggregation, "temperature": temperature, "memory_limit": how.memory_limit}
+    temperature = (
+        float(record.config.value("temperature") or 1.0)
+        if how.temperature is None
+        else how.temperature
+    )
+    options: ScoreOptions = {
+        "aggregation": how.aggregation,
+        "temperature": temperature,
+        "memory_limit": how.memory_limit,
+    }
     if spread is None:
         tokens, found, source, facts = _here(record, sample, how, options, progress)
     else:
-        from groupwise.trainer.checkpoints import open_reader
+        from groupwise.scores.language_models import load_reader
 
-        tokens = _tokens(open_reader(how.model, how.adapter), record, sample, how.max_completion_length)
+        folder, base = _folders(how)
+        tokens = _tokens(load_reader(folder, base=base), record, sample, how.max_completion_length)
         found, source, facts = spread(tokens, how, options, progress)
     about = {
         "run": record.name,
         "model": str(how.model),
         "adapter": None if how.adapter is None else str(how.adapter),
-        "steps": [int(cast("int", tokens.rows["step"].min())), int(cast("int", tokens.rows["step"].max()))],
+        "steps": [
+            int(cast("int", tokens.rows["step"].min())),
+            int(cast("int", tokens.rows["step"].max())),
+        ],
         "groups": found.prompts,
         "repeated_visits": sample.repeated,
         "seed": how.seed,
@@ -106,11 +141,17 @@ def measure_run(record: RunRecord, how: Measurement, progress: Progress | None =
         "left_out": list(source.left_out)[:20],
         "method": source.method,
     }
-    return SavedComponents(dataclasses.replace(found, notes=(*sample.notes, *tokens.notes, *found.notes)), about)
+    return SavedComponents(
+        dataclasses.replace(found, notes=(*sample.notes, *tokens.notes, *found.notes)), about
+    )
 
 
 def _here(
-    record: RunRecord, sample: Sample, how: Measurement, options: ScoreOptions, progress: Progress | None
+    record: RunRecord,
+    sample: Sample,
+    how: Measurement,
+    options: ScoreOptions,
+    progress: Progress | None,
 ) -> tuple[Tokens, Components, ScoreSource, dict[str, Any]]:
     """Take the scores in this process."""
     from groupwise.scores.language_models import batch_of
@@ -120,23 +161,43 @@ def _here(
     language_model = _opened(how, options)
     tokens = _tokens(language_model, record, sample, how.max_completion_length)
     batch = batch_of(language_model, tokens.before, tokens.after)
-    score = inner_products(language_model.model, batch, width=how.sketch_width, seed=how.seed, progress=progress, **options)
+    score = inner_products(
+        language_model.model,
+        batch,
+        width=how.sketch_width,
+        seed=how.seed,
+        progress=progress,
+        **options,
+    )
     reward, group = tokens.rows["reward"].to_numpy(), tokens.rows["group"].to_numpy()
-    found = components(reward, group, **score.arguments, zero_mean=how.scores_average_to_zero, level=how.level)
+    found = components(
+        reward, group, **score.arguments, zero_mean=how.scores_average_to_zero, level=how.level
+    )
     if how.fsdp:
         part()
-    products = "exact" if isinstance(score, ScoreGram) else f"count-sketch of width {score.sketch_NK.shape[1]}"
+    products = (
+        "exact"
+        if isinstance(score, ScoreGram)
+        else f"count-sketch of width {score.sketch_NK.shape[1]}"
+    )
     return tokens, found, score.source, {"inner_products": products}
+
+
+def _folders(how: Measurement) -> tuple[Path, Path | None]:
+    """The folder to open, and that of the model beneath where it is an adapter's."""
+    return (how.model, None) if how.adapter is None else (how.adapter, how.model)
 
 
 def _opened(how: Measurement, options: ScoreOptions, device: str = "cpu") -> LanguageModel:
     """Open the model, and note in the options which of its parameters are scored."""
-    from groupwise.scores.language_models import head_alone
+    from groupwise.scores.language_models import head_alone, load_language_model
     from groupwise.scores.pieces import cut
-    from groupwise.trainer.checkpoints import open_as_language_model
 
-    language_model = open_as_language_model(how.model, how.adapter, device=device, precision=how.precision)
-    options["parameters"] = [head_alone(language_model.model)] if how.layers == (HEAD,) else list(how.layers) or None
+    folder, base = _folders(how)
+    language_model = load_language_model(folder, base=base, device=device, precision=how.precision)
+    options["parameters"] = (
+        [head_alone(language_model.model)] if how.layers == (HEAD,) else list(how.layers) or None
+    )
     if how.fsdp:
         cut(language_model.model)
     return language_model
@@ -153,25 +214,46 @@ class Tokens:
     notes: tuple[str, ...]  # the same in sentences
 
 
-def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: Sample, told: int | None) -> Tokens:
-    """Return the rollouts that the model can read and their tokens, with what was decided about them."""
+def _tokens(
+    reader: Reader | LanguageModel, record: RunRecord, sample: Sample, told: int | None
+) -> Tokens:
+    """Return the rollouts that the model can read and their tokens, with what was decided about
+    them.
+    """
     from groupwise.scores.language_models import tokens_of
 
     rows, limit, source = _with_ends(reader, record, sample, told)
     prompts = [prompt_of(text) for text in rows["prompt"]]
-    before, after = tokens_of(reader, prompts, rows["completion"].to_list(), ends=ends_of(reader, rows))
-    total = np.array([len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)])
+    before, after = tokens_of(
+        reader, prompts, rows["completion"].to_list(), ends=ends_of(reader, rows)
+    )
+    total = np.array(
+        [len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)]
+    )
     context = reader.context
     wrong = [] if context is None else np.flatnonzero(total > context).tolist()
     kept, overlong, notes = without_groups(rows.with_row_index("row"), wrong, context or 0)
     full = int(kept["full"].sum())
-    facts = {"completion_limit": limit, "limit_from": source, "cut_off_completions": full, "overlong_groups": overlong}
+    facts = {
+        "completion_limit": limit,
+        "limit_from": source,
+        "cut_off_completions": full,
+        "overlong_groups": overlong,
+    }
     notes = (*notes, *(_guess_notes(full, len(kept), limit) if source == _GUESSED else ()))
-    return Tokens(kept, [before[row] for row in kept["row"]], [after[row] for row in kept["row"]], facts, notes)
+    return Tokens(
+        kept,
+        [before[row] for row in kept["row"]],
+        [after[row] for row in kept["row"]],
+        facts,
+        notes,
+    )
 
 
 def ends_of(reader: Reader | LanguageModel, rows: pl.DataFrame) -> list[int | None]:
-    """Return the token that ended each completion, the end of a sequence where the log tells none of the model's; None where none did."""
+    """Return the token that ended each completion, the end of a sequence where the log tells
+    none of the model's; None where none did.
+    """
     from groupwise.scores.language_models import end_of
 
     logged = rows["end_token"].to_list() if "end_token" in rows.columns else [None] * len(rows)
@@ -179,15 +261,26 @@ def ends_of(reader: Reader | LanguageModel, rows: pl.DataFrame) -> list[int | No
     told = [token if token is not None and 0 <= token < size else None for token in logged]
     untold = any(token is None and not full for full, token in zip(rows["full"], told, strict=True))
     end = end_of(reader) if untold else 0
-    return [None if full else end if token is None else int(token) for full, token in zip(rows["full"], told, strict=True)]
+    return [
+        None if full else end if token is None else int(token)
+        for full, token in zip(rows["full"], told, strict=True)
+    ]
 
 
-def _with_ends(reader: Reader | LanguageModel, record: RunRecord, sample: Sample, told: int | None) -> tuple[pl.DataFrame, int, str]:
-    """Return the rollouts with whether each was truncated (`full`), the limit of their length, and where that was learnt."""
+def _with_ends(
+    reader: Reader | LanguageModel, record: RunRecord, sample: Sample, told: int | None
+) -> tuple[pl.DataFrame, int, str]:
+    """Return the rollouts with whether each was truncated (`full`), the limit of their length,
+    and where that was learnt.
+    """
     rows = sample.rows
     known = record.config.value("max_completion_length") if told is None else told
     limit = max(_lengths(reader, sample.longest)) if known is None else int(known)
-    if told is None and "ended" in rows.columns and rows["ended"].is_finite().fill_null(value=False).all():
+    if (
+        told is None
+        and "ended" in rows.columns
+        and rows["ended"].is_finite().fill_null(value=False).all()
+    ):
         return rows.with_columns((pl.col("ended") <= 0).alias("full")), limit, "the log"
     long = np.array(_lengths(reader, rows["completion"].to_list())) >= limit
     source = "the argument" if told is not None else _GUESSED if known is None else "the settings"
@@ -202,15 +295,27 @@ def _step_of(checkpoint: Path) -> int | None:
 
 def _lengths(reader: Reader | LanguageModel, texts: Sequence[str]) -> list[int]:
     """Return the tokens of each text, those that mark its end not counted."""
-    return [len(ids) for ids in reader.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+    return [
+        len(ids) for ids in reader.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    ]
 
 
 def _guess_notes(full: int, rollouts: int, limit: int) -> tuple[str, ...]:
-    """Return a sentence that which completions were truncated is a guess, where it concerns more than one."""
+    """Return a sentence that which completions were truncated is a guess, where it concerns more
+    than one.
+    """
     if full < 2:
         return ()
-    share = f"{full:,} of {rollouts:,} completions are as long as the longest of the log, {limit:,} tokens, and count as truncated there"
-    return (f"{share}: if that is not the sampler's limit, give it with --max-completion-length, or --set max_completion_length=L.",)
+    share = (
+        f"{full:,} of {rollouts:,} completions are as long as the longest of the log, {limit:,} "
+        "tokens, and count as truncated there"
+    )
+    return (
+        (
+            f"{share}: if that is not the sampler's limit, give it with --max-completion-length, or "
+            "--set max_completion_length=L."
+        ),
+    )
 
 
 _SHARE_OF_DEVICE = 0.5  # of a GPU's memory for what a pass keeps; the model has the rest
@@ -230,16 +335,27 @@ class Spread:
         """Where a worker puts the model: on all of its GPUs, on its one, or in memory."""
         return "auto" if self.gpus > 1 else "cuda" if self.gpus else "cpu"
 
-    def __call__(self, tokens: Tokens, how: Measurement, options: ScoreOptions, progress: Progress | None) -> Found:
-        """Return the components of groups whose scores workers take, what was scored, and facts about the way."""
+    def __call__(
+        self, tokens: Tokens, how: Measurement, options: ScoreOptions, progress: Progress | None
+    ) -> Found:
+        """Return the components of groups whose scores workers take, what was scored, and facts
+        about the way.
+        """
         from groupwise.scores.scores import SKETCH_WIDTH
 
         shards = _shards(tokens, self.shards)
         width, scale = how.sketch_width or SKETCH_WIDTH, 1.0
         if how.aggregation == "batch_token_mean":
-            scale, options = 1 / float(np.mean(list(map(len, tokens.after)))), {**options, "aggregation": "sum"}
+            scale, options = (
+                1 / float(np.mean(list(map(len, tokens.after)))),
+                {**options, "aggregation": "sum"},
+            )
         journal = Journal(self.journal, _key(how, options, width))
-        done = {name: kept for name, groups in shards.items() if (kept := journal.read(groups)) is not None}
+        done = {
+            name: kept
+            for name, groups in shards.items()
+            if (kept := journal.read(groups)) is not None
+        }
 
         told = progress or (lambda _done, _of: None)
         told(len(done), len(shards))
@@ -266,7 +382,11 @@ class Spread:
             **_sizes(outcomes),
         }
         found = components_of_moments(whole, level=how.level)
-        return replace(found, notes=(*_lost_notes(lost, len(shards)), *found.notes)), next(iter(done.values())).source, facts
+        return (
+            replace(found, notes=(*_lost_notes(lost, len(shards)), *found.notes)),
+            next(iter(done.values())).source,
+            facts,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +413,8 @@ class ScoreShard:
     how: Measurement
     options: ScoreOptions
     width: int  # of the sketches
-    scale: float  # of the scores: 1 but for the mean over the tokens of all rollouts, which a group cannot know
+    # of the scores: 1 but for the mean over the tokens of all rollouts, which a group cannot know
+    scale: float
     device: str
     _loaded: tuple[LanguageModel, CountSketch] | None = field(default=None, repr=False)
 
@@ -301,7 +422,9 @@ class ScoreShard:
         """Return what the groups leave."""
         model, sketch = self._open()
         found = [self._group(model, sketch, group) for group in groups]
-        return ShardScores(GroupMoments.joined([moments for moments, _ in found]), found[0][1].source)
+        return ShardScores(
+            GroupMoments.joined([moments for moments, _ in found]), found[0][1].source
+        )
 
     def _open(self) -> tuple[LanguageModel, CountSketch]:
         """Return the model and the map of the sketches."""
@@ -317,21 +440,27 @@ class ScoreShard:
             self._loaded = model, CountSketch(self.width, self.how.seed)
         return self._loaded
 
-    def _group(self, model: LanguageModel, sketch: CountSketch, group: TokenGroup) -> tuple[GroupMoments, ScoreGram]:
+    def _group(
+        self, model: LanguageModel, sketch: CountSketch, group: TokenGroup
+    ) -> tuple[GroupMoments, ScoreGram]:
         """Return what one group leaves, and how its scores were taken."""
         from groupwise.scores.language_models import batch_of
         from groupwise.scores.scores import score_gram
 
         reward: Float = np.array(group.reward)
         batch = batch_of(model, group.before, group.after)
-        found = score_gram(model.model, batch, weight_N=gradient_weights(reward), sketch=sketch, **self.options)
+        found = score_gram(
+            model.model, batch, weight_N=gradient_weights(reward), sketch=sketch, **self.options
+        )
         assert found.gradient_K is not None
         # What single precision has computed needs no double on its way.
         gradient: NDArray[np.floating] = found.gradient_K * self.scale
         if self.how.precision != "float64":
             gradient = gradient.astype(np.float32)
         mean = self.how.scores_average_to_zero
-        moments = moments_of_gram(found.gram_NN * self.scale**2, reward, np.zeros(len(reward)), zero_mean=mean)
+        moments = moments_of_gram(
+            found.gram_NN * self.scale**2, reward, np.zeros(len(reward)), zero_mean=mean
+        )
         return replace(moments, gradient_PD=gradient[None]), found
 
 
@@ -339,30 +468,51 @@ def _sizes(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Return which shards were left out, and how much the others sent."""
     sizes = [one.size for one in outcomes if one.done]
     left_out = [one.name for one in outcomes if not one.done]
-    return {"shards_left_out": left_out, "bytes_from_workers": sum(sizes), "bytes_of_largest_shard": max(sizes, default=0)}
+    return {
+        "shards_left_out": left_out,
+        "bytes_from_workers": sum(sizes),
+        "bytes_of_largest_shard": max(sizes, default=0),
+    }
 
 
 def _lost_notes(lost: Sequence[Outcome], shards: int) -> list[str]:
     """Return sentences on the shards that were left out."""
-    notes = [f"{one.sentence[0].upper()}{one.sentence[1:]}. Its groups were left out after {one.tries} tries." for one in lost]
+    notes = [
+        (
+            f"{one.sentence[0].upper()}{one.sentence[1:]}. Its groups were left out after "
+            f"{one.tries} tries."
+        )
+        for one in lost
+    ]
     if lost:
-        notes.append(f"{len(lost)} of {shards} shards were left out; the rest is kept: the same command takes only these anew.")
+        notes.append(
+            f"{len(lost)} of {shards} shards were left out; the rest is kept: the same command "
+            "takes only these anew."
+        )
     return notes
 
 
 def _shards(tokens: Tokens, most: int) -> dict[str, list[TokenGroup]]:
-    """Return shards of whole groups, nearly equally many in each; names say which groups of the sample they hold."""
+    """Return shards of whole groups, nearly equally many in each; names say which groups of the
+    sample they hold.
+    """
     if most < 1:
         raise InvalidArgumentError(f"expected at least one shard, got {most}")
     labels = tokens.rows["group"].to_numpy()
     rows_of = np.split(np.arange(len(labels)), np.flatnonzero(np.diff(labels)) + 1)
     reward = tokens.rows["reward"].to_list()
     groups = [
-        TokenGroup([tokens.before[row] for row in rows], [tokens.after[row] for row in rows], [reward[row] for row in rows])
+        TokenGroup(
+            [tokens.before[row] for row in rows],
+            [tokens.after[row] for row in rows],
+            [reward[row] for row in rows],
+        )
         for rows in rows_of
     ]
     found = {}
-    for number, part in enumerate(np.array_split(np.arange(len(groups)), min(most, len(groups))), start=1):
+    for number, part in enumerate(
+        np.array_split(np.arange(len(groups)), min(most, len(groups))), start=1
+    ):
         first, last = int(part[0]) + 1, int(part[-1]) + 1
         which = f"group {first}" if first == last else f"groups {first} to {last}"
         found[f"{number} ({which})"] = [groups[place] for place in part]
@@ -372,7 +522,11 @@ def _shards(tokens: Tokens, most: int) -> dict[str, list[TokenGroup]]:
 def _key(how: Measurement, options: ScoreOptions, width: int) -> str:
     """Return what the result of a shard depends on besides its groups."""
     folders = [how.model, *([] if how.adapter is None else [how.adapter])]
-    files = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for folder in folders for path in sorted(folder.glob("*.*"))]
+    files = [
+        (path.name, path.stat().st_size, path.stat().st_mtime_ns)
+        for folder in folders
+        for path in sorted(folder.glob("*.*"))
+    ]
     said = [width, how.seed, how.precision, how.scores_average_to_zero]
     return json.dumps([list(map(str, folders)), files, dict(options), said], default=str)
 
@@ -388,7 +542,8 @@ class Journal:
                 folder.mkdir(mode=0o700, exist_ok=True)
             except OSError as error:
                 raise GroupwiseError(
-                    f"expected to keep finished shards in {folder}, got {error.strerror}: name another file with -o"
+                    f"expected to keep finished shards in {folder}, got {error.strerror}: name "
+                    "another file with -o"
                 ) from None
 
     def _path(self, groups: Sequence[TokenGroup]) -> Path | None:
@@ -396,7 +551,10 @@ class Journal:
         if self._folder is None:
             return None
         said = json.dumps([[group.before, group.after, group.reward] for group in groups])
-        return self._folder / f"{hashlib.blake2b((self._key + said).encode(), digest_size=16).hexdigest()}.npz"
+        return (
+            self._folder
+            / f"{hashlib.blake2b((self._key + said).encode(), digest_size=16).hexdigest()}.npz"
+        )
 
     def read(self, groups: Sequence[TokenGroup]) -> ShardScores | None:
         """Return what a shard has sent before, None where it has not or the file is damaged."""
@@ -409,10 +567,20 @@ class Journal:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
                 about = json.loads(str(file["source"]))
                 moment, gradient, size = file["moment"], file["gradient"], file["size"]
-                moments = GroupMoments(moment, np.zeros(len(size)), gradient, size, int(file["left_out"]), bool(file["zero_mean"]))
+                moments = GroupMoments(
+                    moment,
+                    np.zeros(len(size)),
+                    gradient,
+                    size,
+                    int(file["left_out"]),
+                    bool(file["zero_mean"]),
+                )
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
-        about["parameters"], about["left_out"] = tuple(about["parameters"]), tuple(about["left_out"])
+        about["parameters"], about["left_out"] = (
+            tuple(about["parameters"]),
+            tuple(about["left_out"]),
+        )
         return ShardScores(moments, ScoreSource(**about))
 
     def write(self, groups: Sequence[TokenGroup], found: ShardScores) -> None:

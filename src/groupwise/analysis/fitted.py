@@ -1,4 +1,6 @@
-"""One metric of one run with its fit and forecast, on the clock of the log, and both in plain sentences."""
+"""One metric of one run with its fit and forecast, on the clock of the log, and both in plain
+sentences.
+"""
 
 from __future__ import annotations
 
@@ -48,15 +50,28 @@ class Clock:
 
     def tokens(self, time: float) -> float:
         """Return the tokens spent by a time; nan where the log has none."""
-        return math.nan if self.tokens_T is None else float(_carried(np.array([time]), self.time_T, self.tokens_T)[0])
+        return (
+            math.nan
+            if self.tokens_T is None
+            else float(_carried(np.array([time]), self.time_T, self.tokens_T)[0])
+        )
 
     def hours(self, time: float) -> float:
         """Return the hours since the start of the clock of the log; nan where the log has none."""
-        return math.nan if self.seconds_T is None else float(_carried(np.array([time]), self.time_T, self.seconds_T)[0]) / 3600
+        return (
+            math.nan
+            if self.seconds_T is None
+            else float(_carried(np.array([time]), self.time_T, self.seconds_T)[0]) / 3600
+        )
 
     def in_steps(self, interval: Interval) -> Interval:
         """Return an interval of times as one of steps."""
-        return Interval(self.step(interval.value), self.step(interval.low), self.step(interval.high), interval.level)
+        return Interval(
+            self.step(interval.value),
+            self.step(interval.low),
+            self.step(interval.high),
+            interval.level,
+        )
 
 
 def _carried(at_S: FloatArray, known_T: FloatArray, wanted_T: FloatArray) -> FloatArray:
@@ -70,7 +85,9 @@ def _carried(at_S: FloatArray, known_T: FloatArray, wanted_T: FloatArray) -> Flo
     middle = known.size // 2
     late, early = min(middle, known.size - 2), max(middle, 1)
     inside = np.interp(at_S, known, wanted)
-    after = wanted[-1] + (at_S - known[-1]) * (wanted[-1] - wanted[late]) / (known[-1] - known[late])
+    after = wanted[-1] + (at_S - known[-1]) * (wanted[-1] - wanted[late]) / (
+        known[-1] - known[late]
+    )
     before = wanted[0] + (at_S - known[0]) * (wanted[early] - wanted[0]) / (known[early] - known[0])
     return np.where(at_S > known[-1], after, np.where(at_S < known[0], before, inside))
 
@@ -112,15 +129,23 @@ class Outlook(Said):
     stands: str = ""  # how the run stands, where it fails: no forecast leads then
 
     def __str__(self) -> str:
-        """The last of the steps forecast, and the chance of a target, in a sentence each; a failure comes first."""
+        """The last of the steps forecast, and the chance of a target, in a sentence each; a
+        failure comes first.
+        """
         far, still = self.rows[-1], self.result.status == "still"
         ends = (far.mean, far.mean_low, far.mean_high), (far.low, far.high)
-        said = sentence(self.result.message) if still else band_said(*ends, f"step {far.step:,}", self.result.level)
+        said = (
+            sentence(self.result.message)
+            if still
+            else band_said(*ends, f"step {far.step:,}", self.result.level)
+        )
         return " ".join(str(part) for part in (self.stands, said, self.target) if part)
 
     @property
     def plateau(self) -> Interval | None:
-        """Where the law of the fit ends; None of a fit whose plateau is open or that holds no longer."""
+        """Where the law of the fit ends; None of a fit whose plateau is open or that holds no
+        longer.
+        """
         return self.law.parameters["plateau"] if self.law.status in ("converged", "flat") else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -130,7 +155,8 @@ class Outlook(Said):
             "message": self.result.message,
             "level": self.result.level,
             "forecast": self.rows,
-            "expected_gain": self.result.expected_gain.as_dict() | {"from_step": self.gain_from, "to_step": self.gain_to},
+            "expected_gain": self.result.expected_gain.as_dict()
+            | {"from_step": self.gain_from, "to_step": self.gain_to},
             "target": self.target,
             "law": self.law.law,
             "law_status": self.law.status,
@@ -155,9 +181,13 @@ class Fitted:
     problem: str = ""  # why there is no fit; "" where there is one
     # steps after `until` that were not used
     held_out_step: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
-    held_out_value: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))  # the metric there
+    held_out_value: FloatArray = dataclasses.field(
+        default_factory=lambda: np.empty(0)
+    )  # the metric there
     level: float = 0.95  # of the intervals of a fit
-    _by_law: dict[str, FitResult] = dataclasses.field(default_factory=dict, repr=False, compare=False)  # laws that were asked for alone
+    _by_law: dict[str, FitResult] = dataclasses.field(
+        default_factory=dict, repr=False, compare=False
+    )  # laws that were asked for alone
 
     def by_law(self, law: str | None) -> FitResult:
         """The fit of one law, made when it is first asked for, or the fit itself."""
@@ -173,7 +203,11 @@ class Fitted:
         """Other laws that the data do not rule out, best first."""
         if self.fit is None:
             return []
-        names = [c.law for c in self.fit.candidates if c.law != self.fit.law and c.weight >= _RIVAL_WEIGHT]
+        names = [
+            c.law
+            for c in self.fit.candidates
+            if c.law != self.fit.law and c.weight >= _RIVAL_WEIGHT
+        ]
         return [self.by_law(name) for name in names[:_RIVALS]]
 
     @property
@@ -182,11 +216,19 @@ class Fitted:
         return self.fit is not None and self.fit.status != "non_stationary"
 
     def in_steps(self) -> FitResult:
-        """The fit with its rows, its change and its message in steps of the log; rates and time constants stay in updates."""
+        """The fit with its rows, its change and its message in steps of the log; rates and time
+        constants stay in updates.
+        """
         fit = self.by_law(None)
         change = self.clock.step(fit.change_time) if math.isfinite(fit.change_time) else math.nan
-        message = _UPDATE.sub(f"step {change:,.0f}", fit.message) if math.isfinite(change) else fit.message
-        return dataclasses.replace(fit, time_T=self.clock.steps(fit.time_T), change_time=change, message=message)
+        message = (
+            _UPDATE.sub(f"step {change:,.0f}", fit.message)
+            if math.isfinite(change)
+            else fit.message
+        )
+        return dataclasses.replace(
+            fit, time_T=self.clock.steps(fit.time_T), change_time=change, message=message
+        )
 
     @property
     def rewarding(self) -> bool:
@@ -196,8 +238,18 @@ class Fitted:
     def as_dict(self) -> dict[str, Any]:
         """The keys of `groupwise fit --json`."""
         if self.fit is None:
-            return {"metric": self.metric, "n": len(self.series.value_T), "law": None, "status": None, "message": self.problem}
-        return {"metric": self.metric, **self.fit.as_dict(), "change_step": finite_or_none(self.clock.step(self.fit.change_time))}
+            return {
+                "metric": self.metric,
+                "n": len(self.series.value_T),
+                "law": None,
+                "status": None,
+                "message": self.problem,
+            }
+        return {
+            "metric": self.metric,
+            **self.fit.as_dict(),
+            "change_step": finite_or_none(self.clock.step(self.fit.change_time)),
+        }
 
 
 def cut(record: RunRecord, until: float | None) -> RunRecord:
@@ -207,7 +259,9 @@ def cut(record: RunRecord, until: float | None) -> RunRecord:
     steps = record.steps.filter(pl.col("step") <= until)
     if len(steps) == 0:
         first, last = record.steps["step"][0], record.steps["step"][-1]
-        raise InvalidArgumentError(f"--until expects a step of the log, {first} to {last}; got {until:g}: use a later one")
+        raise InvalidArgumentError(
+            f"--until expects a step of the log, {first} to {last}; got {until:g}: use a later one"
+        )
     rollouts = None if record.rollouts is None else record.rollouts.filter(pl.col("step") <= until)
     return dataclasses.replace(record, steps=steps, rollouts=rollouts)
 
@@ -237,12 +291,16 @@ def fit_metric(
     try:
         momentum = record.config.value("momentum")
         momentum = record.config.value("beta1") if momentum is None else momentum  # Adam's
-        fit = _fit(series, level=level, law=law, momentum=None if momentum is None else float(momentum))
+        fit = _fit(
+            series, level=level, law=law, momentum=None if momentum is None else float(momentum)
+        )
     except InsufficientDataError as error:
         return dataclasses.replace(bare, problem=str(error))
     later_step, later_value = _held_out(record, bare.metric, until)
     outlook = None if ahead is None else _outlook(bare, fit, ahead)
-    return dataclasses.replace(bare, fit=fit, outlook=outlook, held_out_step=later_step, held_out_value=later_value)
+    return dataclasses.replace(
+        bare, fit=fit, outlook=outlook, held_out_step=later_step, held_out_value=later_value
+    )
 
 
 def unfitted(record: RunRecord, metric: str) -> Fitted:
@@ -253,7 +311,9 @@ def unfitted(record: RunRecord, metric: str) -> Fitted:
     column = record.column(judged_column(record) if metric == "reward" else metric)
     series, meaning = metric_series(record, column), record.meaning(column)
     quantity = meaning.quantity if meaning else "reward" if column == "reward" else ""
-    clock = Clock(np.asarray(series.step_T, dtype=float), series.time_T, series.tokens_T, series.seconds_T)
+    clock = Clock(
+        np.asarray(series.step_T, dtype=float), series.time_T, series.tokens_T, series.seconds_T
+    )
     return Fitted(column, quantity, series, clock)
 
 
@@ -263,11 +323,25 @@ def nothing_fitted(metric: str, problem: str) -> Fitted:
 
     none = np.empty(0)
     steps = none.astype(np.int64)
-    series = MetricSeries(metric, steps, none, none, None, 1.0, None, None, None, "unavailable: the log has no such metric", "up")
+    series = MetricSeries(
+        metric,
+        steps,
+        none,
+        none,
+        None,
+        1.0,
+        None,
+        None,
+        None,
+        "unavailable: the log has no such metric",
+        "up",
+    )
     return Fitted(metric, metric, series, Clock(none, none), problem=problem)
 
 
-def _fit(series: MetricSeries, *, level: float, law: str | None, momentum: float | None = None) -> FitResult:
+def _fit(
+    series: MetricSeries, *, level: float, law: str | None, momentum: float | None = None
+) -> FitResult:
     """Call the engine with everything that the series knows."""
     from groupwise.forecasting.fit import fit
 
@@ -292,7 +366,9 @@ def _held_out(record: RunRecord, column: str, until: float | None) -> tuple[Floa
     return later["step"].cast(pl.Float64).to_numpy(), later[column].to_numpy()
 
 
-def foretold(bare: Fitted, ahead: Ahead) -> tuple[Forecast, tuple[ForecastRow, ...], tuple[ForecastRow, ...]]:
+def foretold(
+    bare: Fitted, ahead: Ahead
+) -> tuple[Forecast, tuple[ForecastRow, ...], tuple[ForecastRow, ...]]:
     """Forecast at the steps asked for and on a grid for drawing; no law is fitted for it."""
     from groupwise.forecasting.forecast import forecast
 
@@ -315,7 +391,10 @@ def foretold(bare: Fitted, ahead: Ahead) -> tuple[Forecast, tuple[ForecastRow, .
     )
     columns = (result.mean_S, result.mean_low_S, result.mean_high_S, result.low_S, result.high_S)
     shown = [int(step) if step == round(step) else step for step in step_S.tolist()]
-    rows = tuple(ForecastRow(*row) for row in zip(shown, *(column.tolist() for column in columns), strict=True))
+    rows = tuple(
+        ForecastRow(*row)
+        for row in zip(shown, *(column.tolist() for column in columns), strict=True)
+    )
     return result, rows[: len(wanted)], rows[len(wanted) :]
 
 
@@ -323,25 +402,45 @@ def _outlook(bare: Fitted, fit: FitResult, ahead: Ahead) -> Outlook:
     """What is foretold, with what the law of the fit says of the end."""
     result, rows, grid = foretold(bare, ahead)
     clock, nan = bare.clock, math.nan
-    took = fit.parameters.get("time_to_95", Interval(nan, nan, nan, fit.parameters["plateau"].level))  # nan of a law that does not move
+    took = fit.parameters.get(
+        "time_to_95", Interval(nan, nan, nan, fit.parameters["plateau"].level)
+    )  # nan of a law that does not move
     start = float(bare.series.time_T[0]) - (bare.series.window - 1)
     done = Interval(start + took.value, start + took.low, start + took.high, took.level)
-    reached = result.target and dataclasses.replace(result.target, reached=clock.in_steps(result.target.reached))
+    reached = result.target and dataclasses.replace(
+        result.target, reached=clock.in_steps(result.target.reached)
+    )
     spent = clock.tokens(done.value), clock.hours(done.value)
-    return Outlook(result, rows, grid, fit, clock.in_steps(done), *spent, float(grid[0].step), float(grid[-1].step), reached)
+    return Outlook(
+        result,
+        rows,
+        grid,
+        fit,
+        clock.in_steps(done),
+        *spent,
+        float(grid[0].step),
+        float(grid[-1].step),
+        reached,
+    )
 
 
 def _wanted_steps(at: Sequence[float] | None, first: float, last: float) -> list[float]:
-    """Return the steps asked for, if they can be forecast; else a tenth, a quarter, a half and a whole run beyond the last, rounded."""
+    """Return the steps asked for, if they can be forecast; else a tenth, a quarter, a half and a
+    whole run beyond the last, rounded.
+    """
     if at:
         for step in at:
             if not first <= step <= _LAST_STEP:
                 advice = "use a later one" if step < first else "use an earlier one"
-                raise InvalidArgumentError(f"--at expects steps from {first:g} to {_LAST_STEP:g}; got {step:g}: {advice}")
+                raise InvalidArgumentError(
+                    f"--at expects steps from {first:g} to {_LAST_STEP:g}; got {step:g}: {advice}"
+                )
         return [float(step) for step in at]
     span = max(last - first, 1.0)
     unit = 10.0 ** (math.floor(math.log10(span)) - 1)  # two digits of the distance
-    rounded = [max(last + 1, round((last + part * span) / unit) * unit) for part in (0.1, 0.25, 0.5, 1.0)]
+    rounded = [
+        max(last + 1, round((last + part * span) / unit) * unit) for part in (0.1, 0.25, 0.5, 1.0)
+    ]
     return sorted({float(round(step)) for step in rounded})
 
 
@@ -349,10 +448,16 @@ THIS_LAW = "this law alone"
 
 
 def subject(metric: str, quantity: str) -> str:
-    """Return what a metric is called in a sentence: "the reward", 'the reward "format"', '"val/score"'."""
+    """Return what a metric is called in a sentence: "the reward", 'the reward "format"',
+    '"val/score"'.
+    """
     if quantity == "reward":
         return "the reward"
-    return f'the reward "{clean(quantity.removeprefix("reward/"))}"' if quantity.startswith("reward/") else f'"{clean(metric)}"'
+    return (
+        f'the reward "{clean(quantity.removeprefix("reward/"))}"'
+        if quantity.startswith("reward/")
+        else f'"{clean(metric)}"'
+    )
 
 
 def ahead(fitted: Fitted) -> str:
@@ -368,7 +473,11 @@ def ahead(fitted: Fitted) -> str:
         return f"{now}; {readable(outlook.result.message)}."
     low, mean, high = alike(far.mean_low, far.mean, far.mean_high)
     to_come = far.step > fitted.clock.step_T[-1]
-    where = f"is forecast at {mean} ({low} to {high}) by" if to_come else f"is put at {mean} ({low} to {high}) for"
+    where = (
+        f"is forecast at {mean} ({low} to {high}) by"
+        if to_come
+        else f"is put at {mean} ({low} to {high}) for"
+    )
     return f"{now}, and its mean {where} step {far.step:,.0f}."
 
 
@@ -383,7 +492,10 @@ def gained(fitted: Fitted) -> str:
     cost = f" for {duration(hours, digits=2)}" if math.isfinite(hours) and hours > 0 else ""
     doubt = " A gain is not certain." if gain.low <= 0 else ""
     sign = "" if value.startswith("−") else "+"
-    return f"{outlook.gain_to - outlook.gain_from:,.0f} more steps{cost}: {sign}{value} ({low} to {high}).{doubt}"
+    return (
+        f"{outlook.gain_to - outlook.gain_from:,.0f} more steps{cost}: {sign}{value} ({low} to "
+        f"{high}).{doubt}"
+    )
 
 
 def aimed(outlook: Outlook) -> str:
@@ -393,21 +505,39 @@ def aimed(outlook: Outlook) -> str:
         return ""
     if math.isnan(found.chance):
         return str(found)
-    said = f"The mean ends above {found.target:g} at step {outlook.gain_to:,.0f} with a chance of {percent(found.chance)}"
+    said = (
+        f"The mean ends above {found.target:g} at step {outlook.gain_to:,.0f} with a chance of "
+        f"{percent(found.chance)}"
+    )
     if not math.isfinite(found.reached.low):
         return f"{said}."
     return f"{said}; {_when(found.reached, outlook.gain_from)}."
 
 
 def _when(reached: Interval, now: float) -> str:
-    """Say by which step a target is reached, where it may be; the step now stands for all before it."""
-    earliest, likely, latest = (f"step {end:,.0f}" for end in (reached.low, reached.value, reached.high))
+    """Say by which step a target is reached, where it may be; the step now stands for all before
+    it.
+    """
+    earliest, likely, latest = (
+        f"step {end:,.0f}" for end in (reached.low, reached.value, reached.high)
+    )
     if reached.high <= now:
         return "it stands above that already"
     if math.isfinite(reached.high):
-        return f"it is probably reached {_by(likely, reached.value, now)} ({percent(reached.level)}: {earliest} to {latest})"
-    probably = f"probably reached {_by(likely, reached.value, now)}" if math.isfinite(reached.value) else "probably not reached by then"
-    return f"it is {probably}, and hardly before {earliest}" if reached.low > now else f"it is {probably}"
+        return (
+            f"it is probably reached {_by(likely, reached.value, now)} ({percent(reached.level)}: "
+            f"{earliest} to {latest})"
+        )
+    probably = (
+        f"probably reached {_by(likely, reached.value, now)}"
+        if math.isfinite(reached.value)
+        else "probably not reached by then"
+    )
+    return (
+        f"it is {probably}, and hardly before {earliest}"
+        if reached.low > now
+        else f"it is {probably}"
+    )
 
 
 def _by(step: str, reached: float, now: float) -> str:
@@ -418,4 +548,6 @@ def _by(step: str, reached: float, now: float) -> str:
 def spent_by_then(outlook: Outlook) -> list[str]:
     """Return the tokens and the hours that the way to 95 % costs, as far as they are known."""
     found = [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
-    return found + ([duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else [])
+    return found + (
+        [duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else []
+    )

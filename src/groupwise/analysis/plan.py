@@ -1,4 +1,6 @@
-"""What a run says of its group size: a plan from components that lie beside it, or else what its rewards alone say."""
+"""What a run says of its group size: a plan from components that lie beside it, or else what its
+rewards alone say.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,15 @@ class RewardFacts:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was used."""
-        used = f"{self.statistics.prompts:,} groups of steps {self.first_step:,} to {self.last_step:,} were used."
-        lost = (f"{self.left_out:,} rollouts without a finite reward were left out.",) if self.left_out else ()
+        used = (
+            f"{self.statistics.prompts:,} groups of steps {self.first_step:,} to "
+            f"{self.last_step:,} were used."
+        )
+        lost = (
+            (f"{self.left_out:,} rollouts without a finite reward were left out.",)
+            if self.left_out
+            else ()
+        )
         return (used, *lost, *self.statistics.notes)
 
     def as_dict(self) -> dict[str, Any]:
@@ -59,16 +68,27 @@ class RewardFacts:
 class GroupSizeEvidence(Plain):
     """The section on the group size."""
 
-    KEYS = ("components", "plan", "baselines", "rewards_alone=rewards", "final_gap", "provenance", "notes")
+    KEYS = (
+        "components",
+        "plan",
+        "baselines",
+        "rewards_alone=rewards",
+        "final_gap",
+        "provenance",
+        "notes",
+    )
 
     components: Components | None = None  # measured beside the run, or None
     plan: GroupSizePlan | None = None  # at the run's own budget, or None
     baselines: tuple[BaselineRow, ...] = ()  # compared at the batch in use
     rewards: RewardFacts | None = None  # what rewards alone say, where there are no components
     notes: tuple[str, ...] = ()  # sentences on what to know, and what would get the rest
-    provenance: Mapping[str, Any] = field(default_factory=dict)  # what the components were computed from
+    provenance: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # what the components were computed from
     missing: str = ""  # what to log, where nothing can be said; else ""
-    # what the size in use costs in the end beside an oracle baseline, in a sentence; "" where unknown
+    # what the size in use costs in the end beside an oracle baseline, in a sentence; "" where
+    # unknown
     final_gap: str = ""
 
     @property
@@ -82,15 +102,24 @@ class GroupSizeEvidence(Plain):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        shown = Plain.as_dict(self) | {"final_gap": self.final_gap or None, "provenance": shown_provenance(self.provenance)}
-        if self.plan is not None:  # the components stand beside it, and no more of its curve than a table shows
+        shown = Plain.as_dict(self) | {
+            "final_gap": self.final_gap or None,
+            "provenance": shown_provenance(self.provenance),
+        }
+        if (
+            self.plan is not None
+        ):  # the components stand beside it, and no more of its curve than a table shows
             sizes = set(shown_sizes(self.plan))
             shown["plan"].pop("components", None)
-            shown["plan"]["curve"] = [point.as_dict() for point in self.plan.curve if point.group_size in sizes]
+            shown["plan"]["curve"] = [
+                point.as_dict() for point in self.plan.curve if point.group_size in sizes
+            ]
         return shown
 
 
-def group_size_evidence(record: RunRecord, *, opened: Path | None = None, until: float | None = None) -> GroupSizeEvidence:
+def group_size_evidence(
+    record: RunRecord, *, opened: Path | None = None, until: float | None = None
+) -> GroupSizeEvidence:
     """Collect what a run says of its group size."""
     notes: tuple[str, ...] = ()
     place = None if opened is None else path_beside(opened)
@@ -99,7 +128,9 @@ def group_size_evidence(record: RunRecord, *, opened: Path | None = None, until:
             if until is None:
                 saved = load_components(place)
                 return _planned(record, saved.components, saved.provenance)
-            notes = ("Components lie beside the run, but not as of an earlier step: they are left aside.",)
+            notes = (
+                "Components lie beside the run, but not as of an earlier step: they are left aside.",
+            )
         except GroupwiseError as error:
             notes = (sentence(clean(error, longest=300).replace(str(place), place.name)),)
     try:
@@ -111,25 +142,40 @@ def group_size_evidence(record: RunRecord, *, opened: Path | None = None, until:
     return GroupSizeEvidence(rewards=facts, notes=(*facts.notes, *repeated, *notes, command))
 
 
-def _planned(record: RunRecord, components: Components, provenance: Mapping[str, Any]) -> GroupSizeEvidence:
+def _planned(
+    record: RunRecord, components: Components, provenance: Mapping[str, Any]
+) -> GroupSizeEvidence:
     """Plan at the run's own budget."""
     size, prompts = batch_of(record)
     notes = list(provenance_notes(provenance))
     if size is None or prompts is None or size < 2:
-        notes.append("No plan without the batch in use: give it with --set group_size=G and --set prompts_per_step=B.")
-        return GroupSizeEvidence(components, notes=(*notes, *components.notes), provenance=provenance)
+        notes.append(
+            "No plan without the batch in use: give it with --set group_size=G and --set "
+            "prompts_per_step=B."
+        )
+        return GroupSizeEvidence(
+            components, notes=(*notes, *components.notes), provenance=provenance
+        )
     try:
         plan = plan_from_components(components, Budget(float(size * prompts)), present=size)
     except GroupwiseError as error:
-        return GroupSizeEvidence(components, notes=(*notes, sentence(clean(error)), *components.notes), provenance=provenance)
+        return GroupSizeEvidence(
+            components,
+            notes=(*notes, sentence(clean(error)), *components.notes),
+            provenance=provenance,
+        )
     baselines = compare_baselines(components, size, prompts)
     notes += [*plan.notes, *scaling_notes(record)]
     end = _final_gap(baselines, size)
-    return GroupSizeEvidence(components, plan, baselines, None, tuple(notes), provenance, final_gap=end)
+    return GroupSizeEvidence(
+        components, plan, baselines, None, tuple(notes), provenance, final_gap=end
+    )
 
 
 def _final_gap(baselines: Sequence[BaselineRow], size: int) -> str:
-    """What the size in use costs in the end beside an oracle: its error over the oracle's, less one."""
+    """What the size in use costs in the end beside an oracle: its error over the oracle's, less
+    one.
+    """
     ratio = next(row.ratio for row in baselines if row.name == "oracle")
     if not (0 < ratio.value <= 1):
         return ""
@@ -147,10 +193,16 @@ def provenance_notes(provenance: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def shown_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts that a page may show: short cleaned texts and numbers, paths from elsewhere cut to their own names."""
+    """Return the facts that a page may show: short cleaned texts and numbers, paths from
+    elsewhere cut to their own names.
+    """
     shown: dict[str, Any] = {}
     for name, value in list(provenance.items())[:_MOST_FACTS]:
-        pair = isinstance(value, list) and len(value) == 2 and all(isinstance(end, int | float) for end in value)
+        pair = (
+            isinstance(value, list)
+            and len(value) == 2
+            and all(isinstance(end, int | float) for end in value)
+        )
         if isinstance(value, str):
             shown[clean(name, longest=40)] = clean(shown_argument(value, []), longest=_LONGEST_FACT)
         elif pair or value is None or isinstance(value, int | float):
@@ -159,11 +211,18 @@ def shown_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scaling_notes(record: RunRecord) -> tuple[str, ...]:
-    """Say that dividing advantages by a deviation changes what is estimated, where the run does so."""
+    """Say that dividing advantages by a deviation changes what is estimated, where the run does
+    so.
+    """
     scaling = record.config.value("scale_rewards")
     if scaling not in {"group", "batch"}:
         return ()
-    return (f"The run divides its advantages by the deviation of the {scaling}; these numbers are for advantages that are not divided.",)
+    return (
+        (
+            f"The run divides its advantages by the deviation of the {scaling}; these numbers are for "
+            "advantages that are not divided."
+        ),
+    )
 
 
 def measure_command(opened: Path | None) -> str:
@@ -173,45 +232,70 @@ def measure_command(opened: Path | None) -> str:
 
 
 def batch_of(record: RunRecord) -> tuple[int | None, int | None]:
-    """Return rollouts of a group and prompts of a step: from the settings, else the median of the completions."""
+    """Return rollouts of a group and prompts of a step: from the settings, else the median of
+    the completions.
+    """
     size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
     if record.rollouts is not None and len(record.rollouts) and (size is None or prompts is None):
         groups = record.rollouts.group_by("step", "prompt_id").len()
         size = int(np.median(groups["len"].to_numpy())) if size is None else size
-        prompts = int(np.median(groups.group_by("step").len()["len"].to_numpy())) if prompts is None else prompts
+        prompts = (
+            int(np.median(groups.group_by("step").len()["len"].to_numpy()))
+            if prompts is None
+            else prompts
+        )
     return size, prompts
 
 
-def reward_facts(record: RunRecord, *, steps: tuple[int, int] | None = None, level: float = 0.95) -> RewardFacts:
-    """Return what the rewards of a run's completions say; a group is the rollouts of one prompt at one step."""
+def reward_facts(
+    record: RunRecord, *, steps: tuple[int, int] | None = None, level: float = 0.95
+) -> RewardFacts:
+    """Return what the rewards of a run's completions say; a group is the rollouts of one prompt
+    at one step.
+    """
     rollouts = record.rollouts
     if rollouts is None or not len(rollouts):
-        raise InsufficientDataError(f"expected completions in {clean(record.name)}, got none: {LOG_COMPLETIONS}")
+        raise InsufficientDataError(
+            f"expected completions in {clean(record.name)}, got none: {LOG_COMPLETIONS}"
+        )
     column = _reward_column(rollouts)
     first, last = recent_steps(rollouts) if steps is None else steps
-    chosen = rollouts.filter(pl.col("step").is_between(first, last)).sort("step", "prompt_id", maintain_order=True)
+    chosen = rollouts.filter(pl.col("step").is_between(first, last)).sort(
+        "step", "prompt_id", maintain_order=True
+    )
     known = chosen.filter(pl.col(column).is_finite())
     if not len(known):
         span = f"{int(rollouts['step'].min()):,} to {int(rollouts['step'].max()):,}"  # type: ignore[arg-type]
-        raise InsufficientDataError(f"expected rewards at steps {first:,} to {last:,}, got none: the completions are of steps {span}")
+        raise InsufficientDataError(
+            f"expected rewards at steps {first:,} to {last:,}, got none: the completions are of "
+            f"steps {span}"
+        )
     label = known.select(pl.struct("step", "prompt_id").rle_id()).to_series().to_numpy()
     statistics = reward_statistics(known[column].to_numpy(), label, level=level)
-    return RewardFacts(statistics, int(known["step"][0]), int(known["step"][-1]), len(chosen) - len(known))
+    return RewardFacts(
+        statistics, int(known["step"][0]), int(known["step"][-1]), len(chosen) - len(known)
+    )
 
 
 def _reward_column(rollouts: pl.DataFrame) -> str:
     """Return the column of the total reward, or of the one function there is."""
-    functions = [name for name in rollouts.columns if name.startswith("reward/") and rollouts[name].count()]
+    functions = [
+        name for name in rollouts.columns if name.startswith("reward/") and rollouts[name].count()
+    ]
     if "reward" in rollouts.columns and rollouts["reward"].count():
         return "reward"
     if len(functions) == 1:
         return functions[0]
     got = "none" if not functions else f"{len(functions)} functions without their total"
-    raise InsufficientDataError(f"expected the reward of each completion, got {got}: name it with --column reward=COLUMN")
+    raise InsufficientDataError(
+        f"expected the reward of each completion, got {got}: name it with --column reward=COLUMN"
+    )
 
 
 def shown_sizes(plan: GroupSizePlan) -> Sequence[int]:
-    """Return the group sizes that a short table shows: powers of two near the best, and every size that the plan speaks of."""
+    """Return the group sizes that a short table shows: powers of two near the best, and every
+    size that the plan speaks of.
+    """
     largest = plan.curve[-1].group_size
     spoken = {plan.group_size, *plan.within_2_percent, *plan.within_10_percent}
     spoken |= {plan.present.group_size} if plan.present is not None else set()
@@ -222,9 +306,13 @@ def shown_sizes(plan: GroupSizePlan) -> Sequence[int]:
 
 
 NOT_LOGGED = (
-    "Zero-variance groups: not logged. Log frac_reward_zero_std, or the completions with their rewards (TRL: log_completions=True)."
+    "Zero-variance groups: not logged. Log frac_reward_zero_std, or the completions with their "
+    "rewards (TRL: log_completions=True)."
 )
-_NEEDS_SIZE = "{} of groups have zero variance; what twice the group size would change needs the size: give --set group_size=G."
+_NEEDS_SIZE = (
+    "{} of groups have zero variance; what twice the group size would change needs the size: give "
+    "--set group_size=G."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +328,11 @@ class Batch(Plain):
     @property
     def completions(self) -> int | None:
         """Prompts times rollouts."""
-        return None if self.prompts is None or self.group_size is None else self.prompts * self.group_size
+        return (
+            None
+            if self.prompts is None or self.group_size is None
+            else self.prompts * self.group_size
+        )
 
     @property
     def said(self) -> str:
@@ -248,27 +340,54 @@ class Batch(Plain):
         prompts = "? prompts" if self.prompts is None else count(self.prompts, "prompt")
         rollouts = "? rollouts" if self.group_size is None else count(self.group_size, "rollout")
         whole = "" if self.completions is None else f" = {count(self.completions, 'completion')}"
-        updates = "? updates" if self.updates is None else f"{self.updates:,.4g} {'update' if self.updates == 1 else 'updates'}"
-        known = {"prompts_per_step=B": self.prompts, "group_size=G": self.group_size, "updates_per_step=U": self.updates}
+        updates = (
+            "? updates"
+            if self.updates is None
+            else f"{self.updates:,.4g} {'update' if self.updates == 1 else 'updates'}"
+        )
+        known = {
+            "prompts_per_step=B": self.prompts,
+            "group_size=G": self.group_size,
+            "updates_per_step=U": self.updates,
+        }
         missing = [f"--set {name}" for name, value in known.items() if value is None]
-        return f"A step is {prompts} x {rollouts}{whole} in {updates}{'; give ' + ' '.join(missing) if missing else ''}."
+        return (
+            f"A step is {prompts} x {rollouts}{whole} in "
+            f"{updates}{'; give ' + ' '.join(missing) if missing else ''}."
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunPlan(Said):
     """What a run says of its group size."""
 
-    KEYS: ClassVar = ("status", "batch", "zero_variance", "effective_group_size", "plan", "missing", "command")
+    KEYS: ClassVar = (
+        "status",
+        "batch",
+        "zero_variance",
+        "effective_group_size",
+        "plan",
+        "missing",
+        "command",
+    )
 
     batch: Batch  # of one step
-    zero_variance: ZeroVarianceOutlook | None  # share of zero-variance groups at G, 2G and 4G; None where it is not logged
+    zero_variance: (
+        ZeroVarianceOutlook | None
+    )  # share of zero-variance groups at G, 2G and 4G; None where it is not logged
     plan: GroupSizePlan | None  # from components beside the run; None without them
-    missing: str  # what to log or to give where the share of zero-variance groups is not known at any size; else ""
-    command: str  # what to log, where completions are missing, and the command that measures components; "" where they are there
+    # what to log or to give where the share of zero-variance groups is not known at any size; else
+    # ""
+    missing: str
+    # what to log, where completions are missing, and the command that measures components; "" where
+    # they are there
+    command: str
 
     @property
     def effective_group_size(self) -> float | None:
-        """Rollouts of a group that carry a gradient, on average; None where zero-variance groups are not logged."""
+        """Rollouts of a group that carry a gradient, on average; None where zero-variance groups
+        are not logged.
+        """
         found = self.zero_variance
         return None if found is None else found.group_size * (1 - found.now.value)
 
@@ -283,10 +402,14 @@ class RunPlan(Said):
         now, double, fourfold = found.shares
         assert double.gained is not None
         assert fourfold.gained is not None
-        gained = f"{100 * double.gained.value:.0f} ({100 * double.gained.low:.0f} to {100 * double.gained.high:.0f})"
+        gained = (
+            f"{100 * double.gained.value:.0f} ({100 * double.gained.low:.0f} to "
+            f"{100 * double.gained.high:.0f})"
+        )
         return (
-            f"{percent(now.share.value)} of groups have zero variance at G = {found.group_size}; of 100 groups G = {double.group_size} "
-            f"would make {gained} more informative, G = {fourfold.group_size} {100 * fourfold.gained.value:.0f}."
+            f"{percent(now.share.value)} of groups have zero variance at G = {found.group_size}; "
+            f"of 100 groups G = {double.group_size} would make {gained} more informative, G = "
+            f"{fourfold.group_size} {100 * fourfold.gained.value:.0f}."
         )
 
     def __str__(self) -> str:
@@ -297,8 +420,9 @@ class RunPlan(Said):
 def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPlan:
     """Return what a run says of its group size.
 
-    From components that lie beside the run (`groupwise components RUN --model CHECKPOINT`) the best size for the budget; without them
-    the share of zero-variance groups at the size in use, at twice and at four times of it, which recommends no size.
+    From components that lie beside the run (`groupwise components RUN --model CHECKPOINT`) the best
+    size for the budget; without them the share of zero-variance groups at the size in use, at twice
+    and at four times of it, which recommends no size.
 
     Args:
         run: a record, or the path of a run.
@@ -308,7 +432,8 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
         The plan.
 
     Raises:
-        GroupwiseError: a path that is no run, damaged components, or components without a budget where the batch is not known.
+        GroupwiseError: a path that is no run, damaged components, or components without a budget
+            where the batch is not known.
 
     Example:
         >>> from groupwise.examples import trl_run
@@ -324,7 +449,10 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
     size, prompts = batch_of(record)
     if budget is None:
         if size is None or prompts is None or size < 2:
-            raise InsufficientDataError("expected the batch in use, got none: give budget, or the settings group_size and prompts_per_step")
+            raise InsufficientDataError(
+                "expected the batch in use, got none: give budget, or the settings group_size and "
+                "prompts_per_step"
+            )
         budget = Budget(float(size * prompts))
     present = size if size is not None and 2 <= size <= budget.largest_group else None
     found = plan_from_components(held, budget, present=present)
@@ -334,17 +462,27 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
 def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:
     """Return what rewards alone say, and the command for the rest."""
     name = "RUN" if opened is None else shlex.quote(str(opened))
-    first = "" if record.rollouts is not None and len(record.rollouts) else f"{LOG_COMPLETIONS}, then "
+    first = (
+        "" if record.rollouts is not None and len(record.rollouts) else f"{LOG_COMPLETIONS}, then "
+    )
     found = zero_variance_outlook(record)
     missing = "" if found is not None else NOT_LOGGED
     share = group_evidence(record).zero_variance if missing else None
     if share is not None and share.known and record.config.value("group_size") is None:
         late = share.value_T[np.isfinite(share.value_T)]
         missing = _NEEDS_SIZE.format(percent(float(late[-max(1, len(late) // 4) :].mean())))
-    return RunPlan(batch_in_use(record), found, None, missing, f"{first}groupwise components {name} --model CHECKPOINT")
+    return RunPlan(
+        batch_in_use(record),
+        found,
+        None,
+        missing,
+        f"{first}groupwise components {name} --model CHECKPOINT",
+    )
 
 
 def batch_in_use(record: RunRecord) -> Batch:
-    """Return prompts, rollouts and updates of one step, by the settings, or as the completions have them."""
+    """Return prompts, rollouts and updates of one step, by the settings, or as the completions
+    have them.
+    """
     size, prompts = batch_of(record)
     return Batch(prompts, size, record.config.value("updates_per_step"))

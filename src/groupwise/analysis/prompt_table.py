@@ -1,8 +1,9 @@
-r"""The prompts of a run: how often each was right at each visit, whether it still teaches, and how many rollouts it deserves.
+r"""The prompts of a run: how often each was right at each visit, whether it still teaches, and how
+many rollouts it deserves.
 
-A prompt is known again by its text, or by a number that is its own. A visit teaches where its rewards differ: else its advantages are
-zero. What a prompt deserves is the allocation of least variance at as many rollouts as the run spends (`estimators.allocation`), by its
-newest rewards.
+A prompt is known again by its text, or by a number that is its own. A visit teaches where its
+rewards differ: else its advantages are zero. What a prompt deserves is the allocation of least
+variance at as many rollouts as the run spends (`estimators.allocation`), by its newest rewards.
 """
 
 from __future__ import annotations
@@ -36,11 +37,18 @@ STANDINGS = {
     "flat": "all of them are equal",
 }
 _METHOD = (
-    "What a prompt deserves has the least variance of the gradient at as many rollouts as now: 2 at least, and beyond the first in "
-    "proportion to the standard deviation of its newest rewards, as if scores of all prompts had one norm; {}."
+    "What a prompt deserves has the least variance of the gradient at as many rollouts as now: 2 "
+    "at least, and beyond the first in proportion to the standard deviation of its newest rewards, "
+    "as if scores of all prompts had one norm; {}."
 )
-_ENDS = {True: "in brackets, at the ends of its pass rate's 95 % interval", False: "without an interval, for rewards take many values"}
-LOG_PROMPTS = "Log the texts of prompts, or numbers that stay theirs, with their rewards to see which of them teach."
+_ENDS = {
+    True: "in brackets, at the ends of its pass rate's 95 % interval",
+    False: "without an interval, for rewards take many values",
+}
+LOG_PROMPTS = (
+    "Log the texts of prompts, or numbers that stay theirs, with their rewards to see which of "
+    "them teach."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +61,15 @@ class PromptRow(Plain):
     teaching: int  # visits whose rewards differ
     steps: tuple[int, ...]  # of the newest visits
     means: tuple[float | None, ...]  # reward at each of them
-    now: Interval | None  # pass rate over the newest rollouts; None where rewards take more than two values
+    now: (
+        Interval | None
+    )  # pass rate over the newest rollouts; None where rewards take more than two values
     mean: float  # reward over the newest rollouts
     rollouts: int  # that `now` and `mean` take
     deserves: int  # rollouts a visit
-    deserves_from: int | None  # at the ends of the interval of its pass rate; None where that is not known
+    deserves_from: (
+        int | None
+    )  # at the ends of the interval of its pass rate; None where that is not known
     deserves_to: int | None
 
 
@@ -82,32 +94,61 @@ def prompt_table(record: RunRecord, *, shown: int = SHOWN) -> PromptTable:
     binary = bool(visits["two"].all()) and values[0] != values[1]
     prompts = _prompts(visits).tail(_MOST_PROMPTS)
     size = float(visits["size"].mean())  # type: ignore[arg-type]
-    squares, number = (prompts[name].cast(pl.Float64).to_numpy() for name in ("squares", "rollouts"))
+    squares, number = (
+        prompts[name].cast(pl.Float64).to_numpy() for name in ("squares", "rollouts")
+    )
     variance = shrunk_variance(squares, number)
     budget = max(round(size * len(prompts)), 2 * len(prompts))
     given = allocation_by_spread(variance, budget)
     order = np.argsort(-given, kind="stable")
-    chosen = order if len(order) <= shown else np.append(order[: shown - shown // 4], order[-(shown // 4) :])
+    chosen = (
+        order
+        if len(order) <= shown
+        else np.append(order[: shown - shown // 4], order[-(shown // 4) :])
+    )
     deviation = float(np.sqrt(variance).sum())
-    price = float((given - 1).sum()) / deviation if deviation > 0 else 0.0  # rollouts beyond the first that a deviation of 1 is worth
+    price = (
+        float((given - 1).sum()) / deviation if deviation > 0 else 0.0
+    )  # rollouts beyond the first that a deviation of 1 is worth
     standing = [_standing(row, values) for row in prompts.iter_rows(named=True)]
-    rows = [_row(prompts.row(int(at), named=True), standing[at], int(given[at]), values if binary else None, price) for at in chosen]
+    rows = [
+        _row(
+            prompts.row(int(at), named=True),
+            standing[at],
+            int(given[at]),
+            values if binary else None,
+            price,
+        )
+        for at in chosen
+    ]
     told = tuple((name, standing.count(name)) for name in STANDINGS if name in standing)
-    return PromptTable(_said(told, len(prompts), visits, given, size), _METHOD.format(_ENDS[binary]), binary, size, told, tuple(rows))
+    return PromptTable(
+        _said(told, len(prompts), visits, given, size),
+        _METHOD.format(_ENDS[binary]),
+        binary,
+        size,
+        told,
+        tuple(rows),
+    )
 
 
 def _visits(record: RunRecord) -> pl.DataFrame | None:
-    """Return the groups whose prompt is known: step, prompt, size, mean, sum of squares, extremes; None where there are none."""
+    """Return the groups whose prompt is known: step, prompt, size, mean, sum of squares,
+    extremes; None where there are none.
+    """
     outcomes = outcomes_of(record)
     if outcomes is None or "reward" not in outcomes.columns or not outcomes["reward"].count():
         return None
     reward = pl.col("reward")
     if "prompt" not in outcomes.columns or not outcomes["prompt"].count():
         widest = outcomes.group_by("step").agg(pl.col("prompt_id").n_unique())["prompt_id"].max()
-        # Places in a batch end with it, and name another prompt at each step; numbers beyond are the prompts' own.
+        # Places in a batch end with it, and name another prompt at each step; numbers beyond are
+        # the prompts' own.
         own = outcomes["prompt_id"].max() > _PLACES * widest  # type: ignore[operator]
         outcomes = outcomes.with_columns(
-            pl.format("prompt {}", "prompt_id").alias("prompt") if own else pl.lit(None, pl.Utf8).alias("prompt")
+            pl.format("prompt {}", "prompt_id").alias("prompt")
+            if own
+            else pl.lit(None, pl.Utf8).alias("prompt")
         )
     known = outcomes.drop_nulls("prompt")
     extremes = known["reward"].min(), known["reward"].max()
@@ -125,12 +166,16 @@ def _visits(record: RunRecord) -> pl.DataFrame | None:
 
 
 def _prompts(visits: pl.DataFrame) -> pl.DataFrame:
-    """Return a row a prompt, the one visited last at the end: its visits, and its newest ones together."""
+    """Return a row a prompt, the one visited last at the end: its visits, and its newest ones
+    together.
+    """
     later = pl.col("size").cum_sum(reverse=True).over("prompt") - pl.col("size")
     recent = visits.filter(later < _RECENT)
     own = pl.col("size").sum().alias("rollouts")
     mean = ((pl.col("mean") * pl.col("size")).sum() / pl.col("size").sum()).alias("mean")
-    now = recent.group_by("prompt").agg(own, mean, pl.col("squares").sum(), pl.col("low").min(), pl.col("high").max())
+    now = recent.group_by("prompt").agg(
+        own, mean, pl.col("squares").sum(), pl.col("low").min(), pl.col("high").max()
+    )
     course = visits.group_by("prompt", maintain_order=True).agg(
         pl.len().alias("visits"),
         pl.col("teaches").sum().alias("teaching"),
@@ -138,7 +183,9 @@ def _prompts(visits: pl.DataFrame) -> pl.DataFrame:
         pl.col("mean").tail(_MOST_VISITS).alias("means"),
         pl.col("step").last().alias("last"),
     )
-    return course.join(now, on="prompt", how="left", maintain_order="left").sort("last", maintain_order=True)
+    return course.join(now, on="prompt", how="left", maintain_order="left").sort(
+        "last", maintain_order=True
+    )
 
 
 def _standing(row: dict[str, Any], values: tuple[Any, Any]) -> str:
@@ -147,10 +194,14 @@ def _standing(row: dict[str, Any], values: tuple[Any, Any]) -> str:
         return "teaches"
     if values[0] == values[1]:
         return "flat"
-    return "solved" if row["high"] == values[1] else "too hard" if row["low"] == values[0] else "flat"
+    return (
+        "solved" if row["high"] == values[1] else "too hard" if row["low"] == values[0] else "flat"
+    )
 
 
-def _row(row: dict[str, Any], standing: str, given: int, values: tuple[Any, Any] | None, price: float) -> PromptRow:
+def _row(
+    row: dict[str, Any], standing: str, given: int, values: tuple[Any, Any] | None, price: float
+) -> PromptRow:
     """Return one prompt as it is shown."""
     now: Interval | None = None
     ends: tuple[int | None, int | None] = (None, None)
@@ -175,16 +226,33 @@ def _row(row: dict[str, Any], standing: str, given: int, values: tuple[Any, Any]
 
 
 def _ends(rate: Interval, price: float, given: int) -> tuple[int, int]:
-    """Return what a prompt deserves at the ends of its pass rate's interval: a rate of one half deserves most."""
+    """Return what a prompt deserves at the ends of its pass rate's interval: a rate of one half
+    deserves most.
+    """
     spread = [math.sqrt(max(p * (1 - p), 0.0)) for p in (rate.low, rate.high)]
     most = 0.5 if rate.low <= 0.5 <= rate.high else max(spread)
     return min(given, max(2, round(1 + price * min(spread)))), max(given, round(1 + price * most))
 
 
-def _said(standings: tuple[tuple[str, int], ...], prompts: int, visits: pl.DataFrame, given: Any, size: float) -> str:
+def _said(
+    standings: tuple[tuple[str, int], ...],
+    prompts: int,
+    visits: pl.DataFrame,
+    given: Any,
+    size: float,
+) -> str:
     """Say how the prompts stand and what the allocation does."""
     verbs = {"teaches": ("teaches", "teach")}
-    parts = ", ".join(f"{number:,} {verbs.get(name, (f'is {name}', f'are {name}'))[number != 1]}" for name, number in standings)
+    parts = ", ".join(
+        f"{number:,} {verbs.get(name, (f'is {name}', f'are {name}'))[number != 1]}"
+        for name, number in standings
+    )
     taught = float(visits["teaches"].mean())  # type: ignore[arg-type]
-    first = f"Of {count(prompts, 'prompt')}, by the newest rollouts of each, {parts}; {100 * taught:.0f} % of all visits taught."
-    return f"{first} At {size:,.3g} rollouts a visit on average, they deserve {int(given.min())} to {int(given.max())}."
+    first = (
+        f"Of {count(prompts, 'prompt')}, by the newest rollouts of each, {parts}; "
+        f"{100 * taught:.0f} % of all visits taught."
+    )
+    return (
+        f"{first} At {size:,.3g} rollouts a visit on average, they deserve {int(given.min())} to "
+        f"{int(given.max())}."
+    )

@@ -1,4 +1,6 @@
-"""The completions of a run as its pages show them: in their groups, with what each earned, in six orders; and those that a page holds."""
+"""The completions of a run as its pages show them: in their groups, with what each earned, in
+six orders; and those that a page holds.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ class Completion(Plain):
     advantage: float | None
     length: float | None
     truncated: bool | None
-    more: dict[str, float | None]  # what each reward function gave, and every other number that was logged of it
+    more: dict[
+        str, float | None
+    ]  # what each reward function gave, and every other number that was logged of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,9 @@ class Held(Plain):
 
     said: str  # which they are, a sentence
     counts: dict[str, int]  # view -> completions of the run in it
-    views: dict[str, tuple[int, ...]]  # view -> its first completions, by their place in `batch.rows`
+    views: dict[
+        str, tuple[int, ...]
+    ]  # view -> its first completions, by their place in `batch.rows`
     batch: Batch
     range: tuple[float, float]  # least and largest reward of the run
 
@@ -93,7 +99,11 @@ class Rollouts:
         self.frame = _marked(frame.sort("step", "prompt_id", maintain_order=True), record)
         self.functions = [name for name in self.frame.columns if name.startswith("reward/")]
         kept = ("step", "prompt_id", *TEXT_COLUMNS, *_NUMBERS, *_MARKS)
-        others = [name for name, kind in self.frame.schema.items() if name not in kept and name not in self.functions and kind.is_numeric()]
+        others = [
+            name
+            for name, kind in self.frame.schema.items()
+            if name not in kept and name not in self.functions and kind.is_numeric()
+        ]
         self.more = [*self.functions, *others][:_MOST_NUMBERS]
         self.limit = record.config.value("max_completion_length")
 
@@ -103,7 +113,9 @@ class Rollouts:
 
     @cached_property
     def orders(self) -> dict[str, Rows]:
-        """View -> the numbers of its completions, in its order; a view that the log cannot tell is not there."""
+        """View -> the numbers of its completions, in its order; a view that the log cannot tell
+        is not there.
+        """
         newest = np.arange(len(self) - 1, -1, -1)
         found = {"newest": newest}
         if self.frame["zero_variance"].count():
@@ -113,7 +125,9 @@ class Rollouts:
         if "reward" in self.frame.columns and self.frame["reward"].is_finite().any():
             reward = self.frame["reward"].fill_null(math.nan).to_numpy()
             known = newest[np.isfinite(reward[newest])]
-            found["highest"] = known[np.argsort(-reward[known], kind="stable")]  # of equal ones the newest first
+            found["highest"] = known[
+                np.argsort(-reward[known], kind="stable")
+            ]  # of equal ones the newest first
             found["lowest"] = known[np.argsort(reward[known], kind="stable")]
         apart = self.frame["disagreement"].fill_null(0.0).to_numpy()
         if len(self.functions) > 1:
@@ -129,15 +143,25 @@ class Rollouts:
     @property
     def range(self) -> tuple[float, float]:
         """Least and largest reward, 0 and 1 where none is known."""
-        reward = self.frame["reward"].fill_null(math.nan).to_numpy() if "reward" in self.frame.columns else np.empty(0)
+        reward = (
+            self.frame["reward"].fill_null(math.nan).to_numpy()
+            if "reward" in self.frame.columns
+            else np.empty(0)
+        )
         known = reward[np.isfinite(reward)]
         return (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
 
     def part(self, view: str, first: int, most: int, *, whole: bool = False) -> Batch:
-        """Return completions of a view from a place on; `whole` does not cut the text of a single one."""
-        asked = self.orders.get(view, np.empty(0, dtype=np.int64))[max(first, 0) :][: min(most, MOST_ROWS)]
+        """Return completions of a view from a place on; `whole` does not cut the text of a
+        single one.
+        """
+        asked = self.orders.get(view, np.empty(0, dtype=np.int64))[max(first, 0) :][
+            : min(most, MOST_ROWS)
+        ]
         longest = LONGEST_WHOLE if whole and len(asked) == 1 else LONGEST
-        return self.batch(asked, longest, LONGEST_WHOLE if longest == LONGEST_WHOLE else LONGEST_PROMPT)
+        return self.batch(
+            asked, longest, LONGEST_WHOLE if longest == LONGEST_WHOLE else LONGEST_PROMPT
+        )
 
     def batch(self, ids: Iterable[int], longest: int, longest_prompt: int) -> Batch:
         """Return completions by their numbers, texts cut."""
@@ -146,18 +170,29 @@ class Rollouts:
         places: dict[int, int] = {}
         for one in wanted:
             places.setdefault(int(label[one]), len(places))
-        groups = tuple(self._group(int(starts[one]), int(starts[one + 1]), longest_prompt) for one in places)
+        groups = tuple(
+            self._group(int(starts[one]), int(starts[one + 1]), longest_prompt) for one in places
+        )
         if self._read[0] != wanted:  # the same ones are asked for with shorter texts
             self._read = wanted, self._record.with_completions(self.frame[wanted]).rows(named=True)
         rows = self._read[1]
-        made = tuple(self._completion(one, places[int(label[one])], row, longest) for one, row in zip(wanted, rows, strict=True))
+        made = tuple(
+            self._completion(one, places[int(label[one])], row, longest)
+            for one, row in zip(wanted, rows, strict=True)
+        )
         return Batch(groups, made)
 
     @cached_property
     def groups(self) -> tuple[Rows, Rows]:
-        """The number of the group of each completion, and where each group begins, with the end of the last."""
+        """The number of the group of each completion, and where each group begins, with the end
+        of the last.
+        """
         key = self.frame.select("step", "prompt_id").to_numpy()
-        new = np.append(True, (np.diff(key, axis=0) != 0).any(axis=1)) if len(key) else np.empty(0, dtype=bool)
+        new = (
+            np.append(True, (np.diff(key, axis=0) != 0).any(axis=1))
+            if len(key)
+            else np.empty(0, dtype=bool)
+        )
         return np.cumsum(new) - 1, np.append(np.flatnonzero(new), len(key))
 
     def _group(self, start: int, stop: int, longest: int) -> Group:
@@ -165,47 +200,78 @@ class Rollouts:
         head = self.frame.row(start, named=True)
         prompt, left = tail_of(head.get("prompt"), longest)
         last = min(stop, start + _MOST_SIBLINGS)
-        rewards = self.frame["reward"][start:last].to_list() if "reward" in self.frame.columns else [None] * (last - start)
+        rewards = (
+            self.frame["reward"][start:last].to_list()
+            if "reward" in self.frame.columns
+            else [None] * (last - start)
+        )
         return Group(
-            head["step"], prompt, left, start, stop - start, tuple(map(_short, rewards)), zero_variance=bool(head["zero_variance"])
+            head["step"],
+            prompt,
+            left,
+            start,
+            stop - start,
+            tuple(map(_short, rewards)),
+            zero_variance=bool(head["zero_variance"]),
         )
 
-    def _completion(self, number: int, group: int, row: Mapping[str, Any], longest: int) -> Completion:
+    def _completion(
+        self, number: int, group: int, row: Mapping[str, Any], longest: int
+    ) -> Completion:
         """Return one completion."""
         text, left, end = _ends_of(row.get("completion"), longest)
         reward, advantage, length = (_short(row.get(name)) for name in _NUMBERS)
-        more = {clean(name.removeprefix("reward/"), longest=60): _short(row[name]) for name in self.more}
-        return Completion(number, group, text, left, end, reward, advantage, length, row["truncated"], more)
+        more = {
+            clean(name.removeprefix("reward/"), longest=60): _short(row[name]) for name in self.more
+        }
+        return Completion(
+            number, group, text, left, end, reward, advantage, length, row["truncated"], more
+        )
 
 
 _MARKS = ("zero_variance", "truncated", "disagreement")
 
 
 def _marked(frame: pl.DataFrame, record: RunRecord) -> pl.DataFrame:
-    """Add whether the group of a completion has zero variance, whether it was truncated, and how far its reward functions disagree."""
+    """Add whether the group of a completion has zero variance, whether it was truncated, and how
+    far its reward functions disagree.
+    """
     frame = frame.drop([name for name in _MARKS if name in frame.columns])
     outcomes = outcomes_of(record) if len(frame) else None
     if outcomes is None:
         frame = frame.with_columns(pl.lit(None, dtype=pl.Boolean).alias("zero_variance"))
     else:
-        equal = outcomes.group_by("step", "prompt_id").agg((pl.col("outcome").n_unique() == 1).alias("zero_variance"))
+        equal = outcomes.group_by("step", "prompt_id").agg(
+            (pl.col("outcome").n_unique() == 1).alias("zero_variance")
+        )
         frame = frame.join(equal, on=["step", "prompt_id"], how="left", maintain_order="left")
     # A completion was cut off as logged, else by its length and the limit, else it is not known.
     limit = record.config.value("max_completion_length")
-    cut = pl.col("length") >= limit if limit is not None and "length" in frame.columns else pl.lit(None, dtype=pl.Boolean)
+    cut = (
+        pl.col("length") >= limit
+        if limit is not None and "length" in frame.columns
+        else pl.lit(None, dtype=pl.Boolean)
+    )
     cut = pl.col("ended") <= 0 if "ended" in frame.columns else cut
     return frame.with_columns(cut.alias("truncated"), _disagreement(frame).alias("disagreement"))
 
 
 def _disagreement(frame: pl.DataFrame) -> pl.Expr:
-    """Return how far functions part over a completion, in their own deviations: one above its group's mean, another below; else 0."""
+    """Return how far functions part over a completion, in their own deviations: one above its
+    group's mean, another below; else 0.
+    """
     deviations = {
-        name: float(np.nanstd(frame[name].to_numpy())) for name in frame.columns if name.startswith("reward/") and frame[name].count()
+        name: float(np.nanstd(frame[name].to_numpy()))
+        for name in frame.columns
+        if name.startswith("reward/") and frame[name].count()
     }
     known = {name: deviation for name, deviation in deviations.items() if deviation > 0}
     if len(known) < 2:
         return pl.lit(0.0)
-    above = [(pl.col(name) - pl.col(name).mean().over("step", "prompt_id")) / deviation for name, deviation in known.items()]
+    above = [
+        (pl.col(name) - pl.col(name).mean().over("step", "prompt_id")) / deviation
+        for name, deviation in known.items()
+    ]
     high, low = pl.max_horizontal(above), pl.min_horizontal(above)
     return pl.when((high > _NOTHING) & (low < -_NOTHING)).then(high - low).otherwise(0.0)
 
@@ -227,7 +293,9 @@ def _short(value: Any) -> float | None:
 
 
 def _ends_of(text: Any, longest: int) -> tuple[str, int, str]:
-    """Return the start of a text, cleaned, its line feeds kept, how many characters are left out, and its end, where the answer stands."""
+    """Return the start of a text, cleaned, its line feeds kept, how many characters are left
+    out, and its end, where the answer stands.
+    """
     whole = str(text or "")
     left = len(whole) - longest
     if left <= 0:
@@ -237,18 +305,24 @@ def _ends_of(text: Any, longest: int) -> tuple[str, int, str]:
 
 
 def tail_of(text: Any, longest: int) -> tuple[str, int]:
-    """Return the end of a prompt, cleaned, and how many characters are left out: before it stands what every prompt says."""
+    """Return the end of a prompt, cleaned, and how many characters are left out: before it
+    stands what every prompt says.
+    """
     whole = str(text or "").strip()
     return _lines(whole[-longest:]), max(0, len(whole) - longest)
 
 
 def _lines(text: str) -> str:
     """Return a text cleaned line by line."""
-    return "\n".join(clean(line, longest=len(line) + 1) for line in text.replace("\t", "    ").split("\n"))
+    return "\n".join(
+        clean(line, longest=len(line) + 1) for line in text.replace("\t", "    ").split("\n")
+    )
 
 
 def held_rollouts(record: RunRecord, *, most: int = HELD, size: int = _HELD_BYTES) -> Held | None:
-    """Choose the completions that a report holds: the newest group, then the first of each view in turn; None where there are none."""
+    """Choose the completions that a report holds: the newest group, then the first of each view
+    in turn; None where there are none.
+    """
     found = Rollouts(record)
     if not len(found):
         return None
@@ -265,21 +339,35 @@ def held_rollouts(record: RunRecord, *, most: int = HELD, size: int = _HELD_BYTE
         views[view] = tuple(place[one] for one in order[:first].tolist())
     views["newest"] = tuple(place[one] for one in sorted(ids, reverse=True))
     whole = count(len(found), "completion")
-    said = f"All {whole} of the log." if len(ids) == len(found) else f"{len(ids)} of {whole}: {_said(views)}."
+    said = (
+        f"All {whole} of the log."
+        if len(ids) == len(found)
+        else f"{len(ids)} of {whole}: {_said(views)}."
+    )
     return Held(said, found.counts, views, batch, found.range)
 
 
-_NAMES = {"zero_variance": "of zero-variance groups", "highest": "with the highest reward", "lowest": "with the lowest"}
+_NAMES = {
+    "zero_variance": "of zero-variance groups",
+    "highest": "with the highest reward",
+    "lowest": "with the lowest",
+}
 
 
 def _said(views: Mapping[str, Sequence[int]]) -> str:
     """Say what a choice consists of."""
-    parts = [f"the first {len(held)} {_NAMES.get(view, view)}" for view, held in views.items() if view != "newest" and held]
+    parts = [
+        f"the first {len(held)} {_NAMES.get(view, view)}"
+        for view, held in views.items()
+        if view != "newest" and held
+    ]
     return ", ".join(("the newest groups", *parts))
 
 
 def _chosen(found: Rollouts, most: int) -> list[int]:
-    """Choose whole groups of the newest, for a third of all, and then of each view in turn the next that is not there yet."""
+    """Choose whole groups of the newest, for a third of all, and then of each view in turn the
+    next that is not there yet.
+    """
     starts = found.groups[1]
     chosen: dict[int, None] = {}
     for one in range(len(starts) - 2, -1, -1):

@@ -1,7 +1,8 @@
-"""Runs sorted into groups, as they were typed or by a setting, and what the groups differ in besides; a run of given numbers.
+"""Runs sorted into groups, as they were typed or by a setting, and what the groups differ in
+besides; a run of given numbers.
 
-A setting is looked for in a run's configuration, then in a column of its log that holds one value throughout, then in its name, as
-`rho0.50_seed42` says rho and seed. Nothing is compared here.
+A setting is looked for in a run's configuration, then in a column of its log that holds one value
+throughout, then in its name, as `rho0.50_seed42` says rho and seed. Nothing is compared here.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def setting_of(record: RunRecord, key: str) -> str | None:
         value = _held(record, key)
     if value is None:
         # After the key a number, or a word behind = or a dash: `lr=1e-5`, `seed42`, `loss-dapo`.
-        found = re.search(rf"(?:^|[^A-Za-z]){re.escape(key)}(?:[=_-]?({_NUMBER})|[=-]([A-Za-z][\w.]*))", record.name)
+        found = re.search(
+            rf"(?:^|[^A-Za-z]){re.escape(key)}(?:[=_-]?({_NUMBER})|[=-]([A-Za-z][\w.]*))",
+            record.name,
+        )
         value = None if found is None else found[1] or found[2]
     return None if value is None else _plain(str(value))
 
@@ -51,48 +55,74 @@ def _held(record: RunRecord, key: str) -> str | float | None:
         if column.strip().lower().replace(" ", "_") == wanted:
             values = record.steps[column].drop_nulls().unique()
             return float(values[0]) if len(values) == 1 else None
-    return next((text for column, text in record.labels.items() if column.strip().lower().replace(" ", "_") == wanted), None)
+    return next(
+        (
+            text
+            for column, text in record.labels.items()
+            if column.strip().lower().replace(" ", "_") == wanted
+        ),
+        None,
+    )
 
 
 def _plain(text: str) -> str:
-    """A number in its shortest form, so that 0.50 and 0.5 are one setting; any other text as it is."""
+    """A number in its shortest form, so that 0.50 and 0.5 are one setting; any other text as it
+    is.
+    """
     with suppress(ValueError):
         return f"{float(text):.12g}"
     return text
 
 
 def _order(text: str) -> tuple[str, float, str]:
-    """Numbers by size, then texts by alphabet, the numbers at their ends by size: lr=5e-6, lr=1e-5."""
+    """Numbers by size, then texts by alphabet, the numbers at their ends by size: lr=5e-6,
+    lr=1e-5.
+    """
     with suppress(ValueError):
         return "", float(text), text
     words, end = re.fullmatch(rf"(.*?)({_NUMBER})?", text, re.DOTALL).groups()  # type: ignore[union-attr]
     return words or text, float(end or 0), text
 
 
-def grouped_by(records: Sequence[RunRecord], key: str, *, baseline: str | None = None) -> list[RunGroup]:
+def grouped_by(
+    records: Sequence[RunRecord], key: str, *, baseline: str | None = None
+) -> list[RunGroup]:
     """Sort runs into groups by a setting."""
     found: dict[str, list[RunRecord]] = {}
     for record in records:
         value = setting_of(record, key)
         if value is None:
             raise InvalidArgumentError(
-                f"--by {key[:40]} expects a setting that every run says in its settings or its name; "
-                f"{clean(record.name, longest=60)!r} does not: name it in the run's name, or put groups apart with vs"
+                f"--by {key[:40]} expects a setting that every run says in its settings or its "
+                f"name; {clean(record.name, longest=60)!r} does not: name it in the run's name, or "
+                "put groups apart with vs"
             )
         found.setdefault(value, []).append(record)
     if not found:
-        raise InvalidArgumentError(f"--by {key[:40]} expects runs that differ in it; none can be read")
+        raise InvalidArgumentError(
+            f"--by {key[:40]} expects runs that differ in it; none can be read"
+        )
     if len(found) < 2:
-        raise InvalidArgumentError(f"--by {key[:40]} expects runs that differ in it; all {len(records)} have {next(iter(found))[:40]}")
+        raise InvalidArgumentError(
+            f"--by {key[:40]} expects runs that differ in it; all {len(records)} have "
+            f"{next(iter(found))[:40]}"
+        )
     order = sorted(found, key=_order)
     if baseline is not None:
         first = _plain(baseline)
         if first not in found:
-            raise InvalidArgumentError(f"--baseline expects one of {', '.join(order)}; got {baseline[:40]!r}")
+            raise InvalidArgumentError(
+                f"--baseline expects one of {', '.join(order)}; got {baseline[:40]!r}"
+            )
         order = [first, *(value for value in order if value != first)]
     left = _LONGEST - 1 - max(map(len, order))
     said = clean(key) if len(key) <= left else clean(key)[: max(left - 1, 8)] + "…"
-    names = _told_apart([f"{said} {value}" if re.fullmatch(_NUMBER, value) else short_name(value) for value in order])
+    names = _told_apart(
+        [
+            f"{said} {value}" if re.fullmatch(_NUMBER, value) else short_name(value)
+            for value in order
+        ]
+    )
     return [RunGroup(name, tuple(found[value])) for name, value in zip(names, order, strict=True)]
 
 
@@ -105,12 +135,17 @@ def short_name(name: str) -> str:
 
 def _told_apart(names: Sequence[str]) -> list[str]:
     """Names with their number behind those that come twice."""
-    return [f"{name} ({place})" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
+    return [
+        f"{name} ({place})" if names.count(name) > 1 else name
+        for place, name in enumerate(names, start=1)
+    ]
 
 
 def _unnumbered(name: str) -> str:
     """A name without the number at its end and the word of a seed in front of that."""
-    return re.sub(r"(?<![\W_])[\W_]+(?:seed|s|run|r)$", "", re.sub(r"(?<![\W_\d])[\W_\d]+$", "", name))
+    return re.sub(
+        r"(?<![\W_])[\W_]+(?:seed|s|run|r)$", "", re.sub(r"(?<![\W_\d])[\W_\d]+$", "", name)
+    )
 
 
 def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
@@ -120,9 +155,17 @@ def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
         prefix = commonprefix([record.name for record in row])  # noqa: RUF071 - of letters, not of folders
         # Without what stands before a seed's number.
         common.append(prefix if len(row) == 1 else _unnumbered(prefix))
-    lost = [len(row) > 1 and (len(name) < 2 or common.count(name) > 1) for name, row in zip(common, records, strict=True)]
-    names = [f"group {place}" if lost[place - 1] else short_name(name) for place, name in enumerate(common, start=1)]
-    return [RunGroup(name, tuple(row)) for name, row in zip(_told_apart(names), records, strict=True)]
+    lost = [
+        len(row) > 1 and (len(name) < 2 or common.count(name) > 1)
+        for name, row in zip(common, records, strict=True)
+    ]
+    names = [
+        f"group {place}" if lost[place - 1] else short_name(name)
+        for place, name in enumerate(common, start=1)
+    ]
+    return [
+        RunGroup(name, tuple(row)) for name, row in zip(_told_apart(names), records, strict=True)
+    ]
 
 
 def paired_by(groups: Sequence[RunGroup], key: str) -> list[RunGroup]:
@@ -134,54 +177,102 @@ def paired_by(groups: Sequence[RunGroup], key: str) -> list[RunGroup]:
             value = setting_of(record, key)
             name = clean(record.name, longest=60)
             if value is None:
-                raise InvalidArgumentError(f"--pair-by {key[:40]} expects a setting that every run says; {name!r} does not")
+                raise InvalidArgumentError(
+                    f"--pair-by {key[:40]} expects a setting that every run says; {name!r} does not"
+                )
             if value in own:
                 raise InvalidArgumentError(
-                    f"--pair-by {key[:40]} expects one run of each value in a group; {value[:40]} comes twice, in {name!r}"
+                    f"--pair-by {key[:40]} expects one run of each value in a group; {value[:40]} "
+                    f"comes twice, in {name!r}"
                 )
             own[value] = record
         values.append(own)
     common = sorted(set.intersection(*(set(own) for own in values)), key=_order)
     if not common:
-        raise InvalidArgumentError(f"--pair-by {key[:40]} expects values that all groups have; they share none")
-    return [RunGroup(group.name, tuple(own[value] for value in common)) for group, own in zip(groups, values, strict=True)]
+        raise InvalidArgumentError(
+            f"--pair-by {key[:40]} expects values that all groups have; they share none"
+        )
+    return [
+        RunGroup(group.name, tuple(own[value] for value in common))
+        for group, own in zip(groups, values, strict=True)
+    ]
 
 
 def unpaired_note(typed: Sequence[RunGroup], paired: Sequence[RunGroup], key: str) -> list[str]:
     """Say how many runs found no partner, if any."""
-    left = [f"{len(b.runs)} of {len(a.runs)} of {a.name}" for a, b in zip(typed, paired, strict=True) if len(a.runs) > len(b.runs)]
-    return [f"Pairs by {clean(key, longest=40)} leave runs out: kept are {', '.join(left)}."] if left else []
+    left = [
+        f"{len(b.runs)} of {len(a.runs)} of {a.name}"
+        for a, b in zip(typed, paired, strict=True)
+        if len(a.runs) > len(b.runs)
+    ]
+    return (
+        [f"Pairs by {clean(key, longest=40)} leave runs out: kept are {', '.join(left)}."]
+        if left
+        else []
+    )
 
 
-def differing_settings(groups: Sequence[RunGroup], *, besides: Sequence[str] = ()) -> tuple[tuple[str, ...], list[str]]:
-    """Return the known settings in which groups differ, and notes on them and on those in which the runs of one group do."""
+def differing_settings(
+    groups: Sequence[RunGroup], *, besides: Sequence[str] = ()
+) -> tuple[tuple[str, ...], list[str]]:
+    """Return the known settings in which groups differ, and notes on them and on those in which
+    the runs of one group do.
+    """
     between, said, within = [], [], []
     for name in RULES:
         if name in besides or name == "seed":
             continue
-        values = [{str(record.config.value(name)) for record in group.runs if record.config.value(name) is not None} for group in groups]
+        values = [
+            {
+                str(record.config.value(name))
+                for record in group.runs
+                if record.config.value(name) is not None
+            }
+            for group in groups
+        ]
         if any(len(own) > 1 for own in values):
             within.append(name)
         elif len(set.union(*values)) > 1:
             between.append(name)
-            said.append(f"{name} ({'; '.join(clean(next(iter(own), 'unknown'), longest=40) for own in values)})")
-    notes = [f"The groups differ in {', '.join(said)}: what is found may be due to any of them."] if between else []
-    return tuple(between), notes + ([f"Runs of one group differ in {', '.join(within)}: that counts as seed noise here."] if within else [])
+            said.append(
+                f"{name} "
+                f"({'; '.join(clean(next(iter(own), 'unknown'), longest=40) for own in values)})"
+            )
+    notes = (
+        [f"The groups differ in {', '.join(said)}: what is found may be due to any of them."]
+        if between
+        else []
+    )
+    return tuple(between), notes + (
+        [f"Runs of one group differ in {', '.join(within)}: that counts as seed noise here."]
+        if within
+        else []
+    )
 
 
 def record_of_numbers(numbers: Any, metric: str, name: str) -> RunRecord:
-    """Return a record of the values of a metric, at steps 1, 2, ..., or of two rows, steps and values."""
+    """Return a record of the values of a metric, at steps 1, 2, ..., or of two rows, steps and
+    values.
+    """
     try:
         value = np.asarray(numbers, dtype=float)
     except (TypeError, ValueError):
-        raise InvalidArgumentError(f"expected a run, a path or numbers, got {type(numbers).__name__}: give one of them") from None
+        raise InvalidArgumentError(
+            f"expected a run, a path or numbers, got {type(numbers).__name__}: give one of them"
+        ) from None
     if value.ndim == 1:
         value = np.stack([np.arange(1.0, value.size + 1), value])
     if value.ndim != 2 or len(value) != 2:
-        raise InvalidArgumentError(f"expected values, or steps and values, got an array of shape {value.shape}: give one or two rows")
+        raise InvalidArgumentError(
+            f"expected values, or steps and values, got an array of shape {value.shape}: give one "
+            "or two rows"
+        )
     step = value[0]
     if not (np.isfinite(step) & (np.abs(step) < 2**53) & (step == np.round(step))).all():
-        raise InvalidArgumentError("expected whole steps, got others: give the steps of the log, and fit(times, values) for another clock")
+        raise InvalidArgumentError(
+            "expected whole steps, got others: give the steps of the log, and fit(times, values) "
+            "for another clock"
+        )
     record = RunRecord(name, steps_table(step.astype(int).tolist(), {metric: value[1]}))
     record.validate()
     return record

@@ -1,4 +1,6 @@
-"""The first screen of a report: four tiles, the reward with the failure shaded, sparklines of what was logged beside it."""
+"""The first screen of a report: four tiles, the reward with the failure shaded, sparklines of
+what was logged beside it.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from groupwise.analysis.charts import POINTS, Axis, Chart, FloatArray, Mark, Role, axes_of, useful_range, with_mean
-from groupwise.analysis.evidence import BEHAVIOURS, STEP, Behaviour, beyond_spikes, definition_of, meaning_of
+from groupwise.analysis.charts import (
+    POINTS,
+    Axis,
+    Chart,
+    FloatArray,
+    Mark,
+    Role,
+    axes_of,
+    useful_range,
+    with_mean,
+)
+from groupwise.analysis.evidence import (
+    BEHAVIOURS,
+    STEP,
+    Behaviour,
+    beyond_spikes,
+    definition_of,
+    meaning_of,
+)
 from groupwise.analysis.fitted import Fitted, subject
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics.judgement import Judgement, Sign
@@ -50,7 +69,9 @@ class Signal:
     @property
     def rows(self) -> int:
         """How many rows an end of it averages."""
-        return max(1, min(max(3, self.value_T.size // 20), self.value_T.size // 5))  # as many as the headline's ends, where there are
+        return max(
+            1, min(max(3, self.value_T.size // 20), self.value_T.size // 5)
+        )  # as many as the headline's ends, where there are
 
     @property
     def now(self) -> float:
@@ -58,7 +79,9 @@ class Signal:
         return float(self.value_T[-self.rows :].mean())
 
     def before(self, step: float | None) -> tuple[float, str]:
-        """Return its level before what is told of it, else its mean before a step, else over the first rows; and which of them it is."""
+        """Return its level before what is told of it, else its mean before a step, else over the
+        first rows; and which of them it is.
+        """
         if self.told is not None and self.told.before is not None:
             return self.told.before, f"before step {self.told.step:,}"
         earlier = self.value_T[self.step_T < step] if step is not None else self.value_T[:0]
@@ -68,7 +91,11 @@ class Signal:
 
     def written(self, value: float) -> str:
         """Write a value of it."""
-        return share(value) if self.quantity in _SHARES else number(value, digits=3 if abs(value) >= 100 else 2)
+        return (
+            share(value)
+            if self.quantity in _SHARES
+            else number(value, digits=3 if abs(value) >= 100 else 2)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +121,50 @@ class Screen(Plain):
     others: tuple[Chart, ...]  # signals for which the first screen has no room
     rows: tuple[Row, ...]  # every signal in numbers
     axes: tuple[Axis, ...]  # clocks that the charts can be drawn along in place of the step
-    table: tuple[tuple[str, ...], ...]  # head and means over neighbouring rows, for readers without scripts
+    table: tuple[
+        tuple[str, ...], ...
+    ]  # head and means over neighbouring rows, for readers without scripts
 
 
-_OF_TILES = ("truncated_share", "dead_group_share", "eval/reward", "entropy", "completion_length", "kl", "gradient_norm")
+_OF_TILES = (
+    "truncated_share",
+    "dead_group_share",
+    "eval/reward",
+    "entropy",
+    "completion_length",
+    "kl",
+    "gradient_norm",
+)
 
 
-def screen_of(record: RunRecord, fitted: Fitted, groups: GroupEvidence, judged: Judgement, *, points: int = POINTS) -> Screen:
-    """Return tiles, charts and numbers of the first screen of a run; no line has more points than said."""
-    reward = _signal(Behaviour("reward", _name(fitted), ""), fitted.clock.step_T, fitted.series.value_T)
-    reward = None if reward is None else _told(reward, judged) if fitted.metric == judged.metric else reward
+def screen_of(
+    record: RunRecord,
+    fitted: Fitted,
+    groups: GroupEvidence,
+    judged: Judgement,
+    *,
+    points: int = POINTS,
+) -> Screen:
+    """Return tiles, charts and numbers of the first screen of a run; no line has more points
+    than said.
+    """
+    reward = _signal(
+        Behaviour("reward", _name(fitted), ""), fitted.clock.step_T, fitted.series.value_T
+    )
+    reward = (
+        None
+        if reward is None
+        else _told(reward, judged)
+        if fitted.metric == judged.metric
+        else reward
+    )
     signs, signals = _signs(judged), [*_signals(record, groups, fitted.metric, judged)]
-    signals.sort(key=lambda one: len(signs) if one.told is None else signs.index(one.told))  # stable: the usual order else
-    small = [one for one in signals if not _is_beside(one, fitted)]  # the others are on the large chart
+    signals.sort(
+        key=lambda one: len(signs) if one.told is None else signs.index(one.told)
+    )  # stable: the usual order else
+    small = [
+        one for one in signals if not _is_beside(one, fitted)
+    ]  # the others are on the large chart
     shown = sorted(small[:SPARKS], key=lambda one: _order(one.quantity))
     since = _since(judged)
     shade = _shade(record, judged)
@@ -114,7 +172,9 @@ def screen_of(record: RunRecord, fitted: Fitted, groups: GroupEvidence, judged: 
     others = tuple(replace(_chart(one, shade, points // 3), small=False) for one in small[SPARKS:])
     every = [one for one in (reward, *signals) if one is not None]
     return Screen(
-        tiles=tuple(_tiles(reward, signals, since, judged.level if fitted.metric == judged.metric else None))[:TILES],
+        tiles=tuple(
+            _tiles(reward, signals, since, judged.level if fitted.metric == judged.metric else None)
+        )[:TILES],
         chart=_reward_chart(fitted, signals, judged, shade, points),
         sparks=sparks,
         others=others,
@@ -124,7 +184,9 @@ def screen_of(record: RunRecord, fitted: Fitted, groups: GroupEvidence, judged: 
     )
 
 
-def reward_chart(record: RunRecord, fitted: Fitted, judged: Judgement, *, points: int = POINTS) -> Chart:
+def reward_chart(
+    record: RunRecord, fitted: Fitted, judged: Judgement, *, points: int = POINTS
+) -> Chart:
     """Return the chart of the first screen alone."""
     signals = [*_signals(record, group_evidence(record), fitted.metric, judged)]
     return _reward_chart(fitted, signals, judged, _shade(record, judged), points)
@@ -133,7 +195,9 @@ def reward_chart(record: RunRecord, fitted: Fitted, judged: Judgement, *, points
 def _shade(record: RunRecord, judged: Judgement) -> tuple[float, None] | None:
     """Return from where a failure is shaded, or None where there is none."""
     since = _since(judged)
-    return (float(record.steps["step"][0]) if since is None else since, None) if judged.alarm else None
+    return (
+        (float(record.steps["step"][0]) if since is None else since, None) if judged.alarm else None
+    )
 
 
 def _signs(judged: Judgement) -> list[Sign]:
@@ -142,9 +206,21 @@ def _signs(judged: Judgement) -> list[Sign]:
 
 
 def _told(one: Signal, judged: Judgement) -> Signal:
-    """Return a signal with what the judgement says of it, by its quantity or by the name that the words begin with."""
+    """Return a signal with what the judgement says of it, by its quantity or by the name that
+    the words begin with.
+    """
     name = "held-out" if one.quantity == "eval/reward" else f"{one.title} "
-    return replace(one, told=next((sign for sign in _signs(judged) if sign.signal == one.quantity or sign.words.startswith(name)), None))
+    return replace(
+        one,
+        told=next(
+            (
+                sign
+                for sign in _signs(judged)
+                if sign.signal == one.quantity or sign.words.startswith(name)
+            ),
+            None,
+        ),
+    )
 
 
 def _name(fitted: Fitted) -> str:
@@ -159,25 +235,46 @@ def _since(judged: Judgement) -> float | None:
 
 def _order(quantity: str) -> int:
     """Return the place of a quantity among the usual ones."""
-    return next((place for place, one in enumerate(BEHAVIOURS) if one.quantity == quantity), len(BEHAVIOURS))
+    return next(
+        (place for place, one in enumerate(BEHAVIOURS) if one.quantity == quantity), len(BEHAVIOURS)
+    )
 
 
-def _signal(what: Behaviour, step_T: FloatArray, value_T: FloatArray, *, column: str = "", about: str = "") -> Signal | None:
-    """Return a quantity without the rows in which it is missing, or None where it is missing everywhere."""
+def _signal(
+    what: Behaviour, step_T: FloatArray, value_T: FloatArray, *, column: str = "", about: str = ""
+) -> Signal | None:
+    """Return a quantity without the rows in which it is missing, or None where it is missing
+    everywhere.
+    """
     usable = np.isfinite(value_T)
     step = np.asarray(step_T, dtype=float)[usable]
-    return Signal(what.quantity, what.title, what.unit, step, value_T[usable], column, about) if usable.any() else None
+    return (
+        Signal(what.quantity, what.title, what.unit, step, value_T[usable], column, about)
+        if usable.any()
+        else None
+    )
 
 
-def _signals(record: RunRecord, groups: GroupEvidence, metric: str, judged: Judgement) -> Iterable[Signal]:
-    """Yield the known quantities beside the metric that a log holds, in their usual order, and what else the judgement names."""
+def _signals(
+    record: RunRecord, groups: GroupEvidence, metric: str, judged: Judgement
+) -> Iterable[Signal]:
+    """Yield the known quantities beside the metric that a log holds, in their usual order, and
+    what else the judgement names.
+    """
     step = record.steps["step"].cast(pl.Float64).to_numpy()
     of_groups = {"dead_group_share": groups.zero_variance, "reward_std_within_group": groups.spread}
-    functions = sorted({m.quantity for m in record.meanings if m.quantity.startswith("reward/")})[:_MOST_FUNCTIONS]
+    functions = sorted({m.quantity for m in record.meanings if m.quantity.startswith("reward/")})[
+        :_MOST_FUNCTIONS
+    ]
     wanted = {one.quantity: one for one in BEHAVIOURS}
-    wanted |= {name: Behaviour(name, clean(name.removeprefix("reward/"), longest=60), "reward") for name in functions}
+    wanted |= {
+        name: Behaviour(name, clean(name.removeprefix("reward/"), longest=60), "reward")
+        for name in functions
+    }
     for name in (sign.signal for sign in _signs(judged)):
-        wanted.setdefault(name, Behaviour(name, capital(clean(name.replace("_", " "), longest=60)), ""))
+        wanted.setdefault(
+            name, Behaviour(name, capital(clean(name.replace("_", " "), longest=60)), "")
+        )
     for one in wanted.values():
         meaning, track = meaning_of(record, one.quantity), of_groups.get(one.quantity)
         found = None
@@ -185,34 +282,64 @@ def _signals(record: RunRecord, groups: GroupEvidence, metric: str, judged: Judg
             found = _signal(one, track.step_T, track.value_T, about=sentence(track.source))
         elif meaning is not None and meaning.column != metric:
             value = record.steps[meaning.column].cast(pl.Float64).fill_null(math.nan).to_numpy()
-            found = _signal(one, step, value, column=clean(meaning.column, longest=80), about=definition_of(meaning))
+            found = _signal(
+                one,
+                step,
+                value,
+                column=clean(meaning.column, longest=80),
+                about=definition_of(meaning),
+            )
         if found is not None:
             yield _told(found, judged)
 
 
-def _tiles(reward: Signal | None, signals: Sequence[Signal], since: float | None, level: float | None) -> Iterable[Tile]:
-    """Yield now, the best, and what else was logged, the most useful first; the levels before are those of the judgement."""
+def _tiles(
+    reward: Signal | None, signals: Sequence[Signal], since: float | None, level: float | None
+) -> Iterable[Tile]:
+    """Yield now, the best, and what else was logged, the most useful first; the levels before
+    are those of the judgement.
+    """
     if reward is not None:
         rows, last = reward.rows, f"step {reward.step_T[-1]:,.0f}"
-        yield Tile("Now", reward.written(reward.now), f"mean of the last {rows} rows" if rows > 1 else last)
+        yield Tile(
+            "Now", reward.written(reward.now), f"mean of the last {rows} rows" if rows > 1 else last
+        )
         means = moving_mean(reward.value_T, rows)
         best, (before, when) = int(means.argmax()), reward.before(None)
-        lasted = reward.told is None or float(means[best]) >= before  # a height of fewer rows than an end averages is one as well
+        lasted = (
+            reward.told is None or float(means[best]) >= before
+        )  # a height of fewer rows than an end averages is one as well
         end = f"step {reward.step_T[best + rows - 1]:,.0f}"
-        peak = (float(means[best]), f"mean of {rows} rows to {end}" if rows > 1 else f"at {end}") if lasted else (before, when)
+        peak = (
+            (float(means[best]), f"mean of {rows} rows to {end}" if rows > 1 else f"at {end}")
+            if lasted
+            else (before, when)
+        )
         yield Tile("Peak", reward.written(peak[0]), peak[1])
     for one in sorted(signals, key=_place):
         value, when = one.before(since)
         yield Tile(one.title, one.written(one.now), f"{one.written(value)} {when}")
     if reward is not None:
-        first = f"mean of the first {reward.rows} rows" if reward.rows > 1 else f"step {reward.step_T[0]:,.0f}"
-        value, when = (reward.before(None)[0], first) if level is None else (level, "by the judgement")
+        first = (
+            f"mean of the first {reward.rows} rows"
+            if reward.rows > 1
+            else f"step {reward.step_T[0]:,.0f}"
+        )
+        value, when = (
+            (reward.before(None)[0], first) if level is None else (level, "by the judgement")
+        )
         yield Tile("Start", reward.written(value), when)
-        yield Tile("Rows", f"{reward.value_T.size:,}", f"step {reward.step_T[0]:,.0f} to {reward.step_T[-1]:,.0f}")
+        yield Tile(
+            "Rows",
+            f"{reward.value_T.size:,}",
+            f"step {reward.step_T[0]:,.0f} to {reward.step_T[-1]:,.0f}",
+        )
 
 
 def _place(one: Signal) -> int:
-    """The place of a signal among the tiles: what is usual in its order, behind what the judgement names beside that."""
+    """The place of a signal among the tiles: what is usual in its order, behind what the
+    judgement names beside that.
+    """
     if one.quantity in _OF_TILES:
         return _OF_TILES.index(one.quantity)
     return len(_OF_TILES) if one.told is None else -1
@@ -221,15 +348,37 @@ def _place(one: Signal) -> int:
 def _chart(one: Signal, shade: tuple[float, None] | None, points: int) -> Chart:
     """Chart a quantity small, on an axis that a few spikes do not crush."""
     y_range, beyond = beyond_spikes(one.value_T)
-    lines = with_mean("logged", one.step_T, one.value_T, points=points, split=None if shade is None else shade[0])
+    lines = with_mean(
+        "logged", one.step_T, one.value_T, points=points, split=None if shade is None else shade[0]
+    )
     if y_range is None and one.quantity in _SHARES:
         y_range = useful_range(shown=[0.0, 0.1, *one.value_T])
     caption = (one.about + beyond).strip()
-    return Chart(one.quantity, one.title, STEP, one.unit, lines, (), caption, subject=one.column, y_range=y_range, shade=shade, small=True)
+    return Chart(
+        one.quantity,
+        one.title,
+        STEP,
+        one.unit,
+        lines,
+        (),
+        caption,
+        subject=one.column,
+        y_range=y_range,
+        shade=shade,
+        small=True,
+    )
 
 
-def _reward_chart(fitted: Fitted, signals: Sequence[Signal], judged: Judgement, shade: tuple[float, None] | None, points: int) -> Chart:
-    """Chart the metric, raw under its running mean, with the rewards that the judgement sets beside it: no law."""
+def _reward_chart(
+    fitted: Fitted,
+    signals: Sequence[Signal],
+    judged: Judgement,
+    shade: tuple[float, None] | None,
+    points: int,
+) -> Chart:
+    """Chart the metric, raw under its running mean, with the rewards that the judgement sets
+    beside it: no law.
+    """
     step, value, since = fitted.clock.step_T, fitted.series.value_T, _since(judged)
     split = None if shade is None else shade[0]
     lines = list(with_mean("logged", step, value, points=points, split=split))
@@ -242,11 +391,24 @@ def _reward_chart(fitted: Fitted, signals: Sequence[Signal], judged: Judgement, 
     marks = (Mark(since, "first sign"),) if since is not None else ()
     y_range = useful_range(shown=[one for line in lines for one in line.ordinates])
     key = clean(fitted.metric, longest=80)
-    return Chart("reward", _name(fitted), STEP, "", tuple(lines), marks, wide=True, subject=key, y_range=y_range, shade=shade)
+    return Chart(
+        "reward",
+        _name(fitted),
+        STEP,
+        "",
+        tuple(lines),
+        marks,
+        wide=True,
+        subject=key,
+        y_range=y_range,
+        shade=shade,
+    )
 
 
 def _is_beside(one: Signal, fitted: Fitted) -> bool:
-    """Return whether a signal stands on the chart of the reward: the held-out reward, or a reward function that a sign names."""
+    """Return whether a signal stands on the chart of the reward: the held-out reward, or a
+    reward function that a sign names.
+    """
     if fitted.quantity != "reward" or not one.quantity.startswith("reward/"):
         return fitted.quantity == "reward" and one.quantity == "eval/reward"
     return one.told is not None
@@ -270,10 +432,23 @@ def _table(signals: Sequence[Signal], rows: int = 20) -> tuple[tuple[str, ...], 
     """Return a table of means over neighbouring steps, its head first."""
     if not signals:
         return ()
-    edges = np.unique(np.round(np.linspace(min(one.step_T[0] for one in signals), max(one.step_T[-1] for one in signals) + 1, rows + 1)))
+    edges = np.unique(
+        np.round(
+            np.linspace(
+                min(one.step_T[0] for one in signals),
+                max(one.step_T[-1] for one in signals) + 1,
+                rows + 1,
+            )
+        )
+    )
     made = [("Steps", *(one.title for one in signals))]
     for i in range(edges.size - 1):
-        parts = [one.value_T[(one.step_T >= edges[i]) & (one.step_T < edges[i + 1])] for one in signals]
-        cells = [one.written(float(part.mean())) if part.size else "–" for one, part in zip(signals, parts, strict=True)]
+        parts = [
+            one.value_T[(one.step_T >= edges[i]) & (one.step_T < edges[i + 1])] for one in signals
+        ]
+        cells = [
+            one.written(float(part.mean())) if part.size else "–"
+            for one, part in zip(signals, parts, strict=True)
+        ]
         made.append((f"{edges[i]:,.0f} to {edges[i + 1] - 1:,.0f}", *cells))
     return tuple(made)

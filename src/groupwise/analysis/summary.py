@@ -1,4 +1,6 @@
-"""The summary of one run as plain data: the one source of the page, the terminal text and `--json`."""
+"""The summary of one run as plain data: the one source of the page, the terminal text and
+`--json`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.analysis.charts import POINTS, Chart
-from groupwise.analysis.evidence import error_chart, forecast_chart, group_chart, residual_charts, zero_variance_chart
+from groupwise.analysis.evidence import (
+    error_chart,
+    forecast_chart,
+    group_chart,
+    residual_charts,
+    zero_variance_chart,
+)
 from groupwise.analysis.fitted import Ahead, Fitted, cut, fit_metric, nothing_fitted
 from groupwise.analysis.plan import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.prompt_table import PromptTable, prompt_table
@@ -39,7 +47,9 @@ class Summary(Plain):
     last_step: int  # of the rows used
     rows: int  # rows used
     until: float | None  # last step that was to be used, or None
-    charts: dict[str, tuple[Chart, ...]]  # by section: "forecast", "residuals", "group_size", "stability"
+    charts: dict[
+        str, tuple[Chart, ...]
+    ]  # by section: "forecast", "residuals", "group_size", "stability"
     no_forecast: str  # why there is none, "" where there is one
     group_size: GroupSizeEvidence  # what the run says of it
     stability: StabilityEvidence  # what the run says of it
@@ -47,7 +57,9 @@ class Summary(Plain):
     prompts: PromptTable  # which of them teach, and what each deserves
     settings: dict[str, dict[str, str]]  # value and source of each that is known
     unknown_settings: tuple[str, ...]  # names of the others
-    meanings: tuple[dict[str, str], ...]  # column, quantity, definition and doubt of each logged key
+    meanings: tuple[
+        dict[str, str], ...
+    ]  # column, quantity, definition and doubt of each logged key
     notes: tuple[str, ...]  # of the reader and of the fit
     sources: tuple[dict[str, Any], ...]  # path, reader, bytes, rows and note of each file
 
@@ -60,7 +72,12 @@ class Summary(Plain):
                 "quantity": self.fitted.quantity,
                 "judgement": self.judgement,
                 "screen": self.screen,
-                "steps": {"first": self.first_step, "last": self.last_step, "rows": self.rows, "until": self.until},
+                "steps": {
+                    "first": self.first_step,
+                    "last": self.last_step,
+                    "rows": self.rows,
+                    "until": self.until,
+                },
                 "fit": self.fitted,
                 "forecast": self.fitted.outlook,
                 "charts": self.charts,
@@ -79,7 +96,9 @@ class Summary(Plain):
 
 
 def page_room(runs: int, completions: int = HELD) -> tuple[int, int]:
-    """Return the points of a line and the completions of each of so many runs on a page: with many, each has fewer of both."""
+    """Return the points of a line and the completions of each of so many runs on a page: with
+    many, each has fewer of both.
+    """
     return max(_FEWEST_POINTS, POINTS // runs), min(completions, max(_FEWEST_HELD, HELD // runs))
 
 
@@ -103,8 +122,10 @@ def summarise(
         until: last step to use, or None for all.
         at: steps to forecast at, or None for a few beyond the last.
         forecast_level: nominal coverage of the forecast's bands.
-        room: the largest number of points of a drawn line, and of completions that the page holds; with 0 no text of a prompt either.
-        opened: what the run was read from; its files are shown from there on, and components are looked for beside it.
+        room: the largest number of points of a drawn line, and of completions that the page holds;
+            with 0 no text of a prompt either.
+        opened: what the run was read from; its files are shown from there on, and components are
+            looked for beside it.
         ended: whether the run is over, as `judge` takes it.
 
     Returns:
@@ -144,14 +165,18 @@ def summarise(
         last_step=int(used.steps["step"][-1]),
         rows=len(used.steps),
         until=until,
-        charts={section: tuple(chart for chart in made if chart is not None) for section, made in charts.items()},
+        charts={
+            section: tuple(chart for chart in made if chart is not None)
+            for section, made in charts.items()
+        },
         no_forecast=no_forecast,
         group_size=group_size,
         stability=stability,
         rollouts=held_rollouts(used, most=completions) if completions else None,
         prompts=prompt_table(used) if completions else PromptTable(""),
         settings={
-            name: {"value": clean(setting.value), "source": clean(setting.source)} for name, setting in record.config.known().items()
+            name: {"value": clean(setting.value), "source": clean(setting.source)}
+            for name, setting in record.config.known().items()
         },
         unknown_settings=record.config.unknown(),
         meanings=_meanings(record),
@@ -161,7 +186,9 @@ def summarise(
 
 
 def _fitted(record: RunRecord, metric: str, **asked: Any) -> Fitted:
-    """Fit the metric; a log without a reward has nothing to fit and still has a page that says what to log."""
+    """Fit the metric; a log without a reward has nothing to fit and still has a page that says
+    what to log.
+    """
     try:
         return fit_metric(record, metric, **asked)
     except MissingMetricError as error:
@@ -180,13 +207,17 @@ def _no_forecast(judged: Judgement, fitted: Fitted) -> str:
 
 
 def _group_size_chart(found: GroupSizeEvidence, record: RunRecord) -> Chart | None:
-    """Chart the error over the group size, or else the share of zero-variance groups, where either is known."""
+    """Chart the error over the group size, or else the share of zero-variance groups, where
+    either is known.
+    """
     if found.plan is not None:
         return error_chart(found.plan)
     if found.rewards is None:
         return None
     statistics = found.rewards.statistics
-    return zero_variance_chart(statistics, record.config.value("group_size") or statistics.group_size)
+    return zero_variance_chart(
+        statistics, record.config.value("group_size") or statistics.group_size
+    )
 
 
 def _meanings(record: RunRecord) -> tuple[dict[str, str], ...]:
@@ -196,14 +227,20 @@ def _meanings(record: RunRecord) -> tuple[dict[str, str], ...]:
             "column": clean(meaning.column),
             "quantity": clean(meaning.quantity),
             "definition": clean(meaning.definition, longest=400),
-            "doubt": "carries nothing here" if meaning.unavailable else "ambiguous" if meaning.ambiguous else "",
+            "doubt": "carries nothing here"
+            if meaning.unavailable
+            else "ambiguous"
+            if meaning.ambiguous
+            else "",
         }
         for meaning in record.meanings
     )
 
 
 def _sources(record: RunRecord, opened: Path | None) -> tuple[dict[str, Any], ...]:
-    """Return the files, named from the run's own name on: a page is for others, who have no business with our folders."""
+    """Return the files, named from the run's own name on: a page is for others, who have no
+    business with our folders.
+    """
     return tuple(
         {
             "path": clean(shown_path(source.path, opened), longest=400),

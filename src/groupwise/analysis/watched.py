@@ -26,7 +26,18 @@ from groupwise.wording import capital, clean, ranged
 FloatArray = NDArray[np.float64]
 _MOST_FUNCTIONS = 8
 _MOST_OTHERS = 12
-_CLOCKS = ("epoch", "num_tokens", "tokens", "seconds", "optimizer_updates", "_step", "_runtime", "_timestamp", "timestamp", "global_step")
+_CLOCKS = (
+    "epoch",
+    "num_tokens",
+    "tokens",
+    "seconds",
+    "optimizer_updates",
+    "_step",
+    "_runtime",
+    "_timestamp",
+    "timestamp",
+    "global_step",
+)
 # Beside those of a report: what is cheap to show while the run goes on.
 _FURTHER = (
     ("eval/reward", "Evaluation", "reward"),
@@ -51,12 +62,21 @@ class Track(Plain):
 
 
 def tracks_of(record: RunRecord, metric: str, *, points: int) -> list[Track]:
-    """Return the lines of a run: the metric it is judged by, reward functions, what is worth a look beside them, a few other keys."""
+    """Return the lines of a run: the metric it is judged by, reward functions, what is worth a
+    look beside them, a few other keys.
+    """
     wanted: dict[str, tuple[str, str, str]] = {}
     for column, key, title, unit in _worth_a_look(record, metric):
         wanted.setdefault(column, (key, title, unit))
-    others = [name for name in record.metrics() if name not in wanted and not _nothing_to_see(record, name)]
-    wanted |= {name: (f"log/{clean(name)}", clean(name, longest=60), "value") for name in others[:_MOST_OTHERS]}
+    others = [
+        name
+        for name in record.metrics()
+        if name not in wanted and not _nothing_to_see(record, name)
+    ]
+    wanted |= {
+        name: (f"log/{clean(name)}", clean(name, longest=60), "value")
+        for name in others[:_MOST_OTHERS]
+    }
     step = record.steps["step"].cast(pl.Float64).to_numpy()
     tracks = [
         _track(record, (*names, column), step, points if names[0] == "metric" else points // 2)
@@ -67,17 +87,35 @@ def tracks_of(record: RunRecord, metric: str, *, points: int) -> list[Track]:
 
 
 def _worth_a_look(record: RunRecord, metric: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield column, key ("" where it is not shown), title and unit of the metric, of reward functions and of what is known beside them."""
+    """Yield column, key ("" where it is not shown), title and unit of the metric, of reward
+    functions and of what is known beside them.
+    """
     seen: pl.Series | None = None
     with suppress(MissingMetricError):
         column = record.column(judged_column(record) if metric == "reward" else metric)
         known, seen = record.meaning(column), record.steps[column]
-        rewarding = column == "reward" or (known is not None and known.quantity.startswith("reward"))
-        yield column, "metric", capital(clean(metric, longest=60)), "reward" if rewarding else "value"
-    functions = [m for m in record.meanings if m.quantity.startswith("reward/") and not m.unavailable]
+        rewarding = column == "reward" or (
+            known is not None and known.quantity.startswith("reward")
+        )
+        yield (
+            column,
+            "metric",
+            capital(clean(metric, longest=60)),
+            "reward" if rewarding else "value",
+        )
+    functions = [
+        m for m in record.meanings if m.quantity.startswith("reward/") and not m.unavailable
+    ]
     for function in functions[:_MOST_FUNCTIONS]:
-        alone = seen is not None and record.steps[function.column].equals(seen, null_equal=True)  # it is all of the metric
-        yield function.column, "" if alone else function.quantity, clean(function.quantity.removeprefix("reward/"), longest=60), "reward"
+        alone = seen is not None and record.steps[function.column].equals(
+            seen, null_equal=True
+        )  # it is all of the metric
+        yield (
+            function.column,
+            "" if alone else function.quantity,
+            clean(function.quantity.removeprefix("reward/"), longest=60),
+            "reward",
+        )
     for quantity, title, unit in (*_FURTHER, *((b.quantity, b.title, b.unit) for b in BEHAVIOURS)):
         meaning = meaning_of(record, quantity)
         if meaning is not None:
@@ -93,7 +131,9 @@ def _nothing_to_see(record: RunRecord, column: str) -> bool:
     return column in _CLOCKS or values.count() < 2 or values.min() == values.max()
 
 
-def _track(record: RunRecord, names: tuple[str, str, str, str], step_T: FloatArray, points: int) -> Track | None:
+def _track(
+    record: RunRecord, names: tuple[str, str, str, str], step_T: FloatArray, points: int
+) -> Track | None:
     """Return one metric thinned, or None where it has no value."""
     key, title, unit, column = names
     value = record.steps[column].to_numpy()
@@ -104,7 +144,9 @@ def _track(record: RunRecord, names: tuple[str, str, str, str], step_T: FloatArr
     meaning = record.meaning(column)
     about = (definition_of(meaning) if meaning is not None else "") + beyond
     low, high = y_range or useful_range(shown=value) or (0.0, 1.0)
-    return Track(key, title, unit, clean(column, longest=80), about.strip(), line.x, line.y, (low, high))
+    return Track(
+        key, title, unit, clean(column, longest=80), about.strip(), line.x, line.y, (low, high)
+    )
 
 
 def usual_pace(times: Sequence[float]) -> float:
@@ -129,16 +171,29 @@ def judged(record: RunRecord, metric: str, level: float, *, ended: bool) -> Judg
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = judge(record, ended=ended)
-        forecast = "" if found.alarm or found.state is State.CANNOT_TELL else _forecast(record, metric, level)
+        forecast = (
+            ""
+            if found.alarm or found.state is State.CANNOT_TELL
+            else _forecast(record, metric, level)
+        )
     signs = [sign for sign in (found.first_sign, *found.then) if sign is not None]
     # What was held out goes by its own name in the words.
-    moved = tuple(name for sign in signs for name in (sign.signal, clean(sign.words.split(" ")[0], longest=60)))
+    moved = tuple(
+        name
+        for sign in signs
+        for name in (sign.signal, clean(sign.words.split(" ")[0], longest=60))
+    )
     return Judged(found, moved, found.last_step, len(record.steps), forecast)
 
 
 def _forecast(record: RunRecord, metric: str, level: float) -> str:
     """Say where the metric is forecast to be."""
-    from groupwise.analysis.fitted import Ahead, foretold, unfitted  # by the process that judges, and not by the one that serves
+    # by the process that judges, and not by the one that serves
+    from groupwise.analysis.fitted import (
+        Ahead,
+        foretold,
+        unfitted,
+    )
 
     try:
         _, rows, _ = foretold(unfitted(record, metric), Ahead(level=level))

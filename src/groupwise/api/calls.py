@@ -1,4 +1,4 @@
-"""Functions that take a run, a path or arrays: `fit`, `forecast`, `backtest`, `judge` and `report`.
+"""Functions that take a run, a path or arrays: `fit`, `forecast`, `judge` and `report`.
 
 Arrays go to the mathematics as they are; everything else becomes a run, which answers.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from groupwise.analysis.fitted import Outlook
     from groupwise.diagnostics.judgement import Judgement
-    from groupwise.forecasting.results import Backtest, FitResult, Forecast
+    from groupwise.forecasting.results import FitResult, Forecast
 
     Given = RunRecord | str | Path | ArrayLike
 
@@ -40,7 +40,8 @@ def fit(
         metric: of a run, the log's own key or a canonical quantity.
         law: the one law to fit; None lets all compete.
         level: nominal coverage of the intervals.
-        known: of arrays: variance_T, window, smoothing, healthy and momentum, as in `forecasting.fit`; a run has its own.
+        known: of arrays: variance_T, window, smoothing, healthy and momentum, as in
+            `forecasting.fit`; a run has its own.
 
     Returns:
         The fit; `print` shows it in a sentence.
@@ -51,8 +52,15 @@ def fit(
 
     Example:
         >>> steps = range(300)
-        >>> print(fit(steps, [0.8 - 0.6 * 0.98**t + 0.01 * (-1) ** t for t in steps], law="exponential"))
-        The single exponential holds: rises from 0.2004 (0.1946 to 0.2062) to a plateau of 0.8 (0.7981 to 0.8019); 100 % of the way is done.
+        >>> print(
+        ...     fit(
+        ...         steps,
+        ...         [0.8 - 0.6 * 0.98**t + 0.01 * (-1) ** t for t in steps],
+        ...         law="exponential",
+        ...     )
+        ... )
+        The single exponential holds: rises from 0.2004 (0.1946 to 0.2062) to a plateau of 0.8
+            (0.7981 to 0.8019); 100 % of the way is done.
     """
     if value_T is None:
         _refuse(known)
@@ -63,7 +71,9 @@ def fit(
 
 
 @overload
-def forecast(run: ArrayLike, value_T: ArrayLike, at_S: ArrayLike, *, level: float = 0.9, **known: Any) -> Forecast: ...
+def forecast(
+    run: ArrayLike, value_T: ArrayLike, at_S: ArrayLike, *, level: float = 0.9, **known: Any
+) -> Forecast: ...
 @overload
 def forecast(
     run: Given,
@@ -75,7 +85,14 @@ def forecast(
     level: float = 0.9,
 ) -> Outlook: ...
 @overload
-def forecast(run: ArrayLike, value_T: ArrayLike, at_S: None = None, *, until: float | None = None, level: float = 0.9) -> Outlook: ...
+def forecast(
+    run: ArrayLike,
+    value_T: ArrayLike,
+    at_S: None = None,
+    *,
+    until: float | None = None,
+    level: float = 0.9,
+) -> Outlook: ...
 def forecast(
     run: Given,
     value_T: ArrayLike | None = None,
@@ -95,11 +112,12 @@ def forecast(
         until: the last step to forecast, instead of `at_S`.
         metric: of a run, the log's own key or a canonical quantity.
         level: nominal coverage of the bands.
-        known: of arrays with `at_S`: window, smoothing, bounds, rows, target and calibration, as in `forecasting.forecast`; a run has them.
+        known: of arrays with `at_S`: window, smoothing, bounds, rows, target and calibration, as in
+            `forecasting.forecast`; a run has them.
 
     Returns:
-        Of a run, and of arrays with `until`, an `Outlook`, whose `rows` have whole steps; of arrays with `at_S` a `Forecast`. `print`
-        shows either in a sentence.
+        Of a run, and of arrays with `until`, an `Outlook`, whose `rows` have whole steps; of arrays
+        with `at_S` a `Forecast`. `print` shows either in a sentence.
 
     Raises:
         InsufficientDataError: there are too few rows.
@@ -107,58 +125,22 @@ def forecast(
 
     Example:
         >>> steps = range(1, 201)
-        >>> ahead = forecast(steps, [0.8 - 0.6 * 0.98**t + 0.01 * (-1) ** t for t in steps], until=400)
+        >>> ahead = forecast(
+        ...     steps, [0.8 - 0.6 * 0.98**t + 0.01 * (-1) ** t for t in steps], until=400
+        ... )
         >>> ahead.rows[-1].step, round(ahead.rows[-1].mean, 2)
         (400, 0.82)
     """
     if value_T is None or at_S is None:
         _refuse(known)
-        return run_of(run, value_T, metric=metric).forecast(until=until, at=at_S, metric=metric, level=level)
+        return run_of(run, value_T, metric=metric).forecast(
+            until=until, at=at_S, metric=metric, level=level
+        )
     if until is not None:
         raise InvalidArgumentError("expected until or times, got both: leave out one of them")
     from groupwise.forecasting.forecast import forecast as forecast_arrays
 
     return forecast_arrays(_numbers(run), value_T, at_S, level=level, **known)
-
-
-def backtest(
-    run: Given,
-    value_T: ArrayLike | None = None,
-    *,
-    metric: str = "reward",
-    from_share: float = 0.4,
-    level: float = 0.9,
-    **known: Any,
-) -> Backtest:
-    """Forecast the rest of a run, or of arrays, from its first part, and score it.
-
-    Args:
-        run: a run, a path, or increasing times, shape (T,).
-        value_T: the metric at those times, shape (T,); not with a run.
-        metric: of a run, the log's own key or a canonical quantity.
-        from_share: share of the rows that the forecast sees.
-        level: nominal coverage of the band.
-        known: of arrays: window, smoothing and bounds, as in `forecasting.backtest`; a run has its own.
-
-    Returns:
-        Errors of the forecast and of other methods, coverage and scores of the band; `print` shows them in sentences.
-
-    Raises:
-        InsufficientDataError: fewer than 20 finite rows.
-        InvalidArgumentError: an argument is outside its domain.
-
-    Example:
-        >>> steps = range(200)
-        >>> score = backtest(steps, [0.8 - 0.6 * 0.98**t + 0.01 * (-1) ** t for t in steps])
-        >>> score.errors["groupwise"] < score.errors["last_mean"]
-        True
-    """
-    if value_T is None:
-        _refuse(known)
-        return run_of(run, metric=metric).backtest(metric=metric, from_share=from_share, level=level)
-    from groupwise.forecasting.backtest import backtest as score_arrays
-
-    return score_arrays(_numbers(run), value_T, from_share=from_share, level=level, **known)
 
 
 def judge(run: Given, value_T: ArrayLike | None = None, *, ended: bool | None = None) -> Judgement:
@@ -225,11 +207,16 @@ def report(
 def _refuse(known: Any) -> None:
     """Refuse beside a run what only arrays need to be told."""
     if known:
-        raise InvalidArgumentError(f"expected {', '.join(known)} with arrays alone, got a run, which has its own: leave it out")
+        raise InvalidArgumentError(
+            f"expected {', '.join(known)} with arrays alone, got a run, which has its own: leave "
+            "it out"
+        )
 
 
 def _numbers(run: Given) -> ArrayLike:
     """Refuse a run beside values."""
     if isinstance(run, RunRecord | str | Path):
-        raise InvalidArgumentError("expected a run, or times and values, got a run and values: leave out one of them")
+        raise InvalidArgumentError(
+            "expected a run, or times and values, got a run and values: leave out one of them"
+        )
     return run

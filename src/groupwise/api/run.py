@@ -1,4 +1,5 @@
-"""`open_run`: a run as an object that says how it stands, fits, forecasts, draws and reports itself.
+"""`open_run`: a run as an object that says how it stands, fits, forecasts, draws and reports
+itself.
 
 Every answer is made elsewhere, by what the commands call too; here it is asked for.
 """
@@ -14,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError, MissingMetricError
+from groupwise.arrays import Float
+from groupwise.errors import (
+    GroupwiseError,
+    InsufficientDataError,
+    InvalidArgumentError,
+)
 from groupwise.files import PYTHON, free_target, write_whole
 from groupwise.readers import open_run as read_run
 from groupwise.record.run import RunRecord
@@ -23,15 +29,15 @@ from groupwise.wording import clean, count
 if TYPE_CHECKING:
     from groupwise.analysis.fitted import Outlook
     from groupwise.diagnostics.judgement import Judgement
-    from groupwise.forecasting.results import Backtest, FitResult
-    from groupwise.report.figures import Plot
+    from groupwise.forecasting.results import FitResult
 
 _MOST_ROWS = 200  # of a forecast
 
 
 @dataclass(frozen=True, repr=False)
 class Run(RunRecord):
-    """A run: its record, and what can be asked of it. In a notebook it shows its judgement and its curve.
+    """A run: its record, and what can be asked of it. In a notebook it shows its judgement and its
+    curve.
 
     Args:
         opened: what it was read from, or None; components are looked for beside it.
@@ -49,12 +55,31 @@ class Run(RunRecord):
 
     @cached_property
     def judgement(self) -> Judgement:
-        """How the run stands, judged once; a record whose writer lives is judged as a run that goes on."""
+        """How the run stands, judged once; a record whose writer lives is judged as a run that
+        goes on.
+        """
         from groupwise.diagnostics.judge import judge
 
         return judge(self)
 
-    def fit(self, *, metric: str = "reward", law: str | None = None, level: float = 0.95) -> FitResult:
+    def __getitem__(self, metric: str) -> Float:
+        """The values of one metric at the steps of the log, shape (T,), NaN where it has none.
+
+        Args:
+            metric: the log's own key, or a canonical quantity.
+
+        Raises:
+            MissingMetricError: the log has no such metric.
+
+        Example:
+            >>> run_of([0.25, 0.5])["reward"].tolist()
+            [0.25, 0.5]
+        """
+        return self.steps[self.column(metric)].to_numpy().astype(float)
+
+    def fit(
+        self, *, metric: str = "reward", law: str | None = None, level: float = 0.95
+    ) -> FitResult:
         """Fit the laws to one metric, as `groupwise fit` does.
 
         Args:
@@ -85,14 +110,16 @@ class Run(RunRecord):
         """Forecast one metric, as `groupwise forecast` does.
 
         Args:
-            until: the last step to forecast, after the last one of the log; a row a logged step, 200 at most.
+            until: the last step to forecast, after the last one of the log; a row a logged step,
+                200 at most.
             at: the steps to forecast instead; a few beyond the last one where neither is given.
             metric: the log's own key, or a canonical quantity.
             level: nominal coverage of the bands.
             target: a level of the mean, to be told how likely it is reached and when.
 
         Returns:
-            Its `rows` have whole steps, the mean and both bands; `print` shows the last in a sentence.
+            Its `rows` have whole steps, the mean and both bands; `print` shows the last in a
+            sentence.
 
         Raises:
             MissingMetricError: the log has no such metric.
@@ -107,46 +134,11 @@ class Run(RunRecord):
         fitted = fit_metric(self, metric, ahead=Ahead(steps, level, target))
         if fitted.outlook is None:
             raise InsufficientDataError(fitted.problem)
-        return replace(fitted.outlook, stands=self.judgement.fact) if self.judgement.alarm else fitted.outlook
-
-    def backtest(self, *, metric: str = "reward", from_share: float = 0.4, level: float = 0.9) -> Backtest:
-        """Forecast the rest of the run from its first part and score that, as `groupwise backtest` does.
-
-        Args:
-            metric: the log's own key, or a canonical quantity.
-            from_share: share of the rows that the forecast sees.
-            level: nominal coverage of the band.
-
-        Returns:
-            Errors of the forecast and of other methods, coverage and scores of the band.
-
-        Raises:
-            MissingMetricError: the log has no such metric.
-            InsufficientDataError: there are too few rows.
-        """
-        from groupwise.analysis.backtest import trial_of
-        from groupwise.forecasting.calibration import shipped
-        from groupwise.series.metric import metric_series
-
-        return trial_of(metric_series(self, metric), from_share).score(shipped(), level=level)
-
-    def plot(self, *, metric: str = "reward") -> Plot:
-        """Draw one metric, smoothed over raw, a failure shaded, without a law.
-
-        Args:
-            metric: the log's own key, or a canonical quantity.
-
-        Returns:
-            What saves itself, `.save("curve.pdf")`, and shows itself in a notebook.
-
-        Raises:
-            MissingMetricError: the log has no such metric.
-        """
-        from groupwise.analysis.fitted import unfitted
-        from groupwise.analysis.screen import reward_chart
-        from groupwise.report.figures import Plot
-
-        return Plot(reward_chart(self, unfitted(self, metric), self.judgement))
+        return (
+            replace(fitted.outlook, stands=self.judgement.fact)
+            if self.judgement.alarm
+            else fitted.outlook
+        )
 
     def report(self, path: str | Path, *, metric: str = "reward", force: bool = False) -> Path:
         """Write the page of `groupwise report`.
@@ -177,35 +169,19 @@ class Run(RunRecord):
         try:
             import pandas as pd
         except ImportError:
-            raise GroupwiseError("expected pandas, got none: pip install pandas, or use run.steps, a Polars table") from None
+            raise GroupwiseError(
+                "expected pandas, got none: pip install pandas, or use run.steps, a Polars table"
+            ) from None
         return pd.DataFrame({name: self.steps[name].to_numpy() for name in self.steps.columns})
-
-    def to_arviz(self, *, metric: str = "reward", law: str | None = None) -> Any:
-        """Return the fit of one metric as ArviZ's InferenceData, in steps of the log.
-
-        Args:
-            metric: the log's own key, or a canonical quantity.
-            law: the one law to fit; None lets all compete.
-
-        Returns:
-            `posterior`: draws of each parameter's confidence distribution, whose central 95 % are the fit's 95 % interval, marginals alone;
-            what the data do not limit is named in the attribute `not_limited`. `observed_data`: the metric; `constant_data`: its curve.
-
-        Raises:
-            MissingMetricError: the log has no such metric.
-            InsufficientDataError: there are too few rows.
-            GroupwiseError: ArviZ is not installed.
-        """
-        from groupwise.analysis.inference_data import inference_data
-
-        return inference_data(self, metric, law)
 
     def _steps_until(self, until: float) -> list[float]:
         """Return the steps to forecast: those that would be logged, the last of them `until`."""
         steps = self.steps["step"].to_numpy()
         if not len(steps) or not float(until).is_integer() or until <= steps[-1]:
             last = f"{steps[-1]:,}" if len(steps) else "the log's own, which is empty"
-            raise InvalidArgumentError(f"expected a whole step after {last} for until, got {until!r}: give a later one")
+            raise InvalidArgumentError(
+                f"expected a whole step after {last} for until, got {until!r}: give a later one"
+            )
         spacing = max(1, int(np.median(np.diff(steps)))) if len(steps) > 1 else 1
         spacing *= -(-(int(until) - int(steps[-1])) // (spacing * _MOST_ROWS))
         return [float(step) for step in reversed(range(int(until), int(steps[-1]), -spacing))]
@@ -213,13 +189,15 @@ class Run(RunRecord):
     def _lines(self, *, bars: bool = True, plain: bool = False) -> list[str]:
         """Return the judgement as the terminal has it."""
         from groupwise.analysis.charts import reward_heights
-        from groupwise.report.screen import judgement_lines
+        from groupwise.pages.screen import judgement_lines
 
         return judgement_lines(self.judgement, reward_heights(self) if bars else (), plain=plain)
 
     def __str__(self) -> str:
         """The judgement as the terminal has it."""
-        return "\n".join(self._lines(plain=not (sys.stdout.encoding or "").lower().startswith("utf")))
+        return "\n".join(
+            self._lines(plain=not (sys.stdout.encoding or "").lower().startswith("utf"))
+        )
 
     def __repr__(self) -> str:
         """Name, rows, and how many settings were not found."""
@@ -229,15 +207,10 @@ class Run(RunRecord):
         return f"Run({clean(self.name)!r}, {count(len(step), 'row')}{steps}{missing})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the judgement, and the curve where there is a reward and matplotlib to draw it."""
-        from groupwise.report.markup import Markup, join, tag, text
+        """What a notebook shows: the judgement, with the curve in bars."""
+        from groupwise.pages.markup import join, tag, text
 
-        try:
-            curve = self.plot()._repr_svg_()
-        except (MissingMetricError, GroupwiseError):
-            curve = ""
-        lines = tag("pre", join(map(text, self._lines(bars=not curve)), "\n"))
-        return str(tag("div", join((lines, Markup(curve)))))
+        return str(tag("pre", join(map(text, self._lines()), "\n")))
 
 
 def open_run(
@@ -250,8 +223,8 @@ def open_run(
     r"""Read a run.
 
     Args:
-        path: a log, a run folder, a saved record, or one that a `RecordWriter` is appending to; `FILE#NAME` for one run of a file that
-            holds several.
+        path: a log, a run folder, a saved record, or one that a `RecordWriter` is appending to;
+            `FILE#NAME` for one run of a file that holds several.
         columns: canonical name, or "step" -> the log's own column, where the guess is wrong.
         settings: name -> value, as with `--set`; they win over everything.
         config: a JSON or YAML file with settings; they win over what is found beside the log.
@@ -260,8 +233,10 @@ def open_run(
         The run, its record validated.
 
     Raises:
-        UnreadableRunError: the path holds no log that can be read; the message says why and what to do.
-        InvalidArgumentError: a setting, or the name of a quantity, is unknown, or a value is outside its domain.
+        UnreadableRunError: the path holds no log that can be read; the message says why and what to
+            do.
+        InvalidArgumentError: a setting, or the name of a quantity, is unknown, or a value is
+            outside its domain.
         MissingMetricError: a column named by the user is not in the log.
 
     Example:
@@ -275,17 +250,24 @@ def open_run(
 
 
 def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
-    """Return what a user calls a run: a record, a path, the values of a metric, or its steps and values."""
+    """Return what a user calls a run: a record, a path, the values of a metric, or its steps and
+    values.
+    """
     from groupwise.analysis.run_groups import record_of_numbers
 
     if isinstance(given, Run) and value_T is None:
         return given
     if isinstance(given, RunRecord | str | Path):
         if value_T is not None:
-            raise InvalidArgumentError("expected a run, or steps and values, got a run and values: leave out one of them")
+            raise InvalidArgumentError(
+                "expected a run, or steps and values, got a run and values: leave out one of them"
+            )
         return _run(given) if isinstance(given, RunRecord) else open_run(given)
     if value_T is not None and np.shape(given) != np.shape(value_T):
-        raise InvalidArgumentError(f"expected as many steps as values, got {np.size(given)} and {np.size(value_T)}: give one a value")
+        raise InvalidArgumentError(
+            f"expected as many steps as values, got {np.size(given)} and {np.size(value_T)}: give "
+            "one a value"
+        )
     return _run(record_of_numbers(given if value_T is None else [given, value_T], metric, "run"))
 
 
@@ -294,10 +276,12 @@ def _run(record: RunRecord, opened: Path | None = None) -> Run:
     return Run(**{one.name: getattr(record, one.name) for one in fields(RunRecord)}, opened=opened)
 
 
-def write_page(runs: Sequence[tuple[RunRecord, Path | None]], path: str | Path, *, metric: str, force: bool) -> Path:
+def write_page(
+    runs: Sequence[tuple[RunRecord, Path | None]], path: str | Path, *, metric: str, force: bool
+) -> Path:
     """Write one page on runs, each with what it was opened from; return its path."""
     from groupwise.analysis.summary import page_room, summarise
-    from groupwise.report.html import render
+    from groupwise.pages.html import render
 
     if not runs:
         raise InvalidArgumentError("expected a run, got none: give one or a list of them")
@@ -305,6 +289,8 @@ def write_page(runs: Sequence[tuple[RunRecord, Path | None]], path: str | Path, 
     logs = [Path(source.path) for record, _ in runs for source in record.sources]
     free_target(target, logs, force=force, way=PYTHON)
     room = page_room(len(runs))
-    summaries = [summarise(record, metric=metric, room=room, opened=opened) for record, opened in runs]
+    summaries = [
+        summarise(record, metric=metric, room=room, opened=opened) for record, opened in runs
+    ]
     write_whole(target, render(summaries), force=force, way=PYTHON)
     return target

@@ -1,4 +1,6 @@
-"""The command `groupwise compare`: did a run fail, and is the difference of the others real, or is it what seeds do?"""
+"""The command `groupwise compare`: did a run fail, and is the difference of the others real, or
+is it what seeds do?
+"""
 
 from __future__ import annotations
 
@@ -20,37 +22,73 @@ _APART = "vs"
 
 def compare(
     runs: Annotated[
-        list[Path], cli.argument("RUN...", "Runs, each by itself, or a file of several; A1 A2 vs B1 B2 puts groups of runs apart.")
+        list[Path],
+        cli.argument(
+            "RUN...",
+            "Runs, each by itself, or a file of several; A1 A2 vs B1 B2 puts groups of runs apart.",
+        ),
     ],
     *,
-    by: Annotated[str | None, cli.option("KEY", "Group the runs by a setting, a column, or what their names say of it.")] = None,
-    baseline: Annotated[
-        str | None, cli.option("VALUE", "The value of --by that the others are compared with; by default the smallest.")
+    by: Annotated[
+        str | None,
+        cli.option("KEY", "Group the runs by a setting, a column, or what their names say of it."),
     ] = None,
-    pair_by: Annotated[str | None, cli.option("KEY", "Pair the runs of two groups by a setting, as seed.")] = None,
+    baseline: Annotated[
+        str | None,
+        cli.option(
+            "VALUE", "The value of --by that the others are compared with; by default the smallest."
+        ),
+    ] = None,
+    pair_by: Annotated[
+        str | None, cli.option("KEY", "Pair the runs of two groups by a setting, as seed.")
+    ] = None,
     metric: cli.Metric = "reward",
     until: cli.Until = None,
     late: Annotated[
-        float, cli.option("SHARE", "The level is the mean over this share of the steps, at their end.", check=cli.share)
+        float,
+        cli.option(
+            "SHARE",
+            "The level is the mean over this share of the steps, at their end.",
+            check=cli.share,
+        ),
     ] = 0.25,
     reach: Annotated[
-        float | None, cli.option("LEVEL", "Speed is the step from which this level is held; by default half of the way.")
+        float | None,
+        cli.option(
+            "LEVEL", "Speed is the step from which this level is held; by default half of the way."
+        ),
     ] = None,
-    effect: Annotated[float | None, cli.option("D", "The smallest difference that matters; by default the one found.")] = None,
-    seed_deviation: Annotated[float | None, cli.option("S", "The spread between seeds, where it is known beforehand.")] = None,
+    effect: Annotated[
+        float | None,
+        cli.option("D", "The smallest difference that matters; by default the one found."),
+    ] = None,
+    seed_deviation: Annotated[
+        float | None, cli.option("S", "The spread between seeds, where it is known beforehand.")
+    ] = None,
     level: cli.FitLevel = 0.95,
-    output: Annotated[Path | None, cli.option("FILE", "Draw two groups into this .svg.", "--output", "-o")] = None,
+    output: Annotated[
+        Path | None, cli.option("FILE", "Draw two groups into this .svg.", "--output", "-o")
+    ] = None,
     opening: cli.Opening,
-    why: Annotated[bool, typer.Option("--why", "-v", help="Also print the tests, every run's judgement, and what to know.")] = False,
+    why: Annotated[
+        bool,
+        typer.Option(
+            "--why", "-v", help="Also print the tests, every run's judgement, and what to know."
+        ),
+    ] = False,
     as_json: cli.Json = False,
-    force: Annotated[bool, cli.flag("--force", "Overwrite a figure that is there already.")] = False,
+    force: Annotated[
+        bool, cli.flag("--force", "Overwrite a figure that is there already.")
+    ] = False,
 ) -> None:
-    """Did a run fail, and is the difference of the others real: level and speed, with step noise and seed noise apart."""
+    """Did a run fail, and is the difference of the others real: level and speed, with step noise
+    and seed noise apart.
+    """
     from groupwise.analysis.compare import compare_runs, comparison_chart
     from groupwise.analysis.run_groups import grouped_by, typed_groups
     from groupwise.comparison.compare import Question
-    from groupwise.report.comparison import print_comparison
-    from groupwise.report.figures import standalone
+    from groupwise.pages.comparison import print_comparison
+    from groupwise.pages.figures import standalone
 
     rows = _split(runs, by, baseline)
     every = [path for row in rows for path in row]
@@ -58,13 +96,27 @@ def compare(
         free_target(output, every, force=force, endings=(".svg",))
     question = Question(late, reach, effect, seed_deviation, level)
     with cli.advancing(quiet=as_json, total=2 * len(every)) as step:
-        records = _apart([[record for path in row for record in _opened(path, opening, by, step)] for row in rows], by)
-        groups = typed_groups(records) if by is None else grouped_by(records[0], by, baseline=baseline)
-        found = compare_runs(groups, metric, question, until=until, sorted_by=by, pair_by=pair_by, step=step)
+        records = _apart(
+            [
+                [record for path in row for record in _opened(path, opening, by, step)]
+                for row in rows
+            ],
+            by,
+        )
+        groups = (
+            typed_groups(records) if by is None else grouped_by(records[0], by, baseline=baseline)
+        )
+        found = compare_runs(
+            groups, metric, question, until=until, sorted_by=by, pair_by=pair_by, step=step
+        )
     if output is not None:
         if len(found.found.pairings) > 1:
-            raise InvalidArgumentError(f"-o expects two groups, got {len(groups)}: name the two to be drawn")
-        write_whole(output, standalone(comparison_chart(found, found.found.pairings[0])), force=force)
+            raise InvalidArgumentError(
+                f"-o expects two groups, got {len(groups)}: name the two to be drawn"
+            )
+        write_whole(
+            output, standalone(comparison_chart(found, found.found.pairings[0])), force=force
+        )
     if as_json:
         cli.print_json(found.as_dict())
         return
@@ -73,7 +125,9 @@ def compare(
         cli.print_lines(f"\nThe figure: {output}")
 
 
-def _opened(path: Path, opening: cli.Opening, by: str | None, step: Callable[[str], None]) -> list[RunRecord]:
+def _opened(
+    path: Path, opening: cli.Opening, by: str | None, step: Callable[[str], None]
+) -> list[RunRecord]:
     """Open the runs of one path, and say so."""
     step(path.name)
     return opening.open_all(path, by=by or "")
@@ -88,9 +142,14 @@ def _split(paths: Sequence[Path], by: str | None, baseline: str | None) -> list[
         else:
             rows[-1].append(path)
     if len(rows) > 1 and by is not None:
-        raise InvalidArgumentError(f"expected groups put apart with {_APART} or with --by, got both: leave out one of them")
+        raise InvalidArgumentError(
+            f"expected groups put apart with {_APART} or with --by, got both: leave out one of them"
+        )
     if not all(rows):
-        raise InvalidArgumentError(f"expected runs on both sides of {_APART}, got none on one side: write A1 A2 {_APART} B1 B2")
+        raise InvalidArgumentError(
+            f"expected runs on both sides of {_APART}, got none on one side: write A1 A2 {_APART} "
+            "B1 B2"
+        )
     if baseline is not None and by is None:
         raise InvalidArgumentError("--baseline is a value of the setting of --by; got no --by")
     return rows
@@ -102,6 +161,7 @@ def _apart(rows: list[list[RunRecord]], by: str | None) -> list[list[RunRecord]]
         return rows
     if len(rows[0]) < 2:
         raise InvalidArgumentError(
-            f"expected two runs or more, got {len(rows[0])}: write A B, A1 A2 {_APART} B1 B2, or a table of runs with --by COLUMN"
+            f"expected two runs or more, got {len(rows[0])}: write A B, A1 A2 {_APART} B1 B2, or a "
+            "table of runs with --by COLUMN"
         )
     return rows if by is not None else [[record] for record in rows[0]]

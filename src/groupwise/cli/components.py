@@ -1,4 +1,6 @@
-"""The command `groupwise components`: the variance components of scores in a file, or of a run under a model."""
+"""The command `groupwise components`: the variance components of scores in a file, or of a run
+under a model.
+"""
 
 from __future__ import annotations
 
@@ -24,62 +26,120 @@ _LEVEL = 0.95
 
 
 def components(
-    source: Annotated[Path, cli.argument("RUN|FILE", "A run, an .npz with scores, or saved components.")],
+    source: Annotated[
+        Path, cli.argument("RUN|FILE", "A run, an .npz with scores, or saved components.")
+    ],
     *,
-    model: Annotated[Path | None, cli.option("CHECKPOINT", "Folder of the model that takes scores of the run.")] = None,
-    adapter: Annotated[Path | None, cli.option("DIR", "Folder of a LoRA adapter on the model.")] = None,
-    groups: Annotated[int | None, cli.option("P", "How many groups to take scores of; by default 64.", check=cli.whole(2))] = None,
-    steps: Annotated[str | None, cli.option("A:B", "First and last step whose completions are used.")] = None,
+    model: Annotated[
+        Path | None, cli.option("CHECKPOINT", "Folder of the model that takes scores of the run.")
+    ] = None,
+    adapter: Annotated[
+        Path | None, cli.option("DIR", "Folder of a LoRA adapter on the model.")
+    ] = None,
+    groups: Annotated[
+        int | None,
+        cli.option("P", "How many groups to take scores of; by default 64.", check=cli.whole(2)),
+    ] = None,
+    steps: Annotated[
+        str | None, cli.option("A:B", "First and last step whose completions are used.")
+    ] = None,
     seed: Annotated[int, cli.option("N", "Seed of the sample of groups.", check=cli.whole(0))] = 0,
     aggregation: Annotated[
         str | None,
         cli.option(
             "NAME",
-            "How token losses are put together: sum (the default), sequence_mean or batch_token_mean.",
+            (
+                "How token losses are put together: sum (the default), sequence_mean or "
+                "batch_token_mean."
+            ),
             check=cli.one_of(*get_args(Aggregation)),
         ),
     ] = None,
     temperature: Annotated[
-        float | None, cli.option("T", "Temperature of the sampling; by default the run's own.", check=cli.positive)
+        float | None,
+        cli.option(
+            "T", "Temperature of the sampling; by default the run's own.", check=cli.positive
+        ),
     ] = None,
     layers: Annotated[
-        list[str] | None, cli.option("PATTERN", "Only parameters whose names match, as '*q_proj*'; or head, a first pass. Repeatable.")
+        list[str] | None,
+        cli.option(
+            "PATTERN",
+            "Only parameters whose names match, as '*q_proj*'; or head, a first pass. Repeatable.",
+        ),
     ] = None,
     sketch_width: Annotated[
         int | None,
-        cli.option("K", "Sketch the scores to K numbers; by default inner products are exact where memory allows.", check=cli.whole(1)),
+        cli.option(
+            "K",
+            (
+                "Sketch the scores to K numbers; by default inner products are exact where memory "
+                "allows."
+            ),
+            check=cli.whole(1),
+        ),
     ] = None,
     max_completion_length: Annotated[
         int | None,
         cli.option(
-            "L", "Tokens at which completions were truncated; by default the run's own, else the longest of its log.", check=cli.whole(1)
+            "L",
+            (
+                "Tokens at which completions were truncated; by default the run's own, else the "
+                "longest of its log."
+            ),
+            check=cli.whole(1),
         ),
     ] = None,
     zero_mean: Annotated[
         bool | None,
         typer.Option(
             "--zero-mean/--any-mean",
-            help="Whether scores average to zero within a prompt: whole sums at the temperature of sampling do.",
+            help=(
+                "Whether scores average to zero within a prompt: whole sums at the temperature of "
+                "sampling do."
+            ),
             show_default=False,
         ),
     ] = None,
-    group_size: Annotated[int | None, cli.option("G", "For a FILE without prompt_N: groups of this size follow one another.")] = None,
+    group_size: Annotated[
+        int | None,
+        cli.option("G", "For a FILE without prompt_N: groups of this size follow one another."),
+    ] = None,
     precision: Annotated[
         str | None,
         cli.option(
-            "NAME", "Of the model's weights: float32 (the default) or bfloat16.", check=cli.one_of("float32", "bfloat16", "float64")
+            "NAME",
+            "Of the model's weights: float32 (the default) or bfloat16.",
+            check=cli.one_of("float32", "bfloat16", "float64"),
         ),
     ] = None,
-    fsdp: Annotated[bool, cli.flag("--fsdp", "Keep a piece of the model in each process of torchrun, under which this runs.")] = False,
+    fsdp: Annotated[
+        bool,
+        cli.flag(
+            "--fsdp",
+            "Keep a piece of the model in each process of torchrun, under which this runs.",
+        ),
+    ] = False,
     engine: cli.EngineName = None,
     workers: cli.Workers = None,
-    shards: Annotated[int | None, cli.option("S", "Pieces of work for the engine; by default 64.", check=cli.whole(1))] = None,
-    gpus_per_task: Annotated[int | None, cli.option("N", "GPUs of each worker of the engine; by default none.", check=cli.whole(0))] = None,
+    shards: Annotated[
+        int | None,
+        cli.option("S", "Pieces of work for the engine; by default 64.", check=cli.whole(1)),
+    ] = None,
+    gpus_per_task: Annotated[
+        int | None,
+        cli.option("N", "GPUs of each worker of the engine; by default none.", check=cli.whole(0)),
+    ] = None,
     level: cli.Level = None,
-    output: Annotated[Path | None, cli.option("FILE", "Where to save; by default beside the run.", "--output", "-o")] = None,
+    output: Annotated[
+        Path | None,
+        cli.option("FILE", "Where to save; by default beside the run.", "--output", "-o"),
+    ] = None,
     opening: cli.Opening,
     as_json: cli.Json = False,
-    force: Annotated[bool, cli.flag("--force", "Replace a file of components that is there already.")] = False,
+    force: Annotated[
+        bool, cli.flag("--force", "Replace a file of components that is there already.")
+    ] = False,
 ) -> None:
     """Variance components of the gradient, from scores in a file or from a run and its model."""
     from groupwise.analysis.component_file import is_components, path_beside
@@ -87,18 +147,44 @@ def components(
     from groupwise.scores.pieces import is_first
 
     between = _steps(steps)
-    given: dict[str, Any] = {"adapter": adapter, "groups": groups, "aggregation": aggregation, "temperature": temperature}
+    given: dict[str, Any] = {
+        "adapter": adapter,
+        "groups": groups,
+        "aggregation": aggregation,
+        "temperature": temperature,
+    }
     given |= {"layers": tuple(layers or ()), "sketch_width": sketch_width, "precision": precision}
     given["max_completion_length"] = max_completion_length
-    _goes_with("--engine", engine, "local, ray or slurm", {"workers": workers, "shards": shards, "gpus_per_task": gpus_per_task})
-    _goes_with("--model CHECKPOINT", model, "the model", given | {"engine": engine, "fsdp": fsdp or None})
+    _goes_with(
+        "--engine",
+        engine,
+        "local, ray or slurm",
+        {"workers": workers, "shards": shards, "gpus_per_task": gpus_per_task},
+    )
+    _goes_with(
+        "--model CHECKPOINT", model, "the model", given | {"engine": engine, "fsdp": fsdp or None}
+    )
     _one_way(engine, fsdp=fsdp)
     of_scores, mean = {"--group-size": group_size}, {"--zero-mean/--any-mean": zero_mean}
     if _holds_scores(source):
-        _refuse(source, "which is no run", {"--model": model, "--steps": steps, "--set, --config or --column": opening or None})
+        _refuse(
+            source,
+            "which is no run",
+            {"--model": model, "--steps": steps, "--set, --config or --column": opening or None},
+        )
         if is_components(source):
-            _refuse(source, "which holds components already", {**of_scores, **mean, "--output": output})
-        _of_file(source, output, level, group_size=group_size, zero_mean=zero_mean is not False, force=force, as_json=as_json)
+            _refuse(
+                source, "which holds components already", {**of_scores, **mean, "--output": output}
+            )
+        _of_file(
+            source,
+            output,
+            level,
+            group_size=group_size,
+            zero_mean=zero_mean is not False,
+            force=force,
+            as_json=as_json,
+        )
         return
     _refuse(source, "which is no file of scores", of_scores)
     level = _LEVEL if level is None else level
@@ -107,7 +193,9 @@ def components(
         _show_rewards(source, opening, between, level, output, as_json=as_json)
         return
     known = {name: value for name, value in given.items() if value}
-    how = Measurement(model, steps=between, seed=seed, zero_mean=zero_mean, level=level, fsdp=fsdp, **known)
+    how = Measurement(
+        model, steps=between, seed=seed, zero_mean=zero_mean, level=level, fsdp=fsdp, **known
+    )
     target = path_beside(source) if output is None else output
     _check_target(target, [source], force=force)
     record = opening.open(source)
@@ -128,7 +216,9 @@ def _holds_scores(source: Path) -> bool:
     return not source.is_dir() and (is_components(source) or is_score_file(source))
 
 
-def _spread(engine: str, workers: int | None, shards: int | None, gpus: int | None, journal: Path) -> Spread:
+def _spread(
+    engine: str, workers: int | None, shards: int | None, gpus: int | None, journal: Path
+) -> Spread:
     """Return what an engine spreads, in 64 pieces on processors where nothing else is said."""
     from groupwise.analysis.components import Spread
 
@@ -138,7 +228,10 @@ def _spread(engine: str, workers: int | None, shards: int | None, gpus: int | No
 def _one_way(engine: str | None, *, fsdp: bool) -> None:
     """Refuse pieces of a model where an engine is to start the processes."""
     if fsdp and engine is not None:
-        raise InvalidArgumentError(f"expected no --fsdp with --engine {engine}: torchrun starts its own processes; leave one out")
+        raise InvalidArgumentError(
+            f"expected no --fsdp with --engine {engine}: torchrun starts its own processes; leave "
+            "one out"
+        )
 
 
 def _goes_with(name: str, there: object, what: str, options: Mapping[str, Any]) -> None:
@@ -146,7 +239,9 @@ def _goes_with(name: str, there: object, what: str, options: Mapping[str, Any]) 
     given = [option for option, value in options.items() if value not in (None, ())]
     if given and there is None:
         option = f"--{given[0].replace('_', '-')}"
-        raise InvalidArgumentError(f"{option} goes with {name}, which is not given: name {what}, or leave it out")
+        raise InvalidArgumentError(
+            f"{option} goes with {name}, which is not given: name {what}, or leave it out"
+        )
 
 
 def _refuse(source: Path, reason: str, options: Mapping[str, Any]) -> None:
@@ -157,10 +252,22 @@ def _refuse(source: Path, reason: str, options: Mapping[str, Any]) -> None:
 
 
 def _of_file(
-    source: Path, output: Path | None, level: float | None, *, group_size: int | None, zero_mean: bool, force: bool, as_json: bool
+    source: Path,
+    output: Path | None,
+    level: float | None,
+    *,
+    group_size: int | None,
+    zero_mean: bool,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Show the components in a file, or estimate those of its scores."""
-    from groupwise.analysis.component_file import SavedComponents, components_of_scores, is_components, load_components
+    from groupwise.analysis.component_file import (
+        SavedComponents,
+        components_of_scores,
+        is_components,
+        load_components,
+    )
 
     if is_components(source):
         _show(load_components(source, level=level), None, as_json=as_json, told=True)
@@ -191,11 +298,15 @@ def _keep(found: SavedComponents, target: Path | None, *, force: bool, as_json: 
 def _show(found: SavedComponents, target: Path | None, *, as_json: bool, told: bool) -> None:
     """Print components, and in words what they were measured on where that is to be told."""
     from groupwise.analysis.plan import provenance_notes
-    from groupwise.report.text import print_components
+    from groupwise.pages.text import print_components
 
     if as_json:
         cli.print_json(
-            {**found.components.as_dict(), "provenance": dict(found.provenance), "file": None if target is None else str(target)}
+            {
+                **found.components.as_dict(),
+                "provenance": dict(found.provenance),
+                "file": None if target is None else str(target),
+            }
         )
         return
     notes = list(provenance_notes(found.provenance)) if told else []
@@ -205,26 +316,43 @@ def _show(found: SavedComponents, target: Path | None, *, as_json: bool, told: b
 
 
 def _show_rewards(
-    source: Path, opening: cli.Opening, steps: tuple[int, int] | None, level: float, output: Path | None, *, as_json: bool
+    source: Path,
+    opening: cli.Opening,
+    steps: tuple[int, int] | None,
+    level: float,
+    output: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
-    """Print what rewards alone say of a run, and the command that gets the rest; there is nothing to save."""
+    """Print what rewards alone say of a run, and the command that gets the rest; there is
+    nothing to save.
+    """
     if output is not None:
-        raise InvalidArgumentError("--output goes with --model CHECKPOINT or a file of scores: rewards alone hold no components")
+        raise InvalidArgumentError(
+            "--output goes with --model CHECKPOINT or a file of scores: rewards alone hold no "
+            "components"
+        )
     from groupwise.analysis.component_file import path_beside
     from groupwise.analysis.plan import reward_facts
-    from groupwise.report.text import print_reward_facts
+    from groupwise.pages.text import print_reward_facts
     from groupwise.series.rollout_sample import recurrence_notes
 
     record = opening.open(source)
     facts = reward_facts(record, steps=steps, level=level)
     recurring = recurrence_notes(record, facts.first_step, facts.last_step)
     beside = path_beside(source)
-    rest = shlex.quote(str(beside)) if beside.is_file() else f"{shlex.quote(str(source))} --model CHECKPOINT"
+    rest = (
+        shlex.quote(str(beside))
+        if beside.is_file()
+        else f"{shlex.quote(str(source))} --model CHECKPOINT"
+    )
     command = f"groupwise components {rest}"
     if as_json:
         cli.print_json({**facts.as_dict(), "notes": [*facts.notes, *recurring], "command": command})
     else:
-        print_reward_facts(facts, (*recurring, f"The gradient's own numbers: `{command}`"), cli.out_console())
+        print_reward_facts(
+            facts, (*recurring, f"The gradient's own numbers: `{command}`"), cli.out_console()
+        )
 
 
 def _steps(text: str | None) -> tuple[int, int] | None:
@@ -233,5 +361,7 @@ def _steps(text: str | None) -> tuple[int, int] | None:
         return None
     found = re.fullmatch(r"\s*(\d{1,15})\s*:\s*(\d{1,15})\s*", text)
     if found is None or int(found[1]) > int(found[2]):
-        raise InvalidArgumentError(f"--steps expects the first and the last step as 100:200; got {text!r}")
+        raise InvalidArgumentError(
+            f"--steps expects the first and the last step as 100:200; got {text!r}"
+        )
     return int(found[1]), int(found[2])

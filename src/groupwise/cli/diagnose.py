@@ -1,4 +1,6 @@
-"""The commands `groupwise diagnose`, how a run stands and why, and `groupwise check`, what of a record is sound."""
+"""The commands `groupwise diagnose`, how a run stands and why, and `groupwise check`, what of a
+record is sound.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def diagnose(
     from groupwise.analysis.charts import reward_heights
     from groupwise.diagnostics.judge import judge, measures_of
     from groupwise.diagnostics.signals import Evidence
-    from groupwise.report.screen import print_judgement
+    from groupwise.pages.screen import print_judgement
 
     opening = opening.told(gpus=gpus, gpu_price=price)
     record = opening.open(run)
@@ -36,20 +38,30 @@ def diagnose(
     found = judge(record)
     measures, remarks = (measures_of(Evidence(record)), record.remarks()) if why else (None, ())
     if as_json:
-        cli.print_json(found.as_dict() | ({} if measures is None else {"measures": measures, "remarks": remarks}))
+        cli.print_json(
+            found.as_dict()
+            | ({} if measures is None else {"measures": measures, "remarks": remarks})
+        )
     else:
         heights = reward_heights(record)
-        print_judgement(found, heights, cli.out_console(), verbose=verbose, why=measures, remarks=remarks)
+        print_judgement(
+            found, heights, cli.out_console(), verbose=verbose, why=measures, remarks=remarks
+        )
     return cli.exit_code([found.state], fail_on=fail_on)
 
 
 def check(
     record: Annotated[Path, argument("RECORD", "The folder of a record, or the journal in it.")],
     *,
-    repair: Annotated[Path | None, option("FOLDER", "Write all that is sound to this new folder; the record stays as it is.")] = None,
+    repair: Annotated[
+        Path | None,
+        option("FOLDER", "Write all that is sound to this new folder; the record stays as it is."),
+    ] = None,
     as_json: Json = False,
 ) -> int:
-    """Whether a record is sound, and a repaired copy of one that is not: exit code 0 sound, 1 damaged, 2 unusable."""
+    """Whether a record is sound, and a repaired copy of one that is not: exit code 0 sound, 1
+    damaged, 2 unusable.
+    """
     from groupwise.record.check import check_record, repaired
     from groupwise.record.run import RECORD_FILES
     from groupwise.wording import clean
@@ -60,7 +72,11 @@ def check(
     if as_json:
         print_json(checked.as_dict() | ({} if written is None else {"repaired": str(written)}))
     else:
-        hint = "--repair FOLDER writes a copy of all that is sound." if repair is None else f"A copy of all that is sound is in {repair}."
+        hint = (
+            "--repair FOLDER writes a copy of all that is sound."
+            if repair is None
+            else f"A copy of all that is sound is in {repair}."
+        )
         lines = checked.lines() if checked.sound and repair is None else [*checked.lines(), hint]
         print_lines(*(clean(line, longest=1000) for line in lines))
     return OK if checked.sound else FOUND

@@ -1,4 +1,6 @@
-"""The commands `groupwise fit`, one metric and all laws, and `groupwise forecast`, where one metric goes."""
+"""The commands `groupwise fit`, one metric and all laws, and `groupwise forecast`, where one
+metric goes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ def fit(
     run: cli.Run,
     *,
     metric: cli.Metric = "reward",
-    law: Annotated[str | None, cli.option("NAME", "Fit this law alone; by default all of them compete.")] = None,
+    law: Annotated[
+        str | None, cli.option("NAME", "Fit this law alone; by default all of them compete.")
+    ] = None,
     until: cli.Until = None,
     level: cli.FitLevel = 0.95,
     opening: cli.Opening,
@@ -21,7 +25,7 @@ def fit(
     """Fit the laws to one metric: parameters with intervals, and what they mean."""
     from groupwise.analysis.fitted import fit_metric
     from groupwise.forecasting.laws import law_by_name
-    from groupwise.report.text import print_fit
+    from groupwise.pages.text import print_fit
 
     if law is not None:
         law_by_name(law)
@@ -42,7 +46,12 @@ def forecast(
     metric: cli.Metric = "reward",
     until: cli.Until = None,
     at: cli.At = None,
-    target: Annotated[float | None, cli.option("LEVEL", "Say how likely the mean ends above this level, and when it is reached.")] = None,
+    target: Annotated[
+        float | None,
+        cli.option(
+            "LEVEL", "Say how likely the mean ends above this level, and when it is reached."
+        ),
+    ] = None,
     level: cli.BandLevel = 0.9,
     calibration: cli.CalibrationTable = None,
     opening: cli.Opening,
@@ -50,7 +59,7 @@ def forecast(
 ) -> None:
     """Forecast one metric, with a band for its mean and one for the next rows."""
     from groupwise.analysis.fitted import Ahead, fit_metric
-    from groupwise.report.text import print_forecast
+    from groupwise.pages.text import print_forecast
 
     steps = cli.steps_of(at)
     record = opening.open(run)

@@ -35,48 +35,91 @@ class Spending:
 
         amount, cost = self.amount, self.rollout_cost
         if amount is None:
-            raise InvalidArgumentError(f"--budget is missing: say how many {self.unit} one optimiser step may cost, as --budget 1024")
+            raise InvalidArgumentError(
+                f"--budget is missing: say how many {self.unit} one optimiser step may cost, as "
+                "--budget 1024"
+            )
         if cost is None and self.unit != "rollouts":
-            raise InvalidArgumentError(f"--rollout-cost is missing: say how many {self.unit} one rollout costs, as --rollout-cost 500")
+            raise InvalidArgumentError(
+                f"--rollout-cost is missing: say how many {self.unit} one rollout costs, as "
+                "--rollout-cost 500"
+            )
         cost = 1.0 if cost is None else cost
         if cost > 0 and math.isfinite(amount) and amount / cost > _MOST_ROLLOUTS:
             raise InvalidArgumentError(
-                f"--budget expects at most the cost of {_MOST_ROLLOUTS:g} rollouts; got {amount:g}: use a smaller one"
+                f"--budget expects at most the cost of {_MOST_ROLLOUTS:g} rollouts; got "
+                f"{amount:g}: use a smaller one"
             )
         return Budget(amount, self.prompt_cost, cost, self.unit, self.prompt_pool)
 
 
 def plan(
-    source: Annotated[Path | None, cli.argument("RUN|FILE", "A run with components, an .npz with scores, or saved components.")] = None,
+    source: Annotated[
+        Path | None,
+        cli.argument(
+            "RUN|FILE", "A run with components, an .npz with scores, or saved components."
+        ),
+    ] = None,
     *,
     vp: Annotated[float | None, cli.option("VP", "Variance between prompts.")] = None,
     t: Annotated[float | None, cli.option("T", "First-order part within prompts.")] = None,
     r: Annotated[float | None, cli.option("R", "Second-order part within prompts.")] = None,
-    budget: Annotated[float | None, cli.option("N", "The budget of one optimiser step; by default a run's own rollouts.")] = None,
+    budget: Annotated[
+        float | None,
+        cli.option("N", "The budget of one optimiser step; by default a run's own rollouts."),
+    ] = None,
     budget_unit: Annotated[
-        str, cli.option("UNIT", "rollouts, tokens or seconds.", check=cli.one_of("rollouts", "tokens", "seconds"))
+        str,
+        cli.option(
+            "UNIT",
+            "rollouts, tokens or seconds.",
+            check=cli.one_of("rollouts", "tokens", "seconds"),
+        ),
     ] = "rollouts",
-    prompt_cost: Annotated[float, cli.option("C", "The cost of one prompt, in the unit of the budget.")] = 0.0,
+    prompt_cost: Annotated[
+        float, cli.option("C", "The cost of one prompt, in the unit of the budget.")
+    ] = 0.0,
     rollout_cost: Annotated[
         float | None,
-        cli.option("C", "The cost of one rollout: 1 where the budget counts rollouts, else by default what the run's log says."),
+        cli.option(
+            "C",
+            (
+                "The cost of one rollout: 1 where the budget counts rollouts, else by default what "
+                "the run's log says."
+            ),
+        ),
     ] = None,
-    prompt_pool: Annotated[int | None, cli.option("P", "The number of different prompts, where there are few.")] = None,
+    prompt_pool: Annotated[
+        int | None, cli.option("P", "The number of different prompts, where there are few.")
+    ] = None,
     false_positives: Annotated[
-        float, cli.option("F", "Share of wrong answers that the verifier will pass, where the components are of rewards without errors.")
+        float,
+        cli.option(
+            "F",
+            (
+                "Share of wrong answers that the verifier will pass, where the components are of "
+                "rewards without errors."
+            ),
+        ),
     ] = 0.0,
-    false_negatives: Annotated[float, cli.option("F", "Share of right answers that it will fail.")] = 0.0,
-    group_size: Annotated[int | None, cli.option("G", "The group size in use; by default the run's own.")] = None,
+    false_negatives: Annotated[
+        float, cli.option("F", "Share of right answers that it will fail.")
+    ] = 0.0,
+    group_size: Annotated[
+        int | None, cli.option("G", "The group size in use; by default the run's own.")
+    ] = None,
     level: cli.Level = None,
     opening: cli.Opening,
     as_json: cli.Json = False,
 ) -> None:
-    """Best group size and number of prompts for a budget, and what the size in use costs; without components, what rewards say."""
+    """Best group size and number of prompts for a budget, and what the size in use costs;
+    without components, what rewards say.
+    """
     from groupwise.analysis.component_file import components_beside, components_of_file
     from groupwise.analysis.plan import batch_in_use
     from groupwise.estimators.baseline_errors import compare_baselines
     from groupwise.estimators.best_group_size import plan_from_components, plan_group_size
-    from groupwise.report.text import print_plan
+    from groupwise.pages.text import print_plan
     from groupwise.theory.verifier_noise import VerifierErrors, with_verifier_errors
 
     spending = Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
@@ -87,7 +130,12 @@ def plan(
     errors = VerifierErrors(false_positives, false_negatives)
     errs = errors.slope < 1
     if source is None:
-        needless = {"--level": level is not None, "--set": opening.settings, "--config": opening.config, "--column": opening.columns}
+        needless = {
+            "--level": level is not None,
+            "--set": opening.settings,
+            "--config": opening.config,
+            "--column": opening.columns,
+        }
         _refuse_needless([name for name, given in needless.items() if given], errs=errs)
         found = plan_group_size(*_exact(numbers), spending.budget(), present=group_size)
     else:
@@ -103,7 +151,10 @@ def plan(
             notes.append(batch_in_use(record).said)
             spending, group_size = _of_run(record, spending, group_size, notes)
         elif opening:
-            raise InvalidArgumentError(f"expected no --set, --config or --column with {source}, which is no run: leave them out")
+            raise InvalidArgumentError(
+                f"expected no --set, --config or --column with {source}, which is no run: leave "
+                "them out"
+            )
         held = with_verifier_errors(held, errors) if errs else held
         found = plan_from_components(held, spending.budget(), present=group_size)
         batch = found if found.present is None else found.present
@@ -113,7 +164,10 @@ def plan(
         return
     data = ({} if judged is None else cli.stands(judged)) | found.as_dict()
     if source is not None:
-        data |= {"notes": list(dict.fromkeys((*found.notes, *notes))), "baselines": [row.as_dict() for row in baselines]}
+        data |= {
+            "notes": list(dict.fromkeys((*found.notes, *notes))),
+            "baselines": [row.as_dict() for row in baselines],
+        }
     cli.print_json(data)
 
 
@@ -121,7 +175,10 @@ def _refuse_both(source: Path, numbers: dict[str, float | None]) -> None:
     """Refuse numbers beside a run or a file that tells them."""
     given = [name for name, value in numbers.items() if value is not None]
     if given:
-        raise InvalidArgumentError(f"expected a run or {', '.join(numbers)}, got both: leave out {source} or {' and '.join(given)}")
+        raise InvalidArgumentError(
+            f"expected a run or {', '.join(numbers)}, got both: leave out {source} or "
+            f"{' and '.join(given)}"
+        )
 
 
 def _exact(numbers: dict[str, float | None]) -> tuple[float, float, float]:
@@ -135,24 +192,35 @@ def _exact(numbers: dict[str, float | None]) -> tuple[float, float, float]:
 
 
 def _refuse_needless(needless: list[str], *, errs: bool) -> None:
-    """Refuse options that speak of a run or of its uncertainty where three numbers are given, and those that need more numbers."""
+    """Refuse options that speak of a run or of its uncertainty where three numbers are given,
+    and those that need more numbers.
+    """
     if errs:
         raise InvalidArgumentError(
-            "expected a run or a file of components with --false-positives and --false-negatives, got --vp, --t and --r: "
-            "what errors add depends on the scores of right and wrong answers, which those three do not tell"
+            "expected a run or a file of components with --false-positives and --false-negatives, "
+            "got --vp, --t and --r: what errors add depends on the scores of right and wrong "
+            "answers, which those three do not tell"
         )
     if needless:
-        raise InvalidArgumentError(f"expected no {' or '.join(needless)} with --vp, --t and --r, which are exact: leave it out")
+        raise InvalidArgumentError(
+            f"expected no {' or '.join(needless)} with --vp, --t and --r, which are exact: leave "
+            "it out"
+        )
 
 
-def _show_rewards(record: RunRecord, source: Path, judged: Judgement, *, errs: bool, as_json: bool) -> None:
-    """Print what rewards alone say, and the command for the rest; of errors of a verifier they say nothing."""
+def _show_rewards(
+    record: RunRecord, source: Path, judged: Judgement, *, errs: bool, as_json: bool
+) -> None:
+    """Print what rewards alone say, and the command for the rest; of errors of a verifier they
+    say nothing.
+    """
     from groupwise.analysis.plan import plan_of_rewards
-    from groupwise.report.text import print_run_plan
+    from groupwise.pages.text import print_run_plan
 
     if errs:
         raise InvalidArgumentError(
-            f"expected components beside {source} for --false-positives and --false-negatives, got none: run groupwise components first"
+            f"expected components beside {source} for --false-positives and --false-negatives, got "
+            "none: run groupwise components first"
         )
     found = plan_of_rewards(record, source)
     if as_json:
@@ -161,8 +229,12 @@ def _show_rewards(record: RunRecord, source: Path, judged: Judgement, *, errs: b
         print_run_plan(found, judged, cli.out_console())
 
 
-def _of_run(record: RunRecord, spending: Spending, group_size: int | None, notes: list[str]) -> tuple[Spending, int | None]:
-    """Return what a step costs and the size in use, with what the run tells of both; add to the notes what it told."""
+def _of_run(
+    record: RunRecord, spending: Spending, group_size: int | None, notes: list[str]
+) -> tuple[Spending, int | None]:
+    """Return what a step costs and the size in use, with what the run tells of both; add to the
+    notes what it told.
+    """
     from groupwise.analysis.plan import batch_of, scaling_notes
     from groupwise.wording import count
 
@@ -172,15 +244,25 @@ def _of_run(record: RunRecord, spending: Spending, group_size: int | None, notes
         cost, how = _rollout_cost(record, spending.unit, rollouts)
         spending = replace(spending, rollout_cost=cost)
         notes.append(how)
-    elif spending.amount is None and spending.rollout_cost is None and not spending.prompt_cost and rollouts:
+    elif (
+        spending.amount is None
+        and spending.rollout_cost is None
+        and not spending.prompt_cost
+        and rollouts
+    ):
         spending = replace(spending, amount=float(rollouts))
-        notes.append(f"The budget is the run's own: {count(prompts or 0, 'prompt')} with {size} rollouts each.")
+        notes.append(
+            f"The budget is the run's own: {count(prompts or 0, 'prompt')} with {size} rollouts "
+            "each."
+        )
     largest = spending.budget().largest_group
     notes += scaling_notes(record)
     if group_size is not None or size is None or size < 2:
         return spending, group_size
     if size > largest:
-        notes.append(f"The run's own group size, {size}, is beyond this budget and is not compared.")
+        notes.append(
+            f"The run's own group size, {size}, is beyond this budget and is not compared."
+        )
         return spending, None
     return spending, size
 
@@ -197,7 +279,19 @@ def _rollout_cost(record: RunRecord, unit: str, rollouts: int | None) -> tuple[f
         return None, ""
     mean = float(value.mean())
     if unit == "tokens":
-        return mean, f"One rollout costs {mean:.4g} tokens, the mean length of a completion in the last quarter of the log."
+        return (
+            mean,
+            (
+                f"One rollout costs {mean:.4g} tokens, the mean length of a completion in the last "
+                "quarter of the log."
+            ),
+        )
     if rollouts is None:
         return None, ""
-    return mean / rollouts, f"One rollout costs {mean / rollouts:.3g} seconds: {mean:.3g} a step of {rollouts:,} in the last quarter."
+    return (
+        mean / rollouts,
+        (
+            f"One rollout costs {mean / rollouts:.3g} seconds: {mean:.3g} a step of {rollouts:,} "
+            "in the last quarter."
+        ),
+    )

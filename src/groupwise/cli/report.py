@@ -16,7 +16,10 @@ def report(
     runs: cli.Runs,
     *,
     output: Annotated[
-        Path | None, cli.option("FILE", "The page; by default groupwise-report.html in this folder.", "--output", "-o")
+        Path | None,
+        cli.option(
+            "FILE", "The page; by default groupwise-report.html in this folder.", "--output", "-o"
+        ),
     ] = None,
     metric: cli.Metric = "reward",
     until: cli.Until = None,
@@ -24,7 +27,12 @@ def report(
     level: cli.BandLevel = 0.9,
     opening: cli.Opening,
     completions: Annotated[
-        int, cli.option("N", "Completions that the page holds, with their texts; 0 for none.", check=cli.whole(0, HELD))
+        int,
+        cli.option(
+            "N",
+            "Completions that the page holds, with their texts; 0 for none.",
+            check=cli.whole(0, HELD),
+        ),
     ] = HELD,
     gpus: cli.Gpus = None,
     price: cli.Price = None,
@@ -32,13 +40,15 @@ def report(
     as_json: cli.Json = False,
     force: Annotated[bool, cli.flag("--force", "Overwrite a page that is there already.")] = False,
 ) -> int:
-    """Write one page on one or several runs, and how each stands here: exit codes as of diagnose, the worst of several."""
+    """Write one page on one or several runs, and how each stands here: exit codes as of
+    diagnose, the worst of several.
+    """
     from groupwise.analysis.charts import reward_heights
     from groupwise.analysis.component_file import path_beside
     from groupwise.analysis.fitted import cut
     from groupwise.analysis.summary import page_room, summarise
-    from groupwise.report.html import made_by, render
-    from groupwise.report.screen import print_judgement
+    from groupwise.pages.html import made_by, render
+    from groupwise.pages.screen import print_judgement
 
     opening = opening.told(gpus=gpus, gpu_price=price)
     steps = cli.steps_of(at)
@@ -55,7 +65,13 @@ def report(
             record = opening.open(path)
             inputs += cli.logs_of(record)
             step(f"fitting {path.name}")
-            asked: dict[str, Any] = {"metric": metric, "until": until, "at": steps, "forecast_level": level, "room": room}
+            asked: dict[str, Any] = {
+                "metric": metric,
+                "until": until,
+                "at": steps,
+                "forecast_level": level,
+                "room": room,
+            }
             summaries.append(summarise(record, **asked, opened=path))
             heights.append(reward_heights(cut(record, until)))
         made = made_by(cli.typed_arguments([*runs, *([target] if target else []), *configs]))

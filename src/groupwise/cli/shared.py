@@ -1,4 +1,6 @@
-"""What the commands share: the options of several of them, runs opened, files written whole, progress shown."""
+"""What the commands share: the options of several of them, runs opened, files written whole,
+progress shown.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,17 @@ _MOST_STEPS = 200
 _WIDTH = 160
 _EXAMPLES = {"--from": "for the first 40 % write 0.4", "--late": "for the last quarter write 0.25"}
 ENGINES = ("local", "ray", "slurm")
-OK, FOUND, CANNOT_TELL = 0, 1, 3  # what a command that judges ends with; 2 is the edge's, for what cannot be used
-Show = Callable[[str, int, int], None]  # what is being done, how much of it is done, and of how much
-Check = Callable[..., Any]  # of an option's value, which typer hands over with the option's names; None is not given
+OK, FOUND, CANNOT_TELL = (
+    0,
+    1,
+    3,
+)  # what a command that judges ends with; 2 is the edge's, for what cannot be used
+Show = Callable[
+    [str, int, int], None
+]  # what is being done, how much of it is done, and of how much
+Check = Callable[
+    ..., Any
+]  # of an option's value, which typer hands over with the option's names; None is not given
 
 
 def option(metavar: str, text: str, *names: str, check: Check | None = None) -> Any:
@@ -55,7 +65,10 @@ def share(param: typer.CallbackParam, value: float | None) -> float | None:
     """Refuse a number that is not strictly between 0 and 1."""
     if value is not None and not 0 < value < 1:
         example = _EXAMPLES.get(param.opts[0], "for 90 % write 0.9")
-        raise InvalidArgumentError(f"{param.opts[0]} expects a number between 0 and 1, both excluded; got {value:g}: {example}")
+        raise InvalidArgumentError(
+            f"{param.opts[0]} expects a number between 0 and 1, both excluded; got {value:g}: "
+            f"{example}"
+        )
     return value
 
 
@@ -86,7 +99,10 @@ def one_of(*words: str) -> Check:
 
     def check(param: typer.CallbackParam, value: str | None) -> str | None:
         if value is not None and value not in words:
-            raise InvalidArgumentError(f"{param.opts[0]} expects {', '.join(words[:-1])} or {words[-1]}; got {value[:60]!r}")
+            raise InvalidArgumentError(
+                f"{param.opts[0]} expects {', '.join(words[:-1])} or {words[-1]}; got "
+                f"{value[:60]!r}"
+            )
         return value
 
     return check
@@ -94,34 +110,100 @@ def one_of(*words: str) -> Check:
 
 Run = Annotated[Path, argument("RUN", "A log file, a run folder or a saved record.")]
 Runs = Annotated[list[Path], argument("RUN...", "Log files, run folders or saved records.")]
-Metric = Annotated[str, option("NAME", "The log's own key or a canonical quantity.", "--metric", "-m")]
-Settings = Annotated[list[str] | None, option("KEY=VALUE", "A setting that the log does not hold, as group_size=8. Repeatable.", "--set")]
+Metric = Annotated[
+    str, option("NAME", "The log's own key or a canonical quantity.", "--metric", "-m")
+]
+Settings = Annotated[
+    list[str] | None,
+    option(
+        "KEY=VALUE", "A setting that the log does not hold, as group_size=8. Repeatable.", "--set"
+    ),
+]
 Config = Annotated[Path | None, option("FILE", "A file with settings: JSON, YAML or a README.")]
 Column = Annotated[
     list[str] | None,
-    option("NAME=COLUMN", "What a column of a table is, as reward=score; or a file by step, as eval/reward=FILE#COLUMN. Repeatable."),
+    option(
+        "NAME=COLUMN",
+        (
+            "What a column of a table is, as reward=score; or a file by step, as "
+            "eval/reward=FILE#COLUMN. Repeatable."
+        ),
+    ),
 ]
-Gpus = Annotated[int | None, option("N", "GPUs that the run takes: its cost is told in GPU-hours too.", check=whole(1))]
-Price = Annotated[float | None, option("P", "The price of one GPU for an hour: the cost is told in money too.", check=positive)]
+Gpus = Annotated[
+    int | None,
+    option("N", "GPUs that the run takes: its cost is told in GPU-hours too.", check=whole(1)),
+]
+Price = Annotated[
+    float | None,
+    option("P", "The price of one GPU for an hour: the cost is told in money too.", check=positive),
+]
 Until = Annotated[float | None, option("STEP", "Use nothing after this step.", check=finite)]
-At = Annotated[str | None, option("S1,S2", "The steps to forecast; by default a few beyond the last one.")]
+At = Annotated[
+    str | None, option("S1,S2", "The steps to forecast; by default a few beyond the last one.")
+]
 FailOn = Annotated[
     str,
-    option("STATE", "The mildest state that ends with 1: watch, or failing (failed as well).", check=one_of("watch", "failing")),
+    option(
+        "STATE",
+        "The mildest state that ends with 1: watch, or failing (failed as well).",
+        check=one_of("watch", "failing"),
+    ),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also the answer of every check, a line each.")]
-Why = Annotated[bool, flag("--why", "Also every check with its numbers, what to log for those that miss, and how the log was read.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also the answer of every check, a line each.")
+]
+Why = Annotated[
+    bool,
+    flag(
+        "--why",
+        (
+            "Also every check with its numbers, what to log for those that miss, and how the log "
+            "was read."
+        ),
+    ),
+]
 Json = Annotated[bool, flag("--json", "Print JSON to standard output and nothing else.")]
-FitLevel = Annotated[float, option("SHARE", "Coverage of the intervals, between 0 and 1.", check=share)]
-BandLevel = Annotated[float, option("SHARE", "Coverage of the bands, between 0 and 1.", check=share)]
+FitLevel = Annotated[
+    float, option("SHARE", "Coverage of the intervals, between 0 and 1.", check=share)
+]
+BandLevel = Annotated[
+    float, option("SHARE", "Coverage of the bands, between 0 and 1.", check=share)
+]
 CalibrationTable = Annotated[
-    Path | None, option("FILE", "Stretch the bands by this table, as groupwise calibrate writes it.", "--calibration")
+    Path | None,
+    option(
+        "FILE",
+        "Stretch the bands by this table, as groupwise-lab calibrate writes it.",
+        "--calibration",
+    ),
 ]
 EngineName = Annotated[
-    str | None, option("NAME", "Whose workers do it: local (processes of this machine), ray or slurm.", "--engine", check=one_of(*ENGINES))
+    str | None,
+    option(
+        "NAME",
+        "Whose workers do it: local (processes of this machine), ray or slurm.",
+        "--engine",
+        check=one_of(*ENGINES),
+    ),
 ]
-Workers = Annotated[int | None, option("N", "Workers at once; by default as many as there is room for.", "--workers", check=whole(1, 4096))]
-Level = Annotated[float | None, option("SHARE", "Coverage of the intervals; by default that of saved components, else 0.95.", check=share)]
+Workers = Annotated[
+    int | None,
+    option(
+        "N",
+        "Workers at once; by default as many as there is room for.",
+        "--workers",
+        check=whole(1, 4096),
+    ),
+]
+Level = Annotated[
+    float | None,
+    option(
+        "SHARE",
+        "Coverage of the intervals; by default that of saved components, else 0.95.",
+        check=share,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +216,13 @@ class Opening:
 
     def told(self, **given: float | None) -> Opening:
         """Add settings that have options of their own, where these are given."""
-        return replace(self, settings={**self.settings, **{name: str(value) for name, value in given.items() if value is not None}})
+        return replace(
+            self,
+            settings={
+                **self.settings,
+                **{name: str(value) for name, value in given.items() if value is not None},
+            },
+        )
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -160,23 +248,36 @@ class Opening:
 
 
 def opened(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command whose `opening`, where it takes one, is made of three options: --set, --config and --column."""
+    """Return a command whose `opening`, where it takes one, is made of three options: --set,
+    --config and --column.
+    """
     signature = inspect.signature(command)
     if "opening" not in signature.parameters:
         return command
 
     @wraps(command)
-    def with_options(*, settings: list[str] | None, config: Path | None, column: list[str] | None, **given: Any) -> Any:
+    def with_options(
+        *, settings: list[str] | None, config: Path | None, column: list[str] | None, **given: Any
+    ) -> Any:
         columns = pairs("--column", "NAME=COLUMN", column or ())
-        return command(**given, opening=Opening(columns, pairs("--set", "KEY=VALUE", settings or ()), config))
+        return command(
+            **given, opening=Opening(columns, pairs("--set", "KEY=VALUE", settings or ()), config)
+        )
 
     hints, made = get_type_hints(command, include_extras=True), []
     for name, parameter in signature.parameters.items():
-        options = {"settings": Settings, "config": Config, "column": Column} if name == "opening" else {}
-        made += [inspect.Parameter(option, parameter.kind, default=None, annotation=hint) for option, hint in options.items()]
+        options = (
+            {"settings": Settings, "config": Config, "column": Column} if name == "opening" else {}
+        )
+        made += [
+            inspect.Parameter(option, parameter.kind, default=None, annotation=hint)
+            for option, hint in options.items()
+        ]
         made += [] if options else [parameter.replace(annotation=hints[name])]
     with_options.__signature__ = inspect.Signature(made, return_annotation=hints["return"])  # type: ignore[attr-defined]
-    with_options.__annotations__ = {one.name: one.annotation for one in made} | {"return": hints["return"]}
+    with_options.__annotations__ = {one.name: one.annotation for one in made} | {
+        "return": hints["return"]
+    }
     return with_options
 
 
@@ -194,7 +295,9 @@ def stands(judged: Judgement) -> dict[str, Any]:
 
 
 def exit_code(states: Iterable[State], *, fail_on: str) -> int:
-    """Return the exit code of judged runs: 1 where one is at `fail_on` or worse, else 3 where one cannot be told, else 0."""
+    """Return the exit code of judged runs: 1 where one is at `fail_on` or worse, else 3 where
+    one cannot be told, else 0.
+    """
     found = {state.value for state in states}
     if found & {"failing", "failed", fail_on}:
         return FOUND
@@ -214,9 +317,14 @@ def pairs(name: str, form: str, texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not (key and equals and value):
-            raise InvalidArgumentError(f"{name} expects {form}; got {text!r}: write the name, an equals sign and the value without spaces")
+            raise InvalidArgumentError(
+                f"{name} expects {form}; got {text!r}: write the name, an equals sign and the "
+                "value without spaces"
+            )
         if found.setdefault(key, value) != value:
-            raise InvalidArgumentError(f"{name} gives {key} twice, as {found[key]!r} and {value!r}: give it once")
+            raise InvalidArgumentError(
+                f"{name} gives {key} twice, as {found[key]!r} and {value!r}: give it once"
+            )
     return found
 
 
@@ -229,7 +337,8 @@ def numbers(name: str, text: str, example: str) -> list[float]:
             if math.isfinite(found[-1]):
                 continue
         raise InvalidArgumentError(
-            f"{name} expects finite numbers with commas between them, as {example}; got {part.strip()[:60]!r} in {text[:60]!r}"
+            f"{name} expects finite numbers with commas between them, as {example}; got "
+            f"{part.strip()[:60]!r} in {text[:60]!r}"
         )
     return found
 
@@ -248,7 +357,9 @@ def logs_of(record: RunRecord) -> list[Path]:
 
 
 def typed_arguments(paths: Sequence[Path]) -> list[str]:
-    """Return the arguments of this process as a shell would take them, paths without the folders that they lie in."""
+    """Return the arguments of this process as a shell would take them, paths without the folders
+    that they lie in.
+    """
     from groupwise.wording import shown_argument
 
     typed = {str(path) for path in paths}
@@ -278,19 +389,32 @@ def progress(*, quiet: bool) -> Iterator[Show]:
     """Show on standard error what is being done and how much of it, where a person looks."""
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     from groupwise.wording import clean
 
     if quiet or not sys.stderr.isatty():
         yield lambda _doing, _done, _total: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def show(doing: str, done: int, total: int) -> None:
-            bar.update(task, description=escape(clean(doing, longest=80)), completed=done, total=total)
+            bar.update(
+                task, description=escape(clean(doing, longest=80)), completed=done, total=total
+            )
 
         yield show
 
@@ -308,7 +432,9 @@ def calibration_of(path: Path | None) -> Calibration | None:
     except OSError as error:
         content, reason = None, str(error.strerror)
     if content is None:
-        raise InvalidArgumentError(f"--calibration expects a table; {path.name} cannot be read: {reason}")
+        raise InvalidArgumentError(
+            f"--calibration expects a table; {path.name} cannot be read: {reason}"
+        )
     return read_calibration(content.decode("utf-8", errors="replace"))
 
 

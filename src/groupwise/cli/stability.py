@@ -1,4 +1,6 @@
-"""The command `groupwise stability`: how far a setting, or a run, is from instability, and what would be safe."""
+"""The command `groupwise stability`: how far a setting, or a run, is from instability, and what
+would be safe.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from groupwise.files import free_target, write_whole
 if TYPE_CHECKING:
     from groupwise.analysis.charts import Chart
     from groupwise.analysis.fitted import Fitted
+    from groupwise.pages.tables import Grid
     from groupwise.record.run import RunRecord
-    from groupwise.report.tables import Grid
     from groupwise.series.staleness import LagSetting
     from groupwise.stability.mode import Stability
     from groupwise.stability.trainers import TrainerLag
@@ -25,45 +27,97 @@ if TYPE_CHECKING:
 _LONGEST = 1_000_000
 _MOST_MODES = 100
 _WIDEST_SHARE = 100
-_CHOSEN = "The law was named, not found: what describes the reward best is for groupwise fit to say."
+_CHOSEN = (
+    "The law was named, not found: what describes the reward best is for groupwise fit to say."
+)
 
 
 def stability(
-    path: Annotated[Path | None, cli.argument("RUN", "A log, a run folder or a saved record.")] = None,
-    *,
-    learning_rate: Annotated[float | None, cli.option("E", "The learning rate, per update.", check=cli.positive)] = None,
-    momentum: Annotated[float | None, cli.option("M", "The momentum of SGD, or beta1 of Adam.")] = None,
-    stiffness: Annotated[str | None, cli.option("K1,K2", "The stiffness of one mode or of several; not with a run.")] = None,
-    refresh_interval: Annotated[
-        int | None, cli.option("R", "Updates between two generations, or a fixed lag.", check=cli.whole(1, _LONGEST))
+    path: Annotated[
+        Path | None, cli.argument("RUN", "A log, a run folder or a saved record.")
     ] = None,
-    lag_kind: Annotated[str | None, cli.option("KIND", "The kind of lag: none, fixed, refresh or async.")] = None,
-    trainer: Annotated[str | None, cli.option("NAME", "Instead of a lag: trl, verl, ... with its own settings as --set.")] = None,
+    *,
+    learning_rate: Annotated[
+        float | None, cli.option("E", "The learning rate, per update.", check=cli.positive)
+    ] = None,
+    momentum: Annotated[
+        float | None, cli.option("M", "The momentum of SGD, or beta1 of Adam.")
+    ] = None,
+    stiffness: Annotated[
+        str | None, cli.option("K1,K2", "The stiffness of one mode or of several; not with a run.")
+    ] = None,
+    refresh_interval: Annotated[
+        int | None,
+        cli.option(
+            "R", "Updates between two generations, or a fixed lag.", check=cli.whole(1, _LONGEST)
+        ),
+    ] = None,
+    lag_kind: Annotated[
+        str | None, cli.option("KIND", "The kind of lag: none, fixed, refresh or async.")
+    ] = None,
+    trainer: Annotated[
+        str | None,
+        cli.option("NAME", "Instead of a lag: trl, verl, ... with its own settings as --set."),
+    ] = None,
     optimizer: Annotated[str | None, cli.option("NAME", "sgd (the default) or adam.")] = None,
-    second_moment: Annotated[float | None, cli.option("V", "Adam's second moment along the mode.", check=cli.positive)] = None,
+    second_moment: Annotated[
+        float | None, cli.option("V", "Adam's second moment along the mode.", check=cli.positive)
+    ] = None,
     importance_ratio: Annotated[
-        str | None, cli.option("KIND", "none (the default), exact or clipped.", check=cli.one_of("none", "exact", "clipped"))
+        str | None,
+        cli.option(
+            "KIND",
+            "none (the default), exact or clipped.",
+            check=cli.one_of("none", "exact", "clipped"),
+        ),
     ] = None,
     kl_in: Annotated[
-        str | None, cli.option("PLACE", "Where the KL term is: none, reward or loss.", check=cli.one_of("none", "reward", "loss"))
+        str | None,
+        cli.option(
+            "PLACE",
+            "Where the KL term is: none, reward or loss.",
+            check=cli.one_of("none", "reward", "loss"),
+        ),
     ] = None,
-    stale_share: Annotated[float | None, cli.option("S", "Stale share of the force: 1 unless a KL term is in the loss.")] = None,
-    output: Annotated[Path | None, cli.option("FILE", "Draw the map into this .html or .svg.", "--output", "-o")] = None,
+    stale_share: Annotated[
+        float | None,
+        cli.option("S", "Stale share of the force: 1 unless a KL term is in the loss."),
+    ] = None,
+    output: Annotated[
+        Path | None, cli.option("FILE", "Draw the map into this .html or .svg.", "--output", "-o")
+    ] = None,
     metric: cli.Metric = "reward",
-    law: Annotated[str | None, cli.option("NAME", "Read the force off this law instead of the best one.")] = None,
+    law: Annotated[
+        str | None, cli.option("NAME", "Read the force off this law instead of the best one.")
+    ] = None,
     until: cli.Until = None,
     level: cli.FitLevel = 0.95,
     opening: cli.Opening,
     as_json: cli.Json = False,
     force: Annotated[bool, cli.flag("--force", "Overwrite a map that is there already.")] = False,
 ) -> None:
-    """How far a setting, or a run, is from instability, and what learning rate and interval would be safe."""
+    """How far a setting, or a run, is from instability, and what learning rate and interval
+    would be safe.
+    """
     from groupwise.analysis.fitted import fit_metric
     from groupwise.forecasting.laws import law_by_name
-    from groupwise.report.text import print_stability
+    from groupwise.pages.text import print_stability
 
-    of_loss: dict[str, Any] = {"importance_ratio": importance_ratio, "kl_in": kl_in, "stale_share": stale_share}
-    typed = Typed(learning_rate, momentum, stiffness, optimizer, second_moment, lag_kind, refresh_interval, **of_loss)
+    of_loss: dict[str, Any] = {
+        "importance_ratio": importance_ratio,
+        "kl_in": kl_in,
+        "stale_share": stale_share,
+    }
+    typed = Typed(
+        learning_rate,
+        momentum,
+        stiffness,
+        optimizer,
+        second_moment,
+        lag_kind,
+        refresh_interval,
+        **of_loss,
+    )
     typed.check(trainer)
     if law is not None:
         law_by_name(law)
@@ -85,7 +139,9 @@ def stability(
     if as_json:
         cli.print_json(answer.data)
         return
-    print_stability(answer.found, answer.data["notes"], cli.out_console(), grids=answer.grids, said=answer.said)
+    print_stability(
+        answer.found, answer.data["notes"], cli.out_console(), grids=answer.grids, said=answer.said
+    )
     if output is not None:
         cli.print_lines(f"\nThe map: {output}")
 
@@ -111,16 +167,22 @@ class Typed:
         from groupwise.stability.lags import lag_by_name
 
         if self.momentum is not None and not 0 <= self.momentum < 1:
-            raise InvalidArgumentError(f"--momentum expects a number of at least 0 and below 1; got {self.momentum:g}")
+            raise InvalidArgumentError(
+                f"--momentum expects a number of at least 0 and below 1; got {self.momentum:g}"
+            )
         if self.stale_share is not None and not abs(self.stale_share) <= _WIDEST_SHARE:
-            raise InvalidArgumentError(f"--stale-share expects a number of at most {_WIDEST_SHARE} in size; got {self.stale_share:g}")
+            raise InvalidArgumentError(
+                f"--stale-share expects a number of at most {_WIDEST_SHARE} in size; got "
+                f"{self.stale_share:g}"
+            )
         if self.lag_kind is not None:
             lag_by_name(self.lag_kind)
         if self.optimizer is not None:
             optimizer_of(self.optimizer)
         if trainer is not None and (self.lag_kind is not None or self.refresh_interval is not None):
             raise InvalidArgumentError(
-                "expected --trainer or --lag-kind with --refresh-interval, got both: a trainer's settings tell the lag"
+                "expected --trainer or --lag-kind with --refresh-interval, got both: a trainer's "
+                "settings tell the lag"
             )
 
     @property
@@ -136,10 +198,13 @@ class Typed:
         if found[-1] <= 0:
             raise InvalidArgumentError(
                 f"--stiffness expects numbers above 0; got {found[-1]:g}: "
-                "where it is not positive the fixed point is no stable one, and no learning rate makes it so"
+                "where it is not positive the fixed point is no stable one, and no learning rate "
+                "makes it so"
             )
         if len(found) > _MOST_MODES:
-            raise InvalidArgumentError(f"--stiffness expects at most {_MOST_MODES} modes; got {len(found)}")
+            raise InvalidArgumentError(
+                f"--stiffness expects at most {_MOST_MODES} modes; got {len(found)}"
+            )
         return found
 
     def forces(self, stiffness: list[float]) -> list[float]:
@@ -147,17 +212,29 @@ class Typed:
         from groupwise.stability.mode import adam_force
 
         rate = float(self.learning_rate or 0)
-        scale = rate if self.second_moment is None else rate * adam_force(1.0, 1.0, float(self.momentum or 0), self.second_moment)
+        scale = (
+            rate
+            if self.second_moment is None
+            else rate * adam_force(1.0, 1.0, float(self.momentum or 0), self.second_moment)
+        )
         if not (math.isfinite(scale * stiffness[0]) and scale * stiffness[-1] > 0):
             raise InvalidArgumentError(
-                "expected --learning-rate times --stiffness between the least and the largest number of the machine, "
-                f"got {rate:g} times {stiffness[0]:g}"
+                "expected --learning-rate times --stiffness between the least and the largest "
+                f"number of the machine, got {rate:g} times {stiffness[0]:g}"
             )
         return [scale * value for value in stiffness]
 
     def over(self, record: RunRecord) -> RunRecord:
         """Let what was typed stand in for what the run says."""
-        names = ("learning_rate", "optimizer", "momentum", "lag_kind", "refresh_interval", "importance_ratio", "kl_in")
+        names = (
+            "learning_rate",
+            "optimizer",
+            "momentum",
+            "lag_kind",
+            "refresh_interval",
+            "importance_ratio",
+            "kl_in",
+        )
         given = {name: getattr(self, name) for name in names} | {"beta1": self.momentum}
         return replace(record, config=record.config.with_settings(given, "the command line"))
 
@@ -169,7 +246,13 @@ class Typed:
         if self.importance_ratio is not None:
             asked = tuple(name for name in lag.asked if name not in RATIO_SETTINGS)
             notes = tuple(note for note in lag.notes if note != UNKNOWN_RATIO)
-            lag = replace(lag, importance_ratio=self.importance_ratio, asked=asked, notes=notes, ratio_known=True)  # type: ignore[arg-type]
+            lag = replace(
+                lag,
+                importance_ratio=self.importance_ratio,  # type: ignore[arg-type]
+                asked=asked,
+                notes=notes,
+                ratio_known=True,
+            )
         if self.kl_in is not None:
             asked = tuple(name for name in lag.asked if name not in KL_SETTINGS)
             lag = replace(lag, kl_term=self.kl_in, asked=asked)  # type: ignore[arg-type]
@@ -189,29 +272,59 @@ class _Answer:
 
     def drawn(self, output: Path, typed: list[Path]) -> str:
         """Return the file of the map."""
-        from groupwise.report.figures import standalone
-        from groupwise.report.html import made_by, stability_page
+        from groupwise.pages.figures import standalone
+        from groupwise.pages.html import made_by, stability_page
 
         if self.chart is None:
-            raise InvalidArgumentError(f"expected a setting that has a map for -o, got one without: {self.said}")
+            raise InvalidArgumentError(
+                f"expected a setting that has a map for -o, got one without: {self.said}"
+            )
         if output.suffix.lower() == ".svg":
             return standalone(self.chart())
         made = made_by(cli.typed_arguments(typed))
-        return stability_page(self.title, self.said, self.chart(), self.grids, self.data["notes"], results=self.data, made=made)
+        return stability_page(
+            self.title,
+            self.said,
+            self.chart(),
+            self.grids,
+            self.data["notes"],
+            results=self.data,
+            made=made,
+        )
 
 
-def _trainer_apart(opening: cli.Opening, trainer: str | None, *, of_run: bool) -> tuple[cli.Opening, TrainerLag | None]:
-    """Take a trainer's own settings, and the lag that they tell, from the settings of the run; without a run none may be left."""
+def _trainer_apart(
+    opening: cli.Opening, trainer: str | None, *, of_run: bool
+) -> tuple[cli.Opening, TrainerLag | None]:
+    """Take a trainer's own settings, and the lag that they tell, from the settings of the run;
+    without a run none may be left.
+    """
     from groupwise.stability.trainers import lag_of_trainer, takes
 
-    own = {name: value for name, value in opening.settings.items() if trainer is not None and takes(trainer, name)}
-    opening = replace(opening, settings={name: value for name, value in opening.settings.items() if name not in own})
+    own = {
+        name: value
+        for name, value in opening.settings.items()
+        if trainer is not None and takes(trainer, name)
+    }
+    opening = replace(
+        opening,
+        settings={name: value for name, value in opening.settings.items() if name not in own},
+    )
     if not of_run and opening.settings:
         names = ", ".join(name[:60] for name in opening.settings)
-        whose = f"settings of {trainer} that tell its lag" if trainer else "--set with --trainer, or with a run"
-        raise InvalidArgumentError(f"expected {whose}, got {names}: without a run there is --learning-rate, --momentum and so on")
+        whose = (
+            f"settings of {trainer} that tell its lag"
+            if trainer
+            else "--set with --trainer, or with a run"
+        )
+        raise InvalidArgumentError(
+            f"expected {whose}, got {names}: without a run there is --learning-rate, --momentum "
+            "and so on"
+        )
     if not of_run and opening:
-        raise InvalidArgumentError("expected a run with --column or --config, got none: name the run, or leave them out")
+        raise InvalidArgumentError(
+            "expected a run with --column or --config, got none: name the run, or leave them out"
+        )
     return opening, None if trainer is None else lag_of_trainer(trainer, own)
 
 
@@ -219,19 +332,29 @@ def _of_numbers(typed: Typed, told: TrainerLag | None) -> _Answer:
     """Judge a setting whose stiffness is known."""
     from groupwise.analysis.stability import ADAM, map_chart, mixture_notes, with_ratio
     from groupwise.diagnostics.margin import judged
-    from groupwise.report.tables import limit_grid, mode_grid, stability_grid
+    from groupwise.pages.tables import limit_grid, mode_grid, stability_grid
     from groupwise.series.staleness import LagSetting, asking, kl_notes, setting_of_trainer
     from groupwise.stability.mode import rate_limits
 
     _refuse_missing(typed, lag_known=told is not None)
     interval = 1 if typed.lag_kind == "none" else int(typed.refresh_interval or 1)
-    lag = typed.on(LagSetting(str(typed.lag_kind), interval) if told is None else setting_of_trainer(told))
+    lag = typed.on(
+        LagSetting(str(typed.lag_kind), interval) if told is None else setting_of_trainer(told)
+    )
     rate, momentum = float(typed.learning_rate or 0), float(typed.momentum or 0)
     stiffness = typed.stiffnesses()
-    modes = tuple(judged(force, momentum, lag, learning_rate=rate) for force in typed.forces(stiffness))
+    modes = tuple(
+        judged(force, momentum, lag, learning_rate=rate) for force in typed.forces(stiffness)
+    )
     found = modes[0]
     limits = rate_limits(found, rate)
-    notes = [*found.notes, *([ADAM] if typed.adam else []), *lag.notes, *kl_notes(lag), *mixture_notes(found, lag)]
+    notes = [
+        *found.notes,
+        *([ADAM] if typed.adam else []),
+        *lag.notes,
+        *kl_notes(lag),
+        *mixture_notes(found, lag),
+    ]
     notes += [asking(lag.asked)] if lag.asked else []
     data: dict[str, Any] = {
         **found.as_dict(),
@@ -242,16 +365,28 @@ def _of_numbers(typed: Typed, told: TrainerLag | None) -> _Answer:
         "importance_ratio": lag.importance_ratio,
         "kl_term": lag.kl_term,
         "limits": [limit.as_dict() for limit in limits],
-        "modes": [{"stiffness": value, "stable": mode.stable, "margin": mode.margin} for value, mode in zip(stiffness, modes, strict=True)],
+        "modes": [
+            {"stiffness": value, "stable": mode.stable, "margin": mode.margin}
+            for value, mode in zip(stiffness, modes, strict=True)
+        ],
         "trainer": None if told is None else told.as_dict(),
         "asked": list(lag.asked),
         "notes": list(dict.fromkeys(notes)),
     }
     if found.lag == "none":
-        data |= {"max_refresh_interval": None, "max_refresh_status": "not applicable"}  # there is no interval to be too long
-    grids = [stability_grid(found), limit_grid(limits), *([mode_grid(modes, stiffness)] if len(modes) > 1 else [])]
+        data |= {
+            "max_refresh_interval": None,
+            "max_refresh_status": "not applicable",
+        }  # there is no interval to be too long
+    grids = [
+        stability_grid(found),
+        limit_grid(limits),
+        *([mode_grid(modes, stiffness)] if len(modes) > 1 else []),
+    ]
     said = " ".join((found.status, *with_ratio(found, lag.importance_ratio)))
-    return _Answer("Stability of a setting", said, found, data, grids, partial(map_chart, found, rate))
+    return _Answer(
+        "Stability of a setting", said, found, data, grids, partial(map_chart, found, rate)
+    )
 
 
 def _refuse_missing(typed: Typed, *, lag_known: bool) -> None:
@@ -261,32 +396,61 @@ def _refuse_missing(typed: Typed, *, lag_known: bool) -> None:
         "--momentum": typed.momentum is None,
         "--stiffness": typed.stiffness is None,
         "--lag-kind": typed.lag_kind is None and not lag_known,
-        "--refresh-interval": typed.refresh_interval is None and typed.lag_kind != "none" and not lag_known,
+        "--refresh-interval": typed.refresh_interval is None
+        and typed.lag_kind != "none"
+        and not lag_known,
         "--second-moment": typed.second_moment is None and typed.adam,
     }
     if any(absent.values()):
-        hint = "; a trainer's own settings tell the lag with --trainer NAME" if absent["--lag-kind"] else ""
-        hint += "; Adam divides by the root of its second moment, which is in no log" if absent["--second-moment"] else ""
+        hint = (
+            "; a trainer's own settings tell the lag with --trainer NAME"
+            if absent["--lag-kind"]
+            else ""
+        )
+        hint += (
+            "; Adam divides by the root of its second moment, which is in no log"
+            if absent["--second-moment"]
+            else ""
+        )
         missing = ", no ".join(name for name, lacks in absent.items() if lacks)
         raise InvalidArgumentError(f"expected a run or a whole setting, got no {missing}{hint}")
     if typed.second_moment is not None and not typed.adam:
-        raise InvalidArgumentError("--second-moment is Adam's: add --optimizer adam, or leave it out")
+        raise InvalidArgumentError(
+            "--second-moment is Adam's: add --optimizer adam, or leave it out"
+        )
 
 
-def _of_run(record: RunRecord, typed: Typed, told: TrainerLag | None, fit: Callable[[RunRecord], Fitted], *, chosen: bool) -> _Answer:
+def _of_run(
+    record: RunRecord,
+    typed: Typed,
+    told: TrainerLag | None,
+    fit: Callable[[RunRecord], Fitted],
+    *,
+    chosen: bool,
+) -> _Answer:
     """Judge the mode that a run's reward shows."""
     from groupwise.analysis.stability import measured_stability
-    from groupwise.report.tables import evidence_grid, limit_grid
+    from groupwise.pages.tables import evidence_grid, limit_grid
     from groupwise.series.staleness import lag_of, momentum_of, setting_of_trainer
 
-    for name, value in (("--stiffness", typed.stiffness), ("--second-moment", typed.second_moment), ("--stale-share", typed.stale_share)):
+    for name, value in (
+        ("--stiffness", typed.stiffness),
+        ("--second-moment", typed.second_moment),
+        ("--stale-share", typed.stale_share),
+    ):
         if value is not None:
-            raise InvalidArgumentError(f"expected a run or {name}, got both: a run tells the force itself; leave out one of them")
+            raise InvalidArgumentError(
+                f"expected a run or {name}, got both: a run tells the force itself; leave out one "
+                "of them"
+            )
     momentum, adam = momentum_of(record)
     lag = typed.on(setting_of_trainer(told) if told is not None else lag_of(record))
     fitted = fit(record)
     if not fitted.rewarding:
-        raise MissingMetricError(f"expected a reward, got {fitted.metric}: the force is read off the approach of a reward to its plateau")
+        raise MissingMetricError(
+            f"expected a reward, got {fitted.metric}: the force is read off the approach of a "
+            "reward to its plateau"
+        )
     evidence = measured_stability(record, fitted, momentum, lag, adam=adam, warn=True)
     data = {
         **evidence.as_dict(),

@@ -1,4 +1,6 @@
-"""The command `groupwise watch`: a page on runs that are still being written, or one look at them."""
+"""The command `groupwise watch`: a page on runs that are still being written, or one look at
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,38 @@ def watch(
     *,
     port: Annotated[
         int | None,
-        cli.option("N", "The port to serve at; 0 for any that is free. By default 8750, or the next one that is free.", check=_port),
+        cli.option(
+            "N",
+            (
+                "The port to serve at; 0 for any that is free. By default 8750, or the next one "
+                "that is free."
+            ),
+            check=_port,
+        ),
     ] = None,
     metric: cli.Metric = "reward",
     level: cli.BandLevel = 0.9,
     metrics_token: Annotated[
         Path | None,
-        cli.option("FILE", "Serve /metrics to Prometheus with the token in this file, which opens nothing else.", "--metrics-token"),
+        cli.option(
+            "FILE",
+            "Serve /metrics to Prometheus with the token in this file, which opens nothing else.",
+            "--metrics-token",
+        ),
     ] = None,
-    once: Annotated[bool, cli.flag("--once", "Say here how each run stands and end, without a page: exit codes as of diagnose.")] = False,
+    once: Annotated[
+        bool,
+        cli.flag(
+            "--once",
+            "Say here how each run stands and end, without a page: exit codes as of diagnose.",
+        ),
+    ] = False,
     running: Annotated[
-        bool, cli.flag("--running", "With --once: the runs go on although no journal says so; a dip is waited for.")
+        bool,
+        cli.flag(
+            "--running",
+            "With --once: the runs go on although no journal says so; a dip is waited for.",
+        ),
     ] = False,
     gpus: cli.Gpus = None,
     price: cli.Price = None,
@@ -41,35 +64,53 @@ def watch(
     """Follow runs that are being written, on a page that this machine serves to itself."""
     opening = opening.told(gpus=gpus, gpu_price=price)
     if len(runs) > _MOST_RUNS:
-        raise InvalidArgumentError(f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer")
+        raise InvalidArgumentError(
+            f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer"
+        )
     if once:
-        return _look(runs, opening, ended=False if running else None, fail_on=fail_on, as_json=as_json)
+        return _look(
+            runs, opening, ended=False if running else None, fail_on=fail_on, as_json=as_json
+        )
     for name, given in (("--json", as_json), ("--running", running)):
         if given:
-            raise InvalidArgumentError(f"{name} expects --once, got a page to serve: add --once, or leave {name} out")
-    _serve(runs, opening, port=port, metric=metric, level=level, metrics_token=_token_in(metrics_token))
+            raise InvalidArgumentError(
+                f"{name} expects --once, got a page to serve: add --once, or leave {name} out"
+            )
+    _serve(
+        runs, opening, port=port, metric=metric, level=level, metrics_token=_token_in(metrics_token)
+    )
     return None
 
 
 def _token_in(file: Path | None) -> str:
-    """Return the token in a file, refused where it could be guessed or is no header's; without a file none."""
+    """Return the token in a file, refused where it could be guessed or is no header's; without a
+    file none.
+    """
     if file is None:
         return ""
     with file.open(encoding="utf-8", errors="replace") as opened:
         token = opened.read(_LONGEST_TOKEN + 1).strip()
-    if not (_SHORTEST_TOKEN <= len(token) <= _LONGEST_TOKEN and token.isascii() and token.isprintable() and " " not in token):
+    if not (
+        _SHORTEST_TOKEN <= len(token) <= _LONGEST_TOKEN
+        and token.isascii()
+        and token.isprintable()
+        and " " not in token
+    ):
         wanted = f"{_SHORTEST_TOKEN} to {_LONGEST_TOKEN} letters and digits"
         raise InvalidArgumentError(
-            f"--metrics-token expects a file with {wanted}; got {len(token)} characters: openssl rand -hex 24 makes some"
+            f"--metrics-token expects a file with {wanted}; got {len(token)} characters: openssl "
+            "rand -hex 24 makes some"
         )
     return token
 
 
-def _look(runs: list[Path], opening: cli.Opening, *, ended: bool | None, fail_on: str, as_json: bool) -> int:
+def _look(
+    runs: list[Path], opening: cli.Opening, *, ended: bool | None, fail_on: str, as_json: bool
+) -> int:
     """Judge each run as it stands and return the exit code."""
     from groupwise.analysis.charts import reward_heights
     from groupwise.diagnostics.judge import judge
-    from groupwise.report.screen import print_judgement
+    from groupwise.pages.screen import print_judgement
 
     records = [opening.open(path) for path in runs]
     judged = [judge(record, ended=ended) for record in records]
@@ -82,20 +123,34 @@ def _look(runs: list[Path], opening: cli.Opening, *, ended: bool | None, fail_on
     return cli.exit_code([found.state for found in judged], fail_on=fail_on)
 
 
-def _serve(runs: list[Path], opening: cli.Opening, *, port: int | None, metric: str, level: float, metrics_token: str) -> None:
+def _serve(
+    runs: list[Path],
+    opening: cli.Opening,
+    *,
+    port: int | None,
+    metric: str,
+    level: float,
+    metrics_token: str,
+) -> None:
     """Serve the page until Ctrl-C."""
+    from groupwise.pages.live import HOST, bound_socket, new_token, serve
+    from groupwise.pages.live_hub import Hub, followers_of
     from groupwise.readers.follow import Follower
-    from groupwise.report.live import HOST, bound_socket, new_token, serve
-    from groupwise.report.live_hub import Hub, followers_of
 
     if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
-        raise GroupwiseError("expected starlette and uvicorn for the live page, got none: pip install 'groupwise[live]'")
+        raise GroupwiseError(
+            "expected starlette and uvicorn for the live page, got none: pip install "
+            "'groupwise[live]'"
+        )
 
     followers = followers_of(runs, partial(Follower, **opening.asked))
     bound, token = bound_socket(port), new_token()
     try:
         what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-        print(f"Watching {what} at http://{HOST}:{bound.getsockname()[1]}/{token}/ (Ctrl-C stops)", flush=True)
+        print(
+            f"Watching {what} at http://{HOST}:{bound.getsockname()[1]}/{token}/ (Ctrl-C stops)",
+            flush=True,
+        )
         serve(Hub(followers, metric=metric, level=level), bound, token, metrics_token)
     finally:
         bound.close()

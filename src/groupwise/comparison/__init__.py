@@ -1,1 +1,3 @@
-"""Whether runs differ: level, speed and plateau with step noise and seed noise apart, and the first divergence of two curves."""
+"""Whether runs differ: level, speed and plateau with step noise and seed noise apart, and the
+first divergence of two curves.
+"""

@@ -1,9 +1,11 @@
-r"""One quantity of two groups of runs: the difference with an interval, by the test that the numbers of seeds allow.
+r"""One quantity of two groups of runs: the difference with an interval, by the test that the
+numbers of seeds allow.
 
-Two runs a group: Welch's t. Pairs: t of their differences. One run in a group: the spread of seeds is taken from the groups that
-have more, or as the user says it. One run everywhere: step noise alone, and what the seeds would have to be for the difference to
-be real. Where a level is not held, ranks. The variance of a group is never taken below what its runs' step noise says.
-What runs are and where a group comes from is not known here.
+Two runs a group: Welch's t. Pairs: t of their differences. One run in a group: the spread of seeds
+is taken from the groups that have more, or as the user says it. One run everywhere: step noise
+alone, and what the seeds would have to be for the difference to be real. Where a level is not held,
+ranks. The variance of a group is never taken below what its runs' step noise says. What runs are
+and where a group comes from is not known here.
 """
 
 from __future__ import annotations
@@ -35,8 +37,12 @@ class Setup:
     seeds: SeedNoise  # spread of the seeds from all groups
     known_deviation: float | None = None  # the spread of seeds as the user knows it, or None
     effect: float | None = None  # the smallest difference that matters, or None
-    tests: int = 1  # contrasts that share the false-alarm rate: what would be found has to pass the strictest of Holm's thresholds
-    span: float = math.inf  # the most that the quantity can differ by, which no interval exceeds; infinite where that is not known
+    # contrasts that share the false-alarm rate: what would be found has to pass the strictest of
+    # Holm's thresholds
+    tests: int = 1
+    # the most that the quantity can differ by, which no interval exceeds; infinite where that is
+    # not known
+    span: float = math.inf
 
     @property
     def strict_level(self) -> float:
@@ -56,7 +62,9 @@ class Difference:
 
     @property
     def p_value(self) -> float:
-        """Two-sided; 1 where runs are equal to the last digit, which says nothing of how far others would scatter."""
+        """Two-sided; 1 where runs are equal to the last digit, which says nothing of how far
+        others would scatter.
+        """
         if not self.error > 0:
             return 1.0
         score = -abs(self.value) / self.error
@@ -71,12 +79,18 @@ class Difference:
 
 
 def difference(a: Sequence[Measured], b: Sequence[Measured], setup: Setup) -> Difference | None:
-    """The difference with its standard error, by the first method that applies; None where nothing tells the spread of seeds."""
+    """The difference with its standard error, by the first method that applies; None where
+    nothing tells the spread of seeds.
+    """
     x, y = _values(a), _values(b)
     value = float(y.mean() - x.mean())
     if setup.known_deviation is not None:
         variance = 2 * setup.known_deviation**2 + _step(a) + _step(b)
-        error = math.sqrt(setup.known_deviation**2 * (1 / len(x) + 1 / len(y)) + _step(a) / len(x) + _step(b) / len(y))
+        error = math.sqrt(
+            setup.known_deviation**2 * (1 / len(x) + 1 / len(y))
+            + _step(a) / len(x)
+            + _step(b) / len(y)
+        )
         return Difference("known_seed_noise", value, error, math.inf, variance)
     if setup.paired and len(x) > 1:
         variance = max(float((y - x).var(ddof=1)), _step(a) + _step(b))
@@ -86,7 +100,9 @@ def difference(a: Sequence[Measured], b: Sequence[Measured], setup: Setup) -> Di
         shares = [variance / count for variance, count in parts]
         below = sum(share**2 / (count - 1) for share, (_, count) in zip(shares, parts, strict=True))
         freedom = sum(shares) ** 2 / below if below > 0 else len(x) + len(y) - 2.0
-        return Difference("welch", value, math.sqrt(sum(shares)), freedom, parts[0][0] + parts[1][0])
+        return Difference(
+            "welch", value, math.sqrt(sum(shares)), freedom, parts[0][0] + parts[1][0]
+        )
     if setup.seeds.freedom > 0 and not setup.paired:
         variance = max(setup.seeds.between, _step([*a, *b]))
         error = math.sqrt(variance * (1 / len(x) + 1 / len(y)))
@@ -104,18 +120,33 @@ def _step(runs: Sequence[Measured]) -> float:
     return float(np.mean([run.step_error**2 for run in runs]))
 
 
-def contrast(quantity: Quantity, first: Sequence[Measured], second: Sequence[Measured], setup: Setup, rng: np.random.Generator) -> Contrast:
+def contrast(
+    quantity: Quantity,
+    first: Sequence[Measured],
+    second: Sequence[Measured],
+    setup: Setup,
+    rng: np.random.Generator,
+) -> Contrast:
     """Compare a quantity of two groups: second minus first."""
     if setup.paired and len(first) != len(second):
-        raise InvalidArgumentError(f"pairs need as many runs in one group as in the other; got {len(first)} and {len(second)}")
+        raise InvalidArgumentError(
+            f"pairs need as many runs in one group as in the other; got {len(first)} and "
+            f"{len(second)}"
+        )
     a, b = _usable(first, second, paired=setup.paired)
     if not a or not b:
         problem = next((run.problem for run in (*first, *second) if run.problem), "no run has it")
-        return Contrast(quantity, "unavailable", problem, nothing(setup.level), runs=(len(a), len(b)))
+        return Contrast(
+            quantity, "unavailable", problem, nothing(setup.level), runs=(len(a), len(b))
+        )
     if np.isinf(_values([*a, *b])).any():
         return _ranked(quantity, a, b, setup, rng)
     estimate = difference(a, b, setup)
-    found = _step_noise_alone(quantity, a[0], b[0], setup) if estimate is None else _tested(quantity, a, b, setup, estimate, rng)
+    found = (
+        _step_noise_alone(quantity, a[0], b[0], setup)
+        if estimate is None
+        else _tested(quantity, a, b, setup, estimate, rng)
+    )
     possible = not found.minimum_detectable > setup.span
     return replace(
         found,
@@ -136,7 +167,9 @@ def is_tested(first: Sequence[Measured], second: Sequence[Measured], setup: Setu
     return difference(a, b, setup) is not None
 
 
-def _usable(first: Sequence[Measured], second: Sequence[Measured], *, paired: bool) -> tuple[list[Measured], list[Measured]]:
+def _usable(
+    first: Sequence[Measured], second: Sequence[Measured], *, paired: bool
+) -> tuple[list[Measured], list[Measured]]:
     """The runs that have the quantity; of pairs those where both have it."""
     if paired:
         both = [(a, b) for a, b in zip(first, second, strict=True) if a.usable and b.usable]
@@ -145,7 +178,12 @@ def _usable(first: Sequence[Measured], second: Sequence[Measured], *, paired: bo
 
 
 def _tested(
-    quantity: Quantity, a: Sequence[Measured], b: Sequence[Measured], setup: Setup, found: Difference, rng: np.random.Generator
+    quantity: Quantity,
+    a: Sequence[Measured],
+    b: Sequence[Measured],
+    setup: Setup,
+    found: Difference,
+    rng: np.random.Generator,
 ) -> Contrast:
     """A contrast by a t test."""
     asked = found.value if setup.effect is None else setup.effect
@@ -160,8 +198,12 @@ def _tested(
         method=found.method,
         freedom=found.freedom,
         runs=(len(a), len(b)),
-        minimum_detectable=minimum_detectable(found.error, found.freedom, level=setup.strict_level) if found.error > 0 else math.nan,
-        seeds_needed=seeds_needed(asked, found.variance, paired=found.method == "paired_t", level=setup.strict_level),
+        minimum_detectable=minimum_detectable(found.error, found.freedom, level=setup.strict_level)
+        if found.error > 0
+        else math.nan,
+        seeds_needed=seeds_needed(
+            asked, found.variance, paired=found.method == "paired_t", level=setup.strict_level
+        ),
         asked=abs(asked),
     )
 
@@ -169,10 +211,12 @@ def _tested(
 def _step_noise_alone(quantity: Quantity, a: Measured, b: Measured, setup: Setup) -> Contrast:
     r"""One run against one: what the noise of their steps leaves open.
 
-    Ends as those of two intervals combined: $L = d - \sqrt{(\hat b - b_L)^2 + (a_U - \hat a)^2}$, and so above. The difference is real
-    where seeds differ by less than $\tau = \sqrt{(d^2/z^2 - s^2)/2}$.
+    Ends as those of two intervals combined: $L = d - \sqrt{(\hat b - b_L)^2 + (a_U - \hat a)^2}$,
+    and so above. The difference is real where seeds differ by less than $\tau = \sqrt{(d^2/z^2 -
+    s^2)/2}$.
 
-    Source: Donner and Zou (2012), Statistical Methods in Medical Research 21, 347-359, for the ends; the spread is derived here.
+    Source: Donner and Zou (2012), Statistical Methods in Medical Research 21, 347-359, for the
+    ends; the spread is derived here.
     """
     first, second, step = a.interval, b.interval, math.hypot(a.step_error, b.step_error)
     value = second.value - first.value
@@ -182,7 +226,11 @@ def _step_noise_alone(quantity: Quantity, a: Measured, b: Measured, setup: Setup
     beyond = not low <= 0 <= high
     # The half-width stands for quantile times step error, its widening for unknown noise included.
     quantile = half / step if step > 0 else math.inf
-    largest = math.sqrt(max((value / quantile) ** 2 - step**2, 0.0) / 2) if beyond and 0 < quantile < math.inf else math.nan
+    largest = (
+        math.sqrt(max((value / quantile) ** 2 - step**2, 0.0) / 2)
+        if beyond and 0 < quantile < math.inf
+        else math.nan
+    )
     return Contrast(
         quantity,
         "seed_noise_unknown" if beyond else "within_step_noise",
@@ -190,14 +238,24 @@ def _step_noise_alone(quantity: Quantity, a: Measured, b: Measured, setup: Setup
         Interval(value, low, high, setup.level),
         method="step_noise_alone",
         runs=(1, 1),
-        minimum_detectable=minimum_detectable(step, math.inf, level=setup.level) if step > 0 else math.nan,
+        minimum_detectable=minimum_detectable(step, math.inf, level=setup.level)
+        if step > 0
+        else math.nan,
         asked=abs(value if setup.effect is None else setup.effect),
         largest_seed_deviation=largest,
     )
 
 
-def _ranked(quantity: Quantity, a: Sequence[Measured], b: Sequence[Measured], setup: Setup, rng: np.random.Generator) -> Contrast:
-    """Times of which some are censored, the level not being held by the end: ranks under relabelling, no interval."""
+def _ranked(
+    quantity: Quantity,
+    a: Sequence[Measured],
+    b: Sequence[Measured],
+    setup: Setup,
+    rng: np.random.Generator,
+) -> Contrast:
+    """Times of which some are censored, the level not being held by the end: ranks under
+    relabelling, no interval.
+    """
     from scipy.stats import rankdata  # slow to load, and seldom needed
 
     counts = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)]
@@ -218,7 +276,9 @@ def _ranked(quantity: Quantity, a: Sequence[Measured], b: Sequence[Measured], se
 
 
 def _permutation_p(x: Float, y: Float, rng: np.random.Generator, *, paired: bool = False) -> float:
-    """Two-sided, of exchangeable runs, or of pairs whose sides may be swapped; nan for one run each."""
+    """Two-sided, of exchangeable runs, or of pairs whose sides may be swapped; nan for one run
+    each.
+    """
     if len(x) + len(y) <= 2:
         return math.nan
     return _flipped(y - x, rng) if paired else _relabelled(np.concatenate([x, y]), len(x), rng)
@@ -228,7 +288,11 @@ def _relabelled(value_R: Float, count: int, rng: np.random.Generator) -> float:
     """Share of relabellings whose means differ at least as much."""
     total = len(value_R)
     exact = math.comb(total, count) <= MOST_RELABELLINGS
-    every = list(combinations(range(total), count)) if exact else np.argsort(rng.random((MOST_RELABELLINGS, total)), axis=1)[:, :count]
+    every = (
+        list(combinations(range(total), count))
+        if exact
+        else np.argsort(rng.random((MOST_RELABELLINGS, total)), axis=1)[:, :count]
+    )
     chosen = np.array(every)
     sums = value_R[chosen].sum(axis=1)
     differences = np.abs(sums / count - (value_R.sum() - sums) / (total - count))
@@ -240,11 +304,19 @@ def _flipped(difference_R: Float, rng: np.random.Generator) -> float:
     """Share of sign flips whose mean is at least as large."""
     count = len(difference_R)
     exact = 2**count <= MOST_RELABELLINGS
-    signs = np.array(list(product((1.0, -1.0), repeat=count))) if exact else rng.choice([1.0, -1.0], size=(MOST_RELABELLINGS, count))
-    return _share(np.abs(signs @ difference_R) / count, abs(float(difference_R.mean())), exact=exact)
+    signs = (
+        np.array(list(product((1.0, -1.0), repeat=count)))
+        if exact
+        else rng.choice([1.0, -1.0], size=(MOST_RELABELLINGS, count))
+    )
+    return _share(
+        np.abs(signs @ difference_R) / count, abs(float(difference_R.mean())), exact=exact
+    )
 
 
 def _share(drawn: Float, own: float, *, exact: bool) -> float:
-    """Share at least as large, ties by rounding included; a sample counts the data as one of its draws."""
+    """Share at least as large, ties by rounding included; a sample counts the data as one of its
+    draws.
+    """
     extreme = int((drawn >= own * (1 - 1e-12)).sum())
     return extreme / len(drawn) if exact else (extreme + 1) / (len(drawn) + 1)

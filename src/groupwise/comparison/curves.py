@@ -1,4 +1,6 @@
-"""One run's curve, and the quantities that runs are compared by: late mean and time to a held level; each with its step noise."""
+"""One run's curve, and the quantities that runs are compared by: late mean and time to a held
+level; each with its step noise.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from groupwise.intervals import Interval
 
 FEWEST_LATE = 6
 FEWEST_ROWS = 12
-HELD_SHARE = 0.1  # of the rows, at the end, over which a level that counts as held is exceeded on average
+HELD_SHARE = (
+    0.1  # of the rows, at the end, over which a level that counts as held is exceeded on average
+)
 TAKEN = 3  # degree of the polynomials that a smooth curve is about as free as
 _DRAWS = 200
 _SIGMA = 0.6826894921370859  # coverage of one standard error
@@ -51,24 +55,39 @@ def curve(
     """Fit a run."""
     step, value = np.asarray(step_T, dtype=float), np.asarray(value_T, dtype=float)
     if step.size < FEWEST_ROWS:
-        raise InsufficientDataError(f"a comparison needs at least {FEWEST_ROWS} rows of the metric in each run; got {step.size}")
+        raise InsufficientDataError(
+            f"a comparison needs at least {FEWEST_ROWS} rows of the metric in each run; got "
+            f"{step.size}"
+        )
     if not (np.isfinite(value).all() and np.all(np.diff(step) > 0)):
         raise InvalidArgumentError("a comparison needs finite values at steps that increase")
     variances = None if variance_T is None else np.asarray(variance_T, dtype=float).tobytes()
-    return Curve(step, value, _smoothed(step.tobytes(), value.tobytes(), variances, window, smoothing))
+    return Curve(
+        step, value, _smoothed(step.tobytes(), value.tobytes(), variances, window, smoothing)
+    )
 
 
 @lru_cache(maxsize=256)  # a sweep compares the same runs by each of its settings
-def _smoothed(steps: bytes, values: bytes, variances: bytes | None, window: float, smoothing: int | None) -> Float:
+def _smoothed(
+    steps: bytes, values: bytes, variances: bytes | None, window: float, smoothing: int | None
+) -> Float:
     """Return what a run moves around; arrays are told apart by their bytes."""
     step, value = np.frombuffer(steps), np.frombuffer(values)
-    found = fit(step, value, variance_T=None if variances is None else np.frombuffer(variances), window=window, smoothing=smoothing)
+    found = fit(
+        step,
+        value,
+        variance_T=None if variances is None else np.frombuffer(variances),
+        window=window,
+        smoothing=smoothing,
+    )
     whole = found.status != "non_stationary" and found.curve_T.size == step.size
     return found.curve_T if whole else running_line(step, value)
 
 
 def running_line(step_T: Float, value_T: Float) -> Float:
-    """Return straight lines fitted to the neighbouring tenth of the rows on either side, at least four."""
+    """Return straight lines fitted to the neighbouring tenth of the rows on either side, at
+    least four.
+    """
     half = max(4, step_T.size // 10)
     smooth = np.empty(step_T.size)
     for t in range(step_T.size):
@@ -81,7 +100,9 @@ def running_line(step_T: Float, value_T: Float) -> Float:
 
 
 def local_spread(residual_T: Float) -> Float:
-    """Return the root mean square of residuals over a third of the rows around each, never below a fifth of the whole."""
+    """Return the root mean square of residuals over a third of the rows around each, never below
+    a fifth of the whole.
+    """
     half = max(8, residual_T.size // 6)
     total = np.cumsum(np.concatenate([[0.0], residual_T**2]))
     low = np.maximum(np.arange(residual_T.size) - half, 0)
@@ -93,18 +114,21 @@ def local_spread(residual_T: Float) -> Float:
 def within(interval: Interval, bounds: tuple[float, float]) -> Interval:
     """Cut an interval to the range that its quantity cannot leave.
 
-    A truth that lies in the range is covered by the cut interval exactly where the whole one covers it, so neither the coverage nor what
-    is inside or outside changes; an interval that says less than the range itself becomes the range.
+    A truth that lies in the range is covered by the cut interval exactly where the whole one covers
+    it, so neither the coverage nor what is inside or outside changes; an interval that says less
+    than the range itself becomes the range.
     """
     low, high = bounds
-    return replace(interval, low=min(max(interval.low, low), high), high=max(min(interval.high, high), low))
+    return replace(
+        interval, low=min(max(interval.low, low), high), high=max(min(interval.high, high), low)
+    )
 
 
 def late_level(found: Curve, first: float, last: float, *, level: float = 0.95) -> Measured:
     """Measure the mean over a window of steps.
 
-    The autocorrelation of the noise is that of the whole run's residuals, averaged over as `curves.noise` does; its size is
-    that of the rows in and around the window.
+    The autocorrelation of the noise is that of the whole run's residuals, averaged over as
+    `curves.noise` does; its size is that of the rows in and around the window.
     """
     inside = (found.step_T >= first) & (found.step_T <= last)
     step, value = found.step_T[inside], found.value_T[inside]
@@ -117,11 +141,15 @@ def late_level(found: Curve, first: float, last: float, *, level: float = 0.95) 
     noise = _noise(found.step_T, found.residual / spread, _window_columns(found.step_T, inside))
     scale = float(noise.errors[0]) * math.sqrt(float((spread[inside] ** 2).mean()))
     half = scale * float(noise.widening(level)[0])
-    return Measured(Interval(mean, mean - half, mean + half, level), scale * float(noise.widening(_SIGMA)[0]))
+    return Measured(
+        Interval(mean, mean - half, mean + half, level), scale * float(noise.widening(_SIGMA)[0])
+    )
 
 
 def _window_columns(step_T: Float, inside_T: NDArray[np.bool_]) -> Float:
-    """Mean and slope in the window, and outside it polynomials about as free as the smooth curve."""
+    """Mean and slope in the window, and outside it polynomials about as free as the smooth
+    curve.
+    """
     centred = np.where(inside_T, step_T - step_T[inside_T].mean(), 0.0) / np.ptp(step_T[inside_T])
     outside = ~inside_T
     columns = [inside_T.astype(float), centred]
@@ -145,12 +173,15 @@ def held_rows(rows: int) -> int:
 
 
 def passing(step_T: Float, value_NT: Float, reach: float) -> Float:
-    r"""Return the step from which values hold a level to the end, by least squares: $\arg\min_t \sum_{s \le t} (y_s - L)$.
+    r"""Return the step from which values hold a level to the end, by least squares: $\arg\min_t
+    \sum_{s \le t} (y_s - L)$.
 
-    Where the isotonic regression of the values crosses the level; halfway between two rows. Infinite where the level is not held: fewer
-    than `held_rows` come after the crossing, or the mean of the last so many is below the level. One last row above it is no crossing.
+    Where the isotonic regression of the values crosses the level; halfway between two rows.
+    Infinite where the level is not held: fewer than `held_rows` come after the crossing, or the
+    mean of the last so many is below the level. One last row above it is no crossing.
 
-    Source: Robertson, Wright and Dykstra (1988), Order Restricted Statistical Inference, chapter 1, for isotonic regression.
+    Source: Robertson, Wright and Dykstra (1988), Order Restricted Statistical Inference, chapter 1,
+    for isotonic regression.
     """
     sums = np.cumsum(value_NT - reach, axis=1)
     sums = np.concatenate([np.zeros((len(sums), 1)), sums], axis=1)
@@ -161,8 +192,17 @@ def passing(step_T: Float, value_NT: Float, reach: float) -> Float:
     return np.where(held, between[below], math.inf)
 
 
-def time_to(found: Curve, reach: float, rng: np.random.Generator, *, last: float = math.inf, level: float = 0.95) -> Measured:
-    """Measure the step from which the metric holds a level; its step noise from curves simulated around the smooth one."""
+def time_to(
+    found: Curve,
+    reach: float,
+    rng: np.random.Generator,
+    *,
+    last: float = math.inf,
+    level: float = 0.95,
+) -> Measured:
+    """Measure the step from which the metric holds a level; its step noise from curves simulated
+    around the smooth one.
+    """
     inside = found.step_T <= last
     step, value, smooth = found.step_T[inside], found.value_T[inside], found.smooth_T[inside]
     passed = float(passing(step, value[None], reach)[0])
@@ -172,7 +212,12 @@ def time_to(found: Curve, reach: float, rng: np.random.Generator, *, last: float
     noise = _noise(step, residual, np.ones((step.size, 1)))
     drawn = smooth + math.sqrt(noise.variance) * _simulated(noise, step, rng)
     steps = passing(step, drawn, reach)
-    low, high = (float(end) for end in np.quantile(steps, [0.5 - level / 2, 0.5 + level / 2], method="closest_observation"))
+    low, high = (
+        float(end)
+        for end in np.quantile(
+            steps, [0.5 - level / 2, 0.5 + level / 2], method="closest_observation"
+        )
+    )
     finite = steps[np.isfinite(steps)]
     error = float(finite.std(ddof=1)) if finite.size > 1 else math.nan
     if not math.isfinite(error):
@@ -188,4 +233,6 @@ def _simulated(noise: NoisePosterior, step_T: Float, rng: np.random.Generator) -
         return np.asarray(white)
     shocks = rng.standard_normal((_DRAWS, step_T.size)) * math.sqrt(1 - shape.correlation**2)
     shocks[:, 0] = rng.standard_normal(_DRAWS)
-    return np.asarray(white + math.sqrt(shape.share) * lfilter([1.0], [1.0, -shape.correlation], shocks, axis=1))
+    return np.asarray(
+        white + math.sqrt(shape.share) * lfilter([1.0], [1.0, -shape.correlation], shocks, axis=1)
+    )

@@ -1,9 +1,12 @@
-r"""From which step two curves differ: an e-process for two runs, windows for two groups; the false-alarm rate is that of the whole run.
+r"""From which step two curves differ: an e-process for two runs, windows for two groups; the
+false-alarm rate is that of the whole run.
 
-Two runs: the difference over its local spread is whitened by the noise of the runs' own residuals, so that innovations $z_t$ are
-standard normal as long as the means agree. The bets $\exp(\delta z_t - \delta^2/2)$, mixed over sizes $\delta$ and starting rows, make
-a supermartingale: it reaches $1/\alpha$ with a chance of at most $\alpha$, whenever one looks (Ville). Several noises may fit the
-residuals; all of them have to raise the alarm. It says that two curves differ, not that two settings do.
+Two runs: the difference over its local spread is whitened by the noise of the runs' own residuals,
+so that innovations $z_t$ are standard normal as long as the means agree. The bets $\exp(\delta z_t
+- \delta^2/2)$, mixed over sizes $\delta$ and starting rows, make a supermartingale: it reaches
+$1/\alpha$ with a chance of at most $\alpha$, whenever one looks (Ville). Several noises may fit the
+residuals; all of them have to raise the alarm. It says that two curves differ, not that two
+settings do.
 """
 
 from __future__ import annotations
@@ -33,19 +36,36 @@ def run_divergence(first: Curve, second: Curve, *, rate: float = 0.05) -> Diverg
     """Look for the first divergence of two runs beyond the noise of their steps."""
     step, apart, residual = _together(first, second)
     if step.size < FEWEST:
-        return Divergence("unavailable", f"the runs share {step.size} rows; a divergence needs {FEWEST}", rate, "step_noise")
+        return Divergence(
+            "unavailable",
+            f"the runs share {step.size} rows; a divergence needs {FEWEST}",
+            rate,
+            "step_noise",
+        )
     if not apart.any():
-        return Divergence("none", "The runs have the same values in every row that they share.", rate, "step_noise")
+        return Divergence(
+            "none",
+            "The runs have the same values in every row that they share.",
+            rate,
+            "step_noise",
+        )
     spread = local_spread(residual)
     if spread.max() == 0:
-        return Divergence("unavailable", "the runs have no noise of steps to judge by", rate, "step_noise")
+        return Divergence(
+            "unavailable", "the runs have no noise of steps to judge by", rate, "step_noise"
+        )
     shapes, scales = _plausible(step, residual / spread)
-    scores = [innovations(apart / spread, shape) / scale for shape, scale in zip(shapes, scales, strict=True)]
+    scores = [
+        innovations(apart / spread, shape) / scale
+        for shape, scale in zip(shapes, scales, strict=True)
+    ]
     evidence = np.min([log_evidence(score) for score in scores], axis=0)
     above = np.flatnonzero(evidence >= -math.log(rate))
     alarms = f"(false alarms over the whole run {100 * rate:g} %)"
     if not above.size:
-        return Divergence("none", f"No divergence beyond the noise of the steps {alarms}.", rate, "step_noise")
+        return Divergence(
+            "none", f"No divergence beyond the noise of the steps {alarms}.", rate, "step_noise"
+        )
     seen = int(above[0])
     onset = _onset(scores[0][: seen + 1])
     said = (
@@ -56,7 +76,9 @@ def run_divergence(first: Curve, second: Curve, *, rate: float = 0.05) -> Diverg
 
 
 def _together(first: Curve, second: Curve) -> tuple[Float, Float, Float]:
-    """Steps that both have, difference of the values, difference of the residuals; bins of the wider spacing where steps do not agree."""
+    """Steps that both have, difference of the values, difference of the residuals; bins of the
+    wider spacing where steps do not agree.
+    """
     step, a, b = np.intersect1d(first.step_T, second.step_T, return_indices=True)
     if 2 * step.size >= min(first.step_T.size, second.step_T.size):
         return step, second.value_T[b] - first.value_T[a], second.residual[b] - first.residual[a]
@@ -78,22 +100,34 @@ def _binned(run: Curve, edges: Float) -> tuple[Float, Float]:
     inside = (place >= 0) & (place < edges.size - 1)
     counts = np.bincount(place[inside], minlength=edges.size - 1)
     with np.errstate(invalid="ignore"):
-        value, residual = (np.bincount(place[inside], row[inside], edges.size - 1) / counts for row in (run.value_T, run.residual))
+        value, residual = (
+            np.bincount(place[inside], row[inside], edges.size - 1) / counts
+            for row in (run.value_T, run.residual)
+        )
     return value, residual
 
 
 def _plausible(step_T: Float, residual_T: Float) -> tuple[list[NoiseShape], list[float]]:
-    """Shapes of the noise that the residuals do not rule out, heaviest first, each with the standard deviation it gives one row."""
+    """Shapes of the noise that the residuals do not rule out, heaviest first, each with the
+    standard deviation it gives one row.
+    """
     gap = float(np.median(np.diff(step_T)))
-    # The smooth curves took low frequencies out of the residuals; the restricted likelihood is told so.
+    # The smooth curves took low frequencies out of the residuals; the restricted likelihood is told
+    # so.
     columns = legvander(2 * np.sqrt((step_T - step_T[0]) / np.ptp(step_T)) - 1, TAKEN)
     noise = noise_posterior(step_T, np.ones(step_T.size), columns, residual_T, gap=gap)
-    order = [e for e in np.argsort(-noise.weight_E) if noise.weight_E[e] >= _PLAUSIBLE * noise.weight_E[noise.best]]
+    order = [
+        e
+        for e in np.argsort(-noise.weight_E)
+        if noise.weight_E[e] >= _PLAUSIBLE * noise.weight_E[noise.best]
+    ]
     return [noise.shapes[e] for e in order], [math.sqrt(float(noise.variance_E[e])) for e in order]
 
 
 def innovations(value_T: Float, shape: NoiseShape) -> Float:
-    """Whiten rows a gap apart by the Kalman filter of AR(1) plus white noise of variance 1 together."""
+    """Whiten rows a gap apart by the Kalman filter of AR(1) plus white noise of variance 1
+    together.
+    """
     white, state = 1 - shape.share, shape.share
     mean, variance = 0.0, state
     out = np.empty(len(value_T))
@@ -102,7 +136,10 @@ def innovations(value_T: Float, shape: NoiseShape) -> Float:
         surprise = value - mean
         out[t] = surprise / math.sqrt(total)
         mean, variance = mean + variance / total * surprise, variance * white / total
-        mean, variance = shape.correlation * mean, shape.correlation**2 * variance + (1 - shape.correlation**2) * state
+        mean, variance = (
+            shape.correlation * mean,
+            shape.correlation**2 * variance + (1 - shape.correlation**2) * state,
+        )
     return out
 
 
@@ -118,13 +155,18 @@ def _log_bets(score_T: Float) -> Float:
 
 
 def _onset(score_T: Float) -> int:
-    """Start of the shift by maximum likelihood over starts and sizes, given that it lasts to the last row."""
+    """Start of the shift by maximum likelihood over starts and sizes, given that it lasts to the
+    last row.
+    """
     suffix = np.cumsum(_log_bets(score_T)[::-1], axis=0)[::-1]
     return int(suffix.max(axis=1).argmax())
 
 
-def group_divergence(first: Sequence[Curve], second: Sequence[Curve], *, rate: float = 0.05, paired: bool = False) -> Divergence:
-    """Look for the first window of steps in which two groups of runs differ beyond the noise of their seeds.
+def group_divergence(
+    first: Sequence[Curve], second: Sequence[Curve], *, rate: float = 0.05, paired: bool = False
+) -> Divergence:
+    """Look for the first window of steps in which two groups of runs differ beyond the noise of
+    their seeds.
 
     Ten windows, each tested at a tenth of the rate by the t test of the means there.
     """
@@ -133,19 +175,30 @@ def group_divergence(first: Sequence[Curve], second: Sequence[Curve], *, rate: f
     start = max(run.step_T[0] for run in (*first, *second))
     stop = min(run.step_T[-1] for run in (*first, *second))
     for low, high in pairwise(np.linspace(start, stop, WINDOWS + 1)):
-        groups = [[_window_mean(run, low, high, last=high == stop) for run in group] for group in (first, second)]
+        groups = [
+            [_window_mean(run, low, high, last=high == stop) for run in group]
+            for group in (first, second)
+        ]
         if not all(run.usable for group in groups for run in group):
             continue
         found = difference(groups[0], groups[1], setup)
         if found is not None and found.p_value < rate / WINDOWS:
-            said = f"The groups differ beyond the noise of their seeds from steps {low:.0f} to {high:.0f} on {alarms}."
+            said = (
+                f"The groups differ beyond the noise of their seeds from steps {low:.0f} to "
+                f"{high:.0f} on {alarms}."
+            )
             return Divergence("diverged", said, rate, "seed_noise", float(low), float(high))
-    said = f"In none of {WINDOWS} windows do the groups differ beyond the noise of their seeds {alarms}."
+    said = (
+        f"In none of {WINDOWS} windows do the groups differ beyond the noise of their seeds "
+        f"{alarms}."
+    )
     return Divergence("none", said, rate, "seed_noise")
 
 
 def _window_mean(run: Curve, low: float, high: float, *, last: bool) -> Measured:
-    """Mean of a run in a window of steps, the noise of its steps left to the scatter of the runs."""
+    """Mean of a run in a window of steps, the noise of its steps left to the scatter of the
+    runs.
+    """
     inside = (run.step_T >= low) & ((run.step_T <= high) if last else (run.step_T < high))
     if not inside.any():
         return missing("no rows lie in the window")

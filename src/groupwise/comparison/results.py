@@ -1,4 +1,6 @@
-"""What a comparison hands back: quantities of runs, contrasts of groups, divergences; frozen, and each says itself what it means."""
+"""What a comparison hands back: quantities of runs, contrasts of groups, divergences; frozen,
+and each says itself what it means.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,23 @@ from groupwise.intervals import Interval
 from groupwise.plain import Plain
 
 Quantity = Literal["level", "speed"]
-Status = Literal["different", "equivalent", "not_separable", "seed_noise_unknown", "within_step_noise", "unavailable"]
-Method = Literal["welch", "paired_t", "pooled_t", "known_seed_noise", "step_noise_alone", "rank_permutation", "none"]
+Status = Literal[
+    "different",
+    "equivalent",
+    "not_separable",
+    "seed_noise_unknown",
+    "within_step_noise",
+    "unavailable",
+]
+Method = Literal[
+    "welch",
+    "paired_t",
+    "pooled_t",
+    "known_seed_noise",
+    "step_noise_alone",
+    "rank_permutation",
+    "none",
+]
 
 
 def nothing(level: float = 0.95) -> Interval:
@@ -25,7 +42,8 @@ class Measured(Plain):
     """One quantity of one run."""
 
     KEYS: ClassVar = ("*interval", "step_error", "problem")
-    # the value, with what the noise of its steps leaves open; a time is infinite where the level is not held by the end
+    # the value, with what the noise of its steps leaves open; a time is infinite where the level is
+    # not held by the end
     interval: Interval
     step_error: float  # standard error by the noise of the steps alone
     problem: str = ""  # why there is no value, or none to be compared; "" where there is
@@ -53,7 +71,9 @@ class SeedNoise(Plain):
     KEYS: ClassVar = ("deviation", "freedom", "step_deviation")
     deviation: Interval  # standard deviation of the runs' true values, with its interval
     freedom: int  # degrees of freedom that it rests on; 0 where every group has one run
-    between: float  # variance of the measured values within the groups, seeds and steps together; nan without freedom
+    # variance of the measured values within the groups, seeds and steps together; nan without
+    # freedom
+    between: float
     step: float  # mean variance of a run's value by its steps alone
 
     @property
@@ -67,26 +87,48 @@ class Contrast(Plain):
     """One quantity of one group of runs against that of another."""
 
     KEYS: ClassVar = (
-        "quantity", "status", "message", "difference", "method", "runs", "seeds_needed", "p_value", "adjusted_p", "permutation_p",
-        "freedom", "step_error", "minimum_detectable", "asked", "largest_seed_deviation",
-    )  # fmt: skip
+        "quantity",
+        "status",
+        "message",
+        "difference",
+        "method",
+        "runs",
+        "seeds_needed",
+        "p_value",
+        "adjusted_p",
+        "permutation_p",
+        "freedom",
+        "step_error",
+        "minimum_detectable",
+        "asked",
+        "largest_seed_deviation",
+    )
     quantity: Quantity  # level, or speed (a time: less is faster)
     status: Status  # what can be said
     message: str  # the status as a sentence
-    difference: Interval  # second minus first, with its interval; over step noise alone where seeds are unknown
+    # second minus first, with its interval; over step noise alone where seeds are unknown
+    difference: Interval
     p_value: float = math.nan  # two-sided, of no difference; nan where seed noise is unknown
     adjusted_p: float = math.nan  # after Holm, over all contrasts of the comparison
-    # from relabelling runs (or flipping pairs), every way or a sample; nan where that cannot go below 1 - level
+    # from relabelling runs (or flipping pairs), every way or a sample; nan where that cannot go
+    # below 1 - level
     permutation_p: float = math.nan
     method: Method = "none"  # how the interval was made
     freedom: float = math.nan  # degrees of freedom; nan without
     runs: tuple[int, int] = (0, 0)  # how many of each group took part
     step_error: float = math.nan  # standard error of the difference by step noise alone
-    # difference that so many runs would find 8 times in 10, beside the other contrasts; nan where the metric cannot differ by so much
+    # difference that so many runs would find 8 times in 10, beside the other contrasts; nan where
+    # the metric cannot differ by so much
     minimum_detectable: float = math.nan
-    seeds_needed: int | None = None  # runs a group that would find a difference of the size asked about 8 times in 10; None: unknown
+    seeds_needed: int | None = (
+        # runs a group that would find a difference of the size asked about 8 times in 10; None:
+        # unknown
+        None
+    )
     asked: float = math.nan  # the difference that `seeds_needed` is about
-    largest_seed_deviation: float = math.nan  # with unknown seed noise, the spread of seeds up to which the difference would be real
+    largest_seed_deviation: float = (
+        math.nan
+    )  # with unknown seed noise, the spread of seeds up to which the difference would be real
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +140,9 @@ class Divergence(Plain):
     message: str  # the status as a sentence
     rate: float  # false-alarm rate over the whole run
     beyond: Literal["step_noise", "seed_noise"]  # what the divergence goes beyond
-    step: float = math.nan  # first step of the divergence by maximum likelihood, or first window that differs
+    step: float = (
+        math.nan
+    )  # first step of the divergence by maximum likelihood, or first window that differs
     seen: float = math.nan  # step at which the evidence sufficed
 
 
@@ -117,11 +161,16 @@ class Comparison:
     """Groups of runs compared, each with the first."""
 
     pairings: tuple[Pairing, ...]  # one a group but the first
-    measured: Mapping[Quantity, tuple[tuple[Measured, ...], ...]]  # quantity -> for each group one value a run
+    measured: Mapping[
+        Quantity, tuple[tuple[Measured, ...], ...]
+    ]  # quantity -> for each group one value a run
     seed_noise: Mapping[Quantity, SeedNoise]  # quantity -> spread of the seeds, from all groups
     late_from: float  # first step of the late window
     late_to: float  # last step that all runs have, up to which a level has to be held
     reach: float  # the level that speed is the time to; nan where there is none
-    level: float  # coverage of the intervals; 1 minus it is the false-alarm rate of all contrasts together
+    # coverage of the intervals; 1 minus it is the false-alarm rate of all contrasts together
+    level: float
     paired: bool  # whether runs were compared in pairs
-    bounds: tuple[float, float]  # the range of the metric, which no interval leaves; infinite where it is not known
+    bounds: tuple[
+        float, float
+    ]  # the range of the metric, which no interval leaves; infinite where it is not known

@@ -1,9 +1,11 @@
-r"""How much runs of one setting differ by their seeds, and how many seeds it takes to see a difference.
+r"""How much runs of one setting differ by their seeds, and how many seeds it takes to see a
+difference.
 
-Run i of group g measures $x_{gi} = \mu_g + b_{gi} + e_{gi}$, $b \sim N(0, \tau^2)$ the seed, $e \sim N(0, s_{gi}^2)$ the steps. With
-weights $w = 1/(\tau^2 + s^2)$ the generalised $Q(\tau^2) = \sum w (x - \hat\mu_g)^2$ is chi-square with $\sum(n_g - 1)$ degrees of
-freedom at the true $\tau^2$ and falls with it, which gives estimate and interval. Power is that of the two-sided t test, from the
-noncentral t, the variance taken as known; that it is estimated is said beside.
+Run i of group g measures $x_{gi} = \mu_g + b_{gi} + e_{gi}$, $b \sim N(0, \tau^2)$ the seed, $e
+\sim N(0, s_{gi}^2)$ the steps. With weights $w = 1/(\tau^2 + s^2)$ the generalised $Q(\tau^2) =
+\sum w (x - \hat\mu_g)^2$ is chi-square with $\sum(n_g - 1)$ degrees of freedom at the true $\tau^2$
+and falls with it, which gives estimate and interval. Power is that of the two-sided t test, from
+the noncentral t, the variance taken as known; that it is estimated is said beside.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ MOST_SEEDS = 10_000
 def seed_noise(groups: Sequence[Sequence[Measured]], *, level: float = 0.95) -> SeedNoise:
     r"""Estimate the spread of seeds, common to all groups.
 
-    Point: $Q(\hat\tau^2) = \nu$ (Paule and Mandel); ends: Q at the quantiles of chi-square with $\nu$ degrees of freedom.
+    Point: $Q(\hat\tau^2) = \nu$ (Paule and Mandel); ends: Q at the quantiles of chi-square with
+    $\nu$ degrees of freedom.
 
     Source: Viechtbauer (2007), Statistics in Medicine 26, 37-52, with a mean for each group.
     """
@@ -51,13 +54,28 @@ def _finite(group: Sequence[Measured]) -> tuple[Float, Float]:
     return np.array([run.value for run in runs]), np.array([run.step_error**2 for run in runs])
 
 
-def _spread(target: float, values: Sequence[Float], variances: Sequence[Float], squares: float) -> float:
-    """The deviation at which Q equals a target; it lies between those of equal step noise, the least and the most there is."""
+def _spread(
+    target: float, values: Sequence[Float], variances: Sequence[Float], squares: float
+) -> float:
+    """The deviation at which Q equals a target; it lies between those of equal step noise, the
+    least and the most there is.
+    """
     least, most = min(float(v.min()) for v in variances), max(float(v.max()) for v in variances)
-    low, high = max(squares / target - most, 0.0) * (1 - 1e-9), (squares / target - least) * (1 + 1e-9)
+    low, high = (
+        max(squares / target - most, 0.0) * (1 - 1e-9),
+        (squares / target - least) * (1 + 1e-9),
+    )
     if high <= 0 or _q(0.0, values, variances) <= target:
         return 0.0
-    return math.sqrt(brentq(lambda tau2: _q(tau2, values, variances) - target, low, high, xtol=1e-14 * high, rtol=1e-14))
+    return math.sqrt(
+        brentq(
+            lambda tau2: _q(tau2, values, variances) - target,
+            low,
+            high,
+            xtol=1e-14 * high,
+            rtol=1e-14,
+        )
+    )
 
 
 def _q(tau2: float, values: Sequence[Float], variances: Sequence[Float]) -> float:
@@ -87,13 +105,19 @@ def minimum_detectable(error: float, freedom: float, *, level: float = 0.95) -> 
     high = 4.0
     while power(high, freedom, level=level) < POWER:
         high *= 2
-    return error * float(brentq(lambda size: power(size, freedom, level=level) - POWER, 0.0, high, xtol=1e-13))
+    return error * float(
+        brentq(lambda size: power(size, freedom, level=level) - POWER, 0.0, high, xtol=1e-13)
+    )
 
 
-def seeds_needed(difference: float, variance: float, *, paired: bool = False, level: float = 0.95) -> int | None:
-    r"""Return how many runs a group would find a difference 8 times in 10; None where no number up to `MOST_SEEDS` would.
+def seeds_needed(
+    difference: float, variance: float, *, paired: bool = False, level: float = 0.95
+) -> int | None:
+    r"""Return how many runs a group would find a difference 8 times in 10; None where no number up
+    to `MOST_SEEDS` would.
 
-    $n$ runs a group have standard error $\sqrt{v/n}$ and $2(n-1)$ degrees of freedom ($n - 1$ in pairs).
+    $n$ runs a group have standard error $\sqrt{v/n}$ and $2(n-1)$ degrees of freedom ($n - 1$ in
+    pairs).
     """
     if difference == 0:
         return None

@@ -1,7 +1,9 @@
-"""What must stay within a limit: the KL, the sampler against the trainer, the age of rollouts, what is dropped, load of experts, tools.
+"""What must stay within a limit: the KL, the sampler against the trainer, the age of rollouts, what
+is dropped, load of experts, tools.
 
-Two engines that hold the same weights differ by rounding; what they do beyond that is a gradient of another policy than the one that
-sampled. Of what few runs have (filters, experts, tools) nothing is asked for where it is not logged. What went wrong is not judged here.
+Two engines that hold the same weights differ by rounding; what they do beyond that is a gradient of
+another policy than the one that sampled. Of what few runs have (filters, experts, tools) nothing is
+asked for where it is not logged. What went wrong is not judged here.
 """
 
 from __future__ import annotations
@@ -25,21 +27,32 @@ from groupwise.wording import clean
 
 DIVERGENCE, MISMATCH, STALENESS = "divergence", "sampler_mismatch", "staleness"
 DISCARDS, ROUTER, TOOLS = "discards", "router_load", "tool_failures"
-LOG_KL = "the mean KL divergence to the reference policy, nats a token (TRL: beta above 0; verl: actor.use_kl_loss=True)"
+LOG_KL = (
+    "the mean KL divergence to the reference policy, nats a token (TRL: beta above 0; verl: "
+    "actor.use_kl_loss=True)"
+)
 LOG_GAP = (
-    "the difference of log-probability between sampler and trainer (TRL: sampling/sampling_logp_difference/mean; verl: "
+    "the difference of log-probability between sampler and trainer (TRL: "
+    "sampling/sampling_logp_difference/mean; verl: "
     "actor_rollout_ref.rollout.calculate_log_probs=True)"
 )
-LOG_AGE = "the age of the rollouts in updates (TRL: sample/staleness_mean; verl: training/off_policy; prime-rl: off_policy/mean)"
-# At 3 nats the mean token is e^3 = 20 times as likely as under the reference; trained policies stay below 1 or so. Beyond the logarithm
-# of a vocabulary, 12.5 for 270,000 tokens, the reference would have fared better by drawing tokens at random.
+LOG_AGE = (
+    "the age of the rollouts in updates (TRL: sample/staleness_mean; verl: training/off_policy; "
+    "prime-rl: off_policy/mean)"
+)
+# At 3 nats the mean token is e^3 = 20 times as likely as under the reference; trained policies stay
+# below 1 or so. Beyond the logarithm of a vocabulary, 12.5 for 270,000 tokens, the reference would
+# have fared better by drawing tokens at random.
 FAR_KL, BEYOND_CHANCE = 3.0, 12.5
-# Rounding to bfloat16 moves a token's log-probability by some 2^-8 = .004, mixtures of experts by some .03: .1 is beyond both, and over
-# 300 tokens a ratio of e^3. Ten times the first level, once that is above what rounding can do, is growth.
+# Rounding to bfloat16 moves a token's log-probability by some 2^-8 = .004, mixtures of experts by
+# some .03: .1 is beyond both, and over 300 tokens a ratio of e^3. Ten times the first level, once
+# that is above what rounding can do, is growth.
 FAR, GROWN, ROUNDING, WRONG = 0.1, 10.0, 0.03, 1.0
-# The mean importance ratio is 1 by construction; fewer effective samples than one in ten are a batch ten times smaller.
+# The mean importance ratio is 1 by construction; fewer effective samples than one in ten are a
+# batch ten times smaller.
 LOW_RATIO, HIGH_RATIO, FEW = 0.5, 2.0, 0.1
-# A fifth of the rollouts dropped is a selection by age, and so by length; experts' load is balanced to a few per cent.
+# A fifth of the rollouts dropped is a selection by age, and so by length; experts' load is balanced
+# to a few per cent.
 DROPPED, ADMITTED, UNBALANCED, FAILING, MORE = 0.2, 0.2, 3.0, 0.5, 0.3
 _FIRST, _NEAR = 10, 20
 _ROUTER = r".*(router|expert|(^|[/_])moe([/_]|$)|load_balanc|max_vio).*"
@@ -52,9 +65,11 @@ def _few(rows: int) -> int:
 
 
 def _left(value_T: Float, row: int) -> tuple[int, float | None, float]:
-    """Say when what is beyond a limit from a row on left its own level: there, the level before (None without rows), that beyond.
+    """Say when what is beyond a limit from a row on left its own level: there, the level before
+    (None without rows), that beyond.
 
-    What grows by factors is on its way long before: back to halfway on the scale of logarithms, from a hundredth of the row's at least.
+    What grows by factors is on its way long before: back to halfway on the scale of logarithms,
+    from a hundredth of the row's at least.
     """
     late = float(np.median(value_T[row:]))
     if not row:
@@ -73,7 +88,9 @@ def divergence(evidence: Evidence) -> Finding:
         said = evidence.unmeasured("kl") or "The KL to the reference policy is not in the log"
         return Finding(DIVERGENCE, Status.NOT_LOGGED, f"{said}.", log=LOG_KL)
     if len(kl) < FEWEST_ROWS:
-        return Finding(DIVERGENCE, Status.NONE, f"No sign of it in {counted(len(kl), 'row')} of KL.")
+        return Finding(
+            DIVERGENCE, Status.NONE, f"No sign of it in {counted(len(kl), 'row')} of KL."
+        )
     row = beyond(kl, kl.value_T > FAR_KL)
     if row is None:
         return _leap(kl)
@@ -81,10 +98,23 @@ def divergence(evidence: Evidence) -> Finding:
     far, step = int(kl.step_T[row]), int(kl.step_T[begun])
     # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
     lost = fell_since(evidence, far) or (late > BEYOND_CHANCE and not rose_since(evidence, far))
-    grew, top = "is" if before is None else f"grew from {before:.2g} to", float(kl.value_T[row:].max())
-    message = f"The KL to the reference {grew} {late:.3g} nats a token since step {step:,}, at most {top:.3g}."
+    grew, top = (
+        "is" if before is None else f"grew from {before:.2g} to",
+        float(kl.value_T[row:].max()),
+    )
+    message = (
+        f"The KL to the reference {grew} {late:.3g} nats a token since step {step:,}, at most "
+        f"{top:.3g}."
+    )
     sign = Sign("kl", step, before, late, f"KL {led_to(before, f'{late:.3g}')}")
-    return by_sign(DIVERGENCE, Status.CRITICAL if lost else Status.WARNING, message, sign, FAR_KL, {"kl": "huge"})
+    return by_sign(
+        DIVERGENCE,
+        Status.CRITICAL if lost else Status.WARNING,
+        message,
+        sign,
+        FAR_KL,
+        {"kl": "huge"},
+    )
 
 
 def _leap(kl: Signal) -> Finding:
@@ -92,9 +122,14 @@ def _leap(kl: Signal) -> Finding:
     few, spikes = _few(len(kl)), np.flatnonzero(kl.value_T > BEYOND_CHANCE)
     early, late = float(np.median(kl.value_T[:few])), float(np.median(kl.value_T[-few:]))
     if not spikes.size:
-        return Finding(DIVERGENCE, Status.NONE, f"No sign of it: KL {early:.2g} → {late:.2g} nats a token.")
+        return Finding(
+            DIVERGENCE, Status.NONE, f"No sign of it: KL {early:.2g} → {late:.2g} nats a token."
+        )
     first, rows = int(kl.step_T[spikes[0]]), counted(int(spikes.size), "row")
-    message = f"The KL leapt to {kl.value_T.max():.3g} in {rows}, first at step {first:,}, and is {late:.2g} at the end."
+    message = (
+        f"The KL leapt to {kl.value_T.max():.3g} in {rows}, first at step {first:,}, and is "
+        f"{late:.2g} at the end."
+    )
     return Finding(DIVERGENCE, Status.INFO, message, first)
 
 
@@ -114,13 +149,22 @@ def sampler(evidence: Evidence) -> Finding:
     """Look for a sampler that does not match the trainer."""
     told = list(_told(evidence))
     if not told:
-        return Finding(MISMATCH, Status.NOT_LOGGED, "How far sampler and trainer differ is not in the log.", log=LOG_GAP)
+        return Finding(
+            MISMATCH,
+            Status.NOT_LOGGED,
+            "How far sampler and trainer differ is not in the log.",
+            log=LOG_GAP,
+        )
     found = [(row, one) for one in told if (row := beyond(one.signal, one.event_T)) is not None]
     if found:
-        return _mismatch(evidence, *min(found, key=lambda each: int(each[1].signal.step_T[each[0]])))
+        return _mismatch(
+            evidence, *min(found, key=lambda each: int(each[1].signal.step_T[each[0]]))
+        )
     value, few = told[0].value_T, _few(len(told[0].signal))
     early, late = float(np.median(value[:few])), float(np.median(value[-few:]))
-    return Finding(MISMATCH, Status.NONE, f"No sign of it: {told[0].words} {early:.2g} → {late:.2g}.")
+    return Finding(
+        MISMATCH, Status.NONE, f"No sign of it: {told[0].words} {early:.2g} → {late:.2g}."
+    )
 
 
 def _told(evidence: Evidence) -> Iterator[_Told]:
@@ -159,9 +203,13 @@ def _mismatch(evidence: Evidence, row: int, one: _Told) -> Finding:
         more = " although the learning rate is 0, so the engines differ and not the policy"
     elif length is not None and row > 0 and (grown := _grown(length, step)) is not None:
         more = f" while the completions grew from {grown[0]:,.0f} to {grown[1]:,.0f} tokens"
-    status = Status.CRITICAL if one.quantity == "sampler_mismatch" and late > WRONG else Status.WARNING
+    status = (
+        Status.CRITICAL if one.quantity == "sampler_mismatch" and late > WRONG else Status.WARNING
+    )
     message = f"Sampler and trainer differ since step {step:,}: {words}{more}."
-    return by_sign(MISMATCH, status, message, Sign(one.quantity, step, before, late, words), one.limit, facts)
+    return by_sign(
+        MISMATCH, status, message, Sign(one.quantity, step, before, late, words), one.limit, facts
+    )
 
 
 def _grown(length: Signal, step: int) -> tuple[float, float] | None:
@@ -177,46 +225,108 @@ def staleness(evidence: Evidence) -> Finding:
     age = evidence.quantity("staleness")
     if age is None or len(age) < FEWEST_ROWS:
         wanted = evidence.setting("lag_kind") not in (None, "none")
-        return Finding(STALENESS, Status.NOT_LOGGED, "The age of the rollouts is not in the log.", log=LOG_AGE if wanted else "")
+        return Finding(
+            STALENESS,
+            Status.NOT_LOGGED,
+            "The age of the rollouts is not in the log.",
+            log=LOG_AGE if wanted else "",
+        )
     late = float(np.median(age.value_T[-_few(len(age)) :]))
     try:
         longest = float(lag_of(evidence.record).longest)
     except GroupwiseError:
-        said = f"The rollouts are {late:.2g} updates old; how old they may be is not in the settings."
-        status, log = (Status.INFO, "the kind of lag (--set lag_kind)") if late > 0.5 else (Status.NONE, "")
+        said = (
+            f"The rollouts are {late:.2g} updates old; how old they may be is not in the settings."
+        )
+        status, log = (
+            (Status.INFO, "the kind of lag (--set lag_kind)") if late > 0.5 else (Status.NONE, "")
+        )
         return Finding(STALENESS, status, said, log=log)
     # Half an update above the oldest that may be is no rounding.
     row = beyond(age, age.value_T > longest + 0.5)
     if row is None:
-        return Finding(STALENESS, Status.NONE, f"No sign of it: rollouts are {late:.2g} updates old, at most {longest:g} as configured.")
+        return Finding(
+            STALENESS,
+            Status.NONE,
+            (
+                f"No sign of it: rollouts are {late:.2g} updates old, at most {longest:g} as "
+                "configured."
+            ),
+        )
     step, since = int(age.step_T[row]), float(np.median(age.value_T[row:]))
     before = float(np.median(age.value_T[:row])) if row else None
-    message = f"The rollouts are {since:.2g} updates old since step {step:,}, configured are {longest:g} at most."
-    sign = Sign("staleness", step, before, since, f"age of rollouts {led_to(before, f'{since:.2g}')} updates")
-    return by_sign(STALENESS, Status.WARNING, message, sign, longest, {"staleness": "beyond the settings"})
+    message = (
+        f"The rollouts are {since:.2g} updates old since step {step:,}, configured are {longest:g} "
+        "at most."
+    )
+    sign = Sign(
+        "staleness",
+        step,
+        before,
+        since,
+        f"age of rollouts {led_to(before, f'{since:.2g}')} updates",
+    )
+    return by_sign(
+        STALENESS, Status.WARNING, message, sign, longest, {"staleness": "beyond the settings"}
+    )
 
 
 def discards(evidence: Evidence) -> Finding:
-    """Look for rollouts that are dropped because they came too late, which are the long ones of hard prompts."""
-    known = [one for one in evidence.record.meanings if one.quantity == "dropped_samples" and "too old" in one.definition]
+    """Look for rollouts that are dropped because they came too late, which are the long ones of
+    hard prompts.
+    """
+    known = [
+        one
+        for one in evidence.record.meanings
+        if one.quantity == "dropped_samples" and "too old" in one.definition
+    ]
     dropped = None if not known else next(iter(evidence.matching(re.escape(known[0].column))), None)
     if dropped is None or len(dropped) < FEWEST_ROWS:
         return _of_admitted(evidence.quantity("admitted_share"))
-    each = np.diff(dropped.value_T, prepend=0.0) if "so far" in known[0].definition else dropped.value_T
+    each = (
+        np.diff(dropped.value_T, prepend=0.0)
+        if "so far" in known[0].definition
+        else dropped.value_T
+    )
     size, prompts = evidence.group_size, evidence.setting("prompts_per_step")
     if size is None or prompts is None:
-        said = f"{float(np.mean(each)):.3g} rollouts a row are dropped as too old; of how many is not known."
-        return Finding(DISCARDS, Status.INFO if each.any() else Status.NONE, said, log="the group size and prompts a step (--set)")
+        said = (
+            f"{float(np.mean(each)):.3g} rollouts a row are dropped as too old; of how many is not "
+            "known."
+        )
+        return Finding(
+            DISCARDS,
+            Status.INFO if each.any() else Status.NONE,
+            said,
+            log="the group size and prompts a step (--set)",
+        )
     share = each / (each + size * float(prompts))
     row = beyond(dropped, share > DROPPED)
     if row is None:
-        return Finding(DISCARDS, Status.NONE, f"No sign of it: {percent(float(share.mean()))} of the rollouts are dropped as too old.")
+        return Finding(
+            DISCARDS,
+            Status.NONE,
+            (
+                f"No sign of it: {percent(float(share.mean()))} of the rollouts are dropped as too "
+                "old."
+            ),
+        )
     step, late = int(dropped.step_T[row]), float(share[row:].mean())
     before = float(share[:row].mean()) if row else None
-    words = f"{percent(late)} of rollouts dropped as too old" + ("" if before is None else f" (was {percent(before)})")
+    words = f"{percent(late)} of rollouts dropped as too old" + (
+        "" if before is None else f" (was {percent(before)})"
+    )
     message = f"Since step {step:,} {words}{_shorter(evidence, step)}."
     sign = Sign("dropped_samples", step, before, late, words)
-    return by_sign(DISCARDS, Status.WARNING, message, sign, DROPPED, {"discards": "stale"}, log="the lengths of what is dropped")
+    return by_sign(
+        DISCARDS,
+        Status.WARNING,
+        message,
+        sign,
+        DROPPED,
+        {"discards": "stale"},
+        log="the lengths of what is dropped",
+    )
 
 
 def _shorter(evidence: Evidence, step: int) -> str:
@@ -228,34 +338,68 @@ def _shorter(evidence: Evidence, step: int) -> str:
     before, after = slice(max(0, row - _NEAR), row), slice(row, None)
     if length.score(before, after) > -3:
         return ""
-    return f" and the rest is shorter, {length.mean(before).value:,.0f} → {length.mean(after).value:,.0f} tokens"
+    return (
+        f" and the rest is shorter, {length.mean(before).value:,.0f} → "
+        f"{length.mean(after).value:,.0f} tokens"
+    )
 
 
 def _of_admitted(admitted: Signal | None) -> Finding:
     """Say how much of what is generated is trained on, where a filter says so."""
     if admitted is None or len(admitted) < FEWEST_ROWS:
         return Finding(DISCARDS, Status.NOT_LOGGED, "Which rollouts are dropped is not in the log.")
-    early, late = (float(admitted.value_T[part].mean()) for part in (slice(0, _FIRST), slice(-_FIRST, None)))
+    early, late = (
+        float(admitted.value_T[part].mean()) for part in (slice(0, _FIRST), slice(-_FIRST, None))
+    )
     said = f"{percent(late)} of what is generated is trained on, {percent(early)} at first."
     few = late < ADMITTED
-    return Finding(DISCARDS, Status.INFO if few else Status.NONE, said, evidence={"discards": "filter"} if few else {})
+    return Finding(
+        DISCARDS,
+        Status.INFO if few else Status.NONE,
+        said,
+        evidence={"discards": "filter"} if few else {},
+    )
 
 
 def router(evidence: Evidence) -> Finding:
     """Look for experts whose load drifts apart."""
     known = evidence.quantity("router_loss")
-    found = [known] if known is not None else [one for one in evidence.matching(_ROUTER) if len(one) >= FEWEST_ROWS]
+    found = (
+        [known]
+        if known is not None
+        else [one for one in evidence.matching(_ROUTER) if len(one) >= FEWEST_ROWS]
+    )
     if not found:
         return Finding(ROUTER, Status.NOT_LOGGED, "No load of experts is in the log.")
     for signal in found:
         early = float(np.median(np.abs(signal.value_T[:_FIRST])))
-        row = _since_the_first(signal, np.abs(signal.value_T) > UNBALANCED * early) if early > 0 else None
+        row = (
+            _since_the_first(signal, np.abs(signal.value_T) > UNBALANCED * early)
+            if early > 0
+            else None
+        )
         if row is not None:
-            step, late, name = int(signal.step_T[row]), float(np.median(signal.value_T[row:])), clean(signal.column, longest=40)
+            step, late, name = (
+                int(signal.step_T[row]),
+                float(np.median(signal.value_T[row:])),
+                clean(signal.column, longest=40),
+            )
             words = f"{name} {early:.2g} → {late:.2g}"
-            message, sign = f"The experts' load drifts since step {step:,}: {words}.", Sign(ROUTER, step, early, late, words)
+            message, sign = (
+                f"The experts' load drifts since step {step:,}: {words}.",
+                Sign(ROUTER, step, early, late, words),
+            )
             ratio, known_as = exactly(late / early), {"router": "load"}
-            return Finding(ROUTER, Status.WARNING, message, step, ratio, UNBALANCED, signs=(sign,), evidence=known_as)
+            return Finding(
+                ROUTER,
+                Status.WARNING,
+                message,
+                step,
+                ratio,
+                UNBALANCED,
+                signs=(sign,),
+                evidence=known_as,
+            )
     return Finding(ROUTER, Status.NONE, "No sign of experts whose load drifts.")
 
 
@@ -263,7 +407,11 @@ def tools(evidence: Evidence) -> Finding:
     """Look for tool calls or actions that have come to fail."""
     known = evidence.quantity("tool_failure_share")
     found = [known] if known is not None else evidence.matching(_TOOLS)
-    shares = [one for one in found if len(one) >= FEWEST_ROWS and one.value_T.min() >= 0 and one.value_T.max() <= 1]
+    shares = [
+        one
+        for one in found
+        if len(one) >= FEWEST_ROWS and one.value_T.min() >= 0 and one.value_T.max() <= 1
+    ]
     if not shares:
         return Finding(TOOLS, Status.NOT_LOGGED, "No share of failing tool calls is in the log.")
     signal = shares[0]
@@ -272,15 +420,32 @@ def tools(evidence: Evidence) -> Finding:
     row = _since_the_first(signal, signal.value_T > limit)
     if row is None:
         late = float(signal.value_T[-_FIRST:].mean())
-        return Finding(TOOLS, Status.INFO if late > FAILING else Status.NONE, f"{name} is {percent(late)}, {percent(early)} at first.")
+        return Finding(
+            TOOLS,
+            Status.INFO if late > FAILING else Status.NONE,
+            f"{name} is {percent(late)}, {percent(early)} at first.",
+        )
     step, late = int(signal.step_T[row]), float(signal.value_T[row:].mean())
     turns = evidence.quantity("turns")
-    more = "" if turns is None else f", turns {turns.value_T[:_FIRST].mean():.2g} → {turns.value_T[-_FIRST:].mean():.2g}"
+    more = (
+        ""
+        if turns is None
+        else f", turns {turns.value_T[:_FIRST].mean():.2g} → {turns.value_T[-_FIRST:].mean():.2g}"
+    )
     words = f"{name} {percent(early)} → {percent(late)}"
     sign = Sign("tool_failure_share", step, early, late, words)
-    return by_sign(TOOLS, Status.WARNING, f"Tool calls fail since step {step:,}: {words}{more}.", sign, limit, {"tools": "fail"})
+    return by_sign(
+        TOOLS,
+        Status.WARNING,
+        f"Tool calls fail since step {step:,}: {words}{more}.",
+        sign,
+        limit,
+        {"tools": "fail"},
+    )
 
 
 def _since_the_first(signal: Signal, event_T: NDArray[np.bool_]) -> int | None:
-    """The row since which rows of a rare kind are most of them; the first rows are what it is held against."""
+    """The row since which rows of a rare kind are most of them; the first rows are what it is
+    held against.
+    """
     return beyond(signal, event_T & (np.arange(len(signal)) >= _FIRST))

@@ -1,6 +1,7 @@
 """From what moved to why: the causes, the evidence that each must show, and what to do about it.
 
-A cause whose own evidence is missing is never named. Where two are left, both are named with what to log to tell them apart.
+A cause whose own evidence is missing is never named. Where two are left, both are named with what
+to log to tell them apart.
 """
 
 from __future__ import annotations
@@ -69,7 +70,10 @@ DO: Mapping[str, str] = {
     SMALL_GROUP: "raise the group size, or drop prompts that are always right or always wrong",
     FORMAT: "weigh correctness above format; grade some completions by hand",
     AGAINST: "weigh them anew: what one earns another takes back",
-    ALIKE: "look at two completions of one prompt; filter prompts by pass rate, or raise the group size",
+    ALIKE: (
+        "look at two completions of one prompt; filter prompts by pass rate, or raise the group "
+        "size"
+    ),
     NO_RATE: "set a learning rate above 0; check the schedule and its number of steps",
     NO_GRADIENT: "look at advantages and loss mask of one batch: the rewards differ and nothing moves",
     REPETITION: "read some completions; penalise repetition, or lower the temperature",
@@ -98,7 +102,9 @@ class Case:
 
     def fact(self, name: str) -> str:
         """Return what the checks say of a fact, the first that says anything."""
-        return next((one.evidence[name] for one in self.answers.values() if one.evidence.get(name)), "")
+        return next(
+            (one.evidence[name] for one in self.answers.values() if one.evidence.get(name)), ""
+        )
 
     def ratio(self, quantity: str) -> float:
         """Return the level after over that before of a signal that moved; 1 where it did not."""
@@ -110,54 +116,91 @@ class Case:
     def gained(self, quantity: str) -> float:
         """Return the level after less that before of a signal that moved; 0 where it did not."""
         sign = self.signs.get(quantity)
-        return 0.0 if sign is None or sign.before is None or sign.after is None else sign.after - sign.before
+        return (
+            0.0
+            if sign is None or sign.before is None or sign.after is None
+            else sign.after - sign.before
+        )
 
     @property
     def sampler_first(self) -> bool:
-        """Whether sampler and trainer came apart before anything else moved: a policy that breaks takes them apart as well."""
-        found = next((one for one in self.answers.values() if one.evidence.get("sampler") == "mismatch"), None)
+        """Whether sampler and trainer came apart before anything else moved: a policy that
+        breaks takes them apart as well.
+        """
+        found = next(
+            (one for one in self.answers.values() if one.evidence.get("sampler") == "mismatch"),
+            None,
+        )
         if found is not None and found.evidence.get("rate") == "zero":
             return True  # nothing is learnt, so that the engines themselves differ
         mine = [sign.step for sign in (*(found.signs if found else ()), *self._of_sampler)]
-        others = [sign.step for name, sign in self.signs.items() if name not in (*SAMPLED, "reward")]
-        # Of a slow fall the first rows are hard to tell from noise: the reward moved where it was halfway down.
+        others = [
+            sign.step for name, sign in self.signs.items() if name not in (*SAMPLED, "reward")
+        ]
+        # Of a slow fall the first rows are hard to tell from noise: the reward moved where it was
+        # halfway down.
         others += [self.onset] if "reward" in self.signs and self.onset is not None else []
         return bool(mine) and min(mine) < min(others, default=min(mine) + 1)
 
     @property
     def _of_sampler(self) -> list[Sign]:
         """The signs of the sampler about the change."""
-        return [sign for name, sign in self.signs.items() if name in SAMPLED and self.ratio(name) >= 5]
+        return [
+            sign for name, sign in self.signs.items() if name in SAMPLED and self.ratio(name) >= 5
+        ]
 
     @property
     def fell_at_restart(self) -> bool:
         """Whether the reward is among what jumped as the run was restarted."""
-        jumps = next((one.signs for one in self.answers.values() if one.evidence.get("restart") == "jump"), ())
+        jumps = next(
+            (one.signs for one in self.answers.values() if one.evidence.get("restart") == "jump"),
+            (),
+        )
         return any(sign.signal == "reward" for sign in jumps)
 
     @property
     def shrank(self) -> bool:
-        """Whether answers got shorter about the change, and the last ones are much shorter than before it."""
-        length, sign = self.evidence.quantity("completion_length"), self.signs.get("completion_length")
-        if length is None or sign is None or not sign.before or self.ratio("completion_length") >= 1:
+        """Whether answers got shorter about the change, and the last ones are much shorter than
+        before it.
+        """
+        length, sign = (
+            self.evidence.quantity("completion_length"),
+            self.signs.get("completion_length"),
+        )
+        if (
+            length is None
+            or sign is None
+            or not sign.before
+            or self.ratio("completion_length") >= 1
+        ):
             return False
         return float(length.value_T[-max(3, len(length) // 10) :].mean()) <= _SHRANK * sign.before
 
     @property
     def watched(self) -> bool:
         """Whether entropy or length is logged, so that a policy that came apart would show."""
-        return any(self.evidence.quantity(name) is not None for name in ("entropy", "completion_length"))
+        return any(
+            self.evidence.quantity(name) is not None for name in ("entropy", "completion_length")
+        )
 
 
 # What the verifier's check saw of grades alone, and how surely it is the verifier.
-_OF_VERIFIER = {"failures logged": Certainty.LIKELY, "outages": Certainty.POSSIBLE, "frozen": Certainty.POSSIBLE}
+_OF_VERIFIER = {
+    "failures logged": Certainty.LIKELY,
+    "outages": Certainty.POSSIBLE,
+    "frozen": Certainty.POSSIBLE,
+}
 
 
 def cause_of_fall(case: Case) -> Cause:
     """Say why a reward fell, or never rose from 0."""
     if case.fact("numbers") == "not finite":  # where the rewards alone are no numbers, they come so
         first = case.fact("first_column")
-        return Cause(Certainty.POSSIBLE, (VERIFIER,)) if "reward" in case.signs else _likely(f"{NUMERICS} ({first} first)")
+        return (
+            Cause(Certainty.POSSIBLE, (VERIFIER,))
+            if "reward" in case.signs
+            else _likely(f"{NUMERICS} ({first} first)")
+        )
     if case.fact("gradient") == "exploded" or case.ratio("gradient_norm") >= _EXPLODED:
         return _likely(f"{NUMERICS} (the gradient exploded)")
     if case.fact("sampler") == "mismatch" and case.sampler_first:
@@ -165,38 +208,59 @@ def cause_of_fall(case: Case) -> Cause:
     if case.fact("rate") == "likely":
         return _likely(NO_RATE)
     standing = cause_of_standing(case) if case.fact("fall") == "answers" else Cause()
-    if standing.names:  # the reward goes on: a policy that gives one short answer has not come apart
+    if (
+        standing.names
+    ):  # the reward goes on: a policy that gives one short answer has not come apart
         return standing
     if case.fact("drop") in _OF_VERIFIER:
         return Cause(_OF_VERIFIER[case.fact("drop")], (VERIFIER,))
     if case.fact("drop") == "nothing":
         standing = cause_of_standing(case)
-        return standing if standing.names else Cause(Certainty.CANNOT_TELL, (TOO_HARD, VERIFIER), (LOG_REWARDS,))
+        return (
+            standing
+            if standing.names
+            else Cause(Certainty.CANNOT_TELL, (TOO_HARD, VERIFIER), (LOG_REWARDS,))
+        )
     if case.sampler_first:
         return _likely(SAMPLER)
-    # A policy that answers what is held out as before has not come apart, whatever it does on other prompts.
+    # A policy that answers what is held out as before has not come apart, whatever it does on other
+    # prompts.
     return _graded_down(case) if "of training alone" in case.fact("fall") else _of_behaviour(case)
 
 
 def _of_behaviour(case: Case) -> Cause:
     """Say what the policy did as the reward fell, or that it went on as before."""
     length, entropy = case.ratio("completion_length"), case.ratio("entropy")
-    # Answers of a policy that comes apart grow a little with its entropy, and those to harder prompts without it.
+    # Answers of a policy that comes apart grow a little with its entropy, and those to harder
+    # prompts without it.
     if length >= _MUCH_LONGER or case.gained("truncated_share") >= 0.15:
         return _likely(LENGTH)
     if length <= _SHRANK:
         # What concentrates as its answers shrink may do what it is paid for.
         return _likely(SHORT) if entropy >= 1 else Cause(Certainty.POSSIBLE, (SHORT,))
-    apart = case.fact("swings") == "oscillate" or case.ratio("gradient_norm") >= 10 or case.fact("weights")
+    apart = (
+        case.fact("swings") == "oscillate"
+        or case.ratio("gradient_norm") >= 10
+        or case.fact("weights")
+    )
     if entropy >= 1.4 or apart:
-        if not any(case.evidence.quantity(name) for name in ("completion_length", "truncated_share")):
+        if not any(
+            case.evidence.quantity(name) for name in ("completion_length", "truncated_share")
+        ):
             return Cause(Certainty.CANNOT_TELL, (UNSTABLE, LENGTH), (LOG_LENGTH,))
         return _likely(SHORT if case.shrank else UNSTABLE)
-    if entropy <= 0.5 and (case.fact("drop"), case.fact("behaviour")) != ("constant at once", "unchanged"):
+    if entropy <= 0.5 and (case.fact("drop"), case.fact("behaviour")) != (
+        "constant at once",
+        "unchanged",
+    ):
         return Cause(Certainty.POSSIBLE, (CONCENTRATION,))
     # A slow decline, or that of one function, is no verifier's.
     slow = case.slow or case.fact("fall").startswith(("function", "partial"))
-    return cause_of_standing(case) if slow and case.fact("drop") not in ("part at once", "constant at once") else _graded_down(case)
+    return (
+        cause_of_standing(case)
+        if slow and case.fact("drop") not in ("part at once", "constant at once")
+        else _graded_down(case)
+    )
 
 
 def _graded_down(case: Case) -> Cause:
@@ -205,7 +269,9 @@ def _graded_down(case: Case) -> Cause:
         return Cause(Certainty.CANNOT_TELL, (VERIFIER, UNSTABLE), (LOG_BEHAVIOUR,))
     if case.fact("drop") == "constant at once":
         return _likely(VERIFIER)
-    prompts = case.fact("prompts") or ("" if case.onset is None else who_fails(case.evidence, case.onset))
+    prompts = case.fact("prompts") or (
+        "" if case.onset is None else who_fails(case.evidence, case.onset)
+    )
     if prompts == "whole prompts fail":
         return _likely(HARDER)
     if prompts == "scattered answers fail" or case.fact("held_out_drop") == "dropped":
@@ -254,9 +320,13 @@ _STANDING = (
 def cause_of_standing(case: Case) -> Cause:
     """Say why a reward stands still, or what else is wrong, from the facts of the checks."""
     if (case.fact("cut_off"), case.fact("truncated")) == ("in mid-run", "paid"):
-        return Cause(Certainty.POSSIBLE, (PAID,))  # the policy has learnt to be cut off, since that pays better than an end
+        return Cause(
+            Certainty.POSSIBLE, (PAID,)
+        )  # the policy has learnt to be cut off, since that pays better than an end
     for name, value, cause, certainty in _STANDING:
-        found = next((answer for answer in case.answers.values() if answer.evidence.get(name) == value), None)
+        found = next(
+            (answer for answer in case.answers.values() if answer.evidence.get(name) == value), None
+        )
         if found is not None:
             rises = cause in (CONCENTRATION, ALIKE) and _rises(case, found)
             return Cause(Certainty.POSSIBLE if rises else certainty, (cause,))
@@ -264,17 +334,23 @@ def cause_of_standing(case: Case) -> Cause:
 
 
 def _rises(case: Case, found: Finding) -> bool:
-    """Whether a policy that concentrates may still be learning what pays: its reward rose, and goes on, or is not shown to stand.
+    """Whether a policy that concentrates may still be learning what pays: its reward rose, and goes
+    on, or is not shown to stand.
 
-    Of groups that broke at once, or of which hardly any teaches a policy without entropy, only a reward that rises since says so.
+    Of groups that broke at once, or of which hardly any teaches a policy without entropy, only a
+    reward that rises since says so.
     """
     if case.learning is not Learning.LEARNING or stands_since(case.evidence, found.step):
         return False
-    lost = found.evidence.get("groups") == "at once" or ("entropy" in found.evidence and case.fact("zero_variance") == "above expectation")
+    lost = found.evidence.get("groups") == "at once" or (
+        "entropy" in found.evidence and case.fact("zero_variance") == "above expectation"
+    )
     return not lost or gained_since(case.evidence, found.step)
 
 
-def advice_for(cause: Cause, finding: Finding | None, *, step: int | None, onset: int | None) -> str:
+def advice_for(
+    cause: Cause, finding: Finding | None, *, step: int | None, onset: int | None
+) -> str:
     """Return the line that says what to do: of the cause, or else of the check."""
     known = [DO[name] for full in cause.names for name in DO if full.startswith(name)]
     if cause.certainty is Certainty.CANNOT_TELL and len(known) > 1:
@@ -288,7 +364,10 @@ def advice_for(cause: Cause, finding: Finding | None, *, step: int | None, onset
         line = "; ".join(part for part in line.split("; ") if "{step}" not in part)
     if onset is None:
         line = line.replace(" at step {onset}", "").replace(" of step {onset}", "")
-    return line.format(step=f"{step:,}" if step is not None else "", onset=f"{onset:,}" if onset is not None else "")
+    return line.format(
+        step=f"{step:,}" if step is not None else "",
+        onset=f"{onset:,}" if onset is not None else "",
+    )
 
 
 def is_serious(finding: Finding) -> bool:

@@ -1,7 +1,7 @@
 """Collapse: a reward, or one of its functions, that lost most of its height for good.
 
-A reward that fell in training alone, while the held-out one stayed, is no collapse of the policy. Why it collapsed is the judgement's
-business.
+A reward that fell in training alone, while the held-out one stayed, is no collapse of the policy.
+Why it collapsed is the judgement's business.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ from groupwise.intervals import Interval
 from groupwise.wording import clean
 
 NAME = "collapse"
-# Completions of a tenth of their length are no longer the same answers; healthy public runs shortened to a quarter at most.
+# Completions of a tenth of their length are no longer the same answers; healthy public runs
+# shortened to a quarter at most.
 _TENTH = 0.1
 # Share of the most that any function earned below which a height is next to nothing.
 _LITTLE = 0.02
 # Standard errors of a held-out reward that rises beyond doubt.
 _RISES = 3.0
-# Rows for which a fall of a run that goes on is watched before it alarms: dips of healthy runs last a few; a decline takes twice as many.
+# Rows for which a fall of a run that goes on is watched before it alarms: dips of healthy runs last
+# a few; a decline takes twice as many.
 _PATIENCE = 12
 
 
@@ -55,7 +57,10 @@ def check(evidence: Evidence) -> Finding:
     if reward is None:
         return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
     found = [(name, signal, fall) for name, signal, fall in _falls(evidence) if fall is not None]
-    last = sorted((item for item in found if item[2].lasts), key=lambda item: (item[0] != "reward", item[2].row))
+    last = sorted(
+        (item for item in found if item[2].lasts),
+        key=lambda item: (item[0] != "reward", item[2].row),
+    )
     # Answers that shrank to nothing come before what one function paid for them.
     other = None if last and last[0][0] == "reward" else _shortened(evidence)
     if last and other is None:
@@ -70,43 +75,73 @@ def _held(evidence: Evidence, reward: Signal) -> Finding:
     """Say that nothing fell, or that the rows are too noisy to say so."""
     if row_size(reward_level(evidence)[0], reward_floor(evidence)) is None:
         moves = float(np.ptp(reward.value_T)) > 0  # of one number more rows tell no more
-        log = "more rows of the reward" if evidence.graded is not None else "more rows, or the rollouts with their rewards"
+        log = (
+            "more rows of the reward"
+            if evidence.graded is not None
+            else "more rows, or the rollouts with their rewards"
+        )
         return Finding(NAME, Status.NOT_LOGGED, _too_noisy(reward), log=log if moves else "")
-    return Finding(NAME, Status.NONE, "No sign of it: the reward holds its height.", evidence={"fall": "none"})
+    return Finding(
+        NAME, Status.NONE, "No sign of it: the reward holds its height.", evidence={"fall": "none"}
+    )
 
 
 def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
     """Yield the falls of the reward, of the held-out reward, and of each reward function."""
     assert evidence.reward is not None
     yield "reward", reward_level(evidence)[0], fall_of(evidence)
-    # A penalty that grows as the answers get longer is the price of them; it shows in the reward where it is more.
-    earned = {name: signal for name, signal in evidence.functions.items() if float(signal.value_T.min()) >= 0}
+    # A penalty that grows as the answers get longer is the price of them; it shows in the reward
+    # where it is more.
+    earned = {
+        name: signal
+        for name, signal in evidence.functions.items()
+        if float(signal.value_T.min()) >= 0
+    }
     weights = weights_of(evidence)
-    others = {**({} if evidence.held_out is None else {"held-out reward": evidence.held_out}), **earned}
+    others = {
+        **({} if evidence.held_out is None else {"held-out reward": evidence.held_out}),
+        **earned,
+    }
     # A function that earned next to nothing beside the others has no height to lose.
     least = _LITTLE * max((float(signal.value_T.max()) for signal in earned.values()), default=0.0)
     for name, signal in others.items():
         # What comes round with the order of the data is no fall.
         level = level_of(signal)[0]
         fall = find_fall(level, floor_of(level))
-        if fall is not None and name in earned and (fall.height < least or _shapes(name, earned, evidence.reward, level, fall)):
+        if (
+            fall is not None
+            and name in earned
+            and (fall.height < least or _shapes(name, earned, evidence.reward, level, fall))
+        ):
             continue
         # Neither is what training gains from, and is not paid by.
         unpaid = name == "held-out reward" or abs(weights.get(name, 1.0)) < UNPAID
-        if fall is None or not unpaid or not _rose(evidence.reward, level.step_T[span_of_fall(level, fall.row)[0]]):
+        if (
+            fall is None
+            or not unpaid
+            or not _rose(evidence.reward, level.step_T[span_of_fall(level, fall.row)[0]])
+        ):
             yield clean(name, longest=60), level, fall
 
 
-def _shapes(name: str, earned: Mapping[str, Signal], reward: Signal, level: Signal, fall: Fall) -> bool:
-    """Whether a function shapes answers beside what is wanted, by their names, and the total did not fall with it: the price of a gain."""
+def _shapes(
+    name: str, earned: Mapping[str, Signal], reward: Signal, level: Signal, fall: Fall
+) -> bool:
+    """Whether a function shapes answers beside what is wanted, by their names, and the total did
+    not fall with it: the price of a gain.
+    """
     if WANTED.search(name) or not any(map(WANTED.search, earned)):
         return False
     row, few = reward.at(level.step_T[span_of_fall(level, fall.row)[0]]), max(3, len(reward) // 8)
-    return reward.score(slice(max(0, row - few), max(row, 3)), slice(len(reward) - few, None)) > -_LUCK
+    return (
+        reward.score(slice(max(0, row - few), max(row, 3)), slice(len(reward) - few, None)) > -_LUCK
+    )
 
 
 def _rose(reward: Signal, step: float) -> bool:
-    """Whether training has gained since a fall began: a held-out reward that falls meanwhile is no collapse, but a loophole's doing."""
+    """Whether training has gained since a fall began: a held-out reward that falls meanwhile is
+    no collapse, but a loophole's doing.
+    """
     row, few = reward.at(step), max(3, len(reward) // 8)
     return reward.score(slice(max(0, row - few), row), slice(len(reward) - few, None)) > _LUCK
 
@@ -116,20 +151,43 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
     step = int(signal.step_T[fall.row])
     words = f"{name} {arrow(fall.height, fall.end)}"
     message = f"{words} at step {step:,}{', for good' if evidence.ended else ''}"
-    known = {"fall": "lasting" if name == "reward" else "function", "behaviour": behaviour_change(evidence, step)}
+    known = {
+        "fall": "lasting" if name == "reward" else "function",
+        "behaviour": behaviour_change(evidence, step),
+    }
     known["fall"] += ", by and by" if by_and_by(signal, fall.row) else ""
     status = Status.CRITICAL if settled(evidence, signal, fall) else Status.WARNING
-    if name != "held-out reward" and held_out_at(evidence, step, fall.end - fall.height, ever=True) == "stayed":
+    if (
+        name != "held-out reward"
+        and held_out_at(evidence, step, fall.end - fall.height, ever=True) == "stayed"
+    ):
         status, message = Status.WARNING, f"{message}; the held-out reward did not fall with it"
-        # The held-out total says that the policy goes on; of a function it says nothing where another one pays.
+        # The held-out total says that the policy goes on; of a function it says nothing where
+        # another one pays.
         known["fall"] = "of training alone" if name == "reward" else "of a function alone"
-    signs = () if name == "reward" else (Sign("held_out" if name == "held-out reward" else name, step, fall.height, fall.end, words),)
+    signs = (
+        ()
+        if name == "reward"
+        else (
+            Sign(
+                "held_out" if name == "held-out reward" else name,
+                step,
+                fall.height,
+                fall.end,
+                words,
+            ),
+        )
+    )
     advice = "go back to a checkpoint before this step"
-    return Finding(NAME, status, message, step, fall.lost, HALF, advice=advice, signs=signs, evidence=known)
+    return Finding(
+        NAME, status, message, step, fall.lost, HALF, advice=advice, signs=signs, evidence=known
+    )
 
 
 def settled(evidence: Evidence, signal: Signal, fall: Fall) -> bool:
-    """Return whether a fall is there to stay as far as anybody can tell: of a run that goes on, once dips of healthy runs are over."""
+    """Return whether a fall is there to stay as far as anybody can tell: of a run that goes on,
+    once dips of healthy runs are over.
+    """
     return fall.lasts and (evidence.ended or len(signal) - fall.row >= _PATIENCE)
 
 
@@ -137,7 +195,9 @@ def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a fall that was made good."""
     step = int(signal.step_T[fall.row])
     message = f"{name} {arrow(fall.height, fall.end)} at step {step:,}, and came back"
-    return Finding(NAME, Status.INFO, message, step, fall.lost, HALF, evidence={"fall": "recovered"})
+    return Finding(
+        NAME, Status.INFO, message, step, fall.lost, HALF, evidence={"fall": "recovered"}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +214,19 @@ class Decline:
 def decline_of(evidence: Evidence) -> Decline | None:
     """Return the decline of the reward, or None where it stands, or goes on and may come back."""
     found = loss_of(evidence)
-    waits = found is not None and not evidence.ended and len(reward_level(evidence)[0]) - found.middle < 2 * _PATIENCE
+    waits = (
+        found is not None
+        and not evidence.ended
+        and len(reward_level(evidence)[0]) - found.middle < 2 * _PATIENCE
+    )
     return None if waits else found
 
 
 @once
 def loss_of(evidence: Evidence) -> Decline | None:
-    """Return where the reward ends significantly below its height, for however few rows; None where it does not."""
+    """Return where the reward ends significantly below its height, for however few rows; None
+    where it does not.
+    """
     from scipy.special import ndtri
 
     if evidence.reward is None:
@@ -175,27 +241,37 @@ def loss_of(evidence: Evidence) -> Decline | None:
     lost = reward.change(slice(best, best + few), slice(n - few, n))
     error = (lost.high - lost.low) / (2 * 1.96)
     height = float(levels[best])
-    # The height is the largest of some n/few independent means: a Bonferroni correction for having chosen it. Of a run that goes on
-    # the last rows are looked at as often.
+    # The height is the largest of some n/few independent means: a Bonferroni correction for having
+    # chosen it. Of a run that goes on the last rows are looked at as often.
     limit = -float(ndtri(WARNING / (n / few) ** (1 if evidence.ended else 2)))
-    if height <= floor or not lost.value < 0 or -lost.value < limit * error or -lost.value < DECLINED * (height - floor):
+    if (
+        height <= floor
+        or not lost.value < 0
+        or -lost.value < limit * error
+        or -lost.value < DECLINED * (height - floor)
+    ):
         return None
     onset = best + int(np.argmax(np.cumsum(reward.value_T[best:] - (height + lost.value / 2)))) + 1
     onset = min(onset, n - 1)
     begin, end = span_of_fall(reward, onset)
-    # What has regained three quarters of what it lost falls no more; where the held-out reward rises the prompts of training get harder,
-    # unless the verifier broke at once.
+    # What has regained three quarters of what it lost falls no more; where the held-out reward
+    # rises the prompts of training get harder, unless the verifier broke at once.
     since = moving_mean(reward.value_T[best:], few)
     regained = float(since[-1] - since.min())
     climbs = float(since[int(since.argmin()) :].max() - since[-1]) < regained / 2
     back = climbs and regained > max(-3 * lost.value, limit * error)
-    if back or (not at_once(reward, onset) and held_out_rose(evidence, int(reward.step_T[begin])) is not None):
+    if back or (
+        not at_once(reward, onset)
+        and held_out_rose(evidence, int(reward.step_T[begin])) is not None
+    ):
         return None
     return Decline(slice(best, best + few), begin, onset, end, height)
 
 
 def held_out_rose(evidence: Evidence, step: int) -> tuple[float, float] | None:
-    """Return the levels between which the held-out reward rose beyond doubt since a step, and went on to; None where it did not."""
+    """Return the levels between which the held-out reward rose beyond doubt since a step, and
+    went on to; None where it did not.
+    """
     held = evidence.held_out
     row = 0 if held is None else held.at(step)
     few = 0 if held is None else (len(held) - row) // 4
@@ -210,20 +286,32 @@ def held_out_rose(evidence: Evidence, step: int) -> tuple[float, float] | None:
 
 
 def _decline(evidence: Evidence) -> Finding | None:
-    """Report a reward that ends significantly below its height: a failure where it has stood below half of it, beyond doubt, for long."""
+    """Report a reward that ends significantly below its height: a failure where it has stood
+    below half of it, beyond doubt, for long.
+    """
     found, reward = decline_of(evidence), evidence.reward
     if found is None or reward is None:
         return None
     height, after = found.height, reward.mean(slice(-max(5, len(reward) // 8), None))
     step = int(reward.step_T[found.begin])
     message = f"reward {arrow(height, after.value)}, falling since step {step:,}"
-    advice, known = "evaluate the best checkpoint and the last one on held-out prompts", {"fall": "partial"}
+    advice, known = (
+        "evaluate the best checkpoint and the last one on held-out prompts",
+        {"fall": "partial"},
+    )
     level, status = reward_level(evidence)[0], Status.WARNING
-    if at_once(level, found.middle) and held_out_at(evidence, step, after.value - height) == "stayed":
+    if (
+        at_once(level, found.middle)
+        and held_out_at(evidence, step, after.value - height) == "stayed"
+    ):
         known["fall"] = "partial, of training alone"
     elif len(level) - found.end >= _PATIENCE:
         most = -HALF * (height - reward_floor(evidence))
-        status = Status.CRITICAL if level.change(found.best, slice(found.end, None)).high < most else status
+        status = (
+            Status.CRITICAL
+            if level.change(found.best, slice(found.end, None)).high < most
+            else status
+        )
     return Finding(NAME, status, message, step, after, height, advice=advice, evidence=known)
 
 
@@ -239,20 +327,38 @@ def _shortened(evidence: Evidence) -> Finding | None:
         return None
     gradient, alike = evidence.quantity("gradient_norm"), evidence.quantity("dead_group_share")
     after = length.step_T[onset]
-    silent = [float(gradient.is_zero[gradient.at(after) :].mean()) > HALF] if gradient is not None else []
-    silent += [float(np.median(alike.value_T[alike.at(after) :])) > HALF] if alike is not None else []
+    silent = (
+        [float(gradient.is_zero[gradient.at(after) :].mean()) > HALF]
+        if gradient is not None
+        else []
+    )
+    silent += (
+        [float(np.median(alike.value_T[alike.at(after) :])) > HALF] if alike is not None else []
+    )
     if not silent or not all(silent):
         return None
     step, before, end = int(after), float(earlier[-1]), float(np.median(value[onset:]))
     ratio = value[onset:] / before
-    interval = Interval(end / before, float(np.quantile(ratio, 0.025)), float(np.quantile(ratio, 0.975)))
+    interval = Interval(
+        end / before, float(np.quantile(ratio, 0.025)), float(np.quantile(ratio, 0.975))
+    )
     words = f"length {arrow(before, end)}"
     message = f"{words} tokens at step {step:,}, and most groups have taught nothing since"
     sign, advice = (
         Sign("completion_length", step, before, end, words),
         "read the completions: shrunk fixed answers that still earn a reward",
     )
-    return Finding(NAME, Status.CRITICAL, message, step, interval, _TENTH, advice=advice, signs=(sign,), evidence={"fall": "answers"})
+    return Finding(
+        NAME,
+        Status.CRITICAL,
+        message,
+        step,
+        interval,
+        _TENTH,
+        advice=advice,
+        signs=(sign,),
+        evidence={"fall": "answers"},
+    )
 
 
 def _too_noisy(reward: Signal) -> str:
@@ -265,10 +371,12 @@ def _too_noisy(reward: Signal) -> str:
 
 
 HALF = 0.5
-# Chance in health of a row below half of the height. Rows are averaged until half of the height is three standard deviations.
+# Chance in health of a row below half of the height. Rows are averaged until half of the height is
+# three standard deviations.
 USUAL = 0.2
 _CLEAR = 6.0
-# A height is the lower 97.5 % limit of a mean of neighbouring blocks, so that a lucky row makes none.
+# A height is the lower 97.5 % limit of a mean of neighbouring blocks, so that a lucky row makes
+# none.
 _LUCK = 1.96
 # Units of the last printed digit that a fall must have.
 _UNITS = 2.5
@@ -276,9 +384,11 @@ _UNITS = 2.5
 _NEAR = 4
 # Nats a token at which the likeliest token has some 98 %.
 _CERTAIN = 0.1
-# Rows of a fall that came by and by, and twice the log-likelihood by which it must be likelier than a step: chance is below 1 %.
+# Rows of a fall that came by and by, and twice the log-likelihood by which it must be likelier than
+# a step: chance is below 1 %.
 _SLOPE, _BETTER = 4, 12.0
-# Twice the log-likelihood by which a step must be likelier than a slope: somewhat, and by 95 % of a chi-square with one degree of freedom.
+# Twice the log-likelihood by which a step must be likelier than a slope: somewhat, and by 95 % of a
+# chi-square with one degree of freedom.
 _RATHER, _OPEN = 1.0, 3.84
 # Rows on either side of a fall that tell a slope from a step: all pairs of them are tried.
 _WINDOW = 60
@@ -316,7 +426,12 @@ def constant_tail(signal: Signal) -> Constant | None:
     earlier = same[:row]
     usual = max(0.1, 2 * float((earlier.sum() + 1) / (row + 2)))
     # A number that stood there in a quarter of the rows before is nothing new.
-    if usual > 0.5 or row < 3 or alarm(rare_event_factors(same, usual), rate=CRITICAL) is None or len(value) - row < 3:
+    if (
+        usual > 0.5
+        or row < 3
+        or alarm(rare_event_factors(same, usual), rate=CRITICAL) is None
+        or len(value) - row < 3
+    ):
         return None
     few = max(2, min(5, row // 4))
     typical, just_before = float(value[:row].mean()), float(value[row - few : row].mean())
@@ -329,7 +444,8 @@ def constant_tail(signal: Signal) -> Constant | None:
     # What moved away from it, or within its noise, has not come by and by.
     noise = float(np.sqrt(np.mean(np.diff(value[:row]) ** 2) / few))
     abrupt = bool((level - last) * np.sign(fell) <= max(0.5 * abs(fell), noise))
-    # From a level that was one: the last rows of a reward that is dying anyway, or has all but arrived, are no failure of the verifier.
+    # From a level that was one: the last rows of a reward that is dying anyway, or has all but
+    # arrived, are no failure of the verifier.
     smooth = moving_mean(value, few)
     farthest = float(np.max((smooth - value[-1]) * np.sign(fell)))
     abrupt &= abs(fell) > 0.3 * farthest
@@ -337,7 +453,9 @@ def constant_tail(signal: Signal) -> Constant | None:
 
 
 def _stopped(level: Signal, floor: float) -> Fall | None:
-    """A reward that has been nothing in every row since a step: fewer rows show that than a fall to a level of noise."""
+    """A reward that has been nothing in every row since a step: fewer rows show that than a fall
+    to a level of noise.
+    """
     found = constant_tail(level)
     if found is None or found.value > floor + 1e-9 or found.before <= found.value:
         return None
@@ -346,7 +464,9 @@ def _stopped(level: Signal, floor: float) -> Fall | None:
 
 @once
 def fall_of(evidence: Evidence) -> Fall | None:
-    """Return the fall of the training reward, without what comes round with the order of its data; searched for once."""
+    """Return the fall of the training reward, without what comes round with the order of its
+    data; searched for once.
+    """
     if evidence.reward is None:
         return None
     level, floor = reward_level(evidence)[0], reward_floor(evidence)
@@ -354,7 +474,9 @@ def fall_of(evidence: Evidence) -> Fall | None:
 
 
 def row_size(signal: Signal, floor: float) -> int | None:
-    """Return how many rows to average so that noise hides no half of the height; None where even an eighth of the log does not do."""
+    """Return how many rows to average so that noise hides no half of the height; None where even
+    an eighth of the log does not do.
+    """
     few = max(3, len(signal) // 15)
     if len(signal) < FEWEST_ROWS:
         return None
@@ -367,7 +489,9 @@ def row_size(signal: Signal, floor: float) -> int | None:
 
 
 def heights(value_T: Float, deviation: float) -> Float:
-    """Return the height reached before each row: the largest lower limit of a mean of neighbouring rows."""
+    """Return the height reached before each row: the largest lower limit of a mean of
+    neighbouring rows.
+    """
     few = max(3, len(value_T) // 15)
     out = np.full(len(value_T), -np.inf)
     if len(value_T) <= few:
@@ -394,12 +518,15 @@ def find_fall(signal: Signal, floor: float) -> Fall | None:
         return None
     start = found.onset
     after = value[start:]
-    # Where the evidence has fallen below the threshold again, or the last rows stand high again, it was made good.
+    # Where the evidence has fallen below the threshold again, or the last rows stand high again, it
+    # was made good.
     tail = below[-max(2, len(value) // 20) :]
     lasts = found.lasts and bool(tail.mean() >= HALF)
     top = float(np.max(height[start])) if np.isfinite(height[start]) else float(height.max())
     end = float(after.mean()) if lasts else float(after[below[start:]].mean())
-    if signal.value_T.min() < 0 and top - end < 2 * _CLEAR * deviation / np.sqrt(max(3, len(after))):
+    if signal.value_T.min() < 0 and top - end < 2 * _CLEAR * deviation / np.sqrt(
+        max(3, len(after))
+    ):
         return None  # where 0 is no floor slow noise reaches it too
     half = _LUCK * deviation / np.sqrt(max(len(after), 1))
     span = top - floor
@@ -410,29 +537,41 @@ def find_fall(signal: Signal, floor: float) -> Fall | None:
 
 
 def _closer(signal: Signal, row: int, size: int, middle: float) -> int:
-    """Place an onset within its block, or before it: back over the rows that were below the middle already."""
+    """Place an onset within its block, or before it: back over the rows that were below the
+    middle already.
+    """
     if size > 1:
         low, high = max(0, row - size), min(len(signal), row + size)
         gain = np.cumsum(signal.value_T[low:high] - middle)
         row = low + int(np.argmax(gain)) + 1 if float(gain.max()) > 0 else low
         return min(row, len(signal) - 1)
-    while row > 1 and signal.value_T[row - 1] < middle and signal.value_T[row - 2 : row].mean() < middle:
+    while (
+        row > 1
+        and signal.value_T[row - 1] < middle
+        and signal.value_T[row - 2 : row].mean() < middle
+    ):
         row -= 1
     return row
 
 
 def by_and_by(signal: Signal, row: int) -> bool:
-    """Say whether a fall that has reached a row clearly took many: a slope describes it better than a step does, about its middle."""
+    """Say whether a fall that has reached a row clearly took many: a slope describes it better
+    than a step does, about its middle.
+    """
     return _for_slope(signal, sum(span_of_fall(signal, row)) // 2) > _BETTER
 
 
 def at_once(signal: Signal, row: int, *, clearly: bool = True) -> bool:
-    """Say whether a fall came from one row to the next, clearly or rather: a step describes it better than a slope does."""
+    """Say whether a fall came from one row to the next, clearly or rather: a step describes it
+    better than a slope does.
+    """
     return _for_slope(signal, row) < -(_OPEN if clearly else _RATHER)
 
 
 def _for_slope(signal: Signal, row: int) -> float:
-    """Twice the log-likelihood of a slope about a row less that of a step; 0 where nothing can be told."""
+    """Twice the log-likelihood of a slope about a row less that of a step; 0 where nothing can
+    be told.
+    """
     reach = min(max(8, len(signal) // 4), _WINDOW)
     value = signal.value_T[max(0, row - reach) : row + reach]
     first_E, last_E, explained_E = _ramps(value)
@@ -444,19 +583,31 @@ def _for_slope(signal: Signal, row: int) -> float:
 
 
 def _ramps(value_T: Float) -> tuple[NDArray[np.int64], NDArray[np.int64], Float]:
-    """Squares that a higher and a lower level explain, with a slope from one row to another; from a row to itself it is a step."""
+    """Squares that a higher and a lower level explain, with a slope from one row to another;
+    from a row to itself it is a step.
+    """
     first_E, last_E = np.triu_indices(len(value_T))
     first_E, last_E = first_E[first_E > 0], last_E[first_E > 0]
     rows_E, after_E = last_E - first_E + 1, len(value_T) - 1 - last_E
     # A slope is the mean of the steps at its rows.
     step_T = np.cumsum((value_T - value_T.mean())[::-1])[::-1]
     sum_T = np.concatenate([[0.0], np.cumsum(step_T)])
-    shape_E = (rows_E + 1) * (2 * rows_E + 1) / (6 * rows_E) + after_E - ((rows_E + 1) / 2 + after_E) ** 2 / len(value_T)
-    return first_E, last_E, np.minimum((sum_T[last_E + 1] - sum_T[first_E]) / rows_E, 0.0) ** 2 / shape_E
+    shape_E = (
+        (rows_E + 1) * (2 * rows_E + 1) / (6 * rows_E)
+        + after_E
+        - ((rows_E + 1) / 2 + after_E) ** 2 / len(value_T)
+    )
+    return (
+        first_E,
+        last_E,
+        np.minimum((sum_T[last_E + 1] - sum_T[first_E]) / rows_E, 0.0) ** 2 / shape_E,
+    )
 
 
 def span_of_fall(signal: Signal, row: int) -> tuple[int, int]:
-    """Return the first and the last row of a fall that has reached a row: of the slope that describes the log since its height best."""
+    """Return the first and the last row of a fall that has reached a row: of the slope that
+    describes the log since its height best.
+    """
     few = max(5, len(signal) // 15)
     levels = moving_mean(signal.value_T[: max(row, few)], few)
     low, high = int(levels.argmax()), len(signal)
@@ -477,8 +628,9 @@ def span_of_fall(signal: Signal, row: int) -> tuple[int, int]:
 def behaviour_change(evidence: Evidence, step: float) -> str:
     """Say whether entropy and length went on as before over a step.
 
-    The measure is how much the same means of neighbouring stretches moved at any earlier row, so that slow drift is no change. A policy
-    that is nearly certain of each token is not another one for being more so: what entropy is left below a tenth of a nat does not count.
+    The measure is how much the same means of neighbouring stretches moved at any earlier row, so
+    that slow drift is no change. A policy that is nearly certain of each token is not another one
+    for being more so: what entropy is left below a tenth of a nat does not count.
     """
     ratios = []
     for name in ("entropy", "completion_length", "truncated_share"):
@@ -489,11 +641,17 @@ def behaviour_change(evidence: Evidence, step: float) -> str:
         if row < few or len(signal) - row < 2:
             continue
         least = _CERTAIN if name == "entropy" else 1e-9
-        value = signal.value_T if name == "truncated_share" else np.log(np.maximum(signal.value_T, least))
+        value = (
+            signal.value_T
+            if name == "truncated_share"
+            else np.log(np.maximum(signal.value_T, least))
+        )
         change = abs(float(value[row : row + few].mean() - value[row - few : row].mean()))
         error = _LUCK * long_run_deviation(value) * np.sqrt(2 / few)
         means = moving_mean(value[:row], few)
-        moved = np.abs(means[few:] - means[:-few])  # between neighbouring stretches, at every row that has both
+        moved = np.abs(
+            means[few:] - means[:-few]
+        )  # between neighbouring stretches, at every row that has both
         ratios.append(change / max(0.2, float(error), float(moved.max(initial=0.0))))
     if not ratios:
         return ""
@@ -501,12 +659,17 @@ def behaviour_change(evidence: Evidence, step: float) -> str:
 
 
 def held_out_at(evidence: Evidence, step: float, change: float, *, ever: bool = False) -> str:
-    """Say whether the held-out reward dropped at a step, half as much as the training reward or more."""
+    """Say whether the held-out reward dropped at a step, half as much as the training reward or
+    more.
+    """
     held = evidence.held_out
     if held is None:
         return ""
     row = held.at(step)
-    before, after = slice(max(0, row - _NEAR), row), slice(max(row, len(held) - _NEAR) if ever else row, None if ever else row + _NEAR)
+    before, after = (
+        slice(max(0, row - _NEAR), row),
+        slice(max(row, len(held) - _NEAR) if ever else row, None if ever else row + _NEAR),
+    )
     if row < 2 or len(held) - row < 2:
         return ""
     found = held.change(before, after)

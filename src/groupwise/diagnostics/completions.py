@@ -1,8 +1,10 @@
-"""The completions: cut off from the start or since a step, cut off and paid all the same, texts that repeat themselves.
+"""The completions: cut off from the start or since a step, cut off and paid all the same, texts
+that repeat themselves.
 
-Longer answers with a rising reward are what reasoning looks like, and no finding as long as they end. A limit counts only where it is
-certain: where truncation is logged, where the mean length of many rows is one and the same largest number, or where the settings say it
-and no row goes beyond. Texts are not understood: a text that a compressor makes ten times shorter repeats itself.
+Longer answers with a rising reward are what reasoning looks like, and no finding as long as they
+end. A limit counts only where it is certain: where truncation is logged, where the mean length of
+many rows is one and the same largest number, or where the settings say it and no row goes beyond.
+Texts are not understood: a text that a compressor makes ten times shorter repeats itself.
 """
 
 from __future__ import annotations
@@ -17,26 +19,39 @@ from groupwise.diagnostics.collapse import HALF, fall_of
 from groupwise.diagnostics.concentration import completions_of
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.numerics import beyond, rose_since
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted, share_of, since_when
+from groupwise.diagnostics.signals import (
+    FEWEST_ROWS,
+    Evidence,
+    Signal,
+    counted,
+    share_of,
+    since_when,
+)
 from groupwise.diagnostics.signs import arrow, limit_of, repeated_most, short
 from groupwise.intervals import percent, wilson
 from groupwise.record.run import RunRecord
 
 TRUNCATION, REPETITION, TRUNCATED = "truncation", "repetition", "truncated_rewards"
-LOG_CUT = "the share of truncated completions (TRL: completions/clipped_ratio; verl: response_length/clip_ratio)"
+LOG_CUT = (
+    "the share of truncated completions (TRL: completions/clipped_ratio; verl: "
+    "response_length/clip_ratio)"
+)
 LOG_TEXTS = "the completions (TRL: log_completions=True; verl: trainer.rollout_data_dir)"
 LOG_ENDS = "each completion's length and the limit, or whether it ended by itself"
-# Rows in which all completions are cut off that make most of them so: a quarter, even in groups of two.
+# Rows in which all completions are cut off that make most of them so: a quarter, even in groups of
+# two.
 _ALL_CUT = 0.25
 # Of its limit: a mean length from which most completions may be cut off.
 _AT_LIMIT = 0.9
-# Prose of a thousand characters and more shrinks to a third or a half, code and tables to a fifth; a loop to a hundredth.
+# Prose of a thousand characters and more shrinks to a third or a half, code and tables to a fifth;
+# a loop to a hundredth.
 SHRINKS, _SHORTEST, _LONGEST = 0.1, 200, 4000
 # Texts are read from at most so many steps and completions of a step.
 _STEPS, _EACH = 80, 16
 # A task may ask for a list or a table now and then; three completions in ten that loop are a habit.
 LOOPS = 0.3
-# Cut-off answers are seldom right: half of them paid, more than of the complete ones, is a grader that does not look for an end.
+# Cut-off answers are seldom right: half of them paid, more than of the complete ones, is a grader
+# that does not look for an end.
 PAID, _MANY, _STANDARD_ERRORS = 0.5, 20, 3.0
 # A share that rises by so much, and by so many standard errors.
 _RISES, _CLEARLY = 0.2, 5.0
@@ -55,7 +70,9 @@ def truncation(evidence: Evidence) -> Finding:
 
 
 def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
-    """Judge by a share below a half that goes on rising as the reward falls: answers on their way into the limit."""
+    """Judge by a share below a half that goes on rising as the reward falls: answers on their
+    way into the limit.
+    """
     reward, few = evidence.reward, max(4, len(cut) // 8)
     if reward is None or len(reward) != len(cut) or len(cut) < 3 * few:
         return None
@@ -63,10 +80,22 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
     rose, fell = cut.change(before, late), -reward.score(before, late)
     first, now = float(np.median(cut.value_T[before])), float(cut.value_T[late].mean())
     last = float(cut.value_T[-1])
-    if rose.value < _RISES or cut.score(before, late) < _CLEARLY or fell < _STANDARD_ERRORS or last < now or now > HALF:
+    if (
+        rose.value < _RISES
+        or cut.score(before, late) < _CLEARLY
+        or fell < _STANDARD_ERRORS
+        or last < now
+        or now > HALF
+    ):
         return None
     step = int(cut.step_T[late][0])
-    sign = Sign("truncated_share", step, first, last, f"{100 * last:.0f} % truncated (was {100 * first:.0f} %)")
+    sign = Sign(
+        "truncated_share",
+        step,
+        first,
+        last,
+        f"{100 * last:.0f} % truncated (was {100 * first:.0f} %)",
+    )
     was, went = (float(reward.value_T[part].mean()) for part in (before, late))
     message = f"{sign.words}, rising since step {step:,} as the reward fell: {arrow(was, went)}"
     return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, {"truncation": "possible"})
@@ -77,23 +106,52 @@ def _by_share(cut: Signal) -> Finding:
     late = cut.mean(slice(-max(5, len(cut) // 5), None))
     onset = since_when(cut.value_T > HALF)
     whole = cut.mean(slice(None))
-    if late.value > HALF and onset is None and whole.value > HALF:  # of small batches single rows lie on both sides
+    if (
+        late.value > HALF and onset is None and whole.value > HALF
+    ):  # of small batches single rows lie on both sides
         message = f"{100 * whole.value:.0f} % of the completions of the run are truncated"
         return Finding(TRUNCATION, Status.WARNING, message, None, whole, HALF, evidence=_LIKELY)
     if onset is None or late.value <= HALF:
-        return Finding(TRUNCATION, Status.NONE, f"No sign of it: {100 * late.value:.0f} % of the last completions are truncated.")
+        return Finding(
+            TRUNCATION,
+            Status.NONE,
+            f"No sign of it: {100 * late.value:.0f} % of the last completions are truncated.",
+        )
     now, step, first = 100 * late.value, int(cut.step_T[onset]), float(cut.value_T[:3].mean())
     if first > HALF:
-        message = f"{now:.0f} % of the completions are truncated, and were from the start ({100 * first:.0f} %)"
+        message = (
+            f"{now:.0f} % of the completions are truncated, and were from the start "
+            f"({100 * first:.0f} %)"
+        )
         return Finding(TRUNCATION, Status.WARNING, message, None, late, HALF, evidence=_LIKELY)
     before = float(np.median(cut.value_T[max(0, onset - 20) : max(onset, 1)]))
-    sign = Sign("truncated_share", step, before, late.value, f"{now:.0f} % truncated (was {100 * before:.0f} %)")
-    message = f"{now:.0f} % of the completions are truncated since step {step:,}, {100 * before:.0f} % before"
-    return Finding(TRUNCATION, Status.WARNING, message, step, late, HALF, signs=(sign,), evidence={**_LIKELY, "cut_off": "in mid-run"})
+    sign = Sign(
+        "truncated_share",
+        step,
+        before,
+        late.value,
+        f"{now:.0f} % truncated (was {100 * before:.0f} %)",
+    )
+    message = (
+        f"{now:.0f} % of the completions are truncated since step {step:,}, {100 * before:.0f} % "
+        "before"
+    )
+    return Finding(
+        TRUNCATION,
+        Status.WARNING,
+        message,
+        step,
+        late,
+        HALF,
+        signs=(sign,),
+        evidence={**_LIKELY, "cut_off": "in mid-run"},
+    )
 
 
 def _by_rows(length: Signal) -> Finding | None:
-    """Judge by rows whose mean length is the largest there is, over and over: all of their completions are cut off."""
+    """Judge by rows whose mean length is the largest there is, over and over: all of their
+    completions are cut off.
+    """
     most = repeated_most(length)
     if most is None:
         return None
@@ -101,7 +159,10 @@ def _by_rows(length: Signal) -> Finding | None:
     share = wilson(int((late >= 0.999 * most).sum()), late.size)
     if share.low < _ALL_CUT / 2 or share.value < _ALL_CUT:
         return None
-    message = f"all completions are cut off at {most:,.0f} tokens in {100 * share.value:.0f} % of the last {late.size} rows"
+    message = (
+        f"all completions are cut off at {most:,.0f} tokens in {100 * share.value:.0f} % of the "
+        f"last {late.size} rows"
+    )
     return Finding(TRUNCATION, Status.WARNING, message, None, share, _ALL_CUT, evidence=_LIKELY)
 
 
@@ -113,8 +174,18 @@ def _by_limit(evidence: Evidence, length: Signal) -> Finding | None:
         return None
     step, late = int(length.step_T[onset]) if onset else None, length.mean(slice(onset, None))
     since = "" if step is None else f" since step {step:,}"
-    message = f"the completions average {short(late.value)} tokens{since}, of {short(limit)} at most"
-    return Finding(TRUNCATION, Status.WARNING, message, step, late, _AT_LIMIT * limit, evidence={"truncation": "possible"})
+    message = (
+        f"the completions average {short(late.value)} tokens{since}, of {short(limit)} at most"
+    )
+    return Finding(
+        TRUNCATION,
+        Status.WARNING,
+        message,
+        step,
+        late,
+        _AT_LIMIT * limit,
+        evidence={"truncation": "possible"},
+    )
 
 
 def _by_length(evidence: Evidence, length: Signal) -> Finding:
@@ -125,7 +196,10 @@ def _by_length(evidence: Evidence, length: Signal) -> Finding:
     fall = fall_of(evidence)
     doubled = last > 2 * first and length.score(early, late) > 5
     if not doubled or fall is None or not fall.lasts:
-        said = f"No sign of it: the completions are {short(last)} tokens long, {short(first)} at the beginning."
+        said = (
+            f"No sign of it: the completions are {short(last)} tokens long, {short(first)} at the "
+            "beginning."
+        )
         return Finding(TRUNCATION, Status.NONE, said)
     message = f"the completions grew from {short(first)} to {short(last)} tokens as the reward fell"
     return Finding(TRUNCATION, Status.WARNING, message, None, length.mean(late), 2 * first)
@@ -135,18 +209,25 @@ def repetition(evidence: Evidence) -> Finding:
     """Look for completions that have come to repeat themselves."""
     share, texts = evidence.quantity("repetition_share"), completions_of(evidence)
     if share is None and texts is None:
-        return Finding(REPETITION, Status.NOT_LOGGED, "The completions are not in the log.", log=LOG_TEXTS)
+        return Finding(
+            REPETITION, Status.NOT_LOGGED, "The completions are not in the log.", log=LOG_TEXTS
+        )
     if texts is not None:
         told = list(_loops(evidence.record, texts))
         if not told:
-            return Finding(REPETITION, Status.NONE, "No completion is long enough to repeat itself.")
+            return Finding(
+                REPETITION, Status.NONE, "No completion is long enough to repeat itself."
+            )
         share = share_of(*zip(*told, strict=True))
     assert share is not None
     row = beyond(share, share.value_T > LOOPS)
     if row is None:
         whole = float(share.value_T.mean())
         some = len(share) < FEWEST_ROWS and whole > LOOPS
-        said = f"{percent(whole)} of the completions read, of {counted(len(share), 'step')}, repeat themselves."
+        said = (
+            f"{percent(whole)} of the completions read, of {counted(len(share), 'step')}, repeat "
+            "themselves."
+        )
         return Finding(REPETITION, Status.INFO if some else Status.NONE, said)
     step, late = int(share.step_T[row]), float(share.value_T[row:].mean())
     before = float(share.value_T[:row].mean()) if row else None
@@ -156,16 +237,31 @@ def repetition(evidence: Evidence) -> Finding:
     message = f"{percent(late)} of the completions repeat themselves since step {step:,}{was}."
     if row == 0 and rose_since(evidence, step):
         return Finding(REPETITION, Status.INFO, message, step, exactly(late), LOOPS)
-    return by_sign(REPETITION, Status.WARNING, message, Sign("repetition", step, before, late, words), LOOPS, {"texts": "repeat"})
+    return by_sign(
+        REPETITION,
+        Status.WARNING,
+        message,
+        Sign("repetition", step, before, late, words),
+        LOOPS,
+        {"texts": "repeat"},
+    )
 
 
 def _loops(record: RunRecord, rollouts: pl.DataFrame) -> Iterator[tuple[int, float]]:
     """Yield the share of completions that repeat themselves, step by step."""
     steps = rollouts["step"].unique().sort()
-    chosen = steps.gather(np.unique(np.linspace(0, len(steps) - 1, min(_STEPS, len(steps))).astype(int)).tolist())
-    of_steps = [rollouts.filter(pl.col("step") == step).select("step", "completion") for step in chosen]
-    some = pl.concat([rows.gather_every(max(1, len(rows) // _EACH)).head(_EACH) for rows in of_steps])
-    for (step,), part in record.with_completions(some, pl.col("completion").str.slice(-_LONGEST)).group_by("step", maintain_order=True):
+    chosen = steps.gather(
+        np.unique(np.linspace(0, len(steps) - 1, min(_STEPS, len(steps))).astype(int)).tolist()
+    )
+    of_steps = [
+        rollouts.filter(pl.col("step") == step).select("step", "completion") for step in chosen
+    ]
+    some = pl.concat(
+        [rows.gather_every(max(1, len(rows) // _EACH)).head(_EACH) for rows in of_steps]
+    )
+    for (step,), part in record.with_completions(
+        some, pl.col("completion").str.slice(-_LONGEST)
+    ).group_by("step", maintain_order=True):
         read = [text for text in part["completion"] if len(text) >= _SHORTEST]
         if read:
             yield int(step), float(np.mean([repeats(text) for text in read]))
@@ -182,25 +278,42 @@ def truncated(evidence: Evidence) -> Finding:
     graded = evidence.graded
     cut = None if graded is None else _cut(evidence, graded)
     if graded is None or cut is None:
-        return Finding(TRUNCATED, Status.NOT_LOGGED, "Which answers were cut off, and what each earned, is not in the log.", log=LOG_ENDS)
+        return Finding(
+            TRUNCATED,
+            Status.NOT_LOGGED,
+            "Which answers were cut off, and what each earned, is not in the log.",
+            log=LOG_ENDS,
+        )
     paid = graded.select(pl.col("reward") > max(0.0, float(graded["reward"].min()))).to_series()  # type: ignore[arg-type]
     many, ended = int(cut.sum()), int((~cut).sum())
     if many < _MANY:
-        return Finding(TRUNCATED, Status.NONE, f"No sign of it: {counted(many, 'answer')} of {len(cut):,} cut off.")
+        return Finding(
+            TRUNCATED,
+            Status.NONE,
+            f"No sign of it: {counted(many, 'answer')} of {len(cut):,} cut off.",
+        )
     got, whole = int((paid & cut).sum()), int((paid & ~cut).sum())
     share, other = got / many, whole / ended if ended else 0.0
     pooled = (got + whole) / len(cut)
-    error = float(np.sqrt(max(pooled * (1 - pooled), 1e-12) * (1 / many + (1 / ended if ended else 0.0))))
-    said = f"{got:,} of {many:,} truncated answers earned reward, {whole:,} of {ended:,} complete ones"
+    error = float(
+        np.sqrt(max(pooled * (1 - pooled), 1e-12) * (1 / many + (1 / ended if ended else 0.0)))
+    )
+    said = (
+        f"{got:,} of {many:,} truncated answers earned reward, {whole:,} of {ended:,} complete ones"
+    )
     if share < PAID or (ended and share - other < _STANDARD_ERRORS * error):
         return Finding(TRUNCATED, Status.NONE, f"No sign of it: {said}.")
     step = int(graded.filter(cut & paid)["step"].min())  # type: ignore[arg-type]
-    sign = Sign("truncated_reward", step, None, share, f"{percent(share)} of truncated answers earn reward")
+    sign = Sign(
+        "truncated_reward", step, None, share, f"{percent(share)} of truncated answers earn reward"
+    )
     return by_sign(TRUNCATED, Status.WARNING, f"{said}.", sign, PAID, {"truncated": "paid"})
 
 
 def _cut(evidence: Evidence, graded: pl.DataFrame) -> pl.Series | None:
-    """Which answers were cut off: those that did not end, or that are as long as the limit; None where that is not known."""
+    """Which answers were cut off: those that did not end, or that are as long as the limit; None
+    where that is not known.
+    """
     if "ended" in graded.columns and graded["ended"].count():
         return graded["ended"].fill_null(1.0) < 0.5
     limit = evidence.setting("max_completion_length")

@@ -1,10 +1,13 @@
-r"""Policy concentration: the entropy is spent, the answers are one answer, and the reward stands below its top; and diversity in numbers.
+r"""Policy concentration: the entropy is spent, the answers are one answer, and the reward stands
+below its top; and diversity in numbers.
 
-By the entropy law $R = -a\,e^{H} + b$ (2505.22617) what is left to gain is $a(e^H - 1)$, of $a(e^{H_0} - 1)$ at the start: the share
-left needs no fit. Healthy runs lose entropy too, so a low one alone is nothing. It does not say how to explore.
+By the entropy law $R = -a\,e^{H} + b$ (2505.22617) what is left to gain is $a(e^H - 1)$, of
+$a(e^{H_0} - 1)$ at the start: the share left needs no fit. Healthy runs lose entropy too, so a low
+one alone is nothing. It does not say how to explore.
 
-The numbers beside the check raise no alarm. The best of a group less its mean is pass@G less mean@G of right and wrong answers. The
-ceiling is $b - a$ of the law, by least squares on rows with contiguous blocks for its interval.
+The numbers beside the check raise no alarm. The best of a group less its mean is pass@G less mean@G
+of right and wrong answers. The ceiling is $b - a$ of the law, by least squares on rows with
+contiguous blocks for its interval.
 """
 
 from __future__ import annotations
@@ -37,11 +40,18 @@ from groupwise.intervals import Interval, student_quantile
 NAME = "concentration"
 LOG_TEXTS = "the completions (TRL: log_completions=True; verl: trainer.rollout_data_dir)"
 LOG = f"the entropy of the policy (TRL: entropy, from 0.20 on; verl: actor/entropy), or {LOG_TEXTS}"
-LOG_GAP = "the completions with their rewards, the share of groups without a success, or validation at k attempts beside one"
-LOG_ENTROPY = "entropy and reward of every step (TRL: entropy, reward; verl: actor/entropy, critic/rewards/mean)"
+LOG_GAP = (
+    "the completions with their rewards, the share of groups without a success, or validation at k "
+    "attempts beside one"
+)
+LOG_ENTROPY = (
+    "entropy and reward of every step (TRL: entropy, reward; verl: actor/entropy, "
+    "critic/rewards/mean)"
+)
 # One twentieth of what the entropy at the start could buy.
 SPENT = 0.05
-# A share with which nothing is left to learn by: where the reward shows no gain the rows need not show that it stands.
+# A share with which nothing is left to learn by: where the reward shows no gain the rows need not
+# show that it stands.
 GONE = 0.01
 # A reward this near to the top of its range has arrived, whatever the entropy.
 _ARRIVED = 0.9
@@ -54,25 +64,42 @@ def check(evidence: Evidence) -> Finding:
     if entropy is None or len(entropy) < FEWEST_ROWS:
         if same is not None and len(same) >= FEWEST_ROWS:
             return _by_answers(evidence, same)
-        said = evidence.unmeasured("entropy") or "neither entropy nor the texts of the completions are in the log"
+        said = (
+            evidence.unmeasured("entropy")
+            or "neither entropy nor the texts of the completions are in the log"
+        )
         return Finding(NAME, Status.NOT_LOGGED, said, log=LOG)
     left = share_left(entropy)
     onset = since_when(left < SPENT)
     if onset is None:
         late = float(entropy.value_T[-_few(entropy) :].mean())
-        return Finding(NAME, Status.NONE, f"No sign of it: entropy {arrow(_start(entropy), late)} nats a token.")
+        return Finding(
+            NAME,
+            Status.NONE,
+            f"No sign of it: entropy {arrow(_start(entropy), late)} nats a token.",
+        )
     step, rest = int(entropy.step_T[onset]), left[onset:]
-    value = Interval(float(np.median(rest)), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
+    value = Interval(
+        float(np.median(rest)), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975))
+    )
     first, now = _start(entropy), float(entropy.value_T[onset:].mean())
     words = f"entropy {arrow(first, now)}"
     if _at_the_top(evidence, step):
-        message, known = f"{words} nats a token since step {step:,}, with the reward at its top", {"entropy": "spent at the top"}
+        message, known = (
+            f"{words} nats a token since step {step:,}, with the reward at its top",
+            {"entropy": "spent at the top"},
+        )
         return Finding(NAME, Status.INFO, message, step, value, SPENT, evidence=known)
     flat = _is_flat(evidence, step)
-    status = _gravity(evidence, step, value.value, flat=flat, alike=_have_become_alike(evidence, step, same))
+    status = _gravity(
+        evidence, step, value.value, flat=flat, alike=_have_become_alike(evidence, step, same)
+    )
     stands = "and the reward stands" if flat else "while the reward still moves"
     message = f"{words} nats a token since step {step:,}, {stands}"
-    known, signs = {"entropy": "gone" if status is Status.CRITICAL else "low"}, (Sign("entropy", step, first, now, words),)
+    known, signs = (
+        {"entropy": "gone" if status is Status.CRITICAL else "low"},
+        (Sign("entropy", step, first, now, words),),
+    )
     return Finding(NAME, status, message, step, value, SPENT, signs=signs, evidence=known)
 
 
@@ -87,23 +114,33 @@ def _gravity(evidence: Evidence, step: int, left: float, *, flat: bool, alike: b
 
 
 def share_left(entropy: Signal) -> Float:
-    r"""Return $(e^{H_t} - 1)/(e^{H_0} - 1)$: by the entropy law the share of the gain that is still to come."""
+    r"""Return $(e^{H_t} - 1)/(e^{H_0} - 1)$: by the entropy law the share of the gain that is
+    still to come.
+    """
     start = np.expm1(min(_start(entropy), 50.0))
     # A rounded 0 may be as much as the resolution.
-    return np.asarray(np.expm1(np.clip(entropy.value_T, entropy.resolution, 50.0)) / max(start, entropy.resolution, 1e-12))
+    return np.asarray(
+        np.expm1(np.clip(entropy.value_T, entropy.resolution, 50.0))
+        / max(start, entropy.resolution, 1e-12)
+    )
 
 
 def completions_of(evidence: Evidence) -> pl.DataFrame | None:
     """Return the rollouts whose texts were recorded, or None where none was."""
     rollouts = evidence.record.rollouts
-    if rollouts is None or "completion" not in rollouts.columns or not rollouts["completion"].count():
+    if (
+        rollouts is None
+        or "completion" not in rollouts.columns
+        or not rollouts["completion"].count()
+    ):
         return None
     return rollouts.drop_nulls("completion")
 
 
 @once
 def answers_of(evidence: Evidence) -> pl.DataFrame | None:
-    r"""Return step and group of each completion, what tells its text from others, and its final answer; None without texts.
+    r"""Return step and group of each completion, what tells its text from others, and its final
+    answer; None without texts.
 
     The answer is the last of a box, an answer tag or the line after four hashes.
     """
@@ -111,28 +148,46 @@ def answers_of(evidence: Evidence) -> pl.DataFrame | None:
     if texts is None:
         return None
     text = pl.col("completion")
-    with_one = {mark: pl.when(text.str.contains(mark, literal=True)).then(text) for mark in _FINAL}  # looked for in a tenth of the time
-    final = pl.coalesce(with_one[mark].str.extract(pattern, 1) for mark, pattern in _FINAL.items()).str.strip_chars()
-    return evidence.record.with_completions(texts.select("step", "prompt_id", "completion"), text.hash(), final.alias("answer"))
+    with_one = {
+        mark: pl.when(text.str.contains(mark, literal=True)).then(text) for mark in _FINAL
+    }  # looked for in a tenth of the time
+    final = pl.coalesce(
+        with_one[mark].str.extract(pattern, 1) for mark, pattern in _FINAL.items()
+    ).str.strip_chars()
+    return evidence.record.with_completions(
+        texts.select("step", "prompt_id", "completion"), text.hash(), final.alias("answer")
+    )
 
 
 def same_answers(evidence: Evidence) -> Signal | None:
-    """Return the share of pairs of completions within a group that are the same text, by step, or None without texts."""
+    """Return the share of pairs of completions within a group that are the same text, by step,
+    or None without texts.
+    """
     answers = answers_of(evidence)
     return None if answers is None else _same(answers, "completion")
 
 
 def same_final(evidence: Evidence) -> Signal | None:
-    """Return the share of those that have the same final answer; None where fewer than half of the completions have one."""
+    """Return the share of those that have the same final answer; None where fewer than half of
+    the completions have one.
+    """
     answers = answers_of(evidence)
-    return None if answers is None or 2 * answers["answer"].count() < len(answers) else _same(answers.drop_nulls("answer"), "answer")
+    return (
+        None
+        if answers is None or 2 * answers["answer"].count() < len(answers)
+        else _same(answers.drop_nulls("answer"), "answer")
+    )
 
 
 def _same(answers: pl.DataFrame, by: str) -> Signal | None:
     """Return the share of pairs within a group that are equal, by step."""
     counts = answers.group_by("step", "prompt_id", by).agg(pl.len().alias("k"))
-    groups = counts.group_by("step", "prompt_id").agg((pl.col("k") * (pl.col("k") - 1)).sum().alias("same"), pl.col("k").sum().alias("n"))
-    groups = groups.filter(pl.col("n") > 1).with_columns((pl.col("same") / (pl.col("n") * (pl.col("n") - 1))).alias("share"))
+    groups = counts.group_by("step", "prompt_id").agg(
+        (pl.col("k") * (pl.col("k") - 1)).sum().alias("same"), pl.col("k").sum().alias("n")
+    )
+    groups = groups.filter(pl.col("n") > 1).with_columns(
+        (pl.col("same") / (pl.col("n") * (pl.col("n") - 1))).alias("share")
+    )
     steps = groups.group_by("step").agg(pl.col("share").mean()).sort("step")
     if len(steps) < 2:
         return None
@@ -159,12 +214,17 @@ def _at_the_top(evidence: Evidence, step: float) -> bool:
 
 
 def _may_have_arrived(evidence: Evidence, step: float) -> bool:
-    """Whether a reward of unknown range has risen clearly over the run: at its top all prompts earn it, and rows scatter less."""
+    """Whether a reward of unknown range has risen clearly over the run: at its top all prompts
+    earn it, and rows scatter less.
+    """
     reward = evidence.reward
     if reward is None or (reward.bounds is not None and not evidence.by_tenths):
         return False
     row = reward.at(step)
-    before, since = (float(np.mean(np.diff(rows) ** 2)) if rows.size > 3 else 0.0 for rows in (reward.value_T[:row], reward.value_T[row:]))
+    before, since = (
+        float(np.mean(np.diff(rows) ** 2)) if rows.size > 3 else 0.0
+        for rows in (reward.value_T[:row], reward.value_T[row:])
+    )
     if since > before > 0:
         return False
     few = max(3, len(reward) // 8)
@@ -196,7 +256,9 @@ def _have_become_alike(evidence: Evidence, step: float, same: Signal | None) -> 
     for track, most in ((within, 0.5), (evidence.quantity("gradient_norm"), 0.1)):
         since = None if track is None else track.step_T >= step
         if track is not None and since is not None and since.any() and not since.all():
-            return float(np.nanmedian(track.value_T[since])) + track.resolution < most * float(np.nanmedian(track.value_T[~since]))
+            return float(np.nanmedian(track.value_T[since])) + track.resolution < most * float(
+                np.nanmedian(track.value_T[~since])
+            )
     return False
 
 
@@ -205,14 +267,27 @@ def _by_answers(evidence: Evidence, same: Signal) -> Finding:
     onset = since_when(same.value_T > 0.5, still=False)
     if onset is None:
         share = 100 * float(same.value_T[-_few(same) :].mean())
-        return Finding(NAME, Status.NONE, f"Of the pairs of completions of one prompt {share:.0f} % are the same text.")
+        return Finding(
+            NAME,
+            Status.NONE,
+            f"Of the pairs of completions of one prompt {share:.0f} % are the same text.",
+        )
     step, value = int(same.step_T[onset]), same.mean(slice(onset, None))
-    status, fact = (Status.INFO, "spent at the top") if _at_the_top(evidence, step) else (Status.CRITICAL, "gone")
-    message = f"{100 * value.value:.0f} % of the pairs of completions of one prompt are the same text since step {step:,}"
+    status, fact = (
+        (Status.INFO, "spent at the top")
+        if _at_the_top(evidence, step)
+        else (Status.CRITICAL, "gone")
+    )
+    message = (
+        f"{100 * value.value:.0f} % of the pairs of completions of one prompt are the same text "
+        f"since step {step:,}"
+    )
     return Finding(NAME, status, message, step, value, 0.5, evidence={"entropy": fact})
 
 
-_BEST = re.compile(r"(?P<stem>.*?)(?P<word>best@|pass@|pass_at_|pass)(?P<k>\d+)(?P<end>/mean)?", re.IGNORECASE)
+_BEST = re.compile(
+    r"(?P<stem>.*?)(?P<word>best@|pass@|pass_at_|pass)(?P<k>\d+)(?P<end>/mean)?", re.IGNORECASE
+)
 _BLOCKS, _POINTS, _FEWEST, _FEWEST_GROUPS = 5, 20, 20, 8
 # What a final answer begins with, and the last of a text: a box, a tag, the line after four hashes.
 _FINAL = {
@@ -228,8 +303,8 @@ class Gap:
 
     gap: Signal  # by step
     name: str  # of the two numbers
-    # the gap that prompts equally hard and independent attempts would leave at the same mean, or None where
-    # that is unknown
+    # the gap that prompts equally hard and independent attempts would leave at the same mean, or
+    # None where that is unknown
     rival: Signal | None = None
 
 
@@ -247,15 +322,33 @@ def _gap(evidence: Evidence) -> tuple[Measure, ...]:
     """Measure the gap at the end of the log and how it shrank."""
     found = gap_of(evidence)
     if found is None:
-        return (Measure(NAME, "best_minus_mean", None, "nothing in the log tells what more attempts would buy", LOG_GAP),)
+        return (
+            Measure(
+                NAME,
+                "best_minus_mean",
+                None,
+                "nothing in the log tells what more attempts would buy",
+                LOG_GAP,
+            ),
+        )
     early, late = ends_of(found.gap)
     now, before, change = found.gap.mean(late), found.gap.mean(early), found.gap.change(early, late)
-    rival = "" if found.rival is None else f"; prompts equally hard and independent attempts would leave {found.rival.mean(late).value:.3g}"
+    rival = (
+        ""
+        if found.rival is None
+        else (
+            "; prompts equally hard and independent attempts would leave "
+            f"{found.rival.mean(late).value:.3g}"
+        )
+    )
     said = f"{found.name} is {ranged(now)} at the end{rival}"
     if early == late:
         return (Measure(NAME, "best_minus_mean", now, said),)
     shrank = f"{found.name} went from {before.value:.3g} to {now.value:.3g}, by {ranged(change)}"
-    return (Measure(NAME, "best_minus_mean", now, said), Measure(NAME, "best_minus_mean_change", change, shrank))
+    return (
+        Measure(NAME, "best_minus_mean", now, said),
+        Measure(NAME, "best_minus_mean_change", change, shrank),
+    )
 
 
 def _of_rollouts(evidence: Evidence) -> Gap | None:
@@ -264,18 +357,27 @@ def _of_rollouts(evidence: Evidence) -> Gap | None:
     if known is None:
         return None
     groups = known.group_by("step", "prompt_id").agg(
-        pl.len().alias("size"), pl.col("reward").max().alias("best"), pl.col("reward").mean().alias("mean")
+        pl.len().alias("size"),
+        pl.col("reward").max().alias("best"),
+        pl.col("reward").mean().alias("mean"),
     )
     groups = groups.filter(pl.col("size") > 1)
     steps = (
         groups.sort("step", "prompt_id")
         .group_by("step")
-        .agg((pl.col("best") - pl.col("mean")).mean().alias("gap"), pl.col("mean").mean(), pl.col("size").mean(), pl.len().alias("groups"))
+        .agg(
+            (pl.col("best") - pl.col("mean")).mean().alias("gap"),
+            pl.col("mean").mean(),
+            pl.col("size").mean(),
+            pl.len().alias("groups"),
+        )
         .sort("step")
     )
     if len(groups) < _FEWEST_GROUPS:
         return None
-    step, gap, mean, size = (steps[name].to_numpy().astype(float) for name in ("step", "gap", "mean", "size"))
+    step, gap, mean, size = (
+        steps[name].to_numpy().astype(float) for name in ("step", "gap", "mean", "size")
+    )
     binary = set(known["reward"].unique().to_list()) <= {0.0, 1.0}
     of = str(int(size[0])) if float(np.ptp(size)) == 0 and float(size[0]) == int(size[0]) else "G"
     name = f"pass@{of} less mean@{of}" if binary else f"the best of {of} less their mean"
@@ -287,7 +389,9 @@ def _of_rollouts(evidence: Evidence) -> Gap | None:
 
 
 def _of_shares(evidence: Evidence) -> Gap | None:
-    """The gap from the share of groups with a success and the mean of rewards of 0 and 1, both of training."""
+    """The gap from the share of groups with a success and the mean of rewards of 0 and 1, both
+    of training.
+    """
     reward = evidence.reward
     if reward is None or reward.bounds != (0.0, 1.0):
         return None
@@ -298,7 +402,8 @@ def _of_shares(evidence: Evidence) -> Gap | None:
     shared, mine, other = np.intersect1d(signal.step_T, reward.step_T, return_indices=True)
     passed = 1 - signal.value_T[mine] if wrong is not None else signal.value_T[mine]
     mean = reward.value_T[other]
-    # Rewards of 0 and 1 have a mean no higher than the share of groups with a success; others mean something else.
+    # Rewards of 0 and 1 have a mean no higher than the share of groups with a success; others mean
+    # something else.
     if len(shared) < 2 or float((passed - mean).min()) < -1e-6:
         return None
     size = evidence.group_size
@@ -317,7 +422,14 @@ def _of_validation(evidence: Evidence) -> Gap | None:
             continue
         stem, k = match["stem"], match["k"]
         words = (f"mean@{k}", f"mean@{k}/mean", f"avg@{k}", f"{match['word']}1", "mean@1", "avg@1")
-        partner = next((name for name in (*(stem + word for word in words), stem.rstrip("-_/")) if name in columns), None)
+        partner = next(
+            (
+                name
+                for name in (*(stem + word for word in words), stem.rstrip("-_/"))
+                if name in columns
+            ),
+            None,
+        )
         if partner is not None:
             found.append((int(k), column, partner))
     for _, best, mean in sorted(found, key=lambda one: -one[0]):
@@ -329,49 +441,86 @@ def _of_validation(evidence: Evidence) -> Gap | None:
 
 
 def _alike(evidence: Evidence) -> tuple[Measure, ...]:
-    """Measure pairs of completions of one prompt that are the same text, and that end in the same answer."""
+    """Measure pairs of completions of one prompt that are the same text, and that end in the
+    same answer.
+    """
     texts = same_answers(evidence)
     if texts is None:
-        return (Measure(NAME, "same_text", None, "the texts of the completions are not in the log", LOG_TEXTS),)
-    told = (("same_text", texts, "are the same text"), ("same_answer", same_final(evidence), "end in the same answer"))
+        return (
+            Measure(
+                NAME,
+                "same_text",
+                None,
+                "the texts of the completions are not in the log",
+                LOG_TEXTS,
+            ),
+        )
+    told = (
+        ("same_text", texts, "are the same text"),
+        ("same_answer", same_final(evidence), "end in the same answer"),
+    )
     found = []
     for name, signal, does in told:
         if signal is not None:
             value = as_sure_as(signal, evidence.record.rollouts)
             share = f"{100 * value.value:.0f} % ({100 * value.low:.0f} to {100 * value.high:.0f})"
-            found.append(Measure(NAME, name, value, f"{share} of the pairs of completions of one prompt {does} at the end"))
+            found.append(
+                Measure(
+                    NAME,
+                    name,
+                    value,
+                    f"{share} of the pairs of completions of one prompt {does} at the end",
+                )
+            )
     return tuple(found)
 
 
 def ceiling(evidence: Evidence) -> tuple[Measure, ...]:
     r"""Return the ceiling that the entropy law puts to the reward, and what it leaves.
 
-    $R = c + a(1 - e^H)$ by least squares on means of neighbouring rows: c is the reward at an entropy of 0. The interval is
-    that of a jackknife over five contiguous blocks, at Student's quantile. A reward that does not fall with $e^H$, or bends, has no such
-    ceiling.
+    $R = c + a(1 - e^H)$ by least squares on means of neighbouring rows: c is the reward at an
+    entropy of 0. The interval is that of a jackknife over five contiguous blocks, at Student's
+    quantile. A reward that does not fall with $e^H$, or bends, has no such ceiling.
 
-    Source: the entropy law of 2505.22617; the jackknife over blocks as in Künsch (1989), derived here for the ceiling.
+    Source: the entropy law of 2505.22617; the jackknife over blocks as in Künsch (1989), derived
+    here for the ceiling.
     """
     reward, entropy = evidence.reward, evidence.quantity("entropy")
     if reward is None or entropy is None:
         return _no_ceiling("entropy and reward are not both in the log", LOG_ENTROPY)
     _, mine, other = np.intersect1d(reward.step_T, entropy.step_T, return_indices=True)
     if len(mine) < _FEWEST:
-        return _no_ceiling(f"{len(mine)} rows are too few for a line in e^H", f"{_FEWEST} rows of both")
-    x, y = (_pooled(value) for value in (1 - np.exp(np.clip(entropy.value_T[other], 0.0, 50.0)), reward.value_T[mine]))
+        return _no_ceiling(
+            f"{len(mine)} rows are too few for a line in e^H", f"{_FEWEST} rows of both"
+        )
+    x, y = (
+        _pooled(value)
+        for value in (1 - np.exp(np.clip(entropy.value_T[other], 0.0, 50.0)), reward.value_T[mine])
+    )
     fitted = _jackknifed(np.column_stack([np.ones_like(x), x]), y)
     if fitted is None or fitted[1].low <= 0:
-        return _no_ceiling("the reward does not fall with e^H beyond noise, so that the law tells no ceiling")
+        return _no_ceiling(
+            "the reward does not fall with e^H beyond noise, so that the law tells no ceiling"
+        )
     bent = _jackknifed(np.column_stack([np.ones_like(x), x, x**2]), y)
     if bent is not None and (bent[2].low > 0 or bent[2].high < 0):
-        return _no_ceiling("the reward bends against e^H, so that the law's straight line tells no ceiling")
+        return _no_ceiling(
+            "the reward bends against e^H, so that the law's straight line tells no ceiling"
+        )
     top, slope = fitted[0], fitted[1]
     spent = -float(x[-max(3, len(x) // 5) :].mean())
     left = Interval(slope.value * spent, slope.low * spent, slope.high * spent)
     reach = ""
     if reward.bounds is not None and top.high > reward.bounds[1]:
-        reach = f"; its top of {reward.bounds[1]:.3g} is not ruled out" if top.low <= reward.bounds[1] else "; its top comes first"
-    line = f"by the entropy law R = −a e^H + b the reward ends at {ranged(top)} when the entropy is spent{reach}"
+        reach = (
+            f"; its top of {reward.bounds[1]:.3g} is not ruled out"
+            if top.low <= reward.bounds[1]
+            else "; its top comes first"
+        )
+    line = (
+        f"by the entropy law R = −a e^H + b the reward ends at {ranged(top)} when the entropy is "
+        f"spent{reach}"
+    )
     rest = f"by the same law what is left of the entropy buys {ranged(left)} more"
     return (Measure(NAME, "entropy_ceiling", top, line), Measure(NAME, "entropy_left", left, rest))
 
@@ -382,22 +531,41 @@ def _no_ceiling(why: str, log: str = "") -> tuple[Measure]:
 
 
 def _pooled(value_T: Float) -> Float:
-    """Means of neighbouring rows, twenty of them: noise in the entropy flattens a line through single rows."""
-    return np.array([float(part.mean()) for part in np.array_split(value_T, min(len(value_T), _POINTS))])
+    """Means of neighbouring rows, twenty of them: noise in the entropy flattens a line through
+    single rows.
+    """
+    return np.array(
+        [float(part.mean()) for part in np.array_split(value_T, min(len(value_T), _POINTS))]
+    )
 
 
 def _jackknifed(design_TP: Float, value_T: Float) -> list[Interval] | None:
-    """Least squares with intervals from leaving out each of five contiguous blocks; None where a column is told by the others."""
+    """Least squares with intervals from leaving out each of five contiguous blocks; None where a
+    column is told by the others.
+    """
     if np.linalg.matrix_rank(design_TP) < design_TP.shape[1]:
         return None
     parts = np.array_split(np.arange(len(value_T)), _BLOCKS)
     whole, *_ = np.linalg.lstsq(design_TP, value_T, rcond=None)
-    without = [np.linalg.lstsq(np.delete(design_TP, part, axis=0), np.delete(value_T, part), rcond=None)[0] for part in parts]
+    without = [
+        np.linalg.lstsq(np.delete(design_TP, part, axis=0), np.delete(value_T, part), rcond=None)[0]
+        for part in parts
+    ]
     error = np.sqrt((_BLOCKS - 1) / _BLOCKS * ((np.array(without) - whole) ** 2).sum(axis=0))
     half = student_quantile(0.95, _BLOCKS - 1) * error
-    return [Interval(float(v), float(v - h), float(v + h)) for v, h in zip(whole, half, strict=True)]
+    return [
+        Interval(float(v), float(v - h), float(v + h)) for v, h in zip(whole, half, strict=True)
+    ]
 
 
-def _signal(step: NDArray[np.float64] | NDArray[np.int64], value: Float, *, sampling: float = 0.0) -> Signal:
+def _signal(
+    step: NDArray[np.float64] | NDArray[np.int64], value: Float, *, sampling: float = 0.0
+) -> Signal:
     """A signal of a gap, which is not below 0."""
-    return signal_of("gap", step.astype(np.int64), value.astype(np.float64), sampling=sampling, bounds=(0.0, np.inf))
+    return signal_of(
+        "gap",
+        step.astype(np.int64),
+        value.astype(np.float64),
+        sampling=sampling,
+        bounds=(0.0, np.inf),
+    )

@@ -1,4 +1,6 @@
-"""What a run spent, from its start or from a step on, and what is to come until its planned end: steps, rollouts, tokens, hours, money."""
+"""What a run spent, from its start or from a step on, and what is to come until its planned end:
+steps, rollouts, tokens, hours, money.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ NO_GPUS = "unknown without the number of GPUs: give --gpus N beside --price"
 
 
 def cost_since(record: RunRecord, step: int | None) -> Cost | None:
-    """Return what was spent from a step on, its own included, or by the whole run; None where there are no rows."""
+    """Return what was spent from a step on, its own included, or by the whole run; None where
+    there are no rows.
+    """
     steps = record.steps["step"]
     if not len(steps):
         return None
@@ -27,35 +31,62 @@ def cost_since(record: RunRecord, step: int | None) -> Cost | None:
 
 
 def cost_to_come(record: RunRecord) -> Cost | None:
-    """Return what is to come until the planned last step, at the pace of the newer half of the rows; None where none is known."""
+    """Return what is to come until the planned last step, at the pace of the newer half of the
+    rows; None where none is known.
+    """
     steps, planned = record.steps["step"], record.config.value("planned_steps")
     if planned is None or not len(steps) or int(steps[-1]) >= planned:
         return None
     left = planned - int(steps[-1])
     tokens, seconds = (_pace(record, name) for name in ("tokens", "seconds"))
-    return _cost(record, left, None if tokens is None else tokens * left, None if seconds is None else seconds * left)
+    return _cost(
+        record,
+        left,
+        None if tokens is None else tokens * left,
+        None if seconds is None else seconds * left,
+    )
 
 
 def _span(steps: pl.Series) -> tuple[int, int, int]:
     """Return the first and the last step, and the steps between two rows."""
-    return int(steps[0]), int(steps[-1]), int(median(np.diff(steps.to_numpy()))) if len(steps) > 1 else 1
+    return (
+        int(steps[0]),
+        int(steps[-1]),
+        int(median(np.diff(steps.to_numpy()))) if len(steps) > 1 else 1,
+    )
 
 
-def _cost(record: RunRecord, steps: int, tokens: float | None, seconds: float | None, *, of_steps: int = 0) -> Cost:
-    """Return steps with what follows from the settings: rollouts, the hours of all GPUs, and their price."""
-    size, prompts, gpus, price = (record.config.value(name) for name in ("group_size", "prompts_per_step", "gpus", "gpu_price"))
-    rollouts = int(size) * int(prompts) * steps if size is not None and prompts is not None else None
+def _cost(
+    record: RunRecord, steps: int, tokens: float | None, seconds: float | None, *, of_steps: int = 0
+) -> Cost:
+    """Return steps with what follows from the settings: rollouts, the hours of all GPUs, and
+    their price.
+    """
+    size, prompts, gpus, price = (
+        record.config.value(name)
+        for name in ("group_size", "prompts_per_step", "gpus", "gpu_price")
+    )
+    rollouts = (
+        int(size) * int(prompts) * steps if size is not None and prompts is not None else None
+    )
     hours = None if gpus is None or seconds is None else seconds / 3600 * int(gpus)
     money = None if hours is None or price is None else hours * float(price)
-    missing = NO_CLOCK if gpus is not None and seconds is None else NO_GPUS if gpus is None and price is not None else ""
+    missing = (
+        NO_CLOCK
+        if gpus is not None and seconds is None
+        else NO_GPUS
+        if gpus is None and price is not None
+        else ""
+    )
     return Cost(steps, rollouts, seconds, of_steps, tokens, hours, money, missing)
 
 
 def _spent(record: RunRecord, name: str, step: int) -> float | None:
-    """Return by how much a clock went on from a step; it is read as its step ends: the time of a row began with the row before.
+    """Return by how much a clock went on from a step; it is read as its step ends: the time of a
+    row began with the row before.
 
-    That of the first row is the clock's own value, the start of the run included; it is a usual row's where the clock is far ahead,
-    as one that began before the log.
+    That of the first row is the clock's own value, the start of the run included; it is a usual
+    row's where the clock is far ahead, as one that began before the log.
     """
     at_step, clock = _known(record, name)
     row = int(np.searchsorted(at_step, step))

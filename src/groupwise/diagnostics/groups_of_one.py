@@ -1,4 +1,7 @@
-"""Groups of one: the advantage is the reward itself, so that nothing is compared. Where no groups are wanted (PPO) nothing is said."""
+"""Groups of one: the advantage is the reward itself, so that nothing is compared.
+
+Where no groups are wanted (PPO) nothing is said.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,24 @@ from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
 
 NAME = "groups_of_one"
 ADVICE = "sample 4 rollouts or more of each prompt: alone, whatever earns is reinforced"
-# What trainers call a loss or an estimator whose advantages are taken within groups, and one that wants none.
-_OF_GROUPS = frozenset({
-    "grpo", "grpo_vectorized", "grpo_passk", "dapo", "dr_grpo", "bnpo", "gspo", "gpg", "opo",
-    "cispo", "rloo", "rloo_vectorized",
-})  # fmt: skip
+# What trainers call a loss or an estimator whose advantages are taken within groups, and one that
+# wants none.
+_OF_GROUPS = frozenset(
+    {
+        "grpo",
+        "grpo_vectorized",
+        "grpo_passk",
+        "dapo",
+        "dr_grpo",
+        "bnpo",
+        "gspo",
+        "gpg",
+        "opo",
+        "cispo",
+        "rloo",
+        "rloo_vectorized",
+    }
+)
 _WITHOUT = frozenset({"ppo", "gae", "reinforce", "reinforce_plus_plus", "remax"})
 # Mean advantages count tokens and mean rewards rollouts: where the means differ the ends tell.
 _STATISTICS = (("",), ("_max", "_min"))
@@ -27,8 +43,12 @@ def check(evidence: Evidence) -> Finding:
     advantages = [evidence.quantity(f"advantage{part}") for part in ("", "_max", "_min")]
     logged = any(signal is not None for signal in advantages)
     if not logged and size is None:
-        return Finding(NAME, Status.NOT_LOGGED, "Neither the group size nor advantages are in the log.")
-    same = next((pair for kind in ("reward", "reward_after_kl") if (pair := _same(evidence, kind))), None)
+        return Finding(
+            NAME, Status.NOT_LOGGED, "Neither the group size nor advantages are in the log."
+        )
+    same = next(
+        (pair for kind in ("reward", "reward_after_kl") if (pair := _same(evidence, kind))), None
+    )
     of_groups = loss in _OF_GROUPS or evidence.setting("framework") == "trl"
     if same is not None:
         why = f"{same[0].column} is {same[1].column} in all {len(same[0])} rows"
@@ -40,11 +60,18 @@ def check(evidence: Evidence) -> Finding:
 
 
 def _same(evidence: Evidence, kind: str) -> tuple[Signal, Signal] | None:
-    """Advantages and the rewards that they are, row for row; None of a reward that never moves, which tells nothing."""
+    """Advantages and the rewards that they are, row for row; None of a reward that never moves,
+    which tells nothing.
+    """
     for parts in _STATISTICS:
-        pairs = [(evidence.quantity(f"advantage{part}"), evidence.quantity(f"{kind}{part}")) for part in parts]
+        pairs = [
+            (evidence.quantity(f"advantage{part}"), evidence.quantity(f"{kind}{part}"))
+            for part in parts
+        ]
         known = [(one, other) for one, other in pairs if one is not None and other is not None]
-        moves = any(len(reward) >= FEWEST_ROWS and float(np.ptp(reward.value_T)) > 0 for _, reward in known)
+        moves = any(
+            len(reward) >= FEWEST_ROWS and float(np.ptp(reward.value_T)) > 0 for _, reward in known
+        )
         if len(known) == len(parts) and moves and all(equal_in_print(*pair) for pair in known):
             return known[0]
     return None
@@ -58,6 +85,8 @@ def equal_in_print(one: Signal, other: Signal) -> bool:
 
 
 def _rewards_differ(evidence: Evidence) -> bool:
-    """Whether rewards differ within groups: then others are in them, whatever the settings seem to say."""
+    """Whether rewards differ within groups: then others are in them, whatever the settings seem
+    to say.
+    """
     spread = evidence.quantity("reward_std_within_group")
     return spread is not None and bool((spread.value_T > 0).any())

@@ -1,8 +1,9 @@
 r"""Reward hacking: the training reward rises and the held-out or true reward does not.
 
-The coupling $C = \Delta\text{held out}/\Delta\text{training}$ between two stretches, with an interval, wherever the training reward moved
-beyond its noise. A reward function that is logged but carries no weight in the total counts as held out. No text is judged.
-Source: 2210.10760; the coupling ratio of 2606.30789.
+The coupling $C = \Delta\text{held out}/\Delta\text{training}$ between two stretches, with an
+interval, wherever the training reward moved beyond its noise. A reward function that is logged but
+carries no weight in the total counts as held out. No text is judged. Source: 2210.10760; the
+coupling ratio of 2606.30789.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics import reward_functions
 from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
-from groupwise.diagnostics.reward_functions import FORM, LONG, UNPAID, WANTED, earns_nothing, of_task, together, weights_of
+from groupwise.diagnostics.reward_functions import (
+    FORM,
+    LONG,
+    UNPAID,
+    WANTED,
+    earns_nothing,
+    of_task,
+    together,
+    weights_of,
+)
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
@@ -32,18 +42,23 @@ from groupwise.diagnostics.signs import arrow
 from groupwise.intervals import Interval
 from groupwise.wording import clean
 
-# Held-out gain over training gain below which a gain is called not transferred: a quarter. Where both are logged, the healthy runs of
-# the log collection stand at 1.0 to 1.4 and the hacked at 0.02 and less (experiments/diagnosis/labels.csv): the place matters little.
+# Held-out gain over training gain below which a gain is called not transferred: a quarter. Where
+# both are logged, the healthy runs of the log collection stand at 1.0 to 1.4 and the hacked at 0.02
+# and less (lab/experiments/diagnosis/labels.csv): the place matters little.
 TRANSFER = 0.25
-# A held-out gain that is above 0 beyond doubt is overfitting or saturation, unless it is less than a twentieth.
+# A held-out gain that is above 0 beyond doubt is overfitting or saturation, unless it is less than
+# a twentieth.
 NEGLIGIBLE = 0.05
-# A warning where it is less than a half beyond doubt: the limit is taken at a quantile that allows for every stretch that was tried.
+# A warning where it is less than a half beyond doubt: the limit is taken at a quantile that allows
+# for every stretch that was tried.
 _HALF, _MANY = 0.5, 2.8
 # Pairs from which a run that goes on is told that its gain is not shared.
 _FEWEST_GOING = 10
-# Standard errors by which the held-out reward gained at first, and the share of the log in which a loophole parts the two.
+# Standard errors by which the held-out reward gained at first, and the share of the log in which a
+# loophole parts the two.
 _GAINED, _ABRUPT = 1.64, 0.15
-# Of a leap: the share of the log it takes at most, its standard errors beyond the pace of before, and how many times that pace it is.
+# Of a leap: the share of the log it takes at most, its standard errors beyond the pace of before,
+# and how many times that pace it is.
 _LEAPS, _FASTER, _PACE = 0.2, 2.0, 1.5
 # Share of the height whose loss, beyond its noise, is a decline.
 DECLINED = 0.12
@@ -56,7 +71,9 @@ NOTHING = 0.1
 
 
 def check(evidence: Evidence) -> Finding:
-    """Look for a training reward that rises without the held-out one, and for reward functions that part."""
+    """Look for a training reward that rises without the held-out one, and for reward functions
+    that part.
+    """
     reward, functions = together(evidence)
     if reward is None:
         return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
@@ -65,46 +82,72 @@ def check(evidence: Evidence) -> Finding:
     held = None if pair is None or pair.same else pair
     told = [_of_pair(one, evidence, held) for one in pairs]
     if all(found is None or found.status is Status.INFO for found in told):
-        told = [_one_earns_all(reward, functions, weights), _parted(evidence, functions, pair), *told]
-    worst = min((found for found in told if found is not None), key=lambda found: found.status is Status.INFO, default=None)
+        told = [
+            _one_earns_all(reward, functions, weights),
+            _parted(evidence, functions, pair),
+            *told,
+        ]
+    worst = min(
+        (found for found in told if found is not None),
+        key=lambda found: found.status is Status.INFO,
+        default=None,
+    )
     if worst is not None:
         return worst
     if pair is None:
         why, log = _no_pair(evidence)
         unknown = "" if log is LOG_UNITS else ", so a rise cannot be told from an exploited one"
         return Finding(NAME, Status.NOT_LOGGED, f"{why}{unknown}", log=log)
-    coupling, moved = _overall(pair), "The training reward has not moved beyond four standard errors"
+    coupling, moved = (
+        _overall(pair),
+        "The training reward has not moved beyond four standard errors",
+    )
     if coupling is not None:
         moved = f"Held-out gain over training gain is {coupling.value:.2g}"
     return Finding(NAME, Status.NONE, f"{moved} ({pair.name}).", evidence={"held_out": "follows"})
 
 
 def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding | None:
-    """Report what parts training from one reward; a function without weight beside a held-out reward must have fallen."""
-    found = None if pair.same and (held_out is not None or not pair.judges) else _uncoupled(pair, evidence)
+    """Report what parts training from one reward; a function without weight beside a held-out
+    reward must have fallen.
+    """
+    found = (
+        None
+        if pair.same and (held_out is not None or not pair.judges)
+        else _uncoupled(pair, evidence)
+    )
     if pair.same and (found is None or found.status is Status.INFO):
         found = _left_behind(pair, evidence, held_out) or found
-    fresh = found is not None and found.status is Status.WARNING and _too_fresh(pair, evidence, found)
+    fresh = (
+        found is not None and found.status is Status.WARNING and _too_fresh(pair, evidence, found)
+    )
     return None if fresh else found
 
 
 def _left_behind(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding | None:
-    """Report a reward function without weight that fell, or has not gained, since training parted from it: both grade the same answers.
+    """Report a reward function without weight that fell, or has not gained, since training parted
+    from it: both grade the same answers.
 
-    The stretches are all rows before the two part and all since, and the gap between them must open beyond every onset that was tried.
+    The stretches are all rows before the two part and all since, and the gap between them must open
+    beyond every onset that was tried.
     """
     parting, n = parting_of(pair), len(pair.step_M)
     span = parting.length * float(pair.step_M[-1] - pair.step_M[0])
-    begin, end = (int(np.searchsorted(pair.step_M, step)) for step in (parting.step, parting.step + span))
+    begin, end = (
+        int(np.searchsorted(pair.step_M, step)) for step in (parting.step, parting.step + span)
+    )
     before, after = slice(0, begin), slice(end, n)
     if min(begin, n - end) < FEWEST_PAIRS:
         return None
     # Where something speaks for training only a fall beyond doubt asks for a look.
     coupling, doubtful = coupling_of(pair, before, after), _follows(held_out) or not pair.judges
     if coupling is None:
-        return _falls_alone(pair, evidence, slice(max(0, begin - (n - end)), begin), after, doubtful=doubtful)
+        return _falls_alone(
+            pair, evidence, slice(max(0, begin - (n - end)), begin), after, doubtful=doubtful
+        )
     gain, opened = pair.gain_of_training(before, after)[0], _opened(pair, before, after)
-    # The noise of the answers is in both: the gap may tell what is not shared where either scatters too much.
+    # The noise of the answers is in both: the gap may tell what is not shared where either scatters
+    # too much.
     if gain <= 0 or opened < 0 or (coupling.high >= TRANSFER and opened < _HALF * gain):
         return None
     held, noise = pair.gain_held_out(before, after)
@@ -115,7 +158,9 @@ def _left_behind(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Findi
     return _finding(pair, evidence, coupling, status, f" since step {parting.step:,}")
 
 
-def _falls_alone(pair: Pair, evidence: Evidence, before: slice, after: slice, *, doubtful: bool) -> Finding | None:
+def _falls_alone(
+    pair: Pair, evidence: Evidence, before: slice, after: slice, *, doubtful: bool
+) -> Finding | None:
     """Report a reward function without weight that fell beyond doubt while training stood."""
     held, noise = pair.gain_held_out(before, after)
     stands = pair.gain_of_training(before, after)[0] > TRANSFER * held
@@ -125,32 +170,42 @@ def _falls_alone(pair: Pair, evidence: Evidence, before: slice, after: slice, *,
 
 
 def _limit(pair: Pair, *, looks: int = 1) -> float:
-    """Standard errors of a change beyond doubt, though every row may be its onset; twice where it is looked for at every row, too."""
+    """Standard errors of a change beyond doubt, though every row may be its onset; twice where
+    it is looked for at every row, too.
+    """
     from scipy.special import ndtri
 
     return -float(ndtri(WARNING / len(pair.step_M) ** looks))
 
 
 def _opened(pair: Pair, before: slice, after: slice) -> float:
-    """By how much training gained on the other reward at the least; below 0 where it is in doubt whether it did."""
+    """By how much training gained on the other reward at the least; below 0 where it is in doubt
+    whether it did.
+    """
     gap = pair.train_M - pair.held_M
     gain, error = _gain(gap, long_run_deviation(gap), before, after)
     return gain - _limit(pair) * error
 
 
 def _too_fresh(pair: Pair, evidence: Evidence, found: Finding) -> bool:
-    """Whether a run goes on and parted only a few held-out rewards ago: low ones in a row come back in health."""
+    """Whether a run goes on and parted only a few held-out rewards ago: low ones in a row come
+    back in health.
+    """
     since = -np.inf if found.step is None else found.step
     return not evidence.ended and int((pair.step_M >= since).sum()) < FEWEST_PAIRS
 
 
 def _overall(pair: Pair) -> Interval | None:
-    """The coupling from the first stretch of the log to the last; None where training did not move beyond its noise."""
+    """The coupling from the first stretch of the log to the last; None where training did not
+    move beyond its noise.
+    """
     return coupling_of(pair, *pair.ends)
 
 
 def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
-    """Report a training gain that the held-out reward does not share: over the whole run, or since its best."""
+    """Report a training gain that the held-out reward does not share: over the whole run, or
+    since its best.
+    """
     enough = evidence.ended or len(pair.step_M) >= _FEWEST_GOING
     rose = _overall(pair) if enough and pair.gain_of_training(*pair.ends)[0] > 0 else None
     found = _throughout(pair, evidence, rose, TRANSFER)
@@ -159,14 +214,23 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     since = _since_its_best(pair, evidence) if found is None else _fell(pair, evidence)
     if since is None and found is None and evidence.ended:
         found = _throughout(pair, evidence, rose, _HALF)
-    return since if since is not None or found is None or found.status is Status.INFO else _one_of_two(pair, found, rose)
+    return (
+        since
+        if since is not None or found is None or found.status is Status.INFO
+        else _one_of_two(pair, found, rose)
+    )
 
 
 def _one_of_two(pair: Pair, found: Finding, rose: Interval | None) -> Finding:
     """The finding where a loophole is one cause of two."""
-    # Of what shares a little, or went with a gain at first and was lost as training stood, a loophole is one cause of two.
+    # Of what shares a little, or went with a gain at first and was lost as training stood, a
+    # loophole is one cause of two.
     gained = _shared_first(pair) or (rose is not None and rose.value > 0)
-    return replace(found, status=Status.WARNING, evidence={"held_out": "stands after a gain"} if gained else found.evidence)
+    return replace(
+        found,
+        status=Status.WARNING,
+        evidence={"held_out": "stands after a gain"} if gained else found.evidence,
+    )
 
 
 def _shared_first(pair: Pair) -> bool:
@@ -179,12 +243,16 @@ def _shared_first(pair: Pair) -> bool:
     return shared and not pair.same and gain < _GAINED * noise
 
 
-def _throughout(pair: Pair, evidence: Evidence, whole: Interval | None, least: float) -> Finding | None:
+def _throughout(
+    pair: Pair, evidence: Evidence, whole: Interval | None, least: float
+) -> Finding | None:
     """Report a gain of which less than a share is shared over the whole run, beyond doubt."""
     if whole is None or whole.high >= least:
         return None
     status = Status.CRITICAL if whole.low <= 0 or whole.value < NEGLIGIBLE else Status.WARNING
-    if pair.scale != 1.0:  # gains in units of their own say little of each other: the held-out one must be shown to stand
+    if pair.scale != 1.0:
+        # gains in units of their own say little of each other: the held-out one must be shown to
+        # stand
         held, error = pair.gain_held_out(*pair.ends)
         if held + 1.96 * error > NEGLIGIBLE:
             return None
@@ -201,7 +269,9 @@ def _best_of(pair: Pair) -> slice:
 
 
 def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
-    """Report a held-out reward that fell from its best while training rose, or that stood, or that fell alone."""
+    """Report a held-out reward that fell from its best while training rose, or that stood, or
+    that fell alone.
+    """
     from scipy.special import ndtri
 
     early, late = _best_of(pair), pair.ends[1]
@@ -210,24 +280,35 @@ def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
     rose = pair.gain_of_training(early, late)[0] > 0
     if coupling is None or not rose or held >= float(ndtri(CRITICAL / len(pair.step_M))) * error:
         found = _flat_since(pair, evidence)
-    # What was gained before and is mostly kept was learnt: the training prompts are learnt by heart beyond it.
+    # What was gained before and is mostly kept was learnt: the training prompts are learnt by heart
+    # beyond it.
     elif -held <= _HALF * pair.gain_held_out(pair.ends[0], early)[0]:
         found = _behind(pair, evidence, early.start, coupling, gained=True)
     else:
         where = f" since the held-out reward was best, at step {pair.step_M[early.start]:,}"
         return _finding(pair, evidence, coupling, Status.CRITICAL, where)
-    open_ = found is None or found.status is Status.INFO or "stands after a gain" in found.evidence.values()
+    open_ = (
+        found is None
+        or found.status is Status.INFO
+        or "stands after a gain" in found.evidence.values()
+    )
     return (_fell(pair, evidence) if open_ else None) or found
 
 
 def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
-    """Report a held-out reward that lost an eighth of its best level beyond doubt, and training did not lose as much."""
+    """Report a held-out reward that lost an eighth of its best level beyond doubt, and training
+    did not lose as much.
+    """
     early, late = _best_of(pair), pair.ends[1]
     held, error = pair.gain_held_out(early, late)
     before, after = (float(pair.held_M[part].mean()) for part in (early, late))
     height = before if float(pair.held_M.min()) >= 0 else float(np.ptp(pair.held_M))
     gain, noise = pair.gain_of_training(early, late)
-    if pair.same or gain < TRANSFER * held or -held < max(_limit(pair, looks=1 if evidence.ended else 2) * error, DECLINED * height):
+    if (
+        pair.same
+        or gain < TRANSFER * held
+        or -held < max(_limit(pair, looks=1 if evidence.ended else 2) * error, DECLINED * height)
+    ):
         return None
     step = max(parting_of(pair).step, int(pair.step_M[early.start]))
     sign = Sign("held_out", step, before, after, f"held-out reward {arrow(before, after)}")
@@ -237,37 +318,58 @@ def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
     rose = gain + _GAINED * noise > -_HALF * held
     lost = Interval(held, held - 1.96 * error, held + 1.96 * error)
     known = {"held_out": "falls as training rises" if rose else "falls alone"}
-    return Finding(NAME, Status.WARNING, message, step, lost, -DECLINED * height, signs=(sign,), evidence=known)
+    return Finding(
+        NAME, Status.WARNING, message, step, lost, -DECLINED * height, signs=(sign,), evidence=known
+    )
 
 
 def _solved(pair: Pair, few: int) -> bool:
-    """Whether a held-out share could not follow: it was left too little room at the start, or training has only caught up with it."""
+    """Whether a held-out share could not follow: it was left too little room at the start, or
+    training has only caught up with it.
+    """
     if float(pair.held_M.min()) < 0.0 or float(pair.held_M.max()) > 1.0:
         return False
     caught_up = (
-        pair.scale == 1.0 and not pair.same and float(pair.held_M[-few:].mean()) > (1 - NEGLIGIBLE) * float(pair.train_M[-few:].mean())
+        pair.scale == 1.0
+        and not pair.same
+        and float(pair.held_M[-few:].mean()) > (1 - NEGLIGIBLE) * float(pair.train_M[-few:].mean())
     )
-    return caught_up or bool(1.0 - float(pair.held_M[:few].mean()) < _HALF * pair.gain_of_training(*pair.ends)[0])
+    return caught_up or bool(
+        1.0 - float(pair.held_M[:few].mean()) < _HALF * pair.gain_of_training(*pair.ends)[0]
+    )
 
 
 def _flat_since(pair: Pair, evidence: Evidence) -> Finding | None:
     """Report the stretch up to the end over which training gained most without the held-out reward.
 
-    Training gains what lies above the best level it had reached: what comes back from a dip has only regained its height.
+    Training gains what lies above the best level it had reached: what comes back from a dip has
+    only regained its height.
     """
     n, few = len(pair.step_M), few_of(pair)
     width, late = min(2 * few, (n + 1) // 3), slice(n - max(few, n // 4), n)
     rows = max(n - 2 * width + 1, 0)
     # Of every stretch that may be the first: its gains up to the end.
     train_K, held_K = (moving_mean(value, width)[:rows] for value in (pair.train_M, pair.held_M))
-    train_K, held_K = pair.train_M[late].mean() - np.maximum.accumulate(train_K), pair.held_M[late].mean() - held_K
+    train_K, held_K = (
+        pair.train_M[late].mean() - np.maximum.accumulate(train_K),
+        pair.held_M[late].mean() - held_K,
+    )
     first = slice(0, width)
-    error_train, error_held = pair.gain_of_training(first, late)[1], pair.gain_held_out(first, late)[1]
-    risen_K = np.flatnonzero((train_K > 4 * error_train) & (train_K > 0.2 * float(np.ptp(pair.train_M))))
+    error_train, error_held = (
+        pair.gain_of_training(first, late)[1],
+        pair.gain_held_out(first, late)[1],
+    )
+    risen_K = np.flatnonzero(
+        (train_K > 4 * error_train) & (train_K > 0.2 * float(np.ptp(pair.train_M)))
+    )
     if not risen_K.size or _solved(pair, few):
         return None
-    ratio_K, centre_K, half_K = _ratio_of_gains(train_K[risen_K], error_train, held_K[risen_K], error_held)
-    perhaps_K, limit_K = (ratio_K + (centre_K + half_K - ratio_K) * errors / 1.96 for errors in (_GAINED, _MANY))
+    ratio_K, centre_K, half_K = _ratio_of_gains(
+        train_K[risen_K], error_train, held_K[risen_K], error_held
+    )
+    perhaps_K, limit_K = (
+        ratio_K + (centre_K + half_K - ratio_K) * errors / 1.96 for errors in (_GAINED, _MANY)
+    )
     if not float(perhaps_K.min()) < _HALF:
         return None
     sure = float(limit_K.min()) < _HALF
@@ -281,11 +383,15 @@ def _flat_since(pair: Pair, evidence: Evidence) -> Finding | None:
     return _overfitting(pair, start, coupling) if gained > _GAINED * error else None
 
 
-def _behind(pair: Pair, evidence: Evidence, row: int, coupling: Interval, *, gained: bool) -> Finding:
-    """Report a held-out reward that stays behind training since a row: by a loophole, by training learnt by heart, or by either.
+def _behind(
+    pair: Pair, evidence: Evidence, row: int, coupling: Interval, *, gained: bool
+) -> Finding:
+    """Report a held-out reward that stays behind training since a row: by a loophole, by training
+    learnt by heart, or by either.
 
-    A leap, or a true reward of the same answers that had gained, is a loophole's. What is held out and has gained since the two part is
-    learnt, if less than the training prompts; so is training that parts slowly and no faster than it rose. Else a loophole is open.
+    A leap, or a true reward of the same answers that had gained, is a loophole's. What is held out
+    and has gained since the two part is learnt, if less than the training prompts; so is training
+    that parts slowly and no faster than it rose. Else a loophole is open.
     """
     parting = parting_of(pair)
     if _leapt(pair, parting) or (pair.same and gained):
@@ -300,9 +406,12 @@ def _behind(pair: Pair, evidence: Evidence, row: int, coupling: Interval, *, gai
 
 @dataclass(frozen=True, slots=True)
 class _Pace:
-    """How far training rose as two rewards parted, beside what its pace of before makes of these rows."""
+    """How far training rose as two rewards parted, beside what its pace of before makes of these
+    rows.
+    """
 
-    gain: float  # above the best level of before: what comes back from a dip has only regained its height
+    # above the best level of before: what comes back from a dip has only regained its height
+    gain: float
     usual: float
     error: float  # of the difference
     high: bool  # whether it came to a height of its own
@@ -310,16 +419,30 @@ class _Pace:
 
 
 def _pace(pair: Pair, parting: Parting) -> _Pace | None:
-    """Hold the stretch over which two rewards parted against one as long before; None where nothing was before."""
+    """Hold the stretch over which two rewards parted against one as long before; None where
+    nothing was before.
+    """
     n, span = len(pair.step_M), float(pair.step_M[-1] - pair.step_M[0])
-    begin, end = (int(np.searchsorted(pair.step_M, step)) for step in (parting.step, parting.step + parting.length * span))
+    begin, end = (
+        int(np.searchsorted(pair.step_M, step))
+        for step in (parting.step, parting.step + parting.length * span)
+    )
     few = max(1, few_of(pair) // 2)
-    first, before, after = max(0, 2 * begin - min(end, n - 1) - few), max(begin - few, 0), min(end, n - 1)
+    first, before, after = (
+        max(0, 2 * begin - min(end, n - 1) - few),
+        max(begin - few, 0),
+        min(end, n - 1),
+    )
     if before <= first:
         return None
     parts = [slice(start, min(start + few, n)) for start in (first, before, after)]
-    train, held = ([float(value[part].mean()) for part in parts] for value in (pair.train_M, pair.held_M))
-    pace, best = (after - before) / (before - first), float(np.max(moving_mean(pair.train_M[: before + few], few)))
+    train, held = (
+        [float(value[part].mean()) for part in parts] for value in (pair.train_M, pair.held_M)
+    )
+    pace, best = (
+        (after - before) / (before - first),
+        float(np.max(moving_mean(pair.train_M[: before + few], few))),
+    )
     noise = pair.train_deviation / np.sqrt(few)
     return _Pace(
         gain=train[2] - max(train[1], best),
@@ -331,7 +454,8 @@ def _pace(pair: Pair, parting: Parting) -> _Pace | None:
 
 
 def _leapt(pair: Pair, parting: Parting) -> bool:
-    """Whether training leapt as the two parted, to a height of its own and faster than before, and the held-out reward did not go along.
+    """Whether training leapt as the two parted, to a height of its own and faster than before, and
+    the held-out reward did not go along.
 
     Prompts that are learnt by heart go on at the pace of before; a loophole pays at once.
     """
@@ -348,15 +472,29 @@ def _slow(pair: Pair, parting: Parting) -> bool:
 
 
 def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
-    """Note a training reward that goes on rising after the held-out one has stopped, which keeps most of what it gained."""
+    """Note a training reward that goes on rising after the held-out one has stopped, which keeps
+    most of what it gained.
+    """
     few, step = few_of(pair), int(pair.step_M[row])
-    before, best, last = (float(part.mean()) for part in (pair.held_M[:few], pair.held_M[row : row + few], pair.held_M[-few:]))
-    message = f"Since step {step:,} the training reward rises and {pair.told} stands: {arrow(before, best, last)}, as in overfitting."
-    return Finding(NAME, Status.INFO, message, step, coupling, TRANSFER, evidence={"held_out": "overfitting"})
+    before, best, last = (
+        float(part.mean())
+        for part in (pair.held_M[:few], pair.held_M[row : row + few], pair.held_M[-few:])
+    )
+    message = (
+        f"Since step {step:,} the training reward rises and {pair.told} stands: "
+        f"{arrow(before, best, last)}, as in overfitting."
+    )
+    return Finding(
+        NAME, Status.INFO, message, step, coupling, TRANSFER, evidence={"held_out": "overfitting"}
+    )
 
 
-def _finding(pair: Pair, evidence: Evidence, coupling: Interval | None, status: Status, where: str = "") -> Finding:
-    """Put the finding into words; its onset is where training began to gain on the held-out reward."""
+def _finding(
+    pair: Pair, evidence: Evidence, coupling: Interval | None, status: Status, where: str = ""
+) -> Finding:
+    """Put the finding into words; its onset is where training began to gain on the held-out
+    reward.
+    """
     parting, few = parting_of(pair), few_of(pair)
     since, row = parting.step, int(np.searchsorted(pair.step_M, parting.step))
     before, late = slice(max(0, row - few + 1), row + 1), slice(-few, None)
@@ -365,10 +503,21 @@ def _finding(pair: Pair, evidence: Evidence, coupling: Interval | None, status: 
         _sign("reward", "reward", since, pair.train_M / pair.scale, before, late),
         _sign("held_out", name, since, pair.held_M, before, late),
     )
-    ratio = "" if coupling is None else f"; held-out gain over training gain is {ranged(coupling, 2)}{where}{IN_SHARES * pair.percent}"
+    ratio = (
+        ""
+        if coupling is None
+        else (
+            "; held-out gain over training gain is "
+            f"{ranged(coupling, 2)}{where}{IN_SHARES * pair.percent}"
+        )
+    )
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
     message = f"{began} {signs[0].words} while {signs[1].words}{_longer(evidence, since)}{ratio}."
-    known = {} if status is Status.INFO else {"held_out": "falls" if coupling is None or coupling.high < 0 else "flat"}
+    known = (
+        {}
+        if status is Status.INFO
+        else {"held_out": "falls" if coupling is None or coupling.high < 0 else "flat"}
+    )
     return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs, evidence=known)
 
 
@@ -391,24 +540,49 @@ def _longer(evidence: Evidence, since: int) -> str:
 def _follows(pair: Pair | None) -> bool:
     """Whether the held-out reward shared the gain of training beyond doubt."""
     coupling = None if pair is None else _overall(pair)
-    return pair is not None and coupling is not None and coupling.low > TRANSFER and pair.gain_of_training(*pair.ends)[0] > 0
+    return (
+        pair is not None
+        and coupling is not None
+        and coupling.low > TRANSFER
+        and pair.gain_of_training(*pair.ends)[0] > 0
+    )
 
 
-def _parted(evidence: Evidence, functions: Mapping[str, Signal], pair: Pair | None) -> Finding | None:
-    """Report a column that falls as what is trained on rises, or one of the task that stays at nothing."""
+def _parted(
+    evidence: Evidence, functions: Mapping[str, Signal], pair: Pair | None
+) -> Finding | None:
+    """Report a column that falls as what is trained on rises, or one of the task that stays at
+    nothing.
+    """
     from scipy.special import ndtri
 
-    reward, paid, weights = together(evidence)[0], evidence.quantity("reward_after_kl"), weights_of(evidence)
+    reward, paid, weights = (
+        together(evidence)[0],
+        evidence.quantity("reward_after_kl"),
+        weights_of(evidence),
+    )
     assert reward is not None
-    task = {**{name: one for name, one in functions.items() if of_task(name)}, **evidence.task_scores}
+    task = {
+        **{name: one for name, one in functions.items() if of_task(name)},
+        **evidence.task_scores,
+    }
     # Under the penalties that it is paid with the reward itself is the task's.
-    beside = [(paid, reward.column, reward)] if paid is not None and paid.column != reward.column else []
-    beside += [(reward, *one) for one in {**functions, **task}.items() if weights.get(one[0], 1.0) >= 0]
+    beside = (
+        [(paid, reward.column, reward)] if paid is not None and paid.column != reward.column else []
+    )
+    beside += [
+        (reward, *one) for one in {**functions, **task}.items() if weights.get(one[0], 1.0) >= 0
+    ]
     # Of several columns that may fall each is tried; that the total rises is one question.
     rise, limit = -float(ndtri(WARNING)), -float(ndtri(WARNING / max(len(beside), 1)))
-    # Where another score of the task earns, one at nothing may be stricter; form that earns alone is told by another check.
+    # Where another score of the task earns, one at nothing may be stricter; form that earns alone
+    # is told by another check.
     absent = {name for name, one in task.items() if earns_nothing(one)}
-    if absent != set(task) or not (evidence.ended or len(reward) >= LONG) or reward_functions.check(evidence).evidence:
+    if (
+        absent != set(task)
+        or not (evidence.ended or len(reward) >= LONG)
+        or reward_functions.check(evidence).evidence
+    ):
         absent = set()
     notes = []
     for total, name, other in beside:
@@ -417,10 +591,13 @@ def _parted(evidence: Evidence, functions: Mapping[str, Signal], pair: Pair | No
             continue
         own = name in task or other is reward
         if name in absent or _fell_clearly(rows[1], 2 * limit, own=own):
-            # What shapes the answers beside what is wanted, by their names, may fall for the better.
+            # What shapes the answers beside what is wanted, by their names, may fall for the
+            # better.
             note = not own and (any(map(WANTED.search, functions)) or _follows(pair))
             names = ("reward" if total is reward else total.column, name)
-            found = _apart(*rows, names, Status.INFO if note else Status.WARNING, nothing=name in absent)
+            found = _apart(
+                *rows, names, Status.INFO if note else Status.WARNING, nothing=name in absent
+            )
             if not note:
                 return found
             notes.append(found)
@@ -438,41 +615,73 @@ def _rows_of_both(total: Signal, other: Signal) -> tuple[Signal, Signal] | None:
     step_T, *places = np.intersect1d(total.step_T, other.step_T, return_indices=True)
     if len(step_T) < _FEWEST_IN_COMMON:
         return None
-    found = (replace(one, step_T=step_T, value_T=one.value_T[place]) for one, place in zip((total, other), places, strict=True))
+    found = (
+        replace(one, step_T=step_T, value_T=one.value_T[place])
+        for one, place in zip((total, other), places, strict=True)
+    )
     return next(found), next(found)
 
 
 def _fell_clearly(signal: Signal, limit: float, *, own: bool) -> bool:
-    """Whether a column fell beyond doubt: a quarter of where it has been, or of the task an eighth of its height."""
+    """Whether a column fell beyond doubt: a quarter of where it has been, or of the task an
+    eighth of its height.
+    """
     early, late = _sixths(signal)
     lost, span = -signal.change(early, late).value, float(np.ptp(signal.value_T)) or 1.0
     height = float(signal.value_T[early].mean()) if float(signal.value_T.min()) >= 0 else span
-    return signal.score(early, late) <= -limit and lost >= (DECLINED * height if own else 0.25 * span)
+    return signal.score(early, late) <= -limit and lost >= (
+        DECLINED * height if own else 0.25 * span
+    )
 
 
-def _apart(total: Signal, other: Signal, names: tuple[str, str], status: Status, *, nothing: bool) -> Finding:
-    """Report what is trained on beside a column that falls, or that stays at nothing, with the numbers of both."""
+def _apart(
+    total: Signal, other: Signal, names: tuple[str, str], status: Status, *, nothing: bool
+) -> Finding:
+    """Report what is trained on beside a column that falls, or that stays at nothing, with the
+    numbers of both.
+    """
     early, late = _sixths(total)
     fell = int(other.step_T[int(np.argmax(np.cumsum(other.value_T - other.value_T.mean())))])
-    step = parting_of(Pair(total.step_T, total.value_T, other.value_T, 1.0, 1.0, names[1])).step if nothing else fell
+    step = (
+        parting_of(Pair(total.step_T, total.value_T, other.value_T, 1.0, 1.0, names[1])).step
+        if nothing
+        else fell
+    )
     signals = (names[0], f"reward/{names[1]}")
     shown = zip(signals, names, (total, other), strict=True)
-    signs = tuple(_sign(signal, clean(name, longest=40), step, column.value_T, early, late) for signal, name, column in shown)
-    why = "nothing is earned of what is wanted" if nothing else "one is earned at the other's expense"
+    signs = tuple(
+        _sign(signal, clean(name, longest=40), step, column.value_T, early, late)
+        for signal, name, column in shown
+    )
+    why = (
+        "nothing is earned of what is wanted" if nothing else "one is earned at the other's expense"
+    )
     message = f"{signs[0].words} while {signs[1].words}: {why}."
     known = {"components": "part"} if status is Status.WARNING else {}
-    return Finding(NAME, status, message, step, other.change(early, late), 0.0, signs=signs, evidence=known)
+    return Finding(
+        NAME, status, message, step, other.change(early, late), 0.0, signs=signs, evidence=known
+    )
 
 
-def _one_earns_all(reward: Signal, functions: Mapping[str, Signal], weights: Mapping[str, float]) -> Finding | None:
-    """Report a reward function that earns more and more while another with weight stays at nothing, however its noise moves the total."""
+def _one_earns_all(
+    reward: Signal, functions: Mapping[str, Signal], weights: Mapping[str, float]
+) -> Finding | None:
+    """Report a reward function that earns more and more while another with weight stays at
+    nothing, however its noise moves the total.
+    """
     early, late = _sixths(reward)
     counted = {name: functions[name] for name in _paid(weights)}
     if len(reward) < _FEWEST_IN_COMMON or len(counted) < 2:
         return None
     # What is at nothing earns nothing, however large its weight makes its noise.
-    earning = [name for name, function in counted.items() if float(function.value_T[late].mean()) >= _LITTLE]
-    best = max(earning or counted, key=lambda name: weights[name] * counted[name].change(early, late).value)
+    earning = [
+        name
+        for name, function in counted.items()
+        if float(function.value_T[late].mean()) >= _LITTLE
+    ]
+    best = max(
+        earning or counted, key=lambda name: weights[name] * counted[name].change(early, late).value
+    )
     gain = counted[best].change(early, late).value
     if gain < _LITTLE or counted[best].score(early, late) < 4 or FORM.search(best):
         return None
@@ -481,7 +690,9 @@ def _one_earns_all(reward: Signal, functions: Mapping[str, Signal], weights: Map
         if name not in (best, *earning) and never_less and change.high <= NOTHING * gain:
             share = Interval(change.value / gain, change.low / gain, change.high / gain)
             task = WANTED.search(name) and not any(map(of_task, earning))
-            return _beside_nothing({one: counted[one] for one in (best, name)}, share, task=bool(task))
+            return _beside_nothing(
+                {one: counted[one] for one in (best, name)}, share, task=bool(task)
+            )
     return None
 
 
@@ -489,23 +700,42 @@ def _beside_nothing(functions: Mapping[str, Signal], share: Interval, *, task: b
     """Report a function that earns beside one that earns nothing."""
     best, nothing = functions
     early, late = _sixths(functions[best])
-    since = parting_of(Pair(functions[nothing].step_T, functions[best].value_T, functions[nothing].value_T, 1.0, 1.0, nothing)).step
-    signs = [_sign(f"reward/{name}", clean(name, longest=40), since, one.value_T, early, late) for name, one in functions.items()]
+    since = parting_of(
+        Pair(
+            functions[nothing].step_T,
+            functions[best].value_T,
+            functions[nothing].value_T,
+            1.0,
+            1.0,
+            nothing,
+        )
+    ).step
+    signs = [
+        _sign(f"reward/{name}", clean(name, longest=40), since, one.value_T, early, late)
+        for name, one in functions.items()
+    ]
     status, known = (Status.WARNING, {"components": "part"}) if task else (Status.INFO, {})
     message = f"{signs[0].words} while {signs[1].words}, which counts too"
     return Finding(NAME, status, message, since, share, NOTHING, signs=tuple(signs), evidence=known)
 
 
 NAME = "reward_hacking"
-LOG = 'a reward on held-out prompts as you train (TRL: eval_strategy="steps"; verl: trainer.test_freq), best graded by another verifier'
+LOG = (
+    'a reward on held-out prompts as you train (TRL: eval_strategy="steps"; verl: '
+    "trainer.test_freq), best graded by another verifier"
+)
 FEWEST_PAIRS = 5
 # Onsets that are tried along the log, and lengths of the ramp as shares of it.
 _ONSETS = 61
 _LENGTHS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0)
 _MOST = 400
-# Beyond this a reward beside a share is in per cent, or in units of its own; sums of a few reward functions stay below.
+# Beyond this a reward beside a share is in per cent, or in units of its own; sums of a few reward
+# functions stay below.
 _TENS = 10.0
-OTHER_UNITS = "training and held-out reward are in different units (one is a share, the other goes far beyond 1)"
+OTHER_UNITS = (
+    "training and held-out reward are in different units (one is a share, the other goes far "
+    "beyond 1)"
+)
 IN_SHARES = ", per cent taken as shares"
 LOG_UNITS = "both rewards in the same units"
 
@@ -523,7 +753,8 @@ class Pair:
     percent: bool = False  # whether one of the two was in per cent, and was divided by 100
     same: bool = False  # whether both grade the same answers
     scale: float = 1.0  # what the training reward was multiplied by
-    judges: bool = True  # whether one that stays behind tells as much as one that falls: it may say what is wanted
+    # whether one that stays behind tells as much as one that falls: it may say what is wanted
+    judges: bool = True
 
     @property
     def told(self) -> str:
@@ -550,19 +781,34 @@ def _paid(weights: Mapping[str, float]) -> list[str]:
 
 
 def pairs_of(evidence: Evidence) -> list[Pair]:
-    """Return training beside the held-out reward, where there is one, and beside each reward function without weight."""
+    """Return training beside the held-out reward, where there is one, and beside each reward
+    function without weight.
+    """
     reward, held, functions = evidence.reward, evidence.held_out, evidence.functions
     if reward is None:
         return []
-    found = [] if held is None or len(held) < FEWEST_PAIRS else [_paired(reward, held, "held-out reward")]
+    found = (
+        []
+        if held is None or len(held) < FEWEST_PAIRS
+        else [_paired(reward, held, "held-out reward")]
+    )
     weights = weights_of(evidence)
-    # What grades the form of an answer does not say what is wanted; beside a trained function that does, another may grade anything.
+    # What grades the form of an answer does not say what is wanted; beside a trained function that
+    # does, another may grade anything.
     wanted = any(map(WANTED.search, _paid(weights)))
     for name in sorted(weights, key=lambda name: not WANTED.search(name)):
         unrewarded = abs(weights[name]) < UNPAID and float(np.ptp(functions[name].value_T)) > 0
         if unrewarded and not FORM.search(name) and len(reward) >= FEWEST_ROWS:
-            pair = _paired(reward, functions[name], f"{clean(name, longest=40)}, which has no weight in the total")
-            found.append(None if pair is None else replace(pair, judges=bool(WANTED.search(name)) or not wanted))
+            pair = _paired(
+                reward,
+                functions[name],
+                f"{clean(name, longest=40)}, which has no weight in the total",
+            )
+            found.append(
+                None
+                if pair is None
+                else replace(pair, judges=bool(WANTED.search(name)) or not wanted)
+            )
     return [pair for pair in found if pair is not None]
 
 
@@ -572,7 +818,9 @@ def pair_of(evidence: Evidence) -> Pair | None:
 
 
 def _paired(reward: Signal, held: Signal, name: str) -> Pair | None:
-    """Training and another reward at the same steps, or None where they have too few in common or different units."""
+    """Training and another reward at the same steps, or None where they have too few in common
+    or different units.
+    """
     if held.column == reward.column:
         return None
     edges = np.concatenate([[-np.inf], (held.step_T[1:] + held.step_T[:-1]) / 2, [np.inf]])
@@ -586,14 +834,25 @@ def _paired(reward: Signal, held: Signal, name: str) -> Pair | None:
     train, value = train / scales[0], held.value_T[keep] / scales[1]
     noise = max(_deviation(value), 1e-12)
     spread = reward.deviation / scales[0] / np.sqrt(float(np.median(counts[keep])))
-    found = Pair(held.step_T[keep], train[keep], value, max(spread, 1e-12), noise, name, scales != (1.0, 1.0), "weight" in name)
+    found = Pair(
+        held.step_T[keep],
+        train[keep],
+        value,
+        max(spread, 1e-12),
+        noise,
+        name,
+        scales != (1.0, 1.0),
+        "weight" in name,
+    )
     return found if found.same else _in_common(found)
 
 
 def _deviation(value_M: Float) -> float:
-    r"""Noise of one held-out value; of few a fall itself is among the middle ones of their second differences.
+    r"""Noise of one held-out value; of few a fall itself is among the middle ones of their second
+    differences.
 
-    Of fewer than eight it is at most $\sqrt{\sum d^2/2(n-2)}$ of the differences d without the largest, and in Student's measure.
+    Of fewer than eight it is at most $\sqrt{\sum d^2/2(n-2)}$ of the differences d without the
+    largest, and in Student's measure.
     """
     from scipy.special import stdtrit
 
@@ -601,11 +860,17 @@ def _deviation(value_M: Float) -> float:
     if n >= FEWEST_ROWS:
         return noise
     least = np.sort(np.abs(np.diff(value_M)))[:-1]
-    return min(noise, float(np.sqrt(least @ least / (2 * (n - 2))))) * float(stdtrit(n - 3, 0.975)) / 1.96
+    return (
+        min(noise, float(np.sqrt(least @ least / (2 * (n - 2)))))
+        * float(stdtrit(n - 3, 0.975))
+        / 1.96
+    )
 
 
 def _in_common(pair: Pair) -> Pair:
-    """Bring a training reward that goes beyond 0 and 1 to the units of a held-out share: by their gains up to the share's best."""
+    """Bring a training reward that goes beyond 0 and 1 to the units of a held-out share: by
+    their gains up to the share's best.
+    """
     share = float(pair.held_M.min()) >= 0 and float(pair.held_M.max()) <= 1
     if not share or (float(pair.train_M.min()) >= 0 and float(pair.train_M.max()) <= 1):
         return pair
@@ -614,8 +879,17 @@ def _in_common(pair: Pair) -> Pair:
     best = int(levels.argmax())
     held, error = pair.gain_held_out(slice(0, few), slice(best, best + few))
     train, noise = pair.gain_of_training(slice(0, few), slice(best, best + few))
-    scale = held / train if held > _GAINED * error and train > _GAINED * noise else 1 / max(float(np.ptp(pair.train_M)), 1e-12)
-    return replace(pair, train_M=pair.train_M * scale, train_deviation=pair.train_deviation * scale, scale=scale)
+    scale = (
+        held / train
+        if held > _GAINED * error and train > _GAINED * noise
+        else 1 / max(float(np.ptp(pair.train_M)), 1e-12)
+    )
+    return replace(
+        pair,
+        train_M=pair.train_M * scale,
+        train_deviation=pair.train_deviation * scale,
+        scale=scale,
+    )
 
 
 def _no_pair(evidence: Evidence) -> tuple[str, str]:
@@ -627,7 +901,9 @@ def _no_pair(evidence: Evidence) -> tuple[str, str]:
 
 
 def _scales(train_T: Float, held_T: Float) -> tuple[float, float] | None:
-    """What to divide both by: 100 for the one in per cent beside a share; None where one is a share and the other nothing of the kind."""
+    """What to divide both by: 100 for the one in per cent beside a share; None where one is a
+    share and the other nothing of the kind.
+    """
 
     def share(value_T: Float) -> bool:
         return bool(value_T.min() >= 0.0 and value_T.max() <= 1.0)
@@ -648,7 +924,9 @@ def few_of(pair: Pair) -> int:
 
 
 def coupling_of(pair: Pair, early: slice, late: slice) -> Interval | None:
-    """Return the held-out gain over the training gain with its 95 % interval; None where training did not move beyond its noise."""
+    """Return the held-out gain over the training gain with its 95 % interval; None where
+    training did not move beyond its noise.
+    """
     gain_held, error_held = pair.gain_held_out(early, late)
     gain_train, error_train = pair.gain_of_training(early, late)
     if not abs(gain_train) > 4 * error_train:
@@ -657,21 +935,33 @@ def coupling_of(pair: Pair, early: slice, late: slice) -> Interval | None:
     return Interval(float(ratio), float(centre - half), float(centre + half))
 
 
-def _ratio_of_gains(train: Any, error_train: float, held: Any, error_held: float) -> tuple[Any, Any, Any]:
-    """The held-out gain over the training gain, and the middle and half the length of its 95 % interval (Fieller's)."""
+def _ratio_of_gains(
+    train: Any, error_train: float, held: Any, error_held: float
+) -> tuple[Any, Any, Any]:
+    """The held-out gain over the training gain, and the middle and half the length of its 95 %
+    interval (Fieller's).
+    """
     ratio, g = held / train, (1.96 * error_train / train) ** 2
-    half = 1.96 / abs(train) * np.sqrt(np.maximum((1 - g) * error_held**2 + ratio**2 * error_train**2, 0.0)) / (1 - g)
+    half = (
+        1.96
+        / abs(train)
+        * np.sqrt(np.maximum((1 - g) * error_held**2 + ratio**2 * error_train**2, 0.0))
+        / (1 - g)
+    )
     return ratio, ratio / (1 - g), half
 
 
 def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[float, float]:
     """The later mean minus the earlier, and its standard error."""
     first, last = value_M[early], value_M[late]
-    return float(last.mean() - first.mean()), float(deviation * np.sqrt(1 / first.size + 1 / last.size))
+    return float(last.mean() - first.mean()), float(
+        deviation * np.sqrt(1 / first.size + 1 / last.size)
+    )
 
 
 def measures(evidence: Evidence) -> tuple[Measure, ...]:
-    r"""Return the gap of progress and the coupling of the gains, from the first stretch both have in common to the last.
+    r"""Return the gap of progress and the coupling of the gains, from the first stretch both have
+    in common to the last.
 
     The gap is $\Delta\text{training} - \Delta\text{held out}$, in units of the reward.
     """
@@ -684,12 +974,16 @@ def measures(evidence: Evidence) -> tuple[Measure, ...]:
     half = 1.96 * float(np.hypot(error_train, error_held))
     gap = Interval(train - held, train - held - half, train - held + half)
     said = (
-        f"from step {pair.step_M[0]:,} to {pair.step_M[-1]:,} the training reward gained {train:.3g}, {pair.told} {held:.3g}: "
-        f"a gap of {ranged(gap)}{IN_SHARES if pair.percent else ''}"
+        f"from step {pair.step_M[0]:,} to {pair.step_M[-1]:,} the training reward gained "
+        f"{train:.3g}, {pair.told} {held:.3g}: a gap of "
+        f"{ranged(gap)}{IN_SHARES if pair.percent else ''}"
     )
     coupling = coupling_of(pair, early, late)
     if coupling is None:
-        why = "the training reward has not moved beyond four standard errors, so that a ratio of gains tells nothing"
+        why = (
+            "the training reward has not moved beyond four standard errors, so that a ratio of "
+            "gains tells nothing"
+        )
         return (Measure(NAME, "progress_gap", gap, said), Measure(NAME, "coupling", None, why))
     ratio = f"held-out gain over training gain is {ranged(coupling, 2)}"
     return (Measure(NAME, "progress_gap", gap, said), Measure(NAME, "coupling", coupling, ratio))
@@ -707,16 +1001,21 @@ class Parting:
 
 
 def parting_of(pair: Pair) -> Parting:
-    r"""Say from which step training gains on the held-out reward, with its range, by profile likelihood, and how long it takes.
+    r"""Say from which step training gains on the held-out reward, with its range, by profile
+    likelihood, and how long it takes.
 
-    The range leaves $\frac n2\ln\bigl(1 + \frac{2F_{0.95}(2, n-4)}{n-4}\bigr)$ of log likelihood: the joint 95 % region of onset and
-    length of the ramp for independent normal rows of unknown variance. Of simulated runs, which are no ramps, it holds fewer.
+    The range leaves $\frac n2\ln\bigl(1 + \frac{2F_{0.95}(2, n-4)}{n-4}\bigr)$ of log likelihood:
+    the joint 95 % region of onset and length of the ramp for independent normal rows of unknown
+    variance. Of simulated runs, which are no ramps, it holds fewer.
     """
     from scipy.special import fdtri
 
     size = int(np.ceil(len(pair.step_M) / _MOST))
     keep = len(pair.step_M) // size * size
-    time, gap = (value[:keep].astype(float).reshape(-1, size).mean(axis=1) for value in (pair.step_M, pair.train_M - pair.held_M))
+    time, gap = (
+        value[:keep].astype(float).reshape(-1, size).mean(axis=1)
+        for value in (pair.step_M, pair.train_M - pair.held_M)
+    )
     span = float(time[-1] - time[0])
     onset_K = np.linspace(time[0], time[-1] - 0.1 * span, _ONSETS)
     about = gap - gap.mean()
@@ -733,10 +1032,22 @@ def parting_of(pair: Pair) -> Parting:
     if not float(rest_K.min()) < total:
         return Parting(*(int(pair.step_M[0]),) * 3, 1.0, _LENGTHS[0])
     floor = max(1e-12 * total, 1e-300)
-    drop_K, drop_L = (0.5 * len(time) * np.log(np.maximum(rest, floor) / max(float(rest_K.min()), floor)) for rest in (rest_K, least))
+    drop_K, drop_L = (
+        0.5 * len(time) * np.log(np.maximum(rest, floor) / max(float(rest_K.min()), floor))
+        for rest in (rest_K, least)
+    )
     left = max(len(time) - 4, 1)  # mean, height, onset and length are fitted
     limit = 0.5 * len(time) * float(np.log1p(2 * fdtri(2, left, 0.95) / left))
     inside = onset_K[drop_K <= limit]
-    place = np.searchsorted(pair.step_M, np.array([onset_K[int(rest_K.argmin())], inside[0], inside[-1]]) - 0.5 * span / _ONSETS)
+    place = np.searchsorted(
+        pair.step_M,
+        np.array([onset_K[int(rest_K.argmin())], inside[0], inside[-1]]) - 0.5 * span / _ONSETS,
+    )
     best, first, last = (int(step) for step in pair.step_M[place])
-    return Parting(best, first, last, float(length_K[int(rest_K.argmin())]), _LENGTHS[int(np.argmax(drop_L <= limit))])
+    return Parting(
+        best,
+        first,
+        last,
+        float(length_K[int(rest_K.argmin())]),
+        _LENGTHS[int(np.argmax(drop_L <= limit))],
+    )

@@ -1,9 +1,10 @@
 r"""Dynamical instability: a reward that swings or breaks down as the policy comes apart.
 
-Signs: a swing at one frequency that slow noise does not explain, growing scatter beyond that of the rollouts, an entropy that rises as the
-reward falls, importance weights that degenerate. A sign alone is a warning; with harm to the reward it is critical.
-Which setting is to blame is the business of `groupwise stability`. Source: critical slowing down, Scheffer et al. (2009); the oscillator
-of 2606.30789.
+Signs: a swing at one frequency that slow noise does not explain, growing scatter beyond that of the
+rollouts, an entropy that rises as the reward falls, importance weights that degenerate. A sign
+alone is a warning; with harm to the reward it is critical. Which setting is to blame is the
+business of `groupwise stability`. Source: critical slowing down, Scheffer et al. (2009); the
+oscillator of 2606.30789.
 """
 
 from __future__ import annotations
@@ -38,11 +39,14 @@ from groupwise.intervals import Interval
 NAME = "instability"
 ADVICE = "lr ÷ 3, or fewer updates a generation; `groupwise stability RUN` says how far the edge is"
 _DOUBLED = 2.0
-# A swing is harm where its amplitude grew so many times, within the late rows or since the early ones.
+# A swing is harm where its amplitude grew so many times, within the late rows or since the early
+# ones.
 GROWS = 1.5
-# Chance of a line in white rows at which it is believed; rows that were smoothed before they were logged are not white.
+# Chance of a line in white rows at which it is believed; rows that were smoothed before they were
+# logged are not white.
 LINE = 1e-6
-# Rows below which a period is no swing of a policy: its updates would have to undo each other from row to row.
+# Rows below which a period is no swing of a policy: its updates would have to undo each other from
+# row to row.
 _ALTERNATES = 3.0
 
 
@@ -59,7 +63,9 @@ class Sign:
 
 
 def check(evidence: Evidence) -> Finding:
-    """Look for swings, growing scatter, a policy that comes apart, and degenerate importance weights."""
+    """Look for swings, growing scatter, a policy that comes apart, and degenerate importance
+    weights.
+    """
     reward = evidence.reward
     if reward is None:
         return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
@@ -69,32 +75,57 @@ def check(evidence: Evidence) -> Finding:
     reward, order = reward_level(evidence)
     fall = fall_of(evidence)
     step = None if fall is None else int(reward.step_T[fall.row])
-    looked = (_swinging(reward, order), _scatter(reward), _apart(evidence, step), _weights(evidence))
+    looked = (
+        _swinging(reward, order),
+        _scatter(reward),
+        _apart(evidence, step),
+        _weights(evidence),
+    )
     signs = [sign for sign in looked if sign is not None]
     known = _facts(signs, reward, fall)
     if not signs and order is not None:
-        said = f"the reward comes round every {order.period} rows with the same profile, throughout: the order of the data"
+        said = (
+            f"the reward comes round every {order.period} rows with the same profile, throughout: "
+            "the order of the data"
+        )
         return Finding(NAME, Status.INFO, said, None, exactly(order.share), 0.0, evidence=known)
     if not signs:
-        return Finding(NAME, Status.NONE, "No sign of it: neither swing nor growing scatter.", evidence=known)
+        return Finding(
+            NAME, Status.NONE, "No sign of it: neither swing nor growing scatter.", evidence=known
+        )
     status = _status(signs, fall, harmed=fall is not None and settled(evidence, reward, fall))
-    first, since = min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"))), min(sign.step for sign in signs)
-    return Finding(NAME, status, first.said, since, first.value, first.threshold, advice=ADVICE, evidence=known)
+    first, since = (
+        min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"))),
+        min(sign.step for sign in signs),
+    )
+    return Finding(
+        NAME, status, first.said, since, first.value, first.threshold, advice=ADVICE, evidence=known
+    )
 
 
 def _facts(signs: Sequence[Sign], reward: Signal, fall: Fall | None) -> dict[str, str]:
     """The facts that signs are; weights that were so long before a fall are none of its."""
     since = {sign.name: sign.step for sign in signs}
-    known = {"swings": "oscillate" if "swing" in since else "grow" if "scatter" in since else "none"}
+    known = {
+        "swings": "oscillate" if "swing" in since else "grow" if "scatter" in since else "none"
+    }
     step = since.get("weights")
-    near = fall is not None and step is not None and fall.row - reward.at(step) <= max(8, len(reward) // 6)
+    near = (
+        fall is not None
+        and step is not None
+        and fall.row - reward.at(step) <= max(8, len(reward) // 6)
+    )
     return known | ({"weights": "few count"} if near else {})
 
 
 def _status(signs: Sequence[Sign], fall: Fall | None, *, harmed: bool) -> Status:
-    """A sign is a warning, but scatter without a fall is not; a growing swing or a fall that is there to stay makes it critical."""
+    """A sign is a warning, but scatter without a fall is not; a growing swing or a fall that is
+    there to stay makes it critical.
+    """
     names = {sign.name for sign in signs}
-    grave = names & ({"apart", "swing", "weights"} if fall is None else {"apart", "swing", "weights", "scatter"})
+    grave = names & (
+        {"apart", "swing", "weights"} if fall is None else {"apart", "swing", "weights", "scatter"}
+    )
     if any(sign.harm for sign in signs) or (harmed and (grave or len(signs) > 1)):
         return Status.CRITICAL
     return Status.WARNING if grave else Status.INFO
@@ -105,16 +136,30 @@ def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
     swing = swing_of(reward.value_T, LINE)
     if swing is None:
         return None
-    # A profile that grows or fades a little leaves lines at its own period and at whole parts of it.
+    # A profile that grows or fades a little leaves lines at its own period and at whole parts of
+    # it.
     turns = 0.0 if order is None else order.period / swing.period
     if turns > 0.5 and abs(turns - round(turns)) < 0.1:
         return None
     if swing.period < _ALTERNATES:
-        return None  # two sources of data in turn, which may part as the policy learns from one of them
-    height = float(np.abs(reward.value_T).max()) if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
-    harm = swing.p_value < LINE / 10 and swing.amplitude > 0.1 * height and (swing.growth > GROWS or swing.radius.low >= 1.0)
+        # two sources of data in turn, which may part as the policy learns from one of them
+        return None
+    height = (
+        float(np.abs(reward.value_T).max())
+        if reward.bounds is None
+        else reward.bounds[1] - reward.bounds[0]
+    )
+    harm = (
+        swing.p_value < LINE / 10
+        and swing.amplitude > 0.1 * height
+        and (swing.growth > GROWS or swing.radius.low >= 1.0)
+    )
     course = course_of(reward.value_T, swing.period)
-    goes = "swings ever wider" if course.widening.low > 1.0 and course.widening.value > GROWS else "keeps swinging"
+    goes = (
+        "swings ever wider"
+        if course.widening.low > 1.0 and course.widening.value > GROWS
+        else "keeps swinging"
+    )
     said = f"the reward {goes} by ±{short(swing.amplitude)} every {swing.period:.3g} rows"
     return Sign("swing", said, int(reward.step_T[course.row]), swing.radius, 1.0, harm)
 
@@ -131,9 +176,13 @@ def _scatter(reward: Signal) -> Sign | None:
         low, high = reward.bounds
         level = moving_mean(np.pad(reward.value_T, 5, mode="edge"), 11)[1:-1]
         scales.append(np.maximum((level - low) * (high - level), 0.01 * (high - low) ** 2))
-    # Of right and wrong answers the level sets the scatter, of other rewards it need not: it must have grown either way.
+    # Of right and wrong answers the level sets the scatter, of other rewards it need not: it must
+    # have grown either way.
     squares = [second**2 / scale for scale in scales]
-    pairs = [(float(square[:early_count].mean()), float(square[-late_count:].mean())) for square in squares]
+    pairs = [
+        (float(square[:early_count].mean()), float(square[-late_count:].mean()))
+        for square in squares
+    ]
     before, after = min(pairs, key=lambda pair: pair[1] / max(pair[0], 1e-300))
     # A reward without a known range scatters more the more of it there is.
     grew = reward.bounds is None and reward.score(slice(0, n // 2), slice(n - n // 5, n)) > 2
@@ -148,7 +197,9 @@ def _scatter(reward: Signal) -> Sign | None:
     if float(fdtrc(*freedom, ratio)) > CRITICAL or low < _DOUBLED:
         return None
     said = f"the scatter from row to row has grown {ratio:.2g} times in variance"
-    return Sign("scatter", said, int(reward.step_T[-late_count]), Interval(ratio, low, high), _DOUBLED)
+    return Sign(
+        "scatter", said, int(reward.step_T[-late_count]), Interval(ratio, low, high), _DOUBLED
+    )
 
 
 def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
@@ -157,13 +208,26 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
     if entropy is None or len(entropy) < FEWEST:
         return None
     n, few = len(entropy), max(4, len(entropy) // 8)
-    usual = float(np.median(entropy.value_T[: max(n // 3, few)] if fell is None else entropy.value_T[: max(entropy.at(fell), few)]))
-    # Healthy public runs wander too, one by a factor of five for a while: without a fall a rise is a warning at most, and has to last.
+    usual = float(
+        np.median(
+            entropy.value_T[: max(n // 3, few)]
+            if fell is None
+            else entropy.value_T[: max(entropy.at(fell), few)]
+        )
+    )
+    # Healthy public runs wander too, one by a factor of five for a while: without a fall a rise is
+    # a warning at most, and has to last.
     times = 2.0 if fell is not None else 4.0
     scale = max(usual, entropy.resolution, 1e-9)
     high = entropy.value_T > times * scale
-    near = slice(0, n) if fell is None else slice(max(0, entropy.at(fell) - 2), min(n, entropy.at(fell) + max(few, 6)))
-    onset = lasting(np.where(np.arange(n) >= near.start, rare_event_factors(high, 0.2), 0.0), rate=WARNING)
+    near = (
+        slice(0, n)
+        if fell is None
+        else slice(max(0, entropy.at(fell) - 2), min(n, entropy.at(fell) + max(few, 6)))
+    )
+    onset = lasting(
+        np.where(np.arange(n) >= near.start, rare_event_factors(high, 0.2), 0.0), rate=WARNING
+    )
     if fell is not None and high[near].sum() >= 3:
         row = near.start + int(np.argmax(high[near]))
     elif fell is None and onset is not None:
@@ -179,12 +243,16 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
 
 
 def _weights(evidence: Evidence) -> Sign | None:
-    """Importance weights that leave few effective samples, many clipped tokens, or a second moment that doubled."""
+    """Importance weights that leave few effective samples, many clipped tokens, or a second
+    moment that doubled.
+    """
     return _few_effective(evidence) or _clipped(evidence) or _unequal(evidence)
 
 
 def _few_effective(evidence: Evidence) -> Sign | None:
-    """An effective sample size of less than half: of all samples where it is a share, of what it was at first where it is a count."""
+    """An effective sample size of less than half: of all samples where it is a share, of what it
+    was at first where it is a count.
+    """
     for signal in evidence.matching(ESS):
         count = float(signal.value_T.max()) > 1.0 + 1e-9
         usual = float(np.median(signal.value_T[: max(len(signal) // 4, 4)])) if count else 1.0
@@ -193,9 +261,15 @@ def _few_effective(evidence: Evidence) -> Sign | None:
         if onset is not None:
             value = _mean_and_range(share[onset:])
             percent = f"{100 * value.value:.2g} %"
-            said = f"the importance weights leave {percent} of the samples effective, by {signal.column}"
+            said = (
+                f"the importance weights leave {percent} of the samples effective, by "
+                f"{signal.column}"
+            )
             if count:
-                said = f"the effective sample size of the importance weights, {signal.column}, is {percent} of what it was at first"
+                said = (
+                    f"the effective sample size of the importance weights, {signal.column}, is "
+                    f"{percent} of what it was at first"
+                )
             return Sign("weights", said + _rows(value), int(signal.step_T[onset]), value, 0.5)
     return None
 
@@ -226,7 +300,10 @@ def _unequal(evidence: Evidence) -> Sign | None:
     if onset is None:
         return None
     value = _mean_and_range(moment[onset:])
-    said = f"the second moment of the importance weights is {value.value:.3g}, by {signal.column}{_rows(value)}"
+    said = (
+        f"the second moment of the importance weights is {value.value:.3g}, by "
+        f"{signal.column}{_rows(value)}"
+    )
     return Sign("weights", said, int(signal.step_T[onset]), value, _DOUBLED)
 
 
@@ -242,10 +319,11 @@ def _rows(value: Interval) -> str:
 
 ESS = r"(.*[/_.-])?(eff(ective)?_sample_size|ess)(_ratio|[/_]mean)?"
 LOG_WEIGHTS = (
-    "the importance weights: verl rollout_corr/rollout_is_eff_sample_size and chi2_token, open-instruct val/ratio_var, TRL with vLLM "
-    "sampling/importance_sampling_ratio/{mean,max}"
+    "the importance weights: verl rollout_corr/rollout_is_eff_sample_size and chi2_token, "
+    "open-instruct val/ratio_var, TRL with vLLM sampling/importance_sampling_ratio/{mean,max}"
 )
-# Names of importance weights; a second moment of something else, such as the optimiser's, is none of theirs.
+# Names of importance weights; a second moment of something else, such as the optimiser's, is none
+# of theirs.
 _WEIGHT = r"(importance_sampling_ratio|rollout_is|probs_ratio|is_ratio|importance_ratio|importance_weights?|is_weights?|weights?)"
 _MEAN = r".*(importance_sampling_ratio|rollout_is|probs_ratio|is_ratio|importance_ratio)[/_]mean"
 _MOMENT = rf"(.*[/_.-])?{_WEIGHT}[/_]second_moment"
@@ -255,7 +333,15 @@ def measures(evidence: Evidence) -> tuple[Measure, ...]:
     """Return the effective share of samples and the second moment of the importance weights."""
     share, moment = _effective_share(evidence), _second_moment(evidence)
     if share is None and moment is None:
-        return (Measure(NAME, "effective_samples", None, "nothing in the log tells how unlike the importance weights are", LOG_WEIGHTS),)
+        return (
+            Measure(
+                NAME,
+                "effective_samples",
+                None,
+                "nothing in the log tells how unlike the importance weights are",
+                LOG_WEIGHTS,
+            ),
+        )
     return tuple(found for found in (share, moment) if found is not None)
 
 
@@ -264,18 +350,29 @@ def _effective_share(evidence: Evidence) -> Measure | None:
     for signal in evidence.matching(ESS):
         if float(signal.value_T.max()) <= 1.0 + 1e-9 and float(signal.value_T.min()) >= 0.0:
             return _measured(
-                "effective_samples", signal, f"{signal.column}: the effective share of the samples under their weights is", 1.0
+                "effective_samples",
+                signal,
+                f"{signal.column}: the effective share of the samples under their weights is",
+                1.0,
             )
     moments, bound = moments_of(evidence), _largest(evidence)
     if moments is not None:
         mean, second, name = moments
         share = signal_of(name.column, name.step_T, mean**2 / np.maximum(second, 1e-300))
-        return _measured("effective_samples", share, f"from {name.column}: the effective share of the samples is", 1.0)
+        return _measured(
+            "effective_samples",
+            share,
+            f"from {name.column}: the effective share of the samples is",
+            1.0,
+        )
     if bound is None:
         return None
     mean, largest, name = bound
     low = _late_mean(np.minimum(mean / np.maximum(largest, 1e-300), 1.0), name)
-    said = f"{name.column} and the largest weight: at least {100 * low:.0f} % of the samples are effective"
+    said = (
+        f"{name.column} and the largest weight: at least {100 * low:.0f} % of the samples are "
+        "effective"
+    )
     return Measure(NAME, "effective_samples", Interval(low, low, 1.0), said)
 
 
@@ -285,12 +382,19 @@ def _second_moment(evidence: Evidence) -> Measure | None:
     if moments is not None:
         _, second, name = moments
         signal = signal_of(name.column, name.step_T, second)
-        return _measured("weight_second_moment", signal, f"from {name.column}: the second moment of the importance weights is")
+        return _measured(
+            "weight_second_moment",
+            signal,
+            f"from {name.column}: the second moment of the importance weights is",
+        )
     if bound is None:
         return None
     mean, largest, name = bound
     high, low = _late_mean(mean * largest, name), _late_mean(mean**2, name)
-    said = f"{name.column} and the largest weight: the second moment of the importance weights is at most {high:.3g}"
+    said = (
+        f"{name.column} and the largest weight: the second moment of the importance weights is at "
+        f"most {high:.3g}"
+    )
     return Measure(NAME, "weight_second_moment", Interval(high, low, high), said)
 
 
@@ -300,9 +404,11 @@ def _late_mean(value_T: Float, beside: Signal) -> float:
 
 
 def moments_of(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
-    r"""Return mean and second moment of the importance weights by row, and the column they come from.
+    r"""Return mean and second moment of the importance weights by row, and the column they come
+    from.
 
-    Of a $\chi^2$, a variance or a second moment alone the mean is 1; of a standard deviation it is the one logged beside it.
+    Of a $\chi^2$, a variance or a second moment alone the mean is 1; of a standard deviation it is
+    the one logged beside it.
     """
     for signal in evidence.matching(r"(.*[/_])?(chi2_token|chi2_seq|ratio_var(iance)?)([/_]mean)?"):
         return np.ones(len(signal)), 1 + np.maximum(signal.value_T, 0.0), signal
@@ -315,17 +421,26 @@ def moments_of(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
 
 def _largest(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
     """Mean and largest weight by row."""
-    found = ((mean.value_T, top, mean) for mean, top in _beside_means(evidence, "max") if float(mean.value_T.min()) > 0)
+    found = (
+        (mean.value_T, top, mean)
+        for mean, top in _beside_means(evidence, "max")
+        if float(mean.value_T.min()) > 0
+    )
     return next(found, None)
 
 
 def _beside_means(evidence: Evidence, end: str) -> Iterator[tuple[Signal, Float]]:
-    """Yield the mean weights of each column with what is logged beside them under the same name but for its end, at the same steps."""
+    """Yield the mean weights of each column with what is logged beside them under the same name
+    but for its end, at the same steps.
+    """
     for mean in evidence.matching(_MEAN):
         for other in evidence.matching(re.escape(mean.column.removesuffix("mean")) + end)[:1]:
             _, mine, its = np.intersect1d(mean.step_T, other.step_T, return_indices=True)
             if mine.size >= 2:
-                yield signal_of(mean.column, mean.step_T[mine], mean.value_T[mine]), other.value_T[its]
+                yield (
+                    signal_of(mean.column, mean.step_T[mine], mean.value_T[mine]),
+                    other.value_T[its],
+                )
 
 
 def _measured(name: str, signal: Signal, words: str, most: float = np.inf) -> Measure:

@@ -1,4 +1,7 @@
-"""The one function that decides: a record in, its judgement out. Every command, page and callback shows it."""
+"""The one function that decides: a record in, its judgement out.
+
+Every command, page and callback shows it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,16 @@ from groupwise.diagnostics import (
 )
 from groupwise.diagnostics.causes import is_serious
 from groupwise.diagnostics.cost import cost_since, cost_to_come
-from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Judgement, Learning, Measure, State, Status
+from groupwise.diagnostics.judgement import (
+    Cause,
+    Certainty,
+    Finding,
+    Judgement,
+    Learning,
+    Measure,
+    State,
+    Status,
+)
 from groupwise.diagnostics.learning import Progress, progress_of
 from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_RELATIVE, LOG_REWARD, Evidence
 from groupwise.diagnostics.story import Look, Story, story_of
@@ -34,7 +46,8 @@ from groupwise.record.run import RunRecord, has_ended
 _SURELY, _BEYOND_DOUBT = 3.0, 10.0
 # Share of the first level that is most of it.
 _MOST = 0.6
-# The order in which a failure is told: what breaks numbers or the reward itself before what follows from it.
+# The order in which a failure is told: what breaks numbers or the reward itself before what follows
+# from it.
 CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     numerics.finite,
     collapse.check,
@@ -74,7 +87,13 @@ _EXPLAINED = {
     zero_variance.NAME: {("truncation", "likely")},
     hacking.NAME: {("truncation", "likely"), ("reward", "format alone")},
 }
-_RANK = {Status.CRITICAL: 0, Status.WARNING: 1, Status.INFO: 2, Status.NONE: 3, Status.NOT_LOGGED: 4}
+_RANK = {
+    Status.CRITICAL: 0,
+    Status.WARNING: 1,
+    Status.INFO: 2,
+    Status.NONE: 3,
+    Status.NOT_LOGGED: 4,
+}
 
 
 def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
@@ -82,8 +101,9 @@ def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
 
     Args:
         record: the run.
-        ended: whether the run is over; None: unless a process holds its journal to write it. Of a run that goes on a failure is "failing"
-            and not "failed", and what noise may hide or healthy runs make good is waited for.
+        ended: whether the run is over; None: unless a process holds its journal to write it. Of a
+            run that goes on a failure is "failing" and not "failed", and what noise may hide or
+            healthy runs make good is waited for.
 
     Returns:
         State, headline, first sign, cause, what to do, what it cost, and the answer of every check.
@@ -98,7 +118,9 @@ def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
 
 
 def measures_of(evidence: Evidence) -> tuple[Measure, ...]:
-    """Return the numbers beside the checks, which change no state; some take a fit of the reward."""
+    """Return the numbers beside the checks, which change no state; some take a fit of the
+    reward.
+    """
     return tuple(one for measure in MEASURES for one in measure(evidence))
 
 
@@ -110,7 +132,9 @@ def judged(evidence: Evidence) -> Judgement:
     found = ranked[0] if is_serious(ranked[0]) else None
     state = _state(evidence, found, progress)
     found = _told(ranked, found)
-    story = story_of(Look(evidence, answers, progress), found, can_tell=state is not State.CANNOT_TELL)
+    story = story_of(
+        Look(evidence, answers, progress), found, can_tell=state is not State.CANNOT_TELL
+    )
     if state is not State.CANNOT_TELL:
         state = _by_cause(evidence, state, found, progress, story.cause)
     last = int(evidence.record.steps["step"][-1]) if len(evidence.record.steps) else None
@@ -126,10 +150,14 @@ def judged(evidence: Evidence) -> Judgement:
         cause=story.cause,
         learning=progress.learning,
         do=story.do,
-        cost=cost_since(evidence.record, first.step if first is not None else story.onset) if alarm else None,
+        cost=cost_since(evidence.record, first.step if first is not None else story.onset)
+        if alarm
+        else None,
         spent=cost_since(evidence.record, None),
         to_come=cost_to_come(evidence.record),
-        not_logged=_not_logged(answers.values()) if state is not State.CANNOT_TELL else _needed(evidence, answers),
+        not_logged=_not_logged(answers.values())
+        if state is not State.CANNOT_TELL
+        else _needed(evidence, answers),
         checks=tuple(ranked),
         last_step=last,
         ended=evidence.ended,
@@ -139,7 +167,9 @@ def judged(evidence: Evidence) -> Judgement:
 
 
 def _level_before(story: Story, progress: Progress) -> float | None:
-    """The level of the reward that it is said to have come from: before what is told, or else at first."""
+    """The level of the reward that it is said to have come from: before what is told, or else at
+    first.
+    """
     told = next((sign.before for sign in story.signs if sign.signal == "reward"), progress.before)
     return told if told is not None and np.isfinite(told) else None
 
@@ -155,8 +185,12 @@ def _state(evidence: Evidence, found: Finding | None, progress: Progress) -> Sta
     return State.CANNOT_TELL if progress.learning is Learning.UNKNOWN else State.OK
 
 
-def _by_cause(evidence: Evidence, state: State, found: Finding | None, progress: Progress, cause: Cause) -> State:
-    """The state once the cause is known: milder for what may be success, graver for a reward that is lost."""
+def _by_cause(
+    evidence: Evidence, state: State, found: Finding | None, progress: Progress, cause: Cause
+) -> State:
+    """The state once the cause is known: milder for what may be success, graver for a reward
+    that is lost.
+    """
     if found is not None and found.check in _HARMLESS and cause.certainty is Certainty.POSSIBLE:
         state = State.WATCH
     if state is State.WATCH and _lost_all(evidence, progress, cause):
@@ -165,9 +199,15 @@ def _by_cause(evidence: Evidence, state: State, found: Finding | None, progress:
 
 
 def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
-    """Whether a reward without a known floor has lost more than it ever gained: beyond doubt, or for a cause that is likely."""
+    """Whether a reward without a known floor has lost more than it ever gained: beyond doubt, or
+    for a cause that is likely.
+    """
     reward = evidence.reward
-    if reward is None or progress.learning is not Learning.FALLING or float(reward.value_T.min()) >= 0:
+    if (
+        reward is None
+        or progress.learning is not Learning.FALLING
+        or float(reward.value_T.min()) >= 0
+    ):
         return False
     fall = collapse.fall_of(evidence)
     if fall is not None and fall.lasts and not collapse.settled(evidence, reward, fall):
@@ -176,15 +216,24 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     early, late = slice(0, few), slice(len(reward) - few, None)
     lost = -reward.score(early, late)
     most = -reward.change(early, late).value > _MOST * abs(float(reward.value_T[early].mean()))
-    return (lost > _BEYOND_DOUBT and most) or (lost > _SURELY and cause.certainty is Certainty.LIKELY)
+    return (lost > _BEYOND_DOUBT and most) or (
+        lost > _SURELY and cause.certainty is Certainty.LIKELY
+    )
 
 
 def _told(ranked: Sequence[Finding], found: Finding | None) -> Finding | None:
-    """The finding to tell of: the worst, but what another explains, that came no later, is told as that."""
+    """The finding to tell of: the worst, but what another explains, that came no later, is told
+    as that.
+    """
     if found is None or found.check not in _EXPLAINED:
         return found
-    told = [one for one in ranked if is_serious(one) and one.evidence.items() & _EXPLAINED[found.check]]
-    better = next((one for one in told if one.step is None or found.step is None or one.step <= found.step), None)
+    told = [
+        one for one in ranked if is_serious(one) and one.evidence.items() & _EXPLAINED[found.check]
+    ]
+    better = next(
+        (one for one in told if one.step is None or found.step is None or one.step <= found.step),
+        None,
+    )
     return found if better is None else better
 
 
@@ -194,15 +243,26 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:
     if evidence.relative:
         first = LOG_RELATIVE
     elif reward is not None and float(np.ptp(reward.value_T)) == 0 and len(reward) >= FEWEST_ROWS:
-        first = "completions with their rewards: graded by hand they say whether right ones get this reward"
+        first = (
+            "completions with their rewards: graded by hand they say whether right ones get this "
+            "reward"
+        )
     else:
         few = reward is not None and len(reward) < learning.ENOUGH_ENDED
         first = (
-            LOG_REWARD if reward is None else f"{learning.ENOUGH_ENDED} rows of the reward or more" if few else "more rows of the reward"
+            LOG_REWARD
+            if reward is None
+            else f"{learning.ENOUGH_ENDED} rows of the reward or more"
+            if few
+            else "more rows of the reward"
         )
     return tuple(dict.fromkeys((first, *_not_logged(answers.values()))))
 
 
 def _not_logged(answers: Iterable[Finding]) -> tuple[str, ...]:
     """What the checks miss, each once."""
-    return tuple(dict.fromkeys(answer.log for answer in answers if answer.status is Status.NOT_LOGGED and answer.log))
+    return tuple(
+        dict.fromkeys(
+            answer.log for answer in answers if answer.status is Status.NOT_LOGGED and answer.log
+        )
+    )

@@ -1,4 +1,5 @@
-"""The judgement: what one run's log says of it, as one frozen result that every command, page and callback shows.
+"""The judgement: what one run's log says of it, as one frozen result that every command, page and
+callback shows.
 
 `judge` makes it; whoever shows it decides nothing. Here are its parts and its plain form, schema 1.
 """
@@ -62,7 +63,8 @@ class Sign(Plain):
     """A signal that moved: raw numbers before and after.
 
     Args:
-        signal: the canonical quantity ("reward", "completion_length", "truncated_share", "entropy"), or the log's own key.
+        signal: the canonical quantity ("reward", "completion_length", "truncated_share",
+            "entropy"), or the log's own key.
         step: from which it moved.
         before: its level before, in its own unit; None where there is none.
         after: its level since.
@@ -102,22 +104,28 @@ class Cause(Plain):
         """The names, and what to log where that would tell."""
         log = f"log {self.log[0]}" if self.log else ""
         if self.certainty is Certainty.CANNOT_TELL and self.names:
-            between = f"between {' and '.join(self.names)}" if len(self.names) > 1 else self.names[0]
+            between = (
+                f"between {' and '.join(self.names)}" if len(self.names) > 1 else self.names[0]
+            )
             return f"{between}: {log}" if log else between
         return "; ".join(part for part in (" and ".join(self.names), log) if part)
 
     @property
     def words(self) -> str:
-        """Both in a clause: "likely: numerics", "cannot tell between harder data and a broken verifier: log completions"."""
+        """Both in a clause: "likely: numerics", "cannot tell between harder data and a broken
+        verifier: log completions".
+        """
         joint = " " if self.certainty is Certainty.CANNOT_TELL else ": "
         return f"{self.sure}{joint}{self.named}" if self.names else self.named
 
 
 @dataclass(frozen=True, slots=True)
 class Cost(Plain):
-    """What some steps of a run took; None where it is not logged, or GPUs or their price are not given.
+    """What some steps of a run took; None where it is not logged, or GPUs or their price are not
+    given.
 
-    That of a judgement is from the first sign on, its own step included, or of a failure throughout that of the whole run.
+    That of a judgement is from the first sign on, its own step included, or of a failure throughout
+    that of the whole run.
     """
 
     steps: int
@@ -129,17 +137,28 @@ class Cost(Plain):
     money: float | None = None  # in the currency of the price
     missing: str = ""  # why GPU-hours or money were asked for and are not known
 
-    KEYS: ClassVar[tuple[str, ...]] = ("steps", "rollouts", "seconds", "tokens", "gpu_hours", "money")
+    KEYS: ClassVar[tuple[str, ...]] = (
+        "steps",
+        "rollouts",
+        "seconds",
+        "tokens",
+        "gpu_hours",
+        "money",
+    )
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The same in words, but for GPUs: "125 of 200 steps (62 %) since the first sign", "4,000 rollouts", "2 h"."""
+        """The same in words, but for GPUs: "125 of 200 steps (62 %) since the first sign",
+        "4,000 rollouts", "2 h".
+        """
         steps = f"{count(self.steps, 'step')} since the first sign"
         if self.steps == self.of_steps:
             steps = f"all {count(self.steps, 'step')}"
         elif self.of_steps:
             part = share(self.steps / self.of_steps)
-            steps = f"{self.steps:,} of {count(self.of_steps, 'step')} ({part}) since the first sign"
+            steps = (
+                f"{self.steps:,} of {count(self.of_steps, 'step')} ({part}) since the first sign"
+            )
         return (steps, *self.amounts.values())
 
     @property
@@ -194,10 +213,29 @@ def exactly(value: float) -> Interval:
     return Interval(value, value, value)
 
 
-def by_sign(check: str, status: Status, message: str, sign: Sign, limit: float, evidence: Mapping[str, str], *, log: str = "") -> Finding:
+def by_sign(
+    check: str,
+    status: Status,
+    message: str,
+    sign: Sign,
+    limit: float,
+    evidence: Mapping[str, str],
+    *,
+    log: str = "",
+) -> Finding:
     """Report a quantity that went beyond a limit: since its sign, with its level since."""
     assert sign.after is not None
-    return Finding(check, status, message, sign.step, exactly(sign.after), limit, log=log, signs=(sign,), evidence=evidence)
+    return Finding(
+        check,
+        status,
+        message,
+        sign.step,
+        exactly(sign.after),
+        limit,
+        log=log,
+        signs=(sign,),
+        evidence=evidence,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,11 +314,16 @@ class Judgement(Said):
     @property
     def fact(self) -> str:
         """The state and the headline, in a sentence."""
-        return clean(f"{self.state.value.replace('_', ' ').upper()}: {sentence(self.headline)}", longest=_LONGEST)
+        return clean(
+            f"{self.state.value.replace('_', ' ').upper()}: {sentence(self.headline)}",
+            longest=_LONGEST,
+        )
 
     @property
     def gpu_hours(self) -> str:
-        """GPU-hours since the first sign and of the whole run, and their price, in words; why they are not known; "" where no GPUs are."""
+        """GPU-hours since the first sign and of the whole run, and their price, in words; why
+        they are not known; "" where no GPUs are.
+        """
         if self.spent is None or self.spent.gpu_hours is None:
             return "" if self.spent is None else self.spent.missing
         costs = [self.spent] if self.cost is None else [self.cost, self.spent]

@@ -1,7 +1,9 @@
-"""Whether a reward rises, stands at its top, stands still below it, falls or came back: the one decision that fits and checks share.
+"""Whether a reward rises, stands at its top, stands still below it, falls or came back: the one
+decision that fits and checks share.
 
-First and last quarter are compared, with the noise of the rows between them, and the trend of all rows with theirs. A reward that is not
-shown to rise is flat only where enough rows looked; before that nothing is said.
+First and last quarter are compared, with the noise of the rows between them, and the trend of all
+rows with theirs. A reward that is not shown to rise is flat only where enough rows looked; before
+that nothing is said.
 """
 
 from __future__ import annotations
@@ -19,13 +21,15 @@ from groupwise.diagnostics.signs import scatter
 from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
 
-# Rows after which a reward that shows no gain is called flat, as long as the run goes on: before, noise may hide one.
+# Rows after which a reward that shows no gain is called flat, as long as the run goes on: before,
+# noise may hide one.
 ENOUGH = 60
 # Rows of a plateau below the top that make one worth a look.
 _LONG = 90
 # Standard errors that make a gain, and those below which the second half shows none at all.
 _GAIN, _LITTLE = 2.0, 0.5
-# The part of what it gained in all that a reward which stands cannot have gained since, by the upper limit: noise alone hides as much.
+# The part of what it gained in all that a reward which stands cannot have gained since, by the
+# upper limit: noise alone hides as much.
 _PART = 0.5
 # Those that a reward once gained, which has begun to rise however low it stands at the moment.
 _BEGUN = 3.0
@@ -35,14 +39,16 @@ _ROWS_OF_A_STEP, _CLEARLY = 5, 6.0
 _SURELY = 5.0
 # The median size of a standard normal.
 _MEDIAN = 0.6745
-# Standard deviations beyond which a row is no noise but a dip that came back, and rounds in which such rows are left out.
+# Standard deviations beyond which a row is no noise but a dip that came back, and rounds in which
+# such rows are left out.
 _FAR, _ROUNDS = 3.0, 3
 # Rows that alone make no plateau, and a fall only where they lost a third.
 _LAST = 3
 # With less than a quarter of the range left a reward that stands still has arrived.
 NEAR = 0.25
-# Rows from which a run that has ended is told to have learnt nothing: a gain of twice the scatter of a row is then three standard errors
-# of its quarters, 2 / sqrt(2 / 5); of fewer rows noise hides as much.
+# Rows from which a run that has ended is told to have learnt nothing: a gain of twice the scatter
+# of a row is then three standard errors of its quarters, 2 / sqrt(2 / 5); of fewer rows noise hides
+# as much.
 ENOUGH_ENDED = 20
 # The chance below the quantile of a gain.
 _UPPER = 0.975
@@ -58,25 +64,39 @@ class Progress:
     learning: Learning
     before: float  # mean of the first twentieth of the rows, or of those before a fall
     after: float  # mean of the last twentieth, or of the rows since a fall
-    gain: Interval | None  # the mean of the last quarter less that of the first, with its 95 % interval
-    since: int | None  # the step from which it stands still, falls, or learns no more for too few rows to call it a fall
+    gain: (
+        Interval | None
+    )  # the mean of the last quarter less that of the first, with its 95 % interval
+    since: int | None
+    # the step from which it stands still, falls, or learns no more for too few rows to call it a
+    # fall
     steps: int  # between the first row and the last
-    held_out: tuple[float, float] | None = None  # levels between which the held-out reward rose, where the reward itself shows no gain
+    held_out: tuple[float, float] | None = (
+        None  # levels between which the held-out reward rose, where the reward itself shows no gain
+    )
 
 
 def progress_of(evidence: Evidence) -> Progress:
-    """Say what the reward of a run does; of one that has ended what it has not learnt in twenty rows it never will."""
+    """Say what the reward of a run does; of one that has ended what it has not learnt in twenty
+    rows it never will.
+    """
     reward = evidence.reward
     if reward is None:
         return Progress(Learning.UNKNOWN, float("nan"), float("nan"), None, None, 0)
     steps = int(reward.step_T[-1] - reward.step_T[0])
     if len(reward) < FEWEST_ROWS or float(np.ptp(reward.value_T)) == 0:
-        return Progress(Learning.UNKNOWN, float(reward.value_T[0]), float(reward.value_T[-1]), None, None, steps)
+        return Progress(
+            Learning.UNKNOWN, float(reward.value_T[0]), float(reward.value_T[-1]), None, None, steps
+        )
     level, fall = reward_level(evidence)[0], fall_of(evidence)
     lost = None if fall is not None and fall.lasts else decline_of(evidence)
-    if lost is not None:  # in the order of the check: what fell, came back and falls again has not recovered
+    if (
+        lost is not None
+    ):  # in the order of the check: what fell, came back and falls again has not recovered
         after = float(level.value_T[-max(5, len(level) // 8) :].mean())
-        return Progress(Learning.FALLING, lost.height, after, None, int(level.step_T[lost.begin]), steps)
+        return Progress(
+            Learning.FALLING, lost.height, after, None, int(level.step_T[lost.begin]), steps
+        )
     return _held(evidence, level, steps) if fall is None else _fallen(level, fall, steps)
 
 
@@ -90,23 +110,35 @@ def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:
     found, since = _height(evidence, level, gain, rises=rises)
     drop = _drop(evidence, level)
     if drop is not None and (evidence.ended or found in (Learning.LEARNING, Learning.AT_TOP)):
-        before, after = (float(level.value_T[part].mean()) for part in (slice(max(0, drop - few), drop), slice(drop, None)))
+        before, after = (
+            float(level.value_T[part].mean())
+            for part in (slice(max(0, drop - few), drop), slice(drop, None))
+        )
         told = Learning.FALLING if evidence.ended else Learning.LEARNING
         return Progress(told, before, after, gain, int(level.step_T[drop]), steps)
     dip = _dip(evidence, level) if found is Learning.AT_TOP else None
     if dip is not None:
         return Progress(Learning.RECOVERED, dip[1], after, gain, int(level.step_T[dip[0]]), steps)
     # The gain is of quarters, and its sentence names their levels; noisy ends may say the opposite.
-    if (found is Learning.FLAT and since is None) or (found is Learning.LEARNING and after <= before):
+    if (found is Learning.FLAT and since is None) or (
+        found is Learning.LEARNING and after <= before
+    ):
         before, after = float(level.value_T[early].mean()), float(level.value_T[late].mean())
     return _or_held_out(evidence, level, Progress(found, before, after, gain, since, steps))
 
 
-def _height(evidence: Evidence, level: Signal, gain: Interval, *, rises: bool) -> tuple[Learning, int | None]:
+def _height(
+    evidence: Evidence, level: Signal, gain: Interval, *, rises: bool
+) -> tuple[Learning, int | None]:
     """Whether a reward gains, stands or has arrived, and since when it stands."""
     near = _held_out_arrived(evidence) or near_top(evidence, level)
     found, since = _course(level, gain, rises=rises, near=near, ended=evidence.ended)
-    if found is Learning.FLAT and since is None and near is None and (piled_up(evidence, level) or at_a_ceiling(evidence)):
+    if (
+        found is Learning.FLAT
+        and since is None
+        and near is None
+        and (piled_up(evidence, level) or at_a_ceiling(evidence))
+    ):
         found = Learning.AT_TOP
     if found is Learning.FLAT and _climbs(level, reward_floor(evidence)):
         found, since = Learning.LEARNING, None
@@ -114,19 +146,29 @@ def _height(evidence: Evidence, level: Signal, gain: Interval, *, rises: bool) -
 
 
 def _or_held_out(evidence: Evidence, level: Signal, found: Progress) -> Progress:
-    """The progress of a reward that stands where prompts chosen by their pass rate, or harder ones, keep it: what the held-out one does."""
+    """The progress of a reward that stands where prompts chosen by their pass rate, or harder
+    ones, keep it: what the held-out one does.
+    """
     if found.learning is not Learning.FLAT:
         return found
     rose = held_out_rose(evidence, int(level.step_T[0]) if found.since is None else found.since)
-    return found if rose is None else replace(found, learning=Learning.LEARNING, since=None, held_out=rose)
+    return (
+        found
+        if rose is None
+        else replace(found, learning=Learning.LEARNING, since=None, held_out=rose)
+    )
 
 
 def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
-    """The row and the level of the lowest three rows, where they lost a third of the height that was reached before, and is again."""
+    """The row and the level of the lowest three rows, where they lost a third of the height that
+    was reached before, and is again.
+    """
     few, floor = 3, reward_floor(evidence)
     means = moving_mean(level.value_T, few) - floor
     late = float(level.value_T[-max(len(level) // 10, few) :].mean()) - floor
-    height = np.minimum(np.concatenate([np.full(few, -np.inf), np.maximum.accumulate(means)[:-few]]), late)
+    height = np.minimum(
+        np.concatenate([np.full(few, -np.inf), np.maximum.accumulate(means)[:-few]]), late
+    )
     lost = height - means
     row = int(lost.argmax())
     if lost[row] < height[row] / 3 or lost[row] < _SURELY * level.scatter * np.sqrt(2 / few):
@@ -141,7 +183,9 @@ def _drop(evidence: Evidence, level: Signal) -> int | None:
 
 
 def _late_drop(evidence: Evidence, level: Signal) -> int | None:
-    """The row from which the last rows, three or more, stand a third of the height lower: too few for a fall, and no plateau."""
+    """The row from which the last rows, three or more, stand a third of the height lower: too
+    few for a fall, and no plateau.
+    """
     value, few = level.value_T - reward_floor(evidence), max(FEWEST_ROWS, len(level) // 8)
     # The usual row just before is the height: a few lucky rows make none.
     height = median(value[-_LAST - few : -_LAST])
@@ -155,14 +199,34 @@ def _late_drop(evidence: Evidence, level: Signal) -> int | None:
 def _fallen(level: Signal, fall: Fall, steps: int) -> Progress:
     """The progress of a reward that fell: for good, or for a while."""
     few = max(3, len(level) // 10)
-    before = float(level.value_T[max(0, fall.row - few) : fall.row].mean()) if fall.row else fall.height
+    before = (
+        float(level.value_T[max(0, fall.row - few) : fall.row].mean()) if fall.row else fall.height
+    )
     if fall.lasts:
-        return Progress(Learning.FALLING, before, float(level.value_T[fall.row :].mean()), None, int(level.step_T[fall.row]), steps)
-    return Progress(Learning.RECOVERED, fall.end, float(level.value_T[-few:].mean()), None, int(level.step_T[fall.row]), steps)
+        return Progress(
+            Learning.FALLING,
+            before,
+            float(level.value_T[fall.row :].mean()),
+            None,
+            int(level.step_T[fall.row]),
+            steps,
+        )
+    return Progress(
+        Learning.RECOVERED,
+        fall.end,
+        float(level.value_T[-few:].mean()),
+        None,
+        int(level.step_T[fall.row]),
+        steps,
+    )
 
 
-def _course(level: Signal, gain: Interval, *, rises: bool, near: bool | None, ended: bool) -> tuple[Learning, int | None]:
-    """Tell rising from standing still, at the top or below it; and the step since when it stands."""
+def _course(
+    level: Signal, gain: Interval, *, rises: bool, near: bool | None, ended: bool
+) -> tuple[Learning, int | None]:
+    """Tell rising from standing still, at the top or below it; and the step since when it
+    stands.
+    """
     n = len(level)
     if rises:
         return _since_its_gain(level, near=near, ended=ended)
@@ -177,30 +241,40 @@ def _course(level: Signal, gain: Interval, *, rises: bool, near: bool | None, en
 
 def _hides_all(level: Signal, gain: Interval) -> bool:
     """Whether the rows cannot tell a reward that stands from one that has learnt all there was."""
-    return level.bounds is not None and gain.high >= level.bounds[1] - float(level.value_T[: max(len(level) // 4, 2)].mean())
+    return level.bounds is not None and gain.high >= level.bounds[1] - float(
+        level.value_T[: max(len(level) // 4, 2)].mean()
+    )
 
 
 def _gain(level: Signal, early: slice, late: slice) -> tuple[Interval, bool]:
-    """Return the gain between two stretches with its 95 % interval, and whether they, or the trend of all rows, show that there is one.
+    """Return the gain between two stretches with its 95 % interval, and whether they, or the trend
+    of all rows, show that there is one.
 
-    The noise is as slow as the rows show, and Student's quantile is that of the independent rows which it was estimated from. A rise of
-    many rows is no parabola, and counts as slow noise: five errors by the scatter of blocks show it as well.
+    The noise is as slow as the rows show, and Student's quantile is that of the independent rows
+    which it was estimated from. A rise of many rows is no parabola, and counts as slow noise: five
+    errors by the scatter of blocks show it as well.
     """
     from scipy.special import stdtrit
 
     noise, rows = _noise_of(level)
     quantile, found = float(stdtrit(rows, _UPPER)), level.change(early, late)
     half = quantile * max(noise, level.deviation) * float(np.sqrt(2 / (late.stop - late.start)))
-    rises = found.value > half or _trend(level, noise) > quantile or level.score(early, late) > _SURELY
+    rises = (
+        found.value > half or _trend(level, noise) > quantile or level.score(early, late) > _SURELY
+    )
     widest = float("inf") if level.bounds is None else level.bounds[1] - level.bounds[0]
-    return Interval(found.value, max(found.value - half, -widest), min(found.value + half, widest)), rises
+    return Interval(
+        found.value, max(found.value - half, -widest), min(found.value + half, widest)
+    ), rises
 
 
 def _noise_of(level: Signal) -> tuple[float, float]:
-    r"""Return the noise of a row and the number of independent rows, from a first-order autoregression about a parabola.
+    r"""Return the noise of a row and the number of independent rows, from a first-order
+    autoregression about a parabola.
 
-    $\sigma\sqrt{(1+\rho)/(1-\rho)}$ and $(n-3)(1-\rho)/(1+\rho)$, with $\rho$ freed of its bias about a parabola, $(3+5\rho)/n$ (that about
-    a mean is Kendall's $(1+3\rho)/n$, about a line $(2+4\rho)/n$); no less than the scatter of a row.
+    $\sigma\sqrt{(1+\rho)/(1-\rho)}$ and $(n-3)(1-\rho)/(1+\rho)$, with $\rho$ freed of its bias
+    about a parabola, $(3+5\rho)/n$ (that about a mean is Kendall's $(1+3\rho)/n$, about a line
+    $(2+4\rho)/n$); no less than the scatter of a row.
     """
     value, n = level.value_T, len(level)
     place, kept = np.linspace(-1, 1, n), np.ones(n, dtype=bool)
@@ -208,7 +282,11 @@ def _noise_of(level: Signal) -> tuple[float, float]:
         left = value - np.polyval(np.polyfit(place[kept], value[kept], 2), place)
         kept = np.abs(left) <= _FAR * median(np.abs(left[kept])) / _MEDIAN
     both, power = kept[1:] & kept[:-1], float(np.mean(left[kept] ** 2))
-    memory = max(float(np.mean(left[1:][both] * left[:-1][both])) / max(power, 1e-300), 0.0) if both.any() else 0.0
+    memory = (
+        max(float(np.mean(left[1:][both] * left[:-1][both])) / max(power, 1e-300), 0.0)
+        if both.any()
+        else 0.0
+    )
     memory = min(memory + (3 + 5 * memory) / n, _LONGEST_MEMORY)
     slow = (1 + memory) / (1 - memory)
     found = float(np.sqrt(power * n / (n - 3) * slow)), max((n - 3) / slow, 1.0)
@@ -216,40 +294,61 @@ def _noise_of(level: Signal) -> tuple[float, float]:
 
 
 def _trend(level: Signal, noise: float) -> float:
-    """The trend of a reward in the square root of time, in which early rows change fastest, over its standard error."""
+    """The trend of a reward in the square root of time, in which early rows change fastest, over
+    its standard error.
+    """
     time = np.sqrt(np.arange(len(level)))
     time -= time.mean()
     return float(time @ level.value_T) / float(np.sqrt(time @ time)) / noise
 
 
 def _begun(level: Signal) -> bool:
-    """Whether a reward stood clearly above its first quarter in the second or the third: it learnt, and dips."""
+    """Whether a reward stood clearly above its first quarter in the second or the third: it
+    learnt, and dips.
+    """
     quarter = len(level) // 4
-    return any(level.score(slice(0, quarter), slice(row, row + quarter)) > _BEGUN for row in (quarter, 2 * quarter))
+    return any(
+        level.score(slice(0, quarter), slice(row, row + quarter)) > _BEGUN
+        for row in (quarter, 2 * quarter)
+    )
 
 
-def _since_its_gain(level: Signal, *, near: bool | None, ended: bool) -> tuple[Learning, int | None]:
+def _since_its_gain(
+    level: Signal, *, near: bool | None, ended: bool
+) -> tuple[Learning, int | None]:
     """Tell a reward that gained and goes on from one that stands, and since when."""
     n, half = len(level), len(level) // 2
     if n < ENOUGH or not _still(level, half):
         return Learning.LEARNING, None
     if near is not False:
         return Learning.AT_TOP, int(level.step_T[half])
-    # Below its top a reward that has stood for most of a long log is worth a look; before that it is learning, if little.
+    # Below its top a reward that has stood for most of a long log is worth a look; before that it
+    # is learning, if little.
     looks = ((n // 4, _LONG, _GAIN), (half, ENOUGH, _LITTLE)) if ended else ()
     most = _PART * level.change(slice(0, n // 10), slice(n - n // 4, n)).value
     # And no plateau is made by its last three rows.
     both = (level, replace(level, step_T=level.step_T[:-_LAST], value_T=level.value_T[:-_LAST]))
 
     def stood(row: int, below: float) -> bool:
-        return all(_still(one, row, below=below) and one.change(*_thirds(one, row)).high < most for one in both)
+        return all(
+            _still(one, row, below=below) and one.change(*_thirds(one, row)).high < most
+            for one in both
+        )
 
-    since = next((row for row, fewest, below in looks if n - row >= fewest and stood(row, below)), None)
-    return (Learning.LEARNING, None) if since is None else (Learning.FLAT, int(level.step_T[_arrived(level, since)]))
+    since = next(
+        (row for row, fewest, below in looks if n - row >= fewest and stood(row, below)), None
+    )
+    return (
+        (Learning.LEARNING, None)
+        if since is None
+        else (Learning.FLAT, int(level.step_T[_arrived(level, since)]))
+    )
 
 
 def _arrived(level: Signal, row: int) -> int:
-    """The first row from one on at which a reward is where it stands to the end: of the first few that are, by their noise, the middle."""
+    """The first row from one on at which a reward is where it stands to the end: of the first
+    few that are, by their noise, the middle.
+    """
     few = max(_ROWS_OF_A_STEP, len(level) // 20)
     stands = float(level.value_T[_thirds(level, row)[1]].mean())
     near = moving_mean(level.value_T[row:], few) >= stands - level.deviation / float(np.sqrt(few))
@@ -258,12 +357,16 @@ def _arrived(level: Signal, row: int) -> int:
 
 
 def _still(level: Signal, row: int, *, below: float = _GAIN) -> bool:
-    """Whether a reward shows no gain from a row to the end: between the first and the last third of those rows."""
+    """Whether a reward shows no gain from a row to the end: between the first and the last third
+    of those rows.
+    """
     return level.score(*_thirds(level, row)) < below
 
 
 def _climbs(level: Signal, floor: float) -> bool:
-    """Whether a reward falls at once, by less than half of its height, twice or more, and climbs again each time, as prompts get harder."""
+    """Whether a reward falls at once, by less than half of its height, twice or more, and climbs
+    again each time, as prompts get harder.
+    """
     few, n, value = _ROWS_OF_A_STEP, len(level), level.value_T
     if n < ENOUGH:
         return False
@@ -277,9 +380,15 @@ def _climbs(level: Signal, floor: float) -> bool:
             return False
         cuts.append(row + few)
         drop[max(0, row - 2 * few) : row + 2 * few] = 0.0
-    stretches = [slice(*pair) for pair in itertools.pairwise(sorted(cuts)) if pair[1] - pair[0] >= 3 * few]
-    ends = [(slice(one.start, one.start + few), slice(one.stop - few, one.stop)) for one in stretches]
-    return len(stretches) > 2 and all(value[late].mean() - value[early].mean() > _BEGUN * error for early, late in ends)
+    stretches = [
+        slice(*pair) for pair in itertools.pairwise(sorted(cuts)) if pair[1] - pair[0] >= 3 * few
+    ]
+    ends = [
+        (slice(one.start, one.start + few), slice(one.stop - few, one.stop)) for one in stretches
+    ]
+    return len(stretches) > 2 and all(
+        value[late].mean() - value[early].mean() > _BEGUN * error for early, late in ends
+    )
 
 
 def _thirds(level: Signal, row: int) -> tuple[slice, slice]:
@@ -289,7 +398,9 @@ def _thirds(level: Signal, row: int) -> tuple[slice, slice]:
 
 
 def near_top(evidence: Evidence, level: Signal) -> bool | None:
-    """Return whether the last quarter of the reward stands near the top of its range; None where the top is not known."""
+    """Return whether the last quarter of the reward stands near the top of its range; None where
+    the top is not known.
+    """
     if level.bounds is None or evidence.by_tenths:
         return None
     low, high = level.bounds
@@ -301,7 +412,9 @@ def near_top(evidence: Evidence, level: Signal) -> bool | None:
 
 
 def piled_up(evidence: Evidence, level: Signal, *, since: int = 0) -> bool:
-    """Whether nearly all rollouts earn one and the same reward above 0, row for row since a row: a top that is not known."""
+    """Whether nearly all rollouts earn one and the same reward above 0, row for row since a row:
+    a top that is not known.
+    """
     equal, spread = evidence.groups.zero_variance, evidence.groups.spread
     rows = level.value_T[min(since, len(level) - 1) :]
     low, high = float(rows.min()), float(rows.max())
@@ -311,11 +424,16 @@ def piled_up(evidence: Evidence, level: Signal, *, since: int = 0) -> bool:
 
 
 def at_a_ceiling(evidence: Evidence, *, since: int | None = None) -> bool:
-    """Whether a reward stands exactly at its largest value again and again, and close to it in all rows (since a step) together."""
+    """Whether a reward stands exactly at its largest value again and again, and close to it in
+    all rows (since a step) together.
+    """
     reward = evidence.reward
     if reward is None:
         return False
-    top, rows = float(reward.value_T.max()), reward.value_T[0 if since is None else min(reward.at(since), len(reward) - 1) :]
+    top, rows = (
+        float(reward.value_T.max()),
+        reward.value_T[0 if since is None else min(reward.at(since), len(reward) - 1) :],
+    )
     return float(rows.mean()) > (1 - _TENTH) * top > 0 and float((rows == top).mean()) >= OFTEN
 
 
@@ -331,26 +449,41 @@ RATE, _FEWEST_RATES = "learning_rate", 3
 
 
 def rate(evidence: Evidence) -> Finding:
-    """Look for a learning rate of 0, throughout, since a step to which no schedule had brought it down, or long after a schedule's end."""
+    """Look for a learning rate of 0, throughout, since a step to which no schedule had brought
+    it down, or long after a schedule's end.
+    """
     signal, nothing = evidence.quantity("learning_rate"), "nothing can be learnt"
     if signal is None or len(signal) < _FEWEST_RATES:
         stated, hidden = evidence.setting("learning_rate"), evidence.unmeasured("learning_rate")
         if stated == 0:
             return _no_rate(f"the learning rate is 0 in the settings: {nothing}", None)
         if stated is not None and hidden:
-            return Finding(RATE, Status.NONE, f"No sign of it: the learning rate is {stated:.2g} in the settings; {hidden}.")
+            return Finding(
+                RATE,
+                Status.NONE,
+                f"No sign of it: the learning rate is {stated:.2g} in the settings; {hidden}.",
+            )
         return Finding(RATE, Status.NOT_LOGGED, hidden or "the learning rate is not in the log")
     live = np.flatnonzero(~signal.is_zero)
     if not live.size:
-        return _no_rate(f"the learning rate is 0 in all {len(signal)} rows: {nothing}", int(signal.step_T[0]))
+        return _no_rate(
+            f"the learning rate is 0 in all {len(signal)} rows: {nothing}", int(signal.step_T[0])
+        )
     row, n = int(live[-1]) + 1, len(signal)
     before = float(np.median(signal.value_T[max(0, row - 3) : row]))
     by_schedule = before < _TENTH * float(signal.value_T.max())
     if n - row < (max(10, n // 4) + 1 if by_schedule else max(5, n // 20)):
-        last = f"{signal.value_T[-1]:.2g}" if signal.value_T[-1] or not signal.resolution else f"below {signal.resolution:g}"
+        last = (
+            f"{signal.value_T[-1]:.2g}"
+            if signal.value_T[-1] or not signal.resolution
+            else f"below {signal.resolution:g}"
+        )
         return Finding(RATE, Status.NONE, f"No sign of it: the learning rate is {last}.")
     step = int(signal.step_T[row])
-    message = f"the learning rate {before:.2g} → 0 at step {step:,}: nothing has been learnt in the {n - row} rows since"
+    message = (
+        f"the learning rate {before:.2g} → 0 at step {step:,}: nothing has been learnt in the "
+        f"{n - row} rows since"
+    )
     return _no_rate(message, step, Status.WARNING if by_schedule else Status.CRITICAL)
 
 

@@ -1,7 +1,9 @@
-r"""The margin of a run: the force that its fitted reward tells, under the lag and the momentum of its settings, and its threshold.
+r"""The margin of a run: the force that its fitted reward tells, under the lag and the momentum of
+its settings, and its threshold.
 
-The interval covers every lag that the loss may leave, and is widened by what a curve is off by that is not one linear mode. What speaks
-against a force is said and not weighed. As a measure beside a check it raises no alarm.
+The interval covers every lag that the loss may leave, and is widened by what a curve is off by that
+is not one linear mode. What speaks against a force is said and not weighed. As a measure beside a
+check it raises no alarm.
 """
 
 from __future__ import annotations
@@ -27,11 +29,15 @@ if TYPE_CHECKING:
     from groupwise.stability.mode import Stability
 
 OFF = 3.0
-"""Factor that widens the interval of a force to either side, after what `experiments/predictable_grpo/force_of_runs.py` finds."""
+"""Factor that widens the interval of a force to either side, after what
+`lab/experiments/predictable_grpo/force_of_runs.py` finds.
+"""
 FEWEST_EXPLAINED = 0.3
 """Share of what can be explained below which a curve tells no force."""
 CLEARLY = 6.0
-"""Difference of AICc beyond which another law is clearly better; the same by which an oscillation is found."""
+"""Difference of AICc beyond which another law is clearly better; the same by which an oscillation
+is found.
+"""
 FEWEST_TIMES = 1.0
 """Time constants that a log must span."""
 LARGE = 1000.0
@@ -39,7 +45,9 @@ LARGE = 1000.0
 LATE = 0.4
 """Share of the rows, at the end, that should vary."""
 FEWEST_ROWS = 1.0
-"""Rows that an oscillation must take for a radian; a decay must take twice as many for its time constant."""
+"""Rows that an oscillation must take for a radian; a decay must take twice as many for its time
+constant.
+"""
 LAWS = ("exponential", "oscillator")
 NO_APPROACH = ("flat", "non_stationary", "failed")
 """States of a fit of which no force can be read."""
@@ -51,7 +59,12 @@ def measures(evidence: Evidence) -> tuple[Measure, ...]:
         momentum, adam = momentum_of(evidence.record)
         return (_measured(evidence, momentum, lag_of(evidence.record), adam=adam),)
     except UnknownSettingError as error:
-        return (_none(f"the {error.name} of the run is not known", f"the trainer's settings beside the log, or --set {error.name}=VALUE"),)
+        return (
+            _none(
+                f"the {error.name} of the run is not known",
+                f"the trainer's settings beside the log, or --set {error.name}=VALUE",
+            ),
+        )
     except GroupwiseError as error:
         return (_none(str(error).rstrip(".")),)
 
@@ -63,11 +76,19 @@ def _measured(evidence: Evidence, momentum: float, lag: LagSetting, *, adam: boo
     fitted = evidence.fit_reward or _fitting(evidence.record, momentum)
     best = fitted(None)
     swing = lasting_swing(best.value_T)
-    swings = f"the reward keeps swinging at the end of the log, every {swing.period:.3g} rows" if swing.lasts else ""
+    swings = (
+        f"the reward keeps swinging at the end of the log, every {swing.period:.3g} rows"
+        if swing.lasts
+        else ""
+    )
     if best.status in NO_APPROACH:
-        return _none(swings or "the reward approaches no plateau, so that no force can be read off it")
+        return _none(
+            swings or "the reward approaches no plateau, so that no force can be read off it"
+        )
     law = best.law.replace("_", " ")
-    told, force, margin = margin_of(fits_with_a_force(best, fitted, law=law), momentum, lag, rate=None)
+    told, force, margin = margin_of(
+        fits_with_a_force(best, fitted, law=law), momentum, lag, rate=None
+    )
     doubts = doubts_of(best, told, force, law=law, swings=swings)
     if doubts:
         return _none("; ".join(doubts))
@@ -76,8 +97,9 @@ def _measured(evidence: Evidence, momentum: float, lag: LagSetting, *, adam: boo
     place = stable if margin.low > 1 else "which may be below 1: not told from instability"
     heuristic = ", Adam mapped heuristically" if adam else ""
     said = (
-        f"the mode that the reward shows has a force of {force.force.value:.3g} an update where {found.threshold:.3g} is the limit: a "
-        f"margin of {_ranged(margin)}, {place}{heuristic}; a faster mode may be invisible in it"
+        f"the mode that the reward shows has a force of {force.force.value:.3g} an update where "
+        f"{found.threshold:.3g} is the limit: a margin of {_ranged(margin)}, {place}{heuristic}; a "
+        "faster mode may be invisible in it"
     )
     return Measure(NAME, "stability_margin", margin, said)
 
@@ -106,7 +128,10 @@ def _fitting(record: RunRecord, momentum: float) -> Callable[[str | None], FitRe
 
 def _ranged(margin: Interval) -> str:
     """Write a margin with its interval."""
-    value, low, high = (f"over {LARGE:,.0f}" if end >= LARGE else f"{end:.3g}" for end in (margin.value, margin.low, margin.high))
+    value, low, high = (
+        f"over {LARGE:,.0f}" if end >= LARGE else f"{end:.3g}"
+        for end in (margin.value, margin.low, margin.high)
+    )
     if margin.low >= LARGE:
         return value
     return f"{value} ({f'at least {low}' if math.isinf(margin.high) else f'{low} to {high}'})"
@@ -117,8 +142,12 @@ def _none(why: str, log: str = "") -> Measure:
     return Measure(NAME, "stability_margin", None, f"no margin can be told: {why}", log)
 
 
-def margin_of(fits: list[FitResult], momentum: float, lag: LagSetting, *, rate: float | None) -> tuple[FitResult, EffectiveForce, Interval]:
-    """Return the fit that tells a force, the force and the margin: over every lag that the loss may leave."""
+def margin_of(
+    fits: list[FitResult], momentum: float, lag: LagSetting, *, rate: float | None
+) -> tuple[FitResult, EffectiveForce, Interval]:
+    """Return the fit that tells a force, the force and the margin: over every lag that the loss
+    may leave.
+    """
     from groupwise.stability.force import force_of_fit
     from groupwise.stability.threshold import threshold
 
@@ -126,12 +155,22 @@ def margin_of(fits: list[FitResult], momentum: float, lag: LagSetting, *, rate: 
     for fit in fits:
         try:
             forces = [
-                force_of_fit(fit, momentum, refresh_interval=one.refresh_interval, lag=one.kind, learning_rate=rate) for one in lag.left
+                force_of_fit(
+                    fit,
+                    momentum,
+                    refresh_interval=one.refresh_interval,
+                    lag=one.kind,
+                    learning_rate=rate,
+                )
+                for one in lag.left
             ]
         except InsufficientDataError as error:
             problem = problem or error
             continue
-        limits = [float(threshold(one.kind, momentum, one.refresh_interval, stale_share=one.stale_share)) for one in lag.left]
+        limits = [
+            float(threshold(one.kind, momentum, one.refresh_interval, stale_share=one.stale_share))
+            for one in lag.left
+        ]
         forces = [_widened(force) for force in forces]
         margins = [_margin(limit, force.force) for limit, force in zip(limits, forces, strict=True)]
         return fit, _hull_of_forces(forces), _hull(margins)
@@ -139,15 +178,19 @@ def margin_of(fits: list[FitResult], momentum: float, lag: LagSetting, *, rate: 
     raise problem
 
 
-def fits_with_a_force(fit: FitResult, refit: Callable[[str], FitResult], *, law: str) -> list[FitResult]:
-    """Return the fits that have a force: the best law's where it is one of the two, else those of the two, the better first."""
+def fits_with_a_force(
+    fit: FitResult, refit: Callable[[str], FitResult], *, law: str
+) -> list[FitResult]:
+    """Return the fits that have a force: the best law's where it is one of the two, else those
+    of the two, the better first.
+    """
     if fit.law in LAWS:
         return [fit]
     others = [candidate.law for candidate in fit.candidates if candidate.law in LAWS]
     if not others:
         raise InsufficientDataError(
-            f"expected a reward that a single exponential or a damped oscillator describes, got the {law}, "
-            "which has no force: name one of the two with --law, or none"
+            "expected a reward that a single exponential or a damped oscillator describes, got "
+            f"the {law}, which has no force: name one of the two with --law, or none"
         )
     return [refit(other) for other in others]
 
@@ -158,7 +201,11 @@ def _widened(force: EffectiveForce) -> EffectiveForce:
     def wider(interval: Interval) -> Interval:
         return Interval(interval.value, interval.low / OFF, interval.high * OFF, interval.level)
 
-    return replace(force, force=wider(force.force), stiffness=None if force.stiffness is None else wider(force.stiffness))
+    return replace(
+        force,
+        force=wider(force.force),
+        stiffness=None if force.stiffness is None else wider(force.stiffness),
+    )
 
 
 def _margin(limit: float, force: Interval) -> Interval:
@@ -170,7 +217,12 @@ def _margin(limit: float, force: Interval) -> Interval:
 def _hull(intervals: list[Interval]) -> Interval:
     """The first value with an interval that covers all."""
     first = intervals[0]
-    return Interval(first.value, min(one.low for one in intervals), max(one.high for one in intervals), first.level)
+    return Interval(
+        first.value,
+        min(one.low for one in intervals),
+        max(one.high for one in intervals),
+        first.level,
+    )
 
 
 def _hull_of_forces(forces: list[EffectiveForce]) -> EffectiveForce:
@@ -178,25 +230,45 @@ def _hull_of_forces(forces: list[EffectiveForce]) -> EffectiveForce:
     first = forces[0]
     stiffness = [one.stiffness for one in forces if one.stiffness is not None]
     too_fast = any(one.too_fast for one in forces)
-    return replace(first, force=_hull([one.force for one in forces]), stiffness=_hull(stiffness) if stiffness else None, too_fast=too_fast)
+    return replace(
+        first,
+        force=_hull([one.force for one in forces]),
+        stiffness=_hull(stiffness) if stiffness else None,
+        too_fast=too_fast,
+    )
 
 
-def doubts_of(best: FitResult, told: FitResult, force: EffectiveForce, *, law: str, swings: str = "") -> tuple[str, ...]:
+def doubts_of(
+    best: FitResult, told: FitResult, force: EffectiveForce, *, law: str, swings: str = ""
+) -> tuple[str, ...]:
     """Return why a force is not to be trusted."""
     doubts = [swings] if swings else []
     if told is not best and _ahead(best, told) > CLEARLY:
-        doubts.append(f"the {law} describes the reward clearly better than any law that has a force")
+        doubts.append(
+            f"the {law} describes the reward clearly better than any law that has a force"
+        )
     if force.too_fast:
-        doubts.append("the curve is too fast for its momentum and lag, so that nothing bounds the force above")
+        doubts.append(
+            "the curve is too fast for its momentum and lag, so that nothing bounds the force above"
+        )
     if _at_rest(told):
-        doubts.append("the last rows are mostly one and the same number: a reward at its bound shows no swing")
+        doubts.append(
+            "the last rows are mostly one and the same number: a reward at its bound shows no swing"
+        )
     if _only_begun(told):
-        doubts.append("the log ends within the time constant of its curve, whose beginning tells little of its end")
+        doubts.append(
+            "the log ends within the time constant of its curve, whose beginning tells little of "
+            "its end"
+        )
     if _over_at_once(told):
         doubts.append("the curve is over within a few rows, too few to tell how fast it was")
-    share = told.r_squared_explainable if math.isfinite(told.r_squared_explainable) else told.r_squared
+    share = (
+        told.r_squared_explainable if math.isfinite(told.r_squared_explainable) else told.r_squared
+    )
     if not share >= FEWEST_EXPLAINED:
-        doubts.append(f"the curve explains only {max(share, 0.0):.0%} of what can be explained of the reward")
+        doubts.append(
+            f"the curve explains only {max(share, 0.0):.0%} of what can be explained of the reward"
+        )
     return tuple(doubts)
 
 
@@ -226,7 +298,9 @@ def _over_at_once(told: FitResult) -> bool:
     return told.parameters["time_constant"].value < 2.05 * FEWEST_ROWS * row
 
 
-def judged(force: float, momentum: float, lag: LagSetting, *, learning_rate: float | None = None) -> Stability:
+def judged(
+    force: float, momentum: float, lag: LagSetting, *, learning_rate: float | None = None
+) -> Stability:
     """Judge one mode under a lag."""
     from groupwise.stability.mode import stability
 

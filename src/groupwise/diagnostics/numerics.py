@@ -1,7 +1,8 @@
-"""Numerics: columns that are no longer numbers, a gradient that explodes or drifts, and updates of exactly nothing.
+"""Numerics: columns that are no longer numbers, a gradient that explodes or drifts, and updates of
+exactly nothing.
 
-The readers write NaN and a missing value alike, so a NaN shows as a column that stops while the rows go on, or that never had a value.
-Why the numbers broke is not judged here.
+The readers write NaN and a missing value alike, so a NaN shows as a column that stops while the
+rows go on, or that never had a value. Why the numbers broke is not judged here.
 """
 
 from __future__ import annotations
@@ -16,29 +17,45 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.judgement import Finding, Sign, Status, exactly
-from groupwise.diagnostics.signals import CRITICAL, FEWEST_ROWS, WARNING, Evidence, Signal, counted, lasting, since_when
+from groupwise.diagnostics.signals import (
+    CRITICAL,
+    FEWEST_ROWS,
+    WARNING,
+    Evidence,
+    Signal,
+    counted,
+    lasting,
+    since_when,
+)
 from groupwise.wording import clean
 
 FINITE, GRADIENT, UPDATES = "numbers", "gradient", "updates"
 LOG_NORM = "the norm of the gradient before clipping (TRL: grad_norm; verl: actor/grad_norm)"
-LOG_DEAD = "the share of groups with zero variance (TRL: frac_reward_zero_std), or completions with their rewards"
+LOG_DEAD = (
+    "the share of groups with zero variance (TRL: frac_reward_zero_std), or completions with their "
+    "rewards"
+)
 # What an update is made of: without these numbers it is NaN, and so are the weights after it.
 _OF_UPDATE = ("loss", "gradient_norm", "advantage", "advantage_min", "advantage_max")
 _WATCHED = (*_OF_UPDATE, "reward", "kl", "entropy", "policy_change", "sampler_mismatch")
 # What is logged by the trainer beside the loss: where it goes on, the row was written whole.
 _BESIDE = (*_OF_UPDATE, "kl", "entropy", "learning_rate", "clip_ratio", "policy_change")
-# A column is one of every row where nine rows of ten have it; a trainer whose rows come later than the rollouts' lags by fewer than ten.
+# A column is one of every row where nine rows of ten have it; a trainer whose rows come later than
+# the rollouts' lags by fewer than ten.
 _FULL, _STOPPED, _LAGGING = 0.9, 3, 10
-# A gradient norm is a product of many factors, so it scatters by factors: in health by e or so from row to row. 30 is 3.4 of them,
-# 1,000 is 7; and below 1, where trainers clip by default, nothing needs clipping.
+# A gradient norm is a product of many factors, so it scatters by factors: in health by e or so from
+# row to row. 30 is 3.4 of them, 1,000 is 7; and below 1, where trainers clip by default, nothing
+# needs clipping.
 DRIFT, SPIKE, HUGE, CLIPPED = 30.0, 1e3, 1e6, 1.0
 _FIRST = 10
 # What rounding leaves of the gradient of groups with zero variance.
 _ROUNDING = 1e-9
-# In health at most one row in ten is beyond a limit, whatever came before: what the e-processes bet against.
+# In health at most one row in ten is beyond a limit, whatever came before: what the e-processes bet
+# against.
 USUAL = 0.1
-# The chance of a gradient of 0 where one is lost, and in health where rewards of the batch differ and those of no group may: it takes
-# very few groups, or prompts that are all solved always or never.
+# The chance of a gradient of 0 where one is lost, and in health where rewards of the batch differ
+# and those of no group may: it takes very few groups, or prompts that are all solved always or
+# never.
 _MOST, _BATCH_DIFFERS = 0.95, 0.8
 
 
@@ -54,22 +71,30 @@ class _Broken:
 
 
 def beyond(signal: Signal, event_T: NDArray[np.bool_]) -> int | None:
-    """Return the row since which rows of a rare kind are most of them, if they are so to the end."""
+    """Return the row since which rows of a rare kind are most of them, if they are so to the
+    end.
+    """
     return since_when(event_T, USUAL, rate=WARNING) if len(signal) >= FEWEST_ROWS else None
 
 
 def rose_since(evidence: Evidence, step: int) -> bool:
-    """Return whether the reward is clearly higher now than before a step, or than in the first quarter: training goes on."""
+    """Return whether the reward is clearly higher now than before a step, or than in the first
+    quarter: training goes on.
+    """
     return _reward_since(evidence, step) > 3.0
 
 
 def fell_since(evidence: Evidence, step: int) -> bool:
-    """Return whether the reward is clearly lower now than before a step, or than in the first quarter."""
+    """Return whether the reward is clearly lower now than before a step, or than in the first
+    quarter.
+    """
     return _reward_since(evidence, step) < -3.0
 
 
 def _reward_since(evidence: Evidence, step: int) -> float:
-    """The change of the reward over its standard error from the rows before a step to the last rows."""
+    """The change of the reward over its standard error from the rows before a step to the last
+    rows.
+    """
     reward = evidence.reward
     if reward is None or len(reward) < FEWEST_ROWS:
         return 0.0
@@ -83,12 +108,18 @@ def finite(evidence: Evidence) -> Finding:
     broken = sorted(_broken(evidence), key=lambda one: (one.row, _WATCHED.index(one.quantity)))
     if not broken:
         if all(evidence.quantity(name) is None for name in _WATCHED):
-            return Finding(FINITE, Status.NOT_LOGGED, "None of loss, gradient, reward, KL and entropy is in the log.", log=LOG_NORM)
+            return Finding(
+                FINITE,
+                Status.NOT_LOGGED,
+                "None of loss, gradient, reward, KL and entropy is in the log.",
+                log=LOG_NORM,
+            )
         return _finite_but_for_a_few(evidence)
     first = broken[0]
     step, name = int(evidence.record.steps["step"][first.row]), clean(first.column, longest=60)
     of_updates = any(one.quantity in _OF_UPDATE for one in broken)
-    # A metric that was never computed may be written as NaN in every row; what every update has is no such metric.
+    # A metric that was never computed may be written as NaN in every row; what every update has is
+    # no such metric.
     placeholder = first.row == 0 and not of_updates
     rows, was = counted(first.rows, "row"), "" if first.before is None else f"{first.before:.3g}"
     since = f"in any of {rows}" if first.row == 0 else f"since step {step:,} ({rows})"
@@ -97,7 +128,14 @@ def finite(evidence: Evidence) -> Finding:
         return Finding(FINITE, Status.INFO, message, step)
     status = Status.CRITICAL if first.row > 0 and of_updates else Status.WARNING
     sign = Sign(first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}not finite")
-    return Finding(FINITE, status, message, step, signs=(sign,), evidence={"numbers": "not finite", "first_column": name})
+    return Finding(
+        FINITE,
+        status,
+        message,
+        step,
+        signs=(sign,),
+        evidence={"numbers": "not finite", "first_column": name},
+    )
 
 
 def _also(broken: list[_Broken]) -> str:
@@ -115,16 +153,29 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
         if infinite.size:
             first, rows = int(steps["step"][int(infinite[0])]), counted(infinite.size, "row")
             many = infinite.size > 0.05 * value.size and infinite.size >= _STOPPED
-            message = f"{clean(column, longest=60)} is infinite in {rows} of {value.size:,}, first at step {first:,}."
+            message = (
+                f"{clean(column, longest=60)} is infinite in {rows} of {value.size:,}, first at "
+                f"step {first:,}."
+            )
             return Finding(FINITE, Status.WARNING if many else Status.INFO, message, first)
     return Finding(FINITE, Status.NONE, "No column turned into something that is no finite number.")
 
 
 def _columns(evidence: Evidence, quantity: str) -> list[str]:
-    """The columns of a quantity; advantages by their name too, which most trainers have under a key of their own."""
-    known = [one.column for one in evidence.record.meanings if one.quantity == quantity and one.column in evidence.record.steps.columns]
+    """The columns of a quantity; advantages by their name too, which most trainers have under a
+    key of their own.
+    """
+    known = [
+        one.column
+        for one in evidence.record.meanings
+        if one.quantity == quantity and one.column in evidence.record.steps.columns
+    ]
     if quantity == "advantage" and not known:
-        known = [name for name in evidence.record.metrics() if "advantage" in name.lower() and evidence.record.meaning(name) is None]
+        known = [
+            name
+            for name in evidence.record.metrics()
+            if "advantage" in name.lower() and evidence.record.meaning(name) is None
+        ]
     return known
 
 
@@ -146,7 +197,11 @@ def _broken(evidence: Evidence) -> Iterator[_Broken]:
                 continue
             # Rows before it that have it, and rows since that the trainer wrote without it.
             whole = found.size >= _FULL * (last + 1) and last + 1 >= FEWEST_ROWS
-            needed = _STOPPED if np.isinf(value[last + 1 :]).all() or _written(evidence, column, last) else _LAGGING
+            needed = (
+                _STOPPED
+                if np.isinf(value[last + 1 :]).all() or _written(evidence, column, last)
+                else _LAGGING
+            )
             if whole and rest >= needed and _alive(evidence)[last + 1 :].mean() >= _FULL:
                 yield _Broken(column, quantity, last + 1, rest, float(value[last]))
 
@@ -154,8 +209,14 @@ def _broken(evidence: Evidence) -> Iterator[_Broken]:
 def _alive(evidence: Evidence) -> NDArray[np.bool_]:
     """Rows that hold a finite value of anything but the clock."""
     steps = evidence.record.steps
-    names = [name for name in evidence.record.metrics() if not name.lower().startswith(("eval", "val"))]
-    return np.asarray(steps.select(pl.any_horizontal(pl.col(name).is_finite().fill_null(value=False) for name in names)).to_series())
+    names = [
+        name for name in evidence.record.metrics() if not name.lower().startswith(("eval", "val"))
+    ]
+    return np.asarray(
+        steps.select(
+            pl.any_horizontal(pl.col(name).is_finite().fill_null(value=False) for name in names)
+        ).to_series()
+    )
 
 
 def _written(evidence: Evidence, column: str, last: int) -> bool:
@@ -178,7 +239,11 @@ def gradient(evidence: Evidence) -> Finding:
         return Finding(GRADIENT, Status.NOT_LOGGED, f"{said}.", log=LOG_NORM)
     moving = np.flatnonzero(signal.value_T > _ROUNDING)
     if moving.size < 2 * _FIRST:
-        return Finding(GRADIENT, Status.NONE, f"No sign of a drift in {counted(moving.size, 'row')} with a gradient.")
+        return Finding(
+            GRADIENT,
+            Status.NONE,
+            f"No sign of a drift in {counted(moving.size, 'row')} with a gradient.",
+        )
     norm_T, step_T = signal.value_T[moving], signal.step_T[moving]
     early = float(np.median(norm_T[:_FIRST]))
     limit = max(DRIFT * early, CLIPPED)
@@ -193,10 +258,26 @@ def gradient(evidence: Evidence) -> Finding:
     times = late / early
     huge = late > HUGE or times > SPIKE
     status = Status.CRITICAL if huge and fell_since(evidence, step) else Status.WARNING
-    message = f"The gradient norm grew from {early:.3g} to {late:.3g} (x {times:,.0f}), beyond x {limit / early:,.0f} since step {step:,}."
-    advice, facts = "clip the gradient norm; lower the learning rate", {"gradient": "exploded" if huge else "drift"}
+    message = (
+        f"The gradient norm grew from {early:.3g} to {late:.3g} (x {times:,.0f}), beyond x "
+        f"{limit / early:,.0f} since step {step:,}."
+    )
+    advice, facts = (
+        "clip the gradient norm; lower the learning rate",
+        {"gradient": "exploded" if huge else "drift"},
+    )
     signs = (_grew(began, early, late),)
-    return Finding(GRADIENT, status, message, step, exactly(times), DRIFT, advice=advice, signs=signs, evidence=facts)
+    return Finding(
+        GRADIENT,
+        status,
+        message,
+        step,
+        exactly(times),
+        DRIFT,
+        advice=advice,
+        signs=signs,
+        evidence=facts,
+    )
 
 
 def _grew(step: int, before: float, after: float) -> Sign:
@@ -208,7 +289,9 @@ def _leaps(norm_T: Float) -> NDArray[np.intp]:
     """The rows, but for the first ones, far above the median of all rows before."""
     # Where no row is large none is far above the others, whatever was before it.
     usual_T = _medians(norm_T) if float(norm_T[_FIRST:].max()) > 10 * CLIPPED else norm_T
-    leapt_T = (norm_T > np.maximum(SPIKE * usual_T, 10 * CLIPPED)) | (norm_T > np.maximum(HUGE, DRIFT * usual_T))
+    leapt_T = (norm_T > np.maximum(SPIKE * usual_T, 10 * CLIPPED)) | (
+        norm_T > np.maximum(HUGE, DRIFT * usual_T)
+    )
     leapt_T[:_FIRST] = False
     return np.flatnonzero(leapt_T)
 
@@ -216,15 +299,35 @@ def _leaps(norm_T: Float) -> NDArray[np.intp]:
 def _spikes(norm_T: Float, step_T: NDArray[np.int64], leaps: NDArray[np.intp]) -> Finding:
     """Report single rows that leapt."""
     if not leaps.size:
-        return Finding(GRADIENT, Status.NONE, f"No sign of a drift: gradient norm {np.median(norm_T[:_FIRST]):.3g} → {norm_T[-1]:.3g}.")
+        return Finding(
+            GRADIENT,
+            Status.NONE,
+            (
+                f"No sign of a drift: gradient norm {np.median(norm_T[:_FIRST]):.3g} → "
+                f"{norm_T[-1]:.3g}."
+            ),
+        )
     first = int(leaps[0])
     step, top, usual = int(step_T[first]), float(norm_T[first]), float(np.median(norm_T[:first]))
     more = "" if leaps.size == 1 else f" and {counted(leaps.size - 1, 'time')} more"
-    message, ratio = f"The gradient norm leapt to {top:.3g} at step {step:,}{more}, {usual:.3g} before.", exactly(top / usual)
+    message, ratio = (
+        f"The gradient norm leapt to {top:.3g} at step {step:,}{more}, {usual:.3g} before.",
+        exactly(top / usual),
+    )
     if leaps.size < _STOPPED and float(norm_T[_FIRST:].max()) <= HUGE:
         return Finding(GRADIENT, Status.INFO, message, step, ratio, SPIKE)
     advice, signs = "clip the gradient norm", (_grew(step, usual, top),)
-    return Finding(GRADIENT, Status.WARNING, message, step, ratio, SPIKE, advice=advice, signs=signs, evidence={"gradient": "spikes"})
+    return Finding(
+        GRADIENT,
+        Status.WARNING,
+        message,
+        step,
+        ratio,
+        SPIKE,
+        advice=advice,
+        signs=signs,
+        evidence={"gradient": "spikes"},
+    )
 
 
 def _medians(value_T: Float) -> Float:
@@ -239,7 +342,10 @@ def _medians(value_T: Float) -> Float:
 
 
 def updates(evidence: Evidence) -> Finding:
-    """Look for updates of exactly nothing: a gradient of 0 although rewards differ. A learning rate of 0 is no learning's."""
+    """Look for updates of exactly nothing: a gradient of 0 although rewards differ.
+
+    A learning rate of 0 is no learning's.
+    """
     norm, loss = evidence.quantity("gradient_norm"), evidence.quantity("loss")
     if norm is None:
         return _of_loss(loss, None)
@@ -248,14 +354,23 @@ def updates(evidence: Evidence) -> Finding:
     if row is not None:
         return _nothing(evidence, norm, row)
     if zero_T[-max(5, zero_T.size // 10) :].all() and zero_T.size >= 5:
-        message = f"The gradient is {norm.written(0.0)} in the last rows, where all groups have zero variance or may have."
+        message = (
+            f"The gradient is {norm.written(0.0)} in the last rows, where all groups have zero "
+            "variance or may have."
+        )
         return Finding(UPDATES, Status.INFO, message)
     return _of_loss(loss, norm)
 
 
 def _zero_since(zero_T: NDArray[np.bool_], chance_T: Float) -> int | None:
-    """The row since which the gradient is 0 more often than in health, by its chance in each row."""
-    factor_T = np.where(zero_T, np.log(_MOST / np.minimum(chance_T, _MOST)), np.log((1 - _MOST) / (1 - np.minimum(chance_T, _MOST))))
+    """The row since which the gradient is 0 more often than in health, by its chance in each
+    row.
+    """
+    factor_T = np.where(
+        zero_T,
+        np.log(_MOST / np.minimum(chance_T, _MOST)),
+        np.log((1 - _MOST) / (1 - np.minimum(chance_T, _MOST))),
+    )
     return lasting(factor_T, rate=CRITICAL, event_T=zero_T)
 
 
@@ -265,15 +380,49 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
     spread = _spread_at(evidence, norm)[row:]
     spread = spread[np.isfinite(spread)]
     loss = evidence.quantity("loss")
-    also = ", and so is the loss" if loss is not None and loss.is_zero[loss.at(step) :].all() else ""
-    sign = Sign("gradient_norm", step, before, 0.0, f"gradient norm {'' if before is None else f'{before:.3g} → '}0")
-    zero = f"The gradient is {norm.written(0.0)} since step {step:,} ({counted(len(norm) - row, 'row')}) although"
+    also = (
+        ", and so is the loss" if loss is not None and loss.is_zero[loss.at(step) :].all() else ""
+    )
+    sign = Sign(
+        "gradient_norm",
+        step,
+        before,
+        0.0,
+        f"gradient norm {'' if before is None else f'{before:.3g} → '}0",
+    )
+    zero = (
+        f"The gradient is {norm.written(0.0)} since step {step:,} "
+        f"({counted(len(norm) - row, 'row')}) although"
+    )
     if not (_chance(evidence, norm)[row:] <= 0.5).mean() > 0.5:
-        advice, message = "log the share of zero-variance groups; check advantages", f"{zero} rewards of the batch differ{also}."
+        advice, message = (
+            "log the share of zero-variance groups; check advantages",
+            f"{zero} rewards of the batch differ{also}.",
+        )
         facts = {"gradient": "zero"}
-        return Finding(UPDATES, Status.WARNING, message, step, advice=advice, log=LOG_DEAD, signs=(sign,), evidence=facts)
-    differ = f"rewards differ (spread {np.median(spread):.2g})" if spread.size and np.median(spread) > 1e-6 else "groups differ in reward"
-    return Finding(UPDATES, Status.CRITICAL, f"{zero} {differ}{also}.", step, signs=(sign,), evidence={"gradient": "lost"})
+        return Finding(
+            UPDATES,
+            Status.WARNING,
+            message,
+            step,
+            advice=advice,
+            log=LOG_DEAD,
+            signs=(sign,),
+            evidence=facts,
+        )
+    differ = (
+        f"rewards differ (spread {np.median(spread):.2g})"
+        if spread.size and np.median(spread) > 1e-6
+        else "groups differ in reward"
+    )
+    return Finding(
+        UPDATES,
+        Status.CRITICAL,
+        f"{zero} {differ}{also}.",
+        step,
+        signs=(sign,),
+        evidence={"gradient": "lost"},
+    )
 
 
 def _spread_at(evidence: Evidence, norm: Signal) -> Float:
@@ -292,23 +441,34 @@ def _at_steps(step_T: Float, value_T: Float, norm: Signal) -> Float:
 
 
 def _chance(evidence: Evidence, norm: Signal) -> Float:
-    """The chance of a gradient of exactly 0 in health: that all groups of the step have zero variance; 1 where that is not known.
+    """The chance of a gradient of exactly 0 in health: that all groups of the step have zero
+    variance; 1 where that is not known.
 
-    It is at most the share of groups with zero variance, however few groups a step has. Where a row averages several steps what it says
-    of rewards is not of the last of them, whose gradient may be the one that is logged.
+    It is at most the share of groups with zero variance, however few groups a step has. Where a row
+    averages several steps what it says of rewards is not of the last of them, whose gradient may be
+    the one that is logged.
     """
     groups, record = evidence.groups, evidence.record
     dead = _at_steps(groups.zero_variance.step_T, groups.zero_variance.value_T, norm)
-    unsure = record.rollouts is None and any(one.quantity == "dead_group_share" and one.ambiguous for one in record.meanings)
+    unsure = record.rollouts is None and any(
+        one.quantity == "dead_group_share" and one.ambiguous for one in record.meanings
+    )
     window = record.steps["window"].median()
     single = isinstance(window, float) and window <= 1
-    within = np.full(len(norm), single and not groups.spread_gap) & (_spread_at(evidence, norm) > 1e-6)
+    within = np.full(len(norm), single and not groups.spread_gap) & (
+        _spread_at(evidence, norm) > 1e-6
+    )
     chance = np.where(within, USUAL, np.where(single & _mixed(evidence, norm), _BATCH_DIFFERS, 1.0))
-    return np.asarray(np.where(np.isfinite(dead), np.maximum(dead, _BATCH_DIFFERS if unsure else USUAL), chance), dtype=np.float64)
+    return np.asarray(
+        np.where(np.isfinite(dead), np.maximum(dead, _BATCH_DIFFERS if unsure else USUAL), chance),
+        dtype=np.float64,
+    )
 
 
 def _mixed(evidence: Evidence, norm: Signal) -> NDArray[np.bool_]:
-    """Whether the rewards of the whole batch differ in each row: by their spread, or by a mean between right and wrong."""
+    """Whether the rewards of the whole batch differ in each row: by their spread, or by a mean
+    between right and wrong.
+    """
     reward = evidence.reward
     mean = np.full(len(norm), np.nan)
     if reward is not None and reward.bounds == (0.0, 1.0):
@@ -319,11 +479,27 @@ def _mixed(evidence: Evidence, norm: Signal) -> NDArray[np.bool_]:
 def _of_loss(loss: Signal | None, norm: Signal | None) -> Finding:
     """Say of a loss of 0 that it is normal on policy."""
     if loss is None and norm is None:
-        return Finding(UPDATES, Status.NOT_LOGGED, "Neither loss nor gradient norm is in the log.", log=LOG_NORM)
-    nothing = 0.0 if loss is None or len(loss) < 5 else float((np.abs(loss.value_T) < max(1e-6, loss.resolution)).mean())
+        return Finding(
+            UPDATES,
+            Status.NOT_LOGGED,
+            "Neither loss nor gradient norm is in the log.",
+            log=LOG_NORM,
+        )
+    nothing = (
+        0.0
+        if loss is None or len(loss) < 5
+        else float((np.abs(loss.value_T) < max(1e-6, loss.resolution)).mean())
+    )
     if nothing <= 0.5:
         return Finding(UPDATES, Status.NONE, "No sign of updates of exactly nothing.")
     message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as it is on policy:"
     if norm is None:
-        return Finding(UPDATES, Status.INFO, f"{message} log the gradient norm to see the updates.", log=LOG_NORM)
-    return Finding(UPDATES, Status.INFO, f"{message} the gradient norm is {np.median(norm.value_T):.2g}.")
+        return Finding(
+            UPDATES,
+            Status.INFO,
+            f"{message} log the gradient norm to see the updates.",
+            log=LOG_NORM,
+        )
+    return Finding(
+        UPDATES, Status.INFO, f"{message} the gradient norm is {np.median(norm.value_T):.2g}."
+    )

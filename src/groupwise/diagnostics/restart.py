@@ -1,4 +1,7 @@
-"""Restarts with a jump, which is held against the largest move of the same kind just before. Why the run differs is not judged here."""
+"""Restarts with a jump, which is held against the largest move of the same kind just before.
+
+Why the run differs is not judged here.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,24 @@ from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.signals import Evidence
 
 RESTART = "restart"
-# The readers' notes on a log whose steps drop back, and the recorder's on a run that goes on from a checkpoint.
+# The readers' notes on a log whose steps drop back, and the recorder's on a run that goes on from a
+# checkpoint.
 _DROPPED_BACK = re.compile(r"the step drops back to ([\d, ]{1,200})\)")
 _RESUMED = re.compile(r"resumed after step (\d{1,15})")
 _WATCHED = {
-    "reward": "reward", "sampler_mismatch": "sampler mismatch", "kl": "KL", "entropy": "entropy", "gradient_norm": "gradient norm",
-    "completion_length": "length", "loss": "loss",
-}  # fmt: skip
-# Medians of five rows before and after; three times the largest such move among the fifty rows before is none of the run's own.
+    "reward": "reward",
+    "sampler_mismatch": "sampler mismatch",
+    "kl": "KL",
+    "entropy": "entropy",
+    "gradient_norm": "gradient norm",
+    "completion_length": "length",
+    "loss": "loss",
+}
+# Medians of five rows before and after; three times the largest such move among the fifty rows
+# before is none of the run's own.
 _ROWS, _PAST, _FEWEST_BEFORE, _TIMES = 5, 50, 15, 3.0
-# A pause is twenty times the usual time between rows, and ten minutes; a schedule that starts anew falls to a fifth and rises again.
+# A pause is twenty times the usual time between rows, and ten minutes; a schedule that starts anew
+# falls to a fifth and rises again.
 _PAUSE, _SECONDS, _FALLS, _RISES = 20.0, 600.0, 5.0, 3
 
 
@@ -42,25 +53,50 @@ def check(evidence: Evidence) -> Finding:
     for one in found:
         jumps = list(_jumps(evidence, one.step))
         if jumps:
-            message = f"{one.said} at step {one.step:,}, and there {', '.join(sign.words for sign in jumps[:3])}."
-            return Finding(RESTART, Status.WARNING, message, one.step, signs=tuple(jumps), evidence={"restart": "jump"})
+            message = (
+                f"{one.said} at step {one.step:,}, and there "
+                f"{', '.join(sign.words for sign in jumps[:3])}."
+            )
+            return Finding(
+                RESTART,
+                Status.WARNING,
+                message,
+                one.step,
+                signs=tuple(jumps),
+                evidence={"restart": "jump"},
+            )
     sure = [one for one in found if one.sure]
     if sure:
-        return Finding(RESTART, Status.INFO, f"{sure[0].said} at step {sure[0].step:,}, and nothing jumped there.", sure[0].step)
+        return Finding(
+            RESTART,
+            Status.INFO,
+            f"{sure[0].said} at step {sure[0].step:,}, and nothing jumped there.",
+            sure[0].step,
+        )
     return Finding(RESTART, Status.NONE, "No sign of a restart in mid-run.")
 
 
 def _restarts(evidence: Evidence) -> Iterator[_Restart]:
-    """Yield where the log says that the run was restarted, and where its learning rate or its clock looks like it."""
+    """Yield where the log says that the run was restarted, and where its learning rate or its
+    clock looks like it.
+    """
     for note in evidence.record.notes:
         for steps in _DROPPED_BACK.findall(note):
-            yield from (_Restart(int(step), "The run was restarted", sure=True) for step in re.findall(r"\d{1,15}", steps))
-        yield from (_Restart(int(step) + 1, "The run was resumed", sure=True) for step in _RESUMED.findall(note))
+            yield from (
+                _Restart(int(step), "The run was restarted", sure=True)
+                for step in re.findall(r"\d{1,15}", steps)
+            )
+        yield from (
+            _Restart(int(step) + 1, "The run was resumed", sure=True)
+            for step in _RESUMED.findall(note)
+        )
     rate = evidence.quantity("learning_rate")
     if rate is not None and len(rate) > 2 * _ROWS:
         value = rate.value_T
         fell = np.flatnonzero(
-            (value[:-1] > 0) & ((value[1:] + rate.resolution) * _FALLS < value[:-1]) & (np.arange(1, value.size) + _RISES < value.size)
+            (value[:-1] > 0)
+            & ((value[1:] + rate.resolution) * _FALLS < value[:-1])
+            & (np.arange(1, value.size) + _RISES < value.size)
         )
         for row in (fell + 1).tolist():
             if (np.diff(value[row : row + 1 + _RISES]) > 0).all():
@@ -69,8 +105,14 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
     between = np.diff(seconds)
     known = between[np.isfinite(between)]
     if known.size > 2 * _ROWS:
-        for row in np.flatnonzero(between > max(_PAUSE * float(np.median(known)), _SECONDS)).tolist():
-            yield _Restart(int(evidence.record.steps["step"][row + 1]), f"A pause of {between[row] / 3600:.1f} h ends", sure=False)
+        for row in np.flatnonzero(
+            between > max(_PAUSE * float(np.median(known)), _SECONDS)
+        ).tolist():
+            yield _Restart(
+                int(evidence.record.steps["step"][row + 1]),
+                f"A pause of {between[row] / 3600:.1f} h ends",
+                sure=False,
+            )
 
 
 def _jumps(evidence: Evidence, step: int) -> Iterator[Sign]:
@@ -88,7 +130,10 @@ def _jumps(evidence: Evidence, step: int) -> Iterator[Sign]:
         move = float(np.median(scaled[-_ROWS:]) - np.median(scaled[-2 * _ROWS : -_ROWS]))
         unit = 2 * signal.resolution / (float(np.median(near)) if near.min() > 0 else 1.0)
         if abs(move) > max(_TIMES * _largest_move(scaled[:-_ROWS]), unit, 1e-9):
-            before, since = float(np.median(near[-2 * _ROWS : -_ROWS])), float(np.median(near[-_ROWS:]))
+            before, since = (
+                float(np.median(near[-2 * _ROWS : -_ROWS])),
+                float(np.median(near[-_ROWS:])),
+            )
             yield Sign(quantity, step, before, since, f"{word} {before:.2g} → {since:.2g}")
 
 

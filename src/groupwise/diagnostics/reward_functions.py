@@ -1,6 +1,8 @@
-"""Reward functions beside each other: rewards that format alone earns while what it is for earns nothing.
+"""Reward functions beside each other: rewards that format alone earns while what it is for earns
+nothing.
 
-A function that is 0 throughout beside others that earn is worth knowing and no failure. What a function grades is known by its name alone.
+A function that is 0 throughout beside others that earn is worth knowing and no failure. What a
+function grades is known by its name alone.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from groupwise.wording import clean
 NAME = "reward_functions"
 LOG = "the mean of every reward function (TRL: rewards/NAME/mean)"
 FORM = re.compile(
-    r"format|xml|(^|_)tags?(_|$)|think|style|struct|compil|syntax|json|boxed|pars(e|able)|length|(^|_)int_|language|readab", re.IGNORECASE
+    r"format|xml|(^|_)tags?(_|$)|think|style|struct|compil|syntax|json|boxed|pars(e|able)|length|(^|_)int_|language|readab",
+    re.IGNORECASE,
 )
-# Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in health.
+# Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in
+# health.
 WANTED = re.compile(
     r"correct|accura|answer|solv|truth|success|exact|quality|outcome"
     r"|(^|_)(acc|f|f1|em|env|task|gold|win|(ndcg|mrr|recall|precision|pass)(_?at)?[_@]?\d*)($|_)",
@@ -32,12 +36,14 @@ WANTED = re.compile(
 UNPAID = 0.01
 # Share of the rows of the total that must hold every function, for them to be looked at together.
 _MOST_ROWS = 0.5
-# What earns has nine tenths of the most that it ever earned, or of 1 where it stays within 0 and 1; nothing is a fiftieth of that, and
-# what a model without a clue gets by luck is twice as much, where it does not grow.
+# What earns has nine tenths of the most that it ever earned, or of 1 where it stays within 0 and 1;
+# nothing is a fiftieth of that, and what a model without a clue gets by luck is twice as much,
+# where it does not grow.
 EARNS, NOTHING, _LUCK = 0.9, 0.02, 0.05
 # Form is learnt in tens of steps and what it is for comes later: only then is its absence told.
 LONG, _FEW = 50, 10
-# Standard errors of a change beyond doubt, and the least gain, of its top, that is one of a function.
+# Standard errors of a change beyond doubt, and the least gain, of its top, that is one of a
+# function.
 _CLEAR, _GAIN = 5.0, 0.1
 
 
@@ -45,11 +51,15 @@ def check(evidence: Evidence) -> Finding:
     """Look for rewards that form alone earns."""
     functions = {name: signal for name, signal in evidence.functions.items() if len(signal) >= _FEW}
     if not evidence.functions:
-        return Finding(NAME, Status.NOT_LOGGED, "The reward functions are not in the log one by one.", log=LOG)
+        return Finding(
+            NAME, Status.NOT_LOGGED, "The reward functions are not in the log one by one.", log=LOG
+        )
     if len(functions) < 2:
         return Finding(NAME, Status.NONE, "One reward function has none beside it.")
     unpaid = [name for name, weight in weights_of(evidence).items() if abs(weight) < UNPAID]
-    against = _against_each_other(evidence.reward, {name: signal for name, signal in functions.items() if name not in unpaid})
+    against = _against_each_other(
+        evidence.reward, {name: signal for name, signal in functions.items() if name not in unpaid}
+    )
     if against is not None:
         return against
     return _earning(functions)
@@ -59,39 +69,71 @@ def _earning(functions: dict[str, Signal]) -> Finding:
     """Say which functions earn, and whether form alone does."""
     nothing = _earning_nothing(functions)
     if not nothing:
-        said = ", ".join(f"{clean(name, longest=40)} {_late(signal):.2g}" for name, signal in list(functions.items())[:4])
+        said = ", ".join(
+            f"{clean(name, longest=40)} {_late(signal):.2g}"
+            for name, signal in list(functions.items())[:4]
+        )
         return Finding(NAME, Status.NONE, f"No sign of it: every reward function earns ({said}).")
     purpose = [name for name in functions if not FORM.search(name)]
-    form = next((name for name, signal in functions.items() if FORM.search(name) and _late(signal) >= EARNS * _top(signal) > 0), None)
+    form = next(
+        (
+            name
+            for name, signal in functions.items()
+            if FORM.search(name) and _late(signal) >= EARNS * _top(signal) > 0
+        ),
+        None,
+    )
     if form is not None and purpose and set(purpose) <= set(nothing):
         return _form_alone(functions, form, purpose[0])
     rows, name = counted(len(functions[nothing[0]]), "row"), clean(nothing[0], longest=40)
     earned = _late(functions[nothing[0]])
     message = (
-        f"{name} earns {f'{earned:.2g}' if earned else 'nothing'} in {rows}, beside {counted(len(functions) - 1, 'function')} of reward."
+        f"{name} earns {f'{earned:.2g}' if earned else 'nothing'} in {rows}, beside "
+        f"{counted(len(functions) - 1, 'function')} of reward."
     )
     return Finding(NAME, Status.INFO, message)
 
 
 def _against_each_other(reward: Signal | None, functions: dict[str, Signal]) -> Finding | None:
-    """Report a total that stands while one function gains and another loses: no step of training is missing, the reward is."""
+    """Report a total that stands while one function gains and another loses: no step of training
+    is missing, the reward is.
+    """
     few = 0 if reward is None else len(reward) // 4
     if reward is None or few < _FEW:
         return None
     early, late = slice(0, few), slice(len(reward) - few, None)
-    change = {name: signal.change(early, late) for name, signal in functions.items() if len(signal) == len(reward)}
+    change = {
+        name: signal.change(early, late)
+        for name, signal in functions.items()
+        if len(signal) == len(reward)
+    }
     if not change:
         return None
-    best, worst = max(change, key=lambda name: change[name].value), min(change, key=lambda name: change[name].value)
+    best, worst = (
+        max(change, key=lambda name: change[name].value),
+        min(change, key=lambda name: change[name].value),
+    )
     gain, lost, stands = change[best].value, change[worst], reward.change(early, late)
     clear = min(functions[best].score(early, late), -functions[worst].score(early, late)) > _CLEAR
-    if not clear or gain < _GAIN * _top(functions[best]) or -lost.value < gain / 2 or stands.high > gain / 4 or stands.low < -gain / 4:
+    if (
+        not clear
+        or gain < _GAIN * _top(functions[best])
+        or -lost.value < gain / 2
+        or stands.high > gain / 4
+        or stands.low < -gain / 4
+    ):
         return None
     rose, fell = (
-        f"{clean(name, longest=40)} {arrow(_mean(functions[name], early), _mean(functions[name], late))}" for name in (best, worst)
+        (
+            f"{clean(name, longest=40)} "
+            f"{arrow(_mean(functions[name], early), _mean(functions[name], late))}"
+        )
+        for name in (best, worst)
     )
     message = f"{rose} while {fell}: the reward stands at {short(_mean(reward, late))}"
-    return Finding(NAME, Status.WARNING, message, None, stands, evidence={"reward": "against each other"})
+    return Finding(
+        NAME, Status.WARNING, message, None, stands, evidence={"reward": "against each other"}
+    )
 
 
 def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Finding:
@@ -131,11 +173,15 @@ def _earning_nothing(functions: dict[str, Signal]) -> list[str]:
 
 
 def earns_nothing(signal: Signal, scale: float | None = None) -> bool:
-    """Return whether a function stays at 0, or at the lowest that it ever was, but for luck; without a scale by its own top."""
+    """Return whether a function stays at 0, or at the lowest that it ever was, but for luck;
+    without a scale by its own top.
+    """
     floor, few = min(0.0, float(signal.value_T.min())), max(_FEW // 2, len(signal) // 4)
     earned = max(_late(signal), float(signal.value_T.mean())) - floor
     luck = floor == 0 and signal.score(slice(0, few), slice(len(signal) - few, None)) <= 2
-    return earned <= (_LUCK if luck else NOTHING) * max(_top(signal) if scale is None else scale, abs(floor))
+    return earned <= (_LUCK if luck else NOTHING) * max(
+        _top(signal) if scale is None else scale, abs(floor)
+    )
 
 
 def of_task(name: str) -> bool:
@@ -145,7 +191,9 @@ def of_task(name: str) -> bool:
 
 @once
 def together(evidence: Evidence) -> tuple[Signal | None, Mapping[str, Signal]]:
-    """The total and its functions in the rows that hold all of them, where these are most: a cell that is missing leaves its row out."""
+    """The total and its functions in the rows that hold all of them, where these are most: a
+    cell that is missing leaves its row out.
+    """
     reward, functions = evidence.reward, evidence.functions
     if reward is None or all(len(one) == len(reward) for one in functions.values()):
         return reward, functions
@@ -154,15 +202,24 @@ def together(evidence: Evidence) -> tuple[Signal | None, Mapping[str, Signal]]:
         return reward, functions
 
     def at_common(one: Signal) -> Signal:
-        return signal_of(one.column, common, one.value_T[np.searchsorted(one.step_T, common)], bounds=one.bounds)
+        return signal_of(
+            one.column, common, one.value_T[np.searchsorted(one.step_T, common)], bounds=one.bounds
+        )
 
     return at_common(reward), {name: at_common(one) for name, one in functions.items()}
 
 
 def weights_of(evidence: Evidence) -> Mapping[str, float]:
-    """Return the weight of each reward function in the total, where the total is a weighted sum of them; else nothing."""
+    """Return the weight of each reward function in the total, where the total is a weighted sum
+    of them; else nothing.
+    """
     reward, functions = together(evidence)
-    if reward is None or len(functions) < 2 or any(len(f) != len(reward) for f in functions.values()) or len(reward) < len(functions) + 2:
+    if (
+        reward is None
+        or len(functions) < 2
+        or any(len(f) != len(reward) for f in functions.values())
+        or len(reward) < len(functions) + 2
+    ):
         return {}
     design = np.column_stack([f.value_T for f in functions.values()])
     moving = np.ptp(design, axis=0) > 0
@@ -176,4 +233,8 @@ def weights_of(evidence: Evidence) -> Mapping[str, float]:
     # Where the log is rounded a function that hardly varies has no weight that can be told.
     spread = design.std(axis=0)
     unsure = moving & (float(left.std()) > 0.003 * np.sqrt(len(reward)) * spread)
-    return {name: w for name, w, open_ in zip(functions, weight.tolist(), unsure, strict=True) if not open_}
+    return {
+        name: w
+        for name, w, open_ in zip(functions, weight.tolist(), unsure, strict=True)
+        if not open_
+    }

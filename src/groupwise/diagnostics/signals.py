@@ -1,8 +1,10 @@
-r"""A run as the checks see it: metrics by quantity, their noise, and changes between stretches with intervals.
+r"""A run as the checks see it: metrics by quantity, their noise, and changes between stretches with
+intervals.
 
-The noise of a stretch's mean comes from the rows themselves, at whatever scale it is largest: the mean of L rows has variance
-$\max_L L\,v_L/m$ over m rows, $v_L$ from second differences of block means, by the median. That covers window means, smoothed exports
-and slow noise alike; a trend drops out, and a jump touches few differences. Nothing is judged here.
+The noise of a stretch's mean comes from the rows themselves, at whatever scale it is largest: the
+mean of L rows has variance $\max_L L\,v_L/m$ over m rows, $v_L$ from second differences of block
+means, by the median. That covers window means, smoothed exports and slow noise alike; a trend drops
+out, and a jump touches few differences. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ Answer = TypeVar("Answer")
 
 # Median of the square of a standard normal, and the variance of a second difference of white noise.
 _MEDIAN_SQUARE, _SECOND_DIFFERENCE = 0.4549, 6.0
-# A two-sided 95 % interval; the noise is estimated at several scales and the largest taken, so the normal quantile serves.
+# A two-sided 95 % interval; the noise is estimated at several scales and the largest taken, so the
+# normal quantile serves.
 _QUANTILE = 1.96
 FEWEST_ROWS = 8
 # Standard errors by which a reward moves that something moved.
@@ -46,9 +49,13 @@ OFTEN = 0.25
 # The top of rewards that are tenths of right and wrong.
 _TENTH = 0.1
 LOG_RELATIVE = "the reward before it is centred or ranked, or one on held-out prompts"
-LOG_REWARD = "the mean reward of every step (TRL: reward; verl: critic/rewards/mean; else --column reward=NAME)"
+LOG_REWARD = (
+    "the mean reward of every step (TRL: reward; verl: critic/rewards/mean; else --column "
+    "reward=NAME)"
+)
 _HELD_OUT = re.compile(
-    r"(val-core/.*|(eval|val|validation|test)[/_].*(acc|accuracy|reward|score|mean@\d+|pass@1|pass1)(/mean)?)", re.IGNORECASE
+    r"(val-core/.*|(eval|val|validation|test)[/_].*(acc|accuracy|reward|score|mean@\d+|pass@1|pass1)(/mean)?)",
+    re.IGNORECASE,
 )
 # What an evaluation table calls the reward that it holds.
 _ACCURACY = r"((answer|eval)_)?(accuracy|acc)"
@@ -57,9 +64,22 @@ _FUNCTION = re.compile(r"(?:train/)?rewards?/([A-Za-z0-9_ -]+?)(?:/mean)?")
 _DERIVED = re.compile(r"(^|[_/])(std|min|max|mean|minus|median)([_/]|$)")
 # What is 0 in every row where nobody measures it, or where a fixed number of decimals hides it.
 _MEASURED = frozenset(
-    ("entropy", "kl", "kl_reward", "policy_change", "clip_ratio", "clip_ratio_lower", "ratio_variance", "gradient_norm", "learning_rate",
-     "sampler_mismatch", "sampler_probability_gap", "sampler_ratio", "effective_sample_size")
-)  # fmt: skip
+    (
+        "entropy",
+        "kl",
+        "kl_reward",
+        "policy_change",
+        "clip_ratio",
+        "clip_ratio_lower",
+        "ratio_variance",
+        "gradient_norm",
+        "learning_rate",
+        "sampler_mismatch",
+        "sampler_probability_gap",
+        "sampler_ratio",
+        "effective_sample_size",
+    )
+)
 _SHARES = ("dead_group_share", "truncated_share", "positive_share")
 
 
@@ -70,7 +90,8 @@ class Signal:
     column: str  # the log's own key
     step_T: NDArray[np.int64]  # steps at which it has a value
     value_T: Float  # the values
-    deviation: float  # standard deviation of one row's noise, such that the mean of m rows has deviation / sqrt(m)
+    # standard deviation of one row's noise, such that the mean of m rows has deviation / sqrt(m)
+    deviation: float
     scatter: float  # standard deviation from one row to the next alone, without slow noise
     bounds: tuple[float, float] | None = None  # range it cannot leave, or None
     resolution: float = 0.0  # half a unit of the last printed digit, 0 where the values are exact
@@ -81,8 +102,14 @@ class Signal:
         return zero_rows(self.value_T, self.resolution)
 
     def written(self, value: float, digits: int = 6) -> str:
-        """Write a value as surely as it is known: exactly 0, or 0 to within half a unit of the last printed digit."""
-        return f"{value:z.{digits}g} (± {self.resolution:g})" if self.resolution else f"exactly {value:z.{digits}g}"
+        """Write a value as surely as it is known: exactly 0, or 0 to within half a unit of the
+        last printed digit.
+        """
+        return (
+            f"{value:z.{digits}g} (± {self.resolution:g})"
+            if self.resolution
+            else f"exactly {value:z.{digits}g}"
+        )
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -127,21 +154,37 @@ def signal_of(
     bounds: tuple[float, float] | None = None,
 ) -> Signal:
     """Make a signal of rows, with its noise from the rows themselves."""
-    # Where most rows are one number the median sees no scatter, and the rare others still are no level.
-    rare = 0.6 * float(np.sqrt(np.mean(np.diff(value_T, 2) ** 2) / _SECOND_DIFFERENCE)) if value_T.size >= 3 else 0.0
+    # Where most rows are one number the median sees no scatter, and the rare others still are no
+    # level.
+    rare = (
+        0.6 * float(np.sqrt(np.mean(np.diff(value_T, 2) ** 2) / _SECOND_DIFFERENCE))
+        if value_T.size >= 3
+        else 0.0
+    )
     row = _at_scale(value_T, 1)
-    return Signal(column, step_T, value_T, max(_long_run(value_T, row), sampling), max(row, sampling, rare), bounds)
+    return Signal(
+        column,
+        step_T,
+        value_T,
+        max(_long_run(value_T, row), sampling),
+        max(row, sampling, rare),
+        bounds,
+    )
 
 
 def share_of(step_T: Any, value_T: Any) -> Signal:
     """Make a signal of a share by step, of the rows that are finite."""
     value = np.asarray(value_T, dtype=np.float64)
     keep = np.isfinite(value)
-    return signal_of("share", np.asarray(step_T)[keep].astype(np.int64), value[keep], bounds=(0.0, 1.0))
+    return signal_of(
+        "share", np.asarray(step_T)[keep].astype(np.int64), value[keep], bounds=(0.0, 1.0)
+    )
 
 
 def long_run_deviation(value_T: Float) -> float:
-    """Return the standard deviation of one row's noise that explains the scatter of block means at every scale."""
+    """Return the standard deviation of one row's noise that explains the scatter of block means
+    at every scale.
+    """
     return _long_run(value_T, _at_scale(value_T, 1))
 
 
@@ -170,13 +213,21 @@ class Evidence:
     record: RunRecord  # the run
     # fits the reward by the law of a name, or by all laws; None where nobody has fitted it yet
     fit_reward: Callable[[str | None], FitResult] | None = None
-    ended: bool = True  # whether the run is over; while it goes on, what may pass in a few rows is waited for
-    _columns: dict[str, Signal | None] = field(default_factory=dict, init=False, repr=False, compare=False)  # asked for so far
-    memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # what several checks ask for, once
+    ended: bool = (
+        True  # whether the run is over; while it goes on, what may pass in a few rows is waited for
+    )
+    _columns: dict[str, Signal | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )  # asked for so far
+    memo: dict[str, Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )  # what several checks ask for, once
 
     @cached_property
     def reward(self) -> Signal | None:
-        """The training reward; in the absence of a total the share of positive completions, or else the held-out reward."""
+        """The training reward; in the absence of a total the share of positive completions, or
+        else the held-out reward.
+        """
         for name in ("reward", "positive_share"):
             try:
                 series = metric_series(self.record, name)
@@ -195,16 +246,20 @@ class Evidence:
 
     @cached_property
     def by_tenths(self) -> bool:
-        r"""Whether a reward whose range was guessed may have a tenth as its top: nothing says that a row or a rollout was above it.
+        r"""Whether a reward whose range was guessed may have a tenth as its top: nothing says that
+        a row or a rollout was above it.
 
-        Rewards of mean m and variance v from 0 to M have $v \le m(M - m)$: the top is at least m + v/m.
+        Rewards of mean m and variance v from 0 to M have $v \le m(M - m)$: the top is at least m +
+        v/m.
         """
         reward, spread = self.reward, self.groups.spread
         if reward is None or not self.memo.get("guessed"):
             return False
         mean = float(reward.value_T.mean())
         variance = float(np.nanmedian(spread.value_T)) ** 2 if spread.known else 0.0
-        return mean > 0 and max(float(reward.value_T.max()), mean + variance / mean) <= _TENTH + 1e-9  # as sums of tenths are rounded
+        return (
+            mean > 0 and max(float(reward.value_T.max()), mean + variance / mean) <= _TENTH + 1e-9
+        )  # as sums of tenths are rounded
 
     @cached_property
     def grades(self) -> tuple[float, float] | None:
@@ -223,21 +278,40 @@ class Evidence:
         return two_values(self.record, mean[usable], None)
 
     def _ends(self, reward: Signal) -> tuple[float, float] | None:
-        """The lowest and the highest reward of a rollout, where the highest of every batch is logged and is one number again and again."""
+        """The lowest and the highest reward of a rollout, where the highest of every batch is
+        logged and is one number again and again.
+        """
         least, most = (self.quantity(f"reward_{end}") for end in ("min", "max"))
         if most is None or len(most) < FEWEST_ROWS:
             return None
-        low, high = min(0.0, float((reward if least is None else least).value_T.min())), float(most.value_T.max())
+        low, high = (
+            min(0.0, float((reward if least is None else least).value_T.min())),
+            float(most.value_T.max()),
+        )
         again = float((most.value_T == high).mean()) >= OFTEN
-        return (low, high) if again and low <= float(reward.value_T.min()) and float(reward.value_T.max()) <= high else None
+        return (
+            (low, high)
+            if again and low <= float(reward.value_T.min()) and float(reward.value_T.max()) <= high
+            else None
+        )
 
     @cached_property
     def batch_spreads(self) -> list[Float]:
-        """Standard deviations over the whole batch, of the total reward or of its only function; one value a row of the log."""
+        """Standard deviations over the whole batch, of the total reward or of its only function;
+        one value a row of the log.
+        """
         steps, alone = self.record.steps, len(self.functions) == 1
-        own = [one for one in self.record.meanings if re.fullmatch("reward_std_batch(/.*)?" if alone else "reward_std_batch", one.quantity)]
+        own = [
+            one
+            for one in self.record.meanings
+            if re.fullmatch("reward_std_batch(/.*)?" if alone else "reward_std_batch", one.quantity)
+        ]
         columns = [one.column for one in own if one.column in steps.columns]
-        return [steps[column].cast(pl.Float64).to_numpy() for column in columns if steps[column].is_finite().any()]
+        return [
+            steps[column].cast(pl.Float64).to_numpy()
+            for column in columns
+            if steps[column].is_finite().any()
+        ]
 
     @cached_property
     def no_reward(self) -> str:
@@ -249,11 +323,17 @@ class Evidence:
         if not value.is_finite().any():
             return f"the reward is no finite number in any of {counted(len(value), 'row')}"
         beyond = bool((value.abs() > LARGEST_VALUE).all())
-        return f"the rewards are all beyond {LARGEST_VALUE:.0e}".replace("+", "") if beyond else "the log has no reward"
+        return (
+            f"the rewards are all beyond {LARGEST_VALUE:.0e}".replace("+", "")
+            if beyond
+            else "the log has no reward"
+        )
 
     @cached_property
     def relative(self) -> str:
-        """What speaks against a mean reward that is one number in all rows: groups that differ; "" where nothing does."""
+        """What speaks against a mean reward that is one number in all rows: groups that differ;
+        "" where nothing does.
+        """
         reward, spread = self.reward, self.groups.spread
         if (
             reward is None
@@ -266,28 +346,46 @@ class Evidence:
         if usual <= max(1e-6, TELLING * reward.resolution):
             return ""
         return (
-            f"the mean reward is {reward.value_T[0]:.3g} in all rows while rewards differ (spread {usual:.2g}): "
-            "centred, ranked, or not what was earned"
+            f"the mean reward is {reward.value_T[0]:.3g} in all rows while rewards differ (spread "
+            f"{usual:.2g}): centred, ranked, or not what was earned"
         )
 
     @cached_property
     def held_out(self) -> Signal | None:
         """The evaluation reward, or else the accuracy on a validation set."""
-        known = [one for one in self.record.meanings if one.quantity.startswith("eval/reward") and "std" not in one.quantity]
+        known = [
+            one
+            for one in self.record.meanings
+            if one.quantity.startswith("eval/reward") and "std" not in one.quantity
+        ]
         columns = [one.column for one in known if not one.unavailable]
-        columns += [name for name in self.record.metrics() if _HELD_OUT.fullmatch(name) and "std" not in name]
+        columns += [
+            name
+            for name in self.record.metrics()
+            if _HELD_OUT.fullmatch(name) and "std" not in name
+        ]
         found = (self._column(column) for column in columns)
         return next((signal for signal in found if signal is not None and len(signal) >= 3), None)
 
     @cached_property
     def functions(self) -> Mapping[str, Signal]:
-        """The reward functions by name, where there are two or more, or one that is not the total."""
+        """The reward functions by name, where there are two or more, or one that is not the
+        total.
+        """
         found: dict[str, Signal] = {}
         for column in self.record.metrics():
             meaning = self.record.meaning(column)
-            match = re.fullmatch(r"reward/(.+)", meaning.quantity) if meaning else _FUNCTION.fullmatch(column)
+            match = (
+                re.fullmatch(r"reward/(.+)", meaning.quantity)
+                if meaning
+                else _FUNCTION.fullmatch(column)
+            )
             name = match[1] if match else "total"
-            signal = None if name in ("total_reward", "total", "reward") or _DERIVED.search(name) else self._column(column)
+            signal = (
+                None
+                if name in ("total_reward", "total", "reward") or _DERIVED.search(name)
+                else self._column(column)
+            )
             if signal is not None:
                 found.setdefault(name, signal)
         return found
@@ -295,28 +393,47 @@ class Evidence:
     @cached_property
     def task_scores(self) -> Mapping[str, Signal]:
         """What the log says of the task beside its reward, by column."""
-        columns = [meaning.column for meaning in self.record.meanings if meaning.quantity == "task_score" and not meaning.unavailable]
-        return {column: signal for column in columns if (signal := self._column(column)) is not None}
+        columns = [
+            meaning.column
+            for meaning in self.record.meanings
+            if meaning.quantity == "task_score" and not meaning.unavailable
+        ]
+        return {
+            column: signal for column in columns if (signal := self._column(column)) is not None
+        }
 
     def quantity(self, name: str) -> Signal | None:
-        """Return a canonical quantity as a signal, or None where it is not in the log or carries nothing."""
+        """Return a canonical quantity as a signal, or None where it is not in the log or carries
+        nothing.
+        """
         return None if self.unmeasured(name) else self._logged(name)
 
     def unmeasured(self, name: str) -> str:
-        """Return why a quantity that is 0 in every row says nothing; "" where it does, or is not in the log."""
+        """Return why a quantity that is 0 in every row says nothing; "" where it does, or is not
+        in the log.
+        """
         signal = self._logged(name) if name.partition("/")[0] in _MEASURED else None
         if signal is None or signal.value_T.any():
             return ""
         column, rows = clean(signal.column, longest=60), counted(len(signal), "row")
         if signal.resolution:
             decimals = round(-math.log10(2 * signal.resolution))
-            return f"{column} is printed with {decimals} decimals: below {signal.resolution:g} in all {rows}"
-        measured = name == "learning_rate" or self._stands_still or (name == "gradient_norm" and not self._moved)
+            return (
+                f"{column} is printed with {decimals} decimals: below {signal.resolution:g} in all "
+                f"{rows}"
+            )
+        measured = (
+            name == "learning_rate"
+            or self._stands_still
+            or (name == "gradient_norm" and not self._moved)
+        )
         return "" if measured else f"{column} is 0 in all {rows}: not measured"
 
     @cached_property
     def _stands_still(self) -> bool:
-        """Whether loss and gradient are exactly 0 throughout, or all groups have zero variance: what is 0 beside them may be measured."""
+        """Whether loss and gradient are exactly 0 throughout, or all groups have zero variance:
+        what is 0 beside them may be measured.
+        """
         updates = [self._logged(name) for name in ("loss", "gradient_norm")]
         still = all(one is not None and bool(one.is_zero.all()) for one in updates)
         dead = self.groups.zero_variance
@@ -324,12 +441,18 @@ class Evidence:
 
     @property
     def _moved(self) -> bool:
-        """Whether the reward has moved far beyond its noise, as no policy without a gradient makes it."""
+        """Whether the reward has moved far beyond its noise, as no policy without a gradient
+        makes it.
+        """
         return self.reward is not None and abs(self.reward.score(*ends_of(self.reward))) > _MOVES
 
     def _logged(self, name: str) -> Signal | None:
         """The longest column of a quantity, None where there is none that carries anything."""
-        found = [self._column(meaning.column) for meaning in self.record.meanings if meaning.quantity == name and not meaning.unavailable]
+        found = [
+            self._column(meaning.column)
+            for meaning in self.record.meanings
+            if meaning.quantity == name and not meaning.unavailable
+        ]
         return max((signal for signal in found if signal is not None), key=len, default=None)
 
     def matching(self, pattern: str) -> list[Signal]:
@@ -361,7 +484,11 @@ class Evidence:
         if rollouts is None:
             return None
         sizes = rollouts.group_by("step", "prompt_id").len()["len"]
-        return int(sizes.median()) if len(sizes) and sizes.median() and int(sizes.median()) > 1 else None  # type: ignore[arg-type]
+        return (
+            int(sizes.median())  # type: ignore[arg-type]
+            if len(sizes) and sizes.median() and int(sizes.median()) > 1  # type: ignore[arg-type]
+            else None
+        )
 
     @cached_property
     def _steps(self) -> NDArray[np.int64]:
@@ -408,16 +535,23 @@ def once(search: Callable[[Evidence], Answer]) -> Callable[[Evidence], Answer]:
 def _of_series(series: MetricSeries, *, alone: bool) -> Signal:
     """Turn a metric series into a signal; its noise is never below what sampling alone explains.
 
-    Values between 0 and 1 tell the range of a reward only where it is no sum of several reward functions.
+    Values between 0 and 1 tell the range of a reward only where it is no sum of several reward
+    functions.
     """
-    sampling = float(np.sqrt(np.median(series.variance_T))) if series.variance_T is not None and series.variance_T.size else 0.0
+    sampling = (
+        float(np.sqrt(np.median(series.variance_T)))
+        if series.variance_T is not None and series.variance_T.size
+        else 0.0
+    )
     bounds = series.likely_bounds if alone else series.bounds
-    signal = signal_of(series.metric, series.step_T, series.value_T, sampling=sampling, bounds=bounds)
+    signal = signal_of(
+        series.metric, series.step_T, series.value_T, sampling=sampling, bounds=bounds
+    )
     return replace(signal, resolution=series.resolution)
 
 
-# Rows since a step from which a reward is shown to stand, and the part of what was left, or had been gained, that it cannot have gained;
-# standard errors that make a gain.
+# Rows since a step from which a reward is shown to stand, and the part of what was left, or had
+# been gained, that it cannot have gained; standard errors that make a gain.
 _FEWEST_SINCE, _LITTLE, _GAIN = 9, 0.15, 2.0
 
 
@@ -430,11 +564,15 @@ def _thirds_since(reward: Signal, step: int | None) -> tuple[slice, slice]:
 
 def gained_since(evidence: Evidence, step: int | None) -> bool:
     """Return whether the reward has gained since a step, beyond its noise."""
-    return evidence.reward is not None and evidence.reward.score(*_thirds_since(evidence.reward, step)) > _GAIN
+    return (
+        evidence.reward is not None
+        and evidence.reward.score(*_thirds_since(evidence.reward, step)) > _GAIN
+    )
 
 
 def stands_since(evidence: Evidence, step: int | None) -> bool:
-    """Return whether the reward is shown to stand since a step: its gain is little, by the upper limit, of what was left to its top.
+    """Return whether the reward is shown to stand since a step: its gain is little, by the upper
+    limit, of what was left to its top.
 
     Where the top is not known what it had gained before stands for what was left.
     """
@@ -462,14 +600,18 @@ def ranged(value: Interval, digits: int = 3) -> str:
 
 
 def ends_of(signal: Signal) -> tuple[slice, slice]:
-    """Return the first and the last fifth of the rows, three rows at least; all of them twice where there are fewer than six."""
+    """Return the first and the last fifth of the rows, three rows at least; all of them twice
+    where there are fewer than six.
+    """
     n = len(signal)
     few = max(3, n // 5)
     return (slice(0, few), slice(n - few, n)) if n >= 2 * few else (slice(0, n), slice(0, n))
 
 
 def as_sure_as(share: Signal, groups: pl.DataFrame | None) -> Interval:
-    """Return the mean share of the last rows, no surer than as many groups can tell: rows that are all 0 have no scatter."""
+    """Return the mean share of the last rows, no surer than as many groups can tell: rows that
+    are all 0 have no scatter.
+    """
     late = ends_of(share)[1]
     value = share.mean(late)
     low, high = max(value.low, 0.0), min(value.high, 1.0)
@@ -494,7 +636,9 @@ _MANY, _OFF = 50, 0.06
 
 
 def lowest_grade(record: RunRecord) -> float | None:
-    """Return the lowest reward of a rollout where many share it, so that it is a grade and no outlier."""
+    """Return the lowest reward of a rollout where many share it, so that it is a grade and no
+    outlier.
+    """
     value = _rewards(record)
     if value.size < _MANY:
         return None
@@ -502,10 +646,13 @@ def lowest_grade(record: RunRecord) -> float | None:
     return lowest if float(np.isclose(value, lowest).mean()) > 0.01 else None
 
 
-def two_values(record: RunRecord, value_T: Float, spread_T: Float | None) -> tuple[float, float] | None:
+def two_values(
+    record: RunRecord, value_T: Float, spread_T: Float | None
+) -> tuple[float, float] | None:
     r"""Return the two grades of a reward of right and wrong, where the log shows them.
 
-    Of grades a and b every batch of mean m has the variance $(m - a)(b - m)$: variance plus $m^2$ is a straight line in m.
+    Of grades a and b every batch of mean m has the variance $(m - a)(b - m)$: variance plus $m^2$
+    is a straight line in m.
     """
     reward = _rewards(record)
     if reward.size >= _MANY:
@@ -556,9 +703,11 @@ def _rewards(record: RunRecord) -> Float:
     return np.asarray(value[np.isfinite(value)])
 
 
-# Standard deviations of the rewards below the top at which a height of unknown origin begins; right and wrong at even odds are one apart.
+# Standard deviations of the rewards below the top at which a height of unknown origin begins; right
+# and wrong at even odds are one apart.
 _SPREADS = 2.0
-# The spread where none is logged, in scatters of a row: a mean of some 400 rollouts scatters by a twentieth of their spread.
+# The spread where none is logged, in scatters of a row: a mean of some 400 rollouts scatters by a
+# twentieth of their spread.
 _ROOT_OF_BATCH = 20.0
 # A gain of less than half a standard deviation of the rewards makes no height of its own.
 _CLEAR_GAIN = 0.5
@@ -580,12 +729,18 @@ def floor_of(signal: Signal, *, spread: float = 0.0, lowest: float | None = None
     top = float(smooth.max()) - _LUCK * signal.scatter / float(np.sqrt(few))
     spread = spread if spread > 0 else _ROOT_OF_BATCH * signal.scatter
     gain = top - float(smooth[0])
-    return float(smooth[0]) if gain >= max(_CLEAR_GAIN * spread, _SPREADS * signal.scatter) else top - _SPREADS * spread
+    return (
+        float(smooth[0])
+        if gain >= max(_CLEAR_GAIN * spread, _SPREADS * signal.scatter)
+        else top - _SPREADS * spread
+    )
 
 
 @once
 def reward_floor(evidence: Evidence) -> float:
-    """Return the level of the training reward that counts as nothing, by all that the log says of its rewards; worked out once."""
+    """Return the level of the training reward that counts as nothing, by all that the log says
+    of its rewards; worked out once.
+    """
     reward, track = evidence.reward, evidence.groups.spread
     assert reward is not None
     known = np.abs(track.value_T[np.isfinite(track.value_T)]) if track.known else np.zeros(0)
@@ -594,7 +749,8 @@ def reward_floor(evidence: Evidence) -> float:
     return floor_of(reward, spread=spread, lowest=lowest_grade(evidence.record))
 
 
-# Of one e-process over the whole run, where its null holds: the usual rate and the horizon are read off the log as it stands.
+# Of one e-process over the whole run, where its null holds: the usual rate and the horizon are read
+# off the log as it stands.
 CRITICAL = 0.005
 WARNING = 0.02
 
@@ -608,10 +764,12 @@ class Alarm:
 
 
 def alarm(log_factor_T: Float, *, rate: float) -> Alarm | None:
-    r"""Look for a change at an unknown row, after every row, with false alarms at no more than a rate over the whole run.
+    r"""Look for a change at an unknown row, after every row, with false alarms at no more than a
+    rate over the whole run.
 
-    By Ville's inequality $P(\exists t: E_t \ge 1/\alpha) \le \alpha$, with rows that depend on each other as long as the bound on the
-    conditional mean of a factor holds. A null rate or a horizon that is taken from the same log is outside it.
+    By Ville's inequality $P(\exists t: E_t \ge 1/\alpha) \le \alpha$, with rows that depend on each
+    other as long as the bound on the conditional mean of a factor holds. A null rate or a horizon
+    that is taken from the same log is outside it.
     """
     if float(np.maximum(log_factor_T, 0.0).sum()) < -np.log(rate):
         return None  # even all bets that were won together do not reach it
@@ -622,21 +780,37 @@ def alarm(log_factor_T: Float, *, rate: float) -> Alarm | None:
     return Alarm(start_of(log_factor_T[: last + 1]), last == len(log_factor_T) - 1)
 
 
-def lasting(log_factor_T: Float, *, rate: float = CRITICAL, event_T: NDArray[np.bool_] | None = None) -> int | None:
-    """Return the row since which a change is there, if it is there to the end: where events are given, in half of the last rows too."""
+def lasting(
+    log_factor_T: Float, *, rate: float = CRITICAL, event_T: NDArray[np.bool_] | None = None
+) -> int | None:
+    """Return the row since which a change is there, if it is there to the end: where events are
+    given, in half of the last rows too.
+    """
     found = alarm(log_factor_T, rate=rate)
     if found is None or not found.lasts:
         return None
-    return None if event_T is not None and event_T[-max(2, len(event_T) // 20) :].mean() < 0.5 else found.onset
+    return (
+        None
+        if event_T is not None and event_T[-max(2, len(event_T) // 20) :].mean() < 0.5
+        else found.onset
+    )
 
 
-def since_when(event_T: NDArray[np.bool_], usual: float = 0.2, *, rate: float = CRITICAL, still: bool = True) -> int | None:
-    """Return the row since which an event is there that is rare before, if it is so to the end; `still`: and in the last rows."""
-    return lasting(rare_event_factors(event_T, usual), rate=rate, event_T=event_T if still else None)
+def since_when(
+    event_T: NDArray[np.bool_], usual: float = 0.2, *, rate: float = CRITICAL, still: bool = True
+) -> int | None:
+    """Return the row since which an event is there that is rare before, if it is so to the end;
+    `still`: and in the last rows.
+    """
+    return lasting(
+        rare_event_factors(event_T, usual), rate=rate, event_T=event_T if still else None
+    )
 
 
 def start_of(log_factor_T: Float) -> int:
-    """Return the row from which the evidence up to the last row is largest: the maximum-likelihood onset."""
+    """Return the row from which the evidence up to the last row is largest: the
+    maximum-likelihood onset.
+    """
     backwards = np.cumsum(log_factor_T[::-1])
     # Of several the last: rows on which nothing was bet are no part of it.
     return len(log_factor_T) - 1 - int(np.argmax(backwards))
@@ -645,6 +819,10 @@ def start_of(log_factor_T: Float) -> int:
 def rare_event_factors(event_T: NDArray[np.bool_], usual: float, changed: float = 0.9) -> Float:
     r"""Log factors against "the event has at most this chance at each row, whatever came before".
 
-    $f = q'/q$ where it happens and $(1-q')/(1-q)$ where not: its mean is at most 1 for every chance up to $q$.
+    $f = q'/q$ where it happens and $(1-q')/(1-q)$ where not: its mean is at most 1 for every chance
+    up to $q$.
     """
-    return np.asarray(np.where(event_T, np.log(changed / usual), np.log((1 - changed) / (1 - usual))), dtype=np.float64)
+    return np.asarray(
+        np.where(event_T, np.log(changed / usual), np.log((1 - changed) / (1 - usual))),
+        dtype=np.float64,
+    )

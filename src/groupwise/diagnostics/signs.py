@@ -1,6 +1,8 @@
-"""Which signals moved about a change, from which row, and by how much: raw numbers before, there and after.
+"""Which signals moved about a change, from which row, and by how much: raw numbers before, there
+and after.
 
-A signal is held against its own rows before the change and against how far it moved there; what it did later is no yardstick.
+A signal is held against its own rows before the change and against how far it moved there; what it
+did later is no yardstick.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from groupwise.arrays import Float, median
 from groupwise.diagnostics.judgement import Sign
 from groupwise.diagnostics.signals import Evidence, Signal
 
-# Scatters of the rows before that a lasting move, and a spike, must exceed, and the part of the whole move that makes its first row.
+# Scatters of the rows before that a lasting move, and a spike, must exceed, and the part of the
+# whole move that makes its first row.
 _SCATTERS, _OF_SPIKES, _PART = 2.0, 4.0, 0.5
 _FEWEST_BEFORE, _NEAR = 2, 4
 
@@ -43,14 +46,17 @@ WATCHED = (
 )
 
 
-def signs_about(evidence: Evidence, step: int, *, reach: int, end: int | None = None) -> tuple[Sign, ...]:
+def signs_about(
+    evidence: Evidence, step: int, *, reach: int, end: int | None = None
+) -> tuple[Sign, ...]:
     """Return the signals that moved from some rows before a step on, the earliest first.
 
     Args:
         evidence: the run.
         step: of the change.
         reach: rows of the reward before the step in which a first sign is looked for.
-        end: the step at which a slow change ends, to which what only rises is looked at; length and entropy drift in health too.
+        end: the step at which a slow change ends, to which what only rises is looked at; length and
+            entropy drift in health too.
     """
     reward = evidence.reward
     rows = evidence.record.steps["step"].to_numpy() if reward is None else reward.step_T
@@ -58,29 +64,45 @@ def signs_about(evidence: Evidence, step: int, *, reach: int, end: int | None = 
     low = int(rows[max(0, place - reach)])
     found = []
     for watched in WATCHED:
-        signal, over = evidence.quantity(watched.quantity), end if watched.up and not watched.spike else None
+        signal, over = (
+            evidence.quantity(watched.quantity),
+            end if watched.up and not watched.spike else None,
+        )
         sign = None if signal is None else sign_of(signal, watched, low=low, step=step, end=over)
         if sign is not None:
             found.append(_at_limit(evidence, sign))
     held = evidence.held_out
     if held is not None:
-        sign = sign_of(held, Watched("held_out", "held-out reward", share=True, least=0.05), low=low, step=step)
+        sign = sign_of(
+            held, Watched("held_out", "held-out reward", share=True, least=0.05), low=low, step=step
+        )
         # A held-out reward that rises is no sign of a failure.
         found += [] if sign is None or (sign.after or 0.0) > (sign.before or 0.0) else [sign]
     return tuple(sorted(found, key=lambda sign: sign.step))
 
 
-def sign_of(signal: Signal, watched: Watched, *, low: int, step: int, end: int | None = None) -> Sign | None:
-    """Return the move of a signal about a step, or None where it stayed within what it did before."""
+def sign_of(
+    signal: Signal, watched: Watched, *, low: int, step: int, end: int | None = None
+) -> Sign | None:
+    """Return the move of a signal about a step, or None where it stayed within what it did
+    before.
+    """
     begin, onset = signal.at(low), signal.at(step)
     over = onset if end is None else max(onset, signal.at(end))
     few = max(3, len(signal) // 20)
-    # The median and the scatter of these rows stand although the last of them may have begun to move.
-    before = slice(max(0, onset - max(24, len(signal) // 5)), max(onset - 4, min(onset, _FEWEST_BEFORE)))
+    # The median and the scatter of these rows stand although the last of them may have begun to
+    # move.
+    before = slice(
+        max(0, onset - max(24, len(signal) // 5)), max(onset - 4, min(onset, _FEWEST_BEFORE))
+    )
     # A level leads to the change row by row; a spike counts just before it.
     start = max(begin, onset - _NEAR) if watched.spike else min(begin, before.stop)
     window = slice(start, min(len(signal), over + max(few, 4)))
-    if before.stop - before.start < _FEWEST_BEFORE or window.stop <= window.start or onset >= len(signal):
+    if (
+        before.stop - before.start < _FEWEST_BEFORE
+        or window.stop <= window.start
+        or onset >= len(signal)
+    ):
         return None
     y_T = _scaled(signal.value_T, before, watched, signal.resolution)
     if y_T is None:
@@ -92,9 +114,13 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int, end: int |
     farthest = window.start + int(np.argmax(moved if watched.up else np.abs(moved)))
     spiked = watched.spike or abs(late) <= usual
     peak = float(moved[farthest - window.start]) if spiked else late
-    if abs(peak) <= (_usual(watched, y_T[before], spike=True) if spiked else usual) or (watched.up and peak < 0):
+    if abs(peak) <= (_usual(watched, y_T[before], spike=True) if spiked else usual) or (
+        watched.up and peak < 0
+    ):
         return None
-    row = window.start + _first(np.sign(peak) * moved, max(usual, _PART * abs(peak)), max(onset - window.start, 0))
+    row = window.start + _first(
+        np.sign(peak) * moved, max(usual, _PART * abs(peak)), max(onset - window.start, 0)
+    )
     first, last = _levels(signal, before, row, min(over, len(signal) - 1), few)
     words = _told(signal, watched, before, row)
     if watched.spike:
@@ -104,13 +130,17 @@ def sign_of(signal: Signal, watched: Watched, *, low: int, step: int, end: int |
 
 
 def _usual(watched: Watched, before_T: Float, *, spike: bool = False) -> float:
-    """How far a signal goes without moving: what matters, or its scatter before; single rows go farther."""
+    """How far a signal goes without moving: what matters, or its scatter before; single rows go
+    farther.
+    """
     least = watched.least if watched.share else float(np.log(watched.least))
     return max(least, (_OF_SPIKES if watched.spike or spike else _SCATTERS) * scatter(before_T))
 
 
 def _scaled(value_T: Float, before: slice, watched: Watched, resolution: float) -> Float | None:
-    """A share as it is; the logarithm of sizes, where next to nothing counts as a tenth of the usual and nothing before has no ratio."""
+    """A share as it is; the logarithm of sizes, where next to nothing counts as a tenth of the
+    usual and nothing before has no ratio.
+    """
     if watched.share:
         return value_T
     if median(np.abs(value_T[before])) == 0:
@@ -126,7 +156,9 @@ def scatter(value_T: Float) -> float:
 
 
 def _first(moved_T: Float, usual: float, near: int) -> int:
-    """The row from which a move lasts to the change: back from there over rows beyond the usual, one other row between them at most."""
+    """The row from which a move lasts to the change: back from there over rows beyond the usual,
+    one other row between them at most.
+    """
     beyond: NDArray[np.bool_] = moved_T > usual
     later = np.flatnonzero(beyond[near:])
     row = near + int(later[0]) if later.size else int(np.argmax(moved_T))
@@ -160,13 +192,20 @@ def _apart(first: float, there: float, last: float) -> bool:
 def _at_limit(evidence: Evidence, sign: Sign) -> Sign:
     """Say of a length that it stands at its limit."""
     limit = limit_of(evidence)
-    if sign.signal != "completion_length" or limit is None or sign.after is None or sign.after < 0.98 * limit:
+    if (
+        sign.signal != "completion_length"
+        or limit is None
+        or sign.after is None
+        or sign.after < 0.98 * limit
+    ):
         return sign
     return Sign(sign.signal, sign.step, sign.before, sign.after, f"{sign.words} = limit")
 
 
 def limit_of(evidence: Evidence) -> float | None:
-    """Return the limit of the completions where it is certain: where all are truncated it is their length, else what the settings say."""
+    """Return the limit of the completions where it is certain: where all are truncated it is
+    their length, else what the settings say.
+    """
     cut, length = evidence.quantity("truncated_share"), evidence.quantity("completion_length")
     if cut is not None and length is not None:
         _, mine, its = np.intersect1d(cut.step_T, length.step_T, return_indices=True)
@@ -176,12 +215,18 @@ def limit_of(evidence: Evidence) -> float | None:
     most = None if length is None else repeated_most(length)
     stated = evidence.setting("max_completion_length")
     # A limit that lengths go beyond is none of this run: a notebook's other cell, another unit.
-    beyond = length is not None and stated is not None and float(length.value_T.max()) > 1.01 * float(stated)
+    beyond = (
+        length is not None
+        and stated is not None
+        and float(length.value_T.max()) > 1.01 * float(stated)
+    )
     return most if stated is None or beyond else float(stated)
 
 
 def repeated_most(length: Signal) -> float | None:
-    """Return the largest mean length where many rows share it: only a limit makes them all alike."""
+    """Return the largest mean length where many rows share it: only a limit makes them all
+    alike.
+    """
     most = float(length.value_T.max())
     same = int((length.value_T >= 0.999 * most).sum())
     varies = float(length.value_T.min()) < 0.9 * most
@@ -189,7 +234,9 @@ def repeated_most(length: Signal) -> float | None:
 
 
 def short(value: float) -> str:
-    """Write a level as a reader of a log does: two decimals of a share, three digits of what is larger."""
+    """Write a level as a reader of a log does: two decimals of a share, three digits of what is
+    larger.
+    """
     size = abs(value)
     if size >= 100:
         return f"{value:,.0f}" if size < 1e6 else f"{value:.1e}"
@@ -206,10 +253,16 @@ def led_to(before: float | None, now: str) -> str:
 
 
 def arrow(*values: float) -> str:
-    """Write levels that follow each other, with as many decimals as the largest of them needs: "0.89 → 0.00", "314 → 512"."""
+    """Write levels that follow each other, with as many decimals as the largest of them needs:
+    "0.89 → 0.00", "314 → 512".
+    """
     size = max(map(abs, values))
     if size >= 1e6 or not size or size < 0.01:
         return " → ".join(map(short, values))
     decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 else 3
-    least = 0.5 * 10.0**-decimals if decimals < 2 else 0.0  # what is no 0 is not written so beside large numbers
-    return " → ".join(short(value) if 0 < abs(value) < least else f"{value:z,.{decimals}f}" for value in values)
+    least = (
+        0.5 * 10.0**-decimals if decimals < 2 else 0.0
+    )  # what is no 0 is not written so beside large numbers
+    return " → ".join(
+        short(value) if 0 < abs(value) < least else f"{value:z,.{decimals}f}" for value in values
+    )

@@ -1,6 +1,8 @@
-"""What is told of a run: the fact with its raw numbers, the signs in order, the cause, and what to do.
+"""What is told of a run: the fact with its raw numbers, the signs in order, the cause, and what to
+do.
 
-The worst finding decides what is told; where nothing was found it is what the reward does. What the state is, `judge` decides.
+The worst finding decides what is told; where nothing was found it is what the reward does. What the
+state is, `judge` decides.
 """
 
 from __future__ import annotations
@@ -61,10 +63,25 @@ class Look:
     answers: Mapping[str, Finding]
     progress: Progress
 
-    def case(self, signs: tuple[Sign, ...] = (), onset: int | None = None, *, abrupt: bool = True, slow: bool = False) -> Case:
+    def case(
+        self,
+        signs: tuple[Sign, ...] = (),
+        onset: int | None = None,
+        *,
+        abrupt: bool = True,
+        slow: bool = False,
+    ) -> Case:
         """Return what speaks for and against causes."""
         by_signal = {sign.signal: sign for sign in signs}
-        return Case(self.evidence, self.answers, by_signal, onset, abrupt=abrupt, slow=slow, learning=self.progress.learning)
+        return Case(
+            self.evidence,
+            self.answers,
+            by_signal,
+            onset,
+            abrupt=abrupt,
+            slow=slow,
+            learning=self.progress.learning,
+        )
 
     def before(self, step: int | None) -> int | None:
         """Return the last logged step before a step, or None at the beginning."""
@@ -105,29 +122,55 @@ def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
 
 
 def _explained(look: Look, found: Finding) -> Finding:
-    """What is told in place of a held-out reward: a training reward that is one number, or what names a cause where the fall does not."""
+    """What is told in place of a held-out reward: a training reward that is one number, or what
+    names a cause where the fall does not.
+    """
     answers = look.answers.values()
     if found.evidence.get("held_out") == "falls alone":
         return next((one for one in answers if one is not found and is_serious(one)), found)
     stuck = found.check in (hacking.NAME, collapse.NAME)
-    return next((one for one in answers if stuck and one.evidence.get("drop") in ("constant at once", "frozen")), found)
+    return next(
+        (
+            one
+            for one in answers
+            if stuck and one.evidence.get("drop") in ("constant at once", "frozen")
+        ),
+        found,
+    )
 
 
 def _stands(evidence: Evidence) -> str:
     """What to do about a reward that stands where nothing says why."""
     reward = evidence.reward
     late = np.zeros(0) if reward is None else reward.value_T[len(reward) // 2 :]
-    if reward is not None and len(late) >= _LATE and long_run_deviation(late) > _WANDERS * reward.scatter > 0:
+    if (
+        reward is not None
+        and len(late) >= _LATE
+        and long_run_deviation(late) > _WANDERS * reward.scatter > 0
+    ):
         low, high = np.quantile(moving_mean(late, 5), [0.05, 0.95])
-        return f"find what moves the reward by ±{short((high - low) / 2)}, more than a batch's noise, before you raise the lr"
+        return (
+            f"find what moves the reward by ±{short((high - low) / 2)}, more than a batch's noise, "
+            "before you raise the lr"
+        )
     spread, equal = evidence.groups.spread, evidence.groups.zero_variance
     if equal.known:
         alike = float(np.nanmean(equal.value_T[-max(len(equal.value_T) // 4, FEWEST_ROWS) :]))
         if alike >= _MOST:
-            return f"{100 * alike:.0f} % of the groups have zero variance: draw prompts that are sometimes right; then lr × 3"
+            return (
+                f"{100 * alike:.0f} % of the groups have zero variance: draw prompts that are "
+                "sometimes right; then lr × 3"
+            )
     differ = spread.known and float(np.nanmedian(spread.value_T)) > 0
     differ = differ or (equal.known and float(np.nanmedian(equal.value_T)) < 0.5)
-    return "rewards differ within groups and nothing is learnt: lr × 3, and read what the best answers do" if differ else STANDS
+    return (
+        (
+            "rewards differ within groups and nothing is learnt: lr × 3, and read what the best "
+            "answers do"
+        )
+        if differ
+        else STANDS
+    )
 
 
 def _of_fall(look: Look, found: Finding) -> Story:
@@ -147,26 +190,45 @@ def _of_fall(look: Look, found: Finding) -> Story:
     signs = _signs_of_fall(look, own, onset, last_step)
     slow = end - begin >= _SLOW * len(level)
     cause = cause_of_fall(look.case(signs, onset, abrupt=not by_and_by(level, fall.row), slow=slow))
-    where = f"at step {first_step:,}" if first_step == last_step else f"at steps {first_step:,}-{last_step:,}"
+    where = (
+        f"at step {first_step:,}"
+        if first_step == last_step
+        else f"at steps {first_step:,}-{last_step:,}"
+    )
     fell = "collapsed" if found.status is Status.CRITICAL else "fell"
     headline = f"reward {arrow(before, after)}, {fell} {where}"
-    return Story(headline, onset, signs, cause, advice_for(cause, found, step=look.before(signs[0].step), onset=onset))
+    return Story(
+        headline,
+        onset,
+        signs,
+        cause,
+        advice_for(cause, found, step=look.before(signs[0].step), onset=onset),
+    )
 
 
 def _signs_of_fall(look: Look, own: Sign, onset: int, end: int) -> tuple[Sign, ...]:
     """The signs about the first row of a fall and about its alarm, and the fall's own."""
     reach = _reach(look.evidence)
-    found = [*signs_about(look.evidence, onset, reach=reach), *signs_about(look.evidence, own.step, reach=reach, end=end)]
+    found = [
+        *signs_about(look.evidence, onset, reach=reach),
+        *signs_about(look.evidence, own.step, reach=reach, end=end),
+    ]
     found = [sign for sign in found if sign.signal != own.signal]
     return _with_causes(look, [*found, own], onset)
 
 
 def _with_causes(look: Look, signs: Iterable[Sign], onset: int | None) -> tuple[Sign, ...]:
-    """The earliest sign of each signal; a sampler's check and that of restarts look farther back than a fall."""
+    """The earliest sign of each signal; a sampler's check and that of restarts look farther back
+    than a fall.
+    """
     found: list[Sign] = []
     for one in look.answers.values():
-        jumped = one.evidence.get("restart") == "jump" and any(sign.signal == "reward" for sign in one.signs)
-        if one.evidence.get("sampler") == "mismatch" or (jumped and onset is not None and (one.step or 0) <= onset):
+        jumped = one.evidence.get("restart") == "jump" and any(
+            sign.signal == "reward" for sign in one.signs
+        )
+        if one.evidence.get("sampler") == "mismatch" or (
+            jumped and onset is not None and (one.step or 0) <= onset
+        ):
             found += one.signs
     earliest = {sign.signal: sign for sign in sorted([*found, *signs], key=lambda sign: -sign.step)}
     return tuple(sorted(earliest.values(), key=lambda sign: sign.step))
@@ -177,9 +239,14 @@ def _of_hack(look: Look, found: Finding) -> Story:
     likely = found.status is Status.CRITICAL
     cause = Cause(Certainty.LIKELY if likely else Certainty.POSSIBLE, (HACKING,))
     words = ", ".join(sign.words for sign in found.signs)
-    headline = f"{words}: reward hacking {'likely' if likely else 'possible'}" if words else found.message
+    headline = (
+        f"{words}: reward hacking {'likely' if likely else 'possible'}" if words else found.message
+    )
     if _open_of(found) is not None:
-        headline, cause = f"{words}: they part" if len(found.signs) > 1 else found.message, _open_of(found) or cause
+        headline, cause = (
+            f"{words}: they part" if len(found.signs) > 1 else found.message,
+            _open_of(found) or cause,
+        )
     advice = advice_for(cause, found, step=look.before(found.step), onset=found.step)
     return Story(headline, found.step, found.signs, cause, advice)
 
@@ -194,32 +261,63 @@ def _of_finding(look: Look, found: Finding) -> Story:
     """Tell of what another check found."""
     signs = found.signs
     if found.step is not None and (not signs or found.check == collapse.NAME):
-        signs = (*signs, *signs_about(look.evidence, found.step, reach=_reach(look.evidence), end=_end_of(look.evidence, found)))
+        signs = (
+            *signs,
+            *signs_about(
+                look.evidence,
+                found.step,
+                reach=_reach(look.evidence),
+                end=_end_of(look.evidence, found),
+            ),
+        )
     if found.check == numerics.FINITE:
         signs = (*signs, *_of_gradient(look, found.step))
-    signs = _with_causes(look, signs, found.step) if found.check == collapse.NAME else tuple(sorted(signs, key=lambda sign: sign.step))
+    signs = (
+        _with_causes(look, signs, found.step)
+        if found.check == collapse.NAME
+        else tuple(sorted(signs, key=lambda sign: sign.step))
+    )
     if found.evidence.get("fall", "").startswith("partial") and signs and found.step is not None:
         signs = _not_before(look, found, found.step, signs)
     case = look.case(signs, found.step)
     cause = _why(look, found, case)
-    first = min((step for step in (found.step, *(sign.step for sign in signs)) if step is not None), default=None)
+    first = min(
+        (step for step in (found.step, *(sign.step for sign in signs)) if step is not None),
+        default=None,
+    )
     advice = advice_for(cause, found, step=look.before(first), onset=found.step)
     return Story(found.message, found.step, signs, cause, advice)
 
 
 def _why(look: Look, found: Finding, case: Case) -> Cause:
     """The cause of what a check found."""
-    broke = found.check in (collapse.NAME, numerics.FINITE) or found.evidence.get("drop", "") not in ("", "none")
+    broke = found.check in (collapse.NAME, numerics.FINITE) or found.evidence.get(
+        "drop", ""
+    ) not in ("", "none")
     cause = cause_of_fall(case) if broke else cause_of_standing(case)
-    return (_open_of(look.answers[hacking.NAME]) if found.check == collapse.NAME and not cause.names else None) or cause
+    return (
+        _open_of(look.answers[hacking.NAME])
+        if found.check == collapse.NAME and not cause.names
+        else None
+    ) or cause
 
 
 def _not_before(look: Look, found: Finding, step: int, signs: tuple[Sign, ...]) -> tuple[Sign, ...]:
     """The signs of a decline behind its own, where they all came long after it began."""
     reward = look.evidence.reward
-    if reward is None or found.value is None or reward.at(signs[0].step) - reward.at(step) <= _reach(look.evidence):
+    if (
+        reward is None
+        or found.value is None
+        or reward.at(signs[0].step) - reward.at(step) <= _reach(look.evidence)
+    ):
         return signs
-    own = Sign("reward", step, found.limit, found.value.value, f"reward {arrow(found.limit or 0.0, found.value.value)}")
+    own = Sign(
+        "reward",
+        step,
+        found.limit,
+        found.value.value,
+        f"reward {arrow(found.limit or 0.0, found.value.value)}",
+    )
     return own, *signs
 
 
@@ -230,14 +328,22 @@ def _end_of(evidence: Evidence, found: Finding) -> int | None:
 
 
 def _of_gradient(look: Look, step: int | None) -> tuple[Sign, ...]:
-    """The signs of a gradient that had exploded for sure when numbers ended, unless the run learnt on with it."""
+    """The signs of a gradient that had exploded for sure when numbers ended, unless the run
+    learnt on with it.
+    """
     gradient = look.answers[numerics.GRADIENT]
     before = step is not None and gradient.step is not None and gradient.step < step
-    return gradient.signs if before and not _learnt_since(look.evidence.reward, gradient.signs[0].step) else ()
+    return (
+        gradient.signs
+        if before and not _learnt_since(look.evidence.reward, gradient.signs[0].step)
+        else ()
+    )
 
 
 def _learnt_since(reward: Signal | None, step: int) -> bool:
-    """Whether the best ten rows of the reward came after a step, two standard errors above the best ten before."""
+    """Whether the best ten rows of the reward came after a step, two standard errors above the
+    best ten before.
+    """
     few = 10
     if reward is None or len(reward) < 2 * few:
         return False
@@ -246,7 +352,9 @@ def _learnt_since(reward: Signal | None, step: int) -> bool:
     if not few <= began <= len(reward) - few:
         return False
     scatter = float(np.sqrt(np.mean(np.diff(reward.value_T) ** 2) / 2))
-    return bool(means[began:].max() - means[: began - few + 1].max() > 2 * scatter * np.sqrt(2 / few))
+    return bool(
+        means[began:].max() - means[: began - few + 1].max() > 2 * scatter * np.sqrt(2 / few)
+    )
 
 
 def _reach(evidence: Evidence) -> int:
@@ -264,19 +372,37 @@ def _course(progress: Progress) -> str:
     """The fact first where nothing failed: what the reward did."""
     moved = f"reward {arrow(progress.before, progress.after)}"
     if progress.held_out is not None:
-        return f"held-out {arrow(*progress.held_out)} in {progress.steps:,} steps, {moved}: still learning"
+        return (
+            f"held-out {arrow(*progress.held_out)} in {progress.steps:,} steps, {moved}: still "
+            "learning"
+        )
     if progress.learning is Learning.LEARNING:
         dips = progress.since is not None
-        return f"{moved} since step {progress.since:,}, a dip so far" if dips else f"{moved} in {progress.steps:,} steps, still learning"
+        return (
+            f"{moved} since step {progress.since:,}, a dip so far"
+            if dips
+            else f"{moved} in {progress.steps:,} steps, still learning"
+        )
     if progress.learning is Learning.AT_TOP:
-        return f"{moved}, at its top" if progress.since is not None else f"reward {short(progress.after)}, at its top"
+        return (
+            f"{moved}, at its top"
+            if progress.since is not None
+            else f"reward {short(progress.after)}, at its top"
+        )
     if progress.learning is Learning.RECOVERED:
-        return f"reward {short(progress.after)}, recovered from {short(progress.before)} at step {progress.since:,}"
+        return (
+            f"reward {short(progress.after)}, recovered from {short(progress.before)} at step "
+            f"{progress.since:,}"
+        )
     if progress.learning is Learning.FALLING:
         return f"{moved}, falling since step {progress.since:,}"
     if progress.since is not None:
         return f"nothing learnt since step {progress.since:,}: {moved} in all"
-    gain = "" if progress.gain is None else f" (gain {short(progress.gain.low)} to {short(progress.gain.high)})"
+    gain = (
+        ""
+        if progress.gain is None
+        else f" (gain {short(progress.gain.low)} to {short(progress.gain.high)})"
+    )
     return f"nothing learnt in {progress.steps:,} steps: {moved}{gain}"
 
 
@@ -290,6 +416,9 @@ def _open(evidence: Evidence, progress: Progress) -> str:
     if len(reward) < FEWEST_ROWS:
         return f"{counted(len(reward), 'row')} of reward: too few to tell anything"
     if float(np.ptp(reward.value_T)) == 0:
-        return f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows: it tells nothing apart"
+        return (
+            f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows: it tells "
+            "nothing apart"
+        )
     moved = f"reward {arrow(progress.before, progress.after)} in {progress.steps:,} steps"
     return f"{moved}: {counted(len(reward), 'row')} cannot tell learning from noise"

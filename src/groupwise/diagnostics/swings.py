@@ -1,7 +1,9 @@
-r"""A swing of a metric at one frequency: whether slow noise explains it, how it is damped, since when it is there, whether it widens.
+r"""A swing of a metric at one frequency: whether slow noise explains it, how it is damped, since
+when it is there, whether it widens.
 
-Onset and widening are judged from a line that is 0 up to a row and quadratic in time from there on, beside a smooth trend. A
-metric whose period drifts is followed only as far as one frequency does. What a swing means for a run is not known here.
+Onset and widening are judged from a line that is 0 up to a row and quadratic in time from there on,
+beside a smooth trend. A metric whose period drifts is followed only as far as one frequency does.
+What a swing means for a run is not known here.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ FEWEST = 16
 TURNS = 3
 # Degree of the trend beside the line, in the square root of time: early rows change fastest.
 _DEGREE = 4
-# Twice the log-likelihood by which a row may be worse than the best: 95 % of a chi-square with one degree of freedom.
+# Twice the log-likelihood by which a row may be worse than the best: 95 % of a chi-square with one
+# degree of freedom.
 _OPEN = 3.84
 
 
@@ -33,15 +36,17 @@ class Swing:
     period: float  # in rows
     p_value: float  # chance of as strong a line in first-order noise
     amplitude: float  # of the line, in units of the metric
-    growth: float  # late over earlier amplitude, within the late rows or against those before, whichever grew more
+    # late over earlier amplitude, within the late rows or against those before, whichever grew more
+    growth: float
     row: int  # of the series, where the line begins
 
 
 def swing_of(value_T: Float, most: float) -> Swing | None:
-    r"""Find a line in the last three fifths of a series whose chance in first-order noise is no more than `most`.
+    r"""Find a line in the last three fifths of a series whose chance in first-order noise is no
+    more than `most`.
 
-    The share of one bin of the periodogram, or of three, after $x_t - \phi x_{t-1}$ with the estimated $\phi$; only lines that come round
-    three times count.
+    The share of one bin of the periodogram, or of three, after $x_t - \phi x_{t-1}$ with the
+    estimated $\phi$; only lines that come round three times count.
     """
     start = len(value_T) * 2 // 5
     size = _memory(value_T[start:])
@@ -65,11 +70,19 @@ def swing_of(value_T: Float, most: float) -> Swing | None:
     radius, damping = _second_order(left)
     wave = np.exp(-2j * np.pi * place / period)
     half = n // 2
-    amplitudes = [2 * float(np.abs((left[part] * wave[part]).mean())) for part in (slice(0, half), slice(half, n))]
-    growth = max(amplitudes[1] / max(amplitudes[0], 1e-12), max(amplitudes) / max(_amplitude(value_T[:start], period * size), 1e-12))
+    amplitudes = [
+        2 * float(np.abs((left[part] * wave[part]).mean()))
+        for part in (slice(0, half), slice(half, n))
+    ]
+    growth = max(
+        amplitudes[1] / max(amplitudes[0], 1e-12),
+        max(amplitudes) / max(_amplitude(value_T[:start], period * size), 1e-12),
+    )
     if _alternations(left, 0.35 * max(amplitudes)) < 2 * TURNS - 2:
         return None  # a single step or fall has a broad spectrum too, but goes up and down once
-    one_row = Interval(*(float(end ** (1 / size)) for end in (radius.value, radius.low, radius.high)))
+    one_row = Interval(
+        *(float(end ** (1 / size)) for end in (radius.value, radius.low, radius.high))
+    )
     return Swing(one_row, damping, period * size, chance, max(amplitudes), growth, start)
 
 
@@ -80,7 +93,9 @@ def _detrended(value_T: Float) -> tuple[Float, Float]:
 
 
 def _amplitude(value_T: Float, period: float) -> float:
-    """Amplitude of a line of a given period about a quadratic trend; infinite where not even one turn is there."""
+    """Amplitude of a line of a given period about a quadratic trend; infinite where not even one
+    turn is there.
+    """
     if len(value_T) < max(period, 4):
         return float("inf")
     place, left = _detrended(value_T)
@@ -92,15 +107,18 @@ class Course:
     """Where a swing begins, and whether it widens from there on."""
 
     row: int  # from which the line is there
-    widening: Interval  # amplitude of the second half of the rows since then over that of the first, with its interval
+    # amplitude of the second half of the rows since then over that of the first, with its interval
+    widening: Interval
 
 
 def course_of(value_T: Float, period: float) -> Course:
-    r"""Place the onset of a swing by the profile likelihood of a change point, and measure how it goes on.
+    r"""Place the onset of a swing by the profile likelihood of a change point, and measure how it
+    goes on.
 
-    For every row $o$ the series is fitted by a trend and, from $o$ on, $q_1(t-o)\cos\omega t + q_2(t-o)\sin\omega t$, q quadratics; the
-    onset is the last row with $n \log S(o)/\min S \le 3.84$, S the squares left: under white noise the latest that the likelihood leaves
-    open. The period is refined with it.
+    For every row $o$ the series is fitted by a trend and, from $o$ on, $q_1(t-o)\cos\omega t +
+    q_2(t-o)\sin\omega t$, q quadratics; the onset is the last row with $n \log S(o)/\min S \le
+    3.84$, S the squares left: under white noise the latest that the likelihood leaves open. The
+    period is refined with it.
 
     Source: derived here.
     """
@@ -130,7 +148,9 @@ def _profile(value_T: Float, trend: Float, period: float, rows: range) -> Float:
     squares = np.empty(len(rows))
     for i, row in enumerate(rows):
         since = np.maximum(place - row, 0.0)[:, None] / n
-        columns = np.where(place[:, None] >= row, np.hstack([wave, wave * since, wave * since**2]), 0.0)
+        columns = np.where(
+            place[:, None] >= row, np.hstack([wave, wave * since, wave * since**2]), 0.0
+        )
         columns = columns - trend @ (trend.T @ columns)
         solution, *_ = np.linalg.lstsq(columns, left, rcond=None)
         squares[i] = float(((left - columns @ solution) ** 2).sum())
@@ -140,11 +160,15 @@ def _profile(value_T: Float, trend: Float, period: float, rows: range) -> Float:
 def _wave(n: int, period: float) -> tuple[Float, Float]:
     """The rows by number, and a cosine and a sine of a period over them."""
     place = np.arange(n, dtype=float)
-    return place, np.column_stack([np.cos(2 * np.pi * place / period), np.sin(2 * np.pi * place / period)])
+    return place, np.column_stack(
+        [np.cos(2 * np.pi * place / period), np.sin(2 * np.pi * place / period)]
+    )
 
 
 def _widening(value_T: Float, trend: Float, period: float, row: int) -> Interval:
-    """Amplitude of the second half of the rows from one on over that of the first, turns counted whole where there are enough."""
+    """Amplitude of the second half of the rows from one on over that of the first, turns counted
+    whole where there are enough.
+    """
     n = len(value_T)
     middle = (row + n) // 2
     place, wave = _wave(n, period)
@@ -152,13 +176,20 @@ def _widening(value_T: Float, trend: Float, period: float, row: int) -> Interval
     design = np.hstack([trend, *(wave * part[:, None] for part in inside)])
     solution, *_ = np.linalg.lstsq(design, value_T, rcond=None)
     rest = value_T - design @ solution
-    first, second = (float(np.hypot(*solution[trend.shape[1] + 2 * i : trend.shape[1] + 2 * i + 2])) for i in range(2))
+    first, second = (
+        float(np.hypot(*solution[trend.shape[1] + 2 * i : trend.shape[1] + 2 * i + 2]))
+        for i in range(2)
+    )
     # What the one frequency leaves is slow: the scatter of the mean of half a turn stands for it.
     width = max(int(period // 2), 1)
     blocks = rest[n % width :].reshape(-1, width).mean(axis=1) if n >= 2 * width else rest
     error = float(np.sqrt(2 * max(rest.var(), width * blocks.var()) / max((n - row) / 2, 1)))
     low, high = second - 1.96 * error, second + 1.96 * error
-    return Interval(second / max(first, 1e-300), max(low, 0.0) / (first + 1.96 * error + 1e-300), high / max(first - 1.96 * error, 1e-300))
+    return Interval(
+        second / max(first, 1e-300),
+        max(low, 0.0) / (first + 1.96 * error + 1e-300),
+        high / max(first - 1.96 * error, 1e-300),
+    )
 
 
 def _alternations(left: Float, level: float) -> int:
@@ -169,7 +200,9 @@ def _alternations(left: Float, level: float) -> int:
 
 
 def _line(spectrum: Float) -> tuple[int, float]:
-    """The strongest line of one bin or of three neighbours (a swing that grows is a broad one), and its chance in white rows."""
+    """The strongest line of one bin or of three neighbours (a swing that grows is a broad one),
+    and its chance in white rows.
+    """
     from scipy.special import fdtrc
 
     count, total = len(spectrum), float(spectrum.sum())
@@ -186,13 +219,16 @@ def _line(spectrum: Float) -> tuple[int, float]:
 
 
 def _memory(late_T: Float) -> int:
-    """Half of the rows after which the detrended series has forgotten its sign: smoothed or slow rows are averaged over so many.
+    """Half of the rows after which the detrended series has forgotten its sign: smoothed or slow
+    rows are averaged over so many.
 
     A line with a period of P rows comes back to 0 after P/4, and keeps eight rows a turn.
     """
     _, left = _detrended(late_T)
     longest = len(late_T) // 3
-    forgotten = next((lag for lag in range(1, longest) if float(left[lag:] @ left[:-lag]) <= 0), longest)
+    forgotten = next(
+        (lag for lag in range(1, longest) if float(left[lag:] @ left[:-lag]) <= 0), longest
+    )
     return max(forgotten // 2, 1)
 
 
@@ -203,14 +239,18 @@ def _second_order(left: Float) -> tuple[Interval, float]:
     rest = left[2:] - design @ solution
     covariance = np.linalg.pinv(design.T @ design) * float(rest @ rest) / max(len(rest) - 2, 1)
     rng = np.random.default_rng(0)
-    draws = np.vstack([solution, rng.multivariate_normal(solution, covariance, size=400, method="svd")])
+    draws = np.vstack(
+        [solution, rng.multivariate_normal(solution, covariance, size=400, method="svd")]
+    )
     half, root = draws[:, 0] / 2, np.sqrt(draws[:, 0].astype(complex) ** 2 / 4 + draws[:, 1])
     roots = np.stack([half + root, half - root])
     radii = np.abs(roots).max(axis=0)
     main = complex(roots[np.abs(roots[:, 0]).argmax(), 0])
     logarithm = np.log(main + 0j) if abs(main) > 1e-12 else complex(-10.0)
     damping = float(-logarithm.real / max(abs(logarithm), 1e-12))
-    return Interval(float(radii[0]), float(np.quantile(radii[1:], 0.025)), float(np.quantile(radii[1:], 0.975))), damping
+    return Interval(
+        float(radii[0]), float(np.quantile(radii[1:], 0.025)), float(np.quantile(radii[1:], 0.975))
+    ), damping
 
 
 _FEWEST_ROWS, _LONGEST = 24, 300
@@ -230,8 +270,9 @@ class DataOrder:
 def order_of(value_T: Float) -> DataOrder | None:
     r"""Find a period of whole rows whose profile is the same in all quarters.
 
-    $F = \frac{B/(P-1)}{W/(n-P-4)}$ with the scatter B between and W within the phases, after a cubic trend; then the coefficient of each
-    quarter of the log on the profile must lie between a half and two.
+    $F = \frac{B/(P-1)}{W/(n-P-4)}$ with the scatter B between and W within the phases, after a
+    cubic trend; then the coefficient of each quarter of the log on the profile must lie between a
+    half and two.
     """
     n = len(value_T)
     if n < _FEWEST_ROWS:
@@ -257,7 +298,9 @@ def order_of(value_T: Float) -> DataOrder | None:
     profile = np.bincount(phase, weights=left) / np.bincount(phase)
     fitted = profile[phase]
     quarters = np.array_split(np.arange(n), 4)
-    parts = [float(left[q] @ fitted[q] / max(float(fitted[q] @ fitted[q]), 1e-300)) for q in quarters]
+    parts = [
+        float(left[q] @ fitted[q] / max(float(fitted[q] @ fitted[q]), 1e-300)) for q in quarters
+    ]
     if min(parts) < 0.5 or max(parts) > 2.0:
         return None
     return DataOrder(period, profile, _between(padded, n, period) / total)

@@ -1,7 +1,9 @@
-"""Verifier failure: the reward becomes a constant at once, or part of it, while the answers go on as before.
+"""Verifier failure: the reward becomes a constant at once, or part of it, while the answers go on
+as before.
 
-It is looked for first, because it looks like dynamics. A constant at the top that a run grew into is success and no failure; a fall
-spread over many rows, with answers that change, is a collapse. It grades no answer itself.
+It is looked for first, because it looks like dynamics. A constant at the top that a run grew into
+is success and no failure; a fall spread over many rows, with answers that change, is a collapse. It
+grades no answer itself.
 """
 
 from __future__ import annotations
@@ -10,7 +12,16 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Float, moving_mean
-from groupwise.diagnostics.collapse import Constant, at_once, behaviour_change, by_and_by, constant_tail, decline_of, fall_of, held_out_at
+from groupwise.diagnostics.collapse import (
+    Constant,
+    at_once,
+    behaviour_change,
+    by_and_by,
+    constant_tail,
+    decline_of,
+    fall_of,
+    held_out_at,
+)
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -38,24 +49,34 @@ PASSES = "give the reward function a wrong answer: it may pass everything"
 _MANY_ZEROS = 20
 # Scatters of a row that a reward leaps by where everything is passed at once.
 _LEAP = 8.0
-# Rows of exactly 0 that are no accident, the rows on which the level around them rests, and the numbers that batches must show.
+# Rows of exactly 0 that are no accident, the rows on which the level around them rests, and the
+# numbers that batches must show.
 _OUTAGES, _AROUND, _NUMBERS = 3, 5, 10
 # Scatters of a row that those around earn: by chance none of a million rows is so far off.
 _FAR = 5.0
-# Groups on either side of a drop that tell who fails, and standard errors between the two explanations.
+# Groups on either side of a drop that tell who fails, and standard errors between the two
+# explanations.
 _GROUPS, _CLEARLY = 20, 3.0
-# Share of completions at the highest reward from which that is what right ones earn, and no lucky number.
+# Share of completions at the highest reward from which that is what right ones earn, and no lucky
+# number.
 _MANY_RIGHT = 0.05
 _FAILURES = r"(?=.*(reward|verif|pars(e|ing)|grade|grading|sandbox|judge)).*(timeout|timed_out|exception|fail|error).*"
 
 
 def check(evidence: Evidence) -> Finding:
-    """Look for a reward of nothing but 0, for one number at once, for a drop, for ties broken by nearly nothing, for logged failures."""
+    """Look for a reward of nothing but 0, for one number at once, for a drop, for ties broken by
+    nearly nothing, for logged failures.
+    """
     reward = evidence.reward
     if reward is None:
         return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
     if len(reward) < FEWEST_ROWS:
-        return Finding(NAME, Status.NOT_LOGGED, f"{counted(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest", log=LOG)
+        return Finding(
+            NAME,
+            Status.NOT_LOGGED,
+            f"{counted(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest",
+            log=LOG,
+        )
     if evidence.relative:
         return Finding(NAME, Status.NOT_LOGGED, evidence.relative, log=LOG_RELATIVE)
     nothing = _nothing(reward, ended=evidence.ended)
@@ -69,7 +90,9 @@ def check(evidence: Evidence) -> Finding:
         found = search(evidence)
         if found is not None:
             return found
-    return Finding(NAME, Status.NONE, "No sign of it: the reward did not jump.", evidence={"drop": "none"})
+    return Finding(
+        NAME, Status.NONE, "No sign of it: the reward did not jump.", evidence={"drop": "none"}
+    )
 
 
 def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
@@ -80,7 +103,11 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
     row = int(paid[-1]) + 1 if paid.size else 0
     if row > len(value) // 10 + 1 or not zero[row:].all() or float(value.min()) < 0:
         return None
-    where = f"in all {len(value)} rows" if row == 0 else f"in all {len(value) - row} rows since step {int(reward.step_T[row]):,}"
+    where = (
+        f"in all {len(value)} rows"
+        if row == 0
+        else f"in all {len(value) - row} rows since step {int(reward.step_T[row]):,}"
+    )
     status = Status.CRITICAL if ended or len(value) - row >= _MANY_ZEROS else Status.WARNING
     bound = f" (± {reward.resolution:g})" if reward.resolution else ""
     message, facts = f"the reward is 0{bound} {where}: nothing is earned", {"drop": "nothing"}
@@ -92,7 +119,9 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
 
 
 def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
-    """Report a reward or a function that became one number at once, below where it stood or far above."""
+    """Report a reward or a function that became one number at once, below where it stood or far
+    above.
+    """
     found = constant_tail(signal)
     if found is None:
         return None
@@ -100,39 +129,63 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     step = int(signal.step_T[found.row])
     behaviour = behaviour_change(evidence, step)
     if name == "reward" and behaviour != "changed" and _frozen(signal, found):
-        message = f"the reward is {signal.written(found.value)} in all {counted(len(signal) - found.row, 'row')} since step {step:,}"
-        return Finding(NAME, Status.WARNING, message, step, advice=ADVICE, evidence={"drop": "frozen"})
+        message = (
+            f"the reward is {signal.written(found.value)} in all "
+            f"{counted(len(signal) - found.row, 'row')} since step {step:,}"
+        )
+        return Finding(
+            NAME, Status.WARNING, message, step, advice=ADVICE, evidence={"drop": "frozen"}
+        )
     if not found.abrupt or behaviour == "changed":
         return None  # what grew into the top has arrived; what changed its answers has collapsed
-    if fell < 0 and (name != "reward" or found.row < 2 * FEWEST_ROWS or -fell < _LEAP * signal.scatter):
+    if fell < 0 and (
+        name != "reward" or found.row < 2 * FEWEST_ROWS or -fell < _LEAP * signal.scatter
+    ):
         return None  # a function is learnt in a few rows, and so is a single prompt
     return _at_once(name, signal, evidence, found, behaviour)
 
 
-def _at_once(name: str, signal: Signal, evidence: Evidence, found: Constant, behaviour: str) -> Finding:
+def _at_once(
+    name: str, signal: Signal, evidence: Evidence, found: Constant, behaviour: str
+) -> Finding:
     """Report one number that came at once."""
     fell, step = found.before - found.value, int(signal.step_T[found.row])
     count = len(signal) - found.row
     change = signal.change(slice(0, found.row), slice(found.row, len(signal)))
     lost = Interval(-fell, change.low - change.value - fell, change.high - change.value - fell)
     now, rows = signal.written(found.value), counted(count, "row")
-    message = f"{clean(name, longest=60)} {short(found.before)} → {now} at step {step:,}, in all {rows} since"
+    message = (
+        f"{clean(name, longest=60)} {short(found.before)} → {now} at step {step:,}, in all {rows} "
+        "since"
+    )
     reward = evidence.reward
-    felt = name == "reward" or reward is None or reward.score(slice(0, reward.at(step)), slice(reward.at(step), None)) < -3
+    felt = (
+        name == "reward"
+        or reward is None
+        or reward.score(slice(0, reward.at(step)), slice(reward.at(step), None)) < -3
+    )
     status = Status.CRITICAL if felt and fell > 0 else Status.WARNING
-    known = {"drop": "constant at once" if name == "reward" else "function at once", "behaviour": behaviour}
+    known = {
+        "drop": "constant at once" if name == "reward" else "function at once",
+        "behaviour": behaviour,
+    }
     advice = ADVICE if fell > 0 else PASSES
     return Finding(NAME, status, message, step, lost, 0.0, advice=advice, evidence=known)
 
 
 def _frozen(signal: Signal, found: Constant) -> bool:
-    """Whether one number follows rows that scattered about it: no jump, and no top or floor, known or by the rows."""
+    """Whether one number follows rows that scattered about it: no jump, and no top or floor,
+    known or by the rows.
+    """
     before = signal.value_T[max(0, found.row - _MANY_ZEROS) : found.row]
     among = min(int((before > found.value).sum()), int((before < found.value).sum())) >= 2
     if signal.bounds is not None:
         low, high = signal.bounds
         within = 0.02 < (found.value - low) / (high - low) < 0.98
-        among |= within and abs(found.value - float(before.mean())) < 3 * float(np.diff(before).std()) / 2**0.5
+        among |= (
+            within
+            and abs(found.value - float(before.mean())) < 3 * float(np.diff(before).std()) / 2**0.5
+        )
     return among and len(signal) - found.row >= _MANY_ZEROS
 
 
@@ -148,15 +201,23 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
         onset = since_when(high, rate=WARNING, still=False)
         if onset is None:
             continue
-        step, value, name = int(signal.step_T[onset]), signal.mean(slice(onset, n)), clean(signal.column, longest=60)
+        step, value, name = (
+            int(signal.step_T[onset]),
+            signal.mean(slice(onset, n)),
+            clean(signal.column, longest=60),
+        )
         message = f"{name} {arrow(base, value.value)} at step {step:,}"
         status = Status.CRITICAL if value.low > 0.5 else Status.WARNING
-        return Finding(NAME, status, message, step, value, base, evidence={"drop": "failures logged"})
+        return Finding(
+            NAME, status, message, step, value, base, evidence={"drop": "failures logged"}
+        )
     return None
 
 
 def _outages(evidence: Evidence) -> Finding | None:
-    """Report single rows of exactly 0 between rows that earn: whole batches that were not graded."""
+    """Report single rows of exactly 0 between rows that earn: whole batches that were not
+    graded.
+    """
     reward = evidence.reward
     assert reward is not None
     earns = np.flatnonzero(reward.value_T != 0)
@@ -166,41 +227,80 @@ def _outages(evidence: Evidence) -> Finding | None:
     # Where many rows pass before one earns again the reward had fallen.
     bounds = np.append(earns, len(reward))
     brief = np.flatnonzero((np.diff(bounds) > 1) & (np.diff(bounds) <= _AROUND))
-    level = np.interp(reward.step_T, rest.step_T[_AROUND // 2 : -(_AROUND // 2)], moving_mean(rest.value_T, _AROUND))
-    rows = np.concatenate([np.arange(bounds[place] + 1, bounds[place + 1]) for place in brief]) if brief.size else brief
+    level = np.interp(
+        reward.step_T,
+        rest.step_T[_AROUND // 2 : -(_AROUND // 2)],
+        moving_mean(rest.value_T, _AROUND),
+    )
+    rows = (
+        np.concatenate([np.arange(bounds[place] + 1, bounds[place + 1]) for place in brief])
+        if brief.size
+        else brief
+    )
     far = level[rows] > _FAR * rest.scatter
-    # Batches that earn 0 by chance have others near them, and those of a few rollouts know few numbers.
+    # Batches that earn 0 by chance have others near them, and those of a few rollouts know few
+    # numbers.
     near = int((rest.value_T < 0.5 * level[earns]).sum())
-    if int(far.sum()) < max(_OUTAGES, len(reward) // 50, 10 * near) or len(np.unique(rest.value_T)) < _NUMBERS:
+    if (
+        int(far.sum()) < max(_OUTAGES, len(reward) // 50, 10 * near)
+        or len(np.unique(rest.value_T)) < _NUMBERS
+    ):
         return None
     first, around = int(reward.step_T[rows[0]]), short(float(level[rows].mean()))
     some = f"{counted(len(rows), 'row')} of {len(reward)}"
-    message = f"the reward is {reward.written(0.0)} in {some}, first at step {first:,}, where those around earn {around}"
-    return Finding(NAME, Status.WARNING, message, None, exactly(len(rows) / len(reward)), 0.0, advice=ADVICE, evidence={"drop": "outages"})
+    message = (
+        f"the reward is {reward.written(0.0)} in {some}, first at step {first:,}, where those "
+        f"around earn {around}"
+    )
+    return Finding(
+        NAME,
+        Status.WARNING,
+        message,
+        None,
+        exactly(len(rows) / len(reward)),
+        0.0,
+        advice=ADVICE,
+        evidence={"drop": "outages"},
+    )
 
 
 def _broken_ties(evidence: Evidence) -> Finding | None:
-    """Report groups that differ by next to nothing: the standard deviation in the denominator makes full-size advantages of it."""
+    """Report groups that differ by next to nothing: the standard deviation in the denominator
+    makes full-size advantages of it.
+    """
     known = evidence.graded
     if known is None:
         return None
     # Of a group of one the deviation is null.
-    spread = known.group_by("step", "prompt_id").agg(pl.col("reward").std())["reward"].drop_nulls().to_numpy()
-    span = float(known["reward"].quantile(0.99) or 0.0) - float(known["reward"].quantile(0.01) or 0.0)
+    spread = (
+        known.group_by("step", "prompt_id")
+        .agg(pl.col("reward").std())["reward"]
+        .drop_nulls()
+        .to_numpy()
+    )
+    span = float(known["reward"].quantile(0.99) or 0.0) - float(
+        known["reward"].quantile(0.01) or 0.0
+    )
     if spread.size < 20 or span <= 0:
         return None
-    # A thousandth of the range is no difference that a verifier means; equal rewards leave rounding of 1e-9 of it.
+    # A thousandth of the range is no difference that a verifier means; equal rewards leave rounding
+    # of 1e-9 of it.
     hair = (spread > 1e-7 * span) & (spread < 1e-3 * span)
     share = wilson(int(hair.sum()), int(spread.size))
     if share.low < 0.05:
         return None
-    message = f"in {100 * share.value:.0f} % of the groups the rewards differ by less than a thousandth of their range"
+    message = (
+        f"in {100 * share.value:.0f} % of the groups the rewards differ by less than a thousandth "
+        "of their range"
+    )
     status = Status.CRITICAL if share.low > 0.5 else Status.WARNING
     return Finding(NAME, status, message, None, share, 0.05, evidence={"drop": "ties broken"})
 
 
 def _drop(evidence: Evidence) -> Finding | None:
-    """Report a reward that dropped from one row to the next and stayed down while the answers went on as before."""
+    """Report a reward that dropped from one row to the next and stayed down while the answers
+    went on as before.
+    """
     reward = evidence.reward
     assert reward is not None
     level, floor = reward_level(evidence)[0], reward_floor(evidence)
@@ -216,17 +316,28 @@ def _drop(evidence: Evidence) -> Finding | None:
     held_out = held_out_at(evidence, step, change.value)
     if clear is None and held_out != "stayed":
         return None
-    held_out = held_out if clear is None or at_once(level, row) else ""  # a policy that declines takes it along as a verifier does
+    held_out = (
+        held_out if clear is None or at_once(level, row) else ""
+    )  # a policy that declines takes it along as a verifier does
     before = float(reward.value_T[max(0, row - 10) : row].mean())
     surely = behaviour == "unchanged" and held_out == "dropped"
-    status = _of_drop(-change.value / max(before - floor, 1e-9), surely=surely, ended=evidence.ended)
+    status = _of_drop(
+        -change.value / max(before - floor, 1e-9), surely=surely, ended=evidence.ended
+    )
     message = f"reward {arrow(before, before + change.value)} at step {step:,}, at once"
-    known = {"drop": "part at once", "behaviour": behaviour, "held_out_drop": held_out, "prompts": who_fails(evidence, step)}
+    known = {
+        "drop": "part at once",
+        "behaviour": behaviour,
+        "held_out_drop": held_out,
+        "prompts": who_fails(evidence, step),
+    }
     return Finding(NAME, status, message, step, change, 0.0, advice=ADVICE, evidence=known)
 
 
 def _of_drop(share: float, *, surely: bool, ended: bool) -> Status:
-    """Return how grave a drop by a share of the height is: unless the held-out reward fell too, harder prompts may be all there is."""
+    """Return how grave a drop by a share of the height is: unless the held-out reward fell too,
+    harder prompts may be all there is.
+    """
     if surely and share > 0.3:
         return Status.CRITICAL
     if not ended and not surely and share < 0.5:
@@ -272,22 +383,32 @@ def step_down(signal: Signal) -> tuple[int, Interval] | None:
     limit = -float(ndtri(CRITICAL / n))
     if change.value > -limit * error:
         return None
-    # At once: the rows before still stand at the old level (a row that averages a window may mix both), and it stayed down.
+    # At once: the rows before still stand at the old level (a row that averages a window may mix
+    # both), and it stayed down.
     old, new = float(value[row - few : row].mean()), float(value[row : row + few].mean())
     middle, high = (old + new) / 2, new + 0.7 * (old - new)
-    sharp = bool(value[row - 1] > high) and bool(value[row - 2] > middle) and bool((value[row + 1 : row + 3] < middle).all())
+    sharp = (
+        bool(value[row - 1] > high)
+        and bool(value[row - 2] > middle)
+        and bool((value[row + 1 : row + 3] < middle).all())
+    )
     stayed = float((value[row:] < middle).mean()) > 0.9
     # And it had not been falling: the rows just before stand near the height reached.
     levels = (total[few : row + 1] - total[: row + 1 - few]) / few
-    flat_before = float(value[row - few : row].mean()) >= float(np.quantile(levels, 0.9)) + 0.35 * change.value
+    flat_before = (
+        float(value[row - few : row].mean())
+        >= float(np.quantile(levels, 0.9)) + 0.35 * change.value
+    )
     return (row, change) if sharp and stayed and flat_before else None
 
 
 def who_fails(evidence: Evidence, step: int) -> str:
-    r"""Say whether whole prompts fail since a step, or answers here and there; "" where the rollouts do not tell.
+    r"""Say whether whole prompts fail since a step, or answers here and there; "" where the
+    rollouts do not tell.
 
-    Let a share f of the reward be lost. If whole prompts fail, the share of groups without a success goes from w to $w + f(1 - w)$; if
-    answers fail one by one it goes to the mean of $f^k$ over the groups before, k their successes.
+    Let a share f of the reward be lost. If whole prompts fail, the share of groups without a
+    success goes from w to $w + f(1 - w)$; if answers fail one by one it goes to the mean of $f^k$
+    over the groups before, k their successes.
     """
     known = evidence.graded
     if known is None or not len(known):
@@ -296,8 +417,14 @@ def who_fails(evidence: Evidence, step: int) -> str:
     right = known["reward"] >= float(known["reward"].max() or 0.0) - 1e-9  # type: ignore[arg-type]
     if float(right.mean() or 0.0) < _MANY_RIGHT:
         return ""
-    groups = known.with_columns(right.alias("right")).group_by("step", "prompt_id").agg(pl.col("right").sum(), pl.len().alias("size"))
-    before, after = (groups.filter(side) for side in (pl.col("step") < step, pl.col("step") >= step))
+    groups = (
+        known.with_columns(right.alias("right"))
+        .group_by("step", "prompt_id")
+        .agg(pl.col("right").sum(), pl.len().alias("size"))
+    )
+    before, after = (
+        groups.filter(side) for side in (pl.col("step") < step, pl.col("step") >= step)
+    )
     if min(len(before), len(after)) < _GROUPS:
         return ""
     right = before["right"].to_numpy().astype(float)
@@ -312,7 +439,11 @@ def _explained(before: Float, lost: float, after: Float) -> str:
     """Hold both explanations against the share of groups without a success."""
     wrong, none = float((before == 0).mean()), float((after == 0).mean())
     whole, scattered = wrong + lost * (1 - wrong), float((lost**before).mean())
-    error = float(np.sqrt(max(none * (1 - none), 0.01) / after.size + max(wrong * (1 - wrong), 0.01) / before.size))
+    error = float(
+        np.sqrt(
+            max(none * (1 - none), 0.01) / after.size + max(wrong * (1 - wrong), 0.01) / before.size
+        )
+    )
     if abs(whole - scattered) < _CLEARLY * error:
         return ""
     return "whole prompts fail" if none > (whole + scattered) / 2 else "scattered answers fail"

@@ -1,11 +1,13 @@
 r"""Advantage degeneracy: groups whose rewards are all equal, against what their pass rates predict.
 
-A zero-variance group carries no gradient. Independent rollouts of a prompt with pass rate p have equal rewards with probability
-$p^G + (1-p)^G$, so a run at 0.95 has many such groups and is well. What is wrong is fewer groups that teach than the reward leaves room
-for: their share, over what it would be if all prompts were equally hard, is what is left. It does not say which prompts to use.
+A zero-variance group carries no gradient. Independent rollouts of a prompt with pass rate p have
+equal rewards with probability $p^G + (1-p)^G$, so a run at 0.95 has many such groups and is well.
+What is wrong is fewer groups that teach than the reward leaves room for: their share, over what it
+would be if all prompts were equally hard, is what is left. It does not say which prompts to use.
 
-Numbers beside the check: rewards of one pool dealt at random into a group of G are all equal with probability
-$\sum_v \binom{k_v}{G}/\binom{N}{G}$, $k_v$ of the N rewards being v: the expectation over all resamplings without replacement, exactly.
+Numbers beside the check: rewards of one pool dealt at random into a group of G are all equal with
+probability $\sum_v \binom{k_v}{G}/\binom{N}{G}$, $k_v$ of the N rewards being v: the expectation
+over all resamplings without replacement, exactly.
 """
 
 from __future__ import annotations
@@ -38,14 +40,20 @@ from groupwise.intervals import Interval
 from groupwise.series.groups import zero_variance_outlook
 
 NAME = "zero_variance"
-LOG_REWARDS = "the completions with their rewards (TRL: log_completions=True; verl: trainer.rollout_data_dir)"
+LOG_REWARDS = (
+    "the completions with their rewards (TRL: log_completions=True; verl: trainer.rollout_data_dir)"
+)
 LOG_SPLIT = f"{LOG_REWARDS}, or the shares of groups that are all right and all wrong"
-LOG = f"{LOG_REWARDS}, or the share of groups whose rewards are all equal (TRL: frac_reward_zero_std)"
-# Of ten groups that could teach at most one does. An even spread of pass rates over (0, 1) leaves a third at G = 2 and 78 % at G = 8.
+LOG = (
+    f"{LOG_REWARDS}, or the share of groups whose rewards are all equal (TRL: frac_reward_zero_std)"
+)
+# Of ten groups that could teach at most one does. An even spread of pass rates over (0, 1) leaves a
+# third at G = 2 and 78 % at G = 8.
 STARVED = 0.1
 HALVED = 0.5
-# Groups of so many at most, most of them with zero variance, and the share that four times the size would make teach: less is worth it
-# to groups of two or three, of which few teach whatever the prompts.
+# Groups of so many at most, most of them with zero variance, and the share that four times the size
+# would make teach: less is worth it to groups of two or three, of which few teach whatever the
+# prompts.
 _SMALL, _MOSTLY, _WORTH, _WORTH_SMALLEST = 4, 0.7, 0.2, 0.15
 # By how much the share leaps at once where groups break, and no reward arrives.
 _LEAP = 0.4
@@ -63,28 +71,45 @@ def check(evidence: Evidence) -> Finding:
     if equal is None or len(equal) < FEWEST_ROWS:
         said = "nothing in the log says how many groups have rewards that are all equal"
         if equal is not None:
-            said = f"{counted(len(equal), 'stretch', 'stretches')} of {GROUPS} groups, where {FEWEST_ROWS} are the fewest"
+            said = (
+                f"{counted(len(equal), 'stretch', 'stretches')} of {GROUPS} groups, where "
+                f"{FEWEST_ROWS} are the fewest"
+            )
         return _without_spread(evidence) or Finding(NAME, Status.NOT_LOGGED, said, log=LOG)
     room = _room(evidence, equal)
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups teach at such a reward.
-    usual_taught = float(np.median(taught[: max(len(taught) // 4, 4)])) if evidence.group_size is None else 1.0
+    usual_taught = (
+        float(np.median(taught[: max(len(taught) // 4, 4)])) if evidence.group_size is None else 1.0
+    )
     taught = taught / max(usual_taught, 1.0)
     starved = (taught < STARVED) & (room > 2 * STARVED)
     usual = min(0.5, max(0.2, 2 * _earlier_rate(starved)))
-    onset = lasting(np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), event_T=starved)
+    onset = lasting(
+        np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), event_T=starved
+    )
     if onset is None:
-        other = _all_wrong(evidence, equal, room) or _fewer(evidence, equal, taught, room) or _small_group(evidence)
+        other = (
+            _all_wrong(evidence, equal, room)
+            or _fewer(evidence, equal, taught, room)
+            or _small_group(evidence)
+        )
         return other or _calm(evidence, room, float(equal.value_T.mean()))
     return _starved(evidence, equal, room, onset)
 
 
 def _without_spread(evidence: Evidence) -> Finding | None:
-    """Report rows in which no group teaches, where most are: how many groups teach in the others the spread does not say."""
+    """Report rows in which no group teaches, where most are: how many groups teach in the others
+    the spread does not say.
+    """
     spread = evidence.groups.spread
     flat, rows = int(spread.is_zero.sum()), int(np.isfinite(spread.value_T).sum())
     message = f"the rewards of all groups are equal in {flat} of {rows} rows"
-    return Finding(NAME, Status.INFO, message, None, exactly(flat / rows)) if FEWEST_ROWS <= rows < 2 * flat else None
+    return (
+        Finding(NAME, Status.INFO, message, None, exactly(flat / rows))
+        if FEWEST_ROWS <= rows < 2 * flat
+        else None
+    )
 
 
 def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Finding:
@@ -92,40 +117,70 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     rows = slice(onset, len(equal))
     expected, value, step = float(1 - room[rows].mean()), equal.mean(rows), int(equal.step_T[onset])
     where = step if onset else None
-    before = "" if where is None else f" since step {step:,}, {100 * float(equal.value_T[:onset].mean()):.0f} % before"
-    message = f"{100 * value.value:.0f} % of the groups have zero variance{before}: hardly any group teaches"
+    before = (
+        ""
+        if where is None
+        else f" since step {step:,}, {100 * float(equal.value_T[:onset].mean()):.0f} % before"
+    )
+    message = (
+        f"{100 * value.value:.0f} % of the groups have zero variance{before}: hardly any group "
+        "teaches"
+    )
     # A reward that arrives takes its groups along; a jump at a standing reward is another thing.
     begin = _halfway(equal.value_T, onset)
     near = equal.value_T[max(0, begin - 6) : max(begin - 1, 0)]
     leapt = near.size >= 3 and float(np.median(near)) < min(HALVED, value.value - _LEAP)
     level = None if evidence.reward is None else reward_level(evidence)[0]
-    topped = at_a_ceiling(evidence, since=step)  # all earn the most there is: rows held together as one stretch rise within it
+    topped = at_a_ceiling(
+        evidence, since=step
+    )  # all earn the most there is: rows held together as one stretch rise within it
     jumped = leapt and not topped and not _rises_at(evidence, int(equal.step_T[begin]), near.size)
-    arrived = _at_its_height(evidence, step) or (onset > 0 and level is not None and _rose_to(evidence, level, level.at(step)))
+    arrived = _at_its_height(evidence, step) or (
+        onset > 0 and level is not None and _rose_to(evidence, level, level.at(step))
+    )
     if arrived and not jumped:
         message = f"{message}; the reward stands at its height, and its range is not known"
-        return Finding(NAME, Status.INFO, message, where, value, expected, evidence={"zero_variance": "explained by the reward"})
+        return Finding(
+            NAME,
+            Status.INFO,
+            message,
+            where,
+            value,
+            expected,
+            evidence={"zero_variance": "explained by the reward"},
+        )
     known = {"zero_variance": "above expectation"} | ({"groups": "at once"} if jumped else {})
     return Finding(NAME, Status.CRITICAL, message, where, value, expected, evidence=known)
 
 
 def _halfway(equal_T: Float, onset: int) -> int:
-    """The row from which the share has been beyond the middle of its levels before and since a row: groups may break before that."""
+    """The row from which the share has been beyond the middle of its levels before and since a
+    row: groups may break before that.
+    """
     if onset == 0:
         return 0
-    below = np.flatnonzero(equal_T[:onset] < (float(np.median(equal_T[:onset])) + float(equal_T[onset:].mean())) / 2)
+    below = np.flatnonzero(
+        equal_T[:onset] < (float(np.median(equal_T[:onset])) + float(equal_T[onset:].mean())) / 2
+    )
     return int(below[-1]) + 1 if below.size else onset
 
 
 def _rises_at(evidence: Evidence, step: int, few: int) -> bool:
-    """Whether the reward rises as its groups become alike, within as few rows: it arrives, however fast, and nothing broke."""
+    """Whether the reward rises as its groups become alike, within as few rows: it arrives,
+    however fast, and nothing broke.
+    """
     reward = evidence.reward
     row = 0 if reward is None else reward.at(step)
-    return reward is not None and reward.score(slice(max(0, row - few), row), slice(row, row + few)) > _CLEARLY - 1
+    return (
+        reward is not None
+        and reward.score(slice(max(0, row - few), row), slice(row, row + few)) > _CLEARLY - 1
+    )
 
 
 def _rose_to(evidence: Evidence, level: Signal, row: int) -> bool:
-    """Whether the reward rose before a row and nearly all groups have earned one and the same since."""
+    """Whether the reward rose before a row and nearly all groups have earned one and the same
+    since.
+    """
     few = max(3, len(level) // 10)
     rose = level.score(slice(0, few), slice(min(row, len(level) - few), len(level))) > _CLEARLY
     return rose and piled_up(evidence, level, since=row)
@@ -139,11 +194,15 @@ def _at_its_height(evidence: Evidence, step: int) -> bool:
     few = max(3, len(reward) // 10)
     levels = moving_mean(reward.value_T, few)
     late = float(reward.value_T[min(reward.at(step), len(reward) - few) :].mean())
-    return bool(late > float(levels.max()) - 0.1 * float(np.ptp(levels)) - 2 * reward.scatter / np.sqrt(few))
+    return bool(
+        late > float(levels.max()) - 0.1 * float(np.ptp(levels)) - 2 * reward.scatter / np.sqrt(few)
+    )
 
 
 def _equal_share(evidence: Evidence) -> Signal | None:
-    """The share of zero-variance groups along the run: from rollouts, else as logged, else from a spread of exactly 0."""
+    """The share of zero-variance groups along the run: from rollouts, else as logged, else from
+    a spread of exactly 0.
+    """
     track = evidence.groups.zero_variance
     if track.known:
         return share_of(track.step_T, track.value_T)
@@ -154,15 +213,23 @@ def _equal_share(evidence: Evidence) -> Signal | None:
 
 
 def _pooled(evidence: Evidence, equal: Signal) -> Signal:
-    """Average neighbouring rows until each stands for some 20 groups: of one group a row nothing can be told."""
+    """Average neighbouring rows until each stands for some 20 groups: of one group a row nothing
+    can be told.
+    """
     rollouts, prompts = evidence.record.rollouts, evidence.setting("prompts_per_step")
     if evidence.groups.zero_variance.source.startswith("from ") and rollouts is not None:
-        count = float(rollouts.group_by("step", "prompt_id").len().group_by("step").len()["len"].median() or 1)  # type: ignore[arg-type]
+        count = float(
+            rollouts.group_by("step", "prompt_id").len().group_by("step").len()["len"].median() or 1  # type: ignore[arg-type]
+        )
     elif prompts is not None:
         count = float(prompts) * float(evidence.record.steps["window"].median() or 1.0)  # type: ignore[arg-type]
     else:
         # The coarsest grid that all shares lie on.
-        grid = [b for b in range(1, GROUPS) if bool(np.allclose(equal.value_T * b, np.round(equal.value_T * b), atol=1e-3))]
+        grid = [
+            b
+            for b in range(1, GROUPS)
+            if bool(np.allclose(equal.value_T * b, np.round(equal.value_T * b), atol=1e-3))
+        ]
         count = float(min(grid, default=GROUPS))
     size = int(np.ceil(GROUPS / max(count, 1.0)))
     if size == 1:
@@ -172,27 +239,36 @@ def _pooled(evidence: Evidence, equal: Signal) -> Signal:
 
 
 def _room(evidence: Evidence, equal: Signal) -> Float:
-    """Share of groups that would teach if all prompts of the step were equally hard: the most that the mean reward leaves room for.
+    """Share of groups that would teach if all prompts of the step were equally hard: the most that
+    the mean reward leaves room for.
 
-    Of a reward that is not a share of right answers nothing is known; then every group could teach, but for those that the rewards of
-    the completions themselves, dealt at random, leave at one end of their range.
+    Of a reward that is not a share of right answers nothing is known; then every group could teach,
+    but for those that the rewards of the completions themselves, dealt at random, leave at one end
+    of their range.
     """
     room = np.minimum(_room_of_mean(evidence, equal), 1 - _at_an_end(evidence, equal))
     reward = evidence.reward
     stuck = None if reward is None else constant_tail(reward)
     if reward is not None and stuck is not None:
-        room[equal.step_T >= reward.step_T[stuck.row]] = 0.0  # one number for every answer is the verifier's doing, not the groups'
+        room[equal.step_T >= reward.step_T[stuck.row]] = (
+            0.0  # one number for every answer is the verifier's doing, not the groups'
+        )
     return room
 
 
 def _at_an_end(evidence: Evidence, equal: Signal) -> Float:
-    """Share of groups that chance leaves all at the lowest or all at the highest reward, for rewards of more than right and wrong."""
+    """Share of groups that chance leaves all at the lowest or all at the highest reward, for
+    rewards of more than right and wrong.
+    """
     several = evidence.graded is not None and evidence.graded["reward"].n_unique() > 2
     groups = graded_groups(evidence) if several else None
     if groups is None:
         return np.zeros(len(equal))
     steps = groups.group_by("step").agg(pl.col("edges").fill_null(0.0).mean()).sort("step")
-    parts = np.split(steps["edges"].to_numpy().astype(float), np.searchsorted(steps["step"].to_numpy(), equal.step_T[1:]))
+    parts = np.split(
+        steps["edges"].to_numpy().astype(float),
+        np.searchsorted(steps["step"].to_numpy(), equal.step_T[1:]),
+    )
     return np.array([float(part.mean()) if part.size else 0.0 for part in parts])
 
 
@@ -216,7 +292,9 @@ def _room_of_mean(evidence: Evidence, equal: Signal) -> Float:
 
 
 def _share_right(reward: Signal) -> Float:
-    """Where each row stands between the ends of its range: the share of right answers where there are but two grades."""
+    """Where each row stands between the ends of its range: the share of right answers where
+    there are but two grades.
+    """
     assert reward.bounds is not None
     low, high = reward.bounds
     return np.asarray((reward.value_T - low) / (high - low))
@@ -224,15 +302,23 @@ def _share_right(reward: Signal) -> Float:
 
 def _earlier_rate(event_T: NDArray[np.bool_]) -> float:
     """Rate of an event in the first quarter of the rows."""
-    return float(event_T[: max(len(event_T) // 4, 4)].mean()) if event_T.size and not event_T.all() else 0.0
+    return (
+        float(event_T[: max(len(event_T) // 4, 4)].mean())
+        if event_T.size and not event_T.all()
+        else 0.0
+    )
 
 
 def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None:
-    """Report groups that have been all wrong from the first row: nothing was ever earned that could teach."""
+    """Report groups that have been all wrong from the first row: nothing was ever earned that
+    could teach.
+    """
     reward = evidence.reward
     if reward is None or reward.bounds is None:
         return None
-    most = 10.0 if evidence.by_tenths else 1.0  # times the share that is right, where a tenth may be the top
+    most = (
+        10.0 if evidence.by_tenths else 1.0
+    )  # times the share that is right, where a tenth may be the top
     if most * float(_share_right(reward).mean()) > STARVED:
         return None
     silent = (equal.value_T > 1 - STARVED) & (room < 2 * STARVED)
@@ -240,13 +326,20 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
         return None
     value = equal.mean(slice(None))
     mean, known = short(float(reward.value_T.mean())), {"zero_variance": "all wrong"}
-    message = f"{100 * value.value:.0f} % of the groups are all wrong from the first row on (mean reward {mean})"
+    message = (
+        f"{100 * value.value:.0f} % of the groups are all wrong from the first row on (mean reward "
+        f"{mean})"
+    )
     advice = "grade some completions by hand; take easier prompts, or a larger group"
-    return Finding(NAME, Status.CRITICAL, message, None, value, 1 - STARVED, advice=advice, evidence=known)
+    return Finding(
+        NAME, Status.CRITICAL, message, None, value, 1 - STARVED, advice=advice, evidence=known
+    )
 
 
 def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Finding | None:
-    """Report that less than half as many groups teach as before although the reward stands where it stood."""
+    """Report that less than half as many groups teach as before although the reward stands where
+    it stood.
+    """
     few = max(len(taught) // 4, 4)
     before = float(np.median(taught[:few]))
     fewer = (taught < HALVED * before) & (room > 2 * STARVED)
@@ -256,11 +349,19 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     step = int(equal.step_T[onset])
     row = reward.at(step)
     moved = reward.change(slice(0, max(row, 1)), slice(row, len(reward)))
-    span = float(np.ptp(reward.value_T)) if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
+    span = (
+        float(np.ptp(reward.value_T))
+        if reward.bounds is None
+        else reward.bounds[1] - reward.bounds[0]
+    )
     value, old = equal.mean(slice(onset, None)), float(equal.value_T[:onset].mean())
     if abs(moved.value) > 0.15 * span or value.low <= old:
-        return None  # another reward has other groups, and groups that are not more often alike are no fewer
-    message = f"{100 * value.value:.0f} % of the groups have zero variance since step {step:,}, {100 * old:.0f} % before, at the same mean"
+        # another reward has other groups, and groups that are not more often alike are no fewer
+        return None
+    message = (
+        f"{100 * value.value:.0f} % of the groups have zero variance since step {step:,}, "
+        f"{100 * old:.0f} % before, at the same mean"
+    )
     # While a good part of the groups teaches there is nothing to mend.
     status = Status.WARNING if value.value > _MOSTLY_DEAD and evidence.ended else Status.INFO
     known = {"zero_variance": "above expectation" if status is Status.WARNING else "as expected"}
@@ -268,7 +369,9 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
 
 
 def _small_group(evidence: Evidence) -> Finding | None:
-    """Say that larger groups would make many more groups teach, where the reward stands below its top."""
+    """Say that larger groups would make many more groups teach, where the reward stands below
+    its top.
+    """
     reward = evidence.reward
     if reward is None or near_top(evidence, reward):
         return None
@@ -277,7 +380,11 @@ def _small_group(evidence: Evidence) -> Finding | None:
         return _of_unknown_size(evidence, reward)
     now, last = outlook.now, outlook.shares[-1]
     gained = last.gained
-    if gained is None or now.value < HALVED or gained.value < (_WORTH if outlook.group_size >= _SMALL else _WORTH_SMALLEST):
+    if (
+        gained is None
+        or now.value < HALVED
+        or gained.value < (_WORTH if outlook.group_size >= _SMALL else _WORTH_SMALLEST)
+    ):
         return None
     words = f"{100 * now.value:.0f} % of the groups have zero variance at G = {outlook.group_size}"
     words = f"{words}, about {100 * last.share.value:.0f} % would at {last.group_size}"
@@ -288,16 +395,33 @@ def _small_group(evidence: Evidence) -> Finding | None:
 
 
 def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
-    """Note that most groups have zero variance at a middling reward, where the group size is not known."""
+    """Note that most groups have zero variance at a middling reward, where the group size is not
+    known.
+    """
     equal = _equal_share(evidence)
     if equal is None or reward.bounds is None or len(equal) < FEWEST_ROWS:
         return None
-    value, mean = equal.mean(slice(-max(len(equal) // 4, 5), None)), float(_share_right(reward)[-max(len(reward) // 4, 5) :].mean())
+    value, mean = (
+        equal.mean(slice(-max(len(equal) // 4, 5), None)),
+        float(_share_right(reward)[-max(len(reward) // 4, 5) :].mean()),
+    )
     if value.value < _MOSTLY or not NEAR < mean < 1 - NEAR:
         return None
-    words = f"{100 * value.value:.0f} % of the groups have zero variance at a mean reward of {short(float(reward.value_T[-1]))}"
+    words = (
+        f"{100 * value.value:.0f} % of the groups have zero variance at a mean reward of "
+        f"{short(float(reward.value_T[-1]))}"
+    )
     known = {"small_group": "possible", "zero_variance": "as expected"}
-    return Finding(NAME, Status.INFO, words, None, value, _MOSTLY, log="the group size (--set group_size=G)", evidence=known)
+    return Finding(
+        NAME,
+        Status.INFO,
+        words,
+        None,
+        value,
+        _MOSTLY,
+        log="the group size (--set group_size=G)",
+        evidence=known,
+    )
 
 
 def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:
@@ -306,9 +430,21 @@ def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:
     excess = ""
     if expected.known and expected.step_T.size:
         keep = np.isfinite(expected.value_T)
-        excess = f"; {100 * float(expected.value_T[keep].mean()):.0f} % are to be expected ({expected.source})"
-    known = {"zero_variance": "as expected" if float(room.mean()) > 2 * STARVED else "explained by the reward"}
-    return Finding(NAME, Status.NONE, f"No sign of it: {100 * mean:.0f} % of the groups have zero variance{excess}.", evidence=known)
+        excess = (
+            f"; {100 * float(expected.value_T[keep].mean()):.0f} % are to be expected "
+            f"({expected.source})"
+        )
+    known = {
+        "zero_variance": "as expected"
+        if float(room.mean()) > 2 * STARVED
+        else "explained by the reward"
+    }
+    return Finding(
+        NAME,
+        Status.NONE,
+        f"No sign of it: {100 * mean:.0f} % of the groups have zero variance{excess}.",
+        evidence=known,
+    )
 
 
 # A value this near to the end of the range that was seen is that end.
@@ -325,13 +461,19 @@ def measures(evidence: Evidence) -> tuple[Measure, ...]:
 
 
 def graded_groups(evidence: Evidence) -> pl.DataFrame | None:
-    """Return the groups of two and more with their rewards and what chance predicts, or None without rewards of completions."""
+    """Return the groups of two and more with their rewards and what chance predicts, or None
+    without rewards of completions.
+    """
     if evidence.graded is None:
         return None
-    known = evidence.graded.with_columns(pl.col("reward").round(6).alias("outcome")).filter(pl.len().over("step", "prompt_id") > 1)
+    known = evidence.graded.with_columns(pl.col("reward").round(6).alias("outcome")).filter(
+        pl.len().over("step", "prompt_id") > 1
+    )
     if not len(known):
         return None
-    known = known.with_columns((pl.col("step").rank("dense") - 1).floordiv(_steps_of_a_pool(known)).alias("pool"))
+    known = known.with_columns(
+        (pl.col("step").rank("dense") - 1).floordiv(_steps_of_a_pool(known)).alias("pool")
+    )
     prompt = ["prompt"] if "prompt" in known.columns and known["prompt"].count() else []
     groups = (
         known.group_by("step", "prompt_id")
@@ -351,19 +493,32 @@ def graded_groups(evidence: Evidence) -> pl.DataFrame | None:
     ends = counts.with_columns(pl.col("k").sum().over("pool").alias("m")).filter(
         (pl.col("outcome") <= first + margin) | (pl.col("outcome") >= last - margin)
     )
-    groups = groups.join(chance(groups, counts, ("pool",)).rename({"chance": "pooled"}), on=["pool", "size"], how="left")
-    groups = groups.join(chance(groups, ends, ("pool",)).rename({"chance": "edges"}), on=["pool", "size"], how="left")
-    return _with_own(groups, known) if prompt else groups.with_columns(pl.lit(None, dtype=pl.Float64).alias("own"))
+    groups = groups.join(
+        chance(groups, counts, ("pool",)).rename({"chance": "pooled"}),
+        on=["pool", "size"],
+        how="left",
+    )
+    groups = groups.join(
+        chance(groups, ends, ("pool",)).rename({"chance": "edges"}), on=["pool", "size"], how="left"
+    )
+    return (
+        _with_own(groups, known)
+        if prompt
+        else groups.with_columns(pl.lit(None, dtype=pl.Float64).alias("own"))
+    )
 
 
 def _steps_of_a_pool(known: pl.DataFrame) -> int:
-    """How many neighbouring steps make a pool of as many groups as are dealt to each other: one where steps have enough of their own."""
+    """How many neighbouring steps make a pool of as many groups as are dealt to each other: one
+    where steps have enough of their own.
+    """
     groups = known.select("step", "prompt_id").unique().group_by("step").len()["len"]
     return -(-_POOL // max(int(groups.median() or 1), 1))  # type: ignore[arg-type]
 
 
 def chance(groups: pl.DataFrame, counts: pl.DataFrame, unit: tuple[str, ...]) -> pl.DataFrame:
-    r"""Return the probability that all rewards of a group are equal, the rewards of a pool being dealt at random.
+    r"""Return the probability that all rewards of a group are equal, the rewards of a pool being
+    dealt at random.
 
     $\sum_v \prod_{i<G} \frac{k_v - i}{N - i}$.
     """
@@ -380,10 +535,14 @@ def chance(groups: pl.DataFrame, counts: pl.DataFrame, unit: tuple[str, ...]) ->
 
 
 def _with_own(groups: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """Add the chance by the rewards of the same prompt just before and after; null where there are too few."""
+    """Add the chance by the rewards of the same prompt just before and after; null where there
+    are too few.
+    """
     visits = groups.with_columns(pl.int_range(pl.len()).over("prompt").alias("visit"))
     counts = known.group_by("step", "prompt_id", "outcome").agg(pl.len().alias("k"))
-    counts = visits.select("step", "prompt_id", "prompt", "visit").join(counts, on=["step", "prompt_id"])
+    counts = visits.select("step", "prompt_id", "prompt", "visit").join(
+        counts, on=["step", "prompt_id"]
+    )
     near = pl.concat([counts.with_columns(pl.col("visit") + move) for move in (1, -1)])
     pool = near.group_by("prompt", "visit", "outcome").agg(pl.col("k").sum())
     told = visits.join(pool.select("prompt", "visit").unique(), on=["prompt", "visit"], how="semi")
@@ -394,29 +553,50 @@ def _with_own(groups: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 def _beyond_chance(groups: pl.DataFrame | None) -> Measure:
     """Measure zero-variance groups less those that chance predicts, at the end of the log."""
     if groups is None:
-        return Measure(NAME, "dead_beyond_chance", None, "the rewards of the completions are not in the log", LOG_REWARDS)
+        return Measure(
+            NAME,
+            "dead_beyond_chance",
+            None,
+            "the rewards of the completions are not in the log",
+            LOG_REWARDS,
+        )
     by_prompt = 2 * groups["own"].count() >= len(groups)
     name = "own" if by_prompt else "pooled"
     steps = (
         groups.drop_nulls(name)
         .with_columns(pl.col("equal").cast(pl.Float64))
         .group_by("step")
-        .agg((pl.col("equal") - pl.col(name)).mean().alias("excess"), pl.col("equal").mean(), pl.col(name).mean())
+        .agg(
+            (pl.col("equal") - pl.col(name)).mean().alias("excess"),
+            pl.col("equal").mean(),
+            pl.col(name).mean(),
+        )
         .sort("step")
     )
-    step, excess, equal, predicted = (steps[column].to_numpy().astype(float) for column in ("step", "excess", "equal", name))
+    step, excess, equal, predicted = (
+        steps[column].to_numpy().astype(float) for column in ("step", "excess", "equal", name)
+    )
     signal = signal_of("excess", step.astype(np.int64), excess, bounds=(-1.0, 1.0))
     late = ends_of(signal)[1]
     value, counted = signal.mean(late), as_sure_as(share_of(step, equal), groups)
     expected = float(predicted[late].mean())
-    value = Interval(value.value, min(value.low, counted.low - expected), max(value.high, counted.high - expected))
+    value = Interval(
+        value.value,
+        min(value.low, counted.low - expected),
+        max(value.high, counted.high - expected),
+    )
     whose = (
         "the same prompts' rewards just before and after"
         if by_prompt
         else "the rewards of each step, or of the few around it, dealt at random into groups,"
     )
-    least = "" if by_prompt else ": the least that can be expected of prompts that are not equally hard"
-    said = f"{100 * float(equal[late].mean()):.0f} % of the last groups are alike in reward; {whose} predict {100 * expected:.0f} %{least}"
+    least = (
+        "" if by_prompt else ": the least that can be expected of prompts that are not equally hard"
+    )
+    said = (
+        f"{100 * float(equal[late].mean()):.0f} % of the last groups are alike in reward; {whose} "
+        f"predict {100 * expected:.0f} %{least}"
+    )
     return Measure(NAME, "dead_beyond_chance", value, said)
 
 
@@ -427,7 +607,11 @@ def _split(evidence: Evidence, groups: pl.DataFrame | None) -> tuple[Measure, ..
     if groups is not None:
         least, most = float(groups["low"].min()), float(groups["high"].max())  # type: ignore[arg-type]
         if least == most:
-            return (Measure(NAME, "all_right", None, "all completions have the same reward, right or wrong"),)
+            return (
+                Measure(
+                    NAME, "all_right", None, "all completions have the same reward, right or wrong"
+                ),
+            )
         alike = pl.col("equal")
         steps = (
             groups.group_by("step")
@@ -438,36 +622,75 @@ def _split(evidence: Evidence, groups: pl.DataFrame | None) -> tuple[Measure, ..
             )
             .sort("step")
         )
-        right, wrong, between = (share_of(steps["step"], steps[name]) for name in ("right", "wrong", "between"))
+        right, wrong, between = (
+            share_of(steps["step"], steps[name]) for name in ("right", "wrong", "between")
+        )
         words = (f"all at {most:.3g}, the highest reward", f"all at {least:.3g}, the lowest")
     if right is None and wrong is None:
-        return (Measure(NAME, "all_right", None, "nothing in the log tells groups that are all right from those all wrong", LOG_SPLIT),)
+        return (
+            Measure(
+                NAME,
+                "all_right",
+                None,
+                "nothing in the log tells groups that are all right from those all wrong",
+                LOG_SPLIT,
+            ),
+        )
     found = []
     if between is not None and not between.value_T.any():
         between = None  # of right and wrong answers there is nothing between
-    parts = (("all_right", right, words[0]), ("all_wrong", wrong, words[1]), ("all_alike_between", between, "alike at a reward between"))
+    parts = (
+        ("all_right", right, words[0]),
+        ("all_wrong", wrong, words[1]),
+        ("all_alike_between", between, "alike at a reward between"),
+    )
     for name, signal, word in parts:
         if signal is not None:
             value = as_sure_as(signal, groups)
-            found.append(Measure(NAME, name, value, f"{100 * value.value:.0f} % of the last groups are {word}"))
+            found.append(
+                Measure(
+                    NAME, name, value, f"{100 * value.value:.0f} % of the last groups are {word}"
+                )
+            )
     return tuple(found)
 
 
 def _effective(evidence: Evidence, groups: pl.DataFrame | None) -> Measure:
-    """Measure the size at which groups of independent completions, all prompts equally hard, would have zero variance as often."""
+    """Measure the size at which groups of independent completions, all prompts equally hard,
+    would have zero variance as often.
+    """
     log = f"{LOG_REWARDS}, or the share of zero-variance groups beside a reward of 0 or 1"
     shares, equal = _of_groups(evidence, groups) if groups is not None else _of_columns(evidence)
     if equal is None or shares is None:
-        return Measure(NAME, "effective_group_size", None, "zero-variance groups and what their rewards are are not both in the log", log)
+        return Measure(
+            NAME,
+            "effective_group_size",
+            None,
+            "zero-variance groups and what their rewards are are not both in the log",
+            log,
+        )
     if float(shares.max()) >= 1.0:
-        return Measure(NAME, "effective_group_size", None, "the last completions all have the same reward: any size fits")
+        return Measure(
+            NAME,
+            "effective_group_size",
+            None,
+            "the last completions all have the same reward: any size fits",
+        )
     value = as_sure_as(equal, groups)
-    size = Interval(*(effective_size(shares, share) for share in (value.value, value.high, value.low)))
+    size = Interval(
+        *(effective_size(shares, share) for share in (value.value, value.high, value.low))
+    )
     of = "" if evidence.group_size is None else f" (they have {evidence.group_size})"
     independent = "independent completions of equally hard prompts"
-    said = f"the last groups have equal rewards as often as groups of {size.value:.3g}, of {independent}, would be{of}"
+    said = (
+        f"the last groups have equal rewards as often as groups of {size.value:.3g}, of "
+        f"{independent}, would be{of}"
+    )
     if np.isinf(size.value):
-        said = f"none of the last groups has equal rewards, as of groups of at least {size.low:.3g} {independent}{of}"
+        said = (
+            f"none of the last groups has equal rewards, as of groups of at least {size.low:.3g} "
+            f"{independent}{of}"
+        )
     return Measure(NAME, "effective_group_size", size, said)
 
 
@@ -488,14 +711,26 @@ def _of_groups(evidence: Evidence, groups: pl.DataFrame) -> tuple[Float, Signal]
     steps = groups.group_by("step").agg(pl.col("equal").mean()).sort("step")
     equal = share_of(steps["step"], steps["equal"])
     last = evidence.graded.filter(pl.col("step") >= int(equal.step_T[ends_of(equal)[1]][0]))
-    counts = last.group_by(pl.col("reward").round(6)).len().sort("reward")["len"].to_numpy().astype(float)
+    counts = (
+        last.group_by(pl.col("reward").round(6))
+        .len()
+        .sort("reward")["len"]
+        .to_numpy()
+        .astype(float)
+    )
     return counts / counts.sum(), equal
 
 
 def _of_columns(evidence: Evidence) -> tuple[Float | None, Signal | None]:
-    """The same from the mean of a reward of 0 and 1 and the share of zero-variance groups, as logged."""
+    """The same from the mean of a reward of 0 and 1 and the share of zero-variance groups, as
+    logged.
+    """
     track, reward = evidence.groups.zero_variance, evidence.reward
-    if not track.known or reward is None or evidence.groups.expected.source.startswith("unavailable"):
+    if (
+        not track.known
+        or reward is None
+        or evidence.groups.expected.source.startswith("unavailable")
+    ):
         return None, None
     equal = share_of(track.step_T, track.value_T)
     first = reward.at(float(equal.step_T[ends_of(equal)[1]][0]))

@@ -1,7 +1,9 @@
-"""The one contract: a function is applied to named shards by workers, and the results come back in the order of the shards.
+"""The one contract: a function is applied to named shards by workers, and the results come back in
+the order of the shards.
 
-A worker that dies, hangs or grows too large costs its shard one try and not the job: the shard is tried again elsewhere, and after its last
-try it is named and left out. Which engine runs - processes, Ray or SLURM - is known here and nowhere else.
+A worker that dies, hangs or grows too large costs its shard one try and not the job: the shard is
+tried again elsewhere, and after its last try it is named and left out. Which engine runs -
+processes, Ray or SLURM - is known here and nowhere else.
 """
 
 from __future__ import annotations
@@ -73,14 +75,20 @@ class Limits:
 
     seconds: float | None = None  # of one try, on the wall clock
     memory: int | None = None  # bytes that the worker may hold
-    tries: int = 2  # in all; a shard that the function refused with one of our errors is not begun again
+    tries: int = (
+        2  # in all; a shard that the function refused with one of our errors is not begun again
+    )
 
 
 class Crew(Protocol):
-    """Where workers come from; a worker sends a shard, answers (None where it has ended), and says in words how it ended."""
+    """Where workers come from; a worker sends a shard, answers (None where it has ended), and
+    says in words how it ended.
+    """
 
     def most(self, asked: int | None) -> int:
-        """Return how many workers there can be at once, where so many are asked for or as many as there is room for."""
+        """Return how many workers there can be at once, where so many are asked for or as many
+        as there is room for.
+        """
 
     def hire(self) -> Any:
         """Start a worker; its first answer says that it is ready."""
@@ -106,11 +114,15 @@ class Engine:
     def __post_init__(self) -> None:
         """Refuse what is no engine."""
         if self.name not in NAMES:
-            raise InvalidArgumentError(f"expected an engine of {', '.join(NAMES)}, got {self.name!r}")
+            raise InvalidArgumentError(
+                f"expected an engine of {', '.join(NAMES)}, got {self.name!r}"
+            )
         if self.workers is not None and self.workers < 1:
             raise InvalidArgumentError(f"expected at least one worker, got {self.workers}")
         if self.address is not None and self.name != "ray":
-            raise InvalidArgumentError(f"expected no address with the engine {self.name}: only ray has one")
+            raise InvalidArgumentError(
+                f"expected no address with the engine {self.name}: only ray has one"
+            )
 
     def map(
         self,
@@ -120,10 +132,14 @@ class Engine:
         gpus: int = 0,  # of each worker
         cpus: int = 1,  # of each worker; libraries there take as many threads
         limits: Limits = Limits(),  # what a shard may take
-        each: Callable[[Outcome], None] | None = None,  # is told every outcome; what it raises ends the job
-        stop: threading.Event | None = None,  # once set, workers are ended and the remaining shards are cancelled
+        each: Callable[[Outcome], None]
+        | None = None,  # is told every outcome; what it raises ends the job
+        stop: threading.Event
+        | None = None,  # once set, workers are ended and the remaining shards are cancelled
     ) -> list[Outcome]:
-        """Apply a function, which is pickled once a worker, to every shard; the outcomes come in the order of the shards."""
+        """Apply a function, which is pickled once a worker, to every shard; the outcomes come in
+        the order of the shards.
+        """
         found: dict[str, Outcome] = {}
 
         def keep(outcome: Outcome) -> None:
@@ -143,7 +159,9 @@ class Engine:
         each: Callable[[Outcome], None] | None = None,
         **options: Any,
     ) -> Reduction[T]:
-        """Apply a function to every shard as `map` does and add the values up in the order of the shards, whichever comes first."""
+        """Apply a function to every shard as `map` does and add the values up in the order of
+        the shards, whichever comes first.
+        """
         total: Sum[T] = Sum(list(shards), add)
         found: dict[str, Outcome] = {}
 
@@ -170,9 +188,13 @@ class Engine:
         """Tell `each` of the outcome of every shard."""
         if not shards:
             return
-        crew = self._crew(pickle.dumps(function, protocol=pickle.HIGHEST_PROTOCOL), cpus, gpus, limits.memory)
+        crew = self._crew(
+            pickle.dumps(function, protocol=pickle.HIGHEST_PROTOCOL), cpus, gpus, limits.memory
+        )
         try:
-            _Job(crew, crew.most(self.workers), list(shards.items()), limits, each).run(stop or threading.Event())
+            _Job(crew, crew.most(self.workers), list(shards.items()), limits, each).run(
+                stop or threading.Event()
+            )
         finally:
             crew.close()
 
@@ -194,15 +216,30 @@ class Engine:
 class _Job:
     """Gives shards to workers until every one has an outcome."""
 
-    def __init__(self, crew: Crew, most: int, shards: Sequence[tuple[str, Any]], limits: Limits, each: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self,
+        crew: Crew,
+        most: int,
+        shards: Sequence[tuple[str, Any]],
+        limits: Limits,
+        each: Callable[[Outcome], None],
+    ) -> None:
         """Begin nothing yet."""
-        self._crew, self._most, self._shards, self._limits, self._each = crew, most, shards, limits, each
+        self._crew, self._most, self._shards, self._limits, self._each = (
+            crew,
+            most,
+            shards,
+            limits,
+            each,
+        )
         self._waiting = deque(range(len(shards)))
         self._tries = [0] * len(shards)
         self._failed_with: dict[int, Any] = {}  # the worker with which a shard failed
         self._starting: list[Any] = []
         self._idle: list[Any] = []
-        self._busy: dict[Any, tuple[int, float]] = {}  # the place of the shard that a worker has, and when it was begun
+        self._busy: dict[
+            Any, tuple[int, float]
+        ] = {}  # the place of the shard that a worker has, and when it was begun
         self._failed_starts = 0
 
     def run(self, stop: threading.Event) -> None:
@@ -255,7 +292,9 @@ class _Job:
             value = pickle.loads(answer.value)  # noqa: S301 - from a worker that this process started
             self._close(given, Status.DONE, value=value, size=len(answer.value))
         else:
-            self._failed(given, Status.FAILED, answer.sentence, worker, again=answer.kind is Kind.RAISED)
+            self._failed(
+                given, Status.FAILED, answer.sentence, worker, again=answer.kind is Kind.RAISED
+            )
 
     def _started(self, worker: Any, answer: Answer | None) -> None:
         """Take the first words of a worker."""
@@ -268,7 +307,10 @@ class _Job:
         self._crew.dismiss(worker)
         self._failed_starts += 1
         if self._failed_starts >= _FAILED_STARTS:
-            raise EngineError(f"expected workers that start, got {self._failed_starts} in a row that did not: {how}")
+            raise EngineError(
+                f"expected workers that start, got {self._failed_starts} in a row that did not: "
+                f"{how}"
+            )
 
     def _end_late(self) -> None:
         """End the workers whose shard takes longer than it may."""
@@ -277,9 +319,13 @@ class _Job:
             if time.monotonic() - given[1] > limit:
                 del self._busy[worker]
                 self._crew.dismiss(worker)
-                self._failed(given, Status.LATE, f"it took longer than {limit:g} s", worker, again=True)
+                self._failed(
+                    given, Status.LATE, f"it took longer than {limit:g} s", worker, again=True
+                )
 
-    def _failed(self, given: tuple[int, float], status: Status, how: str, worker: Any, *, again: bool) -> None:
+    def _failed(
+        self, given: tuple[int, float], status: Status, how: str, worker: Any, *, again: bool
+    ) -> None:
         """Put a shard back, or leave it out after its last try."""
         shard, _ = given
         if again and self._tries[shard] < self._limits.tries:
@@ -291,17 +337,34 @@ class _Job:
     def _close(self, given: tuple[int, float], status: Status, **facts: Any) -> None:
         """Tell of an outcome."""
         shard, begun = given
-        self._each(Outcome(self._shards[shard][0], status, tries=self._tries[shard], seconds=time.monotonic() - begun, **facts))
+        self._each(
+            Outcome(
+                self._shards[shard][0],
+                status,
+                tries=self._tries[shard],
+                seconds=time.monotonic() - begun,
+                **facts,
+            )
+        )
 
     def _cancel(self) -> None:
         """Tell that the rest is cancelled."""
         for shard in sorted([*self._waiting, *(shard for shard, _ in self._busy.values())]):
             name = self._shards[shard][0]
-            self._each(Outcome(name, Status.CANCELLED, sentence=f"shard {name}: the job was stopped", tries=self._tries[shard]))
+            self._each(
+                Outcome(
+                    name,
+                    Status.CANCELLED,
+                    sentence=f"shard {name}: the job was stopped",
+                    tries=self._tries[shard],
+                )
+            )
 
 
 class Sum(Generic[T]):
-    """Adds values up in the order of their names: whatever comes first, the same pairs are added, so the same bits result."""
+    """Adds values up in the order of their names: whatever comes first, the same pairs are
+    added, so the same bits result.
+    """
 
     def __init__(self, names: Sequence[str], add: Callable[[T, T], T]) -> None:
         """Begin with nothing."""
@@ -310,9 +373,13 @@ class Sum(Generic[T]):
         self.result: T | None = None
 
     def put(self, name: str, value: T | None) -> None:
-        """Take the value of one name, None where it is left out; what can be added is added at once."""
+        """Take the value of one name, None where it is left out; what can be added is added at
+        once.
+        """
         self._early[name] = value
         while self._names and self._names[0] in self._early:
             following = self._early.pop(self._names.popleft())
             if following is not None:
-                self.result = following if self.result is None else self._add(self.result, following)
+                self.result = (
+                    following if self.result is None else self._add(self.result, following)
+                )

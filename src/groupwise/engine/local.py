@@ -1,4 +1,6 @@
-"""Workers that are processes of this machine: started fresh, never forked, and ended together with whatever they started."""
+"""Workers that are processes of this machine: started fresh, never forked, and ended together
+with whatever they started.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class LocalWorker:
         """Start it."""
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, function, memory), daemon=False)
+        self._process = context.Process(
+            target=_serve, args=(theirs, function, memory), daemon=False
+        )
         with _environment(environment):
             self._process.start()
         theirs.close()
@@ -48,14 +52,18 @@ class LocalWorker:
         if code == OUT_OF_MEMORY:
             return "went over its limit of memory"
         if code is not None and code < 0:
-            return f"was ended by signal {-code}" + (" (often for want of memory)" if code == -signal.SIGKILL else "")
+            return f"was ended by signal {-code}" + (
+                " (often for want of memory)" if code == -signal.SIGKILL else ""
+            )
         return f"ended with code {code}"
 
     def end(self) -> None:
         """End the process and what it started."""
         if self._process.pid is not None and self._process.is_alive():
             with suppress(OSError, AttributeError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # fails where it has no group of its own yet
+                os.killpg(
+                    self._process.pid, signal.SIGKILL
+                )  # fails where it has no group of its own yet
             self._process.kill()
         self._process.join(_GOODBYE)
         self.pipe.close()
@@ -69,12 +77,17 @@ class LocalCrew:
         self._function, self._memory = function, memory
         self._cpus, self._gpus, self._free = cpus, gpus, _devices() if gpus else []
         if gpus and len(self._free) < gpus:
-            raise GroupwiseError(f"expected GPUs for a worker ({gpus}), got {len(self._free)} on this machine: leave --gpus-per-task out")
+            raise GroupwiseError(
+                f"expected GPUs for a worker ({gpus}), got {len(self._free)} on this machine: "
+                "leave --gpus-per-task out"
+            )
         self._environment = dict.fromkeys(THREADS, str(cpus))
         self._taken: dict[int, list[str]] = {}
 
     def most(self, asked: int | None) -> int:
-        """Return how many workers there can be at once: one for each of the cores where nobody says, and never more than GPUs allow."""
+        """Return how many workers there can be at once: one for each of the cores where nobody
+        says, and never more than GPUs allow.
+        """
         room = len(self._free) // self._gpus if self._gpus else max(1, _cores() // self._cpus)
         return room if asked is None else min(asked, room) if self._gpus else asked
 
@@ -94,7 +107,9 @@ class LocalCrew:
     def wait(self, workers: Sequence[LocalWorker], seconds: float) -> list[LocalWorker]:
         """Return the workers that say something or have ended, after a while none."""
         of_pipe = {worker.pipe: worker for worker in workers}
-        return [of_pipe[pipe] for pipe in wait(list(of_pipe), seconds) if isinstance(pipe, Connection)]
+        return [
+            of_pipe[pipe] for pipe in wait(list(of_pipe), seconds) if isinstance(pipe, Connection)
+        ]
 
     def close(self) -> None:
         """Nothing but the workers needs an end."""
@@ -121,7 +136,9 @@ def _devices() -> list[str]:
 
 @contextmanager
 def _environment(own: dict[str, str]) -> Iterator[None]:
-    """Set variables for a process that is being started: libraries read them when they load, before any of our code runs there."""
+    """Set variables for a process that is being started: libraries read them when they load,
+    before any of our code runs there.
+    """
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
     try:

@@ -1,4 +1,6 @@
-"""Workers that are actors of a Ray cluster: the one that a verl, OpenRLHF or NeMo-RL job runs already, or one of this machine."""
+"""Workers that are actors of a Ray cluster: the one that a verl, OpenRLHF or NeMo-RL job runs
+already, or one of this machine.
+"""
 
 from __future__ import annotations
 
@@ -48,11 +50,18 @@ class RayWorker:
 class RayCrew:
     """Hires actors."""
 
-    def __init__(self, function: bytes, address: str | None, *, cpus: int, gpus: int, memory: int | None) -> None:
+    def __init__(
+        self, function: bytes, address: str | None, *, cpus: int, gpus: int, memory: int | None
+    ) -> None:
         """Connect to the cluster and check what it has."""
         if find_spec("ray") is None:
-            raise GroupwiseError("expected Ray to be installed for --engine ray, got none: pip install 'groupwise[ray]'")
-        os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # else Ray says on stdout, amid our answers, that a worker has died
+            raise GroupwiseError(
+                "expected Ray to be installed for --engine ray, got none: pip install "
+                "'groupwise[ray]'"
+            )
+        os.environ.setdefault(
+            "RAY_DEDUP_LOGS_SKIP_REGEX", "."
+        )  # else Ray says on stdout, amid our answers, that a worker has died
         import ray
 
         self._ray, self._ours = ray, not ray.is_initialized()
@@ -67,9 +76,17 @@ class RayCrew:
         has = self._ray.cluster_resources()
         room = min(int(has.get(kind, 0) // number) for kind, number in self._needs.items())
         if not room:
-            lacking = " and ".join(f"{number} {kind}{'s' * (number != 1)}" for kind, number in self._needs.items())
-            came = " and ".join(f"{has.get(kind, 0):g} {kind}{'s' * (has.get(kind, 0) != 1)}" for kind in self._needs)
-            raise GroupwiseError(f"expected a Ray cluster with {lacking} for a worker, got {came} in all: ask for less, or add a node")
+            lacking = " and ".join(
+                f"{number} {kind}{'s' * (number != 1)}" for kind, number in self._needs.items()
+            )
+            came = " and ".join(
+                f"{has.get(kind, 0):g} {kind}{'s' * (has.get(kind, 0) != 1)}"
+                for kind in self._needs
+            )
+            raise GroupwiseError(
+                f"expected a Ray cluster with {lacking} for a worker, got {came} in all: ask for "
+                "less, or add a node"
+            )
         return room if asked is None else min(asked, room)
 
     def hire(self) -> RayWorker:
@@ -94,7 +111,9 @@ class RayCrew:
 
 @contextmanager
 def _hushed() -> Iterator[None]:
-    """Keep off the terminal what is no exception: Ray's own core writes a line for each of its twenty attempts to join a cluster."""
+    """Keep off the terminal what is no exception: Ray's own core writes a line for each of its
+    twenty attempts to join a cluster.
+    """
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
@@ -107,16 +126,22 @@ def _hushed() -> Iterator[None]:
 
 def _connect(ray: ModuleType, address: str) -> None:
     """Join a cluster, or say in one sentence why not."""
-    advice = "start one with `ray start --head`, or set RAY_ADDRESS (and RAY_AUTH_TOKEN as its jobs do)"
+    advice = (
+        "start one with `ray start --head`, or set RAY_ADDRESS (and RAY_AUTH_TOKEN as its jobs do)"
+    )
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         try:
             socket.create_connection((host, int(port)), _ANSWERS_WITHIN).close()
         except OSError as error:
-            raise GroupwiseError(f"expected a Ray cluster at {address}, got {first_line(error)}: {advice}") from None
+            raise GroupwiseError(
+                f"expected a Ray cluster at {address}, got {first_line(error)}: {advice}"
+            ) from None
     try:
         with _hushed():
             ray.init(address=address, logging_level="ERROR", log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         came = "none" if isinstance(error, ConnectionError) else first_line(error)
-        raise GroupwiseError(f"expected a Ray cluster that runs ({address}), got {came}: {advice}") from None
+        raise GroupwiseError(
+            f"expected a Ray cluster that runs ({address}), got {came}: {advice}"
+        ) from None

@@ -1,6 +1,8 @@
-"""Workers that are jobs of SLURM, submitted by submitit; where there is no SLURM, processes that submitit starts here.
+"""Workers that are jobs of SLURM, submitted by submitit; where there is no SLURM, processes that
+submitit starts here.
 
-Driver and jobs share a folder of mode 0700 in the home of the user, with one mailbox a worker: files appear there whole or not at all.
+Driver and jobs share a folder of mode 0700 in the home of the user, with one mailbox a worker:
+files appear there whole or not at all.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class SlurmWorker:
     """One job and its mailbox."""
 
     def __init__(self, box: Path, job: Any, *, cancels: bool) -> None:
-        """Wait for its first answer, which has the number 0; a job in a queue does not read its mailbox and has to be cancelled."""
+        """Wait for its first answer, which has the number 0; a job in a queue does not read its
+        mailbox and has to be cancelled.
+        """
         self.box, self.job, self._number, self._cancels = box, job, 0, cancels
 
     def send(self, payload: bytes) -> None:
@@ -78,7 +82,10 @@ class SlurmCrew:
     def __init__(self, function: bytes, *, cpus: int, gpus: int, memory: int | None) -> None:
         """Make the folder that driver and jobs share."""
         if find_spec("submitit") is None:
-            raise GroupwiseError("expected submitit to be installed for --engine slurm, got none: pip install 'groupwise[slurm]'")
+            raise GroupwiseError(
+                "expected submitit to be installed for --engine slurm, got none: pip install "
+                "'groupwise[slurm]'"
+            )
         import submitit
 
         try:
@@ -87,12 +94,21 @@ class SlurmCrew:
             _put(self._folder / _FUNCTION, function)
             self._executor = submitit.AutoExecutor(folder=self._folder / "log")
         except OSError as error:
-            raise GroupwiseError(f"expected a folder in {_HOME} that jobs see too, got {first_line(error)}: make room there") from None
-        # Partition, account and the like are read by sbatch itself from SBATCH_PARTITION, SBATCH_ACCOUNT ...
-        self._executor.update_parameters(name="groupwise", timeout_min=_MINUTES, cpus_per_task=cpus, gpus_per_node=gpus)
+            raise GroupwiseError(
+                f"expected a folder in {_HOME} that jobs see too, got {first_line(error)}: make "
+                "room there"
+            ) from None
+        # Partition, account and the like are read by sbatch itself from SBATCH_PARTITION,
+        # SBATCH_ACCOUNT ...
+        self._executor.update_parameters(
+            name="groupwise", timeout_min=_MINUTES, cpus_per_task=cpus, gpus_per_node=gpus
+        )
         if gpus and self._executor.cluster == "local" and not Path("/dev/nvidia0").exists():
             self.close()
-            raise GroupwiseError(f"expected GPUs for a worker ({gpus}), got none on this machine, and no SLURM: leave --gpus-per-task out")
+            raise GroupwiseError(
+                f"expected GPUs for a worker ({gpus}), got none on this machine, and no SLURM: "
+                "leave --gpus-per-task out"
+            )
         self._needs, self._hired, self._beat = (cpus, memory), 0, 0.0
 
     def most(self, asked: int | None) -> int:
@@ -108,7 +124,10 @@ class SlurmCrew:
         try:
             job = self._executor.submit(serve, box, *self._needs)
         except Exception as error:  # noqa: BLE001 - submitit raises what sbatch says in several classes
-            raise GroupwiseError(f"expected SLURM to take a job, got {first_line(error)}: check SBATCH_PARTITION and its like") from None
+            raise GroupwiseError(
+                f"expected SLURM to take a job, got {first_line(error)}: check SBATCH_PARTITION "
+                "and its like"
+            ) from None
         return SlurmWorker(box, job, cancels=self._executor.cluster != "local")
 
     def dismiss(self, worker: SlurmWorker) -> None:
@@ -132,7 +151,9 @@ class SlurmCrew:
             (self._folder / _ALIVE).touch()
 
     def close(self) -> None:
-        """Take the folder away: a worker that still runs ends with it, and may write to it until then."""
+        """Take the folder away: a worker that still runs ends with it, and may write to it until
+        then.
+        """
         for _ in range(_REMOVALS):
             shutil.rmtree(self._folder, ignore_errors=True)
             if not self._folder.exists():

@@ -1,4 +1,5 @@
-"""What runs inside a worker of any engine: one function, unpickled once and kept, that answers one shard after another.
+"""What runs inside a worker of any engine: one function, unpickled once and kept, that answers one
+shard after another.
 
 Pickles come from the driver that started the worker and go back to it, and to nobody else.
 """
@@ -28,7 +29,8 @@ class Kind(Enum):
 
     READY = "ready"  # it has its function
     VALUE = "value"  # what the function returned, pickled
-    REFUSED = "refused"  # the function raised one of our errors: the input is at fault, and no other worker would help
+    # the function raised one of our errors: the input is at fault, and no other worker would help
+    REFUSED = "refused"
     RAISED = "raised"  # the function raised anything else
 
 
@@ -72,7 +74,9 @@ class Work:
 
 
 def _said(error: Exception) -> str:
-    """Return an error with its class and the line that raised it: nobody sees the worker's own traceback."""
+    """Return an error with its class and the line that raised it: nobody sees the worker's own
+    traceback.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{place}: {first_line(error)}"
@@ -87,9 +91,13 @@ def _watch(limit: int) -> None:
 
 
 def held() -> int:
-    """Return the bytes of memory that this process holds; where the system does not say, the most that it ever held."""
+    """Return the bytes of memory that this process holds; where the system does not say, the
+    most that it ever held.
+    """
     try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf(
+            "SC_PAGE_SIZE"
+        )
     except (OSError, ValueError):
         import resource
 

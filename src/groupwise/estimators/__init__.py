@@ -1,1 +1,3 @@
-"""Statistics of the policy gradient: advantages, the moments of groups, variance components, and the group size they call for."""
+"""Statistics of the policy gradient: advantages, the moments of groups, variance components, and
+the group size they call for.
+"""

@@ -1,8 +1,10 @@
-r"""Advantages of rollouts: what a rollout's score is multiplied by, one function for each baseline, and the registry of them all.
+r"""Advantages of rollouts: what a rollout's score is multiplied by, one function for each baseline,
+and the registry of them all.
 
-Every function takes `reward_PG`, a row a prompt, or `reward_N` with a prompt label a rollout (then groups may differ in size), as a
-NumPy array or a torch tensor, and returns the same shape, kind, precision and device. "Unbiased" in the registry means that
-$\frac1P\sum_p \frac1{G_p}\sum_i A_{pi}\, s_{pi}$ has the policy gradient as its mean, given the prompts, whatever the rewards are.
+Every function takes `reward_PG`, a row a prompt, or `reward_N` with a prompt label a rollout (then
+groups may differ in size), as a NumPy array or a torch tensor, and returns the same shape, kind,
+precision and device. "Unbiased" in the registry means that $\frac1P\sum_p \frac1{G_p}\sum_i
+A_{pi}\, s_{pi}$ has the policy gradient as its mean, given the prompts, whatever the rewards are.
 What a trainer computes to the last digit is in `presets`; variances are in `theory.mse`.
 """
 
@@ -13,8 +15,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.baselines import history, shrinkage, variance_optimal, weighted_leave_one_out
-from groupwise.estimators.rollout_groups import Array, as_floats, centred, refuse_not_finite, rollout_groups
+from groupwise.estimators.baselines import (
+    history,
+    shrinkage,
+    variance_optimal,
+    weighted_leave_one_out,
+)
+from groupwise.estimators.rollout_groups import (
+    Array,
+    as_floats,
+    centred,
+    refuse_not_finite,
+    rollout_groups,
+)
 
 
 def vanilla(reward: Array, prompt: Any = None) -> Array:
@@ -32,7 +45,7 @@ def constant(reward: Array, prompt: Any = None, *, value: float) -> Array:
 
     $A_i = z_i - c$
 
-    Source: REINFORCE with a constant baseline; its variance is in docs/theory/gradient.md.
+    Source: REINFORCE with a constant baseline; its variance is in lab/docs/theory/gradient.md.
     """
     return oracle(reward, prompt, value=float(value))
 
@@ -67,7 +80,9 @@ def full_group_mean(reward: Array, prompt: Any = None) -> Array:
     Source: Lemma 1 of paper A: the gradient is (G - 1)/G times that of `leave_one_out`.
     """
     groups = rollout_groups(reward, prompt)
-    groups.at_least(2, "full_group_mean", remedy="drop it, or use shrinkage, which borrows from other prompts")
+    groups.at_least(
+        2, "full_group_mean", remedy="drop it, or use shrinkage, which borrows from other prompts"
+    )
     return groups.apply(centred)
 
 
@@ -79,16 +94,21 @@ def leave_one_out(reward: Array, prompt: Any = None) -> Array:
     Source: Lemma 1 of paper A: the gradient is an order-2 U-statistic.
     """
     groups = rollout_groups(reward, prompt)
-    groups.at_least(2, "leave_one_out", remedy="drop it, or use shrinkage, which borrows from other prompts")
+    groups.at_least(
+        2, "leave_one_out", remedy="drop it, or use shrinkage, which borrows from other prompts"
+    )
     return groups.apply(lambda block: centred(block) * (block.shape[1] / (block.shape[1] - 1)))
 
 
-def std_normalised(reward: Array, prompt: Any = None, *, ddof: int = 1, epsilon: float = 0.0) -> Array:
-    r"""The reward above its group's mean, in standard deviations of its group: GRPO as it was published.
+def std_normalised(
+    reward: Array, prompt: Any = None, *, ddof: int = 1, epsilon: float = 0.0
+) -> Array:
+    r"""The reward above its group's mean, in standard deviations of its group: GRPO as it was
+    published.
 
     $A_i = (z_i - \bar z_g)/(s_g + \epsilon)$
 
-    Source: arXiv 2402.03300; what it optimises is in docs/theory/gradient.md.
+    Source: arXiv 2402.03300; what it optimises is in lab/docs/theory/gradient.md.
     """
     _check_scale(ddof, epsilon)
     groups = rollout_groups(reward, prompt)
@@ -123,8 +143,9 @@ def max_rl(reward: Array, prompt: Any = None) -> Array:
 
     $A_i = (z_i - \bar z_g)/\bar z_g$, and 0 where the mean is 0
 
-    Source: arXiv 2602.02710. Derived here: for rewards 0 and 1 it is unbiased for another aim, $-\sum_{k=1}^{G-1} (1-p)^k/k$, which
-    tends to log p. Without "- mean" the sum runs to G; centring with nothing where no rollout succeeds takes the last term away.
+    Source: arXiv 2602.02710. Derived here: for rewards 0 and 1 it is unbiased for another aim,
+    $-\sum_{k=1}^{G-1} (1-p)^k/k$, which tends to log p. Without "- mean" the sum runs to G;
+    centring with nothing where no rollout succeeds takes the last term away.
     """
     groups = rollout_groups(reward, prompt, smallest=0.0)
     groups.at_least(2, "max_rl")
@@ -136,10 +157,14 @@ def max_rl(reward: Array, prompt: Any = None) -> Array:
     return groups.apply(formula)
 
 
-def reward_decoupled(reward_F: Array, prompt: Any = None, *, weight_F: Any = None, epsilon: float = 0.0) -> Array:
-    r"""Several rewards, each standardised in its group before they are added, then all in standard deviations of the batch: GDPO.
+def reward_decoupled(
+    reward_F: Array, prompt: Any = None, *, weight_F: Any = None, epsilon: float = 0.0
+) -> Array:
+    r"""Several rewards, each standardised in its group before they are added, then all in standard
+    deviations of the batch: GDPO.
 
-    $B_i = \sum_f w_f (z_{fi} - \bar z_{fg})/(s_{fg} + \epsilon),\quad A_i = (B_i - \bar B)/(s_B + \epsilon)$
+    $B_i = \sum_f w_f (z_{fi} - \bar z_{fg})/(s_{fg} + \epsilon),\quad A_i = (B_i - \bar B)/(s_B +
+    \epsilon)$
 
     Source: arXiv 2601.05242.
     """
@@ -147,18 +172,28 @@ def reward_decoupled(reward_F: Array, prompt: Any = None, *, weight_F: Any = Non
     reward = as_floats(reward_F)
     weight = [1.0] * reward.shape[0] if weight_F is None else [float(weight) for weight in weight_F]
     if len(weight) != reward.shape[0]:
-        raise InvalidArgumentError(f"expected {reward.shape[0]} weights, one a reward, got {len(weight)}: weight_F goes with reward_F")
+        raise InvalidArgumentError(
+            f"expected {reward.shape[0]} weights, one a reward, got {len(weight)}: weight_F goes "
+            "with reward_F"
+        )
     refuse_not_finite("weight_F", as_floats(weight))
-    total = sum(w * std_normalised(part, prompt, epsilon=epsilon) for w, part in zip(weight, reward, strict=True))
+    total = sum(
+        w * std_normalised(part, prompt, epsilon=epsilon)
+        for w, part in zip(weight, reward, strict=True)
+    )
     return std_normalised(total.reshape(1, -1), epsilon=epsilon).reshape(total.shape)
 
 
 def _check_scale(ddof: int, epsilon: float) -> None:
     """Refuse what is no scale."""
     if ddof not in {0, 1}:
-        raise InvalidArgumentError(f"expected ddof 0 or 1, got {ddof!r}: 1 divides the sum of squares by G - 1")
+        raise InvalidArgumentError(
+            f"expected ddof 0 or 1, got {ddof!r}: 1 divides the sum of squares by G - 1"
+        )
     if not 0 <= epsilon < float("inf"):
-        raise InvalidArgumentError(f"expected epsilon of 0 or more, got {epsilon!r}: it is added to a standard deviation")
+        raise InvalidArgumentError(
+            f"expected epsilon of 0 or more, got {epsilon!r}: it is added to a standard deviation"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +219,23 @@ class Advantage:
         return str(self.function.__doc__).partition("\n")[0]
 
 
-def _fixed(name: str, function: Callable[..., Array], *needs: str, scale: Literal["scales", "moves"] = "moves") -> Advantage:
+def _fixed(
+    name: str,
+    function: Callable[..., Array],
+    *needs: str,
+    scale: Literal["scales", "moves"] = "moves",
+) -> Advantage:
     """An advantage whose baseline was fixed before the group was drawn."""
-    return Advantage(name, function, unbiased=True, needs=needs, shift="moves", scale=scale, smallest_group=1, equal_is_zero=False)
+    return Advantage(
+        name,
+        function,
+        unbiased=True,
+        needs=needs,
+        shift="moves",
+        scale=scale,
+        smallest_group=1,
+        equal_is_zero=False,
+    )
 
 
 ADVANTAGES: tuple[Advantage, ...] = (
@@ -199,12 +248,21 @@ ADVANTAGES: tuple[Advantage, ...] = (
     Advantage("batch_std", batch_std, unbiased=False, scale="stays"),
     _fixed("oracle", oracle, "value"),
     _fixed("variance_optimal", variance_optimal, "value", "kappa", "score_norm2"),
-    Advantage("weighted_leave_one_out", weighted_leave_one_out, unbiased=True, needs=("score_norm2",)),
+    Advantage(
+        "weighted_leave_one_out", weighted_leave_one_out, unbiased=True, needs=("score_norm2",)
+    ),
     Advantage("shrinkage", shrinkage, unbiased=True, smallest_group=1, equal_is_zero=False),
     _fixed("running", history, "baseline", "step"),
     _fixed("kernel_smoothed", history, "baseline", "step"),
     Advantage("max_rl", max_rl, unbiased=False, shift="moves", scale="stays", smallest_reward=0.0),
-    Advantage("reward_decoupled", reward_decoupled, unbiased=False, scale="stays", equal_is_zero=False, several=True),
+    Advantage(
+        "reward_decoupled",
+        reward_decoupled,
+        unbiased=False,
+        scale="stays",
+        equal_is_zero=False,
+        several=True,
+    ),
 )
 
 
@@ -213,4 +271,7 @@ def advantage_by_name(name: str) -> Advantage:
     for advantage in ADVANTAGES:
         if advantage.name == name:
             return advantage
-    raise InvalidArgumentError(f"no advantage is called {name!r}: choose one of {', '.join(entry.name for entry in ADVANTAGES)}")
+    raise InvalidArgumentError(
+        f"no advantage is called {name!r}: choose one of "
+        f"{', '.join(entry.name for entry in ADVANTAGES)}"
+    )

@@ -1,9 +1,12 @@
-r"""Baselines that are better than the group's own mean, and still independent of the rollout they are subtracted from.
+r"""Baselines that are better than the group's own mean, and still independent of the rollout they
+are subtracted from.
 
-A baseline may use everything but the rollout's own outcome: then $E[b_i s_i] = E[b_i]\,E[s_i] = 0$ given the prompts, and nothing is
-biased. `variance_optimal` is told the values, `weighted_leave_one_out` estimates them from the others of the group, `shrinkage` from
-the others of the batch. A baseline with a memory carries a prompt's value over from the steps in which it was seen before: no
-rollout of the present group enters, so it is fixed given the past, and a group of one is enough. Nothing here normalises.
+A baseline may use everything but the rollout's own outcome: then $E[b_i s_i] = E[b_i]\,E[s_i] = 0$
+given the prompts, and nothing is biased. `variance_optimal` is told the values,
+`weighted_leave_one_out` estimates them from the others of the group, `shrinkage` from the others of
+the batch. A baseline with a memory carries a prompt's value over from the steps in which it was
+seen before: no rollout of the present group enters, so it is fixed given the past, and a group of
+one is enough. Nothing here normalises.
 """
 
 from __future__ import annotations
@@ -17,38 +20,55 @@ import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.rollout_groups import Array, RolloutGroups, as_kind, module_of, rollout_groups, to_numpy
+from groupwise.estimators.rollout_groups import (
+    Array,
+    RolloutGroups,
+    as_kind,
+    module_of,
+    rollout_groups,
+    to_numpy,
+)
 
 _FORGOTTEN = 1e-17  # weight below which a visit changes no digit
 
 
-def variance_optimal(reward: Array, prompt: Any = None, *, value: Array, kappa: Array, score_norm2: Array) -> Array:
+def variance_optimal(
+    reward: Array, prompt: Any = None, *, value: Array, kappa: Array, score_norm2: Array
+) -> Array:
     r"""The reward above the baseline of least variance among those that depend on the prompt alone.
 
     $A_i = z_i - V(x) - \kappa(x)/S_2(x) = z_i - E[|s|^2 Z|x]/E[|s|^2|x]$
 
-    Source: derived here (docs/theory/gradient.md); the variance falls by kappa^2/S2 below the oracle's.
+    Source: derived here (lab/docs/theory/gradient.md); the variance falls by kappa^2/S2 below the
+    oracle's.
     """
     groups = rollout_groups(reward, prompt)
     norm2 = groups.matched("score_norm2", score_norm2)
     if not bool((norm2 > 0).all()):
-        raise InvalidArgumentError(f"expected a positive score_norm2, got {float(norm2.min())!r}: it is the mean squared length of a score")
+        raise InvalidArgumentError(
+            f"expected a positive score_norm2, got {float(norm2.min())!r}: it is the mean squared "
+            "length of a score"
+        )
     return groups.reward - groups.matched("value", value) - groups.matched("kappa", kappa) / norm2
 
 
 def weighted_leave_one_out(reward: Array, prompt: Any = None, *, score_norm2: Array) -> Array:
-    r"""The reward above the mean of the others of its group, each weighted by the squared length of its score.
+    r"""The reward above the mean of the others of its group, each weighted by the squared length of
+    its score.
 
     $A_i = z_i - \sum_{j\ne i} |s_j|^2 z_j \big/ \sum_{j\ne i} |s_j|^2$
 
-    Source: derived here: the plug-in estimate of E[|s|^2 Z]/E[|s|^2] without rollout i. With the group's tokens for weights and the
-    rollout's own reward left in, it is OPO (arXiv 2505.23585), which is biased.
+    Source: derived here: the plug-in estimate of E[|s|^2 Z]/E[|s|^2] without rollout i. With the
+    group's tokens for weights and the rollout's own reward left in, it is OPO (arXiv 2505.23585),
+    which is biased.
     """
     groups = rollout_groups(reward, prompt)
     groups.at_least(2, "weighted_leave_one_out")
     norm2 = groups.matched("score_norm2", score_norm2)
     if not bool((norm2 >= 0).all()):
-        raise InvalidArgumentError(f"expected score_norm2 of 0 or more, got {float(norm2.min())!r}: it is a squared length")
+        raise InvalidArgumentError(
+            f"expected score_norm2 of 0 or more, got {float(norm2.min())!r}: it is a squared length"
+        )
     module = groups.module
 
     def formula(block: Array, weight: Array) -> Array:
@@ -62,17 +82,23 @@ def weighted_leave_one_out(reward: Array, prompt: Any = None, *, score_norm2: Ar
 
 
 def _sum_of_others(block: Array) -> Array:
-    """Of each row the sums without one entry, from both sides: subtracting from the total would lose all where one entry is large."""
+    """Of each row the sums without one entry, from both sides: subtracting from the total would
+    lose all where one entry is large.
+    """
     module = module_of(block)
     zero = module.zeros_like(block[:, :1])
     before = module.concat((zero, module.cumsum(block, 1)[:, :-1]), 1)
-    after = module.concat((module.flip(module.cumsum(module.flip(block, (1,)), 1), (1,))[:, 1:], zero), 1)
+    after = module.concat(
+        (module.flip(module.cumsum(module.flip(block, (1,)), 1), (1,))[:, 1:], zero), 1
+    )
     return before + after
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Size, mean and sum of squares around it of every group; the means are counted from the mean of the batch."""
+    """Size, mean and sum of squares around it of every group; the means are counted from the
+    mean of the batch.
+    """
 
     size_P: Float
     mean_P: Float
@@ -81,21 +107,29 @@ class _Batch:
 
 
 def shrinkage(reward: Array, prompt: Any = None) -> Array:
-    r"""The reward above a James-Stein mixture of the other groups' mean and the mean of the others of its group.
+    r"""The reward above a James-Stein mixture of the other groups' mean and the mean of the others
+    of its group.
 
     $A_i = z_i - \lambda_i M_{-p} - (1-\lambda_i) L_i,\quad \lambda_i = v_i/(v_i + w_i)$
 
-    $L_i$ is the mean of the others of the group and $M_{-p}$ the mean of the other groups' means. $v_i$ estimates the variance of $L_i$
-    by the pooled variance within groups, over G - 1; $w_i$ estimates the squared error of $M_{-p}$ by the variance between prompts,
-    not below 0, plus the sampling error of $M_{-p}$. All four leave rollout i out, so the mixture is independent of it.
+    $L_i$ is the mean of the others of the group and $M_{-p}$ the mean of the other groups' means.
+    $v_i$ estimates the variance of $L_i$ by the pooled variance within groups, over G - 1; $w_i$
+    estimates the squared error of $M_{-p}$ by the variance between prompts, not below 0, plus the
+    sampling error of $M_{-p}$. All four leave rollout i out, so the mixture is independent of it.
 
-    Source: derived here; the idea is that of arXiv 2511.03710. Its variance for a fixed lambda is in docs/theory/gradient.md.
+    Source: derived here; the idea is that of arXiv 2511.03710. Its variance for a fixed lambda is
+    in lab/docs/theory/gradient.md.
     """
     groups = rollout_groups(reward, prompt)
     if sum(map(len, groups.rows)) < 2:
-        raise InsufficientDataError("shrinkage draws a prompt towards the others, got one prompt: use leave_one_out")
+        raise InsufficientDataError(
+            "shrinkage draws a prompt towards the others, got one prompt: use leave_one_out"
+        )
     if all(rows.shape[1] == 1 for rows in groups.rows):
-        raise InsufficientDataError("shrinkage needs two rollouts of at least one prompt, got groups of one only: use batch_mean")
+        raise InsufficientDataError(
+            "shrinkage needs two rollouts of at least one prompt, got groups of one only: use "
+            "batch_mean"
+        )
     advantage_N = np.empty(len(groups.label_N))
     reward_N = to_numpy(groups.flat).astype(np.float64)
     batch = _batch(reward_N, groups)
@@ -119,7 +153,9 @@ def _batch(reward_N: Float, groups: RolloutGroups) -> _Batch:
 
 
 def _mixture(block_PG: Float, batch: _Batch, own: slice) -> Float:
-    """The baseline of every rollout of some groups; `own` says which of the batch's groups they are."""
+    """The baseline of every rollout of some groups; `own` says which of the batch's groups they
+    are.
+    """
     count, size = len(batch.size_P), block_PG.shape[1]
     mean, spread = batch.mean_P[own][:, None], batch.spread_P[own][:, None]
     others = (batch.mean_P.sum() - mean) / (count - 1)
@@ -142,17 +178,22 @@ def _mixture(block_PG: Float, batch: _Batch, own: slice) -> Float:
 
 
 class DynamicBaseline(ABC):
-    """A mean of each prompt's earlier rewards, by the weights of a kind of memory; an unseen prompt takes the mean of all prompts."""
+    """A mean of each prompt's earlier rewards, by the weights of a kind of memory; an unseen
+    prompt takes the mean of all prompts.
+    """
 
     def __init__(self, *, prior_rollouts: float = 4.0, initial: float = 0.0) -> None:
         if not 0 <= prior_rollouts < np.inf or not np.isfinite(initial):
             raise InvalidArgumentError(
-                f"expected prior_rollouts of 0 or more and a finite initial value, got {prior_rollouts} and {initial}: 4 and 0 will do"
+                "expected prior_rollouts of 0 or more and a finite initial value, got "
+                f"{prior_rollouts} and {initial}: 4 and 0 will do"
             )
         self.prior_rollouts = float(prior_rollouts)
         self.initial = float(initial)
         self._last_step = -np.inf
-        self._visits: dict[Hashable, Float] = {}  # of each prompt the step, the count and the sum of each visit that still weighs
+        self._visits: dict[
+            Hashable, Float
+        ] = {}  # of each prompt the step, the count and the sum of each visit that still weighs
         self._all = np.empty((0, 3))
 
     def values(self, prompt: Any, *, step: float) -> Float:
@@ -164,7 +205,9 @@ class DynamicBaseline(ABC):
         for i, label in enumerate(labels.tolist()):
             count, total = self._seen(self._visits.get(label, self._all[:0]), step)
             if count > 0:
-                value_P[i] = (total + self.prior_rollouts * everyone) / (count + self.prior_rollouts)
+                value_P[i] = (total + self.prior_rollouts * everyone) / (
+                    count + self.prior_rollouts
+                )
         return value_P[place]
 
     def advantages(self, reward: Array, prompt: Any, *, step: float) -> Array:
@@ -172,8 +215,9 @@ class DynamicBaseline(ABC):
         groups = self._groups(reward, prompt)
         if step <= self._last_step:
             raise InvalidArgumentError(
-                f"expected a step after {self._last_step:g}, the last that this baseline was updated with, got {step:g}: "
-                "ask for the advantages first and update after, or they are biased"
+                f"expected a step after {self._last_step:g}, the last that this baseline was "
+                f"updated with, got {step:g}: ask for the advantages first and update after, or "
+                "they are biased"
             )
         value_N = self.values(groups.label_N, step=step).reshape(tuple(groups.reward.shape))
         return groups.reward - groups.matched("value", value_N)
@@ -182,19 +226,26 @@ class DynamicBaseline(ABC):
         """Take in the rewards of a step."""
         groups = self._groups(reward, prompt)
         if step < self._last_step:
-            raise InvalidArgumentError(f"expected steps in order, got {step:g} after {self._last_step:g}: sort them first")
+            raise InvalidArgumentError(
+                f"expected steps in order, got {step:g} after {self._last_step:g}: sort them first"
+            )
         labels, place = np.unique(groups.label_N, return_inverse=True)
         count_P = np.bincount(place).astype(np.float64)
         total_P = np.bincount(place, weights=to_numpy(groups.flat).astype(np.float64))
         for label, count, total in zip(labels.tolist(), count_P, total_P, strict=True):
-            self._visits[label] = self._kept(self._visits.get(label, self._all[:0]), step, count, total)
+            self._visits[label] = self._kept(
+                self._visits.get(label, self._all[:0]), step, count, total
+            )
         self._all = self._kept(self._all, step, count_P.sum(), total_P.sum())
         self._last_step = step
 
     def _groups(self, reward: Array, prompt: Any) -> RolloutGroups:
         """The rewards with their labels, which a rectangle needs here too."""
         if prompt is None:
-            raise InvalidArgumentError("expected prompt labels, got none: a value is carried over by the label of its prompt")
+            raise InvalidArgumentError(
+                "expected prompt labels, got none: a value is carried over by the label of its "
+                "prompt"
+            )
         return rollout_groups(reward, prompt)
 
     def _seen(self, visit_V3: Float, step: float) -> tuple[float, float]:
@@ -215,14 +266,18 @@ class DynamicBaseline(ABC):
 class RunningBaseline(DynamicBaseline):
     r"""A mean of the prompt's earlier rewards whose weight decays with every visit.
 
-    $V = (S + k \bar V)/(W + k)$ with $S \leftarrow \rho S + \sum_i z_i$, $W \leftarrow \rho W + G$ at every visit, and $\bar V$ the same
-    mean over all prompts, which decays with every step.
+    $V = (S + k \bar V)/(W + k)$ with $S \leftarrow \rho S + \sum_i z_i$, $W \leftarrow \rho W + G$
+    at every visit, and $\bar V$ the same mean over all prompts, which decays with every step.
     """
 
-    def __init__(self, *, decay: float = 0.9, prior_rollouts: float = 4.0, initial: float = 0.0) -> None:
+    def __init__(
+        self, *, decay: float = 0.9, prior_rollouts: float = 4.0, initial: float = 0.0
+    ) -> None:
         super().__init__(prior_rollouts=prior_rollouts, initial=initial)
         if not 0 <= decay <= 1:
-            raise InvalidArgumentError(f"expected a decay between 0 and 1, got {decay}: 0.9 remembers about ten visits")
+            raise InvalidArgumentError(
+                f"expected a decay between 0 and 1, got {decay}: 0.9 remembers about ten visits"
+            )
         self.decay = float(decay)
 
     def _weights(self, age_V: Float) -> Float:
@@ -232,16 +287,22 @@ class RunningBaseline(DynamicBaseline):
 class KernelBaseline(DynamicBaseline):
     r"""A mean of the prompt's earlier rewards, weighted by how few steps ago they were.
 
-    $V(t) = \frac{\sum_{u<t} K(\frac{t-u}{h}) \sum_i z_{ui} + k\bar V(t)}{\sum_{u<t} K(\frac{t-u}{h})\, G_u + k}$ with Epanechnikov's
-    $K(x) = 1 - x^2$ below 1 and 0 above; of each prompt no more than h steps are kept.
+    $V(t) = \frac{\sum_{u<t} K(\frac{t-u}{h}) \sum_i z_{ui} + k\bar V(t)}{\sum_{u<t}
+    K(\frac{t-u}{h})\, G_u + k}$ with Epanechnikov's $K(x) = 1 - x^2$ below 1 and 0 above; of each
+    prompt no more than h steps are kept.
 
     Source: derived here: the kernel mean of Nadaraya and Watson, of the past only.
     """
 
-    def __init__(self, *, bandwidth: float = 100.0, prior_rollouts: float = 4.0, initial: float = 0.0) -> None:
+    def __init__(
+        self, *, bandwidth: float = 100.0, prior_rollouts: float = 4.0, initial: float = 0.0
+    ) -> None:
         super().__init__(prior_rollouts=prior_rollouts, initial=initial)
         if not 0 < bandwidth < np.inf:
-            raise InvalidArgumentError(f"expected a positive bandwidth in steps, got {bandwidth}: 100 looks back a hundred steps")
+            raise InvalidArgumentError(
+                f"expected a positive bandwidth in steps, got {bandwidth}: 100 looks back a "
+                "hundred steps"
+            )
         self.bandwidth = float(bandwidth)
 
     def _weights(self, age_V: Float) -> Float:

@@ -1,9 +1,12 @@
-r"""The variance components of the policy gradient: Vp between prompts, T at first order, R at second, each with its interval.
+r"""The variance components of the policy gradient: Vp between prompts, T at first order, R at
+second, each with its interval.
 
-They answer what group size and batch are worth: a batch of B prompts with G rollouts has mean squared error
-$(V_p + T/G + R/(G(G-1)))/B$, so that $G^* = 1 + \sqrt{R/V_p}$ (`Components.group_size`). With $e = Z - V(x)$ and a prompt's own gradient
-$g(x)$: $V_p = E|g(X) - g|^2$, $T = E[|s|^2e^2] - E|g(X)|^2$, $R = E[S_2\sigma^2] + E|g(X)|^2$. Everything is estimated without bias from
-the inner products of scores; prompts are the independent units. It plans nothing and draws nothing.
+They answer what group size and batch are worth: a batch of B prompts with G rollouts has mean
+squared error $(V_p + T/G + R/(G(G-1)))/B$, so that $G^* = 1 + \sqrt{R/V_p}$
+(`Components.group_size`). With $e = Z - V(x)$ and a prompt's own gradient $g(x)$: $V_p = E|g(X) -
+g|^2$, $T = E[|s|^2e^2] - E|g(X)|^2$, $R = E[S_2\sigma^2] + E|g(X)|^2$. Everything is estimated
+without bias from the inner products of scores; prompts are the independent units. It plans nothing
+and draws nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +20,27 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.moments import MOMENTS, TOO_SMALL, GroupMoments, moments_of_gram, moments_of_scores
-from groupwise.intervals import Interval, effective_freedom, mean_interval, percent, ratio_interval, student_quantile
+from groupwise.estimators.moments import (
+    MOMENTS,
+    TOO_SMALL,
+    GroupMoments,
+    moments_of_gram,
+    moments_of_scores,
+)
+from groupwise.intervals import (
+    Interval,
+    effective_freedom,
+    mean_interval,
+    percent,
+    ratio_interval,
+    student_quantile,
+)
 from groupwise.plain import Plain, Said
 
 QUANTITIES = ("vp", "t", "r", "gradient_norm2", "within_gradient_norm2", *MOMENTS[3:])
-"""What is estimated, in the order of `Components.estimate_C`: the three components, |g|^2, E|g(X)|^2, then the other moments of groups."""
+"""What is estimated, in the order of `Components.estimate_C`: the three components, |g|^2,
+E|g(X)|^2, then the other moments of groups.
+"""
 
 MEANING = {
     "vp": "variance of the gradient between prompts, E|g(X) - g|^2",
@@ -42,12 +60,18 @@ SIGNED = {"kappa", "value", "score_mean_norm2"}
 """Quantities that may be negative, or are expected to be zero."""
 
 LARGEST = 1e60
-"""Of an estimate or a pseudo-value: the intervals need fourth powers. What is not zero has to be larger than 1/LARGEST likewise."""
+"""Of an estimate or a pseudo-value: the intervals need fourth powers. What is not zero has to be
+larger than 1/LARGEST likewise.
+"""
 # Of the largest remainder: what is smaller is the rounding of sums, and no squared gradient.
 _ROUNDING = 1e-14
-_FEW = 6.0  # times the relative variance that Vp would have over lognormal prompts: fewer prompts cover less than they say
+# times the relative variance that Vp would have over lognormal prompts: fewer prompts cover less
+# than they say
+_FEW = 6.0
 _ALARM = 4.0
-"""Standard errors: a false alarm in 30,000 for a normal statistic, and far fewer than one in 100 with the tails of this one."""
+"""Standard errors: a false alarm in 30,000 for a normal statistic, and far fewer than one in 100
+with the tails of this one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +82,10 @@ class Estimate(Plain):
 
     symbol: str  # its short name
     meaning: str  # what it is, in words
-    interval: Interval  # value with interval; a variance may come out negative, and is handed over as it came
-    standard_error: float  # of the value, by the jackknife over prompts; not a number with fewer than three prompts
+    # value with interval; a variance may come out negative, and is handed over as it came
+    interval: Interval
+    # of the value, by the jackknife over prompts; not a number with fewer than three prompts
+    standard_error: float
     n: int  # prompts
     status: str  # a sentence
 
@@ -159,21 +185,39 @@ class Components(Said):
         return math.sqrt(max(float(weight @ covariance @ weight), 0.0))
 
     def quantile(self, weight: Float) -> float:
-        """Return Student's quantile for such a combination, with the freedom that its pseudo-values have."""
+        """Return Student's quantile for such a combination, with the freedom that its
+        pseudo-values have.
+        """
         if self.pseudo_PC is None:
             return student_quantile(self.level, self.prompts - 1.0)
-        return student_quantile(self.level, effective_freedom(self.pseudo_PC[:, : len(weight)] @ weight))
+        return student_quantile(
+            self.level, effective_freedom(self.pseudo_PC[:, : len(weight)] @ weight)
+        )
 
     @property
     def group_size(self) -> Interval:
-        """The best group size with free prompts and exact division, 1 + sqrt(R/Vp), through the interval of the ratio."""
+        """The best group size with free prompts and exact division, 1 + sqrt(R/Vp), through the
+        interval of the ratio.
+        """
         vp, r = self.vp.value, self.r.value
         if self.prompts < 3:
-            return Interval(math.inf if vp <= 0 else 1 + math.sqrt(max(r, 0.0) / vp), 1.0, math.inf, self.level)
+            return Interval(
+                math.inf if vp <= 0 else 1 + math.sqrt(max(r, 0.0) / vp), 1.0, math.inf, self.level
+            )
         relative = weights(vp=1 / vp if vp > 0 else 1.0, r=-1 / r if r > 0 else 0.0)
-        pick = np.ix_([QUANTITIES.index("r"), QUANTITIES.index("vp")], [QUANTITIES.index("r"), QUANTITIES.index("vp")])
-        ratio = ratio_interval(r, vp, self.covariance_CC[pick], self.quantile(relative), level=self.level)
-        return Interval(1 + math.sqrt(ratio.value), 1 + math.sqrt(ratio.low), 1 + math.sqrt(ratio.high), self.level)
+        pick = np.ix_(
+            [QUANTITIES.index("r"), QUANTITIES.index("vp")],
+            [QUANTITIES.index("r"), QUANTITIES.index("vp")],
+        )
+        ratio = ratio_interval(
+            r, vp, self.covariance_CC[pick], self.quantile(relative), level=self.level
+        )
+        return Interval(
+            1 + math.sqrt(ratio.value),
+            1 + math.sqrt(ratio.low),
+            1 + math.sqrt(ratio.high),
+            self.level,
+        )
 
     @property
     def status(self) -> str:
@@ -182,10 +226,20 @@ class Components(Said):
         upper = f"{interval.high:.3g}" if math.isfinite(interval.high) else "no upper limit"
         span = f"{interval.low:.3g} to {upper}"
         if not (self.vp.distinguishable and math.isfinite(interval.value)):
-            left = f"; the data leave {span} ({percent(interval.level)})" if interval.low > _SMALLEST_GROUP else ""
-            unsure = f"Vp, the variance between prompts, cannot be told from zero with {self.prompts} prompts"
+            left = (
+                f"; the data leave {span} ({percent(interval.level)})"
+                if interval.low > _SMALLEST_GROUP
+                else ""
+            )
+            unsure = (
+                f"Vp, the variance between prompts, cannot be told from zero with {self.prompts} "
+                "prompts"
+            )
             return f"No best group size can be told: {unsure}{left}."
-        return f"The best group size for a fixed number of rollouts is {interval.value:.3g} ({span}, {percent(interval.level)})."
+        return (
+            f"The best group size for a fixed number of rollouts is {interval.value:.3g} ({span}, "
+            f"{percent(interval.level)})."
+        )
 
 
 _SMALLEST_GROUP = 2.0  # that has a baseline of its own
@@ -209,12 +263,13 @@ def components(
     zero_mean: bool = True,
     level: float = 0.95,
 ) -> Components:
-    r"""Estimate Vp, T and R from rollouts: B prompts with four or more rollouts each, groups of any size.
+    r"""Estimate Vp, T and R from rollouts: B prompts with four or more rollouts each, groups of any
+    size.
 
-    $\widehat{|g(x)|^2}$ averages $\langle h(i,j), h(k,l)\rangle$ over all four different rollouts, with
-    $h(i,j) = \tfrac12 (s_i - s_j)(z_i - z_j)$; $\widehat{|g|^2}$ averages inner products of gradients across prompts; then
-    $V_p = \overline{|g(x)|^2} - |g|^2$, $T = \overline{|s|^2 e^2} - \overline{|g(x)|^2}$,
-    $R = \overline{S_2\sigma^2} + \overline{|g(x)|^2}$.
+    $\widehat{|g(x)|^2}$ averages $\langle h(i,j), h(k,l)\rangle$ over all four different rollouts,
+    with $h(i,j) = \tfrac12 (s_i - s_j)(z_i - z_j)$; $\widehat{|g|^2}$ averages inner products of
+    gradients across prompts; then $V_p = \overline{|g(x)|^2} - |g|^2$, $T = \overline{|s|^2 e^2} -
+    \overline{|g(x)|^2}$, $R = \overline{S_2\sigma^2} + \overline{|g(x)|^2}$.
 
     Args:
         reward_N: one reward a rollout.
@@ -225,11 +280,13 @@ def components(
         level: coverage of the intervals.
 
     Returns:
-        The components with intervals (jackknife over prompts, corrected for skewness), the best group size, and what they came from.
+        The components with intervals (jackknife over prompts, corrected for skewness), the best
+        group size, and what they came from.
 
     Raises:
-        InvalidArgumentError: neither or both of scores and Gram matrix, shapes that do not fit, a Gram matrix that is not symmetric,
-            NaN or infinity, numbers so large or so small that their products are not.
+        InvalidArgumentError: neither or both of scores and Gram matrix, shapes that do not fit, a
+            Gram matrix that is not symmetric, NaN or infinity, numbers so large or so small that
+            their products are not.
         InsufficientDataError: fewer than two prompts with four rollouts.
 
     Example:
@@ -239,7 +296,8 @@ def components(
         >>> found.prompts, found.t.interval.covers(1.0)
         (64, True)
 
-    Source: quantities of arXiv 2603.01162, sections 3 and 4; the estimators are derived here (docs/theory/gradient.md).
+    Source: quantities of arXiv 2603.01162, sections 3 and 4; the estimators are derived here
+    (lab/docs/theory/gradient.md).
     """
     if score_ND is not None and gram_NN is None:
         moments = moments_of_scores(score_ND, reward_N, prompt_N, zero_mean=zero_mean)
@@ -247,49 +305,85 @@ def components(
         moments = moments_of_gram(gram_NN, reward_N, prompt_N, zero_mean=zero_mean)
     else:
         raise InvalidArgumentError(
-            "expected either score_ND or gram_NN: give the scores (or sketches) or their inner products, one of the two"
+            "expected either score_ND or gram_NN: give the scores (or sketches) or their inner "
+            "products, one of the two"
         )
     return components_of_moments(moments, level=level)
 
 
 def components_of_moments(moments: GroupMoments, *, level: float = 0.95) -> Components:
-    """Estimate the components from the moments of groups, of one batch or of several that were added up."""
+    """Estimate the components from the moments of groups, of one batch or of several that were
+    added up.
+    """
     pseudo = pseudo_values(moments)
     sample = Sample(len(pseudo), int(moments.size_P.sum()), moments.left_out, moments.zero_mean)
     return components_of_pseudo_values(pseudo, sample, level=level)
 
 
-def components_of_pseudo_values(pseudo_PC: Float, sample: Sample, *, level: float = 0.95) -> Components:
-    r"""Estimate the components from what each prompt says: the mean of its pseudo-values, with the covariance of that mean.
+def components_of_pseudo_values(
+    pseudo_PC: Float, sample: Sample, *, level: float = 0.95
+) -> Components:
+    r"""Estimate the components from what each prompt says: the mean of its pseudo-values, with the
+    covariance of that mean.
 
-    $\hat\theta = \bar\theta_p$, $\widehat{Cov} = \frac{1}{P(P-1)}\sum_p (\theta_p - \hat\theta)(\theta_p - \hat\theta)^\top$.
+    $\hat\theta = \bar\theta_p$, $\widehat{Cov} = \frac{1}{P(P-1)}\sum_p (\theta_p -
+    \hat\theta)(\theta_p - \hat\theta)^\top$.
 
     Source: Tukey (1958).
     """
     refuse_extremes(pseudo_PC)
     prompts, quantities = pseudo_PC.shape
-    covariance = np.cov(pseudo_PC, rowvar=False) / prompts if prompts > 2 else np.full((quantities, quantities), np.nan)
+    covariance = (
+        np.cov(pseudo_PC, rowvar=False) / prompts
+        if prompts > 2
+        else np.full((quantities, quantities), np.nan)
+    )
     intervals = [mean_interval(column, level=level) for column in pseudo_PC.T]
-    return _assembled(pseudo_PC.mean(axis=0), covariance, intervals, sample, method="jackknife", pseudo_PC=pseudo_PC)
+    return _assembled(
+        pseudo_PC.mean(axis=0),
+        covariance,
+        intervals,
+        sample,
+        method="jackknife",
+        pseudo_PC=pseudo_PC,
+    )
 
 
-def components_of_sums(estimate_C: Float, covariance_CC: Float, sample: Sample, *, level: float = 0.95) -> Components:
-    """Estimate the components where only sums over prompts were kept: the intervals are Student's."""
+def components_of_sums(
+    estimate_C: Float, covariance_CC: Float, sample: Sample, *, level: float = 0.95
+) -> Components:
+    """Estimate the components where only sums over prompts were kept: the intervals are
+    Student's.
+    """
     refuse_extremes(estimate_C)
     half = np.full(len(estimate_C), math.inf)
     if sample.prompts > 2:
-        half = student_quantile(level, sample.prompts - 1) * np.sqrt(np.maximum(np.diag(covariance_CC), 0.0))
-    ends = zip(estimate_C.tolist(), (estimate_C - half).tolist(), (estimate_C + half).tolist(), strict=True)
+        half = student_quantile(level, sample.prompts - 1) * np.sqrt(
+            np.maximum(np.diag(covariance_CC), 0.0)
+        )
+    ends = zip(
+        estimate_C.tolist(), (estimate_C - half).tolist(), (estimate_C + half).tolist(), strict=True
+    )
     intervals = [Interval(value, low, high, level) for value, low, high in ends]
-    return _assembled(estimate_C, covariance_CC, intervals, sample, method="jackknife from sums", pseudo_PC=None)
+    return _assembled(
+        estimate_C, covariance_CC, intervals, sample, method="jackknife from sums", pseudo_PC=None
+    )
 
 
 def refuse_extremes(value_C: Float) -> None:
-    """Refuse numbers whose powers overflow, or underflow to a zero that would be taken for the truth."""
+    """Refuse numbers whose powers overflow, or underflow to a zero that would be taken for the
+    truth.
+    """
     if not np.isfinite(value_C).all() or np.abs(value_C).max() > LARGEST:
-        raise InvalidArgumentError("expected rewards and scores whose products can be added up, got an overflow: divide them by a constant")
+        raise InvalidArgumentError(
+            "expected rewards and scores whose products can be added up, got an overflow: divide "
+            "them by a constant"
+        )
     if 0 < np.abs(value_C[..., QUANTITIES.index("r")]).max() < 1 / LARGEST:
-        raise InvalidArgumentError(f"{TOO_SMALL}, got rewards and scores whose products underflow: multiply them by a constant")
+        raise InvalidArgumentError(
+            f"{TOO_SMALL}, got rewards and scores whose products underflow: multiply them by a "
+            "constant"
+        )
 
 
 def pseudo_values(moments: GroupMoments) -> Float:
@@ -302,27 +396,44 @@ def pseudo_values(moments: GroupMoments) -> Float:
     prompts, total = len(moments.size_P), float(moments.cross_P.sum())
     if prompts < 2:
         raise InsufficientDataError(
-            f"expected at least two prompts with four rollouts each, got {prompts}: one prompt says nothing of the variance between prompts"
+            f"expected at least two prompts with four rollouts each, got {prompts}: one prompt "
+            "says nothing of the variance between prompts"
         )
-    # With two prompts nothing is left of the pair once one is gone; the estimate stands, its interval does not.
+    # With two prompts nothing is left of the pair once one is gone; the estimate stands, its
+    # interval does not.
     gradient = np.full(prompts, total / (prompts * (prompts - 1)))
     if prompts > 2:
         gradient += 2 * (moments.cross_P - total / prompts) / (prompts - 2)
     within, oracle, remainder, *others = moments.moment_PC.T
-    # Sums that cancel to 0, as those of groups with a single success do, leave a rounding of what was added up.
+    # Sums that cancel to 0, as those of groups with a single success do, leave a rounding of what
+    # was added up.
     rounding = _ROUNDING * float(np.abs(remainder).max())
     within, gradient = (np.where(np.abs(part) > rounding, part, 0.0) for part in (within, gradient))
     return np.column_stack([within - gradient, oracle, remainder, gradient, within, *others])
 
 
 def _assembled(
-    estimate_C: Float, covariance_CC: Float, intervals: list[Interval], sample: Sample, *, method: str, pseudo_PC: Float | None
+    estimate_C: Float,
+    covariance_CC: Float,
+    intervals: list[Interval],
+    sample: Sample,
+    *,
+    method: str,
+    pseudo_PC: Float | None,
 ) -> Components:
     """Put estimates, intervals and sentences together."""
-    error_C = np.sqrt(np.maximum(np.diag(covariance_CC), 0.0))  # a variance may come out as minus a rounding error
+    error_C = np.sqrt(
+        np.maximum(np.diag(covariance_CC), 0.0)
+    )  # a variance may come out as minus a rounding error
     columns = zip(QUANTITIES, intervals, error_C.tolist(), strict=True)
-    found = {name: estimate_of(name, interval, error, sample.prompts) for name, interval, error in columns if name in MEANING}
-    found["score_reward_variance"] = _score_reward_variance(estimate_C, covariance_CC, sample.prompts, intervals[0].level)
+    found = {
+        name: estimate_of(name, interval, error, sample.prompts)
+        for name, interval, error in columns
+        if name in MEANING
+    }
+    found["score_reward_variance"] = _score_reward_variance(
+        estimate_C, covariance_CC, sample.prompts, intervals[0].level
+    )
     return Components(
         vp=found.pop("vp"),
         t=found.pop("t"),
@@ -337,12 +448,16 @@ def _assembled(
         estimate_C=estimate_C,
         covariance_CC=covariance_CC,
         pseudo_PC=pseudo_PC,
-        notes=tuple(_notes(found["score_mean_norm2"], sample, _unlikeness(found["score_norm2"], pseudo_PC))),
+        notes=tuple(
+            _notes(found["score_mean_norm2"], sample, _unlikeness(found["score_norm2"], pseudo_PC))
+        ),
     )
 
 
 def _unlikeness(norm2: Estimate, pseudo_PC: Float | None) -> float:
-    """Standard deviation of the logarithm of prompts' E|s|^2; where only sums are kept, that of a lognormal law with their spread."""
+    """Standard deviation of the logarithm of prompts' E|s|^2; where only sums are kept, that of
+    a lognormal law with their spread.
+    """
     if norm2.n < 3 or norm2.value <= 0:
         return 0.0
     if pseudo_PC is None:
@@ -351,20 +466,27 @@ def _unlikeness(norm2: Estimate, pseudo_PC: Float | None) -> float:
     return float(np.log(each_P[each_P > 0]).std())
 
 
-def _score_reward_variance(estimate_C: Float, covariance_CC: Float, prompts: int, level: float) -> Estimate:
+def _score_reward_variance(
+    estimate_C: Float, covariance_CC: Float, prompts: int, level: float
+) -> Estimate:
     """E[S2 sigma2] = R - E|g(X)|^2, with a t interval."""
     contrast = weights(r=1.0, within_gradient_norm2=-1.0)
     value, error, half = float(contrast @ estimate_C), math.nan, math.inf
     if prompts > 2:
         error = math.sqrt(max(float(contrast @ covariance_CC @ contrast), 0.0))
         half = student_quantile(level, prompts - 1) * error
-    return estimate_of("score_reward_variance", Interval(value, value - half, value + half, level), error, prompts)
+    return estimate_of(
+        "score_reward_variance", Interval(value, value - half, value + half, level), error, prompts
+    )
 
 
 def estimate_of(name: str, interval: Interval, error: float, prompts: int) -> Estimate:
     """Return one quantity with its sentence."""
     symbol = SYMBOLS.get(name, name)
-    text = f"{symbol} = {interval.value:.4g} ({interval.low:.4g} to {interval.high:.4g}, {percent(interval.level)}, {prompts} prompts)"
+    text = (
+        f"{symbol} = {interval.value:.4g} ({interval.low:.4g} to {interval.high:.4g}, "
+        f"{percent(interval.level)}, {prompts} prompts)"
+    )
     if not interval.bounded:
         text += ": too few prompts for an interval; three are the least"
     elif name in SIGNED:
@@ -372,18 +494,28 @@ def estimate_of(name: str, interval: Interval, error: float, prompts: int) -> Es
     elif interval.covers(0.0):
         text += f": not distinguishable from zero{_enough(interval, error, prompts)}"
     elif interval.high < 0:
-        text += ": below zero, where no such quantity lies; chance, or rewards and scores that do not belong together"
+        text += (
+            ": below zero, where no such quantity lies; chance, or rewards and scores that do not "
+            "belong together"
+        )
     return Estimate(symbol, MEANING[name], interval, error, prompts, text)
 
 
 def _enough(interval: Interval, error: float, prompts: int) -> str:
-    """How many prompts would tell the value from zero, were it as large as estimated, or as the interval allows."""
+    """How many prompts would tell the value from zero, were it as large as estimated, or as the
+    interval allows.
+    """
     size = interval.value if interval.value > 0 else interval.high
     if not (size > 0 and error > 0):
         return ""
-    # The standard error falls with the square root of the number of prompts, so that number goes with the square.
-    needed = math.ceil(prompts * (student_quantile(interval.level, max(prompts - 1, 1)) * error / size) ** 2)
-    supposed = "it is as large as estimated" if interval.value > 0 else f"it is as large as {size:.3g}"
+    # The standard error falls with the square root of the number of prompts, so that number goes
+    # with the square.
+    needed = math.ceil(
+        prompts * (student_quantile(interval.level, max(prompts - 1, 1)) * error / size) ** 2
+    )
+    supposed = (
+        "it is as large as estimated" if interval.value > 0 else f"it is as large as {size:.3g}"
+    )
     return f"; if {supposed}, about {max(needed, prompts + 1):,} prompts would show it"
 
 
@@ -392,21 +524,27 @@ def _notes(score_mean: Estimate, sample: Sample, unlikeness: float) -> list[str]
     notes = []
     if sample.left_out:
         notes.append(
-            f"{sample.left_out:,} rollouts were left out because their groups have fewer than four; "
-            "nothing is biased if the size of a group has nothing to do with its prompt."
+            f"{sample.left_out:,} rollouts were left out because their groups have fewer than "
+            "four; nothing is biased if the size of a group has nothing to do with its prompt."
         )
     # Vp goes with the square of E|s|^2, and exp(2uz) has the relative variance exp(4u^2) - 1.
     if sample.prompts < _FEW * math.exp(min(4 * unlikeness**2, 100.0)) - _FEW:
         notes.append(
-            f"The prompts' scores differ much in length (E|s|^2 by a factor of {math.exp(unlikeness):.2g} either way), so that a few "
-            "prompts not drawn may hold much of Vp: in such worlds 95 % intervals held Vp in 91 to 97 % of cases, with four rollouts a "
-            "prompt in 78 to 86 %, T and R in 93 to 98 %, and the best group size in 81 to 97 %. More prompts help, more rollouts of "
-            "each do not."
+            "The prompts' scores differ much in length (E|s|^2 by a factor of "
+            f"{math.exp(unlikeness):.2g} either way), so that a few prompts not drawn may hold "
+            "much of Vp: in such worlds 95 % intervals held Vp in 91 to 97 % of cases, with four "
+            "rollouts a prompt in 78 to 86 %, T and R in 93 to 98 %, and the best group size in "
+            "81 to 97 %. More prompts help, more rollouts of each do not."
         )
-    if sample.zero_mean and sample.prompts > 2 and score_mean.value > _ALARM * score_mean.standard_error > 0:
+    if (
+        sample.zero_mean
+        and sample.prompts > 2
+        and score_mean.value > _ALARM * score_mean.standard_error > 0
+    ):
         notes.append(
-            "The scores do not average to zero within prompts, as a policy's own scores do: were the rollouts sampled by another "
-            "checkpoint, at another temperature or with top-p, or divided by their length? Do without the assumption: zero_mean=False, "
-            "--any-mean in a command."
+            "The scores do not average to zero within prompts, as a policy's own scores do: were "
+            "the rollouts sampled by another checkpoint, at another temperature or with top-p, or "
+            "divided by their length? Do without the assumption: zero_mean=False, --any-mean in a "
+            "command."
         )
     return notes

@@ -1,9 +1,11 @@
-r"""What every group of rollouts says by itself: unbiased estimates of its own moments, and its inner products with other groups.
+r"""What every group of rollouts says by itself: unbiased estimates of its own moments, and its
+inner products with other groups.
 
-A group enters through nine sums, three of which are of vectors; so the cost is linear in the rollouts and no pair is ever visited. With
-$n_i = |s_i|^2$, centred rewards $c_i = z_i - \bar z$, $Q = \sum c_i^2$ and $m$ rollouts, all sums over triples and quadruples of
-different rollouts reduce to $\sum n$, $\sum n c$, $\sum n c^2$, $|\sum s|^2$, $|\sum c s|^2$, $\langle\sum s, \sum c^2 s\rangle$
-(docs/theory/gradient.md). It averages nothing over prompts and gives no intervals.
+A group enters through nine sums, three of which are of vectors; so the cost is linear in the
+rollouts and no pair is ever visited. With $n_i = |s_i|^2$, centred rewards $c_i = z_i - \bar z$, $Q
+= \sum c_i^2$ and $m$ rollouts, all sums over triples and quadruples of different rollouts reduce to
+$\sum n$, $\sum n c$, $\sum n c^2$, $|\sum s|^2$, $|\sum c s|^2$, $\langle\sum s, \sum c^2 s\rangle$
+(lab/docs/theory/gradient.md). It averages nothing over prompts and gives no intervals.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from groupwise.arrays import Float, Groups, checked_shape, finite_array, groups_
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 
 SMALLEST_GROUP = 4
-"""Below it there are no four different rollouts, and |g(x)|^2 is not estimable without assumptions on the reward."""
+"""Below it there are no four different rollouts, and |g(x)|^2 is not estimable without assumptions
+on the reward.
+"""
 
 MOMENTS = (
     "gradient_norm2",  # |g(x)|^2
@@ -61,13 +65,17 @@ class GroupSums:
 class GroupMoments:
     """Unbiased moments of each group, and how its gradient stands to those of other groups.
 
-    Two of them, made of scores at the same parameters, combine by `+` into those of all rollouts at once, whatever the batches,
-    ranks or machines they came from. A Gram matrix holds no inner product with another batch, so its moments do not combine.
+    Two of them, made of scores at the same parameters, combine by `+` into those of all rollouts at
+    once, whatever the batches, ranks or machines they came from. A Gram matrix holds no inner
+    product with another batch, so its moments do not combine.
     """
 
     moment_PC: Float  # one row a group, columns as in `MOMENTS`
-    cross_P: Float  # sum of the inner products of its leave-one-out gradient with those of the other groups
-    gradient_PD: NDArray[np.floating] | None  # its leave-one-out gradient, or a sketch; None where only inner products were given
+    # sum of the inner products of its leave-one-out gradient with those of the other groups
+    cross_P: Float
+    gradient_PD: (
+        NDArray[np.floating] | None
+    )  # its leave-one-out gradient, or a sketch; None where only inner products were given
     size_P: NDArray[np.intp]  # rollouts of each group
     left_out: int  # rollouts that were in groups too small to be used
     zero_mean: bool  # whether the scores were taken to have mean zero, given the prompt
@@ -80,15 +88,20 @@ class GroupMoments:
     def joined(cls, parts: Sequence[GroupMoments]) -> GroupMoments:
         """Return the groups of one or more."""
         if len({part.zero_mean for part in parts}) != 1:
-            raise InvalidArgumentError("expected moments under one assumption on the scores' mean, got both: compute them alike")
+            raise InvalidArgumentError(
+                "expected moments under one assumption on the scores' mean, got both: compute them "
+                "alike"
+            )
         gradients = [part.gradient_PD for part in parts if part.gradient_PD is not None]
         if len(gradients) < len(parts):
             raise InvalidArgumentError(
-                "expected moments of scores, got those of a Gram matrix, which holds no inner product with another batch: "
-                "give the scores, or one Gram matrix of all rollouts"
+                "expected moments of scores, got those of a Gram matrix, which holds no inner "
+                "product with another batch: give the scores, or one Gram matrix of all rollouts"
             )
         if len({gradient_PD.shape[1] for gradient_PD in gradients}) != 1:
-            raise InvalidArgumentError("expected scores of one width, got two kinds: make both alike")
+            raise InvalidArgumentError(
+                "expected scores of one width, got two kinds: make both alike"
+            )
         gradient_PD = np.concatenate(gradients)
         return cls(
             np.concatenate([part.moment_PC for part in parts]),
@@ -106,42 +119,64 @@ def gradient_weights(reward_N: Float) -> Float:
     return weight
 
 
-def moments_of_scores(score_ND: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *, zero_mean: bool = True) -> GroupMoments:
+def moments_of_scores(
+    score_ND: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *, zero_mean: bool = True
+) -> GroupMoments:
     r"""Moments of every group from the scores of its rollouts, or from sketches of them.
 
-    `zero_mean` says that E[s|x] = 0, as it is for the policy's own scores; without it T and R vary more, and no shift of the scores
-    moves them. Source: derived here (docs/theory/gradient.md); |g(x)|^2, T and R as U-statistics over all splits of a group.
+    `zero_mean` says that E[s|x] = 0, as it is for the policy's own scores; without it T and R vary
+    more, and no shift of the scores moves them. Source: derived here (lab/docs/theory/gradient.md);
+    |g(x)|^2, T and R as U-statistics over all splits of a group.
     """
-    score, reward = checked_shape("score_ND", score_ND, dimensions=2), finite_array("reward_N", reward_N, dimensions=1)
+    score, reward = (
+        checked_shape("score_ND", score_ND, dimensions=2),
+        finite_array("reward_N", reward_N, dimensions=1),
+    )
     groups = usable_groups(prompt_N, reward, len(score), "score_ND")
     sums, gradient_PD = sums_of_scores(score, reward, groups)
     left_out = len(reward) - int(groups.size_P.sum())
     moment_PC = unbiased_moments(sums, zero_mean=zero_mean)
-    return GroupMoments(moment_PC, _cross(gradient_PD), gradient_PD, groups.size_P, left_out, zero_mean)
+    return GroupMoments(
+        moment_PC, _cross(gradient_PD), gradient_PD, groups.size_P, left_out, zero_mean
+    )
 
 
-def moments_of_gram(gram_NN: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *, zero_mean: bool = True) -> GroupMoments:
+def moments_of_gram(
+    gram_NN: ArrayLike, reward_N: ArrayLike, prompt_N: ArrayLike, *, zero_mean: bool = True
+) -> GroupMoments:
     r"""Moments of every group from the inner products of scores, with one pass through the matrix.
 
-    Source: derived here (docs/theory/gradient.md).
+    Source: derived here (lab/docs/theory/gradient.md).
     """
-    gram, reward = checked_shape("gram_NN", gram_NN, dimensions=2), finite_array("reward_N", reward_N, dimensions=1)
+    gram, reward = (
+        checked_shape("gram_NN", gram_NN, dimensions=2),
+        finite_array("reward_N", reward_N, dimensions=1),
+    )
     if gram.shape[0] != gram.shape[1]:
-        raise InvalidArgumentError(f"expected a square matrix in gram_NN, got shape {gram.shape}: give all inner products of N scores")
+        raise InvalidArgumentError(
+            f"expected a square matrix in gram_NN, got shape {gram.shape}: give all inner products "
+            "of N scores"
+        )
     groups = usable_groups(prompt_N, reward, len(gram), "gram_NN")
     _check_symmetric(gram)
     weight = np.zeros(len(reward))
     for rows, _ in _batches(groups, row_bytes=8):
-        weight[rows] = (reward[rows] - reward[rows].mean(axis=1, keepdims=True)) / (rows.shape[1] - 1)
+        weight[rows] = (reward[rows] - reward[rows].mean(axis=1, keepdims=True)) / (
+            rows.shape[1] - 1
+        )
     sums, cross = _sums_of_gram(gram, reward, groups, weight * _checked_product(gram, weight))
     left_out = len(reward) - int(groups.size_P.sum())
-    return GroupMoments(unbiased_moments(sums, zero_mean=zero_mean), cross, None, groups.size_P, left_out, zero_mean)
+    return GroupMoments(
+        unbiased_moments(sums, zero_mean=zero_mean), cross, None, groups.size_P, left_out, zero_mean
+    )
 
 
 def _cross(gradient_PD: NDArray[np.floating]) -> Float:
     """The sum of the inner products of each gradient with the others."""
     gradient_PD = gradient_PD.astype(np.float64, copy=False)
-    return np.asarray(gradient_PD @ gradient_PD.sum(axis=0) - np.einsum("pd,pd->p", gradient_PD, gradient_PD))
+    return np.asarray(
+        gradient_PD @ gradient_PD.sum(axis=0) - np.einsum("pd,pd->p", gradient_PD, gradient_PD)
+    )
 
 
 def sums_of_scores(score: NDArray[Any], reward: Float, groups: Groups) -> tuple[GroupSums, Float]:
@@ -150,46 +185,64 @@ def sums_of_scores(score: NDArray[Any], reward: Float, groups: Groups) -> tuple[
     gradient = np.empty((len(groups.size_P), score.shape[1]))
     for rows, index in _batches(groups, row_bytes=score.shape[1] * 8):
         block = _take(score, rows)
-        # Sums of a few rollouts lose nothing in single precision that the scores had; half precision and integers are widened here.
+        # Sums of a few rollouts lose nothing in single precision that the scores had; half
+        # precision and integers are widened here.
         block = block if block.dtype in _PRECISE else block.astype(np.float64)
         values = reward[rows]
         mean = values.mean(axis=1, keepdims=True)
         centred = values - mean
         weights = np.stack([np.ones_like(centred), centred, centred**2], axis=1).astype(block.dtype)
         plain, linear, square = np.matmul(weights, block).astype(np.float64).transpose(1, 0, 2)
-        # A sum of a million squares in single precision would lose what every later difference rests on.
+        # A sum of a million squares in single precision would lose what every later difference
+        # rests on.
         norm = np.einsum("pmd,pmd->pm", block, block, dtype=np.float64)
         if not np.isfinite(norm).all():
             finite_array("score_ND", score, dimensions=2)
             raise InvalidArgumentError(
-                "expected scores whose squares can be added up in score_ND, got an overflow: divide them by a constant"
+                "expected scores whose squares can be added up in score_ND, got an overflow: "
+                "divide them by a constant"
             )
         if (norm == 0).any() and block[norm == 0].any():
-            raise InvalidArgumentError(f"{TOO_SMALL} in score_ND, got an underflow: multiply them by a constant")
-        total, weighted, mixed = (np.einsum("pd,pd->p", *pair) for pair in ((plain, plain), (linear, linear), (plain, square)))
+            raise InvalidArgumentError(
+                f"{TOO_SMALL} in score_ND, got an underflow: multiply them by a constant"
+            )
+        total, weighted, mixed = (
+            np.einsum("pd,pd->p", *pair)
+            for pair in ((plain, plain), (linear, linear), (plain, square))
+        )
         table[:, index] = _table(mean[:, 0], centred, norm, total, weighted, mixed)
         gradient[index] = linear / (rows.shape[1] - 1)
     return GroupSums(*table), gradient
 
 
-def _sums_of_gram(gram: NDArray[Any], reward: Float, groups: Groups, share: Float) -> tuple[GroupSums, Float]:
-    """Return the sums of each group, and the inner product of its gradient with those of the others."""
+def _sums_of_gram(
+    gram: NDArray[Any], reward: Float, groups: Groups, share: Float
+) -> tuple[GroupSums, Float]:
+    """Return the sums of each group, and the inner product of its gradient with those of the
+    others.
+    """
     table = np.empty((len(fields(GroupSums)), len(groups.size_P)))
     cross = np.empty(len(groups.size_P))
     for rows, index in _batches(groups, row_bytes=int(groups.size_P.max()) * 8):
         block = gram[rows[:, :, None], rows[:, None, :]].astype(np.float64)
-        _refuse_asymmetry(np.abs(block - block.transpose(0, 2, 1)).max(axis=(1, 2)), np.abs(block), axis=(1, 2))
+        _refuse_asymmetry(
+            np.abs(block - block.transpose(0, 2, 1)).max(axis=(1, 2)), np.abs(block), axis=(1, 2)
+        )
         values = reward[rows]
         mean = values.mean(axis=1, keepdims=True)
         centred = values - mean
         norm, row = np.einsum("pmm->pm", block), block.sum(axis=2)
         weighted = np.einsum("pa,pab,pb->p", centred, block, centred, optimize=True)
-        table[:, index] = _table(mean[:, 0], centred, norm, row.sum(axis=1), weighted, (row * centred**2).sum(axis=1))
+        table[:, index] = _table(
+            mean[:, 0], centred, norm, row.sum(axis=1), weighted, (row * centred**2).sum(axis=1)
+        )
         cross[index] = share[rows].sum(axis=1) - weighted / (rows.shape[1] - 1) ** 2
     return GroupSums(*table), cross
 
 
-def _table(mean: Float, centred: Float, norm: Float, total: Float, weighted: Float, mixed: Float) -> Float:
+def _table(
+    mean: Float, centred: Float, norm: Float, total: Float, weighted: Float, mixed: Float
+) -> Float:
     """The fields of `GroupSums` for groups of one size, as rows."""
     square = centred**2
     size = np.full(len(mean), float(centred.shape[1]))
@@ -200,7 +253,8 @@ def _table(mean: Float, centred: Float, norm: Float, total: Float, weighted: Flo
 def unbiased_moments(sums: GroupSums, *, zero_mean: bool) -> Float:
     r"""Unbiased moments of each group from its sums, columns as in `MOMENTS`.
 
-    Source: derived here; every entry is a U-statistic over all tuples of different rollouts (docs/theory/gradient.md).
+    Source: derived here; every entry is a U-statistic over all tuples of different rollouts
+    (lab/docs/theory/gradient.md).
     """
     m, spread = sums.size_P, sums.spread_P
     three, four = m * (m - 1) * (m - 2), m * (m - 1) * (m - 2) * (m - 3)
@@ -216,12 +270,25 @@ def unbiased_moments(sums: GroupSums, *, zero_mean: bool) -> Float:
     first = (norm1 + sums.mean_P * norm) / m
     second = (norm2 + 2 * sums.mean_P * norm1 + sums.mean_P**2 * norm) / m
     score_mean = (sums.total_P - norm) / (m * (m - 1))
-    columns = [gradient, oracle, remainder, norm / m, norm1 / (m - 1), first, second, spread / (m - 1), sums.mean_P, score_mean]
+    columns = [
+        gradient,
+        oracle,
+        remainder,
+        norm / m,
+        norm1 / (m - 1),
+        first,
+        second,
+        spread / (m - 1),
+        sums.mean_P,
+        score_mean,
+    ]
     return np.stack(columns, axis=1)
 
 
 def _shift_free(sums: GroupSums, gradient: Float) -> tuple[Float, Float]:
-    """T and R from the covariances of the pair kernel, whatever the scores' mean: T = 4 zeta_1 and R = 2 zeta_2 - T."""
+    """T and R from the covariances of the pair kernel, whatever the scores' mean: T = 4 zeta_1
+    and R = 2 zeta_2 - T.
+    """
     m, spread, total = sums.size_P, sums.spread_P, sums.total_P
     norm2 = sums.norm_reward2_P - 2 / m * sums.mixed_P + spread * total / m**2
     norm0 = spread * (sums.norm_P - total / m)
@@ -236,28 +303,40 @@ def _shift_free(sums: GroupSums, gradient: Float) -> tuple[Float, Float]:
 def usable_groups(prompt_N: ArrayLike, reward: Float, rows: int, name: str) -> Groups:
     """Return the groups that have at least four rollouts."""
     if len(reward) != rows:
-        raise InvalidArgumentError(f"expected as many rewards as rows of {name}, got {len(reward)} and {rows}: give one of each a rollout")
+        raise InvalidArgumentError(
+            f"expected as many rewards as rows of {name}, got {len(reward)} and {rows}: give one "
+            "of each a rollout"
+        )
     if np.abs(reward).max() > _LARGEST_REWARD:
         raise InvalidArgumentError(
-            f"expected rewards up to {_LARGEST_REWARD:g}, got {np.abs(reward).max():.3g}, an overflow: divide them by a constant"
+            f"expected rewards up to {_LARGEST_REWARD:g}, got {np.abs(reward).max():.3g}, an "
+            "overflow: divide them by a constant"
         )
     groups = groups_of(prompt_N)
     if int(groups.size_P.sum()) != rows:
-        raise InvalidArgumentError(f"expected a prompt label a rollout, got {int(groups.size_P.sum())} labels for {rows} rollouts")
+        raise InvalidArgumentError(
+            f"expected a prompt label a rollout, got {int(groups.size_P.sum())} labels for {rows} "
+            "rollouts"
+        )
     enough = groups.size_P >= SMALLEST_GROUP
     if not enough.any():
         raise InsufficientDataError(
-            f"expected groups of at least {SMALLEST_GROUP} rollouts of one prompt, got {int(groups.size_P.max())} at most: "
-            f"sample {SMALLEST_GROUP} or more of each prompt for the estimate (8 are better)"
+            f"expected groups of at least {SMALLEST_GROUP} rollouts of one prompt, got "
+            f"{int(groups.size_P.max())} at most: sample {SMALLEST_GROUP} or more of each prompt "
+            "for the estimate (8 are better)"
         )
-    return Groups(groups.order_N, groups.start_P[enough], groups.size_P[enough], groups.label_P[enough])
+    return Groups(
+        groups.order_N, groups.start_P[enough], groups.size_P[enough], groups.label_P[enough]
+    )
 
 
 def _checked_product(gram: NDArray[Any], weight_N: Float) -> Float:
-    """Return K w, after K has been checked: finite, symmetric as far as K w rests on it, no squared length below zero.
+    """Return K w, after K has been checked: finite, symmetric as far as K w rests on it, no squared
+    length below zero.
 
-    Once each half of the matrix is taken for the whole, so that every entry is read once: both give the same vector unless K is not
-    symmetric, or only where no weight falls on it, as between two groups with equal rewards; the estimate is then that of either half.
+    Once each half of the matrix is taken for the whole, so that every entry is read once: both give
+    the same vector unless K is not symmetric, or only where no weight falls on it, as between two
+    groups with equal rewards; the estimate is then that of either half.
     """
     from scipy.linalg import blas
 
@@ -266,44 +345,57 @@ def _checked_product(gram: NDArray[Any], weight_N: Float) -> Float:
     gram = np.asarray(gram, dtype=kind)
     columns = gram if gram.flags.f_contiguous else np.ascontiguousarray(gram).T
     weight = weight_N.astype(kind)
-    product, mirrored = (np.asarray(half(1.0, columns, weight, lower=lower), dtype=np.float64) for lower in (1, 0))
+    product, mirrored = (
+        np.asarray(half(1.0, columns, weight, lower=lower), dtype=np.float64) for lower in (1, 0)
+    )
     # A NaN or infinity anywhere in a row survives the product, even where the weight is zero.
     if not (np.isfinite(product).all() and np.isfinite(mirrored).all()):
         finite_array("gram_NN", gram, dimensions=2)
         raise InvalidArgumentError(
-            "expected inner products that can be added up in gram_NN, got an overflow: divide the scores by a constant"
+            "expected inner products that can be added up in gram_NN, got an overflow: divide the "
+            "scores by a constant"
         )
     length = np.diagonal(gram).astype(np.float64)
     shortest = int(length.argmin())
     if length[shortest] < -1e-6 * length.max():
         raise InvalidArgumentError(
-            f"expected squared lengths on the diagonal of gram_NN, got {length[shortest]:.3g} at [{shortest}, {shortest}]: "
-            "give the inner product of each score with itself"
+            f"expected squared lengths on the diagonal of gram_NN, got {length[shortest]:.3g} at "
+            f"[{shortest}, {shortest}]: give the inner product of each score with itself"
         )
     _refuse_asymmetry(np.abs(product - mirrored), np.abs(product))
     return product
 
 
 def _refuse_asymmetry(gap: Float, scale: Float, axis: tuple[int, ...] | None = None) -> None:
-    """Refuse gaps between entries and mirror images that are no rounding on the scale of the matrix."""
+    """Refuse gaps between entries and mirror images that are no rounding on the scale of the
+    matrix.
+    """
     wrong = gap > _ASYMMETRY * scale.max(axis=axis)
     if wrong.any():
         raise InvalidArgumentError(
-            f"expected a symmetric gram_NN, got entries that differ by {gap[wrong].max():.3g} from their mirror image: "
-            "give all inner products, of one kind of score"
+            f"expected a symmetric gram_NN, got entries that differ by {gap[wrong].max():.3g} from "
+            "their mirror image: give all inner products, of one kind of score"
         )
 
 
 def _check_symmetric(gram: NDArray[Any]) -> None:
-    """Compare the entries of a sample of rollouts with their mirror images, which is cheap, and finds a matrix of another kind."""
+    """Compare the entries of a sample of rollouts with their mirror images, which is cheap, and
+    finds a matrix of another kind.
+    """
     rows = np.unique(np.linspace(0, len(gram) - 1, min(len(gram), _SYMMETRY_ROWS)).astype(int))
     part = gram[np.ix_(rows, rows)].astype(np.float64)
-    known = np.where(np.isfinite(part) & np.isfinite(part.T), part, 0.0)  # what is not finite is told of by itself
+    known = np.where(
+        np.isfinite(part) & np.isfinite(part.T), part, 0.0
+    )  # what is not finite is told of by itself
     _refuse_asymmetry(np.abs(known - known.T), np.abs(known))
 
 
-def _batches(groups: Groups, *, row_bytes: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Yield row numbers of groups of one size (P x m) with the groups' places, a bounded number at a time."""
+def _batches(
+    groups: Groups, *, row_bytes: int
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Yield row numbers of groups of one size (P x m) with the groups' places, a bounded number
+    at a time.
+    """
     for size in np.unique(groups.size_P):
         members = np.flatnonzero(groups.size_P == size)
         count = max(1, _CHUNK_BYTES // (int(size) * max(row_bytes, 1)))

@@ -1,8 +1,10 @@
-r"""Rewards of a batch as blocks of equally large groups, whatever they came as: NumPy or torch, a rectangle or long form.
+r"""Rewards of a batch as blocks of equally large groups, whatever they came as: NumPy or torch, a
+rectangle or long form.
 
-A rectangle `reward_PG` is one block; `reward_N` with a prompt label a rollout becomes one block a group size, so that a formula is
-written once, for a block whose rows are groups, and runs without a loop over prompts. A tensor is met by the module that it comes
-from: nothing here imports torch. It computes no advantage.
+A rectangle `reward_PG` is one block; `reward_N` with a prompt label a rollout becomes one block a
+group size, so that a formula is written once, for a block whose rows are groups, and runs without a
+loop over prompts. A tensor is met by the module that it comes from: nothing here imports torch. It
+computes no advantage.
 """
 
 from __future__ import annotations
@@ -42,10 +44,14 @@ class RolloutGroups:
         return self.reward.reshape(-1)
 
     def apply(self, formula: Callable[..., Array], *others: Array) -> Array:
-        """Return a formula of every block of rewards (groups in rows) and of further quantities, put back in the user's order."""
+        """Return a formula of every block of rewards (groups in rows) and of further quantities,
+        put back in the user's order.
+        """
         flat = [self.flat, *(other.reshape(-1) for other in others)]
         if len(self.rows) == 1 and _in_order(self.rows[0]):
-            return formula(*(part.reshape(self.rows[0].shape) for part in flat)).reshape(self.reward.shape)
+            return formula(*(part.reshape(self.rows[0].shape) for part in flat)).reshape(
+                self.reward.shape
+            )
         result = self.module.empty_like(flat[0])
         for rows in self.rows:
             result[rows] = formula(*(part[rows] for part in flat))
@@ -59,8 +65,8 @@ class RolloutGroups:
             array = array[:, None]
         if tuple(array.shape) not in {(), shape, (shape[0], 1)[: len(shape)]}:
             raise InvalidArgumentError(
-                f"expected {name} as one number, one a rollout or one a row of reward_PG, got shape {tuple(array.shape)}"
-                f" for rewards of shape {shape}: give one value a rollout"
+                f"expected {name} as one number, one a rollout or one a row of reward_PG, got "
+                f"shape {tuple(array.shape)} for rewards of shape {shape}: give one value a rollout"
             )
         refuse_not_finite(name, array)
         return array + self.module.zeros_like(self.reward)
@@ -71,31 +77,49 @@ class RolloutGroups:
         if small:
             label = self.label_N[small[0][0, 0]]
             raise InsufficientDataError(
-                f"{what} needs groups of at least {size} rollouts, the group of prompt {label} has {small[0].shape[1]}: {remedy}"
+                f"{what} needs groups of at least {size} rollouts, the group of prompt {label} has "
+                f"{small[0].shape[1]}: {remedy}"
             )
 
 
-def rollout_groups(reward: Any, prompt: Any = None, *, missing: bool = False, smallest: float = -np.inf) -> RolloutGroups:
+def rollout_groups(
+    reward: Any, prompt: Any = None, *, missing: bool = False, smallest: float = -np.inf
+) -> RolloutGroups:
     """Return the rewards of a batch with their groups."""
     array = as_floats(reward)
     shape = tuple(array.shape)
     if len(shape) not in {1, 2} or 0 in shape:
-        raise InvalidArgumentError(f"expected reward_PG or reward_N with prompt labels, got shape {shape}: reshape it")
+        raise InvalidArgumentError(
+            f"expected reward_PG or reward_N with prompt labels, got shape {shape}: reshape it"
+        )
     refuse_not_finite("reward", array, missing=missing)
     if smallest > -np.inf and bool((array < smallest).any()):
-        raise InvalidArgumentError(f"expected rewards of at least {smallest:g}, got {float(array.min())!r}: shift them first")
+        raise InvalidArgumentError(
+            f"expected rewards of at least {smallest:g}, got {float(array.min())!r}: shift them "
+            "first"
+        )
     if len(shape) == 1 and prompt is None:
-        raise InvalidArgumentError("expected the prompt of every rollout beside reward_N, got none: give N labels, or one row a prompt")
+        raise InvalidArgumentError(
+            "expected the prompt of every rollout beside reward_N, got none: give N labels, or one "
+            "row a prompt"
+        )
     label = np.arange(shape[0]) if prompt is None else to_numpy(prompt)
     if label.shape != shape[:1]:
-        raise InvalidArgumentError(f"expected {shape[0]} prompt labels for rewards of shape {shape}, got shape {label.shape}: one a row")
+        raise InvalidArgumentError(
+            f"expected {shape[0]} prompt labels for rewards of shape {shape}, got shape "
+            f"{label.shape}: one a row"
+        )
     if len(shape) == 2:
-        return RolloutGroups(array, (np.arange(shape[0] * shape[1]).reshape(shape),), np.repeat(label, shape[1]))
+        return RolloutGroups(
+            array, (np.arange(shape[0] * shape[1]).reshape(shape),), np.repeat(label, shape[1])
+        )
     return RolloutGroups(array, _rows_by_size(label), label)
 
 
 def module_of(array: Array) -> Any:
-    """Return torch for a tensor, found among the modules that the user has imported, and NumPy for all else."""
+    """Return torch for a tensor, found among the modules that the user has imported, and NumPy
+    for all else.
+    """
     return sys.modules["torch"] if is_tensor(array) else np
 
 
@@ -106,13 +130,22 @@ def is_tensor(array: Any) -> bool:
 
 
 def as_floats(values: Any) -> Array:
-    """Return a tensor or array of floats; floats keep their precision, integers and booleans take the library's own."""
+    """Return a tensor or array of floats; floats keep their precision, integers and booleans
+    take the library's own.
+    """
     if is_tensor(values):
-        return values if values.is_floating_point() else values.to(module_of(values).get_default_dtype())
+        return (
+            values
+            if values.is_floating_point()
+            else values.to(module_of(values).get_default_dtype())
+        )
     try:
         array = np.asarray(values)
     except ValueError:
-        raise InvalidArgumentError("expected one array of rewards, got rows of unequal length: give reward_N with prompt labels") from None
+        raise InvalidArgumentError(
+            "expected one array of rewards, got rows of unequal length: give reward_N with prompt "
+            "labels"
+        ) from None
     if array.dtype.kind not in "fiub":
         raise InvalidArgumentError(f"expected numbers, got {array.dtype}: convert them first")
     return array if array.dtype.kind == "f" else array.astype(np.float64)
@@ -141,12 +174,15 @@ def refuse_not_finite(name: str, array: Array, *, missing: bool = False) -> None
         place = tuple(int(index) for index in places[0])
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
         raise InvalidArgumentError(
-            f"expected finite numbers in {name}, got {float(array[place])} at {list(place)}{more}: drop these rollouts or mend their source"
+            f"expected finite numbers in {name}, got {float(array[place])} at {list(place)}{more}: "
+            "drop these rollouts or mend their source"
         )
 
 
 def centred(block: Array) -> Array:
-    """Return rows minus their means; a row of equal numbers gives exactly 0, for its first is taken off before anything is rounded."""
+    """Return rows minus their means; a row of equal numbers gives exactly 0, for its first is
+    taken off before anything is rounded.
+    """
     shifted = block - block[:, :1]
     return shifted - shifted.mean(1, keepdims=True)
 
@@ -156,7 +192,8 @@ def _rows_by_size(label_N: NDArray[Any]) -> tuple[NDArray[np.intp], ...]:
     groups = groups_of(label_N)
     order = np.arange(len(label_N)) if groups.order_N is None else groups.order_N
     return tuple(
-        order[groups.start_P[groups.size_P == size][:, None] + np.arange(size)].astype(np.intp) for size in np.unique(groups.size_P)
+        order[groups.start_P[groups.size_P == size][:, None] + np.arange(size)].astype(np.intp)
+        for size in np.unique(groups.size_P)
     )
 
 

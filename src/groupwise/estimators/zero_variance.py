@@ -1,9 +1,11 @@
-r"""The share of zero-variance groups at the group size in use, at twice and at four times of it, from rewards or from logged columns.
+r"""The share of zero-variance groups at the group size in use, at twice and at four times of it,
+from rewards or from logged columns.
 
-Prompts differ in difficulty, so one pass rate foresees far too few zero-variance groups: here a group of G is equal throughout with
-probability $S(G) = E \sum_v p_v^G$ over prompts, p_v the probability of reward v. Up to the size sampled that needs no law (every subset
-of a group is a smaller group); a larger one is an extrapolation and is labelled so: its value is a beta law's, its interval that of all
-laws of difficulty whatever. It recommends no group size.
+Prompts differ in difficulty, so one pass rate foresees far too few zero-variance groups: here a
+group of G is equal throughout with probability $S(G) = E \sum_v p_v^G$ over prompts, p_v the
+probability of reward v. Up to the size sampled that needs no law (every subset of a group is a
+smaller group); a larger one is an extrapolation and is labelled so: its value is a beta law's, its
+interval that of all laws of difficulty whatever. It recommends no group size.
 """
 
 from __future__ import annotations
@@ -35,8 +37,11 @@ class ZeroVarianceShare(Plain):
 
     group_size: int  # G
     share: Interval  # with its interval
-    extrapolated: bool  # whether G exceeds the rollouts seen, so that a law of pass rates had to be assumed
-    # how many groups in one more have variance than at the size in use, as a share of all groups; None where G is no larger
+    extrapolated: (
+        bool  # whether G exceeds the rollouts seen, so that a law of pass rates had to be assumed
+    )
+    # how many groups in one more have variance than at the size in use, as a share of all groups;
+    # None where G is no larger
     gained: Interval | None = None
 
 
@@ -48,7 +53,8 @@ class ZeroVarianceOutlook(Plain):
 
     group_size: int  # in use
     groups: int  # that were seen; rows where the number of groups a row is not known
-    basis: str  # rewards: of each rollout or each group; shares: of rows, with or without the mean reward
+    # rewards: of each rollout or each group; shares: of rows, with or without the mean reward
+    basis: str
     shares: tuple[ZeroVarianceShare, ...]  # at G, 2G and 4G
 
     @property
@@ -59,10 +65,12 @@ class ZeroVarianceOutlook(Plain):
     @property
     def status(self) -> str:
         """What the groups say, in one sentence."""
-        here, double, fourfold = (f"{percent(row.share.value)} ({_ends(row.share)})" for row in self.shares)
+        here, double, fourfold = (
+            f"{percent(row.share.value)} ({_ends(row.share)})" for row in self.shares
+        )
         return (
-            f"{here} of the groups of {self.group_size} have zero variance; extrapolated, {double} would at G = {2 * self.group_size} "
-            f"and {fourfold} at {4 * self.group_size}."
+            f"{here} of the groups of {self.group_size} have zero variance; extrapolated, {double} "
+            f"would at G = {2 * self.group_size} and {fourfold} at {4 * self.group_size}."
         )
 
 
@@ -71,46 +79,68 @@ def _ends(interval: Interval) -> str:
     return f"{percent(interval.low)} to {percent(interval.high)}"
 
 
-def zero_variance_of_groups(reward_N: ArrayLike, prompt_N: ArrayLike, *, level: float = 0.95) -> ZeroVarianceOutlook:
+def zero_variance_of_groups(
+    reward_N: ArrayLike, prompt_N: ArrayLike, *, level: float = 0.95
+) -> ZeroVarianceOutlook:
     r"""Return the share of zero-variance groups at G, 2G and 4G from the rewards of rollouts.
 
-    With $D = S(G)$, $u = S(G-1) - S(G)$ and $v = S(G-2) - S(G-1)$, all three from subsets of the groups, no law of difficulty lets
-    $G + j$ rollouts gain less than $u(t + t^2 + \dots + t^j)$ with $t = u/v$, or more than $D(1 - (D/(D+u))^j)$: the interval, with the
-    sampling error of both ends. The value is that of the beta law of pass rates with the mean and the share seen, kept between them.
+    With $D = S(G)$, $u = S(G-1) - S(G)$ and $v = S(G-2) - S(G-1)$, all three from subsets of the
+    groups, no law of difficulty lets $G + j$ rollouts gain less than $u(t + t^2 + \dots + t^j)$
+    with $t = u/v$, or more than $D(1 - (D/(D+u))^j)$: the interval, with the sampling error of both
+    ends. The value is that of the beta law of pass rates with the mean and the share seen, kept
+    between them.
 
-    Source: the limits are those of Chebyshev and Markov for three moments, the lower one as Chao (1984) has it for unseen species.
+    Source: the limits are those of Chebyshev and Markov for three moments, the lower one as Chao
+    (1984) has it for unseen species.
     """
     return RewardCounts.of(reward_N, prompt_N).outlook(level)
 
 
 def zero_variance_of_columns(
-    equal_T: ArrayLike, group_size: int, *, mean_T: ArrayLike | None = None, groups: int | None = None, level: float = 0.95
+    equal_T: ArrayLike,
+    group_size: int,
+    *,
+    mean_T: ArrayLike | None = None,
+    groups: int | None = None,
+    level: float = 0.95,
 ) -> ZeroVarianceOutlook:
     r"""Return the share of zero-variance groups at G, 2G and 4G from a log's rows.
 
-    With one group a row and a share of right answers each row is a group with its count, and `zero_variance_of_groups` says the rest.
-    Else the value is that of the beta law of pass rates with the logged mean and the logged share (without a mean, the widest one: mean
-    1/2), and the interval is what no law of pass rates escapes: at most the share at G, since a larger group is seldomer equal, and at
-    least that of equally hard prompts, $p^{G'}+(1-p)^{G'}$ with $p^G+(1-p)^G$ the share at G (without a mean $s^{(G'-1)/(G-1)}$).
+    With one group a row and a share of right answers each row is a group with its count, and
+    `zero_variance_of_groups` says the rest. Else the value is that of the beta law of pass rates
+    with the logged mean and the logged share (without a mean, the widest one: mean 1/2), and the
+    interval is what no law of pass rates escapes: at most the share at G, since a larger group is
+    seldomer equal, and at least that of equally hard prompts, $p^{G'}+(1-p)^{G'}$ with
+    $p^G+(1-p)^G$ the share at G (without a mean $s^{(G'-1)/(G-1)}$).
 
-    Source: derived here: both limits are Jensen's inequality, reached by one difficulty and by prompts always right or always wrong.
+    Source: derived here: both limits are Jensen's inequality, reached by one difficulty and by
+    prompts always right or always wrong.
     """
     share = np.asarray(equal_T, dtype=np.float64)
     mean = None if mean_T is None else np.asarray(mean_T, dtype=np.float64)
     known = np.isfinite(share) if mean is None else np.isfinite(share) & np.isfinite(mean)
     share, mean = share[known], None if mean is None else mean[known]
     if group_size < 2:
-        raise InvalidArgumentError(f"expected a group size of at least 2, got {group_size}: a group of one has no variance")
+        raise InvalidArgumentError(
+            f"expected a group size of at least 2, got {group_size}: a group of one has no variance"
+        )
     if not share.size:
-        raise InsufficientDataError("expected the share of zero-variance groups in some row, got none: log it, or the completions")
+        raise InsufficientDataError(
+            "expected the share of zero-variance groups in some row, got none: log it, or the "
+            "completions"
+        )
     for name, values in (("equal_T", share), ("mean_T", mean)):
         if values is not None and not (values.min() >= 0 and values.max() <= 1):
-            raise InvalidArgumentError(f"expected {name} between 0 and 1, got {values.min():g} to {values.max():g}")
+            raise InvalidArgumentError(
+                f"expected {name} between 0 and 1, got {values.min():g} to {values.max():g}"
+            )
     if groups == 1 and mean is not None:
         right = np.round(mean * group_size)
         if ((right % group_size == 0) == (share == 1)).all():
             count_PV = np.stack([group_size - right, right], axis=1)
-            return RewardCounts(count_PV, np.full(len(right), float(group_size)), right / group_size).outlook(level)
+            return RewardCounts(
+                count_PV, np.full(len(right), float(group_size)), right / group_size
+            ).outlook(level)
     return _of_shares(share, mean, group_size, groups, level)
 
 
@@ -118,9 +148,13 @@ def zero_variance_of_columns(
 class RewardCounts:
     """How often each reward occurs in each group of two and more."""
 
-    count_PV: Float  # values that come twice in some group, else left out: without them a table of continuous rewards stays small
+    # values that come twice in some group, else left out: without them a table of continuous
+    # rewards stays small
+    count_PV: Float
     size_P: Float  # rollouts
-    rate_P: Float | None  # share of the larger of two rewards in each group; None where there are other than two
+    rate_P: (
+        Float | None
+    )  # share of the larger of two rewards in each group; None where there are other than two
 
     @classmethod
     def of(cls, reward_N: ArrayLike, prompt_N: ArrayLike) -> RewardCounts:
@@ -128,16 +162,27 @@ class RewardCounts:
         reward, groups = finite_array("reward_N", reward_N, dimensions=1), groups_of(prompt_N)
         labels = int(groups.size_P.sum())
         if labels != len(reward):
-            raise InvalidArgumentError(f"expected a prompt label a rollout, got {labels} labels for {len(reward)} rewards")
+            raise InvalidArgumentError(
+                f"expected a prompt label a rollout, got {labels} labels for {len(reward)} rewards"
+            )
         kept = groups.size_P >= 2
         if not kept.any():
             raise InsufficientDataError(
-                "expected groups of at least two rollouts of one prompt, got single rollouts: sample each prompt more than once"
+                "expected groups of at least two rollouts of one prompt, got single rollouts: "
+                "sample each prompt more than once"
             )
         reward, size = groups.sorted(reward), groups.size_P
         values = np.unique(reward)
-        rate = np.add.reduceat((reward == values[-1]).astype(np.float64), groups.start_P) / size if len(values) == 2 else None
-        return cls(_counted(reward, groups)[kept], size[kept].astype(np.float64), None if rate is None else rate[kept])
+        rate = (
+            np.add.reduceat((reward == values[-1]).astype(np.float64), groups.start_P) / size
+            if len(values) == 2
+            else None
+        )
+        return cls(
+            _counted(reward, groups)[kept],
+            size[kept].astype(np.float64),
+            None if rate is None else rate[kept],
+        )
 
     @property
     def usual_size(self) -> int:
@@ -148,20 +193,41 @@ class RewardCounts:
     def outlook(self, level: float) -> ZeroVarianceOutlook:
         """Return the shares at the usual size and beyond."""
         size = self.usual_size
-        rows = (self.share_at(size, level), self.share_at(2 * size, level), self.share_at(4 * size, level))
+        rows = (
+            self.share_at(size, level),
+            self.share_at(2 * size, level),
+            self.share_at(4 * size, level),
+        )
         return ZeroVarianceOutlook(size, len(self.size_P), "rewards", rows)
 
     def share_at(self, group_size: int, level: float) -> ZeroVarianceShare:
-        """Return the share at a size: over all subsets of groups that are as large, without bias, or else extrapolated."""
+        """Return the share at a size: over all subsets of groups that are as large, without
+        bias, or else extrapolated.
+        """
         enough = self.size_P >= group_size
         if enough.sum() >= max(2, len(enough) / 2) or group_size <= self.usual_size:
-            return ZeroVarianceShare(group_size, share_interval(self._subsets(enough, group_size), level), extrapolated=False)
+            return ZeroVarianceShare(
+                group_size,
+                share_interval(self._subsets(enough, group_size), level),
+                extrapolated=False,
+            )
         size = self.usual_size
         enough = self.size_P >= size
         share = [self._subsets(enough, part) for part in (size, size - 1)]
-        # Of a pair nothing is left that could differ: then nothing but 0 bounds the gain from below.
-        share.append(self._subsets(enough, size - 2) if size > 2 else np.full(int(enough.sum()), _UNSEEN))
-        limits = _Limits(share[0], share[1] - share[0], share[2] - share[1], size, group_size - size, self.rate_P is not None, level)
+        # Of a pair nothing is left that could differ: then nothing but 0 bounds the gain from
+        # below.
+        share.append(
+            self._subsets(enough, size - 2) if size > 2 else np.full(int(enough.sum()), _UNSEEN)
+        )
+        limits = _Limits(
+            share[0],
+            share[1] - share[0],
+            share[2] - share[1],
+            size,
+            group_size - size,
+            self.rate_P is not None,
+            level,
+        )
         mean = 0.5 if self.rate_P is None else float(self.rate_P[enough].mean())
         return limits.around(_beta_value(float(share[0].mean()), mean, size, group_size))
 
@@ -171,7 +237,11 @@ class RewardCounts:
         if group_size == 1:
             return np.ones(len(size))
         # A product of G ratios is exact where binomial coefficients of large groups would overflow.
-        return np.asarray(np.prod([np.clip(count - k, 0, None) / (size - k) for k in range(group_size)], axis=0).sum(axis=1))
+        return np.asarray(
+            np.prod(
+                [np.clip(count - k, 0, None) / (size - k) for k in range(group_size)], axis=0
+            ).sum(axis=1)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,17 +258,29 @@ class _Limits:
 
     def around(self, value: float) -> ZeroVarianceShare:
         """Return the share with its interval, the value kept between the limits."""
-        now, other, size = share_interval(self.equal_P, self.level), self.size + self.more, self.size
+        now, other, size = (
+            share_interval(self.equal_P, self.level),
+            self.size + self.more,
+            self.size,
+        )
         table = np.column_stack([self.equal_P, self.first_P, self.second_P])
         means = table.mean(axis=0)
         least, most = self._least(means), max(self._most(means), 0.0)
-        # What was not seen is not ruled out: a group that differs in one rollout, one that differs in two, and one that is equal.
-        one, two, none = (0.0, 1 / size, max(1 / size, 2 / 3 if size == 3 else 0.0)), (0.0, 0.0, 2 / (size * (size - 1))), (1.0, 0.0, 0.0)
+        # What was not seen is not ruled out: a group that differs in one rollout, one that differs
+        # in two, and one that is equal.
+        one, two, none = (
+            (0.0, 1 / size, max(1 / size, 2 / 3 if size == 3 else 0.0)),
+            (0.0, 0.0, 2 / (size * (size - 1))),
+            (1.0, 0.0, 0.0),
+        )
         high = min(self._end(self._most, table, [none, two], 1), now.high)
         low, most_gained = _limits_of_share(now, size, other, two=self.two)
         if self.equal_P.sum() >= _FEWEST_EQUAL:
             low = max(low, self._end(self._least, table, [one], -1))
-            most_gained = min(most_gained, self._end(lambda mean: float(mean[0]) - self._least(mean), table, [one], 1))
+            most_gained = min(
+                most_gained,
+                self._end(lambda mean: float(mean[0]) - self._least(mean), table, [one], 1),
+            )
         if self.two:
             least = max(least, _equally_hard(now.value, size, other, two=True))
         value = min(max(value, least), max(most, least))
@@ -209,35 +291,55 @@ class _Limits:
         return ZeroVarianceShare(other, share, extrapolated=True, gained=ends)
 
     def _least(self, mean: Float) -> float:
-        """The share where all difficulties are alike: it falls on by the ratio of the last step, (S(G)/S(G-1))^j."""
+        """The share where all difficulties are alike: it falls on by the ratio of the last step,
+        (S(G)/S(G-1))^j.
+        """
         equal, first = float(mean[0]), float(mean[1])
         return float(equal * (equal / (equal + first)) ** self.more) if equal > 0 else 0.0
 
     def _fall(self, mean: Float) -> float:
-        """What the share falls by where as many groups as can be never change: the rest falls by t = u/v a step."""
+        """What the share falls by where as many groups as can be never change: the rest falls by
+        t = u/v a step.
+        """
         _, first, second = mean.tolist()
         ratio = min(first / second, 1.0) if first > 0 else 0.0
         return float(first * sum(ratio**step for step in range(1, self.more + 1)))
 
-    def _end(self, limit: Callable[[Float], float], table: Float, doubt: list[tuple[float, float, float]], side: int) -> float:
-        """A limit moved outwards by its sampling error, by the delta method; a share that may only be small, on the logarithm."""
+    def _end(
+        self,
+        limit: Callable[[Float], float],
+        table: Float,
+        doubt: list[tuple[float, float, float]],
+        side: int,
+    ) -> float:
+        """A limit moved outwards by its sampling error, by the delta method; a share that may
+        only be small, on the logarithm.
+        """
         rows = np.vstack([table, doubt])
         mean = rows.mean(axis=0)
         value = limit(mean)
         step = np.diag(np.maximum(1e-6 * mean, 1e-12))
-        slope = np.array([(limit(mean + one) - limit(mean - one)) / (2 * one.sum()) for one in step])
-        error = student_quantile(self.level, len(rows) - 1.0) * math.sqrt(float(((rows - mean) @ slope).var(ddof=1)) / len(rows))
+        slope = np.array(
+            [(limit(mean + one) - limit(mean - one)) / (2 * one.sum()) for one in step]
+        )
+        error = student_quantile(self.level, len(rows) - 1.0) * math.sqrt(
+            float(((rows - mean) @ slope).var(ddof=1)) / len(rows)
+        )
         if limit == self._most:
             return value + side * error
         return value * math.exp(min(side * error / value, 700.0)) if value > 0 else 0.0
 
     def _most(self, mean: Float) -> float:
-        """The share that this fall leaves; below zero where the groups seen were fewer than are to be expected."""
+        """The share that this fall leaves; below zero where the groups seen were fewer than are
+        to be expected.
+        """
         return float(mean[0]) - self._fall(mean)
 
 
 def beta_share(mean: ArrayLike, strength: ArrayLike, group_size: int) -> Float:
-    """Return E[p^G + (1-p)^G] of pass rates with this mean that follow a beta law with a + b = strength."""
+    """Return E[p^G + (1-p)^G] of pass rates with this mean that follow a beta law with a + b =
+    strength.
+    """
     from scipy.special import gammaln
 
     mean, strength = np.asarray(mean, dtype=np.float64), np.asarray(strength, dtype=np.float64)
@@ -247,7 +349,9 @@ def beta_share(mean: ArrayLike, strength: ArrayLike, group_size: int) -> Float:
 
 
 def share_interval(share_P: Float, level: float) -> Interval:
-    """Return the interval of a share from one number a group: of equal or not, Wilson's; of parts of groups, their mean's."""
+    """Return the interval of a share from one number a group: of equal or not, Wilson's; of
+    parts of groups, their mean's.
+    """
     count = len(share_P)
     if ((share_P == 0) | (share_P == 1)).all():
         return wilson(float(share_P.sum()), count, level=level)
@@ -255,7 +359,9 @@ def share_interval(share_P: Float, level: float) -> Interval:
     return Interval(found.value, max(found.low, 0.0), min(found.high, 1.0), level)
 
 
-def _of_shares(share_T: Float, mean_T: Float | None, size: int, groups: int | None, level: float) -> ZeroVarianceOutlook:
+def _of_shares(
+    share_T: Float, mean_T: Float | None, size: int, groups: int | None, level: float
+) -> ZeroVarianceOutlook:
     """The outlook by the mean share and the mean reward alone."""
     rows, count = len(share_T), len(share_T) * (groups or 1)
     now = share_interval(share_T, level)
@@ -275,15 +381,21 @@ def _of_shares(share_T: Float, mean_T: Float | None, size: int, groups: int | No
 
 
 def _limits_of_share(now: Interval, size: int, other: int, *, two: bool) -> tuple[float, float]:
-    """The least share at another size and the most that it may fall, both with all prompts equally hard, by the share at this one alone."""
+    """The least share at another size and the most that it may fall, both with all prompts
+    equally hard, by the share at this one alone.
+    """
     shares = np.linspace(now.low, now.high, 33).tolist()
     falls = [share - _equally_hard(share, size, other, two=two) for share in shares]
     return float(shares[0] - falls[0]), float(max(falls))
 
 
 def _beta_value(share: float, mean: float, size: int, other: int) -> float:
-    """The share at another size by the beta law with this mean and this share of zero-variance groups."""
-    return float(beta_share(mean, _beta_strength(share, mean, size), other)) if 0 < mean < 1 else share
+    """The share at another size by the beta law with this mean and this share of zero-variance
+    groups.
+    """
+    return (
+        float(beta_share(mean, _beta_strength(share, mean, size), other)) if 0 < mean < 1 else share
+    )
 
 
 @lru_cache(maxsize=8)  # of a log it is asked for 2G and for 4G
@@ -292,12 +404,18 @@ def _beta_strength(share: float, mean: float, size: int) -> float:
     low, high = _STRENGTH
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if float(beta_share(mean, math.exp(middle), size)) > share else (low, middle)
+        low, high = (
+            (middle, high)
+            if float(beta_share(mean, math.exp(middle), size)) > share
+            else (low, middle)
+        )
     return math.exp(high)
 
 
 def _equally_hard(share: float, size: int, other: int, *, two: bool) -> float:
-    """The share at another size where all prompts are equally hard, which is the least; of rewards with any number of values, a limit."""
+    """The share at another size where all prompts are equally hard, which is the least; of
+    rewards with any number of values, a limit.
+    """
     least = float(share ** ((other - 1) / (size - 1)))
     if not two:
         return least
@@ -316,7 +434,9 @@ def _equal_rate(share: float, size: int) -> float:
 
 
 def _counted(reward: Float, groups: Groups) -> Float:
-    """How often each value that occurs twice in some group occurs in each group; of two values, each."""
+    """How often each value that occurs twice in some group occurs in each group; of two values,
+    each.
+    """
     values, code = np.unique(reward, return_inverse=True)
     pair, times = np.unique(groups.group_of_row * len(values) + code, return_counts=True)
     tied = times > 1

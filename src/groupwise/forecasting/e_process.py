@@ -1,8 +1,9 @@
 r"""The e-process of a change at an unknown row: evidence that may be looked at after every row.
 
-A factor $f_t \ge 0$ with $E[f_t \mid \text{past}] \le 1$ as long as nothing changed is a fair bet against that. The product of the
-factors from row $j$ on is a supermartingale, and so is the mixture over all starts and over several bets. What a factor
-bets on is the caller's; this module knows no metric.
+A factor $f_t \ge 0$ with $E[f_t \mid \text{past}] \le 1$ as long as nothing changed is a fair bet
+against that. The product of the factors from row $j$ on is a supermartingale, and so is the mixture
+over all starts and over several bets. What a factor bets on is the caller's; this module knows no
+metric.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ def change_evidence(log_factor_TK: Float) -> Float:
 
     $M_{tk} = (M_{t-1,k} + 1/n) f_{tk}$, $E_t = \frac1K \sum_k M_{tk} + (n-t)/n$.
 
-    Source: Ville (1939); the mixture over starts as in Shin, Ramdas and Rinaldo (2024), e-detectors; the horizon n is ours.
+    Source: Ville (1939); the mixture over starts as in Shin, Ramdas and Rinaldo (2024),
+    e-detectors; the horizon n is ours.
     """
     n = len(log_factor_TK)
     if not n:
@@ -26,7 +28,8 @@ def change_evidence(log_factor_TK: Float) -> Float:
     if np.isneginf(factors).any():
         running = _row_by_row(factors)
     else:
-        # M_t = (1/n) sum_j exp(S_t - S_{j-1}) with S the sums of the log factors: one pass for all rows.
+        # M_t = (1/n) sum_j exp(S_t - S_{j-1}) with S the sums of the log factors: one pass for all
+        # rows.
         total = np.cumsum(factors, axis=0)
         before = np.vstack([np.zeros(factors.shape[1]), total[:-1]])
         running = total + np.logaddexp.accumulate(-before, axis=0) - np.log(n)

@@ -1,6 +1,7 @@
 """Fit the laws to a curve, let them compete, and say what the data support.
 
-`fit` takes arrays and returns a `FitResult`; forecasts are in `forecast`. It knows no log and no trainer.
+`fit` takes arrays and returns a `FitResult`; forecasts are in `forecast`. It knows no log and no
+trainer.
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ from groupwise.forecasting.laws import LAWS, Law, law_by_name
 from groupwise.forecasting.observations import Observations, observe
 from groupwise.forecasting.profile import shapes_by_search
 from groupwise.forecasting.results import Candidate, FitResult, Noise, Outcome
-from groupwise.forecasting.status import INERTIA, SLOW_STARTS, Verdict, close_laws, doubtful, find_break, judge, ranked
+from groupwise.forecasting.status import (
+    INERTIA,
+    SLOW_STARTS,
+    Verdict,
+    close_laws,
+    doubtful,
+    find_break,
+    judge,
+    ranked,
+)
 from groupwise.intervals import Interval
 from groupwise.threads import on_one_thread
 
@@ -41,28 +51,36 @@ def fit(
     momentum: float | None = None,
     healthy: Direction = "any",
 ) -> FitResult:
-    r"""Fit reward (or any metric) against time by generalised least squares and variable projection.
+    r"""Fit reward (or any metric) against time by generalised least squares and variable
+    projection.
 
-    $y_t = r_\infty + (r_0 - r_\infty) g(t) + \text{AR(1)} + \text{white}$, the curve averaged over the window that each row
-    averages. Intervals are profile-likelihood intervals whose quantile is widened by what not knowing the noise costs.
+    $y_t = r_\infty + (r_0 - r_\infty) g(t) + \text{AR(1)} + \text{white}$, the curve averaged over
+    the window that each row averages. Intervals are profile-likelihood intervals whose quantile is
+    widened by what not knowing the noise costs.
 
     Args:
         time_T: increasing times in optimiser updates (or any clock), shape (T,).
         value_T: the metric, shape (T,); nan where missing.
-        variance_T: sampling variance of each value as the groups tell it, shape (T,); None where unknown.
+        variance_T: sampling variance of each value as the groups tell it, shape (T,); None where
+            unknown.
         window: updates that one row averages over (`logging_steps`).
-        smoothing: rows over which the series was averaged before it was logged, 1 if it is raw; None: find out.
+        smoothing: rows over which the series was averaged before it was logged, 1 if it is raw;
+            None: find out.
         law: name of one law; None lets all of `LAWS` compete.
         level: nominal coverage of the intervals.
-        momentum: the optimiser's momentum (or Adam's beta1) where known, to compare with the fast time constant.
-        healthy: "up" for a reward, whose lasting fall is a collapse; "any" for a metric that may fall in health.
+        momentum: the optimiser's momentum (or Adam's beta1) where known, to compare with the fast
+            time constant.
+        healthy: "up" for a reward, whose lasting fall is a collapse; "any" for a metric that may
+            fall in health.
 
     Returns:
-        The fit with its status as a sentence; the number is handed over whatever the status. The interval of the plateau
-        covers every law that the evidence does not rule out, those of start and time to 95 % the law that is best by AICc, and beside a
-        law of a slow start the oscillator; the others, and all if `law` is given, take the law as true.
+        The fit with its status as a sentence; the number is handed over whatever the status. The
+        interval of the plateau covers every law that the evidence does not rule out, those of start
+        and time to 95 % the law that is best by AICc, and beside a law of a slow start the
+        oscillator; the others, and all if `law` is given, take the law as true.
 
-    Source: the laws' own papers for the curves; noise, intervals and status are derived by us (docs/theory/fit.md).
+    Source: the laws' own papers for the curves; noise, intervals and status are derived by us
+    (lab/docs/theory/fit.md).
     """
     if not 0 < level < 1:
         raise InvalidArgumentError(f"the level of an interval lies between 0 and 1; got {level}")
@@ -82,7 +100,9 @@ def fit(
 
 @dataclass(frozen=True, slots=True)
 class JudgedFits:
-    """All laws fitted to one series, the one to report first, its intervals, and what they support."""
+    """All laws fitted to one series, the one to report first, its intervals, and what they
+    support.
+    """
 
     fits: list[LawFit]
     parameters: dict[str, Interval]
@@ -98,7 +118,9 @@ def judged_fits(
     momentum: float | None = None,
     healthy: Direction = "any",
 ) -> JudgedFits:
-    """Fit laws, rank them, and say what they support; a single law is taken as given and not questioned."""
+    """Fit laws, rank them, and say what they support; a single law is taken as given and not
+    questioned.
+    """
     room = observations.time_M.size - 2
     able = [law for law in laws if len(law.parameters) <= room] or [law_by_name("constant")]
     fits = ranked([fit_law(observations, law) for law in able])
@@ -109,18 +131,29 @@ def judged_fits(
     if fits[0].law.shapes:
         parameters = _over_laws(fits, parameters)
     if doubtful(observations, fits[0]):
-        parameters = {name: Interval(found.value, -np.inf, np.inf, level) for name, found in parameters.items()}
+        parameters = {
+            name: Interval(found.value, -np.inf, np.inf, level)
+            for name, found in parameters.items()
+        }
     questioned = len(laws) > 1
     jump = find_break(observations) if questioned else None
-    verdict = judge(observations, fits, parameters, jump, momentum=momentum, healthy=healthy if questioned else "any")
+    verdict = judge(
+        observations,
+        fits,
+        parameters,
+        jump,
+        momentum=momentum,
+        healthy=healthy if questioned else "any",
+    )
     return JudgedFits(fits, parameters, verdict, widening)
 
 
 def inertia_foretells(observations: Observations, laws: Sequence[Law]) -> bool:
-    """Whether the oscillator comes closer to rows left out of its fit than every law without inertia.
+    """Whether the oscillator comes closer to rows left out of its fit than every law without
+    inertia.
 
-    The rows are cut into pieces, and each group of pieces is foretold from all others. The first piece is always seen: no law says what
-    was before it.
+    The rows are cut into pieces, and each group of pieces is foretold from all others. The first
+    piece is always seen: no law says what was before it.
     """
     time, value = observations.row_time_T, observations.row_value_T
     piece = np.arange(time.size) * _PIECES // time.size
@@ -136,18 +169,30 @@ def inertia_foretells(observations: Observations, laws: Sequence[Law]) -> bool:
 
 
 def _over_laws(fits: list[LawFit], alone: dict[str, Interval]) -> dict[str, Interval]:
-    """What all laws share, widened: the plateau to every law that the evidence does not rule out, the others to the best.
+    """What all laws share, widened: the plateau to every law that the evidence does not rule out,
+    the others to the best.
 
-    An interval that takes the chosen law as true is far too short where another law fits as well: the choice itself is
-    the larger part of the uncertainty.
+    An interval that takes the chosen law as true is far too short where another law fits as well:
+    the choice itself is the larger part of the uncertainty.
     """
     level, shared = alone["plateau"].level, {}
-    others = {found.law.name: intervals_of(found, level=level) for found in close_laws(fits, INERTIA)}
-    # What a law of a slow start calls its start lies long before the first row; that of the oscillator is there.
-    asked = {min(fits, key=lambda found: found.aicc).law.name, *(["oscillator"] if fits[0].law.name in SLOW_STARTS else [])}
+    others = {
+        found.law.name: intervals_of(found, level=level) for found in close_laws(fits, INERTIA)
+    }
+    # What a law of a slow start calls its start lies long before the first row; that of the
+    # oscillator is there.
+    asked = {
+        min(fits, key=lambda found: found.aicc).law.name,
+        *(["oscillator"] if fits[0].law.name in SLOW_STARTS else []),
+    }
     for name in ("plateau", "start", "time_to_95"):
-        every = [alone[name], *(one[name] for law, one in others.items() if law in asked or name == "plateau")]
-        shared[name] = Interval(alone[name].value, min(one.low for one in every), max(one.high for one in every), level)
+        every = [
+            alone[name],
+            *(one[name] for law, one in others.items() if law in asked or name == "plateau"),
+        ]
+        shared[name] = Interval(
+            alone[name].value, min(one.low for one in every), max(one.high for one in every), level
+        )
     return alone | shared
 
 
@@ -171,7 +216,10 @@ def _half_band(found: LawFit, time_T: Float, widening: float) -> Float:
     jacobian = found.law.jacobian(np.maximum(time_T, 0.0), **found.values)
     # The covariance is in the scale of the search, the Jacobian in that of the shapes.
     jacobian[:, 2:] = jacobian[:, 2:] @ shapes_by_search(found.whole, found.point)
-    return np.asarray(widening * np.sqrt(np.maximum(np.einsum("tp,pq,tq->t", jacobian, covariance, jacobian), 0.0)))
+    return np.asarray(
+        widening
+        * np.sqrt(np.maximum(np.einsum("tp,pq,tq->t", jacobian, covariance, jacobian), 0.0))
+    )
 
 
 def _result(observations: Observations, judged: JudgedFits, time: Float, value: Float) -> FitResult:

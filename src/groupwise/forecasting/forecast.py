@@ -1,8 +1,10 @@
-r"""Where a curve is going: a centre, a band of the mean and a band of the rows, stretched as far as runs of before went astray.
+r"""Where a curve is going: a centre, a band of the mean and a band of the rows, stretched as far as
+runs of before went astray.
 
-Centre and spread are those of a mixture of Gaussian processes (`process`); median and band lie as many spreads about that centre as
-the table of `calibration` says, held within the metric's bounds. No law enters, so a forecast is there where none holds. It extrapolates
-one series and knows nothing of what else the run may do.
+Centre and spread are those of a mixture of Gaussian processes (`process`); median and band lie as
+many spreads about that centre as the table of `calibration` says, held within the metric's bounds.
+No law enters, so a forecast is there where none holds. It extrapolates one series and knows nothing
+of what else the run may do.
 """
 
 from __future__ import annotations
@@ -42,10 +44,11 @@ def forecast(
     target: float | None = None,
     calibration: Calibration | None = None,
 ) -> Forecast:
-    r"""Forecast a metric at given times, with a band of the mean and a band of the next observation.
+    r"""Forecast a metric at given times, with a band of the mean and a band of the next
+    observation.
 
-    With the centre $m$ and the spread $S = (q_{95} - q_5)/3.29$ of a mixture of Gaussian processes, the quantiles are
-    $m + S \sinh z_p$; $z_p$ comes from a table of how runs of before went on.
+    With the centre $m$ and the spread $S = (q_{95} - q_5)/3.29$ of a mixture of Gaussian processes,
+    the quantiles are $m + S \sinh z_p$; $z_p$ comes from a table of how runs of before went on.
 
     Args:
         time_T: increasing times in optimiser updates (or any clock), shape (T,).
@@ -57,12 +60,14 @@ def forecast(
         rows: the observation of the second band is the mean of this many neighbouring rows.
         bounds: the range that the metric cannot leave, (0, 1) for a share; None for none.
         target: a level of the mean, to be told how likely it is reached and when.
-        calibration: the table of how runs of before went on; None takes the one made from public runs.
+        calibration: the table of how runs of before went on; None takes the one made from public
+            runs.
 
     Returns:
-        Medians and bands, the gain from the last row to the last time, and what is foreseen of the target.
+        Medians and bands, the gain from the last row to the last time, and what is foreseen of the
+        target.
 
-    Source: derived by us; docs/theory/fit.md.
+    Source: derived by us; lab/docs/theory/fit.md.
     """
     ahead = _checked_times(at_S)
     if rows < 1:
@@ -73,17 +78,28 @@ def forecast(
         raise InvalidArgumentError(f"a target is a finite level of the metric; got {target}")
     seen = observe(time_T, value_T, window=window, smoothing=smoothing)
     if float(ahead.min()) < seen.origin:
-        raise InvalidArgumentError(f"a forecast looks at times of the log or later; got {float(ahead.min()):g}")
+        raise InvalidArgumentError(
+            f"a forecast looks at times of the log or later; got {float(ahead.min()):g}"
+        )
     if seen.still:
         return _still(seen, ahead, level, bounds, target)
     last = seen.row_time_T[-1] + seen.origin
     moments = np.linspace(last, max(float(ahead.max()), last), _MOMENTS)
-    mean, row, course = foreseen(seen, (ahead, np.inf), (ahead, rows), (moments, np.inf), bounds=bounds, table=calibration or shipped())
+    mean, row, course = foreseen(
+        seen,
+        (ahead, np.inf),
+        (ahead, rows),
+        (moments, np.inf),
+        bounds=bounds,
+        table=calibration or shipped(),
+    )
     tails = (1 - level) / 2, (1 + level) / 2
     middle = course.quantile(0.5)
     end, low, high = (float(one[-1] - middle[0]) for one in (middle, *map(course.quantile, tails)))
     status: ForecastStatus = "short" if seen.row_time_T.size < FEWEST else "forecast"
-    (mean_low, mean_high), (row_low, row_high) = ([one.quantile(tail) for tail in tails] for one in (mean, row))
+    (mean_low, mean_high), (row_low, row_high) = (
+        [one.quantile(tail) for tail in tails] for one in (mean, row)
+    )
     return Forecast(
         status=status,
         message=_message(status, seen.row_time_T.size),
@@ -105,27 +121,51 @@ def _checked_times(at_S: ArrayLike) -> Float:
     try:
         ahead = np.atleast_1d(np.asarray(at_S, dtype=float))
     except (TypeError, ValueError):
-        raise InvalidArgumentError("a forecast looks at numbers; got something else among the times") from None
-    if ahead.ndim != 1 or not ahead.size or not np.isfinite(ahead).all() or float(np.abs(ahead).max()) > LARGEST_VALUE:
-        raise InvalidArgumentError("a forecast needs a line of finite times to look at, at least one")
+        raise InvalidArgumentError(
+            "a forecast looks at numbers; got something else among the times"
+        ) from None
+    if (
+        ahead.ndim != 1
+        or not ahead.size
+        or not np.isfinite(ahead).all()
+        or float(np.abs(ahead).max()) > LARGEST_VALUE
+    ):
+        raise InvalidArgumentError(
+            "a forecast needs a line of finite times to look at, at least one"
+        )
     return ahead
 
 
 def _message(status: ForecastStatus, rows: int) -> str:
     """What stands behind the bands, in a sentence."""
     if status == "short":
-        return f"{rows} rows are fewer than any run was forecast from before: the bands are too narrow rather than too wide"
+        return (
+            f"{rows} rows are fewer than any run was forecast from before: the bands are too "
+            "narrow rather than too wide"
+        )
     return f"the bands are those of {rows} rows, stretched as far as runs of before went astray"
 
 
-def _still(seen: Observations, ahead: Float, level: float, bounds: tuple[float, float] | None, target: float | None) -> Forecast:
-    """A metric that never moved says nothing of how far it can: its band is all that its bounds leave, and no target has a chance."""
+def _still(
+    seen: Observations,
+    ahead: Float,
+    level: float,
+    bounds: tuple[float, float] | None,
+    target: float | None,
+) -> Forecast:
+    """A metric that never moved says nothing of how far it can: its band is all that its bounds
+    leave, and no target has a chance.
+    """
     value = float(seen.row_value_T[0])
     low, high = bounds or (-np.inf, np.inf)
     line, least, most = (np.full(ahead.size, one) for one in (value, low, high))
-    message = f"every row is exactly {value:.6g}: the rows say nothing of how far the metric can move"
+    message = (
+        f"every row is exactly {value:.6g}: the rows say nothing of how far the metric can move"
+    )
     gain = Interval(0.0, low - value, high - value, level)
-    unknown = None if target is None else Target(target, np.nan, Interval(np.nan, np.nan, np.nan, level))
+    unknown = (
+        None if target is None else Target(target, np.nan, Interval(np.nan, np.nan, np.nan, level))
+    )
     return Forecast("still", message, level, ahead, line, least, most, least, most, gain, unknown)
 
 
@@ -144,7 +184,9 @@ class Ahead:
     def quantile(self, probability: float) -> Float:
         """Quantile of each, within the bounds."""
         bounded = self.bounds is not None
-        stretch = self.table.stretch(self.kind, probability, self.seen, self.place_S, bounded=bounded)
+        stretch = self.table.stretch(
+            self.kind, probability, self.seen, self.place_S, bounded=bounded
+        )
         return self.within(self.centre_S + self.spread_S * stretch)
 
     def within(self, value_S: Float) -> Float:
@@ -152,22 +194,49 @@ class Ahead:
         return value_S if self.bounds is None else np.clip(value_S, *self.bounds)
 
     def chance_above(self, level: float) -> Float:
-        """Chance of each to lie above a level, by the quantiles of the table and their normal quantiles between."""
-        known, node = np.stack([self.quantile(p) for p in PROBABILITIES], axis=1), ndtri(PROBABILITIES)
+        """Chance of each to lie above a level, by the quantiles of the table and their normal
+        quantiles between.
+        """
+        known, node = (
+            np.stack([self.quantile(p) for p in PROBABILITIES], axis=1),
+            ndtri(PROBABILITIES),
+        )
         # Where the bounds hold several quantiles in one place, the level is above all of them.
-        return np.array([1 - ndtr(np.interp(level, row + 1e-12 * node * max(self.spread_S.max(), 1e-300), node)) for row in known])
+        return np.array(
+            [
+                1
+                - ndtr(
+                    np.interp(level, row + 1e-12 * node * max(self.spread_S.max(), 1e-300), node)
+                )
+                for row in known
+            ]
+        )
 
 
-def foreseen(seen: Observations, *asked: tuple[Float, float], bounds: tuple[float, float] | None, table: Calibration) -> list[Ahead]:
-    """Foresee, for each list of times, the mean of so many rows about each, or the curve itself for inf."""
+def foreseen(
+    seen: Observations,
+    *asked: tuple[Float, float],
+    bounds: tuple[float, float] | None,
+    table: Calibration,
+) -> list[Ahead]:
+    """Foresee, for each list of times, the mean of so many rows about each, or the curve itself
+    for inf.
+    """
     first, gap = float(seen.row_time_T[0]), float(np.median(np.diff(seen.row_time_T)))
-    row, count = (seen.row_time_T - first) / gap, np.concatenate([np.full(at.size, rows, dtype=float) for at, rows in asked])
+    row, count = (
+        (seen.row_time_T - first) / gap,
+        np.concatenate([np.full(at.size, rows, dtype=float) for at, rows in asked]),
+    )
     width = np.where((count == 1) | np.isinf(count), 0.0, count)
-    place = np.maximum((np.concatenate([at for at, _ in asked]) - seen.origin - first) / gap, width / 2)
+    place = np.maximum(
+        (np.concatenate([at for at, _ in asked]) - seen.origin - first) / gap, width / 2
+    )
     foresight = foresee(row, seen.row_value_T, place, width, count)
     low, centre, high = (foresight.quantile(p) for p in (0.05, 0.5, 0.95))
     ends = np.cumsum([at.size for at, _ in asked])[:-1]
-    centres, spreads, places = (np.split(column, ends) for column in (centre, (high - low) / SPREAD, place))
+    centres, spreads, places = (
+        np.split(column, ends) for column in (centre, (high - low) / SPREAD, place)
+    )
     kinds: list[Kind] = ["row" if rows == 1 else "window" for _, rows in asked]
     return [
         Ahead(one, spread, where, float(row[-1]) + 1, kind, bounds, table)
@@ -176,10 +245,13 @@ def foreseen(seen: Observations, *asked: tuple[Float, float], bounds: tuple[floa
 
 
 def _target(target: float, outlook: Ahead, moment_S: Float, level: float) -> Target:
-    """The chance that the mean ends above a target, and from when on it is likely enough to have been reached."""
+    """The chance that the mean ends above a target, and from when on it is likely enough to have
+    been reached.
+    """
     chance_S = outlook.chance_above(target)
     reached = np.maximum.accumulate(chance_S)
     first, middle, last = (
-        float(moment_S[np.argmax(reached >= p)]) if reached[-1] >= p else np.inf for p in ((1 - level) / 2, 0.5, (1 + level) / 2)
+        float(moment_S[np.argmax(reached >= p)]) if reached[-1] >= p else np.inf
+        for p in ((1 - level) / 2, 0.5, (1 + level) / 2)
     )
     return Target(target, float(chance_S[-1]), Interval(middle, first, last, level))

@@ -15,7 +15,15 @@ from scipy.special import stdtrit
 from groupwise.arrays import Float
 from groupwise.forecasting import profile
 from groupwise.forecasting.laws import Law, oscillator_quantities
-from groupwise.forecasting.noise import NORMAL_EQUATIONS, NoisePosterior, NoiseShape, moment_shape, noise_posterior, noise_shapes, rounding
+from groupwise.forecasting.noise import (
+    NORMAL_EQUATIONS,
+    NoisePosterior,
+    NoiseShape,
+    moment_shape,
+    noise_posterior,
+    noise_shapes,
+    rounding,
+)
 from groupwise.forecasting.observations import Observations
 from groupwise.intervals import Interval
 
@@ -31,8 +39,14 @@ class LawFit:
     noise: NoisePosterior  # what the residuals say about the noise
     centre: float  # constant that was taken off the values
     aicc: float  # corrected Akaike criterion, noise parameters counted
-    products: profile.Gram | None = None  # inner products under the heaviest noise shape (None for the constant)
-    covariance: Float | None = None  # of plateau, start and the search's coordinates in the linear model there, for unit variance
+    products: profile.Gram | None = (
+        None  # inner products under the heaviest noise shape (None for the constant)
+    )
+    covariance: Float | None = (
+        # of plateau, start and the search's coordinates in the linear model there, for unit
+        # variance
+        None
+    )
 
     @property
     def law(self) -> Law:
@@ -52,7 +66,15 @@ def fit_law(observations: Observations, law: Law, *, order: int | None = None) -
     if not law.shapes:
         noise = _noise(observations, np.ones((centred.size, 1)), centred)
         level = centre + float(noise.shift_EP[noise.best, 0])
-        return LawFit(whole, (), {"plateau": level}, np.full(centred.size, level), noise, centre, noise.aicc(1))
+        return LawFit(
+            whole,
+            (),
+            {"plateau": level},
+            np.full(centred.size, level),
+            noise,
+            centre,
+            noise.aicc(1),
+        )
     order = law.nodes if order is None else order
     nodes, matrix = basis = observations.basis(order)
     white = profile.gram(observations, basis, centred, noise_shapes(observations.gap)[0])
@@ -72,25 +94,45 @@ def fit_law(observations: Observations, law: Law, *, order: int | None = None) -
     point = profile.minimum(products, whole, point)
     values, curve = at(products, point)
     noise = _noise(observations, matrix @ _scaled_jacobian(law, nodes, values), centred - curve)
-    if noise.best_shape != shape:  # fitted under the shape that the posterior favours, the curve hardly moves again
+    if (
+        noise.best_shape != shape
+    ):  # fitted under the shape that the posterior favours, the curve hardly moves again
         products = under(noise.best_shape)
         point = profile.minimum(products, whole, point)
         values, curve = at(products, point)
     values = {**values, "plateau": values["plateau"] + centre, "start": values["start"] + centre}
     covariance, _ = profile.linearised(products, whole, point)
-    found = LawFit(whole, point, values, curve + centre, noise, centre, noise.aicc(len(law.parameters)), products, covariance)
-    return found if _resolved(found, observations, order) else fit_law(observations, law, order=2 * order)
+    found = LawFit(
+        whole,
+        point,
+        values,
+        curve + centre,
+        noise,
+        centre,
+        noise.aicc(len(law.parameters)),
+        products,
+        covariance,
+    )
+    return (
+        found
+        if _resolved(found, observations, order)
+        else fit_law(observations, law, order=2 * order)
+    )
 
 
 def _resolved(found: LawFit, observations: Observations, order: int) -> bool:
-    """Whether the basis follows the curve to a twentieth of the scatter; a sharp bend needs more nodes."""
+    """Whether the basis follows the curve to a twentieth of the scatter; a sharp bend needs more
+    nodes.
+    """
     if order >= 4 * found.law.nodes:
         return True
     error = observations.interpolation_error(found.at, order)
     return error < 0.05 * math.sqrt(found.noise.variance) + 1e-9 * float(np.ptp(found.curve_M))
 
 
-def _values_at(products: profile.Gram, whole: profile.Box, point: tuple[float, ...]) -> dict[str, float]:
+def _values_at(
+    products: profile.Gram, whole: profile.Box, point: tuple[float, ...]
+) -> dict[str, float]:
     """Parameters, linear ones solved, at a point of the search."""
     shapes = whole.at(point)
     best = profile.surface(whole.law, products, *shapes)
@@ -124,14 +166,20 @@ def orthonormal(columns_MP: Float) -> Float:
     return np.asarray(left[:, singular > 1e-7 * singular[0]])
 
 
-def intervals_of(found: LawFit, *, level: float = 0.95, widening: Float | None = None) -> dict[str, Interval]:
-    """Profile-likelihood intervals of the parameters and of what is derived from them; `widening` as `widening_of` gives it."""
+def intervals_of(
+    found: LawFit, *, level: float = 0.95, widening: Float | None = None
+) -> dict[str, Interval]:
+    """Profile-likelihood intervals of the parameters and of what is derived from them;
+    `widening` as `widening_of` gives it.
+    """
     widening = widening_of(found, level) if widening is None else widening
     if found.products is None or found.covariance is None:
         half = float(widening[0] * found.noise.errors[0])
         value = found.values["plateau"]
         return {"plateau": Interval(value, value - half, value + half, level)}
-    best_error = float(profile.surface(found.law, found.products, *found.whole.at(found.point)).error_Q[0])
+    best_error = float(
+        profile.surface(found.law, found.products, *found.whole.at(found.point)).error_Q[0]
+    )
     limits = best_error * (1 + widening**2 / found.noise.freedom)
     reach = float(widening.max() * np.sqrt(found.noise.variance))
     box = profile.ellipse_box(found.covariance, found.whole, found.point, reach)
@@ -139,12 +187,18 @@ def intervals_of(found: LawFit, *, level: float = 0.95, widening: Float | None =
 
     out = {}
     linear = [found.values[name] - found.centre for name in ("plateau", "start")]
-    ranges = profile.linear_ranges(area, found.products, best=linear, largest_error=limits[:2].tolist())
-    for name, (low, high) in zip(("plateau", "start"), (ranges + found.centre).tolist(), strict=True):
+    ranges = profile.linear_ranges(
+        area, found.products, best=linear, largest_error=limits[:2].tolist()
+    )
+    for name, (low, high) in zip(
+        ("plateau", "start"), (ranges + found.centre).tolist(), strict=True
+    ):
         out[name] = Interval(found.values[name], low, high, level)
 
     over = _functions_of(found.law, area.shapes, found.whole.span)
-    best_K = np.concatenate(list(_functions_of(found.law, found.whole.at(found.point), found.whole.span).values()))
+    best_K = np.concatenate(
+        list(_functions_of(found.law, found.whole.at(found.point), found.whole.span).values())
+    )
     limit_K = np.full(len(over), limits[2:].max())
     limit_K[: len(found.law.shapes)] = limits[2:]
     over_KQ = np.stack(list(over.values()))
@@ -152,14 +206,19 @@ def intervals_of(found: LawFit, *, level: float = 0.95, widening: Float | None =
     floor_K = np.where((over_KQ > 0).all(1), 0.0, -np.inf)
     low_K = np.where(below_K, floor_K, np.minimum(low_K, best_K))
     high_K = np.where(above_K, np.inf, np.maximum(high_K, best_K))
-    for name, value, lowest, highest in zip(over, best_K.tolist(), low_K.tolist(), high_K.tolist(), strict=True):
+    for name, value, lowest, highest in zip(
+        over, best_K.tolist(), low_K.tolist(), high_K.tolist(), strict=True
+    ):
         out[name] = Interval(value, lowest, highest, level)
     return out
 
 
 def _functions_of(law: Law, shapes: tuple[Float, ...], span: float) -> dict[str, Float]:
     """The shapes by name, and what is derived from them alone."""
-    found = {**dict(zip(law.shapes, shapes, strict=True)), "time_to_95": arrival_of(law, shapes, span)}
+    found = {
+        **dict(zip(law.shapes, shapes, strict=True)),
+        "time_to_95": arrival_of(law, shapes, span),
+    }
     return found | oscillator_quantities(*shapes) if law.name == "oscillator" else found
 
 
@@ -167,14 +226,18 @@ _ARRIVALS = np.geomspace(1e-3, 30.0, 8 * 30)
 
 
 def arrival_of(law: Law, shapes: tuple[Float, ...], span: float) -> Float:
-    """Time until 95 % of the way is done under each shape, interpolated on a grid; infinite where out of sight.
+    """Time until 95 % of the way is done under each shape, interpolated on a grid; infinite where
+    out of sight.
 
-    No law that falls below a twentieth is back above it before the time has grown by 1.4: of eight grid times the last tells.
+    No law that falls below a twentieth is back above it before the time has grown by 1.4: of eight
+    grid times the last tells.
     """
     time_S = span * _ARRIVALS
     column = [shape[:, None] for shape in shapes]
     eighth = (law.decay(time_S[None, 7::8], *column) <= 0.05).argmax(1)
-    near = np.maximum(8 * eighth[:, None] + np.arange(-1, 8), 0)  # the eight, and the one before them
+    near = np.maximum(
+        8 * eighth[:, None] + np.arange(-1, 8), 0
+    )  # the eight, and the one before them
     decay_QS = law.decay(time_S[near], *column)
     done = decay_QS <= 0.05
     i = done.argmax(1)
@@ -187,7 +250,9 @@ def arrival_of(law: Law, shapes: tuple[Float, ...], span: float) -> Float:
 
 
 def widening_of(found: LawFit, level: float) -> Float:
-    """Half-width of each parameter's interval in standard errors; one without a Jacobian column takes the largest."""
+    """Half-width of each parameter's interval in standard errors; one without a Jacobian column
+    takes the largest.
+    """
     count = len(found.law.parameters)
     factors = np.maximum(found.noise.widening(level), stdtrit(found.noise.freedom, 0.5 + level / 2))
     return factors if factors.size == count else np.full(count, factors.max())

@@ -1,9 +1,10 @@
 r"""Laws of mean reward against time, as pure functions with analytic derivatives.
 
-Every law has the one form $r(t) = r_\infty + (r_0 - r_\infty)\, g(t; a, b)$: a decay $g$ that falls from 1 towards 0
-carries the shape, and start and plateau are linear. Time is any clock that starts at 0: steps, optimiser updates, or the
-integral of the learning rate. First every $g$ with its slopes by the shape values, then the laws with the region in which
-their shapes are sought. Nothing here is fitted to data; that is `fit`.
+Every law has the one form $r(t) = r_\infty + (r_0 - r_\infty)\, g(t; a, b)$: a decay $g$ that falls
+from 1 towards 0 carries the shape, and start and plateau are linear. Time is any clock that starts
+at 0: steps, optimiser updates, or the integral of the learning rate. First every $g$ with its
+slopes by the shape values, then the laws with the region in which their shapes are sought. Nothing
+here is fitted to data; that is `fit`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ Values = Any
 
 
 def exponential_decay(t: Values, tau: Values) -> Float:
-    r"""$g = e^{-t/\tau}$: the overdamped limit, force without inertia. Source: saturation law of 2507.18014."""
+    r"""$g = e^{-t/\tau}$: the overdamped limit, force without inertia.
+
+    Source: saturation law of 2507.18014.
+    """
     return np.asarray(np.exp(-t / tau))
 
 
@@ -34,7 +38,8 @@ def exponential_slopes(t: Values, tau: Values) -> Float:
 
 
 def logistic_decay(t: Values, t0: Values, w: Values) -> Float:
-    r"""$g = 1/(1 + e^{(t - t_0)/w})$: the predecessor's sigmoid in time; its start is the level long before $t_0$.
+    r"""$g = 1/(1 + e^{(t - t_0)/w})$: the predecessor's sigmoid in time; its start is the level
+    long before $t_0$.
 
     Source: 2507.18014, R = alpha r_init + beta s + gamma / (1 + exp(-delta (t - t0))).
     """
@@ -53,18 +58,27 @@ def scalerl_decay(t: Values, mid: Values, b: Values) -> Float:
 
     Source: 2510.13786, R_C - R_0 = (A - R_0) / (1 + (C_mid / C)^B).
     """
-    return np.asarray(1 / (1 + np.exp(np.clip(b * (np.log(np.maximum(t, 1e-300)) - np.log(mid)), -500, 500))))
+    return np.asarray(
+        1 / (1 + np.exp(np.clip(b * (np.log(np.maximum(t, 1e-300)) - np.log(mid)), -500, 500)))
+    )
 
 
 def scalerl_slopes(t: Values, mid: Values, b: Values) -> Float:
     """Derivatives by midpoint and exponent."""
     g = scalerl_decay(t, mid, b)
     slope = g * (1 - g)
-    return np.stack([slope * b / mid, -slope * np.where(t > 0, np.log(np.maximum(t, 1e-300)) - np.log(mid), 0.0)])
+    return np.stack(
+        [
+            slope * b / mid,
+            -slope * np.where(t > 0, np.log(np.maximum(t, 1e-300)) - np.log(mid), 0.0),
+        ]
+    )
 
 
 def power_decay(t: Values, ts: Values, b: Values) -> Float:
-    r"""$g = (1 + t/t_s)^{-B}$: the usual learning-curve power law, shifted so that it starts at a finite value."""
+    r"""$g = (1 + t/t_s)^{-B}$: the usual learning-curve power law, shifted so that it starts at
+    a finite value.
+    """
     return np.asarray(np.exp(-b * np.log1p(t / ts)))
 
 
@@ -78,9 +92,11 @@ def oscillator_decay(t: Values, omega: Values, zeta: Values) -> Float:
     r"""Step response of the damped oscillator, one law through under-, critical and overdamped.
 
     $g'' + 2\zeta\omega g' + \omega^2 g = 0,\; g(0) = 1,\; g'(0) = 0$, hence
-    $g = e^{-\zeta z}[\cos s z + (\zeta/s)\sin s z]$, $z = \omega t$, $s = \sqrt{1 - \zeta^2}$ (hyperbolic for $\zeta > 1$).
+    $g = e^{-\zeta z}[\cos s z + (\zeta/s)\sin s z]$, $z = \omega t$, $s = \sqrt{1 - \zeta^2}$
+    (hyperbolic for $\zeta > 1$).
 
-    Source: 2606.30789 (m r'' + gamma r' + k (r - r*) = 0); the form without cancellation is derived by us.
+    Source: 2606.30789 (m r'' + gamma r' + k (r - r*) = 0); the form without cancellation is derived
+    by us.
     """
     cosine, sine = _entire_pair(omega * t, zeta)
     return np.asarray(cosine + zeta * sine)
@@ -90,8 +106,8 @@ def oscillator_slopes(t: Values, omega: Values, zeta: Values) -> Float:
     r"""Derivatives of `oscillator_decay` by frequency and damping ratio.
 
     $\partial g/\partial\omega = -t\,h$ with the impulse response $h = e^{-\zeta z}\sin(sz)/s$;
-    $\partial g/\partial\zeta = 2\,h * h = e^{-\zeta z}[\sin(sz)/s - z\cos(sz)]/(1-\zeta^2)$, a power series near $\zeta = 1$.
-    Derived by us.
+    $\partial g/\partial\zeta = 2\,h * h = e^{-\zeta z}[\sin(sz)/s - z\cos(sz)]/(1-\zeta^2)$, a
+    power series near $\zeta = 1$. Derived by us.
     """
     cosine, sine = _entire_pair(omega * t, zeta)
     z = omega * t
@@ -103,7 +119,9 @@ def oscillator_slopes(t: Values, omega: Values, zeta: Values) -> Float:
 
 
 def _entire_pair(z: Values, zeta: Values) -> tuple[Float, Float]:
-    """Return e^{-zeta z} cos(s z) and e^{-zeta z} sin(s z)/s for any mixture of damping ratios, each regime only where it holds."""
+    """Return e^{-zeta z} cos(s z) and e^{-zeta z} sin(s z)/s for any mixture of damping ratios,
+    each regime only where it holds.
+    """
     zeta = np.asarray(zeta, dtype=float)
     under = zeta < 1
     if under.all():
@@ -131,14 +149,18 @@ def _underdamped(z: Float, zeta: Float) -> tuple[Float, Float]:
 
 
 def _overdamped(z: Float, zeta: Float) -> tuple[Float, Float]:
-    """The pair for zeta >= 1 (hyperbolic), in decaying exponentials: no overflow, no cancellation near 1."""
+    """The pair for zeta >= 1 (hyperbolic), in decaying exponentials: no overflow, no
+    cancellation near 1.
+    """
     s = np.sqrt(np.maximum(zeta * zeta - 1, 1e-16))
     slow, fast = np.exp(z * (-1 / (zeta + s))), np.expm1(z * (-2 * s))
     return slow * (1 + 0.5 * fast), slow * fast * (-0.5 / s)
 
 
 def _series(x: Float) -> Float:
-    """Sum of 2k (-x)^(k-1) / (2k+1)! over k >= 1: (S - z C) / ((1 - zeta^2) z^3) near x = (1 - zeta^2) z^2 = 0."""
+    """Sum of 2k (-x)^(k-1) / (2k+1)! over k >= 1: (S - z C) / ((1 - zeta^2) z^3) near x = (1 -
+    zeta^2) z^2 = 0.
+    """
     total = np.full(x.shape, 0.0)
     for k in range(9, 0, -1):
         total = 2 * k / math.factorial(2 * k + 1) - x * total
@@ -146,16 +168,19 @@ def _series(x: Float) -> Float:
 
 
 def oscillator_shapes(rise: Values, zeta: Values) -> tuple[Float, ...]:
-    """Frequency and damping ratio from the rise time (1 + 2 zeta)/omega, which the data fix well in every regime; its own inverse."""
+    """Frequency and damping ratio from the rise time (1 + 2 zeta)/omega, which the data fix well
+    in every regime; its own inverse.
+    """
     return np.asarray((1 + 2 * zeta) / rise), zeta
 
 
 def oscillator_quantities(natural_frequency: Float, damping_ratio: Float) -> dict[str, Float]:
     r"""Time constants, period, overshoot and inflection of the oscillator.
 
-    $\tau_{1,2} = 1/(\omega(\zeta \mp \sqrt{\zeta^2-1}))$, both $1/(\zeta\omega)$ when underdamped; period
-    $2\pi/(\omega\sqrt{1-\zeta^2})$ and overshoot $e^{-\pi\zeta/\sqrt{1-\zeta^2}}$, infinite and 0 when overdamped. The slope is steepest at
-    $\ln(\tau_1/\tau_2)/(1/\tau_2-1/\tau_1)$, at $\arccos(\zeta)/(\omega\sqrt{1-\zeta^2})$ when underdamped.
+    $\tau_{1,2} = 1/(\omega(\zeta \mp \sqrt{\zeta^2-1}))$, both $1/(\zeta\omega)$ when underdamped;
+    period $2\pi/(\omega\sqrt{1-\zeta^2})$ and overshoot $e^{-\pi\zeta/\sqrt{1-\zeta^2}}$, infinite
+    and 0 when overdamped. The slope is steepest at $\ln(\tau_1/\tau_2)/(1/\tau_2-1/\tau_1)$, at
+    $\arccos(\zeta)/(\omega\sqrt{1-\zeta^2})$ when underdamped.
 
     Source: 2606.30789's closed forms; tau of the underdamped envelope is our continuation.
     """
@@ -183,7 +208,8 @@ class Axis:
     low: float
     high: float
     spans: bool = True  # whether the values count in spans of the log rather than in nothing
-    # How the search spaces them. "damping" is log zeta below 1 and 1 - 1/zeta above: the overdamped limit lies at a finite distance.
+    # How the search spaces them. "damping" is log zeta below 1 and 1 - 1/zeta above: the overdamped
+    # limit lies at a finite distance.
     scale: Literal["log", "linear", "damping"] = "log"
 
     def to_search(self, value: Float) -> Float:
@@ -200,7 +226,9 @@ class Axis:
             return point
         if self.scale == "log":
             return np.exp(point)
-        return np.where(point < 0, np.exp(np.minimum(point, 0.0)), 1 / (1 - np.clip(point, 0.0, 0.999)))
+        return np.where(
+            point < 0, np.exp(np.minimum(point, 0.0)), 1 / (1 - np.clip(point, 0.0, 0.999))
+        )
 
     def ends(self, span: float) -> tuple[float, float]:
         """Both ends in the scale of the search, for a log of this length."""
@@ -220,10 +248,12 @@ class Law:
         shapes: names of the non-linear parameters, none to two.
         axes: the region of the search, one axis a shape; time scales are in spans of the log.
         decay: function of (t, *shape values) that returns g.
-        slopes: function of (t, *shape values) that returns the derivatives of g by the shape values, stacked first.
+        slopes: function of (t, *shape values) that returns the derivatives of g by the shape
+            values, stacked first.
         source: where the law comes from.
         nodes: interpolation nodes that its sharpest shapes need.
-        shapes_of: function of the axis values that returns the shape values; the axes are chosen nearly orthogonal.
+        shapes_of: function of the axis values that returns the shape values; the axes are chosen
+            nearly orthogonal.
     """
 
     name: str
@@ -259,7 +289,9 @@ class Law:
         return np.asarray(parameters["plateau"] * (1 - decay) + parameters["start"] * decay)
 
     def jacobian(self, time_T: ArrayLike, **parameters: float) -> Float:
-        """Return the derivatives of the curve by its parameters, a row a time and a column for each name in `parameters`."""
+        """Return the derivatives of the curve by its parameters, a row a time and a column for
+        each name in `parameters`.
+        """
         time = np.asarray(time_T, dtype=float)
         self._check_names(parameters)
         if not self.shapes:
@@ -270,7 +302,9 @@ class Law:
         return np.column_stack([1 - decay, decay, *(amplitude * row for row in derivatives)])
 
     def guess(self, time_T: ArrayLike, value_T: ArrayLike) -> dict[str, float]:
-        """Return starting values from the data alone: the best cell of a coarse search with white noise, time 0 at the first row."""
+        """Return starting values from the data alone: the best cell of a coarse search with
+        white noise, time 0 at the first row.
+        """
         time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
         if not self.shapes:
             return {"plateau": float(value.mean())}
@@ -291,44 +325,80 @@ class Law:
     def _check_names(self, parameters: dict[str, float]) -> None:
         """Raise where a parameter is missing or unknown."""
         if set(parameters) != set(self.parameters):
-            raise InvalidArgumentError(f"the law {self.name} takes {', '.join(self.parameters)}; got {', '.join(parameters) or 'nothing'}")
+            raise InvalidArgumentError(
+                f"the law {self.name} takes {', '.join(self.parameters)}; got "
+                f"{', '.join(parameters) or 'nothing'}"
+            )
 
 
-# fmt: off
 LAWS: tuple[Law, ...] = (
     Law(
-        "constant", "plateau", "the reward does not move", (), (), lambda time: np.zeros(np.shape(time)),
-        lambda time: np.zeros((0, *np.shape(time))), "the null hypothesis",
+        "constant",
+        "plateau",
+        "the reward does not move",
+        (),
+        (),
+        lambda time: np.zeros(np.shape(time)),
+        lambda time: np.zeros((0, *np.shape(time))),
+        "the null hypothesis",
     ),
     Law(
-        "exponential", "plateau + (start - plateau) exp(-t / time_constant)",
-        "single-exponential saturation: force without inertia", ("time_constant",), (Axis(0.005, 10.0),),
-        exponential_decay, exponential_slopes, "2507.18014",
+        "exponential",
+        "plateau + (start - plateau) exp(-t / time_constant)",
+        "single-exponential saturation: force without inertia",
+        ("time_constant",),
+        (Axis(0.005, 10.0),),
+        exponential_decay,
+        exponential_slopes,
+        "2507.18014",
     ),
     Law(
         "oscillator",
-        "plateau + (start - plateau) exp(-zeta w t) [cos(s w t) + (zeta / s) sin(s w t)], s = sqrt(1 - zeta^2)",
-        "damped oscillator: inertia, damping and a restoring force", ("natural_frequency", "damping_ratio"),
-        (Axis(0.005, 10.0), Axis(0.03, 30.0, spans=False, scale="damping")), oscillator_decay, oscillator_slopes,
-        "2606.30789", shapes_of=oscillator_shapes,
+        (
+            "plateau + (start - plateau) exp(-zeta w t) [cos(s w t) + (zeta / s) sin(s w t)], s = "
+            "sqrt(1 - zeta^2)"
+        ),
+        "damped oscillator: inertia, damping and a restoring force",
+        ("natural_frequency", "damping_ratio"),
+        (Axis(0.005, 10.0), Axis(0.03, 30.0, spans=False, scale="damping")),
+        oscillator_decay,
+        oscillator_slopes,
+        "2606.30789",
+        shapes_of=oscillator_shapes,
     ),
     Law(
-        "logistic", "start + (plateau - start) / (1 + exp(-(t - midpoint) / width))",
-        "sigmoid in time, the predecessor of the oscillator", ("midpoint", "width"),
-        (Axis(-0.5, 2.0, scale="linear"), Axis(0.02, 2.0)), logistic_decay, logistic_slopes, "2507.18014", nodes=112,
+        "logistic",
+        "start + (plateau - start) / (1 + exp(-(t - midpoint) / width))",
+        "sigmoid in time, the predecessor of the oscillator",
+        ("midpoint", "width"),
+        (Axis(-0.5, 2.0, scale="linear"), Axis(0.02, 2.0)),
+        logistic_decay,
+        logistic_slopes,
+        "2507.18014",
+        nodes=112,
     ),
     Law(
-        "scalerl_sigmoid", "start + (plateau - start) / (1 + (midpoint / t)^exponent)",
-        "sigmoid in log time, as ScaleRL fits it", ("midpoint", "exponent"),
-        (Axis(0.005, 10.0), Axis(0.3, 10.0, spans=False)), scalerl_decay, scalerl_slopes, "2510.13786", nodes=112,
+        "scalerl_sigmoid",
+        "start + (plateau - start) / (1 + (midpoint / t)^exponent)",
+        "sigmoid in log time, as ScaleRL fits it",
+        ("midpoint", "exponent"),
+        (Axis(0.005, 10.0), Axis(0.3, 10.0, spans=False)),
+        scalerl_decay,
+        scalerl_slopes,
+        "2510.13786",
+        nodes=112,
     ),
     Law(
-        "power_law", "plateau + (start - plateau) (1 + t / time_scale)^-exponent",
-        "power-law approach to the plateau", ("time_scale", "exponent"),
-        (Axis(0.005, 10.0), Axis(0.1, 5.0, spans=False)), power_decay, power_slopes, "learning-curve practice",
+        "power_law",
+        "plateau + (start - plateau) (1 + t / time_scale)^-exponent",
+        "power-law approach to the plateau",
+        ("time_scale", "exponent"),
+        (Axis(0.005, 10.0), Axis(0.1, 5.0, spans=False)),
+        power_decay,
+        power_slopes,
+        "learning-curve practice",
     ),
 )
-# fmt: on
 
 
 def law_by_name(name: str) -> Law:
@@ -350,4 +420,6 @@ def law_by_name(name: str) -> Law:
     for law in LAWS:
         if law.name == name:
             return law
-    raise InvalidArgumentError(f"unknown law {name!r}; the laws are {', '.join(law.name for law in LAWS)}")
+    raise InvalidArgumentError(
+        f"unknown law {name!r}; the laws are {', '.join(law.name for law in LAWS)}"
+    )

@@ -1,9 +1,10 @@
 r"""The noise around a curve: white plus first-order autoregressive, on any grid of times, in O(n).
 
-The covariance of one series is $\sigma^2\Sigma_\eta$, $\Sigma_\eta = \rho\,K_\phi + (1-\rho)\,D$: $K_\phi$ the AR(1) correlation
-$\phi^{|t_i-t_j|}$, whose inverse is tridiagonal, $D$ the relative sampling variances, $\eta = (\rho, \phi)$. By Woodbury's
-identity every product with $\Sigma^{-1}$ is one tridiagonal solve. How much an interval must widen because $\eta$ is itself
-estimated follows from averaging over a grid of shapes. It knows no law and no curve.
+The covariance of one series is $\sigma^2\Sigma_\eta$, $\Sigma_\eta = \rho\,K_\phi + (1-\rho)\,D$:
+$K_\phi$ the AR(1) correlation $\phi^{|t_i-t_j|}$, whose inverse is tridiagonal, $D$ the relative
+sampling variances, $\eta = (\rho, \phi)$. By Woodbury's identity every product with $\Sigma^{-1}$
+is one tridiagonal solve. How much an interval must widen because $\eta$ is itself estimated follows
+from averaging over a grid of shapes. It knows no law and no curve.
 """
 
 from __future__ import annotations
@@ -22,11 +23,17 @@ NORMAL_EQUATIONS = 1 / np.sqrt(np.finfo(float).eps)
 
 
 def rounding(value_T: Float, *, condition: float) -> float:
-    """Sum of squares that rounding alone leaves of values when a smooth curve is taken off: a residual no larger is no noise.
+    """Sum of squares that rounding alone leaves of values when a smooth curve is taken off: a
+    residual no larger is no noise.
 
-    Each value is known to eps of its size, and the curve to eps of its range times the condition of the equations solved for it.
+    Each value is known to eps of its size, and the curve to eps of its range times the condition of
+    the equations solved for it.
     """
-    unit = 4 * np.finfo(float).eps * (float(np.abs(value_T).max()) + condition * float(np.ptp(value_T)))
+    unit = (
+        4
+        * np.finfo(float).eps
+        * (float(np.abs(value_T).max()) + condition * float(np.ptp(value_T)))
+    )
     return float(value_T.size * unit**2)
 
 
@@ -59,17 +66,22 @@ class NoiseShape:
         return 0 if self.share == 0 else 1 if self.share == 1 else 2
 
 
-# Prior masses of white noise, of AR(1) plus white, and of AR(1) alone, and how the prior leans to long correlation:
-# density (1 - phi)^-1/2. Chosen by simulation so that intervals at n = 50 hold their level for white noise and for
-# AR(1) .8 alike (docs/theory/fit.md): short series cannot tell the two apart, so the prior decides who is served.
+# Prior masses of white noise, of AR(1) plus white, and of AR(1) alone, and how the prior leans to
+# long correlation: density (1 - phi)^-1/2. Chosen by simulation so that intervals at n = 50 hold
+# their level for white noise and for AR(1) .8 alike (lab/docs/theory/fit.md): short series cannot
+# tell the two apart, so the prior decides who is served.
 PRIOR = (0.6, 0.1, 0.3)
 LEAN = 0.5
 
 
 @lru_cache(maxsize=64)
 def noise_shapes(gap: float) -> tuple[NoiseShape, ...]:
-    """The grid of shapes over which the noise is averaged; `gap` is the median time between rows."""
-    edges = np.concatenate([[0.0], (np.array(CORRELATIONS[1:]) + np.array(CORRELATIONS[:-1])) / 2, [1.0]])
+    """The grid of shapes over which the noise is averaged; `gap` is the median time between
+    rows.
+    """
+    edges = np.concatenate(
+        [[0.0], (np.array(CORRELATIONS[1:]) + np.array(CORRELATIONS[:-1])) / 2, [1.0]]
+    )
     mass = np.diff(edges) / (1 - np.array(CORRELATIONS)) ** LEAN
     mass /= mass.sum()
     shapes = [NoiseShape(0.0, 0.0, gap, PRIOR[0])]
@@ -92,7 +104,9 @@ class Whitener:
         self.log_determinant = -float(np.log(self._white).sum()) if self._white is not None else 0.0
         if shape.share == 0:
             return
-        diagonal, off, log_state = _slow_precision(np.log(shape.correlation) * (np.diff(time_M) / shape.gap))
+        diagonal, off, log_state = _slow_precision(
+            np.log(shape.correlation) * (np.diff(time_M) / shape.gap)
+        )
         self._diagonal, self._off = diagonal / shape.share, off / shape.share
         self.log_determinant += float(log_state) + time_M.size * np.log(shape.share)
         if self._white is not None:
@@ -118,7 +132,9 @@ class Whitener:
 
 
 def _slow_precision(log_phi: Float) -> tuple[Float, Float, Float]:
-    """Diagonal and off-diagonal of the inverse AR(1) correlation and the log determinant of the correlation, from log phi of each gap."""
+    """Diagonal and off-diagonal of the inverse AR(1) correlation and the log determinant of the
+    correlation, from log phi of each gap.
+    """
     innovation = -np.expm1(2 * log_phi)
     excess = 1 / innovation - 1
     diagonal = np.ones((*log_phi.shape[:-1], log_phi.shape[-1] + 1))
@@ -157,7 +173,9 @@ class NoisePosterior:
         return np.asarray(self.scale_EP[self.best])
 
     def aicc(self, mean_parameters: int) -> float:
-        """Smallest corrected Akaike criterion over the noise shapes, every estimated number counted."""
+        """Smallest corrected Akaike criterion over the noise shapes, every estimated number
+        counted.
+        """
         count = mean_parameters + 1 + np.array([shape.free for shape in self.shapes])
         spare = self.rows - count - 1
         correction = np.where(spare > 0, 2 * count * (count + 1) / np.maximum(spare, 1), np.inf)
@@ -166,31 +184,54 @@ class NoisePosterior:
     def widening(self, level: float) -> Float:
         """Half-width of the interval of each parameter in standard errors of the heaviest shape.
 
-        The interval of the mixture of t distributions over the shapes; it exceeds Student's quantile by what not
-        knowing the noise costs. Derived by us.
+        The interval of the mixture of t distributions over the shapes; it exceeds Student's
+        quantile by what not knowing the noise costs. Derived by us.
         """
         keep = self.weight_E > 1e-4 * self.weight_E.max()
         weight = self.weight_E[keep, None] / (2 * self.weight_E[keep].sum())
         scale, shift = self.scale_EP[keep], self.shift_EP[keep] - self.shift_EP[self.best]
         own = self.errors
-        target, low, high = 0.5 + level / 2, np.zeros_like(own), 3 * (scale * 4 + np.abs(shift)).max(0)
+        target, low, high = (
+            0.5 + level / 2,
+            np.zeros_like(own),
+            3 * (scale * 4 + np.abs(shift)).max(0),
+        )
         for _ in range(15):
             middle = (low + high) / 2
-            below = (weight * (stdtr(self.freedom, (middle - shift) / scale) + stdtr(self.freedom, (middle + shift) / scale))).sum(0)
-            low, high = np.where(below < target, middle, low), np.where(below < target, high, middle)
+            below = (
+                weight
+                * (
+                    stdtr(self.freedom, (middle - shift) / scale)
+                    + stdtr(self.freedom, (middle + shift) / scale)
+                )
+            ).sum(0)
+            low, high = (
+                np.where(below < target, middle, low),
+                np.where(below < target, high, middle),
+            )
         return np.asarray((low + high) / (2 * own))
 
 
 def noise_posterior(
-    time_M: Float, relative_variance_M: Float, columns_MP: Float, residual_M: Float, *, gap: float, floor: float = 0.0
+    time_M: Float,
+    relative_variance_M: Float,
+    columns_MP: Float,
+    residual_M: Float,
+    *,
+    gap: float,
+    floor: float = 0.0,
 ) -> NoisePosterior:
-    r"""Weigh every noise shape by the restricted likelihood of the residuals; at or below `floor` they are rounding and have no shape.
+    r"""Weigh every noise shape by the restricted likelihood of the residuals; at or below `floor`
+    they are rounding and have no shape.
 
-    $\ell_R(\eta) = -\frac12\log|\Sigma_\eta| - \frac12\log|J'\Sigma_\eta^{-1}J| - \frac{n-p}{2}\log S^2_\eta$.
+    $\ell_R(\eta) = -\frac12\log|\Sigma_\eta| - \frac12\log|J'\Sigma_\eta^{-1}J| - \frac{n-p}{2}\log
+    S^2_\eta$.
     """
     shapes = noise_shapes(gap)
     p, n = columns_MP.shape[1], time_M.size
-    grams, log_determinant = _all_grams(time_M, relative_variance_M, np.column_stack([columns_MP, residual_M]), gap)
+    grams, log_determinant = _all_grams(
+        time_M, relative_variance_M, np.column_stack([columns_MP, residual_M]), gap
+    )
     inner, right = grams[:, :p, :p], grams[:, :p, p]
     inverse = np.linalg.inv(inner)
     shift = (inverse @ right[:, :, None])[:, :, 0]
@@ -205,17 +246,33 @@ def noise_posterior(
     weight = np.exp(log_weight - log_weight.max())
     scale = np.sqrt(np.diagonal(inverse, axis1=1, axis2=2) * rest[:, None] / freedom)
     likelihood = -0.5 * (log_determinant + n * np.log(rest / n) + n * (1 + np.log(2 * np.pi)))
-    return NoisePosterior(shapes, weight / weight.sum(), likelihood, scale, shift, rest / freedom, int(weight.argmax()), n, freedom)
+    return NoisePosterior(
+        shapes,
+        weight / weight.sum(),
+        likelihood,
+        scale,
+        shift,
+        rest / freedom,
+        int(weight.argmax()),
+        n,
+        freedom,
+    )
 
 
-def _all_grams(time_M: Float, relative_variance_M: Float, columns_MP: Float, gap: float) -> tuple[Float, Float]:
-    """Gram matrix and log determinant under every one of `noise_shapes`; those that mix AR(1) and white are solved in one call."""
+def _all_grams(
+    time_M: Float, relative_variance_M: Float, columns_MP: Float, gap: float
+) -> tuple[Float, Float]:
+    """Gram matrix and log determinant under every one of `noise_shapes`; those that mix AR(1)
+    and white are solved in one call.
+    """
     n, p = columns_MP.shape
     log_phi = np.log(CORRELATIONS)[:, None] * (np.diff(time_M) / gap)
     # AR(1) alone: innovations are independent.
     scale = np.sqrt(-np.expm1(2 * log_phi))[:, :, None]
     innovation_CMP = (columns_MP[1:] - np.exp(log_phi)[:, :, None] * columns_MP[:-1]) / scale
-    alone = innovation_CMP.transpose(0, 2, 1) @ innovation_CMP + np.outer(columns_MP[0], columns_MP[0])
+    alone = innovation_CMP.transpose(0, 2, 1) @ innovation_CMP + np.outer(
+        columns_MP[0], columns_MP[0]
+    )
 
     diagonal_CM, off_CM, log_state_C = _slow_precision(log_phi)
     share_S1 = np.array(SHARES[:-1])[:, None]
@@ -234,11 +291,19 @@ def _all_grams(time_M: Float, relative_variance_M: Float, columns_MP: Float, gap
     mixed = columns_MP.T @ weighted_SMP - solved_CSPM @ weighted_SMP
 
     gram_CS = np.concatenate([mixed, alone[:, None]], 1)
-    log_factor = np.log(factor).reshape(off.shape).sum(2) + n * np.log(share_S1[:, 0]) - np.log(white_SM).sum(1)
-    log_CS = log_state_C[:, None] + np.concatenate([log_factor, np.zeros((len(CORRELATIONS), 1))], 1)
+    log_factor = (
+        np.log(factor).reshape(off.shape).sum(2)
+        + n * np.log(share_S1[:, 0])
+        - np.log(white_SM).sum(1)
+    )
+    log_CS = log_state_C[:, None] + np.concatenate(
+        [log_factor, np.zeros((len(CORRELATIONS), 1))], 1
+    )
     white = (columns_MP / relative_variance_M[:, None]).T @ columns_MP
     log_white = np.log(relative_variance_M).sum(keepdims=True)
-    return np.concatenate([white[None], gram_CS.reshape(-1, p, p)]), np.concatenate([log_white, log_CS.ravel()])
+    return np.concatenate([white[None], gram_CS.reshape(-1, p, p)]), np.concatenate(
+        [log_white, log_CS.ravel()]
+    )
 
 
 def moment_shape(residual_M: Float, *, gap: float) -> NoiseShape:
@@ -250,5 +315,8 @@ def moment_shape(residual_M: Float, *, gap: float) -> NoiseShape:
     first, second = (float(residual_M[k:] @ residual_M[:-k]) / power for k in (1, 2))
     if first < 2 / np.sqrt(residual_M.size):
         return shapes[0]
-    distance = [(shape.neighbour - first) ** 2 + (shape.neighbour * shape.correlation - second) ** 2 for shape in shapes]
+    distance = [
+        (shape.neighbour - first) ** 2 + (shape.neighbour * shape.correlation - second) ** 2
+        for shape in shapes
+    ]
     return shapes[int(np.argmin(distance))]

@@ -1,12 +1,15 @@
-r"""From a logged series to what a law is held against: windows, smoothing, blocks, and a basis for smooth curves.
+r"""From a logged series to what a law is held against: windows, smoothing, blocks, and a basis for
+smooth curves.
 
-A row that averages a window of updates is compared with the law's average over that window. A series that had been
-smoothed by a moving average is thinned to rows whose windows do not overlap, which loses nothing and frees the noise of
-the smoother. Very long series are averaged in blocks. Laws are fitted in `law_fit`.
+A row that averages a window of updates is compared with the law's average over that window. A
+series that had been smoothed by a moving average is thinned to rows whose windows do not overlap,
+which loses nothing and frees the noise of the smoother. Very long series are averaged in blocks.
+Laws are fitted in `law_fit`.
 
-How a moving average is recognised: if $y$ is the mean of the last $k$ values of $u$, then $y_t - y_{t-1} = (u_t - u_{t-k})/k$, so
-that for independent noise the autocorrelation of the differences is $-1/2$ at lag $k$ and nothing else. An exponential smoother
-leaves no mark that slow noise does not leave too.
+How a moving average is recognised: if $y$ is the mean of the last $k$ values of $u$, then $y_t -
+y_{t-1} = (u_t - u_{t-k})/k$, so that for independent noise the autocorrelation of the differences
+is $-1/2$ at lag $k$ and nothing else. An exponential smoother leaves no mark that slow noise does
+not leave too.
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ MAX_BLOCKS = 600
 # Ranges below it are no movement.
 SMALLEST = 1e-100
 _ROWS_AT_ONCE = 8192
-# Below this many rows the mark of smoothed white noise can hide (docs/theory/fit.md). Slow noise under a moving average
-# leaves no mark at any length; its own correlation then widens the intervals.
+# Below this many rows the mark of smoothed white noise can hide (lab/docs/theory/fit.md). Slow
+# noise under a moving average leaves no mark at any length; its own correlation then widens the
+# intervals.
 SHORT = 120
 POLYNOMIALS = 100.0  # condition of the trends that are taken off before noise is looked at
 _CORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.97, 0.999)
@@ -76,12 +80,16 @@ class Observations:
         return self.row_time_T.size / self.time_M.size
 
     def averaged(self, curve: Callable[[Float], Float], time_T: Float) -> Float:
-        """A curve as rows at these times would show it: averaged over the window of updates that ends at each."""
+        """A curve as rows at these times would show it: averaged over the window of updates that
+        ends at each.
+        """
         if self.window <= self.spacing:
             return curve(np.maximum(time_T, 0.0))
         centre, (node, weight) = time_T - (self.window - self.spacing) / 2, leggauss(4)
         points = zip(node, weight, strict=True)
-        return np.asarray(sum(w / 2 * curve(np.maximum(centre + self.window / 2 * x, 0.0)) for x, w in points))
+        return np.asarray(
+            sum(w / 2 * curve(np.maximum(centre + self.window / 2 * x, 0.0)) for x, w in points)
+        )
 
     def _polynomials(self, time_T: Float, order: int) -> Float:
         """Chebyshev polynomials in the square root of time."""
@@ -90,7 +98,11 @@ class Observations:
     def _block_means(self, first: int, last: int, order: int) -> Float:
         """Mean polynomials of some neighbouring blocks."""
         starts = self.block_starts_M[first:last]
-        end = int(self.block_starts_M[last]) if last < self.block_starts_M.size else self.row_time_T.size
+        end = (
+            int(self.block_starts_M[last])
+            if last < self.block_starts_M.size
+            else self.row_time_T.size
+        )
         time = self.row_time_T[starts[0] : end]
         rows = self.averaged(lambda t: self._polynomials(t, order), time)
         if starts.size == time.size:
@@ -115,7 +127,12 @@ class Observations:
         count = self.block_starts_M.size
         # A few blocks at a time, so that a long log needs no more memory than a short one.
         some = max(1, count * _ROWS_AT_ONCE // self.row_time_T.size)
-        rows = np.concatenate([self._block_means(first, min(first + some, count), order) for first in range(0, count, some)])
+        rows = np.concatenate(
+            [
+                self._block_means(first, min(first + some, count), order)
+                for first in range(0, count, some)
+            ]
+        )
         nodes: Float = self.span * unit * unit
         matrix: Float = rows @ to_coefficients
         return nodes, matrix
@@ -130,20 +147,35 @@ def unit_nodes(order: int) -> Float:
 def _chebyshev(order: int) -> tuple[Float, Float]:
     """Chebyshev-Lobatto nodes on [0, 1], and the matrix from values there to coefficients."""
     unit = (1 - np.cos(np.pi * np.arange(order) / (order - 1))) / 2
-    return np.asarray(unit, dtype=np.float64), np.asarray(np.linalg.inv(chebvander(2 * unit - 1, order - 1)), dtype=np.float64)
+    return np.asarray(unit, dtype=np.float64), np.asarray(
+        np.linalg.inv(chebvander(2 * unit - 1, order - 1)), dtype=np.float64
+    )
 
 
 def observe(
-    time_T: ArrayLike, value_T: ArrayLike, variance_T: ArrayLike | None = None, *, window: float = 1.0, smoothing: int | None = None
+    time_T: ArrayLike,
+    value_T: ArrayLike,
+    variance_T: ArrayLike | None = None,
+    *,
+    window: float = 1.0,
+    smoothing: int | None = None,
 ) -> Observations:
     """Clean a series and bring it into the form that a law is fitted to."""
     if not 1 <= window < np.inf:
-        raise InvalidArgumentError(f"a row averages a finite number of updates, at least one; got a window of {window}")
+        raise InvalidArgumentError(
+            f"a row averages a finite number of updates, at least one; got a window of {window}"
+        )
     if smoothing is not None and smoothing < 1:
-        raise InvalidArgumentError(f"a series is averaged over at least one row; got a smoothing of {smoothing}")
+        raise InvalidArgumentError(
+            f"a series is averaged over at least one row; got a smoothing of {smoothing}"
+        )
     time, value, variance = _usable_rows(time_T, value_T, variance_T)
     origin = float(time[0]) - (window - 1)
-    rows, spacing, known = time.size, 1.0, smoothing is not None or window != 1 or np.ptp(gaps := np.diff(time)) > 1e-9 * gaps[0]
+    rows, spacing, known = (
+        time.size,
+        1.0,
+        smoothing is not None or window != 1 or np.ptp(gaps := np.diff(time)) > 1e-9 * gaps[0],
+    )
     width = (smoothing or 1) if known else smoothing_window(value)
     doubt = not known and width == 1 and may_be_smoothed(value)
     if width > 1:
@@ -153,7 +185,9 @@ def observe(
         time, value, variance, window = time[keep_rows], value[keep_rows], None, width * spacing
     starts = np.arange(0, time.size, -(-time.size // MAX_BLOCKS))
     counts = np.diff(np.append(starts, time.size))
-    block = np.add.reduceat(np.ones(time.size) if variance is None else variance, starts) / counts**2
+    block = (
+        np.add.reduceat(np.ones(time.size) if variance is None else variance, starts) / counts**2
+    )
     local = time - origin
     return Observations(
         row_time_T=local,
@@ -172,18 +206,27 @@ def observe(
     )
 
 
-def _usable_rows(time_T: ArrayLike, value_T: ArrayLike, variance_T: ArrayLike | None) -> tuple[Float, Float, Float | None]:
+def _usable_rows(
+    time_T: ArrayLike, value_T: ArrayLike, variance_T: ArrayLike | None
+) -> tuple[Float, Float, Float | None]:
     """The rows whose time and value are known, and their sampling variances."""
     time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
     if time.shape != value.shape or time.ndim != 1:
-        raise InvalidArgumentError(f"times and values need one and the same length; got {time.shape} and {value.shape}")
+        raise InvalidArgumentError(
+            f"times and values need one and the same length; got {time.shape} and {value.shape}"
+        )
     keep = np.isfinite(time) & np.isfinite(value)
     variance = _clean_variance(variance_T, keep)
     time, value = time[keep], value[keep]
     if time.size < 3:
-        raise InsufficientDataError(f"a fit needs at least 3 finite values; the series has {time.size}")
+        raise InsufficientDataError(
+            f"a fit needs at least 3 finite values; the series has {time.size}"
+        )
     if float(np.abs(value).max()) > LARGEST_VALUE:
-        raise InvalidArgumentError(f"a metric stays below {LARGEST_VALUE:g} in size; got {float(np.abs(value).max()):g}: rescale it")
+        raise InvalidArgumentError(
+            f"a metric stays below {LARGEST_VALUE:g} in size; got {float(np.abs(value).max()):g}: "
+            "rescale it"
+        )
     if not bool(np.all(np.diff(time) > 0)):
         raise InvalidArgumentError("times must increase; sort the log or drop its repeated steps")
     return time, value, variance
@@ -195,7 +238,9 @@ def _clean_variance(variance_T: ArrayLike | None, keep_T: NDArray[np.bool_]) -> 
         return None
     variance = np.asarray(variance_T, dtype=float)
     if variance.shape != keep_T.shape:
-        raise InvalidArgumentError(f"variances need one entry a value; got {variance.shape} for {keep_T.shape}")
+        raise InvalidArgumentError(
+            f"variances need one entry a value; got {variance.shape} for {keep_T.shape}"
+        )
     variance = variance[keep_T]
     known = np.isfinite(variance) & (variance >= 0)
     if not known.any() or not (variance[known] > 0).any():
@@ -205,9 +250,11 @@ def _clean_variance(variance_T: ArrayLike | None, keep_T: NDArray[np.bool_]) -> 
 
 
 def smoothing_window(value_T: ArrayLike) -> int:
-    """Recognise a moving average by the lonely spike in the autocorrelation of its differences; 1 where there is none.
+    """Recognise a moving average by the lonely spike in the autocorrelation of its differences; 1
+    where there is none.
 
-    Derived by us. At lag k the chance level is 1/sqrt(n), so short series can hide it: `may_be_smoothed`.
+    Derived by us. At lag k the chance level is 1/sqrt(n), so short series can hide it:
+    `may_be_smoothed`.
     """
     value = np.asarray(value_T, dtype=float)
     difference = np.diff(_without_trend(value))
@@ -227,7 +274,8 @@ def smoothing_window(value_T: ArrayLike) -> int:
     lonely = k > 1 and float(np.abs(between).max()) < 0.5 * -correlation[k]
     if not lonely or -correlation[k] <= threshold:
         return 1
-    # A level that is left and comes back once, k rows later, makes the same spike by one product; an average makes it by all.
+    # A level that is left and comes back once, k rows later, makes the same spike by one product;
+    # an average makes it by all.
     product = difference[:-k] * difference[k:]
     return k if float(product.min()) > 0.5 * float(product.sum()) else 1
 
@@ -243,19 +291,24 @@ def _without_trend(value_T: Float) -> Float:
 def may_be_smoothed(value_T: ArrayLike) -> bool:
     """Whether a short series is as likely under a moving average as under white or AR(1) noise.
 
-    The restricted likelihoods of the differences are compared, a polynomial trend projected out of both. Derived by us.
+    The restricted likelihoods of the differences are compared, a polynomial trend projected out of
+    both. Derived by us.
     """
     value = np.asarray(value_T, dtype=float)
     n = value.size
     if not 16 <= n < SHORT:
         return False
     difference = np.diff(value)
-    trend = np.asarray(np.diff(chebvander(np.linspace(-1, 1, n), 5), axis=0)[:, 1:], dtype=np.float64)
+    trend = np.asarray(
+        np.diff(chebvander(np.linspace(-1, 1, n), 5), axis=0)[:, 1:], dtype=np.float64
+    )
     left = difference - trend @ np.linalg.lstsq(trend, difference, rcond=None)[0]
     if float(left @ left) <= rounding(value, condition=POLYNOMIALS):
         return False
     lag = np.arange(n, dtype=np.float64)
-    rough = max(_likelihood(difference, trend, _differenced(np.asarray(phi**lag))) for phi in _CORRELATIONS)
+    rough = max(
+        _likelihood(difference, trend, _differenced(np.asarray(phi**lag))) for phi in _CORRELATIONS
+    )
     for k in range(3, min(n // 2, 30)):
         row = np.zeros(n - 1)
         row[0], row[k] = 2.0, -1.0
@@ -278,4 +331,8 @@ def _likelihood(difference: Float, trend: Float, row: Float) -> float:
     residual = white[:, -1] - basis @ (basis.T @ white[:, -1])
     freedom = row.size - trend.shape[1]
     power = max(float(residual @ residual), 1e-300)
-    return float(-np.log(np.diag(factor)).sum() - np.log(np.abs(np.diag(triangle))).sum() - freedom / 2 * np.log(power))
+    return float(
+        -np.log(np.diag(factor)).sum()
+        - np.log(np.abs(np.diag(triangle))).sum()
+        - freedom / 2 * np.log(power)
+    )

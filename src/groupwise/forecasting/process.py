@@ -1,8 +1,10 @@
-r"""What a curve will be where no law is trusted: Gaussian processes, each weighed by what it says of the rows seen.
+r"""What a curve will be where no law is trusted: Gaussian processes, each weighed by what it says
+of the rows seen.
 
-A row is $y_i = \ell + f(t_i) + \sigma e_i$ with a level $\ell$ of which nothing is known, a curve $f$ with one covariance
-$\sigma^2 k(t, t')$ of a fixed list, and noise of unknown size. Level and size are integrated out, so that each covariance foretells a
-Student t. Time is counted in rows, and each covariance stretches with the rows seen. Derived by us from standard parts (Rasmussen and
+A row is $y_i = \ell + f(t_i) + \sigma e_i$ with a level $\ell$ of which nothing is known, a curve
+$f$ with one covariance $\sigma^2 k(t, t')$ of a fixed list, and noise of unknown size. Level and
+size are integrated out, so that each covariance foretells a Student t. Time is counted in rows, and
+each covariance stretches with the rows seen. Derived by us from standard parts (Rasmussen and
 Williams 2006, sections 2.7 and 5.4).
 """
 
@@ -23,7 +25,14 @@ BLOCKS = 40
 _SIGNALS = 10.0 ** np.array([-2.0, -1.0, -0.3, 0.3, 1.0, 2.0])
 _CLOCKS = (5.0, 50.0, np.inf)  # rows after which time begins to count by its logarithm
 _RATES = (1.0, 4.0)  # at which a trend is forgotten, in one over the rows seen
-_APPROACHES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # time constants of an exponential approach, in the rows seen
+_APPROACHES = (
+    0.1,
+    0.2,
+    0.4,
+    0.8,
+    1.6,
+    3.2,
+)  # time constants of an exponential approach, in the rows seen
 _WALKS = (0.03, 0.3)  # share of a walk beside an approach
 _SPELL = 0.08  # correlation time of slow noise, in the rows seen
 _SLOW = (0.0, 0.3)  # its variance, in variances of the noise of a row
@@ -46,13 +55,18 @@ class Foresight:
         low, high = (self.mean_KS - reach).min(0), (self.mean_KS + reach).max(0)
         for _ in range(26):
             middle = (low + high) / 2
-            below = self.weight_K @ student(self.freedom, (middle - self.mean_KS) / self.scale_KS) < probability
+            below = (
+                self.weight_K @ student(self.freedom, (middle - self.mean_KS) / self.scale_KS)
+                < probability
+            )
             low, high = np.where(below, middle, low), np.where(below, high, middle)
         return np.asarray((low + high) / 2)
 
 
 def student(freedom: int, t: Float) -> Float:
-    """Distribution function of Student's t by Wallace's (1959) normal approximation, within .001 from 5 degrees of freedom on."""
+    """Distribution function of Student's t by Wallace's (1959) normal approximation, within .001
+    from 5 degrees of freedom on.
+    """
     normal = (8 * freedom + 1) / (8 * freedom + 3) * np.sqrt(freedom * np.log1p(t * t / freedom))
     return np.asarray(ndtr(np.copysign(normal, t)))
 
@@ -77,7 +91,12 @@ def foresee(row_T: Float, value_T: Float, at_S: Float, width_S: Float, count_S: 
     information, level = solved[:, :, 0] @ one, solved[:, :, 0] @ value
     level = level / information
     # Rounding alone keeps rows from lying on a curve exactly.
-    error = np.maximum(solved[:, :, 1] @ value - level**2 * information, 0) + within + 1e-20 * float(value_T @ value_T) + 1e-300
+    error = (
+        np.maximum(solved[:, :, 1] @ value - level**2 * information, 0)
+        + within
+        + 1e-20 * float(value_T @ value_T)
+        + 1e-300
+    )
     root = np.diagonal(np.linalg.cholesky(covariance), axis1=1, axis2=2)
     likelihood = -np.log(root).sum(1) - 0.5 * (np.log(information) + freedom * np.log(error))
     weight = np.exp(likelihood - likelihood.max())
@@ -87,13 +106,19 @@ def foresee(row_T: Float, value_T: Float, at_S: Float, width_S: Float, count_S: 
     regression = np.linalg.solve(covariance[left], cross)
     unknown = (1 - regression.sum(1)) ** 2 / information[left, None]
     variance = signal_KJ[left] @ own - (cross * regression).sum(1) + unknown + 1 / count_S
-    mean = level[left, None] + np.einsum("kms,km->ks", regression, value - level[left, None]) + block[1].mean()
+    mean = (
+        level[left, None]
+        + np.einsum("kms,km->ks", regression, value - level[left, None])
+        + block[1].mean()
+    )
     scale = np.sqrt(np.maximum(variance, 1e-12) * (error[left] / freedom)[:, None])
     return Foresight(weight[left] / weight[left].sum(), mean, scale, freedom)
 
 
 def _blocks(row_T: Float, value_T: Float) -> tuple[Float, Float, float]:
-    """Mean place and mean value of each block, its count, and the squares that lie within blocks."""
+    """Mean place and mean value of each block, its count, and the squares that lie within
+    blocks.
+    """
     some = min(value_T.size, BLOCKS)
     start = np.arange(some) * value_T.size // some
     count = np.diff(np.append(start, value_T.size))
@@ -103,16 +128,23 @@ def _blocks(row_T: Float, value_T: Float) -> tuple[Float, Float, float]:
 
 
 def covariances(seen: float) -> tuple[list[Kernel], Float]:
-    """Kernels of unit size over the rows seen, and how much of each every covariance of the list has, shape (K, J)."""
+    """Kernels of unit size over the rows seen, and how much of each every covariance of the list
+    has, shape (K, J).
+    """
     walks = [_walk(clock, seen) for clock in _CLOCKS]
     trends = [_trend(clock, rate, seen) for clock in _CLOCKS for rate in _RATES]
     approaches = [_approach(part, seen) for part in _APPROACHES]
     kernels = [*walks, *trends, *approaches, _spell(_SPELL * seen)]
     unit, steady = np.eye(len(kernels)), len(walks) - 1
     moving = range(len(walks) + len(trends))
-    free = [signal * unit[j] + slow * unit[-1] for j in moving for signal in _SIGNALS for slow in _SLOW]
+    free = [
+        signal * unit[j] + slow * unit[-1] for j in moving for signal in _SIGNALS for slow in _SLOW
+    ]
     lawful = [
-        signal * (unit[len(moving) + j] + share * unit[steady]) for j in range(len(approaches)) for signal in _SIGNALS for share in _WALKS
+        signal * (unit[len(moving) + j] + share * unit[steady])
+        for j in range(len(approaches))
+        for signal in _SIGNALS
+        for share in _WALKS
     ]
     return kernels, np.array(free + lawful)
 
@@ -154,10 +186,16 @@ def _spell(constant: float) -> Kernel:
     return lambda a, b: np.exp(-np.abs(a - b) / constant)
 
 
-def _stretches(kernels: list[Kernel], row_M: Float, at_S: Float, width_S: Float) -> tuple[Float, Float]:
-    """Covariance of each stretch with each block, (J, M, S), and with itself, (J, S), under every kernel; by quadrature."""
+def _stretches(
+    kernels: list[Kernel], row_M: Float, at_S: Float, width_S: Float
+) -> tuple[Float, Float]:
+    """Covariance of each stretch with each block, (J, M, S), and with itself, (J, S), under
+    every kernel; by quadrature.
+    """
     node = at_S[:, None] + width_S[:, None] / 2 * _NODES
     weight = _WEIGHTS / 2
     ahead = np.stack([kernel(row_M[:, None, None], node) @ weight for kernel in kernels])
-    own = np.stack([kernel(node[:, :, None], node[:, None, :]) @ weight @ weight for kernel in kernels])
+    own = np.stack(
+        [kernel(node[:, :, None], node[:, None, :]) @ weight @ weight for kernel in kernels]
+    )
     return ahead, own

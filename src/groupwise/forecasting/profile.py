@@ -1,9 +1,11 @@
-r"""The error surface of a law, its lowest point, and the profile-likelihood intervals that it gives.
+r"""The error surface of a law, its lowest point, and the profile-likelihood intervals that it
+gives.
 
-For given shape values a law is linear in plateau and start, so these are solved exactly (variable projection) and the weighted
-error $S^2$ is a function of at most two numbers. It is computed on a grid over everything, and Gauss-Newton goes on from the best
-basin: nothing depends on a guess. Then a grid closes in on the region $S^2 \le S^2_{min}(1 + q^2/\nu)$, and the interval of any
-quantity is its range over that region. A parameter that the data do not limit is seen to run into the edge.
+For given shape values a law is linear in plateau and start, so these are solved exactly (variable
+projection) and the weighted error $S^2$ is a function of at most two numbers. It is computed on a
+grid over everything, and Gauss-Newton goes on from the best basin: nothing depends on a guess. Then
+a grid closes in on the region $S^2 \le S^2_{min}(1 + q^2/\nu)$, and the interval of any quantity is
+its range over that region. A parameter that the data do not limit is seen to run into the edge.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Gram:
-    """Inner products, under one noise shape, of the basis at its nodes, the constant and the values (last)."""
+    """Inner products, under one noise shape, of the basis at its nodes, the constant and the
+    values (last).
+    """
 
     nodes_K: Float
     inner: Float  # shape (K + 2, K + 2)
@@ -46,15 +50,21 @@ class Gram:
         return float(self.inner[-2, -2])
 
     def without(self, cross: Float, own: float) -> Gram:
-        """Sweep out one further regressor, given by its inner products with all of these and with itself."""
+        """Sweep out one further regressor, given by its inner products with all of these and
+        with itself.
+        """
         return Gram(self.nodes_K, self.inner - np.outer(cross, cross) / own)
 
 
-def gram(observations: Observations, basis: tuple[Float, Float], centred_M: Float, shape: NoiseShape) -> Gram:
+def gram(
+    observations: Observations, basis: tuple[Float, Float], centred_M: Float, shape: NoiseShape
+) -> Gram:
     """Inner products of everything a law can need, for one noise shape."""
     nodes, matrix = basis
     columns = np.column_stack([matrix, np.ones(centred_M.size), centred_M])
-    return Gram(nodes, Whitener(observations.time_M, observations.relative_variance_M, shape).gram(columns))
+    return Gram(
+        nodes, Whitener(observations.time_M, observations.relative_variance_M, shape).gram(columns)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,8 @@ def solved(products: Gram, decay: Float) -> Surface:
     c = ((decay @ products.basis) * decay).sum(1)
     s, (y, square) = max(products.one_one, 1e-300), products.inner[-2:, -1]
     determinant = s * c - a * a
-    # A decay that is over before the first row, or that is as good as constant, says nothing about both ends.
+    # A decay that is over before the first row, or that is as good as constant, says nothing about
+    # both ends.
     solvable = (determinant > 1e-9 * s * c) & (c > 1e-10 * s)
     safe = np.where(solvable, determinant, 1.0)
     plateau = np.where(solvable, (c * y - a * b) / safe, y / s)
@@ -103,18 +114,24 @@ class Box:
     span: float  # length of the log
     low: tuple[float, ...]  # lower ends
     high: tuple[float, ...]  # upper ends
-    # by how much the first axis moves with the second, about `pivot`, so that the grid follows a valley
+    # by how much the first axis moves with the second, about `pivot`, so that the grid follows a
+    # valley
     shear: float = 0.0
     pivot: float = 0.0  # value of the second axis that does not move
 
     def points(self, counts: tuple[int, ...]) -> tuple[Float, ...]:
         """The grid in the scale of the search, one array an axis, each of shape `counts`."""
-        lines = [np.linspace(low, high, count) for low, high, count in zip(self.low, self.high, counts, strict=False)]
+        lines = [
+            np.linspace(low, high, count)
+            for low, high, count in zip(self.low, self.high, counts, strict=False)
+        ]
         grid = list(np.meshgrid(*lines, indexing="ij"))
         if self.shear:
             whole = whole_box(self.law, self.span)
             # Beyond the edge of the search by one unit is far enough to be seen as outside.
-            grid[0] = np.clip(grid[0] + self.shear * (grid[1] - self.pivot), whole.low[0] - 1, whole.high[0] + 1)
+            grid[0] = np.clip(
+                grid[0] + self.shear * (grid[1] - self.pivot), whole.low[0] - 1, whole.high[0] + 1
+            )
         return tuple(grid)
 
     def at(self, point: tuple[float, ...]) -> tuple[Float, ...]:
@@ -147,20 +164,26 @@ def minimum(products: Gram, whole: Box, start: tuple[float, ...]) -> tuple[float
 
 
 def coarse_minimum(products: Gram, whole: Box) -> tuple[float, ...]:
-    """The best point of a coarse grid whose first axis is then refined for each value of the second.
+    """The best point of a coarse grid whose first axis is then refined for each value of the
+    second.
 
-    The error has long valleys along the second axis, with several bottoms: each deserves its own first coordinate.
+    The error has long valleys along the second axis, with several bottoms: each deserves its own
+    first coordinate.
     """
     counts = (22, 14) if len(whole.low) == 2 else (60,)
     points = whole.points(counts)
-    error = solved(products, _coarse_decay(whole.law, products.nodes_K.size, counts)).error_Q.reshape(counts)
+    error = solved(
+        products, _coarse_decay(whole.law, products.nodes_K.size, counts)
+    ).error_Q.reshape(counts)
     if len(counts) == 1:
         return (float(points[0][error.argmin()]),)
     first, second = points[0][error.argmin(0), 0], points[1][0]
     offsets = np.linspace(-1, 1, 7) * (whole.high[0] - whole.low[0]) / (counts[0] - 1)
     for shrink in (1.0, 0.25):
         trial = (first + shrink * offsets[:, None]).clip(whole.low[0], whole.high[0])
-        error = surface(whole.law, products, *whole.shapes((trial, np.broadcast_to(second, trial.shape)))).error_Q.reshape(trial.shape)
+        error = surface(
+            whole.law, products, *whole.shapes((trial, np.broadcast_to(second, trial.shape)))
+        ).error_Q.reshape(trial.shape)
         first = trial[error.argmin(0), np.arange(counts[1])]
     row = int(error.min(0).argmin())
     return float(first[row]), float(second[row])
@@ -168,34 +191,60 @@ def coarse_minimum(products: Gram, whole: Box) -> tuple[float, ...]:
 
 @lru_cache(maxsize=32)
 def _coarse_decay(law: Law, order: int, counts: tuple[int, ...]) -> Float:
-    """The decays of the coarse grid: the same for every log, since nodes and time scales both count in its length."""
+    """The decays of the coarse grid: the same for every log, since nodes and time scales both
+    count in its length.
+    """
     whole = whole_box(law, 1.0)
-    return np.asarray(law.decay(unit_nodes(order), *(shape[:, None] for shape in whole.shapes(whole.points(counts)))))
+    return np.asarray(
+        law.decay(
+            unit_nodes(order), *(shape[:, None] for shape in whole.shapes(whole.points(counts)))
+        )
+    )
 
 
-# Gauss-Newton at several lengths, then steps of a few linear standard errors along the valley and across it.
+# Gauss-Newton at several lengths, then steps of a few linear standard errors along the valley and
+# across it.
 _STEPS = np.array([0.0, 1.0, 0.5, 0.2, 0.05, 1.6])
 _AROUND = np.array([0.3, -0.3, 1.0, -1.0, 3.0, -3.0])
 
 
 def _best_trial(
-    products: Gram, whole: Box, best: tuple[float, ...], covariance: Float, direction: tuple[float, ...], error: float
+    products: Gram,
+    whole: Box,
+    best: tuple[float, ...],
+    covariance: Float,
+    direction: tuple[float, ...],
+    error: float,
 ) -> tuple[tuple[float, ...], float]:
     """The best of a handful of steps from a point, all tried in one evaluation."""
     unit = np.sqrt(error / max(products.nodes_K.size, 1)) if np.isfinite(error) else 0.0
     deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     valley = covariance[:, -1] / max(deviation[-1], 1e-30)
-    moves = np.concatenate([_STEPS[:, None] * np.array(direction), unit * _AROUND[:, None] * valley, unit * _AROUND[:, None] * deviation])
-    # Where the data say nothing about a coordinate its step is endless: it ends at the edge of the search.
+    moves = np.concatenate(
+        [
+            _STEPS[:, None] * np.array(direction),
+            unit * _AROUND[:, None] * valley,
+            unit * _AROUND[:, None] * deviation,
+        ]
+    )
+    # Where the data say nothing about a coordinate its step is endless: it ends at the edge of the
+    # search.
     moves = np.nan_to_num(moves, nan=0.0, posinf=1e6, neginf=-1e6)
-    trial = tuple(np.clip(b + moves[:, i], low, high) for i, (b, low, high) in enumerate(zip(best, whole.low, whole.high, strict=True)))
+    trial = tuple(
+        np.clip(b + moves[:, i], low, high)
+        for i, (b, low, high) in enumerate(zip(best, whole.low, whole.high, strict=True))
+    )
     errors = surface(whole.law, products, *whole.shapes(trial)).error_Q
     i = int(errors.argmin())
     return tuple(float(t[i]) for t in trial), float(errors[i])
 
 
-def linearised(products: Gram, whole: Box, point: tuple[float, ...]) -> tuple[Float, tuple[float, ...]]:
-    """Unit covariance of (plateau, start, search coordinates) in the linear model at a point, and the Gauss-Newton step."""
+def linearised(
+    products: Gram, whole: Box, point: tuple[float, ...]
+) -> tuple[Float, tuple[float, ...]]:
+    """Unit covariance of (plateau, start, search coordinates) in the linear model at a point,
+    and the Gauss-Newton step.
+    """
     nodes = products.nodes_K
     here = [float(shape[0]) for shape in whole.at(point)]
     decay, slopes = whole.law.decay(nodes, *here), whole.law.slopes(nodes, *here)
@@ -204,7 +253,9 @@ def linearised(products: Gram, whole: Box, point: tuple[float, ...]) -> tuple[Fl
     with_basis = linear @ products.basis
     normal = with_basis @ linear.T + 1e-12 * products.one_one * np.eye(2)
     level, drop = np.linalg.solve(normal, linear @ products.with_value)
-    columns = np.concatenate([np.stack([1 - decay, decay]), drop * (shapes_by_search(whole, point).T @ slopes)])
+    columns = np.concatenate(
+        [np.stack([1 - decay, decay]), drop * (shapes_by_search(whole, point).T @ slopes)]
+    )
     information = columns @ products.basis @ columns.T
     size = np.sqrt(np.maximum(np.diag(information), 1e-300))
     scaled = information / np.outer(size, size) + 1e-13 * np.eye(size.size)
@@ -214,9 +265,13 @@ def linearised(products: Gram, whole: Box, point: tuple[float, ...]) -> tuple[Fl
 
 
 def shapes_by_search(whole: Box, point: tuple[float, ...]) -> Float:
-    """Derivatives of the shape values by the coordinates of the search, shape (shapes, coordinates)."""
+    """Derivatives of the shape values by the coordinates of the search, shape (shapes,
+    coordinates).
+    """
     h = 1e-6
-    moved = [np.array([p] + [p + h * (i == j) for j in range(len(point))]) for i, p in enumerate(point)]
+    moved = [
+        np.array([p] + [p + h * (i == j) for j in range(len(point))]) for i, p in enumerate(point)
+    ]
     return np.array([(shape[1:] - shape[0]) / h for shape in whole.shapes(tuple(moved))])
 
 
@@ -233,7 +288,9 @@ class Region:
 
 
 def region(products: Gram, box: Box, best: tuple[float, ...], largest_error: float) -> Region:
-    """Close in on the region where the error stays below `largest_error`, from a first box about the best point."""
+    """Close in on the region where the error stays below `largest_error`, from a first box about
+    the best point.
+    """
     coarse, fine = ((14, 10), (24, 16)) if len(best) == 2 else ((60,), (96,))
     whole = whole_box(box.law, box.span)
     points, inside = _inside(products, box, coarse, largest_error)
@@ -246,11 +303,20 @@ def region(products: Gram, box: Box, best: tuple[float, ...], largest_error: flo
     box = _shrunk(box, inside, best)
     points = box.points(fine)
     shapes = box.shapes(points)
-    return Region(box, fine, points, shapes, surface(whole.law, products, *shapes), _on_searched_edge(box, points))
+    return Region(
+        box,
+        fine,
+        points,
+        shapes,
+        surface(whole.law, products, *shapes),
+        _on_searched_edge(box, points),
+    )
 
 
 def ellipse_box(unit_covariance: Float, whole: Box, best: tuple[float, ...], reach: float) -> Box:
-    """A generous parallelogram about the ellipse that a linear model would have, `reach` standard errors to each side."""
+    """A generous parallelogram about the ellipse that a linear model would have, `reach`
+    standard errors to each side.
+    """
     covariance = unit_covariance[2:, 2:]
     if len(best) == 1:
         half, shear = [reach * np.sqrt(max(covariance[0, 0], 0.0))], 0.0
@@ -264,7 +330,9 @@ def ellipse_box(unit_covariance: Float, whole: Box, best: tuple[float, ...], rea
     return Box(whole.law, whole.span, tuple(low), tuple(high), float(shear), best[-1])
 
 
-def _inside(products: Gram, box: Box, counts: tuple[int, ...], largest_error: float) -> tuple[tuple[Float, ...], Flags]:
+def _inside(
+    products: Gram, box: Box, counts: tuple[int, ...], largest_error: float
+) -> tuple[tuple[Float, ...], Flags]:
     """A grid over a box, and which of its points lie in the region."""
     points = box.points(counts)
     errors = surface(box.law, products, *box.shapes(points)).error_Q
@@ -282,7 +350,9 @@ def _leaks(box: Box, points: tuple[Float, ...], inside: Flags) -> bool:
 
 
 def _shrunk(box: Box, inside: Flags, best: tuple[float, ...]) -> Box:
-    """The smallest box of grid lines around the points inside and the best point, one cell wider."""
+    """The smallest box of grid lines around the points inside and the best point, one cell
+    wider.
+    """
     low, high = [], []
     for i, centre in enumerate(best):
         line = np.linspace(box.low[i], box.high[i], inside.shape[i])
@@ -293,43 +363,59 @@ def _shrunk(box: Box, inside: Flags, best: tuple[float, ...]) -> Box:
     return Box(box.law, box.span, tuple(low), tuple(high), box.shear, box.pivot)
 
 
-def ranges_of(found: Region, quantity_KQ: Float, error_at_best: float, largest_error_K: Float) -> tuple[Float, Float, Flags, Flags]:
-    """Ranges of functions of the shapes over {error <= largest_error}, and whether each runs into the edge below and above.
+def ranges_of(
+    found: Region, quantity_KQ: Float, error_at_best: float, largest_error_K: Float
+) -> tuple[Float, Float, Flags, Flags]:
+    """Ranges of functions of the shapes over {error <= largest_error}, and whether each runs into
+    the edge below and above.
 
-    Between a point inside and its neighbour outside the root of the excess error is close to linear: the crossing is
-    interpolated in it.
+    Between a point inside and its neighbour outside the root of the excess error is close to
+    linear: the crossing is interpolated in it.
     """
     wide = (-1, *[1] * len(found.counts))
-    error, quantity = found.surface.error_Q.reshape(1, *found.counts), quantity_KQ.reshape(-1, *found.counts)
+    error, quantity = (
+        found.surface.error_Q.reshape(1, *found.counts),
+        quantity_KQ.reshape(-1, *found.counts),
+    )
     inside = error <= largest_error_K.reshape(wide)
     root = np.sqrt(np.maximum(error - error_at_best, 0.0))
     limit = np.sqrt(np.maximum(largest_error_K - error_at_best, 0.0)).reshape(wide)
     low, high = _ends(quantity, inside)
     for axis in range(1, error.ndim):
-        crossing, value = _crossings(np.moveaxis(root, axis, -1), np.moveaxis(quantity, axis, -1), limit)
+        crossing, value = _crossings(
+            np.moveaxis(root, axis, -1), np.moveaxis(quantity, axis, -1), limit
+        )
         beyond = _ends(value, crossing)
         low, high = np.minimum(low, beyond[0]), np.maximum(high, beyond[1])
     edge = found.edge & inside
     reached = edge.reshape(len(edge), -1).any(1)
     finite = np.isfinite(low) & np.isfinite(high)
-    slack = np.where(finite, 1e-6 * (1 + np.abs(np.where(finite, high, 0.0) - np.where(finite, low, 0.0))), 0.0)
+    slack = np.where(
+        finite, 1e-6 * (1 + np.abs(np.where(finite, high, 0.0) - np.where(finite, low, 0.0))), 0.0
+    )
     at_low, at_high = _ends(quantity, edge)
     return low, high, reached & (at_low <= low + slack), reached & (at_high >= high - slack)
 
 
 def _ends(value: Float, among: Flags) -> tuple[Float, Float]:
-    """The least and the largest of the values among some, a row each; endless the wrong way where there are none."""
+    """The least and the largest of the values among some, a row each; endless the wrong way
+    where there are none.
+    """
     rows = (len(value), -1)
     low, high = (np.where(among, value, end).reshape(rows) for end in (np.inf, -np.inf))
     return low.min(1), high.max(1)
 
 
 def _crossings(root: Float, quantity: Float, limit: Float) -> tuple[Flags, Float]:
-    """Where the contour crosses the grid lines along the last axis, and the values of the quantity there."""
+    """Where the contour crosses the grid lines along the last axis, and the values of the
+    quantity there.
+    """
     near, far = root[..., :-1], root[..., 1:]
     crossing = (near <= limit) != (far <= limit)
     crossing &= np.isfinite(quantity[..., :-1]) & np.isfinite(quantity[..., 1:])
-    first, second = (np.where(crossing, one, 0.0) for one in (quantity[..., :-1], quantity[..., 1:]))
+    first, second = (
+        np.where(crossing, one, 0.0) for one in (quantity[..., :-1], quantity[..., 1:])
+    )
     share = (limit - near) / np.where(crossing, far - near, 1.0)
     return crossing, first * (1 - share) + second * share
 
@@ -344,13 +430,19 @@ def _on_searched_edge(box: Box, points: tuple[Float, ...]) -> Flags:
     return edge
 
 
-def linear_ranges(found: Region, products: Gram, *, best: Sequence[float], largest_error: Sequence[float]) -> Float:
-    """Ranges of plateau and start over the region, a row each, their own uncertainty at each point included."""
+def linear_ranges(
+    found: Region, products: Gram, *, best: Sequence[float], largest_error: Sequence[float]
+) -> Float:
+    """Ranges of plateau and start over the region, a row each, their own uncertainty at each
+    point included.
+    """
     ends = [(which, sign, largest_error[which]) for which in (0, 1) for sign in (-1, 1)]
     coarse = [_furthest(found.surface, *end) for end in ends]
     # Bent valleys end in corners between grid points: look closer about the extremes.
     closer = [_neighbourhood(found, at) for _, at in coarse]
-    points = tuple(np.concatenate([one[axis].ravel() for one in closer]) for axis in range(len(found.counts)))
+    points = tuple(
+        np.concatenate([one[axis].ravel() for one in closer]) for axis in range(len(found.counts))
+    )
     near = surface(found.box.law, products, *found.box.shapes(points))
     size = near.error_Q.size // len(ends)
     reach = []
@@ -364,13 +456,20 @@ def linear_ranges(found: Region, products: Gram, *, best: Sequence[float], large
 _ALL = slice(None)
 
 
-def _furthest(values: Surface, which: int, sign: int, largest_error: float, *, among: slice = _ALL) -> tuple[float, int]:
-    """The end of the interval of plateau (0) or start (1) on one side over some points, and which point sets it.
+def _furthest(
+    values: Surface, which: int, sign: int, largest_error: float, *, among: slice = _ALL
+) -> tuple[float, int]:
+    """The end of the interval of plateau (0) or start (1) on one side over some points, and which
+    point sets it.
 
     Where no point is inside, it is endless the other way.
     """
     slack = largest_error - values.error_Q[among]
-    level, variance = (values.start_Q, values.start_variance_Q) if which else (values.plateau_Q, values.plateau_variance_Q)
+    level, variance = (
+        (values.start_Q, values.start_variance_Q)
+        if which
+        else (values.plateau_Q, values.plateau_variance_Q)
+    )
     reach = np.full(slack.shape, -np.inf)
     inside = slack >= 0
     reach[inside] = sign * level[among][inside] + np.sqrt(slack[inside] * variance[among][inside])
@@ -381,11 +480,15 @@ def _furthest(values: Surface, which: int, sign: int, largest_error: float, *, a
 def _neighbourhood(found: Region, index: int) -> tuple[Float, ...]:
     """A small grid of one cell to each side of a point of the region's grid."""
     lines = []
-    for points, count, low, high in zip(found.points, found.counts, found.box.low, found.box.high, strict=True):
+    for points, count, low, high in zip(
+        found.points, found.counts, found.box.low, found.box.high, strict=True
+    ):
         cell = (high - low) / (count - 1)
         lines.append(points.ravel()[index] + cell * np.linspace(-1, 1, 5))
     grid = list(np.meshgrid(*lines, indexing="ij"))
     whole = whole_box(found.box.law, found.box.span)
     if len(grid) == 2:
         grid[0] = grid[0] + found.box.shear * (grid[1] - found.points[1].ravel()[index])
-    return tuple(np.clip(g, low, high) for g, low, high in zip(grid, whole.low, whole.high, strict=True))
+    return tuple(
+        np.clip(g, low, high) for g, low, high in zip(grid, whole.low, whole.high, strict=True)
+    )

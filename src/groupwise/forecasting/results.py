@@ -1,4 +1,4 @@
-"""What a fit, a forecast and a backtest hand back: frozen records whose status has its sentence beside it."""
+"""What a fit and a forecast hand back: frozen records whose status has its sentence beside it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from groupwise.arrays import Float
 from groupwise.intervals import Interval, percent
-from groupwise.plain import Plain, Said
+from groupwise.plain import Said
 from groupwise.wording import alike, number, readable, sentence, share
 
 FitStatus = Literal["converged", "not_identifiable", "flat", "non_stationary"]
@@ -19,27 +19,69 @@ FitStatus = Literal["converged", "not_identifiable", "flat", "non_stationary"]
 class Outcome(Enum):
     """What fits come to: the status that is reported, and the sentence that takes its numbers."""
 
-    CONVERGED = "converged", "the {law} law holds: {way} from {start} to a plateau of {plateau}; {where}"
-    SHARED = "converged", "the metric {way} from {start} to a plateau of {plateau} by each law that fits ({laws}); {where}"
+    CONVERGED = (
+        "converged",
+        "the {law} law holds: {way} from {start} to a plateau of {plateau}; {where}",
+    )
+    SHARED = (
+        "converged",
+        (
+            "the metric {way} from {start} to a plateau of {plateau} by each law that fits "
+            "({laws}); {where}"
+        ),
+    )
     FLAT = "flat", "flat: no law beats a constant over {rows} rows; the level is {level}{hint}"
-    STILL = "flat", "flat: every one of {rows} rows is exactly {value:.6g}; a metric without any noise is rarely a live one"
-    COLLAPSED = "non_stationary", "collapsed: the mean falls from {before:.4g} to {after:.4g}, from update {since:.6g} on"
-    JUMP = "non_stationary", "non-stationary: the level {way} by {size:.4g} at update {since:.6g}; {end}"
-    WANDERS = "non_stationary", "non-stationary: the mean wanders as slowly as the log is long; no law describes it"
-    TOO_FEW = "not_identifiable", "not identifiable yet: {rows} independent observations are too few for a law; the level is {level}"
+    STILL = (
+        "flat",
+        (
+            "flat: every one of {rows} rows is exactly {value:.6g}; a metric without any noise is "
+            "rarely a live one"
+        ),
+    )
+    COLLAPSED = (
+        "non_stationary",
+        "collapsed: the mean falls from {before:.4g} to {after:.4g}, from update {since:.6g} on",
+    )
+    JUMP = (
+        "non_stationary",
+        "non-stationary: the level {way} by {size:.4g} at update {since:.6g}; {end}",
+    )
+    WANDERS = (
+        "non_stationary",
+        "non-stationary: the mean wanders as slowly as the log is long; no law describes it",
+    )
+    TOO_FEW = (
+        "not_identifiable",
+        (
+            "not identifiable yet: {rows} independent observations are too few for a law; the "
+            "level is {level}"
+        ),
+    )
     MAYBE_SMOOTHED = (
         "not_identifiable",
         (
-            "not identifiable yet: {rows} rows cannot tell slow noise from a curve smoothed before it was logged, "
-            "which would hide its start; if the log is raw, say --set smoothing=1"
+            "not identifiable yet: {rows} rows cannot tell slow noise from a curve smoothed before "
+            "it was logged, which would hide its start; if the log is raw, say --set smoothing=1"
         ),
     )
-    EMPTY = "not_identifiable", "not identifiable yet: the {law} law is preferred, but it explains nothing of what the rows do"
+    EMPTY = (
+        "not_identifiable",
+        (
+            "not identifiable yet: the {law} law is preferred, but it explains nothing of what the "
+            "rows do"
+        ),
+    )
     SLOW_NOISE = (
         "not_identifiable",
-        ("not identifiable yet: over {rows} rows slow changes cannot be told from slow noise; a constant would lie at {level}"),
+        (
+            "not identifiable yet: over {rows} rows slow changes cannot be told from slow noise; a "
+            "constant would lie at {level}"
+        ),
     )
-    OPEN = "not_identifiable", "not identifiable yet: the {law} law fits best, but the data do not limit {names}"
+    OPEN = (
+        "not_identifiable",
+        "not identifiable yet: the {law} law fits best, but the data do not limit {names}",
+    )
 
     def __init__(self, status: FitStatus, sentence: str) -> None:
         """Name both parts of the value."""
@@ -55,8 +97,12 @@ class Noise:
     state_variance: float  # stationary variance of the AR(1) part, reward units squared
     correlation: float  # correlation of the AR(1) part over one update
     lag1: float  # correlation of neighbouring raw residuals
-    sampling_variance: float = float("nan")  # mean variance that the groups alone explain, or nan where unknown
-    smoothing: int = 1  # rows over which the series had been averaged before we saw it (1: not smoothed)
+    sampling_variance: float = float(
+        "nan"
+    )  # mean variance that the groups alone explain, or nan where unknown
+    smoothing: int = (
+        1  # rows over which the series had been averaged before we saw it (1: not smoothed)
+    )
     window: float = 1.0  # updates that one row averages over
 
 
@@ -76,12 +122,14 @@ class FitResult(Said):
 
     Args:
         law: name of the law that the parameters belong to.
-        outcome: what can be said; its `status` is one of converged, not_identifiable, flat and non_stationary.
+        outcome: what can be said; its `status` is one of converged, not_identifiable, flat and
+            non_stationary.
         message: the outcome as a sentence.
         parameters: each named parameter with its profile-likelihood interval.
         n: usable rows.
         r_squared: share of the raw variance explained.
-        r_squared_explainable: share explained of what sampling noise leaves to explain; nan where unknown.
+        r_squared_explainable: share explained of what sampling noise leaves to explain; nan where
+            unknown.
         candidates: all laws tried, best first.
         noise: the noise around the curve.
         time_T: updates, in the clock of the log, one per usable row.
@@ -95,8 +143,18 @@ class FitResult(Said):
     """
 
     KEYS: ClassVar = (
-        "n", "law", "status", "message", "parameters", "r_squared", "r_squared_explainable", "candidates", "noise", "change_time", "notes",
-    )  # fmt: skip
+        "n",
+        "law",
+        "status",
+        "message",
+        "parameters",
+        "r_squared",
+        "r_squared_explainable",
+        "candidates",
+        "noise",
+        "change_time",
+        "notes",
+    )
     law: str
     outcome: Outcome
     message: str
@@ -125,11 +183,18 @@ class FitResult(Said):
         return sentence(readable(self.message))
 
 
-def band_said(mean: tuple[float, float, float], following: tuple[float, float], where: str, level: float) -> str:
-    """Say what is forecast at one place: the mean with the ends of its band, and the ends of the band of the next row."""
+def band_said(
+    mean: tuple[float, float, float], following: tuple[float, float], where: str, level: float
+) -> str:
+    """Say what is forecast at one place: the mean with the ends of its band, and the ends of the
+    band of the next row.
+    """
     value, low, high = alike(*mean)
     ends = alike(*following)
-    return f"The mean is forecast at {value} ({low} to {high}) by {where}, a row there at {ends[0]} to {ends[1]} ({share(level)} bands)."
+    return (
+        f"The mean is forecast at {value} ({low} to {high}) by {where}, a row there at {ends[0]} "
+        f"to {ends[1]} ({share(level)} bands)."
+    )
 
 
 ForecastStatus = Literal["forecast", "short", "still"]
@@ -141,7 +206,9 @@ class Target(Said):
 
     target: float  # the level, in the unit of the metric
     chance: float  # that the mean lies above it at the last time forecast
-    reached: Interval  # times by which that is so with half a chance and with the ends of the level's; inf where not by the last time
+    # times by which that is so with half a chance and with the ends of the level's; inf where not
+    # by the last time
+    reached: Interval
 
     def __str__(self) -> str:
         """How likely it is reached, in a sentence."""
@@ -155,7 +222,8 @@ class Forecast(Said):
     """Where the metric is going.
 
     Args:
-        status: forecast; short (fewer rows than any run was forecast from before) or still (a metric that never moved).
+        status: forecast; short (fewer rows than any run was forecast from before) or still (a
+            metric that never moved).
         message: one sentence.
         level: nominal coverage of both bands.
         time_S: updates, in the clock of the log, that are forecast.
@@ -181,61 +249,17 @@ class Forecast(Said):
     target: Target | None = None
 
     def __str__(self) -> str:
-        """The last of the times forecast, and the chance of a target, in a sentence each; of a metric that never moved, that."""
+        """The last of the times forecast, and the chance of a target, in a sentence each; of a
+        metric that never moved, that.
+        """
         mean = float(self.mean_S[-1]), float(self.mean_low_S[-1]), float(self.mean_high_S[-1])
-        row, where = (float(self.low_S[-1]), float(self.high_S[-1])), f"update {number(self.time_S[-1])}"
-        said = sentence(readable(self.message)) if self.status == "still" else band_said(mean, row, where, self.level)
-        return said if self.target is None else f"{said} {self.target}"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Tally(Plain):
-    """How the methods did on some windows of what came after, in the unit of the metric."""
-
-    errors: Mapping[str, float]  # mean absolute error of each method
-    covered: int  # windows whose mean lay inside our band
-    windows: int
-    above: int  # windows whose mean lay above our band
-    below: int
-    rows_covered: int  # of the row in the middle of each window, those inside our band of rows
-    interval_scores: Mapping[str, float]  # of the methods with a band: its width, and a fine for truth outside
-    crps: Mapping[str, float]  # of the same: continuous ranked probability score
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Backtest(Tally, Said):
-    """One run's forecast scored on what came after.
-
-    Args:
-        errors: mean absolute error of each method over the windows held out, reward units.
-        covered: windows whose mean lay inside the predictive band.
-        windows: windows held out.
-        above: windows whose mean lay above the band.
-        below: windows whose mean lay below it.
-        rows_covered: of the row in the middle of each window, those inside the band of rows.
-        interval_scores: mean interval score (Winkler) of each method with a band.
-        crps: mean continuous ranked probability score of the same.
-        level: nominal coverage of the band.
-        n_train: rows the forecast saw.
-        n_test: rows held out.
-        share: share of the rows that the forecast was to see.
-        deviation: standard deviation of all rows.
-        thirds: the same of the near, the middle and the far third of the windows.
-    """
-
-    level: float
-    n_train: int
-    n_test: int
-    share: float
-    deviation: float
-    thirds: tuple[Tally, ...]
-
-    def __str__(self) -> str:
-        """How far the forecast and the best simple method were off, in a sentence."""
-        simple = {name: error for name, error in self.errors.items() if name != "groupwise"}
-        best = min(simple, key=simple.__getitem__)
-        return (
-            f"Forecast from {self.n_train:,} rows, the {self.n_test:,} after them are off by {number(self.errors['groupwise'])}; the best "
-            f"simple method ({best.replace('_', ' ')}) is off by {number(simple[best])}. The {share(self.level)} band held {self.covered} "
-            f"of {self.windows} window means."
+        row, where = (
+            (float(self.low_S[-1]), float(self.high_S[-1])),
+            f"update {number(self.time_S[-1])}",
         )
+        said = (
+            sentence(readable(self.message))
+            if self.status == "still"
+            else band_said(mean, row, where, self.level)
+        )
+        return said if self.target is None else f"{said} {self.target}"

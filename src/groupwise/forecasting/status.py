@@ -1,7 +1,8 @@
 """From competing fits to a status and a sentence, and where a law stops to hold.
 
-The thresholds live here, each with its reason. A jump in the level, a fall from the height once reached, and aimless wandering each
-name the time from which no single law describes the series; what to do about it is for diagnosis.
+The thresholds live here, each with its reason. A jump in the level, a fall from the height once
+reached, and aimless wandering each name the time from which no single law describes the series;
+what to do about it is for diagnosis.
 """
 
 from __future__ import annotations
@@ -17,28 +18,39 @@ from groupwise.arrays import Float, moving_mean
 from groupwise.forecasting import profile
 from groupwise.forecasting.law_fit import LawFit, orthonormal
 from groupwise.forecasting.laws import Law, law_by_name
-from groupwise.forecasting.noise import NoiseShape, Whitener, moment_shape, noise_posterior, noise_shapes
+from groupwise.forecasting.noise import (
+    NoiseShape,
+    Whitener,
+    moment_shape,
+    noise_posterior,
+    noise_shapes,
+)
 from groupwise.forecasting.observations import Observations
 from groupwise.forecasting.results import Outcome
 from groupwise.intervals import Interval
 
 # AICc differences under 2 are no evidence (Burnham and Anderson 2002, section 2.6).
 NO_EVIDENCE = 2.0
-# A constant is given up only for a law this far ahead: five laws with free shapes are tried against it, and the best of
-# them is ahead by 8 in 2-5 % of series that do not move at all (docs/theory/fit.md has the table).
+# A constant is given up only for a law this far ahead: five laws with free shapes are tried against
+# it, and the best of them is ahead by 8 in 2-5 % of series that do not move at all
+# (lab/docs/theory/fit.md has the table).
 FLAT = 8.0
-# Inertia is a finding: the oscillator is chosen only if it is this far ahead of every law that has none, and foretells rows better.
+# Inertia is a finding: the oscillator is chosen only if it is this far ahead of every law that has
+# none, and foretells rows better.
 INERTIA = 6.0
 SLOW_STARTS = ("logistic", "scalerl_sigmoid")  # laws that begin slowly without inertia
 # With fewer observations than this no law can be told from any other.
 FEW = 8
-# A jump has to beat every law by this much in AICc, beyond the three numbers it costs (height, place, and the search for it).
+# A jump has to beat every law by this much in AICc, beyond the three numbers it costs (height,
+# place, and the search for it).
 MARGIN = 10.0
 PLACES = 40
 
 
 def ranked(fits: Sequence[LawFit], *, inertia: bool = True) -> list[LawFit]:
-    """The law to report first, then the others by AICc: the simplest that the evidence does not rule out; inertia may be left aside."""
+    """The law to report first, then the others by AICc: the simplest that the evidence does not
+    rule out; inertia may be left aside.
+    """
     ordered = sorted(fits, key=lambda found: found.aicc)
     best = ordered[0].aicc
     lead = ordered[0]
@@ -55,11 +67,17 @@ def ranked(fits: Sequence[LawFit], *, inertia: bool = True) -> list[LawFit]:
 def close_laws(fits: Sequence[LawFit], within: float = NO_EVIDENCE) -> list[LawFit]:
     """The laws that move, beside the one reported first, and lie so close to the best in AICc.
 
-    A slow start has two explanations: what inertia must be ahead by to be named, it must be behind by to be ruled out.
+    A slow start has two explanations: what inertia must be ahead by to be named, it must be behind
+    by to be ruled out.
     """
     best, slow = min(found.aicc for found in fits), fits[0].law.name in SLOW_STARTS
     wide = max(within, INERTIA) if slow else within
-    return [found for found in fits[1:] if found.law.shapes and found.aicc - best < (wide if found.law.name == "oscillator" else within)]
+    return [
+        found
+        for found in fits[1:]
+        if found.law.shapes
+        and found.aicc - best < (wide if found.law.name == "oscillator" else within)
+    ]
 
 
 Told = tuple[Outcome, dict[str, Any]]
@@ -68,7 +86,9 @@ Told = tuple[Outcome, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the fits come to, its sentence, the time of a change (nan: none), and further findings."""
+    """What the fits come to, its sentence, the time of a change (nan: none), and further
+    findings.
+    """
 
     outcome: Outcome
     message: str
@@ -87,7 +107,12 @@ def judge(
 ) -> Verdict:
     """Say what the fits support."""
     best = fits[0]
-    notes = (_smoothing_note(observations), _noise_note(best), _rival_note(fits), _inertia_note(fits, parameters, momentum))
+    notes = (
+        _smoothing_note(observations),
+        _noise_note(best),
+        _rival_note(fits),
+        _inertia_note(fits, parameters, momentum),
+    )
     explained = _explained(observations, best.curve_M)
     outcome, numbers = (
         _untold(observations, best, parameters["plateau"])
@@ -95,14 +120,22 @@ def judge(
         or _holding(observations, fits, parameters, explained)
     )
     change = numbers.pop("change", float("nan"))
-    return Verdict(outcome, outcome.sentence.format(**numbers), change, tuple(note for note in notes if note))
+    return Verdict(
+        outcome, outcome.sentence.format(**numbers), change, tuple(note for note in notes if note)
+    )
 
 
 def _untold(observations: Observations, best: LawFit, plateau: Interval) -> Told | None:
-    """What is said where the rows allow no law: they are too few, or perhaps averages of each other."""
+    """What is said where the rows allow no law: they are too few, or perhaps averages of each
+    other.
+    """
     if observations.time_M.size < FEW:
         return Outcome.TOO_FEW, {"rows": observations.time_M.size, "level": _range(plateau)}
-    return (Outcome.MAYBE_SMOOTHED, {"rows": observations.rows}) if doubtful(observations, best) else None
+    return (
+        (Outcome.MAYBE_SMOOTHED, {"rows": observations.rows})
+        if doubtful(observations, best)
+        else None
+    )
 
 
 def _broken(
@@ -114,7 +147,9 @@ def _broken(
     *,
     rising: bool,
 ) -> Told | None:
-    """What is said where no law holds to the end: a fall for good, a jump, or a curve that wanders."""
+    """What is said where no law holds to the end: a fall for good, a jump, or a curve that
+    wanders.
+    """
     if rising and (fall := _collapse(observations, best, parameters, jump, explained)):
         return Outcome.COLLAPSED, fall
     if jumped := _jump(observations, best, jump):
@@ -124,13 +159,20 @@ def _broken(
     return (Outcome.WANDERS, {"change": 0.0}) if wandering else None
 
 
-def _holding(observations: Observations, fits: Sequence[LawFit], parameters: Mapping[str, Interval], explained: float) -> Told:
+def _holding(
+    observations: Observations,
+    fits: Sequence[LawFit],
+    parameters: Mapping[str, Interval],
+    explained: float,
+) -> Told:
     """What is said of a law that holds, or of the level where none does."""
     best, plateau = fits[0], parameters["plateau"]
     if not best.law.shapes:
         level = {"rows": observations.rows, "level": _range(plateau)}
         slow = plateau.width > float(np.ptp(observations.value_M))
-        return (Outcome.SLOW_NOISE, level) if slow else (Outcome.FLAT, level | {"hint": _hint(fits)})
+        return (
+            (Outcome.SLOW_NOISE, level) if slow else (Outcome.FLAT, level | {"hint": _hint(fits)})
+        )
     if explained < 0.02:
         return Outcome.EMPTY, {"law": best.law.name}
     if open_names := unidentified(best, parameters):
@@ -138,28 +180,51 @@ def _holding(observations: Observations, fits: Sequence[LawFit], parameters: Map
         return Outcome.OPEN, {"law": best.law.name, "names": names}
     close = close_laws(fits)
     laws = ", ".join(found.law.name for found in (best, *close))
-    return (Outcome.SHARED if close else Outcome.CONVERGED), {"law": best.law.name, "laws": laws, **_converged(best, parameters)}
+    return (Outcome.SHARED if close else Outcome.CONVERGED), {
+        "law": best.law.name,
+        "laws": laws,
+        **_converged(best, parameters),
+    }
 
 
 def _collapse(
-    observations: Observations, best: LawFit, parameters: Mapping[str, Interval], jump: Break | None, explained: float
+    observations: Observations,
+    best: LawFit,
+    parameters: Mapping[str, Interval],
+    jump: Break | None,
+    explained: float,
 ) -> dict[str, Any]:
-    """When a metric that should rise fell for good, and the levels before and after; empty where it did not."""
+    """When a metric that should rise fell for good, and the levels before and after; empty where
+    it did not.
+    """
     # A rise and a fall are not yet an oscillation: that takes a period and a half.
-    if best.law.name == "oscillator" and parameters["damping_ratio"].high < 1 and 1.5 * parameters["period"].value < observations.span:
+    if (
+        best.law.name == "oscillator"
+        and parameters["damping_ratio"].high < 1
+        and 1.5 * parameters["period"].value < observations.span
+    ):
         return {}
     fall = fall_from_height(observations)
     sharper = jump is not None and jump.jump < 0 and jump.aicc < best.aicc
     # Where 0 is no floor, slow noise can look like a fall: then a law or a jump has to describe it.
-    if not np.isfinite(fall) or not (float(observations.value_M.min()) >= 0 or sharper or explained > 0.5):
+    if not np.isfinite(fall) or not (
+        float(observations.value_M.min()) >= 0 or sharper or explained > 0.5
+    ):
         return {}
     change = jump.time if jump is not None and sharper else fall
     before, after = _levels(observations, change)
-    return {"change": change, "since": change + observations.origin, "before": before, "after": after}
+    return {
+        "change": change,
+        "since": change + observations.origin,
+        "before": before,
+        "after": after,
+    }
 
 
 def _jump(observations: Observations, best: LawFit, jump: Break | None) -> dict[str, Any]:
-    """What the sentence says of a jump that beats every law and matters; empty where there is none."""
+    """What the sentence says of a jump that beats every law and matters; empty where there is
+    none.
+    """
     if jump is None or jump.aicc + MARGIN >= best.aicc or not _matters(jump, observations):
         return {}
     before, after = _levels(observations, jump.time)
@@ -177,28 +242,40 @@ def _levels(observations: Observations, since: float) -> tuple[float, float]:
     """Mean of the last rows before a time, and of the last rows of all."""
     few = max(3, observations.value_M.size // 20)
     before = observations.value_M[observations.time_M < since]
-    return float(before[-few:].mean()) if before.size else float("nan"), float(observations.value_M[-few:].mean())
+    return float(before[-few:].mean()) if before.size else float("nan"), float(
+        observations.value_M[-few:].mean()
+    )
 
 
 def unidentified(best: LawFit, parameters: Mapping[str, Interval]) -> tuple[str, ...]:
     """Names of the parameters that the data do not limit in a way that matters.
 
-    The plateau counts as open where its interval is wider than twice the change that was seen; a time scale or rate
-    where it has no limit towards slowness. A damping ratio open above is the overdamped limit, which is an answer.
+    The plateau counts as open where its interval is wider than twice the change that was seen; a
+    time scale or rate where it has no limit towards slowness. A damping ratio open above is the
+    overdamped limit, which is an answer.
     """
     if not best.law.shapes:
         return ()
     seen = float(np.ptp(best.curve_M))
-    loose = [name for name in ("plateau", "start") if not parameters[name].bounded or parameters[name].width > 2 * seen]
-    # A power law or ScaleRL sigmoid trades its time scale against its exponent; only the plateau must hold.
-    slow = {"oscillator": "tau1", "exponential": "time_constant", "logistic": "midpoint"}.get(best.law.name)
+    loose = [
+        name
+        for name in ("plateau", "start")
+        if not parameters[name].bounded or parameters[name].width > 2 * seen
+    ]
+    # A power law or ScaleRL sigmoid trades its time scale against its exponent; only the plateau
+    # must hold.
+    slow = {"oscillator": "tau1", "exponential": "time_constant", "logistic": "midpoint"}.get(
+        best.law.name
+    )
     if slow is not None and not np.isfinite(parameters[slow].high):
         loose.append(slow)
     return tuple(loose)
 
 
 def doubtful(observations: Observations, best: LawFit) -> bool:
-    """Whether a short series may be a smoothed one, and its noise is smooth enough for that to matter."""
+    """Whether a short series may be a smoothed one, and its noise is smooth enough for that to
+    matter.
+    """
     return observations.smoothing_doubt and best.noise.best_shape.neighbour >= 0.65
 
 
@@ -212,7 +289,11 @@ def _range(interval: Interval, digits: str = ".4g") -> str:
 def _hint(fits: Sequence[LawFit]) -> str:
     """By how much the best other law is ahead of the constant, where it is."""
     ahead = fits[0].aicc - min(found.aicc for found in fits)
-    return f"; the best other law is {ahead:.1f} ahead in AICc, which chance does too" if ahead > NO_EVIDENCE else ""
+    return (
+        f"; the best other law is {ahead:.1f} ahead in AICc, which chance does too"
+        if ahead > NO_EVIDENCE
+        else ""
+    )
 
 
 def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> dict[str, Any]:
@@ -223,7 +304,12 @@ def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> dict[str, An
     if best.law.name == "oscillator" and parameters["overshoot"].value > 0.02:
         where += f"; overshoots by {100 * parameters['overshoot'].value:.0f} % of the way"
     way = "rises" if plateau > start else "falls"
-    return {"way": way, "start": _range(parameters["start"]), "plateau": _range(parameters["plateau"]), "where": where}
+    return {
+        "way": way,
+        "start": _range(parameters["start"]),
+        "plateau": _range(parameters["plateau"]),
+        "where": where,
+    }
 
 
 def _smoothing_note(observations: Observations) -> str:
@@ -231,8 +317,9 @@ def _smoothing_note(observations: Observations) -> str:
     if observations.smoothing == 1:
         return ""
     return (
-        f"the series had been smoothed over {observations.smoothing} rows before it was logged: only every "
-        f"{observations.smoothing}th row is used, {observations.time_M.size} in all, since the rows between repeat them"
+        f"the series had been smoothed over {observations.smoothing} rows before it was logged: "
+        f"only every {observations.smoothing}th row is used, {observations.time_M.size} in all, "
+        "since the rows between repeat them"
     )
 
 
@@ -242,7 +329,10 @@ def _noise_note(best: LawFit) -> str:
     if neighbour < 0.3:
         return ""
     hidden = "; an exponential smoother would look the same" if neighbour > 0.85 else ""
-    return f"neighbouring rows correlate by {neighbour:.2f} about the curve; the intervals are widened accordingly{hidden}"
+    return (
+        f"neighbouring rows correlate by {neighbour:.2f} about the curve; the intervals are "
+        f"widened accordingly{hidden}"
+    )
 
 
 def _rival_note(fits: Sequence[LawFit]) -> str:
@@ -252,21 +342,35 @@ def _rival_note(fits: Sequence[LawFit]) -> str:
     return f"{', '.join(rivals)} {verb} as well (AICc within {NO_EVIDENCE:g})" if rivals else ""
 
 
-def _inertia_note(fits: Sequence[LawFit], parameters: Mapping[str, Interval], momentum: float | None) -> str:
-    """Inertia is a finding: it needs the oscillator to beat the laws that have none, and tau2 to match the momentum."""
+def _inertia_note(
+    fits: Sequence[LawFit], parameters: Mapping[str, Interval], momentum: float | None
+) -> str:
+    """Inertia is a finding: it needs the oscillator to beat the laws that have none, and tau2 to
+    match the momentum.
+    """
     if fits[0].law.name != "oscillator":
         return ""
     by_name = {found.law.name: found.aicc for found in fits}
-    inert = [name for name in SLOW_STARTS if name in by_name and by_name[name] - fits[0].aicc < NO_EVIDENCE]
+    inert = [
+        name
+        for name in SLOW_STARTS
+        if name in by_name and by_name[name] - fits[0].aicc < NO_EVIDENCE
+    ]
     text = f"slow start: tau2 = {_range(parameters['tau2'], '.3g')} updates"
     if momentum is not None:
         expected = 1 / (1 - momentum)
         agrees = parameters["tau2"].covers(expected)
-        text += f", {'in agreement with' if agrees else 'not'} the 1/(1-momentum) = {expected:.3g} of the optimiser"
+        text += (
+            f", {'in agreement with' if agrees else 'not'} the 1/(1-momentum) = {expected:.3g} of "
+            "the optimiser"
+        )
         if not agrees:
             text += ": the slow start is not the optimiser's inertia"
     if inert:
-        text += f"; {' and '.join(inert)} {'fits' if len(inert) == 1 else 'fit'} as well without inertia"
+        text += (
+            f"; {' and '.join(inert)} {'fits' if len(inert) == 1 else 'fit'} as well without "
+            "inertia"
+        )
     return text
 
 
@@ -284,8 +388,13 @@ def find_break(observations: Observations) -> Break | None:
     n = observations.time_M.size
     if n < 20:
         return None
-    places = np.unique(np.linspace(max(1, 0.04 * n), 0.96 * n, min(PLACES, n)).astype(int))  # at the first row there is no jump
-    found = [(*_best_jump(observations, law_by_name(name), places), law_by_name(name)) for name in ("constant", "exponential")]
+    places = np.unique(
+        np.linspace(max(1, 0.04 * n), 0.96 * n, min(PLACES, n)).astype(int)
+    )  # at the first row there is no jump
+    found = [
+        (*_best_jump(observations, law_by_name(name), places), law_by_name(name))
+        for name in ("constant", "exponential")
+    ]
     best, place, law = min(found, key=lambda candidate: candidate[0].aicc)
     step = max(1, int(np.diff(places).max(initial=1)))
     closer = np.arange(max(1, place - step), min(n - 1, place + step) + 1)
@@ -293,23 +402,39 @@ def find_break(observations: Observations) -> Break | None:
 
 
 def _best_jump(observations: Observations, law: Law, places: NDArray[np.intp]) -> tuple[Break, int]:
-    """The best place of a jump on top of one law, under the noise that is left once it is taken out."""
+    """The best place of a jump on top of one law, under the noise that is left once it is taken
+    out.
+    """
     n = observations.time_M.size
     centred = observations.value_M - observations.value_M.mean()
     steps = (np.arange(n)[:, None] >= places[None, :]).astype(float)
-    white, basis = noise_shapes(observations.gap)[0], observations.basis(law_by_name("exponential").nodes)
+    white, basis = (
+        noise_shapes(observations.gap)[0],
+        observations.basis(law_by_name("exponential").nodes),
+    )
     place, columns, residual = _scan(observations, law, centred, steps, white, basis)
     shape = moment_shape(residual, gap=observations.gap)
     if shape.share > 0:
         place, columns, residual = _scan(observations, law, centred, steps, shape, basis)
-    noise = noise_posterior(observations.time_M, observations.relative_variance_M, orthonormal(columns), residual, gap=observations.gap)
+    noise = noise_posterior(
+        observations.time_M,
+        observations.relative_variance_M,
+        orthonormal(columns),
+        residual,
+        gap=observations.gap,
+    )
     jump = float(np.linalg.lstsq(columns, centred, rcond=None)[0][-1])
     k = int(places[place])
     return Break(float(observations.time_M[k]), jump, noise.aicc(len(law.parameters) + 3)), k
 
 
 def _scan(
-    observations: Observations, law: Law, centred: Float, steps: Float, shape: NoiseShape, basis: tuple[Float, Float]
+    observations: Observations,
+    law: Law,
+    centred: Float,
+    steps: Float,
+    shape: NoiseShape,
+    basis: tuple[Float, Float],
 ) -> tuple[int, Float, Float]:
     """The place of least error, the regressors there, and the residual."""
     products = profile.gram(observations, basis, centred, shape)
@@ -324,11 +449,15 @@ def _scan(
         if law.shapes:
             errors = profile.surface(law, swept, *shapes).error_Q
         else:
-            errors = np.array([swept.inner[-1, -1] - swept.inner[-2, -1] ** 2 / max(swept.one_one, 1e-300)])
+            errors = np.array(
+                [swept.inner[-1, -1] - swept.inner[-2, -1] ** 2 / max(swept.one_one, 1e-300)]
+            )
         best = min(best, (float(errors.min()), j, int(errors.argmin())))
     columns = [np.ones(centred.size), steps[:, best[1]]]
     if law.shapes:
-        columns.insert(1, basis[1] @ law.decay(products.nodes_K, *(float(s[best[2]]) for s in shapes)))
+        columns.insert(
+            1, basis[1] @ law.decay(products.nodes_K, *(float(s[best[2]]) for s in shapes))
+        )
     design = np.column_stack(columns)
     return best[1], design, centred - design @ np.linalg.lstsq(design, centred, rcond=None)[0]
 
@@ -336,9 +465,14 @@ def _scan(
 def _matters(jump: Break, observations: Observations) -> bool:
     """Whether a jump is a good part of what the metric has done in all, and no more than that.
 
-    Noise that changes its size makes small ones, a law that bends where none holds makes ones that no row shows.
+    Noise that changes its size makes small ones, a law that bends where none holds makes ones that
+    no row shows.
     """
-    return 0.25 * float(np.ptp(_running_mean(observations))) <= abs(jump.jump) <= float(np.ptp(observations.value_M))
+    return (
+        0.25 * float(np.ptp(_running_mean(observations)))
+        <= abs(jump.jump)
+        <= float(np.ptp(observations.value_M))
+    )
 
 
 def _running_mean(observations: Observations) -> Float:
@@ -352,14 +486,16 @@ def _running_mean(observations: Observations) -> Float:
 def fall_from_height(observations: Observations) -> float:
     """Time from which a metric that should rise has lost most of its height for good, or nan.
 
-    Read from the running mean and not from a fitted curve, which bridges rise and fall. The last twentieth of the rows
-    has to lie in the lower half of what was reached, and further from the height than their scatter explains.
+    Read from the running mean and not from a fitted curve, which bridges rise and fall. The last
+    twentieth of the rows has to lie in the lower half of what was reached, and further from the
+    height than their scatter explains.
     """
     value, smooth = observations.value_M, _running_mean(observations)
     if value.size < 12:
         return float("nan")
     few = max(3, value.size // 20)
-    # The height is the mean of the highest few, so that a short good time counts and a single lucky mean does not.
+    # The height is the mean of the highest few, so that a short good time counts and a single lucky
+    # mean does not.
     height = float(np.sort(smooth)[-few:].mean())
     end = float(value[-few:].mean())
     floor = min(float(smooth.min()), 0.0) if height > 0 else float(smooth.min())
@@ -368,7 +504,8 @@ def fall_from_height(observations: Observations) -> float:
         return float("nan")
     high = np.flatnonzero(smooth >= height - 0.2 * (height - end))
     first, last = int(high[0]), int(high[-1])
-    # Slow noise about a level visits both ends again and again; what collapsed stood high for a while and was seldom low meanwhile.
+    # Slow noise about a level visits both ends again and again; what collapsed stood high for a
+    # while and was seldom low meanwhile.
     was_low = float((smooth[first : last + 1] < end + 0.25 * (height - end)).mean())
     if was_low > 0.1 or last - first < few - 1 or last >= value.size - few:
         return float("nan")
@@ -383,7 +520,9 @@ def _explained(observations: Observations, curve_M: Float) -> float:
 
 
 def wanders(found: LawFit, observations: Observations) -> bool:
-    """Whether the noise about a curve is nearly as slow as the log is long, so that the curve means little."""
+    """Whether the noise about a curve is nearly as slow as the log is long, so that the curve
+    means little.
+    """
     shape = found.noise.best_shape
     if shape.share < 0.6 or observations.time_M.size < 20:
         return False

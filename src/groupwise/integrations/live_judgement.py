@@ -1,7 +1,8 @@
-"""The judgement of a run while it trains: when it is made, what that may cost, and whom a change of the state is told to.
+"""The judgement of a run while it trains: when it is made, what that may cost, and whom a change of
+the state is told to.
 
-`groupwise.diagnostics` decides, and loads much when it is first asked: that is done before the first step. A change of state is one line
-in the terminal and through the tracker in use (`sinks`).
+`groupwise.diagnostics` decides, and loads much when it is first asked: that is done before the
+first step. A change of state is one line in the terminal and through the tracker in use (`sinks`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from groupwise.wording import clean
 
 StopOn = Literal["watch", "failing"]
 
-_EVERY, _SHARE = 50, 0.02  # steps between two looks, and the share of the time that they may take, where no interval is asked for
+_EVERY, _SHARE = (
+    50,
+    0.02,
+)
+# steps between two looks, and the share of the time that they may take, where no interval is asked
+# for
 _ROWS, _GROUPS, _SIZE = 60, 4, 4  # of the run that the judge is made ready with
 _LONGEST = 600
 
@@ -30,32 +36,53 @@ def state_to_stop_on(name: str) -> StopOn:
     for known in get_args(StopOn):
         if known == name:
             return known  # type: ignore[no-any-return]
-    raise InvalidArgumentError(f"expected watch or failing for stop_on, got {str(name)[:40]!r}: use one of these")
+    raise InvalidArgumentError(
+        f"expected watch or failing for stop_on, got {str(name)[:40]!r}: use one of these"
+    )
 
 
 def change_in_words(found: Judgement, before: State | None, step: int) -> str:
     """Return a new state in one line: the fact, the cause and what to do."""
     was = f" (was {title_of(before)})" if before is not None else ""
     parts = (found.headline, found.cause.words, found.do)
-    return clean(f"{title_of(found.state)} at step {step}{was}: {'; '.join(part.rstrip('.') for part in parts if part)}", longest=_LONGEST)
+    return clean(
+        f"{title_of(found.state)} at step {step}{was}: "
+        f"{'; '.join(part.rstrip('.') for part in parts if part)}",
+        longest=_LONGEST,
+    )
 
 
 class LiveJudgement:
     """When a run is judged, and what is said of it: a state once, until it changes."""
 
-    def __init__(self, say: Say, *, on: bool = True, every: int | None = None, stop_on: StopOn | None = None) -> None:
-        self.on, self.every, self.stop_on, self.seconds = on, _EVERY if every is None else every, stop_on, 0.0
-        self._spaced, self._latest = every is None, 0.0  # whether a look must be affordable, and what the latest took
+    def __init__(
+        self, say: Say, *, on: bool = True, every: int | None = None, stop_on: StopOn | None = None
+    ) -> None:
+        self.on, self.every, self.stop_on, self.seconds = (
+            on,
+            _EVERY if every is None else every,
+            stop_on,
+            0.0,
+        )
+        self._spaced, self._latest = (
+            every is None,
+            0.0,
+        )  # whether a look must be affordable, and what the latest took
         self._state: State | None = None
         self._say, self._faults = say, set[str]()
 
     def begin(self, *, last_step: int | None, here: bool) -> None:
-        """Let the judge load what it needs before the training begins, on the process that looks (`here`)."""
+        """Let the judge load what it needs before the training begins, on the process that looks
+        (`here`).
+        """
         self.seconds, self._latest, self._state = 0.0, 0.0, None
         if self.on and here and (last_step is None or last_step >= self.every):
             began = time.perf_counter()
             self._judged(_played())
-            self._say(f"the checks were made ready before the first step, which took {time.perf_counter() - began:.1f} s")
+            self._say(
+                "the checks were made ready before the first step, which took "
+                f"{time.perf_counter() - began:.1f} s"
+            )
         if self.stop_on and not self.on:
             self._say(f"stop_on={self.stop_on!r} will stop nothing: there are no checks")
 
@@ -64,11 +91,15 @@ class LiveJudgement:
         return self.on and step % self.every == 0
 
     def affordable(self, elapsed: float) -> bool:
-        """Return whether a look that takes as long as the latest stays within its share of the time; one asked for expressly does."""
+        """Return whether a look that takes as long as the latest stays within its share of the
+        time; one asked for expressly does.
+        """
         return not self._spaced or self.seconds + self._latest <= _SHARE * elapsed
 
     def look(self, record: RunRecord, step: int) -> bool:
-        """Judge the run as it stands, tell a change of its state, and return whether the training is to stop."""
+        """Judge the run as it stands, tell a change of its state, and return whether the
+        training is to stop.
+        """
         found = self._judged(record)
         if found is None:
             return False
@@ -83,13 +114,17 @@ class LiveJudgement:
         self.seconds += seconds
 
     def _judged(self, record: RunRecord) -> Judgement | None:
-        """Judge a run that goes on; a defect of the judge costs the judgement and not the training."""
+        """Judge a run that goes on; a defect of the judge costs the judgement and not the
+        training.
+        """
         from groupwise.diagnostics.judge import judge
 
         try:
             return judge(record, ended=False)
         except Exception as error:  # noqa: BLE001 - training goes on
-            self._say_once(f"the run could not be judged: {reason_of(error)[:300]}; training goes on")
+            self._say_once(
+                f"the run could not be judged: {reason_of(error)[:300]}; training goes on"
+            )
             return None
 
     def _tell(self, found: Judgement, said: str) -> None:
@@ -108,10 +143,27 @@ class LiveJudgement:
 def _played() -> RunRecord:
     """Return a short run of no meaning, long enough that every check has something to compute."""
     step = range(1, _ROWS + 1)
-    names = ("reward", "entropy", "kl", "grad_norm", "reward_std_within_group", "dead_group_share", "completions/mean_length")
-    columns = {name: [2 + math.sin(number * (place + 2)) for number in step] for place, name in enumerate(names)}
+    names = (
+        "reward",
+        "entropy",
+        "kl",
+        "grad_norm",
+        "reward_std_within_group",
+        "dead_group_share",
+        "completions/mean_length",
+    )
+    columns = {
+        name: [2 + math.sin(number * (place + 2)) for number in step]
+        for place, name in enumerate(names)
+    }
     rollouts = [
-        {"step": number, "prompt_id": n // _SIZE, "prompt": "p", "completion": f"c{number * n % 7}", "reward": float(number * n % 3 == 0)}
+        {
+            "step": number,
+            "prompt_id": n // _SIZE,
+            "prompt": "p",
+            "completion": f"c{number * n % 7}",
+            "reward": float(number * n % 3 == 0),
+        }
         for number in step
         for n in range(_GROUPS * _SIZE)
     ]

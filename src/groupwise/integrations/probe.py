@@ -1,7 +1,9 @@
-r"""Score sketches of a few groups while a run trains, and from the latest of them Vp, T, R, the best G and the noise temperature.
+r"""Score sketches of a few groups while a run trains, and from the latest of them Vp, T, R, the
+best G and the noise temperature.
 
-The tokens that were sampled are scored under the parameters that sampled them, before the update. The training is not touched: no random
-number is drawn, no gradient is left behind, and the group size is advised but never changed.
+The tokens that were sampled are scored under the parameters that sampled them, before the update.
+The training is not touched: no random number is drawn, no gradient is left behind, and the group
+size is advised but never changed.
 """
 
 from __future__ import annotations
@@ -25,7 +27,12 @@ if TYPE_CHECKING:
     import torch
 
 WIDTH = 512
-_AGGREGATION = {"grpo": "sequence_mean", "sapo": "sequence_mean", "bnpo": "batch_token_mean", "dapo": "batch_token_mean"}
+_AGGREGATION = {
+    "grpo": "sequence_mean",
+    "sapo": "sequence_mean",
+    "bnpo": "batch_token_mean",
+    "dapo": "batch_token_mean",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,9 @@ class ProbeSettings:
     groups: int | None = 8  # groups of a probe; all where None
     width: int = WIDTH  # numbers in a sketch
     window: int = 8  # number of latest probes that an estimate rests on
-    parameters: tuple[str, ...] | None = None  # patterns of parameter names; those that are trained where None
+    parameters: tuple[str, ...] | None = (
+        None  # patterns of parameter names; those that are trained where None
+    )
     micro_batch: int | None = None  # rollouts of one pass; the trainer's own number where None
 
 
@@ -47,11 +56,22 @@ def unusable(settings: Any) -> str:
     for name in ("every", "groups", "width", "window", "micro_batch"):
         value = getattr(settings, name)
         optional = name in ("groups", "micro_batch")
-        if not (optional and value is None) and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            return f"expected a whole number of at least 1 for {name} of ProbeSettings, got {str(value)[:40]}"
+        if not (optional and value is None) and (
+            isinstance(value, bool) or not isinstance(value, int) or value < 1
+        ):
+            return (
+                f"expected a whole number of at least 1 for {name} of ProbeSettings, got "
+                f"{str(value)[:40]}"
+            )
     named: Any = settings.parameters
-    if named is not None and (isinstance(named, str) or not isinstance(named, Sequence) or not all(isinstance(one, str) for one in named)):
-        return f"expected patterns of names for parameters of ProbeSettings, got {str(named)[:40]!r}"
+    if named is not None and (
+        isinstance(named, str)
+        or not isinstance(named, Sequence)
+        or not all(isinstance(one, str) for one in named)
+    ):
+        return (
+            f"expected patterns of names for parameters of ProbeSettings, got {str(named)[:40]!r}"
+        )
     return ""
 
 
@@ -78,7 +98,9 @@ class Probe:
         except (InsufficientDataError, InvalidArgumentError):
             return
 
-    def row(self, *, prompts: float, group_size: float, learning_rate: float | None) -> dict[str, float | None]:
+    def row(
+        self, *, prompts: float, group_size: float, learning_rate: float | None
+    ) -> dict[str, float | None]:
         r"""Return the columns of a step."""
         found = self.components
         if found is None or self._told:
@@ -87,7 +109,11 @@ class Probe:
         self.decision = _advice(found, round(prompts), round(group_size))
         vp, t, r, best = found.vp.value, found.t.value, found.r.value, found.group_size
         rollouts = prompts * group_size
-        noise = vp / prompts + t / rollouts + (r / (rollouts * (group_size - 1)) if group_size > 1 else math.inf)
+        noise = (
+            vp / prompts
+            + t / rollouts
+            + (r / (rollouts * (group_size - 1)) if group_size > 1 else math.inf)
+        )
         row = {
             "gradient/vp": vp,
             "gradient/t": t,
@@ -97,17 +123,26 @@ class Probe:
             "gradient/group_size_low": best.low,
             "gradient/group_size_high": best.high,
             "gradient/noise": noise,
-            "gradient/noise_temperature": math.nan if learning_rate is None else learning_rate * noise / 2,
+            "gradient/noise_temperature": math.nan
+            if learning_rate is None
+            else learning_rate * noise / 2,
             "gradient/prompts": float(found.prompts),
         }
         if self.decision is not None:
-            row |= {"planned_group_size": float(self.decision.best), "planned_excess": self.decision.excess.value}
+            row |= {
+                "planned_group_size": float(self.decision.best),
+                "planned_excess": self.decision.excess.value,
+            }
         return {name: value if math.isfinite(value) else None for name, value in row.items()}
 
 
 def _advice(found: Components, prompts: int, group_size: int) -> Decision | None:
-    """Return what the controller would do at this number of rollouts a step, or None where it cannot tell."""
-    if not any((found.vp.value, found.t.value, found.r.value)):  # groups without any spread: nothing was measured
+    """Return what the controller would do at this number of rollouts a step, or None where it
+    cannot tell.
+    """
+    if not any(
+        (found.vp.value, found.t.value, found.r.value)
+    ):  # groups without any spread: nothing was measured
         return None
     try:
         return decide(running_components(found), group_size, prompts * group_size)
@@ -116,7 +151,9 @@ def _advice(found: Components, prompts: int, group_size: int) -> Decision | None
 
 
 def chosen_groups(prompts: int, groups: int | None) -> NDArray[np.int64]:
-    """Return which of a step's groups are probed: evenly spaced, so that every process has its share."""
+    """Return which of a step's groups are probed: evenly spaced, so that every process has its
+    share.
+    """
     count = prompts if groups is None else min(groups, prompts)
     return np.unique(np.linspace(0, prompts - 1, count).round().astype(np.int64))
 

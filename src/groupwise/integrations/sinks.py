@@ -1,7 +1,8 @@
-"""The judgement of a run handed to the tracker in use: an alert for Weights & Biases and trackio, tags for MLflow.
+"""The judgement of a run handed to the tracker in use: an alert for Weights & Biases and trackio,
+tags for MLflow.
 
-A tracker that is not imported, or has no run open in this process, is left alone; nothing is imported and no run is begun here. A link to
-the page goes along without what opens it.
+A tracker that is not imported, or has no run open in this process, is left alone; nothing is
+imported and no run is begun here. A link to the page goes along without what opens it.
 """
 
 from __future__ import annotations
@@ -16,15 +17,24 @@ from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.wording import clean
 
 PAGE = "GROUPWISE_PAGE"  # the environment variable with the address of the page
-LEVELS = {State.OK: "INFO", State.WATCH: "WARN", State.FAILING: "ERROR", State.FAILED: "ERROR", State.CANNOT_TELL: "WARN"}
+LEVELS = {
+    State.OK: "INFO",
+    State.WATCH: "WARN",
+    State.FAILING: "ERROR",
+    State.FAILED: "ERROR",
+    State.CANNOT_TELL: "WARN",
+}
 _LONGEST, _LONGEST_TAG = 600, 500
 _LOOPBACK = re.compile(r"localhost|::1|127(\.\d+){3}")
-# The token of a live page, 32 letters of base64, wherever a proxy puts it; what comes behind goes with it.
+# The token of a live page, 32 letters of base64, wherever a proxy puts it; what comes behind goes
+# with it.
 _TOKEN = re.compile(r"/(?=[^/]*[a-z])(?=[^/]*[A-Z])[\w-]{32}(?![\w-]).*")
 
 
 def tell(found: Judgement, *, said: str = "", page: str | None = None) -> list[str]:
-    """Hand a judgement, or `said`, to every tracker that has a run open in this process; return a sentence for each that failed."""
+    """Hand a judgement, or `said`, to every tracker that has a run open in this process; return
+    a sentence for each that failed.
+    """
     try:
         link = shareable(os.environ.get(PAGE, "") if page is None else page)
     except ValueError:  # no address: the alert goes without it
@@ -35,7 +45,9 @@ def tell(found: Judgement, *, said: str = "", page: str | None = None) -> list[s
         try:
             send(found, text, link)
         except Exception as error:  # noqa: BLE001 - a tracker may be offline in any way
-            faults.append(f"the alert did not reach the tracker: {type(error).__name__}: {clean(error)}")
+            faults.append(
+                f"the alert did not reach the tracker: {type(error).__name__}: {clean(error)}"
+            )
     return faults
 
 
@@ -53,7 +65,9 @@ def facts(found: Judgement, link: str) -> dict[str, str]:
 
 
 def shareable(page: str) -> str:
-    """Return the address of a page without what opens it: the live page's token with all behind it, a query, a user."""
+    """Return the address of a page without what opens it: the live page's token with all behind
+    it, a query, a user.
+    """
     page = _TOKEN.sub("/", page)
     parts = urlsplit(page)
     if parts.scheme not in ("http", "https"):
@@ -67,17 +81,25 @@ def shareable(page: str) -> str:
 def _to_trackio(found: Judgement, text: str, _link: str) -> None:
     """Send an alert to trackio where a run of it is open."""
     trackio, variables = sys.modules.get("trackio"), sys.modules.get("trackio.context_vars")
-    if trackio is None or not hasattr(trackio, "alert") or (variables is not None and variables.current_run.get() is None):
+    if (
+        trackio is None
+        or not hasattr(trackio, "alert")
+        or (variables is not None and variables.current_run.get() is None)
+    ):
         return
     trackio.alert(title=title_of(found.state), text=text, level=_level(trackio, found))
 
 
 def _to_wandb(found: Judgement, text: str, link: str) -> None:
-    """Send an alert to Weights & Biases where a run of it is open, and keep the judgement in its summary."""
+    """Send an alert to Weights & Biases where a run of it is open, and keep the judgement in its
+    summary.
+    """
     wandb = sys.modules.get("wandb")
     if wandb is not None and getattr(wandb, "run", None) is not None:
         wandb.run.alert(title=title_of(found.state), text=text, level=_level(wandb, found))
-        wandb.run.summary.update({f"groupwise/{name}": value for name, value in facts(found, link).items()})
+        wandb.run.summary.update(
+            {f"groupwise/{name}": value for name, value in facts(found, link).items()}
+        )
 
 
 def _to_mlflow(found: Judgement, _text: str, link: str) -> None:

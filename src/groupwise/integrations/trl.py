@@ -1,7 +1,9 @@
-"""`GroupwiseCallback` records a TRL run as it trains: `trainer.add_callback(GroupwiseCallback(trainer))`.
+"""`GroupwiseCallback` records a TRL run as it trains:
+`trainer.add_callback(GroupwiseCallback(trainer))`.
 
-Steps, rewards by group, lengths, metrics and settings go into a record beside the checkpoints; the run is judged as it goes, and
-on demand the variance components are estimated. A failure here is said once, and the training goes on.
+Steps, rewards by group, lengths, metrics and settings go into a record beside the checkpoints; the
+run is judged as it goes, and on demand the variance components are estimated. A failure here is
+said once, and the training goes on.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import Components
 from groupwise.integrations.generation import Generation, apart, joined, step_meanings
 from groupwise.integrations.live_judgement import LiveJudgement, StopOn, state_to_stop_on
-from groupwise.integrations.probe import Probe, ProbeSettings, aggregation_of, chosen_groups, sketched, unusable
+from groupwise.integrations.probe import (
+    Probe,
+    ProbeSettings,
+    aggregation_of,
+    chosen_groups,
+    sketched,
+    unusable,
+)
 from groupwise.integrations.trl_trainer import (
     EXPECTED,
     StepMetrics,
@@ -37,7 +46,16 @@ from groupwise.integrations.trl_trainer import (
     unfit,
     updates_a_generation,
 )
-from groupwise.record.recorder import FOLDER, RECENT, Failures, Recorder, Rollouts, Say, guarded, to_terminal
+from groupwise.record.recorder import (
+    FOLDER,
+    RECENT,
+    Failures,
+    Recorder,
+    Rollouts,
+    Say,
+    guarded,
+    to_terminal,
+)
 from groupwise.record.resume import opened
 
 _SHARE = 0.10
@@ -66,13 +84,16 @@ class GroupwiseCallback:
         self._unusable = "" if sketch is None else unusable(sketch)
         settings = ProbeSettings() if sketch is None or self._unusable else sketch
         self.probe = Probe(settings)
-        self.sketch_every = sketch_every if sketch_every is not None else 0 if sketch is None else settings.every
+        self.sketch_every = (
+            sketch_every if sketch_every is not None else 0 if sketch is None else settings.every
+        )
         self.folder, self._wrong_record = _folder_of(trainer, record)
         self.recorder: Recorder | None = None
         self.notices: list[str] = []
         self._texts, self._say_ = texts, guarded(say)
         self._checks = LiveJudgement(self._say, on=checks, every=check_every, stop_on=self.stop_on)
-        # What all processes do together stands outside of it, or where no failure of one keeps it from the others.
+        # What all processes do together stands outside of it, or where no failure of one keeps it
+        # from the others.
         self._safely = Failures(self._say).caught
         self._watch, self._metrics = Watch(trainer, self._take), StepMetrics(trainer)
         self._active, self._main, self._clock = False, True, time.perf_counter
@@ -116,7 +137,8 @@ class GroupwiseCallback:
     def _timed(self, what: str) -> Iterator[None]:
         """Add the time inside to the cost of recording, probing or checking."""
         begun, collecting = self._clock(), gc.isenabled()
-        # A step makes thousands of short-lived objects: collecting garbage among a trainer's millions takes longer than recording.
+        # A step makes thousands of short-lived objects: collecting garbage among a trainer's
+        # millions takes longer than recording.
         gc.disable()
         try:
             yield
@@ -134,13 +156,25 @@ class GroupwiseCallback:
             self._say(f"{self._unfit}; nothing is recorded, and training goes on")
             return
         present = getattr(getattr(self.trainer, "callback_handler", None), "callbacks", [self])
-        ours = [one for one in present if isinstance(one, GroupwiseCallback) and one.trainer is self.trainer]
+        ours = [
+            one
+            for one in present
+            if isinstance(one, GroupwiseCallback) and one.trainer is self.trainer
+        ]
         if self not in ours or ours[0] is not self:
-            same = "was made for another trainer" if self not in ours else "is the second of this trainer"
-            self._say(f"a GroupwiseCallback {same}, so it does nothing: add one, made with the trainer that it is added to")
+            same = (
+                "was made for another trainer"
+                if self not in ours
+                else "is the second of this trainer"
+            )
+            self._say(
+                f"a GroupwiseCallback {same}, so it does nothing: add one, made with the trainer "
+                "that it is added to"
+            )
             return
         with self._safely():
-            self._let_go()  # of a training that raised: its record is still open, and this is its only writer
+            # of a training that raised: its record is still open, and this is its only writer
+            self._let_go()
         self._reset()
         self._active = True
         with self._safely():
@@ -163,7 +197,14 @@ class GroupwiseCallback:
             self._flush()
             self.recorder.close()
 
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any) -> None:  # noqa: ARG002
+    def on_pre_optimizer_step(
+        self,
+        args: Any,  # noqa: ARG002
+        state: Any,  # noqa: ARG002
+        control: Any,  # noqa: ARG002
+        optimizer: Any = None,
+        **_: Any,
+    ) -> None:
         """Keep the learning rate of the update that comes."""
         with self._safely():
             groups = getattr(optimizer, "param_groups", None)
@@ -181,7 +222,14 @@ class GroupwiseCallback:
                 self._flush()
         return self._judge(state, control)
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:  # noqa: ARG002
+    def on_log(
+        self,
+        args: Any,  # noqa: ARG002
+        state: Any,
+        control: Any,  # noqa: ARG002
+        logs: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
         """Add what the trainer logs to the row of its step."""
         if not self._active or not self._main or not logs or "train_runtime" in logs:
             return
@@ -199,7 +247,11 @@ class GroupwiseCallback:
             *(self._metrics.means() if self._since_log > 1 else ()),
         }  # means over all steps since it logged last: not this step's
         fresh = apart({str(key): value for key, value in logs.items() if str(key) not in known})
-        new = {key: float(value) for key, value in fresh.items() if isinstance(value, int | float) and key not in row}
+        new = {
+            key: float(value)
+            for key, value in fresh.items()
+            if isinstance(value, int | float) and key not in row
+        }
         self._held = ({**row, **new}, rollouts) if new or self._held else None
         self._flush()
         if not any(str(key).startswith("eval_") for key in logs):
@@ -220,16 +272,24 @@ class GroupwiseCallback:
         if self.recorder is not None:
             missing = len(self.recorder.rows) - self.recorder.written
             lost = f", {missing} are not" if missing else ""
-            self._say(f"{self.recorder.written} steps are recorded in {self.recorder.folder}{lost}; {self.cost()}")
+            self._say(
+                f"{self.recorder.written} steps are recorded in {self.recorder.folder}{lost}; "
+                f"{self.cost()}"
+            )
 
     # What it does
 
     def cost(self) -> str:
-        """Return what recording and probing cost, as shares of the time that training takes without them."""
+        """Return what recording and probing cost, as shares of the time that training takes
+        without them.
+        """
         own = self.record_seconds + self.probe_seconds + self.check_seconds
         rest = max(time.perf_counter() - self._started - own, 1e-9)
         steps = max(self._steps_seen, 1)
-        words = f"recording takes {self.record_seconds / rest:.2%} of the step time ({1000 * self.record_seconds / steps:.1f} ms a step)"
+        words = (
+            f"recording takes {self.record_seconds / rest:.2%} of the step time "
+            f"({1000 * self.record_seconds / steps:.1f} ms a step)"
+        )
         if self.sketch_every:
             words += f", the sketches {self.probe_seconds / rest:.1%}"
         if self.check_seconds:
@@ -237,15 +297,34 @@ class GroupwiseCallback:
         return words
 
     def _opened(self, state: Any) -> Recorder | None:
-        """Open the record, beside it where somebody else is writing it, or none where nothing can be written."""
+        """Open the record, beside it where somebody else is writing it, or none where nothing
+        can be written.
+        """
         meanings_of = partial(step_meanings, framework="trl")
         config, recent = config_of(self.trainer), RECENT if self._checks.on else 0
 
         def made(folder: Path) -> Recorder:
-            name = getattr(self.trainer.args, "run_name", None) or folder.absolute().parent.name or folder.name
-            return Recorder(folder, name=str(name), config=config, meanings_of=meanings_of, recent=recent, say=self._say)
+            name = (
+                getattr(self.trainer.args, "run_name", None)
+                or folder.absolute().parent.name
+                or folder.name
+            )
+            return Recorder(
+                folder,
+                name=str(name),
+                config=config,
+                meanings_of=meanings_of,
+                recent=recent,
+                say=self._say,
+            )
 
-        found = opened(made, self.folder, int(state.global_step), self._say, identity_of(self.trainer, state, self.folder))
+        found = opened(
+            made,
+            self.folder,
+            int(state.global_step),
+            self._say,
+            identity_of(self.trainer, state, self.folder),
+        )
         if found is not None:
             keep_record(state, found.run["id"])
         return found
@@ -254,7 +333,9 @@ class GroupwiseCallback:
         """Say what will not work as it may be meant."""
         trainer, args = self.trainer, self.trainer.args
         if self._wrong_record:
-            self._say(f"expected a folder for record, got {self._wrong_record}: recorded in {self.folder}")
+            self._say(
+                f"expected a folder for record, got {self._wrong_record}: recorded in {self.folder}"
+            )
         if self._unusable:
             self._say(f"no sketches: {self._unusable}; the rest is recorded")
             self.sketch_every = 0
@@ -264,25 +345,43 @@ class GroupwiseCallback:
         if getattr(args, "learning_rate", None) == 0:
             self._say("the learning rate is 0: nothing will be learned")
         if (updates := updates_a_generation(trainer)) > 1:
-            self._say(f"each generation of rollouts serves {updates:g} updates: rewards come with the first, the column lag counts on")
+            self._say(
+                f"each generation of rollouts serves {updates:g} updates: rewards come with the "
+                "first, the column lag counts on"
+            )
         if getattr(args, "logging_steps", 1) != 1:
-            self._say(f"grad_norm is logged every {args.logging_steps:g} steps only; all else is recorded of every step")
+            self._say(
+                f"grad_norm is logged every {args.logging_steps:g} steps only; all else is "
+                "recorded of every step"
+            )
 
     def _take(self, output: Mapping[str, Any]) -> None:
         """Keep the rollouts of a generation, and probe them where it is time."""
         generation = None
-        first, self._sampled, self._sampled_at = not self._sampled, self._sampled + 1, int(self.trainer.state.global_step)
+        first, self._sampled, self._sampled_at = (
+            not self._sampled,
+            self._sampled + 1,
+            int(self.trainer.state.global_step),
+        )
         with self._safely(), self._timed("record"):
             generation = self._watch.generation(texts=self._texts)
             if generation is not None and self._main:
                 self._generations.append(generation)
-        if self.sketch_every and first and self._sampled_at % self.sketch_every == 0:  # so on every process alike
+        if (
+            self.sketch_every and first and self._sampled_at % self.sketch_every == 0
+        ):  # so on every process alike
             with self._safely(), self._timed("probe"):
                 self._probe(output, generation)
 
     def _probe(self, output: Mapping[str, Any], generation: Generation | None) -> None:
-        """Take the scores of a few groups; every process those of its own rollouts, and all hand them on, whatever failed."""
-        index, score, problem = np.zeros(0, dtype=np.int64), np.zeros((0, self.probe.settings.width)), ""
+        """Take the scores of a few groups; every process those of its own rollouts, and all hand
+        them on, whatever failed.
+        """
+        index, score, problem = (
+            np.zeros(0, dtype=np.int64),
+            np.zeros((0, self.probe.settings.width)),
+            "",
+        )
         tokens = count = 0.0
         try:
             index, score, tokens, count = self._scored(output)
@@ -296,13 +395,20 @@ class GroupwiseCallback:
             return
         if generation is None:
             return
-        row_N, score_NK = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+        row_N, score_NK = (
+            np.concatenate([part[0] for part in parts]),
+            np.concatenate([part[1] for part in parts]),
+        )
         if aggregation_of(getattr(self.trainer, "loss_type", None)) == "batch_token_mean":
-            score_NK = score_NK / max(sum(part[2] for part in parts) / sum(part[3] for part in parts), 1.0)
+            score_NK = score_NK / max(
+                sum(part[2] for part in parts) / sum(part[3] for part in parts), 1.0
+            )
         self.probe.add(score_NK, generation.reward_N[row_N], generation.prompt_N[row_N])
 
     def _scored(self, output: Mapping[str, Any]) -> tuple[Any, Any, float, float]:
-        """Return which rollouts this process scored, among those of all, their sketches, and its tokens and rollouts."""
+        """Return which rollouts this process scored, among those of all, their sketches, and its
+        tokens and rollouts.
+        """
         trainer, local = self.trainer, len(output["completion_ids"])
         size = int(trainer.num_generations)
         groups = chosen_groups(local * processes(trainer) // size, self.probe.settings.groups)
@@ -342,12 +448,19 @@ class GroupwiseCallback:
         row |= {**(generation.row() if generation else {}), **found}
         if self.sketch_every and generation is not None:
             row |= self.probe.row(
-                prompts=float(row["prompts"] or 1), group_size=float(row["group_size"] or 1), learning_rate=self._learning_rate
+                prompts=float(row["prompts"] or 1),
+                group_size=float(row["group_size"] or 1),
+                learning_rate=self._learning_rate,
             )
             self._advise()
         self._count(row)
-        if self._steps_seen == 1 and (missing := [name for name in EXPECTED if row.get(name) is None]):
-            self._say(f"the trainer gives no {', '.join(missing)} in its first step: what needs them will be unavailable")
+        if self._steps_seen == 1 and (
+            missing := [name for name in EXPECTED if row.get(name) is None]
+        ):
+            self._say(
+                f"the trainer gives no {', '.join(missing)} in its first step: what needs them "
+                "will be unavailable"
+            )
         return row, generation.rollouts() if generation else None
 
     def _advise(self) -> None:
@@ -356,11 +469,20 @@ class GroupwiseCallback:
         if decision is None or decision.group_size == self._advised:
             return
         self._advised = decision.group_size
-        act = f" Nothing is changed here: num_generations={decision.group_size} would be for the next run." if decision.changes else ""
+        act = (
+            (
+                f" Nothing is changed here: num_generations={decision.group_size} would be for the "
+                "next run."
+            )
+            if decision.changes
+            else ""
+        )
         self._say(f"group size, by the probes so far: {decision.reason}{act}")
 
     def _count(self, row: dict[str, Any]) -> None:
-        """Add what the step cost to the sums, and say the share of the sketches once it is known."""
+        """Add what the step cost to the sums, and say the share of the sketches once it is
+        known.
+        """
         self._steps_seen, self._since_log = self._steps_seen + 1, self._since_log + 1
         probed = self._in_step["probe"]
         self.record_seconds += self._in_step["record"]
@@ -369,7 +491,13 @@ class GroupwiseCallback:
         self._in_step = dict.fromkeys(self._in_step, 0.0)
         if self.sketch_every and self._steps_seen == max(2 * self.sketch_every, 5):
             self._say(self.cost())
-            rest = time.perf_counter() - self._started - self.record_seconds - self.probe_seconds - self.check_seconds
+            rest = (
+                time.perf_counter()
+                - self._started
+                - self.record_seconds
+                - self.probe_seconds
+                - self.check_seconds
+            )
             if self.probe_seconds > _SHARE * rest:
                 wanted = math.ceil(self.sketch_every * self.probe_seconds / (_SHARE * rest))
                 self._say(f"sketch_every={wanted} would keep the sketches under {_SHARE:.0%}")
@@ -385,7 +513,11 @@ class GroupwiseCallback:
         step, stop = int(state.global_step), False
         if not self._checks.due(step):
             return None
-        if self._main and self.recorder is not None and self._checks.affordable(time.perf_counter() - self._started):
+        if (
+            self._main
+            and self.recorder is not None
+            and self._checks.affordable(time.perf_counter() - self._started)
+        ):
             before = self._in_step["check"]
             with self._safely(), self._timed("check"):
                 stop = self._checks.look(self._record_so_far(), step)
@@ -408,13 +540,23 @@ def _check_options(sketch_every: int | None, check_every: int | None, checks: An
     """Refuse intervals that are no numbers of steps, and checks that are neither on nor off."""
     for name, value, least in (("sketch_every", sketch_every, 0), ("check_every", check_every, 1)):
         if value is not None and (not isinstance(value, int) or value < least):
-            raise InvalidArgumentError(f"expected a whole number of at least {least} for {name}, got {value!r}: give one in steps")
+            raise InvalidArgumentError(
+                f"expected a whole number of at least {least} for {name}, got {value!r}: give one "
+                "in steps"
+            )
     if not isinstance(checks, bool):
-        raise InvalidArgumentError(f"expected True or False for checks, got {str(checks)[:60]!r}: the judgement is on or off")
+        raise InvalidArgumentError(
+            f"expected True or False for checks, got {str(checks)[:60]!r}: the judgement is on or "
+            "off"
+        )
 
 
 def _folder_of(trainer: Any, record: Any) -> tuple[Path, str]:
     """Return the folder of the record, and what was given in its place where that is none."""
     home = getattr(getattr(trainer, "args", None), "output_dir", None) or "."
-    wrong = "" if record is None or (isinstance(record, str | os.PathLike) and str(record)) else repr(record)[:80]
+    wrong = (
+        ""
+        if record is None or (isinstance(record, str | os.PathLike) and str(record))
+        else repr(record)[:80]
+    )
     return Path(home) / FOLDER if record is None or wrong else Path(record), wrong

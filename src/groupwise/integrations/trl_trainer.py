@@ -1,7 +1,9 @@
-"""What is read from a TRL trainer while it trains: its settings, the rollouts of a generation, the metrics of a step.
+"""What is read from a TRL trainer while it trains: its settings, the rollouts of a generation, the
+metrics of a step.
 
-TRL keeps these in private attributes; every one that is used is named here, and a trainer without them is refused with a sentence. The
-trainer is left as it is but for the two methods that `Watch` replaces for the time of the training.
+TRL keeps these in private attributes; every one that is used is named here, and a trainer without
+them is refused with a sentence. The trainer is left as it is but for the two methods that `Watch`
+replaces for the time of the training.
 """
 
 from __future__ import annotations
@@ -23,7 +25,17 @@ from groupwise.record.resume import Identity, home_of
 from groupwise.record.run import RunConfig
 
 GENERATE, JUDGE = "_generate_and_score_completions", "_calculate_rewards"
-_NEEDED = (GENERATE, JUDGE, "_logs", "_metrics", "num_generations", "reward_func_names", "accelerator", "args", "state")
+_NEEDED = (
+    GENERATE,
+    JUDGE,
+    "_logs",
+    "_metrics",
+    "num_generations",
+    "reward_func_names",
+    "accelerator",
+    "args",
+    "state",
+)
 _KEPT = "groupwise"
 EXPECTED = ("reward", "entropy", "completions/mean_length", "frac_reward_zero_std", "step_time")
 
@@ -32,22 +44,27 @@ def check_trainer(trainer: Any) -> None:
     """Refuse what is not a trainer at all."""
     if isinstance(trainer, type) or not hasattr(trainer, "add_callback"):
         raise InvalidArgumentError(
-            f"expected a trainer, got {_kind(trainer)}: make the GRPOTrainer first, then trainer.add_callback(GroupwiseCallback(trainer))"
+            f"expected a trainer, got {_kind(trainer)}: make the GRPOTrainer first, then "
+            "trainer.add_callback(GroupwiseCallback(trainer))"
         )
 
 
 def unfit(trainer: Any) -> str:
-    """Return why this trainer cannot be recorded: it is not TRL's GRPO or RLOO trainer, or lacks attributes that are read; "" if it can."""
+    """Return why this trainer cannot be recorded: it is not TRL's GRPO or RLOO trainer, or lacks
+    attributes that are read; "" if it can.
+    """
     missing = [name for name in _NEEDED if not hasattr(trainer, name)]
     if "num_generations" in missing or GENERATE in missing:
         return (
-            f"expected TRL's GRPOTrainer or RLOOTrainer, got {_kind(trainer)}, which samples no groups of completions: "
-            "attach the callback to one that does (of AsyncGRPOTrainer read the log: groupwise report)"
+            f"expected TRL's GRPOTrainer or RLOOTrainer, got {_kind(trainer)}, which samples no "
+            "groups of completions: attach the callback to one that does (of AsyncGRPOTrainer "
+            "read the log: groupwise report)"
         )
     if missing:
         return (
-            f"expected a trainer with {', '.join(missing)}, got {_kind(trainer)} of TRL {version('trl')}: "
-            "use TRL 0.28 or newer, or read the log afterwards (groupwise report)"
+            f"expected a trainer with {', '.join(missing)}, got {_kind(trainer)} of TRL "
+            f"{version('trl')}: use TRL 0.28 or newer, or read the log afterwards (groupwise "
+            "report)"
         )
     return ""
 
@@ -80,24 +97,53 @@ def gathered(trainer: Any, values: Sequence[Any]) -> list[Any]:
 def config_of(trainer: Any) -> RunConfig:
     """Return the settings of a run, as the trainer has them."""
     args = trainer.args
-    flat: dict[str, Any] = {key: value for key, value in args.to_dict().items() if isinstance(value, str | int | float | bool)}
-    flat |= {"num_processes": processes(trainer), "num_generations": trainer.num_generations, "logging_steps": 1}
-    flat["lr_scheduler_type"] = str(flat.get("lr_scheduler_type", "")).rsplit(".", 1)[-1].lower() or None
-    found = {name: value for name, value in settings_in(flat).items() if name != "assumed" and name != "model"}
+    flat: dict[str, Any] = {
+        key: value
+        for key, value in args.to_dict().items()
+        if isinstance(value, str | int | float | bool)
+    }
+    flat |= {
+        "num_processes": processes(trainer),
+        "num_generations": trainer.num_generations,
+        "logging_steps": 1,
+    }
+    flat["lr_scheduler_type"] = (
+        str(flat.get("lr_scheduler_type", "")).rsplit(".", 1)[-1].lower() or None
+    )
+    found = {
+        name: value
+        for name, value in settings_in(flat).items()
+        if name != "assumed" and name != "model"
+    }
     name = getattr(getattr(trainer.model, "config", None), "_name_or_path", "") or None
-    found |= {"framework": "trl", "framework_version": version("trl") if version("trl") != "unknown" else None, "smoothing": 1}
-    return RunConfig().with_settings(found, "the trainer's arguments").with_settings({"model": name}, "the model")
+    found |= {
+        "framework": "trl",
+        "framework_version": version("trl") if version("trl") != "unknown" else None,
+        "smoothing": 1,
+    }
+    return (
+        RunConfig()
+        .with_settings(found, "the trainer's arguments")
+        .with_settings({"model": name}, "the model")
+    )
 
 
 def identity_of(trainer: Any, state: Any, folder: Path) -> Identity:
-    """Return what a run knows of itself: the number that its checkpoint kept, and where its output lies."""
+    """Return what a run knows of itself: the number that its checkpoint kept, and where its
+    output lies.
+    """
     kept = getattr(state, "stateful_callbacks", None)
     known = kept.get(_KEPT) if isinstance(kept, dict) else None
-    return Identity(str((known or {}).get("record", "")), home_of(getattr(trainer.args, "output_dir", None) or ".", folder))
+    return Identity(
+        str((known or {}).get("record", "")),
+        home_of(getattr(trainer.args, "output_dir", None) or ".", folder),
+    )
 
 
 def keep_record(state: Any, number: str) -> None:
-    """Let the checkpoints of a run name its record: the trainer writes this field of its state into each, and reads it on resume."""
+    """Let the checkpoints of a run name its record: the trainer writes this field of its state
+    into each, and reads it on resume.
+    """
     kept = getattr(state, "stateful_callbacks", None)
     if isinstance(kept, dict):
         kept[_KEPT] = {"record": number}
@@ -106,14 +152,19 @@ def keep_record(state: Any, number: str) -> None:
 def updates_a_generation(trainer: Any) -> float:
     """Return how many optimiser updates one generation of rollouts serves."""
     args = trainer.args
-    every = (getattr(args, "steps_per_generation", None) or 1) * (getattr(args, "num_iterations", None) or 1)
+    every = (getattr(args, "steps_per_generation", None) or 1) * (
+        getattr(args, "num_iterations", None) or 1
+    )
     return float(every) / (args.gradient_accumulation_steps or 1)
 
 
 def sketch_trouble(trainer: Any) -> str:
     """Return why no scores can be taken of this trainer's model while it trains, or ""."""
     if trainer.num_generations < 4:
-        return f"groups of {trainer.num_generations} leave nothing to tell the components apart with: four rollouts are needed"
+        return (
+            f"groups of {trainer.num_generations} leave nothing to tell the components apart with: "
+            "four rollouts are needed"
+        )
     if getattr(trainer, "is_fsdp_enabled", False):
         return "FSDP keeps the parameters in pieces"
     plugin = getattr(getattr(trainer.accelerator, "state", None), "deepspeed_plugin", None)
@@ -141,7 +192,10 @@ class Watch:
 
         def watched_judge(*given: Any, **named: Any) -> Any:
             result = judge(*given, **named)
-            self.length_n, self.part_NF = _lengths(given[3] if len(given) > 3 else named.get("completion_ids_list")), result
+            self.length_n, self.part_NF = (
+                _lengths(given[3] if len(given) > 3 else named.get("completion_ids_list")),
+                result,
+            )
             return result
 
         def watched_generate(*given: Any, **named: Any) -> Any:
@@ -164,7 +218,9 @@ class Watch:
         self._own = {}
 
     def generation(self, *, texts: bool) -> Generation | None:
-        """Return the rollouts of the latest generation, of all processes; every process must call this."""
+        """Return the rollouts of the latest generation, of all processes; every process must
+        call this.
+        """
         trainer = self._trainer
         length_N = gathered(trainer, self.length_n or [])
         if self.part_NF is None:
@@ -172,13 +228,23 @@ class Watch:
         part_NF = array_of(self.part_NF)
         count, names = len(part_NF), list(trainer.reward_func_names)
         weights = getattr(trainer, "reward_weights", None)
-        weight_F = np.ones(len(names)) if weights is None else np.asarray([float(weight) for weight in weights])
+        weight_F = (
+            np.ones(len(names))
+            if weights is None
+            else np.asarray([float(weight) for weight in weights])
+        )
         missing_N = np.isnan(part_NF).all(axis=1)
         reward_N = np.where(missing_N, np.nan, np.nansum(part_NF * weight_F, axis=1))
         # Gathered over the processes; TRL offers it nowhere else.
-        advantages, *said = (_latest(trainer._logs.get(name), count) for name in ("advantages", "prompt", "completion"))
+        advantages, *said = (
+            _latest(trainer._logs.get(name), count)
+            for name in ("advantages", "prompt", "completion")
+        )
         prompts, completions = (
-            None if some is None or not texts else [one if type(one) is str else text_of(one) for one in some] for some in said
+            None
+            if some is None or not texts
+            else [one if type(one) is str else text_of(one) for one in some]
+            for some in said
         )
         return Generation(
             reward_N,
@@ -192,7 +258,9 @@ class Watch:
 
 
 def _lengths(completions: Any) -> list[int] | None:
-    """Return how many tokens each completion has, or None where that cannot be told: the training is not to end here."""
+    """Return how many tokens each completion has, or None where that cannot be told: the
+    training is not to end here.
+    """
     try:
         return [len(ids) for ids in completions]
     except TypeError:
@@ -207,7 +275,8 @@ def _latest(values: Any, count: int) -> list[Any] | None:
 class StepMetrics:
     """The trainer's own metrics of one step, though it logs only every so often.
 
-    TRL collects them in lists until it logs, and then empties the lists: what came since the last look is of this step.
+    TRL collects them in lists until it logs, and then empties the lists: what came since the last
+    look is of this step.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -230,8 +299,13 @@ class StepMetrics:
         return found
 
     def means(self) -> set[str]:
-        """Return the names under which the trainer logs means over all steps since it logged last; a count of tokens is none."""
-        return {"loss", *(str(name) for name in self._trainer._metrics["train"] if name != "num_tokens")}
+        """Return the names under which the trainer logs means over all steps since it logged
+        last; a count of tokens is none.
+        """
+        return {
+            "loss",
+            *(str(name) for name in self._trainer._metrics["train"] if name != "num_tokens"),
+        }
 
     def logged(self) -> None:
         """Forget what was seen: the trainer empties its lists after it logs."""

@@ -1,8 +1,10 @@
-"""Record a verl run while it trains: `VERL_USE_EXTERNAL_MODULES=groupwise.integrations.verl`, and nothing else.
+"""Record a verl run while it trains: `VERL_USE_EXTERNAL_MODULES=groupwise.integrations.verl`, and
+nothing else.
 
-verl imports this module in every process. Its advantage estimators then hand their rewards with group ids to the record, and its tracker
-the metrics; both return what they returned before. A process that computes no advantage writes nothing. No scores are taken here. The
-process of the tracker judges the run as it goes.
+verl imports this module in every process. Its advantage estimators then hand their rewards with
+group ids to the record, and its tracker the metrics; both return what they returned before. A
+process that computes no advantage writes nothing. No scores are taken here. The process of the
+tracker judges the run as it goes.
 """
 
 from __future__ import annotations
@@ -24,22 +26,39 @@ import polars as pl
 from groupwise.integrations.generation import Generation, apart, array_of, joined, step_meanings
 from groupwise.integrations.live_judgement import LiveJudgement
 from groupwise.readers.configs import flatten, settings_in
-from groupwise.record.recorder import FOLDER, RECENT, Failures, Recorder, Rollouts, Say, guarded, to_terminal
+from groupwise.record.recorder import (
+    FOLDER,
+    RECENT,
+    Failures,
+    Recorder,
+    Rollouts,
+    Say,
+    guarded,
+    to_terminal,
+)
 from groupwise.record.resume import Identity, home_of, opened
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import RolloutColumns
 
 VARIABLE = "GROUPWISE_RECORD"
-"""Environment variable: the folder of the record; "groupwise" in the trainer's default_local_dir where it is not set."""
+"""Environment variable: the folder of the record; "groupwise" in the trainer's default_local_dir
+where it is not set.
+"""
 EXPECTED = ("actor/entropy", "actor/lr", "actor/grad_norm", "response_length/mean")
 _MARK, _PADDING = "__groupwise__", "pad"
 _MOST_FAILURES = 5
 
-_REWARD = Meaning("reward", "reward", "mean reward of the rollouts of this step, the KL term included where it is in the reward")
+_REWARD = Meaning(
+    "reward",
+    "reward",
+    "mean reward of the rollouts of this step, the KL term included where it is in the reward",
+)
 
 
 class Tap:
-    """What one process of verl hands over: rollouts from the estimators, metrics from the tracker."""
+    """What one process of verl hands over: rollouts from the estimators, metrics from the
+    tracker.
+    """
 
     def __init__(self, say: Say = to_terminal) -> None:
         self.recorder: Recorder | None = None
@@ -50,33 +69,43 @@ class Tap:
         self._last: tuple[dict[str, Any], Rollouts | None] | None = None
         self._inside = threading.local()
         self._broken = self._told = self._took_any = False
-        self._failures = Failures(self._say, _MOST_FAILURES)  # in a row: since the last step that was recorded
+        self._failures = Failures(
+            self._say, _MOST_FAILURES
+        )  # in a row: since the last step that was recorded
         self._began, self._seconds = time.perf_counter(), 0.0
         self._judgement = LiveJudgement(self._say)
 
     def wrapped(self, estimator: Callable[..., Any]) -> Callable[..., Any]:
-        """Return an estimator that returns what it returned, and whose outermost call is recorded."""
+        """Return an estimator that returns what it returned, and whose outermost call is
+        recorded.
+        """
         if hasattr(estimator, _MARK):
             return estimator
         signature = inspect.signature(estimator)
 
         @functools.wraps(estimator)
         def recorded(*given: Any, **named: Any) -> Any:
-            if getattr(self._inside, "estimator", False):  # an estimator that calls another is one call
+            if getattr(
+                self._inside, "estimator", False
+            ):  # an estimator that calls another is one call
                 return estimator(*given, **named)
             self._inside.estimator = True
             try:
                 result = estimator(*given, **named)
             finally:
                 self._inside.estimator = False
-            self._safely(lambda: self._take(dict(signature.bind_partial(*given, **named).arguments), result))
+            self._safely(
+                lambda: self._take(dict(signature.bind_partial(*given, **named).arguments), result)
+            )
             return result
 
         setattr(recorded, _MARK, True)
         return recorded
 
     def begin(self, config: Any, name: str) -> None:
-        """Take the settings that the tracker is made with; a record of an earlier tracker is closed, and what failed is tried anew."""
+        """Take the settings that the tracker is made with; a record of an earlier tracker is
+        closed, and what failed is tried anew.
+        """
         self._failures.in_a_row, self._broken, self._last, self._generations = 0, False, None, []
         self._began = time.perf_counter()
         if self.recorder is not None:
@@ -88,12 +117,16 @@ class Tap:
         self._folder = Path(os.environ.get(VARIABLE) or str(Path(home) / FOLDER))
         self._identity = Identity(home=home_of(home, self._folder))
         found = {key: value for key, value in settings_in(flat).items() if key != "assumed"}
-        self._config = RunConfig().with_settings({**found, "framework": "verl", "smoothing": 1}, "the trainer's configuration")
+        self._config = RunConfig().with_settings(
+            {**found, "framework": "verl", "smoothing": 1}, "the trainer's configuration"
+        )
 
     def step(self, data: Mapping[str, Any], step: int) -> None:
         """Write the rollouts taken since the last call, with the metrics of the step."""
         metrics = {
-            key: float(value) for key, value in apart(data, "reward").items() if isinstance(value, int | float | np.integer | np.floating)
+            key: float(value)
+            for key, value in apart(data, "reward").items()
+            if isinstance(value, int | float | np.integer | np.floating)
         }
         generation = joined(self._generations) if self._generations else None
         self._generations = []
@@ -104,7 +137,9 @@ class Tap:
         rows = self.recorder.rows
         row: dict[str, Any] = {"step": step}
         rollouts: Rollouts | None = None
-        if self._last is not None and self._last[0]["step"] == step:  # a second call for one step adds to the first
+        if (
+            self._last is not None and self._last[0]["step"] == step
+        ):  # a second call for one step adds to the first
             row, rollouts = dict(self._last[0]), self._last[1]
         if generation is None and self._last is None and rows and rows[-1]["step"] == step:
             # The validation before a resumed run adds to the step that it goes on from.
@@ -123,11 +158,17 @@ class Tap:
     def _judge(self, step: int) -> None:
         """Judge the run where it is time and affordable."""
         began = time.perf_counter()
-        if self.recorder is not None and self._judgement.due(step) and self._judgement.affordable(began - self._began):
+        if (
+            self.recorder is not None
+            and self._judgement.due(step)
+            and self._judgement.affordable(began - self._began)
+        ):
             self._judgement.look(self.recorder.snapshot(), step)
             self._judgement.took(time.perf_counter() - began)
 
-    def _progress(self, rows: Sequence[Mapping[str, Any]], step: int, tokens: float | None) -> dict[str, float | None]:
+    def _progress(
+        self, rows: Sequence[Mapping[str, Any]], step: int, tokens: float | None
+    ) -> dict[str, float | None]:
         """Return how far the run has come with a step of so many tokens."""
         before: Mapping[str, Any] = next((old for old in reversed(rows) if old["step"] < step), {})
         return {
@@ -151,10 +192,19 @@ class Tap:
         meanings_of = functools.partial(step_meanings, framework="", more=(_REWARD,))
 
         def made(folder: Path) -> Recorder:
-            return Recorder(folder, name=self._name, config=self._config, meanings_of=meanings_of, recent=RECENT, say=self._say)
+            return Recorder(
+                folder,
+                name=self._name,
+                config=self._config,
+                meanings_of=meanings_of,
+                recent=RECENT,
+                say=self._say,
+            )
 
         found = opened(made, self._folder, max(after, 0), self._say, self._identity)
-        self._seconds = float(found.rows[-1].get("seconds") or 0.0) if found is not None and found.rows else 0.0
+        self._seconds = (
+            float(found.rows[-1].get("seconds") or 0.0) if found is not None and found.rows else 0.0
+        )
         self._judgement.begin(last_step=None, here=found is not None)
         return found
 
@@ -163,10 +213,14 @@ class Tap:
         if not {"token_level_rewards", "response_mask", "index"} <= set(given):
             if not self._told:
                 self._told = True
-                self._say("this advantage estimator is given no group ids: its rollouts are not recorded, the metrics are")
+                self._say(
+                    "this advantage estimator is given no group ids: its rollouts are not "
+                    "recorded, the metrics are"
+                )
             return
         mask_NL, group_N = array_of(given["response_mask"]), np.asarray(given["index"]).astype(str)
-        # Rows that verl adds until the workers share them evenly: without a token, under a name that begins so.
+        # Rows that verl adds until the workers share them evenly: without a token, under a name
+        # that begins so.
         real_N = mask_NL.any(axis=1) | ~np.char.startswith(group_N, _PADDING)
         mask_NL, group_N = mask_NL[real_N], group_N[real_N]
         reward_N = array_of(given["token_level_rewards"])[real_N].sum(axis=1)
@@ -174,13 +228,25 @@ class Tap:
         advantage_NL = array_of(result[0])[real_N]
         _, first, inverse = np.unique(group_N, return_index=True, return_inverse=True)
         rank = np.empty(len(first), dtype=np.int64)
-        rank[np.argsort(first)] = np.arange(len(first))  # groups in the order of their first rollout
+        rank[np.argsort(first)] = np.arange(
+            len(first)
+        )  # groups in the order of their first rollout
         extras = given.get("non_tensor_batch") or {}
         config = given.get("config")
-        keys = (config.get("gdpo_reward_keys") if config is not None and hasattr(config, "get") else None) or ()
-        parts = {str(key): np.asarray(extras[key], dtype=np.float64)[real_N] for key in keys if key in extras}
+        keys = (
+            config.get("gdpo_reward_keys")
+            if config is not None and hasattr(config, "get")
+            else None
+        ) or ()
+        parts = {
+            str(key): np.asarray(extras[key], dtype=np.float64)[real_N]
+            for key in keys
+            if key in extras
+        }
         advantage_N = (advantage_NL * mask_NL).sum(axis=1) / np.maximum(length_N, 1)
-        self._generations.append(Generation(reward_N, rank[inverse.reshape(-1)], parts, advantage_N, length_N))
+        self._generations.append(
+            Generation(reward_N, rank[inverse.reshape(-1)], parts, advantage_N, length_N)
+        )
         self._took_any = True
 
     def _tell_missing(self, row: Mapping[str, Any], *, seen: bool) -> None:
@@ -188,13 +254,20 @@ class Tap:
         if seen and not self._told:
             self._told = True
             if missing := [name for name in EXPECTED if row.get(name) is None]:
-                self._say(f"the trainer gives no {', '.join(missing)} in its first step: what needs them will be unavailable")
+                self._say(
+                    f"the trainer gives no {', '.join(missing)} in its first step: what needs them "
+                    "will be unavailable"
+                )
         elif not seen and not self._told and "training/global_step" in row and not self._took_any:
             self._told = True
-            self._say("no advantage estimator was called in this process: only metrics are recorded")
+            self._say(
+                "no advantage estimator was called in this process: only metrics are recorded"
+            )
 
     def _safely(self, work: Callable[[], None]) -> None:
-        """Do what must not end the training; a failure is said once, and several in a row end the recording until the next tracker."""
+        """Do what must not end the training; a failure is said once, and several in a row end
+        the recording until the next tracker.
+        """
         if self._broken:
             return
         with self._failures.caught():
@@ -202,12 +275,16 @@ class Tap:
         self._broken |= self._failures.too_many
 
     def attach(self, core_algos: Any, tracking: Any) -> None:
-        """Put this tap into verl's modules: its registry of estimators, the one that it calls by name, and its tracker."""
+        """Put this tap into verl's modules: its registry of estimators, the one that it calls by
+        name, and its tracker.
+        """
         registry = core_algos.ADV_ESTIMATOR_REGISTRY
         for name, estimator in list(registry.items()):
             registry[name] = self.wrapped(estimator)
         # verl's trainer calls this one by its name, not through the registry.
-        core_algos.compute_grpo_outcome_advantage = self.wrapped(core_algos.compute_grpo_outcome_advantage)
+        core_algos.compute_grpo_outcome_advantage = self.wrapped(
+            core_algos.compute_grpo_outcome_advantage
+        )
         own = core_algos.get_adv_estimator_fn
         if not hasattr(own, _MARK):
 
@@ -218,7 +295,10 @@ class Tap:
             setattr(later, _MARK, True)
             core_algos.get_adv_estimator_fn = later  # for those that are registered after us
         if tracking is None:
-            self._say("this verl has no Tracking: nothing can be recorded, read its log instead (groupwise report)")
+            self._say(
+                "this verl has no Tracking: nothing can be recorded, read its log instead "
+                "(groupwise report)"
+            )
             return
         self._attach_tracking(tracking)
 
@@ -234,7 +314,9 @@ class Tap:
             begin(self, *given, **named)
             found = positions.bind_partial(self, *given, **named).arguments
             tap._broken = False
-            tap._safely(lambda: tap.begin(found.get("config"), str(found.get("experiment_name") or "")))
+            tap._safely(
+                lambda: tap.begin(found.get("config"), str(found.get("experiment_name") or ""))
+            )
 
         @functools.wraps(log)
         def logged(self: Any, data: Any, step: int, *given: Any, **named: Any) -> Any:
@@ -256,7 +338,13 @@ class Tap:
 def _recorded(folder: Path, step: int) -> RolloutColumns | None:
     """Return the rollouts that a record has of a step."""
     rollouts = RunRecord.load(folder).rollouts
-    return None if rollouts is None else RolloutColumns(rollouts.filter(pl.col("step") == step).drop("step").to_dict(as_series=False))
+    return (
+        None
+        if rollouts is None
+        else RolloutColumns(
+            rollouts.filter(pl.col("step") == step).drop("step").to_dict(as_series=False)
+        )
+    )
 
 
 def attach(say: Say = to_terminal) -> Tap | None:
@@ -269,9 +357,14 @@ def attach(say: Say = to_terminal) -> Tap | None:
         tap = Tap(say)
         tap.attach(core_algos, tracking)
     except (ImportError, AttributeError) as error:
-        say(f"expected verl 0.6 or newer, got {type(error).__name__}: {str(error)[:200]}; training goes on, not recorded")
+        say(
+            f"expected verl 0.6 or newer, got {type(error).__name__}: {str(error)[:200]}; training "
+            "goes on, not recorded"
+        )
         return None
     return tap
 
 
-TAP = attach() if "verl" in sys.modules else None  # verl imports this module while it is being imported itself
+TAP = (
+    attach() if "verl" in sys.modules else None
+)  # verl imports this module while it is being imported itself

@@ -1,4 +1,6 @@
-"""`open_run`: a path to a `RunRecord`, whatever wrote it; `READERS`: every format, chosen by content and not by name."""
+"""`open_run`: a path to a `RunRecord`, whatever wrote it; `READERS`: every format, chosen by
+content and not by name.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from typing import Any
 
 import polars as pl
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, SeveralRunsError, UnreadableRunError
+from groupwise.errors import (
+    GroupwiseError,
+    InvalidArgumentError,
+    NothingYetError,
+    SeveralRunsError,
+    UnreadableRunError,
+)
 from groupwise.readers.assemble import Feed, Request, read_fed
 from groupwise.readers.configs import parse_yaml, read_settings, settings_in, with_found
 from groupwise.readers.console import (
@@ -27,29 +35,83 @@ from groupwise.readers.console import (
     sniff_verl,
 )
 from groupwise.readers.journals import JournalFeed
-from groupwise.readers.json_logs import JsonlFeed, read_event_stream, read_json, sniff_event_stream, sniff_json, sniff_jsonl
+from groupwise.readers.json_logs import (
+    JsonlFeed,
+    read_event_stream,
+    read_json,
+    sniff_event_stream,
+    sniff_json,
+    sniff_jsonl,
+)
 from groupwise.readers.keys import is_quantity, known_quantities
 from groupwise.readers.kinds import check_kind
 from groupwise.readers.notebook import read_notebook, sniff_notebook
-from groupwise.readers.rollouts import read_rollout_folder, read_rollouts, sniff_rollout_folder, sniff_rollouts
+from groupwise.readers.rollouts import (
+    read_rollout_folder,
+    read_rollouts,
+    sniff_rollout_folder,
+    sniff_rollouts,
+)
 from groupwise.readers.source import inside, peek, shown, some_of
 from groupwise.readers.tables import CsvFeed, read_parquet_table, sniff_csv, sniff_parquet
-from groupwise.readers.tensorboard import read_events, read_events_folder, sniff_events, sniff_events_folder
+from groupwise.readers.tensorboard import (
+    read_events,
+    read_events_folder,
+    sniff_events,
+    sniff_events_folder,
+)
 from groupwise.readers.tracebacks import last_beside
 from groupwise.readers.trackers import read_database, read_mlflow, sniff_database, sniff_mlflow
 from groupwise.readers.trl import read_folder, read_state, sniff_folder, sniff_state
 from groupwise.readers.wandb_run import read_wandb, sniff_wandb
 from groupwise.record.run import JOURNAL, Meaning, RunConfig, RunRecord, is_record
 
-__all__ = ["READERS", "Located", "Reader", "Request", "locate", "open_run", "open_runs", "request_of", "said"]
+__all__ = [
+    "READERS",
+    "Located",
+    "Reader",
+    "Request",
+    "locate",
+    "open_run",
+    "open_runs",
+    "request_of",
+    "said",
+]
 
 _BASE_NAMES = ("step", "optimizer_updates", "tokens", "seconds")
 _LEAST_CONFIDENCE, _LEAST_IN_FOLDER, _LEAST_OF_YAML = 0.3, 0.4, 0.6
-_LOG_ENDINGS = (".jsonl", ".csv", ".tsv", ".json", ".log", ".txt", ".out", ".parquet", ".ipynb", ".md", ".wandb", ".db", ".sqlite")
-_NO_LOGS = ("config", "args", "readme", "tokenizer", "generation_config", "special_tokens", "vocab", "index", "summary", "requirements")
+_LOG_ENDINGS = (
+    ".jsonl",
+    ".csv",
+    ".tsv",
+    ".json",
+    ".log",
+    ".txt",
+    ".out",
+    ".parquet",
+    ".ipynb",
+    ".md",
+    ".wandb",
+    ".db",
+    ".sqlite",
+)
+_NO_LOGS = (
+    "config",
+    "args",
+    "readme",
+    "tokenizer",
+    "generation_config",
+    "special_tokens",
+    "vocab",
+    "index",
+    "summary",
+    "requirements",
+)
 _MOST_FILES = 200
 _SETTING = re.compile(r"(?m)^ *[A-Za-z_][\w.-]{1,60}: +[^\s#]")
-_OURS = '"groupwise-components"'  # variance components that were saved beside the log they belong to
+_OURS = (
+    '"groupwise-components"'  # variance components that were saved beside the log they belong to
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +120,9 @@ class Reader:
 
     name: str  # of the format
     description: str  # one sentence for the docs
-    sniff: Callable[[Any], float]  # what the first bytes of a file say, or the path of a folder -> confidence in [0, 1]
+    sniff: Callable[
+        [Any], float
+    ]  # what the first bytes of a file say, or the path of a folder -> confidence in [0, 1]
     # path, request -> record, or None where it is read through its feed
     read: Callable[[Path, Request], RunRecord] | None
     folder: bool = False  # whether it reads a folder rather than a file
@@ -71,8 +135,13 @@ def _read_record(path: Path, request: Request) -> RunRecord:
     """Read a saved record; the user's settings win over the saved ones."""
     record = RunRecord.load(path)
     if not len(record.steps):
-        raise NothingYetError(f"expected a record with steps, got none in {shown(path)}: nothing has been appended yet")
-    return dataclasses.replace(record, config=dataclasses.replace(record.config, **request.config.known()))
+        raise NothingYetError(
+            f"expected a record with steps, got none in {shown(path)}: nothing has been appended "
+            "yet"
+        )
+    return dataclasses.replace(
+        record, config=dataclasses.replace(record.config, **request.config.known())
+    )
 
 
 READERS: tuple[Reader, ...] = (
@@ -84,29 +153,124 @@ READERS: tuple[Reader, ...] = (
         folder=True,
         feed=JournalFeed,
     ),
-    Reader("trl_folder", "the output of a TRL run, with its checkpoints, README and completions", sniff_folder, read_folder, folder=True),
-    Reader("trl", "the trainer_state.json of a TRL or Transformers checkpoint", sniff_state, read_state),
-    Reader("notebook", "the progress table, or the printed steps, in a Jupyter notebook's stored output", sniff_notebook, read_notebook),
-    Reader("verl_console", "the rows that verl prints, amid Ray's prefixes and colours", sniff_verl, None, feed=VerlConsole),
-    Reader("trl_console", "the rows that TRL prints, amid progress bars", sniff_trl, None, feed=TrlConsole),
-    Reader("printed_dicts", "the dictionaries that SkyRL and slime print of each step", sniff_dicts, None, feed=DictConsole),
-    Reader("printed", "rows that a loop of its own printed: Step 3/30 | loss=0.1 | reward=0.5", sniff_printed, None, feed=PrintedConsole),
-    Reader("tensorboard", "one of TensorBoard's event files", sniff_events, read_events, binary=True),
-    Reader("tensorboard_folder", "a folder with the event files of one run", sniff_events_folder, read_events_folder, folder=True),
-    Reader("wandb", "the .wandb file of a W&B run, offline ones included", sniff_wandb, read_wandb, binary=True),
-    Reader("database", "an SQLite database of trackio or MLflow", sniff_database, read_database, binary=True),
-    Reader("mlflow", "a folder of MLflow's file store: mlruns, an experiment, or one run", sniff_mlflow, read_mlflow, folder=True),
     Reader(
-        "rollouts", "one completion a row with its prompt and reward, in JSON lines or Parquet", sniff_rollouts, read_rollouts, binary=True
+        "trl_folder",
+        "the output of a TRL run, with its checkpoints, README and completions",
+        sniff_folder,
+        read_folder,
+        folder=True,
     ),
     Reader(
-        "rollout_folder", "a folder of verl's dumps or of TRL's completions alone", sniff_rollout_folder, read_rollout_folder, folder=True
+        "trl", "the trainer_state.json of a TRL or Transformers checkpoint", sniff_state, read_state
     ),
-    Reader("parquet", "a Parquet table with one row a step", sniff_parquet, read_parquet_table, binary=True),
-    Reader("events", "JSON lines of events with their numbers inside, of an asynchronous trainer", sniff_event_stream, read_event_stream),
-    Reader("jsonl", "one JSON object a line, events of several types included", sniff_jsonl, None, feed=JsonlFeed),
-    Reader("csv", "a table of comma-, semicolon- or tab-separated cells", sniff_csv, None, feed=CsvFeed),
-    Reader("json", "a JSON list of rows, columns, or an object that holds either", sniff_json, read_json),
+    Reader(
+        "notebook",
+        "the progress table, or the printed steps, in a Jupyter notebook's stored output",
+        sniff_notebook,
+        read_notebook,
+    ),
+    Reader(
+        "verl_console",
+        "the rows that verl prints, amid Ray's prefixes and colours",
+        sniff_verl,
+        None,
+        feed=VerlConsole,
+    ),
+    Reader(
+        "trl_console",
+        "the rows that TRL prints, amid progress bars",
+        sniff_trl,
+        None,
+        feed=TrlConsole,
+    ),
+    Reader(
+        "printed_dicts",
+        "the dictionaries that SkyRL and slime print of each step",
+        sniff_dicts,
+        None,
+        feed=DictConsole,
+    ),
+    Reader(
+        "printed",
+        "rows that a loop of its own printed: Step 3/30 | loss=0.1 | reward=0.5",
+        sniff_printed,
+        None,
+        feed=PrintedConsole,
+    ),
+    Reader(
+        "tensorboard", "one of TensorBoard's event files", sniff_events, read_events, binary=True
+    ),
+    Reader(
+        "tensorboard_folder",
+        "a folder with the event files of one run",
+        sniff_events_folder,
+        read_events_folder,
+        folder=True,
+    ),
+    Reader(
+        "wandb",
+        "the .wandb file of a W&B run, offline ones included",
+        sniff_wandb,
+        read_wandb,
+        binary=True,
+    ),
+    Reader(
+        "database",
+        "an SQLite database of trackio or MLflow",
+        sniff_database,
+        read_database,
+        binary=True,
+    ),
+    Reader(
+        "mlflow",
+        "a folder of MLflow's file store: mlruns, an experiment, or one run",
+        sniff_mlflow,
+        read_mlflow,
+        folder=True,
+    ),
+    Reader(
+        "rollouts",
+        "one completion a row with its prompt and reward, in JSON lines or Parquet",
+        sniff_rollouts,
+        read_rollouts,
+        binary=True,
+    ),
+    Reader(
+        "rollout_folder",
+        "a folder of verl's dumps or of TRL's completions alone",
+        sniff_rollout_folder,
+        read_rollout_folder,
+        folder=True,
+    ),
+    Reader(
+        "parquet",
+        "a Parquet table with one row a step",
+        sniff_parquet,
+        read_parquet_table,
+        binary=True,
+    ),
+    Reader(
+        "events",
+        "JSON lines of events with their numbers inside, of an asynchronous trainer",
+        sniff_event_stream,
+        read_event_stream,
+    ),
+    Reader(
+        "jsonl",
+        "one JSON object a line, events of several types included",
+        sniff_jsonl,
+        None,
+        feed=JsonlFeed,
+    ),
+    Reader(
+        "csv", "a table of comma-, semicolon- or tab-separated cells", sniff_csv, None, feed=CsvFeed
+    ),
+    Reader(
+        "json",
+        "a JSON list of rows, columns, or an object that holds either",
+        sniff_json,
+        read_json,
+    ),
 )
 
 
@@ -117,7 +281,9 @@ def open_run(
     settings: Mapping[str, str] | None = None,
     config: Path | None = None,
 ) -> RunRecord:
-    """Read a run from whatever its trainer left: a path, or FILE#NAME of a file that holds several."""
+    """Read a run from whatever its trainer left: a path, or FILE#NAME of a file that holds
+    several.
+    """
     place, request = request_of(path, columns=columns, settings=settings, config=config)
     with said(place):
         return locate(place, request).read()
@@ -140,7 +306,10 @@ def open_runs(
             return [located.read()]
         except SeveralRunsError as several:
             return [
-                dataclasses.replace(located, request=dataclasses.replace(located.request, chosen=name)).read() for name in several.names
+                dataclasses.replace(
+                    located, request=dataclasses.replace(located.request, chosen=name)
+                ).read()
+                for name in several.names
             ]
 
 
@@ -154,8 +323,14 @@ def request_of(
     """Return the path of a log and what is asked of it, checked."""
     _check_names(columns or {})
     place, chosen = _split(path)
-    files = {name: (Path(file), column) for name, text in (columns or {}).items() for file, _, column in [text.partition("#")]}
-    beside = {name: one for name, one in files.items() if name not in _BASE_NAMES and one[0].is_file()}
+    files = {
+        name: (Path(file), column)
+        for name, text in (columns or {}).items()
+        for file, _, column in [text.partition("#")]
+    }
+    beside = {
+        name: one for name, one in files.items() if name not in _BASE_NAMES and one[0].is_file()
+    }
     own = {name: column for name, column in (columns or {}).items() if name not in beside}
     return place, Request(own, _given(settings, config), chosen, beside=beside)
 
@@ -166,10 +341,14 @@ def said(place: Path) -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        raise UnreadableRunError(f"expected a log, got {shown(place)}, which is nested too deeply: flatten it") from None
+        raise UnreadableRunError(
+            f"expected a log, got {shown(place)}, which is nested too deeply: flatten it"
+        ) from None
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UnreadableRunError(f"expected a log that can be read, got {reason} for {shown(place)}: check the path") from None
+        raise UnreadableRunError(
+            f"expected a log that can be read, got {reason} for {shown(place)}: check the path"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +369,22 @@ class Located:
         if not self.request.columns and self.reader.name != "groupwise" and record.rollouts is None:
             check_kind(record, self.path)
         folder = self.path if self.reader.folder else self.request.home
-        quoted = last_beside(self.path, folder) if folder and self.reader.name != "groupwise" else ""
+        quoted = (
+            last_beside(self.path, folder) if folder and self.reader.name != "groupwise" else ""
+        )
         if quoted:
-            record = dataclasses.replace(record, notes=(*record.notes, f"beside the log stands a traceback: {quoted}"))
+            record = dataclasses.replace(
+                record, notes=(*record.notes, f"beside the log stands a traceback: {quoted}")
+            )
         for name, (path, column) in self.request.beside.items():
             record = _with_side_file(record, name, path, column)
         return record
 
 
 def locate(place: Path, request: Request) -> Located:
-    """Find the log at a path and the reader of its format: the file, or what a folder is or holds."""
+    """Find the log at a path and the reader of its format: the file, or what a folder is or
+    holds.
+    """
     if place.name == JOURNAL and is_record(place.parent):
         place = place.parent
     if not place.is_dir():
@@ -211,30 +396,50 @@ def locate(place: Path, request: Request) -> Located:
     if not found:
         quoted = last_beside(None, place)
         hint = f"it stopped with {quoted}" if quoted else "give one with a trainer_state.json"
-        raise NothingYetError(f"expected a run folder, got {shown(place)}, which holds no log: {hint}")
+        raise NothingYetError(
+            f"expected a run folder, got {shown(place)}, which holds no log: {hint}"
+        )
     if len(found) > 1:
         names, more = [path.name for path in found], " or more" if len(found) == _MOST_FILES else ""
-        some = some_of(names if len(set(names)) == len(names) else [path.relative_to(place).as_posix() for path in found], 4)
-        raise UnreadableRunError(
-            f"expected one run, got {shown(place)}, which holds {len(found)}{more} ({some}): give the path of one, or ask groupwise fleet"
+        some = some_of(
+            names
+            if len(set(names)) == len(names)
+            else [path.relative_to(place).as_posix() for path in found],
+            4,
         )
-    return locate(found[0], request if found[0].is_dir() else dataclasses.replace(request, home=place))
+        raise UnreadableRunError(
+            f"expected one run, got {shown(place)}, which holds {len(found)}{more} ({some}): give "
+            "the path of one, or ask groupwise fleet"
+        )
+    return locate(
+        found[0], request if found[0].is_dir() else dataclasses.replace(request, home=place)
+    )
 
 
 def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> RunRecord:
-    """Return a record with a quantity from another file, as held-out scores of its checkpoints, by step."""
+    """Return a record with a quantity from another file, as held-out scores of its checkpoints,
+    by step.
+    """
     side = open_run(path, columns={name: column} if column else None)
-    found = column or next((one for one in (name, "reward") if one in {meaning.quantity for meaning in side.meanings}), name)
+    found = column or next(
+        (one for one in (name, "reward") if one in {meaning.quantity for meaning in side.meanings}),
+        name,
+    )
     found = side.column(found)
     scores = side.steps.select("step", pl.col(found).alias(name)).drop_nulls()
     lost = len(scores.join(record.steps, on="step", how="anti"))
     if lost == len(scores):
         raise UnreadableRunError(
-            f"expected steps of {record.name[:60]} in {shown(path)}, got none of them: number its rows as the log does"
+            f"expected steps of {record.name[:60]} in {shown(path)}, got none of them: number its "
+            "rows as the log does"
         )
-    note = f"{name} is {found} of {path.name}" + (f"; {lost} of {len(scores)} values are of steps that the log lacks" if lost else "")
+    note = f"{name} is {found} of {path.name}" + (
+        f"; {lost} of {len(scores)} values are of steps that the log lacks" if lost else ""
+    )
     judged = side.meaning(found)
-    meaning = Meaning(name, name, f"{name}, from {path.name}", resolution=judged.resolution if judged else 0.0)
+    meaning = Meaning(
+        name, name, f"{name}, from {path.name}", resolution=judged.resolution if judged else 0.0
+    )
     return dataclasses.replace(
         record,
         steps=record.steps.drop(name, strict=False).join(scores, on="step", how="left"),
@@ -248,21 +453,30 @@ def _check_names(columns: Mapping[str, str]) -> None:
     """Raise where a column is said to hold what groupwise does not know."""
     for name in columns:
         if name not in _BASE_NAMES and not is_quantity(name):
-            allowed = ", ".join((*_BASE_NAMES, *(known for known in known_quantities() if known not in _BASE_NAMES)))
-            raise InvalidArgumentError(f"expected a known name before = in --column, got {name[:60]!r}: use one of {allowed}, or eval/...")
+            allowed = ", ".join(
+                (*_BASE_NAMES, *(known for known in known_quantities() if known not in _BASE_NAMES))
+            )
+            raise InvalidArgumentError(
+                f"expected a known name before = in --column, got {name[:60]!r}: use one of "
+                f"{allowed}, or eval/..."
+            )
 
 
 def _split(path: str | Path) -> tuple[Path, str]:
     """Return the path and the run chosen behind "#"."""
     text = os.fspath(path)
     if "\0" in text or not text:
-        raise UnreadableRunError("expected the path of a log, got one that no system allows: check it")
+        raise UnreadableRunError(
+            "expected the path of a log, got one that no system allows: check it"
+        )
     place = Path(text)
     if not os.path.lexists(place):
         for sign in reversed([at for at, letter in enumerate(text) if letter == "#" and at]):
             if os.path.lexists(text[:sign]):
                 return Path(text[:sign]), text[sign + 1 :]
-    return (place.resolve() if place.name in ("", "..") else place), ""  # the folder one stands in has a name, and runs are called by it
+    return (
+        place.resolve() if place.name in ("", "..") else place
+    ), ""  # the folder one stands in has a name, and runs are called by it
 
 
 def _given(settings: Mapping[str, str] | None, config: Path | None) -> RunConfig:
@@ -271,19 +485,35 @@ def _given(settings: Mapping[str, str] | None, config: Path | None) -> RunConfig
     if config is not None:
         found = read_settings(Path(config))
         if not found:
-            raise InvalidArgumentError(f"expected settings in {shown(Path(config))}, got none that is known: write group_size: 8")
+            raise InvalidArgumentError(
+                f"expected settings in {shown(Path(config))}, got none that is known: write "
+                "group_size: 8"
+            )
         given = with_found(given, found, f"--config {Path(config).name}")
     return given.with_settings(settings or {}, "--set")
 
 
 def best_reader(path: Path, least: float = _LEAST_CONFIDENCE) -> Reader | None:
-    """Return the reader that is most confident of a path, None where none is as confident as it must be."""
+    """Return the reader that is most confident of a path, None where none is as confident as it
+    must be.
+    """
     seen = None if path.is_dir() else peek(path)
-    fitting = [one for one in READERS if one.folder == (seen is None) and (one.binary or seen is None or not seen.binary)]
-    confidence, best = max(((reader.sniff(seen or path), reader) for reader in fitting), key=lambda entry: entry[0])
+    fitting = [
+        one
+        for one in READERS
+        if one.folder == (seen is None) and (one.binary or seen is None or not seen.binary)
+    ]
+    confidence, best = max(
+        ((reader.sniff(seen or path), reader) for reader in fitting), key=lambda entry: entry[0]
+    )
     beside = logs_in(path) if confidence >= least and best.name == "tensorboard_folder" else []
-    # One log beside event files may be the console of their run; of several each is a run, as are the event files.
-    return best if confidence >= least and sum("tfevents" not in file.name for file in beside) < 2 else None
+    # One log beside event files may be the console of their run; of several each is a run, as are
+    # the event files.
+    return (
+        best
+        if confidence >= least and sum("tfevents" not in file.name for file in beside) < 2
+        else None
+    )
 
 
 def _in_file(path: Path, request: Request) -> Located:
@@ -292,16 +522,26 @@ def _in_file(path: Path, request: Request) -> Located:
     reader = best_reader(path, _LEAST_OF_YAML if is_yaml else _LEAST_CONFIDENCE)
     if seen.binary and reader is None:
         raise UnreadableRunError(f"expected a log, got {shown(path)}, {seen.binary}")
-    if reader is None and (is_yaml or (len(_SETTING.findall(seen.text)) > 3 and settings_in(parse_yaml(seen.text)))):
-        raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds settings: give the log, and this file with --config")
+    if reader is None and (
+        is_yaml or (len(_SETTING.findall(seen.text)) > 3 and settings_in(parse_yaml(seen.text)))
+    ):
+        raise UnreadableRunError(
+            f"expected a log, got {shown(path)}, which holds settings: give the log, and this file "
+            "with --config"
+        )
     if reader is None:
         formats = ", ".join(entry.name for entry in READERS if not entry.folder)
-        raise UnreadableRunError(f"expected a log ({formats}), got {shown(path)}, which is none of them: export the run as CSV")
+        raise UnreadableRunError(
+            f"expected a log ({formats}), got {shown(path)}, which is none of them: export the run "
+            "as CSV"
+        )
     return Located(path, reader, request)
 
 
 def _runs_in(folder: Path) -> list[Path]:
-    """Return the runs in a folder: their folders, and logs where there are several; else a log, else folders of rollouts."""
+    """Return the runs in a folder: their folders, and logs where there are several; else a log,
+    else folders of rollouts.
+    """
     kinds = {path: kind.name for path in _folders(folder) if (kind := best_reader(path))}
     runs, logs = [path for path, kind in kinds.items() if kind != "rollout_folder"], logs_in(folder)
     return ([*runs, *logs] if len(logs) > 1 else runs or logs) or list(kinds)
@@ -309,7 +549,11 @@ def _runs_in(folder: Path) -> list[Path]:
 
 def logs_in(folder: Path) -> list[Path]:
     """Return the logs right inside a folder, by name."""
-    return [path for path in inside(folder, _MOST_FILES) if named_as_log(path.name) and path.is_file() and is_log(path)]
+    return [
+        path
+        for path in inside(folder, _MOST_FILES)
+        if named_as_log(path.name) and path.is_file() and is_log(path)
+    ]
 
 
 def _folders_in(folder: Path) -> list[Path]:
@@ -320,19 +564,29 @@ def _folders_in(folder: Path) -> list[Path]:
 
 def _folders(folder: Path) -> list[Path]:
     """Return the folders right inside one, by name, but for hidden ones."""
-    return [path for path in inside(folder, _MOST_FILES) if path.is_dir() and not path.name.startswith(".")]
+    return [
+        path
+        for path in inside(folder, _MOST_FILES)
+        if path.is_dir() and not path.name.startswith(".")
+    ]
 
 
 def named_as_log(name: str) -> bool:
     """Return whether a file of this name may be the log of its folder."""
     name = name.lower()
     ours = name.startswith("fleet.")  # the list of the runs there
-    return (name.endswith(_LOG_ENDINGS) or "tfevents" in name) and not ours and not any(word in name for word in _NO_LOGS)
+    return (
+        (name.endswith(_LOG_ENDINGS) or "tfevents" in name)
+        and not ours
+        and not any(word in name for word in _NO_LOGS)
+    )
 
 
 def is_log(file: Path) -> bool:
     """Return whether a file that is named as a log is one by its content."""
     try:
-        return _OURS not in peek(file).text[:200] and best_reader(file, _LEAST_IN_FOLDER) is not None
+        return (
+            _OURS not in peek(file).text[:200] and best_reader(file, _LEAST_IN_FOLDER) is not None
+        )
     except GroupwiseError:
         return False

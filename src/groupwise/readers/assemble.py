@@ -1,4 +1,6 @@
-"""From collected rows to a `RunRecord`: the step column, the clock, the windows, the meanings, the notes."""
+"""From collected rows to a `RunRecord`: the step column, the clock, the windows, the meanings,
+the notes.
+"""
 
 from __future__ import annotations
 
@@ -11,52 +13,130 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.errors import InvalidArgumentError, MissingMetricError, NothingYetError, UnreadableRunError
+from groupwise.errors import (
+    InvalidArgumentError,
+    MissingMetricError,
+    NothingYetError,
+    UnreadableRunError,
+)
 from groupwise.readers.configs import Stated, config_of
 from groupwise.readers.keys import TRL_FAMILY, as_shares, framework_of, meanings_of, with_reward
 from groupwise.readers.rounding import resolutions
 from groupwise.readers.rows import LISTED, RowStore, plain
 from groupwise.readers.source import Blocks, counted, lines_in, peek, shown, some_of
-from groupwise.readers.steps import Flags, Merged, is_counter, labels_of, merge_rows, rollout_numbers, rows_of_run, step_column
+from groupwise.readers.steps import (
+    Flags,
+    Merged,
+    is_counter,
+    labels_of,
+    merge_rows,
+    rollout_numbers,
+    rows_of_run,
+    step_column,
+)
 from groupwise.record.resolution import TELLING
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import BASE_COLUMNS, steps_table
 
 Array = NDArray[np.float64]
 
-_UPDATE_KEYS = ("optimizer_step", "optimizer_steps", "optimizer_updates", "num_updates", "gradient_step")
-_TOKEN_KEYS = ("num_tokens", "tokens", "total_tokens", "num_input_tokens_seen", "progress/total_tokens", "progress/tokens")
+_UPDATE_KEYS = (
+    "optimizer_step",
+    "optimizer_steps",
+    "optimizer_updates",
+    "num_updates",
+    "gradient_step",
+)
+_TOKEN_KEYS = (
+    "num_tokens",
+    "tokens",
+    "total_tokens",
+    "num_input_tokens_seen",
+    "progress/total_tokens",
+    "progress/tokens",
+)
 _SECOND_KEYS = (
-    "seconds", "elapsed_s", "elapsed", "elapsed_seconds", "wall_clock_sec", "time/wall_clock_sec", "wall_time", "_runtime",
+    "seconds",
+    "elapsed_s",
+    "elapsed",
+    "elapsed_seconds",
+    "wall_clock_sec",
+    "time/wall_clock_sec",
+    "wall_time",
+    "_runtime",
     "relative time (process)",
-)  # fmt: skip
+)
 _STAMP_KEYS = ("timestamp", "_timestamp", "wall time", "ts")
 _CUMULATIVE = frozenset(_UPDATE_KEYS + _TOKEN_KEYS + _SECOND_KEYS + _STAMP_KEYS)
-_NO_NUMBERS = frozenset({"percentage", "elapsed_time", "remaining_time", "time", "date", "recorded_at", "timestamp", "version"})
+_NO_NUMBERS = frozenset(
+    {
+        "percentage",
+        "elapsed_time",
+        "remaining_time",
+        "time",
+        "date",
+        "recorded_at",
+        "timestamp",
+        "version",
+    }
+)
 _NO_ELAPSED = 1e9  # seconds, of which 30 years are a time since 1970
 _CLOCKS = ("optimizer_updates", "tokens", "seconds")
-# Rows from which a column tells a clock from what each step took, and the share of rows in which the latter falls. A column that stands
-# ten times as high as it rises, by less than two seconds or tokens a row, is no clock, however long it ran before the log.
+# Rows from which a column tells a clock from what each step took, and the share of rows in which
+# the latter falls. A column that stands ten times as high as it rises, by less than two seconds or
+# tokens a row, is no clock, however long it ran before the log.
 _FEWEST, _OFTEN, _BEFORE, _SMALLEST = 3, 0.25, 10.0, 2.0
-# What a column may be called and still be something that is measured, however constant it is, and what only a column is called.
+# What a column may be called and still be something that is measured, however constant it is, and
+# what only a column is called.
 _NO_SETTING = frozenset(
-    {"lr", "learning_rate", "actor_lr", "loss", "beta", "optim", "model", "engine", "group", "framework", "logging_steps"}
+    {
+        "lr",
+        "learning_rate",
+        "actor_lr",
+        "loss",
+        "beta",
+        "optim",
+        "model",
+        "engine",
+        "group",
+        "framework",
+        "logging_steps",
+    }
 )
 # What a row says of the one prompt that its completions answer.
-_OF_PROMPT = frozenset({"ground_truth", "answer", "target", "prompt_id", "question_id", "problem_id", "prompt_index", "question_index"})
-_COUNTED = dict.fromkeys(("num_questions", "num_groups", "num_prompts", "n_prompts", "n_groups", "prompt_count"), "prompts_per_step")
+_OF_PROMPT = frozenset(
+    {
+        "ground_truth",
+        "answer",
+        "target",
+        "prompt_id",
+        "question_id",
+        "problem_id",
+        "prompt_index",
+        "question_index",
+    }
+)
+_COUNTED = dict.fromkeys(
+    ("num_questions", "num_groups", "num_prompts", "n_prompts", "n_groups", "prompt_count"),
+    "prompts_per_step",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """What the user asked for besides the path."""
 
-    columns: Mapping[str, str] = field(default_factory=dict)  # canonical name, or "step" -> the log's column
+    columns: Mapping[str, str] = field(
+        default_factory=dict
+    )  # canonical name, or "step" -> the log's column
     config: RunConfig = field(default_factory=RunConfig)  # settings that the user gave
     chosen: str = ""  # which run of a file that holds several, "" for the only one
-    by: str = ""  # a column that tells the runs of a file apart beside those that do so by their name, or ""
+    # a column that tells the runs of a file apart beside those that do so by their name, or ""
+    by: str = ""
     home: Path | None = None  # the folder that was given, where the log is the only one in it
-    beside: Mapping[str, tuple[Path, str]] = field(default_factory=dict)  # quantity -> another file, and its column there ("" to judge)
+    beside: Mapping[str, tuple[Path, str]] = field(
+        default_factory=dict
+    )  # quantity -> another file, and its column there ("" to judge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +148,11 @@ class Log:
     reader: str  # its name
     size: int  # of the file, bytes
     notes: tuple[str, ...] = ()  # what the reader had to decide
-    stated: Stated = ()  # settings that the log itself states, under the trainer's names, with the words for where
-    home: Path | None = None  # the run's folder, whose files hold settings, or None for the one that was given
+    # settings that the log itself states, under the trainer's names, with the words for where
+    stated: Stated = ()
+    home: Path | None = (
+        None  # the run's folder, whose files hold settings, or None for the one that was given
+    )
     framework: str = ""  # "trl", or "" to judge by the keys
     complete: bool = True  # whether a TRL log holds all keys (a notebook's table hides some)
     step: Array | None = None  # the step of each row where the reader knows it, else None
@@ -87,19 +170,36 @@ def assemble(log: Log, request: Request) -> RunRecord:
     mine = rows_of_run(store, step_R, log.path, "" if log.name else request.chosen, request.by)
     merged = _merged(log, chosen, step_key, step_R, mine)
     columns, labels = merged.columns, labels_of(store, mine)
-    told = (({"updates_per_step": each or None}, "the steps of the log"), (_logged_settings(columns) | labels, "a column of the log"))
-    config = config_of(request.config, log.path, log.home or request.home, (*log.stated, *told), notes)
+    told = (
+        ({"updates_per_step": each or None}, "the steps of the log"),
+        (_logged_settings(columns) | labels, "a column of the log"),
+    )
+    config = config_of(
+        request.config, log.path, log.home or request.home, (*log.stated, *told), notes
+    )
     framework = log.framework or _framework(config, columns)
     config, spacing = _with_spacing(_with_updates(config, merged), merged, framework)
-    renamed = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
-    meanings = meanings_of(renamed, config, framework=framework, complete=log.complete, window=spacing)
+    renamed = {
+        f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()
+    }
+    meanings = meanings_of(
+        renamed, config, framework=framework, complete=log.complete, window=spacing
+    )
     shares, meanings, said = as_shares(renamed, with_reward(renamed, meanings))
-    fine = {key: value * (0.01 if shares.get(key) is not renamed.get(key) else 1.0) for key, value in resolutions(store).items()}
+    fine = {
+        key: value * (0.01 if shares.get(key) is not renamed.get(key) else 1.0)
+        for key, value in resolutions(store).items()
+    }
     renamed, meanings = shares, _with_chosen(meanings, chosen, shares)
-    meanings = tuple(replace(meaning, resolution=fine.get(meaning.column.removeprefix("log/"), 0.0)) for meaning in meanings)
+    meanings = tuple(
+        replace(meaning, resolution=fine.get(meaning.column.removeprefix("log/"), 0.0))
+        for meaning in meanings
+    )
     alike, meanings = _alike(renamed, meanings)
     took = _took(merged, {**columns, **renamed}, meanings, spacing)
-    clock = _clock(merged, columns, took, config, framework, spacing) | chosen_clocks(chosen, columns)
+    clock = _clock(merged, columns, took, config, framework, spacing) | chosen_clocks(
+        chosen, columns
+    )
     if clock["seconds"] is not None:
         clock["seconds"] = _since_start(clock["seconds"], took["seconds"], merged.trained)
     if np.array_equal(np.asarray(clock["optimizer_updates"]), _fractional(merged, config)):
@@ -121,36 +221,61 @@ def _by_metric(log: Log, request: Request) -> Log:
     """Return a log whose rows name one metric each with a column a metric, any other as it is."""
     store = log.store
     if not store.names():
-        raise NothingYetError(f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run")
-    named = chosen_columns(store, {name: column for name, column in request.columns.items() if name == "step"})
+        raise NothingYetError(
+            f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run"
+        )
+    named = chosen_columns(
+        store, {name: column for name, column in request.columns.items() if name == "step"}
+    )
     step_key, step_R, _, _ = _steps(log, named)
     long = store.by_metric(step_R) if step_key else None
-    if long is None or {meaning.quantity for meaning in _meanings(store, log.framework)} & {"reward", "loss", "eval/reward"}:
+    if long is None or {meaning.quantity for meaning in _meanings(store, log.framework)} & {
+        "reward",
+        "loss",
+        "eval/reward",
+    }:
         return log
-    return replace(log, store=long, notes=(*log.notes, "each row names one metric: they are put side by side"))
+    return replace(
+        log, store=long, notes=(*log.notes, "each row names one metric: they are put side by side")
+    )
 
 
 def _check_is_a_log(log: Log) -> None:
     """Raise for rows that have neither steps nor a metric that is known."""
-    if log.step is None and not any(meaning.quantity for meaning in _meanings(log.store, log.framework)):
+    if log.step is None and not any(
+        meaning.quantity for meaning in _meanings(log.store, log.framework)
+    ):
         raise UnreadableRunError(
-            f"expected a log, got {shown(log.path)}, which has neither steps nor a known metric: name them with --column step=NAME"
+            f"expected a log, got {shown(log.path)}, which has neither steps nor a known metric: "
+            "name them with --column step=NAME"
         )
 
 
-def _merged(log: Log, chosen: Mapping[str, str], step_key: str, step_R: Array, mine: Flags) -> Merged:
+def _merged(
+    log: Log, chosen: Mapping[str, str], step_key: str, step_R: Array, mine: Flags
+) -> Merged:
     """Return one row a step of the run that was chosen."""
     store = log.store
     hidden = {step_key} | ({key for key in store.names() if is_counter(key)} - set(chosen.values()))
-    cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE} | {chosen[name] for name in _CLOCKS if name in chosen}
+    cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE} | {
+        chosen[name] for name in _CLOCKS if name in chosen
+    }
     merged = merge_rows(store, step_R, mine, hidden=hidden, cumulative=cumulative)
     if not mine.all():  # what only other runs of the table logged is no column of this one
-        own = {key: values for key, values in merged.columns.items() if np.isfinite(values).any() or not _is_finite(store, key)}
+        own = {
+            key: values
+            for key, values in merged.columns.items()
+            if np.isfinite(values).any() or not _is_finite(store, key)
+        }
         merged = replace(merged, columns=own)
     if not merged.columns:
-        cells = "".join(f", but {key} such as {cell!r}" for key, cell in list(store.unread.items())[:1])
+        cells = "".join(
+            f", but {key} such as {cell!r}" for key, cell in list(store.unread.items())[:1]
+        )
         hint = "write plain numbers" if cells else "give the log of a run"
-        raise UnreadableRunError(f"expected numbers beside the step, got none in {shown(log.path)}{cells}: {hint}")
+        raise UnreadableRunError(
+            f"expected numbers beside the step, got none in {shown(log.path)}{cells}: {hint}"
+        )
     return merged
 
 
@@ -164,32 +289,49 @@ def sound(record: RunRecord, what: str) -> RunRecord:
     try:
         record.validate()
     except InvalidArgumentError as error:
-        raise UnreadableRunError(f"expected a log that makes a sound record, got {what}: {error}") from None
+        raise UnreadableRunError(
+            f"expected a log that makes a sound record, got {what}: {error}"
+        ) from None
     return record
 
 
 def _framework(config: RunConfig, columns: Mapping[str, Array]) -> str:
-    """Return the framework by the log's keys; where they are silent, the one that the user or a file states."""
+    """Return the framework by the log's keys; where they are silent, the one that the user or a
+    file states.
+    """
     found = framework_of(columns)
     stated = str(config.value("framework") or "").lower().replace("_", "-")
-    return stated if (not found and stated) or (found in TRL_FAMILY and stated == "ms-swift") else found
+    return (
+        stated
+        if (not found and stated) or (found in TRL_FAMILY and stated == "ms-swift")
+        else found
+    )
 
 
 def chosen_columns(store: RowStore, columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns that the user named, spelled as in the log; raise MissingMetricError where one is not there."""
+    """Return the columns that the user named, spelled as in the log; raise MissingMetricError
+    where one is not there.
+    """
     keys = store.names()
     chosen: dict[str, str] = {}
     for name, column in columns.items():
-        found = [key for key in keys if key == column] or [key for key in keys if plain(key) == plain(column)]
+        found = [key for key in keys if key == column] or [
+            key for key in keys if plain(key) == plain(column)
+        ]
         if not found:
             listed = ", ".join(keys[:40])
-            raise MissingMetricError(f"expected a column of the log for {name[:60]}, got {column[:80]!r}: the log has {listed}")
+            raise MissingMetricError(
+                f"expected a column of the log for {name[:60]}, got {column[:80]!r}: the log has "
+                f"{listed}"
+            )
         chosen[name] = found[0]
     return chosen
 
 
 def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Array, int, list[str]]:
-    """Return the step column ("" for none), the step of each row, the optimiser updates of a step (0 where unknown), and notes."""
+    """Return the step column ("" for none), the step of each row, the optimiser updates of a
+    step (0 where unknown), and notes.
+    """
     store = log.store
     if "step" in chosen:
         return chosen["step"], store.dense(chosen["step"]), 0, []
@@ -202,7 +344,12 @@ def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Array, int, list[s
     if step is not None:
         return key, step, each, [note] if note else []
     rows = np.arange(1, store.count + 1, dtype=np.float64)
-    return "", rows, each, ["no column holds the step, so the rows are counted: name it with --column step=NAME"]
+    return (
+        "",
+        rows,
+        each,
+        ["no column holds the step, so the rows are counted: name it with --column step=NAME"],
+    )
 
 
 def _logged_settings(columns: Mapping[str, Array]) -> dict[str, float]:
@@ -213,50 +360,94 @@ def _logged_settings(columns: Mapping[str, Array]) -> dict[str, float]:
         finite = values[np.isfinite(values)]
         section, _, leaf = plain(key).removesuffix("_mean").rpartition("/")
         if len(finite) and (finite == finite[0]).all() and leaf not in _NO_SETTING:
-            leaf = "group_size" if alone and leaf == "count" and section in LISTED else _COUNTED.get(leaf, leaf)
+            leaf = (
+                "group_size"
+                if alone and leaf == "count" and section in LISTED
+                else _COUNTED.get(leaf, leaf)
+            )
             found.setdefault("/".join(filter(None, (section, leaf))), float(finite[0]))
     return found
 
 
 def _with_updates(config: RunConfig, merged: Merged) -> RunConfig:
-    """Return the settings with the updates of a step where the log counts both and they keep one ratio."""
-    updates = _rising({plain(key): values for key, values in merged.columns.items()}, _UPDATE_KEYS, merged.step.astype(np.float64))
+    """Return the settings with the updates of a step where the log counts both and they keep one
+    ratio.
+    """
+    updates = _rising(
+        {plain(key): values for key, values in merged.columns.items()},
+        _UPDATE_KEYS,
+        merged.step.astype(np.float64),
+    )
     if config.updates_per_step.known or updates is None or len(updates) < 3:
         return config
     each = np.diff(updates) / np.diff(merged.step)
     whole = each[0] >= 1 and each[0] == np.round(each[0]) and bool((each == each[0]).all())
-    return config.with_settings({"updates_per_step": each[0]}, "the log's count of updates") if whole else config
+    return (
+        config.with_settings({"updates_per_step": each[0]}, "the log's count of updates")
+        if whole
+        else config
+    )
 
 
-def _with_rate(config: RunConfig, columns: Mapping[str, Array], meanings: Sequence[Meaning]) -> RunConfig:
-    """Return the settings with the peak of the learning rate that the log holds, and with its schedule where that is plain."""
-    column = next((meaning.column for meaning in meanings if meaning.quantity == "learning_rate"), "")
+def _with_rate(
+    config: RunConfig, columns: Mapping[str, Array], meanings: Sequence[Meaning]
+) -> RunConfig:
+    """Return the settings with the peak of the learning rate that the log holds, and with its
+    schedule where that is plain.
+    """
+    column = next(
+        (meaning.column for meaning in meanings if meaning.quantity == "learning_rate"), ""
+    )
     rates = columns[column] if column else np.zeros(0)
     rates = rates[np.isfinite(rates) & (rates >= 0)]
-    rounding = max((meaning.resolution for meaning in meanings if meaning.column == column), default=0.0)
-    if not len(rates) or config.learning_rate.known or (rounding and rates.max() < TELLING * rounding):
+    rounding = max(
+        (meaning.resolution for meaning in meanings if meaning.column == column), default=0.0
+    )
+    if (
+        not len(rates)
+        or config.learning_rate.known
+        or (rounding and rates.max() < TELLING * rounding)
+    ):
         return config
     found: dict[str, Any] = {"learning_rate": float(rates.max())}
     if not config.learning_rate_schedule.known:
-        found["learning_rate_schedule"] = "constant" if rates.min() == rates.max() else f"from {rates.max():g} to {rates[-1]:g}"
+        found["learning_rate_schedule"] = (
+            "constant" if rates.min() == rates.max() else f"from {rates.max():g} to {rates[-1]:g}"
+        )
     return config.with_settings(found, f"the largest of the column {column}")
 
 
-def _alike(columns: Mapping[str, Array], meanings: tuple[Meaning, ...]) -> tuple[dict[str, Array], tuple[Meaning, ...]]:
-    """Return the share of zero-variance groups as a column of its own, where the log has only its parts or that of the other groups."""
-    by = {meaning.quantity: meaning.column for meaning in reversed(meanings) if not meaning.unavailable}
-    right, wrong, others = (by.get(name) for name in ("all_right_share", "all_wrong_share", "live_group_share"))
+def _alike(
+    columns: Mapping[str, Array], meanings: tuple[Meaning, ...]
+) -> tuple[dict[str, Array], tuple[Meaning, ...]]:
+    """Return the share of zero-variance groups as a column of its own, where the log has only
+    its parts or that of the other groups.
+    """
+    by = {
+        meaning.quantity: meaning.column
+        for meaning in reversed(meanings)
+        if not meaning.unavailable
+    }
+    right, wrong, others = (
+        by.get(name) for name in ("all_right_share", "all_wrong_share", "live_group_share")
+    )
     if "dead_group_share" in by or ((right is None or wrong is None) and others is None):
         return {}, meanings
     if right is not None and wrong is not None:
-        name, values, text = f"{right} + {wrong.rpartition('/')[2]}", columns[right] + columns[wrong], "groups all right or all wrong"
+        name, values, text = (
+            f"{right} + {wrong.rpartition('/')[2]}",
+            columns[right] + columns[wrong],
+            "groups all right or all wrong",
+        )
     else:
         name, values, text = f"1 - {others}", 1.0 - columns[str(others)], f"groups besides {others}"
     return {name: values}, (*meanings, Meaning(name, "dead_group_share", f"share of {text}"))
 
 
 def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[RunConfig, float]:
-    """Return the settings with the framework and, where it can be told, logging_steps; and the steps that a row averages over."""
+    """Return the settings with the framework and, where it can be told, logging_steps; and the
+    steps that a row averages over.
+    """
     if framework and not config.framework.known:
         config = config.with_settings({"framework": framework}, "the log's keys")
     gaps = np.diff(merged.step[merged.trained])
@@ -267,45 +458,83 @@ def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[Ru
 
 
 def _clock(
-    merged: Merged, columns: Mapping[str, Array], took: Mapping[str, Array], config: RunConfig, framework: str, spacing: float
+    merged: Merged,
+    columns: Mapping[str, Array],
+    took: Mapping[str, Array],
+    config: RunConfig,
+    framework: str,
+    spacing: float,
 ) -> dict[str, Array | None]:
-    """Return the base columns: optimiser updates, windows, tokens and seconds; `took` is what each row took of these."""
+    """Return the base columns: optimiser updates, windows, tokens and seconds; `took` is what
+    each row took of these.
+    """
     step = merged.step.astype(np.float64)
-    per_step, counted_by = _updates_per_step(config), step if merged.clock is None or merged.clock[0] < 0 else merged.clock
+    per_step, counted_by = (
+        _updates_per_step(config),
+        step if merged.clock is None or merged.clock[0] < 0 else merged.clock,
+    )
     window = np.ones(len(step))
     if framework in TRL_FAMILY or config.logging_steps.known:
         trained = np.flatnonzero(merged.trained)
-        gaps = np.diff(step[trained], prepend=step[trained[0]] - min(spacing, max(step[trained[0]], 1.0)))
-        window[trained] = np.clip(gaps, 1.0, spacing) * (per_step if framework not in TRL_FAMILY else 1.0)
+        gaps = np.diff(
+            step[trained], prepend=step[trained[0]] - min(spacing, max(step[trained[0]], 1.0))
+        )
+        window[trained] = np.clip(gaps, 1.0, spacing) * (
+            per_step if framework not in TRL_FAMILY else 1.0
+        )
     spelled = {plain(key): values for key, values in columns.items()}
     updates = _rising(spelled, _UPDATE_KEYS, step)
-    counted = {name: _rising(spelled, keys, None) for name, keys in (("tokens", _TOKEN_KEYS), ("seconds", _SECOND_KEYS))}
+    counted = {
+        name: _rising(spelled, keys, None)
+        for name, keys in (("tokens", _TOKEN_KEYS), ("seconds", _SECOND_KEYS))
+    }
     if counted["seconds"] is None:
         stamp = _rising(spelled, _STAMP_KEYS, None, sure=True)
         counted["seconds"] = None if stamp is None else stamp - np.nanmin(stamp)
     for name, each in took.items():
         if counted[name] is None and np.isfinite(each).any() and not (each < 0).any():
             counted[name] = np.nancumsum(each)
-    return {"optimizer_updates": counted_by * per_step if updates is None else updates, "window": window, **counted}
+    return {
+        "optimizer_updates": counted_by * per_step if updates is None else updates,
+        "window": window,
+        **counted,
+    }
 
 
-def _took(merged: Merged, columns: Mapping[str, Array], meanings: Sequence[Meaning], spacing: float) -> dict[str, Array]:
-    """Return the tokens and seconds of each row, all its steps together, NaN where they are not logged."""
+def _took(
+    merged: Merged, columns: Mapping[str, Array], meanings: Sequence[Meaning], spacing: float
+) -> dict[str, Array]:
+    """Return the tokens and seconds of each row, all its steps together, NaN where they are not
+    logged.
+    """
     step = merged.step.astype(np.float64)
-    steps_done = np.clip(np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0))), 0, spacing)
+    steps_done = np.clip(
+        np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0))), 0, spacing
+    )
     found = {}
-    for name, quantity, keys in (("tokens", "step_tokens", _TOKEN_KEYS), ("seconds", "step_time", _SECOND_KEYS)):
+    for name, quantity, keys in (
+        ("tokens", "step_tokens", _TOKEN_KEYS),
+        ("seconds", "step_time", _SECOND_KEYS),
+    ):
         named = [columns[one.column] for one in meanings if one.quantity == quantity]
-        named += [values for key, values in columns.items() if plain(key) in keys and _of_each_step(values)]
+        named += [
+            values
+            for key, values in columns.items()
+            if plain(key) in keys and _of_each_step(values)
+        ]
         each = named[0] if named else np.full(len(step), np.nan)
         found[name] = np.where(np.isfinite(each), each, np.nan) * steps_done
     return found
 
 
 def _of_each_step(values: Array) -> bool:
-    """Whether a column of a clock's name holds what each step took: one number in all rows, or one that falls as often as not."""
+    """Whether a column of a clock's name holds what each step took: one number in all rows, or
+    one that falls as often as not.
+    """
     known = values[np.isfinite(values)]
-    return len(known) >= _FEWEST and (bool((known == known[0]).all()) or float((np.diff(known) < 0).mean()) > _OFTEN)
+    return len(known) >= _FEWEST and (
+        bool((known == known[0]).all()) or float((np.diff(known) < 0).mean()) > _OFTEN
+    )
 
 
 def _stands(known: Array) -> bool:
@@ -317,7 +546,8 @@ def _stands(known: Array) -> bool:
 
 
 def _since_start(seconds: Array, took: Array, trained: Flags) -> Array:
-    """Return a clock with the time of its first row: where it is 0 there, as a time of day, what that step took, else the median row.
+    """Return a clock with the time of its first row: where it is 0 there, as a time of day, what
+    that step took, else the median row.
 
     An evaluation before the training took nothing of it.
     """
@@ -340,7 +570,9 @@ def _updates_per_step(config: RunConfig) -> float:
     return float(config.value("updates_per_step") or 1.0)
 
 
-def chosen_clocks(chosen: Mapping[str, str], columns: Mapping[str, Array]) -> dict[str, Array | None]:
+def chosen_clocks(
+    chosen: Mapping[str, str], columns: Mapping[str, Array]
+) -> dict[str, Array | None]:
     """Return the clocks that the user named; raise where one falls."""
     found: dict[str, Array | None] = {}
     for name in _CLOCKS:
@@ -348,15 +580,32 @@ def chosen_clocks(chosen: Mapping[str, str], columns: Mapping[str, Array]) -> di
             continue
         values = columns[chosen[name]]
         order = np.arange(len(values), dtype=np.float64)
-        found[name] = _rising({name: values}, (name,), order if name == "optimizer_updates" else None, sure=True)
+        found[name] = _rising(
+            {name: values}, (name,), order if name == "optimizer_updates" else None, sure=True
+        )
         if found[name] is None:
-            other = ", or give that of each step as --column step_time=NAME" if name == "seconds" else ""
-            raise InvalidArgumentError(f"expected a column that never falls for {name}, got {chosen[name][:80]!r}: name another{other}")
+            other = (
+                ", or give that of each step as --column step_time=NAME"
+                if name == "seconds"
+                else ""
+            )
+            raise InvalidArgumentError(
+                f"expected a column that never falls for {name}, got {chosen[name][:80]!r}: name "
+                f"another{other}"
+            )
     return found
 
 
-def _rising(spelled: Mapping[str, Array], names: tuple[str, ...], fill_at: Array | None, *, sure: bool = False) -> Array | None:
-    """Return the first of the named columns that never falls, or None; gaps are interpolated over `fill_at`."""
+def _rising(
+    spelled: Mapping[str, Array],
+    names: tuple[str, ...],
+    fill_at: Array | None,
+    *,
+    sure: bool = False,
+) -> Array | None:
+    """Return the first of the named columns that never falls, or None; gaps are interpolated
+    over `fill_at`.
+    """
     for name in names:
         values = spelled.get(name)
         if values is None:
@@ -372,12 +621,25 @@ def _rising(spelled: Mapping[str, Array], names: tuple[str, ...], fill_at: Array
     return None
 
 
-def _with_chosen(meanings: tuple[Meaning, ...], chosen: Mapping[str, str], columns: Mapping[str, Array]) -> tuple[Meaning, ...]:
+def _with_chosen(
+    meanings: tuple[Meaning, ...], chosen: Mapping[str, str], columns: Mapping[str, Array]
+) -> tuple[Meaning, ...]:
     """Return the meanings with those that the user named in their place."""
     named = {column: name for name, column in chosen.items() if name != "step"}
-    renamed = {f"log/{column}" if column in BASE_COLUMNS else column: name for column, name in named.items()}
-    kept = tuple(meaning for meaning in meanings if meaning.column not in renamed and meaning.quantity not in renamed.values())
-    given = tuple(Meaning(column, name, f"{name}, as given with --column") for column, name in renamed.items() if column in columns)
+    renamed = {
+        f"log/{column}" if column in BASE_COLUMNS else column: name
+        for column, name in named.items()
+    }
+    kept = tuple(
+        meaning
+        for meaning in meanings
+        if meaning.column not in renamed and meaning.quantity not in renamed.values()
+    )
+    given = tuple(
+        Meaning(column, name, f"{name}, as given with --column")
+        for column, name in renamed.items()
+        if column in columns
+    )
     return given + kept
 
 
@@ -385,20 +647,37 @@ def _store_notes(store: RowStore) -> list[str]:
     """Return notes on cells that could not be used."""
     notes, names = [], set(store.names())
     mixed = {key: count for key, count in store.texts.items() if key in names}
-    lost = {key: cell for key, cell in store.unread.items() if key not in mixed and plain(key) not in _NO_NUMBERS}
+    lost = {
+        key: cell
+        for key, cell in store.unread.items()
+        if key not in mixed and plain(key) not in _NO_NUMBERS
+    }
     if mixed:
-        cells = counted(sum(mixed.values()), "cell that holds a text counts", "cells that hold a text count")
-        notes.append(f"{cells} as missing: {some_of([f'{key} ({count})' for key, count in mixed.items()])}")
+        cells = counted(
+            sum(mixed.values()), "cell that holds a text counts", "cells that hold a text count"
+        )
+        notes.append(
+            f"{cells} as missing: {some_of([f'{key} ({count})' for key, count in mixed.items()])}"
+        )
     if lost:
         columns = counted(len(lost), "column is", "columns are")
-        notes.append(f"{columns} no plain numbers and left out: {some_of([f'{key} ({cell!r})' for key, cell in lost.items()])}")
+        notes.append(
+            f"{columns} no plain numbers and left out: "
+            f"{some_of([f'{key} ({cell!r})' for key, cell in lost.items()])}"
+        )
     return notes + store.left_out_notes()
 
 
 def _meanings(store: RowStore, framework: str) -> tuple[Meaning, ...]:
     """Return what the columns mean by their names and values alone."""
     columns = {key: store.dense(key) for key in store.names()}
-    return meanings_of(columns, RunConfig(), framework=framework or framework_of(columns), complete=False, window=1.0)
+    return meanings_of(
+        columns,
+        RunConfig(),
+        framework=framework or framework_of(columns),
+        complete=False,
+        window=1.0,
+    )
 
 
 @dataclass(frozen=True, slots=True)

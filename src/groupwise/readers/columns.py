@@ -1,7 +1,9 @@
-"""Lines of JSON whose rows are plain, parsed by column: numbers, truth values and texts under keys that have one kind each.
+"""Lines of JSON whose rows are plain, parsed by column: numbers, truth values and texts under keys
+that have one kind each.
 
-Polars parses them, and drops what it was not told of. So a block counts only where each of its quotation marks belongs to a key or a
-text that was found; any other block, and any that holds what only Python's parser takes, is left to be read row by row.
+Polars parses them, and drops what it was not told of. So a block counts only where each of its
+quotation marks belongs to a key or a text that was found; any other block, and any that holds what
+only Python's parser takes, is left to be read row by row.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from numpy.typing import NDArray
 _LEAST = 1 << 14  # bytes of a block for which a table is worth its making
 _HEAD = 1 << 16  # bytes that the kinds are learned from, where they tell those of all
 _MOST_REFUSED = 3  # blocks in a row after which no further one is tried
-_NO_TEXT = r"^(?:-?\d[\d.]*$|true$|false$|\[|\{[\"}])"  # how another value reads under a key of texts
+_NO_TEXT = (
+    r"^(?:-?\d[\d.]*$|true$|false$|\[|\{[\"}])"  # how another value reads under a key of texts
+)
 _MANY = 16  # backslashes in a row
 _WINDOW = 1 << 18  # bytes that stay in a processor's cache, with what is made of them
 
@@ -31,7 +35,9 @@ class PlainRows:
         self._refused = 0
 
     def table(self, block: bytes, without: Sequence[str] = ()) -> pl.DataFrame | None:
-        """Return the rows of whole lines, None where they are not plain, too few, or have one of the keys that are asked to be absent."""
+        """Return the rows of whole lines, None where they are not plain, too few, or have one of
+        the keys that are asked to be absent.
+        """
         if len(block) < _LEAST or self._refused >= _MOST_REFUSED:
             return None
         if b"\r" in block:
@@ -52,14 +58,24 @@ class PlainRows:
             schema = pl.scan_ndjson(io.BytesIO(block), infer_schema_length=None).collect_schema()
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             return False
-        kinds = {name: pl.Float64() if kind.is_numeric() else kind for name, kind in schema.items() if kind != pl.Null}
-        places = {name: block.find(json.dumps(name, ensure_ascii=False).encode() + b":") for name in kinds}
-        self._kinds |= {name: kinds[name] for name in sorted(kinds, key=lambda name: places[name])}  # as they come row by row
+        kinds = {
+            name: pl.Float64() if kind.is_numeric() else kind
+            for name, kind in schema.items()
+            if kind != pl.Null
+        }
+        places = {
+            name: block.find(json.dumps(name, ensure_ascii=False).encode() + b":") for name in kinds
+        }
+        self._kinds |= {
+            name: kinds[name] for name in sorted(kinds, key=lambda name: places[name])
+        }  # as they come row by row
         self._empty = (self._empty | set(schema)) - set(self._kinds)
         return all(kind in (pl.Float64, pl.Boolean, pl.Utf8) for kind in kinds.values())
 
     def _parsed(self, block: bytes) -> pl.DataFrame | None:
-        """Return the rows of a block, None where the kinds that are known do not tell all that it holds."""
+        """Return the rows of a block, None where the kinds that are known do not tell all that
+        it holds.
+        """
         if not self._kinds or b"\r" in block:
             return None
         try:
@@ -70,20 +86,30 @@ class PlainRows:
 
 
 def _is_whole(block: bytes, table: pl.DataFrame, empty: Iterable[str]) -> bool:
-    """Return whether a table holds all that its lines do: no key is unknown or doubled, nothing is nested, no text was a number."""
+    """Return whether a table holds all that its lines do: no key is unknown or doubled, nothing
+    is nested, no text was a number.
+    """
     texts = [column.name for column in table if column.dtype == pl.Utf8]
     halves, no_texts = _asked(table, texts)
     left = _marks(block) - 2 * sum(table[name].count() for name in texts)
-    if halves or (left != 2 * sum(column.count() for column in table) and left != _marks_of_keys(block, table, empty)):
+    if halves or (
+        left != 2 * sum(column.count() for column in table)
+        and left != _marks_of_keys(block, table, empty)
+    ):
         return False
     return all(_holds_texts(block, table[name]) for name in no_texts)
 
 
 def _marks(block: bytes) -> int:
-    """Count the quotation marks around keys and texts: all but those that a backslash makes a letter."""
+    """Count the quotation marks around keys and texts: all but those that a backslash makes a
+    letter.
+    """
     data, count = np.frombuffer(block, dtype=np.uint8), 0
     for start in range(1, len(data), _WINDOW):
-        mark, slash = data[start : start + _WINDOW] == ord('"'), data[start - 1 : start - 1 + _WINDOW] == ord("\\")
+        mark, slash = (
+            data[start : start + _WINDOW] == ord('"'),
+            data[start - 1 : start - 1 + _WINDOW] == ord("\\"),
+        )
         count += int(np.count_nonzero(mark))
         mark &= slash[: len(mark)]
         count -= int(np.count_nonzero(mark))
@@ -94,7 +120,9 @@ def _marks(block: bytes) -> int:
 
 
 def _ended_by(data: NDArray[np.uint8], behind: NDArray[np.int64]) -> int:
-    """Count the quotation marks, of some behind backslashes, before which they are even in number: letters themselves."""
+    """Count the quotation marks, of some behind backslashes, before which they are even in
+    number: letters themselves.
+    """
     even, known = 0, 1
     while len(behind) and known < _MANY:
         more = data[np.maximum(behind - known - 1, 0)] == ord("\\")
@@ -109,11 +137,16 @@ def _ended_by(data: NDArray[np.uint8], behind: NDArray[np.int64]) -> int:
 
 
 def _marks_of_keys(block: bytes, table: pl.DataFrame, empty: Iterable[str]) -> int | None:
-    """Return the quotation marks of keys where some hold null; None where one is doubled, or may be.
+    """Return the quotation marks of keys where some hold null; None where one is doubled, or may
+    be.
 
-    A key stands once in every row, with a value or with null: where it is missing from some rows too, nobody can tell.
+    A key stands once in every row, with a value or with null: where it is missing from some rows
+    too, nobody can tell.
     """
-    keys = {name: json.dumps(name, ensure_ascii=False).encode() + b":" for name in (*table.columns, *empty)}
+    keys = {
+        name: json.dumps(name, ensure_ascii=False).encode() + b":"
+        for name in (*table.columns, *empty)
+    }
     found = 0
     for name, key in keys.items():
         values, times = table[name].count() if name in table.columns else 0, block.count(key)
@@ -125,12 +158,17 @@ def _marks_of_keys(block: bytes, table: pl.DataFrame, empty: Iterable[str]) -> i
 
 
 def _asked(table: pl.DataFrame, texts: Sequence[str]) -> tuple[bool, list[str]]:
-    """Return whether a NUL is in a text, which may stand for half of a character, and which columns may have held no texts."""
+    """Return whether a NUL is in a text, which may stand for half of a character, and which
+    columns may have held no texts.
+    """
     if not texts:
         return False, []
     of_each = [pl.col(name).str for name in texts]
     halves = pl.any_horizontal(one.contains("\0", literal=True).any() for one in of_each)
-    found = table.select(halves.alias("halves"), no_texts=pl.concat_list(one.contains(_NO_TEXT).any() for one in of_each))
+    found = table.select(
+        halves.alias("halves"),
+        no_texts=pl.concat_list(one.contains(_NO_TEXT).any() for one in of_each),
+    )
     nul, others = found.row(0)
     return nul, [name for name, other in zip(texts, others, strict=True) if other]
 

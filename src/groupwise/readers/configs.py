@@ -1,4 +1,5 @@
-"""Settings of a run: what the user gave, then the files around its log, then what the log itself states.
+"""Settings of a run: what the user gave, then the files around its log, then what the log itself
+states.
 
 Nothing is executed or unpickled: `training_args.bin` is never opened.
 """
@@ -13,51 +14,132 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from groupwise import limits
-from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, UnreadableRunError
+from groupwise.errors import (
+    GroupwiseError,
+    InvalidArgumentError,
+    NothingYetError,
+    UnreadableRunError,
+)
 from groupwise.readers.source import open_text, peek, read_whole, shown, table_beside
 from groupwise.record.settings import RULES, RunConfig
 
-# Of each setting what trainers and loops of one's own call it, the last part of its path or the last two; and its paths in verl's
-# configuration, of which these count and no other: it holds hundreds of defaults of parts that are off.
+# Of each setting what trainers and loops of one's own call it, the last part of its path or the
+# last two; and its paths in verl's configuration, of which these count and no other: it holds
+# hundreds of defaults of parts that are off.
 _SETTINGS = tuple(table_beside("settings.tsv"))
 _ALIASES = {alias: row["setting"] for row in _SETTINGS for alias in row["called"].split()}
 ASSUMED = "assumed"
-_SECTIONS = frozenset({
-    "training", "train", "grpo", "rl", "args", "training_args", "algorithm", "rollout", "model", "config", "trainer", "optim", "data",
-})  # fmt: skip
-_FOREIGN = frozenset({
-    "eval", "evaluation", "validation", "val", "test", "dataset", "sweep", "lora", "peft", "output", "collapse_detection", "vllm", "qat",
-    "quantization", "critic", "reward_model", "judge", "sft", "ref", "reference",
-})  # fmt: skip
+_SECTIONS = frozenset(
+    {
+        "training",
+        "train",
+        "grpo",
+        "rl",
+        "args",
+        "training_args",
+        "algorithm",
+        "rollout",
+        "model",
+        "config",
+        "trainer",
+        "optim",
+        "data",
+    }
+)
+_FOREIGN = frozenset(
+    {
+        "eval",
+        "evaluation",
+        "validation",
+        "val",
+        "test",
+        "dataset",
+        "sweep",
+        "lora",
+        "peft",
+        "output",
+        "collapse_detection",
+        "vllm",
+        "qat",
+        "quantization",
+        "critic",
+        "reward_model",
+        "judge",
+        "sft",
+        "ref",
+        "reference",
+    }
+)
 _GENERIC_NAMES = (
-    "training_args.json", "args.json", "config.json", "grpo_config.json", "run_config.json", "hparams.json", "hyperparameters.json",
-    "training_metadata.json", "config.yaml", "config.yml", "training_args.yaml", "args.yaml", "hparams.yaml", "recipe.yaml",
+    "training_args.json",
+    "args.json",
+    "config.json",
+    "grpo_config.json",
+    "run_config.json",
+    "hparams.json",
+    "hyperparameters.json",
+    "training_metadata.json",
+    "config.yaml",
+    "config.yml",
+    "training_args.yaml",
+    "args.yaml",
+    "hparams.yaml",
+    "recipe.yaml",
     "run_summary.json",
-)  # fmt: skip
-_TWIN_ENDINGS = (".config.json", ".config.yaml", ".config.yml", ".args.json", ".training_args.json", ".training_metadata.json", ".yaml")
+)
+_TWIN_ENDINGS = (
+    ".config.json",
+    ".config.yaml",
+    ".config.yml",
+    ".args.json",
+    ".training_args.json",
+    ".training_metadata.json",
+    ".yaml",
+)
 _GENERIC_LOGS = re.compile(
     r"(trainer_state\.json|metrics\.(jsonl?|csv)|log(s|ging)?\.(jsonl?|csv|txt)|history\.(jsonl?|csv)|step_logs\.json|train\.log)"
 )
 
 
 _LISTED = re.compile(r"^[-*]\s*`?(\w{2,60})`?\s*[:=]\s*`?([^\s`]{1,200})`?\s*$", re.MULTILINE)
-_WORDS = {"true": True, "yes": True, "false": False, "no": False, "null": None, "none": None, "~": None}
+_WORDS = {
+    "true": True,
+    "yes": True,
+    "false": False,
+    "no": False,
+    "null": None,
+    "none": None,
+    "~": None,
+}
 
 
 def parse_yaml(text: str) -> dict[str, Any]:
-    """Return the settings of a YAML file, flattened with "/"; none where it is damaged or no mapping."""
+    """Return the settings of a YAML file, flattened with "/"; none where it is damaged or no
+    mapping.
+    """
     if len(text) > limits.LARGEST_YAML:
         return {}
     from groupwise.readers.yaml_text import plain_yaml  # few logs have a file for it beside them
 
     try:
-        return {path: number_in(value) for path, value in islice(flatten(plain_yaml(text)), limits.MOST_SETTINGS) if path}
-    except (ValueError, RecursionError, TypeError, AttributeError):  # odd dates and keys raise the last two
+        return {
+            path: number_in(value)
+            for path, value in islice(flatten(plain_yaml(text)), limits.MOST_SETTINGS)
+            if path
+        }
+    except (
+        ValueError,
+        RecursionError,
+        TypeError,
+        AttributeError,
+    ):  # odd dates and keys raise the last two
         return {}
 
 
 def number_in(value: Any) -> Any:
-    """Return the number or truth value that a text holds, None for "None", and any other value as it is."""
+    """Return the number or truth value that a text holds, None for "None", and any other value
+    as it is.
+    """
     if not isinstance(value, str):
         return value
     if value.lower() in _WORDS:
@@ -76,22 +158,37 @@ def listed(text: str) -> dict[str, Any]:
 
 
 def settings_in(flat: Mapping[str, Any], group_size: int | None = None) -> dict[str, Any]:
-    """Return the settings that a flattened mapping holds, under our names; values outside their domain are passed over."""
-    spelled = {path.replace("/value/", "/").removesuffix("/value").lower(): value for path, value in flat.items()}
+    """Return the settings that a flattened mapping holds, under our names; values outside their
+    domain are passed over.
+    """
+    spelled = {
+        path.replace("/value/", "/").removesuffix("/value").lower(): value
+        for path, value in flat.items()
+    }
     if any(path.startswith("actor_rollout_ref/") for path in spelled):
         return {name: value for name, value in _of_verl(spelled).items() if _valid(name, value)}
     found = _named(spelled)
     last = {path.rpartition("/")[2]: value for path, value in spelled.items()}
     leaves = {name: value for name, value in last.items() if _counts(value)}
-    derived = {} if "prompts_per_step" in found else _prompts(leaves, found.get("group_size", group_size))
-    derived |= {} if "refresh_interval" in found else _interval(leaves) or _updates_of_batch(leaves, found.get("updates_per_step"))
+    derived = (
+        {} if "prompts_per_step" in found else _prompts(leaves, found.get("group_size", group_size))
+    )
+    derived |= (
+        {}
+        if "refresh_interval" in found
+        else _interval(leaves) or _updates_of_batch(leaves, found.get("updates_per_step"))
+    )
     found |= _switched(last)
-    sound = {name: value for name, value in derived.items() if name == ASSUMED or _valid(name, value)}
+    sound = {
+        name: value for name, value in derived.items() if name == ASSUMED or _valid(name, value)
+    }
     return found | sound | found
 
 
 def _named(spelled: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that are there under a name of theirs; the shorter the path, the more it counts."""
+    """Return the settings that are there under a name of theirs; the shorter the path, the more
+    it counts.
+    """
     found: dict[str, Any] = {}
     for rank in range(3):
         for path, value in spelled.items():
@@ -102,7 +199,9 @@ def _named(spelled: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _switched(last: Mapping[str, Any]) -> dict[str, Any]:
-    """Return that there is no KL term where its switches are off; a weight in the reward (slime, OpenRLHF) has no switch."""
+    """Return that there is no KL term where its switches are off; a weight in the reward (slime,
+    OpenRLHF) has no switch.
+    """
     off = [switch in last and not last[switch] for switch in ("use_kl_loss", "use_kl_in_reward")]
     in_reward = [last.get(name) for name in ("kl_coef", "init_kl_coef")]
     if all(off) or (off[0] and "use_kl_in_reward" not in last and not any(in_reward)):
@@ -111,9 +210,13 @@ def _switched(last: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _name_of(path: str, rank: int) -> str | None:
-    """Return our name for a setting of a rank: by itself (0), in a section of the training (1), or in any other (2)."""
+    """Return our name for a setting of a rank: by itself (0), in a section of the training (1),
+    or in any other (2).
+    """
     *sections, leaf = path.split("/")
-    if rank != (0 if not sections else 1 if _SECTIONS.issuperset(sections) else 2) or not _FOREIGN.isdisjoint(sections):
+    if rank != (
+        0 if not sections else 1 if _SECTIONS.issuperset(sections) else 2
+    ) or not _FOREIGN.isdisjoint(sections):
         return None
     return _ALIASES.get("/".join((*sections[-1:], leaf))) or _ALIASES.get(leaf)
 
@@ -128,13 +231,19 @@ def _valid(name: str, value: Any) -> bool:
 
 
 def _prompts(leaves: Mapping[str, Any], group_size: int | None) -> dict[str, Any]:
-    """Return the prompts of a step from the rollouts of a step, or from the parts that make them up."""
+    """Return the prompts of a step from the rollouts of a step, or from the parts that make them
+    up.
+    """
     rollouts = leaves.get("rollout_batch_size")
     assumed = {}
     if rollouts is None and "per_device_train_batch_size" in leaves:
         processes = leaves.get("world_size", leaves.get("num_processes"))
         assumed = {ASSUMED: "one process assumed"} if processes is None else {}
-        rollouts = leaves["per_device_train_batch_size"] * leaves.get("gradient_accumulation_steps", 1) * (processes or 1)
+        rollouts = (
+            leaves["per_device_train_batch_size"]
+            * leaves.get("gradient_accumulation_steps", 1)
+            * (processes or 1)
+        )
     if not group_size or not rollouts or rollouts % int(group_size) or rollouts < int(group_size):
         return {}
     return {"prompts_per_step": int(rollouts) // int(group_size)} | assumed
@@ -151,14 +260,23 @@ def _interval(leaves: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _updates_of_batch(leaves: Mapping[str, Any], each: float | None) -> dict[str, Any]:
-    """Return the updates made of one batch of rollouts before the next is sampled: as stated, or epochs x mini-batches."""
+    """Return the updates made of one batch of rollouts before the next is sampled: as stated, or
+    epochs x mini-batches.
+    """
     stated = leaves.get("optimizer_updates_per_rollout_batch")
-    epochs, rollouts, mini = (leaves.get(name) for name in ("epochs_per_rollout_batch", "rollout_batch_size", "train_batch_size"))
+    epochs, rollouts, mini = (
+        leaves.get(name)
+        for name in ("epochs_per_rollout_batch", "rollout_batch_size", "train_batch_size")
+    )
     if stated is None and epochs and rollouts and mini and rollouts % mini == 0:
         stated = epochs * rollouts // mini
     if stated is None:
         return {}
-    return {"refresh_interval": stated, "lag_kind": "none" if stated == 1 else "refresh", "updates_per_step": each or stated}
+    return {
+        "refresh_interval": stated,
+        "lag_kind": "none" if stated == 1 else "refresh",
+        "updates_per_step": each or stated,
+    }
 
 
 _ACTOR = "actor_rollout_ref/actor"
@@ -166,8 +284,16 @@ _ACTOR = "actor_rollout_ref/actor"
 
 def _of_verl(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of verl's configuration, by its paths."""
-    known = {row["setting"]: next((flat[path] for path in row["verl"].split() if flat.get(path) is not None), None) for row in _SETTINGS}
-    loss, estimator = flat.get(f"{_ACTOR}/policy_loss/loss_mode"), flat.get("algorithm/adv_estimator")
+    known = {
+        row["setting"]: next(
+            (flat[path] for path in row["verl"].split() if flat.get(path) is not None), None
+        )
+        for row in _SETTINGS
+    }
+    loss, estimator = (
+        flat.get(f"{_ACTOR}/policy_loss/loss_mode"),
+        flat.get("algorithm/adv_estimator"),
+    )
     if loss in (None, "vanilla"):
         loss = "ppo" if estimator == "gae" else estimator
     # Only GRPO's estimators divide by the group's spread.
@@ -180,23 +306,42 @@ def _of_verl(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _penalty(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the weight of the KL term and where it is; versions without `use_kl_loss` have it in the reward."""
+    """Return the weight of the KL term and where it is; versions without `use_kl_loss` have it
+    in the reward.
+    """
     if flat.get(f"{_ACTOR}/use_kl_loss"):
         return {"kl_weight": flat.get(f"{_ACTOR}/kl_loss_coef"), "kl_in": "loss"}
     coefficient = flat.get("algorithm/kl_ctrl/kl_coef")
-    if flat.get("algorithm/use_kl_in_reward", f"{_ACTOR}/use_kl_loss" not in flat) and coefficient is not None:
+    if (
+        flat.get("algorithm/use_kl_in_reward", f"{_ACTOR}/use_kl_loss" not in flat)
+        and coefficient is not None
+    ):
         return {"kl_weight": coefficient, "kl_in": "reward" if coefficient else "none"}
     return {"kl_weight": 0.0, "kl_in": "none"} if "algorithm/use_kl_in_reward" in flat else {}
 
 
 def _updates_of_verl(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Return the updates of one step of verl's synchronous trainer: epochs x mini-batches."""
-    batch, mini, epochs = (flat.get(path) for path in ("data/train_batch_size", f"{_ACTOR}/ppo_mini_batch_size", f"{_ACTOR}/ppo_epochs"))
-    asynchronous = any("async_training/" in path or (path.endswith("trainer_mode") and mode != "sync") for path, mode in flat.items())
+    batch, mini, epochs = (
+        flat.get(path)
+        for path in (
+            "data/train_batch_size",
+            f"{_ACTOR}/ppo_mini_batch_size",
+            f"{_ACTOR}/ppo_epochs",
+        )
+    )
+    asynchronous = any(
+        "async_training/" in path or (path.endswith("trainer_mode") and mode != "sync")
+        for path, mode in flat.items()
+    )
     if asynchronous or not (_is_count(batch) and _is_count(mini) and _is_count(epochs)):
         return {}
     updates = epochs * -(-batch // mini)
-    return {"refresh_interval": updates, "lag_kind": "none" if updates == 1 else "refresh", "updates_per_step": updates}
+    return {
+        "refresh_interval": updates,
+        "lag_kind": "none" if updates == 1 else "refresh",
+        "updates_per_step": updates,
+    }
 
 
 def _is_count(value: Any) -> TypeGuard[int]:
@@ -206,7 +351,9 @@ def _is_count(value: Any) -> TypeGuard[int]:
 
 def _counts(value: Any) -> bool:
     """Return whether a value is a positive whole number, however it is written."""
-    return isinstance(value, int | float) and 0 < value < limits.LARGEST_COUNT and value == int(value)
+    return (
+        isinstance(value, int | float) and 0 < value < limits.LARGEST_COUNT and value == int(value)
+    )
 
 
 def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -214,7 +361,9 @@ def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str,
     if isinstance(value, Mapping) and depth < 8:
         for key, inner in value.items():
             yield from flatten(inner, f"{prefix}/{key}" if prefix else str(key), depth + 1)
-    elif isinstance(value, list | tuple) and len(value) == 2 and prefix.rpartition("/")[2] == "betas":
+    elif (
+        isinstance(value, list | tuple) and len(value) == 2 and prefix.rpartition("/")[2] == "betas"
+    ):
         yield from ((f"{prefix}/{number}", decay) for number, decay in enumerate(value, start=1))
     elif isinstance(value, str | int | float | bool) or value is None:
         yield prefix, value
@@ -224,24 +373,36 @@ def read_settings(path: Path) -> dict[str, Any]:
     """Return the settings of a JSON or YAML file under our names."""
     seen = peek(path)
     if seen.binary:
-        raise UnreadableRunError(f"expected settings as JSON or YAML, got {shown(path)}, {seen.binary}")
+        raise UnreadableRunError(
+            f"expected settings as JSON or YAML, got {shown(path)}, {seen.binary}"
+        )
     if seen.size > limits.LARGEST_SETTINGS:
-        raise UnreadableRunError(f"expected settings as JSON or YAML of at most 16 MB, got {shown(path)}: give a smaller file")
+        raise UnreadableRunError(
+            f"expected settings as JSON or YAML of at most 16 MB, got {shown(path)}: give a "
+            "smaller file"
+        )
     text = read_whole(seen)
     if text.lstrip().startswith("{"):
         try:
             flat = dict(flatten(json.loads(text)))
         except (ValueError, RecursionError):
-            raise UnreadableRunError(f"expected settings as JSON, got {shown(path)}, which is damaged: repair it") from None
+            raise UnreadableRunError(
+                f"expected settings as JSON, got {shown(path)}, which is damaged: repair it"
+            ) from None
     else:
         flat = parse_yaml(text)
     if not flat:
-        raise UnreadableRunError(f"expected settings as `name: value` lines or JSON, got none in {shown(path)}: write one setting a line")
+        raise UnreadableRunError(
+            f"expected settings as `name: value` lines or JSON, got none in {shown(path)}: write "
+            "one setting a line"
+        )
     return settings_in(flat)
 
 
 def readme_settings(path: Path) -> dict[str, Any]:
-    """Return what the README of a trainer's output tells: versions, model, and hyper-parameters listed one a line."""
+    """Return what the README of a trainer's output tells: versions, model, and hyper-parameters
+    listed one a line.
+    """
     with open_text(path, peek(path).encoding) as file:
         text = file.read(1 << 18)
     found: dict[str, Any] = {}
@@ -257,23 +418,37 @@ def readme_settings(path: Path) -> dict[str, Any]:
 Stated = Sequence[tuple[Mapping[str, Any], str]]
 
 
-def config_of(given: RunConfig, log: Path, home: Path | None = None, stated: Stated = (), notes: list[str] | None = None) -> RunConfig:
-    """Return the settings of a run: what the user gave, then the files around the log, then what the log itself states.
+def config_of(
+    given: RunConfig,
+    log: Path,
+    home: Path | None = None,
+    stated: Stated = (),
+    notes: list[str] | None = None,
+) -> RunConfig:
+    """Return the settings of a run: what the user gave, then the files around the log, then what
+    the log itself states.
 
-    `stated` are settings under the trainer's names, nested or flattened, each with the words for where they stand; what is left out of
-    the files is added to `notes`.
+    `stated` are settings under the trainer's names, nested or flattened, each with the words for
+    where they stand; what is left out of the files is added to `notes`.
     """
     config, said = given, [] if notes is None else notes
     for path in _around(log, home):
         readme = path.name == "README.md"
         try:
-            found = readme_settings(path) if readme else {} if _is_model(path) else read_settings(path)
+            found = (
+                readme_settings(path) if readme else {} if _is_model(path) else read_settings(path)
+            )
         except NothingYetError:
             continue
         except (GroupwiseError, OSError):
-            said.append(f"{shown(Path(path.name))} beside the log holds no settings that can be read and was left out")
+            said.append(
+                f"{shown(Path(path.name))} beside the log holds no settings that can be read and "
+                "was left out"
+            )
             continue
-        config = with_found(config, missing(found, config), "README.md of the output" if readme else path.name)
+        config = with_found(
+            config, missing(found, config), "README.md of the output" if readme else path.name
+        )
     for settings, source in stated:
         found = settings_in(dict(flatten(settings)), config.value("group_size"))
         config = with_found(config, missing(found, config), source)
@@ -282,18 +457,32 @@ def config_of(given: RunConfig, log: Path, home: Path | None = None, stated: Sta
 
 def missing(found: Mapping[str, Any], config: RunConfig) -> dict[str, Any]:
     """Return the settings that were not known before."""
-    return {name: value for name, value in found.items() if name == ASSUMED or not getattr(config, name).known}
+    return {
+        name: value
+        for name, value in found.items()
+        if name == ASSUMED or not getattr(config, name).known
+    }
 
 
 def with_found(config: RunConfig, found: Mapping[str, Any], source: str) -> RunConfig:
-    """Return the settings with those found in one place; what had to be assumed is said in the source."""
+    """Return the settings with those found in one place; what had to be assumed is said in the
+    source.
+    """
     plain = {name: value for name, value in found.items() if name in RULES}
-    assumed = {"prompts_per_step": plain.pop("prompts_per_step")} if ASSUMED in found and "prompts_per_step" in plain else {}
-    return config.with_settings(plain, source).with_settings(assumed, f"{source}, {found.get(ASSUMED)}")
+    assumed = (
+        {"prompts_per_step": plain.pop("prompts_per_step")}
+        if ASSUMED in found and "prompts_per_step" in plain
+        else {}
+    )
+    return config.with_settings(plain, source).with_settings(
+        assumed, f"{source}, {found.get(ASSUMED)}"
+    )
 
 
 def _around(log: Path, home: Path | None) -> Iterator[Path]:
-    """Yield the files that may hold settings of the run: those of its folder, and those that are named after the log."""
+    """Yield the files that may hold settings of the run: those of its folder, and those that are
+    named after the log.
+    """
     homes = [home] if home else []
     homes += [log.parent] if home or _GENERIC_LOGS.fullmatch(log.name) else []
     stems = [log.name.rsplit(".", cut)[0] for cut in (1, 2)]

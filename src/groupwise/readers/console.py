@@ -1,7 +1,9 @@
-"""Consoles: what trainers print, read line by line; the forms of a row are TRL's, verl's, SkyRL's and slime's, any other loop's.
+"""Consoles: what trainers print, read line by line; the forms of a row are TRL's, verl's, SkyRL's
+and slime's, any other loop's.
 
-Each form says how a line of it becomes a row; all share one engine. Only literals are read, nothing is executed. Where a row has no
-step of its own, the progress bars printed around it tell it (`progress_bars.py`).
+Each form says how a line of it becomes a row; all share one engine. Only literals are read, nothing
+is executed. Where a row has no step of its own, the progress bars printed around it tell it
+(`progress_bars.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +25,18 @@ from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, enc
 from groupwise.readers.configs import Stated, number_in
 from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
 from groupwise.readers.rows import RowStore, is_summary, spelled, summary_notes, unwrapped
-from groupwise.readers.source import ESCAPE, Peek, bare, counted, is_cut, json_in, lines_of, noted, shown, start_of
+from groupwise.readers.source import (
+    ESCAPE,
+    Peek,
+    bare,
+    counted,
+    is_cut,
+    json_in,
+    lines_of,
+    noted,
+    shown,
+    start_of,
+)
 from groupwise.readers.steps import STEP_KEYS, is_evaluation
 from groupwise.readers.tracebacks import ENDINGS, HEAD, Tracebacks
 from groupwise.record.run import RunRecord
@@ -37,7 +50,9 @@ _SCAN = 1 << 25
 
 
 class Console(Feed):
-    """Takes printed lines and keeps the rows among them; each form of a row has a class of its own."""
+    """Takes printed lines and keeps the rows among them; each form of a row has a class of its
+    own.
+    """
 
     form = ""
     expected = ""  # what a log of the form holds, for the message where there is none
@@ -47,8 +62,14 @@ class Console(Feed):
         self.store = RowStore()
         self.damaged = 0
         self.chosen = ""  # run of several
-        self._tracebacks, self._printer = Tracebacks(), ""  # the second: the process that printed the last row
-        self._is_cut, self._cut_rows = False, 0  # whether the present line is cut off, and how many rows were
+        self._tracebacks, self._printer = (
+            Tracebacks(),
+            "",
+        )  # the second: the process that printed the last row
+        self._is_cut, self._cut_rows = (
+            False,
+            0,
+        )  # whether the present line is cut off, and how many rows were
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
@@ -56,7 +77,9 @@ class Console(Feed):
             line = ESCAPE.sub("", raw) if "\x1b" in raw else raw
             self._is_cut = is_cut(len(raw.rstrip("\r\n")))
             sender, body = _sender(line) if "pid=" in line else ("", line)
-            if sender in ("", self._printer) or not self.store.count:  # others may break off as the run ends
+            if (
+                sender in ("", self._printer) or not self.store.count
+            ):  # others may break off as the run ends
                 self._tracebacks.add(body, self.store.count)
             rows = self.store.count
             if len(line) <= self.longest:
@@ -85,16 +108,29 @@ class Console(Feed):
             found, hint = self.nothing()
             quoted = self._tracebacks.behind.get(0)
             hint = f"it stopped with {quoted}" if quoted else hint
-            raise NothingYetError(f"expected {self.expected}, got {found} in {shown(origin.path)}: {hint}")
+            raise NothingYetError(
+                f"expected {self.expected}, got {found} in {shown(origin.path)}: {hint}"
+            )
         notes = list(encoding_notes(origin.encoding))
-        notes += noted(self.damaged, "printed row is damaged and was", "printed rows are damaged and were")
-        notes += noted(self._cut_rows, "row is", "rows are", "cut off with the line: what is cut is missing")
+        notes += noted(
+            self.damaged, "printed row is damaged and was", "printed rows are damaged and were"
+        )
+        notes += noted(
+            self._cut_rows, "row is", "rows are", "cut off with the line: what is cut is missing"
+        )
         self.chosen = request.chosen
         record = assemble(self.log(origin, notes), request)
         runs = self.store.labels.get("run", {})
-        last = max((row for row, name in runs.items() if name == request.chosen), default=self.store.count - 1)
+        last = max(
+            (row for row, name in runs.items() if name == request.chosen),
+            default=self.store.count - 1,
+        )
         quoted = self._tracebacks.behind.get(last + 1)
-        stopped = (f"behind its last row, step {record.steps['step'][-1]}, stands a traceback: {quoted}",) if quoted else ()
+        stopped = (
+            (f"behind its last row, step {record.steps['step'][-1]}, stands a traceback: {quoted}",)
+            if quoted
+            else ()
+        )
         return replace(record, notes=(*record.notes, *stopped))
 
 
@@ -103,7 +139,9 @@ def parse_row(text: str) -> Row | None:
     plain = bare(text)
     if '"' not in plain and "\\" not in plain:
         try:
-            row = json.loads(plain.replace("'", '"'))  # ten times as fast as literal_eval, which takes what is no JSON, such as None
+            row = json.loads(
+                plain.replace("'", '"')
+            )  # ten times as fast as literal_eval, which takes what is no JSON, such as None
         except ValueError:
             pass
         else:
@@ -133,20 +171,29 @@ def _sender(line: str) -> tuple[str, str]:
 
 _TRL_ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")
 _BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
-_TITLED = re.compile(r"([A-Za-z][^|\r\n%]{0,80}?):?\s+\d{1,3}%\|[^|\n]{0,200}\|\s*\d{1,9}/(\d{1,9}) \[")
+_TITLED = re.compile(
+    r"([A-Za-z][^|\r\n%]{0,80}?):?\s+\d{1,3}%\|[^|\n]{0,200}\|\s*\d{1,9}/(\d{1,9}) \["
+)
 _TRAINING = re.compile(r"(?i)train|episode|epoch|step|progress")
 _NUMBERED = re.compile(
-    r"(?i)(?<![a-z])(?:step|iteration|iter|update)[ :=#]{0,3}(\d{1,12})(?:/\d{1,12})?(?:, eval_metrics)?[:\]]? ?[|-]? ?$"
+    r"(?i)(?<![a-z])(?:step|iteration|iter|update)[ :=#]{0,3}(\d{1,12})(?:/\d{1,12})?(?:, "
+    r"eval_metrics)?[:\]]? ?[|-]? ?$"
 )
 _STATEMENTS = {
     "total": re.compile(r"Total (?:optimization )?steps = ([\d,]{1,15})"),
     "epochs": re.compile(r"Num Epochs = ([\d,]{1,15})"),
-    "rollout_batch_size": re.compile(r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]{1,15})"),
+    "rollout_batch_size": re.compile(
+        r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]{1,15})"
+    ),
 }
 # The settings as Python prints its arguments, and those that scripts like to say.
-_ARGUMENTS = re.compile(r"\b(?:Namespace|(?:GRPO|Training|Script)\w{0,20}(?:Config|Arguments|Args))\(")
+_ARGUMENTS = re.compile(
+    r"\b(?:Namespace|(?:GRPO|Training|Script)\w{0,20}(?:Config|Arguments|Args))\("
+)
 _ARGUMENT = re.compile(r"\b([A-Za-z]\w{1,60})='?([\w./+-]{1,200})")
-_SAID = re.compile(r"\b(scale_rewards|num_generations|loss_type)(?: setting)?[\"']?[ :=]{1,4}[\"']?(\w{1,30})")
+_SAID = re.compile(
+    r"\b(scale_rewards|num_generations|loss_type)(?: setting)?[\"']?[ :=]{1,4}[\"']?(\w{1,30})"
+)
 _VERSION = re.compile(r"\btrl(?:==|-| version:? )(\d+\.\d+[\w.]*)", re.IGNORECASE)
 _MARKS = frozenset({"loss", "reward", "policy_loss"})
 _MOST_TITLES = 1000
@@ -154,15 +201,19 @@ _MOST_RUNS = 16
 _MOST_BARS = 16
 # What a terminal, a launcher or a logger puts around a row: no word of it is a completion's.
 _AROUND = re.compile(
-    r"[^|\n]{0,200}?\d{1,3}%\|[^|\n]{0,200}\|\s{0,9}\d{1,9}/\d{1,9} \[[^\]\n]{0,200}\]?"  # a progress bar and its title
+    # a progress bar and its title
+    r"[^|\n]{0,200}?\d{1,3}%\|[^|\n]{0,200}\|\s{0,9}\d{1,9}/\d{1,9} \[[^\]\n]{0,200}\]?"
     r"|\|?\s{0,9}\d{1,9}/\d{1,9} \[[^\]\n]{0,200}\]?|\d{1,9}it \[[^\]\n]{0,200}\]"
     r"|\([\w.:<>\- ]{1,80}pid=\d+[^()\n]{0,80}\)"  # Ray
-    r"|\[(?:rank|default|node|host|gpu|repeated )?[^\[\]\n]{0,60}?\d[^\[\]\n]{0,60}\]|\[(?:INFO|WARNING|DEBUG)\b[^\[\]\n]{0,80}\]"
-    r"|\d{4}[-/]\d\d[-/]\d\d(?:[T ]?\d\d:\d\d:\d\d)?(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?"
+    r"|\[(?:rank|default|node|host|gpu|repeated "
+    r")?[^\[\]\n]{0,60}?\d[^\[\]\n]{0,60}\]|\[(?:INFO|WARNING|DEBUG)\b[^\[\]\n]{0,80}\]"
+    r"|\d{4}[-/]\d\d[-/]\d\d(?:[T "
+    r"]?\d\d:\d\d:\d\d)?(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?"
     r"|\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:"  # Python's own format
     r"|\b(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR|CRITICAL|stdout|stderr)\b"
     r"|[\w./<>\-]{1,200}\.py:\d{1,6}|\b[\w.<>\-]{1,200}:[\w.<>\-]{1,100}:\d{1,6}|\b\w{1,60}(?:\.\w{1,60}){1,10}\b"
-    r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ _])?(?:[Ss]tep|[Ii]ter(?:ation)?|[Uu]pdate)[ =:]{0,2}\d{1,12}"
+    r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ "
+    r"_])?(?:[Ss]tep|[Ii]ter(?:ation)?|[Uu]pdate)[ =:]{0,2}\d{1,12}"
     r"|\beval_metrics\b)"
     r"|^\s*\d{1,5}:\s"  # the rank in front of a line, as srun puts it
 )
@@ -171,16 +222,26 @@ _TRAINERS_KEY = re.compile(
     r"|frac_reward_zero_std|completion_length|response_length|total_length|actor_lr|group_reward_std|(?:completions|rewards|clip_ratio)/.+)"
 )
 _PAIR_IN_ROW = re.compile(r"'([\w /.\-]{1,80})': ?'?-?\d")
-_OPEN = re.compile(r"\{(?:'[\w /.\-]{0,80}(?:'(?::|$)|$)|$)")  # of a row whose line ends before it does
-_LONGEST_ROW, _LONGEST_MARK = 20_000, 80  # characters of a row, and of the step that stands before it
-_HEAD, _TAIL = re.compile(r"\{'(?:reward|loss)\b|\{'[\w /.\-]{1,80}': ?'?-?\d"), re.compile(r"\d'?\}\s*$")
+_OPEN = re.compile(
+    r"\{(?:'[\w /.\-]{0,80}(?:'(?::|$)|$)|$)"
+)  # of a row whose line ends before it does
+_LONGEST_ROW, _LONGEST_MARK = (
+    20_000,
+    80,
+)  # characters of a row, and of the step that stands before it
+_HEAD, _TAIL = (
+    re.compile(r"\{'(?:reward|loss)\b|\{'[\w /.\-]{1,80}': ?'?-?\d"),
+    re.compile(r"\d'?\}\s*$"),
+)
 _ZEROS = str.maketrans("123456789", "000000000")
 _LONGEST_PREFIX = 1000
 _LEAST_CORE = 4
 
 
 class TrlConsole(Console):
-    """Rows as Python dictionaries without a step of their own; a dictionary within another text is none of them."""
+    """Rows as Python dictionaries without a step of their own; a dictionary within another text
+    is none of them.
+    """
 
     form = "trl_console"
     expected = "rows such as {'loss': ...} in a trainer's output"
@@ -195,11 +256,15 @@ class TrlConsole(Console):
         self._summaries = self._embedded = self._ended = 0
         self._stated: dict[str, Any] = {}
         self._arguments: dict[str, Any] = {}
-        self._held: list[str] = []  # lines of a row that a terminal wrapped, as far as they have come
+        self._held: list[
+            str
+        ] = []  # lines of a row that a terminal wrapped, as far as they have come
         self._length = 0  # of them
 
     def line(self, line: str) -> None:
-        """Read a line; one that opens a row and does not close it waits for those that do, as a terminal wraps."""
+        """Read a line; one that opens a row and does not close it waits for those that do, as a
+        terminal wraps.
+        """
         if self._held and not self._goes_on(line):
             self.finish()
         start = _OPEN.search(line, line.rfind("}") + 1) if "{" in line and not self._held else None
@@ -222,10 +287,18 @@ class TrlConsole(Console):
             self._whole(line)
 
     def _goes_on(self, line: str) -> bool:
-        """Return whether a line may continue the row that waits: as wide as its first line, but for the last one."""
+        """Return whether a line may continue the row that waits: as wide as its first line, but
+        for the last one.
+        """
         more = len(line) - len(self._held[0])
         before, end, _ = line.partition("}")
-        return more < 2 and (more > -2 or bool(end)) and "{" not in before and "%|" not in line and self._length < _LONGEST_ROW
+        return (
+            more < 2
+            and (more > -2 or bool(end))
+            and "{" not in before
+            and "%|" not in line
+            and self._length < _LONGEST_ROW
+        )
 
     def _whole(self, line: str) -> None:
         """Read the rows and the bars of a line, or what the trainer says of itself."""
@@ -236,7 +309,9 @@ class TrlConsole(Console):
             self._read_statement(line)
             return
         starts, ends = [match.start() for match in matches], [match.end() for match in matches]
-        for match, before, after in zip(matches, [0, *ends], [*starts[1:], len(line)], strict=False):
+        for match, before, after in zip(
+            matches, [0, *ends], [*starts[1:], len(line)], strict=False
+        ):
             around = line[before : match.start()], line[match.end() : after]
             self._look_at_bars(around[0])
             row, numbered = parse_row(match[0]), _NUMBERED.search(around[0][-_LONGEST_MARK:])
@@ -246,12 +321,20 @@ class TrlConsole(Console):
         self._look_at_bars(line[ends[-1] :])
 
     def _look_at_bars(self, text: str) -> None:
-        """Note how far each bar of a text has come: beside that of the training an evaluation or a data set has its own."""
-        found = [(int(done), int(total)) for done, total in _BAR.findall(text)] if " [" in text else []
+        """Note how far each bar of a text has come: beside that of the training an evaluation or
+        a data set has its own.
+        """
+        found = (
+            [(int(done), int(total)) for done, total in _BAR.findall(text)] if " [" in text else []
+        )
         if not found:
             return
-        if len(self._titled) < _MOST_TITLES and any(total not in self._reached for _, total in found):
-            self._titled |= {int(total) for title, total in _TITLED.findall(text) if not _TRAINING.search(title)}
+        if len(self._titled) < _MOST_TITLES and any(
+            total not in self._reached for _, total in found
+        ):
+            self._titled |= {
+                int(total) for title, total in _TITLED.findall(text) if not _TRAINING.search(title)
+            }
         seen = dict(self._seen)  # rows keep the one that stood before them
         for done, total in found:
             seen.pop(total, None)
@@ -260,8 +343,12 @@ class TrlConsole(Console):
         self._seen = dict(list(seen.items())[-_MOST_BARS:])
 
     def _row(self, row: Row | None, *, alone: bool) -> None:
-        """Keep a row of the training with the bar before it; what stands within a text counts only with a trainer's keys."""
-        if not alone and (row is None or sum(_TRAINERS_KEY.fullmatch(str(key)) is not None for key in row) < 3):
+        """Keep a row of the training with the bar before it; what stands within a text counts
+        only with a trainer's keys.
+        """
+        if not alone and (
+            row is None or sum(_TRAINERS_KEY.fullmatch(str(key)) is not None for key in row) < 3
+        ):
             self._embedded += row is not None and bool(_MARKS & set(row))
         elif row is None:
             self.damaged += 1
@@ -271,7 +358,9 @@ class TrlConsole(Console):
         elif _MARKS & set(row) or any(str(key).startswith("eval_") for key in row):
             self.store.add(row)
             self._bars.append(self._seen)
-            self._shapes.append(self._shapes[-1] if self._is_cut and self._shapes else _shape(tuple(row)))
+            self._shapes.append(
+                self._shapes[-1] if self._is_cut and self._shapes else _shape(tuple(row))
+            )
 
     def _read_statement(self, line: str) -> None:
         """Note what the trainer says of itself at its start."""
@@ -292,28 +381,54 @@ class TrlConsole(Console):
         if runs > 1:
             several = "several" if runs > _MOST_RUNS else f"{runs}"
             raise UnreadableRunError(
-                f"expected one run, got {shown(origin.path)}, into which {several} print by turns: epochs come again with other values, "
-                "or rise and fall. Give the output of one"
+                f"expected one run, got {shown(origin.path)}, into which {several} print by turns: "
+                "epochs come again with other values, or rise and fall. Give the output of one"
             )
         if again.any():
-            notes.append(f"{counted(int(again.sum()), 'row was', 'rows were')} printed again with the same values and left out")
-            store, printed = store.kept(~again), replace(printed, bars=list(compress(printed.bars, ~again)))
+            notes.append(
+                f"{counted(int(again.sum()), 'row was', 'rows were')} printed again with the same "
+                "values and left out"
+            )
+            store, printed = (
+                store.kept(~again),
+                replace(printed, bars=list(compress(printed.bars, ~again))),
+            )
         step, found = steps_of(store, printed)
-        about = {name: value for name, value in self._stated.items() if name in ("rollout_batch_size", "framework_version")}
+        about = {
+            name: value
+            for name, value in self._stated.items()
+            if name in ("rollout_batch_size", "framework_version")
+        }
         stated = ((self._arguments | about, "the printed output"),)
-        return Log(store, origin.path, self.form, origin.size, (*notes, *found), stated=stated, step=step)
+        return Log(
+            store, origin.path, self.form, origin.size, (*notes, *found), stated=stated, step=step
+        )
 
     def _trainers(self, notes: list[str]) -> tuple[RowStore, Printed]:
         """Return the trainer's own rows and what was printed around them."""
         store, bars, odd = self.store, self._bars, _strangers(self._shapes)
-        words = "printed dictionary is no row of the trainer and was", "printed dictionaries are no rows of the trainer and were"
-        notes += noted(self._embedded + len(odd), *words, "left out: within other text, or without the keys of its rows")
+        words = (
+            "printed dictionary is no row of the trainer and was",
+            "printed dictionaries are no rows of the trainer and were",
+        )
+        notes += noted(
+            self._embedded + len(odd),
+            *words,
+            "left out: within other text, or without the keys of its rows",
+        )
         if odd:
             stay = np.array([row not in odd for row in range(store.count)], dtype=bool)
             store, bars = store.kept(stay), list(compress(bars, stay))
         ended = self._summaries > 0 and self._ended >= self.store.count
         stated = self._stated
-        return store, Printed(bars, dict(self._reached), frozenset(self._titled), stated.get("total"), stated.get("epochs"), ended)
+        return store, Printed(
+            bars,
+            dict(self._reached),
+            frozenset(self._titled),
+            stated.get("total"),
+            stated.get("epochs"),
+            ended,
+        )
 
 
 @lru_cache(maxsize=1024)
@@ -325,7 +440,9 @@ def _shape(keys: tuple[Any, ...]) -> frozenset[str]:
 def _stands_alone(before: str, after: str) -> bool:
     """Return whether nothing but what loggers and terminals add stands around a row on its line."""
     if "%|" in before:  # what is in front of a bar on its line was printed over by it
-        before = before[before.rfind("]") + 1 :] if before.rfind("]") > before.rfind("%|") else before
+        before = (
+            before[before.rfind("]") + 1 :] if before.rfind("]") > before.rfind("%|") else before
+        )
     if "%|" in after:
         after = after[: after.find("%|")].rstrip("0123456789 ")
     return not (_holds_words(before) or _holds_words(after))
@@ -343,11 +460,16 @@ def _is_worded(text: str) -> bool:
 
 
 def _is_cut_row(line: str) -> bool:
-    """Return whether a line without a whole row is what a row leaves that was cut off at either end."""
+    """Return whether a line without a whole row is what a row leaves that was cut off at either
+    end.
+    """
     head = _HEAD.search(line)
     if head is not None:
         return not _holds_words(line[: head.start()]) and ("'loss'" in line or "'reward'" in line)
-    return _TAIL.search(line) is not None and sum(_TRAINERS_KEY.fullmatch(key) is not None for key in _PAIR_IN_ROW.findall(line)) > 1
+    return (
+        _TAIL.search(line) is not None
+        and sum(_TRAINERS_KEY.fullmatch(key) is not None for key in _PAIR_IN_ROW.findall(line)) > 1
+    )
 
 
 def _strangers(shapes: Sequence[frozenset[str]]) -> set[int]:
@@ -441,23 +563,50 @@ class VerlConsole(Console):
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows with the settings printed before them."""
         if self._scaled:
-            notes.append(f"{', '.join(sorted(self._scaled))}: multiplied out, and without the factor in the name")
-        notes += noted(self._headless, "line looks like a row without its step and was", "lines look like rows without their step and were")
+            notes.append(
+                f"{', '.join(sorted(self._scaled))}: multiplied out, and without the factor in the "
+                "name"
+            )
+        notes += noted(
+            self._headless,
+            "line looks like a row without its step and was",
+            "lines look like rows without their step and were",
+        )
         why = "left out: another process may have printed into the line"
-        notes += noted(self._broken, "value is no number and was", "values are not numbers and were", why)
+        notes += noted(
+            self._broken, "value is no number and was", "values are not numbers and were", why
+        )
         self._tell_runs_apart()
-        first = next((row for row, name in self.store.labels.get("run", {}).items() if name == self.chosen), 0)
+        first = next(
+            (row for row, name in self.store.labels.get("run", {}).items() if name == self.chosen),
+            0,
+        )
         settings = self._settings_of[self._senders[first]].found()
-        stated = ((settings, "the settings that verl printed"), ({"framework": "verl"}, "the printed rows"))
-        return Log(self.store, origin.path, self.form, origin.size, tuple(notes), stated=stated, framework="verl")
+        stated = (
+            (settings, "the settings that verl printed"),
+            ({"framework": "verl"}, "the printed rows"),
+        )
+        return Log(
+            self.store,
+            origin.path,
+            self.form,
+            origin.size,
+            tuple(notes),
+            stated=stated,
+            framework="verl",
+        )
 
     def _tell_runs_apart(self) -> None:
-        """Label the rows of processes of one kind that are several runs: they print by turns, or a later one starts over.
+        """Label the rows of processes of one kind that are several runs: they print by turns, or a
+        later one starts over.
 
         One whose steps begin behind the first of the run before goes on from a checkpoint of it.
         """
         found = [_PID.match(sender) for sender in self._senders]
-        kinds, names = {match[1] if match else None for match in found}, [match[2] if match else "" for match in found]
+        kinds, names = (
+            {match[1] if match else None for match in found},
+            [match[2] if match else "" for match in found],
+        )
         if len(kinds) != 1 or None in kinds:
             return
         begins = [row for row, before in enumerate([None, *names[:-1]]) if names[row] != before]
@@ -478,7 +627,9 @@ def _is_headless(line: str) -> bool:
 
 
 def sniff_verl(seen: Peek) -> float:
-    """Return the confidence that the file is verl's printed output: a row of it, or its settings, within the first 32 MB."""
+    """Return the confidence that the file is verl's printed output: a row of it, or its
+    settings, within the first 32 MB.
+    """
     if seen.text[:1] == "{":
         return 0.0
     structured = seen.path.suffix.lower() in _STRUCTURED
@@ -504,7 +655,9 @@ _LONGEST_DUMP = 6000
 
 
 class VerlSettings:
-    """The settings in what verl prints before its first step: the dump of its configuration, else the overrides of the command."""
+    """The settings in what verl prints before its first step: the dump of its configuration,
+    else the overrides of the command.
+    """
 
     def __init__(self) -> None:
         self._overrides: dict[str, Any] = {}
@@ -513,7 +666,9 @@ class VerlSettings:
         self._stack: list[tuple[int, str]] = []
 
     def add(self, line: str) -> None:
-        """Take one line into account: each line of the dump tells by its indentation where it belongs, so others may come between."""
+        """Take one line into account: each line of the dump tells by its indentation where it
+        belongs, so others may come between.
+        """
         for path, value in _OVERRIDE.findall(line) if "=" in line and "." in line else ():
             self._overrides[path.replace(".", "/")] = _value(value)
         sender, body = _sender(line)
@@ -544,27 +699,44 @@ class VerlSettings:
                 self._dumped[path] = _value(rest.strip("'\""))
 
     def found(self) -> dict[str, Any]:
-        """Return what verl printed, by its path; the dump wins, for it holds what the overrides made of the defaults."""
-        return self._overrides | {path: value for path, value in self._dumped.items() if value is not None}
+        """Return what verl printed, by its path; the dump wins, for it holds what the overrides
+        made of the defaults.
+        """
+        return self._overrides | {
+            path: value for path, value in self._dumped.items() if value is not None
+        }
 
 
 def _value(text: str) -> Any:
     """Return the value of a setting that verl printed; a whole number may be written as 1e3."""
     value = number_in(text)
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+    return (
+        int(value)
+        if isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+        else value
+    )
 
 
 # slime: rollout 3: {'rollout/raw_reward': 0.5}; SkyRL: a dictionary over many lines below "Step 3:"
 
-_SLIME_HEAD = re.compile(r"(?:^|[\s\]-])(rollout|perf|eval|step) (\d{1,12}): (?=\{'(?:rollout|perf|eval|train|passrate)/)")
-_SLIME_COUNTER = {"rollout": "rollout/step", "perf": "rollout/step", "eval": "eval/step", "step": "train/step"}
+_SLIME_HEAD = re.compile(
+    r"(?:^|[\s\]-])(rollout|perf|eval|step) (\d{1,12}): "
+    r"(?=\{'(?:rollout|perf|eval|train|passrate)/)"
+)
+_SLIME_COUNTER = {
+    "rollout": "rollout/step",
+    "perf": "rollout/step",
+    "eval": "eval/step",
+    "step": "train/step",
+}
 _SKYRL_STEP = re.compile(r"(?:^|[\s|-])Step (\d{1,12}): ?$")
 _SKYRL_ENTRY = re.compile(r"[{ ]\s*'[\w /.@+-]{1,200}': ")
 _SKYRL_KEY = r"\{'(?:reward|policy|generate|trainer|timing|eval|loss|critic|async|environment|rollout)[\w-]*/"
 _SKYRL_HEAD = re.compile(_SKYRL_KEY)
 _DICT_BYTES = re.compile(
     rb"(?:^|[\s\]-])(?:rollout|perf|eval|step) \d{1,12}: \{'(?:rollout|perf|eval|train|passrate)/"
-    rb"|[\s|-]Step \d{1,12}: ?(?:\x1b\[0m)?\r?\n(?:[^\n{]{0,400}\n){0,5}[^\n{]{0,400}" + _SKYRL_KEY.encode()
+    rb"|[\s|-]Step \d{1,12}: ?(?:\x1b\[0m)?\r?\n(?:[^\n{]{0,400}\n){0,5}[^\n{]{0,400}"
+    + _SKYRL_KEY.encode()
 )
 _ANY_DICT = re.compile(
     rb"\{'(?:rollout|perf|eval|train|passrate|reward|policy|generate|trainer|timing|loss|critic|async|environment)[\w-]*/"
@@ -574,7 +746,9 @@ _MOST_SENDERS = 64
 
 
 class DictConsole(Console):
-    """Dictionaries that carry their step: slime's on one line, SkyRL's over many, several processes printing at once."""
+    """Dictionaries that carry their step: slime's on one line, SkyRL's over many, several
+    processes printing at once.
+    """
 
     form = "printed_dicts"
     expected = "dictionaries of steps"
@@ -599,7 +773,9 @@ class DictConsole(Console):
             self._entry(sender, body)
 
     def _entry(self, sender: str, body: str) -> None:
-        """Take an entry of a dictionary that is printed over several lines; another line between them is passed over."""
+        """Take an entry of a dictionary that is printed over several lines; another line between
+        them is passed over.
+        """
         step, entries = self._open[sender]
         if not _SKYRL_ENTRY.match(body) or (body[:1] == "{") == bool(entries):
             return
@@ -622,55 +798,87 @@ class DictConsole(Console):
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far."""
-        notes += ["the rows are what the trainer printed, rounded to four places"] if self._rounded else []
+        notes += (
+            ["the rows are what the trainer printed, rounded to four places"]
+            if self._rounded
+            else []
+        )
         return super().log(origin, notes)
 
 
 def sniff_dicts(seen: Peek) -> float:
-    """Return the confidence that the file is printed output of SkyRL or slime: a row of either within the first 32 MB."""
+    """Return the confidence that the file is printed output of SkyRL or slime: a row of either
+    within the first 32 MB.
+    """
     if seen.text[:1] == "{" or seen.path.suffix.lower() in (*_STRUCTURED, ".md"):
         return 0.0
     start = b"\n" + start_of(seen, _SCAN)
-    return 0.8 if _ANY_DICT.search(start) and _DICT_BYTES.search(start) else 0.0  # the first looks for fixed letters only, and is fast
+    return (
+        0.8 if _ANY_DICT.search(start) and _DICT_BYTES.search(start) else 0.0
+    )  # the first looks for fixed letters only, and is fast
 
 
-# Any other loop: Step 3/30 | loss=0.1 | reward=0.5, tables of "key | value" and lists below a step's heading
+# Any other loop: Step 3/30 | loss=0.1 | reward=0.5, tables of "key | value" and lists below a
+# step's heading
 
 _STEP = re.compile(
-    r"(?i)(?:(?<![\w/])(?:train |training |global |grpo )?(?:step|iteration|iter|update)\b\s{0,9}[:=#]?\s{0,9}(\d{1,12})(?![\d.]*\.\d)"
+    r"(?i)(?:(?<![\w/])(?:train |training |global |grpo "
+    r")?(?:step|iteration|iter|update)\b\s{0,9}[:=#]?\s{0,9}(\d{1,12})(?![\d.]*\.\d)"
     r"(?:\s*/\s*(\d{1,12}))?"
-    r"|(?:^|[\](\s])(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])|(?<!poch:)(?<!poch )\[(\d{1,12})/(\d{1,12})\])"
+    r"|(?:^|[\](\s])(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])|(?<!poch:)(?<!poch "
+    r")\[(\d{1,12})/(\d{1,12})\])"
 )
-_TRAIN_STEP = re.compile(r"(?i)\b(?:train(?:ing)?|global) step\s{0,9}[:=]?\s{0,9}(\d{1,12})(?:\s*/\s*\d{1,12})?")
+_TRAIN_STEP = re.compile(
+    r"(?i)\b(?:train(?:ing)?|global) step\s{0,9}[:=]?\s{0,9}(\d{1,12})(?:\s*/\s*\d{1,12})?"
+)
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
-_PAIR = re.compile(rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)(?=$|[|,;\s)±])")
-_SPACED = re.compile(rf"\s*([A-Za-z][\w/.@ ]{{0,80}}?)\s+({_NUMBER})(%?)(?: ?[A-Za-z/]{{1,8}}| ?\([^()]{{0,40}}\)| ?± ?[\d.]+)?\s*")
+_PAIR = re.compile(
+    rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)(?=$|[|,;\s)±])"
+)
+_SPACED = re.compile(
+    rf"\s*([A-Za-z][\w/.@ ]{{0,80}}?)\s+({_NUMBER})(%?)(?: ?[A-Za-z/]{{1,8}}| ?\([^()]{{0,40}}\)| "
+    r"?± ?[\d.]+)?\s*"
+)
 # One of several pairs that blanks alone part: reward 0.2 loss 0.1; a name has at most three words.
 _CHAINED = re.compile(
-    rf"((?:[A-Za-z][\w/.@+\-]{{0,60}} ){{1,3}})({_NUMBER})(%?) ?(?:(?:m?s|secs?|seconds|[KMG]i?B|[A-Za-z]{{1,8}}/s)\b)? ?"
+    rf"((?:[A-Za-z][\w/.@+\-]{{0,60}} ){{1,3}})({_NUMBER})(%?) "
+    rf"?(?:(?:m?s|secs?|seconds|[KMG]i?B|[A-Za-z]{{1,8}}/s)\b)? ?"
 )
 _CHAINED_ALONE = re.compile(r"(?i)(?:mean |avg |average )?reward")
 _KIND = re.compile(r"\[\w{1,20}\]")
-_SAMPLE = re.compile(r"\b[A-Za-z]\w{0,40}\[\d{1,6}\]")  # behind a step: what follows is of one completion
+_SAMPLE = re.compile(
+    r"\b[A-Za-z]\w{0,40}\[\d{1,6}\]"
+)  # behind a step: what follows is of one completion
 _CELL = re.compile("[|│┃║]")
 _COUNTER = re.compile(r"(?:^|[|,;])\s*([A-Za-z][A-Za-z ]{1,30}?) (\d{1,6})\s*(?=$|[|,;])")
 _EPOCH = re.compile(r"(?i)\bepoch\b\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(\d{1,6})(?![\d.]*\.\d)")
 _NESTED = re.compile(rf"( *)([\w./@+-]{{1,100}}):(?: +({_NUMBER}))? *")
 _JSON = re.compile(r'(?:^|\s)(\{".*)')
 _ANY_BAR = re.compile(r"\d%\|")
-_BEHIND_BAR = re.compile(r"\|\s*(\d{1,9})/\d{1,9} \[[^\]\n]{0,60}?(?:it/s|s/it), ([^\]\n]{1,400})\]")
+_BEHIND_BAR = re.compile(
+    r"\|\s*(\d{1,9})/\d{1,9} \[[^\]\n]{0,60}?(?:it/s|s/it), ([^\]\n]{1,400})\]"
+)
 _HELD_OUT = re.compile(r"(?i)\W*(?:eval|val|test|dev|held)")
 _EVALUATION = re.compile(r"(?i)\b(?:eval|evaluation|validation|val)\b(?!\s*[=:]\s*[-\d.])")
-_KNOWN = re.compile(r"(?i)\b(mean |avg |average |total )?(reward|scores?|acc|accuracy|loss|returns?)\b|reward|success")
-_SETTING = re.compile(r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model|G)=([^\s|,]{1,100})")
+_KNOWN = re.compile(
+    r"(?i)\b(mean |avg |average |total "
+    r")?(reward|scores?|acc|accuracy|loss|returns?)\b|reward|success"
+)
+_SETTING = re.compile(
+    r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model|G)=([^\s|,]{1,100})"
+)
 _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
 _COUNTS = frozenset({"step", "iteration", "iter", "update", "epoch"})
 _SCAN_LINES = 4000
-_OF_A_PART = "of a part/"  # in front of what a line says of a part of a step, such as one prompt of it
+_OF_A_PART = (
+    "of a part/"  # in front of what a line says of a part of a step, such as one prompt of it
+)
 
 
 class PrintedConsole(Console):
-    """Numbers by name on lines that name a step, or that follow one which does; objects of JSON behind what a logger puts first."""
+    """Numbers by name on lines that name a step, or that follow one which does; objects of JSON
+    behind what a logger puts first.
+    """
 
     form = "printed"
     expected = "printed rows such as Step 1/30 | reward=0.5"
@@ -682,8 +890,12 @@ class PrintedConsole(Console):
         self._bar: dict[str, float] = {}  # what stands behind the progress bar of a step
         self._heads: list[tuple[int, str]] = []  # of nested names below a step: indentation, name
         self._panel: dict[str, float] | None = None
-        self._by_epoch = -1.0  # the last epoch, where epochs are the steps so far; NaN once they cannot be
-        self._epoch = self._last = self._before = 0.0  # the epoch, its last step, and the steps of the epochs before it
+        self._by_epoch = (
+            -1.0
+        )  # the last epoch, where epochs are the steps so far; NaN once they cannot be
+        self._epoch = self._last = self._before = (
+            0.0  # the epoch, its last step, and the steps of the epochs before it
+        )
         self._stated: dict[str, Any] = {}
         self._shares: list[str] = []
 
@@ -692,12 +904,16 @@ class PrintedConsole(Console):
         line = bare(_sender(line)[1] if "pid=" in line else line)
         if not line or self._is_bar(line) or self._is_json(line) or self._is_of_panel(line):
             return
-        step = _TRAIN_STEP.search(line) or _STEP.search(line)  # that of the whole training where a line names several
+        step = _TRAIN_STEP.search(line) or _STEP.search(
+            line
+        )  # that of the whole training where a line names several
         if step is None:
             self._below(line)
             return
         pairs = self._around(line, step)
-        if _EVALUATION.search(line, 0, step.end()) and not any(is_evaluation(name.lower()) for name in pairs):
+        if _EVALUATION.search(line, 0, step.end()) and not any(
+            is_evaluation(name.lower()) for name in pairs
+        ):
             pairs = {f"eval/{name}": value for name, value in pairs.items()}
         self.finish()
         if not pairs and _SAMPLE.search(line):
@@ -713,7 +929,9 @@ class PrintedConsole(Console):
         return pairs or (self._chained(line[step.end() :]) if _begins(line, step) else {})
 
     def _epoch_row(self, line: str) -> None:
-        """Keep the row of an epoch, which is a step as long as no line names one and no epoch comes again."""
+        """Keep the row of an epoch, which is a step as long as no line names one and no epoch
+        comes again.
+        """
         epoch = _EPOCH.search(line) if "poch" in line.lower() else None
         pairs = self._around(line, epoch) if epoch and _begins(line, epoch) else {}
         if epoch is None or not any(map(_KNOWN.search, pairs)):
@@ -732,7 +950,9 @@ class PrintedConsole(Console):
         self.store.add(row)
 
     def _below(self, line: str) -> None:
-        """Read a line without a step: a setting before the first, what is listed below one, or the evaluation after a row."""
+        """Read a line without a step: a setting before the first, what is listed below one, or
+        the evaluation after a row.
+        """
         if self._block:
             pairs = _cells(line) or self._nested(line) or self._pairs(line)
             self._block |= {} if set(pairs) & set(self._block) else pairs
@@ -740,7 +960,11 @@ class PrintedConsole(Console):
             self._epoch_row(line)
             for name, value in _SETTING.findall(line):
                 self._stated.setdefault(_RENAMED.get(name, name), number_in(value))
-        elif _HELD_OUT.match(line) and (pairs := self._pairs(line)) and all(is_evaluation(name.lower()) for name in pairs):
+        elif (
+            _HELD_OUT.match(line)
+            and (pairs := self._pairs(line))
+            and all(is_evaluation(name.lower()) for name in pairs)
+        ):
             self.store.add({"step": self._before + self._last} | pairs)
 
     def _numbered(self, step: re.Match[str], line: str) -> float:
@@ -780,19 +1004,32 @@ class PrintedConsole(Console):
         return True
 
     def _is_of_panel(self, line: str) -> bool:
-        """Take a line of a box of numbers that names its step inside; one below a step's heading is none."""
+        """Take a line of a box of numbers that names its step inside; one below a step's heading
+        is none.
+        """
         edge = line.lstrip()[:1] or " "
         if edge in "╭┌┏" and not self._block:
             self._panel = {}
         elif self._panel is not None and edge in "╰└┗":
-            step = next((value for key, value in self._panel.items() if spelled(key).rpartition("/")[2] in STEP_KEYS), None)
+            step = next(
+                (
+                    value
+                    for key, value in self._panel.items()
+                    if spelled(key).rpartition("/")[2] in STEP_KEYS
+                ),
+                None,
+            )
             if step is not None:
                 self._keep({"step": step} | self._panel)
             self._panel = None
         elif self._panel is not None and edge in "│┃":
             category, _, rest = re.sub(r"\s{2,}", "\t", line.strip(" │┃")).partition("\t")
             pairs, front = self._pairs(rest), "" if category == "other" else f"{category}/"
-            self._panel |= {f"{front}{name}": value for name, value in pairs.items()} if pairs else _cells(line)
+            self._panel |= (
+                {f"{front}{name}": value for name, value in pairs.items()}
+                if pairs
+                else _cells(line)
+            )
         return self._panel is not None
 
     def finish(self) -> None:
@@ -812,28 +1049,52 @@ class PrintedConsole(Console):
         if found[3] is None:
             self._heads.append((len(found[1]), found[2]))
             return {}
-        return {"/".join([*(name for _, name in self._heads), found[2]]): float(found[3])} if self._heads else {}
+        return (
+            {"/".join([*(name for _, name in self._heads), found[2]]): float(found[3])}
+            if self._heads
+            else {}
+        )
 
     def _pairs(self, line: str) -> dict[str, float]:
         """Return the names and numbers of a line; a percentage becomes a share."""
         pairs = _PAIR.findall(line)
         part = pairs and any(name.lower() not in _COUNTS for name, _ in _COUNTER.findall(line))
-        return self._named(((f"{_OF_A_PART if part else ''}{key.strip()}", text, percent) for key, text, percent in pairs))
+        return self._named(
+            (
+                (f"{_OF_A_PART if part else ''}{key.strip()}", text, percent)
+                for key, text, percent in pairs
+            )
+        )
 
     def _spaced(self, line: str) -> dict[str, float]:
-        """Return the names and numbers of a line that puts no sign between them: Train loss 0.1, Rewards mean 0.5."""
-        parts = [_SPACED.fullmatch(part.rpartition(": ")[2]) for part in re.split(r"[,|;]", line.strip(" :-|"))]
+        """Return the names and numbers of a line that puts no sign between them: Train loss 0.1,
+        Rewards mean 0.5.
+        """
+        parts = [
+            _SPACED.fullmatch(part.rpartition(": ")[2])
+            for part in re.split(r"[,|;]", line.strip(" :-|"))
+        ]
         good = [part for part in parts if part]
-        return self._named((part[1], part[2], part[3]) for part in good) if len(good) > 1 and 2 * len(good) > len(parts) else {}
+        return (
+            self._named((part[1], part[2], part[3]) for part in good)
+            if len(good) > 1 and 2 * len(good) > len(parts)
+            else {}
+        )
 
     def _chained(self, text: str) -> dict[str, float]:
-        """Return the names and numbers of a text that holds nothing else, parted by blanks: reward 0.2 loss 0.1."""
+        """Return the names and numbers of a text that holds nothing else, parted by blanks:
+        reward 0.2 loss 0.1.
+        """
         plain, at = " ".join(text.strip(" :-|>").split()), 0
         cells: list[tuple[str, str, str]] = []
         while at < len(plain) and (found := _CHAINED.match(plain, at)):
             cells.append((found[1].strip(), found[2], found[3]))
             at = found.end()
-        known = any(_KNOWN.search(name) for name, _, _ in cells) if len(cells) > 1 else cells and _CHAINED_ALONE.fullmatch(cells[0][0])
+        known = (
+            any(_KNOWN.search(name) for name, _, _ in cells)
+            if len(cells) > 1
+            else cells and _CHAINED_ALONE.fullmatch(cells[0][0])
+        )
         return self._named(cells) if known and at == len(plain) else {}
 
     def _named(self, cells: Iterable[tuple[str, str, str]]) -> dict[str, float]:
@@ -855,16 +1116,22 @@ class PrintedConsole(Console):
         what = f"read as shares ({', '.join(dict.fromkeys(self._shares))})"
         notes += noted(len(self._shares), "value in % is", "values in % are", what)
         stated: Stated = ((self._stated, "the printed output"),)
-        return Log(_whole(self.store), origin.path, self.form, origin.size, tuple(notes), stated=stated)
+        return Log(
+            _whole(self.store), origin.path, self.form, origin.size, tuple(notes), stated=stated
+        )
 
 
 def _whole(store: RowStore) -> RowStore:
-    """Return a store in which what is said of parts of a step counts only where nothing says it of the whole."""
+    """Return a store in which what is said of parts of a step counts only where nothing says it
+    of the whole.
+    """
     names = set(store.names())
     if not any(name.startswith(_OF_A_PART) for name in names):
         return store
     kept = {name: name.removeprefix(_OF_A_PART) for name in store.names()}
-    return store.renamed({name: whole for name, whole in kept.items() if name == whole or whole not in names})
+    return store.renamed(
+        {name: whole for name, whole in kept.items() if name == whole or whole not in names}
+    )
 
 
 def _begins(line: str, step: re.Match[str]) -> bool:
@@ -875,23 +1142,49 @@ def _begins(line: str, step: re.Match[str]) -> bool:
 def _in_braces(line: str) -> dict[str, float]:
     """Return the names and numbers of a Python dictionary on a line."""
     row = parse_row(line[line.index("{'") : line.rfind("}") + 1]) if "{'" in line else None
-    return {str(key): float(value) for key, value in (row or {}).items() if isinstance(value, int | float)}
+    return {
+        str(key): float(value)
+        for key, value in (row or {}).items()
+        if isinstance(value, int | float)
+    }
 
 
 def _cells(line: str) -> dict[str, float]:
-    """Return the names and numbers of a line of a table, "key | value" side by side; empty for another line."""
+    """Return the names and numbers of a line of a table, "key | value" side by side; empty for
+    another line.
+    """
     cells = [cell for cell in map(str.strip, _CELL.split(line)) if cell]
     values = [number_of(cell) for cell in cells]
-    tabled = len(cells) > 1 and len(cells) % 2 == 0 and None not in values[1::2] and not any(value is not None for value in values[::2])
-    return {key[:200]: value for key, value in zip(cells[::2], values[1::2], strict=True) if value is not None} if tabled else {}
+    tabled = (
+        len(cells) > 1
+        and len(cells) % 2 == 0
+        and None not in values[1::2]
+        and not any(value is not None for value in values[::2])
+    )
+    return (
+        {
+            key[:200]: value
+            for key, value in zip(cells[::2], values[1::2], strict=True)
+            if value is not None
+        }
+        if tabled
+        else {}
+    )
 
 
 def sniff_printed(seen: Peek) -> float:
-    """Return the confidence that the file holds printed rows with a step and a reward, a score or a loss."""
+    """Return the confidence that the file holds printed rows with a step and a reward, a score
+    or a loss.
+    """
     if seen.text.startswith("{") or seen.path.suffix.lower() in (*_STRUCTURED, ".md"):
         return 0.0
     console = PrintedConsole()
     console.take(lines_of(seen.text)[:_SCAN_LINES])
     console.finish()
-    rows = {row for name in console.store.names() if _KNOWN.search(name) for row in console.store.sparse(name)[0].tolist()}
+    rows = {
+        row
+        for name in console.store.names()
+        if _KNOWN.search(name)
+        for row in console.store.sparse(name)[0].tolist()
+    }
     return 0.55 if len(rows) > 1 else 0.4 if rows else 0.0

@@ -1,7 +1,9 @@
-"""Rollouts as trainers dump them, as one row of our own a completion: ms-swift, NeMo-RL, ART, prime-rl, slime, and groups on one line.
+"""Rollouts as trainers dump them, as one row of our own a completion: ms-swift, NeMo-RL, ART,
+prime-rl, slime, and groups on one line.
 
-Only the shape of a row is changed; `rollouts.py` makes groups and steps of them. slime's files are pickles of PyTorch: they are
-read by an unpickler that knows plain data and inert stand-ins for tensors, and refuses whatever else a pickle asks for.
+Only the shape of a row is changed; `rollouts.py` makes groups and steps of them. slime's files are
+pickles of PyTorch: they are read by an unpickler that knows plain data and inert stand-ins for
+tensors, and refuses whatever else a pickle asks for.
 """
 
 from __future__ import annotations
@@ -23,28 +25,56 @@ from groupwise.readers.source import Peek, shown
 Row = Mapping[Any, Any]
 
 
-# What was logged of a completion beside its reward: the name in the record, and how logs spell it; a group lists it in the plural.
+# What was logged of a completion beside its reward: the name in the record, and how logs spell it;
+# a group lists it in the plural.
 SPELLINGS = {
     "advantage": ("advantage", "advantages"),
     "length": (
-        "length", "completion_length", "response_length", "completion_len", "response_token_length", "completion_tokens",
-        "response_tokens", "num_tokens", "lengths", "completion_lengths", "response_lengths",
+        "length",
+        "completion_length",
+        "response_length",
+        "completion_len",
+        "response_token_length",
+        "completion_tokens",
+        "response_tokens",
+        "num_tokens",
+        "lengths",
+        "completion_lengths",
+        "response_lengths",
     ),
     "entropy": ("entropy", "token_entropy", "entropies", "token_entropies"),
-    "log_probability": ("log_probability", "logprob", "log_prob", "logprobs", "log_probs", "token_logprobs"),
+    "log_probability": (
+        "log_probability",
+        "logprob",
+        "log_prob",
+        "logprobs",
+        "log_probs",
+        "token_logprobs",
+    ),
     "ended": ("ended",),
     "end_token": ("end_token",),
     "truncated": ("truncated", "is_truncated", "finish_reason", "finish_reasons"),
-}  # fmt: skip
+}
 SPELLED = frozenset(key for keys in SPELLINGS.values() for key in keys)
 
 
 def dump_of(rows: Sequence[Row]) -> str:
     """Return whose dump the first rows of a file are, "" for none that needs to be taken apart."""
     seen = [row for row in rows if row]
-    found = next((name for name, (fits, _) in DUMPS.items() if seen and name != GROUPS and all(fits(row) for row in seen)), "")
+    found = next(
+        (
+            name
+            for name, (fits, _) in DUMPS.items()
+            if seen and name != GROUPS and all(fits(row) for row in seen)
+        ),
+        "",
+    )
     # Groups that were skipped may stand on lines of their own.
-    groups = len(seen) > 1 and any(map(_is_group, seen)) and all(_is_group(row) or _is_skipped(row) for row in seen)
+    groups = (
+        len(seen) > 1
+        and any(map(_is_group, seen))
+        and all(_is_group(row) or _is_skipped(row) for row in seen)
+    )
     return found or (GROUPS if groups else "")
 
 
@@ -56,7 +86,10 @@ def rows_of_dump(name: str, row: Row) -> list[dict[str, Any]]:
 def _is_swift(row: Row) -> bool:
     """Return whether a row is a table of completions by columns."""
     columns = [row.get(key) for key in ("prompt", "completion", "step")]
-    return all(isinstance(column, list) and column and not isinstance(column[0], Mapping) for column in columns)
+    return all(
+        isinstance(column, list) and column and not isinstance(column[0], Mapping)
+        for column in columns
+    )
 
 
 def _swift(row: Row) -> Iterator[dict[str, Any]]:
@@ -67,11 +100,17 @@ def _swift(row: Row) -> Iterator[dict[str, Any]]:
     for index in range(length):
         cells = {key: values[index] for key, values in columns.items() if index < len(values)}
         step = cells.pop("step", None)
-        found: dict[str, Any] = {key: cells.pop(key) for key in texts if isinstance(cells.get(key), str)}
+        found: dict[str, Any] = {
+            key: cells.pop(key) for key in texts if isinstance(cells.get(key), str)
+        }
         found["step"] = _number(step)
         found |= {key: cells.pop(key) for key in list(cells) if key in SPELLED}
         known = ("reward", "solution", *texts)
-        found |= {f"rewards/{key}": value for key, value in cells.items() if isinstance(value, int | float) and key not in known}
+        found |= {
+            f"rewards/{key}": value
+            for key, value in cells.items()
+            if isinstance(value, int | float) and key not in known
+        }
         if isinstance(cells.get("reward"), int | float):
             found["reward"] = cells["reward"]
         yield found
@@ -86,23 +125,36 @@ def _number(value: Any) -> float | None:
 
 
 def _nemo(row: Row) -> Iterator[dict[str, Any]]:
-    """Yield the one completion of a row of NeMo-RL's; its prompt is None where the conversation is not parted."""
+    """Yield the one completion of a row of NeMo-RL's; its prompt is None where the conversation
+    is not parted.
+    """
     prompt, completion = _parted(row["content"])
     found: dict[str, Any] = {"prompt": prompt, "completion": completion, "reward": row["rewards"]}
     advantage = row.get("advantages")
     if isinstance(advantage, list):
-        advantage = next((value for value in reversed(advantage) if isinstance(value, float) and value != 0), None)
+        advantage = next(
+            (value for value in reversed(advantage) if isinstance(value, float) and value != 0),
+            None,
+        )
     lengths = row.get("input_lengths")
-    yield found | {key: value for key, value in (("advantage", advantage), ("sequence_length", lengths)) if isinstance(value, int | float)}
+    yield found | {
+        key: value
+        for key, value in (("advantage", advantage), ("sequence_length", lengths))
+        if isinstance(value, int | float)
+    }
 
 
 def _parted(content: Any) -> tuple[str | None, str]:
-    """Return prompt and completion of a conversation; a text that is not parted has no prompt of its own."""
+    """Return prompt and completion of a conversation; a text that is not parted has no prompt of
+    its own.
+    """
     if isinstance(content, str):
         return None, content
     parts = [_text(part) for part in content]
     roles = [part.get("role") if isinstance(part, Mapping) else None for part in content]
-    first = next((at for at, role in enumerate(roles) if role == "assistant"), 1 if len(parts) > 1 else 0)
+    first = next(
+        (at for at, role in enumerate(roles) if role == "assistant"), 1 if len(parts) > 1 else 0
+    )
     return ("\n".join(parts[:first]) or None), "\n".join(parts[first:])
 
 
@@ -120,7 +172,12 @@ def _text(part: Any) -> str:
 def _art(row: Row) -> Iterator[dict[str, Any]]:
     """Yield the one trajectory of a row of ART's."""
     prompt, completion = _parted(list(row["messages"]))
-    yield {"prompt": prompt, "completion": completion, "reward": row["reward"], "group_index": row["group_index"]}
+    yield {
+        "prompt": prompt,
+        "completion": completion,
+        "reward": row["reward"],
+        "group_index": row["group_index"],
+    }
 
 
 def _episode(row: Row) -> Iterator[dict[str, Any]]:
@@ -134,7 +191,9 @@ def _episode(row: Row) -> Iterator[dict[str, Any]]:
         rewards = trace.get("rewards")
         if isinstance(rewards, Mapping):
             parts = {key: value for key, value in rewards.items() if isinstance(value, int | float)}
-            found |= {f"rewards/{key}": value for key, value in parts.items()} | {"reward": trace.get("reward", sum(parts.values()))}
+            found |= {f"rewards/{key}": value for key, value in parts.items()} | {
+                "reward": trace.get("reward", sum(parts.values()))
+            }
         else:
             found["reward"] = trace.get("reward", rewards)
         yield found | _advantage(trace.get("nodes") or [])
@@ -151,13 +210,31 @@ def _sample(row: Row) -> Iterator[dict[str, Any]]:
     """Yield the one completion of a sample of slime's; several rewards are taken apart."""
     reward = row.get("reward")
     prompt = row.get("prompt")
-    found: dict[str, Any] = {"prompt": prompt if isinstance(prompt, str) else _parted(prompt)[1] if isinstance(prompt, list) else None}
-    found |= {"completion": row["response"], "group_index": row["group_index"], "step": row["rollout_id"]}
+    found: dict[str, Any] = {
+        "prompt": prompt
+        if isinstance(prompt, str)
+        else _parted(prompt)[1]
+        if isinstance(prompt, list)
+        else None
+    }
+    found |= {
+        "completion": row["response"],
+        "group_index": row["group_index"],
+        "step": row["rollout_id"],
+    }
     if isinstance(reward, Mapping):
-        found |= {f"rewards/{key}": value for key, value in reward.items() if isinstance(value, int | float)}
+        found |= {
+            f"rewards/{key}": value
+            for key, value in reward.items()
+            if isinstance(value, int | float)
+        }
     else:
         found["reward"] = reward
-    yield found | ({"response_length": row["response_length"]} if isinstance(row.get("response_length"), int) else {})
+    yield found | (
+        {"response_length": row["response_length"]}
+        if isinstance(row.get("response_length"), int)
+        else {}
+    )
 
 
 GROUPS = "groups"
@@ -167,26 +244,43 @@ _OF_A_STEP = ("loss", "learning_rate", "lr", "grad_norm", "reward_std")
 
 
 def _values(row: Row, keys: Sequence[str]) -> list[Any]:
-    """Return what a row has of each completion of its group, or of each group, none where it does not."""
+    """Return what a row has of each completion of its group, or of each group, none where it
+    does not.
+    """
     return next((row[key] for key in keys if isinstance(row.get(key), list) and row[key]), [])
 
 
 def _is_group(row: Row) -> bool:
-    """Return whether a row lists the rewards of a group, or of several, and nothing of a step of training."""
+    """Return whether a row lists the rewards of a group, or of several, and nothing of a step of
+    training.
+    """
     rewards = _values(row, _REWARDS)
     numbers = [value for one in rewards for value in (one if isinstance(one, list) else [one])]
-    return len(numbers) > 1 and all(isinstance(value, int | float) for value in numbers) and not any(key in row for key in _OF_A_STEP)
+    return (
+        len(numbers) > 1
+        and all(isinstance(value, int | float) for value in numbers)
+        and not any(key in row for key in _OF_A_STEP)
+    )
 
 
 def _is_skipped(row: Row) -> bool:
     """Return whether a row tells of a group that was not trained on."""
-    return any("skip" in f"{key} {value if isinstance(value, str) else ''}".lower() for key, value in row.items())
+    return any(
+        "skip" in f"{key} {value if isinstance(value, str) else ''}".lower()
+        for key, value in row.items()
+    )
 
 
 def _group(row: Row) -> Iterator[dict[str, Any]]:
-    """Yield the completions of a group, or of several, that stand on one line; a skipped group may have no rewards."""
+    """Yield the completions of a group, or of several, that stand on one line; a skipped group
+    may have no rewards.
+    """
     rewards = _values(row, _REWARDS)
-    shared = {key: value for key, value in row.items() if isinstance(value, str | int | float) and key not in _REWARDS}
+    shared = {
+        key: value
+        for key, value in row.items()
+        if isinstance(value, str | int | float) and key not in _REWARDS
+    }
     if rewards and isinstance(rewards[0], list):
         for number, group in enumerate(rewards):
             named = {"group": f"{shared.get('group', '')}/{number}"}
@@ -199,22 +293,54 @@ def _group(row: Row) -> Iterator[dict[str, Any]]:
 
 def _of_each(row: Row, count: int) -> dict[str, list[Any]]:
     """Return what a row lists of each of as many completions beside its reward."""
-    listed = {"completion": _values(row, _COMPLETIONS)} | {key: values for key, values in row.items() if key in SPELLED}
-    return {key: values for key, values in listed.items() if isinstance(values, list) and len(values) == count}
+    listed = {"completion": _values(row, _COMPLETIONS)} | {
+        key: values for key, values in row.items() if key in SPELLED
+    }
+    return {
+        key: values
+        for key, values in listed.items()
+        if isinstance(values, list) and len(values) == count
+    }
 
 
 DUMPS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], Iterator[dict[str, Any]]]]] = {
     "ms-swift": (_is_swift, _swift),
-    "slime": (lambda row: {"group_index", "rollout_id"} <= set(row) and isinstance(row.get("response"), str), _sample),
-    "art": (lambda row: {"group_index", "reward"} <= set(row) and isinstance(row.get("messages"), list | tuple), _art),
-    "prime-rl": (lambda row: isinstance(row.get("traces"), list) and isinstance(row.get("group"), Mapping), _episode),
-    "nemo-rl": (lambda row: isinstance(row.get("rewards"), int | float) and isinstance(row.get("content"), str | list), _nemo),
+    "slime": (
+        lambda row: (
+            {"group_index", "rollout_id"} <= set(row) and isinstance(row.get("response"), str)
+        ),
+        _sample,
+    ),
+    "art": (
+        lambda row: (
+            {"group_index", "reward"} <= set(row) and isinstance(row.get("messages"), list | tuple)
+        ),
+        _art,
+    ),
+    "prime-rl": (
+        lambda row: isinstance(row.get("traces"), list) and isinstance(row.get("group"), Mapping),
+        _episode,
+    ),
+    "nemo-rl": (
+        lambda row: (
+            isinstance(row.get("rewards"), int | float)
+            and isinstance(row.get("content"), str | list)
+        ),
+        _nemo,
+    ),
     GROUPS: (_is_group, _group),
 }
 
 
 _ZIP = b"PK\x03\x04"
-_SAMPLE_KEYS = ("group_index", "prompt", "response", "response_length", "reward", "rollout_id")  # what `_sample` reads
+_SAMPLE_KEYS = (
+    "group_index",
+    "prompt",
+    "response",
+    "response_length",
+    "reward",
+    "rollout_id",
+)  # what `_sample` reads
 _TENSORS = re.compile(
     r"torch\._utils\._rebuild_(tensor|tensor_v2|parameter)|torch\.serialization\._get_layout"
     r"|torch\.(\w{1,20}Storage|Size|device|float32|float16|bfloat16|int64)"
@@ -222,7 +348,9 @@ _TENSORS = re.compile(
 
 
 class _Tensor:
-    """Stands for a tensor, a storage or a type of numbers: it takes any arguments and holds nothing."""
+    """Stands for a tensor, a storage or a type of numbers: it takes any arguments and holds
+    nothing.
+    """
 
     def __init__(self, *_: Any) -> None:
         """Take whatever the pickle gives."""
@@ -254,14 +382,27 @@ def sniff_slime(seen: Peek) -> float:
     try:
         with zipfile.ZipFile(seen.path) as archive:
             name = _pickled(archive)
-            return 0.9 if name and b"samples" in archive.open(name).read(1 << 16) else 0.4 if name else 0.0
+            return (
+                0.9
+                if name and b"samples" in archive.open(name).read(1 << 16)
+                else 0.4
+                if name
+                else 0.0
+            )
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError, ValueError):
         return 0.0
 
 
 def _pickled(archive: zipfile.ZipFile) -> str:
     """Return the name of the pickle inside a PyTorch archive, "" where there is none."""
-    return next((name for name in archive.namelist()[:10_000] if name.endswith("/data.pkl") or name == "data.pkl"), "")
+    return next(
+        (
+            name
+            for name in archive.namelist()[:10_000]
+            if name.endswith("/data.pkl") or name == "data.pkl"
+        ),
+        "",
+    )
 
 
 def _unpickled(path: Path) -> Any:
@@ -270,22 +411,35 @@ def _unpickled(path: Path) -> Any:
         with zipfile.ZipFile(path) as archive:
             name = _pickled(archive)
             if not name:
-                raise UnreadableRunError(f"expected a PyTorch file in {shown(path)}, got another archive: give the log itself")
+                raise UnreadableRunError(
+                    f"expected a PyTorch file in {shown(path)}, got another archive: give the log "
+                    "itself"
+                )
             about = archive.getinfo(name)
             if about.file_size > limits.LARGEST_WHOLE or about.compress_type != zipfile.ZIP_STORED:
-                most = f"at most {limits.LARGEST_WHOLE / 1e6:.0f} MB of samples, stored as PyTorch does,"
-                raise UnreadableRunError(f"expected {most} in {shown(path)}, got more or compressed ones: dump fewer of them")
+                most = (
+                    f"at most {limits.LARGEST_WHOLE / 1e6:.0f} MB of samples, stored as PyTorch "
+                    "does,"
+                )
+                raise UnreadableRunError(
+                    f"expected {most} in {shown(path)}, got more or compressed ones: dump fewer of "
+                    "them"
+                )
             return _Plain(io.BytesIO(archive.read(name))).load()
     except UnreadableRunError:
         raise
     except pickle.UnpicklingError as error:
         reason = "".join(letter if letter.isprintable() else "?" for letter in str(error))[:120]
         raise UnreadableRunError(
-            f"expected plain data and tensors in {shown(path)}, got a pickle that is not: {reason}, so it is not opened; export the samples"
+            f"expected plain data and tensors in {shown(path)}, got a pickle that is not: "
+            f"{reason}, so it is not opened; export the samples"
         ) from None
     except Exception as error:  # noqa: BLE001  a damaged pickle can raise anything, but nothing in it was called
         kind = type(error).__name__
-        raise UnreadableRunError(f"expected a sound PyTorch file, got {shown(path)}, which is damaged ({kind}): copy it again") from None
+        raise UnreadableRunError(
+            f"expected a sound PyTorch file, got {shown(path)}, which is damaged ({kind}): copy it "
+            "again"
+        ) from None
 
 
 def slime_samples(path: Path) -> Iterator[dict[str, Any]]:
@@ -293,18 +447,32 @@ def slime_samples(path: Path) -> Iterator[dict[str, Any]]:
     whole = _unpickled(path)
     samples = whole.get("samples") if isinstance(whole, dict) else None
     if not isinstance(samples, list):
-        raise UnreadableRunError(f"expected slime's samples in {shown(path)}, got another PyTorch file: give the log itself")
+        raise UnreadableRunError(
+            f"expected slime's samples in {shown(path)}, got another PyTorch file: give the log "
+            "itself"
+        )
     number = whole.get("rollout_id")
-    kept = [{key: sample[key] for key in _SAMPLE_KEYS if key in sample} for sample in samples if isinstance(sample, dict)]
+    kept = [
+        {key: sample[key] for key in _SAMPLE_KEYS if key in sample}
+        for sample in samples
+        if isinstance(sample, dict)
+    ]
     if not _is_small(kept):
         most = f"at most {limits.MOST_VALUES:,} values in the samples of {shown(path)}"
-        raise UnreadableRunError(f"expected {most}, got more when all that they share is unfolded: dump fewer of them")
+        raise UnreadableRunError(
+            f"expected {most}, got more when all that they share is unfolded: dump fewer of them"
+        )
     for sample in kept:
-        yield {**sample, "rollout_id": number if isinstance(number, int) else sample.get("rollout_id", 0)}
+        yield {
+            **sample,
+            "rollout_id": number if isinstance(number, int) else sample.get("rollout_id", 0),
+        }
 
 
 def _is_small(value: Any) -> bool:
-    """Return whether a value that may share parts, or hold itself, unfolds to a bounded number of values and of characters."""
+    """Return whether a value that may share parts, or hold itself, unfolds to a bounded number
+    of values and of characters.
+    """
     waiting, values, characters = [value], 0, 0
     while waiting:
         one = waiting.pop()

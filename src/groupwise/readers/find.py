@@ -1,4 +1,6 @@
-"""Find the runs below a folder by what lies in each folder and by the first bytes of its files; no log is read."""
+"""Find the runs below a folder by what lies in each folder and by the first bytes of its files;
+no log is read.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,36 @@ _TABLES = (".parquet", ".db", ".sqlite")  # which may hold anything else
 Known = Callable[[Path], bool]  # whether a path is a run that was found before and is what it was
 
 
-def runs_below(place: Path, known: Known = lambda _: False, without: Collection[Path] = (), deepest: int = _DEEPEST) -> list[Path]:
-    """Return the runs at or so many folders below a path, by name; the path itself where none is, so that whoever opens it says why."""
+def runs_below(
+    place: Path,
+    known: Known = lambda _: False,
+    without: Collection[Path] = (),
+    deepest: int = _DEEPEST,
+) -> list[Path]:
+    """Return the runs at or so many folders below a path, by name; the path itself where none
+    is, so that whoever opens it says why.
+    """
     if not place.is_dir() or known(place):
         return [place]
     reader, left_out = _reader_of(place), {path.resolve() for path in without}
     if reader is not None and reader.name != _ROLLOUTS:
         return [place]
-    return sorted(_found(place, known, left_out, _DEEPEST - deepest, beside_rollouts=reader is not None)) or [place]
+    return sorted(
+        _found(place, known, left_out, _DEEPEST - deepest, beside_rollouts=reader is not None)
+    ) or [place]
 
 
-def _found(folder: Path, known: Known, without: Collection[Path], depth: int, *, beside_rollouts: bool = False) -> list[Path]:
-    """Return the runs below a folder that no reader knows, or only one of rollouts: what lies there beside these."""
+def _found(
+    folder: Path,
+    known: Known,
+    without: Collection[Path],
+    depth: int,
+    *,
+    beside_rollouts: bool = False,
+) -> list[Path]:
+    """Return the runs below a folder that no reader knows, or only one of rollouts: what lies
+    there beside these.
+    """
     folders, files = _inside(folder, without)
     if beside_rollouts:
         folders, files = _no_rollouts(folders, files, known)
@@ -43,14 +63,24 @@ def _found(folder: Path, known: Known, without: Collection[Path], depth: int, *,
     return runs + logs if len(runs + logs) == 1 else runs + logs + beside
 
 
-def _no_rollouts(folders: Sequence[Path], files: Sequence[Path], known: Known) -> tuple[list[Path], list[Path]]:
+def _no_rollouts(
+    folders: Sequence[Path], files: Sequence[Path], known: Known
+) -> tuple[list[Path], list[Path]]:
     """Return the folders and files that hold no rollouts by their names or contents."""
-    others = [inner for inner in folders if inner.name != "rollouts" and not inner.name.startswith("step_")]
+    others = [
+        inner
+        for inner in folders
+        if inner.name != "rollouts" and not inner.name.startswith("step_")
+    ]
     return others, [file for file in files if known(file) or not _are_rollouts(file)]
 
 
-def _below(folders: Sequence[Path], known: Known, without: Collection[Path], depth: int) -> tuple[list[Path], list[Path]]:
-    """Return the runs in folders, and the folders of rollouts that belong to what lies beside them."""
+def _below(
+    folders: Sequence[Path], known: Known, without: Collection[Path], depth: int
+) -> tuple[list[Path], list[Path]]:
+    """Return the runs in folders, and the folders of rollouts that belong to what lies beside
+    them.
+    """
     runs: list[Path] = []
     beside: list[Path] = []
     for inner in folders:
@@ -67,24 +97,37 @@ def _below(folders: Sequence[Path], known: Known, without: Collection[Path], dep
 
 
 def _reader_of(folder: Path) -> Reader | None:
-    """Return the reader that takes a folder for one run: none of a folder that cannot be looked into, or that is a store of several."""
+    """Return the reader that takes a folder for one run: none of a folder that cannot be looked
+    into, or that is a store of several.
+    """
     try:
         reader = best_reader(folder)
     except (GroupwiseError, OSError):
         return None
-    return None if reader is not None and reader.name == "mlflow" and not is_mlflow_run(folder) else reader
+    return (
+        None
+        if reader is not None and reader.name == "mlflow" and not is_mlflow_run(folder)
+        else reader
+    )
 
 
 def _inside(folder: Path, without: Collection[Path]) -> tuple[list[Path], list[Path]]:
-    """Return folders, and files named as logs, of a folder by name; of names for one file the first that is no link."""
+    """Return folders, and files named as logs, of a folder by name; of names for one file the
+    first that is no link.
+    """
     folders, files = [], dict[int, Path]()
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name)):
             if entry.is_dir(follow_symlinks=False):
                 folders += [] if entry.name.startswith(".") else [Path(entry.path)]
             elif named_as_log(entry.name) and entry.is_file():
-                files.setdefault(entry.inode() if not entry.is_symlink() else entry.stat().st_ino, Path(entry.path))
-    return folders, sorted(file for file in files.values() if not without or file.resolve() not in without)
+                files.setdefault(
+                    entry.inode() if not entry.is_symlink() else entry.stat().st_ino,
+                    Path(entry.path),
+                )
+    return folders, sorted(
+        file for file in files.values() if not without or file.resolve() not in without
+    )
 
 
 def _are_rollouts(file: Path) -> bool:

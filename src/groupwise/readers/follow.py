@@ -1,4 +1,6 @@
-"""Follow a log that is being written: what was added since the last look, read once; cut, replaced and missing files told apart."""
+"""Follow a log that is being written: what was added since the last look, read once; cut,
+replaced and missing files told apart.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +50,15 @@ class Follower:
         config: Path | None = None,
     ) -> None:
         """Check the request; nothing is read yet."""
-        self.place, self._request = request_of(path, columns=columns, settings=settings, config=config)
+        self.place, self._request = request_of(
+            path, columns=columns, settings=settings, config=config
+        )
         self.path = Path(path)
         self.record: RunRecord | None = None  # what was read so far
-        self.problem, self.waiting = "", False  # why nothing newer is read, and whether that may change
+        self.problem, self.waiting = (
+            "",
+            False,
+        )  # why nothing newer is read, and whether that may change
         self.events: list[Event] = []  # what happened to the file, oldest first
         self.grew = 0.0  # when the file last changed and had a new row, seconds since the epoch
         self.follows = True  # whether only what is added is read, and not the whole file again
@@ -79,7 +86,8 @@ class Follower:
             raise UnreadableRunError(self.problem)
         if not self.place.exists() and not self.place.absolute().parent.is_dir():
             raise UnreadableRunError(
-                f"expected a log that may appear, got {shown(self.place)}, whose folder does not exist: check the path"
+                f"expected a log that may appear, got {shown(self.place)}, whose folder does not "
+                "exist: check the path"
             )
 
     def poll(self, *, most: int | None = None) -> bool:
@@ -93,7 +101,10 @@ class Follower:
             error = self._broken
         except GroupwiseError as raised:
             error = raised
-        self.problem, self.waiting = "" if error is None else str(error), isinstance(error, NothingYetError)
+        self.problem, self.waiting = (
+            "" if error is None else str(error),
+            isinstance(error, NothingYetError),
+        )
         return changed or before != (self.problem, len(self.events))
 
     def _look(self) -> bool:
@@ -114,13 +125,18 @@ class Follower:
         assert self._found is not None
         if self._feed is None:
             return self._read_whole()
-        return self._read_on(self._found.path / JOURNAL if isinstance(self._feed, JournalFeed) else self._found.path)
+        return self._read_on(
+            self._found.path / JOURNAL if isinstance(self._feed, JournalFeed) else self._found.path
+        )
 
     def _open(self) -> None:
         """Find the log and choose how to follow it."""
         by_line = self.place.suffix.lower() in _BY_LINE and not self.place.is_dir()
         if by_line and not (seen := peek(self.place)).binary and "\n" not in seen.text:
-            raise NothingYetError(f"expected a log, got {shown(self.place)}, whose first line is not whole yet: waiting")
+            raise NothingYetError(
+                f"expected a log, got {shown(self.place)}, whose first line is not whole yet: "
+                "waiting"
+            )
         found = locate(self.place, self._request)
         feed = found.reader.feed() if found.reader.feed is not None else None
         if isinstance(feed, JournalFeed):
@@ -156,7 +172,9 @@ class Follower:
             self.record = found.read()
         except GroupwiseError as error:
             self._broken = error
-        self._note_growth(max((modified / 1e9 for _, _, modified, _ in signature), default=self.grew))
+        self._note_growth(
+            max((modified / 1e9 for _, _, modified, _ in signature), default=self.grew)
+        )
         return True
 
     def _read_on(self, file: Path) -> bool:
@@ -165,9 +183,13 @@ class Follower:
             status = file.stat()
         except FileNotFoundError:
             self._gone = shown(file)
-            self._event(f"The file {self._gone} is gone; what was read of it stays here until it is back.")
+            self._event(
+                f"The file {self._gone} is gone; what was read of it stays here until it is back."
+            )
             self._forget()
-            raise NothingYetError(f"the file {shown(file)} is gone: waiting for it to come back") from None
+            raise NothingYetError(
+                f"the file {shown(file)} is gone: waiting for it to come back"
+            ) from None
         identity, now = (status.st_dev, status.st_ino), (status.st_size, status.st_mtime_ns)
         if self._identity not in (None, identity):
             return self._begin_again(file, "was replaced by another file")
@@ -181,7 +203,9 @@ class Follower:
             took = self._take(stream, settled=time.time() - status.st_mtime > _SETTLED)
             whole = stream.tell() >= status.st_size
         first, self._identity, self._last = self._identity is None, identity, now if whole else None
-        for damage in self._feed.damage[self._told :] if isinstance(self._feed, JournalFeed) else ():
+        for damage in (
+            self._feed.damage[self._told :] if isinstance(self._feed, JournalFeed) else ()
+        ):
             self._told += 1
             self._event(f"The journal {shown(file)} is damaged: {damage.said()}.")
         if took or first:
@@ -190,10 +214,16 @@ class Follower:
         return took or first
 
     def _note_growth(self, changed: float) -> None:
-        """Note when the file changed if it has rows that it had not: lines that are no rows make nothing newer."""
+        """Note when the file changed if it has rows that it had not: lines that are no rows make
+        nothing newer.
+        """
         record = self.record
         if self._broken is None and record is not None and len(record.steps):
-            newest = (len(record.steps), int(record.steps["step"][-1]), sum(source.rows for source in record.sources))
+            newest = (
+                len(record.steps),
+                int(record.steps["step"][-1]),
+                sum(source.rows for source in record.sources),
+            )
             if newest != self._newest:
                 self._newest, self.grew = newest, changed
 
@@ -203,12 +233,16 @@ class Follower:
         assert self._found is not None
         self._broken = None
         try:
-            self.record = self._feed.record(Origin(self._found.path, self._offset, self._encoding), self._found.request)
+            self.record = self._feed.record(
+                Origin(self._found.path, self._offset, self._encoding), self._found.request
+            )
         except GroupwiseError as error:
             self._broken = error
 
     def _rewritten(self, stream: BinaryIO) -> str:
-        """Return what became of the bytes before the place reached, "" where they are what they were; stand at that place."""
+        """Return what became of the bytes before the place reached, "" where they are what they
+        were; stand at that place.
+        """
         stream.seek(self._offset - len(self._before))
         if stream.read(len(self._before)) != self._before:
             return "was written anew"
@@ -220,9 +254,13 @@ class Follower:
         return ""
 
     def _take(self, stream: BinaryIO, *, settled: bool) -> bool:
-        """Take whole lines from where the stream stands; the last one without a line feed once the file has settled."""
+        """Take whole lines from where the stream stands; the last one without a line feed once
+        the file has settled.
+        """
         took, rest, read = False, b"", 0
-        while len(rest) < limits.LONGEST_LINE and (chunk := stream.read(min(_CHUNK, self._most or _CHUNK))):
+        while len(rest) < limits.LONGEST_LINE and (
+            chunk := stream.read(min(_CHUNK, self._most or _CHUNK))
+        ):
             read += len(chunk)
             self.bytes_read += len(chunk)
             rest += chunk
@@ -263,7 +301,9 @@ class Follower:
 
 
 def signature_of(place: Path) -> Signature:
-    """Return name, size, time of change and inode of a file, or of the files of a folder down to its grandchildren."""
+    """Return name, size, time of change and inode of a file, or of the files of a folder down to
+    its grandchildren.
+    """
     found: list[tuple[str, int, int, int]] = []
     waiting = [(place, 0)]
     while waiting and len(found) < _MOST_ENTRIES:

@@ -1,4 +1,6 @@
-"""JSON: one object a line, events of several types, a list of rows, columns, or an object that holds the rows of one or several runs."""
+"""JSON: one object a line, events of several types, a list of rows, columns, or an object that
+holds the rows of one or several runs.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.columns import PlainRows
 from groupwise.readers.configs import flatten, settings_in
-from groupwise.readers.rows import VALUE_KEYS, RowStore, is_summary, parse_number, summary_notes, unwrapped
+from groupwise.readers.rows import (
+    VALUE_KEYS,
+    RowStore,
+    is_summary,
+    parse_number,
+    summary_notes,
+    unwrapped,
+)
 from groupwise.readers.source import (
     DAMAGED_LINES,
     Blocks,
@@ -32,7 +41,10 @@ from groupwise.readers.steps import STEP_KEYS, is_evaluation, one_run
 from groupwise.record.run import RunRecord
 
 _NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
-_HEADERS, _BODIES = ("columns", "header", "headers", "fields"), ("data", "rows", "values")  # of a table
+_HEADERS, _BODIES = (
+    ("columns", "header", "headers", "fields"),
+    ("data", "rows", "values"),
+)  # of a table
 _DEPTH, _MOST_OF_POINT, _LONGEST_NUMBER = 3, 4, 16
 _NUMBERED = re.compile(r"(?:^|[^\w.]|_|-|[a-z])(\d{1,15})$")
 
@@ -44,7 +56,13 @@ def sniff_jsonl(seen: Peek) -> float:
     lines = first_lines(seen, 5)
     if len(lines) == 1:
         rows = [row for row in json_lines(lines) if row]
-        return 0.6 if rows and not _rows_of_columns(rows[0]) and seen.path.suffix.lower() in (".jsonl", ".ndjson") else 0.0
+        return (
+            0.6
+            if rows
+            and not _rows_of_columns(rows[0])
+            and seen.path.suffix.lower() in (".jsonl", ".ndjson")
+            else 0.0
+        )
     return 0.85 if any(row is not None for row in json_lines(lines)) else 0.0
 
 
@@ -83,7 +101,8 @@ class JsonlFeed(Feed):
         notes += noted(self._damaged, *DAMAGED_LINES)
         if self._damaged > self._store.count:
             raise UnreadableRunError(
-                f"expected one JSON object a line, got {counted(self._damaged, 'damaged line')} in {shown(origin.path)}: repair it"
+                f"expected one JSON object a line, got {counted(self._damaged, 'damaged line')} in "
+                f"{shown(origin.path)}: repair it"
             )
         return assemble(Log(self._store, origin.path, "jsonl", origin.size, tuple(notes)), request)
 
@@ -94,14 +113,18 @@ def sniff_json(seen: Peek) -> float:
 
 
 def read_json(path: Path, request: Request) -> RunRecord:
-    """Read a JSON list of rows, an object of columns, an object that holds a list of rows, or one run of several."""
+    """Read a JSON list of rows, an object of columns, an object that holds a list of rows, or
+    one run of several.
+    """
     seen = peek(path)
     if seen.text.startswith("["):
         return _read_list(path, seen, request)
     try:
         whole = parse_json(read_whole(seen))
     except ValueError:
-        raise UnreadableRunError(f"expected whole JSON, got {shown(path)}, which is damaged or cut off: copy it again") from None
+        raise UnreadableRunError(
+            f"expected whole JSON, got {shown(path)}, which is damaged or cut off: copy it again"
+        ) from None
     return _read_object(path, seen, request, whole)
 
 
@@ -131,77 +154,163 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
     notes = list(encoding_notes(seen.encoding)) + summary_notes(skipped)
     if not array.end:
         if not store.count:
-            raise UnreadableRunError(f"expected whole JSON, got {shown(path)}, cut off or damaged before its first row: copy it again")
-        notes.append(f"the JSON is cut off or damaged after row {store.count}: the whole rows before are used")
-    notes += noted(strange, "element of the list is no row and was", "elements of the list are not rows and were")
+            raise UnreadableRunError(
+                f"expected whole JSON, got {shown(path)}, cut off or damaged before its first row: "
+                "copy it again"
+            )
+        notes.append(
+            f"the JSON is cut off or damaged after row {store.count}: the whole rows before are "
+            "used"
+        )
+    notes += noted(
+        strange,
+        "element of the list is no row and was",
+        "elements of the list are not rows and were",
+    )
     return assemble(Log(store, path, "json", seen.size, tuple(notes)), request)
 
 
 def _read_object(path: Path, seen: Peek, request: Request, whole: Mapping[str, Any]) -> RunRecord:
     """Read the log that a JSON object holds."""
-    entries = [run for value in whole.values() if _is_list_of_runs(value) for run in value] or _runs_by_name(whole)
+    entries = [
+        run for value in whole.values() if _is_list_of_runs(value) for run in value
+    ] or _runs_by_name(whole)
     if entries:
-        return _read_run(path, seen, request, _named_runs(entries, whole), sum(not _inner_logs(run) for run in entries))
+        return _read_run(
+            path,
+            seen,
+            request,
+            _named_runs(entries, whole),
+            sum(not _inner_logs(run) for run in entries),
+        )
     rows = _rows_in(whole)
     if rows is None:
         found = settings_in(dict(flatten(whole)))
-        what = f"settings ({', '.join(list(found)[:4])})" if found else "a summary or something else"
+        what = (
+            f"settings ({', '.join(list(found)[:4])})" if found else "a summary or something else"
+        )
         hint = "give the log, and this file with --config" if found else "give the log"
-        raise UnreadableRunError(f"expected a log, got {shown(path)}, which holds {what} and no rows of steps: {hint}")
+        raise UnreadableRunError(
+            f"expected a log, got {shown(path)}, which holds {what} and no rows of steps: {hint}"
+        )
     return _record_of(path, seen, request, rows, whole)
 
 
-def _record_of(path: Path, seen: Peek, request: Request, rows: list[dict[str, Any]], about: Mapping[str, Any], name: str = "") -> RunRecord:
+def _record_of(
+    path: Path,
+    seen: Peek,
+    request: Request,
+    rows: list[dict[str, Any]],
+    about: Mapping[str, Any],
+    name: str = "",
+) -> RunRecord:
     """Return the record of rows and the settings beside them."""
     kept = [row for row in rows if not is_summary(row)]
     beside = {key: value for key, value in about.items() if not isinstance(value, list)}
     notes = (*encoding_notes(seen.encoding), *summary_notes(len(rows) - len(kept)))
     stated = ((beside, f"{path.name}, beside the rows"),)
-    return assemble(Log(RowStore.of(map(unwrapped, kept)), path, "json", seen.size, notes, stated=stated, name=name), request)
+    return assemble(
+        Log(
+            RowStore.of(map(unwrapped, kept)),
+            path,
+            "json",
+            seen.size,
+            notes,
+            stated=stated,
+            name=name,
+        ),
+        request,
+    )
 
 
 def _is_rows(value: Any) -> bool:
     """Return whether a value is a list of rows."""
-    return isinstance(value, list) and len(value) > 0 and all(isinstance(row, dict) for row in value)
+    return (
+        isinstance(value, list) and len(value) > 0 and all(isinstance(row, dict) for row in value)
+    )
 
 
 def _rows_in(whole: Mapping[str, Any], depth: int = 0) -> list[dict[str, Any]] | None:
-    """Return the rows of an object: those of one table, its longest list of rows, its columns, its entries by step, or of one inside."""
-    inner = {key: value for key, value in whole.items() if isinstance(value, dict)} if depth < _DEPTH else {}
+    """Return the rows of an object: those of one table, its longest list of rows, its columns,
+    its entries by step, or of one inside.
+    """
+    inner = (
+        {key: value for key, value in whole.items() if isinstance(value, dict)}
+        if depth < _DEPTH
+        else {}
+    )
     metrics = _metrics_in(whole)
-    named: dict[str, list[dict[str, Any]]] = {key: value for key, value in whole.items() if _is_rows(value) and key not in metrics}
-    named |= {key: rows for key, value in inner.items() if _is_split(key) and (rows := _rows_in(value, depth + 1))}
+    named: dict[str, list[dict[str, Any]]] = {
+        key: value for key, value in whole.items() if _is_rows(value) and key not in metrics
+    }
+    named |= {
+        key: rows
+        for key, value in inner.items()
+        if _is_split(key) and (rows := _rows_in(value, depth + 1))
+    }
     if len(named) > 1 and any(map(_is_split, named)):
         return [{**row, "split": _kind(key)} for key, value in named.items() for row in value]
     columns, longest = _rows_of_columns(whole), max(named.values(), key=len, default=[])
     if longest and len(longest) >= len(columns):
         return longest
     below = [rows for value in inner.values() if (rows := _rows_in(value, depth + 1))]
-    if columns and len(below) == 1 and len(below[0]) == len(columns) and not any(map(_has_step, below[0][:1])):
+    if (
+        columns
+        and len(below) == 1
+        and len(below[0]) == len(columns)
+        and not any(map(_has_step, below[0][:1]))
+    ):
         return [{**row, **beside} for row, beside in zip(below[0], columns, strict=True)]
-    return _table_in(whole) or columns or _numbered_rows(whole) or (below[0] if len(below) == 1 else None)
+    return (
+        _table_in(whole)
+        or columns
+        or _numbered_rows(whole)
+        or (below[0] if len(below) == 1 else None)
+    )
 
 
 def _table_in(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of an object of the names of columns beside lists of their cells, as pandas splits a table."""
+    """Return the rows of an object of the names of columns beside lists of their cells, as
+    pandas splits a table.
+    """
     names = next((whole[key] for key in _HEADERS if key in whole), None)
     rows = next((whole[key] for key in _BODIES if key in whole), None)
     return _rows_of_cells([names, *rows]) if isinstance(rows, list) else []
 
 
 def _rows_of_cells(lists: list[Any]) -> list[dict[str, Any]]:
-    """Return the rows of lists of cells below a list of names; none where the first holds anything but texts."""
+    """Return the rows of lists of cells below a list of names; none where the first holds
+    anything but texts.
+    """
     names, *rows = lists
-    titled = isinstance(names, list) and len(names) > 0 and all(isinstance(name, str) for name in names)
-    return [dict(zip(names, row, strict=True)) for row in rows if isinstance(row, list) and len(row) == len(names)] if titled else []
+    titled = (
+        isinstance(names, list) and len(names) > 0 and all(isinstance(name, str) for name in names)
+    )
+    return (
+        [
+            dict(zip(names, row, strict=True))
+            for row in rows
+            if isinstance(row, list) and len(row) == len(names)
+        ]
+        if titled
+        else []
+    )
 
 
 def _rows_of_columns(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of an object of columns, those of the longest, or of one of points, a metric each; none where it holds neither."""
+    """Return the rows of an object of columns, those of the longest, or of one of points, a
+    metric each; none where it holds neither.
+    """
     metrics = _metrics_in(whole)
     if metrics:
         at = sorted({step for points in metrics.values() for step in points})
-        return [{"step": step, **{key: points[step] for key, points in metrics.items() if step in points}} for step in at]
+        return [
+            {
+                "step": step,
+                **{key: points[step] for key, points in metrics.items() if step in points},
+            }
+            for step in at
+        ]
     columns = {key: cells for key, value in whole.items() if (cells := _column(value))}
     length = max(map(len, columns.values()), default=0)
     full = {key: value for key, value in columns.items() if len(value) == length}
@@ -209,20 +318,30 @@ def _rows_of_columns(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _column(value: Any) -> list[Any]:
-    """Return the cells of a column: a list of numbers, or an object of numbers by the row, as pandas writes it; none of anything else."""
-    if isinstance(value, dict) and len(value) > 1 and all(key.isdecimal() and len(key) < _LONGEST_NUMBER for key in value):
+    """Return the cells of a column: a list of numbers, or an object of numbers by the row, as
+    pandas writes it; none of anything else.
+    """
+    if (
+        isinstance(value, dict)
+        and len(value) > 1
+        and all(key.isdecimal() and len(key) < _LONGEST_NUMBER for key in value)
+    ):
         value = [value[key] for key in sorted(value, key=int)]
     return value if isinstance(value, list) and len(value) > 1 and _numbers(value) else []
 
 
 def _metrics_in(whole: Mapping[str, Any]) -> dict[str, dict[float, float]]:
-    """Return the metrics of an object by step, where it holds each as a list of points; objects in one list alone are rows."""
+    """Return the metrics of an object by step, where it holds each as a list of points; objects
+    in one list alone are rows.
+    """
     metrics = {key: points for key, value in whole.items() if (points := _points(value))}
     return {} if len(metrics) == 1 and any(_is_rows(whole[key]) for key in metrics) else metrics
 
 
 def _points(value: Any) -> dict[float, float]:
-    """Return the numbers of a metric by step, where a list holds both in each element, as trackers export one; none of anything else."""
+    """Return the numbers of a metric by step, where a list holds both in each element, as
+    trackers export one; none of anything else.
+    """
     if not isinstance(value, list) or len(value) < 2 or not isinstance(value[0], dict | list):
         return {}
     pairs = [_point(element) for element in value]
@@ -230,21 +349,35 @@ def _points(value: Any) -> dict[float, float]:
 
 
 def _point(element: Any) -> tuple[float, float] | None:
-    """Return step and number of an element: [step, number], [time, step, number], or an object that holds both and perhaps a time."""
+    """Return step and number of an element: [step, number], [time, step, number], or an object
+    that holds both and perhaps a time.
+    """
     if isinstance(element, dict):
         short = len(element) <= _MOST_OF_POINT
-        cells: list[Any] = [next((element[key] for key in keys if key in element), None) for keys in (STEP_KEYS, VALUE_KEYS) if short]
+        cells: list[Any] = [
+            next((element[key] for key in keys if key in element), None)
+            for keys in (STEP_KEYS, VALUE_KEYS)
+            if short
+        ]
     else:
         cells = element[-2:] if isinstance(element, list) and len(element) in (2, 3) else []
-    sound = len(cells) == 2 and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
+    sound = len(cells) == 2 and all(
+        isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells
+    )
     return (float(cells[0]), float(cells[1])) if sound else None
 
 
 def _numbered_rows(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the entries of an object whose keys are steps, or end in them as names of checkpoints do; none where most do not."""
-    found = {key: _NUMBERED.search(str(key)) for key, value in whole.items() if isinstance(value, dict)}
+    """Return the entries of an object whose keys are steps, or end in them as names of
+    checkpoints do; none where most do not.
+    """
+    found = {
+        key: _NUMBERED.search(str(key)) for key, value in whole.items() if isinstance(value, dict)
+    }
     numbered = {int(match[1]): whole[key] for key, match in found.items() if match}
-    start = next((whole[key] for key in found if str(key).lower() in ("baseline", "base", "initial")), None)
+    start = next(
+        (whole[key] for key in found if str(key).lower() in ("baseline", "base", "initial")), None
+    )
     if len(numbered) < 2 or len(numbered) * 2 <= len(whole):
         return []
     numbered = numbered if start is None else {0: start} | numbered
@@ -253,28 +386,54 @@ def _numbered_rows(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _numbers(values: list[Any]) -> bool:
     """Return whether a list holds numbers, perhaps with gaps, or texts of numbers."""
-    plain = all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
-    return plain or all(isinstance(value, str) and parse_number(value) is not None for value in values)
+    plain = all(
+        value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        for value in values
+    )
+    return plain or all(
+        isinstance(value, str) and parse_number(value) is not None for value in values
+    )
 
 
 def _inner_logs(run: Mapping[str, Any]) -> bool:
     """Return whether an object holds the log of a run of its own."""
-    lists = [value for value in run.values() if isinstance(value, list) and len(value) > 1 and not _points(value)]
+    lists = [
+        value
+        for value in run.values()
+        if isinstance(value, list) and len(value) > 1 and not _points(value)
+    ]
     return any(_is_rows(value) or (len(value) > 2 and _numbers(value)) for value in lists)
 
 
 def _is_list_of_runs(value: Any) -> bool:
     """Return whether a value is a list of runs, each with its own log."""
-    return _is_rows(value) and any(_inner_logs(run) for run in value) and not any(_has_step(run) for run in value)
+    return (
+        _is_rows(value)
+        and any(_inner_logs(run) for run in value)
+        and not any(_has_step(run) for run in value)
+    )
 
 
 def _runs_by_name(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the runs of an object, or of one inside it, that holds each under its name: its rows, or an object with its log."""
+    """Return the runs of an object, or of one inside it, that holds each under its name: its
+    rows, or an object with its log.
+    """
     for inner in (whole, *(value for value in whole.values() if isinstance(value, dict))):
-        named = {key: {"rows": value} if _is_rows(value) and not _points(value) else value for key, value in inner.items()}
-        runs = [{"name": key, **value} for key, value in named.items() if isinstance(value, dict) and _inner_logs(value)]
+        named = {
+            key: {"rows": value} if _is_rows(value) and not _points(value) else value
+            for key, value in inner.items()
+        }
+        runs = [
+            {"name": key, **value}
+            for key, value in named.items()
+            if isinstance(value, dict) and _inner_logs(value)
+        ]
         heads = [set(run["rows"][0] if "rows" in run else run) - {"name"} for run in runs]
-        if len(runs) > 1 and set.intersection(*heads) and not any(_is_split(run["name"]) for run in runs):
+        if (
+            len(runs) > 1
+            and set.intersection(*heads)
+            and not any(_is_split(run["name"]) for run in runs)
+        ):
             return runs
     return []
 
@@ -299,20 +458,34 @@ def _named_runs(runs: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[st
     named: dict[str, dict[str, Any]] = {}
     shared = {key: value for key, value in about.items() if isinstance(value, str | int | float)}
     for number, run in enumerate((run for run in runs if _inner_logs(run)), start=1):
-        name = next((str(run[key]) for key in _NAMES if isinstance(run.get(key), str | int | float)), str(number))
-        named.setdefault("".join(character for character in name if character.isprintable())[:80], {**shared, **run})
+        name = next(
+            (str(run[key]) for key in _NAMES if isinstance(run.get(key), str | int | float)),
+            str(number),
+        )
+        named.setdefault(
+            "".join(character for character in name if character.isprintable())[:80],
+            {**shared, **run},
+        )
     return named
 
 
-def _read_run(path: Path, seen: Peek, request: Request, runs: Mapping[str, dict[str, Any]], silent: int) -> RunRecord:
-    """Read the chosen run of several; entries without a log, as of runs that failed, are counted."""
+def _read_run(
+    path: Path, seen: Peek, request: Request, runs: Mapping[str, dict[str, Any]], silent: int
+) -> RunRecord:
+    """Read the chosen run of several; entries without a log, as of runs that failed, are
+    counted.
+    """
     name = one_run(path, runs, request.chosen)
     run = runs[name]
     rows = _rows_in(run)
     if rows is None:
-        raise UnreadableRunError(f"expected rows of steps in run {name!r} of {shown(path)}, got none: choose another run")
+        raise UnreadableRunError(
+            f"expected rows of steps in run {name!r} of {shown(path)}, got none: choose another run"
+        )
     record = _record_of(path, seen, request, rows, run, name)
-    without = noted(silent, "entry", "entries", "of the file without a log left out, as of runs that failed")
+    without = noted(
+        silent, "entry", "entries", "of the file without a log left out, as of runs that failed"
+    )
     return replace(record, notes=(*record.notes, *without))
 
 
@@ -322,7 +495,9 @@ _KEPT = ("ts", "timestamp", "elapsed_s", "elapsed")
 
 
 def sniff_event_stream(seen: Peek) -> float:
-    """Return the confidence that the file is a stream of events with their numbers inside "metrics"."""
+    """Return the confidence that the file is a stream of events with their numbers inside
+    "metrics".
+    """
     if not seen.text.startswith("{"):
         return 0.0
     found = [row for row in json_lines(first_lines(seen, 20)) if row is not None]
@@ -331,13 +506,17 @@ def sniff_event_stream(seen: Peek) -> float:
 
 
 def _is_event(row: Mapping[str, Any]) -> bool:
-    """Return whether a row is an event that tells its step by the name of what it belongs to, if at all."""
+    """Return whether a row is an event that tells its step by the name of what it belongs to, if
+    at all.
+    """
     named = isinstance(row.get("event"), str) and isinstance(row.get("metrics"), Mapping)
     return named and not any(key in row for key in STEP_KEYS)
 
 
 def read_event_stream(path: Path, request: Request) -> RunRecord:
-    """Read a stream of events; the step is the number at the end of `partition_id`, else the policy's version."""
+    """Read a stream of events; the step is the number at the end of `partition_id`, else the
+    policy's version.
+    """
     seen = peek(path)
     rows: list[dict[str, Any]] = []
     damaged = unplaced = 0
@@ -351,9 +530,18 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
         else:
             rows.append(_row_of_event(event, step))
     if not rows:
-        raise UnreadableRunError(f"expected events that belong to a step in {shown(path)}, got none: name their step partition_id")
+        raise UnreadableRunError(
+            f"expected events that belong to a step in {shown(path)}, got none: name their step "
+            "partition_id"
+        )
     store = RowStore.of(sorted(rows, key=lambda row: float(row["step"])))
-    notes = [*blocks.notes(), "the events are put in the order of their steps, the numbers in their partition_id or the policy's version"]
+    notes = [
+        *blocks.notes(),
+        (
+            "the events are put in the order of their steps, the numbers in their partition_id or "
+            "the policy's version"
+        ),
+    ]
     notes += noted(unplaced, "event", "events", "of no step left out")
     notes += noted(damaged, "line is no event and was", "lines are no events and were")
     return assemble(Log(store, path, "events", seen.size, tuple(notes)), request)
@@ -369,13 +557,25 @@ def _step_of_event(event: Mapping[str, Any]) -> float | None:
         if isinstance(value, float):
             return value
     version = event.get("policy_version")
-    return version if isinstance(version, float) and not any(event.get(key) for key in _PLACES) else None
+    return (
+        version
+        if isinstance(version, float) and not any(event.get(key) for key in _PLACES)
+        else None
+    )
 
 
 def _row_of_event(event: Mapping[str, Any], step: float) -> dict[str, Any]:
-    """Return the numbers of an event by name, with the phase in front of those that are not of training."""
+    """Return the numbers of an event by name, with the phase in front of those that are not of
+    training.
+    """
     phase = str(event.get("phase") or event["event"])[:60]
     event_name = str(event["event"])[:60]
-    front = "" if phase.startswith("train") else f"{event_name if event_name.startswith(phase) else phase}/"
+    front = (
+        ""
+        if phase.startswith("train")
+        else f"{event_name if event_name.startswith(phase) else phase}/"
+    )
     times = {key: event[key] for key in _KEPT if front == "" and isinstance(event.get(key), float)}
-    return {"step": step} | times | {f"{front}{key}": value for key, value in event["metrics"].items()}
+    return (
+        {"step": step} | times | {f"{front}{key}": value for key, value in event["metrics"].items()}
+    )

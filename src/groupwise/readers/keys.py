@@ -1,7 +1,9 @@
-"""What the keys of a log mean: the table `keys.tsv` by framework and version, and what decides where a key changed its meaning.
+"""What the keys of a log mean: the table `keys.tsv` by framework and version, and what decides
+where a key changed its meaning.
 
-The table holds what trainers' sources say or their logs show. Where versions differ (TRL's `reward_std`), the log's other keys and
-values decide; where they cannot, the safe reading is taken and the meaning is marked ambiguous. No value is changed here.
+The table holds what trainers' sources say or their logs show. Where versions differ (TRL's
+`reward_std`), the log's other keys and values decide; where they cannot, the safe reading is taken
+and the meaning is marked ambiguous. No value is changed here.
 """
 
 from __future__ import annotations
@@ -27,10 +29,15 @@ Version = tuple[int, int]
 class Rule:
     """What one key of one framework holds."""
 
-    framework: str  # who logs it; "" for a log whose framework is unknown, where only the name speaks
-    # as it is logged, lower case; `<word>` stands for any text, `<n>` for a number, `{a|b}` for one of several
+    framework: (
+        str  # who logs it; "" for a log whose framework is unknown, where only the name speaks
+    )
+    # as it is logged, lower case; `<word>` stands for any text, `<n>` for a number, `{a|b}` for one
+    # of several
     key: str
-    quantity: str  # the canonical name; `<word>` is filled in, and `min`, `max` and `std` of a choice become its ending
+    # the canonical name; `<word>` is filled in, and `min`, `max` and `std` of a choice become its
+    # ending
+    quantity: str
     definition: str  # exactly what is logged; `{}` becomes "mean", "smallest" or "largest"
     since: str = ""  # first version that logs it so, "" where that is not known
     until: str = ""  # last version that logs it so, "" where it still does
@@ -53,7 +60,9 @@ class Rule:
 
 @cache
 def _pattern(key: str, slash: str) -> re.Pattern[str]:
-    """Return a key of the table as a regular expression with a group for each word and for the choice."""
+    """Return a key of the table as a regular expression with a group for each word and for the
+    choice.
+    """
     parts = re.split(r"(<n>|<\w+>|\{[^{}]+\})", key)
     built = []
     for part in parts:
@@ -63,7 +72,9 @@ def _pattern(key: str, slash: str) -> re.Pattern[str]:
             built.append(f"(?P<{part[1:-1]}>.+?)")
         elif part.startswith("{"):
             inner = "|".join(re.escape(choice) for choice in part[1:-1].split("|"))
-            built.append(f"(?P<part>{inner})" if "(?P<part>" not in "".join(built) else f"(?:{inner})")
+            built.append(
+                f"(?P<part>{inner})" if "(?P<part>" not in "".join(built) else f"(?:{inner})"
+            )
         else:
             built.append(re.escape(part))
     return re.compile("".join(built).replace("@", "(?:@|_at_)").replace("/", slash), re.IGNORECASE)
@@ -84,19 +95,26 @@ def _rules() -> Iterator[Rule]:
 
 RULES = tuple(_rules())
 # Canonical name -> group of the table in the docs, unit, and what it is.
-QUANTITIES = {row["quantity"]: (row["group"], row["unit"], row["definition"]) for row in table_beside("quantities.tsv")}
+QUANTITIES = {
+    row["quantity"]: (row["group"], row["unit"], row["definition"])
+    for row in table_beside("quantities.tsv")
+}
 
 Columns = Mapping[str, NDArray[np.float64]]
 _NEWEST: Version = (99, 99)
 
-# What measures success, where a log calls nothing a reward, and what an evaluation calls its reward.
+# What measures success, where a log calls nothing a reward, and what an evaluation calls its
+# reward.
 _SUCCESS = re.compile(
     r"((answer|env|episode|canonical|solver|math)_)*(accuracy|acc|scores?|success(es)?(_rate|_once)?|(solve|pass|win)_rate|pass@1|returns?"
     r"|(frac|fraction|share|percent|pct)_correct|correct(ness)?(_(rate|frac|fraction|ratio))?|em|exact_match)"
 )
 # What an evaluation says of a part of the reward, or beside it, is no score of a source.
-_NO_SOURCE = re.compile(r"(^|_)(format|fmt|len|length|penalty|token|tool|repetition|std|min|max|loss|best|ref|valid)(_|$)")
-# What a version of TRL began to log, and whether it does so in every run; the completeness of a log then bounds its version from above.
+_NO_SOURCE = re.compile(
+    r"(^|_)(format|fmt|len|length|penalty|token|tool|repetition|std|min|max|loss|best|ref|valid)(_|$)"
+)
+# What a version of TRL began to log, and whether it does so in every run; the completeness of a log
+# then bounds its version from above.
 _SINCE: tuple[tuple[re.Pattern[str], Version, bool], ...] = (
     (re.compile(r"completions/mean_length|rewards/.*"), (0, 17), False),
     (re.compile(r"frac_reward_zero_std"), (0, 18), True),
@@ -123,9 +141,18 @@ _MARKS: tuple[tuple[str, str], ...] = (
     ("nemo-rl", r"(train/)?(baseline_reward/pct_[01]|token_mult_prob_error|probs_ratio_clamped)"),
     ("skyrl", r"reward/avg_raw_reward|policy/policy_entropy"),
     ("areal", r"ppo_actor/.+"),
-    ("open-instruct", r"(val/)?(all_zero_reward_groups_ratio|stop_rate)|unsolved_batch_size_ratio|objective/kl\d?_avg"),
-    ("tinker", r"env/all/(reward/total|by_group/frac_mixed)|progress/done_frac|optim/kl_sample_train_v\d"),
-    ("openrlhf", r"(train/)?(group_reward_std|vllm_kl|dynamic_filtering_pass_rate|actor_grad_norm)"),
+    (
+        "open-instruct",
+        r"(val/)?(all_zero_reward_groups_ratio|stop_rate)|unsolved_batch_size_ratio|objective/kl\d?_avg",
+    ),
+    (
+        "tinker",
+        r"env/all/(reward/total|by_group/frac_mixed)|progress/done_frac|optim/kl_sample_train_v\d",
+    ),
+    (
+        "openrlhf",
+        r"(train/)?(group_reward_std|vllm_kl|dynamic_filtering_pass_rate|actor_grad_norm)",
+    ),
     ("marin", r"inference\.(rollout|eval)/.+/avg_reward|(train/)?trainer_sampler_prob_diff_mean"),
     ("forge", r"reward/evaluate_response/.+|rl_trainer/.+"),
     ("tunix", r"global/(train|eval)/rewards/.+"),
@@ -133,22 +160,60 @@ _MARKS: tuple[tuple[str, str], ...] = (
     ("art", r"train/(exception_rate|reward_std_dev)"),
 )
 # An evaluation's prefix, as `is_evaluation` of steps.py knows it.
-_HELD_OUT = re.compile(r"^(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. ]|(?<=/)(eval|evaluation|val|validation)/")
+_HELD_OUT = re.compile(
+    r"^(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. "
+    r"]|(?<=/)(eval|evaluation|val|validation)/"
+)
 _FRAMEWORKS = tuple((name, re.compile(pattern)) for name, pattern in _MARKS)
 _PERCENT = re.compile(r"%|(?<![a-z])(pct|percent|percentage)(?![a-z])", re.IGNORECASE)
 _LARGEST_SHARE = 1.0001
-_OF_GROUPS = frozenset({"dead_group_share", "live_group_share", "all_wrong_share", "all_right_share"})
+_OF_GROUPS = frozenset(
+    {"dead_group_share", "live_group_share", "all_wrong_share", "all_right_share"}
+)
 _SPARSE = 3  # an evaluation is logged at a third of the steps at most
-_NO_FUNCTION = frozenset({"mean", "std", "max", "min", "total", "sum", "count", "var", "median", "advantage", "advantages"})
+_NO_FUNCTION = frozenset(
+    {
+        "mean",
+        "std",
+        "max",
+        "min",
+        "total",
+        "sum",
+        "count",
+        "var",
+        "median",
+        "advantage",
+        "advantages",
+    }
+)
 # Words that say who measured and over what: a key of an unknown log means the same without them.
 _MEANS = frozenset({"mean", "avg", "average"})
-_ASIDE = _MEANS | frozenset({
-    "overall", "train", "training", "trainer", "actor", "policy", "learner", "rollout", "rollouts", "rl",
-    "grpo", "stats", "global", "update", "batch", "objective", "agg",
-})  # fmt: skip
-# Of a log whose program is unknown: names as loops of one's own, trackers and other tools write them, without those words.
+_ASIDE = _MEANS | frozenset(
+    {
+        "overall",
+        "train",
+        "training",
+        "trainer",
+        "actor",
+        "policy",
+        "learner",
+        "rollout",
+        "rollouts",
+        "rl",
+        "grpo",
+        "stats",
+        "global",
+        "update",
+        "batch",
+        "objective",
+        "agg",
+    }
+)
+# Of a log whose program is unknown: names as loops of one's own, trackers and other tools write
+# them, without those words.
 _PLAIN = tuple((re.compile(row["pattern"]), row["quantity"]) for row in table_beside("names.tsv"))
-# What a log says of its task beside the reward that is trained on: the same names in logs of every program.
+# What a log says of its task beside the reward that is trained on: the same names in logs of every
+# program.
 TASK = "task_score"
 _OF_TASK = next(pattern for pattern, quantity in _PLAIN if quantity == TASK)
 
@@ -165,14 +230,24 @@ class VersionRange:
         if self.low == self.high:
             return f"TRL {self.low[0]}.{self.low[1]}"
         if self.high == _NEWEST:
-            return f"TRL {self.low[0]}.{self.low[1]} or newer" if self.low > (0, 14) else "TRL of unknown version"
+            return (
+                f"TRL {self.low[0]}.{self.low[1]} or newer"
+                if self.low > (0, 14)
+                else "TRL of unknown version"
+            )
         return f"TRL {self.low[0]}.{self.low[1]} to {self.high[0]}.{self.high[1]}"
 
 
 def looks_like_trl(keys: Iterable[str]) -> bool:
     """Return whether the keys are those of TRL's GRPO trainers."""
     names = {_evaluated(key)[0] for key in keys}
-    marks = {"completions/mean_length", "completion_length", "frac_reward_zero_std", "completions/clipped_ratio", "clip_ratio/region_mean"}
+    marks = {
+        "completions/mean_length",
+        "completion_length",
+        "frac_reward_zero_std",
+        "completions/clipped_ratio",
+        "clip_ratio/region_mean",
+    }
     return {"reward", "reward_std"} <= names and bool(marks & names)
 
 
@@ -180,8 +255,22 @@ def framework_of(keys: Iterable[str]) -> str:
     """Return the framework whose keys these are, "" where none is known by them."""
     names = [plain(key).rsplit(" - ", 1)[-1] for key in keys]
     if looks_like_trl(names):
-        return "ms-swift" if any(name.startswith(("memory(gib)", "train_speed(", "global_step/max_steps")) for name in names) else "trl"
-    return next((framework for framework, mark in _FRAMEWORKS if any(mark.fullmatch(name) for name in names)), "")
+        return (
+            "ms-swift"
+            if any(
+                name.startswith(("memory(gib)", "train_speed(", "global_step/max_steps"))
+                for name in names
+            )
+            else "trl"
+        )
+    return next(
+        (
+            framework
+            for framework, mark in _FRAMEWORKS
+            if any(mark.fullmatch(name) for name in names)
+        ),
+        "",
+    )
 
 
 def trl_versions(keys: Iterable[str], stated: str | None, *, complete: bool) -> VersionRange:
@@ -191,7 +280,9 @@ def trl_versions(keys: Iterable[str], stated: str | None, *, complete: bool) -> 
         return VersionRange(exact, exact)
     names = {plain(key).removeprefix("train/") for key in keys}
     if any(_ASYNCHRONOUS.fullmatch(name) for name in names):
-        return VersionRange((1, 10) if any(name.startswith("sample/") for name in names) else (1, 0), _NEWEST)
+        return VersionRange(
+            (1, 10) if any(name.startswith("sample/") for name in names) else (1, 0), _NEWEST
+        )
     low, high = (0, 14), _NEWEST
     if _is_old(names):
         return VersionRange(low, (0, 16))
@@ -205,33 +296,62 @@ def trl_versions(keys: Iterable[str], stated: str | None, *, complete: bool) -> 
 
 
 def _is_old(names: Collection[str]) -> bool:
-    """Return whether the keys are those up to TRL 0.16: one length, and no mean and spread of a reward function."""
+    """Return whether the keys are those up to TRL 0.16: one length, and no mean and spread of a
+    reward function.
+    """
     functions = [name for name in names if name.startswith("rewards/")]
     length = "completion_length" in names and "completions/mean_length" not in names
-    return length or (bool(functions) and not any(name.endswith(("/mean", "/std")) for name in functions))
+    return length or (
+        bool(functions) and not any(name.endswith(("/mean", "/std")) for name in functions)
+    )
 
 
-def meanings_of(columns: Columns, config: RunConfig, *, framework: str, complete: bool, window: float) -> tuple[Meaning, ...]:
+def meanings_of(
+    columns: Columns, config: RunConfig, *, framework: str, complete: bool, window: float
+) -> tuple[Meaning, ...]:
     """Return what each column means."""
     if framework in TRL_FAMILY:
-        versions = trl_versions(columns, config.value("framework_version") if framework == "trl" else None, complete=complete)
-        own = {key: _trl_meaning(key, columns, config, versions, window, framework) for key in columns}
+        versions = trl_versions(
+            columns,
+            config.value("framework_version") if framework == "trl" else None,
+            complete=complete,
+        )
+        own = {
+            key: _trl_meaning(key, columns, config, versions, window, framework) for key in columns
+        }
         there = {meaning.quantity for meaning in own.values() if meaning}
-        by_name = {key: _plain_meaning(key, columns) for key, meaning in own.items() if meaning is None}  # what a script logs beside
-        found = [*own.values(), *(meaning for meaning in by_name.values() if meaning and meaning.quantity not in there)]
+        by_name = {
+            key: _plain_meaning(key, columns) for key, meaning in own.items() if meaning is None
+        }  # what a script logs beside
+        found = [
+            *own.values(),
+            *(meaning for meaning in by_name.values() if meaning and meaning.quantity not in there),
+        ]
     else:
         version = version_of(config.value("framework_version"))
         present = frozenset(map(plain, columns))
-        found = [_ruled(key, columns[key], present, framework, version) or _plain_meaning(key, columns) for key in columns]
-    meanings = [meaning for meaning in found if meaning is not None and not is_counter(meaning.column)]
-    sources = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("eval/reward")}
+        found = [
+            _ruled(key, columns[key], present, framework, version) or _plain_meaning(key, columns)
+            for key in columns
+        ]
+    meanings = [
+        meaning for meaning in found if meaning is not None and not is_counter(meaning.column)
+    ]
+    sources = {
+        meaning.quantity for meaning in meanings if meaning.quantity.startswith("eval/reward")
+    }
     alone = framework not in TRL_FAMILY and len(sources) == 1
     return _replaced(meanings, sources, quantity="eval/reward") if alone else tuple(meanings)
 
 
-def _replaced(meanings: Iterable[Meaning], quantities: Container[str], **fields: Any) -> tuple[Meaning, ...]:
+def _replaced(
+    meanings: Iterable[Meaning], quantities: Container[str], **fields: Any
+) -> tuple[Meaning, ...]:
     """Return the meanings, those of some quantities with other fields."""
-    return tuple(replace(meaning, **fields) if meaning.quantity in quantities else meaning for meaning in meanings)
+    return tuple(
+        replace(meaning, **fields) if meaning.quantity in quantities else meaning
+        for meaning in meanings
+    )
 
 
 def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
@@ -242,7 +362,9 @@ def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meanin
     task = [key for key in columns if known.get(key, "reward") == "reward" and _names_task(key)]
     if not set(totals) - set(task):  # the task is all that is paid
         task = [key for key in task if key not in totals]
-    told = [Meaning(key, TASK, "score of the task, by its name alone", ambiguous=True) for key in task]
+    told = [
+        Meaning(key, TASK, "score of the task, by its name alone", ambiguous=True) for key in task
+    ]
     return (*(meaning for meaning in meanings if meaning.column not in task), *told)
 
 
@@ -253,24 +375,38 @@ def _names_task(key: str) -> bool:
 
 
 def _with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
-    """Return the meanings with a reward where the log calls nothing so: its only reward function, a success, else the held-out reward."""
+    """Return the meanings with a reward where the log calls nothing so: its only reward
+    function, a success, else the held-out reward.
+    """
     meanings = _with_score(columns, meanings)
     rewards = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("reward")}
     # A verl log may be cut to the reward that the penalty has been taken from.
-    alone = {quantity for quantity in rewards if quantity.startswith("reward/")} or rewards & {"reward_after_kl"}
+    alone = {quantity for quantity in rewards if quantity.startswith("reward/")} or rewards & {
+        "reward_after_kl"
+    }
     if "reward" not in rewards and len(alone) == 1:
         return _replaced(meanings, alone, quantity="reward")
     if rewards:
         return meanings
     success = next(_successes(columns, meanings), None)
     if success is not None:
-        return (*meanings, Meaning(success, "reward", "success by its name alone: the log calls nothing a reward", ambiguous=True))
+        return (
+            *meanings,
+            Meaning(
+                success,
+                "reward",
+                "success by its name alone: the log calls nothing a reward",
+                ambiguous=True,
+            ),
+        )
     text = "reward on held-out prompts, the only one in the log: it is judged as the reward"
     return _replaced(meanings, {"eval/reward"}, quantity="reward", definition=text)
 
 
 def _with_score(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
-    """Return the meanings with a success that is logged at few of the steps of the reward as the held-out score, where no other is."""
+    """Return the meanings with a success that is logged at few of the steps of the reward as the
+    held-out score, where no other is.
+    """
     rewards = [columns[meaning.column] for meaning in meanings if meaning.quantity == "reward"]
     if not rewards or any(meaning.quantity.startswith("eval/") for meaning in meanings):
         return meanings
@@ -278,7 +414,10 @@ def _with_score(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meanin
     for key in _successes(columns, meanings):
         rows = int(np.isfinite(columns[key]).sum())
         if 0 < _SPARSE * rows <= most:
-            text = f"success by its name, logged at {rows} of the {most} steps of the reward: taken for an evaluation"
+            text = (
+                f"success by its name, logged at {rows} of the {most} steps of the reward: taken "
+                "for an evaluation"
+            )
             return (*meanings, Meaning(key, "eval/reward", text, ambiguous=True))
     return meanings
 
@@ -294,8 +433,12 @@ def _names_success(key: str) -> bool:
     return not _evaluated(key)[1] and _SUCCESS.fullmatch(_bare(_evaluated(key)[0])) is not None
 
 
-def as_shares(columns: Columns, meanings: Sequence[Meaning]) -> tuple[dict[str, NDArray[np.float64]], tuple[Meaning, ...], tuple[str, ...]]:
-    """Return the columns with percentages as shares, and the meanings of shares that exceed 1 as unavailable."""
+def as_shares(
+    columns: Columns, meanings: Sequence[Meaning]
+) -> tuple[dict[str, NDArray[np.float64]], tuple[Meaning, ...], tuple[str, ...]]:
+    """Return the columns with percentages as shares, and the meanings of shares that exceed 1 as
+    unavailable.
+    """
     shares, known, notes = dict(columns), [], []
     for meaning in meanings:
         base = meaning.quantity.removeprefix("eval/").partition("/")[0]
@@ -322,28 +465,48 @@ def _rules_of(framework: str) -> tuple[Rule, ...]:
     return tuple(rule for rule in RULES if rule.framework == framework)
 
 
-def _ruled(key: str, values: NDArray[np.float64], present: Container[str], framework: str, version: Version | None) -> Meaning | None:
-    """Return the meaning of a key by the table, None where the table does not have it in that version."""
+def _ruled(
+    key: str,
+    values: NDArray[np.float64],
+    present: Container[str],
+    framework: str,
+    version: Version | None,
+) -> Meaning | None:
+    """Return the meaning of a key by the table, None where the table does not have it in that
+    version.
+    """
     whole = "/".join(map(str.strip, key.split("/"))).rsplit(" - ", 1)[-1]
-    bare, evaluated = re.sub(r"^(train|eval)/", "", whole, flags=re.IGNORECASE), whole.lower().startswith("eval/")
+    bare, evaluated = (
+        re.sub(r"^(train|eval)/", "", whole, flags=re.IGNORECASE),
+        whole.lower().startswith("eval/"),
+    )
     for rule in _rules_of(framework):
         if not rule.is_logged(version) or (rule.unless and rule.unless in present):
             continue
         match, prefix = rule.pattern().fullmatch(whole), ""
         if match is None and not rule.framed and bare != whole:
-            match, prefix = rule.pattern().fullmatch(bare), "eval/" if evaluated and not rule.quantity.startswith("eval/") else ""
-        if match is not None and not (rule.quantity == "eval/reward/<source>" and _is_part(plain(whole), present)):
+            match, prefix = (
+                rule.pattern().fullmatch(bare),
+                "eval/" if evaluated and not rule.quantity.startswith("eval/") else "",
+            )
+        if match is not None and not (
+            rule.quantity == "eval/reward/<source>" and _is_part(plain(whole), present)
+        ):
             return _by_rule(key, values, rule, match, prefix)
     return None
 
 
 def _is_part(key: str, present: Container[str]) -> bool:
-    """Return whether a key is that of something else that was measured on a source, whose reward is under a shorter key."""
+    """Return whether a key is that of something else that was measured on a source, whose reward
+    is under a shorter key.
+    """
     shorter = key.rpartition("/")[0]
     return bool(shorter) and (shorter in present or _is_part(shorter, present))
 
 
-def _by_rule(key: str, values: NDArray[np.float64], rule: Rule, match: re.Match[str], prefix: str) -> Meaning:
+def _by_rule(
+    key: str, values: NDArray[np.float64], rule: Rule, match: re.Match[str], prefix: str
+) -> Meaning:
     """Return the meaning that a rule gives a key."""
     groups = {name: text for name, text in match.groupdict().items() if text is not None}
     quantity = re.sub(r"<(\w+)>", lambda word: groups.get(word[1], word[0]), rule.quantity)
@@ -351,20 +514,31 @@ def _by_rule(key: str, values: NDArray[np.float64], rule: Rule, match: re.Match[
     quantity += f"_{part}" if part in ("min", "max") else ""
     text = rule.definition.replace("{}", {"min": "smallest", "max": "largest"}.get(part, "mean"))
     text += ", on the evaluation prompts" if prefix else ""
-    if rule.judged and rule.quantity.startswith("clip_ratio") and not np.isfinite(values[np.nonzero(values)]).any():
-        nothing = "0 in every row, as it must be when every batch is used for one update, so it says nothing"
+    if (
+        rule.judged
+        and rule.quantity.startswith("clip_ratio")
+        and not np.isfinite(values[np.nonzero(values)]).any()
+    ):
+        nothing = (
+            "0 in every row, as it must be when every batch is used for one update, so it says "
+            "nothing"
+        )
         return Meaning(key, prefix + quantity, f"{text.split(';')[0]}: {nothing}", unavailable=True)
     return Meaning(key, prefix + quantity, text, ambiguous=rule.ambiguous)
 
 
 def known_quantities() -> tuple[str, ...]:
-    """Return the canonical quantities that a column can be said to hold; "<function>" stands for any name."""
+    """Return the canonical quantities that a column can be said to hold; "<function>" stands for
+    any name.
+    """
     listed = [*QUANTITIES, *(quantity for _, quantity in _PLAIN)]
     return tuple(dict.fromkeys(listed))
 
 
 def is_quantity(name: str) -> bool:
-    """Return whether a name is that of a canonical quantity, perhaps on the evaluation prompts or of one part (`_max`)."""
+    """Return whether a name is that of a canonical quantity, perhaps on the evaluation prompts
+    or of one part (`_max`).
+    """
     bare = name.removeprefix("eval/")
     if re.fullmatch(r"(reward|reward_std_batch|clip_ratio)/\S(.*\S)?", bare):
         return True
@@ -380,19 +554,35 @@ def _evaluated(key: str) -> tuple[str, bool]:
 
 @cache
 def _bare(name: str) -> str:
-    """Return the words of a key that say what is measured, joined by "_": not who measured it or that it is a mean."""
-    name = re.sub(r"(^|/)all(?=/|$)|\((nats|tokens|s|sec|seconds)\)", "", name).replace("%", " percent")
+    """Return the words of a key that say what is measured, joined by "_": not who measured it or
+    that it is a mean.
+    """
+    name = re.sub(r"(^|/)all(?=/|$)|\((nats|tokens|s|sec|seconds)\)", "", name).replace(
+        "%", " percent"
+    )
     words = [word for word in re.split(r"[^a-z0-9@]+", name) if word]
-    aside = _ASIDE - _MEANS if "tokens" in words else _ASIDE  # a mean of tokens is a length, their number is none
+    aside = (
+        _ASIDE - _MEANS if "tokens" in words else _ASIDE
+    )  # a mean of tokens is a length, their number is none
     return "_".join([word for word in words if word not in aside] or words)
 
 
-def _trl_meaning(key: str, columns: Columns, config: RunConfig, versions: VersionRange, window: float, framework: str) -> Meaning | None:
+def _trl_meaning(
+    key: str,
+    columns: Columns,
+    config: RunConfig,
+    versions: VersionRange,
+    window: float,
+    framework: str,
+) -> Meaning | None:
     """Return the meaning of one key of a TRL log."""
     name, evaluated = _evaluated(key)
     prefix, where = ("eval/", ", on the evaluation prompts") if evaluated else ("", "")
     if name == "reward":
-        text = f"mean total reward: the weighted sum of the reward functions, averaged over the completions of the row{where}"
+        text = (
+            "mean total reward: the weighted sum of the reward functions, averaged over the "
+            f"completions of the row{where}"
+        )
         return Meaning(key, f"{prefix}reward", text)
     if framework == "ms-swift" and name in ("reward_std", "frac_reward_zero_std"):
         return _swift(key, name, config, prefix)
@@ -404,7 +594,9 @@ def _trl_meaning(key: str, columns: Columns, config: RunConfig, versions: Versio
     if name.startswith("clip_ratio/") or name == "clip_ratio":
         return _clip_ratio(key, columns[key], prefix)
     if name.startswith("rewards/") and name != "rewards/":
-        function = re.split("rewards/", "/".join(map(str.strip, key.split("/"))), maxsplit=1, flags=re.IGNORECASE)[1]
+        function = re.split(
+            "rewards/", "/".join(map(str.strip, key.split("/"))), maxsplit=1, flags=re.IGNORECASE
+        )[1]
         return _of_function(key, function, prefix, where)
     return _by_table(key, name, columns, prefix)
 
@@ -412,30 +604,59 @@ def _trl_meaning(key: str, columns: Columns, config: RunConfig, versions: Versio
 def _by_table(key: str, name: str, columns: Columns, prefix: str) -> Meaning | None:
     """Return the meaning of a key of TRL that is the same in every version and log."""
     for rule in _rules_of("trl"):
-        match = None if rule.judged or rule.quantity.startswith("reward") else rule.pattern().fullmatch(name)
+        match = (
+            None
+            if rule.judged or rule.quantity.startswith("reward")
+            else rule.pattern().fullmatch(name)
+        )
         if match:
             return _by_rule(key, columns[key], rule, match, prefix)
     return None
 
 
 def _of_function(key: str, function: str, prefix: str, where: str) -> Meaning:
-    """Return the meaning of what is logged of one reward function: its mean, or its spread over the batch."""
+    """Return the meaning of what is logged of one reward function: its mean, or its spread over
+    the batch.
+    """
     title = re.sub(r"/(mean|std)$", "", function)
     if function.lower().endswith("/std"):
-        return Meaning(key, f"{prefix}reward_std_batch/{title}", f"standard deviation of {title} over all completions of a step{where}")
-    return Meaning(key, f"{prefix}reward/{title}", f"mean of the reward function {title}, unweighted{where}")
+        return Meaning(
+            key,
+            f"{prefix}reward_std_batch/{title}",
+            f"standard deviation of {title} over all completions of a step{where}",
+        )
+    return Meaning(
+        key, f"{prefix}reward/{title}", f"mean of the reward function {title}, unweighted{where}"
+    )
 
 
 def _swift(key: str, name: str, config: RunConfig, prefix: str) -> Meaning:
-    """Return the meaning of the two keys that ms-swift took over from TRL with a meaning of its own."""
+    """Return the meaning of the two keys that ms-swift took over from TRL with a meaning of its
+    own.
+    """
     if name == "frac_reward_zero_std":
-        return Meaning(key, f"{prefix}dead_group_share", "share of groups whose completions all have the same total reward (ms-swift)")
+        return Meaning(
+            key,
+            f"{prefix}dead_group_share",
+            "share of groups whose completions all have the same total reward (ms-swift)",
+        )
     if config.value("scale_rewards") == "batch":
-        text = "standard deviation of the total reward over the whole batch (ms-swift, rewards scaled by the batch)"
+        text = (
+            "standard deviation of the total reward over the whole batch (ms-swift, rewards scaled "
+            "by the batch)"
+        )
         return Meaning(key, f"{prefix}reward_std_batch", text)
-    text = "mean over groups of the standard deviation of the total reward within the group, ddof 1 (ms-swift)"
+    text = (
+        "mean over groups of the standard deviation of the total reward within the group, ddof 1 "
+        "(ms-swift)"
+    )
     if config.value("scale_rewards") is None:
-        return Meaning(key, f"{prefix}reward_std_within_group", f"{text}; of the batch if rewards were scaled by it", ambiguous=True)
+        return Meaning(
+            key,
+            f"{prefix}reward_std_within_group",
+            f"{text}; of the batch if rewards were scaled by it",
+            ambiguous=True,
+        )
     return Meaning(key, f"{prefix}reward_std_within_group", text)
 
 
@@ -451,8 +672,13 @@ def _reward_functions(columns: Columns, prefix: str) -> dict[str, dict[str, NDAr
 
 
 def _weight(columns: Columns, mean: NDArray[np.float64] | None, prefix: str) -> float | None:
-    """Return the weight of the only reward function, reward over its mean, or None where that is not one number."""
-    total = next((values for key, values in columns.items() if _evaluated(key) == ("reward", bool(prefix))), None)
+    """Return the weight of the only reward function, reward over its mean, or None where that is
+    not one number.
+    """
+    total = next(
+        (values for key, values in columns.items() if _evaluated(key) == ("reward", bool(prefix))),
+        None,
+    )
     if mean is None or total is None:
         return None
     both = np.isfinite(mean) & np.isfinite(total)
@@ -460,14 +686,18 @@ def _weight(columns: Columns, mean: NDArray[np.float64] | None, prefix: str) -> 
     if moves.sum() < 3:
         return None
     weight = float(np.median(total[moves] / mean[moves]))
-    alike = np.allclose(total[both], weight * mean[both], rtol=1e-3, atol=1e-4 * max(1.0, abs(weight)))
+    alike = np.allclose(
+        total[both], weight * mean[both], rtol=1e-3, atol=1e-4 * max(1.0, abs(weight))
+    )
     return weight if alike else None
 
 
 def _judged_by_function(columns: Columns, std: NDArray[np.float64], prefix: str) -> str:
-    """Return "batch", "within" or "" from reward_std over the batch spread of the only reward function.
+    """Return "batch", "within" or "" from reward_std over the batch spread of the only reward
+    function.
 
-    Proportional to it with the weight that the means tell, it is the batch's; not proportional at all, it is not the batch's.
+    Proportional to it with the weight that the means tell, it is the batch's; not proportional at
+    all, it is not the batch's.
     """
     functions = list(_reward_functions(columns, prefix).values())
     if len(functions) != 1 or "std" not in functions[0]:
@@ -482,45 +712,92 @@ def _judged_by_function(columns: Columns, std: NDArray[np.float64], prefix: str)
         return "within"
     weight = _weight(columns, functions[0].get("mean"), prefix)
     expected = 1.0 if weight is None else abs(weight)
-    return "batch" if np.allclose(std, expected * twin, rtol=1e-3, atol=1e-4 * min(1.0, expected)) else ""
+    return (
+        "batch"
+        if np.allclose(std, expected * twin, rtol=1e-3, atol=1e-4 * min(1.0, expected))
+        else ""
+    )
 
 
-def _reward_std(key: str, columns: Columns, config: RunConfig, versions: VersionRange, prefix: str) -> Meaning:
-    """Return the meaning of reward_std: within groups up to TRL 0.26 and in its asynchronous trainer, else over the whole batch."""
+def _reward_std(
+    key: str, columns: Columns, config: RunConfig, versions: VersionRange, prefix: str
+) -> Meaning:
+    """Return the meaning of reward_std: within groups up to TRL 0.26 and in its asynchronous
+    trainer, else over the whole batch.
+    """
     if any(_ASYNCHRONOUS.fullmatch(_evaluated(name)[0]) for name in columns):
-        text = "mean over groups of the standard deviation of the total reward within the group, with G and not G - 1 in the denominator"
-        return Meaning(key, f"{prefix}reward_std_within_group", f"{text} (TRL's asynchronous trainer)")
-    within = f"mean over groups of the standard deviation of the total reward within the group ({versions.words()})"
-    batch = f"standard deviation of the total reward over the whole batch, within and between prompts ({versions.words()})"
+        text = (
+            "mean over groups of the standard deviation of the total reward within the group, with "
+            "G and not G - 1 in the denominator"
+        )
+        return Meaning(
+            key, f"{prefix}reward_std_within_group", f"{text} (TRL's asynchronous trainer)"
+        )
+    within = (
+        "mean over groups of the standard deviation of the total reward within the group "
+        f"({versions.words()})"
+    )
+    batch = (
+        "standard deviation of the total reward over the whole batch, within and between prompts "
+        f"({versions.words()})"
+    )
     if versions.high <= (0, 26):
         return Meaning(key, f"{prefix}reward_std_within_group", within)
     if versions.low >= (0, 27):
         return Meaning(key, f"{prefix}reward_std_batch", batch)
     if config.value("prompts_per_step") == 1:
-        return Meaning(key, f"{prefix}reward_std_within_group", "standard deviation of the total reward within the one group of the step")
+        return Meaning(
+            key,
+            f"{prefix}reward_std_within_group",
+            "standard deviation of the total reward within the one group of the step",
+        )
     judged = _judged_by_function(columns, columns[key], prefix)
     if judged == "batch":
-        text = "standard deviation of the total reward over the whole batch: in every row that of its only function times its weight"
+        text = (
+            "standard deviation of the total reward over the whole batch: in every row that of its "
+            "only function times its weight"
+        )
         return Meaning(key, f"{prefix}reward_std_batch", text)
     if judged == "within":
-        text = "mean over groups of the standard deviation within the group: it is not proportional to the batch's in the log"
+        text = (
+            "mean over groups of the standard deviation within the group: it is not proportional "
+            "to the batch's in the log"
+        )
         return Meaning(key, f"{prefix}reward_std_within_group", text)
     text = (
-        "within-group standard deviation up to TRL 0.26, of the whole batch from 0.27, and the log does not say which "
-        f"({versions.words()}): read as an upper bound of the spread within groups"
+        "within-group standard deviation up to TRL 0.26, of the whole batch from 0.27, and the "
+        f"log does not say which ({versions.words()}): read as an upper bound of the spread within "
+        "groups"
     )
     return Meaning(key, f"{prefix}reward_std_ambiguous", text, ambiguous=True)
 
 
-def _dead_groups(key: str, values: NDArray[np.float64], config: RunConfig, window: float, prefix: str, *, several: bool) -> Meaning:
-    """Return the meaning of frac_reward_zero_std: of groups, but of the whole batch where advantages are scaled by the batch.
+def _dead_groups(
+    key: str,
+    values: NDArray[np.float64],
+    config: RunConfig,
+    window: float,
+    prefix: str,
+    *,
+    several: bool,
+) -> Meaning:
+    """Return the meaning of frac_reward_zero_std: of groups, but of the whole batch where
+    advantages are scaled by the batch.
 
-    `several`: whether the version can normalise each of several reward functions before it sums them.
+    `several`: whether the version can normalise each of several reward functions before it sums
+    them.
     """
     groups = "share of groups whose completions all have the same total reward"
-    scaling, aggregation = config.value("scale_rewards"), config.value("multi_objective_aggregation")
+    scaling, aggregation = (
+        config.value("scale_rewards"),
+        config.value("multi_objective_aggregation"),
+    )
     if scaling == "batch" or aggregation == "normalize_then_sum":
-        why = "each function is normalised before the sum" if aggregation == "normalize_then_sum" else "rewards are scaled by the batch"
+        why = (
+            "each function is normalised before the sum"
+            if aggregation == "normalize_then_sum"
+            else "rewards are scaled by the batch"
+        )
         text = f"whether the whole batch has one reward ({why}): it does not count dead groups"
         return Meaning(key, f"{prefix}dead_batch_share", text, unavailable=True)
     open_order = several and aggregation is None
@@ -529,10 +806,21 @@ def _dead_groups(key: str, values: NDArray[np.float64], config: RunConfig, windo
     finite = values[np.isfinite(values)]
     counts = finite * max(1.0, window)
     if len(finite) and bool((np.abs(counts - np.round(counts)) > 0.01).any()):
-        return Meaning(key, f"{prefix}dead_group_share", f"{groups}: its values are finer than the batch as a whole could give")
+        return Meaning(
+            key,
+            f"{prefix}dead_group_share",
+            f"{groups}: its values are finer than the batch as a whole could give",
+        )
     causes = ["rewards were scaled by the batch"] if scaling is None else []
-    causes += ["each function was normalised before the sum (multi_objective_aggregation)"] if open_order else []
-    text = f"{groups}, unless {' or '.join(causes)}, when it reads 0 although groups are dead: a lower bound"
+    causes += (
+        ["each function was normalised before the sum (multi_objective_aggregation)"]
+        if open_order
+        else []
+    )
+    text = (
+        f"{groups}, unless {' or '.join(causes)}, when it reads 0 although groups are dead: a "
+        "lower bound"
+    )
     return Meaning(key, f"{prefix}dead_group_share", text, ambiguous=True)
 
 
@@ -541,9 +829,14 @@ def _clip_ratio(key: str, values: NDArray[np.float64], prefix: str) -> Meaning:
     part = plain(key).split("/", 1)[-1] if "/" in key else "mean"
     finite = values[np.isfinite(values)]
     if not finite.any():
-        text = "share of tokens clipped: 0 in every row, as it must be when every batch is used for one update, so it says nothing"
+        text = (
+            "share of tokens clipped: 0 in every row, as it must be when every batch is used for "
+            "one update, so it says nothing"
+        )
         return Meaning(key, f"{prefix}clip_ratio/{part}", text, unavailable=True)
-    return Meaning(key, f"{prefix}clip_ratio/{part}", "share of tokens whose importance ratio was clipped")
+    return Meaning(
+        key, f"{prefix}clip_ratio/{part}", "share of tokens whose importance ratio was clipped"
+    )
 
 
 def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
@@ -553,42 +846,75 @@ def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
     if evaluated and (score := _score_of(name)):
         return Meaning(key, score, "score on held-out prompts, judged by its name alone")
     if name == "p" and "reward_mean" in columns:
-        return Meaning(key, "positive_share", "share of positive completions among those that the log counted (by its name)")
+        return Meaning(
+            key,
+            "positive_share",
+            "share of positive completions among those that the log counted (by its name)",
+        )
     quantity = _named(name)
     if quantity is not None:
         return _by_name(key, name, prefix, quantity, columns)
     function = re.fullmatch(r"rewards?/([^/]{1,80})(/mean)?", name.replace(" ", "_"))
-    if function and function[1] not in _NO_FUNCTION and not function[1].startswith(("avg_", "mean_", "std_")):
-        return Meaning(key, f"{prefix}reward/{function[1]}", f"mean of the reward function {function[1]}, judged by its name alone")
+    if (
+        function
+        and function[1] not in _NO_FUNCTION
+        and not function[1].startswith(("avg_", "mean_", "std_"))
+    ):
+        return Meaning(
+            key,
+            f"{prefix}reward/{function[1]}",
+            f"mean of the reward function {function[1]}, judged by its name alone",
+        )
     return None
 
 
 def _named(name: str) -> str | None:
     """Return the quantity that a key names; a share of groups is one, whoever counts them."""
     bare, last = _bare(name), _bare(name.rpartition("/")[2])
-    found = (quantity for pattern, quantity in _PLAIN if pattern.fullmatch(bare) or (quantity in _OF_GROUPS and pattern.fullmatch(last)))
-    return next((quantity for quantity in found if quantity != TASK), None)  # `with_reward` looks for it, once the reward is known
+    found = (
+        quantity
+        for pattern, quantity in _PLAIN
+        if pattern.fullmatch(bare) or (quantity in _OF_GROUPS and pattern.fullmatch(last))
+    )
+    return next(
+        (quantity for quantity in found if quantity != TASK), None
+    )  # `with_reward` looks for it, once the reward is known
 
 
 def _score_of(name: str) -> str:
-    """Return the quantity of a score on held-out prompts by its key without the evaluation's prefix: of a source, or of all; else ""."""
+    """Return the quantity of a score on held-out prompts by its key without the evaluation's
+    prefix: of a source, or of all; else "".
+    """
     bare = re.sub(r"_?mean@\d+$", "", _bare(name))
     if _SUCCESS.fullmatch(bare) or bare == "reward":
         return "eval/reward"
-    source, _, last = re.sub(r"_(success|solve|pass|win)_rate$", r"_\1rate", re.sub("_exact_match$", "_em", bare)).rpartition("_")
-    scored = re.fullmatch(r"accuracy|acc|rewards?|scores?|(success|solve|pass|win)rate|success|pass@1|correct|em", last)
+    source, _, last = re.sub(
+        r"_(success|solve|pass|win)_rate$", r"_\1rate", re.sub("_exact_match$", "_em", bare)
+    ).rpartition("_")
+    scored = re.fullmatch(
+        r"accuracy|acc|rewards?|scores?|(success|solve|pass|win)rate|success|pass@1|correct|em",
+        last,
+    )
     return f"eval/reward/{source}" if source and scored and not _NO_SOURCE.search(source) else ""
 
 
 def _by_name(key: str, name: str, prefix: str, quantity: str, columns: Columns) -> Meaning:
     """Return the meaning of a key whose plain name is one that we know."""
-    if name == "reward_mean" and "p" in columns and _constant(columns[key]) and not _constant(columns["p"]):
+    if (
+        name == "reward_mean"
+        and "p" in columns
+        and _constant(columns[key])
+        and not _constant(columns["p"])
+    ):
         text = "mean reward by its name, but one constant while p moves: it was not written"
         return Meaning(key, f"{prefix}{quantity}", text, unavailable=True)
     ambiguous = quantity == "reward_std_ambiguous"
     text = f"{quantity.replace('_ambiguous', '').replace('_', ' ')}, judged by its name alone"
     if ambiguous:
-        text += ": within groups or over the batch is not said, so it is read as an upper bound of the spread within groups"
+        text += (
+            ": within groups or over the batch is not said, so it is read as an upper bound of the "
+            "spread within groups"
+        )
     return Meaning(key, f"{prefix}{quantity}", text, ambiguous=ambiguous)
 
 

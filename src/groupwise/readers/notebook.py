@@ -1,4 +1,5 @@
-"""What a training cell leaves in a Jupyter notebook: a progress table (Transformers' notebook callback, Unsloth), or printed steps.
+"""What a training cell leaves in a Jupyter notebook: a progress table (Transformers' notebook
+callback, Unsloth), or printed steps.
 
 Only the cells' stored output is read; no cell is run.
 """
@@ -23,7 +24,11 @@ from groupwise.readers.rows import RowStore
 from groupwise.readers.source import Peek, lines_of, parse_json, peek, read_whole, shown
 from groupwise.record.run import RunRecord
 
-_TABLE, _ROW, _CELL = re.compile(r"(?i)<table\b"), re.compile(r"(?i)<tr\b"), re.compile(r"(?i)<t[dh]\b")
+_TABLE, _ROW, _CELL = (
+    re.compile(r"(?i)<table\b"),
+    re.compile(r"(?i)<tr\b"),
+    re.compile(r"(?i)<t[dh]\b"),
+)
 _TAG = re.compile(r"<[^<>]*>")
 # What only a notebook takes for code: magics and commands, alone on a line or assigned.
 _MAGIC = re.compile(r"(?m)^([ \t]*+)(?:[\w,][\w, ]*=[ \t]*)?[%!].*")
@@ -38,32 +43,53 @@ def sniff_notebook(seen: Peek) -> float:
 
 
 def read_notebook(path: Path, request: Request) -> RunRecord:
-    """Read the longest progress table among the notebook's stored outputs, else the steps that a cell printed."""
+    """Read the longest progress table among the notebook's stored outputs, else the steps that a
+    cell printed.
+    """
     seen = peek(path)
     try:
         notebook = parse_json(read_whole(seen))
     except ValueError:
-        raise UnreadableRunError(f"expected a notebook, got {shown(path)}, whose JSON is damaged or cut off: copy it again") from None
+        raise UnreadableRunError(
+            f"expected a notebook, got {shown(path)}, whose JSON is damaged or cut off: copy it "
+            "again"
+        ) from None
     tables = [table for html in _texts(notebook, "html") for table in _parse(html)]
     cells = list(_texts(notebook, "source"))
-    found = _arguments(cells) | ({"framework": "unsloth"} if any("unsloth" in code for code in cells) else {})
+    found = _arguments(cells) | (
+        {"framework": "unsloth"} if any("unsloth" in code for code in cells) else {}
+    )
     if not tables:
         return _printed(path, seen.size, notebook, request, found)
     longest = max(tables, key=len)
-    notes = ["the table of a notebook rounds its values to six decimals and hides some of the log's keys"]
+    notes = [
+        "the table of a notebook rounds its values to six decimals and hides some of the log's keys"
+    ]
     if len(tables) > 1:
         notes.append(f"the notebook has {len(tables)} progress tables: the longest is read")
     store = RowStore()
     names = [name or f"column {number}" for number, name in enumerate(longest[0], start=1)]
     store.add_cells(names, [row for row in longest[1:] if row])
     stated = ((found, "the notebook's code"),)
-    return assemble(Log(store, path, "notebook", seen.size, tuple(notes), stated=stated, complete=False), request)
+    return assemble(
+        Log(store, path, "notebook", seen.size, tuple(notes), stated=stated, complete=False),
+        request,
+    )
 
 
-def _printed(path: Path, size: int, notebook: Any, request: Request, found: Mapping[str, Any]) -> RunRecord:
-    """Read the steps that a cell printed: of all cells and all ways to print them the longest run."""
+def _printed(
+    path: Path, size: int, notebook: Any, request: Request, found: Mapping[str, Any]
+) -> RunRecord:
+    """Read the steps that a cell printed: of all cells and all ways to print them the longest
+    run.
+    """
     records = []
-    request = replace(request, config=with_found(request.config, missing(settings_in(found), request.config), "the notebook's code"))
+    request = replace(
+        request,
+        config=with_found(
+            request.config, missing(settings_in(found), request.config), "the notebook's code"
+        ),
+    )
     for text in _texts(notebook, "text"):
         for console in (VerlConsole, TrlConsole, DictConsole, PrintedConsole):
             feed = console()
@@ -72,18 +98,29 @@ def _printed(path: Path, size: int, notebook: Any, request: Request, found: Mapp
             with suppress(UnreadableRunError):
                 records.append(feed.record(Origin(path, size), request))
     if not records:
-        hint = "print step 1: reward=0.5, or give the run's log" if any(_texts(notebook, "text")) else "run its cells"
+        hint = (
+            "print step 1: reward=0.5, or give the run's log"
+            if any(_texts(notebook, "text"))
+            else "run its cells"
+        )
         raise UnreadableRunError(
-            f"expected a notebook with a training's progress table or printed steps, got none in {shown(path)}: {hint}"
+            "expected a notebook with a training's progress table or printed steps, got none in "
+            f"{shown(path)}: {hint}"
         )
     longest = max(records, key=lambda record: len(record.steps))
-    return replace(longest, sources=tuple(replace(source, reader="notebook") for source in longest.sources))
+    return replace(
+        longest, sources=tuple(replace(source, reader="notebook") for source in longest.sources)
+    )
 
 
 def _parse(html: str) -> list[list[list[str]]]:
-    """Return the tables of an HTML text that look like a training's: a header with "Step" and rows below."""
+    """Return the tables of an HTML text that look like a training's: a header with "Step" and
+    rows below.
+    """
     tables = [[_cells(row) for row in _ROW.split(table)[1:]] for table in _TABLE.split(html)[1:]]
-    return [table for table in tables if len(table) > 1 and table[0] and table[0][0].lower() == "step"]
+    return [
+        table for table in tables if len(table) > 1 and table[0] and table[0][0].lower() == "step"
+    ]
 
 
 def _cells(row: str) -> list[str]:
@@ -93,7 +130,9 @@ def _cells(row: str) -> list[str]:
 
 
 def _texts(notebook: Any, what: str) -> Iterator[str]:
-    """Yield the HTML outputs, the printed texts or the code of the cells; whatever has another shape is passed over."""
+    """Yield the HTML outputs, the printed texts or the code of the cells; whatever has another
+    shape is passed over.
+    """
     cells = notebook.get("cells") if isinstance(notebook, Mapping) else None
     for cell in cells if isinstance(cells, list) else []:
         if not isinstance(cell, Mapping):
@@ -113,17 +152,34 @@ def _texts(notebook: Any, what: str) -> Iterator[str]:
 
 def _joined(text: Any) -> str:
     """Return a notebook's text, which is a string or a list of strings."""
-    return text if isinstance(text, str) else "".join(part for part in text if isinstance(part, str)) if isinstance(text, list) else ""
+    return (
+        text
+        if isinstance(text, str)
+        else "".join(part for part in text if isinstance(part, str))
+        if isinstance(text, list)
+        else ""
+    )
 
 
 def _arguments(cells: Iterable[str]) -> dict[str, Any]:
-    """Return the literal keyword arguments of calls in the code, those of what is called GRPO before all others; no code is run."""
+    """Return the literal keyword arguments of calls in the code, those of what is called GRPO
+    before all others; no code is run.
+    """
     calls = [call for code in cells for call in _calls(code)]
     found: dict[str, Any] = {}
-    for call in sorted(calls, key=lambda call: "grpo" not in getattr(call.func, "id", getattr(call.func, "attr", "")).lower()):
+    for call in sorted(
+        calls,
+        key=lambda call: (
+            "grpo" not in getattr(call.func, "id", getattr(call.func, "attr", "")).lower()
+        ),
+    ):
         for argument in call.keywords:
             with suppress(ValueError, TypeError):
-                value = ast.literal_eval(argument.value) if isinstance(argument.value, ast.Constant | ast.UnaryOp) else None
+                value = (
+                    ast.literal_eval(argument.value)
+                    if isinstance(argument.value, ast.Constant | ast.UnaryOp)
+                    else None
+                )
                 if argument.arg and isinstance(value, int | float | str):
                     found.setdefault(argument.arg, value)
     return found

@@ -1,6 +1,8 @@
-"""The step of each printed row: from the progress bars before them, else counted, and only as far as the log proves it.
+"""The step of each printed row: from the progress bars before them, else counted, and only as far
+as the log proves it.
 
-Two runs that print by turns are told from one whose epochs are rounded, and refused. No line of text is read here.
+Two runs that print by turns are told from one whose epochs are rounded, and refused. No line of
+text is read here.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ _STEP_NAMES = ("step", "global_step", "global_step/max_steps")
 _MOST_FALLS = 0.1
 _MOST_LOST = 0.2
 _LEAST_ROWS = 8
-_COUNTED = "the log states no step, so the rows are counted: a row may be several steps (set logging_steps with --set)"
+_COUNTED = (
+    "the log states no step, so the rows are counted: a row may be several steps (set "
+    "logging_steps with --set)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,9 @@ class Printed:
     """What was printed around the rows."""
 
     bars: Sequence[Bars]  # of each row, the progress bars before it
-    reached: Mapping[int, int] = field(default_factory=dict)  # length of a bar -> how far it came at all
+    reached: Mapping[int, int] = field(
+        default_factory=dict
+    )  # length of a bar -> how far it came at all
     # lengths of bars that carry another title than that of a training, such as Map
     titled: frozenset[int] = frozenset()
     total: int | None = None  # optimiser steps that the trainer states at its start, or None
@@ -43,7 +50,9 @@ class Printed:
 
 
 def training_rows(store: RowStore) -> Flags:
-    """Return which rows are of the training: those with a loss or a reward, or all where none has either."""
+    """Return which rows are of the training: those with a loss or a reward, or all where none
+    has either.
+    """
     main = np.zeros(store.count, dtype=bool)
     for key in ("loss", "reward"):
         if key in store.names():
@@ -54,8 +63,9 @@ def training_rows(store: RowStore) -> Flags:
 def steps_of(store: RowStore, printed: Printed) -> tuple[Array | None, list[str]]:
     """Return the step of each row where the log has no step key, and notes on where it comes from.
 
-    A bar may stand behind by the rows that were printed to another stream and so collected later; then the even spacing of
-    the rows up to the last step is taken, if the log proves which that was.
+    A bar may stand behind by the rows that were printed to another stream and so collected later;
+    then the even spacing of the rows up to the last step is taken, if the log proves which that
+    was.
     """
     if any(key in _STEP_NAMES for key in store.names()):
         return None, []
@@ -65,34 +75,64 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Array | None, list[str]
     if by_bars is not None:
         note = "the step of a row is the position of the progress bar printed before it"
         if lost:
-            rows = counted(lost, "row has no bar of its own and is", "rows have no bar of their own and are")
+            rows = counted(
+                lost, "row has no bar of its own and is", "rows have no bar of their own and are"
+            )
             note += f"; {rows} put between the neighbours"
         return by_bars, [note]
     order, falls = _counted_rows(store, main)
     count = int(order.max())
-    notes = [f"the epoch drops back {counted(falls, 'time')}: the rows are counted on from the row before that epoch"] if falls else []
+    notes = (
+        [
+            (
+                f"the epoch drops back {counted(falls, 'time')}: the rows are counted on from the "
+                "row before that epoch"
+            )
+        ]
+        if falls
+        else []
+    )
     total, words = _last_step(store, main, printed, count)
     spacing = round(total / count) if total else 0
     fits = spacing >= 1 and spacing * count <= total < spacing * (count + 1)
-    whole = printed.ended or printed.reached.get(total) == total  # else the bars may have stopped before the rows did
+    whole = (
+        printed.ended or printed.reached.get(total) == total
+    )  # else the bars may have stopped before the rows did
     if fits and (whole or _agrees(order[main] * spacing, done[main])):
         rows = counted(count, "row")
-        return order * spacing, [*notes, f"the steps are counted: {rows} over the {total} steps {words}, one every {spacing}"]
+        return order * spacing, [
+            *notes,
+            f"the steps are counted: {rows} over the {total} steps {words}, one every {spacing}",
+        ]
     return order, [*notes, _COUNTED]
 
 
 def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Array:
-    """Return how far the training's bar stood before each row; the bar of an evaluation, which rows of training do not follow, is none."""
-    follows = Counter(next(reversed(seen)) for seen, trains in zip(bars, main.tolist(), strict=True) if trains and seen)
-    lengths = {length for length, rows in follows.items() if rows > max(1, _MOST_FALLS * max(follows.values()))} or set(follows)
+    """Return how far the training's bar stood before each row; the bar of an evaluation, which
+    rows of training do not follow, is none.
+    """
+    follows = Counter(
+        next(reversed(seen))
+        for seen, trains in zip(bars, main.tolist(), strict=True)
+        if trains and seen
+    )
+    lengths = {
+        length
+        for length, rows in follows.items()
+        if rows > max(1, _MOST_FALLS * max(follows.values()))
+    } or set(follows)
     if total is not None and total in follows:
         lengths.add(total)
-    latest = (next((seen[length] for length in reversed(seen) if length in lengths), 0) for seen in bars)
+    latest = (
+        next((seen[length] for length in reversed(seen) if length in lengths), 0) for seen in bars
+    )
     return np.array(list(latest), dtype=np.float64)
 
 
 def _by_bars(done: Array, main: Flags) -> tuple[Array | None, int]:
-    """Return the step of each row by the bars, and how many rows had to be put between others; None where the bars are no clock."""
+    """Return the step of each row by the bars, and how many rows had to be put between others;
+    None where the bars are no clock.
+    """
     at = done[main]
     if not len(at):
         return None, 0
@@ -100,7 +140,11 @@ def _by_bars(done: Array, main: Flags) -> tuple[Array | None, int]:
     own = at > 0
     own[1:] &= gaps != 0
     lost = int((~own).sum())
-    if (gaps < 0).sum() > max(1, _MOST_FALLS * len(at)) or lost > max(1, _MOST_LOST * len(at)) or own.sum() < min(2, len(at)):
+    if (
+        (gaps < 0).sum() > max(1, _MOST_FALLS * len(at))
+        or lost > max(1, _MOST_LOST * len(at))
+        or own.sum() < min(2, len(at))
+    ):
         return None, 0
     placed = _between(at, own) if lost else at
     if placed is None:
@@ -122,7 +166,8 @@ def _agrees(step: Array, at: Array) -> bool:
 
 
 def _between(at: Array, own: Flags) -> Array | None:
-    """Return positions with the lost ones put between their neighbours; None where there is no room for them.
+    """Return positions with the lost ones put between their neighbours; None where there is no room
+    for them.
 
     Beside a restart, or at an end where no spacing is known, a lost one stays unknown.
     """
@@ -144,10 +189,22 @@ def _between(at: Array, own: Flags) -> Array | None:
 
 
 def _last_step(store: RowStore, main: Flags, printed: Printed, count: int) -> tuple[int, str]:
-    """Return the step of the last row as far as the log proves it, else 0, and the words for where it is from."""
-    last = Counter(next(reversed(seen)) for seen, trains in zip(printed.bars, main.tolist(), strict=True) if trains and seen)
+    """Return the step of the last row as far as the log proves it, else 0, and the words for
+    where it is from.
+    """
+    last = Counter(
+        next(reversed(seen))
+        for seen, trains in zip(printed.bars, main.tolist(), strict=True)
+        if trains and seen
+    )
     usual = max(last, key=lambda length: last[length], default=0)
-    length = printed.total if printed.total in printed.reached else usual if usual not in printed.titled else 0
+    length = (
+        printed.total
+        if printed.total in printed.reached
+        else usual
+        if usual not in printed.titled
+        else 0
+    )
     if length:
         return printed.reached.get(length, 0), "that the progress bar has come to"
     if printed.total and _reached_its_end(store, main, printed, count):
@@ -156,7 +213,9 @@ def _last_step(store: RowStore, main: Flags, printed: Printed, count: int) -> tu
 
 
 def _reached_its_end(store: RowStore, main: Flags, printed: Printed, count: int) -> bool:
-    """Return whether the log proves that the rows go up to the stated total: by their epochs, else by the summary at the end."""
+    """Return whether the log proves that the rows go up to the stated total: by their epochs,
+    else by the summary at the end.
+    """
     total = printed.total or 0
     epoch = store.dense("epoch")[main] if "epoch" in store.names() else np.zeros(0)
     epoch = epoch[np.isfinite(epoch)]
@@ -170,7 +229,9 @@ def _reached_its_end(store: RowStore, main: Flags, printed: Printed, count: int)
 
 
 def _counted_rows(store: RowStore, main: Flags) -> tuple[Array, int]:
-    """Return the number of each row among those of training, and how often it drops back because the epoch does: after a restart."""
+    """Return the number of each row among those of training, and how often it drops back because
+    the epoch does: after a restart.
+    """
     epoch = store.dense("epoch") if "epoch" in store.names() else np.full(store.count, np.nan)
     order, falls, now = np.ones(store.count), 0, 0
     stood: list[float] = []
@@ -188,9 +249,10 @@ def _counted_rows(store: RowStore, main: Flags) -> tuple[Array, int]:
 def by_turns(store: RowStore, printed: Printed) -> tuple[int, Flags]:
     """Return how many runs print by turns, and which rows were printed before with the same values.
 
-    Rows of one run have epochs that rise, or are equal where the rounding makes them so. Where each epoch comes several times
-    and the next is more than the rounding away, or where epochs rise and fall all the time, rows with other values are of
-    another run; with the same values they are of another process of one run.
+    Rows of one run have epochs that rise, or are equal where the rounding makes them so. Where each
+    epoch comes several times and the next is more than the rounding away, or where epochs rise and
+    fall all the time, rows with other values are of another run; with the same values they are of
+    another process of one run.
     """
     again = np.zeros(store.count, dtype=bool)
     names = store.names()
@@ -224,7 +286,9 @@ def _resolution(values: Array) -> float:
 
 
 def _compared(store: RowStore, rows: NDArray[np.int64]) -> tuple[Flags, Flags]:
-    """Return which rows have the same values as the one before, and which another value at a key that both have."""
+    """Return which rows have the same values as the one before, and which another value at a key
+    that both have.
+    """
     same, other = np.ones(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
     same[0] = False
     for key in store.names():

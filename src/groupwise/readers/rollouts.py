@@ -1,7 +1,8 @@
-"""Rollouts: one completion a row in JSON lines or Parquet, in one file or one a step, with or without their trainer's own layout.
+"""Rollouts: one completion a row in JSON lines or Parquet, in one file or one a step, with or
+without their trainer's own layout.
 
-The keys that are understood are the lists at the top. The steps of the record are means over the rollouts; losses, clocks and
-evaluations are not in such files and are not invented.
+The keys that are understood are the lists at the top. The steps of the record are means over the
+rollouts; losses, clocks and evaluations are not in such files and are not invented.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
 from groupwise.readers.columns import PlainRows
 from groupwise.readers.configs import config_of
-from groupwise.readers.dumps import GROUPS, SPELLED, SPELLINGS, dump_of, rows_of_dump, slime_samples, sniff_slime
+from groupwise.readers.dumps import (
+    GROUPS,
+    SPELLED,
+    SPELLINGS,
+    dump_of,
+    rows_of_dump,
+    slime_samples,
+    sniff_slime,
+)
 from groupwise.readers.rows import RowStore, clean_key, parse_number
 from groupwise.readers.source import (
     DAMAGED_LINES,
@@ -51,26 +60,81 @@ from groupwise.record.texts import Texts
 
 PROMPT_KEYS = ("prompt", "input", "question", "problem", "query", "instruction", "messages")
 COMPLETION_KEYS = ("completion", "output", "response", "generation", "text")
-REWARD_KEYS = ("reward", "score", "total_reward", "rewards/total", "reward/total", "rewards", "acc", "accuracy", "correct")
+REWARD_KEYS = (
+    "reward",
+    "score",
+    "total_reward",
+    "rewards/total",
+    "reward/total",
+    "rewards",
+    "acc",
+    "accuracy",
+    "correct",
+)
 GROUP_KEYS = (
-    "group", "group_id", "group_index", "prompt_id", "prompt_index", "uid", "problem_id", "question_id", "question_index", "id",
-)  # fmt: skip
+    "group",
+    "group_id",
+    "group_index",
+    "prompt_id",
+    "prompt_index",
+    "uid",
+    "problem_id",
+    "question_id",
+    "question_index",
+    "id",
+)
 # What may name a prompt of the data set: it is the same prompt at another step.
 _PROMPT_NAMES = ("prompt_id", "prompt_index", "problem_id", "question_id", "question_index", "id")
 STEP_KEYS = ("step", "global_step", "training_step", "train_step", "grpo_step", "iteration")
-FUNCTION_PREFIXES = ("reward/", "rewards/", "reward_fns/", "reward_functions/", "reward_funcs/", "reward_components/")
+FUNCTION_PREFIXES = (
+    "reward/",
+    "rewards/",
+    "reward_fns/",
+    "reward_functions/",
+    "reward_funcs/",
+    "reward_components/",
+)
 STEP_LOG_KEYS = ("loss", "learning_rate", "lr", "grad_norm", "reward_std")
 
 _TEXT_KEYS = frozenset(PROMPT_KEYS + COMPLETION_KEYS)
-_BY_TOKEN = frozenset(SPELLINGS["entropy"] + SPELLINGS["log_probability"])  # may be lists, of which the mean counts
+_BY_TOKEN = frozenset(
+    SPELLINGS["entropy"] + SPELLINGS["log_probability"]
+)  # may be lists, of which the mean counts
 _REASONS = ("finish_reason", "finish_reasons")
 _CUT_OFF = ("length", "max_tokens")  # reasons to finish at the limit
 # A column such as format_reward is what one function gave, one such as mean_reward is not.
 _OF_A_FUNCTION = re.compile(r"(\w+)_rewards?")
 _OF_NO_FUNCTION = {
-    "total", "sum", "mean", "avg", "average", "median", "max", "min", "best", "worst", "std", "var", "group", "batch", "step", "episode",
-    "final", "raw", "shaped", "normalized", "scaled", "clipped", "baseline", "expected", "cumulative", "running", "eval", "val", "test",
-}  # fmt: skip
+    "total",
+    "sum",
+    "mean",
+    "avg",
+    "average",
+    "median",
+    "max",
+    "min",
+    "best",
+    "worst",
+    "std",
+    "var",
+    "group",
+    "batch",
+    "step",
+    "episode",
+    "final",
+    "raw",
+    "shaped",
+    "normalized",
+    "scaled",
+    "clipped",
+    "baseline",
+    "expected",
+    "cumulative",
+    "running",
+    "eval",
+    "val",
+    "test",
+}
 _VERL_UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
 _MAYBE_A_NUMBER = r"(?i)^\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?\s*$|^\s*(?:[+-]?(?:inf|infinity|nan)|true|false)\s*$"
 _LARGEST_STEP = 2.0**53
@@ -94,8 +158,16 @@ def layout_of(rows: Iterable[Mapping[Any, Any]], *, rewarded: bool = True) -> La
     prompt, completion = _most_used(good, PROMPT_KEYS), _most_used(good, COMPLETION_KEYS)
     both = sum(_is_text(row.get(prompt)) and _is_text(row.get(completion)) for row in good)
     if both and 2 * both >= len(seen):
-        return Layout(prompt, completion, (prompt, completion) == ("input", "output") and all("score" in row for row in good))
-    return Layout(prompt, "", verl=False) if 2 * len(good) >= len(seen) and _share_groups(good) else None
+        return Layout(
+            prompt,
+            completion,
+            (prompt, completion) == ("input", "output") and all("score" in row for row in good),
+        )
+    return (
+        Layout(prompt, "", verl=False)
+        if 2 * len(good) >= len(seen) and _share_groups(good)
+        else None
+    )
 
 
 def _is_of_a_step(row: Mapping[Any, Any]) -> bool:
@@ -104,19 +176,33 @@ def _is_of_a_step(row: Mapping[Any, Any]) -> bool:
 
 
 def _share_groups(rows: list[Mapping[Any, Any]]) -> bool:
-    """Return whether rows without completions are rollouts all the same: some of one step share a prompt, or what names a group."""
+    """Return whether rows without completions are rollouts all the same: some of one step share
+    a prompt, or what names a group.
+    """
     for key in GROUP_KEYS + PROMPT_KEYS:
-        named = [(row.get(key), next((row[step] for step in STEP_KEYS if step in row), None)) for row in rows]
-        whole = [name for name in named if isinstance(name[0], str | int | float) and isinstance(name[1], int | float)]
+        named = [
+            (row.get(key), next((row[step] for step in STEP_KEYS if step in row), None))
+            for row in rows
+        ]
+        whole = [
+            name
+            for name in named
+            if isinstance(name[0], str | int | float) and isinstance(name[1], int | float)
+        ]
         if key != "id" and 2 * len(whole) >= len(rows) and len(set(whole)) < len(whole):
             return True
     return False
 
 
 def _most_used(rows: list[Mapping[Any, Any]], keys: tuple[str, ...]) -> str:
-    """Return the first key that holds a text in at least half of the rows, or the one that does so most often."""
+    """Return the first key that holds a text in at least half of the rows, or the one that does
+    so most often.
+    """
     counts = {key: sum(_is_text(row.get(key)) for row in rows) for key in keys}
-    return next((key for key in keys if counts[key] and 2 * counts[key] >= len(rows)), max(keys, key=lambda key: counts[key]))
+    return next(
+        (key for key in keys if counts[key] and 2 * counts[key] >= len(rows)),
+        max(keys, key=lambda key: counts[key]),
+    )
 
 
 def _rewards(row: Mapping[Any, Any]) -> bool:
@@ -124,7 +210,11 @@ def _rewards(row: Mapping[Any, Any]) -> bool:
     for key, value in row.items():
         if _names_a_reward(key) and _is_a_number(value):
             return True
-        if f"{key}/" in FUNCTION_PREFIXES and isinstance(value, Mapping) and any(_is_a_number(inner) for inner in value.values()):
+        if (
+            f"{key}/" in FUNCTION_PREFIXES
+            and isinstance(value, Mapping)
+            and any(_is_a_number(inner) for inner in value.values())
+        ):
             return True
     return False
 
@@ -136,12 +226,18 @@ def _names_a_reward(key: Any) -> bool:
 
 def _is_a_number(value: Any) -> bool:
     """Return whether a cell holds a number, perhaps as a text."""
-    return isinstance(value, bool | int | float) or (isinstance(value, str) and parse_number(value) is not None and value.strip() != "")
+    return isinstance(value, bool | int | float) or (
+        isinstance(value, str) and parse_number(value) is not None and value.strip() != ""
+    )
 
 
 def _is_text(value: Any) -> bool:
     """Return whether a cell holds a text or a list of chat messages."""
-    return isinstance(value, str) or (isinstance(value, list) and len(value) > 0 and all(isinstance(part, Mapping) for part in value))
+    return isinstance(value, str) or (
+        isinstance(value, list)
+        and len(value) > 0
+        and all(isinstance(part, Mapping) for part in value)
+    )
 
 
 class RolloutRows:
@@ -177,7 +273,9 @@ class RolloutRows:
     def add(self, row: Mapping[Any, Any], layout: Layout, file_step: float = float("nan")) -> None:
         """Append one row, or count it as left out where it is no rollout."""
         prompt, completion = row.get(layout.prompt), row.get(layout.completion)
-        labels = {key: row[key] for key in GROUP_KEYS if isinstance(row.get(key), str | int | float)}
+        labels = {
+            key: row[key] for key in GROUP_KEYS if isinstance(row.get(key), str | int | float)
+        }
         if not (_is_text(prompt) or labels) or not (_is_text(completion) or _rewards(row)):
             self.left_out += 1
             return
@@ -193,8 +291,12 @@ class RolloutRows:
             self.label_column(key).append(self._label(key, value, layout))
         self.store.add(_cells_of(row))
 
-    def add_table(self, table: pl.DataFrame, layout: Layout, file_step: float = float("nan")) -> bool:
-        """Append the rows of a table that are rollouts; return False, and take none, where rows must be seen one by one."""
+    def add_table(
+        self, table: pl.DataFrame, layout: Layout, file_step: float = float("nan")
+    ) -> bool:
+        """Append the rows of a table that are rollouts; return False, and take none, where rows
+        must be seen one by one.
+        """
         table = _numbers_of(table)
         cells = (self.store.count + len(table)) * len({*self.store.names(), *table.columns})
         in_parts = file_step != file_step and "partition_id" in table
@@ -202,7 +304,9 @@ class RolloutRows:
             return False
         labels = [key for key in GROUP_KEYS if key in table]
         rewards = [name for name in table.columns if _names_a_reward(name)]
-        held = _anywhere(table, [layout.prompt, *labels]) & _anywhere(table, [layout.completion, *rewards])
+        held = _anywhere(table, [layout.prompt, *labels]) & _anywhere(
+            table, [layout.completion, *rewards]
+        )
         if not held.all():
             self.left_out += int((~held).sum())
             table = table.filter(held)
@@ -216,7 +320,9 @@ class RolloutRows:
     def _add_texts(self, prompt: pl.Series, completion: pl.Series) -> None:
         """Append the texts of the rows of a table."""
         runs = prompt.rle().struct.unnest()
-        self._prompt.extend(np.repeat([self._number(text) for text in runs["value"]], runs["len"]).tolist())
+        self._prompt.extend(
+            np.repeat([self._number(text) for text in runs["value"]], runs["len"]).tolist()
+        )
         self.silent += completion.null_count()
         if not self.texts:
             place = pl.int_range(self.store.count, self.store.count + len(completion), eager=True)
@@ -277,7 +383,9 @@ class RolloutRows:
         return _sound(text)
 
     def _number(self, prompt: str | None) -> int | None:
-        """Return the number of a prompt; where prompts are too long to keep, it is that of its hash."""
+        """Return the number of a prompt; where prompts are too long to keep, it is that of its
+        hash.
+        """
         if prompt is None:
             return None
         if prompt not in self._prompts and self._characters > limits.MOST_TEXT:
@@ -287,7 +395,9 @@ class RolloutRows:
         return self._prompts.setdefault(prompt, len(self._prompts))
 
     def _label(self, key: str, value: str | float, layout: Layout) -> str | None:
-        """Return the name of a group; verl appends the number of the rollout and of its output to its own."""
+        """Return the name of a group; verl appends the number of the rollout and of its output
+        to its own.
+        """
         text = f"{value:.17g}" if isinstance(value, float) else str(value)
         match = _VERL_UID.fullmatch(text) if key == "uid" and layout.verl else None
         if match:
@@ -308,23 +418,36 @@ def _sound(text: str) -> str:
 
 
 def _number_of(key: str, value: Any) -> Any:
-    """Return what was logged of a completion as a number: the mean over its tokens, and whether it finished at the limit."""
+    """Return what was logged of a completion as a number: the mean over its tokens, and whether
+    it finished at the limit.
+    """
     if key in _REASONS and isinstance(value, str):
         return float(value in _CUT_OFF)
-    if key in _BY_TOKEN and isinstance(value, list) and value and all(isinstance(one, int | float) for one in value):
+    if (
+        key in _BY_TOKEN
+        and isinstance(value, list)
+        and value
+        and all(isinstance(one, int | float) for one in value)
+    ):
         with suppress(OverflowError):
             return sum(value) / len(value)
     return value
 
 
 def _cells_of(row: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return the cells of a row besides its texts, with what was logged of its completion as numbers."""
-    cells = {key: value for key, value in row.items() if key not in _TEXT_KEYS or not _is_text(value)}
+    """Return the cells of a row besides its texts, with what was logged of its completion as
+    numbers.
+    """
+    cells = {
+        key: value for key, value in row.items() if key not in _TEXT_KEYS or not _is_text(value)
+    }
     return cells | {key: _number_of(key, cells[key]) for key in SPELLED & cells.keys()}
 
 
 def _is_by_column(schema: Mapping[str, pl.DataType], layout: Layout) -> bool:
-    """Return whether a table reads by column as it does by row: texts are texts, rewards and groups are plain, nothing is nested."""
+    """Return whether a table reads by column as it does by row: texts are texts, rewards and
+    groups are plain, nothing is nested.
+    """
     texts = {schema[key] for key in (layout.prompt, layout.completion) if key in schema}
     rewards = {kind for name, kind in schema.items() if _names_a_reward(name)}
     labels = {schema[key] for key in GROUP_KEYS if key in schema}
@@ -339,15 +462,29 @@ def _texts_under(key: str, table: pl.DataFrame) -> pl.Series:
 
 def _cells_in(table: pl.DataFrame) -> pl.DataFrame:
     """Return a table without texts that can be neither a number nor a step."""
-    written = [name for name, kind in table.schema.items() if kind == pl.Utf8 and name not in _TEXT_KEYS and "step" not in name]
-    maybe = [pl.when(pl.col(name).str.contains(_MAYBE_A_NUMBER)).then(pl.col(name)) for name in written]
+    written = [
+        name
+        for name, kind in table.schema.items()
+        if kind == pl.Utf8 and name not in _TEXT_KEYS and "step" not in name
+    ]
+    maybe = [
+        pl.when(pl.col(name).str.contains(_MAYBE_A_NUMBER)).then(pl.col(name)) for name in written
+    ]
     return table.select(pl.exclude(_TEXT_KEYS)).with_columns(maybe)
 
 
 def _numbers_of(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table with what was logged of its completions as numbers, as `_number_of` does of a cell."""
-    lists = [pl.col(name).list.mean() for name, kind in table.schema.items() if _is_by_token(name, kind)]
-    reasons = [pl.col(name).is_in(_CUT_OFF).cast(pl.Float64) for name in _REASONS if table.schema.get(name) == pl.Utf8]
+    """Return a table with what was logged of its completions as numbers, as `_number_of` does of
+    a cell.
+    """
+    lists = [
+        pl.col(name).list.mean() for name, kind in table.schema.items() if _is_by_token(name, kind)
+    ]
+    reasons = [
+        pl.col(name).is_in(_CUT_OFF).cast(pl.Float64)
+        for name in _REASONS
+        if table.schema.get(name) == pl.Utf8
+    ]
     return table.with_columns(*lists, *reasons) if lists or reasons else table
 
 
@@ -363,15 +500,27 @@ def _is_by_token(name: str, kind: pl.DataType) -> bool:
 
 
 def _partition(row: Mapping[Any, Any]) -> float:
-    """Return the number of the part of the run that a row belongs to, as Twinkle names it, NaN for none."""
-    found = _LAST_NUMBER.search(row["partition_id"]) if isinstance(row.get("partition_id"), str) else None
+    """Return the number of the part of the run that a row belongs to, as Twinkle names it, NaN
+    for none.
+    """
+    found = (
+        _LAST_NUMBER.search(row["partition_id"])
+        if isinstance(row.get("partition_id"), str)
+        else None
+    )
     return float(found[1]) if found else float("nan")
 
 
 def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Array:
     """Return the step of every row, NaN where it is unknown."""
     key = chosen or next(
-        (key for key in STEP_KEYS if key in rows.store.names() and 2 * _whole(rows.store.sparse(key)[1]).sum() >= rows.store.count), ""
+        (
+            key
+            for key in STEP_KEYS
+            if key in rows.store.names()
+            and 2 * _whole(rows.store.sparse(key)[1]).sum() >= rows.store.count
+        ),
+        "",
     )
     file_step = np.array(rows.file_step)
     if key:
@@ -380,47 +529,76 @@ def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Array:
     else:
         step = file_step
         if not np.isfinite(step).any():
-            notes.append("no column holds the step, so all rollouts count as step 1: name it with --column step=NAME")
+            notes.append(
+                "no column holds the step, so all rollouts count as step 1: name it with --column "
+                "step=NAME"
+            )
             return np.ones(rows.store.count)
-        notes.append("the steps are the numbers in the names of the files, or of the parts that the rows belong to")
+        notes.append(
+            "the steps are the numbers in the names of the files, or of the parts that the rows "
+            "belong to"
+        )
     known = step[np.isfinite(step)]
     blocks = known[np.append(True, np.diff(known) != 0)] if len(known) else known
     if len(blocks) > len(np.unique(blocks)):
-        notes.append("the rows of a step do not follow one another: those of a step are taken together, also where a run was resumed")
+        notes.append(
+            "the rows of a step do not follow one another: those of a step are taken together, "
+            "also where a run was resumed"
+        )
     return step
 
 
 def _whole(values: Array) -> NDArray[np.bool_]:
     """Return which values are whole numbers that can be a step."""
-    whole: NDArray[np.bool_] = np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < _LARGEST_STEP)
+    whole: NDArray[np.bool_] = (
+        np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < _LARGEST_STEP)
+    )
     return whole
 
 
-def grouped(table: pl.DataFrame, labels: Mapping[str, list[str | None]], notes: list[str], *, trusted: bool) -> pl.DataFrame:
-    """Return a table with `prompt_id`, numbered by first appearance within the step, its rows sorted by step and group.
+def grouped(
+    table: pl.DataFrame, labels: Mapping[str, list[str | None]], notes: list[str], *, trusted: bool
+) -> pl.DataFrame:
+    """Return a table with `prompt_id`, numbered by first appearance within the step, its rows
+    sorted by step and group.
 
-    Whole numbers that may name prompts of the data set are kept: they tell which prompt comes again. A key counts as the group's only
-    where it never mixes prompts and puts at least two rows of a step together.
+    Whole numbers that may name prompts of the data set are kept: they tell which prompt comes
+    again. A key counts as the group's only where it never mixes prompts and puts at least two rows
+    of a step together.
     """
     found = ""
     for key in (["uid"] if trusted else []) + [key for key in GROUP_KEYS if key in labels]:
         names = pl.Series("key", labels[key], dtype=pl.Utf8)
         if names.null_count():
             continue
-        groups = table.select("step", "prompt").with_columns(names).group_by("step", "key").agg(pl.col("prompt").drop_nulls().n_unique())
+        groups = (
+            table.select("step", "prompt")
+            .with_columns(names)
+            .group_by("step", "key")
+            .agg(pl.col("prompt").drop_nulls().n_unique())
+        )
         mixed = bool((groups["prompt"] > 1).any())
         if (trusted and key == "uid") or (not mixed and len(groups) < len(table)):
             found = key
             break
         if mixed and len(groups) < len(table):
-            notes.append(f"the column {key} puts different prompts together, so it does not tell the groups")
+            notes.append(
+                f"the column {key} puts different prompts together, so it does not tell the groups"
+            )
     if found:
         table = table.with_columns(pl.Series("key", labels[found], dtype=pl.Utf8))
         notes.append(f"groups of completions by the column {found}")
     else:
         table = table.with_columns(pl.col("prompt").alias("key")).drop_nulls("key")
-        notes.append("groups of completions by equal prompts within a step: two groups of one prompt at one step count as one")
-    named = table["key"].cast(pl.Int64, strict=False) if found in _PROMPT_NAMES else pl.Series([None], dtype=pl.Int64)
+        notes.append(
+            "groups of completions by equal prompts within a step: two groups of one prompt at one "
+            "step count as one"
+        )
+    named = (
+        table["key"].cast(pl.Int64, strict=False)
+        if found in _PROMPT_NAMES
+        else pl.Series([None], dtype=pl.Int64)
+    )
     first = pl.col("row").min().over("step", "key")
     number = first.rank("dense").over("step").cast(pl.Int64) - 1 if named.null_count() else named
     numbered = table.with_row_index("row").with_columns(number.alias("prompt_id"))
@@ -434,9 +612,16 @@ def row_notes(rows: RolloutRows) -> list[str]:
     why = "neither a prompt nor a group, or neither a completion nor a reward: left out"
     notes = noted(rows.left_out, "row has", "rows have", why)
     notes += noted(rows.silent, "row has", "rows have", "no completion: rewards only")
-    notes += noted(rows.messages, "text is a list", "texts are lists", "of chat messages: kept as JSON text")
-    further = "row is a further output of its rollout,", "rows are further outputs of their rollouts,"
-    return notes + noted(rows.later_outputs, *further, "by the uid, and counts as a completion of its own")
+    notes += noted(
+        rows.messages, "text is a list", "texts are lists", "of chat messages: kept as JSON text"
+    )
+    further = (
+        "row is a further output of its rollout,",
+        "rows are further outputs of their rollouts,",
+    )
+    return notes + noted(
+        rows.later_outputs, *further, "by the uid, and counts as a completion of its own"
+    )
 
 
 def function_names(names: Iterable[str], total: str) -> dict[str, str]:
@@ -445,7 +630,13 @@ def function_names(names: Iterable[str], total: str) -> dict[str, str]:
     for name in names:
         prefix = next((prefix for prefix in FUNCTION_PREFIXES if name.startswith(prefix)), "")
         beside = _OF_A_FUNCTION.fullmatch(name) if total and not prefix else None
-        part = name.removeprefix(prefix) if prefix else beside[1] if beside and not _OF_NO_FUNCTION & {*beside[1].split("_")} else ""
+        part = (
+            name.removeprefix(prefix)
+            if prefix
+            else beside[1]
+            if beside and not _OF_NO_FUNCTION & {*beside[1].split("_")}
+            else ""
+        )
         function = clean_key(part) if part else ""
         if function and name != total and function != "total" and function not in found.values():
             found[name] = function
@@ -454,9 +645,13 @@ def function_names(names: Iterable[str], total: str) -> dict[str, str]:
 
 _MOST_FILES = 100_000
 _FIRST_ROWS = 20
-_DUMP = re.compile(r"(?:(?:train_data_|global_)?step[_-]?|slime_|rollout_(?:data_)?)?(\d{1,12})\.(?:jsonl|pt)|(\d{4,12})\.parquet")
+_DUMP = re.compile(
+    r"(?:(?:train_data_|global_)?step[_-]?|slime_|rollout_(?:data_)?)?(\d{1,12})\.(?:jsonl|pt)|(\d{4,12})\.parquet"
+)
 _EPISODES = re.compile(r"step_(\d{1,12})")
-_STEP_IN_NAME = re.compile(r"(?:^|[_\W])(?:step|iter|iteration|train|update|policy|rollouts?|batch)[_-]?(\d{1,12})(?!\d)")
+_STEP_IN_NAME = re.compile(
+    r"(?:^|[_\W])(?:step|iter|iteration|train|update|policy|rollouts?|batch)[_-]?(\d{1,12})(?!\d)"
+)
 _LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")
 _TRL_FILE = re.compile(r"completions_\d{1,12}\.parquet")
 _CLOCKS = ("optimizer_updates", "tokens", "seconds")
@@ -465,7 +660,9 @@ OURS = Layout("prompt", "completion", verl=False)
 
 
 def sniff_rollouts(seen: Peek) -> float:
-    """Return the confidence that the file holds one completion a row, with its prompt and its reward."""
+    """Return the confidence that the file holds one completion a row, with its prompt and its
+    reward.
+    """
     if seen.head.startswith(b"PAR1"):
         return 0.95 if _is_table(seen.path) else 0.0
     if seen.head.startswith(b"PK"):
@@ -485,7 +682,13 @@ def _schema(path: Path) -> Mapping[str, pl.DataType]:
     """Return the types of a Parquet file's columns, none where it is damaged."""
     try:
         return pl.read_parquet_schema(path)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, RuntimeError):
+    except (
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+        OSError,
+        ValueError,
+        RuntimeError,
+    ):
         return {}
 
 
@@ -514,8 +717,14 @@ def _typical(schema: Mapping[str, pl.DataType]) -> dict[str, Any]:
 
 
 def _is_trl(path: Path, schema: Mapping[str, pl.DataType]) -> bool:
-    """Return whether a table is one of TRL's, whose reward functions are columns with names of their own."""
-    if schema.get("prompt") != pl.Utf8 or schema.get("completion") != pl.Utf8 or "step" not in schema:
+    """Return whether a table is one of TRL's, whose reward functions are columns with names of
+    their own.
+    """
+    if (
+        schema.get("prompt") != pl.Utf8
+        or schema.get("completion") != pl.Utf8
+        or "step" not in schema
+    ):
         return False
     numbers = {name for name, kind in schema.items() if kind.is_numeric() and name != "step"}
     own = bool(_TRL_FILE.fullmatch(path.name)) or not numbers & {"reward", "total_reward"}
@@ -535,26 +744,50 @@ def sniff_rollout_folder(path: Path) -> float:
 
 
 def _dumps(folder: Path) -> list[Path]:
-    """Return the files of a folder that are named as dumps, by step; those of the kind that is there more often."""
+    """Return the files of a folder that are named as dumps, by step; those of the kind that is
+    there more often.
+    """
     files = [path for path in inside(folder, _MOST_FILES) if path.is_file()]
-    lines = sorted((path for path in files if _DUMP.fullmatch(path.name)), key=lambda path: (_number(path), path.name))
+    lines = sorted(
+        (path for path in files if _DUMP.fullmatch(path.name)),
+        key=lambda path: (_number(path), path.name),
+    )
     tables = sorted(path for path in files if _TRL_FILE.fullmatch(path.name))
     found = lines if len(lines) >= len(tables) else tables
     return found or _episodes(folder) or _samples(folder, files)
 
 
 def _samples(folder: Path, beside: Sequence[Path]) -> list[Path]:
-    """Return the files of rollouts below a folder without a log whose names, or whose folders' names, tell their step."""
+    """Return the files of rollouts below a folder without a log whose names, or whose folders'
+    names, tell their step.
+    """
     if any(path.suffix.lower() in (".jsonl", ".csv", ".json", ".log") for path in beside):
         return []
-    found = islice((path for inner in inside(folder, _MOST_FILES) if inner.is_dir() for path in inner.glob("*.jsonl")), _MOST_FILES)
-    return sorted((path for path in found if _number(path) == _number(path)), key=lambda path: (_number(path), path.name))
+    found = islice(
+        (
+            path
+            for inner in inside(folder, _MOST_FILES)
+            if inner.is_dir()
+            for path in inner.glob("*.jsonl")
+        ),
+        _MOST_FILES,
+    )
+    return sorted(
+        (path for path in found if _number(path) == _number(path)),
+        key=lambda path: (_number(path), path.name),
+    )
 
 
 def _episodes(folder: Path) -> list[Path]:
-    """Return prime-rl's files of training episodes below a folder, by step: of all rollouts, not only those trained on."""
+    """Return prime-rl's files of training episodes below a folder, by step: of all rollouts, not
+    only those trained on.
+    """
     home = folder / "rollouts" if (folder / "rollouts").is_dir() else folder
-    found = (inner / "train" / "all" / "traces.jsonl" for inner in home.glob("step_*") if _EPISODES.fullmatch(inner.name))
+    found = (
+        inner / "train" / "all" / "traces.jsonl"
+        for inner in home.glob("step_*")
+        if _EPISODES.fullmatch(inner.name)
+    )
     return sorted((path for path in found if path.is_file()), key=_number)
 
 
@@ -562,7 +795,9 @@ def _number(path: Path) -> float:
     """Return the step that a file is named after, NaN for none."""
     match = _DUMP.fullmatch(path.name)
     if match is None and path.name == "traces.jsonl":
-        match = next((found for part in reversed(path.parts) if (found := _EPISODES.fullmatch(part))), None)
+        match = next(
+            (found for part in reversed(path.parts) if (found := _EPISODES.fullmatch(part))), None
+        )
     if match is None:
         match = _STEP_IN_NAME.search(path.name) or _STEP_IN_NAME.search(path.parent.name)
     return float(next(group for group in match.groups() if group)) if match else float("nan")
@@ -570,15 +805,24 @@ def _number(path: Path) -> float:
 
 def read_rollouts(path: Path, request: Request) -> RunRecord:
     """Read a file with one completion a row."""
-    home = path.parent.parent if _TRL_FILE.fullmatch(path.name) and path.parent.name == "completions" else None
+    home = (
+        path.parent.parent
+        if _TRL_FILE.fullmatch(path.name) and path.parent.name == "completions"
+        else None
+    )
     return _read([path], path.name, home or request.home, request)
 
 
 def read_rollout_folder(path: Path, request: Request) -> RunRecord:
-    """Read a folder of dumps, verl's `<step>.jsonl` or TRL's `completions_<step>.parquet`, one after the other."""
+    """Read a folder of dumps, verl's `<step>.jsonl` or TRL's `completions_<step>.parquet`, one
+    after the other.
+    """
     files = _dumps(path)
     if not files:
-        raise UnreadableRunError(f"expected files of rollouts in {shown(path)}, got none: give the folder with 1.jsonl, 2.jsonl, ...")
+        raise UnreadableRunError(
+            f"expected files of rollouts in {shown(path)}, got none: give the folder with 1.jsonl, "
+            "2.jsonl, ..."
+        )
     home = path.parent if path.name == "completions" else path
     return _read(files, path.resolve().name, home, request)
 
@@ -586,8 +830,12 @@ def read_rollout_folder(path: Path, request: Request) -> RunRecord:
 def _read(files: Sequence[Path], name: str, home: Path | None, request: Request) -> RunRecord:
     """Read files of rollouts as one run, with the settings around the first."""
     notes: list[str] = []
-    request = dataclasses.replace(request, config=config_of(request.config, files[0], home, notes=notes))
-    if not request.columns and any(_is_trl(path, _schema(path)) for path in files[:3] if peek(path).head.startswith(b"PAR1")):
+    request = dataclasses.replace(
+        request, config=config_of(request.config, files[0], home, notes=notes)
+    )
+    if not request.columns and any(
+        _is_trl(path, _schema(path)) for path in files[:3] if peek(path).head.startswith(b"PAR1")
+    ):
         return _trl_record(files, name, request, notes)
     size = sum(path.stat().st_size for path in files)
     rows = RolloutRows(texts=size <= limits.MOST_HELD)
@@ -603,18 +851,25 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
                 raise
             notes.append(f"the file {shown(path)} is damaged or holds no rollouts and was left out")
             continue
-        sources.append(Source(str(path), "rollouts", path.stat().st_size, rows.store.count - before))
+        sources.append(
+            Source(str(path), "rollouts", path.stat().st_size, rows.store.count - before)
+        )
     if not rows.store.count or not rows.store.names():
         raise UnreadableRunError(
-            f"expected rollouts with rewards, got none in {shown(files[0])}: give rows with prompt, completion, reward"
+            f"expected rollouts with rewards, got none in {shown(files[0])}: give rows with "
+            "prompt, completion, reward"
         )
     chosen = chosen_columns(rows.store, request.columns)
-    table, reward = _table(rows, chosen, trusted=verl and rows.split_uids == rows.store.count, notes=notes)
+    table, reward = _table(
+        rows, chosen, trusted=verl and rows.split_uids == rows.store.count, notes=notes
+    )
     config = request.config
     if verl and not config.framework.known:
         config = config.with_settings({"framework": "verl"}, "the keys of the rollouts")
     notes = [*row_notes(rows), *rows.store.left_out_notes(), *notes]
-    return _record(name, table, config, reward, tuple(notes), tuple(sources), texts=rows.left_texts())
+    return _record(
+        name, table, config, reward, tuple(notes), tuple(sources), texts=rows.left_texts()
+    )
 
 
 def _completions_in(path: Path, request: Request) -> pl.Series:
@@ -636,7 +891,9 @@ class _Lines:
     taken: int = 0  # rows of a dump so far
 
     def add(self, rows: RolloutRows, block: bytes) -> tuple[int, bool]:
-        """Add the rows of some lines; return how many lines are damaged, and whether each line was a row that was read by column."""
+        """Add the rows of some lines; return how many lines are damaged, and whether each line
+        was a row that was read by column.
+        """
         if self.dump:
             dumped = list(enumerate(filter(None, json_lines(lines_in(block))), self.taken))
             self.taken += len(dumped)
@@ -663,7 +920,9 @@ class _Lines:
         return rows.text_columns()["completion"]
 
 
-def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool, request: Request) -> bool:
+def _add_file(
+    rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool, request: Request
+) -> bool:
     """Add the rows of one file; return whether they are verl's."""
     seen, group_size = peek(path), request.config.value("group_size")
     if seen.head.startswith(b"PAR1"):
@@ -674,7 +933,10 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
     dump = dump_of(first)
     layout = OURS if dump else layout_of(first, rewarded=rewarded)
     if layout is None:
-        raise UnreadableRunError(f"expected rollouts in {shown(path)}, got other rows: give rows with prompt, completion and reward")
+        raise UnreadableRunError(
+            f"expected rollouts in {shown(path)}, got other rows: give rows with prompt, "
+            "completion and reward"
+        )
     damaged, before = 0, rows.store.count
     blocks, lines = Blocks(seen), _Lines(seen, dump, layout, group_size)
     for block in blocks:
@@ -684,7 +946,10 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
     if dump:
         return False
     if damaged and rows.store.count == before:
-        raise UnreadableRunError(f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in {shown(path)}: repair it")
+        raise UnreadableRunError(
+            f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in "
+            f"{shown(path)}: repair it"
+        )
     notes += noted(damaged, *DAMAGED_LINES, f"left out of {shown(path)}")
     notes += blocks.notes()
     if seen.encoding == "latin-1":
@@ -692,8 +957,16 @@ def _add_file(rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool
     return layout.verl
 
 
-def _add_dump(rows: RolloutRows, dumped: Iterable[tuple[int, Mapping[Any, Any]]], dump: str, path: Path, group_size: int | None) -> bool:
-    """Add the numbered rows of one of the dumps that have to be taken apart; none of them is verl's."""
+def _add_dump(
+    rows: RolloutRows,
+    dumped: Iterable[tuple[int, Mapping[Any, Any]]],
+    dump: str,
+    path: Path,
+    group_size: int | None,
+) -> bool:
+    """Add the numbered rows of one of the dumps that have to be taken apart; none of them is
+    verl's.
+    """
     step = _number(path)
     for number, row in dumped:
         try:
@@ -704,10 +977,18 @@ def _add_dump(rows: RolloutRows, dumped: Iterable[tuple[int, Mapping[Any, Any]]]
         for completion in completions:
             if dump == "nemo-rl" and completion["prompt"] is None:
                 if group_size is None:
-                    raise InvalidArgumentError(f"expected the group size for {shown(path)}, which has no prompts: give --set group_size=G")
+                    raise InvalidArgumentError(
+                        f"expected the group size for {shown(path)}, which has no prompts: give "
+                        "--set group_size=G"
+                    )
                 completion["prompt"] = f"prompt {number // group_size}"
-            if dump == GROUPS and "prompt" not in completion:  # a line is a group where it does not name its own
-                named = next((completion[key] for key in GROUP_KEYS if key in completion and key != "group"), f"line {number}")
+            if (
+                dump == GROUPS and "prompt" not in completion
+            ):  # a line is a group where it does not name its own
+                named = next(
+                    (completion[key] for key in GROUP_KEYS if key in completion and key != "group"),
+                    f"line {number}",
+                )
                 completion["group"] = f"{named}{completion.get('group', '')}"
             rows.add(completion, OURS, step)
     return False
@@ -718,11 +999,16 @@ def _add_table(rows: RolloutRows, path: Path, *, rewarded: bool) -> bool:
     table = read_parquet(path)
     typical = _typical(table.schema)
     if dump := dump_of([typical]):
-        return _add_dump(rows, enumerate(table.select(list(typical)).iter_rows(named=True)), dump, path, None)
+        return _add_dump(
+            rows, enumerate(table.select(list(typical)).iter_rows(named=True)), dump, path, None
+        )
     wanted = list(typical)
     layout = layout_of([typical], rewarded=rewarded)
     if layout is None:
-        raise UnreadableRunError(f"expected rollouts in {shown(path)}, got other columns: give prompt, completion and reward")
+        raise UnreadableRunError(
+            f"expected rollouts in {shown(path)}, got other columns: give prompt, completion and "
+            "reward"
+        )
     decimals = [name for name, kind in table.schema.items() if kind.is_decimal()]
     chosen = table.select(wanted).with_columns(pl.col(decimals).cast(pl.Float64))
     step = _number(path)
@@ -732,72 +1018,137 @@ def _add_table(rows: RolloutRows, path: Path, *, rewarded: bool) -> bool:
     return layout.verl
 
 
-def _table(rows: RolloutRows, chosen: Mapping[str, str], *, trusted: bool, notes: list[str]) -> tuple[pl.DataFrame, str]:
-    """Return the rollouts with the record's columns and those that the user named, and what the reward is."""
+def _table(
+    rows: RolloutRows, chosen: Mapping[str, str], *, trusted: bool, notes: list[str]
+) -> tuple[pl.DataFrame, str]:
+    """Return the rollouts with the record's columns and those that the user named, and what the
+    reward is.
+    """
     store = rows.store
     step = steps_of(rows, chosen.get("step"), notes)
     total = chosen.get("reward") or _first_filled(store, REWARD_KEYS)
     functions, columns = _columns_of(store, chosen, total)
     texts = rows.text_columns()
-    values = {name: store.dense(columns[name]) for name in sorted(columns, key=_place) if columns[name]}
+    values = {
+        name: store.dense(columns[name]) for name in sorted(columns, key=_place) if columns[name]
+    }
     truncated = values.pop("truncated", None)
     values |= {"ended": 1.0 - truncated} if truncated is not None and "ended" not in values else {}
-    numbers = [pl.Series(name, np.where(np.isfinite(found), found, np.nan)).fill_nan(None) for name, found in values.items()]
+    numbers = [
+        pl.Series(name, np.where(np.isfinite(found), found, np.nan)).fill_nan(None)
+        for name, found in values.items()
+    ]
     known = np.isfinite(step)
-    table = pl.DataFrame([pl.Series("step", np.where(known, step, 0.0).astype(np.int64)), *texts, *numbers])
-    notes += noted(int((~known).sum()), "row has", "rows have", "no whole number as its step: left out")
+    table = pl.DataFrame(
+        [pl.Series("step", np.where(known, step, 0.0).astype(np.int64)), *texts, *numbers]
+    )
+    notes += noted(
+        int((~known).sum()), "row has", "rows have", "no whole number as its step: left out"
+    )
     labels = {key: list(compress(rows.label_column(key), known)) for key in rows.labels}
     table = grouped(table.filter(pl.Series(known)), labels, notes, trusted=trusted)
     if not total:
         table = _summed(table, list(functions.values()), notes)
     missing = table["reward"].null_count()
     if missing < len(table):
-        notes += noted(missing, "reward is", "rewards are", "missing or no finite number: left out of the means")
+        notes += noted(
+            missing,
+            "reward is",
+            "rewards are",
+            "missing or no finite number: left out of the means",
+        )
     if total and total != "reward":
         notes.append(f"the reward of a completion is the column {total}")
     return table, f"the column {total}" if total else "the sum of the reward functions"
 
 
-def _columns_of(store: RowStore, chosen: Mapping[str, str], total: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the reward functions by column, and the record's columns with those that they are taken from, "" for none."""
+def _columns_of(
+    store: RowStore, chosen: Mapping[str, str], total: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the reward functions by column, and the record's columns with those that they are
+    taken from, "" for none.
+    """
     functions = function_names(store.names(), total)
-    functions |= {column: name.removeprefix("reward/") for name, column in chosen.items() if name.startswith("reward/")}
-    columns = {"reward": total} | {name: _first_filled(store, keys) for name, keys in SPELLINGS.items()}
+    functions |= {
+        column: name.removeprefix("reward/")
+        for name, column in chosen.items()
+        if name.startswith("reward/")
+    }
+    columns = {"reward": total} | {
+        name: _first_filled(store, keys) for name, keys in SPELLINGS.items()
+    }
     columns |= {f"reward/{function}": column for column, function in functions.items()}
-    own = {name: column for name, column in chosen.items() if name not in ("step", "reward") and not name.startswith("reward/")}
+    own = {
+        name: column
+        for name, column in chosen.items()
+        if name not in ("step", "reward") and not name.startswith("reward/")
+    }
     return functions, columns | {_CHOSEN + name: column for name, column in own.items()}
 
 
 def _place(name: str) -> int:
-    """Return the place of a column: the rewards first, then what stands beside them, then what the user named."""
-    return 0 if name == "reward" else 1 if name.startswith("reward/") else 3 if name.startswith(_CHOSEN) else 2
+    """Return the place of a column: the rewards first, then what stands beside them, then what
+    the user named.
+    """
+    return (
+        0
+        if name == "reward"
+        else 1
+        if name.startswith("reward/")
+        else 3
+        if name.startswith(_CHOSEN)
+        else 2
+    )
 
 
 def _first_filled(store: RowStore, keys: Sequence[str]) -> str:
-    """Return the first key that at least half of the rows have, else the one that most have, "" for none."""
+    """Return the first key that at least half of the rows have, else the one that most have, ""
+    for none.
+    """
     counts = {key: len(store.sparse(key)[1]) for key in keys if key in store.names()}
-    return next((key for key, count in counts.items() if 2 * count >= store.count), max(counts, key=lambda key: counts[key], default=""))
+    return next(
+        (key for key, count in counts.items() if 2 * count >= store.count),
+        max(counts, key=lambda key: counts[key], default=""),
+    )
 
 
 def _summed(table: pl.DataFrame, functions: Sequence[str], notes: list[str]) -> pl.DataFrame:
-    """Return the table with the plain sum of its reward functions as the reward, where the advantages do not contradict it."""
-    base = [name for name in ("step", "prompt_id", "prompt", "completion", "advantage") if name in table.columns]
+    """Return the table with the plain sum of its reward functions as the reward, where the
+    advantages do not contradict it.
+    """
+    base = [
+        name
+        for name in ("step", "prompt_id", "prompt", "completion", "advantage")
+        if name in table.columns
+    ]
     usable = functions if not {*base, "reward"} & set(functions) else []
     plain = table.select(*base, *(pl.col(f"reward/{name}").alias(name) for name in usable))
-    return table.with_columns(rewarded(plain, dict.fromkeys(usable, 1.0), notes, stated=False)["reward"])
+    return table.with_columns(
+        rewarded(plain, dict.fromkeys(usable, 1.0), notes, stated=False)["reward"]
+    )
 
 
-def _trl_record(files: Sequence[Path], name: str, request: Request, said: Sequence[str]) -> RunRecord:
+def _trl_record(
+    files: Sequence[Path], name: str, request: Request, said: Sequence[str]
+) -> RunRecord:
     """Return the record of TRL's logged completions without the log of their run."""
     typed, found, sources = completions_in(files)
     notes = [*said, *found]
     if typed is None or not len(typed):
-        raise UnreadableRunError(f"expected completions in {shown(files[0])}, got none that can be read: {some_of(notes)}")
+        raise UnreadableRunError(
+            f"expected completions in {shown(files[0])}, got none that can be read: "
+            f"{some_of(notes)}"
+        )
     rollouts, config = rebuilt(typed, request.config, {}, None, notes)
-    notes.append("without the run's log the completions of an evaluation cannot be told from those of training: give the run's folder")
+    notes.append(
+        "without the run's log the completions of an evaluation cannot be told from those of "
+        "training: give the run's folder"
+    )
     if not config.framework.known:
         config = config.with_settings({"framework": "trl"}, "the columns of the completions")
-    return _record(name, rollouts, config, "the sum of the reward functions", tuple(notes), tuple(sources))
+    return _record(
+        name, rollouts, config, "the sum of the reward functions", tuple(notes), tuple(sources)
+    )
 
 
 def _record(
@@ -813,14 +1164,19 @@ def _record(
     found = list(notes)
     rewards = [column for column in rollouts.columns if re.match(r"reward(/|$)", column)]
     if not max(map(pl.Series.count, rollouts.select(rewards)), default=0):
-        raise UnreadableRunError(f"expected rewards that are numbers, got none in {name[:80]}: name theirs with --column reward=NAME")
+        raise UnreadableRunError(
+            f"expected rewards that are numbers, got none in {name[:80]}: name theirs with "
+            "--column reward=NAME"
+        )
     config = _sized(rollouts, config, found)
     chosen = [column for column in rollouts.columns if column.startswith(_CHOSEN)]
     clocks = [column for column in chosen if column.removeprefix(_CHOSEN) in _CLOCKS]
     means = rewards + [column for column in chosen if column not in clocks]
     steps = rollouts.group_by("step").agg(pl.col(means).mean(), pl.col(clocks).max()).sort("step")
     columns = {column.removeprefix(_CHOSEN): steps[column].to_numpy() for column in means}
-    updates = steps["step"].to_numpy().astype(np.float64) * float(config.value("updates_per_step") or 1.0)
+    updates = steps["step"].to_numpy().astype(np.float64) * float(
+        config.value("updates_per_step") or 1.0
+    )
     named = {column.removeprefix(_CHOSEN): steps[column].to_numpy() for column in clocks}
     clock = {"optimizer_updates": updates} | chosen_clocks({name: name for name in named}, named)
     record = RunRecord(
@@ -839,15 +1195,30 @@ def _record(
 def _meaning(column: str, reward: str) -> Meaning:
     """Return what a mean over the rollouts of a step is."""
     if column == "reward":
-        return Meaning(column, "reward", f"mean reward ({reward}) over the file's rollouts of the step")
+        return Meaning(
+            column, "reward", f"mean reward ({reward}) over the file's rollouts of the step"
+        )
     if column.startswith("reward/"):
         title = column.removeprefix("reward/")
-        return Meaning(column, column, f"mean of the reward function {title}, unweighted, over the file's rollouts of the step")
-    return Meaning(column, column, f"{column}, as given with --column: mean over the file's rollouts of the step")
+        return Meaning(
+            column,
+            column,
+            (
+                f"mean of the reward function {title}, unweighted, over the file's rollouts of the "
+                "step"
+            ),
+        )
+    return Meaning(
+        column,
+        column,
+        f"{column}, as given with --column: mean over the file's rollouts of the step",
+    )
 
 
 def _sized(rollouts: pl.DataFrame, config: RunConfig, notes: list[str]) -> RunConfig:
-    """Return the settings with the group size where all groups have one, and note where they do not."""
+    """Return the settings with the group size where all groups have one, and note where they do
+    not.
+    """
     sizes = rollouts.group_by("step", "prompt_id").len()["len"].to_numpy()
     low, high, known = int(sizes.min()), int(sizes.max()), config.value("group_size")
     if low != high:
@@ -855,5 +1226,7 @@ def _sized(rollouts: pl.DataFrame, config: RunConfig, notes: list[str]) -> RunCo
     elif known is None and low > 1:
         return config.with_settings({"group_size": low}, "the groups of the rollouts")
     if known is not None and (low, high) != (known, known):
-        notes.append(f"the group size {known} ({config.group_size.source}) is not that of the logged groups")
+        notes.append(
+            f"the group size {known} ({config.group_size.source}) is not that of the logged groups"
+        )
     return config

@@ -1,4 +1,6 @@
-"""How finely the writer of a log printed each column: by the cells themselves, else by the values, else by the other columns."""
+"""How finely the writer of a log printed each column: by the cells themselves, else by the
+values, else by the other columns.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ import numpy as np
 from groupwise.readers.rows import RowStore
 from groupwise.record.resolution import fewest_decimals, fits, resolution_of
 
-# What trainers round to, and the different values that show it: settings and shares of a few rollouts are round by themselves.
+# What trainers round to, and the different values that show it: settings and shares of a few
+# rollouts are round by themselves.
 _LEAST, _MOST, _FEWEST_VALUES = 2, 4, 3
 _SAMPLE = 64
 
@@ -17,15 +20,23 @@ def resolutions(store: RowStore) -> dict[str, float]:
     needed = {key: _decimals(store, key) for key in store.names()}
     rounded = {key: decimals for key, (decimals, sure) in needed.items() if decimals and sure}
     writers = max(rounded.values(), default=0)
-    if len(rounded) > 1 and all(decimals is not None and decimals <= writers for decimals, _ in needed.values()):
+    if len(rounded) > 1 and all(
+        decimals is not None and decimals <= writers for decimals, _ in needed.values()
+    ):
         # The writer rounds whatever it writes; counts stay whole.
         others = {key: decimals for key, (decimals, sure) in needed.items() if not sure}
-        rounded |= {key: writers for key, decimals in others.items() if decimals or not store.sparse(key)[1].any()}
+        rounded |= {
+            key: writers
+            for key, decimals in others.items()
+            if decimals or not store.sparse(key)[1].any()
+        }
     return {key: resolution_of(decimals) for key, decimals in rounded.items()}
 
 
 def _decimals(store: RowStore, key: str) -> tuple[int | None, bool]:
-    """Return the fewest decimals that hold a column, None where it takes more than trainers round to, and whether it was rounded."""
+    """Return the fewest decimals that hold a column, None where it takes more than trainers
+    round to, and whether it was rounded.
+    """
     values = store.sparse(key)[1]
     values = values[np.isfinite(values)]
     printed = store.decimals.get(key, 0)

@@ -1,4 +1,6 @@
-"""Rows of a log, collected column by column as they stream past: numbers are kept, texts are counted."""
+"""Rows of a log, collected column by column as they stream past: numbers are kept, texts are
+counted.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,36 @@ _BATCH, _DEPTH = 4096, 6
 _MISSING = frozenset({"", "no log", "none", "null", "nan", "n/a", "na", "-", "--"})
 KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
 RUN_KEYS = (
-    "run", "run_id", "run_name", "run_label", "label", "tag", "experiment", "experiment_name", "trial", "variant", "config_name", "seed",
-)  # fmt: skip
+    "run",
+    "run_id",
+    "run_name",
+    "run_label",
+    "label",
+    "tag",
+    "experiment",
+    "experiment_name",
+    "trial",
+    "variant",
+    "config_name",
+    "seed",
+)
 # Of a long table, as trackers export them: what names the metric of a row, and its value.
-METRIC_KEYS = ("metric", "metric_name", "metric_key", "scalar_name", "tag", "key", "variable", "series", "measure", "name")
+METRIC_KEYS = (
+    "metric",
+    "metric_name",
+    "metric_key",
+    "scalar_name",
+    "tag",
+    "key",
+    "variable",
+    "series",
+    "measure",
+    "name",
+)
 VALUE_KEYS = ("value", "metric_value", "val", "scalar", "scalar_value", "y")
-LISTED = frozenset({"reward", "rewards", "group_rewards", "scores"})  # of each completion of the step: the mean counts
+LISTED = frozenset(
+    {"reward", "rewards", "group_rewards", "scores"}
+)  # of each completion of the step: the mean counts
 _LONGEST_LABEL, _MOST_LABELS, _LONGEST_SCALAR = 80, 64, 160
 _NUMERIC = re.compile(r"[+-]?[.,]*+\d[\d.,]*+\s*+[%\w]{0,3}$")
 _LONGEST_NUMBER = 64
@@ -56,7 +82,9 @@ def clean_key(key: Any) -> str:
 
 @lru_cache(maxsize=10 * limits.MOST_KEYS)
 def plain(key: str) -> str:
-    """Return a key as the rules see it: lower case, without blanks around "/", without a tracker's prefix."""
+    """Return a key as the rules see it: lower case, without blanks around "/", without a
+    tracker's prefix.
+    """
     return "/".join(map(str.strip, key.lower().split("/")))
 
 
@@ -78,7 +106,15 @@ def is_summary(row: Mapping[Any, Any]) -> bool:
 
 def summary_notes(skipped: int) -> list[str]:
     """Return the note on rows that sum up a whole training."""
-    return [] if not skipped else ["the summary row at the end is left out" if skipped == 1 else f"{skipped} summary rows left out"]
+    return (
+        []
+        if not skipped
+        else [
+            "the summary row at the end is left out"
+            if skipped == 1
+            else f"{skipped} summary rows left out"
+        ]
+    )
 
 
 def unwrapped(row: dict[str, Any]) -> Mapping[str, Any]:
@@ -106,10 +142,18 @@ class RowStore:
     def __init__(self) -> None:
         self.count = 0  # rows so far
         self.texts: dict[str, int] = {}  # cells that hold a text
-        self.labels: dict[str, dict[int, str]] = {}  # row -> text, of keys that tell rows apart or hold few, short texts
-        self.unread: dict[str, str] = {}  # the first cell that begins as a number does and is none, such as 12%
-        self.decimals: dict[str, int] = {}  # of the cells of a key, where a print shows a fixed number of them
-        self.too_wide = self.too_long = 0  # cells left out for too many keys, rows left out for too many cells
+        self.labels: dict[
+            str, dict[int, str]
+        ] = {}  # row -> text, of keys that tell rows apart or hold few, short texts
+        self.unread: dict[
+            str, str
+        ] = {}  # the first cell that begins as a number does and is none, such as 12%
+        self.decimals: dict[
+            str, int
+        ] = {}  # of the cells of a key, where a print shows a fixed number of them
+        self.too_wide = self.too_long = (
+            0  # cells left out for too many keys, rows left out for too many cells
+        )
         self._columns: dict[str, _Column] = {}
         self._kinds: dict[str, set[str]] = {}
         self._varied: set[str] = set()
@@ -125,9 +169,13 @@ class RowStore:
         """Append rows; nested mappings are flattened with "/"."""
         waiting = iter(rows)
         while batch := list(islice(waiting, _BATCH)):
-            for names, block in groupby(batch, key=tuple):  # rows of the same keys are taken column by column
+            for names, block in groupby(
+                batch, key=tuple
+            ):  # rows of the same keys are taken column by column
                 same = list(block)
-                self._columns_of(names, list(zip(*(row.values() for row in same), strict=True)), len(same))
+                self._columns_of(
+                    names, list(zip(*(row.values() for row in same), strict=True)), len(same)
+                )
 
     def add(self, row: Mapping[Any, Any]) -> None:
         """Append one row."""
@@ -140,9 +188,15 @@ class RowStore:
             rows = [[*row[:width], *[""] * (width - len(row))] for row in rows]
         self._columns_of(names, list(zip(*rows, strict=True)), len(rows))
 
-    def _columns_of(self, names: Sequence[Any], columns: Sequence[Sequence[Any]], length: int) -> None:
+    def _columns_of(
+        self, names: Sequence[Any], columns: Sequence[Sequence[Any]], length: int
+    ) -> None:
         """Append rows by column, as many as a table may have."""
-        most = max(0, limits.MOST_CELLS // (len(self._columns) or min(len(names), limits.MOST_KEYS) or 1) - self.count)
+        most = max(
+            0,
+            limits.MOST_CELLS // (len(self._columns) or min(len(names), limits.MOST_KEYS) or 1)
+            - self.count,
+        )
         self.too_long += max(0, length - most)
         start = self.count
         for name, cells in zip(map(clean_key, names), columns, strict=True):
@@ -167,13 +221,22 @@ class RowStore:
         if (start + len(table)) * width > limits.MOST_CELLS:
             self.extend(table.iter_rows(named=True))
             return
-        places = [np.flatnonzero(column.is_not_null()) if column.null_count() else np.arange(len(column)) for column in table]
+        places = [
+            np.flatnonzero(column.is_not_null()) if column.null_count() else np.arange(len(column))
+            for column in table
+        ]
         filled = [(column, rows) for column, rows in zip(table, places, strict=True) if len(rows)]
-        for column, rows in sorted(filled, key=lambda one: one[1][0]):  # as they would come row by row
+        for column, rows in sorted(
+            filled, key=lambda one: one[1][0]
+        ):  # as they would come row by row
             self.count, name = start, clean_key(column.name)
             plain_numbers = column.dtype.is_numeric() or column.dtype == pl.Boolean
             try:
-                cells = column.cast(pl.Float64).to_numpy()[rows] if plain_numbers else array("d", map(float, column.drop_nulls()))
+                cells = (
+                    column.cast(pl.Float64).to_numpy()[rows]
+                    if plain_numbers
+                    else array("d", map(float, column.drop_nulls()))
+                )
             except (ValueError, TypeError):
                 self._cells(name, column, start)
             else:
@@ -181,13 +244,17 @@ class RowStore:
         self.count = start + len(table)
 
     def full(self) -> bool:
-        """Return whether a further row would be too many for a table, whose missing cells take memory too."""
+        """Return whether a further row would be too many for a table, whose missing cells take
+        memory too.
+        """
         return (self.count + 1) * len(self._columns) > limits.MOST_CELLS
 
     def _takes(self, name: str) -> bool:
         """Return whether a key is there or may be added."""
         width = len(self._columns)
-        return name in self._columns or (width < limits.MOST_KEYS and (self.count + 1) * (width + 1) <= limits.MOST_CELLS)
+        return name in self._columns or (
+            width < limits.MOST_KEYS and (self.count + 1) * (width + 1) <= limits.MOST_CELLS
+        )
 
     def _cell(self, name: str, value: Any, depth: int = 0) -> None:
         """Append one cell of any kind to the present row."""
@@ -211,7 +278,9 @@ class RowStore:
             self.decimals[name] = decimals
 
     def _listed(self, name: str, value: list[Any]) -> None:
-        """Append the mean of the numbers of a list, their deviation and number, or of a list of groups of one size how many of how many."""
+        """Append the mean of the numbers of a list, their deviation and number, or of a list of
+        groups of one size how many of how many.
+        """
         nested = all(isinstance(group, list) for group in value)
         numbers = list(chain.from_iterable(value)) if nested else value
         if not numbers or not all(isinstance(one, int | float) for one in numbers):
@@ -219,7 +288,9 @@ class RowStore:
         self._cell(name, sum(numbers) / len(numbers))
         if not nested and len(numbers) > 1:
             with np.errstate(all="ignore"):
-                self._cell(f"{name}/std", float(np.std(np.array(numbers, dtype=np.float64), ddof=1)))
+                self._cell(
+                    f"{name}/std", float(np.std(np.array(numbers, dtype=np.float64), ddof=1))
+                )
             self._cell(f"{name}/count", len(numbers))
         if nested and len(set(map(len, value))) == 1:
             self._cell(f"{name}/group_size", len(value[0]))
@@ -239,13 +310,23 @@ class RowStore:
                 return
         if len(self.texts) < limits.MOST_KEYS or name in self.texts:
             self.texts[name] = self.texts.get(name, 0) + 1
-            if name not in self.unread and len(value) <= _LONGEST_NUMBER and _NUMERIC.match(value.strip()):
+            if (
+                name not in self.unread
+                and len(value) <= _LONGEST_NUMBER
+                and _NUMERIC.match(value.strip())
+            ):
                 self.unread[name] = clean_key(value)[:20]
-        if name in KIND_KEYS or spelled(name) in (*RUN_KEYS, *METRIC_KEYS) or self._is_label(name, value):
+        if (
+            name in KIND_KEYS
+            or spelled(name) in (*RUN_KEYS, *METRIC_KEYS)
+            or self._is_label(name, value)
+        ):
             self.labels.setdefault(name, {})[self.count] = clean_key(value)[:_LONGEST_LABEL]
 
     def _is_label(self, name: str, value: str) -> bool:
-        """Return whether a text may be one of few, short ones; a column that turns out to hold others is forgotten."""
+        """Return whether a text may be one of few, short ones; a column that turns out to hold
+        others is forgotten.
+        """
         if name in self._varied or name not in self.texts:
             return False
         kinds = self._kinds.setdefault(name, set())
@@ -256,8 +337,12 @@ class RowStore:
         self.labels.pop(name, None)
         return False
 
-    def add_columns(self, columns: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float64]]], length: int) -> None:
-        """Append as many rows from columns of numbers, each with the rows, counted from the first of them, that hold one."""
+    def add_columns(
+        self, columns: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float64]]], length: int
+    ) -> None:
+        """Append as many rows from columns of numbers, each with the rows, counted from the
+        first of them, that hold one.
+        """
         most = max(0, limits.MOST_CELLS // max(1, len({*self._columns, *columns})) - self.count)
         self.too_long += max(0, length - most)
         for name, (rows, numbers) in columns.items():
@@ -265,7 +350,12 @@ class RowStore:
             self._numbers(clean_key(name), numbers[kept], rows[kept])
         self.count += min(length, most)
 
-    def _numbers(self, name: str, numbers: array[float] | NDArray[np.float64], rows: NDArray[np.int64] | None = None) -> None:
+    def _numbers(
+        self,
+        name: str,
+        numbers: array[float] | NDArray[np.float64],
+        rows: NDArray[np.int64] | None = None,
+    ) -> None:
         """Append one number a row, from the current row on or in rows counted from it."""
         if not self._takes(name):
             self.too_wide += len(numbers)
@@ -281,44 +371,69 @@ class RowStore:
         if self.too_wide:
             notes.append(limits.left_out(self.too_wide))
         if self.too_long:
-            notes.append(f"the log has more than {limits.MOST_CELLS:,} cells: the last {self.too_long:,} rows left out")
+            notes.append(
+                f"the log has more than {limits.MOST_CELLS:,} cells: the last {self.too_long:,} "
+                "rows left out"
+            )
         return notes
 
     def kept(self, stays: NDArray[np.bool_]) -> RowStore:
-        """Return the rows whose flag is set, in their order; what was counted of cells stays as it is."""
+        """Return the rows whose flag is set, in their order; what was counted of cells stays as
+        it is.
+        """
         return self._placed(np.where(stays, np.cumsum(stays) - 1, -1))
 
-    def _placed(self, place: NDArray[np.int64], parts: Mapping[str, NDArray[np.object_]] | None = None) -> RowStore:
-        """Return the rows at other places, -1 for none; of `parts`, key -> name of each row, there is one column for each name."""
+    def _placed(
+        self, place: NDArray[np.int64], parts: Mapping[str, NDArray[np.object_]] | None = None
+    ) -> RowStore:
+        """Return the rows at other places, -1 for none; of `parts`, key -> name of each row,
+        there is one column for each name.
+        """
         store = RowStore()
-        store.count, store.texts, store.unread = int((place >= 0).sum()), dict(self.texts), dict(self.unread)
+        store.count, store.texts, store.unread = (
+            int((place >= 0).sum()),
+            dict(self.texts),
+            dict(self.unread),
+        )
         store.decimals = dict(self.decimals)
         store.too_wide, store.too_long = self.too_wide, self.too_long
         for key in self.names():
             rows, values = self.sparse(key)
-            names = parts[key][rows] if parts and key in parts else np.zeros(len(rows), dtype=object)
+            names = (
+                parts[key][rows] if parts and key in parts else np.zeros(len(rows), dtype=object)
+            )
             for name in dict.fromkeys(names.tolist()):
                 mine = np.flatnonzero((place[rows] >= 0) & (names == name))
                 mine = mine[np.argsort(place[rows[mine]])]
                 if len(mine):
                     store._columns[name or key] = _Column(place[rows[mine]], values[mine])
         store.labels = {
-            key: {int(place[row]): text for row, text in cells.items() if place[row] >= 0} for key, cells in self.labels.items()
+            key: {int(place[row]): text for row, text in cells.items() if place[row] >= 0}
+            for key, cells in self.labels.items()
         }
         return store
 
     def by_metric(self, step: NDArray[np.float64]) -> RowStore | None:
-        """Return a long table, each of whose rows names one metric with its value, with a column a metric, by step; None for another."""
-        whole = {spelled(key): key for key, cells in self.labels.items() if len(cells) == self.count}
+        """Return a long table, each of whose rows names one metric with its value, with a column
+        a metric, by step; None for another.
+        """
+        whole = {
+            spelled(key): key for key, cells in self.labels.items() if len(cells) == self.count
+        }
         metric = next((whole[key] for key in METRIC_KEYS if key in whole), "")
         value = next((key for key in self._columns if spelled(key) in VALUE_KEYS), "")
         if not metric or not value:
             return None
         names = np.array([self.labels[metric][row] for row in range(self.count)], dtype=object)
-        place = np.argsort(np.argsort(step, kind="stable"))  # each metric may stand by itself: a step that falls is no restart
+        place = np.argsort(
+            np.argsort(step, kind="stable")
+        )  # each metric may stand by itself: a step that falls is no restart
         store = self._placed(place, {value: names})
         del store.labels[metric]
-        store.labels = {"run_name" if spelled(key) == "name" else key: cells for key, cells in store.labels.items()}
+        store.labels = {
+            "run_name" if spelled(key) == "name" else key: cells
+            for key, cells in store.labels.items()
+        }
         return store
 
     def renamed(self, names: Mapping[str, str]) -> RowStore:
@@ -327,8 +442,12 @@ class RowStore:
         store.count = self.count
         store.texts = {new: self.texts[old] for old, new in names.items() if old in self.texts}
         store.unread = {new: self.unread[old] for old, new in names.items() if old in self.unread}
-        store.decimals = {new: self.decimals[old] for old, new in names.items() if old in self.decimals}
-        store._columns = {new: self._columns[old] for old, new in names.items() if old in self._columns}
+        store.decimals = {
+            new: self.decimals[old] for old, new in names.items() if old in self.decimals
+        }
+        store._columns = {
+            new: self._columns[old] for old, new in names.items() if old in self._columns
+        }
         return store
 
     def names(self) -> list[str]:
@@ -340,7 +459,9 @@ class RowStore:
         column = self._columns.get(key) or _Column()
         if not column.rows:
             return np.zeros(0, dtype=np.int64), np.zeros(0)
-        return np.frombuffer(column.rows, dtype=np.int64), np.frombuffer(column.values, dtype=np.float64)
+        return np.frombuffer(column.rows, dtype=np.int64), np.frombuffer(
+            column.values, dtype=np.float64
+        )
 
     def dense(self, key: str) -> NDArray[np.float64]:
         """Return the value of every row, NaN where the key is missing."""

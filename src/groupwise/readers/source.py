@@ -1,4 +1,6 @@
-"""Bytes of a log as text and JSON, streamed: what is no readable text is refused with one sentence."""
+"""Bytes of a log as text and JSON, streamed: what is no readable text is refused with one
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ HEAD_BYTES = 1 << 16
 DAMAGED_LINES = "line is no whole JSON object and was", "lines are not whole JSON objects and were"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # what colours a terminal and moves its cursor
 # A number as NumPy or PyTorch print theirs.
-_SCALAR = re.compile(r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)|array\(([^(),\[\]]*)(?:,[^()]*)?\)")
+_SCALAR = re.compile(
+    r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)|array\(([^(),\[\]]*)(?:,[^()]*)?\)"
+)
 _CONTROL = re.compile(r"[\0-\x07\x0b\x0e-\x1a\x1c-\x1f]")
 _FIRST_TEXT = 1 << 20
 _BLOCK = 1 << 22
@@ -28,9 +32,15 @@ _MAGIC = (
     (b"PAR1", "a Parquet file"),
     (b"\x1f\x8b", "a gzip archive: decompress it first"),
     (b"PK\x03\x04", "a zip archive or a PyTorch file: give the log itself"),
-    (b"SQLite format 3", "an SQLite database that is neither trackio's nor MLflow's: export the run as CSV"),
+    (
+        b"SQLite format 3",
+        "an SQLite database that is neither trackio's nor MLflow's: export the run as CSV",
+    ),
     (b":W&B", "a W&B file that is damaged: export the run as CSV"),
-    ((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle, which is never opened: give the log itself"),
+    (
+        (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+        "a pickle, which is never opened: give the log itself",
+    ),
 )
 
 
@@ -54,11 +64,16 @@ def peek(path: Path) -> Peek:
         kind = NothingYetError if isinstance(error, FileNotFoundError) else UnreadableRunError
         raise kind(_why_not(path, error)) from None
     if head is None:
-        raise UnreadableRunError(f"expected a log file or a run folder, got {shown(path)}, which is neither: give the path of one")
+        raise UnreadableRunError(
+            f"expected a log file or a run folder, got {shown(path)}, which is neither: give the "
+            "path of one"
+        )
     encoding = _encoding(head)
     text = head.decode(encoding, errors="replace").lstrip("\ufeff").lstrip()
     if not text:
-        raise NothingYetError(f"expected a log, got {shown(path)}, which is empty: nothing has been written to it yet")
+        raise NothingYetError(
+            f"expected a log, got {shown(path)}, which is empty: nothing has been written to it yet"
+        )
     return Peek(path, size, head, encoding, text, _binary(path, head, text, encoding))
 
 
@@ -68,17 +83,26 @@ def inside(folder: Path, most: int) -> list[Path]:
         return sorted(islice(folder.iterdir(), most))
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UnreadableRunError(f"expected a folder that can be listed, got {reason} for {shown(folder)}: change its mode") from None
+        raise UnreadableRunError(
+            f"expected a folder that can be listed, got {reason} for {shown(folder)}: change its "
+            "mode"
+        ) from None
 
 
 def start_of(seen: Peek, size: int) -> bytes:
-    """Return the first bytes of a text as UTF-8: those of UTF-16, as PowerShell redirects, are decoded first."""
+    """Return the first bytes of a text as UTF-8: those of UTF-16, as PowerShell redirects, are
+    decoded first.
+    """
     if size <= len(seen.head):
         content = seen.head[:size]
     else:
         with seen.path.open("rb") as file:
             content = file.read(size)
-    return content.decode(seen.encoding, errors="replace").encode(errors="replace") if is_wide(seen.encoding) else content
+    return (
+        content.decode(seen.encoding, errors="replace").encode(errors="replace")
+        if is_wide(seen.encoding)
+        else content
+    )
 
 
 def shown(path: Path) -> str:
@@ -90,15 +114,23 @@ def shown(path: Path) -> str:
 def _why_not(path: Path, error: Exception) -> str:
     """Return the sentence for a file that the system does not hand over."""
     if isinstance(error, FileNotFoundError):
-        return f"expected a log file or a run folder, got {shown(path)}, which does not exist: check the path"
+        return (
+            f"expected a log file or a run folder, got {shown(path)}, which does not exist: check "
+            "the path"
+        )
     if isinstance(error, PermissionError):
-        return f"expected a file that can be read, got no permission for {shown(path)}: change its mode or its owner"
+        return (
+            f"expected a file that can be read, got no permission for {shown(path)}: change its "
+            "mode or its owner"
+        )
     reason = getattr(error, "strerror", None) or str(error)
     return f"expected a file that can be read, got {reason} for {shown(path)}: check the path"
 
 
 def is_wide(encoding: str) -> bool:
-    """Return whether a line feed cannot be found in the bytes of a text: in UTF-16, marked or not."""
+    """Return whether a line feed cannot be found in the bytes of a text: in UTF-16, marked or
+    not.
+    """
     return encoding.startswith("utf-16")
 
 
@@ -122,12 +154,16 @@ def _encoding(head: bytes) -> str:
 def _binary(path: Path, head: bytes, text: str, encoding: str) -> str:
     """Return what a binary file is, or "" for a text."""
     if "tfevents" in path.name:
-        return "a TensorBoard event file that is damaged at its start: copy it again, or export its scalars as CSV"
+        return (
+            "a TensorBoard event file that is damaged at its start: copy it again, or export its "
+            "scalars as CSV"
+        )
     for magic, name in _MAGIC:
         if head.startswith(magic):
             return name
     control = len(_CONTROL.findall(text[:4096]))
-    # A few NUL bytes in a text, as NCCL prints them, are left out; in a text of no known encoding they are those of a binary file.
+    # A few NUL bytes in a text, as NCCL prints them, are left out; in a text of no known encoding
+    # they are those of a binary file.
     if (encoding == "latin-1" and b"\0" in head) or control * 20 > len(text[:4096]):
         return "a binary file: give a text log, a Parquet table or a run folder"
     return ""
@@ -142,7 +178,9 @@ def open_text(path: Path, encoding: str) -> TextIO:
 
 
 def bare(text: str) -> str:
-    """Return a text with the numbers within what NumPy or PyTorch print around them: np.float64(0.5) is 0.5."""
+    """Return a text with the numbers within what NumPy or PyTorch print around them:
+    np.float64(0.5) is 0.5.
+    """
     return _SCALAR.sub(_inside, text) if "(" in text else text
 
 
@@ -152,18 +190,24 @@ def _inside(match: re.Match[str]) -> str:
 
 
 def is_cut(length: int) -> bool:
-    """Return whether a line is as long as what keeps lines lets them be: a power of two from 1,024 characters on."""
+    """Return whether a line is as long as what keeps lines lets them be: a power of two from
+    1,024 characters on.
+    """
     return length >= _LEAST_CUT and length & (length - 1) == 0
 
 
 def lines_of(text: str) -> list[str]:
-    r"""Split as a file opened for text does, line feeds kept: `str.splitlines` also splits at characters that a JSON text may hold."""
+    r"""Split as a file opened for text does, line feeds kept: `str.splitlines` also splits at
+    characters that a JSON text may hold.
+    """
     parts = (text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text).split("\n")
     return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 
 
 def first_lines(seen: Peek, most: int) -> list[str]:
-    """Return the first lines of a text: of those that are longer than what was peeked at, more is read."""
+    """Return the first lines of a text: of those that are longer than what was peeked at, more
+    is read.
+    """
     if len(seen.head) == seen.size or len(lines_of(seen.text)) > most:
         return lines_of(seen.text)[:most]
     with open_text(seen.path, seen.encoding) as file:
@@ -179,12 +223,16 @@ def _beginning(file: TextIO) -> Iterator[str]:
 
 
 def noted(number: int, one: str, many: str, what: str = "left out") -> list[str]:
-    """Return the note on so many things, none where there is none of them: "3 lines are damaged and were" and what became of them."""
+    """Return the note on so many things, none where there is none of them: "3 lines are damaged
+    and were" and what became of them.
+    """
     return [f"{counted(number, one, many)} {what}"] if number else []
 
 
 class Blocks:
-    """The lines of a text as UTF-8, some megabytes of whole ones at a time; one that is too long is left out and counted."""
+    """The lines of a text as UTF-8, some megabytes of whole ones at a time; one that is too long
+    is left out and counted.
+    """
 
     def __init__(self, seen: Peek, start: int = 0) -> None:
         self._seen, self.start = seen, start  # where the present lines begin in the file
@@ -199,9 +247,15 @@ class Blocks:
                 pieces = ((start, piece.encode()) for start, piece in _pieces(file))
             else:
                 file.buffer.seek(self.start)
-                pieces = ((start, in_utf8(piece, encoding)) for start, piece in _pieces(file.buffer))
+                pieces = (
+                    (start, in_utf8(piece, encoding)) for start, piece in _pieces(file.buffer)
+                )
             for self.start, piece in pieces:
-                yield piece if len(piece) <= limits.LONGEST_LINE else "".join(self._short(lines_in(piece))).encode()
+                yield (
+                    piece
+                    if len(piece) <= limits.LONGEST_LINE
+                    else "".join(self._short(lines_in(piece))).encode()
+                )
 
     def lines(self) -> Iterator[str]:
         """Yield the lines as texts."""
@@ -222,9 +276,13 @@ class Blocks:
 
 
 def _pieces(file: IO[AnyStr]) -> Iterator[tuple[int, AnyStr]]:
-    """Yield whole lines, some megabytes at a time, and where they begin; of one that is far too long only the start."""
+    """Yield whole lines, some megabytes at a time, and where they begin; of one that is far too
+    long only the start.
+    """
     most = 4 * limits.LONGEST_LINE + 4  # a character takes at most four bytes
-    bytearray(4 * _BLOCK)  # freed at once: the allocator keeps that much from then on, where it gave every block back before
+    bytearray(4 * _BLOCK)
+    # freed at once: the allocator keeps that much from then on, where it gave every block back
+    # before
     start = file.tell()
     while piece := file.read(_BLOCK):
         piece += file.readline(most)
@@ -237,7 +295,11 @@ def _pieces(file: IO[AnyStr]) -> Iterator[tuple[int, AnyStr]]:
 
 def in_utf8(piece: bytes, encoding: str) -> bytes:
     """Return bytes of a text of another encoding, UTF-16 apart, as UTF-8 without its mark."""
-    return piece.decode(encoding).encode() if encoding == "latin-1" else piece.removeprefix(b"\xef\xbb\xbf")
+    return (
+        piece.decode(encoding).encode()
+        if encoding == "latin-1"
+        else piece.removeprefix(b"\xef\xbb\xbf")
+    )
 
 
 def lines_in(block: bytes) -> list[str]:
@@ -251,7 +313,9 @@ def some_of(names: Sequence[str], most: int = 3) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun, and its verb where the words hold one: "1 row", "12 rows", "1 line is"."""
+    """Return a number with its noun, and its verb where the words hold one: "1 row", "12 rows",
+    "1 line is".
+    """
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
@@ -300,7 +364,9 @@ class JsonArray:
         self.end = 0
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield elements until the array ends or breaks; one that ends with the text may be cut off."""
+        """Yield elements until the array ends or breaks; one that ends with the text may be cut
+        off.
+        """
         text, position = self._text, self._start
         while True:
             position = _GAP.match(text, position).end()  # type: ignore[union-attr]
@@ -321,7 +387,8 @@ def read_whole(seen: Peek) -> str:
     if seen.size > limits.LARGEST_WHOLE:
         size = f"{seen.size / 1e6:.0f} MB"
         raise UnreadableRunError(
-            f"expected JSON of at most {limits.LARGEST_WHOLE / 1e6:.0f} MB, got {size} in {shown(seen.path)}: save the rows as JSON lines"
+            f"expected JSON of at most {limits.LARGEST_WHOLE / 1e6:.0f} MB, got {size} in "
+            f"{shown(seen.path)}: save the rows as JSON lines"
         )
     with open_text(seen.path, seen.encoding) as file:
         return file.read().replace("\0", "").lstrip("\ufeff")

@@ -1,4 +1,6 @@
-"""Rows of a log to one row a step: restarts superseded, event types joined, several rows of one step averaged."""
+"""Rows of a log to one row a step: restarts superseded, event types joined, several rows of one
+step averaged.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,51 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.errors import SeveralRunsError, UnreadableRunError
-from groupwise.readers.rows import KIND_KEYS, RUN_KEYS, RowStore, clean_key, parse_number, plain, snake, spelled
+from groupwise.readers.rows import (
+    KIND_KEYS,
+    RUN_KEYS,
+    RowStore,
+    clean_key,
+    parse_number,
+    plain,
+    snake,
+    spelled,
+)
 from groupwise.readers.source import counted, noted, shown, some_of
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_EVALUATION = frozenset({"eval", "evaluation", "val", "valid", "validation", "test", "dev", "heldout", "held_out", "held-out"})
-_HELD_OUT = re.compile(r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. -]", re.IGNORECASE)
-_EITHER = frozenset({"step", "epoch", "train/epoch", "global_step", "time", "timestamp", "_step", "_timestamp", "_runtime"})
+_EVALUATION = frozenset(
+    {
+        "eval",
+        "evaluation",
+        "val",
+        "valid",
+        "validation",
+        "test",
+        "dev",
+        "heldout",
+        "held_out",
+        "held-out",
+    }
+)
+_HELD_OUT = re.compile(
+    r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. -]", re.IGNORECASE
+)
+_EITHER = frozenset(
+    {
+        "step",
+        "epoch",
+        "train/epoch",
+        "global_step",
+        "time",
+        "timestamp",
+        "_step",
+        "_timestamp",
+        "_runtime",
+    }
+)
 _MOST_KINDS = 12
 _UNORDERED_SHARE = 0.2
 _AVERAGED_SHARE = 0.5
@@ -50,7 +88,14 @@ def is_evaluation(key: str) -> bool:
     return _HELD_OUT.match(key) is not None
 
 
-def merge_rows(store: RowStore, step_R: Array, mine: Flags, *, hidden: Iterable[str] = (), cumulative: Iterable[str] = ()) -> Merged:
+def merge_rows(
+    store: RowStore,
+    step_R: Array,
+    mine: Flags,
+    *,
+    hidden: Iterable[str] = (),
+    cumulative: Iterable[str] = (),
+) -> Merged:
     """Return one row a step, of the rows that are mine."""
     notes: list[str] = []
     kinds = _kinds(store, mine)
@@ -66,29 +111,48 @@ def merge_rows(store: RowStore, step_R: Array, mine: Flags, *, hidden: Iterable[
     step, index = np.unique(step_R[kept].astype(np.int64), return_inverse=True)
     place = np.full(store.count, -1, dtype=np.int64)
     place[kept] = index
-    columns = _reduced(_named(store, kinds, set(hidden), set(cumulative)), place, set(cumulative), notes)
+    columns = _reduced(
+        _named(store, kinds, set(hidden), set(cumulative)), place, set(cumulative), notes
+    )
     trained = np.zeros(len(step), dtype=bool)
     trained[index[main[kept]]] = True
     if given is not step_R:
         clock = None if clock is None else clock[step - 1]
         step = np.arange(1, len(step) + 1, dtype=np.int64)
-        why = "" if clock is not None else " in the order of the rows, for they fall too often to be a clock"
-        notes.append(f"the steps of the log are fractional, so they are numbered 1 to {len(step)}{why}")
+        why = (
+            ""
+            if clock is not None
+            else " in the order of the rows, for they fall too often to be a clock"
+        )
+        notes.append(
+            f"the steps of the log are fractional, so they are numbered 1 to {len(step)}{why}"
+        )
     return Merged(step, columns, trained, int(kept.sum()), tuple(notes), clock)
 
 
 def _usable(step_R: Array, mine: Flags, notes: list[str]) -> Flags:
-    """Return which rows have a step that can be kept exactly; the others are named with what is wrong with theirs."""
+    """Return which rows have a step that can be kept exactly; the others are named with what is
+    wrong with theirs.
+    """
     finite = np.isfinite(step_R)
     exact = finite & (np.abs(step_R) < _LARGEST_STEP)
     whole: Flags = exact & (np.where(exact, step_R, 0) == np.floor(np.where(exact, step_R, 0)))
     if not whole[mine].any() and (finite & ~exact)[mine].any():
-        raise UnreadableRunError("expected steps below 2^53, got larger ones in every row: name another column with --column step=NAME")
+        raise UnreadableRunError(
+            "expected steps below 2^53, got larger ones in every row: name another column with "
+            "--column step=NAME"
+        )
     if not whole[mine].any():
-        raise UnreadableRunError("expected whole numbers as steps, got none in any row: name the column with --column step=NAME")
+        raise UnreadableRunError(
+            "expected whole numbers as steps, got none in any row: name the column with --column "
+            "step=NAME"
+        )
     reasons = (
         (~finite, "without a step"),
-        (finite & ~exact, "with a step of 2^53 or more, where doubles no longer tell neighbours apart,"),
+        (
+            finite & ~exact,
+            "with a step of 2^53 or more, where doubles no longer tell neighbours apart,",
+        ),
         (exact & ~whole, "with a fractional step"),
     )
     for bad, words in reasons:
@@ -97,10 +161,11 @@ def _usable(step_R: Array, mine: Flags, notes: list[str]) -> Flags:
 
 
 def _numbered(step_R: Array, mine: Flags, main: Flags) -> tuple[Array, Array | None]:
-    """Return whole steps for fractional ones, and the number behind each step where that is a clock; whole ones stay as they are.
+    """Return whole steps for fractional ones, and the number behind each step where that is a
+    clock; whole ones stay as they are.
 
-    Equal numbers are one step, so restarts and evaluations keep their places; where the numbers fall too often to be a
-    clock, the rows are counted.
+    Equal numbers are one step, so restarts and evaluations keep their places; where the numbers
+    fall too often to be a clock, the rows are counted.
     """
     usable = mine & np.isfinite(step_R) & (np.abs(step_R) < _LARGEST_STEP)
     values = step_R[usable]
@@ -117,12 +182,20 @@ def _numbered(step_R: Array, mine: Flags, main: Flags) -> tuple[Array, Array | N
 
 
 def one_run(path: Path, names: Collection[str], chosen: str) -> str:
-    """Return the name of the run to read: the one chosen, or the only one; raise with the list of runs where that is open."""
+    """Return the name of the run to read: the one chosen, or the only one; raise with the list
+    of runs where that is open.
+    """
     if chosen in names or (not chosen and len(names) == 1):
         return chosen or next(iter(names))
-    got = f"no {chosen[:60]!r} among the {len(names)} runs of {shown(path)}" if chosen else f"{shown(path)}, which holds {len(names)} runs"
+    got = (
+        f"no {chosen[:60]!r} among the {len(names)} runs of {shown(path)}"
+        if chosen
+        else f"{shown(path)}, which holds {len(names)} runs"
+    )
     if not names:
-        raise UnreadableRunError(f"expected a run in {shown(path)}, got none: nothing has been logged to it yet")
+        raise UnreadableRunError(
+            f"expected a run in {shown(path)}, got none: nothing has been logged to it yet"
+        )
     some = [f"#{clean_key(name)}" for name in islice(names, _MOST_LISTED)]
     more = f" and {len(names) - len(some)} more" if len(names) > len(some) else ""
     message = f"expected one run, got {got}: add one of {', '.join(some)}{more} to the path"
@@ -130,12 +203,18 @@ def one_run(path: Path, names: Collection[str], chosen: str) -> str:
 
 
 def rows_of_run(store: RowStore, step_R: Array, path: Path, chosen: str, by: str = "") -> Flags:
-    """Return which rows are of the run chosen, all of them where the table holds one; raise with the list where it holds several.
+    """Return which rows are of the run chosen, all of them where the table holds one; raise with
+    the list where it holds several.
 
     `by` is a column that tells runs apart beside those which do so by their name.
     """
     keys = (*RUN_KEYS, *({spelled(by)} - set(RUN_KEYS) - {""}))
-    columns = [(key, names) for key in keys for name, names in _run_columns(store, keys) if spelled(name) == key]
+    columns = [
+        (key, names)
+        for key in keys
+        for name, names in _run_columns(store, keys)
+        if spelled(name) == key
+    ]
     several = [names for key, names in columns if _are_several(key, names, step_R)]
     if several:
         name_of = _joined(several)
@@ -143,14 +222,22 @@ def rows_of_run(store: RowStore, step_R: Array, path: Path, chosen: str, by: str
         return np.array([row == name for row in name_of], dtype=bool)
     if not chosen:
         return np.ones(store.count, dtype=bool)
-    mine = np.array([chosen in names for names in zip(*(names for _, names in columns), strict=True)], dtype=bool)
+    mine = np.array(
+        [chosen in names for names in zip(*(names for _, names in columns), strict=True)],
+        dtype=bool,
+    )
     if not mine.any():
-        raise UnreadableRunError(f"expected a run {chosen[:60]!r}, got a table of one run in {shown(path)}: leave out #{chosen[:60]}")
+        raise UnreadableRunError(
+            f"expected a run {chosen[:60]!r}, got a table of one run in {shown(path)}: leave out "
+            f"#{chosen[:60]}"
+        )
     return mine
 
 
 def _joined(columns: Sequence[list[str]]) -> list[str]:
-    """Return the name of each row's run by the first column, and by any further one that tells more runs apart."""
+    """Return the name of each row's run by the first column, and by any further one that tells
+    more runs apart.
+    """
     name_of = columns[0]
     for names in columns[1:]:
         if len(set(zip(name_of, names, strict=True))) > len(set(name_of)):
@@ -159,23 +246,43 @@ def _joined(columns: Sequence[list[str]]) -> list[str]:
 
 
 def labels_of(store: RowStore, mine: Flags) -> dict[str, str]:
-    """Return the texts that the rows of a run share, by column; a text that most rows lack is none of the run's."""
-    own = {key: [text for row, text in cells.items() if mine[row]] for key, cells in store.labels.items()}
-    return {key: texts[0] for key, texts in own.items() if 2 * len(texts) >= mine.sum() and len(set(texts)) == 1}
+    """Return the texts that the rows of a run share, by column; a text that most rows lack is
+    none of the run's.
+    """
+    own = {
+        key: [text for row, text in cells.items() if mine[row]]
+        for key, cells in store.labels.items()
+    }
+    return {
+        key: texts[0]
+        for key, texts in own.items()
+        if 2 * len(texts) >= mine.sum() and len(set(texts)) == 1
+    }
 
 
 def _run_columns(store: RowStore, keys: Collection[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the columns that may tell runs apart, with the name that each row has there, "" for none."""
+    """Yield the columns that may tell runs apart, with the name that each row has there, "" for
+    none.
+    """
     for key, labels in store.labels.items():
         if spelled(key) in keys:
             yield key, [labels.get(row, "") for row in range(store.count)]
     for key in store.names():
-        if spelled(key) in keys and (spelled(key) in _NUMBERED_RUNS or spelled(key) not in RUN_KEYS) and key not in store.labels:
-            yield key, ["" if value != value else f"{value:g}" for value in store.dense(key).tolist()]
+        if (
+            spelled(key) in keys
+            and (spelled(key) in _NUMBERED_RUNS or spelled(key) not in RUN_KEYS)
+            and key not in store.labels
+        ):
+            yield (
+                key,
+                ["" if value != value else f"{value:g}" for value in store.dense(key).tolist()],
+            )
 
 
 def _are_several(key: str, names: Sequence[str], step_R: Array) -> bool:
-    """Return whether a column tells several runs apart; a number may also count the restarts of one, whose steps go on."""
+    """Return whether a column tells several runs apart; a number may also count the restarts of
+    one, whose steps go on.
+    """
     found = sorted(set(names) - {""})
     if not 1 < len(found) <= _MOST_RUNS or 2 * len(found) > len(names):
         return False
@@ -187,7 +294,9 @@ def _are_several(key: str, names: Sequence[str], step_R: Array) -> bool:
 
 
 def _kinds(store: RowStore, mine: Flags) -> NDArray[np.object_] | None:
-    """Return the event type of each row, or None where the rows that are mine have one type only."""
+    """Return the event type of each row, or None where the rows that are mine have one type
+    only.
+    """
     for key in KIND_KEYS:
         names = {name for row, name in store.labels.get(key, {}).items() if mine[row]}
         if 1 < len(names) <= _MOST_KINDS and len(store.labels[key]) == store.count:
@@ -199,7 +308,9 @@ def _kinds(store: RowStore, mine: Flags) -> NDArray[np.object_] | None:
 
 
 def _differ(store: RowStore, kinds: NDArray[np.object_], mine: Flags) -> bool:
-    """Return whether types of events are told apart by more than their name: phases of one run hold the same columns."""
+    """Return whether types of events are told apart by more than their name: phases of one run
+    hold the same columns.
+    """
     if any(str(kind).lower() in _EVALUATION for kind in set(kinds[mine])):
         return True
     held: dict[str, set[str]] = {str(kind): set() for kind in set(kinds[mine])}
@@ -227,7 +338,10 @@ def _standing(step: NDArray[np.int64], usable: Flags, main: Flags, notes: list[s
     falls = np.flatnonzero(np.diff(step[position]) < 0) + 1
     if not len(falls):
         return usable
-    if len(falls) > max(2, _UNORDERED_SHARE * len(position)) and (step[position[falls]] > step[position].min()).any():
+    if (
+        len(falls) > max(2, _UNORDERED_SHARE * len(position))
+        and (step[position[falls]] > step[position].min()).any()
+    ):
         notes.append("the rows were not in the order of their steps and have been sorted")
         return usable
     restarts = np.full(len(step) + 1, np.iinfo(np.int64).max)
@@ -237,19 +351,31 @@ def _standing(step: NDArray[np.int64], usable: Flags, main: Flags, notes: list[s
     lost = int((usable & ~kept).sum())
     if not (kept[: position[falls[-1]]] & main[: position[falls[-1]]]).any():
         notes.append(
-            f"the step starts again at {restart} after {counted(int(position[falls[-1]]), 'row')}: that looks like a second run in the "
-            f"same log, so the last run is read and {counted(lost, 'row')} before it set aside"
+            f"the step starts again at {restart} after {counted(int(position[falls[-1]]), 'row')}: "
+            "that looks like a second run in the same log, so the last run is read and "
+            f"{counted(lost, 'row')} before it set aside"
         )
     else:
-        times, back = counted(len(falls), "time"), ", ".join(str(int(step[place])) for place in position[falls[:20]])
-        notes.append(f"the run was restarted {times} (the step drops back to {back}): {counted(lost, 'row')} superseded by what came after")
+        times, back = (
+            counted(len(falls), "time"),
+            ", ".join(str(int(step[place])) for place in position[falls[:20]]),
+        )
+        notes.append(
+            f"the run was restarted {times} (the step drops back to {back}): "
+            f"{counted(lost, 'row')} superseded by what came after"
+        )
     return kept
 
 
 def _reduced(
-    columns: Iterable[tuple[str, NDArray[np.int64], Array]], place: NDArray[np.int64], cumulative: set[str], notes: list[str]
+    columns: Iterable[tuple[str, NDArray[np.int64], Array]],
+    place: NDArray[np.int64],
+    cumulative: set[str],
+    notes: list[str],
 ) -> dict[str, Array]:
-    """Return each key, one value a step, by the place of each row's step (-1 for none): the mean, the last or the largest of several."""
+    """Return each key, one value a step, by the place of each row's step (-1 for none): the
+    mean, the last or the largest of several.
+    """
     length = int(place.max()) + 1
     reduced: dict[str, Array] = {}
     averaged: dict[str, int] = {}
@@ -269,24 +395,35 @@ def _reduced(
         held = counts > 0
         if name in cumulative:
             reduced[name] = np.where(held, high, np.nan)
-        elif differs.sum() >= _AVERAGED_SHARE * held.sum() or (counts > 1).sum() >= 0.9 * held.sum():
+        elif (
+            differs.sum() >= _AVERAGED_SHARE * held.sum() or (counts > 1).sum() >= 0.9 * held.sum()
+        ):
             with np.errstate(invalid="ignore", over="ignore"):
-                filled[held] = np.bincount(where, weights=value, minlength=length)[held] / counts[held]
+                filled[held] = (
+                    np.bincount(where, weights=value, minlength=length)[held] / counts[held]
+                )
             if differs.any():
                 averaged[name] = int(counts.max())
         else:
             repeated.update(np.flatnonzero(differs).tolist())
     if averaged:
         most = max(averaged.values())
-        notes.append(f"several rows of one step were averaged, up to {most} rows a step ({some_of(list(averaged))})")
-    notes += noted(len(repeated), "step", "steps", "logged more than once: the last values are kept")
+        notes.append(
+            f"several rows of one step were averaged, up to {most} rows a step "
+            f"({some_of(list(averaged))})"
+        )
+    notes += noted(
+        len(repeated), "step", "steps", "logged more than once: the last values are kept"
+    )
     return reduced
 
 
 def _named(
     store: RowStore, kinds: NDArray[np.object_] | None, hidden: set[str], cumulative: set[str]
 ) -> Iterable[tuple[str, NDArray[np.int64], Array]]:
-    """Yield each key with its rows and values; a key of several event types becomes one key a type."""
+    """Yield each key with its rows and values; a key of several event types becomes one key a
+    type.
+    """
     for key in store.names():
         if key in hidden:
             continue
@@ -311,13 +448,31 @@ def _named(
 
 
 CALLS = "_step"  # W&B's count of calls
-# In the order in which they are preferred; the trainers' own before what only a loop of one's own would write.
+# In the order in which they are preferred; the trainers' own before what only a loop of one's own
+# would write.
 STEP_KEYS = (
-    "step", "train/global_step", "training/global_step", "trainer/global_step", "global_step", "rollout/step", "train/step",
-    "training_step", "train_step", "grpo_step", "progress/step", "global_step/max_steps", "steps", "iteration", "iter", "update",
-    "optimizer_step", CALLS,
-)  # fmt: skip
-_COUNTER = re.compile(r"(?:train|training|trainer|rollouts?|eval|evaluation|val|valid|validation|test|progress)/_?(?:global_)?steps?|_step")
+    "step",
+    "train/global_step",
+    "training/global_step",
+    "trainer/global_step",
+    "global_step",
+    "rollout/step",
+    "train/step",
+    "training_step",
+    "train_step",
+    "grpo_step",
+    "progress/step",
+    "global_step/max_steps",
+    "steps",
+    "iteration",
+    "iter",
+    "update",
+    "optimizer_step",
+    CALLS,
+)
+_COUNTER = re.compile(
+    r"(?:train|training|trainer|rollouts?|eval|evaluation|val|valid|validation|test|progress)/_?(?:global_)?steps?|_step"
+)
 
 
 def is_counter(key: str) -> bool:
@@ -341,18 +496,30 @@ def step_column(store: RowStore) -> tuple[str, Array | None, str]:
 
 
 def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Array, str]:
-    """Return the trainer's own counter in a history of W&B, each row without it counted with the next that has it."""
+    """Return the trainer's own counter in a history of W&B, each row without it counted with the
+    next that has it.
+    """
     most = max(_whole_values(store.sparse(key)[1]) for key in keys)
-    best = next((key for key in keys if most and 2 * _whole_values(store.sparse(key)[1]) >= most), "")
+    best = next(
+        (key for key in keys if most and 2 * _whole_values(store.sparse(key)[1]) >= most), ""
+    )
     own = store.dense(calls)
     if not best:
         return calls, own, ""
     step = store.dense(best)
     both = np.isfinite(step) & np.isfinite(own)
-    if both.sum() > 1 and (step[both] == own[both]).all():  # as where the trainer gives W&B its own step
+    if (
+        both.sum() > 1 and (step[both] == own[both]).all()
+    ):  # as where the trainer gives W&B its own step
         return best, np.where(np.isfinite(step), step, own), ""
-    # What is timed within a step is logged before it: a missing step is that of the next row that has one.
-    carried = pl.Series(np.where(np.isfinite(step), step, np.nan)).fill_nan(None).fill_null(strategy="backward").to_numpy()
+    # What is timed within a step is logged before it: a missing step is that of the next row that
+    # has one.
+    carried = (
+        pl.Series(np.where(np.isfinite(step), step, np.nan))
+        .fill_nan(None)
+        .fill_null(strategy="backward")
+        .to_numpy()
+    )
     return best, carried, f"the step of a row is its {best}, or that of the row after it"
 
 
@@ -362,7 +529,9 @@ def _whole_values(values: Array) -> int:
 
 
 def _increasing_values(values: Array) -> int:
-    """Return how many values there are where they increase but for a few restarts, as fractional steps do; else 0."""
+    """Return how many values there are where they increase but for a few restarts, as fractional
+    steps do; else 0.
+    """
     finite = values[np.isfinite(values)]
     return len(finite) if len(finite) > 1 and (np.diff(finite) <= 0).mean() <= 0.2 else 0
 
@@ -375,7 +544,8 @@ _NO_UPDATE = ("rollout/", "eval/")
 def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Array | None, str]:
     """Return the optimiser updates of one of slime's rollouts, the rollout of each row, and a note.
 
-    `tracked`: whether a tracker numbers each row by the counter that slime has for it, and does so under "step".
+    `tracked`: whether a tracker numbers each row by the counter that slime has for it, and does so
+    under "step".
     """
     names = store.names()
     if not tracked and not {"rollout/step", "train/step"} & set(names):
@@ -392,7 +562,11 @@ def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Arr
     if not each:
         return 0, step if not tracked and np.isfinite(own[rollouts]).any() else None, ""
     what = f"{counted(each, 'optimiser update')} of each rollout"
-    return each, step, f"slime numbers the rows of training by updates: they are put with their rollout, {what}"
+    return (
+        each,
+        step,
+        f"slime numbers the rows of training by updates: they are put with their rollout, {what}",
+    )
 
 
 def _by_updates(rollouts: Flags, updates: Flags, own: Array, update: Array) -> tuple[int, Array]:

@@ -21,11 +21,17 @@ from groupwise.record.table import read_parquet
 
 _BATCH = 4096
 _MARKDOWN = ("|", "#")  # how a text begins whose table has bars between its cells
-_OF_ONE_TAG = {"wall_time", "step", "value"}  # TensorBoard's export of one chart, whose file is named after the run and the tag
+_OF_ONE_TAG = {
+    "wall_time",
+    "step",
+    "value",
+}  # TensorBoard's export of one chart, whose file is named after the run and the tag
 
 
 def sniff_csv(seen: Peek) -> float:
-    """Return the confidence that the file is a table of comma-, semicolon- or tab-separated cells."""
+    """Return the confidence that the file is a table of comma-, semicolon- or tab-separated
+    cells.
+    """
     if seen.text[:1] in "[{":
         return 0.0
     lines = [line.rstrip("\n") for line in first_lines(seen, 20) if line.strip()]
@@ -41,34 +47,66 @@ def sniff_csv(seen: Peek) -> float:
 
 
 def _is_markdown(first: str, text: str) -> bool:
-    """Return whether a text that begins as Markdown does holds one table, with a number for the step in every row."""
-    table = [_between_bars(line) for line in lines_of(text) if line.startswith("|")] if first.startswith(_MARKDOWN) else []
-    names, rows = [spelled(name) for name in table[0]] if table else [], [row for row in table[1:] if row]
+    """Return whether a text that begins as Markdown does holds one table, with a number for the
+    step in every row.
+    """
+    table = (
+        [_between_bars(line) for line in lines_of(text) if line.startswith("|")]
+        if first.startswith(_MARKDOWN)
+        else []
+    )
+    names, rows = (
+        [spelled(name) for name in table[0]] if table else [],
+        [row for row in table[1:] if row],
+    )
     place = next((names.index(name) for name in names if name in STEP_KEYS), None)
-    return place is not None and len(rows) > 1 and all(len(row) > place and parse_number(row[place]) is not None for row in rows[:-1])
+    return (
+        place is not None
+        and len(rows) > 1
+        and all(len(row) > place and parse_number(row[place]) is not None for row in rows[:-1])
+    )
 
 
 def _between_bars(line: str) -> list[str]:
-    """Return the cells of a line of a Markdown table; none where it only parts the header from the rows."""
+    """Return the cells of a line of a Markdown table; none where it only parts the header from
+    the rows.
+    """
     cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
     return [] if all(set(cell) <= {"-", ":"} for cell in cells) else cells
 
 
 def _is_aligned(lines: list[list[str]]) -> bool:
-    """Return whether blanks part the columns: a line of names, and below it lines of as many numbers."""
+    """Return whether blanks part the columns: a line of names, and below it lines of as many
+    numbers.
+    """
     names, *rows = lines
     whole = rows[:-1] or rows  # the last one may be cut off
-    named = len(names) > 2 and len(set(names)) == len(names) and all(parse_number(name) is None for name in names)
-    return named and len(whole) > 1 and all(len(row) == len(names) and None not in map(parse_number, row) for row in whole)
+    named = (
+        len(names) > 2
+        and len(set(names)) == len(names)
+        and all(parse_number(name) is None for name in names)
+    )
+    return (
+        named
+        and len(whole) > 1
+        and all(len(row) == len(names) and None not in map(parse_number, row) for row in whole)
+    )
 
 
 def _is_table(lines: list[list[str]]) -> bool:
-    """Return whether most lines are as wide as the first, which holds short names, and a quarter of their cells are numbers."""
+    """Return whether most lines are as wide as the first, which holds short names, and a quarter
+    of their cells are numbers.
+    """
     names, *rows = lines
     whole = rows[:-1] or rows  # the last one may be cut off
     wide = sum(len(row) >= len(names) for row in whole) * 2 >= len(whole)
     cells = [parse_number(cell.strip().strip('"')) for row in rows for cell in row[: len(names)]]
-    return wide and bool(cells) and sum(cell is not None for cell in cells) * 4 > len(cells) and max(map(len, names)) < 200
+    return (
+        wide
+        and bool(cells)
+        and sum(cell is not None for cell in cells) * 4 > len(cells)
+        and max(map(len, names)) < 200
+    )
 
 
 def _delimiter(line: str) -> str:
@@ -79,11 +117,14 @@ def _delimiter(line: str) -> str:
 
 
 class CsvFeed(Feed):
-    """A table of cells, line by line; its first line names the columns, a row that breaks the format ends it."""
+    """A table of cells, line by line; its first line names the columns, a row that breaks the
+    format ends it.
+    """
 
     def __init__(self) -> None:
         self._held: list[str] = []  # lines that are not parsed yet
-        self._quotes = 0  # in them: where their number is odd, the last record goes on in a line that has not come
+        # in them: where their number is odd, the last record goes on in a line that has not come
+        self._quotes = 0
         self._delimiter = ""
         self._names: list[str] | None = None
         self._notes: list[str] = []
@@ -115,18 +156,26 @@ class CsvFeed(Feed):
             self._store.add_cells(self._names, batch)
 
     def _parsed(self, lines: Sequence[str]) -> Iterator[list[str]]:
-        """Yield the records of lines that are not empty; the first line that is not blank tells what separates cells."""
+        """Yield the records of lines that are not empty; the first line that is not blank tells
+        what separates cells.
+        """
         csv.field_size_limit(limits.LONGEST_CELL)
         if not self._delimiter:
             first = next((line for line in lines if line.strip()), "")
-            between = "|" if first.startswith(_MARKDOWN) else _delimiter(first) or (" " if len(first.split()) > 2 else ",")
+            between = (
+                "|"
+                if first.startswith(_MARKDOWN)
+                else _delimiter(first) or (" " if len(first.split()) > 2 else ",")
+            )
             self._delimiter = between if first else ""
         if self._delimiter == "|":
             yield from filter(None, (_between_bars(line) for line in lines if line.startswith("|")))
         elif self._delimiter == " ":
             yield from filter(None, map(str.split, lines))
         elif self._delimiter:
-            yield from filter(any, csv.reader(lines, delimiter=self._delimiter, skipinitialspace=True))
+            yield from filter(
+                any, csv.reader(lines, delimiter=self._delimiter, skipinitialspace=True)
+            )
 
     def _row(self, row: list[str], names: list[str], batch: list[list[str]]) -> None:
         """Keep one row unless it is the header again."""
@@ -142,12 +191,30 @@ class CsvFeed(Feed):
         if runs:
             name = one_run(origin.path, runs, request.chosen)
             store = store.renamed(runs[name])
-            notes.append("a table that W&B exported: the bounds of what its chart averaged (__MIN, __MAX) are left out")
+            notes.append(
+                "a table that W&B exported: the bounds of what its chart averaged (__MIN, __MAX) "
+                "are left out"
+            )
         elif {spelled(key) for key in self._names or []} == _OF_ONE_TAG:
-            store = store.renamed({key: key if spelled(key) != "value" else _tag(origin.path) for key in store.names()})
+            store = store.renamed(
+                {
+                    key: key if spelled(key) != "value" else _tag(origin.path)
+                    for key in store.names()
+                }
+            )
         what = "more or fewer cells than the header: missing cells are empty, further ones left out"
         notes += noted(self._broken, "row has", "rows have", what)
-        return assemble(Log(store, origin.path, "csv", origin.size, tuple(notes), name=name if request.chosen else ""), request)
+        return assemble(
+            Log(
+                store,
+                origin.path,
+                "csv",
+                origin.size,
+                tuple(notes),
+                name=name if request.chosen else "",
+            ),
+            request,
+        )
 
 
 def _tag(path: Path) -> str:
@@ -165,14 +232,25 @@ def _unique(names: list[str], notes: list[str]) -> list[str]:
             later[base] = later.get(base, 1) + 1
             final = f"{base} ({later[base]})"
         unique[final] = None
-    again = [name for name, kept in zip(names, unique, strict=True) if name.strip() and clean_key(name) != kept]
-    notes += noted(len(again), "column", "columns", "of a name that comes more than once: the later ones carry a number")
+    again = [
+        name
+        for name, kept in zip(names, unique, strict=True)
+        if name.strip() and clean_key(name) != kept
+    ]
+    notes += noted(
+        len(again),
+        "column",
+        "columns",
+        "of a name that comes more than once: the later ones carry a number",
+    )
     return list(unique)
 
 
 def _decimal_points(row: list[str]) -> list[str]:
     """Return cells whose decimal commas are points."""
-    return [cell.replace(",", ".") if re.fullmatch(r"\s*-?\d+,\d+\s*", cell) else cell for cell in row]
+    return [
+        cell.replace(",", ".") if re.fullmatch(r"\s*-?\d+,\d+\s*", cell) else cell for cell in row
+    ]
 
 
 def sniff_parquet(seen: Peek) -> float:
@@ -185,8 +263,15 @@ def read_parquet_table(path: Path, request: Request) -> RunRecord:
     seen = peek(path)
     table = read_parquet(path)
     if {"prompt", "completion"} <= set(table.columns):
-        raise UnreadableRunError(f"expected a log of steps, got completions in {shown(path)}: give the run's folder, which holds both")
-    wanted = [name for name, kind in table.schema.items() if kind.is_numeric() or kind in (pl.Boolean, pl.Utf8)]
+        raise UnreadableRunError(
+            f"expected a log of steps, got completions in {shown(path)}: give the run's folder, "
+            "which holds both"
+        )
+    wanted = [
+        name
+        for name, kind in table.schema.items()
+        if kind.is_numeric() or kind in (pl.Boolean, pl.Utf8)
+    ]
     store = RowStore()
     store.add_table(table.select(wanted))
     return assemble(Log(store, path, "parquet", seen.size), request)

@@ -1,6 +1,8 @@
-"""TensorBoard event files: every scalar, and the settings that Transformers and others write beside them as text.
+"""TensorBoard event files: every scalar, and the settings that Transformers and others write beside
+them as text.
 
-The records are read by `wire.py`, checksums included; graphs, images and histograms are passed over.
+The records are read by `wire.py`, checksums included; graphs, images and histograms are passed
+over.
 """
 
 from __future__ import annotations
@@ -32,14 +34,21 @@ _MOST_FILES = 10_000
 _STAMP = re.compile(r"tfevents\.(\d{6,12})")
 _STEP, _TIME = "step", "_timestamp"  # of a row beside its tags
 _TIME_FIELD, _STEP_FIELD = 0x09, 0x10  # first bytes of an event's time and step
-_FEWEST_ALIKE, _MOST_ALIKE = 4, 256  # records for which a layout is worth finding, and layouts of one length
+_FEWEST_ALIKE, _MOST_ALIKE = (
+    4,
+    256,
+)  # records for which a layout is worth finding, and layouts of one length
 Array = NDArray[np.float64]
 Scalar = tuple[float, int, str, float | str]
-Part = tuple[int | None, int, int]  # of a record: the value of one that is an integer, and the place of its bytes
+Part = tuple[
+    int | None, int, int
+]  # of a record: the value of one that is an integer, and the place of its bytes
 
 
 def sniff_events(seen: Peek) -> float:
-    """Return the confidence that the file is one of TensorBoard's event files: its first record has the right checksum."""
+    """Return the confidence that the file is one of TensorBoard's event files: its first record
+    has the right checksum.
+    """
     return 0.97 if is_tfrecord(seen.head) else 0.0
 
 
@@ -78,7 +87,9 @@ def read_events_folder(path: Path, request: Request) -> RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Scalars:
-    """The scalars of a file in the order in which they were written, and the rows that they make."""
+    """The scalars of a file in the order in which they were written, and the rows that they
+    make.
+    """
 
     names: tuple[str, ...]  # of the tags
     tag_N: NDArray[np.int64]  # the place of each scalar's tag in them
@@ -88,10 +99,15 @@ class Scalars:
     time_R: Array  # of the first scalar of each row
 
     def columns(self, place_R: NDArray[np.int64]) -> dict[str, tuple[NDArray[np.int64], Array]]:
-        """Return the columns of a store, with the rows at other places; the tags as they come first."""
+        """Return the columns of a store, with the rows at other places; the tags as they come
+        first.
+        """
         order = np.argsort(self.tag_N, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(self.tag_N, minlength=len(self.names))))[:-1]
-        of_tags = ((name, (place_R[self.row_N[part]], self.value_N[part])) for name, part in zip(self.names, parts, strict=True))
+        of_tags = (
+            (name, (place_R[self.row_N[part]], self.value_N[part]))
+            for name, part in zip(self.names, parts, strict=True)
+        )
         return {_STEP: (place_R, self.step_R), _TIME: (place_R, self.time_R)} | dict(of_tags)
 
 
@@ -109,14 +125,22 @@ def _read(files: Sequence[Path], path: Path, request: Request) -> RunRecord:
         wrong = "record has a wrong checksum and was", "records have a wrong checksum and were"
         notes += noted(records.damaged, *wrong, f"left out of {shown(file)}")
         if not records.complete:
-            notes.append(f"the file {shown(file)} is cut off or damaged: the whole records before are used")
+            notes.append(
+                f"the file {shown(file)} is cut off or damaged: the whole records before are used"
+            )
         if len(files) > 1 and not len(written[-1].step_R):
             notes.append(f"the file {shown(file)} holds no scalar")
     each, written = _on_rollouts(written, notes)
     store = _store(written, _in_order(written, notes))
     if not store.count:
-        raise UnreadableRunError(f"expected scalars in {shown(path)}, got none: the run stopped before its first row, or logged elsewhere")
-    stated = ((_settings(texts), "the text of the event file"), ({"updates_per_step": each}, "the steps of the log"))
+        raise UnreadableRunError(
+            f"expected scalars in {shown(path)}, got none: the run stopped before its first row, "
+            "or logged elsewhere"
+        )
+    stated = (
+        (_settings(texts), "the text of the event file"),
+        ({"updates_per_step": each}, "the steps of the log"),
+    )
     return assemble(Log(store, path, "tensorboard", size, tuple(notes), stated=stated), request)
 
 
@@ -134,27 +158,39 @@ def _store(written: Sequence[Scalars], order: NDArray[np.int64]) -> RowStore:
         rows, values = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         by_row = np.argsort(rows, kind="stable")
         columns[name] = rows[by_row], values[by_row]
-    in_order = sorted(columns, key=lambda name: -1 if name in (_STEP, _TIME) else columns[name][0][0])
+    in_order = sorted(
+        columns, key=lambda name: -1 if name in (_STEP, _TIME) else columns[name][0][0]
+    )
     store.add_columns({name: columns[name] for name in in_order if len(columns[name][0])}, first)
     return store
 
 
 def _on_rollouts(written: list[Scalars], notes: list[str]) -> tuple[int | None, list[Scalars]]:
-    """Return the updates of a rollout of slime, None for another trainer, and the rows, slime's with their rollout as the step."""
+    """Return the updates of a rollout of slime, None for another trainer, and the rows, slime's
+    with their rollout as the step.
+    """
     first_of = np.cumsum([0, *(len(one.step_R) for one in written)])
     each, step, note = rollout_numbers(_store(written, np.arange(first_of[-1])), tracked=True)
     if step is None:
         return None, written
     notes.append(note)
-    return each, [replace(one, step_R=step[at : at + len(one.step_R)]) for one, at in zip(written, first_of, strict=False)]
+    return each, [
+        replace(one, step_R=step[at : at + len(one.step_R)])
+        for one, at in zip(written, first_of, strict=False)
+    ]
 
 
 def _in_order(written: Sequence[Scalars], notes: list[str]) -> NDArray[np.int64]:
-    """Return the rows in order: file by file where files share tags, else side by side, as processes of one run wrote them."""
+    """Return the rows in order: file by file where files share tags, else side by side, as
+    processes of one run wrote them.
+    """
     beside: list[tuple[set[str], list[tuple[float, int]]]] = []
     first = 0
     for one in written:
-        tags, rows = set(one.names), list(zip(one.step_R.tolist(), range(first, first + len(one.step_R)), strict=True))
+        tags, rows = (
+            set(one.names),
+            list(zip(one.step_R.tolist(), range(first, first + len(one.step_R)), strict=True)),
+        )
         first += len(rows)
         same = next((entry for entry in beside if entry[0] & tags), None)
         if same is None and tags:
@@ -163,7 +199,10 @@ def _in_order(written: Sequence[Scalars], notes: list[str]) -> NDArray[np.int64]
             same[0].update(tags)
             same[1].extend(rows)
     if len(beside) > 1:
-        notes.append(f"files without a common tag are read side by side, as {len(beside)} processes of one run")
+        notes.append(
+            f"files without a common tag are read side by side, as {len(beside)} processes of one "
+            "run"
+        )
     merged = heapq.merge(*(rows for _, rows in beside), key=lambda row: row[0])
     return np.fromiter((number for _, number in merged), dtype=np.int64)
 
@@ -174,11 +213,15 @@ class _Taken:
     def __init__(self, texts: dict[str, str]) -> None:
         self.tags: dict[str, int] = {}
         self.texts = texts
-        self._parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Array, Array]] = []
+        self._parts: list[
+            tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Array, Array]
+        ] = []
         self._before = 0
 
     def take(self, records: TfRecords, data: bytes, start_N: Places, length_N: Places) -> None:
-        """Take the records of a block: those alike but for time, step and value at once, the others one by one."""
+        """Take the records of a block: those alike but for time, step and value at once, the
+        others one by one.
+        """
         seen, alone = np.frombuffer(data, dtype=np.uint8), []
         kind_N = _kinds(seen, start_N, length_N)
         for kind in np.unique(kind_N).tolist():
@@ -190,7 +233,10 @@ class _Taken:
                 found = _layout(data[first : first + length])
                 if found is None:
                     break
-                fixed = np.setdiff1d(np.arange(9, length), [*range(10, 10 + kind % 16), *range(found[1], found[1] + 4)])
+                fixed = np.setdiff1d(
+                    np.arange(9, length),
+                    [*range(10, 10 + kind % 16), *range(found[1], found[1] + 4)],
+                )
                 cells = seen[start_N[mine][:, None] + fixed]
                 alike = (cells == cells[0]).all(axis=1)
                 self._bulk(seen, mine[alike], start_N[mine[alike]], kind % 16, found)
@@ -205,14 +251,25 @@ class _Taken:
             self._single(number, scalars)
         self._before += len(start_N)
 
-    def _bulk(self, seen: NDArray[np.uint8], number_N: Places, start_N: Places, stepped: int, found: tuple[str, int]) -> None:
+    def _bulk(
+        self,
+        seen: NDArray[np.uint8],
+        number_N: Places,
+        start_N: Places,
+        stepped: int,
+        found: tuple[str, int],
+    ) -> None:
         """Take records of one tag, the step in so many bytes."""
         tag, at = found
         step_N = np.zeros(len(start_N), dtype=np.uint64)
         for byte in range(stepped):
-            step_N |= (seen[start_N + 10 + byte] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * byte)
+            step_N |= (seen[start_N + 10 + byte] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(
+                7 * byte
+            )
         time_N = seen[start_N[:, None] + np.arange(1, 9)].view("<f8")[:, 0]
-        value_N = seen[start_N[:, None] + np.arange(at, at + 4)].view("<f4")[:, 0].astype(np.float64)
+        value_N = (
+            seen[start_N[:, None] + np.arange(at, at + 4)].view("<f4")[:, 0].astype(np.float64)
+        )
         tag_N = np.full(len(start_N), self.tags.setdefault(tag, len(self.tags)))
         self._parts.append((number_N + self._before, step_N.view(np.int64), tag_N, time_N, value_N))
 
@@ -231,7 +288,9 @@ class _Taken:
         if not self._parts:
             none, whole = np.zeros(0), np.zeros(0, dtype=np.int64)
             return Scalars((), whole, none, whole, none, none)
-        number_N, step_N, tag_N, time_N, value_N = (np.concatenate(arrays) for arrays in zip(*self._parts, strict=True))
+        number_N, step_N, tag_N, time_N, value_N = (
+            np.concatenate(arrays) for arrays in zip(*self._parts, strict=True)
+        )
         order = np.argsort(number_N, kind="stable")
         step_N, tag_N, time_N, value_N = step_N[order], tag_N[order], time_N[order], value_N[order]
         names = list(self.tags)
@@ -242,20 +301,37 @@ class _Taken:
             own = tag_N == self.tags.get(name, -1)
             own_R[row_N[own]] = value_N[own]
         tags, first = np.unique(tag_N, return_index=True)
-        tags = np.array([tag for tag in tags[np.argsort(first)].tolist() if names[tag] not in (_STEP, _TIME)], dtype=np.int64)
+        tags = np.array(
+            [tag for tag in tags[np.argsort(first)].tolist() if names[tag] not in (_STEP, _TIME)],
+            dtype=np.int64,
+        )
         place = np.full(len(names), -1)
         place[tags] = np.arange(len(tags))
         kept = place[tag_N] >= 0
-        return Scalars(tuple(names[tag] for tag in tags), place[tag_N[kept]], value_N[kept], row_N[kept], step_R, time_R)
+        return Scalars(
+            tuple(names[tag] for tag in tags),
+            place[tag_N[kept]],
+            value_N[kept],
+            row_N[kept],
+            step_R,
+            time_R,
+        )
 
 
-def _begins(step_N: NDArray[np.int64], tag_N: NDArray[np.int64], names: Sequence[str]) -> NDArray[np.bool_]:
+def _begins(
+    step_N: NDArray[np.int64], tag_N: NDArray[np.int64], names: Sequence[str]
+) -> NDArray[np.bool_]:
     """Return which scalars begin a row: one of another step, and a tag that the row has already.
 
     Training may count its steps otherwise than the rollouts: equal numbers need not be one step.
     """
-    trains, own = (np.array([test(name) for name in names])[tag_N] for test in (_of_training, (_STEP, _TIME).__contains__))
-    begins: NDArray[np.bool_] = np.append(True, (np.diff(step_N) != 0) | (trains[1:] != trains[:-1])) | own
+    trains, own = (
+        np.array([test(name) for name in names])[tag_N]
+        for test in (_of_training, (_STEP, _TIME).__contains__)
+    )
+    begins: NDArray[np.bool_] = (
+        np.append(True, (np.diff(step_N) != 0) | (trains[1:] != trains[:-1])) | own
+    )
     run_N = np.cumsum(begins) - 1
     twice = run_N * len(names) + tag_N
     twice.sort()
@@ -276,7 +352,9 @@ def _of_training(name: str) -> bool:
 
 
 def _scalars(records: TfRecords, texts: dict[str, str]) -> Scalars:
-    """Return the scalars of a file, texts put aside; a record that is no event counts as damaged."""
+    """Return the scalars of a file, texts put aside; a record that is no event counts as
+    damaged.
+    """
     taken = _Taken(texts)
     for data, start_N, length_N in records:
         taken.take(records, data, start_N, length_N)
@@ -284,7 +362,9 @@ def _scalars(records: TfRecords, texts: dict[str, str]) -> Scalars:
 
 
 def _kinds(seen: NDArray[np.uint8], start_N: Places, length_N: Places) -> NDArray[np.int64]:
-    """Return 16 times the length of each record and the bytes of its step where it begins with a time, and perhaps a step; else 0."""
+    """Return 16 times the length of each record and the bytes of its step where it begins with a
+    time, and perhaps a step; else 0.
+    """
     last = len(seen) - 1
     timed = (length_N > 11) & (seen[np.minimum(start_N, last)] == _TIME_FIELD)
     stepped_N = np.zeros(len(start_N), dtype=np.int64)
@@ -296,7 +376,9 @@ def _kinds(seen: NDArray[np.uint8], start_N: Places, length_N: Places) -> NDArra
 
 
 def _layout(record: bytes) -> tuple[str, int] | None:
-    """Return the tag of a record with one plain number of four bytes, and where that number stands; None for any other record."""
+    """Return the tag of a record with one plain number of four bytes, and where that number
+    stands; None for any other record.
+    """
     try:
         event = _parts(record, (None, 0, len(record)))
         summary = _parts(record, event[5])
@@ -310,14 +392,23 @@ def _layout(record: bytes) -> tuple[str, int] | None:
         return None
     tag = text(record[start:end]) if named is None else ""
     numeral, start, end = number
-    plain = list(event) in ([1, 5], [1, 2, 5]) and list(summary) == [1] and numeral is None and end - start == 4
+    plain = (
+        list(event) in ([1, 5], [1, 2, 5])
+        and list(summary) == [1]
+        and numeral is None
+        and end - start == 4
+    )
     return (tag, start) if tag and plain else None
 
 
 def _parts(record: bytes, part: Part) -> dict[int, Part]:
-    """Return the parts of a message within a record by their numbers; raise ValueError where it is none, or a number comes twice."""
+    """Return the parts of a message within a record by their numbers; raise ValueError where it
+    is none, or a number comes twice.
+    """
     numeral, start, end = part
-    found = [(number, (value, first, last)) for number, value, first, last in spans(record, start, end)]
+    found = [
+        (number, (value, first, last)) for number, value, first, last in spans(record, start, end)
+    ]
     parts = dict(found)
     if numeral is not None or len(parts) < len(found):
         raise ValueError("no message whose parts come once")

@@ -1,4 +1,6 @@
-"""Tracebacks in what a program printed: the exception, its file and its line, of each that ended a stretch of rows."""
+"""Tracebacks in what a program printed: the exception, its file and its line, of each that ended
+a stretch of rows.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from groupwise.readers.source import ESCAPE, inside, lines_of
 HEAD = "Traceback (most recent call last)"
 ENDINGS = (".log", ".txt", ".err", ".out")
 _PLACE = re.compile(r'\s*File "([^"\n]{1,400})", line (\d{1,9})')
-_RAISED = re.compile(r"(?:[a-z_][\w.]{0,200}\.)?([A-Z]\w{1,80})(?:\([\w.]{1,200}\))?(?:: ?(.{0,400})|$)")
+_RAISED = re.compile(
+    r"(?:[a-z_][\w.]{0,200}\.)?([A-Z]\w{1,80})(?:\([\w.]{1,200}\))?(?:: ?(.{0,400})|$)"
+)
 _ASIDE = re.compile(r"Exception (?:in thread|ignored)")  # the program goes on
 _RANK = re.compile(r"\[\w{0,20}rank\d{1,6}\]: ?")
 _LONGEST, _TAIL, _MOST_FILES = 120, 1 << 18, 200
@@ -34,14 +38,20 @@ class Tracebacks:
             self._place = f"{'/'.join(Path(place[1]).parts[-2:])}, line {place[2]}"
         elif self._is_open and text[:1].strip():
             raised = _RAISED.match(text)
-            self._is_open = raised is not None  # behind an exception of Ray's the places of its cause follow
+            self._is_open = (
+                raised is not None
+            )  # behind an exception of Ray's the places of its cause follow
             if raised and not self._is_aside:
                 self.behind[rows] = self._quoted(raised)
         self._was_aside = text.startswith("Exception ") and _ASIDE.match(text) is not None
 
     def _quoted(self, raised: re.Match[str]) -> str:
         """Return an exception with its message, file and line."""
-        words = "".join(letter for letter in raised[2] or "" if letter.isprintable()).partition(". ")[0].strip()
+        words = (
+            "".join(letter for letter in raised[2] or "" if letter.isprintable())
+            .partition(". ")[0]
+            .strip()
+        )
         message = f": {words[:_LONGEST].rstrip(' .')}" if words else ""
         return f"{raised[1]}{message}" + (f" ({self._place})" if self._place else "")
 
@@ -55,7 +65,9 @@ def last_in(lines: Iterable[str]) -> str:
 
 
 def last_beside(log: Path | None, folder: Path) -> str:
-    """Return the last traceback of the printed outputs in a folder that are not its log, with the name of the file; "" for none."""
+    """Return the last traceback of the printed outputs in a folder that are not its log, with
+    the name of the file; "" for none.
+    """
     for path in inside(folder, _MOST_FILES):
         if path != log and path.suffix.lower() in ENDINGS and path.is_file():
             with path.open("rb") as file:

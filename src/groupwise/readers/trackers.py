@@ -1,6 +1,7 @@
 """trackio and MLflow: their SQLite databases, opened read-only, and MLflow's folders of text files.
 
-A store of several runs is one log a run: the user says which. The statements are ours; nothing in a file is executed.
+A store of several runs is one log a run: the user says which. The statements are ours; nothing in a
+file is executed.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def sniff_database(seen: Peek) -> float:
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a database for reading only; whatever SQLite finds wrong becomes one sentence."""
-    # Without a journal beside it the file is taken as it is, so that nothing is written even where the folder could be.
+    # Without a journal beside it the file is taken as it is, so that nothing is written even where
+    # the folder could be.
     mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)) as database:
@@ -59,7 +61,10 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         if isinstance(error, UnreadableRunError):
             raise
         reason = "".join(letter if letter.isprintable() else " " for letter in str(error))[:80]
-        raise UnreadableRunError(f"expected a sound SQLite database, got {shown(path)} ({reason}): copy it again, with its -wal") from None
+        raise UnreadableRunError(
+            f"expected a sound SQLite database, got {shown(path)} ({reason}): copy it again, with "
+            "its -wal"
+        ) from None
 
 
 def _text(content: bytes) -> str:
@@ -68,14 +73,20 @@ def _text(content: bytes) -> str:
 
 
 def _columns(database: sqlite3.Connection, table: str) -> set[str]:
-    """Return the columns of a table; none where it is not there, or is a view or a module's, whose rows are computed."""
-    if not database.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? AND rootpage > 0", (table,)).fetchone():
+    """Return the columns of a table; none where it is not there, or is a view or a module's,
+    whose rows are computed.
+    """
+    if not database.execute(
+        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? AND rootpage > 0", (table,)
+    ).fetchone():
         return set()
     return {str(row[1]) for row in database.execute(f"PRAGMA table_info({table})")}
 
 
 def _stored(path: Path, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Yield rows as long as the files can hold them: a damaged tree may lead to its pages again and again."""
+    """Yield rows as long as the files can hold them: a damaged tree may lead to its pages again
+    and again.
+    """
     beside = path.with_name(path.name + "-wal")
     left = path.stat().st_size + (beside.stat().st_size if beside.exists() else 0)
     for row in rows:
@@ -99,27 +110,57 @@ def read_database(path: Path, request: Request) -> RunRecord:
         kind = _kind(database)
         if not kind:
             raise UnreadableRunError(
-                f"expected a database of trackio or MLflow, got {shown(path)} with other tables: export the run as CSV"
+                f"expected a database of trackio or MLflow, got {shown(path)} with other tables: "
+                "export the run as CSV"
             )
-        return _read_trackio(path, database, request) if kind == "trackio" else _read_mlflow(path, database, request)
+        return (
+            _read_trackio(path, database, request)
+            if kind == "trackio"
+            else _read_mlflow(path, database, request)
+        )
 
 
 def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) -> RunRecord:
-    """Read a run that trackio keeps: rows of metrics, completions in tables, the trainer's arguments."""
-    names = [str(row[0]) for row in database.execute("SELECT DISTINCT run_name FROM metrics ORDER BY run_name LIMIT ?", (_MOST_RUNS,))]
+    """Read a run that trackio keeps: rows of metrics, completions in tables, the trainer's
+    arguments.
+    """
+    names = [
+        str(row[0])
+        for row in database.execute(
+            "SELECT DISTINCT run_name FROM metrics ORDER BY run_name LIMIT ?", (_MOST_RUNS,)
+        )
+    ]
     run = one_run(path, [clean_key(name) for name in names], request.chosen)
     original = next(name for name in names if clean_key(name) == run)
     order = "id" if "id" in _columns(database, "metrics") else "rowid"
     query = f"SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY {order}"  # noqa: S608
-    found = [(step, _object(content)) for step, content in _stored(path, database.execute(query, (original,)))]
+    found = [
+        (step, _object(content))
+        for step, content in _stored(path, database.execute(query, (original,)))
+    ]
     rows = [(step, row) for step, row in found if row is not None]
-    store = RowStore.of({**numbers, "step": step} for step, row in rows if (numbers := _numbers_in(row)) is not None)
-    notes = tuple(noted(len(found) - len(rows), "row is no whole JSON object and was", "rows are not whole JSON objects and were"))
+    store = RowStore.of(
+        {**numbers, "step": step} for step, row in rows if (numbers := _numbers_in(row)) is not None
+    )
+    notes = tuple(
+        noted(
+            len(found) - len(rows),
+            "row is no whole JSON object and was",
+            "rows are not whole JSON objects and were",
+        )
+    )
     stated = ((_trackio_config(database, original), "trackio's table of settings"),)
-    record = assemble(Log(store, path, "database", path.stat().st_size, notes, stated=stated, name=run), request)
+    record = assemble(
+        Log(store, path, "database", path.stat().st_size, notes, stated=stated, name=run), request
+    )
     return _with_tables(
         record,
-        [value["_value"] for _, row in rows for value in row.values() if isinstance(value, dict) and value.get("_type") == "trackio.table"],
+        [
+            value["_value"]
+            for _, row in rows
+            for value in row.values()
+            if isinstance(value, dict) and value.get("_type") == "trackio.table"
+        ],
         path,
     )
 
@@ -130,18 +171,26 @@ def _with_tables(record: RunRecord, tables: list[list[Any]], path: Path) -> RunR
     typed = None if table is None else typed_completions(table, texts=True)
     if typed is None or not len(typed):
         return record
-    return with_completions(record, typed, (), (Source(f"{path}#completions", "completions", 0, len(typed)),))
+    return with_completions(
+        record, typed, (), (Source(f"{path}#completions", "completions", 0, len(typed)),)
+    )
 
 
 def _numbers_in(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what a row logs besides tables and other nested values, None where that only times the program."""
+    """Return what a row logs besides tables and other nested values, None where that only times
+    the program.
+    """
     numbers = {key: value for key, value in row.items() if not isinstance(value, Mapping | list)}
     return None if all(key.startswith("profiling/") for key in numbers) else numbers
 
 
 def _object(content: Any) -> dict[str, Any] | None:
     """Return the JSON object in a cell, or None."""
-    found = json_in(content if isinstance(content, str) else _text(content)) if isinstance(content, str | bytes) else None
+    found = (
+        json_in(content if isinstance(content, str) else _text(content))
+        if isinstance(content, str | bytes)
+        else None
+    )
     return found if isinstance(found, dict) else None
 
 
@@ -150,7 +199,9 @@ def _trackio_config(database: sqlite3.Connection, run: str) -> dict[str, Any]:
     if not {"run_name", "config"} <= _columns(database, "configs"):
         return {}
     found: dict[str, Any] = {}
-    for (content,) in database.execute("SELECT config FROM configs WHERE run_name = ? ORDER BY rowid", (run,)):
+    for (content,) in database.execute(
+        "SELECT config FROM configs WHERE run_name = ? ORDER BY rowid", (run,)
+    ):
         found |= dict(flatten(_object(content) or {}))
     return found
 
@@ -158,7 +209,12 @@ def _trackio_config(database: sqlite3.Connection, run: str) -> dict[str, Any]:
 def _completions(tables: list[list[Any]]) -> pl.DataFrame | None:
     """Return the completions of all tables, one a row, in the order in which they were logged."""
     lists = [table for table in tables if isinstance(table, list)]
-    rows = [row for table in lists for row in table if isinstance(row, Mapping) and {"step", "prompt", "completion"} <= set(row)]
+    rows = [
+        row
+        for table in lists
+        for row in table
+        if isinstance(row, Mapping) and {"step", "prompt", "completion"} <= set(row)
+    ]
     kept = []
     for row in rows:
         numbers = {
@@ -168,7 +224,15 @@ def _completions(tables: list[list[Any]]) -> pl.DataFrame | None:
         }
         step = row["step"]
         if isinstance(step, int | float) and step == step and abs(step) < 2**53:
-            kept.append({"step": int(step), "prompt_id": 0, "prompt": row["prompt"], "completion": row["completion"], **numbers})
+            kept.append(
+                {
+                    "step": int(step),
+                    "prompt_id": 0,
+                    "prompt": row["prompt"],
+                    "completion": row["completion"],
+                    **numbers,
+                }
+            )
     table = rollouts_table(kept)
     return None if table is None else table.drop("prompt_id")
 
@@ -177,20 +241,41 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
     """Read a run that MLflow keeps: one row a number."""
     titled = _columns(database, "runs") >= {"run_uuid", "name"}
     titles = dict(database.execute("SELECT run_uuid, name FROM runs").fetchall()) if titled else {}
-    identities = [row[0] for row in database.execute("SELECT DISTINCT run_uuid FROM metrics ORDER BY run_uuid LIMIT ?", (_MOST_RUNS,))]
-    name, identity = _chosen_run(path, {run: titles.get(run) or run for run in identities}, request.chosen)
-    query = "SELECT timestamp, step, key, value FROM metrics WHERE run_uuid = ? ORDER BY timestamp, step"
-    entries = ((stamp, step, str(key), value) for stamp, step, key, value in _stored(path, database.execute(query, (identity,))))
+    identities = [
+        row[0]
+        for row in database.execute(
+            "SELECT DISTINCT run_uuid FROM metrics ORDER BY run_uuid LIMIT ?", (_MOST_RUNS,)
+        )
+    ]
+    name, identity = _chosen_run(
+        path, {run: titles.get(run) or run for run in identities}, request.chosen
+    )
+    query = (
+        "SELECT timestamp, step, key, value FROM metrics WHERE run_uuid = ? ORDER BY timestamp, "
+        "step"
+    )
+    entries = (
+        (stamp, step, str(key), value)
+        for stamp, step, key, value in _stored(path, database.execute(query, (identity,)))
+    )
     store = RowStore.of(_rows_of(entries))
     parameters: dict[str, Any] = {}
     if _columns(database, "params") >= {"key", "value", "run_uuid"}:
-        parameters = dict(database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (identity,)).fetchall())
+        parameters = dict(
+            database.execute(
+                "SELECT key, value FROM params WHERE run_uuid = ?", (identity,)
+            ).fetchall()
+        )
     stated = ((_settings(parameters), "MLflow's parameters"),)
-    return assemble(Log(store, path, "database", path.stat().st_size, stated=stated, name=name), request)
+    return assemble(
+        Log(store, path, "database", path.stat().st_size, stated=stated, name=name), request
+    )
 
 
 def _chosen_run(path: Path, titles: Mapping[str, str], chosen: str) -> tuple[str, str]:
-    """Return name and identity of the run to read: identity -> title, of which the later of two alike goes by its identity."""
+    """Return name and identity of the run to read: identity -> title, of which the later of two
+    alike goes by its identity.
+    """
     named: dict[str, str] = {}
     for identity, title in titles.items():
         name = clean_key(title)
@@ -214,7 +299,10 @@ def _rows_of(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
             yield row
             row = {}
         if not row:
-            row = {"step": step, "_timestamp": stamp / 1000.0 if isinstance(stamp, int | float) else None}
+            row = {
+                "step": step,
+                "_timestamp": stamp / 1000.0 if isinstance(stamp, int | float) else None,
+            }
         row[key] = value
     if row:
         yield row
@@ -247,20 +335,31 @@ def _folders(path: Path) -> list[Path]:
 
 def is_mlflow_run(path: Path) -> bool:
     """Return whether a folder of MLflow's is that of one run."""
-    return (path / "metrics").is_dir() and ((path / "meta.yaml").is_file() or (path / "params").is_dir())
+    return (path / "metrics").is_dir() and (
+        (path / "meta.yaml").is_file() or (path / "params").is_dir()
+    )
 
 
 def read_mlflow(path: Path, request: Request) -> RunRecord:
     """Read one run of an MLflow folder."""
     runs = {run.name: run for run in _runs(path)}
-    name, identity = _chosen_run(path, {run: _title(home) for run, home in runs.items()}, request.chosen)
+    name, identity = _chosen_run(
+        path, {run: _title(home) for run, home in runs.items()}, request.chosen
+    )
     home = runs[identity]
     entries, size, damaged = _entries(home / "metrics")
     store = RowStore.of(_rows_of(sorted(entries, key=lambda entry: (entry[0], entry[1]))))
     if not store.count:
-        raise UnreadableRunError(f"expected numbers in {shown(home / 'metrics')}, got none: nothing has been logged yet")
-    small = {key: file for key, file in _files(home / "params").items() if file.stat().st_size < 1 << 16}
-    parameters = {key: file.read_text(encoding="utf-8", errors="replace").strip() for key, file in small.items()}
+        raise UnreadableRunError(
+            f"expected numbers in {shown(home / 'metrics')}, got none: nothing has been logged yet"
+        )
+    small = {
+        key: file for key, file in _files(home / "params").items() if file.stat().st_size < 1 << 16
+    }
+    parameters = {
+        key: file.read_text(encoding="utf-8", errors="replace").strip()
+        for key, file in small.items()
+    }
     stated = ((_settings(parameters), "MLflow's parameters"),)
     notes = tuple(noted(damaged, "line is damaged and was", "lines are damaged and were"))
     return assemble(Log(store, home, "mlflow", size, notes, stated=stated, name=name), request)
@@ -277,11 +376,17 @@ def _title(run: Path) -> str:
 
 def _files(folder: Path) -> dict[str, Path]:
     """Return the files below a folder by name; folders are parts of the name."""
-    return {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*"))[:_MOST] if file.is_file()}
+    return {
+        file.relative_to(folder).as_posix(): file
+        for file in sorted(folder.rglob("*"))[:_MOST]
+        if file.is_file()
+    }
 
 
 def _entries(folder: Path) -> tuple[list[Entry], int, int]:
-    """Return the numbers of all keys, the bytes read, and how many lines are not "time value" or "time value step"."""
+    """Return the numbers of all keys, the bytes read, and how many lines are not "time value" or
+    "time value step".
+    """
     entries: list[Entry] = []
     size = damaged = 0
     for key, file in _files(folder).items():

@@ -1,6 +1,8 @@
-"""TRL's own output: `trainer_state.json`, and a run folder with its checkpoints, README and completions.
+"""TRL's own output: `trainer_state.json`, and a run folder with its checkpoints, README and
+completions.
 
-`training_args.bin` is a pickle and is never opened: settings come from the README, from files beside it, or from the user.
+`training_args.bin` is a pickle and is never opened: settings come from the README, from files
+beside it, or from the user.
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ from groupwise import limits
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore, is_summary
-from groupwise.readers.source import JsonArray, Peek, counted, inside, json_in, peek, read_whole, shown
+from groupwise.readers.source import (
+    JsonArray,
+    Peek,
+    counted,
+    inside,
+    json_in,
+    peek,
+    read_whole,
+    shown,
+)
 from groupwise.record.run import RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet
 
@@ -47,7 +58,9 @@ def sniff_state(seen: Peek) -> float:
 
 
 def read_state(path: Path, request: Request) -> RunRecord:
-    """Read a trainer_state.json; where it lies in a run folder, its README and completions are read too."""
+    """Read a trainer_state.json; where it lies in a run folder, its README and completions are
+    read too.
+    """
     home = path.parent.parent if _CHECKPOINT.fullmatch(path.parent.name) else path.parent
     return _record(load_state(path), home if path.name == STATE else None, request)
 
@@ -58,12 +71,19 @@ def load_state(path: Path) -> State:
     text = read_whole(seen)
     whole, match = json_in(text), _HISTORY.search(text)
     if match is None:
-        raise UnreadableRunError(f"expected a log_history in {shown(path)}, got none: give the trainer_state.json of a checkpoint")
+        raise UnreadableRunError(
+            f"expected a log_history in {shown(path)}, got none: give the trainer_state.json of a "
+            "checkpoint"
+        )
     about = whole if isinstance(whole, dict) and isinstance(whole.get("log_history"), list) else {}
     history = list(about.get("log_history", ()) or JsonArray(text, match.end()))
     rows = [row for row in history if isinstance(row, dict) and not is_summary(row)]
     if not rows:
-        what = "no row: log with a smaller logging_steps" if about else "no whole row, it is cut off or damaged: copy it again"
+        what = (
+            "no row: log with a smaller logging_steps"
+            if about
+            else "no whole row, it is cut off or damaged: copy it again"
+        )
         raise UnreadableRunError(f"expected logged rows in {shown(path)}, got {what}")
     return State(path, seen.size, RowStore.of(rows), about, len(history) - len(rows))
 
@@ -78,44 +98,97 @@ def _logging_steps(state: State) -> int | None:
     return math.ceil(given * longest) if isinstance(longest, float) and 0 < longest < 1e9 else None
 
 
-def _record(state: State, folder: Path | None, request: Request, notes: Sequence[str] = ()) -> RunRecord:
+def _record(
+    state: State, folder: Path | None, request: Request, notes: Sequence[str] = ()
+) -> RunRecord:
     """Return the record of a state, with the completions in its folder."""
     found = list(notes)
     if not state.about:
-        found.append(f"the file {shown(state.path)} is cut off or damaged after row {state.store.count}: the whole rows before are used")
+        found.append(
+            f"the file {shown(state.path)} is cut off or damaged after row {state.store.count}: "
+            "the whole rows before are used"
+        )
     if state.skipped:
         found.append("the summary row at the end is left out")
     longest = state.about.get("max_steps")
     planned = longest if isinstance(longest, float) and 0 < longest < 1e9 else None
-    stated = (({"logging_steps": _logging_steps(state), "planned_steps": planned}, shown(state.path)),)
+    stated = (
+        ({"logging_steps": _logging_steps(state), "planned_steps": planned}, shown(state.path)),
+    )
     name = folder.name if folder is not None and folder.name else state.path.name
-    record = assemble(Log(state.store, state.path, "trl", state.size, tuple(found), stated=stated, home=folder, name=name), request)
-    files = sorted(path for path in (folder / "completions").glob("completions_*.parquet") if path.is_file()) if folder else []
+    record = assemble(
+        Log(
+            state.store,
+            state.path,
+            "trl",
+            state.size,
+            tuple(found),
+            stated=stated,
+            home=folder,
+            name=name,
+        ),
+        request,
+    )
+    files = (
+        sorted(
+            path
+            for path in (folder / "completions").glob("completions_*.parquet")
+            if path.is_file()
+        )
+        if folder
+        else []
+    )
     typed, more, sources = completions_in(files[:100_000])
     if typed is None:
         return dataclasses.replace(record, notes=(*record.notes, *more))
     return with_completions(record, typed, more, sources)
 
 
-def with_completions(record: RunRecord, typed: pl.DataFrame, notes: Sequence[str], sources: Sequence[Source]) -> RunRecord:
-    """Return the record with the completions that lie beside its log, but for those of evaluations."""
-    logged = {meaning.quantity: record.steps[meaning.column].to_numpy() for meaning in record.meanings}
-    means = {name.removeprefix("reward/"): values for name, values in logged.items() if name.startswith("reward/")}
+def with_completions(
+    record: RunRecord, typed: pl.DataFrame, notes: Sequence[str], sources: Sequence[Source]
+) -> RunRecord:
+    """Return the record with the completions that lie beside its log, but for those of
+    evaluations.
+    """
+    logged = {
+        meaning.quantity: record.steps[meaning.column].to_numpy() for meaning in record.meanings
+    }
+    means = {
+        name.removeprefix("reward/"): values
+        for name, values in logged.items()
+        if name.startswith("reward/")
+    }
     found, total = list(notes), logged.get("reward")
     rows, config = rebuilt(typed, record.config, means, total, found)
-    evaluations = [meaning.column for meaning in record.meanings if meaning.quantity.startswith("eval/")]
+    evaluations = [
+        meaning.column for meaning in record.meanings if meaning.quantity.startswith("eval/")
+    ]
     rollouts: pl.DataFrame | None = rows
     if evaluations:
-        evaluated = ~record.steps.select(pl.all_horizontal(pl.col(evaluations).is_null())).to_series().to_numpy()
-        rollouts, more = _without_evaluations(rows, record.steps["step"].to_numpy(), total, evaluated)
+        evaluated = (
+            ~record.steps.select(pl.all_horizontal(pl.col(evaluations).is_null()))
+            .to_series()
+            .to_numpy()
+        )
+        rollouts, more = _without_evaluations(
+            rows, record.steps["step"].to_numpy(), total, evaluated
+        )
         found += more
     sources, notes = (*record.sources, *sources), (*record.notes, *found)
-    return dataclasses.replace(record, config=config, rollouts=rollouts, sources=sources, notes=notes)
+    return dataclasses.replace(
+        record, config=config, rollouts=rollouts, sources=sources, notes=notes
+    )
 
 
 def states_in(folder: Path) -> list[Path]:
-    """Return the trainer states of a run folder, newest first: by the number of their checkpoint, the root's own by its rows."""
-    checkpoints = [(match, path / STATE) for path in inside(folder, _MOST_FOLDERS) if (match := _CHECKPOINT.fullmatch(path.name))]
+    """Return the trainer states of a run folder, newest first: by the number of their
+    checkpoint, the root's own by its rows.
+    """
+    checkpoints = [
+        (match, path / STATE)
+        for path in inside(folder, _MOST_FOLDERS)
+        if (match := _CHECKPOINT.fullmatch(path.name))
+    ]
     found = [(int(match[1]), state) for match, state in checkpoints if state.is_file()]
     if (folder / STATE).is_file():
         found.append((_global_step(folder / STATE), folder / STATE))
@@ -139,7 +212,9 @@ def sniff_folder(path: Path) -> float:
 def read_folder(path: Path, request: Request) -> RunRecord:
     """Read the newest state of a run folder that has a whole row."""
     notes: list[str] = []
-    problem = UnreadableRunError(f"expected a trainer_state.json in {shown(path)}, got none: give the run's folder")
+    problem = UnreadableRunError(
+        f"expected a trainer_state.json in {shown(path)}, got none: give the run's folder"
+    )
     for file in states_in(path):
         try:
             state = load_state(file)
@@ -147,7 +222,9 @@ def read_folder(path: Path, request: Request) -> RunRecord:
             problem = problem if notes else error
             notes.append(f"the file {shown(file)} could not be read, so an older state is used")
         else:
-            return _record(state, path.parent if _CHECKPOINT.fullmatch(path.name) else path, request, notes)
+            return _record(
+                state, path.parent if _CHECKPOINT.fullmatch(path.name) else path, request, notes
+            )
     raise problem
 
 
@@ -168,7 +245,10 @@ def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str
         except UnreadableRunError:
             table = None
         if table is None:
-            notes.append(f"the file {path.name} is damaged, too large or holds no completions and was left out")
+            notes.append(
+                f"the file {path.name} is damaged, too large or holds no completions and was left "
+                "out"
+            )
             continue
         tables.append(table)
         sources.append(Source(str(path), "trl_completions", path.stat().st_size, len(table)))
@@ -178,32 +258,60 @@ def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str
 
 
 def rebuilt(
-    rows: pl.DataFrame, config: RunConfig, means: Mapping[str, Array], total: Array | None, notes: list[str]
+    rows: pl.DataFrame,
+    config: RunConfig,
+    means: Mapping[str, Array],
+    total: Array | None,
+    notes: list[str],
 ) -> tuple[pl.DataFrame, RunConfig]:
-    """Return rows of completions with their groups and the total reward, and the settings that they tell."""
+    """Return rows of completions with their groups and the total reward, and the settings that
+    they tell.
+    """
     rows, config = _grouped(rows.sort("step", maintain_order=True), config, notes)
     functions = _functions(rows, means)
     weights = _logged_weights(functions, means, total)
-    return rewarded(rows, weights or dict.fromkeys(functions, 1.0), notes, stated=weights is not None), config
+    return rewarded(
+        rows, weights or dict.fromkeys(functions, 1.0), notes, stated=weights is not None
+    ), config
 
 
 def _without_evaluations(
     rollouts: pl.DataFrame, step: Array, reward: Array | None, evaluated: NDArray[np.bool_]
 ) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
-    """Return the rollouts of training: at a step with an evaluation, TRL writes the evaluation's over them.
+    """Return the rollouts of training: at a step with an evaluation, TRL writes the evaluation's
+    over them.
 
     They are kept there only where their mean reward is the one that the log gives for training.
     """
     suspects = set(step[evaluated].astype(int).tolist()) & set(rollouts["step"].to_list())
-    means = rollouts.filter(pl.col("step").is_in(sorted(suspects))).group_by("step").agg(pl.col("reward").mean()).rows()
-    logged = dict(zip(step.astype(int).tolist(), (reward if reward is not None else np.full(len(step), np.nan)).tolist(), strict=True))
-    kept = {at for at, mean in means if mean is not None and abs(mean - (logged[at] if logged[at] is not None else np.nan)) < 1e-4}
+    means = (
+        rollouts.filter(pl.col("step").is_in(sorted(suspects)))
+        .group_by("step")
+        .agg(pl.col("reward").mean())
+        .rows()
+    )
+    logged = dict(
+        zip(
+            step.astype(int).tolist(),
+            (reward if reward is not None else np.full(len(step), np.nan)).tolist(),
+            strict=True,
+        )
+    )
+    kept = {
+        at
+        for at, mean in means
+        if mean is not None
+        and abs(mean - (logged[at] if logged[at] is not None else np.nan)) < 1e-4
+    }
     foreign = sorted(suspects - kept)
     if not foreign:
         return rollouts, ()
     left = rollouts.filter(~pl.col("step").is_in(foreign))
     steps = counted(len(foreign), "step")
-    note = f"the completions of {steps} with an evaluation are the evaluation's (TRL writes them over the training's): left out"
+    note = (
+        f"the completions of {steps} with an evaluation are the evaluation's (TRL writes them over "
+        "the training's): left out"
+    )
     return (left if len(left) else None), (note,)
 
 
@@ -214,14 +322,26 @@ def typed_completions(table: pl.DataFrame, *, texts: bool) -> pl.DataFrame | Non
     columns = [pl.col("step").cast(pl.Int64, strict=False)]
     for name, kind in table.schema.items():
         if name in ("prompt", "completion"):
-            columns.append(pl.col(name).cast(pl.Utf8, strict=False) if kind == pl.Utf8 else pl.lit(None, dtype=pl.Utf8).alias(name))
+            columns.append(
+                pl.col(name).cast(pl.Utf8, strict=False)
+                if kind == pl.Utf8
+                else pl.lit(None, dtype=pl.Utf8).alias(name)
+            )
         elif name != "step" and kind.is_numeric():
             columns.append(pl.col(name).cast(pl.Float64, strict=False).fill_nan(None))
     typed = table.select(columns).drop_nulls("step")
-    return typed if texts else typed.with_columns(pl.col("prompt").hash().cast(pl.Utf8), pl.lit(None, dtype=pl.Utf8).alias("completion"))
+    return (
+        typed
+        if texts
+        else typed.with_columns(
+            pl.col("prompt").hash().cast(pl.Utf8), pl.lit(None, dtype=pl.Utf8).alias("completion")
+        )
+    )
 
 
-def _grouped(rows: pl.DataFrame, config: RunConfig, notes: list[str]) -> tuple[pl.DataFrame, RunConfig]:
+def _grouped(
+    rows: pl.DataFrame, config: RunConfig, notes: list[str]
+) -> tuple[pl.DataFrame, RunConfig]:
     """Return the rows with prompt_id: by position where G is known, else by runs of one prompt."""
     step = rows["step"].to_numpy()
     within = np.arange(len(step)) - np.searchsorted(step, step, side="left")
@@ -229,51 +349,84 @@ def _grouped(rows: pl.DataFrame, config: RunConfig, notes: list[str]) -> tuple[p
     counts = np.unique(step, return_counts=True)[1]
     if group and bool((counts % group == 0).all()):
         prompt_id = within // group
-        notes.append(f"groups of completions by position: {group} rows each ({config.group_size.source})")
+        notes.append(
+            f"groups of completions by position: {group} rows each ({config.group_size.source})"
+        )
         return rows.with_columns(pl.Series("prompt_id", prompt_id, dtype=pl.Int64)), config
     new = np.ones(len(step), dtype=bool)
     prompt = rows["prompt"].to_list()
-    new[1:] = (np.diff(step) != 0) | np.array([a != b for a, b in zip(prompt[1:], prompt[:-1], strict=True)], dtype=bool)
+    new[1:] = (np.diff(step) != 0) | np.array(
+        [a != b for a, b in zip(prompt[1:], prompt[:-1], strict=True)], dtype=bool
+    )
     lengths = np.diff(np.append(np.flatnonzero(new), len(step)))
     run = np.cumsum(new) - 1
     first = run[np.searchsorted(step, step, side="left")]
     prompt_id = run - first
-    notes.append("groups of completions by runs of equal prompts: two neighbouring groups of one prompt would count as one")
+    notes.append(
+        "groups of completions by runs of equal prompts: two neighbouring groups of one prompt "
+        "would count as one"
+    )
     if group:
         source = config.group_size.source
-        notes.append(f"the rows of a step are not a multiple of the group size {group} ({source}), which is not used for them")
+        notes.append(
+            f"the rows of a step are not a multiple of the group size {group} ({source}), which is "
+            "not used for them"
+        )
     elif len(lengths) and lengths[0] > 1 and bool((lengths == lengths[0]).all()):
-        config = config.with_settings({"group_size": int(lengths[0])}, "runs of equal prompts in the completions")
+        config = config.with_settings(
+            {"group_size": int(lengths[0])}, "runs of equal prompts in the completions"
+        )
     return rows.with_columns(pl.Series("prompt_id", prompt_id, dtype=pl.Int64)), config
 
 
 def _functions(rows: pl.DataFrame, named: Iterable[str]) -> list[str]:
-    """Return the columns that are reward functions: those that the log names, else every number but the advantage."""
-    numbers = [name for name, kind in rows.schema.items() if kind == pl.Float64 and name != "advantage"]
+    """Return the columns that are reward functions: those that the log names, else every number
+    but the advantage.
+    """
+    numbers = [
+        name for name, kind in rows.schema.items() if kind == pl.Float64 and name != "advantage"
+    ]
     lowered = {name.lower() for name in named}
     return [name for name in numbers if name.lower() in lowered] or numbers
 
 
-def rewarded(rows: pl.DataFrame, weights: Mapping[str, float], notes: list[str], *, stated: bool) -> pl.DataFrame:
+def rewarded(
+    rows: pl.DataFrame, weights: Mapping[str, float], notes: list[str], *, stated: bool
+) -> pl.DataFrame:
     """Return the rows in the record's columns, with the total reward where it is known."""
     total, agrees = _weighted(rows, weights), None
     if weights and "advantage" in rows.columns:
         agrees = _agreement(rows, total)
-    names = " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in weights.items())
+    names = " + ".join(
+        name if weight == 1 else f"{weight:g} {name}" for name, weight in weights.items()
+    )
     if agrees is not None and agrees < _AGREEMENT:
-        notes.append(f"the advantages contradict a total reward of {names}: the functions are weighted otherwise, so the total is unknown")
+        notes.append(
+            f"the advantages contradict a total reward of {names}: the functions are weighted "
+            "otherwise, so the total is unknown"
+        )
         total = _weighted(rows, {})
     elif len(weights) > 1 or stated:
         how = "the advantages agree" if agrees is not None else "no advantage could confirm it"
         why = "as the log's own mean rewards tell" if stated else "the plain sum"
         notes.append(f"the total reward of a completion is {names}, {why} ({how})")
     renamed = rows.rename({name: f"reward/{name}" for name in weights}).with_columns(total)
-    wanted = ["step", "prompt_id", "prompt", "completion", "reward", *(f"reward/{name}" for name in weights), "advantage"]
+    wanted = [
+        "step",
+        "prompt_id",
+        "prompt",
+        "completion",
+        "reward",
+        *(f"reward/{name}" for name in weights),
+        "advantage",
+    ]
     return renamed.select([name for name in wanted if name in renamed.columns])
 
 
 def _weighted(rows: pl.DataFrame, weights: Mapping[str, float]) -> pl.Series:
-    """Return the weighted sum of reward functions, missing where all of them are, or where there is none."""
+    """Return the weighted sum of reward functions, missing where all of them are, or where there
+    is none.
+    """
     if not weights:
         return pl.Series("reward", [None] * len(rows), dtype=pl.Float64)
     missing = pl.all_horizontal(pl.col(list(weights)).is_null())
@@ -281,8 +434,12 @@ def _weighted(rows: pl.DataFrame, weights: Mapping[str, float]) -> pl.Series:
     return rows.select(reward=pl.when(missing).then(None).otherwise(weighted)).to_series()
 
 
-def _logged_weights(functions: Sequence[str], means: Mapping[str, Array], total: Array | None) -> dict[str, float] | None:
-    """Return the weights w with `reward = sum_f w_f mean_f` in every row of the log, or None where no such weights are determined."""
+def _logged_weights(
+    functions: Sequence[str], means: Mapping[str, Array], total: Array | None
+) -> dict[str, float] | None:
+    """Return the weights w with `reward = sum_f w_f mean_f` in every row of the log, or None
+    where no such weights are determined.
+    """
     if total is None or set(functions) - set(means):
         return None
     design = np.column_stack([means[name] for name in functions])
@@ -290,22 +447,31 @@ def _logged_weights(functions: Sequence[str], means: Mapping[str, Array], total:
     if good.sum() < 2 * len(functions) + 1 or np.linalg.cond(design[good]) > _CONDITION:
         return None
     weights = np.linalg.lstsq(design[good], total[good], rcond=None)[0]
-    if np.abs(design[good] @ weights - total[good]).max() > 1e-5 * max(1.0, float(np.abs(total[good]).max())):
+    if np.abs(design[good] @ weights - total[good]).max() > 1e-5 * max(
+        1.0, float(np.abs(total[good]).max())
+    ):
         return None
     return {name: round(float(weight), 4) for name, weight in zip(functions, weights, strict=True)}
 
 
 def _agreement(rows: pl.DataFrame, total: pl.Series) -> float | None:
-    """Return the correlation, within groups, of advantage and total reward; None where neither moves.
+    """Return the correlation, within groups, of advantage and total reward; None where neither
+    moves.
 
-    An advantage is the centred reward times one factor a group, so it is 1 in every group where the total is right.
+    An advantage is the centred reward times one factor a group, so it is 1 in every group where the
+    total is right.
     """
     reward, advantage = _centred(rows, total), _centred(rows, rows["advantage"])
-    key = (np.diff(rows["prompt_id"].to_numpy(), prepend=-1) != 0) | (np.diff(rows["step"].to_numpy(), prepend=0) != 0)
+    key = (np.diff(rows["prompt_id"].to_numpy(), prepend=-1) != 0) | (
+        np.diff(rows["step"].to_numpy(), prepend=0) != 0
+    )
     key = np.cumsum(key) - 1
     good = np.isfinite(reward) & np.isfinite(advantage)
     size = int(key.max()) + 1 if len(key) else 0
-    sums = [np.bincount(key[good], weights=values[good], minlength=size) for values in (reward * advantage, reward**2, advantage**2)]
+    sums = [
+        np.bincount(key[good], weights=values[good], minlength=size)
+        for values in (reward * advantage, reward**2, advantage**2)
+    ]
     moving = (sums[1] > 1e-12) & (sums[2] > 1e-12)
     moving |= (sums[1] > 1e-6) & (sums[2] <= 1e-12)
     if not moving.any():
@@ -318,4 +484,9 @@ def _agreement(rows: pl.DataFrame, total: pl.Series) -> float | None:
 def _centred(rows: pl.DataFrame, values: pl.Series) -> NDArray[np.float64]:
     """Return values minus the mean of their group."""
     frame = rows.select("step", "prompt_id").with_columns(values.alias("value"))
-    return frame.select(pl.col("value") - pl.col("value").mean().over("step", "prompt_id")).to_series().cast(pl.Float64).to_numpy()
+    return (
+        frame.select(pl.col("value") - pl.col("value").mean().over("step", "prompt_id"))
+        .to_series()
+        .cast(pl.Float64)
+        .to_numpy()
+    )

@@ -1,6 +1,8 @@
-"""W&B's own files: the `.wandb` file of an offline run, and the columns of a chart that was exported as CSV.
+"""W&B's own files: the `.wandb` file of an offline run, and the columns of a chart that was
+exported as CSV.
 
-The records are read by `wire.py`, checksums included. Nothing is sent anywhere, and the wandb package is not needed.
+The records are read by `wire.py`, checksums included. Nothing is sent anywhere, and the wandb
+package is not needed.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
     """Read the history and the settings of a W&B run that was written on this disk."""
     seen = peek(path)
     if seen.size > limits.LARGEST_BLOCKS:
-        raise UnreadableRunError(f"expected a W&B file of at most 1 GB, got {seen.size / 1e9:.1f} GB in {shown(path)}: export it as CSV")
+        raise UnreadableRunError(
+            f"expected a W&B file of at most 1 GB, got {seen.size / 1e9:.1f} GB in {shown(path)}: "
+            "export it as CSV"
+        )
     records = BlockRecords(path.read_bytes())
     rows: list[dict[str, Any]] = []
     config: dict[str, Any] = {}
@@ -41,24 +46,35 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
             _take(record, rows, config)
         except ValueError:
             damaged += 1
-    notes = noted(damaged + records.damaged, "record is damaged and was", "records are damaged and were")
+    notes = noted(
+        damaged + records.damaged, "record is damaged and was", "records are damaged and were"
+    )
     if not rows:
-        raise UnreadableRunError(f"expected logged rows in {shown(path)}, got none: the run stopped before it logged anything")
+        raise UnreadableRunError(
+            f"expected logged rows in {shown(path)}, got none: the run stopped before it logged "
+            "anything"
+        )
     stated = ({name: value for name, value in config.items() if name != "_wandb"}, "the W&B file")
-    return assemble(Log(RowStore.of(rows), path, "wandb", seen.size, tuple(notes), stated=(stated,)), request)
+    return assemble(
+        Log(RowStore.of(rows), path, "wandb", seen.size, tuple(notes), stated=(stated,)), request
+    )
 
 
 def _take(record: bytes, rows: list[dict[str, Any]], config: dict[str, Any]) -> None:
     """Add what one record holds to the rows or to the settings."""
     message = Message(record)
     rows += [row for history in message.blobs(2) if (row := dict(_items(history)))]
-    updates = message.blobs(5) + [given for run in message.blobs(17) for given in Message(run).blobs(4)]
+    updates = message.blobs(5) + [
+        given for run in message.blobs(17) for given in Message(run).blobs(4)
+    ]
     for update in updates:
         config |= dict(_items(update))
 
 
 def _items(message: bytes) -> Iterator[tuple[str, Any]]:
-    """Yield key and value of each item of a history or of settings; media and tables are passed over."""
+    """Yield key and value of each item of a history or of settings; media and tables are passed
+    over.
+    """
     for item in map(Message, Message(message).blobs(1)):
         names = [text(part) for part in item.blobs(1) + item.blobs(2)]
         value = json_in(text(item.blobs(16)[-1])) if item.blobs(16) else None
@@ -67,13 +83,19 @@ def _items(message: bytes) -> Iterator[tuple[str, Any]]:
 
 
 def exported_runs(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the runs of a table that W&B or SwanLab exported from a chart: run -> {column: key}; empty for any other table.
+    """Return the runs of a table that W&B or SwanLab exported from a chart: run -> {column: key};
+    empty for any other table.
 
-    W&B's columns are "Step", "<run> - <key>", "<run> - <key>__MIN" and "<run> - <key>__MAX"; of the last two, bounds of what was
-    averaged, nothing is kept. SwanLab's are "step", "<run>-<key>" and "<run>-<key>_timestamp", of which the last is left out.
+    W&B's columns are "Step", "<run> - <key>", "<run> - <key>__MIN" and "<run> - <key>__MAX"; of the
+    last two, bounds of what was averaged, nothing is kept. SwanLab's are "step", "<run>-<key>" and
+    "<run>-<key>_timestamp", of which the last is left out.
     """
     stamps = {name for name in names if name.endswith("_timestamp")}
-    stamped = {name: name.rpartition("-") for name in names if "-" in name and f"{name}_timestamp" in stamps}
+    stamped = {
+        name: name.rpartition("-")
+        for name in names
+        if "-" in name and f"{name}_timestamp" in stamps
+    }
     split = stamped or _charted(names)
     aside = split.keys() | stamps if stamped else split.keys()
     shared = {name: name for name in names if name not in aside}
@@ -85,6 +107,8 @@ def exported_runs(names: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def _charted(names: Sequence[str]) -> dict[str, tuple[str, str, str]]:
-    """Return the run and the key of each column of a chart that W&B exported, none for any other table."""
+    """Return the run and the key of each column of a chart that W&B exported, none for any other
+    table.
+    """
     split = {name: name.rpartition(" - ") for name in names if " - " in name}
     return split if len(split) > 1 and any(map(_RANGE.fullmatch, names)) else {}

@@ -1,6 +1,8 @@
-"""The wire format of Protocol Buffers, and the records that TensorBoard and W&B write them in: read with checksums, nothing else.
+"""The wire format of Protocol Buffers, and the records that TensorBoard and W&B write them in: read
+with checksums, nothing else.
 
-Only lengths, numbers and byte strings are taken apart; no schema is loaded and no code is run. It knows no metric.
+Only lengths, numbers and byte strings are taken apart; no schema is loaded and no code is run. It
+knows no metric.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def spans(data: bytes, position: int, end: int) -> Iterator[tuple[int, int | None, int, int]]:
-    """Yield number, value (None of one that is bytes), start and end of each field of the message between two places."""
+    """Yield number, value (None of one that is bytes), start and end of each field of the
+    message between two places.
+    """
     while position < end:
         tag, position = _varint(data, position, end)
         number, kind = tag >> 3, tag & 7
@@ -106,7 +110,9 @@ def _table() -> tuple[int, ...]:
 
 
 def masked_crc(data: bytes) -> int:
-    """Return the masked CRC-32C of TensorBoard's records: turned by 15 bits and shifted by a constant."""
+    """Return the masked CRC-32C of TensorBoard's records: turned by 15 bits and shifted by a
+    constant.
+    """
     table, crc = _table(), 0xFFFFFFFF
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -125,7 +131,9 @@ def _masked_crcs(data: NDArray[np.uint8], start_N: Places, length: int) -> NDArr
 
 
 def _are_sound(data: NDArray[np.uint8], start_N: Places, length: int) -> NDArray[np.bool_]:
-    """Return whether the masked CRC-32C of as many bytes from each place on is the number behind them."""
+    """Return whether the masked CRC-32C of as many bytes from each place on is the number behind
+    them.
+    """
     written = data[start_N[:, None] + (length + np.arange(4))].view("<u4")[:, 0]
     return np.asarray(_masked_crcs(data, start_N, length) == written)
 
@@ -134,7 +142,9 @@ def is_tfrecord(head: bytes) -> bool:
     """Return whether bytes start with the length of a record and its checksum."""
     if len(head) < 12:
         return False
-    return int.from_bytes(head[:8], "little") <= limits.LARGEST_RECORD and masked_crc(head[:8]) == int.from_bytes(head[8:12], "little")
+    return int.from_bytes(head[:8], "little") <= limits.LARGEST_RECORD and masked_crc(
+        head[:8]
+    ) == int.from_bytes(head[8:12], "little")
 
 
 class TfRecords:
@@ -145,7 +155,9 @@ class TfRecords:
         self.damaged, self.complete = 0, True
 
     def __iter__(self) -> Iterator[tuple[bytes, Places, Places]]:
-        """Yield some megabytes of the file with the places and the lengths of the payloads in them that are whole."""
+        """Yield some megabytes of the file with the places and the lengths of the payloads in
+        them that are whole.
+        """
         rest = b""
         while self.complete and (more := self._file.read(_READ)):
             data = rest + more
@@ -168,7 +180,9 @@ class TfRecords:
         return heads, position
 
     def _sound(self, data: bytes, heads: list[int]) -> tuple[Places, Places]:
-        """Return places and lengths of the payloads with the right checksum, up to the first head that has a wrong one."""
+        """Return places and lengths of the payloads with the right checksum, up to the first
+        head that has a wrong one.
+        """
         seen, head_N = np.frombuffer(data, dtype=np.uint8), np.array(heads, dtype=np.int64)
         right = _are_sound(seen, head_N, 8)
         if not right.all():
@@ -185,7 +199,9 @@ class TfRecords:
 
 
 class BlockRecords:
-    """The records of a file in LevelDB's log format as W&B writes it; those whose checksum is wrong are left out and counted."""
+    """The records of a file in LevelDB's log format as W&B writes it; those whose checksum is
+    wrong are left out and counted.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -224,9 +240,14 @@ class BlockRecords:
             if any(data[position : position + 7]):
                 self.damaged += 1
                 yield 0, b""
-            # A wrong length would lead astray: it is believed only where a sound piece follows it, else the next block starts anew.
+            # A wrong length would lead astray: it is believed only where a sound piece follows it,
+            # else the next block starts anew.
             after = position + 7 + int.from_bytes(data[position + 4 : position + 6], "little")
-            position = after if after - position + 7 <= left and self._piece(after) is not None else position + left
+            position = (
+                after
+                if after - position + 7 <= left and self._piece(after) is not None
+                else position + left
+            )
 
     def _piece(self, position: int) -> tuple[int, bytes] | None:
         """Return type and bytes of the piece at a position, None where it is not sound."""
@@ -235,4 +256,6 @@ class BlockRecords:
         crc, length, kind = struct.unpack_from("<IHB", self._data, position)
         piece = self._data[position + 7 : position + 7 + length]
         fits = length + 7 <= _BLOCK - position % _BLOCK and len(piece) == length and 1 <= kind <= 4
-        return (kind, piece) if fits and zlib.crc32(piece, zlib.crc32(bytes([kind]))) == crc else None
+        return (
+            (kind, piece) if fits and zlib.crc32(piece, zlib.crc32(bytes([kind]))) == crc else None
+        )

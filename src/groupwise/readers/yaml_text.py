@@ -23,7 +23,9 @@ class _Yaml(yaml.SafeLoader):  # type: ignore[misc]
 
 
 def plain_yaml(text: str) -> Any:
-    """Return what a YAML text says; a damaged one is a ValueError, or what its odd dates and keys raise."""
+    """Return what a YAML text says; a damaged one is a ValueError, or what its odd dates and
+    keys raise.
+    """
     try:
         return yaml.load(text, Loader=_Yaml)  # noqa: S506  a safe loader
     except yaml.YAMLError as error:

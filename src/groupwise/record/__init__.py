@@ -1,1 +1,3 @@
-"""One run as data: its table of steps, its table of rollouts, its settings, and the journal in which it is written."""
+"""One run as data: its table of steps, its table of rollouts, its settings, and the journal in
+which it is written.
+"""

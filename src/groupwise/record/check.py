@@ -36,39 +36,72 @@ class Checked(Plain):
     journal_bytes: int  # what is read of the journal; 0 where there is none
     torn_bytes: int  # of a last line that a kill left unfinished, which is no damage
     damage: tuple[Damage, ...]  # the damaged stretches of the journal
-    saved_problem: str  # why the tables beside the journal cannot be read whole, "" where they can or there are none
-    notes: tuple[str, ...]  # sentences on the record: what is damaged in it, and what had to be decided while reading it
+    # why the tables beside the journal cannot be read whole, "" where they can or there are none
+    saved_problem: str
+    notes: tuple[
+        str, ...
+    ]  # sentences on the record: what is damaged in it, and what had to be decided while reading it
 
     def lines(self) -> list[str]:
         """Return it in words."""
-        said = [f"The record is {'sound' if self.sound else 'damaged'}: {count(self.steps, 'step')} can be read."]
+        said = [
+            (
+                f"The record is {'sound' if self.sound else 'damaged'}: "
+                f"{count(self.steps, 'step')} can be read."
+            )
+        ]
         said += [f"In the tables: {self.saved_problem}."] if self.saved_problem else []
         said += [f"In the journal: {one.said()}." for one in self.damage]
         if self.torn_bytes:
-            said.append(f"The last line was not finished ({count(self.torn_bytes, 'byte')}), as a kill leaves it: that is no damage.")
+            said.append(
+                f"The last line was not finished ({count(self.torn_bytes, 'byte')}), as a kill "
+                "leaves it: that is no damage."
+            )
         told = {self.saved_problem, *notes_on(self.damage)}
         return [*said, *(f"Note: {note}." for note in self.notes if note not in told)]
 
 
 def check_record(folder: Path) -> Checked:
-    """Check a record: every line of its journal and the checksums of its tables; raise where none of its steps can be read."""
+    """Check a record: every line of its journal and the checksums of its tables; raise where
+    none of its steps can be read.
+    """
     record, problem = _saved(folder)
     content = read_journal(folder / JOURNAL, keep=without_rollouts)
     record = with_journal(record, folder / JOURNAL, content) if content.end else record
     if not len(record.steps):
         lost = "; ".join(notes_on(content.damage))
-        why = f"got {lost}: give an older copy of the record" if lost else "got none: nothing has been recorded yet"
+        why = (
+            f"got {lost}: give an older copy of the record"
+            if lost
+            else "got none: nothing has been recorded yet"
+        )
         raise UnreadableRunError(problem or f"expected a sound step in {folder / JOURNAL}, {why}")
     sound = not (problem or content.damage)
-    return Checked(str(folder), sound, len(record.steps), content.end, content.torn, content.damage, problem, record.notes)
+    return Checked(
+        str(folder),
+        sound,
+        len(record.steps),
+        content.end,
+        content.torn,
+        content.damage,
+        problem,
+        record.notes,
+    )
 
 
 def repaired(folder: Path, target: Path) -> Path:
-    """Write all that is sound of a record to a new folder, with notes on what was damaged; the record stays as it is."""
+    """Write all that is sound of a record to a new folder, with notes on what was damaged; the
+    record stays as it is.
+    """
     if target.exists() or target.is_symlink():
-        raise OverwriteError(f"expected a new folder at {target}, got something that is there already: choose another")
+        raise OverwriteError(
+            f"expected a new folder at {target}, got something that is there already: choose "
+            "another"
+        )
     if target.resolve().is_relative_to(folder.resolve()):
-        raise OverwriteError(f"expected a folder beside the record, got {target}, which is in it: choose another")
+        raise OverwriteError(
+            f"expected a folder beside the record, got {target}, which is in it: choose another"
+        )
     partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
     try:
         partial.mkdir(parents=True)
@@ -80,7 +113,10 @@ def repaired(folder: Path, target: Path) -> Path:
             _copy_journal(folder, partial)
         partial.rename(target)
     except OSError as error:
-        raise GroupwiseError(f"expected to write {target}, got {error.strerror or error}: choose a folder that you can write") from None
+        raise GroupwiseError(
+            f"expected to write {target}, got {error.strerror or error}: choose a folder that you "
+            "can write"
+        ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target
@@ -98,14 +134,28 @@ def _copy_journal(folder: Path, target: Path) -> None:
         damage = notes_on(read_journal(folder / JOURNAL, keep=copy).damage)
         if damage:
             about = last.get("about") or description_of(folder.name)
-            journal.append({"about": about | {"notes": [*(about.get("notes") or ()), *(f"repaired: {one}" for one in damage)]}}, sync=False)
+            journal.append(
+                {
+                    "about": about
+                    | {
+                        "notes": [
+                            *(about.get("notes") or ()),
+                            *(f"repaired: {one}" for one in damage),
+                        ]
+                    }
+                },
+                sync=False,
+            )
         journal.sync()
 
 
 def _saved(folder: Path) -> tuple[RunRecord, str]:
     """Return what is sound of the tables of a record, and what is not, in a sentence."""
     if not is_record(folder):
-        raise UnreadableRunError(f"expected a saved record in {folder}, got neither {SAVED} nor {JOURNAL}: give the folder of a record")
+        raise UnreadableRunError(
+            f"expected a saved record in {folder}, got neither {SAVED} nor {JOURNAL}: give the "
+            "folder of a record"
+        )
     if not (folder / SAVED).is_file():
         return RunRecord.empty(folder.name), ""
     try:

@@ -1,7 +1,9 @@
-"""A file of checksummed lines: only sound entries are read back, and a damaged line costs itself and none of those behind it.
+"""A file of checksummed lines: only sound entries are read back, and a damaged line costs itself
+and none of those behind it.
 
-One entry is one line, `CRC32 LENGTH JSON`; one process writes a journal at a time. What an entry holds is said in `run.py`; which journal a
-killed recording goes on with, in `resume.py`; the bytes, in `docs/reference/journal.md`.
+One entry is one line, `CRC32 LENGTH JSON`; one process writes a journal at a time. What an entry
+holds is said in `run.py`; which journal a killed recording goes on with, in `resume.py`; the bytes,
+in `docs/reference/journal.md`.
 """
 
 from __future__ import annotations
@@ -50,14 +52,23 @@ class Damage:
         if self.after is None:
             where = "without a sound step" if self.before is None else f"before step {self.before}"
         else:
-            where = f"after step {self.after}" if self.before is None else f"between steps {self.after} and {self.before}"
+            where = (
+                f"after step {self.after}"
+                if self.before is None
+                else f"between steps {self.after} and {self.before}"
+            )
         return f"{count(self.lines, 'damaged line')} {where}, {count(self.bytes, 'byte')}"
 
 
 def notes_on(damage: Sequence[Damage]) -> tuple[str, ...]:
-    """Return what is damaged as notes of a record: the first few stretches, and how much more there is."""
+    """Return what is damaged as notes of a record: the first few stretches, and how much more
+    there is.
+    """
     told, rest = damage[:_MOST_TOLD], damage[_MOST_TOLD:]
-    more = f"and {count(sum(one.lines for one in rest), 'more damaged line')}, {count(sum(one.bytes for one in rest), 'byte')}"
+    more = (
+        f"and {count(sum(one.lines for one in rest), 'more damaged line')}, "
+        f"{count(sum(one.bytes for one in rest), 'byte')}"
+    )
     return (*(one.said() for one in told), *([more] if rest else []))
 
 
@@ -87,11 +98,15 @@ def _entry(checksum: bytes, body: bytes) -> dict[str, Any] | None:
 
 
 def _salvaged(line: bytes) -> Iterator[tuple[dict[str, Any], int, int]]:
-    """Yield the sound entries of a line that is damaged, with where each begins and ends: a damaged line feed makes one line of two.
+    """Yield the sound entries of a line that is damaged, with where each begins and ends: a damaged
+    line feed makes one line of two.
 
     An entry cannot hide in the texts of another: there its quotes are escaped, and it is no JSON.
     """
-    at, budget = 0, _SALVAGE * len(line)  # made to be slow, a line could ask for the checksum of its rest at every byte
+    at, budget = (
+        0,
+        _SALVAGE * len(line),
+    )  # made to be slow, a line could ask for the checksum of its rest at every byte
     while budget > 0 and (head := _HEAD.search(line, at)) is not None:
         at, end = head.start() + 1, head.end() + int(head[2])
         if end >= len(line):
@@ -104,18 +119,23 @@ def _salvaged(line: bytes) -> Iterator[tuple[dict[str, Any], int, int]]:
 
 
 def _is_torn(tail: bytes) -> bool:
-    """Return whether a kill may have left this at the end of a journal: the beginning of a line, and less than its length says."""
+    """Return whether a kill may have left this at the end of a journal: the beginning of a line,
+    and less than its length says.
+    """
     if head := _HEAD.match(tail):
         return len(tail) - head.end() <= int(head[2])
     return _HALF_A_HEAD.fullmatch(tail) is not None
 
 
 class LineReader:
-    """Takes the lines of a journal one after another: gives their sound entries, and counts what is damaged between them."""
+    """Takes the lines of a journal one after another: gives their sound entries, and counts what
+    is damaged between them.
+    """
 
     def __init__(self) -> None:
         self.damage: list[Damage] = []  # the damaged stretches so far
-        self.torn = 0  # bytes of a last line that was not finished when the writer ended, which is no damage
+        # bytes of a last line that was not finished when the writer ended, which is no damage
+        self.torn = 0
         self._step: int | None = None
         self._owed = 0  # what the head of a damaged line says is still to come of it
 
@@ -155,17 +175,27 @@ class LineReader:
                 self.damage[-1] = replace(self.damage[-1], before=step)
 
     def _lost(self, piece: bytes) -> None:
-        """Count bytes that belong to no sound entry; the line feed that ends them is not among them."""
+        """Count bytes that belong to no sound entry; the line feed that ends them is not among
+        them.
+        """
         piece = piece.removesuffix(b"\n")
         if not piece:
             return
         goes_on = len(piece) <= self._owed  # a byte that became a line feed makes two lines of one
         head = _HEAD.match(piece)
-        self._owed = self._owed - len(piece) - 1 if goes_on else int(head[2]) - (len(piece) - head.end()) - 1 if head else 0
+        self._owed = (
+            self._owed - len(piece) - 1
+            if goes_on
+            else int(head[2]) - (len(piece) - head.end()) - 1
+            if head
+            else 0
+        )
         found = Damage(0 if goes_on else 1, len(piece), self._step, None)
         if self.damage and self.damage[-1].before is None:
             before = self.damage.pop()
-            found = replace(before, lines=before.lines + found.lines, bytes=before.bytes + found.bytes)
+            found = replace(
+                before, lines=before.lines + found.lines, bytes=before.bytes + found.bytes
+            )
         self.damage.append(found)
 
 
@@ -180,7 +210,9 @@ class Content:
 
 
 def read_journal(path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = None) -> Content:
-    """Return the sound entries of a journal, or what `keep` makes of each, and what is damaged; nothing where there is none."""
+    """Return the sound entries of a journal, or what `keep` makes of each, and what is damaged;
+    nothing where there is none.
+    """
     entries: list[Any] = []
     reader, size = LineReader(), 0
     try:
@@ -194,12 +226,17 @@ def read_journal(path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = N
     except FileNotFoundError:
         return Content([])
     except OSError as error:
-        raise UnreadableRunError(f"expected a journal that can be read at {path}, got {error.strerror}: check its permissions") from None
+        raise UnreadableRunError(
+            f"expected a journal that can be read at {path}, got {error.strerror}: check its "
+            "permissions"
+        ) from None
     return Content(entries, size - reader.torn, reader.torn, tuple(reader.damage))
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the system can do so (Windows opens no folder)."""
+    """Wait until the names in a folder are on the disk, where the system can do so (Windows
+    opens no folder).
+    """
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -211,9 +248,9 @@ def _sync_folder(folder: Path) -> None:
 class Journal(AbstractContextManager["Journal"]):
     """An open journal; every append is on the disk when it returns, or has left no trace.
 
-    Opening it moves a last line that is torn into a file beside it, and cuts nothing else off: what is damaged stays where it is, and
-    writing goes on behind it.
-    `entries` are those that were there when it was opened, `damage` what was damaged.
+    Opening it moves a last line that is torn into a file beside it, and cuts nothing else off: what
+    is damaged stays where it is, and writing goes on behind it. `entries` are those that were there
+    when it was opened, `damage` what was damaged.
     """
 
     def __init__(self, path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = None) -> None:
@@ -221,7 +258,8 @@ class Journal(AbstractContextManager["Journal"]):
         self.path = path
         try:
             new = not path.exists()
-            # What is appended never overwrites, not even where the system has no locks and another writes too.
+            # What is appended never overwrites, not even where the system has no locks and another
+            # writes too.
             self._file = path.open("a+b", buffering=0)
         except OSError as error:
             raise _unwritable(path, error) from None
@@ -247,13 +285,19 @@ class Journal(AbstractContextManager["Journal"]):
             self._file.close()
             raise
         if new:
-            # A file's own fsync does not keep its name: that is in the folder, and a new folder's name in the one above.
+            # A file's own fsync does not keep its name: that is in the folder, and a new folder's
+            # name in the one above.
             for folder in (path.parent, path.parent.parent):
                 _sync_folder(folder)
 
     def _keep_apart(self, content: Content) -> None:
-        """Write what is about to be cut off behind what was cut off before, in a file beside the journal."""
-        with self.path.open("rb") as whole, self.path.with_name(f"{self.path.name}.torn").open("ab") as copy:
+        """Write what is about to be cut off behind what was cut off before, in a file beside the
+        journal.
+        """
+        with (
+            self.path.open("rb") as whole,
+            self.path.with_name(f"{self.path.name}.torn").open("ab") as copy,
+        ):
             whole.seek(content.end)
             copy.write(whole.read() + b"\n")
             copy.flush()
@@ -277,23 +321,30 @@ class Journal(AbstractContextManager["Journal"]):
                 self._open_line = True  # half a line stays: the next one begins behind a line feed
             if isinstance(error, OSError):
                 raise GroupwiseError(
-                    f"expected to write {self.path}, got {error.strerror}: make room or repair the disk; what was there before stays"
+                    f"expected to write {self.path}, got {error.strerror}: make room or repair the "
+                    "disk; what was there before stays"
                 ) from None
             raise
 
     def _check_that_it_is_there(self) -> None:
-        """Raise where the file was deleted or moved: the system would go on writing what nobody can read."""
+        """Raise where the file was deleted or moved: the system would go on writing what nobody
+        can read.
+        """
         mine = os.fstat(self._file.fileno())
         try:
             there = self.path.stat()
         except (FileNotFoundError, NotADirectoryError):
             raise JournalGoneError(
-                f"expected to write {self.path}, got none there, for it was deleted or moved: leave the folder of a run where it is"
+                f"expected to write {self.path}, got none there, for it was deleted or moved: "
+                "leave the folder of a run where it is"
             ) from None
         except OSError:
             return  # what is wrong, the writing itself will say
         if mine.st_nlink == 0 and (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
-            raise JournalGoneError(f"expected to write {self.path}, got another file in its place: leave the folder of a run where it is")
+            raise JournalGoneError(
+                f"expected to write {self.path}, got another file in its place: leave the folder "
+                "of a run where it is"
+            )
 
     def sync(self) -> None:
         """Wait until all that was appended is on the disk."""
@@ -312,7 +363,9 @@ _OPEN: WeakSet[Journal] = WeakSet()
 
 
 def _close_in_child() -> None:
-    """Close the parent's journals in a forked worker: one that outlives its parent would keep the resumed run from writing."""
+    """Close the parent's journals in a forked worker: one that outlives its parent would keep
+    the resumed run from writing.
+    """
     for journal in list(_OPEN):
         journal.close()
 
@@ -321,13 +374,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_in_child)
 
 
-# A killed run lets go within milliseconds of its death, unless a worker was being forked just then: one that the system has not run
-# yet holds the file until it does, and a run that is started again at once would be sent beside its own record.
+# A killed run lets go within milliseconds of its death, unless a worker was being forked just then:
+# one that the system has not run yet holds the file until it does, and a run that is started again
+# at once would be sent beside its own record.
 _PATIENCE_SECONDS = 2.0
 
 
 def hold(handle: int, problem: str) -> None:
-    """Keep others out of an open file or folder until it is closed or the process ends; where another process holds it, say `problem`."""
+    """Keep others out of an open file or folder until it is closed or the process ends; where
+    another process holds it, say `problem`.
+    """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not _locked(handle):
         if time.monotonic() >= deadline:
@@ -336,7 +392,9 @@ def hold(handle: int, problem: str) -> None:
 
 
 def _locked(handle: int) -> bool:
-    """Take a file or folder, and return whether no other process holds it; where the system has no locks, nobody does."""
+    """Take a file or folder, and return whether no other process holds it; where the system has
+    no locks, nobody does.
+    """
     if sys.platform == "win32":
         return True
     import fcntl
@@ -351,13 +409,16 @@ def _locked(handle: int) -> bool:
 
 
 def being_written(path: Path) -> bool:
-    """Return whether a process holds a journal to write it; False where there is none, and where the system has no locks."""
+    """Return whether a process holds a journal to write it; False where there is none, and where
+    the system has no locks.
+    """
     if sys.platform == "win32":
         return False
     import fcntl
 
     try:
-        # Shared and for an instant only: a writer that begins meanwhile has more patience than that.
+        # Shared and for an instant only: a writer that begins meanwhile has more patience than
+        # that.
         with path.open("rb") as file:
             fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -369,4 +430,6 @@ def being_written(path: Path) -> bool:
 
 def _unwritable(path: Path, error: OSError) -> GroupwiseError:
     """Return the error of a file that cannot be written."""
-    return GroupwiseError(f"expected to write {path}, got {error.strerror}: choose a folder that you can write")
+    return GroupwiseError(
+        f"expected to write {path}, got {error.strerror}: choose a folder that you can write"
+    )

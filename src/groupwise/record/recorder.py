@@ -1,8 +1,9 @@
-"""The record of a run that is training: each finished step is appended, and nothing that goes wrong here stops the training.
+"""The record of a run that is training: each finished step is appended, and nothing that goes wrong
+here stops the training.
 
-A full disk is said once, and what could not be written waits in memory until it can be. A new run moves an older record aside and never
-overwrites it. After a kill every step that was appended is there (`record/journal.py`); which record a resumed run goes on with is decided
-in `resume.py`.
+A full disk is said once, and what could not be written waits in memory until it can be. A new run
+moves an older record aside and never overwrites it. After a kill every step that was appended is
+there (`record/journal.py`); which record a resumed run goes on with is decided in `resume.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,15 @@ from groupwise.record.run import (
     with_notes,
     without_rollouts,
 )
-from groupwise.record.table import BASE_COLUMNS, Odd, RolloutColumns, columns_of, readable_cells, rollouts_table, steps_of_rows
+from groupwise.record.table import (
+    BASE_COLUMNS,
+    Odd,
+    RolloutColumns,
+    columns_of,
+    readable_cells,
+    rollouts_table,
+    steps_of_rows,
+)
 from groupwise.wording import clean
 
 UNEVEN = "uneven_group_share"  # the column of the share of groups whose size is not that of most
@@ -46,8 +55,11 @@ UNEVEN = "uneven_group_share"  # the column of the share of groups whose size is
 FOLDER = "groupwise"
 _WAITING_WITH_ROLLOUTS, _WAITING = 200, 20_000
 RECENT = 64
-_MOST_CHANGES = 20  # of the group size that are noted: each note is written with all that stand before it
-_SHARE = 20  # a record that cannot be opened is not tried again before this many times what the last try took
+_MOST_CHANGES = (
+    20  # of the group size that are noted: each note is written with all that stand before it
+)
+# a record that cannot be opened is not tried again before this many times what the last try took
+_SHARE = 20
 
 Say = Callable[[str], None]
 Meanings = Callable[[Mapping[str, NDArray[np.float64]], RunConfig], tuple[Meaning, ...]]
@@ -60,7 +72,9 @@ def to_terminal(sentence: str) -> None:
 
 
 def guarded(say: Say) -> Say:
-    """Return what says a sentence and never raises: a terminal that is gone costs the sentence, not the training."""
+    """Return what says a sentence and never raises: a terminal that is gone costs the sentence,
+    not the training.
+    """
 
     def said(sentence: str) -> None:
         with contextlib.suppress(Exception):
@@ -70,12 +84,20 @@ def guarded(say: Say) -> Say:
 
 
 def reason_of(error: Exception) -> str:
-    """Return an error as the beginning of a sentence: its own where it is one of ours, else with its kind."""
-    return str(error) if isinstance(error, GroupwiseError) else f"{type(error).__name__}: {str(error)[:300]}"
+    """Return an error as the beginning of a sentence: its own where it is one of ours, else with
+    its kind.
+    """
+    return (
+        str(error)
+        if isinstance(error, GroupwiseError)
+        else f"{type(error).__name__}: {str(error)[:300]}"
+    )
 
 
 class Failures:
-    """Let no failure end the training: each is said once, and of many in a row the last says that nothing is tried any more."""
+    """Let no failure end the training: each is said once, and of many in a row the last says
+    that nothing is tried any more.
+    """
 
     def __init__(self, say: Say, most: float = math.inf) -> None:
         self.in_a_row, self._say, self._most, self._told = 0, say, most, set[str]()
@@ -95,11 +117,16 @@ class Failures:
             reason = reason_of(error)
             if self.too_many or reason not in self._told:
                 self._told.add(reason)
-                self._say(f"recording failed: {reason}; training goes on{', not recorded any further' if self.too_many else ''}")
+                self._say(
+                    f"recording failed: {reason}; training goes "
+                    f"on{', not recorded any further' if self.too_many else ''}"
+                )
 
 
 class Recorder:
-    """Append the steps of a run that trains; every failure after `open` is a sentence, not an exception."""
+    """Append the steps of a run that trains; every failure after `open` is a sentence, not an
+    exception.
+    """
 
     def __init__(
         self,
@@ -113,7 +140,9 @@ class Recorder:
     ) -> None:
         self.folder, self.config, self.notes = folder, config or RunConfig(), list[str]()
         self.rows: list[dict[str, Any]] = []
-        self.run: dict[str, str] = {}  # what tells this run from others, written into the record: `resume.opened` sets it
+        self.run: dict[
+            str, str
+        ] = {}  # what tells this run from others, written into the record: `resume.opened` sets it
         self._given, self._after, self._pending, self._next_try = self.config, 0, False, 0.0
         self._uneven, self._size_changes = False, 0
         self._name, self._meanings_of, self._say = name or folder.name, meanings_of, guarded(say)
@@ -131,18 +160,27 @@ class Recorder:
         """Open the record, and go on with it after a step."""
         standing, about = self._older(after) if is_record(self.folder) else ([], {})
         kept = [row for row in standing if row["step"] <= after]
-        self.rows = kept + [row for row in self.rows if row["step"] > after]  # those that wait, where it could not be opened before
+        self.rows = kept + [
+            row for row in self.rows if row["step"] > after
+        ]  # those that wait, where it could not be opened before
         self._confirmed = [row["step"] for row in kept]
         self._take_up(kept, about)
-        self._writer = RecordWriter(self.folder, name=self._name, config=self.config, meanings=self._meanings)
+        self._writer = RecordWriter(
+            self.folder, name=self._name, config=self.config, meanings=self._meanings
+        )
         self._writer.run = self.run or self._writer.run
         self._syncer, self._pending = _Syncer(self._writer), False
         self._syncer.start()
         last = standing[-1]["step"] if standing else min(after, 0)
         if last > after:
-            self.note(f"resumed after step {after}: steps {after + 1} to {last} are replaced as they are done again")
+            self.note(
+                f"resumed after step {after}: steps {after + 1} to {last} are replaced as they are "
+                "done again"
+            )
         elif last < after:
-            self.note(f"resumed after step {after}: steps {last + 1} to {after} are not in the record")
+            self.note(
+                f"resumed after step {after}: steps {last + 1} to {after} are not in the record"
+            )
         else:
             self._describe()
         self._columns = {name for row in self.rows for name in row}
@@ -152,25 +190,36 @@ class Recorder:
         self._after, self._pending, self._failing = after, True, True
 
     def _older(self, after: int) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
-        """Return the rows of the record that is there and what it says of itself; where a new run begins, it is moved aside."""
+        """Return the rows of the record that is there and what it says of itself; where a new
+        run begins, it is moved aside.
+        """
         path = self.folder / JOURNAL
         if not path.exists():
             self._move_aside()
             return [], {}
-        with Journal(path, keep=without_rollouts) as journal:  # held while it is looked at: nobody writes it now
+        with Journal(
+            path, keep=without_rollouts
+        ) as journal:  # held while it is looked at: nobody writes it now
             rows = [entry["row"] for entry in standing_steps(journal.entries)]
             if after <= 0:
                 if rows:
                     self._move_aside()
                 return [], {}
             for damage in notes_on(journal.damage):
-                self._say(f"the record in {self.folder} is damaged: {damage}; it goes on behind that, and `groupwise check` says more")
+                self._say(
+                    f"the record in {self.folder} is damaged: {damage}; it goes on behind that, "
+                    "and `groupwise check` says more"
+                )
         return rows, description_in(journal.entries)
 
     def _take_up(self, kept: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> None:
-        """Go on with the notes of the record, and with the group size that all rows end with where it changed among them."""
+        """Go on with the notes of the record, and with the group size that all rows end with
+        where it changed among them.
+        """
         after = kept[-1]["step"] if kept else 0
-        before = [str(note) for note in about.get("notes") or () if _step_of_change(str(note)) <= after]
+        before = [
+            str(note) for note in about.get("notes") or () if _step_of_change(str(note)) <= after
+        ]
         self.notes = list(dict.fromkeys((*before, *self.notes)))
         self._size_changes = sum(_step_of_change(note) > 0 for note in self.notes)
         self._uneven = any(row.get(UNEVEN) for row in self.rows)
@@ -182,7 +231,11 @@ class Recorder:
     def _update_meanings(self) -> None:
         """Say anew what the columns mean, of which a step may have brought more."""
         if self._meanings_of is not None and self.rows:
-            columns = {name: values for name, values in columns_of(self.rows).items() if name not in BASE_COLUMNS}
+            columns = {
+                name: values
+                for name, values in columns_of(self.rows).items()
+                if name not in BASE_COLUMNS
+            }
             self._meanings = self._meanings_of(columns, self.config)
 
     def _move_aside(self) -> None:
@@ -194,7 +247,8 @@ class Recorder:
             self.folder.rename(aside)
         except OSError as error:
             raise GroupwiseError(
-                f"expected to move the older record in {self.folder} aside, got {error.strerror}: move it, or choose another folder"
+                f"expected to move the older record in {self.folder} aside, got {error.strerror}: "
+                "move it, or choose another folder"
             ) from None
         self._say(f"{self.folder} held the record of an earlier run: it is in {aside} now")
 
@@ -222,14 +276,26 @@ class Recorder:
             self._describe()
 
     def _changes(self, row: Mapping[str, Any]) -> None:
-        """Note a group size other than before: what was planned and fitted for the old one no longer holds."""
+        """Note a group size other than before: what was planned and fitted for the old one no
+        longer holds.
+        """
         step, size = row["step"], _size_of(row)
         if row.get(UNEVEN) and not self._uneven:
             self._uneven = True
-            self.note(f"groups are of several sizes from step {step} on: group_size is the median of each step, the setting stays")
+            self.note(
+                f"groups are of several sizes from step {step} on: group_size is the median of "
+                "each step, the setting stays"
+            )
         if not size:
             return
-        before = next((found for old in reversed(self.rows) if old["step"] < step and (found := _size_of(old))), None)
+        before = next(
+            (
+                found
+                for old in reversed(self.rows)
+                if old["step"] < step and (found := _size_of(old))
+            ),
+            None,
+        )
         if not before or size == before:
             return
         sentence = f"the group size changed from {before:g} to {size:g} at step {step}"
@@ -239,7 +305,10 @@ class Recorder:
         if self._size_changes <= _MOST_CHANGES:
             self.note(sentence)
         elif self._size_changes == _MOST_CHANGES + 1:
-            self.note(f"the group size goes on changing: group_size has it for each step, and no change after step {step} is noted")
+            self.note(
+                "the group size goes on changing: group_size has it for each step, and no change "
+                f"after step {step} is noted"
+            )
 
     def _write(self) -> None:
         """Write all that waits; a failure is said once, and it goes on waiting."""
@@ -256,7 +325,9 @@ class Recorder:
                     return
                 continue
             except Exception as error:  # noqa: BLE001 - a step that can never be written is not to hold up those behind it
-                if isinstance(error, GroupwiseError | OSError) and not isinstance(error, InvalidArgumentError):
+                if isinstance(error, GroupwiseError | OSError) and not isinstance(
+                    error, InvalidArgumentError
+                ):
                     self._trouble(str(error))
                     return
                 if self._without_odd_cells():
@@ -270,11 +341,16 @@ class Recorder:
         if self._failing:
             self._failing = False
             self._describe()  # what could not be said while there was no room
-            self._say(f"the record in {self.folder} can be written again: the steps that waited are in it")
+            self._say(
+                f"the record in {self.folder} can be written again: the steps that waited are in it"
+            )
         if self._syncer is not None:
             self._syncer.due = True
             if self._syncer.problem:
-                self._say(f"the disk did not confirm the record in {self.folder}: {self._syncer.problem}; training goes on")
+                self._say(
+                    f"the disk did not confirm the record in {self.folder}: "
+                    f"{self._syncer.problem}; training goes on"
+                )
                 self._syncer.problem = ""
 
     def _readable(self, row: Mapping[Any, Any]) -> dict[str, Any]:
@@ -284,7 +360,10 @@ class Recorder:
         for _, name in odd:
             if name not in self._odd_columns:
                 self._odd_columns.add(name)
-                self._say(f"{clean(name, longest=60)!r} holds what is no number or text: such cells are missing in the record")
+                self._say(
+                    f"{clean(name, longest=60)!r} holds what is no number or text: such cells are "
+                    "missing in the record"
+                )
         return readable
 
     def _without_odd_cells(self) -> bool:
@@ -297,23 +376,39 @@ class Recorder:
         except ValueError:  # columns of several lengths
             return False
         readable = [self._readable(completion) for completion in rows]
-        if all(cell is before[name] for before, after in zip(rows, readable, strict=True) for name, cell in after.items()):
+        if all(
+            cell is before[name]
+            for before, after in zip(rows, readable, strict=True)
+            for name, cell in after.items()
+        ):
             return False
         self._waiting[0] = (row, readable)
         return True
 
     def _begun_anew(self, error: JournalGoneError) -> bool:
-        """Begin a record that was deleted again with all steps, whose rows are still in memory; return whether that could be done."""
+        """Begin a record that was deleted again with all steps, whose rows are still in memory;
+        return whether that could be done.
+        """
         self._let_go()
-        self._say(f"{error}; training goes on, and the record begins anew with the steps so far, with completions of the newest only")
+        self._say(
+            f"{error}; training goes on, and the record begins anew with the steps so far, with "
+            "completions of the newest only"
+        )
         rollouts = dict(self._recent)
         self._waiting = deque((row, rollouts.get(row["step"])) for row in self.rows)
-        self._after, self._pending, self._failing, self._next_try = self.rows[0]["step"] - 1, True, True, 0.0
+        self._after, self._pending, self._failing, self._next_try = (
+            self.rows[0]["step"] - 1,
+            True,
+            True,
+            0.0,
+        )
         self._confirmed = []
         return self._reopened()
 
     def _reopened(self) -> bool:
-        """Try again to open the record that could not be opened; return whether that could be done."""
+        """Try again to open the record that could not be opened; return whether that could be
+        done.
+        """
         began = time.monotonic()
         if began < self._next_try:
             return False
@@ -371,7 +466,11 @@ class Recorder:
             odd,
         )
         meanings = tuple(meaning for meaning in self._meanings if meaning.column in steps.columns)
-        return with_notes(RunRecord(self._name, steps, rollouts, self.config, meanings, (), tuple(self.notes)), (), odd)
+        return with_notes(
+            RunRecord(self._name, steps, rollouts, self.config, meanings, (), tuple(self.notes)),
+            (),
+            odd,
+        )
 
     def close(self) -> None:
         """Write what waits, describe the whole, and let go of the record."""
@@ -381,7 +480,9 @@ class Recorder:
         self._write()
         self._describe()
         if self._waiting:
-            self._say(f"{len(self._waiting)} steps could not be written to {self.folder}{self._rescued()}")
+            self._say(
+                f"{len(self._waiting)} steps could not be written to {self.folder}{self._rescued()}"
+            )
             self._waiting.clear()
         self._let_go()
         self._pending = False
@@ -408,18 +509,25 @@ class Recorder:
             pass
         if not saved:
             return " and are lost"
-        return f": {'they' if saved == len(self._waiting) else f'the first {saved} of them'} are in {folder}"
+        return (
+            f": {'they' if saved == len(self._waiting) else f'the first {saved} of them'} are in "
+            f"{folder}"
+        )
 
 
 class _Syncer(threading.Thread):
-    """Wait for the disk beside the training: a step takes milliseconds there that the training need not spend."""
+    """Wait for the disk beside the training: a step takes milliseconds there that the training
+    need not spend.
+    """
 
     def __init__(self, writer: RecordWriter) -> None:
         super().__init__(name="groupwise-sync", daemon=True)
         self.due, self._ended, self.problem, self._writer = False, threading.Event(), "", writer
 
     def run(self) -> None:
-        """Look once a second whether anything was appended, and sync it: to be woken by each append would cost the training more."""
+        """Look once a second whether anything was appended, and sync it: to be woken by each
+        append would cost the training more.
+        """
         while not self._ended.wait(1.0):
             if self.due:
                 self.due = False
@@ -448,7 +556,9 @@ def _drop_from(step: int, entries: list[Any] | deque[Any], step_of: Callable[[An
 
 
 def _size_of(row: Mapping[str, Any]) -> int | None:
-    """Return the group size of a step, None where its groups are of several sizes or it is not known."""
+    """Return the group size of a step, None where its groups are of several sizes or it is not
+    known.
+    """
     size = row.get("group_size")
     return int(size) if size and not row.get(UNEVEN) and float(size).is_integer() else None
 

@@ -1,7 +1,9 @@
-"""Which record a run that begins or resumes writes to: its own, a new one, or one beside a record that another run is writing.
+"""Which record a run that begins or resumes writes to: its own, a new one, or one beside a record
+that another run is writing.
 
-A record has an identity: a number drawn when it begins, which some trainers keep in their checkpoints, and the place of the run's output,
-for the others. `opened` decides by it. How steps are written is in `recorder.py`; what a kill leaves on the disk, in `record/journal.py`.
+A record has an identity: a number drawn when it begins, which some trainers keep in their
+checkpoints, and the place of the run's output, for the others. `opened` decides by it. How steps
+are written is in `recorder.py`; what a kill leaves on the disk, in `record/journal.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ from groupwise.record.recorder import Recorder, Say, reason_of
 from groupwise.record.run import JOURNAL, is_record
 
 _MOST_SIBLINGS, _MOST_ASIDE = 20, 200
-_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}  # failures that come and go, as a full disk
+_PASSING = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+}  # failures that come and go, as a full disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +38,21 @@ class Identity:
     """What tells a run from others."""
 
     id: str = ""  # the number of its record; "" where the run does not know it
-    home: str = ""  # the place of its output as seen from the record, hashed; "" where it is not known
+    home: str = (
+        ""  # the place of its output as seen from the record, hashed; "" where it is not known
+    )
 
     def owns(self, other: Identity) -> bool:
-        """Return whether a record is this run's: by its number where the run knows it, else by the place."""
+        """Return whether a record is this run's: by its number where the run knows it, else by
+        the place.
+        """
         return self.id == other.id if self.id else self.home == other.home
 
 
 def home_of(output: str | Path, folder: Path) -> str:
-    """Return the place of a run's output relative to that of its record, hashed: both may be moved together."""
+    """Return the place of a run's output relative to that of its record, hashed: both may be
+    moved together.
+    """
     there, here = os.path.realpath(output), os.path.realpath(folder.absolute().parent)
     with suppress(ValueError):  # another drive
         there = os.path.relpath(there, here)
@@ -45,22 +60,31 @@ def home_of(output: str | Path, folder: Path) -> str:
 
 
 def identity_in(folder: Path) -> Identity | None:
-    """Return the identity of the record in a folder, as it says last; None where it has none or cannot be read."""
+    """Return the identity of the record in a folder, as it says last; None where it has none or
+    cannot be read.
+    """
     found = None
     try:
         with (folder / JOURNAL).open("rb") as file:
             for line in file:
-                if b'{"about":' in line[:48]:  # of all entries the shortest: those with rollouts need not be taken apart
+                if (
+                    b'{"about":' in line[:48]
+                ):  # of all entries the shortest: those with rollouts need not be taken apart
                     found = decode_entry(line) or found
     except OSError:
         return None
     about = found.get("about") if found is not None else None
     run = about.get("run") if isinstance(about, dict) else None
-    return Identity(str(run["id"]), str(run.get("home", ""))) if isinstance(run, dict) and run.get("id") else None
+    return (
+        Identity(str(run["id"]), str(run.get("home", "")))
+        if isinstance(run, dict) and run.get("id")
+        else None
+    )
 
 
 def _choices(folder: Path, after: int, run: Identity) -> list[tuple[Path, Identity | None]]:
-    """Return where a run may go on: first records of its own, then places without a record or with one of no identity.
+    """Return where a run may go on: first records of its own, then places without a record or with
+    one of no identity.
 
     One that begins, or knows nothing of itself, takes the places in their order.
     """
@@ -68,25 +92,50 @@ def _choices(folder: Path, after: int, run: Identity) -> list[tuple[Path, Identi
         return [(place, None) for place in _places(folder)]
     own = _owned(_places(folder), run)
     if run.id and not own:
-        own = _owned([folder.with_name(f"{folder.name}.before-{number}") for number in range(1, _MOST_ASIDE)], run)
-    free = [place for place in _places(folder) if not is_record(place) or (not own and identity_in(place) is None)]
+        own = _owned(
+            [
+                folder.with_name(f"{folder.name}.before-{number}")
+                for number in range(1, _MOST_ASIDE)
+            ],
+            run,
+        )
+    free = [
+        place
+        for place in _places(folder)
+        if not is_record(place) or (not own and identity_in(place) is None)
+    ]
     return [*own, *((place, identity_in(place)) for place in free)]
 
 
 def _owned(places: Sequence[Path], run: Identity) -> list[tuple[Path, Identity | None]]:
     """Return the places that hold a record of this run."""
-    return [(place, identity) for place in places if (identity := identity_in(place)) is not None and run.owns(identity)]
+    return [
+        (place, identity)
+        for place in places
+        if (identity := identity_in(place)) is not None and run.owns(identity)
+    ]
 
 
 def _places(folder: Path) -> list[Path]:
     """Return where a record may be written: its folder, and those beside it."""
-    return [folder, *(folder.with_name(f"{folder.name}-{number}") for number in range(2, _MOST_SIBLINGS))]
+    return [
+        folder,
+        *(folder.with_name(f"{folder.name}-{number}") for number in range(2, _MOST_SIBLINGS)),
+    ]
 
 
-def opened(make: Callable[[Path], Recorder], folder: Path, after: int, say: Say, run: Identity | None = None) -> Recorder | None:
-    """Open a record that goes on after a step (0: a run that begins); None where nothing can be written.
+def opened(
+    make: Callable[[Path], Recorder],
+    folder: Path,
+    after: int,
+    say: Say,
+    run: Identity | None = None,
+) -> Recorder | None:
+    """Open a record that goes on after a step (0: a run that begins); None where nothing can be
+    written.
 
-    A resumed run goes on with its own record; one beside it is begun where the folder holds another run's or somebody is writing it.
+    A resumed run goes on with its own record; one beside it is begun where the folder holds another
+    run's or somebody is writing it.
     """
     run = run or Identity()
     places = _choices(folder, after, run)
@@ -94,7 +143,9 @@ def opened(make: Callable[[Path], Recorder], folder: Path, after: int, say: Say,
     problem = f"the record in {folder} is that of another run" if another else ""
     for place, there in places:
         recorder = make(place)
-        recorder.run = asdict(Identity(there.id if there is not None else secrets.token_hex(8), run.home))
+        recorder.run = asdict(
+            Identity(there.id if there is not None else secrets.token_hex(8), run.home)
+        )
         try:
             recorder.open(after)
         except SecondWriterError as error:

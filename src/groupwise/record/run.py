@@ -1,4 +1,6 @@
-"""One run as data: a table of steps, a table of rollouts, the settings, and what every column means."""
+"""One run as data: a table of steps, a table of rollouts, the settings, and what every column
+means.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ import numpy as np
 import polars as pl
 
 from groupwise import limits
-from groupwise.errors import GroupwiseError, InvalidArgumentError, MissingMetricError, OverwriteError, UnreadableRunError
+from groupwise.errors import (
+    GroupwiseError,
+    InvalidArgumentError,
+    MissingMetricError,
+    OverwriteError,
+    UnreadableRunError,
+)
 from groupwise.record.journal import Content, Journal, being_written, notes_on, read_journal
 from groupwise.record.settings import RunConfig, Setting
 from groupwise.record.table import (
@@ -56,7 +64,11 @@ __all__ = [
 
 FORMAT = "groupwise-record"
 VERSION = 1
-COMPANIONS = ("checkpoints", "groupwise-components.json", "group-size-decisions.json")  # files beside a journal that stay untouched
+COMPANIONS = (
+    "checkpoints",
+    "groupwise-components.json",
+    "group-size-decisions.json",
+)  # files beside a journal that stay untouched
 _RESTORE = "save the record again, or use a copy of it"
 RECORD_FILES = _STEPS, ROLLOUTS, SAVED, JOURNAL, _TORN = (
     "steps.parquet",
@@ -73,15 +85,18 @@ class Meaning:
 
     Args:
         column: the log's own key, unchanged.
-        quantity: the canonical name (reward, reward/<function>, reward_std_within_group, dead_group_share, entropy, ...), "" where unknown.
+        quantity: the canonical name (reward, reward/<function>, reward_std_within_group,
+            dead_group_share, entropy, ...), "" where unknown.
         definition: a sentence: exactly what it is in that framework and version.
         ambiguous: whether the log cannot tell which of several definitions holds.
         unavailable: whether it is logged but carries nothing.
-        resolution: half a unit of the last printed digit, in the column's unit: a value v stands for v plus or minus that. 0 where
-            the numbers are exact.
+        resolution: half a unit of the last printed digit, in the column's unit: a value v stands
+            for v plus or minus that. 0 where the numbers are exact.
 
     Example:
-        >>> Meaning("kl", "kl", "mean KL divergence to the reference policy, nats a token").ambiguous
+        >>> Meaning(
+        ...     "kl", "kl", "mean KL divergence to the reference policy, nats a token"
+        ... ).ambiguous
         False
     """
 
@@ -122,18 +137,21 @@ class RunRecord:
 
     Args:
         name: of the run.
-        steps: one row a logged step. Columns: step (Int64, strictly increasing), optimizer_updates (cumulative), window (updates that
-            the row averages over), tokens and seconds (cumulative, null where unknown), then one Float64 column a logged key.
-            Missing and NaN are null.
-        rollouts: one row a completion: step, prompt_id (a group is (step, prompt_id)), and those of prompt, completion, reward,
-            reward/<function>, advantage, length that exist; or None. Where `texts` is there, completion is a whole number that
-            `with_completions` reads the text of.
+        steps: one row a logged step. Columns: step (Int64, strictly increasing), optimizer_updates
+            (cumulative), window (updates that the row averages over), tokens and seconds
+            (cumulative, null where unknown), then one Float64 column a logged key. Missing and NaN
+            are null.
+        rollouts: one row a completion: step, prompt_id (a group is (step, prompt_id)), and those of
+            prompt, completion, reward, reward/<function>, advantage, length that exist; or None.
+            Where `texts` is there, completion is a whole number that `with_completions` reads the
+            text of.
         config: the settings.
         meanings: one a column of `steps`, where known.
         sources: the files read.
         notes: sentences on what had to be decided while reading.
         labels: column of texts -> the one text that all rows of the run share.
-        texts: the completions that stay in their files, as those of large dumps do; None where they are in `rollouts`.
+        texts: the completions that stay in their files, as those of large dumps do; None where they
+            are in `rollouts`.
 
     Example:
         >>> record = RunRecord("demo", steps_table([1, 2], {"reward": [0.1, 0.2]}))
@@ -154,14 +172,22 @@ class RunRecord:
     def remarks(self) -> tuple[str, ...]:
         """Return what reading the log had to decide, and last which settings were not found."""
         unknown = ", ".join(self.config.unknown())
-        return (*self.notes, *([f"settings not found: {unknown}; give them with --set NAME=VALUE"] if unknown else []))
+        return (
+            *self.notes,
+            *(
+                [f"settings not found: {unknown}; give them with --set NAME=VALUE"]
+                if unknown
+                else []
+            ),
+        )
 
     def metrics(self) -> tuple[str, ...]:
         """Return the log's own keys, in the order of the table."""
         return tuple(name for name in self.steps.columns if name not in BASE_COLUMNS)
 
     def column(self, name: str) -> str:
-        """Return the log's own key for `name`: a key, a canonical quantity, or a forgiving spelling of either.
+        """Return the log's own key for `name`: a key, a canonical quantity, or a forgiving spelling
+        of either.
 
         Args:
             name: what the user calls it.
@@ -173,7 +199,9 @@ class RunRecord:
             MissingMetricError: nothing fits; the message lists the metrics.
 
         Example:
-            >>> RunRecord("demo", steps_table([1], {"rewards / f / mean": [0.5]})).column("rewards/f/mean")
+            >>> RunRecord("demo", steps_table([1], {"rewards / f / mean": [0.5]})).column(
+            ...     "rewards/f/mean"
+            ... )
             'rewards / f / mean'
         """
         keys = self.metrics()
@@ -183,12 +211,19 @@ class RunRecord:
         if found:
             return max(found, key=self._usefulness)
         listed = ", ".join(keys[:40]) + (f" and {len(keys) - 40} more" if len(keys) > 40 else "")
-        raise MissingMetricError(f"expected a metric of {self.name}, got {name[:80]!r}: the log has {listed or 'no metric at all'}")
+        raise MissingMetricError(
+            f"expected a metric of {self.name}, got {name[:80]!r}: the log has "
+            f"{listed or 'no metric at all'}"
+        )
 
     def _called(self, name: str) -> list[str]:
-        """Return the columns that a name may mean: by their quantity, else by a forgiving spelling of their key or quantity."""
+        """Return the columns that a name may mean: by their quantity, else by a forgiving
+        spelling of their key or quantity.
+        """
         keys, spelled = self.metrics(), _spelling(name)
-        known = [meaning for meaning in self.meanings if meaning.quantity and meaning.column in keys]
+        known = [
+            meaning for meaning in self.meanings if meaning.quantity and meaning.column in keys
+        ]
         return (
             [meaning.column for meaning in known if meaning.quantity == name]
             or [key for key in keys if _spelling(key) in (spelled, f"{spelled}/mean")]
@@ -200,7 +235,9 @@ class RunRecord:
         return next((meaning for meaning in self.meanings if meaning.column == column), None)
 
     def _usefulness(self, column: str) -> tuple[bool, bool, int]:
-        """Rank columns of one quantity: those that carry something, then the unambiguous, then the fullest."""
+        """Rank columns of one quantity: those that carry something, then the unambiguous, then
+        the fullest.
+        """
         known = self.meaning(column)
         count = len(self.steps) - self.steps[column].null_count()
         return (known is None or not known.unavailable, known is None or not known.ambiguous, count)
@@ -215,9 +252,14 @@ class RunRecord:
             >>> RunRecord("demo", steps_table([1], {})).validate()
         """
         check_steps(self.steps)
-        strangers = [meaning.column for meaning in self.meanings if meaning.column not in self.steps.columns]
+        strangers = [
+            meaning.column for meaning in self.meanings if meaning.column not in self.steps.columns
+        ]
         if strangers:
-            raise InvalidArgumentError(f"expected meanings of columns of the steps table, got one of {strangers[0]!r}: drop it")
+            raise InvalidArgumentError(
+                f"expected meanings of columns of the steps table, got one of {strangers[0]!r}: "
+                "drop it"
+            )
         if self.rollouts is not None:
             check_rollouts(self.rollouts, left=self.texts is not None)
 
@@ -226,7 +268,8 @@ class RunRecord:
 
         Args:
             rows: rows of `rollouts`, in any order.
-            made: expressions of the column completion that are wanted in its place; the texts themselves where none is given.
+            made: expressions of the column completion that are wanted in its place; the texts
+                themselves where none is given.
 
         Returns:
             The same rows with texts.
@@ -237,12 +280,16 @@ class RunRecord:
         Example:
             >>> rows = rollouts_table([{"step": 1, "prompt_id": 0, "completion": "x = 4"}])
             >>> record = RunRecord("demo", steps_table([1], {"reward": [0.5]}), rows)
-            >>> record.with_completions(record.rollouts, pl.col("completion").str.slice(-1))["completion"].to_list()
+            >>> record.with_completions(record.rollouts, pl.col("completion").str.slice(-1))[
+            ...     "completion"
+            ... ].to_list()
             ['4']
         """
         if self.texts is None or rows.schema.get("completion") != pl.Int64:
             return rows.with_columns(made)
-        return rows.with_columns(self.texts.made(rows["completion"], made or [pl.col("completion")]))
+        return rows.with_columns(
+            self.texts.made(rows["completion"], made or [pl.col("completion")])
+        )
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the record as Parquet and JSON: the folder appears whole or not at all.
@@ -261,7 +308,9 @@ class RunRecord:
         Example:
             >>> import tempfile
             >>> with tempfile.TemporaryDirectory() as home:
-            ...     saved = RunRecord("demo", steps_table([1], {"reward": [0.5]})).save(home + "/demo")
+            ...     saved = RunRecord("demo", steps_table([1], {"reward": [0.5]})).save(
+            ...         home + "/demo"
+            ...     )
             ...     RunRecord.load(saved).name
             'demo'
         """
@@ -277,14 +326,17 @@ class RunRecord:
             _replace(target, partial)
         except OSError as error:
             raise GroupwiseError(
-                f"expected to write the record to {target}, got {error.strerror or error}: choose a folder that you can write"
+                f"expected to write the record to {target}, got {error.strerror or error}: choose "
+                "a folder that you can write"
             ) from None
         finally:
             shutil.rmtree(partial, ignore_errors=True)
         return target
 
     def _write(self, folder: Path) -> None:
-        """Write the files of the record into an existing folder and wait until they are on the disk."""
+        """Write the files of the record into an existing folder and wait until they are on the
+        disk.
+        """
         self.steps.write_parquet(folder / _STEPS)
         if self.rollouts is not None:
             self.with_completions(self.rollouts).write_parquet(folder / ROLLOUTS)
@@ -292,7 +344,9 @@ class RunRecord:
             "sources": [dataclasses.asdict(source) for source in self.sources],
             "notes": list(self.notes),
             "labels": dict(self.labels),
-            "checksums": {path.name: zlib.crc32(path.read_bytes()) for path in sorted(folder.iterdir())},
+            "checksums": {
+                path.name: zlib.crc32(path.read_bytes()) for path in sorted(folder.iterdir())
+            },
         }
         (folder / SAVED).write_text(json.dumps(about, indent=1), encoding="utf-8")
         for path in folder.iterdir():
@@ -306,7 +360,8 @@ class RunRecord:
 
     @classmethod
     def load(cls, folder: str | Path) -> RunRecord:
-        """Read a saved record, or one that a `RecordWriter` is still appending to; whole steps only, none twice.
+        """Read a saved record, or one that a `RecordWriter` is still appending to; whole steps
+        only, none twice.
 
         Args:
             folder: as given to `save` or to `RecordWriter`.
@@ -319,7 +374,10 @@ class RunRecord:
         """
         home = Path(folder)
         if not is_record(home):
-            raise UnreadableRunError(f"expected a saved record in {home}, got neither {SAVED} nor {JOURNAL}: give the folder of a record")
+            raise UnreadableRunError(
+                f"expected a saved record in {home}, got neither {SAVED} nor {JOURNAL}: give the "
+                "folder of a record"
+            )
         record = load_saved(home)[0] if (home / SAVED).is_file() else cls.empty(home.name)
         if (home / JOURNAL).is_file():
             record = with_journal(record, home / JOURNAL, read_journal(home / JOURNAL))
@@ -333,7 +391,8 @@ class RunRecord:
 class RecordWriter(AbstractContextManager["RecordWriter"]):
     """Append the steps of a run as it goes; a kill at any moment leaves the steps appended so far.
 
-    A step that comes again (a run resumed from a checkpoint) replaces what was there from that step on.
+    A step that comes again (a run resumed from a checkpoint) replaces what was there from that step
+    on.
 
     Args:
         folder: made where missing; an existing journal in it is continued.
@@ -354,23 +413,40 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
         [0.5]
     """
 
-    def __init__(self, folder: str | Path, *, name: str = "", config: RunConfig | None = None, meanings: Sequence[Meaning] = ()) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        name: str = "",
+        config: RunConfig | None = None,
+        meanings: Sequence[Meaning] = (),
+    ) -> None:
         """Open or continue the journal in `folder`."""
         _check_target(home := Path(folder), force=True, beside=COMPANIONS)
         try:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise GroupwiseError(f"expected to make the folder {home}, got {error.strerror}: choose one that you can write") from None
-        self._journal = Journal(home / JOURNAL, keep=lambda entry: entry if "about" in entry else None)
+            raise GroupwiseError(
+                f"expected to make the folder {home}, got {error.strerror}: choose one that you "
+                "can write"
+            ) from None
+        self._journal = Journal(
+            home / JOURNAL, keep=lambda entry: entry if "about" in entry else None
+        )
         self._name, self._about = name or home.name, description_in(self._journal.entries)
-        self.run: dict[str, str] = self._about.get("run") or {}  # what tells this run from others: it stays, and so do the notes
+        self.run: dict[str, str] = (
+            self._about.get("run") or {}
+        )  # what tells this run from others: it stays, and so do the notes
         try:
             self.describe(config or RunConfig(), meanings, self._about.get("notes") or ())
         except BaseException:
-            self._journal.close()  # nobody has this writer, so nobody else would let go of the folder
+            # nobody has this writer, so nobody else would let go of the folder
+            self._journal.close()
             raise
 
-    def describe(self, config: RunConfig, meanings: Sequence[Meaning] = (), notes: Sequence[str] = ()) -> None:
+    def describe(
+        self, config: RunConfig, meanings: Sequence[Meaning] = (), notes: Sequence[str] = ()
+    ) -> None:
         """Say anew what holds for the whole record, where it is not what was said last.
 
         Args:
@@ -388,13 +464,19 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
             self._about = about
 
     def append(
-        self, step_row: Mapping[str, Any], rollouts: Sequence[Mapping[str, Any]] | RolloutColumns | None = None, *, sync: bool = True
+        self,
+        step_row: Mapping[str, Any],
+        rollouts: Sequence[Mapping[str, Any]] | RolloutColumns | None = None,
+        *,
+        sync: bool = True,
     ) -> None:
         """Write one step and its rollouts; both are on the disk, or neither.
 
         Args:
-            step_row: "step" (a whole number), any of the base columns, and the logged keys: numbers or None.
-            rollouts: one mapping a completion, with "prompt_id" and any of the columns of `RunRecord.rollouts`; or these by column.
+            step_row: "step" (a whole number), any of the base columns, and the logged keys: numbers
+                or None.
+            rollouts: one mapping a completion, with "prompt_id" and any of the columns of
+                `RunRecord.rollouts`; or these by column.
             sync: whether to wait for the disk; without, `sync` does it.
 
         Raises:
@@ -417,11 +499,17 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
 
 
 def checked_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a step with plain numbers; raise where it has no step or holds something else."""
+    """Return the row of a step with plain numbers; raise where it has no step or holds something
+    else.
+    """
     step = row.get("step")
     if isinstance(step, bool) or not isinstance(step, int | np.integer) or abs(int(step)) >= 2**63:
-        raise InvalidArgumentError(f"expected a whole number for step, got {str(step)[:40]!r}: give the step of the row")
-    return {str(key): plain_number(key, value) for key, value in row.items() if key != "step"} | {"step": int(step)}
+        raise InvalidArgumentError(
+            f"expected a whole number for step, got {str(step)[:40]!r}: give the step of the row"
+        )
+    return {str(key): plain_number(key, value) for key, value in row.items() if key != "step"} | {
+        "step": int(step)
+    }
 
 
 def without_rollouts(entry: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -430,8 +518,12 @@ def without_rollouts(entry: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def has_ended(record: RunRecord) -> bool:
-    """Return whether a run is over, as far as can be known: it goes on where a process holds one of its journals to write it."""
-    return not any(source.reader == "journal" and being_written(Path(source.path)) for source in record.sources)
+    """Return whether a run is over, as far as can be known: it goes on where a process holds one
+    of its journals to write it.
+    """
+    return not any(
+        source.reader == "journal" and being_written(Path(source.path)) for source in record.sources
+    )
 
 
 def is_record(folder: Path) -> bool:
@@ -444,14 +536,19 @@ def _spelling(name: str) -> str:
     return re.sub(r"[\s\-]+", "_", "/".join(map(str.strip, name.lower().split("/"))))
 
 
-def description_of(name: str, config: RunConfig | None = None, meanings: Iterable[Meaning] = ()) -> dict[str, Any]:
+def description_of(
+    name: str, config: RunConfig | None = None, meanings: Iterable[Meaning] = ()
+) -> dict[str, Any]:
     """Return what a record says of itself, as plain data."""
     known = {} if config is None else config.known()
     return {
         "format": FORMAT,
         "version": VERSION,
         "name": name,
-        "config": {key: {"value": setting.value, "source": setting.source} for key, setting in known.items()},
+        "config": {
+            key: {"value": setting.value, "source": setting.source}
+            for key, setting in known.items()
+        },
         "meanings": [dataclasses.asdict(meaning) for meaning in meanings],
     }
 
@@ -461,37 +558,58 @@ def _parsed_meaning(entry: Mapping[str, Any]) -> Meaning:
     resolution = float(entry.get("resolution", 0.0))
     if not 0 <= resolution < math.inf:
         raise InvalidArgumentError(f"expected a resolution of 0 or more, got {resolution:g}")
-    return Meaning(**{**entry, "column": sound_text(str(entry["column"])), "resolution": resolution})
+    return Meaning(
+        **{**entry, "column": sound_text(str(entry["column"])), "resolution": resolution}
+    )
 
 
-def parse_about(about: Any, home: Path) -> tuple[str, RunConfig, tuple[Meaning, ...], tuple[Source, ...], tuple[str, ...]]:
-    """Return name, settings, meanings, sources and notes from plain data that anybody may have edited."""
+def parse_about(
+    about: Any, home: Path
+) -> tuple[str, RunConfig, tuple[Meaning, ...], tuple[Source, ...], tuple[str, ...]]:
+    """Return name, settings, meanings, sources and notes from plain data that anybody may have
+    edited.
+    """
     try:
         if about["format"] != FORMAT or about["version"] != VERSION:
             raise UnreadableRunError(
-                f"expected {FORMAT} version {VERSION} in {home}, got {str(about['format'])[:40]} version "
-                f"{str(about['version'])[:10]}: use the groupwise that wrote it"
+                f"expected {FORMAT} version {VERSION} in {home}, got {str(about['format'])[:40]} "
+                f"version {str(about['version'])[:10]}: use the groupwise that wrote it"
             )
         config = RunConfig()
         for key, setting in about["config"].items():
             config = config.with_settings({key: setting["value"]}, str(setting["source"]))
         meanings = tuple(_parsed_meaning(entry) for entry in about["meanings"])
         sources = tuple(Source(**entry) for entry in about.get("sources", []))
-        return str(about["name"]), config, meanings, sources, tuple(str(note) for note in about.get("notes", []))
+        return (
+            str(about["name"]),
+            config,
+            meanings,
+            sources,
+            tuple(str(note) for note in about.get("notes", [])),
+        )
     except (KeyError, TypeError, ValueError, AttributeError, InvalidArgumentError) as error:
         reason = str(error)[:120]
-        raise UnreadableRunError(f"expected the description of a record in {home}, got a damaged one ({reason}): save it again") from None
+        raise UnreadableRunError(
+            f"expected the description of a record in {home}, got a damaged one ({reason}): save "
+            "it again"
+        ) from None
 
 
 def load_saved(home: Path) -> tuple[RunRecord, str]:
-    """Read the Parquet and JSON of a saved record; where its completions are lost, return a sentence too, which is also in its notes."""
+    """Read the Parquet and JSON of a saved record; where its completions are lost, return a
+    sentence too, which is also in its notes.
+    """
     if (home / SAVED).stat().st_size > limits.LARGEST_WHOLE:
         most = f"{limits.LARGEST_WHOLE / 1e6:.0f} MB"
-        raise UnreadableRunError(f"expected JSON of at most {most} in {home / SAVED}, got more: {_RESTORE}")
+        raise UnreadableRunError(
+            f"expected JSON of at most {most} in {home / SAVED}, got more: {_RESTORE}"
+        )
     try:
         about = json.loads((home / SAVED).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableRunError(f"expected JSON in {home / SAVED}, got {str(error)[:80]}: {_RESTORE}") from None
+        raise UnreadableRunError(
+            f"expected JSON in {home / SAVED}, got {str(error)[:80]}: {_RESTORE}"
+        ) from None
     name, config, meanings, sources, notes = parse_about(about, home)
     sums, labels = about.get("checksums"), about.get("labels")
     if not isinstance(sums, dict) or _STEPS not in sums:
@@ -502,18 +620,28 @@ def load_saved(home: Path) -> tuple[RunRecord, str]:
             rollouts = _sound_table(home / ROLLOUTS, sums)
         except UnreadableRunError:
             lost = f"{ROLLOUTS} is missing or not as it was saved, so its completions are left out"
-    texts = {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
-    return RunRecord(name, steps, rollouts, config, meanings, sources, (*notes, *([lost] if lost else [])), texts), lost
+    texts = (
+        {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
+    )
+    return RunRecord(
+        name, steps, rollouts, config, meanings, sources, (*notes, *([lost] if lost else [])), texts
+    ), lost
 
 
 def _sound_table(path: Path, checksums: Mapping[str, Any]) -> pl.DataFrame:
-    """Read a table of a saved record once its checksum is right: damaged Parquet can end the whole process inside its decoder."""
+    """Read a table of a saved record once its checksum is right: damaged Parquet can end the
+    whole process inside its decoder.
+    """
     try:
         damaged = zlib.crc32(path.read_bytes()) != checksums[path.name]
     except OSError as error:
-        raise UnreadableRunError(f"expected the table {path}, got {error.strerror}: {_RESTORE}") from None
+        raise UnreadableRunError(
+            f"expected the table {path}, got {error.strerror}: {_RESTORE}"
+        ) from None
     if damaged:
-        raise UnreadableRunError(f"expected the table {path} as it was saved, got another or a damaged one: {_RESTORE}")
+        raise UnreadableRunError(
+            f"expected the table {path} as it was saved, got another or a damaged one: {_RESTORE}"
+        )
     return read_parquet(path)
 
 
@@ -539,31 +667,54 @@ def standing_steps(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, An
 
 def description_in(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what a journal says last of its record; nothing where it says nothing."""
-    return next((entry["about"] for entry in reversed(entries) if isinstance(entry.get("about"), dict)), {})
+    return next(
+        (entry["about"] for entry in reversed(entries) if isinstance(entry.get("about"), dict)), {}
+    )
 
 
 def with_journal(record: RunRecord, path: Path, content: Content) -> RunRecord:
     """Return the record with the entries of a journal after its own rows."""
-    odd, source = Odd(), Source(str(path), "journal", content.end, len(standing_steps(content.entries)))
+    odd, source = (
+        Odd(),
+        Source(str(path), "journal", content.end, len(standing_steps(content.entries))),
+    )
     record = with_entries(record, content.entries, odd)
     return told(record, description_in(content.entries), source, notes_on(content.damage), odd)
 
 
 def with_entries(record: RunRecord, entries: Iterable[Mapping[str, Any]], odd: Odd) -> RunRecord:
-    """Return the record with the steps of a journal after its own; steps that come again replace those that were there."""
+    """Return the record with the steps of a journal after its own; steps that come again replace
+    those that were there.
+    """
     standing = standing_steps(entries)
     if not standing:
         return record
     steps = steps_of_rows([entry["row"] for entry in standing], odd)
-    rollouts = rollouts_table([{**one, "step": entry["row"]["step"]} for entry in standing for one in _rollouts_in(entry)], odd)
+    rollouts = rollouts_table(
+        [
+            {**one, "step": entry["row"]["step"]}
+            for entry in standing
+            for one in _rollouts_in(entry)
+        ],
+        odd,
+    )
     before = [record.steps, record.rollouts]
     if len(record.steps) and record.steps["step"][-1] >= steps["step"][0]:
-        before = [table.filter(pl.col("step") < steps["step"][0]) if table is not None else None for table in before]
-    return dataclasses.replace(record, steps=stacked([before[0], steps], odd), rollouts=stacked([before[1], rollouts], odd))
+        before = [
+            table.filter(pl.col("step") < steps["step"][0]) if table is not None else None
+            for table in before
+        ]
+    return dataclasses.replace(
+        record, steps=stacked([before[0], steps], odd), rollouts=stacked([before[1], rollouts], odd)
+    )
 
 
-def told(record: RunRecord, about: Mapping[str, Any], source: Source, damage: Iterable[str], odd: Odd) -> RunRecord:
-    """Return the record of a journal with what that says of it, a sound clock, and notes on what is damaged and what is odd in it."""
+def told(
+    record: RunRecord, about: Mapping[str, Any], source: Source, damage: Iterable[str], odd: Odd
+) -> RunRecord:
+    """Return the record of a journal with what that says of it, a sound clock, and notes on what
+    is damaged and what is odd in it.
+    """
     name, config, meanings, notes = record.name, record.config, record.meanings, record.notes
     if about:
         name, config, stated, _, more = parse_about(about, Path(source.path).parent)
@@ -578,9 +729,13 @@ def told(record: RunRecord, about: Mapping[str, Any], source: Source, damage: It
 
 
 def with_notes(record: RunRecord, damage: Iterable[str], odd: Odd) -> RunRecord:
-    """Return the record with a sound clock, and with notes on what is damaged and what is odd in it."""
+    """Return the record with a sound clock, and with notes on what is damaged and what is odd in
+    it.
+    """
     steps = mended(record.steps, odd)
-    return dataclasses.replace(record, steps=steps, notes=tuple(dict.fromkeys((*record.notes, *damage, *odd_notes(odd)))))
+    return dataclasses.replace(
+        record, steps=steps, notes=tuple(dict.fromkeys((*record.notes, *damage, *odd_notes(odd))))
+    )
 
 
 def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> None:
@@ -588,17 +743,30 @@ def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> N
     try:
         if not target.exists() and not target.is_symlink():
             return
-        inside = {path.name for path in target.iterdir()} if target.is_dir() and not target.is_symlink() else None
+        inside = (
+            {path.name for path in target.iterdir()}
+            if target.is_dir() and not target.is_symlink()
+            else None
+        )
     except OSError as error:
-        raise GroupwiseError(f"expected a folder to write at {target}, got {error.strerror}: choose another") from None
+        raise GroupwiseError(
+            f"expected a folder to write at {target}, got {error.strerror}: choose another"
+        ) from None
     if inside is None or inside - {*RECORD_FILES, *beside}:
-        raise OverwriteError(f"expected a new folder at {target}, got something that is not a record: choose another")
+        raise OverwriteError(
+            f"expected a new folder at {target}, got something that is not a record: choose another"
+        )
     if inside and not force:
-        raise OverwriteError(f"expected a new folder at {target}, got a record that is there already: choose another, or force it")
+        raise OverwriteError(
+            f"expected a new folder at {target}, got a record that is there already: choose "
+            "another, or force it"
+        )
 
 
 def _replace(target: Path, partial: Path) -> None:
-    """Put the finished folder where the old one is, so that a whole one is there at every moment but one rename."""
+    """Put the finished folder where the old one is, so that a whole one is there at every moment
+    but one rename.
+    """
     if not target.exists():
         partial.rename(target)
         return

@@ -31,7 +31,9 @@ class Setting:
 
 UNKNOWN = Setting()
 Rule = tuple[Callable[[Any], Any], str]
-"""What checks and converts a value, raising a ValueError where it cannot, and the values that are expected, in words."""
+"""What checks and converts a value, raising a ValueError where it cannot, and the values that are
+expected, in words.
+"""
 
 
 def _number(value: Any) -> float:
@@ -94,18 +96,24 @@ _TEXT: Rule = (_printable, "a text of 1 to 300 characters")
 _DECAY = _within(lambda number: 0 <= number < 1, "a number in [0, 1)")
 _POSITIVE = _within(lambda number: number > 0, "a number above 0")
 _NOT_NEGATIVE = _within(lambda number: number >= 0, "a number of at least 0")
-_SCALING = _choice("group", "batch", "none", spelled={"true": "group", "false": "none"})  # True and False: TRL's older spelling
+_SCALING = _choice(
+    "group", "batch", "none", spelled={"true": "group", "false": "none"}
+)  # True and False: TRL's older spelling
 
 
 def check_setting(name: str, value: Any) -> Any:
     """Return `value` in the type of the setting `name`."""
     if name not in RULES:
-        raise InvalidArgumentError(f"expected a setting, got {name[:60]!r}: use one of {', '.join(RULES)}")
+        raise InvalidArgumentError(
+            f"expected a setting, got {name[:60]!r}: use one of {', '.join(RULES)}"
+        )
     rule, expected = RULES[name]
     try:
         return rule(value)
     except (ValueError, TypeError, OverflowError):
-        raise InvalidArgumentError(f"expected {expected} for {name}, got {_said(value)!r}") from None
+        raise InvalidArgumentError(
+            f"expected {expected} for {name}, got {_said(value)!r}"
+        ) from None
 
 
 def _said(value: Any) -> str:
@@ -131,14 +139,17 @@ class RunConfig:
         beta2: of Adam, in [0, 1).
         kl_weight: weight of the KL term in the loss (TRL: beta).
         loss: its name (grpo, dapo, dr_grpo, ...).
-        importance_ratio: what the loss weighs stale rollouts by: none, exact or clipped; or as a trainer says it, token or sequence.
+        importance_ratio: what the loss weighs stale rollouts by: none, exact or clipped; or as a
+            trainer says it, token or sequence.
         kl_in: where the KL term is: none, reward (as stale as the rollouts) or loss (current).
-        refresh_interval: optimiser updates between two generations of rollouts; of a fixed lag the lag itself.
+        refresh_interval: optimiser updates between two generations of rollouts; of a fixed lag the
+            lag itself.
         lag_kind: of the lag of the rollouts behind the policy: none, fixed, refresh or async.
         updates_per_step: optimiser updates of one step.
         logging_steps: steps that one logged row averages over.
         scale_rewards: the spread that advantages are divided by: group, batch or none.
-        multi_objective_aggregation: order of summing the reward functions and normalising: sum_then_normalize or normalize_then_sum.
+        multi_objective_aggregation: order of summing the reward functions and normalising:
+            sum_then_normalize or normalize_then_sum.
         temperature: of sampling.
         max_completion_length: tokens at which the sampler cut completions off.
         model: the model that was trained.
@@ -148,7 +159,8 @@ class RunConfig:
         planned_steps: the step that the run is to end at.
         gpus: GPUs that the run takes, for training and sampling together.
         gpu_price: of one GPU for an hour, in any currency.
-        smoothing: rows over which the log was averaged before it was written; 1 says that it is raw.
+        smoothing: rows over which the log was averaged before it was written; 1 says that it is
+            raw.
         seed: of the run.
 
     Example:
@@ -173,7 +185,9 @@ class RunConfig:
     updates_per_step: Annotated[Setting, _POSITIVE] = UNKNOWN
     logging_steps: Annotated[Setting, _COUNT] = UNKNOWN
     scale_rewards: Annotated[Setting, _SCALING] = UNKNOWN
-    multi_objective_aggregation: Annotated[Setting, _choice("sum_then_normalize", "normalize_then_sum")] = UNKNOWN
+    multi_objective_aggregation: Annotated[
+        Setting, _choice("sum_then_normalize", "normalize_then_sum")
+    ] = UNKNOWN
     temperature: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
     max_completion_length: Annotated[Setting, _COUNT] = UNKNOWN
     model: Annotated[Setting, _TEXT] = UNKNOWN
@@ -187,7 +201,8 @@ class RunConfig:
     seed: Annotated[Setting, _whole(-math.inf, "a whole number")] = UNKNOWN
 
     def with_settings(self, settings: Mapping[str, Any], source: str) -> RunConfig:
-        """Return a copy in which `settings` replace what was there; a value of None changes nothing.
+        """Return a copy in which `settings` replace what was there; a value of None changes
+        nothing.
 
         Args:
             settings: name -> value; texts are converted to the type of the setting.
@@ -203,7 +218,11 @@ class RunConfig:
             >>> RunConfig().with_settings({"kl_weight": 0.04}, "README.md").kl_weight.source
             'README.md'
         """
-        found = {name: Setting(check_setting(name, value), source) for name, value in settings.items() if value is not None}
+        found = {
+            name: Setting(check_setting(name, value), source)
+            for name, value in settings.items()
+            if value is not None
+        }
         return dataclasses.replace(self, **found)
 
     def known(self) -> dict[str, Setting]:
@@ -235,10 +254,15 @@ class RunConfig:
             True
         """
         if name not in RULES:
-            raise InvalidArgumentError(f"expected a setting, got {name[:60]!r}: use one of {', '.join(RULES)}")
+            raise InvalidArgumentError(
+                f"expected a setting, got {name[:60]!r}: use one of {', '.join(RULES)}"
+            )
         setting: Setting = getattr(self, name)
         return setting.value
 
 
-RULES: dict[str, Rule] = {name: hint.__metadata__[0] for name, hint in get_type_hints(RunConfig, include_extras=True).items()}
+RULES: dict[str, Rule] = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(RunConfig, include_extras=True).items()
+}
 """The rule of every setting, by its name."""

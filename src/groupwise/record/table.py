@@ -23,10 +23,14 @@ BASE_COLUMNS = ("step", "optimizer_updates", "window", "tokens", "seconds")
 TEXT_COLUMNS = ("prompt", "completion")
 WHOLE_COLUMNS = ("step", "prompt_id")
 _NAMED = frozenset((*TEXT_COLUMNS, *WHOLE_COLUMNS))
-_WIDEST = 1024  # bits of a prompt_id that are written: more than 4,300 digits could not be read back
+_WIDEST = (
+    1024  # bits of a prompt_id that are written: more than 4,300 digits could not be read back
+)
 _MOST_TOLD = 5
 
-Odd = Counter[tuple[str, str]]  # (kind, column) -> cells of a journal that a table cannot hold as they are
+Odd = Counter[
+    tuple[str, str]
+]  # (kind, column) -> cells of a journal that a table cannot hold as they are
 _ODD = {
     "number": "{cells} of {column} {is_or_are} no number, and left out",
     "text": "{cells} of {column} had half a character (a lone surrogate), written as \\udxxx now",
@@ -42,12 +46,19 @@ def odd_notes(odd: Odd) -> tuple[str, ...]:
     """Return what became of odd cells as notes of a record."""
     notes = [limits.left_out(odd["wide", ""])] if odd["wide", ""] else []
     notes += [
-        _ODD[kind].format(cells=count(cells, "cell"), column=repr(clean(column, longest=60)), is_or_are="is" if cells == 1 else "are")
+        _ODD[kind].format(
+            cells=count(cells, "cell"),
+            column=repr(clean(column, longest=60)),
+            is_or_are="is" if cells == 1 else "are",
+        )
         for (kind, column), cells in sorted(odd.items(), key=lambda one: one[0][0] == "nan")
         if kind in _ODD
     ]
     rest = len(notes) - _MOST_TOLD
-    return (*notes[:_MOST_TOLD], *([f"and odd cells in {count(rest, 'more column')}"] if rest > 0 else []))
+    return (
+        *notes[:_MOST_TOLD],
+        *([f"and odd cells in {count(rest, 'more column')}"] if rest > 0 else []),
+    )
 
 
 def steps_table(
@@ -60,16 +71,29 @@ def steps_table(
     seconds: Any = None,
 ) -> pl.DataFrame:
     """Return a steps table from columns."""
-    steps = pl.Series("step", np.asarray(step if isinstance(step, np.ndarray) else list(step), dtype=np.int64), dtype=pl.Int64)
-    base = {"optimizer_updates": steps.to_numpy() if optimizer_updates is None else optimizer_updates}
+    steps = pl.Series(
+        "step",
+        np.asarray(step if isinstance(step, np.ndarray) else list(step), dtype=np.int64),
+        dtype=pl.Int64,
+    )
+    base = {
+        "optimizer_updates": steps.to_numpy() if optimizer_updates is None else optimizer_updates
+    }
     base["window"] = np.ones(len(steps)) if window is None else window
     base["tokens"], base["seconds"] = tokens, seconds
-    logged = {f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()}
-    floats = {name: _float_series(name, values, len(steps)) for name, values in (*base.items(), *logged.items())}
+    logged = {
+        f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()
+    }
+    floats = {
+        name: _float_series(name, values, len(steps))
+        for name, values in (*base.items(), *logged.items())
+    }
     return pl.DataFrame({"step": steps, **floats})
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) -> dict[str, NDArray[np.float64]]:
+def columns_of(
+    rows: Sequence[Mapping[str, Any]], odd: Odd | None = None
+) -> dict[str, NDArray[np.float64]]:
     """Return rows of numbers as columns, NaN where a row has no value or one that is no number."""
     odd = Odd() if odd is None else odd
     columns = {}
@@ -81,7 +105,9 @@ def columns_of(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) -> dic
 
 
 def _cells(rows: Sequence[Mapping[str, Any]], odd: Odd) -> dict[str, tuple[list[int], list[Any]]]:
-    """Return the cells of each key and the rows that they stand in, of as many keys as a table may have."""
+    """Return the cells of each key and the rows that they stand in, of as many keys as a table
+    may have.
+    """
     found: dict[str, tuple[list[int], list[Any]]] = {}
     most, beyond = limits.most_keys(len(rows)), 0
     for place, row in enumerate(rows):
@@ -99,7 +125,9 @@ def _cells(rows: Sequence[Mapping[str, Any]], odd: Odd) -> dict[str, tuple[list[
     return found
 
 
-def _float_column(name: str, places: Sequence[int], values: Sequence[Any], length: int, odd: Odd) -> NDArray[np.float64]:
+def _float_column(
+    name: str, places: Sequence[int], values: Sequence[Any], length: int, odd: Odd
+) -> NDArray[np.float64]:
     """Return a column of numbers, NaN where a row has none."""
     column = np.full(length, math.nan)
     column[places] = _numbers(name, values, odd)
@@ -108,12 +136,16 @@ def _float_column(name: str, places: Sequence[int], values: Sequence[Any], lengt
 
 def steps_of_rows(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) -> pl.DataFrame:
     """Return a steps table from rows."""
-    columns = columns_of([{name: value for name, value in row.items() if name != "step"} for row in rows], odd)
+    columns = columns_of(
+        [{name: value for name, value in row.items() if name != "step"} for row in rows], odd
+    )
     return steps_of_columns([int(row["step"]) for row in rows], columns)
 
 
 def steps_of_columns(step: Sequence[int], columns: dict[str, NDArray[np.float64]]) -> pl.DataFrame:
-    """Return a steps table from columns with the base ones among them; updates that are missing are the steps, windows are 1."""
+    """Return a steps table from columns with the base ones among them; updates that are missing
+    are the steps, windows are 1.
+    """
     base: dict[str, Any] = {name: columns.pop(name, None) for name in BASE_COLUMNS[1:]}
     for name, default in (("optimizer_updates", np.array(step, dtype=np.float64)), ("window", 1.0)):
         if base[name] is not None:
@@ -121,10 +153,16 @@ def steps_of_columns(step: Sequence[int], columns: dict[str, NDArray[np.float64]
     return steps_table(step, columns, **base)
 
 
-def rollouts_table(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) -> pl.DataFrame | None:
+def rollouts_table(
+    rows: Sequence[Mapping[str, Any]], odd: Odd | None = None
+) -> pl.DataFrame | None:
     """Return a rollouts table from rows, or None where there are none."""
     odd = Odd() if odd is None else odd
-    whole = [row for row in rows if all(isinstance(row.get(name), int | np.integer) for name in WHOLE_COLUMNS)]
+    whole = [
+        row
+        for row in rows
+        if all(isinstance(row.get(name), int | np.integer) for name in WHOLE_COLUMNS)
+    ]
     if len(whole) < len(rows):
         odd["no id", "prompt_id"] += len(rows) - len(whole)
     if not whole:
@@ -136,13 +174,21 @@ def rollouts_table(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) ->
             series.append(text_series(name, [row.get(name) for row in whole], odd))
         elif name not in WHOLE_COLUMNS:
             key = sound_text(str(name))
-            series.append(_float_series(key, _float_column(name, *cells, len(whole), odd), len(whole)))
+            series.append(
+                _float_series(key, _float_column(name, *cells, len(whole), odd), len(whole))
+            )
     return pl.DataFrame({one.name: one for one in series})
 
 
 def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
-    """Return the rows of tables, one after the other, with as many columns as a table may have; None where there is no table."""
-    table = pl.concat(found, how="diagonal") if (found := [one for one in tables if one is not None]) else None
+    """Return the rows of tables, one after the other, with as many columns as a table may have;
+    None where there is no table.
+    """
+    table = (
+        pl.concat(found, how="diagonal")
+        if (found := [one for one in tables if one is not None])
+        else None
+    )
     if table is None or table.width <= (most := limits.most_keys(len(table)) + len(BASE_COLUMNS)):
         return table
     odd["wide", ""] += sum(table[name].count() for name in table.columns[most:])
@@ -161,12 +207,16 @@ def text_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:
 
 
 def sound_text(text: str) -> str:
-    r"""Return a text that has a place in UTF-8: half of a pair of surrogates is written as an escape."""
+    r"""Return a text that has a place in UTF-8: half of a pair of surrogates is written as an
+    escape.
+    """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def whole_number(value: int, odd: Odd, name: str = "prompt_id") -> int:
-    """Return a whole number of 64 bits: of a larger one what they hold, so that hashes without a sign stay apart."""
+    """Return a whole number of 64 bits: of a larger one what they hold, so that hashes without a
+    sign stay apart.
+    """
     if -(2**63) <= value < 2**63:
         return value
     odd["id", name] += 1
@@ -176,7 +226,9 @@ def whole_number(value: int, odd: Odd, name: str = "prompt_id") -> int:
 def _numbers(name: str, values: Sequence[Any], odd: Odd) -> NDArray[np.float64]:
     """Return a column of numbers, NaN for None and for what is no number."""
     try:
-        found = np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+        found = np.array(
+            [math.nan if value is None else value for value in values], dtype=np.float64
+        )
     except (TypeError, ValueError, OverflowError):
         found = np.zeros(0)
     if found.shape == (len(values),):
@@ -202,20 +254,28 @@ def _as_float(value: Any) -> float:
 
 
 def mended(steps: pl.DataFrame, odd: Odd) -> pl.DataFrame:
-    """Return a steps table whose clock never falls and whose windows are above 0: the steps, or 1, stand in for what is not so."""
+    """Return a steps table whose clock never falls and whose windows are above 0: the steps, or
+    1, stand in for what is not so.
+    """
     updates, window = steps["optimizer_updates"].to_numpy(), steps["window"].to_numpy()
-    wrong, above = int((~np.isfinite(updates)).sum() + (np.diff(updates) < 0).sum()), np.isfinite(window) & (window > 0)
+    wrong, above = (
+        int((~np.isfinite(updates)).sum() + (np.diff(updates) < 0).sum()),
+        np.isfinite(window) & (window > 0),
+    )
     if wrong:
         odd["clock", "optimizer_updates"] += wrong
         steps = steps.with_columns(pl.col("step").cast(pl.Float64).alias("optimizer_updates"))
     if not above.all():
         odd["window", "window"] += int((~above).sum())
-        steps = steps.with_columns(pl.Series("window", np.where(above, window, 1.0), dtype=pl.Float64))
+        steps = steps.with_columns(
+            pl.Series("window", np.where(above, window, 1.0), dtype=pl.Float64)
+        )
     return steps
 
 
 def rows_that_stand(step_T: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which rows of a log are not superseded: a row falls when a later row has its step or an earlier one.
+    """Return which rows of a log are not superseded: a row falls when a later row has its step or
+    an earlier one.
 
     So a run that was resumed from a checkpoint keeps, of every step, what the continued run wrote.
     """
@@ -232,38 +292,64 @@ def read_parquet(path: Path) -> pl.DataFrame:
         cells = int(table.select(pl.len()).collect().item()) * len(table.collect_schema())
         if cells > limits.MOST_CELLS:
             most = f"at most {limits.MOST_CELLS:,} cells"
-            raise UnreadableRunError(f"expected a table of {most} at {path}, got {cells:,}: write fewer rows or columns")
+            raise UnreadableRunError(
+                f"expected a table of {most} at {path}, got {cells:,}: write fewer rows or columns"
+            )
         return table.collect()
     except UnreadableRunError:
         raise
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, RuntimeError) as error:
+    except (
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+        OSError,
+        ValueError,
+        RuntimeError,
+    ) as error:
         reason = str(error).strip().split("\n")[0][:120]
-        raise UnreadableRunError(f"expected a Parquet file at {path}, got {reason}: write it again or move it away") from None
+        raise UnreadableRunError(
+            f"expected a Parquet file at {path}, got {reason}: write it again or move it away"
+        ) from None
 
 
 def _float_series(name: str, values: Any, length: int) -> pl.Series:
     """Return a Float64 column in which NaN is null; None is a column of nulls."""
     if values is None:
         return pl.Series(name, [None] * length, dtype=pl.Float64)
-    return pl.Series(name, np.array(values, dtype=np.float64, copy=True), dtype=pl.Float64, nan_to_null=True)
+    return pl.Series(
+        name, np.array(values, dtype=np.float64, copy=True), dtype=pl.Float64, nan_to_null=True
+    )
 
 
 def plain_number(key: Any, value: Any) -> float | None:
     """Return one value of a row as a float or None."""
-    if value is None or (isinstance(value, int | float | np.number) and not isinstance(value, complex | np.complexfloating)):
+    if value is None or (
+        isinstance(value, int | float | np.number)
+        and not isinstance(value, complex | np.complexfloating)
+    ):
         return None if value is None else _as_float(value)
-    raise InvalidArgumentError(f"expected a number or None for {str(key)[:60]!r}, got {str(value)[:40]!r}: convert it first")
+    raise InvalidArgumentError(
+        f"expected a number or None for {str(key)[:60]!r}, got {str(value)[:40]!r}: convert it "
+        "first"
+    )
 
 
 def readable_cells(row: Mapping[Any, Any], odd: Odd) -> dict[str, Any]:
-    """Return a row of a step or a completion with None for each cell that cannot be recorded, which is counted."""
+    """Return a row of a step or a completion with None for each cell that cannot be recorded,
+    which is counted.
+    """
     readable: dict[str, Any] = {}
     for key, value in row.items():
         name = "a key"
         try:
             name = str(key)
             as_it_is = name in WHOLE_COLUMNS
-            readable[name] = value if as_it_is else _text(value) if name in TEXT_COLUMNS else plain_number(key, value)
+            readable[name] = (
+                value
+                if as_it_is
+                else _text(value)
+                if name in TEXT_COLUMNS
+                else plain_number(key, value)
+            )
         except Exception:  # noqa: BLE001 - a value of whatever kind costs itself and no more
             readable[name] = None
             odd["cell", name] += 1
@@ -279,14 +365,19 @@ def plain_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
     """Return one rollout as plain data."""
     prompt = rollout.get("prompt_id")
     if isinstance(prompt, bool) or not isinstance(prompt, int | np.integer):
-        raise InvalidArgumentError(f"expected a whole number for prompt_id, got {str(prompt)[:40]!r}: number the prompts of the step")
+        raise InvalidArgumentError(
+            f"expected a whole number for prompt_id, got {str(prompt)[:40]!r}: number the prompts "
+            "of the step"
+        )
     plain: dict[str, Any] = {"prompt_id": _writable(int(prompt))}
     for name in TEXT_COLUMNS:
         if name in rollout:
             plain[name] = _text(rollout[name])
     for key, value in rollout.items():
         if key not in _NAMED:  # a float is the usual case, of which a step has thousands
-            plain[key if type(key) is str else str(key)] = value if type(value) is float else plain_number(key, value)
+            plain[key if type(key) is str else str(key)] = (
+                value if type(value) is float else plain_number(key, value)
+            )
     return plain
 
 
@@ -297,9 +388,13 @@ def _writable(prompt: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RolloutColumns:
-    """The rollouts of one step by column, as a trainer has them; they are written as rows without a mapping being made for each."""
+    """The rollouts of one step by column, as a trainer has them; they are written as rows
+    without a mapping being made for each.
+    """
 
-    columns: Mapping[str, Sequence[Any]]  # prompt_id: whole numbers; prompt and completion: texts or None; all else: numbers or None
+    columns: Mapping[
+        str, Sequence[Any]
+    ]  # prompt_id: whole numbers; prompt and completion: texts or None; all else: numbers or None
 
     def __len__(self) -> int:
         """Count the rollouts."""
@@ -307,69 +402,131 @@ class RolloutColumns:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one mapping a completion."""
-        return [dict(zip(self.columns, values, strict=True)) for values in zip(*self.columns.values(), strict=True)]
+        return [
+            dict(zip(self.columns, values, strict=True))
+            for values in zip(*self.columns.values(), strict=True)
+        ]
 
     def json(self) -> str:
         """Return the rows as JSON on one line, the same as of the mappings."""
         if "prompt_id" not in self.columns:
-            raise InvalidArgumentError(f"expected a column prompt_id, got {str(list(self.columns))[:120]}: number the prompts of the step")
+            raise InvalidArgumentError(
+                f"expected a column prompt_id, got {str(list(self.columns))[:120]}: number the "
+                "prompts of the step"
+            )
         if any(len(values) != len(self) for values in self.columns.values()):
             lengths = {name: len(values) for name, values in self.columns.items()}
-            raise InvalidArgumentError(f"expected columns of one length, got {str(lengths)[:120]}: give one value a completion")
+            raise InvalidArgumentError(
+                f"expected columns of one length, got {str(lengths)[:120]}: give one value a "
+                "completion"
+            )
         first = [name for name in ("prompt_id", *TEXT_COLUMNS) if name in self.columns]
         names = first + [name for name in self.columns if name not in _NAMED]
-        row = "{" + ",".join(json.dumps(str(name)).replace("%", "%%") + ":%s" for name in names) + "}"
+        row = (
+            "{" + ",".join(json.dumps(str(name)).replace("%", "%%") + ":%s" for name in names) + "}"
+        )
         return f"[{','.join(map(row.__mod__, zip(*(_tokens(name, self.columns[name]) for name in names), strict=True)))}]"
 
 
 def _tokens(name: str, values: Sequence[Any]) -> list[str]:
-    """Return each value of a column as JSON; most texts and numbers come several times, and each is encoded once."""
+    """Return each value of a column as JSON; most texts and numbers come several times, and each
+    is encoded once.
+    """
     kinds = set(map(type, values))
     if name in TEXT_COLUMNS:
         if not kinds <= {str, type(None)}:
             values = list(map(_text, values))
-        texts = {text: "null" if text is None else encode_basestring_ascii(text) for text in dict.fromkeys(values)}
+        texts = {
+            text: "null" if text is None else encode_basestring_ascii(text)
+            for text in dict.fromkeys(values)
+        }
         return [texts[text] for text in values]
     if name in WHOLE_COLUMNS:
-        return [str(_writable(value) if kinds <= {int} else plain_rollout({"prompt_id": value})["prompt_id"]) for value in values]
+        return [
+            str(
+                _writable(value)
+                if kinds <= {int}
+                else plain_rollout({"prompt_id": value})["prompt_id"]
+            )
+            for value in values
+        ]
     if not kinds <= {float, type(None)}:
         values = [plain_number(name, value) for value in values]
     distinct = list(dict.fromkeys(values))
-    numbers = dict(zip(distinct, json.dumps(distinct, separators=(",", ":"))[1:-1].split(","), strict=False))
-    return [repr(value) if value == 0.0 else numbers[value] for value in values]  # 0.0 and -0.0 are one key
+    numbers = dict(
+        zip(distinct, json.dumps(distinct, separators=(",", ":"))[1:-1].split(","), strict=False)
+    )
+    return [
+        repr(value) if value == 0.0 else numbers[value] for value in values
+    ]  # 0.0 and -0.0 are one key
 
 
-def step_entry(row: Mapping[str, Any], rollouts: Sequence[Mapping[str, Any]] | RolloutColumns | None) -> dict[str, Any] | bytes:
+def step_entry(
+    row: Mapping[str, Any], rollouts: Sequence[Mapping[str, Any]] | RolloutColumns | None
+) -> dict[str, Any] | bytes:
     """Return one step as a journal takes it."""
     if isinstance(rollouts, RolloutColumns):
         return f'{{"row":{json.dumps(row, separators=(",", ":"))},"rollouts":{rollouts.json()}}}'.encode()
-    return {"row": row} if rollouts is None else {"row": row, "rollouts": [plain_rollout(rollout) for rollout in rollouts]}
+    return (
+        {"row": row}
+        if rollouts is None
+        else {"row": row, "rollouts": [plain_rollout(rollout) for rollout in rollouts]}
+    )
 
 
 def check_steps(steps: pl.DataFrame) -> None:
     """Raise where the steps table breaks an invariant."""
     if tuple(steps.columns[: len(BASE_COLUMNS)]) != BASE_COLUMNS:
-        raise InvalidArgumentError(f"expected the columns {BASE_COLUMNS} first, got {tuple(steps.columns[:5])}: use steps_table")
-    wrong = [name for name, kind in steps.schema.items() if kind != (pl.Int64 if name == "step" else pl.Float64)]
+        raise InvalidArgumentError(
+            f"expected the columns {BASE_COLUMNS} first, got {tuple(steps.columns[:5])}: use "
+            "steps_table"
+        )
+    wrong = [
+        name
+        for name, kind in steps.schema.items()
+        if kind != (pl.Int64 if name == "step" else pl.Float64)
+    ]
     if wrong:
         kind = steps.schema[wrong[0]]
-        raise InvalidArgumentError(f"expected Float64 columns (Int64 for step), got {kind} for {wrong[0]!r}: use steps_table")
+        raise InvalidArgumentError(
+            f"expected Float64 columns (Int64 for step), got {kind} for {wrong[0]!r}: use "
+            "steps_table"
+        )
     step, updates, window = steps["step"], steps["optimizer_updates"], steps["window"]
     if step.null_count() or not bool((step.to_numpy()[1:] > step.to_numpy()[:-1]).all()):
-        raise InvalidArgumentError("expected strictly increasing steps, got one that is missing, repeated or smaller: sort the rows")
-    if updates.null_count() or not bool(updates.is_finite().all()) or bool((np.diff(updates.to_numpy()) < 0).any()):
-        raise InvalidArgumentError("expected optimizer_updates that never fall, got a missing or a smaller one: check updates_per_step")
+        raise InvalidArgumentError(
+            "expected strictly increasing steps, got one that is missing, repeated or smaller: "
+            "sort the rows"
+        )
+    if (
+        updates.null_count()
+        or not bool(updates.is_finite().all())
+        or bool((np.diff(updates.to_numpy()) < 0).any())
+    ):
+        raise InvalidArgumentError(
+            "expected optimizer_updates that never fall, got a missing or a smaller one: check "
+            "updates_per_step"
+        )
     if window.null_count() or not bool((window.is_finite() & (window > 0)).all()):
-        raise InvalidArgumentError("expected windows above 0, got one that is missing or not: check logging_steps")
+        raise InvalidArgumentError(
+            "expected windows above 0, got one that is missing or not: check logging_steps"
+        )
 
 
 def check_rollouts(rollouts: pl.DataFrame, *, left: bool = False) -> None:
-    """Raise where the rollouts table breaks an invariant; `left` says that completions stay in their files."""
+    """Raise where the rollouts table breaks an invariant; `left` says that completions stay in
+    their files.
+    """
     for name, kind in rollouts.schema.items():
         whole = name in WHOLE_COLUMNS or (left and name == "completion")
         expected = pl.Int64 if whole else pl.Utf8 if name in TEXT_COLUMNS else pl.Float64
         if kind != expected:
-            raise InvalidArgumentError(f"expected {expected} for the rollouts' {name!r}, got {kind}: use rollouts_table")
+            raise InvalidArgumentError(
+                f"expected {expected} for the rollouts' {name!r}, got {kind}: use rollouts_table"
+            )
     for name in WHOLE_COLUMNS:
         if name not in rollouts.columns or rollouts[name].null_count():
-            raise InvalidArgumentError(f"expected {name} in every row of the rollouts, got a missing one: use rollouts_table")
+            raise InvalidArgumentError(
+                f"expected {name} in every row of the rollouts, got a missing one: use "
+                "rollouts_table"
+            )

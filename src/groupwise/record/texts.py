@@ -1,4 +1,6 @@
-"""Completions that stay in the files they were read from: a record holds where they are, and they are read where somebody looks."""
+"""Completions that stay in the files they were read from: a record holds where they are, and
+they are read where somebody looks.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class Texts:
     again: tuple[Callable[[], pl.Series], ...]  # read the completions of each part
 
     def made(self, places: pl.Series, made: Sequence[pl.Expr]) -> pl.DataFrame:
-        """Return what expressions make of the completions at some places, null for none; one part is in memory at a time."""
+        """Return what expressions make of the completions at some places, null for none; one
+        part is in memory at a time.
+        """
         known = places.drop_nulls().unique().sort().to_numpy()
         part = np.searchsorted(self.ends, known, side="right")
         found = [pl.DataFrame(schema={"completion": pl.Utf8}).select(made)]
@@ -28,7 +32,14 @@ class Texts:
             start = self.ends[number - 1] if number else 0
             texts, size = self.again[number](), self.ends[number] - start
             if len(texts) < size:
-                raise UnreadableRunError(f"expected {size} completions where they stood, got {len(texts)}: open the run again")
-            found.append(texts.gather(known[part == number] - start).to_frame("completion").select(made))
+                raise UnreadableRunError(
+                    f"expected {size} completions where they stood, got {len(texts)}: open the run "
+                    "again"
+                )
+            found.append(
+                texts.gather(known[part == number] - start).to_frame("completion").select(made)
+            )
         row = np.searchsorted(known, places.fill_null(0).to_numpy())
-        return pl.concat(found).select(pl.all().gather(pl.Series(row, dtype=pl.Int64).zip_with(places.is_not_null(), places)))
+        return pl.concat(found).select(
+            pl.all().gather(pl.Series(row, dtype=pl.Int64).zip_with(places.is_not_null(), places))
+        )

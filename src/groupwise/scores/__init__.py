@@ -1,1 +1,4 @@
-"""Scores of rollouts under a model: hooks, sketches and language models. Torch is used here and in the trainer."""
+"""Scores of rollouts under a model: hooks, sketches and language models.
+
+Torch is used here and in the trainer.
+"""

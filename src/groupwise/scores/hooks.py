@@ -1,9 +1,11 @@
-"""Gradients of every rollout: from the token factors that hooks on a model's layers collect, or one rollout after another.
+"""Gradients of every rollout: from the token factors that hooks on a model's layers collect, or one
+rollout after another.
 
-One forward and one backward pass leave the factors of these layers behind: Linear, Hugging Face's Conv1D, Embedding, LayerNorm, and any
-other layer without children (RMSNorm ...) by torch.func on that layer alone. A parameter that is used outside its layer, or in a layer
-whose first dimension is not the rollouts, is not covered but named: `loop_scores` takes it, which knows nothing of layers and holds N
-gradients of each parameter.
+One forward and one backward pass leave the factors of these layers behind: Linear, Hugging Face's
+Conv1D, Embedding, LayerNorm, and any other layer without children (RMSNorm ...) by torch.func on
+that layer alone. A parameter that is used outside its layer, or in a layer whose first dimension is
+not the rollouts, is not covered but named: `loop_scores` takes it, which knows nothing of layers
+and holds N gradients of each parameter.
 """
 
 from __future__ import annotations
@@ -21,13 +23,17 @@ if TYPE_CHECKING:
     import torch
 
     Contribution = Use | torch.Tensor
-    Rule = Callable[["torch.nn.Module", "torch.Tensor", "torch.Tensor"], Mapping[str, "Contribution"]]
+    Rule = Callable[
+        ["torch.nn.Module", "torch.Tensor", "torch.Tensor"], Mapping[str, "Contribution"]
+    ]
     Consume = Callable[[str, ParameterScores], None]
     Batch = Mapping[str, torch.Tensor]
     Total = Callable[["torch.nn.Module", Batch], "torch.Tensor"]
 
 
-WIDE = 4096  # outputs of a head over a vocabulary: there, dropping the prompt's tokens (whose gradient is zero) pays
+# outputs of a head over a vocabulary: there, dropping the prompt's tokens (whose gradient is zero)
+# pays
+WIDE = 4096
 
 
 @dataclass(slots=True)
@@ -38,7 +44,9 @@ class Recorder:
     rollouts: int  # N
     tokens: int  # L of the batch
     consume: Consume  # is handed each parameter's scores as soon as all its uses are known
-    whole: Mapping[str, torch.nn.Parameter] = field(default_factory=dict)  # as layers use them, where the model is kept in pieces
+    whole: Mapping[str, torch.nn.Parameter] = field(
+        default_factory=dict
+    )  # as layers use them, where the model is kept in pieces
     captured: dict[str, int] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)
     arrived: dict[str, list[Contribution]] = field(default_factory=dict)
@@ -47,22 +55,37 @@ class Recorder:
 
     @contextmanager
     def attached(self, model: torch.nn.Module) -> Iterator[None]:
-        """Watch the layers of `model`, and every other use of its parameters, while it runs forward."""
-        name_of = {id(kept): name for name, own in self.selected.items() for kept in (own, self.whole.get(name, own))}
+        """Watch the layers of `model`, and every other use of its parameters, while it runs
+        forward.
+        """
+        name_of = {
+            id(kept): name
+            for name, own in self.selected.items()
+            for kept in (own, self.whole.get(name, own))
+        }
         in_use = {id(self.whole.get(name, own)): name for name, own in self.selected.items()}
         handles = []
         for module in model.modules():
-            own = {local: name_of[id(p)] for local, p in module._parameters.items() if p is not None and id(p) in name_of}
+            own = {
+                local: name_of[id(p)]
+                for local, p in module._parameters.items()
+                if p is not None and id(p) in name_of
+            }
             rule = rule_of(module) if own else None
             if rule is not None:
                 names = frozenset(own.values())
-                handles.append(module.register_forward_pre_hook(lambda *_, names=names: self.inside.append(names)))
+                handles.append(
+                    module.register_forward_pre_hook(
+                        lambda *_, names=names: self.inside.append(names)
+                    )
+                )
                 hook = _hook(self, own, rule)
                 handles.append(module.register_forward_hook(hook, with_kwargs=True))
         try:
             with watching_parameters(in_use, self._used), _out_of_place(model):
                 yield
-            # A hook on a tensor that was changed in place afterwards is not reliably told the gradient from before the change.
+            # A hook on a tensor that was changed in place afterwards is not reliably told the
+            # gradient from before the change.
             for output, version, changed in self.outputs:
                 self.elsewhere.update(changed if output._version != version else ())
         finally:
@@ -77,10 +100,14 @@ class Recorder:
 
     def uncovered(self) -> list[str]:
         """Return the parameters that no rule covers in full; known after the forward pass."""
-        return [name for name in self.selected if name in self.elsewhere or not self.captured.get(name)]
+        return [
+            name for name in self.selected if name in self.elsewhere or not self.captured.get(name)
+        ]
 
     def receive(self, contributions: Mapping[str, Contribution]) -> None:
-        """Take what one layer's backward pass has left, and hand on the parameters that are complete."""
+        """Take what one layer's backward pass has left, and hand on the parameters that are
+        complete.
+        """
         for name, contribution in contributions.items():
             if name in self.elsewhere:
                 continue
@@ -104,14 +131,22 @@ class Recorder:
         else:
             home = self.selected[name].device
             self.consume(
-                name, StoredScores(sum((part.to(home) for part in parts if isinstance(part, torch.Tensor)), start=torch.zeros(())))
+                name,
+                StoredScores(
+                    sum(
+                        (part.to(home) for part in parts if isinstance(part, torch.Tensor)),
+                        start=torch.zeros(()),
+                    )
+                ),
             )
 
 
 def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..., Any]:
     """Return the forward hook of one layer."""
 
-    def after(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    def after(
+        module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> Any:
         recorder.inside.pop()
         seen = _aligned(recorder, module, [*args, *kwargs.values()], output)
         if seen is None:
@@ -120,7 +155,9 @@ def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..
         source, output, lifted = seen
         for name in own.values():
             recorder.captured[name] = recorder.captured.get(name, 0) + 1
-        if not output.requires_grad:  # the first layers: the copy is no leaf, so that it may be changed in place
+        if (
+            not output.requires_grad
+        ):  # the first layers: the copy is no leaf, so that it may be changed in place
             output = output.detach().requires_grad_().clone()
         recorder.outputs.append((output, output._version, tuple(own.values())))
         version = source._version
@@ -128,7 +165,8 @@ def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..
         def before(gradient: torch.Tensor) -> None:
             if source._version != version:
                 raise InvalidArgumentError(
-                    f"expected layers that leave their input alone, but that of {type(module).__name__} ({', '.join(own.values())}) was"
+                    "expected layers that leave their input alone, but that of "
+                    f"{type(module).__name__} ({', '.join(own.values())}) was"
                     " changed in place: use method='loop'"
                 )
             gradient = single_or_better(gradient.detach())
@@ -141,29 +179,50 @@ def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..
     return after
 
 
-def _aligned(recorder: Recorder, module: torch.nn.Module, given: list[Any], output: Any) -> tuple[torch.Tensor, torch.Tensor, bool] | None:
-    """Return input and output of a layer with the rollouts as first dimension, or None where that cannot be made out.
+def _aligned(
+    recorder: Recorder, module: torch.nn.Module, given: list[Any], output: Any
+) -> tuple[torch.Tensor, torch.Tensor, bool] | None:
+    """Return input and output of a layer with the rollouts as first dimension, or None where that
+    cannot be made out.
 
-    The flag says that the input had to be given that dimension, and that the output's gradient must be given it too.
+    The flag says that the input had to be given that dimension, and that the output's gradient must
+    be given it too.
     """
     import torch
 
-    if len(given) != 1 or not isinstance(given[0], torch.Tensor) or not isinstance(output, torch.Tensor):
+    if (
+        len(given) != 1
+        or not isinstance(given[0], torch.Tensor)
+        or not isinstance(output, torch.Tensor)
+    ):
         return None
     source, rollouts = given[0].detach(), recorder.rollouts
     plain = 2 if isinstance(module, torch.nn.Embedding) else 3
     if rollouts == 1:
         lifted = source.ndim < plain or len(source) != 1
         return source[None] if lifted else source, output, lifted
-    if plain == 2 and source.ndim == 1 and len(source) == recorder.tokens:  # positions, shared by all rollouts
+    if (
+        plain == 2 and source.ndim == 1 and len(source) == recorder.tokens
+    ):  # positions, shared by all rollouts
         if recorder.tokens == rollouts:
             return None
         source, output = source[None], output[None]
-    if source.ndim < plain or source.shape[0] not in (1, rollouts) or output.shape[0] != source.shape[0]:
+    if (
+        source.ndim < plain
+        or source.shape[0] not in (1, rollouts)
+        or output.shape[0] != source.shape[0]
+    ):
         return None
-    source = source.to(output.device)  # where a model lies on several devices, its layers fetch their inputs themselves
-    # What is shared by all rollouts becomes one copy for each, so that each has a gradient of its own.
-    return source.expand(rollouts, *source.shape[1:]), output.expand(rollouts, *output.shape[1:]), False
+    source = source.to(
+        output.device
+    )  # where a model lies on several devices, its layers fetch their inputs themselves
+    # What is shared by all rollouts becomes one copy for each, so that each has a gradient of its
+    # own.
+    return (
+        source.expand(rollouts, *source.shape[1:]),
+        output.expand(rollouts, *output.shape[1:]),
+        False,
+    )
 
 
 def single_or_better(value: torch.Tensor) -> torch.Tensor:
@@ -176,14 +235,32 @@ def rule_of(module: torch.nn.Module) -> Rule | None:
     import torch
 
     nn, known = torch.nn, cast("Any", module)
-    rules: dict[Any, Rule] = {nn.Linear.forward: _linear, nn.LayerNorm.forward: _layer_norm, nn.Embedding.forward: _embedding}
+    rules: dict[Any, Rule] = {
+        nn.Linear.forward: _linear,
+        nn.LayerNorm.forward: _layer_norm,
+        nn.Embedding.forward: _embedding,
+    }
     rule = rules.get(type(module).forward)
     if rule is not None:
-        return None if rule is _embedding and (known.max_norm is not None or known.scale_grad_by_freq or known.sparse) else rule
-    if type(module).__name__ == "Conv1D" and type(module).__module__ == "transformers.pytorch_utils":
+        return (
+            None
+            if rule is _embedding
+            and (known.max_norm is not None or known.scale_grad_by_freq or known.sparse)
+            else rule
+        )
+    if (
+        type(module).__name__ == "Conv1D"
+        and type(module).__module__ == "transformers.pytorch_utils"
+    ):
         return _conv1d
-    alone = hasattr(module, "unshard")  # FSDP2 takes it to pieces by itself: it cannot be run anew from within
-    if not alone and next(module.children(), None) is None and not isinstance(module, nn.RNNBase | nn.modules.batchnorm._BatchNorm):
+    alone = hasattr(
+        module, "unshard"
+    )  # FSDP2 takes it to pieces by itself: it cannot be run anew from within
+    if (
+        not alone
+        and next(module.children(), None) is None
+        and not isinstance(module, nn.RNNBase | nn.modules.batchnorm._BatchNorm)
+    ):
         return _layer_alone
     return None
 
@@ -201,11 +278,15 @@ def _without_empty(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tenso
     longest = max(1, int(used.sum(1).max()))
     if longest > 0.8 * left.shape[1]:
         return left, right
-    order = torch.argsort(used.to(torch.uint8), dim=1, descending=True, stable=True)[:, :longest, None]
+    order = torch.argsort(used.to(torch.uint8), dim=1, descending=True, stable=True)[
+        :, :longest, None
+    ]
     return left.take_along_dim(order, 1), right.take_along_dim(order, 1)
 
 
-def _linear(module: torch.nn.Module, source: torch.Tensor, gradient: torch.Tensor) -> dict[str, Contribution]:
+def _linear(
+    module: torch.nn.Module, source: torch.Tensor, gradient: torch.Tensor
+) -> dict[str, Contribution]:
     """Weight (out, in): output gradient times input; bias: output gradient."""
     left, right = _tokens(gradient), _tokens(source).to(gradient.dtype)
     if left.shape[2] >= WIDE:
@@ -214,14 +295,22 @@ def _linear(module: torch.nn.Module, source: torch.Tensor, gradient: torch.Tenso
     return weight if module.bias is None else {**weight, "bias": left.sum(1)}
 
 
-def _conv1d(module: torch.nn.Module, source: torch.Tensor, gradient: torch.Tensor) -> dict[str, Contribution]:  # noqa: ARG001
+def _conv1d(
+    module: torch.nn.Module,  # noqa: ARG001
+    source: torch.Tensor,
+    gradient: torch.Tensor,
+) -> dict[str, Contribution]:
     """Weight (in, out): input times output gradient."""
     left, right = _tokens(source).to(gradient.dtype), _tokens(gradient)
     return {"weight": Use(left, right), "bias": right.sum(1)}
 
 
-def _embedding(module: Any, source: torch.Tensor, gradient: torch.Tensor) -> dict[str, Contribution]:
-    """Weight (vocabulary, width): the rows of the tokens take the output gradient, but for the padding's row."""
+def _embedding(
+    module: Any, source: torch.Tensor, gradient: torch.Tensor
+) -> dict[str, Contribution]:
+    """Weight (vocabulary, width): the rows of the tokens take the output gradient, but for the
+    padding's row.
+    """
     number = source.reshape(len(source), -1)
     right = _tokens(gradient)
     if module.padding_idx is not None:
@@ -229,25 +318,40 @@ def _embedding(module: Any, source: torch.Tensor, gradient: torch.Tensor) -> dic
     return {"weight": Use(number, right)}
 
 
-def _layer_norm(module: Any, source: torch.Tensor, gradient: torch.Tensor) -> dict[str, Contribution]:
+def _layer_norm(
+    module: Any, source: torch.Tensor, gradient: torch.Tensor
+) -> dict[str, Contribution]:
     """Weight: output gradient times the normalised input; bias: output gradient."""
     import torch
 
     shape = tuple(module.normalized_shape)
     normal = torch.nn.functional.layer_norm(source.to(gradient.dtype), shape, eps=module.eps)
     rollouts = len(source)
-    return {"weight": (gradient * normal).reshape(rollouts, -1, *shape).sum(1), "bias": gradient.reshape(rollouts, -1, *shape).sum(1)}
+    return {
+        "weight": (gradient * normal).reshape(rollouts, -1, *shape).sum(1),
+        "bias": gradient.reshape(rollouts, -1, *shape).sum(1),
+    }
 
 
-def _layer_alone(module: torch.nn.Module, source: torch.Tensor, gradient: torch.Tensor) -> dict[str, Contribution]:
-    """Any layer without children: its forward pass anew, one rollout at a time, and the product with the output gradient."""
+def _layer_alone(
+    module: torch.nn.Module, source: torch.Tensor, gradient: torch.Tensor
+) -> dict[str, Contribution]:
+    """Any layer without children: its forward pass anew, one rollout at a time, and the product
+    with the output gradient.
+    """
     import torch
     from torch.func import functional_call, vjp, vmap
 
-    own = {name: whole_of(parameter.detach()) for name, parameter in module._parameters.items() if parameter is not None}
+    own = {
+        name: whole_of(parameter.detach())
+        for name, parameter in module._parameters.items()
+        if parameter is not None
+    }
 
     def of_one(one: torch.Tensor, its_gradient: torch.Tensor) -> Any:
-        output, pull, *_ = vjp(lambda parameters: functional_call(module, parameters, (one[None],)), own)
+        output, pull, *_ = vjp(
+            lambda parameters: functional_call(module, parameters, (one[None],)), own
+        )
         return pull(its_gradient[None].to(output.dtype))[0]
 
     with torch.enable_grad():
@@ -258,7 +362,9 @@ def _layer_alone(module: torch.nn.Module, source: torch.Tensor, gradient: torch.
 @contextmanager
 def _out_of_place(model: torch.nn.Module) -> Iterator[None]:
     """Let activations and the like make a new tensor."""
-    changed: list[Any] = [module for module in model.modules() if getattr(module, "inplace", False) is True]
+    changed: list[Any] = [
+        module for module in model.modules() if getattr(module, "inplace", False) is True
+    ]
     for module in changed:
         module.inplace = False
     try:
@@ -282,11 +388,17 @@ def watching_parameters(name_of: Mapping[int, str], used: Callable[[str], None])
                 yield name_of[id(value)]
 
     class Watch(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             kwargs = kwargs or {}
             result = func(*args, **kwargs)
-            computed = isinstance(result, torch.Tensor | list | tuple) and not isinstance(result, torch.Size)
-            if computed and func is not torch.Tensor.requires_grad_:  # which FSDP2 calls as it puts a layer together
+            computed = isinstance(result, torch.Tensor | list | tuple) and not isinstance(
+                result, torch.Size
+            )
+            if (
+                computed and func is not torch.Tensor.requires_grad_
+            ):  # which FSDP2 calls as it puts a layer together
                 for name in mentioned([*args, *kwargs.values()]):
                     used(name)
             return result
@@ -302,25 +414,34 @@ def loop_scores(
     parameters: Mapping[str, torch.nn.Parameter],
     whole: Mapping[str, torch.nn.Parameter],
 ) -> dict[str, torch.Tensor]:
-    """Return N gradients of each parameter, as layers use it, by one backward pass a rollout: slow, and right for every model."""
+    """Return N gradients of each parameter, as layers use it, by one backward pass a rollout:
+    slow, and right for every model.
+    """
     import torch
 
     rollouts = len(next(iter(batch.values())))
     wanted = [whole[name] for name in parameters]
-    found = {name: one.new_zeros(rollouts, *one.shape) for name, one in zip(parameters, wanted, strict=True)}
+    found = {
+        name: one.new_zeros(rollouts, *one.shape)
+        for name, one in zip(parameters, wanted, strict=True)
+    }
     with only_these_differentiable(model, list(parameters.values())), torch.enable_grad():
         for number in range(rollouts):
             value = total(model, {name: item[number : number + 1] for name, item in batch.items()})
             if not value.requires_grad:
                 continue
-            for name, gradient in zip(parameters, torch.autograd.grad(value, wanted, allow_unused=True), strict=True):
+            for name, gradient in zip(
+                parameters, torch.autograd.grad(value, wanted, allow_unused=True), strict=True
+            ):
                 if gradient is not None:
                     found[name][number] = gradient.to_dense() if gradient.is_sparse else gradient
     return found
 
 
 @contextmanager
-def only_these_differentiable(model: torch.nn.Module, parameters: list[torch.nn.Parameter]) -> Iterator[None]:
+def only_these_differentiable(
+    model: torch.nn.Module, parameters: list[torch.nn.Parameter]
+) -> Iterator[None]:
     """Switch gradients off for all parameters of `model` but these, and back on as they were."""
     settle(model)
     before = {parameter: parameter.requires_grad for parameter in model.parameters()}

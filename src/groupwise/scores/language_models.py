@@ -1,7 +1,8 @@
-"""A causal language model or LoRA adapter from a folder on this machine, and prompts with completions as its tokens.
+"""A causal language model or LoRA adapter from a folder on this machine, and prompts with
+completions as its tokens.
 
-Only safetensors and GGUF files are read, nothing is fetched and no code of the folder is run. Prompt and completion are encoded apart and
-joined, so that the boundary between them is exact.
+Only safetensors and GGUF files are read, nothing is fetched and no code of the folder is run.
+Prompt and completion are encoded apart and joined, so that the boundary between them is exact.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-TRAINED = 16  # bytes of a weight that AdamW trains: value, gradient and two moments, each in float32
+TRAINED = (
+    16  # bytes of a weight that AdamW trains: value, gradient and two moments, each in float32
+)
 _FLOATS = ("F64", "F32", "F16", "BF16")  # as safetensors names them
 _MAGIC = b"GGUF"
 _LONGEST_HEADER = 100_000_000  # bytes, of a safetensors file; its format allows no more
@@ -39,7 +42,9 @@ class UnreadableModelError(GroupwiseError):
 class LanguageModel:
     """A model with its tokenizer."""
 
-    model: torch.nn.Module  # in evaluation mode; of an adapter only its own weights require a gradient
+    model: (
+        torch.nn.Module
+    )  # in evaluation mode; of an adapter only its own weights require a gradient
     tokenizer: Any  # of the model's folder; that of the base model where an adapter has none
     adapter: bool  # whether it is a base model with a LoRA adapter
     context: int | None  # longest sequence, in tokens; None where the configuration does not say
@@ -59,11 +64,17 @@ def models_home() -> Path:
 
 
 def model_folder(path: str | Path) -> Path:
-    """Return the folder of a model: that of a GGUF file, or where none has that path the one that was fetched by that name."""
+    """Return the folder of a model: that of a GGUF file, or where none has that path the one
+    that was fetched by that name.
+    """
     path = Path(path)
     if path.suffix == ".gguf" and path.is_file():
         return path.parent
-    return models_home() / path if len(path.parts) == 1 and not path.exists() and (models_home() / path).is_dir() else path
+    return (
+        models_home() / path
+        if len(path.parts) == 1 and not path.exists() and (models_home() / path).is_dir()
+        else path
+    )
 
 
 def load_reader(folder: str | Path, *, base: str | Path | None = None) -> Reader:
@@ -73,7 +84,9 @@ def load_reader(folder: str | Path, *, base: str | Path | None = None) -> Reader
 
     kind = {} if gguf is None else {"gguf_file": gguf}
     with _loading(f"the configuration in {under}"):
-        configuration = AutoConfig.from_pretrained(str(under), local_files_only=True, trust_remote_code=False, **kind)
+        configuration = AutoConfig.from_pretrained(
+            str(under), local_files_only=True, trust_remote_code=False, **kind
+        )
     return Reader(_loaded_tokenizer([folder, under], gguf), _context(configuration))
 
 
@@ -89,9 +102,11 @@ def load_language_model(
 ) -> LanguageModel:
     """Load a Hugging Face causal language model or a LoRA adapter with its base model from disk.
 
-    The folder holds safetensors, or one GGUF file, which is turned into weights of the precision asked for. With `lora` the model gets a
-    new adapter of that rank, drawn from the seed. `trained` is the bytes that each weight takes where all are to be trained: what does not
-    fit is refused before it is loaded. The device `auto` lays its layers one after another on all GPUs that this process sees.
+    The folder holds safetensors, or one GGUF file, which is turned into weights of the precision
+    asked for. With `lora` the model gets a new adapter of that rank, drawn from the seed. `trained`
+    is the bytes that each weight takes where all are to be trained: what does not fit is refused
+    before it is loaded. The device `auto` lays its layers one after another on all GPUs that this
+    process sees.
     """
     folder, under, adapter, gguf = _checked(model_folder(folder), base, lora)
     whole = bool(trained) and not adapter and lora is None
@@ -104,21 +119,35 @@ def load_language_model(
     if lora is not None:
         model = _with_adapter(model, lora, seed)
     model = model if device == "auto" else model.to(device)
-    return LanguageModel(model.eval(), tokenizer, adapter or lora is not None, _context(getattr(model, "config", None)))
+    return LanguageModel(
+        model.eval(),
+        tokenizer,
+        adapter or lora is not None,
+        _context(getattr(model, "config", None)),
+    )
 
 
-def _checked(folder: Path, base: str | Path | None, lora: int | None) -> tuple[Path, Path, bool, str | None]:
-    """Return the folder, that of the model beneath an adapter, whether there is an adapter, and the model's GGUF file, once checked."""
+def _checked(
+    folder: Path, base: str | Path | None, lora: int | None
+) -> tuple[Path, Path, bool, str | None]:
+    """Return the folder, that of the model beneath an adapter, whether there is an adapter, and
+    the model's GGUF file, once checked.
+    """
     if not folder.is_dir():
         raise UnreadableModelError(
-            f"expected a folder with a language model, got {folder}, which is none: give the path of a checkpoint on disk"
+            f"expected a folder with a language model, got {folder}, which is none: give the path "
+            "of a checkpoint on disk"
         )
     adapter = (folder / "adapter_config.json").is_file()
     if base is not None and not adapter:
-        raise UnreadableModelError(f"expected a LoRA adapter in {folder} to put on {base}, got no adapter_config.json there")
+        raise UnreadableModelError(
+            f"expected a LoRA adapter in {folder} to put on {base}, got no adapter_config.json "
+            "there"
+        )
     if adapter and lora is not None:
         raise UnreadableModelError(
-            f"expected a model without an adapter for a new one of rank {lora}, got an adapter in {folder}: leave one out"
+            f"expected a model without an adapter for a new one of rank {lora}, got an adapter in "
+            f"{folder}: leave one out"
         )
     under = Path(base) if base is not None else _base_of(folder) if adapter else folder
     gguf = _gguf_of(under)
@@ -126,53 +155,82 @@ def _checked(folder: Path, base: str | Path | None, lora: int | None) -> tuple[P
         _check_weights(under, "model")
     if adapter:
         _check_weights(folder, "adapter")
-    needed = "peft" if adapter or lora is not None else "gguf" if gguf is not None else "transformers"
+    needed = (
+        "peft" if adapter or lora is not None else "gguf" if gguf is not None else "transformers"
+    )
     check_installed("torch", "safetensors", "transformers", needed)
     return folder, under, adapter, gguf
 
 
 def tokens_of(
-    reader: Reader | LanguageModel, prompts: Sequence[Prompt], completions: Sequence[str], *, ends: Sequence[int | None]
+    reader: Reader | LanguageModel,
+    prompts: Sequence[Prompt],
+    completions: Sequence[str],
+    *,
+    ends: Sequence[int | None],
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the tokens of prompts and of completions; a completion that ended gets the token that ended it.
+    """Return the tokens of prompts and of completions; a completion that ended gets the token that
+    ended it.
 
-    The texts are encoded anew: where the sampler's tokens are not those that the tokenizer makes of its text, the score is of the latter.
+    The texts are encoded anew: where the sampler's tokens are not those that the tokenizer makes of
+    its text, the score is of the latter.
     """
     tokenizer = reader.tokenizer
     before = [prompt_ids(tokenizer, prompt) for prompt in prompts]
-    after = [[int(number) for number in tokenizer.encode(text, add_special_tokens=False)] for text in completions]
-    return before, [ids if end is None else [*ids, end] for ids, end in zip(after, ends, strict=True)]
+    after = [
+        [int(number) for number in tokenizer.encode(text, add_special_tokens=False)]
+        for text in completions
+    ]
+    return before, [
+        ids if end is None else [*ids, end] for ids, end in zip(after, ends, strict=True)
+    ]
 
 
 def end_of(reader: Reader | LanguageModel) -> int:
     """Return the end-of-sequence token."""
     if reader.tokenizer.eos_token_id is None:
         raise InvalidArgumentError(
-            "expected a tokenizer with an end-of-sequence token, got one without: complete the tokenizer's configuration"
+            "expected a tokenizer with an end-of-sequence token, got one without: complete the "
+            "tokenizer's configuration"
         )
     return int(reader.tokenizer.eos_token_id)
 
 
-def batch_of(language_model: LanguageModel, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
-    """Return the tokens of prompts and completions as one batch for `score_gram`, padded on the right with a token that is masked."""
+def batch_of(
+    language_model: LanguageModel, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]
+) -> dict[str, torch.Tensor]:
+    """Return the tokens of prompts and completions as one batch for `score_gram`, padded on the
+    right with a token that is masked.
+    """
     import torch
 
     for number, (prompt, completion) in enumerate(zip(before, after, strict=True)):
         if not prompt:
-            raise InvalidArgumentError(f"expected at least one token of prompt, got none in rollout {number}: leave its group out")
+            raise InvalidArgumentError(
+                f"expected at least one token of prompt, got none in rollout {number}: leave its "
+                "group out"
+            )
         if len(prompt) + len(completion) > (language_model.context or math.inf):
             raise InvalidArgumentError(
-                f"expected at most {language_model.context} tokens, the model's context, got {len(prompt)} of prompt and {len(completion)}"
-                f" of completion in rollout {number}: leave its group out"
+                f"expected at most {language_model.context} tokens, the model's context, got "
+                f"{len(prompt)} of prompt and {len(completion)} of completion in rollout {number}: "
+                "leave its group out"
             )
-    longest = max(2, *(len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)))
+    longest = max(
+        2,
+        *(len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)),
+    )
     ids, attention, mask = torch.zeros(3, len(before), longest, dtype=torch.long).unbind()
     for row, (prompt, completion) in enumerate(zip(before, after, strict=True)):
         stop = len(prompt) + len(completion)
         ids[row, :stop] = torch.tensor([*prompt, *completion])
         attention[row, :stop] = mask[row, len(prompt) : stop] = 1
     device = next(language_model.model.parameters()).device
-    return {"input_ids": ids.to(device), "attention_mask": attention.to(device), "completion_mask": mask.to(device)}
+    return {
+        "input_ids": ids.to(device),
+        "attention_mask": attention.to(device),
+        "completion_mask": mask.to(device),
+    }
 
 
 def _base_of(folder: Path) -> Path:
@@ -182,25 +240,37 @@ def _base_of(folder: Path) -> Path:
         if named and candidate.is_dir():
             return candidate
     raise UnreadableModelError(
-        f"expected the base model of {folder} as a folder on disk, got {named!r}: write its path as base_model_name_or_path"
+        f"expected the base model of {folder} as a folder on disk, got {named!r}: write its path "
+        "as base_model_name_or_path"
     )
 
 
 def _json(path: Path) -> dict[str, Any]:
     """Return the object of a JSON file."""
     again = "copy the checkpoint again"
-    with one_sentence(f"JSON in {path}", again, raised=(OSError, ValueError, RecursionError), kind=UnreadableModelError):
+    with one_sentence(
+        f"JSON in {path}",
+        again,
+        raised=(OSError, ValueError, RecursionError),
+        kind=UnreadableModelError,
+    ):
         found = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict):
-        raise UnreadableModelError(f"expected a JSON object in {path}, got {type(found).__name__}: {again}")
+        raise UnreadableModelError(
+            f"expected a JSON object in {path}, got {type(found).__name__}: {again}"
+        )
     return found
 
 
 def _gguf_of(folder: Path) -> str | None:
-    """Return the name of the one GGUF file of a folder without a configuration of its own; None where there is none."""
+    """Return the name of the one GGUF file of a folder without a configuration of its own; None
+    where there is none.
+    """
     found = [] if (folder / "config.json").is_file() else sorted(folder.glob("*.gguf"))
     if len(found) > 1:
-        raise UnreadableModelError(f"expected one GGUF file in {folder}, got {len(found)}: join its parts, or keep one")
+        raise UnreadableModelError(
+            f"expected one GGUF file in {folder}, got {len(found)}: join its parts, or keep one"
+        )
     return found[0].name if found else None
 
 
@@ -213,11 +283,17 @@ def parameters_of(folder: Path, gguf: str | None) -> int:
 
 def shapes_in(folder: Path) -> dict[str, list[int]]:
     """Return the shapes of the weights of a folder by the headers of its safetensors files."""
-    return {name: shape for path in sorted(folder.glob("*.safetensors")) for name, shape in _header_of(path).items()}
+    return {
+        name: shape
+        for path in sorted(folder.glob("*.safetensors"))
+        for name, shape in _header_of(path).items()
+    }
 
 
 def _header_of(path: Path) -> dict[str, list[int]]:
-    """Return the shapes in a safetensors file by its header: its own reader maps all of it, which a small machine refuses."""
+    """Return the shapes in a safetensors file by its header: its own reader maps all of it,
+    which a small machine refuses.
+    """
     with _loading(f"the model in {path.parent}"), path.open("rb") as file:
         header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), _LONGEST_HEADER)))
         tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
@@ -229,32 +305,54 @@ def _header_of(path: Path) -> dict[str, list[int]]:
 
 def _quantised(folder: Path, got: str) -> UnreadableModelError:
     """Return what is said of weights that nothing can be learnt by."""
-    return UnreadableModelError(f"expected weights in floating point in {folder}, got {got}: give the model that they were made of")
+    return UnreadableModelError(
+        f"expected weights in floating point in {folder}, got {got}: give the model that they were "
+        "made of"
+    )
 
 
 def open_gguf(path: Path) -> Any:
-    """Open a GGUF file by its header, with the reader of the gguf package; the weights stay on disk."""
-    with one_sentence(f"a GGUF file at {path}", "give the path of one", kind=UnreadableModelError), path.open("rb") as file:
+    """Open a GGUF file by its header, with the reader of the gguf package; the weights stay on
+    disk.
+    """
+    with (
+        one_sentence(f"a GGUF file at {path}", "give the path of one", kind=UnreadableModelError),
+        path.open("rb") as file,
+    ):
         magic = file.read(len(_MAGIC))
     if magic != _MAGIC:
-        raise UnreadableModelError(f"expected a GGUF file at {path}, got one that begins with {magic!r}: fetch it again")
+        raise UnreadableModelError(
+            f"expected a GGUF file at {path}, got one that begins with {magic!r}: fetch it again"
+        )
     check_installed("gguf")
     from gguf import GGUFReader
 
-    with one_sentence(f"the header of a GGUF file in {path}", "fetch it again", raised=Exception, kind=UnreadableModelError):
+    with one_sentence(
+        f"the header of a GGUF file in {path}",
+        "fetch it again",
+        raised=Exception,
+        kind=UnreadableModelError,
+    ):
         reader = GGUFReader(str(path))
     if not reader.tensors:
-        raise UnreadableModelError(f"expected the tensors of a model in {path}, got none: fetch it again")
+        raise UnreadableModelError(
+            f"expected the tensors of a model in {path}, got none: fetch it again"
+        )
     return reader
 
 
 def check_memory(name: str, needed: int, *, available: float, trained: bool = False) -> None:
-    """Refuse a model whose weights alone, trained or not, take more memory than is free, before they are loaded."""
+    """Refuse a model whose weights alone, trained or not, take more memory than is free, before
+    they are loaded.
+    """
     if needed > available:
-        what, instead = (" to train all of them", "--lora 16") if trained else ("", "a lower precision")
+        what, instead = (
+            (" to train all of them", "--lora 16") if trained else ("", "a lower precision")
+        )
         raise InvalidArgumentError(
-            f"expected a model that takes at most the {available / 1e9:.1f} GB of memory here, got {name}, whose weights take"
-            f" {needed / 1e9:.1f} GB{what}: take a smaller model, {instead} or a larger machine"
+            f"expected a model that takes at most the {available / 1e9:.1f} GB of memory here, got "
+            f"{name}, whose weights take {needed / 1e9:.1f} GB{what}: take a smaller model, "
+            f"{instead} or a larger machine"
         )
 
 
@@ -265,7 +363,9 @@ def free_memory(device: str) -> float:
     if device.startswith("cuda"):
         return float(torch.cuda.mem_get_info(device)[0])
     if device == "auto" and torch.cuda.is_available():
-        return float(sum(torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count())))
+        return float(
+            sum(torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count()))
+        )
     try:
         import psutil
     except ImportError:
@@ -277,23 +377,36 @@ def _check_weights(folder: Path, kind: str) -> None:
     """Refuse folders without configuration, and weights that could run code when they are read."""
     configuration = "config.json" if kind == "model" else "adapter_config.json"
     if not (folder / configuration).is_file():
-        raise UnreadableModelError(f"expected {configuration} in {folder}, got none: give the folder that save_pretrained wrote")
+        raise UnreadableModelError(
+            f"expected {configuration} in {folder}, got none: give the folder that save_pretrained "
+            "wrote"
+        )
     about = _json(folder / configuration)
     if "auto_map" in about:
         raise UnreadableModelError(
-            f"expected an architecture that transformers has, got one with code of its own in {folder}: code of a checkpoint is never run"
+            "expected an architecture that transformers has, got one with code of its own in "
+            f"{folder}: code of a checkpoint is never run"
         )
-    named = [str(about[key]) for key in about if "attn_implementation" in key and "/" in str(about[key])]
+    named = [
+        str(about[key]) for key in about if "attn_implementation" in key and "/" in str(about[key])
+    ]
     if named:
-        raise UnreadableModelError(f"expected an attention of transformers in {folder}, got {named[0][:60]!r}: it is never fetched")
+        raise UnreadableModelError(
+            f"expected an attention of transformers in {folder}, got {named[0][:60]!r}: it is "
+            "never fetched"
+        )
     quantised = about.get("quantization_config")
     if isinstance(quantised, dict):
         raise _quantised(folder, f"them quantised by {str(quantised.get('quant_method'))[:40]}")
     if any(folder.glob("*.safetensors" if kind == "model" else "adapter_model.safetensors")):
         return
-    pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
+    pickled = sorted(
+        path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern)
+    )
     came = f"only {pickled[0]}, which may run code when read" if pickled else "no weights"
-    raise UnreadableModelError(f"expected *.safetensors in {folder}, got {came}: save with safe_serialization=True")
+    raise UnreadableModelError(
+        f"expected *.safetensors in {folder}, got {came}: save with safe_serialization=True"
+    )
 
 
 def check_installed(*modules: str, what: str = "language models", extra: str = "hf") -> None:
@@ -302,16 +415,22 @@ def check_installed(*modules: str, what: str = "language models", extra: str = "
 
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
-        raise UnreadableModelError(f"expected {missing[0]} to be installed for {what}: pip install 'groupwise[{extra}]'")
+        raise UnreadableModelError(
+            f"expected {missing[0]} to be installed for {what}: pip install 'groupwise[{extra}]'"
+        )
 
 
 @contextmanager
 def _loading(what: str) -> Iterator[None]:
-    """Turn what a library raises into one line, and keep its reports and warnings about its own future off the terminal."""
+    """Turn what a library raises into one line, and keep its reports and warnings about its own
+    future off the terminal.
+    """
     import warnings
 
     # The libraries raise a dozen kinds for a broken folder.
-    sentence = one_sentence(f"to load {what}", "copy the checkpoint again", raised=Exception, kind=UnreadableModelError)
+    sentence = one_sentence(
+        f"to load {what}", "copy the checkpoint again", raised=Exception, kind=UnreadableModelError
+    )
     with sentence, quiet_transformers(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield
@@ -319,7 +438,9 @@ def _loading(what: str) -> Iterator[None]:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep the progress bars of transformers off the terminal, and what it reports of weights: our own sentence says it."""
+    """Keep the progress bars of transformers off the terminal, and what it reports of weights:
+    our own sentence says it.
+    """
     from transformers.utils import logging
 
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -333,7 +454,9 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _loaded_model(base: Path, adapter: Path | None, precision: Precision, gguf: str | None, device: str) -> torch.nn.Module:
+def _loaded_model(
+    base: Path, adapter: Path | None, precision: Precision, gguf: str | None, device: str
+) -> torch.nn.Module:
     """Return the model, with the adapter on it where there is one."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -341,25 +464,39 @@ def _loaded_model(base: Path, adapter: Path | None, precision: Precision, gguf: 
     kind: dict[str, Any] = {"use_safetensors": True} if gguf is None else {"gguf_file": gguf}
     kind |= {"device_map": "auto"} if device == "auto" else {}
     # The bar of turning a GGUF file into weights obeys no setting.
-    with _loading(f"the model in {base}"), redirect_stderr(sys.stderr if gguf is None else io.StringIO()):
+    with (
+        _loading(f"the model in {base}"),
+        redirect_stderr(sys.stderr if gguf is None else io.StringIO()),
+    ):
         if gguf is None:
             kind["attn_implementation"] = _attention_of(base)
         loader: Any = AutoModelForCausalLM
         model, loaded = loader.from_pretrained(
-            str(base), dtype=getattr(torch, precision), local_files_only=True, trust_remote_code=False, output_loading_info=True, **kind
+            str(base),
+            dtype=getattr(torch, precision),
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **kind,
         )
-    for problem, names in (("is missing", loaded["missing_keys"]), ("has no place in the model", loaded["unexpected_keys"])):
+    for problem, names in (
+        ("is missing", loaded["missing_keys"]),
+        ("has no place in the model", loaded["unexpected_keys"]),
+    ):
         if names:
             raise UnreadableModelError(
-                f"expected the weights of {type(model).__name__} in {base}, got a checkpoint in which {min(names)[:80]} "
-                f"{problem} ({len(names)} such): copy the checkpoint again"
+                f"expected the weights of {type(model).__name__} in {base}, got a checkpoint in "
+                f"which {min(names)[:80]} {problem} ({len(names)} such): copy the checkpoint again"
             )
     if gguf is not None:
         _forget_quantisation(model)
-    left = set(map(str, getattr(model, "hf_device_map", {}).values())) & ({"cpu", "disk"} if torch.cuda.is_available() else {"disk"})
+    left = set(map(str, getattr(model, "hf_device_map", {}).values())) & (
+        {"cpu", "disk"} if torch.cuda.is_available() else {"disk"}
+    )
     if left:
         raise InvalidArgumentError(
-            f"expected GPUs that hold {base}, got {torch.cuda.device_count()} that leave layers to the {left.pop()}: give a worker more"
+            f"expected GPUs that hold {base}, got {torch.cuda.device_count()} that leave layers to "
+            f"the {left.pop()}: give a worker more"
         )
     if adapter is None:
         result: torch.nn.Module = model
@@ -374,24 +511,32 @@ def _loaded_model(base: Path, adapter: Path | None, precision: Precision, gguf: 
 
 
 def _attention_of(folder: Path) -> str:
-    """Return the attention that is used, whatever a checkpoint names; refuse weights of other shapes than those of its configuration.
+    """Return the attention that is used, whatever a checkpoint names; refuse weights of other
+    shapes than those of its configuration.
 
     The model is laid out without memory, so that a configuration cannot ask for any.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    configuration = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    configuration = AutoConfig.from_pretrained(
+        str(folder), local_files_only=True, trust_remote_code=False
+    )
     maker: Any = AutoModelForCausalLM
     with torch.device("meta"):
         try:
             attention, model = "sdpa", maker.from_config(configuration, attn_implementation="sdpa")
         except ValueError:  # an architecture without it
-            attention, model = "eager", maker.from_config(configuration, attn_implementation="eager")
+            attention, model = (
+                "eager",
+                maker.from_config(configuration, attn_implementation="eager"),
+            )
     wanted = {name: list(weight.shape) for name, weight in model.state_dict().items()}
     for name, shape in shapes_in(folder).items():
         if wanted.get(name, shape) != shape:
-            expected = f"expected {name[:80]} of shape {wanted[name]} by the configuration in {folder}"
+            expected = (
+                f"expected {name[:80]} of shape {wanted[name]} by the configuration in {folder}"
+            )
             raise UnreadableModelError(f"{expected}, got {shape}: copy the checkpoint again")
     return attention
 
@@ -405,13 +550,19 @@ def _forget_quantisation(model: Any) -> None:
 
 
 def _with_adapter(model: torch.nn.Module, rank: int, seed: int) -> torch.nn.Module:
-    """Return a model with a new LoRA adapter on every linear layer but the head, in single precision; at the start it changes nothing."""
+    """Return a model with a new LoRA adapter on every linear layer but the head, in single
+    precision; at the start it changes nothing.
+    """
     import torch
     from peft import LoraConfig, get_peft_model
 
     if rank < 1:
-        raise InvalidArgumentError(f"expected the rank of a LoRA adapter to be a whole number of at least 1; got {rank}")
-    configuration = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+        raise InvalidArgumentError(
+            f"expected the rank of a LoRA adapter to be a whole number of at least 1; got {rank}"
+        )
+    configuration = LoraConfig(
+        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
     with torch.random.fork_rng(), _loading("a new LoRA adapter"):
         torch.manual_seed(seed)
         adapted: torch.nn.Module = get_peft_model(model, configuration)
@@ -423,13 +574,23 @@ def _loaded_tokenizer(folders: Sequence[Path], gguf: str | None) -> Any:
     from transformers import AutoTokenizer
 
     for folder in folders:
-        if any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")):
+        if any(
+            (folder / name).is_file()
+            for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+        ):
             with _loading(f"the tokenizer in {folder}"):
-                return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+                return AutoTokenizer.from_pretrained(
+                    str(folder), local_files_only=True, trust_remote_code=False
+                )
     if gguf is not None:
         with _loading(f"the tokenizer in {folders[-1] / gguf}"):
-            return AutoTokenizer.from_pretrained(str(folders[-1]), gguf_file=gguf, local_files_only=True, trust_remote_code=False)
-    raise UnreadableModelError(f"expected a tokenizer in {folders[0]}, got none: copy tokenizer.json and tokenizer_config.json there")
+            return AutoTokenizer.from_pretrained(
+                str(folders[-1]), gguf_file=gguf, local_files_only=True, trust_remote_code=False
+            )
+    raise UnreadableModelError(
+        f"expected a tokenizer in {folders[0]}, got none: copy tokenizer.json and "
+        "tokenizer_config.json there"
+    )
 
 
 def _context(configuration: Any) -> int | None:
@@ -442,16 +603,20 @@ def _context(configuration: Any) -> int | None:
 
 
 def head_alone(model: Any) -> str:
-    """Give a model an output head with weights of its own, where they were those of its embedding, and return their name.
+    """Give a model an output head with weights of its own, where they were those of its embedding,
+    and return their name.
 
-    Scores of the head alone cost forward passes: nothing is differentiated through the layers below.
+    Scores of the head alone cost forward passes: nothing is differentiated through the layers
+    below.
     """
     import torch
 
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     head = base.get_output_embeddings() if hasattr(base, "get_output_embeddings") else base.head
     head.weight = torch.nn.Parameter(head.weight.detach().clone())
-    return next(str(name) for name, parameter in model.named_parameters() if parameter is head.weight)
+    return next(
+        str(name) for name, parameter in model.named_parameters() if parameter is head.weight
+    )
 
 
 def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
@@ -459,6 +624,11 @@ def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
     if isinstance(prompt, str):
         return [int(number) for number in tokenizer.encode(prompt, add_special_tokens=True)]
     if tokenizer.chat_template is None:
-        raise InvalidArgumentError("expected a tokenizer with a chat template for prompts of messages, got one without: give texts")
-    found = tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True)
+        raise InvalidArgumentError(
+            "expected a tokenizer with a chat template for prompts of messages, got one without: "
+            "give texts"
+        )
+    found = tokenizer.apply_chat_template(
+        list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
+    )
     return [int(number) for number in found["input_ids"]]

@@ -1,8 +1,10 @@
-r"""Scores of rollouts under a torch model, as inner products or sketches: what the variance components are computed from.
+r"""Scores of rollouts under a torch model, as inner products or sketches: what the variance
+components are computed from.
 
-The score of rollout n is $s_n = w_n \nabla_\theta \sum_t \log \pi_\theta(y_{nt} | ...)$ over the tokens of its completion; `aggregation`
-says what $w_n$ is. Scores are taken with the model in evaluation mode (no dropout), at its present parameters and in its own precision.
-`hooks.py` takes the gradients, `sketch.py` reduces them as they come.
+The score of rollout n is $s_n = w_n \nabla_\theta \sum_t \log \pi_\theta(y_{nt} | ...)$ over the
+tokens of its completion; `aggregation` says what $w_n$ is. Scores are taken with the model in
+evaluation mode (no dropout), at its present parameters and in its own precision. `hooks.py` takes
+the gradients, `sketch.py` reduces them as they come.
 """
 
 from __future__ import annotations
@@ -21,9 +23,20 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.scores.hooks import Recorder, loop_scores, only_these_differentiable, single_or_better
+from groupwise.scores.hooks import (
+    Recorder,
+    loop_scores,
+    only_these_differentiable,
+    single_or_better,
+)
 from groupwise.scores.pieces import Pieces, pieces_of, settle
-from groupwise.scores.sketch import CountSketch, GramTotal, ParameterScores, SketchTotal, StoredScores
+from groupwise.scores.sketch import (
+    CountSketch,
+    GramTotal,
+    ParameterScores,
+    SketchTotal,
+    StoredScores,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -39,12 +52,18 @@ WEIGHT = "weight of the rollout"  # a key that no caller's batch has
 class ScoreOptions(TypedDict, total=False):
     """How scores are taken."""
 
-    aggregation: Aggregation  # what a rollout's sum over tokens is multiplied with: 1 (default), 1 over its or over the mean length
+    # what a rollout's sum over tokens is multiplied with: 1 (default), 1 over its or over the mean
+    # length
+    aggregation: Aggregation
     temperature: float  # of the sampling, by which the logits are divided (1)
-    parameters: str | Sequence[str] | None  # patterns of names; those that require a gradient where None
+    parameters: (
+        str | Sequence[str] | None
+    )  # patterns of names; those that require a gradient where None
     micro_batch: int | None  # rollouts of one pass at most
     memory_limit: int | None  # bytes of one pass at most, as far as they can be told before
-    method: Method  # auto (default): hooks, and a loop over rollouts for what they do not cover; loop: for everything
+    # auto (default): hooks, and a loop over rollouts for what they do not cover; loop: for
+    # everything
+    method: Method
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +77,8 @@ class ScoreSource:
     left_out: tuple[str, ...]  # names of the parameters that were not asked for
     method: str  # hooks, loop, or both where hooks could not take all
     micro_batch: int  # rollouts of one pass
-    passes: int  # forward and backward passes over a micro-batch (or two, for inner products between them)
+    # forward and backward passes over a micro-batch (or two, for inner products between them)
+    passes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +86,9 @@ class Job:
     """What is to be scored, once checked."""
 
     model: torch.nn.Module
-    batch: dict[str, torch.Tensor]  # tensors with the rollouts as first dimension, and the weight of each; padding on the right
+    batch: dict[
+        str, torch.Tensor
+    ]  # tensors with the rollouts as first dimension, and the weight of each; padding on the right
     parameters: dict[str, torch.nn.Parameter]  # those covered, by name
     source: ScoreSource  # with the method that was asked for, and no pass yet
     pieces: Pieces  # whose scores this process takes, where several hold the model
@@ -82,7 +104,9 @@ class Job:
         return [every[start : start + size] for start in range(0, len(every), size)]
 
     def pairs(self) -> list[NDArray[np.intp]]:
-        """Return the rollouts of the passes in which every two of them meet: the one micro-batch, or every pair of several."""
+        """Return the rollouts of the passes in which every two of them meet: the one
+        micro-batch, or every pair of several.
+        """
         parts = self.parts()
         return [np.concatenate(pair) for pair in combinations(parts, 2)] or parts
 
@@ -96,8 +120,13 @@ class Job:
         return {name: item if name == WEIGHT else item[:, :longest] for name, item in part.items()}
 
     def total(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
-        """Return the weighted sum of log-probabilities, whose gradient is the sum of the rollouts' scores."""
-        value = token_log_prob(model, batch, temperature=self.source.temperature) * batch[WEIGHT][:, None]
+        """Return the weighted sum of log-probabilities, whose gradient is the sum of the
+        rollouts' scores.
+        """
+        value = (
+            token_log_prob(model, batch, temperature=self.source.temperature)
+            * batch[WEIGHT][:, None]
+        )
         return value.masked_fill(batch["completion_mask"] == 0, 0.0).sum()
 
 
@@ -105,11 +134,18 @@ def _prepared(model: torch.nn.Module, batch: Batch, options: ScoreOptions) -> Jo
     """Check what is to be scored and how."""
     aggregation, method = options.get("aggregation", "sum"), options.get("method", "auto")
     temperature = options.get("temperature", 1.0)
-    for name, value, known in (("aggregation", aggregation, Aggregation), ("method", method, Method)):
+    for name, value, known in (
+        ("aggregation", aggregation, Aggregation),
+        ("method", method, Method),
+    ):
         if value not in get_args(known):
-            raise InvalidArgumentError(f"expected {name} to be one of {', '.join(get_args(known))}; got {value!r}")
+            raise InvalidArgumentError(
+                f"expected {name} to be one of {', '.join(get_args(known))}; got {value!r}"
+            )
     if not (np.isfinite(temperature) and temperature > 0):
-        raise InvalidArgumentError(f"expected a positive temperature, got {temperature}: take that of the sampling")
+        raise InvalidArgumentError(
+            f"expected a positive temperature, got {temperature}: take that of the sampling"
+        )
     whole = _packed(batch)
     settle(model)
     covered, left_out = _covered(model, options.get("parameters"))
@@ -118,45 +154,78 @@ def _prepared(model: torch.nn.Module, batch: Batch, options: ScoreOptions) -> Jo
     precision = first.dtype if first.dtype.itemsize >= 4 else None
     whole[WEIGHT] = _weights(token_N, aggregation).to(first.device, precision)
     coordinates = sum(parameter.numel() for parameter in covered.values())
-    source = ScoreSource(aggregation, temperature, tuple(covered), coordinates, left_out, method, len(token_N), 0)
+    source = ScoreSource(
+        aggregation, temperature, tuple(covered), coordinates, left_out, method, len(token_N), 0
+    )
     job = Job(model, whole, covered, source, pieces_of(model, covered, options, whole))
-    return replace(job, source=replace(source, micro_batch=_micro_batch(job, options.get("micro_batch"), options.get("memory_limit"))))
+    return replace(
+        job,
+        source=replace(
+            source,
+            micro_batch=_micro_batch(job, options.get("micro_batch"), options.get("memory_limit")),
+        ),
+    )
 
 
 def _packed(batch: Batch) -> dict[str, torch.Tensor]:
-    """Check ids and masks, and return them with all padding on the right, where causal attention never sees it."""
+    """Check ids and masks, and return them with all padding on the right, where causal attention
+    never sees it.
+    """
     import torch
 
     sizes = {name: len(item) if item.ndim else 0 for name, item in batch.items()}
     if not sizes or not max(sizes.values()):
         raise InsufficientDataError(
-            "expected a batch of at least one rollout, got none: hand over tensors with the rollouts as first dimension"
+            "expected a batch of at least one rollout, got none: hand over tensors with the "
+            "rollouts as first dimension"
         )
     if len(set(sizes.values())) > 1:
-        raise InvalidArgumentError(f"expected tensors of equally many rollouts, got {sizes}: give every one the same first dimension")
+        raise InvalidArgumentError(
+            f"expected tensors of equally many rollouts, got {sizes}: give every one the same "
+            "first dimension"
+        )
     missing = [name for name in ("input_ids", "completion_mask") if name not in batch]
     if missing:
-        raise InvalidArgumentError(f"expected input_ids and completion_mask in the batch, got no {missing[0]}: give one")
+        raise InvalidArgumentError(
+            f"expected input_ids and completion_mask in the batch, got no {missing[0]}: give one"
+        )
     ids, completion = batch["input_ids"], batch["completion_mask"] != 0
     attention = batch.get("attention_mask", torch.ones_like(ids)) != 0
-    if not ids.ndim == completion.ndim == attention.ndim == 2 or not ids.shape == completion.shape == attention.shape:
+    if (
+        not ids.ndim == completion.ndim == attention.ndim == 2
+        or not ids.shape == completion.shape == attention.shape
+    ):
         shapes = {name: tuple(item.shape) for name, item in batch.items()}
-        raise InvalidArgumentError(f"expected ids and masks of one shape (N, L), got {shapes}: pad them alike")
+        raise InvalidArgumentError(
+            f"expected ids and masks of one shape (N, L), got {shapes}: pad them alike"
+        )
     if bool((completion & ~attention).any()):
         raise InvalidArgumentError(
-            "expected completions inside the attention mask, got a token outside it: leave padding out of completion_mask"
+            "expected completions inside the attention mask, got a token outside it: leave padding "
+            "out of completion_mask"
         )
     order = torch.argsort((~attention).to(torch.uint8), dim=1, stable=True)
-    ids, completion, attention = (item.take_along_dim(order, 1) for item in (ids, completion, attention))
+    ids, completion, attention = (
+        item.take_along_dim(order, 1) for item in (ids, completion, attention)
+    )
     if bool(completion[:, 0].any()):
         raise InvalidArgumentError(
-            "expected a prompt before every completion, got a completion that starts with the first token: begin with BOS"
+            "expected a prompt before every completion, got a completion that starts with the "
+            "first token: begin with BOS"
         )
-    return {"input_ids": ids, "attention_mask": attention.to(ids.dtype), "completion_mask": completion}
+    return {
+        "input_ids": ids,
+        "attention_mask": attention.to(ids.dtype),
+        "completion_mask": completion,
+    }
 
 
-def _covered(model: torch.nn.Module, patterns: str | Sequence[str] | None) -> tuple[dict[str, torch.nn.Parameter], tuple[str, ...]]:
-    """Return the parameters asked for, a tied one under its first name, and the names of the others."""
+def _covered(
+    model: torch.nn.Module, patterns: str | Sequence[str] | None
+) -> tuple[dict[str, torch.nn.Parameter], tuple[str, ...]]:
+    """Return the parameters asked for, a tied one under its first name, and the names of the
+    others.
+    """
     every = dict(model.named_parameters())
     if patterns is None:
         covered = {name: parameter for name, parameter in every.items() if parameter.requires_grad}
@@ -165,25 +234,32 @@ def _covered(model: torch.nn.Module, patterns: str | Sequence[str] | None) -> tu
         covered = {name: parameter for name, parameter in every.items() if id(parameter) in chosen}
     if not covered:
         raise InvalidArgumentError(
-            "expected parameters to differentiate, got a model in which none requires a gradient: name some (parameters='*')"
+            "expected parameters to differentiate, got a model in which none requires a gradient: "
+            "name some (parameters='*')"
         )
     odd = [name for name, parameter in covered.items() if not parameter.is_floating_point()]
     if odd:
         raise InvalidArgumentError(
-            f"expected floating-point parameters, got {covered[odd[0]].dtype} in {odd[0]}: leave it out with parameters="
+            f"expected floating-point parameters, got {covered[odd[0]].dtype} in {odd[0]}: leave "
+            "it out with parameters="
         )
     return covered, tuple(name for name in every if name not in covered)
 
 
 def _fitting(model: torch.nn.Module, patterns: Sequence[str]) -> set[int]:
-    """Return the ids of the parameters of which a name, of several for a tied one, fits one of the patterns."""
+    """Return the ids of the parameters of which a name, of several for a tied one, fits one of
+    the patterns.
+    """
     named = list(model.named_parameters(remove_duplicate=False))
     chosen: set[int] = set()
     for pattern in patterns:
         found = {id(parameter) for name, parameter in named if fnmatchcase(name, pattern)}
         if not found:
             some = ", ".join(name for name, _ in named[:3])
-            raise InvalidArgumentError(f"expected a pattern of parameter names, got {pattern!r} that fits none: names are {some} ...")
+            raise InvalidArgumentError(
+                f"expected a pattern of parameter names, got {pattern!r} that fits none: names are "
+                f"{some} ..."
+            )
         chosen |= found
     return chosen
 
@@ -197,7 +273,9 @@ def _weights(token_N: NDArray[np.int64], aggregation: Aggregation) -> torch.Tens
     length = torch.from_numpy(token_N).double()
     if aggregation == "batch_token_mean":
         length = length.mean().expand(len(token_N))
-    return torch.where(length > 0, 1 / length.clamp(min=1e-300), 0.0)  # an empty completion has no score
+    return torch.where(
+        length > 0, 1 / length.clamp(min=1e-300), 0.0
+    )  # an empty completion has no score
 
 
 def _micro_batch(job: Job, most: int | None, memory_limit: int | None) -> int:
@@ -210,7 +288,8 @@ def _micro_batch(job: Job, most: int | None, memory_limit: int | None) -> int:
     one = _bytes_of_one(job)
     if memory_limit < one:
         raise InvalidArgumentError(
-            f"expected memory for one rollout, about {one:,} bytes; got memory_limit={memory_limit:,}: raise it, or leave layers out"
+            f"expected memory for one rollout, about {one:,} bytes; got "
+            f"memory_limit={memory_limit:,}: raise it, or leave layers out"
         )
     return min(size, memory_limit // one)
 
@@ -218,20 +297,25 @@ def _micro_batch(job: Job, most: int | None, memory_limit: int | None) -> int:
 def _bytes_of_one(job: Job) -> int:
     """Return about how many bytes a pass takes for one rollout of the batch's full length.
 
-    What the forward pass keeps for the backward pass, three times: layers hold their inputs to the end, and gradients come on top; with the
-    loop, the gradient itself.
+    What the forward pass keeps for the backward pass, three times: layers hold their inputs to the
+    end, and gradients come on top; with the loop, the gradient itself.
     """
     import torch
 
     every = job.part(np.arange(job.rollouts))
-    # One rollout whose completion begins where the first of the batch does: from there on all have logits.
-    row = {name: item[:1] for name, item in every.items()} | {"completion_mask": every["completion_mask"].any(0, keepdim=True)}
+    # One rollout whose completion begins where the first of the batch does: from there on all have
+    # logits.
+    row = {name: item[:1] for name, item in every.items()} | {
+        "completion_mask": every["completion_mask"].any(0, keepdim=True)
+    }
     kept: dict[int, int] = {}
 
     def places() -> set[int]:
         return {parameter.untyped_storage().data_ptr() for parameter in job.pieces.whole.values()}
 
-    own = places() if job.pieces.group is None else None  # the pieces of a layer are put together elsewhere each time
+    own = (
+        places() if job.pieces.group is None else None
+    )  # the pieces of a layer are put together elsewhere each time
 
     def note(value: torch.Tensor) -> torch.Tensor:
         storage = value.untyped_storage()
@@ -242,20 +326,32 @@ def _bytes_of_one(job: Job) -> int:
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda value: value):
         result = job.total(job.model, row)
         del result
-    own_gradient = sum(parameter.numel() * parameter.element_size() for parameter in job.parameters.values())
+    own_gradient = sum(
+        parameter.numel() * parameter.element_size() for parameter in job.parameters.values()
+    )
     return 3 * sum(kept.values()) + (2 * own_gradient if job.source.method == "loop" else 0)
 
 
-def token_log_prob(model: torch.nn.Module, batch: Batch, *, temperature: float = 1.0) -> torch.Tensor:
-    """Return the log-probability of every token of a batch under a causal language model; 0 before the first completion of the batch."""
+def token_log_prob(
+    model: torch.nn.Module, batch: Batch, *, temperature: float = 1.0
+) -> torch.Tensor:
+    """Return the log-probability of every token of a batch under a causal language model; 0
+    before the first completion of the batch.
+    """
     import torch
 
     ids, completion = batch["input_ids"], batch["completion_mask"]
-    # Where every row is still prompt nobody asks for logits, and those of a large vocabulary are most of a small model's work.
+    # Where every row is still prompt nobody asks for logits, and those of a large vocabulary are
+    # most of a small model's work.
     before = max(1, int(completion.any(0).int().argmax()))
     few = {"logits_to_keep": ids.shape[1] - before + 1} if takes_few_logits(model) else {}
-    # Causal attention never looks at padding on the right; and a mask of nothing but ones is one that torch.func can follow.
-    output = model(input_ids=ids, attention_mask=torch.ones(ids.shape, dtype=ids.dtype, device=ids.device), **few)
+    # Causal attention never looks at padding on the right; and a mask of nothing but ones is one
+    # that torch.func can follow.
+    output = model(
+        input_ids=ids,
+        attention_mask=torch.ones(ids.shape, dtype=ids.dtype, device=ids.device),
+        **few,
+    )
     logits = single_or_better(getattr(output, "logits", output)[:, before - 1 - ids.shape[1] : -1])
     if temperature != 1.0:
         logits = logits / temperature
@@ -265,14 +361,17 @@ def token_log_prob(model: torch.nn.Module, batch: Batch, *, temperature: float =
 def log_probability(logits_NLV: torch.Tensor, token_NL: torch.Tensor) -> torch.Tensor:
     """Return the log-probability of tokens, in single precision or better.
 
-    Over a large vocabulary torch's log_softmax and cross_entropy are ten times less exact than its logsumexp.
+    Over a large vocabulary torch's log_softmax and cross_entropy are ten times less exact than its
+    logsumexp.
     """
     logits = single_or_better(logits_NLV)
     return logits.gather(-1, token_NL[..., None])[..., 0] - logits.logsumexp(-1)
 
 
 def takes_few_logits(model: Any) -> bool:
-    """Whether the model can be told to compute the logits of the last places alone; of an adapter, the model beneath it."""
+    """Whether the model can be told to compute the logits of the last places alone; of an
+    adapter, the model beneath it.
+    """
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     return "logits_to_keep" in inspect.signature(base.forward).parameters
 
@@ -283,7 +382,9 @@ class ScoreGram:
 
     gram_NN: Float  # $\langle s_i, s_j \rangle$, symmetric
     source: ScoreSource
-    gradient_K: NDArray[np.floating] | None = None  # count-sketch of the weighted sum of the scores, where weights were given
+    gradient_K: NDArray[np.floating] | None = (
+        None  # count-sketch of the weighted sum of the scores, where weights were given
+    )
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -293,9 +394,13 @@ class ScoreGram:
 
 @dataclass(frozen=True, slots=True)
 class ScoreSketch:
-    """Count-sketches of the scores of N rollouts: their inner products are unbiased for those of the scores."""
+    """Count-sketches of the scores of N rollouts: their inner products are unbiased for those of
+    the scores.
+    """
 
-    sketch_NK: NDArray[np.floating]  # sketches of the same seed, width and parameters belong together
+    sketch_NK: NDArray[
+        np.floating
+    ]  # sketches of the same seed, width and parameters belong together
     source: ScoreSource
 
     @property
@@ -312,27 +417,41 @@ def score_gram(
     sketch: CountSketch | None = None,
     **options: Unpack[ScoreOptions],
 ) -> ScoreGram:
-    r"""Return the inner products of the scores of all pairs of rollouts, and with weights a sketch of the weighted sum of the scores.
+    r"""Return the inner products of the scores of all pairs of rollouts, and with weights a sketch
+    of the weighted sum of the scores.
 
-    One micro-batch costs a forward and a backward pass, and the products (N/2 multiplications a coordinate and rollout, where a pass takes
-    three a token). M > 1 micro-batches cost M - 1 passes over all rollouts, because every pair of them is run together: for many rollouts
-    take `score_sketch`, which passes over them once. The sketch of a sum costs one hash a coordinate and not N.
+    One micro-batch costs a forward and a backward pass, and the products (N/2 multiplications a
+    coordinate and rollout, where a pass takes three a token). M > 1 micro-batches cost M - 1 passes
+    over all rollouts, because every pair of them is run together: for many rollouts take
+    `score_sketch`, which passes over them once. The sketch of a sum costs one hash a coordinate and
+    not N.
 
-    Source: the score of arXiv 2603.01162, section 2; sums over tokens of outer products as in Goodfellow (2015), arXiv 1510.01799.
+    Source: the score of arXiv 2603.01162, section 2; sums over tokens of outer products as in
+    Goodfellow (2015), arXiv 1510.01799.
     """
     job = _prepared(model, batch, options)
     rollouts = job.rollouts
-    gram, gradient = np.zeros((rollouts, rollouts)), None if sketch is None else np.zeros(sketch.width)
+    gram, gradient = (
+        np.zeros((rollouts, rollouts)),
+        None if sketch is None else np.zeros(sketch.width),
+    )
     used, passes = "", job.pairs()
     for rows in passes:
-        # Where micro-batches meet in pairs, a rollout is in all passes but those of the other parts.
-        total = GramTotal(len(rows), None if weight_N is None else weight_N[rows] / max(1, len(job.parts()) - 1), sketch)
+        # Where micro-batches meet in pairs, a rollout is in all passes but those of the other
+        # parts.
+        total = GramTotal(
+            len(rows),
+            None if weight_N is None else weight_N[rows] / max(1, len(job.parts()) - 1),
+            sketch,
+        )
         used = _pass(job, rows, total)
         gram[np.ix_(rows, rows)] = job.pieces.summed(total.gram_NN).numpy()
         if gradient is not None and total.sum is not None:
             gradient += total.sum.result(job.pieces.summed)[0]
     _finite(gram)
-    return ScoreGram((gram + gram.T) / 2, replace(job.source, method=used, passes=len(passes)), gradient)
+    return ScoreGram(
+        (gram + gram.T) / 2, replace(job.source, method=used, passes=len(passes)), gradient
+    )
 
 
 def score_sketch(
@@ -344,9 +463,11 @@ def score_sketch(
     progress: Callable[[int, int], None] | None = None,
     **options: Unpack[ScoreOptions],
 ) -> ScoreSketch:
-    r"""Return count-sketches of the scores, in one pass over the rollouts whose memory does not grow with their number.
+    r"""Return count-sketches of the scores, in one pass over the rollouts whose memory does not
+    grow with their number.
 
-    $\langle Cs, Ct\rangle$ is unbiased for $\langle s, t\rangle$, with variance at most $(|s|^2|t|^2 + \langle s,t\rangle^2)/K$.
+    $\langle Cs, Ct\rangle$ is unbiased for $\langle s, t\rangle$, with variance at most
+    $(|s|^2|t|^2 + \langle s,t\rangle^2)/K$.
 
     Source: Charikar, Chen, Farach-Colton (2002) for the map; layer by layer derived here.
     """
@@ -365,9 +486,13 @@ def score_sketch(
 
 
 SKETCH_WIDTH = 4096
-"""Width of the sketches where the rollouts do not fit one pass: inner products within 2 % of a trace, whatever the model's size."""
+"""Width of the sketches where the rollouts do not fit one pass: inner products within 2 % of a
+trace, whatever the model's size.
+"""
 
-_PASS = 64  # rollouts of one pass where sketches are taken, after each of which the progress is told
+_PASS = (
+    64  # rollouts of one pass where sketches are taken, after each of which the progress is told
+)
 
 
 def inner_products(
@@ -379,7 +504,9 @@ def inner_products(
     progress: Callable[[int, int], None] | None = None,
     **options: Unpack[ScoreOptions],
 ) -> ScoreGram | ScoreSketch:
-    """Return exact inner products where all rollouts fit one pass and no width is given, else sketches."""
+    """Return exact inner products where all rollouts fit one pass and no width is given, else
+    sketches.
+    """
     rollouts = len(batch["input_ids"])
     if width is None and rollouts_of_a_pass(model, batch, **options) >= rollouts:
         gram = score_gram(model, batch, **options)
@@ -387,11 +514,17 @@ def inner_products(
             progress(rollouts, rollouts)
         return gram
     options["micro_batch"] = min(_PASS, options.get("micro_batch") or _PASS)
-    return score_sketch(model, batch, width=width or SKETCH_WIDTH, seed=seed, progress=progress, **options)
+    return score_sketch(
+        model, batch, width=width or SKETCH_WIDTH, seed=seed, progress=progress, **options
+    )
 
 
-def rollouts_of_a_pass(model: torch.nn.Module, batch: Batch, **options: Unpack[ScoreOptions]) -> int:
-    """Return how many rollouts of a batch are scored in one pass: all, or as many as the memory allows."""
+def rollouts_of_a_pass(
+    model: torch.nn.Module, batch: Batch, **options: Unpack[ScoreOptions]
+) -> int:
+    """Return how many rollouts of a batch are scored in one pass: all, or as many as the memory
+    allows.
+    """
     return _prepared(model, batch, options).source.micro_batch
 
 
@@ -400,7 +533,8 @@ def _finite(values: NDArray[np.floating]) -> None:
     bad = np.flatnonzero(~np.isfinite(values).all(1))
     if len(bad):
         raise InvalidArgumentError(
-            f"expected finite scores, got NaN or infinity for rollout {bad[0]} and {len(bad) - 1} more: check the model's weights"
+            f"expected finite scores, got NaN or infinity for rollout {bad[0]} and {len(bad) - 1} "
+            "more: check the model's weights"
         )
 
 
@@ -420,10 +554,16 @@ def _pass(job: Job, rows: NDArray[np.intp], total: Total) -> str:
     """Give the scores of some rollouts to `total`; returns the method that was used."""
     batch = job.part(rows)
     with _evaluating(job.model):
-        rest = list(job.parameters) if job.source.method == "loop" else _by_layers(job, batch, len(rows), total)
+        rest = (
+            list(job.parameters)
+            if job.source.method == "loop"
+            else _by_layers(job, batch, len(rows), total)
+        )
         if rest:
             wanted = {name: job.parameters[name] for name in rest}
-            for name, value in loop_scores(job.model, job.total, batch, wanted, job.pieces.whole).items():
+            for name, value in loop_scores(
+                job.model, job.total, batch, wanted, job.pieces.whole
+            ).items():
                 _take(job, total, name, StoredScores(single_or_better(value)))
     return "hooks" if not rest else "loop" if len(rest) == len(job.parameters) else "hooks+loop"
 
@@ -435,11 +575,15 @@ def _take(job: Job, total: Total, name: str, scores: ParameterScores) -> None:
 
 
 def _by_layers(job: Job, batch: Batch, rollouts: int, total: Total) -> list[str]:
-    """Give the scores of all parameters that layers' rules cover; returns the names of the others."""
+    """Give the scores of all parameters that layers' rules cover; returns the names of the
+    others.
+    """
     import torch
 
     take = partial(_take, job, total)
-    recorder = Recorder(job.parameters, rollouts, batch["input_ids"].shape[1], take, job.pieces.whole)
+    recorder = Recorder(
+        job.parameters, rollouts, batch["input_ids"].shape[1], take, job.pieces.whole
+    )
     with only_these_differentiable(job.model, []), torch.enable_grad():
         with recorder.attached(job.model):
             value = job.total(job.model, batch)

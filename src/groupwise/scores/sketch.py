@@ -1,8 +1,11 @@
-"""What becomes of the gradients of N rollouts, one parameter after another: their inner products, or count-sketches of them.
+"""What becomes of the gradients of N rollouts, one parameter after another: their inner products,
+or count-sketches of them.
 
-A weight matrix has the gradient `sum over tokens of left x right`, of which a few rows are made at a time: neither N gradients of a model
-nor those of a layer are ever held. A count-sketch adds every coordinate, with a sign, to one of a few thousand buckets. Bucket and sign
-depend on the seed, the parameter's name and the coordinate's place in it alone, so that sketches made apart can be put together.
+A weight matrix has the gradient `sum over tokens of left x right`, of which a few rows are made at
+a time: neither N gradients of a model nor those of a layer are ever held. A count-sketch adds every
+coordinate, with a sign, to one of a few thousand buckets. Bucket and sign depend on the seed, the
+parameter's name and the coordinate's place in it alone, so that sketches made apart can be put
+together.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ BLOCK_NUMBERS = 1 << 20  # of one block: 4 MB in single precision stay near the 
 
 
 class Workspace:
-    """Memory that blocks share one after another: fresh pages cost more than the arithmetic done in them."""
+    """Memory that blocks share one after another: fresh pages cost more than the arithmetic done
+    in them.
+    """
 
     def __init__(self) -> None:
         self._buffer: torch.Tensor | None = None
@@ -34,20 +39,31 @@ class Workspace:
         """Return uninitialised memory that the next call hands out again."""
         size = math.prod(shape)
         buffer = self._buffer
-        if buffer is None or buffer.numel() < size or buffer.dtype != like.dtype or buffer.device != like.device:
+        if (
+            buffer is None
+            or buffer.numel() < size
+            or buffer.dtype != like.dtype
+            or buffer.device != like.device
+        ):
             self._buffer = buffer = like.new_empty(size)
         return buffer[:size].view(*shape)
 
 
 Block = tuple["range | torch.Tensor", "torch.Tensor"]
-"""Some rows of the per-rollout gradients of one parameter: their numbers in it, and N x rows x columns, the next block's memory too."""
+"""Some rows of the per-rollout gradients of one parameter: their numbers in it, and N x rows x
+columns, the next block's memory too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredScores:
-    """Gradients of N rollouts that are there already: those of biases, norms, and of the loop over rollouts."""
+    """Gradients of N rollouts that are there already: those of biases, norms, and of the loop
+    over rollouts.
+    """
 
-    value_N: torch.Tensor  # of the parameter's own shape; whoever takes the blocks may write over it
+    value_N: (
+        torch.Tensor
+    )  # of the parameter's own shape; whoever takes the blocks may write over it
 
     def blocks(self, workspace: Workspace) -> Iterator[Block]:  # noqa: ARG002  (as of TokenScores)
         """Yield the rows, a few at a time."""
@@ -69,7 +85,9 @@ class StoredScores:
 class Use:
     """One use of a weight in the forward pass."""
 
-    left: torch.Tensor  # (N, T, rows), or (N, T) whole numbers that stand for rows of the unit matrix
+    left: (
+        torch.Tensor
+    )  # (N, T, rows), or (N, T) whole numbers that stand for rows of the unit matrix
     right_NTC: torch.Tensor  # (N, T, columns); the gradient is the sum over T of the outer products
 
     @property
@@ -80,7 +98,9 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class TokenScores:
-    """Gradients of a matrix from all its uses: a tied weight has several, and their sum has cross terms."""
+    """Gradients of a matrix from all its uses: a tied weight has several, and their sum has
+    cross terms.
+    """
 
     uses: tuple[Use, ...]  # one or more
     rows: int  # of the parameter
@@ -99,7 +119,9 @@ class TokenScores:
             yield range(start, stop) if touched is None else touched[start:stop], value
 
     def combined(self, weight_N: torch.Tensor) -> TokenScores:
-        """Return the weighted sum over rollouts, as the gradient of one: its tokens are those of all."""
+        """Return the weighted sum over rollouts, as the gradient of one: its tokens are those of
+        all.
+        """
         uses = []
         for use in self.uses:
             right = use.right_NTC * weight_N.to(use.right_NTC)[:, None, None]
@@ -107,13 +129,17 @@ class TokenScores:
         return TokenScores(tuple(uses), self.rows)
 
     def _touched(self) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
-        """Return the rows that are picked and the uses' places among them, where every use picks rows; else None for all rows."""
+        """Return the rows that are picked and the uses' places among them, where every use picks
+        rows; else None for all rows.
+        """
         import torch
 
         if not all(use.picks for use in self.uses):
             return None, [use.left for use in self.uses]
         sizes = [use.left.shape[1] for use in self.uses]
-        touched, place = torch.unique(torch.cat([use.left for use in self.uses], dim=1), return_inverse=True)
+        touched, place = torch.unique(
+            torch.cat([use.left for use in self.uses], dim=1), return_inverse=True
+        )
         return touched, list(place.split(sizes, dim=1))
 
     def _fill(self, value: torch.Tensor, picked: list[torch.Tensor], start: int, stop: int) -> None:
@@ -142,25 +168,35 @@ class TokenScores:
     def direct_cost(self) -> float:
         """Return the multiplications of the Gram matrix where the gradients are formed."""
         rollouts, _, columns = self.uses[0].right_NTC.shape
-        rows = min(self.rows, sum(use.left.numel() for use in self.uses)) if all(use.picks for use in self.uses) else self.rows
+        rows = (
+            min(self.rows, sum(use.left.numel() for use in self.uses))
+            if all(use.picks for use in self.uses)
+            else self.rows
+        )
         formed = sum(use.right_NTC.shape[1] for use in self.uses if not use.picks)
         return rollouts * rows * columns * (formed + rollouts / 2)
 
     def pair_cost(self) -> float:
-        """Return the multiplications of the Gram matrix where pairs of tokens are gone through, and what that costs besides."""
+        """Return the multiplications of the Gram matrix where pairs of tokens are gone through,
+        and what that costs besides.
+        """
         tokens = sum(use.left.shape[0] * use.left.shape[1] for use in self.uses)
         rows = sum(0 if use.picks else self.rows for use in self.uses) / len(self.uses)
         return tokens**2 / 2 * (rows + self.uses[0].right_NTC.shape[2] + 64)
 
     def pair_gram(self) -> torch.Tensor:
-        r"""Return $\sum_{t,u} (l_{nt} \cdot l_{mu})(r_{nt} \cdot r_{mu})$ over all pairs of tokens of all uses."""
+        r"""Return $\sum_{t,u} (l_{nt} \cdot l_{mu})(r_{nt} \cdot r_{mu})$ over all pairs of
+        tokens of all uses.
+        """
         rollouts, tokens, _ = self.uses[0].right_NTC.shape
         gram = self.uses[0].right_NTC.new_zeros(rollouts, rollouts)
         step = max(1, int((BLOCK_NUMBERS / 2) ** 0.5) // tokens)
         for start in range(0, rollouts, step):
             for other in range(start, rollouts, step):
                 here, there = slice(start, start + step), slice(other, other + step)
-                part = sum(pair_products(one, two, here, there) for one in self.uses for two in self.uses)
+                part = sum(
+                    pair_products(one, two, here, there) for one in self.uses for two in self.uses
+                )
                 gram[here, there] = part
                 if start != other:
                     gram[there, here] = part.T  # type: ignore[union-attr]
@@ -168,7 +204,9 @@ class TokenScores:
 
 
 ParameterScores = StoredScores | TokenScores
-"""The gradients of N rollouts with respect to one parameter, seen as a matrix (a vector is one row)."""
+"""The gradients of N rollouts with respect to one parameter, seen as a matrix (a vector is one
+row).
+"""
 
 
 def pair_products(one: Use, two: Use, here: slice, there: slice) -> torch.Tensor:
@@ -181,7 +219,9 @@ def pair_products(one: Use, two: Use, here: slice, there: slice) -> torch.Tensor
 
 
 def left_products(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
-    """Return all inner products of left factors, where a whole number stands for a row of the unit matrix."""
+    """Return all inner products of left factors, where a whole number stands for a row of the
+    unit matrix.
+    """
     if one.ndim == 1 and two.ndim == 1:
         return one[:, None] == two[None, :]
     if one.ndim == 1:
@@ -194,8 +234,15 @@ def left_products(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
 class GramTotal:
     """Sums inner products over parameters, in double precision whatever the model's."""
 
-    def __init__(self, rollouts: int, weight_N: NDArray[np.float64] | None = None, sketch: CountSketch | None = None) -> None:
-        """With weights, take a count-sketch of the weighted sum of the scores besides, added up before the hash."""
+    def __init__(
+        self,
+        rollouts: int,
+        weight_N: NDArray[np.float64] | None = None,
+        sketch: CountSketch | None = None,
+    ) -> None:
+        """With weights, take a count-sketch of the weighted sum of the scores besides, added up
+        before the hash.
+        """
         import torch
 
         self.workspace = Workspace()
@@ -236,12 +283,18 @@ class SketchTotal:
         """Return a sketch a rollout, summed over the processes that have a part of it."""
         import torch
 
-        own = torch.zeros(self.rollouts, self.sketch.width, dtype=torch.float64) if self.sketch_NK is None else self.sketch_NK
+        own = (
+            torch.zeros(self.rollouts, self.sketch.width, dtype=torch.float64)
+            if self.sketch_NK is None
+            else self.sketch_NK
+        )
         return summed(own).cpu().numpy()
 
 
 def self_products(value_ND: torch.Tensor) -> torch.Tensor:
-    """Return all inner products of the rows, in strips from the diagonal on: 5/8 of the work of the whole square."""
+    """Return all inner products of the rows, in strips from the diagonal on: 5/8 of the work of
+    the whole square.
+    """
     rollouts = len(value_ND)
     strip = max(16, -(-rollouts // 4))
     gram = value_ND.new_empty(rollouts, rollouts)
@@ -252,7 +305,9 @@ def self_products(value_ND: torch.Tensor) -> torch.Tensor:
     return gram
 
 
-CACHED_COORDINATES = 1 << 23  # 9 bytes each: 72 MB; larger models have their hash made anew for every micro-batch
+CACHED_COORDINATES = (
+    1 << 23
+)  # 9 bytes each: 72 MB; larger models have their hash made anew for every micro-batch
 WIDEST = 1 << 31
 
 
@@ -261,15 +316,22 @@ def bucket_and_sign(
 ) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
     r"""Return the bucket and the sign of some coordinates of one parameter.
 
-    $\langle Cs, Ct\rangle$ with $(Cs)_k = \sum_{d: h(d)=k} \epsilon_d s_d$ is unbiased for $\langle s, t\rangle$, with variance at most
-    $(|s|^2|t|^2 + \langle s,t\rangle^2)/K$.
+    $\langle Cs, Ct\rangle$ with $(Cs)_k = \sum_{d: h(d)=k} \epsilon_d s_d$ is unbiased for $\langle
+    s, t\rangle$, with variance at most $(|s|^2|t|^2 + \langle s,t\rangle^2)/K$.
 
-    Source: Charikar, Chen, Farach-Colton (2002), "Finding frequent items in data streams"; the hash is the mixing function of splitmix64.
+    Source: Charikar, Chen, Farach-Colton (2002), "Finding frequent items in data streams"; the hash
+    is the mixing function of splitmix64.
     """
     if not 1 <= width <= WIDEST:
-        raise InvalidArgumentError(f"a sketch has between 1 and {WIDEST} buckets; got width={width}")
-    key = int.from_bytes(hashlib.blake2b(f"{seed}\0{name}".encode(), digest_size=8).digest(), "little")
-    mixed = (coordinate.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
+        raise InvalidArgumentError(
+            f"a sketch has between 1 and {WIDEST} buckets; got width={width}"
+        )
+    key = int.from_bytes(
+        hashlib.blake2b(f"{seed}\0{name}".encode(), digest_size=8).digest(), "little"
+    )
+    mixed = (coordinate.astype(np.uint64) + np.uint64(1)) * np.uint64(
+        0x9E3779B97F4A7C15
+    ) + np.uint64(key)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed ^= mixed >> np.uint64(shift)
         mixed *= np.uint64(factor)
@@ -286,10 +348,14 @@ class CountSketch:
 
     width: int  # K, number of buckets
     seed: int  # of the map
-    _kept: dict[tuple[str, int, int, str], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    _kept: dict[tuple[str, int, int, str], tuple[torch.Tensor, torch.Tensor]] = field(
+        default_factory=dict
+    )
     _kept_coordinates: int = 0
 
-    def of_rows(self, name: str, rows: range | torch.Tensor, columns: int, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def of_rows(
+        self, name: str, rows: range | torch.Tensor, columns: int, like: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return bucket and sign of the coordinates of some rows of a parameter."""
         import torch
 

@@ -1,7 +1,9 @@
-r"""What the groups of a run say: their spread, and the share of zero-variance groups beside the share to be expected.
+r"""What the groups of a run say: their spread, and the share of zero-variance groups beside the
+share to be expected.
 
-A group has zero variance where all its rewards are equal: it carries no gradient. For rewards of few values that is expected of
-$\sum_v p_v^G$ of the groups, which is $p^G + (1-p)^G$ for right and wrong.
+A group has zero variance where all its rewards are equal: it carries no gradient. For rewards of
+few values that is expected of $\sum_v p_v^G$ of the groups, which is $p^G + (1-p)^G$ for right and
+wrong.
 """
 
 from __future__ import annotations
@@ -13,7 +15,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
-from groupwise.estimators.zero_variance import ZeroVarianceOutlook, zero_variance_of_columns, zero_variance_of_groups
+from groupwise.estimators.zero_variance import (
+    ZeroVarianceOutlook,
+    zero_variance_of_columns,
+    zero_variance_of_groups,
+)
 from groupwise.record.resolution import zero_rows
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import is_binary_mean
@@ -29,7 +35,9 @@ class GroupSeries:
     """One quantity of the groups along the run."""
 
     source: str  # where it comes from, or why there is none
-    step_T: Float = field(default_factory=lambda: np.empty(0))  # empty where the quantity is unknown
+    step_T: Float = field(
+        default_factory=lambda: np.empty(0)
+    )  # empty where the quantity is unknown
     value_T: Float = field(default_factory=lambda: np.empty(0))  # nan where missing
     resolution: float = 0.0  # half a unit of the last printed digit, 0 where the values are exact
 
@@ -41,17 +49,21 @@ class GroupSeries:
     @property
     def is_zero(self) -> NDArray[np.bool_]:
         """The rows that hold 0 and nothing that rounding hides."""
-        return zero_rows(np.where(np.abs(self.value_T) < _NO_SPREAD, 0.0, self.value_T), self.resolution)
+        return zero_rows(
+            np.where(np.abs(self.value_T) < _NO_SPREAD, 0.0, self.value_T), self.resolution
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class GroupEvidence:
     """Spread, share of zero-variance groups, and the share that is to be expected."""
 
-    spread: GroupSeries  # within-group standard deviation of the reward, mean over the groups of a step, reward units
+    # within-group standard deviation of the reward, mean over the groups of a step, reward units
+    spread: GroupSeries
     zero_variance: GroupSeries  # share of zero-variance groups
     expected: GroupSeries  # that share, expected of independent rollouts
-    spread_gap: str = ""  # why `spread` is the standard deviation over the whole batch; "" where it is within groups
+    # why `spread` is the standard deviation over the whole batch; "" where it is within groups
+    spread_gap: str = ""
 
 
 def group_evidence(record: RunRecord) -> GroupEvidence:
@@ -63,16 +75,23 @@ def group_evidence(record: RunRecord) -> GroupEvidence:
     completed = _from_outcomes(outcomes)
     if completed.spread.known:
         return completed
-    gap = logged.spread_gap and "the completions hold what each reward function gave, but not the total"
+    gap = (
+        logged.spread_gap
+        and "the completions hold what each reward function gave, but not the total"
+    )
     return replace(completed, spread=logged.spread, spread_gap=gap)
 
 
-def zero_variance_outlook(record: RunRecord, *, first_step: float | None = None) -> ZeroVarianceOutlook | None:
-    """Return the share of zero-variance groups at G, 2G and 4G from the last quarter of the steps, or from a step on.
+def zero_variance_outlook(
+    record: RunRecord, *, first_step: float | None = None
+) -> ZeroVarianceOutlook | None:
+    """Return the share of zero-variance groups at G, 2G and 4G from the last quarter of the steps,
+    or from a step on.
 
-    From the rewards of the completions where there are groups of them; else from the share that was logged, or from the standard
-    deviation of the reward where a row is one group, with the mean reward where that is a share of right answers. None where neither is
-    there, or where the group size is not known.
+    From the rewards of the completions where there are groups of them; else from the share that was
+    logged, or from the standard deviation of the reward where a row is one group, with the mean
+    reward where that is a share of right answers. None where neither is there, or where the group
+    size is not known.
     """
     outcomes = outcomes_of(record)
     if outcomes is not None:
@@ -81,7 +100,9 @@ def zero_variance_outlook(record: RunRecord, *, first_step: float | None = None)
         if not len(chosen):
             return None
         label = chosen.select(pl.struct("step", "prompt_id").rank("dense")).to_series().to_numpy()
-        return zero_variance_of_groups(chosen["outcome"].rank("dense").cast(pl.Float64).to_numpy(), label)
+        return zero_variance_of_groups(
+            chosen["outcome"].rank("dense").cast(pl.Float64).to_numpy(), label
+        )
     size = record.config.value("group_size")
     if size is None or size < 2:
         return None
@@ -89,7 +110,9 @@ def zero_variance_outlook(record: RunRecord, *, first_step: float | None = None)
 
 
 def recent_steps(rollouts: pl.DataFrame) -> tuple[int, int]:
-    """Return the last quarter of the steps, or as many more as hold enough groups: the policy moves, and the present one counts."""
+    """Return the last quarter of the steps, or as many more as hold enough groups: the policy
+    moves, and the present one counts.
+    """
     groups = rollouts.select("step", "prompt_id").unique().group_by("step").len().sort("step")
     step, count = groups["step"].to_numpy(), groups["len"].to_numpy()
     enough = int(np.searchsorted(np.cumsum(count[::-1]), _FEWEST_GROUPS)) + 1
@@ -97,11 +120,17 @@ def recent_steps(rollouts: pl.DataFrame) -> tuple[int, int]:
     return int(step[-used]), int(step[-1])
 
 
-def _outlook_of_columns(record: RunRecord, size: int, first_step: float | None) -> ZeroVarianceOutlook | None:
+def _outlook_of_columns(
+    record: RunRecord, size: int, first_step: float | None
+) -> ZeroVarianceOutlook | None:
     """The outlook from logged columns."""
     prompts, step = record.config.value("prompts_per_step"), _array(record.steps["step"])
     window = np.maximum(_array(record.steps["window"]), 1)
-    groups = None if prompts is None or not window.size else int(prompts) * round(float(np.median(window)))
+    groups = (
+        None
+        if prompts is None or not window.size
+        else int(prompts) * round(float(np.median(window)))
+    )
     equal = _equal_shares(record, groups)
     if equal is None:
         return None
@@ -110,39 +139,64 @@ def _outlook_of_columns(record: RunRecord, size: int, first_step: float | None) 
     known = known[max(recent, 0) :] if first_step is None else known[step[known] >= first_step]
     if not known.size:
         return None
-    rewards = [meaning for meaning in record.meanings if meaning.quantity == "reward" and not meaning.unavailable]
+    rewards = [
+        meaning
+        for meaning in record.meanings
+        if meaning.quantity == "reward" and not meaning.unavailable
+    ]
     mean = _array(record.steps[rewards[0].column])[known] if rewards else None
     counted = mean is not None and groups is not None and bool(np.isfinite(mean).all())
-    right = counted and is_binary_mean(np.asarray(mean), float(size * (groups or 0)), rewards[0].resolution)
-    return zero_variance_of_columns(equal[known], size, mean_T=mean if right else None, groups=groups)
+    right = counted and is_binary_mean(
+        np.asarray(mean), float(size * (groups or 0)), rewards[0].resolution
+    )
+    return zero_variance_of_columns(
+        equal[known], size, mean_T=mean if right else None, groups=groups
+    )
 
 
 def _equal_shares(record: RunRecord, groups: int | None) -> Float | None:
-    """The share of groups with equal rewards at each step as logged, or by the deviation of its one group; None where neither says it."""
+    """The share of groups with equal rewards at each step as logged, or by the deviation of its
+    one group; None where neither says it.
+    """
     track = _logged(record, ("dead_group_share",))
     if track.known:
         return track.value_T
     spread = _logged(record, ("reward_std_within_group", "reward_std_ambiguous"))
-    if groups != 1 or not spread.known or (spread.resolution and not spread.is_zero.any() and not spread.value_T.all()):
-        return None  # the mean of several deviations does not say how many of them are zero, nor does one that is rounded to nothing
+    if (
+        groups != 1
+        or not spread.known
+        or (spread.resolution and not spread.is_zero.any() and not spread.value_T.all())
+    ):
+        # the mean of several deviations does not say how many of them are zero, nor does one that
+        # is rounded to nothing
+        return None
     return np.where(np.isfinite(spread.value_T), spread.is_zero, np.nan)
 
 
 def outcomes_of(record: RunRecord) -> pl.DataFrame | None:
-    """Return the completions of groups of two and more, each with what it earned; None where that is not known.
+    """Return the completions of groups of two and more, each with what it earned; None where that
+    is not known.
 
-    Without the total, what every reward function gave stands for it: a group in which none of them differs has zero variance whatever
-    their weights.
+    Without the total, what every reward function gave stands for it: a group in which none of them
+    differs has zero variance whatever their weights.
     """
     rollouts = record.rollouts
     if rollouts is None or not {"step", "prompt_id"} <= set(rollouts.columns):
         return None
-    functions = [name for name in rollouts.columns if name.startswith("reward/") and rollouts[name].count()]
+    functions = [
+        name for name in rollouts.columns if name.startswith("reward/") and rollouts[name].count()
+    ]
     if "reward" in rollouts.columns and rollouts["reward"].count():
-        known = rollouts.filter(pl.col("reward").is_finite()).with_columns(pl.col("reward").round(6).alias("outcome"))
+        known = rollouts.filter(pl.col("reward").is_finite()).with_columns(
+            pl.col("reward").round(6).alias("outcome")
+        )
     elif functions:
         known = rollouts.filter(pl.all_horizontal(pl.col(name).is_finite() for name in functions))
-        known = known.with_columns(pl.concat_str([pl.col(name).round(6) for name in functions], separator="|").alias("outcome"))
+        known = known.with_columns(
+            pl.concat_str([pl.col(name).round(6) for name in functions], separator="|").alias(
+                "outcome"
+            )
+        )
     else:
         return None
     known = known.filter(pl.len().over("step", "prompt_id") > 1)
@@ -152,12 +206,24 @@ def outcomes_of(record: RunRecord) -> pl.DataFrame | None:
 def _from_outcomes(outcomes: pl.DataFrame) -> GroupEvidence:
     """Compute spread and shares from the completions themselves."""
     text = [pl.col("prompt").first()] if "prompt" in outcomes.columns else []
-    spread = pl.col("reward").std(ddof=1) if "reward" in outcomes.columns else pl.lit(None, dtype=pl.Float64)
+    spread = (
+        pl.col("reward").std(ddof=1)
+        if "reward" in outcomes.columns
+        else pl.lit(None, dtype=pl.Float64)
+    )
     groups = outcomes.group_by("step", "prompt_id", maintain_order=True).agg(
-        pl.len().alias("size"), spread.alias("spread"), (pl.col("outcome").n_unique() == 1).alias("zero_variance"), *text
+        pl.len().alias("size"),
+        spread.alias("spread"),
+        (pl.col("outcome").n_unique() == 1).alias("zero_variance"),
+        *text,
     )
     groups, how = _with_expectation(groups, outcomes)
-    steps = groups.sort("step", "prompt_id").group_by("step").agg(pl.col("spread", "zero_variance", "expected").mean()).sort("step")
+    steps = (
+        groups.sort("step", "prompt_id")
+        .group_by("step")
+        .agg(pl.col("spread", "zero_variance", "expected").mean())
+        .sort("step")
+    )
     source = f"from {len(outcomes):,} completions in {len(groups):,} groups"
     step = _array(steps["step"])
     return GroupEvidence(
@@ -168,22 +234,43 @@ def _from_outcomes(outcomes: pl.DataFrame) -> GroupEvidence:
 
 
 def _with_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> tuple[pl.DataFrame, str]:
-    """Add the probability that a group has zero variance, estimated without bias, from other completions than its own where possible."""
+    """Add the probability that a group has zero variance, estimated without bias, from other
+    completions than its own where possible.
+    """
     values = outcomes["outcome"].n_unique()
     if values > MOST_VALUES:
-        how = f"unavailable: the reward takes {values:,} values, and the expectation needs one of few values (at most {MOST_VALUES})"
+        how = (
+            f"unavailable: the reward takes {values:,} values, and the expectation needs one of "
+            f"few values (at most {MOST_VALUES})"
+        )
         return groups.with_columns(pl.lit(None, dtype=pl.Float64).alias("expected")), how
     if "prompt" in groups.columns and groups["prompt"].null_count() < len(groups):
         by_prompt = _prompt_expectation(groups, outcomes)
         if 2 * by_prompt["expected"].count() >= len(by_prompt):
-            return by_prompt, "each prompt's success rate taken from its visits just before and after, then the mean over prompts"
+            return (
+                by_prompt,
+                (
+                    "each prompt's success rate taken from its visits just before and after, then "
+                    "the mean over prompts"
+                ),
+            )
     expected = _step_expectation(groups, outcomes)
-    return expected, "as if all prompts of a step were equally hard, which gives the smallest share that can be expected"
+    return (
+        expected,
+        (
+            "as if all prompts of a step were equally hard, which gives the smallest share that "
+            "can be expected"
+        ),
+    )
 
 
 def _step_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
     """Add the probability of zero variance as if all rollouts of a step were exchangeable."""
-    counts = outcomes.group_by("step", "outcome").agg(pl.len().alias("k")).with_columns(pl.col("k").sum().over("step").alias("m"))
+    counts = (
+        outcomes.group_by("step", "outcome")
+        .agg(pl.len().alias("k"))
+        .with_columns(pl.col("k").sum().over("step").alias("m"))
+    )
     sizes = groups.select("step", "size").unique().join(counts, on="step")
     chance = (
         sizes.with_columns(_all_from(sizes["k"], sizes["m"], sizes["size"]))
@@ -195,18 +282,24 @@ def _step_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFr
 
 
 def _prompt_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Add the probability of zero variance by the same prompt's visits just before and after; null where there is neither.
+    """Add the probability of zero variance by the same prompt's visits just before and after; null
+    where there is neither.
 
-    Neighbouring visits and no others, because the policy moves: a rate pooled over the whole run fits no step of it.
+    Neighbouring visits and no others, because the policy moves: a rate pooled over the whole run
+    fits no step of it.
     """
-    visits = groups.sort("step", "prompt_id").with_columns(pl.int_range(pl.len()).over("prompt").alias("visit"))
+    visits = groups.sort("step", "prompt_id").with_columns(
+        pl.int_range(pl.len()).over("prompt").alias("visit")
+    )
     counts = outcomes.group_by("step", "prompt_id", "outcome").agg(pl.len().alias("k"))
     counts = (
         visits.select("step", "prompt_id", "prompt", "visit")
         .join(counts, on=["step", "prompt_id"])
         .select("prompt", "visit", "outcome", "k")
     )
-    neighbours = pl.concat([counts.with_columns(pl.col("visit") + 1), counts.with_columns(pl.col("visit") - 1)])
+    neighbours = pl.concat(
+        [counts.with_columns(pl.col("visit") + 1), counts.with_columns(pl.col("visit") - 1)]
+    )
     pool = (
         neighbours.group_by("prompt", "visit", "outcome")
         .agg(pl.col("k").sum())
@@ -223,13 +316,20 @@ def _prompt_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.Data
 
 
 def _all_from(k: pl.Series, m: pl.Series, size: pl.Series) -> pl.Series:
-    r"""Return the unbiased estimate of $p^G$ from k successes in m draws, $\binom{k}{G} / \binom{m}{G}$."""
+    r"""Return the unbiased estimate of $p^G$ from k successes in m draws, $\binom{k}{G} /
+    \binom{m}{G}$.
+    """
     from scipy.special import gammaln
 
     successes, draws, group = _array(k), _array(m), _array(size)
     enough = successes >= group
     kept = np.where(enough, successes, group)
-    logarithm = gammaln(kept + 1) - gammaln(kept - group + 1) - gammaln(draws + 1) + gammaln(np.maximum(draws - group, 0) + 1)
+    logarithm = (
+        gammaln(kept + 1)
+        - gammaln(kept - group + 1)
+        - gammaln(draws + 1)
+        + gammaln(np.maximum(draws - group, 0) + 1)
+    )
     return pl.Series("chance", np.where(enough & (draws >= group), np.exp(logarithm), 0.0))
 
 
@@ -240,7 +340,9 @@ def _from_columns(record: RunRecord) -> GroupEvidence:
     return GroupEvidence(
         spread if spread.known else _logged(record, ("reward_std_batch",)),
         zero_variance,
-        _expected_from_mean(record) if zero_variance.known else GroupSeries(f"unavailable: {LOG_COMPLETIONS}"),
+        _expected_from_mean(record)
+        if zero_variance.known
+        else GroupSeries(f"unavailable: {LOG_COMPLETIONS}"),
         spread_gap="" if spread.known else LOG_COMPLETIONS,
     )
 
@@ -249,7 +351,11 @@ def _logged(record: RunRecord, quantities: tuple[str, ...]) -> GroupSeries:
     """Return the first of the quantities that was logged, with its definition."""
     for quantity in quantities:
         for meaning in record.meanings:
-            if meaning.quantity == quantity and not meaning.unavailable and record.steps[meaning.column].count():
+            if (
+                meaning.quantity == quantity
+                and not meaning.unavailable
+                and record.steps[meaning.column].count()
+            ):
                 doubt = "; ambiguous" if meaning.ambiguous else ""
                 source = f"logged as {meaning.column}: {meaning.definition}{doubt}"
                 step, value = _array(record.steps["step"]), _array(record.steps[meaning.column])
@@ -258,18 +364,28 @@ def _logged(record: RunRecord, quantities: tuple[str, ...]) -> GroupSeries:
 
 
 def _expected_from_mean(record: RunRecord) -> GroupSeries:
-    """Return the expectation by the mean reward alone, where that can only be a share of right answers."""
+    """Return the expectation by the mean reward alone, where that can only be a share of right
+    answers.
+    """
     size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
     rewards = [meaning for meaning in record.meanings if meaning.quantity == "reward"]
     if size is None or prompts is None or not rewards:
-        return GroupSeries(f"unavailable: give --set group_size=G and --set prompts_per_step=B, or {LOG_COMPLETIONS}")
+        return GroupSeries(
+            "unavailable: give --set group_size=G and --set prompts_per_step=B, or "
+            f"{LOG_COMPLETIONS}"
+        )
     mean = _array(record.steps[rewards[0].column])
     known = np.isfinite(mean)
     window = np.maximum(_array(record.steps["window"])[known], 1)
     rollouts = float(size) * float(prompts) * (float(np.median(window)) if window.size else 1.0)
     if not is_binary_mean(mean[known], rollouts, rewards[0].resolution):
-        return GroupSeries(f"unavailable: the mean reward is no count of right answers; {LOG_COMPLETIONS}")
-    how = "from the step's mean reward as if all prompts were equally hard, which gives the smallest share that can be expected"
+        return GroupSeries(
+            f"unavailable: the mean reward is no count of right answers; {LOG_COMPLETIONS}"
+        )
+    how = (
+        "from the step's mean reward as if all prompts were equally hard, which gives the smallest "
+        "share that can be expected"
+    )
     return GroupSeries(how, _array(record.steps["step"]), mean**size + (1 - mean) ** size)
 
 

@@ -1,4 +1,6 @@
-"""One metric of a record as arrays: its values, its clock, and the sampling noise that its groups account for."""
+"""One metric of a record as arrays: its values, its clock, and the sampling noise that its
+groups account for.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,11 @@ class MetricSeries:
         step_T: logged steps at which the metric has a value.
         time_T: optimiser updates done by then.
         value_T: the values.
-        variance_T: sampling variance of each value by the groups alone, or None where it is unavailable.
+        variance_T: sampling variance of each value by the groups alone, or None where it is
+            unavailable.
         window: updates that one row averages over.
-        smoothing: 1 where a trainer wrote the log itself or the user says so, else None: a smoothed export is possible.
+        smoothing: 1 where a trainer wrote the log itself or the user says so, else None: a smoothed
+            export is possible.
         tokens_T: cumulative tokens, or None.
         seconds_T: cumulative seconds, or None.
         noise_source: where the variance comes from, or why there is none.
@@ -55,13 +59,17 @@ class MetricSeries:
 
     @property
     def likely_bounds(self) -> tuple[float, float] | None:
-        """The range where it is known; else 0 to 1 for a reward that never left it: a sum of several functions may yet."""
+        """The range where it is known; else 0 to 1 for a reward that never left it: a sum of
+        several functions may yet.
+        """
         if self.bounds is not None or self.healthy != "up" or not self.value_T.size:
             return self.bounds
         return (0.0, 1.0) if self.value_T.min() >= 0 and self.value_T.max() <= 1 else None
 
 
-def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "updates") -> MetricSeries:
+def metric_series(
+    record: RunRecord, metric: str = "reward", *, clock: Clock = "updates"
+) -> MetricSeries:
     """Take one metric out of a record.
 
     Args:
@@ -70,7 +78,8 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
         clock: what `time_T` counts.
 
     Returns:
-        The rows where the metric has a finite value, of at most 1e100 in size: the square of a larger one is no number any more.
+        The rows where the metric has a finite value, of at most 1e100 in size: the square of a
+            larger one is no number any more.
 
     Raises:
         MissingMetricError: the log has no such metric.
@@ -78,9 +87,12 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
 
     Example:
         >>> from groupwise.record.run import steps_table
-        >>> series = metric_series(RunRecord("demo", steps_table([1, 2, 3], {"reward": [0.1, float("nan"), 0.3]})))
+        >>> series = metric_series(
+        ...     RunRecord("demo", steps_table([1, 2, 3], {"reward": [0.1, float("nan"), 0.3]}))
+        ... )
         >>> series.step_T.tolist(), series.noise_source
-        ([1, 3], 'unavailable: the group size and the prompts a step are unknown; give --set group_size=G --set prompts_per_step=B')
+        ([1, 3], 'unavailable: the group size and the prompts a step are unknown; give --set
+        group_size=G --set prompts_per_step=B')
     """
     column = record.column(metric)
     known = np.abs(record.steps[column].cast(pl.Float64).to_numpy()) <= LARGEST_VALUE
@@ -90,7 +102,11 @@ def metric_series(record: RunRecord, metric: str = "reward", *, clock: Clock = "
     window = float(rows["window"].median() or 1.0) if len(rows) else 1.0  # type: ignore[arg-type]
     meaning = record.meaning(column)
     quantity = meaning.quantity if meaning else ""
-    rewarding = quantity.startswith(("reward/", "eval/reward")) or quantity == "reward" or column in ("reward", "eval_reward")
+    rewarding = (
+        quantity.startswith(("reward/", "eval/reward"))
+        or quantity == "reward"
+        or column in ("reward", "eval_reward")
+    )
     resolution = meaning.resolution if meaning else 0.0
     variance, source = _sampling_variance(record, rows, column, quantity, value, window, resolution)
     share = rewarding and _is_share(record, column, quantity, value, window, resolution)
@@ -122,14 +138,18 @@ def _time(rows: pl.DataFrame, step_T: NDArray[np.int64], clock: Clock) -> Float:
 
 
 def _smoothing(record: RunRecord) -> int | None:
-    """Return the rows over which the series was averaged before it was logged, where that is known."""
+    """Return the rows over which the series was averaged before it was logged, where that is
+    known.
+    """
     stated = record.config.value("smoothing")
     if stated is not None:
         return int(stated)
     return 1 if any(source.reader.startswith("trl") for source in record.sources) else None
 
 
-def _is_share(record: RunRecord, column: str, quantity: str, value_T: Float, window: float, resolution: float) -> bool:
+def _is_share(
+    record: RunRecord, column: str, quantity: str, value_T: Float, window: float, resolution: float
+) -> bool:
     """Return whether the metric is a mean of zeros and ones."""
     if not value_T.size or value_T.min() < 0 or value_T.max() > 1:
         return False
@@ -141,7 +161,9 @@ def _is_share(record: RunRecord, column: str, quantity: str, value_T: Float, win
 
 
 def _rollouts_of_a_step(record: RunRecord) -> float | None:
-    """Return B G: by the settings, else by the columns of the steps (the group size may change), else by the completions of whole steps."""
+    """Return B G: by the settings, else by the columns of the steps (the group size may change),
+    else by the completions of whole steps.
+    """
     told = [record.config.value("group_size"), record.config.value("prompts_per_step")]
     for place, column in enumerate(("group_size", "prompts")):
         if told[place] is None and column in record.steps.columns:
@@ -152,11 +174,18 @@ def _rollouts_of_a_step(record: RunRecord) -> float | None:
     if all(one is not None for one in told):
         product = record.steps.select((pl.lit(1.0) * told[0] * told[1]).median()).item()
         return None if product is None else float(product)
-    if record.rollouts is None or not {"reward"} <= set(record.rollouts.columns) & set(record.steps.columns):
+    if record.rollouts is None or not {"reward"} <= set(record.rollouts.columns) & set(
+        record.steps.columns
+    ):
         return None
-    counted = record.rollouts.group_by("step").agg(pl.col("reward").mean().alias("mean"), pl.len().alias("count"))
+    counted = record.rollouts.group_by("step").agg(
+        pl.col("reward").mean().alias("mean"), pl.len().alias("count")
+    )
     both = counted.join(record.steps.select("step", "reward"), on="step")
-    rounding = max((meaning.resolution for meaning in record.meanings if meaning.column == "reward"), default=0.0)
+    rounding = max(
+        (meaning.resolution for meaning in record.meanings if meaning.column == "reward"),
+        default=0.0,
+    )
     apart = (both["mean"] - both["reward"]).abs() >= max(1e-6, 2 * rounding)
     if not len(both) or not bool((~apart).all()):  # a few completions of each step, perhaps
         return None
@@ -171,9 +200,17 @@ def _cumulative(rows: pl.DataFrame, name: str) -> Float | None:
 
 
 def _sampling_variance(
-    record: RunRecord, rows: pl.DataFrame, column: str, quantity: str, value_T: Float, window: float, resolution: float
+    record: RunRecord,
+    rows: pl.DataFrame,
+    column: str,
+    quantity: str,
+    value_T: Float,
+    window: float,
+    resolution: float,
 ) -> tuple[Float | None, str]:
-    """Return the variance of each value that the rollouts of its step alone explain, and how it is known."""
+    """Return the variance of each value that the rollouts of its step alone explain, and how it
+    is known.
+    """
     name = "reward" if column == "reward" else quantity
     if name != "reward" and not name.startswith("reward/"):
         return None, "unavailable: known for training rewards only"
@@ -182,21 +219,27 @@ def _sampling_variance(
         return from_rollouts / window, "variance of the group means of the logged rollouts over B"
     rollouts = _rollouts_of_a_step(record)
     if rollouts is None:
-        missing = "the group size and the prompts a step are unknown; give --set group_size=G --set prompts_per_step=B"
+        missing = (
+            "the group size and the prompts a step are unknown; give --set group_size=G --set "
+            "prompts_per_step=B"
+        )
         return None, f"unavailable: {missing}"
     count = rollouts * window
     if is_binary_mean(value_T, count, resolution):
         level = np.clip(_smooth(value_T), 0.5 / count, 1 - 0.5 / count)
         return level * (1 - level) / count, (
-            f"binomial, p(1-p)/(B G) with B G = {count / window:g}; what prompts differ in comes on top and counts as noise of the run"
+            f"binomial, p(1-p)/(B G) with B G = {count / window:g}; what prompts differ in comes "
+            "on top and counts as noise of the run"
         )
     return _from_logged_std(record, rows, name, count)
 
 
 def _from_rollouts(record: RunRecord, rows: pl.DataFrame, name: str) -> Float | None:
-    """Return the variance of the group means over B at each step: prompts and completions are both drawn anew.
+    """Return the variance of the group means over B at each step: prompts and completions are both
+    drawn anew.
 
-    It is never below sum s_g^2 / G over B^2, which the completions alone explain. Steps without rollouts take the mean of the others.
+    It is never below sum s_g^2 / G over B^2, which the completions alone explain. Steps without
+    rollouts take the mean of the others.
     """
     rollouts = record.rollouts
     if rollouts is None or name not in rollouts.columns:
@@ -204,11 +247,16 @@ def _from_rollouts(record: RunRecord, rows: pl.DataFrame, name: str) -> Float | 
     groups = (
         rollouts.filter(pl.col(name).is_not_null())
         .group_by("step", "prompt_id", maintain_order=True)
-        .agg(pl.col(name).mean().alias("mean"), (pl.col(name).var(ddof=1) / pl.len()).alias("within"), pl.len().alias("size"))
+        .agg(
+            pl.col(name).mean().alias("mean"),
+            (pl.col(name).var(ddof=1) / pl.len()).alias("within"),
+            pl.len().alias("size"),
+        )
         .filter(pl.col("size") >= 2)
     )
     steps = groups.group_by("step", maintain_order=True).agg(
-        (pl.col("mean").var(ddof=1) / pl.len()).alias("between"), (pl.col("within").sum() / pl.len() ** 2).alias("within")
+        (pl.col("mean").var(ddof=1) / pl.len()).alias("between"),
+        (pl.col("within").sum() / pl.len() ** 2).alias("within"),
     )
     if len(steps) < max(3, len(rows) // 4):
         return None
@@ -219,7 +267,9 @@ def _from_rollouts(record: RunRecord, rows: pl.DataFrame, name: str) -> Float | 
 
 
 def _filled(variance_T: Float) -> Float:
-    """Replace missing values by the mean of the others and average neighbours; zeros where nothing is known."""
+    """Replace missing values by the mean of the others and average neighbours; zeros where
+    nothing is known.
+    """
     known = np.isfinite(variance_T)
     if not known.any():
         return np.zeros(variance_T.size)
@@ -227,19 +277,32 @@ def _filled(variance_T: Float) -> Float:
 
 
 def is_binary_mean(value_T: Float, count: float, resolution: float = 0.0) -> bool:
-    """Return whether the values are multiples of one over the number of rollouts: the mark of a 0/1 reward."""
+    """Return whether the values are multiples of one over the number of rollouts: the mark of a
+    0/1 reward.
+    """
     if not value_T.size or value_T.min() < 0 or value_T.max() > 1 or count > 20_000:
         return False
     scaled = value_T * count
-    # Logs keep six digits or more: a multiple is hit to a millionth of the count, and by chance hardly ever.
+    # Logs keep six digits or more: a multiple is hit to a millionth of the count, and by chance
+    # hardly ever.
     off, near = float(np.abs(scaled - np.round(scaled)).max()), 1e-3 + max(1e-6, resolution) * count
-    by_luck = (2 * near) ** np.unique(value_T).size > _CHANCE  # rounded so far that any number is near a multiple
+    by_luck = (2 * near) ** np.unique(
+        value_T
+    ).size > _CHANCE  # rounded so far that any number is near a multiple
     return off < 1e-3 + 1e-6 * count or (off < near and not by_luck)
 
 
-def _from_logged_std(record: RunRecord, rows: pl.DataFrame, name: str, count: float) -> tuple[Float | None, str]:
-    """Return the variance by the reward's standard deviation, where the log says which one it is."""
-    for quantity, words in (("reward_std_within_group", "within-group"), ("reward_std_batch", "batch-wide"), ("reward_std_ambiguous", "")):
+def _from_logged_std(
+    record: RunRecord, rows: pl.DataFrame, name: str, count: float
+) -> tuple[Float | None, str]:
+    """Return the variance by the reward's standard deviation, where the log says which one it
+    is.
+    """
+    for quantity, words in (
+        ("reward_std_within_group", "within-group"),
+        ("reward_std_batch", "batch-wide"),
+        ("reward_std_ambiguous", ""),
+    ):
         meaning = next((m for m in record.meanings if m.quantity == quantity), None)
         if name == "reward" and meaning is not None and meaning.column in rows.columns:
             deviation = rows[meaning.column].to_numpy().astype(float)
@@ -247,7 +310,9 @@ def _from_logged_std(record: RunRecord, rows: pl.DataFrame, name: str, count: fl
             if known.any():
                 kind = words or "logged (within-group or batch-wide: the log cannot tell)"
                 variance = np.where(known, deviation, float(deviation[known].mean())) ** 2 / count
-                return _smooth(variance), f"{kind} standard deviation of the reward over B G = {count:g} rollouts a row"
+                return _smooth(
+                    variance
+                ), f"{kind} standard deviation of the reward over B G = {count:g} rollouts a row"
     return None, "unavailable: the reward is not 0/1 and the log has no standard deviation of it"
 
 

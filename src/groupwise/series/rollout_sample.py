@@ -1,4 +1,6 @@
-"""Which groups of a run are scored: whole groups near a step, each prompt once, none that the model cannot read."""
+"""Which groups of a run are scored: whole groups near a step, each prompt once, none that the
+model cannot read.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,26 @@ _LONGEST_TEXTS = 4096
 class Sample:
     """Rollouts of a sample of groups."""
 
-    rows: pl.DataFrame  # step, prompt_id, prompt, completion, reward and group, a row a rollout, group after group
-    repeated: int  # groups of the run that were other visits of prompts that have their group already
+    rows: (
+        pl.DataFrame
+    )  # step, prompt_id, prompt, completion, reward and group, a row a rollout, group after group
+    repeated: (
+        int  # groups of the run that were other visits of prompts that have their group already
+    )
     notes: tuple[str, ...]  # sentences on what was left aside
-    longest: tuple[str, ...] = ()  # where no setting says at how many tokens completions were truncated, the longest of the whole log
+    longest: tuple[str, ...] = ()
+    # where no setting says at how many tokens completions were truncated, the longest of the whole
+    # log
 
 
-def sample_groups(record: RunRecord, centre: int | None, *, groups: int, steps: tuple[int, int] | None, seed: int) -> Sample:
-    """Draw whole groups, those nearest to a step first; of a prompt that was visited at several steps only the nearest visit.
+def sample_groups(
+    record: RunRecord, centre: int | None, *, groups: int, steps: tuple[int, int] | None, seed: int
+) -> Sample:
+    """Draw whole groups, those nearest to a step first; of a prompt that was visited at several
+    steps only the nearest visit.
 
-    Visits of one prompt have one gradient g(x): taken for different prompts they would shrink the variance between prompts.
+    Visits of one prompt have one gradient g(x): taken for different prompts they would shrink the
+    variance between prompts.
     """
     rows = _scorable(record)
     if steps is not None:
@@ -40,45 +52,61 @@ def sample_groups(record: RunRecord, centre: int | None, *, groups: int, steps: 
     if different < 2:
         where = "" if steps is None else f" in steps {steps[0]} to {steps[1]}"
         raise InsufficientDataError(
-            f"expected at least two different prompts with groups of {SMALLEST_GROUP} rollouts with texts and rewards, "
-            f"got {different}{where}: log more"
+            f"expected at least two different prompts with groups of {SMALLEST_GROUP} rollouts "
+            f"with texts and rewards, got {different}{where}: log more"
         )
     middle = int(cast("int", rows["step"].max())) if centre is None else centre
     order = np.random.default_rng(seed).permutation(len(sizes))
-    # A stable sort by distance from the checkpoint keeps the shuffled order within a step: a random part of the last step taken.
+    # A stable sort by distance from the checkpoint keeps the shuffled order within a step: a random
+    # part of the last step taken.
     chosen = (
-        sizes.with_columns(pl.Series("order", order), (pl.col("step") - middle).abs().alias("distance"))
+        sizes.with_columns(
+            pl.Series("order", order), (pl.col("step") - middle).abs().alias("distance")
+        )
         .sort("distance", "order")
         .unique("prompt", keep="first", maintain_order=True)
         .head(groups)
         .with_row_index("group")
         .select("step", "prompt_id", "group")
     )
-    rows = rows.join(chosen, on=["step", "prompt_id"], how="inner", maintain_order="left").sort("group", maintain_order=True)
+    rows = rows.join(chosen, on=["step", "prompt_id"], how="inner", maintain_order="left").sort(
+        "group", maintain_order=True
+    )
     rows = record.with_completions(rows)
     longest: tuple[str, ...] = ()
     if record.config.value("max_completion_length") is None and record.rollouts is not None:
         texts = record.rollouts.select("completion").drop_nulls()
-        told = record.with_completions(texts, pl.col("completion").hash(), pl.col("completion").str.len_bytes().alias("size"))
+        told = record.with_completions(
+            texts, pl.col("completion").hash(), pl.col("completion").str.len_bytes().alias("size")
+        )
         first = told.with_row_index("row").unique("completion", keep="first", maintain_order=True)
-        longest = tuple(record.with_completions(texts[first.top_k(_LONGEST_TEXTS, by="size")["row"]])["completion"])
+        longest = tuple(
+            record.with_completions(texts[first.top_k(_LONGEST_TEXTS, by="size")["row"]])[
+                "completion"
+            ]
+        )
     repeated = len(sizes) - different
     if not repeated:
         return Sample(rows, 0, (), longest)
     note = (
-        f"{recurrence(len(sizes), different)}: each prompt counts once, at its visit nearest to step {middle:,}, "
-        "for prompts and not visits are the independent units."
+        f"{recurrence(len(sizes), different)}: each prompt counts once, at its visit nearest to "
+        f"step {middle:,}, for prompts and not visits are the independent units."
     )
     return Sample(rows, repeated, (note,), longest)
 
 
 def recurrence(groups: int, different: int) -> str:
     """Return the beginning of a sentence on prompts that come again."""
-    return f"The {groups:,} groups are visits of {different:,} different {'prompt' if different == 1 else 'prompts'}"
+    return (
+        f"The {groups:,} groups are visits of {different:,} different "
+        f"{'prompt' if different == 1 else 'prompts'}"
+    )
 
 
 def recurrence_notes(record: RunRecord, first: int, last: int) -> tuple[str, ...]:
-    """Say that prompts come again between two steps, where every group is counted as a prompt of its own."""
+    """Say that prompts come again between two steps, where every group is counted as a prompt of
+    its own.
+    """
     if record.rollouts is None or "prompt" not in record.rollouts.columns:
         return ()
     near = record.rollouts.filter(pl.col("step").is_between(first, last)).drop_nulls("prompt")
@@ -87,11 +115,20 @@ def recurrence_notes(record: RunRecord, first: int, last: int) -> tuple[str, ...
     if different == len(groups):
         return ()
     said = recurrence(len(groups), different)
-    return (f"{said}, counted as if they were {len(groups):,}: the intervals over prompts are too narrow.",)
+    return (
+        (
+            f"{said}, counted as if they were {len(groups):,}: the intervals over prompts are too "
+            "narrow."
+        ),
+    )
 
 
-def without_groups(rows: pl.DataFrame, wrong: Sequence[int], limit: int) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
-    """Leave out the groups of rollouts that are longer than a model can read: a group without its longest answers is no sample."""
+def without_groups(
+    rows: pl.DataFrame, wrong: Sequence[int], limit: int
+) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+    """Leave out the groups of rollouts that are longer than a model can read: a group without
+    its longest answers is no sample.
+    """
     if not wrong:
         return rows, 0, ()
     whole = rows["group"].n_unique()
@@ -99,27 +136,34 @@ def without_groups(rows: pl.DataFrame, wrong: Sequence[int], limit: int) -> tupl
     kept = rows.filter(~pl.col("group").is_in(bad.implode()))
     if whole - len(bad) < 2:
         raise InsufficientDataError(
-            f"expected at least two groups whose rollouts fit the model's context of {limit} tokens, got {whole - len(bad)} of {whole}: "
-            "give the checkpoint that sampled them"
+            f"expected at least two groups whose rollouts fit the model's context of {limit} "
+            f"tokens, got {whole - len(bad)} of {whole}: give the checkpoint that sampled them"
         )
     note = (
-        f"{len(bad):,} of {whole:,} groups were left out: {len(wrong):,} of their rollouts are longer than the model's context of "
-        f"{limit} tokens. Prompts with long answers are underrepresented."
+        f"{len(bad):,} of {whole:,} groups were left out: {len(wrong):,} of their rollouts are "
+        f"longer than the model's context of {limit} tokens. Prompts with long answers are "
+        "underrepresented."
     )
     return kept, len(bad), (note,)
 
 
 def _scorable(record: RunRecord) -> pl.DataFrame:
     """Return the rollouts that have what a score and an advantage need."""
-    if record.rollouts is None or not {"prompt", "completion", "reward"} <= set(record.rollouts.columns):
+    if record.rollouts is None or not {"prompt", "completion", "reward"} <= set(
+        record.rollouts.columns
+    ):
         raise InsufficientDataError(
-            f"expected rollouts with prompt, completion and reward in {record.name}, got none: log them (TRL: log_completions=True)"
+            f"expected rollouts with prompt, completion and reward in {record.name}, got none: log "
+            "them (TRL: log_completions=True)"
         )
     wanted = ("step", "prompt_id", "prompt", "completion", "reward")
-    rows = record.rollouts.select(*wanted, *({"ended", "end_token"} & set(record.rollouts.columns))).drop_nulls(wanted)
+    rows = record.rollouts.select(
+        *wanted, *({"ended", "end_token"} & set(record.rollouts.columns))
+    ).drop_nulls(wanted)
     rows = rows.filter(pl.col("reward").is_finite())
     if not len(rows):
         raise InsufficientDataError(
-            f"expected texts and total rewards in the rollouts of {record.name}, got none: name the reward with --column"
+            f"expected texts and total rewards in the rollouts of {record.name}, got none: name "
+            "the reward with --column"
         )
     return rows

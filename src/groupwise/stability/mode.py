@@ -1,7 +1,8 @@
 r"""Where one mode of a run stands: its margin, its motion, and which settings would be safe.
 
-A mode of stiffness K is stable while $\eta K$ is below the threshold of its lag. Everything here speaks of the linear mode that it is
-given: a faster one that the reward does not show may be unstable while this one is not.
+A mode of stiffness K is stable while $\eta K$ is below the threshold of its lag. Everything here
+speaks of the linear mode that it is given: a faster one that the reward does not show may be
+unstable while this one is not.
 """
 
 from __future__ import annotations
@@ -17,13 +18,31 @@ from numpy.typing import ArrayLike
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Plain
-from groupwise.stability.lags import LONGEST_FIXED_LAG, Complex, Flags, Float, Lag, check_setting, partly_stale
-from groupwise.stability.threshold import CLOSED, crossed, first_growth, oscillation_onset, rule_threshold, spectrum, threshold
+from groupwise.stability.lags import (
+    LONGEST_FIXED_LAG,
+    Complex,
+    Flags,
+    Float,
+    Lag,
+    check_setting,
+    partly_stale,
+)
+from groupwise.stability.threshold import (
+    CLOSED,
+    crossed,
+    first_growth,
+    oscillation_onset,
+    rule_threshold,
+    spectrum,
+    threshold,
+)
 
 ImportanceRatio = Literal["none", "exact", "clipped"]
 KLTerm = Literal["none", "reward", "loss", "unknown"]
 Regime = Literal["overdamped", "underdamped", "unstable"]
-IntervalStatus = Literal["exact", "at least", "any", "none"]  # of a longest interval: found, the longest looked at, proved, none at all
+IntervalStatus = Literal[
+    "exact", "at least", "any", "none"
+]  # of a longest interval: found, the longest looked at, proved, none at all
 
 LARGEST_MOMENTUM = 0.9999
 LONGEST_INTERVAL = 1_000_000
@@ -32,10 +51,14 @@ LONGEST_PARTLY_STALE = 16_384
 """The same where a part of the force is current, and each interval takes a search."""
 
 WINDOW = (
-    "The spectral radius at this force is below 1: it lies in a window of stability above the threshold. It counts as unstable, since "
-    "whatever lowers the force by enough makes the mode grow."
+    "The spectral radius at this force is below 1: it lies in a window of stability above the "
+    "threshold. It counts as unstable, since whatever lowers the force by enough makes the mode "
+    "grow."
 )
-AT_LEAST = "No refresh interval up to {:,.0f} updates is unstable at this force; longer ones were not looked at."
+AT_LEAST = (
+    "No refresh interval up to {:,.0f} updates is unstable at this force; longer ones were not "
+    "looked at."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +78,37 @@ class Stability(Plain):
     """Where one mode stands."""
 
     KEYS = (
-        *("regime", "stable", "spectral_radius", "threshold", "rule_threshold", "margin", "max_learning_rate", "max_refresh_interval"),
-        *("max_refresh_status", "max_momentum", "momentum_windows", "oscillator", "readings=readings_by_name", "time_constants", "period"),
-        *("oscillation_onset", "force", "lag", "refresh_interval", "momentum", "stale_share", "bounds", "tightness", "status", "notes"),
+        *(
+            "regime",
+            "stable",
+            "spectral_radius",
+            "threshold",
+            "rule_threshold",
+            "margin",
+            "max_learning_rate",
+            "max_refresh_interval",
+        ),
+        *(
+            "max_refresh_status",
+            "max_momentum",
+            "momentum_windows",
+            "oscillator",
+            "readings=readings_by_name",
+            "time_constants",
+            "period",
+        ),
+        *(
+            "oscillation_onset",
+            "force",
+            "lag",
+            "refresh_interval",
+            "momentum",
+            "stale_share",
+            "bounds",
+            "tightness",
+            "status",
+            "notes",
+        ),
     )
 
     force: float  # learning rate x stiffness, a
@@ -70,24 +121,34 @@ class Stability(Plain):
     threshold: float  # of a, for this lag without importance ratio
     rule_threshold: float  # (1 - mu)/R, the published rule
     margin: float  # threshold over a
-    max_learning_rate: float | None  # at the threshold; None where the present learning rate is not known
-    max_refresh_interval: float  # the longest one up to which all are stable; infinite where none is too long
-    # upper end of the window of stable momenta that holds the present one, or else of the nearest; 0.9999 where
-    # none above it is too large, NaN where none is stable
+    max_learning_rate: (
+        float | None
+    )  # at the threshold; None where the present learning rate is not known
+    max_refresh_interval: (
+        float  # the longest one up to which all are stable; infinite where none is too long
+    )
+    # upper end of the window of stable momenta that holds the present one, or else of the nearest;
+    # 0.9999 where none above it is too large, NaN where none is stable
     max_momentum: float
     oscillation_onset: float  # a from which this mode oscillates; infinite where it grows before
     time_constants: tuple[float, ...]  # of the slow modes of the matrix, in updates
     period: float  # of its oscillation in updates, infinite where it has none
     readings: tuple[Reading, ...]  # oscillators, centred first
-    bounds: tuple[float, float]  # thresholds that the importance ratio leaves possible, lowest first
+    bounds: tuple[
+        float, float
+    ]  # thresholds that the importance ratio leaves possible, lowest first
     notes: tuple[str, ...]  # sentences
     stale_share: float = 1.0  # share of the restoring force that is as old as the rollouts
     max_refresh_status: IntervalStatus = "exact"
-    momentum_windows: tuple[tuple[float, float], ...] = ()  # (low, high) of the stable momenta at this force and interval, up to 0.9999
+    momentum_windows: tuple[
+        tuple[float, float], ...
+    ] = ()  # (low, high) of the stable momenta at this force and interval, up to 0.9999
 
     @property
     def stable(self) -> bool:
-        """Whether the force is below the first threshold, so that the mode returns to its fixed point without an importance ratio."""
+        """Whether the force is below the first threshold, so that the mode returns to its fixed
+        point without an importance ratio.
+        """
         return self.force < self.threshold
 
     @property
@@ -110,8 +171,15 @@ class Stability(Plain):
         """What to know, in one sentence."""
         if self.stable:
             margin = f"{self.margin:.3g}" if self.margin < 1000 else "over 1,000 times"
-            return f"Stable: {self.force:.3g} of {self.threshold:.3g}, a margin of {margin}; {self.regime}."
-        largest = "" if self.max_learning_rate is None else f"; the largest learning rate is {self.max_learning_rate:.3g}"
+            return (
+                f"Stable: {self.force:.3g} of {self.threshold:.3g}, a margin of {margin}; "
+                f"{self.regime}."
+            )
+        largest = (
+            ""
+            if self.max_learning_rate is None
+            else f"; the largest learning rate is {self.max_learning_rate:.3g}"
+        )
         return f"Unstable: {self.force:.3g} exceeds {self.threshold:.3g}{largest}."
 
 
@@ -126,11 +194,14 @@ def stability(
     stale_share: float = 1.0,
     kl_term: KLTerm = "unknown",
 ) -> Stability:
-    r"""Return where a mode stands. Source: derived here (docs/theory/dynamics.md)."""
+    r"""Return where a mode stands. Source: derived here (lab/docs/theory/dynamics.md)."""
     _check_mode(force, momentum, refresh_interval, importance_ratio, kl_term, learning_rate)
     kind = partly_stale(lag, stale_share)
     if kind.name == "fixed" and refresh_interval > LONGEST_FIXED_LAG:
-        raise InvalidArgumentError(f"expected a fixed lag of at most {LONGEST_FIXED_LAG} updates, got {refresh_interval}: use threshold")
+        raise InvalidArgumentError(
+            f"expected a fixed lag of at most {LONGEST_FIXED_LAG} updates, got {refresh_interval}: "
+            "use threshold"
+        )
     interval = 1 if kind.name == "none" else refresh_interval
     limit = float(first_growth(kind, np.array([momentum]), interval)[0])
     constants, period, radius = _motion(kind, force, momentum, interval, limit)
@@ -142,7 +213,11 @@ def stability(
         lag=kind.name,
         refresh_interval=interval,
         momentum=momentum,
-        regime="unstable" if force >= limit else "underdamped" if math.isfinite(period) else "overdamped",
+        regime="unstable"
+        if force >= limit
+        else "underdamped"
+        if math.isfinite(period)
+        else "overdamped",
         spectral_radius=radius,
         threshold=limit,
         rule_threshold=(1 - momentum) / interval,
@@ -153,7 +228,9 @@ def stability(
         oscillation_onset=oscillation_onset(kind, momentum, interval, stale_share=kind.stale_share),
         time_constants=constants,
         period=period,
-        readings=readings(force, momentum, refresh_interval=interval, lag=kind, stale_share=stale_share),
+        readings=readings(
+            force, momentum, refresh_interval=interval, lag=kind, stale_share=stale_share
+        ),
         bounds=_bounds(limit, 2 * (1 + momentum), importance_ratio, kl_term),
         notes=(),
         stale_share=stale_share,
@@ -164,19 +241,27 @@ def stability(
 
 
 def readings(
-    force: float, momentum: float, *, refresh_interval: int = 1, lag: str | Lag = "refresh", stale_share: float = 1.0
+    force: float,
+    momentum: float,
+    *,
+    refresh_interval: int = 1,
+    lag: str | Lag = "refresh",
+    stale_share: float = 1.0,
 ) -> tuple[Reading, Reading]:
     r"""Return both oscillators that stand for the discrete law, centred first.
 
-    Centred: $m = (1+\mu)/2$ ($+ad^2/2$ for a fixed lag), $\gamma = (1-\mu) - ad$ with the mean lag d. Backward: $m = \mu$,
-    $\gamma = (1-\mu) - aR$, whose sign is the published rule; what is current has $R = 1$, and the oscillation sets in exactly where
-    that of the map does. In both $k = a$. Where a share of the force is stale, d and R count that often, and the rest as current.
+    Centred: $m = (1+\mu)/2$ ($+ad^2/2$ for a fixed lag), $\gamma = (1-\mu) - ad$ with the mean lag
+    d. Backward: $m = \mu$, $\gamma = (1-\mu) - aR$, whose sign is the published rule; what is
+    current has $R = 1$, and the oscillation sets in exactly where that of the map does. In both $k
+    = a$. Where a share of the force is stale, d and R count that often, and the rest as current.
 
     Source: backward, arXiv 2606.30789 as far as its rule tells; centred, derived here.
     """
     kind = partly_stale(lag, stale_share)
     mean_lag = kind.mean_lag(refresh_interval)
-    mass = (1 + momentum) / 2 + (stale_share * force * refresh_interval**2 / 2 if kind.name == "fixed" else 0.0)
+    mass = (1 + momentum) / 2 + (
+        stale_share * force * refresh_interval**2 / 2 if kind.name == "fixed" else 0.0
+    )
     reach = 1.0 if kind.name == "none" else 1 + kind.stale_share * (refresh_interval - 1)
     return (
         Reading("centred", mass, (1 - momentum) - force * mean_lag, force),
@@ -184,33 +269,54 @@ def readings(
     )
 
 
-def _motion(kind: Lag, force: float, momentum: float, interval: int, limit: float) -> tuple[tuple[float, ...], float, float]:
-    """Time constants of a mode, its period and its spectral radius, which the threshold corrects where it is 1 but for rounding."""
+def _motion(
+    kind: Lag, force: float, momentum: float, interval: int, limit: float
+) -> tuple[tuple[float, ...], float, float]:
+    """Time constants of a mode, its period and its spectral radius, which the threshold corrects
+    where it is 1 but for rounding.
+    """
     span = interval if kind.name == "fixed" else kind.period(interval)
     slowest = (1 - momentum) / force if force > 1e-300 else sys.float_info.max
-    constants, period, radius = _times(spectrum(kind, force, momentum, interval), period=kind.period(interval), span=span, slowest=slowest)
+    constants, period, radius = _times(
+        spectrum(kind, force, momentum, interval),
+        period=kind.period(interval),
+        span=span,
+        slowest=slowest,
+    )
     if force < limit:
         return constants, period, min(radius, math.nextafter(1, 0))
     return constants, period, radius if radius < 1 - 1e-9 else max(radius, 1.0)
 
 
-def _times(value_E: Complex, *, period: int, span: int, slowest: float) -> tuple[tuple[float, ...], float, float]:
-    """Time constants of the decaying modes that outlast a block or a lag, period of the slowest, in updates, and the spectral radius."""
+def _times(
+    value_E: Complex, *, period: int, span: int, slowest: float
+) -> tuple[tuple[float, ...], float, float]:
+    """Time constants of the decaying modes that outlast a block or a lag, period of the slowest,
+    in updates, and the spectral radius.
+    """
     with np.errstate(divide="ignore"):
         rate = np.log(np.abs(value_E))
     leading = int(np.argmax(rate))
     angle = abs(math.atan2(value_E[leading].imag, value_E[leading].real))
     turn = 2 * math.pi * period / angle if angle > 1e-7 else math.inf
     slow = (rate > -period / span) | (rate == rate[leading])
-    constants = sorted({float(f"{-period / part:.12g}") for part in rate[slow] if -math.inf < part < -1e-14}, reverse=True)
-    # An eigenvalue so near 1 is rounding: at first order the mode decays by a/(1 - mu) an update, whatever its lag.
+    constants = sorted(
+        {float(f"{-period / part:.12g}") for part in rate[slow] if -math.inf < part < -1e-14},
+        reverse=True,
+    )
+    # An eigenvalue so near 1 is rounding: at first order the mode decays by a/(1 - mu) an update,
+    # whatever its lag.
     if abs(rate[leading]) < 1e-8 * period and math.isinf(turn) and slowest > 1e8:
         constants = [slowest, *(time for time in constants if time < 1e6)]
     return tuple(constants), turn, float(np.abs(value_E[leading]))
 
 
-def _bounds(limit: float, free: float, ratio: ImportanceRatio, kl_term: KLTerm) -> tuple[float, float]:
-    """Thresholds that the ratio leaves possible: with a KL term in the reward the whole force stays stale at the fixed point."""
+def _bounds(
+    limit: float, free: float, ratio: ImportanceRatio, kl_term: KLTerm
+) -> tuple[float, float]:
+    """Thresholds that the ratio leaves possible: with a KL term in the reward the whole force
+    stays stale at the fixed point.
+    """
     if ratio == "none" or kl_term == "reward":
         return limit, limit
     return (free, free) if ratio == "exact" else (min(limit, free), max(limit, free))
@@ -219,9 +325,11 @@ def _bounds(limit: float, free: float, ratio: ImportanceRatio, kl_term: KLTerm) 
 def longest_interval(kind: Lag, force: float, momentum: float) -> tuple[float, IntervalStatus]:
     r"""Return the longest interval up to which all are stable, and what is known of it.
 
-    Thresholds of a wholly stale force fall with the interval. Where a part is current they need not: short intervals are looked at one by
-    one, long ones by a sample. No interval is too long where less than half is stale and $(1-\sigma)a \le (1-\sqrt\mu)^2$: the current
-    part then answers without a swing, so that a stale part that is smaller returns less than it is given, however old it is.
+    Thresholds of a wholly stale force fall with the interval. Where a part is current they need
+    not: short intervals are looked at one by one, long ones by a sample. No interval is too long
+    where less than half is stale and $(1-\sigma)a \le (1-\sqrt\mu)^2$: the current part then
+    answers without a swing, so that a stale part that is smaller returns less than it is given,
+    however old it is.
     """
     share = kind.stale_share
 
@@ -255,10 +363,11 @@ def _tried_intervals(share: float) -> list[int]:
 
 
 def stable_momenta(kind: Lag, force: float, interval: int) -> tuple[tuple[float, float], ...]:
-    r"""Return the momenta at which a mode is stable, as windows up to `LARGEST_MOMENTUM`: there may be a gap at small ones.
+    r"""Return the momenta at which a mode is stable, as windows up to `LARGEST_MOMENTUM`: there may
+    be a gap at small ones.
 
-    Searched for by scanning and halving each change; a window that is narrower than a thousandth (a hundredth where a part of the force
-    is current) may be missed.
+    Searched for by scanning and halving each change; a window that is narrower than a thousandth (a
+    hundredth where a part of the force is current) may be missed.
     """
 
     def stable(momentum: Float) -> Flags:
@@ -271,27 +380,43 @@ def stable_momenta(kind: Lag, force: float, interval: int) -> tuple[tuple[float,
     grid = np.unique(np.concatenate([np.linspace(0, 0.99, count), near_one]))
     inside = stable(grid)
     changes = np.flatnonzero(inside[1:] != inside[:-1])
-    edges = [_last_stable(stable, float(grid[place]), float(grid[place + 1]), inside=bool(inside[place])) for place in changes]
+    edges = [
+        _last_stable(stable, float(grid[place]), float(grid[place + 1]), inside=bool(inside[place]))
+        for place in changes
+    ]
     ends = [*([0.0] if inside[0] else []), *edges, *([LARGEST_MOMENTUM] if inside[-1] else [])]
     return tuple(zip(ends[::2], ends[1::2], strict=True))
 
 
-def _last_stable(stable: Callable[[Float], Flags], low: float, high: float, *, inside: bool) -> float:
+def _last_stable(
+    stable: Callable[[Float], Flags], low: float, high: float, *, inside: bool
+) -> float:
     """The last stable momentum between two of which one is stable."""
     while high - low > 1e-8:
         middle = (low + high) / 2
-        low, high = (middle, high) if bool(stable(np.array([middle]))[0]) == inside else (low, middle)
+        low, high = (
+            (middle, high) if bool(stable(np.array([middle]))[0]) == inside else (low, middle)
+        )
     return low if inside else high
 
 
 def _nearest_end(windows: Sequence[tuple[float, float]], momentum: float) -> float:
-    """The upper end of the window that holds a momentum, or else of the nearest one; NaN where there is none."""
+    """The upper end of the window that holds a momentum, or else of the nearest one; NaN where
+    there is none.
+    """
     if not windows:
         return math.nan
     return min(windows, key=lambda window: max(window[0] - momentum, momentum - window[1], 0.0))[1]
 
 
-def _check_mode(force: float, momentum: float, interval: int, ratio: str, kl_term: str, learning_rate: float | None) -> None:
+def _check_mode(
+    force: float,
+    momentum: float,
+    interval: int,
+    ratio: str,
+    kl_term: str,
+    learning_rate: float | None,
+) -> None:
     """Refuse what is no mode of a run."""
     check_setting(momentum, interval)
     if interval != int(interval):
@@ -300,12 +425,17 @@ def _check_mode(force: float, momentum: float, interval: int, ratio: str, kl_ter
         raise InvalidArgumentError(f"expected a positive learning rate, got {learning_rate:g}")
     if not (math.isfinite(force) and force > 0):
         raise InvalidArgumentError(
-            f"expected a positive stiffness times learning rate, got {force}: without a restoring force nothing settles"
+            f"expected a positive stiffness times learning rate, got {force}: without a restoring "
+            "force nothing settles"
         )
     if ratio not in get_args(ImportanceRatio):
-        raise InvalidArgumentError(f"expected an importance ratio of none, exact or clipped, got {ratio[:60]!r}")
+        raise InvalidArgumentError(
+            f"expected an importance ratio of none, exact or clipped, got {ratio[:60]!r}"
+        )
     if kl_term not in get_args(KLTerm):
-        raise InvalidArgumentError(f"expected a KL term of none, reward, loss or unknown, got {kl_term[:60]!r}")
+        raise InvalidArgumentError(
+            f"expected a KL term of none, reward, loss or unknown, got {kl_term[:60]!r}"
+        )
 
 
 def _notes(found: Stability, ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
@@ -314,46 +444,87 @@ def _notes(found: Stability, ratio: ImportanceRatio, kl_term: KLTerm) -> list[st
     if not found.stable and found.spectral_radius < 1:
         notes.append(WINDOW)
     if rule > limit * (1 + 1e-12):
-        notes.append(f"The published rule, {rule:.3g}, lies above the exact threshold: it is unsafe here.")
+        notes.append(
+            f"The published rule, {rule:.3g}, lies above the exact threshold: it is unsafe here."
+        )
     elif found.lag != "none" and rule < 0.5 * limit:
-        notes.append(f"The published rule, {rule:.3g}, is {limit / rule:.2g} times stricter than need be.")
+        notes.append(
+            f"The published rule, {rule:.3g}, is {limit / rule:.2g} times stricter than need be."
+        )
     if found.stale_share != 1:
-        notes.append(f"A share of {found.stale_share:.3g} of the force is taken as stale, the rest as current.")
+        notes.append(
+            f"A share of {found.stale_share:.3g} of the force is taken as stale, the rest as "
+            "current."
+        )
     if found.lag != "none" and ratio != "none":
         notes += _notes_on_ratio(ratio, kl_term)
-    return [*notes, *([AT_LEAST.format(found.max_refresh_interval)] if found.max_refresh_status == "at least" else [])]
+    return [
+        *notes,
+        *(
+            [AT_LEAST.format(found.max_refresh_interval)]
+            if found.max_refresh_status == "at least"
+            else []
+        ),
+    ]
 
 
 def _notes_on_ratio(ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
     """What an importance ratio does about the lag."""
     if kl_term == "reward":
-        stays = "A KL term in the reward is as old as the rollouts: at the fixed point the whole force stays stale, whatever the ratio."
+        stays = (
+            "A KL term in the reward is as old as the rollouts: at the fixed point the whole force "
+            "stays stale, whatever the ratio."
+        )
         held = "The clip holds the swings beyond the threshold; it does not move the threshold."
         return [stays, held] if ratio == "clipped" else [stays]
     if ratio == "exact":
-        return ["With the exact importance ratio no lag is left but in the old deviation and in a KL term inside the reward."]
+        return [
+            (
+                "With the exact importance ratio no lag is left but in the old deviation and in a "
+                "KL term inside the reward."
+            )
+        ]
     clipped = (
-        "A clipped importance ratio is exact while no ratio leaves its range: small swings have the upper bound. Larger ones are held "
-        "by the clip but need not settle, and no linear threshold speaks of them."
+        "A clipped importance ratio is exact while no ratio leaves its range: small swings have "
+        "the upper bound. Larger ones are held by the clip but need not settle, and no linear "
+        "threshold speaks of them."
     )
     return [clipped]
 
 
 def largest_rates(
-    lag: str, momentum: float, force_per_rate: float, interval_R: ArrayLike, *, stale_share: float = 1.0
+    lag: str,
+    momentum: float,
+    force_per_rate: float,
+    interval_R: ArrayLike,
+    *,
+    stale_share: float = 1.0,
 ) -> tuple[Float, Float]:
-    r"""Return the largest stable learning rate at each refresh interval, $\eta K < a_c(\mu, R)$, and what the published rule allows.
+    r"""Return the largest stable learning rate at each refresh interval, $\eta K < a_c(\mu, R)$,
+    and what the published rule allows.
 
     The force per update over the learning rate is the stiffness, or what takes its place.
 
-    Source: derived here (docs/theory/dynamics.md).
+    Source: derived here (lab/docs/theory/dynamics.md).
     """
     interval = np.asarray(interval_R, dtype=np.float64)
     if not (math.isfinite(force_per_rate) and force_per_rate > 0):
-        raise InvalidArgumentError(f"expected a positive stiffness, got {force_per_rate:g}: without a restoring force nothing settles")
-    limit = np.broadcast_to(threshold(lag, momentum, interval, stale_share=stale_share), interval.shape) / force_per_rate
+        raise InvalidArgumentError(
+            f"expected a positive stiffness, got {force_per_rate:g}: without a restoring force "
+            "nothing settles"
+        )
+    limit = (
+        np.broadcast_to(threshold(lag, momentum, interval, stale_share=stale_share), interval.shape)
+        / force_per_rate
+    )
     # Without a lag the published rule knows no interval: one update a generation.
-    rule = np.broadcast_to(rule_threshold(momentum, np.ones_like(interval) if lag == "none" else interval), interval.shape) / force_per_rate
+    rule = (
+        np.broadcast_to(
+            rule_threshold(momentum, np.ones_like(interval) if lag == "none" else interval),
+            interval.shape,
+        )
+        / force_per_rate
+    )
     return limit, rule
 
 
@@ -374,19 +545,31 @@ def rate_limits(found: Stability, learning_rate: float) -> tuple[RateLimit, ...]
     """Return what each rule allows at most, the smallest one marked."""
     limits = [
         ("exact", learning_rate * found.margin, "of the linear mode, without importance ratio"),
-        ("published", learning_rate * found.rule_threshold / found.force, "learning rate × stiffness × interval < 1 − momentum"),
+        (
+            "published",
+            learning_rate * found.rule_threshold / found.force,
+            "learning rate × stiffness × interval < 1 − momentum",
+        ),
     ]
     smallest = min(limit for _, limit, _ in limits)
-    return tuple(RateLimit(rule, limit, learning_rate < limit, limit == smallest, note) for rule, limit, note in limits)
+    return tuple(
+        RateLimit(rule, limit, learning_rate < limit, limit == smallest, note)
+        for rule, limit, note in limits
+    )
 
 
 def adam_force(learning_rate: float, stiffness: float, beta1: float, second_moment: float) -> float:
-    r"""Return the force per update that Adam amounts to, heuristically: $a = (1-\beta_1)\,\eta K/\sqrt v$ at momentum $\beta_1$.
+    r"""Return the force per update that Adam amounts to, heuristically: $a = (1-\beta_1)\,\eta
+    K/\sqrt v$ at momentum $\beta_1$.
 
-    Source: derived here; a heuristic: v is taken as constant, and where noise makes it, the force depends on the batch size.
+    Source: derived here; a heuristic: v is taken as constant, and where noise makes it, the force
+    depends on the batch size.
     """
     if not (math.isfinite(second_moment) and second_moment > 0):
-        raise InvalidArgumentError(f"expected a positive second moment of the gradient, got {second_moment:g}: Adam divides by its root")
+        raise InvalidArgumentError(
+            f"expected a positive second moment of the gradient, got {second_moment:g}: Adam "
+            "divides by its root"
+        )
     if not 0 <= beta1 < 1:
         raise InvalidArgumentError(f"expected beta1 of at least 0 and below 1, got {beta1:g}")
     return (1 - beta1) * learning_rate * stiffness / math.sqrt(second_moment)

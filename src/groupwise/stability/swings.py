@@ -1,4 +1,6 @@
-"""Whether a run swings: tests of its last rows for a swing that lasts, and of the whole log for swings that grow."""
+"""Whether a run swings: tests of its last rows for a swing that lasts, and of the whole log for
+swings that grow.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,15 @@ class LastingSwing(Plain):
 
 
 def lasting_swing(value_T: ArrayLike) -> LastingSwing:
-    r"""Test whether the last two fifths of a log swing beyond sampling noise, as on a limit cycle or near the edge.
+    r"""Test whether the last two fifths of a log swing beyond sampling noise, as on a limit cycle
+    or near the edge.
 
-    The largest share g of one frequency in the periodogram of m frequencies, after the linear trend: $P(g > x) \le m(1-x)^{m-1}$ for
-    independent rows. Slow noise raises the lowest frequencies and is seen as a swing too.
+    The largest share g of one frequency in the periodogram of m frequencies, after the linear
+    trend: $P(g > x) \le m(1-x)^{m-1}$ for independent rows. Slow noise raises the lowest
+    frequencies and is seen as a swing too.
 
-    Source: Fisher (1929), Proceedings of the Royal Society A 125, for g; the first term of its series bounds it.
+    Source: Fisher (1929), Proceedings of the Royal Society A 125, for g; the first term of its
+    series bounds it.
     """
     value = np.asarray(value_T, dtype=np.float64)
     value = value[np.isfinite(value)]
@@ -59,7 +64,9 @@ def lasting_swing(value_T: ArrayLike) -> LastingSwing:
         return LastingSwing(0.0, math.nan, 1.0, n)
     share = float(power[top]) / total
     amplitude = 2 * math.sqrt(float(power[top])) / n
-    return LastingSwing(amplitude, n / (top + 1), min(1.0, len(power) * (1 - share) ** (len(power) - 1)), n)
+    return LastingSwing(
+        amplitude, n / (top + 1), min(1.0, len(power) * (1 - share) ** (len(power) - 1)), n
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,8 @@ class EarlyWarning(Plain):
 
     variance_trend: float  # Kendall's tau of the variance over windows
     correlation_trend: float  # Kendall's tau of the lag-1 correlation over windows
-    # chance of trends as strong, or stronger, in a run that does not change (Bonferroni over both, one-sided)
+    # chance of trends as strong, or stronger, in a run that does not change (Bonferroni over both,
+    # one-sided)
     p_value: float
     windows: int  # how many
     status: str  # a sentence
@@ -90,16 +98,27 @@ def early_warning(residual_T: ArrayLike, *, windows: int = 10, level: float = 0.
     if windows < 5:
         raise InvalidArgumentError(f"expected at least 5 windows, got {windows}")
     if len(residual) < 20 * windows:
-        raise InsufficientDataError(f"expected at least {20 * windows} rows for {windows} windows, got {len(residual)}")
+        raise InsufficientDataError(
+            f"expected at least {20 * windows} rows for {windows} windows, got {len(residual)}"
+        )
     parts = np.array_split(residual, windows)
     spread = [float(part.var()) for part in parts]
-    memory = [float(np.corrcoef(part[1:], part[:-1])[0, 1]) if part.std() > 0 else 0.0 for part in parts]
-    tests = [kendalltau(np.arange(windows), values, alternative="greater") for values in (spread, memory)]
+    memory = [
+        float(np.corrcoef(part[1:], part[:-1])[0, 1]) if part.std() > 0 else 0.0 for part in parts
+    ]
+    tests = [
+        kendalltau(np.arange(windows), values, alternative="greater") for values in (spread, memory)
+    ]
     trends = [float(test.statistic) if math.isfinite(test.statistic) else 0.0 for test in tests]
-    chance = min(1.0, 2 * min(float(test.pvalue) if math.isfinite(test.pvalue) else 1.0 for test in tests))
+    chance = min(
+        1.0, 2 * min(float(test.pvalue) if math.isfinite(test.pvalue) else 1.0 for test in tests)
+    )
     grows = [name for name, trend in zip(("wider", "slower"), trends, strict=True) if trend > 0]
     if chance < level:
-        status = f"The reward swings {' and '.join(grows)} as the run goes on (p = {chance:.2g}): it may be moving towards instability."
+        status = (
+            f"The reward swings {' and '.join(grows)} as the run goes on (p = {chance:.2g}): it "
+            "may be moving towards instability."
+        )
     else:
         status = f"No growth of the swings can be told from chance (p = {chance:.2g})."
     return EarlyWarning(trends[0], trends[1], chance, windows, status)

@@ -1,8 +1,10 @@
-r"""From a trainer's own settings to the lag between the policy that sampled a rollout and the one it updates.
+r"""From a trainer's own settings to the lag between the policy that sampled a rollout and the one
+it updates.
 
-`TRAINERS` is the table; every lag counts in optimiser updates. A bound on staleness becomes a fixed lag at the bound, which is nearly the
-worst: lags that change below the bound can be about 5 % less stable. A known pattern that is none of the four kinds also gives its mixture.
-What a trainer needs and was not told is asked for. No threshold is computed here.
+`TRAINERS` is the table; every lag counts in optimiser updates. A bound on staleness becomes a fixed
+lag at the bound, which is nearly the worst: lags that change below the bound can be about 5 % less
+stable. A known pattern that is none of the four kinds also gives its mixture. What a trainer needs
+and was not told is asked for. No threshold is computed here.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ def by_leaf(settings: Mapping[str, Any]) -> dict[str, Any]:
         parts = [part.strip("- ").replace("-", "_").lower() for part in re.split(r"[./]", path)]
         name = _PAIRS.get((parts[-2], parts[-1]), parts[-1]) if len(parts) > 1 else parts[-1]
         if name in found and str(found[name]) != str(value):
-            raise InvalidArgumentError(f"expected one value of {name[:60]}, got {found[name]!r} and {value!r}: give it once")
+            raise InvalidArgumentError(
+                f"expected one value of {name[:60]}, got {found[name]!r} and {value!r}: give it "
+                "once"
+            )
         found[name] = value
     return found
 
@@ -82,14 +87,19 @@ class Settings:
         return None if spelled is None else bool(spelled)
 
     def word(self, name: str) -> str | None:
-        """Return a setting as a word, "" where it says no or null, or None where it is not given."""
+        """Return a setting as a word, "" where it says no or null, or None where it is not
+        given.
+        """
         value = self.given.get(name)
         spelled = str(value).strip().lower()
         return None if value is None else "" if spelled in _NO else spelled
 
     def _refusal(self, name: str, expected: str) -> InvalidArgumentError:
         """The error for a value outside its domain."""
-        return InvalidArgumentError(f"expected {expected} for {name} of {self.title}, got {str(self.given.get(name))[:60]!r}")
+        return InvalidArgumentError(
+            f"expected {expected} for {name} of {self.title}, got "
+            f"{str(self.given.get(name))[:60]!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +115,15 @@ class TrainerLag(Plain):
     kind: Kind
     refresh_interval: int  # R in updates; of a fixed lag the lag itself
     importance_ratio: Ratio  # what the loss does about the lag
-    kl_term: KlTerm  # where the KL penalty is: in the reward it is as stale as the rollouts, in the loss current
+    # where the KL penalty is: in the reward it is as stale as the rollouts, in the loss current
+    kl_term: KlTerm
     said: tuple[str, ...]  # how it follows, in sentences
     asked: tuple[str, ...] = ()  # settings that are unknown and change the answer
-    # share of the lags 0, 1, ..., where their pattern is known and none of the four kinds; else empty
+    # share of the lags 0, 1, ..., where their pattern is known and none of the four kinds; else
+    # empty
     weight_D: tuple[float, ...] = ()
-    # whether the settings only bound the lag; the kind is then that of the bound, nearly the worst case
+    # whether the settings only bound the lag; the kind is then that of the bound, nearly the worst
+    # case
     worst_case: bool = False
 
 
@@ -129,7 +142,9 @@ def _block(updates: int, *said: str) -> _Age:
     """R updates on one generation."""
     if updates == 1:
         return _Age("none", 1, (*said, "One update a generation: on-policy."))
-    more = f"{updates} updates a generation, their importance ratio clipped: lags 0 to {updates - 1}."
+    more = (
+        f"{updates} updates a generation, their importance ratio clipped: lags 0 to {updates - 1}."
+    )
     return _Age("refresh", updates, (*said, more))
 
 
@@ -138,8 +153,9 @@ def _bound(lag: int, *said: str) -> _Age:
     if lag == 0:
         return _Age("none", 1, (*said, "The bound is 0: on-policy."))
     more = (
-        f"Rollouts are at most {lag} updates old; how old they are is not in the settings. All of them at the bound is nearly the worst: "
-        "lags that change below it can have a threshold about 5 % lower."
+        f"Rollouts are at most {lag} updates old; how old they are is not in the settings. All of "
+        "them at the bound is nearly the worst: lags that change below it can have a threshold "
+        "about 5 % lower."
     )
     return _Age("fixed", lag, (*said, more), worst_case=True)
 
@@ -152,67 +168,127 @@ def _pattern(lags: list[int], *said: str) -> _Age:
     weight = [0.0] * (max(lags) + 1)
     for lag in lags:
         weight[lag] += 1 / len(lags)
-    more = "Where generation never falls behind, the lags follow a known pattern, whose mixture is given beside the fixed lag at the bound."
+    more = (
+        "Where generation never falls behind, the lags follow a known pattern, whose mixture is "
+        "given beside the fixed lag at the bound."
+    )
     return replace(found, weight_D=tuple(weight), said=(*found.said, more))
 
 
 def _trl(settings: Settings) -> _Age:
-    """TRL's GRPOTrainer: generates every steps_per_generation x num_iterations micro-steps; an update takes accumulation of them."""
+    """TRL's GRPOTrainer: generates every steps_per_generation x num_iterations micro-steps; an
+    update takes accumulation of them.
+    """
     iterations, steps = settings.count("num_iterations"), settings.count("steps_per_generation")
     accumulation = settings.count("gradient_accumulation_steps")
     every = iterations * steps
-    # Micro-step m belongs to update m // accumulation; a generation starts at best at the beginning of one, at worst this far into it.
+    # Micro-step m belongs to update m // accumulation; a generation starts at best at the beginning
+    # of one, at worst this far into it.
     into = accumulation - math.gcd(every, accumulation)
     updates = 1 + (into + every - 1) // accumulation
-    said = [f"Settings: num_iterations {iterations} x steps_per_generation {steps} / gradient_accumulation_steps {accumulation}."]
+    said = [
+        (
+            f"Settings: num_iterations {iterations} x steps_per_generation {steps} / "
+            f"gradient_accumulation_steps {accumulation}."
+        )
+    ]
     if every % accumulation and accumulation % every:
-        said.append(f"Generations and updates do not end together: the lag of at most {updates - 1} is taken as that of {updates} updates.")
+        said.append(
+            f"Generations and updates do not end together: the lag of at most {updates - 1} is "
+            f"taken as that of {updates} updates."
+        )
     return _block(updates, *said)
 
 
 def _trl_async(settings: Settings) -> _Age:
-    """TRL's AsyncGRPOTrainer: drops samples older than max_staleness synchronisations as they leave the queue."""
-    staleness, spacing = settings.count("max_staleness", least=0), settings.count("weight_sync_steps")
-    how = f"Settings: max_staleness {staleness} synchronisations of weight_sync_steps {spacing}, and {spacing - 1} updates at most since."
-    return _bound((staleness + 1) * spacing - 1, how, "The ratio is to the sampling policy, and clipped.")
+    """TRL's AsyncGRPOTrainer: drops samples older than max_staleness synchronisations as they
+    leave the queue.
+    """
+    staleness, spacing = (
+        settings.count("max_staleness", least=0),
+        settings.count("weight_sync_steps"),
+    )
+    how = (
+        f"Settings: max_staleness {staleness} synchronisations of weight_sync_steps {spacing}, and "
+        f"{spacing - 1} updates at most since."
+    )
+    return _bound(
+        (staleness + 1) * spacing - 1, how, "The ratio is to the sampling policy, and clipped."
+    )
 
 
 def _updates(settings: Settings, *factors: str, batch: str, epochs: str = "") -> tuple[int, str]:
     """Updates a generation, and how they follow: epochs x mini-batches of so many samples."""
     count = {name: settings.count(name) for name in (*([epochs] if epochs else []), *factors)}
     each = settings.count(batch)
-    how = f"Settings: {' x '.join(f'{name} {value}' for name, value in count.items())} / {batch} {each}."
-    return max(1, count.get(epochs, 1) * -(-math.prod(count[name] for name in factors) // each)), how
+    how = (
+        f"Settings: {' x '.join(f'{name} {value}' for name, value in count.items())} / {batch} "
+        f"{each}."
+    )
+    return max(
+        1, count.get(epochs, 1) * -(-math.prod(count[name] for name in factors) // each)
+    ), how
 
 
 def _verl(settings: Settings) -> _Age:
     """Verl, synchronous: epochs x mini-batches of prompts."""
     batch, mini = settings.count("train_batch_size"), settings.count("ppo_mini_batch_size")
     if batch < mini:
-        raise InvalidArgumentError(f"expected a ppo_mini_batch_size of at most train_batch_size, got {mini} of {batch}: both count prompts")
-    return _block(*_updates(settings, "train_batch_size", batch="ppo_mini_batch_size", epochs="ppo_epochs"))
+        raise InvalidArgumentError(
+            f"expected a ppo_mini_batch_size of at most train_batch_size, got {mini} of {batch}: "
+            "both count prompts"
+        )
+    return _block(
+        *_updates(settings, "train_batch_size", batch="ppo_mini_batch_size", epochs="ppo_epochs")
+    )
 
 
 def _verl_fully_async(settings: Settings) -> _Age:
-    """Verl's fully asynchronous trainer: the rollouter may run staleness_threshold windows ahead of the synchronisation."""
-    spacing, ahead = settings.count("trigger_parameter_sync_step"), settings.number("staleness_threshold") or 0.0
+    """Verl's fully asynchronous trainer: the rollouter may run staleness_threshold windows ahead
+    of the synchronisation.
+    """
+    spacing, ahead = (
+        settings.count("trigger_parameter_sync_step"),
+        settings.number("staleness_threshold") or 0.0,
+    )
     batches, epochs = settings.count("require_batches"), settings.count("ppo_epochs")
     window = spacing * batches * epochs
-    how = f"A window of trigger_parameter_sync_step {spacing} x require_batches {batches} x ppo_epochs {epochs} = {window} updates."
+    how = (
+        f"A window of trigger_parameter_sync_step {spacing} x require_batches {batches} x "
+        f"ppo_epochs {epochs} = {window} updates."
+    )
     if ahead == 0:
         return _block(window, how, "staleness_threshold 0: nothing is generated ahead.")
     if window * (1 + ahead) > _LONGEST_WINDOW:
-        raise InvalidArgumentError(f"expected at most {_LONGEST_WINDOW} updates between two synchronisations, got {window * (1 + ahead):g}")
+        raise InvalidArgumentError(
+            f"expected at most {_LONGEST_WINDOW} updates between two synchronisations, got "
+            f"{window * (1 + ahead):g}"
+        )
     lags = [update + window * math.ceil(ahead - update / window) for update in range(window)]
-    more = f"The queue may hold {ahead:g} windows more: lags of {min(lags)} to {max(lags)} updates where generation is fast enough."
-    return _Age("async", window, (how, more, "One window ahead: double-buffered.")) if ahead == 1 else _pattern(lags, how, more)
+    more = (
+        f"The queue may hold {ahead:g} windows more: lags of {min(lags)} to {max(lags)} updates "
+        "where generation is fast enough."
+    )
+    return (
+        _Age("async", window, (how, more, "One window ahead: double-buffered."))
+        if ahead == 1
+        else _pattern(lags, how, more)
+    )
 
 
 def _verl_separate_async(settings: Settings) -> _Age:
-    """Verl's separate asynchronous trainer: a trajectory may span max_off_policy_threshold versions."""
-    versions, spacing = settings.count("max_off_policy_threshold"), settings.count("parameter_sync_step")
+    """Verl's separate asynchronous trainer: a trajectory may span max_off_policy_threshold
+    versions.
+    """
+    versions, spacing = (
+        settings.count("max_off_policy_threshold"),
+        settings.count("parameter_sync_step"),
+    )
     epochs = settings.count("ppo_epochs")
-    how = f"Settings: max_off_policy_threshold {versions} versions of parameter_sync_step {spacing} x ppo_epochs {epochs} updates."
+    how = (
+        f"Settings: max_off_policy_threshold {versions} versions of parameter_sync_step {spacing} "
+        f"x ppo_epochs {epochs} updates."
+    )
     return _bound(versions * spacing * epochs - 1, how)
 
 
@@ -232,9 +308,20 @@ def _openrlhf_async(settings: Settings) -> _Age:
     """OpenRLHF, asynchronous: a queue of whole generations."""
     updates, how = _updates(settings, *_OPENRLHF, epochs="max_epochs", batch="train_batch_size")
     queue = settings.count("async_queue_size")
-    ratio = "The ratio is to the policy at the start of a batch: the age of the rollouts before that is not corrected."
+    ratio = (
+        "The ratio is to the policy at the start of a batch: the age of the rollouts before that "
+        "is not corrected."
+    )
     if queue == 1:
-        return _Age("async", updates, (how, ratio, "A queue of one: each generation is made while the one before it is trained on."))
+        return _Age(
+            "async",
+            updates,
+            (
+                how,
+                ratio,
+                "A queue of one: each generation is made while the one before it is trained on.",
+            ),
+        )
     more = f"At async_queue_size {queue} up to {queue} generations of {updates} updates ahead."
     return _bound(queue * updates + updates - 1, how, ratio, more)
 
@@ -246,9 +333,17 @@ def _slime(settings: Settings) -> _Age:
 
 
 def _slime_async(settings: Settings) -> _Age:
-    """Slime's train_async.py: the next rollout is generated while this one is trained on; weights go over every so many rollouts."""
-    updates, spacing = settings.count("num_steps_per_rollout"), settings.count("update_weights_interval")
-    how = f"Settings: num_steps_per_rollout {updates}, weights sent every update_weights_interval {spacing} rollouts, one rollout ahead."
+    """Slime's train_async.py: the next rollout is generated while this one is trained on;
+    weights go over every so many rollouts.
+    """
+    updates, spacing = (
+        settings.count("num_steps_per_rollout"),
+        settings.count("update_weights_interval"),
+    )
+    how = (
+        f"Settings: num_steps_per_rollout {updates}, weights sent every update_weights_interval "
+        f"{spacing} rollouts, one rollout ahead."
+    )
     if spacing == 1:
         return _Age("async", updates, (how, "Double-buffered."))
     return _pattern([updates + update for update in range(updates * spacing)], how)
@@ -263,26 +358,44 @@ def _nemo_rl_async(settings: Settings) -> _Age:
     """NeMo-RL, asynchronous: trajectories of at most max_trajectory_age_steps steps."""
     updates, how = _updates(settings, *_NEMO, batch="train_global_batch_size")
     age = settings.count("max_trajectory_age_steps", least=0)
-    more = f"At max_trajectory_age_steps {age} up to {age} steps, and up to {updates - 1} updates within one."
+    more = (
+        f"At max_trajectory_age_steps {age} up to {age} steps, and up to {updates - 1} updates "
+        "within one."
+    )
     if age == 1:
-        return _Age("async", updates, (how, more, "At the bound it is double-buffered."), worst_case=True)
+        return _Age(
+            "async", updates, (how, more, "At the bound it is double-buffered."), worst_case=True
+        )
     return _bound(age * updates + updates - 1, how, more)
 
 
 def _areal(settings: Settings) -> _Age:
-    """AReaL: as many versions ahead as max_head_offpolicyness, each of ppo_n_minibatches updates."""
-    ahead, updates = settings.count("max_head_offpolicyness", least=0), settings.count("ppo_n_minibatches")
-    how = f"Settings: max_head_offpolicyness {ahead} versions of ppo_n_minibatches {updates} updates."
+    """AReaL: as many versions ahead as max_head_offpolicyness, each of ppo_n_minibatches
+    updates.
+    """
+    ahead, updates = (
+        settings.count("max_head_offpolicyness", least=0),
+        settings.count("ppo_n_minibatches"),
+    )
+    how = (
+        f"Settings: max_head_offpolicyness {ahead} versions of ppo_n_minibatches {updates} updates."
+    )
     return _block(updates, how) if ahead == 0 else _bound(ahead * updates + updates - 1, how)
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What settings say of a term: the place of the first that is on; unknown where none is and one was not given."""
+    """What settings say of a term: the place of the first that is on; unknown where none is and
+    one was not given.
+    """
 
-    choices: tuple[tuple[str, Callable[[Settings, str], Any], str], ...] = ()  # setting, how it is read, and its place
+    choices: tuple[
+        tuple[str, Callable[[Settings, str], Any], str], ...
+    ] = ()  # setting, how it is read, and its place
     otherwise: str = "none"  # where none is on
-    weight: str | None = None  # a setting that has to be known, and switches the term off where it is 0
+    weight: str | None = (
+        None  # a setting that has to be known, and switches the term off where it is 0
+    )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -290,7 +403,9 @@ class Told:
         return (*(name for name, _, _ in self.choices), *([self.weight] if self.weight else []))
 
     def by(self, settings: Settings) -> tuple[Any, tuple[str, ...]]:
-        """Return the place, and which settings would have to be known for it to be more than unknown."""
+        """Return the place, and which settings would have to be known for it to be more than
+        unknown.
+        """
         weight = settings.number(self.weight) if self.weight else 1.0
         if weight == 0:
             return "none", ()
@@ -305,10 +420,16 @@ class Told:
 
 
 _NONE, _LOSS, _CLIPPED = Told(), Told(otherwise="loss"), Told(otherwise="clipped")
-_VERL_KL = Told((("use_kl_in_reward", Settings.flag, "reward"), ("use_kl_loss", Settings.flag, "loss")))
+_VERL_KL = Told(
+    (("use_kl_in_reward", Settings.flag, "reward"), ("use_kl_loss", Settings.flag, "loss"))
+)
 # The ratio of verl reaches back to the sampling policy with bypass_mode, or with rollout_is.
-_VERL_RATIO = Told((("bypass_mode", Settings.flag, "clipped"), ("rollout_is", Settings.word, "clipped")))
-_OPENRLHF_KL = Told((("use_kl_loss", Settings.flag, "loss"),), otherwise="reward", weight="init_kl_coef")
+_VERL_RATIO = Told(
+    (("bypass_mode", Settings.flag, "clipped"), ("rollout_is", Settings.word, "clipped"))
+)
+_OPENRLHF_KL = Told(
+    (("use_kl_loss", Settings.flag, "loss"),), otherwise="reward", weight="init_kl_coef"
+)
 _SLIME_KL = Told((("kl_coef", Settings.number, "reward"), ("use_kl_loss", Settings.flag, "loss")))
 _NEMO_KL = Told((("reference_policy_kl_penalty", Settings.number, "loss"),))
 
@@ -322,115 +443,212 @@ class TrainerRule:
     title: str  # as people call it
     age: Callable[[Settings], _Age]
     kl_term: Told
-    ratio: Told  # asked for where rollouts are older than their own generation; within one it is clipped
+    # asked for where rollouts are older than their own generation; within one it is clipped
+    ratio: Told
     lag: str  # what it comes to, in a phrase
-    evidence: Evidence  # the source of the rule: ran, read (its source), documentation, or second-hand
+    evidence: (
+        Evidence  # the source of the rule: ran, read (its source), documentation, or second-hand
+    )
     version: str  # that was looked at
     needs: tuple[str, ...]  # settings without which nothing follows
-    # settings whose presence says that it is this trainer of the framework; none for the framework's usual one
+    # settings whose presence says that it is this trainer of the framework; none for the
+    # framework's usual one
     marks: tuple[str, ...] = ()
-    switches: tuple[str, ...] = ()  # settings that say outright whether it is this trainer, by yes, no, or its own name
+    switches: tuple[
+        str, ...
+    ] = ()  # settings that say outright whether it is this trainer, by yes, no, or its own name
 
     @property
     def settings(self) -> tuple[str, ...]:
         """Every setting that is read."""
-        return tuple(dict.fromkeys((*self.marks, *self.switches, *self.needs, *self.ratio.names, *self.kl_term.names)))
+        return tuple(
+            dict.fromkeys(
+                (*self.marks, *self.switches, *self.needs, *self.ratio.names, *self.kl_term.names)
+            )
+        )
 
 
-# fmt: off
 TRAINERS: tuple[TrainerRule, ...] = (
     TrainerRule(
-        "trl", "trl", "TRL's GRPOTrainer", _trl, Told((("beta", Settings.number, "loss"),)), _CLIPPED,
-        "refresh, R = num_iterations x steps_per_generation / gradient_accumulation_steps; none where that is at most 1",
-        "read", "1.16.0",
+        "trl",
+        "trl",
+        "TRL's GRPOTrainer",
+        _trl,
+        Told((("beta", Settings.number, "loss"),)),
+        _CLIPPED,
+        (
+            "refresh, R = num_iterations x steps_per_generation / gradient_accumulation_steps; "
+            "none where that is at most 1"
+        ),
+        "read",
+        "1.16.0",
         needs=("num_iterations", "steps_per_generation", "gradient_accumulation_steps"),
     ),
     TrainerRule(
-        "trl_async", "trl", "TRL's AsyncGRPOTrainer", _trl_async, _NONE, _CLIPPED,
+        "trl_async",
+        "trl",
+        "TRL's AsyncGRPOTrainer",
+        _trl_async,
+        _NONE,
+        _CLIPPED,
         "fixed at the bound, (max_staleness + 1) x weight_sync_steps - 1",
-        "read", "1.16.0",
+        "read",
+        "1.16.0",
         needs=("max_staleness", "weight_sync_steps"),
         marks=("max_staleness", "weight_sync_steps"),
     ),
     TrainerRule(
-        "verl", "verl", "verl", _verl, _VERL_KL, _CLIPPED,
+        "verl",
+        "verl",
+        "verl",
+        _verl,
+        _VERL_KL,
+        _CLIPPED,
         "refresh, R = ppo_epochs x train_batch_size / ppo_mini_batch_size",
-        "read", "0.9.1",
+        "read",
+        "0.9.1",
         needs=("train_batch_size", "ppo_mini_batch_size", "ppo_epochs"),
     ),
     TrainerRule(
-        "verl_fully_async", "verl", "verl's fully asynchronous trainer", _verl_fully_async, _VERL_KL, _VERL_RATIO,
-        "R = trigger_parameter_sync_step x require_batches x ppo_epochs: refresh at staleness_threshold 0, async at 1, "
-        "else fixed at the bound, with the mixture",
-        "documentation", "0.9.1",
-        needs=("staleness_threshold", "trigger_parameter_sync_step", "require_batches", "ppo_epochs"),
+        "verl_fully_async",
+        "verl",
+        "verl's fully asynchronous trainer",
+        _verl_fully_async,
+        _VERL_KL,
+        _VERL_RATIO,
+        "R = trigger_parameter_sync_step x require_batches x ppo_epochs: refresh at "
+        "staleness_threshold 0, async at 1, else fixed at the bound, with the mixture",
+        "documentation",
+        "0.9.1",
+        needs=(
+            "staleness_threshold",
+            "trigger_parameter_sync_step",
+            "require_batches",
+            "ppo_epochs",
+        ),
         marks=("staleness_threshold", "trigger_parameter_sync_step"),
         switches=("trainer_mode",),
     ),
     TrainerRule(
-        "verl_separate_async", "verl", "verl's separate asynchronous trainer", _verl_separate_async, _VERL_KL, _VERL_RATIO,
+        "verl_separate_async",
+        "verl",
+        "verl's separate asynchronous trainer",
+        _verl_separate_async,
+        _VERL_KL,
+        _VERL_RATIO,
         "fixed at the bound, max_off_policy_threshold x parameter_sync_step x ppo_epochs - 1",
-        "read", "0.9.1",
+        "read",
+        "0.9.1",
         needs=("max_off_policy_threshold", "parameter_sync_step", "ppo_epochs"),
         marks=("max_off_policy_threshold", "parameter_sync_step"),
         switches=("trainer_mode",),
     ),
     TrainerRule(
-        "prime_rl", "prime_rl", "prime-rl", _prime_rl, _LOSS, _CLIPPED,
+        "prime_rl",
+        "prime_rl",
+        "prime-rl",
+        _prime_rl,
+        _LOSS,
+        _CLIPPED,
         "fixed at the bound, max_off_policy_steps",
-        "read", "0.8",
+        "read",
+        "0.8",
         needs=("max_off_policy_steps",),
     ),
     TrainerRule(
-        "openrlhf", "openrlhf", "OpenRLHF", _openrlhf, _OPENRLHF_KL, _CLIPPED,
+        "openrlhf",
+        "openrlhf",
+        "OpenRLHF",
+        _openrlhf,
+        _OPENRLHF_KL,
+        _CLIPPED,
         "refresh, R = max_epochs x rollout_batch_size x n_samples_per_prompt / train_batch_size",
-        "second-hand", "0.11",
+        "second-hand",
+        "0.11",
         needs=(*_OPENRLHF, "train_batch_size", "max_epochs"),
     ),
     TrainerRule(
-        "openrlhf_async", "openrlhf", "OpenRLHF, asynchronous", _openrlhf_async, _OPENRLHF_KL, _NONE,
+        "openrlhf_async",
+        "openrlhf",
+        "OpenRLHF, asynchronous",
+        _openrlhf_async,
+        _OPENRLHF_KL,
+        _NONE,
         "async with R as above at async_queue_size 1, else fixed at the bound",
-        "read", "0.11",
+        "read",
+        "0.11",
         needs=("async_queue_size", *_OPENRLHF, "train_batch_size", "max_epochs"),
         marks=("async_queue_size",),
         switches=("async_enable", "async_train"),
     ),
     TrainerRule(
-        "slime", "slime", "slime", _slime, _SLIME_KL, _CLIPPED,
+        "slime",
+        "slime",
+        "slime",
+        _slime,
+        _SLIME_KL,
+        _CLIPPED,
         "refresh, R = num_steps_per_rollout",
-        "read", "0.3",
+        "read",
+        "0.3",
         needs=("num_steps_per_rollout",),
     ),
     TrainerRule(
-        "slime_async", "slime", "slime's train_async.py", _slime_async, _SLIME_KL, Told((("use_tis", Settings.flag, "clipped"),)),
-        "async, R = num_steps_per_rollout, at update_weights_interval 1, else fixed at the bound, with the mixture",
-        "read", "0.3",
+        "slime_async",
+        "slime",
+        "slime's train_async.py",
+        _slime_async,
+        _SLIME_KL,
+        Told((("use_tis", Settings.flag, "clipped"),)),
+        (
+            "async, R = num_steps_per_rollout, at update_weights_interval 1, else fixed at the "
+            "bound, with the mixture"
+        ),
+        "read",
+        "0.3",
         needs=("num_steps_per_rollout", "update_weights_interval"),
         marks=("update_weights_interval",),
     ),
     TrainerRule(
-        "nemo_rl", "nemo_rl", "NeMo-RL", _nemo_rl, _NEMO_KL, _CLIPPED,
+        "nemo_rl",
+        "nemo_rl",
+        "NeMo-RL",
+        _nemo_rl,
+        _NEMO_KL,
+        _CLIPPED,
         "refresh, R = num_prompts_per_step x num_generations_per_prompt / train_global_batch_size",
-        "second-hand", "0.7",
+        "second-hand",
+        "0.7",
         needs=(*_NEMO, "train_global_batch_size"),
     ),
     TrainerRule(
-        "nemo_rl_async", "nemo_rl", "NeMo-RL, asynchronous", _nemo_rl_async,
-        _NEMO_KL, Told((("use_importance_sampling_correction", Settings.flag, "clipped"),)),
+        "nemo_rl_async",
+        "nemo_rl",
+        "NeMo-RL, asynchronous",
+        _nemo_rl_async,
+        _NEMO_KL,
+        Told((("use_importance_sampling_correction", Settings.flag, "clipped"),)),
         "async with R as above at max_trajectory_age_steps 1, else fixed at the bound",
-        "documentation", "0.7",
+        "documentation",
+        "0.7",
         needs=("max_trajectory_age_steps", *_NEMO, "train_global_batch_size"),
         marks=("max_trajectory_age_steps",),
         switches=("async_grpo_enabled",),
     ),
     TrainerRule(
-        "areal", "areal", "AReaL", _areal, Told((("kl_ctl", Settings.number, "reward"),)), _CLIPPED,
+        "areal",
+        "areal",
+        "AReaL",
+        _areal,
+        Told((("kl_ctl", Settings.number, "reward"),)),
+        _CLIPPED,
         "refresh, R = ppo_n_minibatches, at max_head_offpolicyness 0, else fixed at the bound",
-        "documentation", "1.0",
+        "documentation",
+        "1.0",
         needs=("max_head_offpolicyness", "ppo_n_minibatches"),
     ),
 )
-# fmt: on
+
 
 RATIO_SETTINGS = frozenset(name for rule in TRAINERS for name in rule.ratio.names)
 """Settings that tell the importance ratio, and nothing else."""
@@ -441,7 +659,8 @@ KL_SETTINGS = frozenset(name for rule in TRAINERS for name in rule.kl_term.names
 def lag_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerLag:
     """Return the lag that a trainer's settings amount to.
 
-    Source: the sources and the documentation of the trainers; docs/lags.md says which was read in which version.
+    Source: the sources and the documentation of the trainers; docs/lags.md says which was read in
+    which version.
     """
     given = by_leaf(settings)
     entry = rule_of_trainer(framework, given)
@@ -457,7 +676,17 @@ def lag_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerLag:
     # Nothing is to be corrected on-policy, and what is left within one generation the loss clips.
     within: Ratio = "clipped" if age.kind == "refresh" else "none"
     ratio, more = entry.ratio.by(read) if age.kind in {"fixed", "async"} else (within, ())
-    return TrainerLag(entry.name, age.kind, age.refresh_interval, ratio, kl_term, age.said, (*asked, *more), age.weight_D, age.worst_case)
+    return TrainerLag(
+        entry.name,
+        age.kind,
+        age.refresh_interval,
+        ratio,
+        kl_term,
+        age.said,
+        (*asked, *more),
+        age.weight_D,
+        age.worst_case,
+    )
 
 
 def takes(framework: str, name: str) -> bool:
@@ -467,7 +696,9 @@ def takes(framework: str, name: str) -> bool:
 
 
 def rule_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerRule:
-    """Return the entry for a framework: the one whose marks are among the settings, else its usual one."""
+    """Return the entry for a framework: the one whose marks are among the settings, else its
+    usual one.
+    """
     family = _family(framework)
     given = by_leaf(settings)
     marked = [entry for entry in family if _selected(entry, given)]
@@ -477,19 +708,24 @@ def rule_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerRule:
 def _family(framework: str) -> list[TrainerRule]:
     """The entries of a framework, or the one that was named."""
     name = framework.strip().lower().replace("-", "_").replace(" ", "_")
-    name = {"unsloth": "trl", "primerl": "prime_rl", "nemo": "nemo_rl", "nemorl": "nemo_rl"}.get(name, name)
+    name = {"unsloth": "trl", "primerl": "prime_rl", "nemo": "nemo_rl", "nemorl": "nemo_rl"}.get(
+        name, name
+    )
     exact = [entry for entry in TRAINERS if entry.name == name and entry.framework != name]
     family = exact or [entry for entry in TRAINERS if entry.framework == name]
     if not family:
         known = ", ".join(dict.fromkeys(entry.framework for entry in TRAINERS))
         raise InvalidArgumentError(
-            f"expected a trainer, got {framework[:60]!r}: use one of {known}, or give --lag-kind and --refresh-interval"
+            f"expected a trainer, got {framework[:60]!r}: use one of {known}, or give --lag-kind "
+            "and --refresh-interval"
         )
     return family
 
 
 def _selected(entry: TrainerRule, given: Mapping[str, Any]) -> bool:
-    """Whether settings select an entry that is not its framework's usual one: by a switch where there is one, else by a mark."""
+    """Whether settings select an entry that is not its framework's usual one: by a switch where
+    there is one, else by a mark.
+    """
     for switch in entry.switches:
         if given.get(switch) is not None:
             value = str(given[switch]).strip().lower()

@@ -1,1 +1,3 @@
-"""What both papers state, as functions of arrays: each names its theorem, equation or figure."""
+"""What both papers state of the final policy and of a verifier that errs, as functions of
+arrays.
+"""

@@ -1,8 +1,10 @@
-r"""The law of a sum of chi-squares of one degree of freedom with positive weights, which the final gap tends to.
+r"""The law of a sum of chi-squares of one degree of freedom with positive weights, which the final
+gap tends to.
 
-$P(Q > q) = \frac{1}{2\pi i}\int e^{K(s) - sq}\,ds/s$ with $K(s) = -\frac12\sum_k \log(1-2sw_k)$, along a hyperbola through the saddle point
-between 0 and $1/(2\max w)$ that bends towards where $e^{-sq}$ decays: there the trapezoidal rule converges geometrically
-(docs/theory/final-gap.md). Its judge, for weights of any sign and with a bound of every error, is in `experiments/worlds`.
+$P(Q > q) = \frac{1}{2\pi i}\int e^{K(s) - sq}\,ds/s$ with $K(s) = -\frac12\sum_k \log(1-2sw_k)$,
+along a hyperbola through the saddle point between 0 and $1/(2\max w)$ that bends towards where
+$e^{-sq}$ decays: there the trapezoidal rule converges geometrically (lab/docs/theory/final-gap.md).
+Its judge, for weights of any sign and with a bound of every error, is in `lab/experiments/worlds`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _NEGLIGIBLE = 45.0  # minus the natural logarithm of what no longer counts
 class ChiSquareMixture:
     r"""$Q = \sum_k w_k\chi^2_1$, independent, in the manner of a frozen `scipy.stats` distribution.
 
-    Source: Imhof (1961), Biometrika 48, 419-426, for the problem; the path is derived here (docs/theory/final-gap.md).
+    Source: Imhof (1961), Biometrika 48, 419-426, for the problem; the path is derived here
+    (lab/docs/theory/final-gap.md).
     """
 
     weight_K: Float  # w, positive
@@ -37,7 +40,9 @@ class ChiSquareMixture:
         """Refuse what is no weight."""
         weight = finite_array("weight_K", self.weight_K, dimensions=1).astype(np.float64)
         if not (weight.size and weight.min() > 0):
-            raise InvalidArgumentError("expected at least one weight, and weights above 0: leave the others out")
+            raise InvalidArgumentError(
+                "expected at least one weight, and weights above 0: leave the others out"
+            )
         object.__setattr__(self, "weight_K", weight)
 
     def mean(self) -> float:
@@ -51,7 +56,9 @@ class ChiSquareMixture:
     def sf(self, x: ArrayLike) -> Float:
         """Return P(Q > x) at every point."""
         points = np.asarray(x, dtype=np.float64)
-        return np.array([self._tail(float(point)) for point in points.flat]).reshape(points.shape)[()]
+        return np.array([self._tail(float(point)) for point in points.flat]).reshape(points.shape)[
+            ()
+        ]
 
     def cdf(self, x: ArrayLike) -> Float:
         """Return P(Q <= x) at every point."""
@@ -61,11 +68,17 @@ class ChiSquareMixture:
         """Return the points below which the probabilities q lie."""
         shares = np.asarray(q, dtype=np.float64)
         if not ((shares >= 0) & (shares <= 1)).all():
-            raise InvalidArgumentError("expected probabilities from 0 to 1: a quantile exists only for those")
-        return np.array([self._point(float(share)) for share in shares.flat]).reshape(shares.shape)[()]
+            raise InvalidArgumentError(
+                "expected probabilities from 0 to 1: a quantile exists only for those"
+            )
+        return np.array([self._point(float(share)) for share in shares.flat]).reshape(shares.shape)[
+            ()
+        ]
 
     def _point(self, share: float) -> float:
-        """The quantile of one probability, by bracketing and Brent's method on the logarithm of the point."""
+        """The quantile of one probability, by bracketing and Brent's method on the logarithm of
+        the point.
+        """
         from scipy.optimize import brentq
 
         if share in (0.0, 1.0):
@@ -75,7 +88,14 @@ class ChiSquareMixture:
             high *= 2
         while self._tail(low) < 1 - share:
             low /= 2
-        return math.exp(brentq(lambda place: self._tail(math.exp(place)) - (1 - share), math.log(low), math.log(high), xtol=1e-14))
+        return math.exp(
+            brentq(
+                lambda place: self._tail(math.exp(place)) - (1 - share),
+                math.log(low),
+                math.log(high),
+                xtol=1e-14,
+            )
+        )
 
     def _tail(self, point: float) -> float:
         """The probability above one point."""
@@ -87,7 +107,9 @@ class ChiSquareMixture:
         # There exp(-sq) alone is negligible; K(s) falls along the path.
         last = math.acosh(1 + _NEGLIGIBLE / (width * math.sin(_ANGLE) * point))
         angle = _STEP * np.arange(1 + math.ceil(last / _STEP))
-        shift = width * (math.sin(_ANGLE) * (np.cosh(angle) - 1) + 1j * math.cos(_ANGLE) * np.sinh(angle))
+        shift = width * (
+            math.sin(_ANGLE) * (np.cosh(angle) - 1) + 1j * math.cos(_ANGLE) * np.sinh(angle)
+        )
         speed = width * (math.sin(_ANGLE) * np.sinh(angle) + 1j * math.cos(_ANGLE) * np.cosh(angle))
         slope = 2 * weight / (1 - 2 * place * weight)
         exponent = -shift * point - 0.5 * _log_product(shift, slope)
@@ -98,9 +120,11 @@ class ChiSquareMixture:
 
 
 def _log_product(shift: Complex, slope: Float) -> Complex:
-    """The sum of the logarithms of 1 - shift slope over the slopes, along a path that begins at shift 0.
+    """The sum of the logarithms of 1 - shift slope over the slopes, along a path that begins at
+    shift 0.
 
-    One logarithm for eight factors: from node to node no factor turns by more than .14, so the angle of eight is continued without doubt.
+    One logarithm for eight factors: from node to node no factor turns by more than .14, so the
+    angle of eight is continued without doubt.
     """
     padded = np.zeros(-(-len(slope) // _TOGETHER) * _TOGETHER)
     padded[: len(slope)] = slope
@@ -109,14 +133,18 @@ def _log_product(shift: Complex, slope: Float) -> Complex:
         product *= 1 - np.multiply.outer(row, shift)
     angle = np.angle(product)
     turns = np.rint(np.diff(angle, axis=1) / (2 * np.pi)).sum(axis=0).cumsum()
-    return np.asarray(np.log(np.abs(product)).sum(axis=0) + 1j * (angle.sum(axis=0) - 2 * np.pi * np.append(0.0, turns)))
+    return np.asarray(
+        np.log(np.abs(product)).sum(axis=0)
+        + 1j * (angle.sum(axis=0) - 2 * np.pi * np.append(0.0, turns))
+    )
 
 
 def _saddle(weight: Float, point: float) -> tuple[float, float]:
-    """Return where $K(s) - sq - log s$ is least between 0 and 1/2, the largest weight being 1, and the width of the path through it.
+    """Return where $K(s) - sq - log s$ is least between 0 and 1/2, the largest weight being 1, and
+    the width of the path through it.
 
-    By Newton's steps in the log odds of the place between 0 and the branch point, none longer than 2 upwards, and halved into the bracket
-    where they leave it; any place near the least is as good.
+    By Newton's steps in the log odds of the place between 0 and the branch point, none longer than
+    2 upwards, and halved into the bracket where they leave it; any place near the least is as good.
     """
     odds, low, high, step = 0.0, -700.0, 30.0, math.inf
     while abs(step) > 1e-3:

@@ -1,0 +1,518 @@
+"""The trial of advice: runs with a fault, their healthy twins, and what they come to where the
+fault is taken back.
+
+    python lab/experiments/advice/trial.py --population small|language_model|first_update [--only
+    TEXT] [--seconds N] [--list]
+
+The protocol is docs/decisions/0012-the-trial-of-advice.md. A piece that is done is one line of
+POPULATION.jsonl beside this file, written whole at its end; the same command runs what is missing,
+in the protocol's order, and stops when no piece fits into the seconds that are left. One process,
+one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import math
+import os
+import sys
+import time
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+HERE = Path(__file__).resolve().parent
+sys.path.extend(str(HERE.parent / name) for name in ("language_models", "u_statistic"))
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from faults import (  # noqa: E402
+    BLOCKS,
+    LANGUAGE,
+    SMALL,
+    Fault,
+    Member,
+    faulty_settings,
+    faulty_task,
+    healthy_task,
+    members,
+    sharpness,
+)
+from small_model import held_out_reward, policy, settings  # noqa: E402
+
+from groupwise.errors import InsufficientDataError  # noqa: E402
+from groupwise_lab.trainer.folder import NotFiniteError, TrainingStoppedError  # noqa: E402
+from groupwise_lab.trainer.grpo import _Run  # noqa: E402
+from groupwise_lab.trainer.policy import Actor, Policy, policy_size  # noqa: E402
+from groupwise_lab.trainer.settings import TrainSettings  # noqa: E402
+from groupwise_lab.trainer.warm_up import default_cache, right_probability, warm_up  # noqa: E402
+
+EVERY = 5  # updates between looks
+FIRST_UPDATE = "first_update"
+PARTS = 4  # pieces of a small member's forks: every twentieth update, then those between
+HELD_OUT = 512  # problems whose right answers' probability is the level of a small policy
+STEADY = (
+    2e-4  # learning rate of the language model's runs, after a rise over its first five updates
+)
+# Of the grid: 0.05 nats a completion in the first update, its rise, and what is run.
+GRID_RATE, GRID_RAMP, GRID_SIZES, GRID_SEEDS = 1.8e-4, 10, (4, 8, 32), 6
+PILOT, PILOT_SEED, PILOT_STEPS, LEAST_STEPS, RISE = "grid-pilot", 1000, 80, 25, 0.45
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """How long the runs of a population are, in updates."""
+
+    last_look: int
+    further: int  # updates of each arm from its fork on
+
+    @property
+    def steps(self) -> int:
+        return self.last_look + self.further
+
+
+HORIZONS = {SMALL: Horizon(80, 80), LANGUAGE: Horizon(15, 15)}
+
+
+def start_small(member: Member) -> Policy:
+    """A small transformer that is right one time in five."""
+    task = healthy_task(replace(member, fault=None))
+    made = Policy(policy_size("small"), vocabulary_size=len(task.vocabulary), seed=member.start)
+    warm_up(made, task, accuracy=0.2, seed=member.start, cache=default_cache())
+    return made
+
+
+def settings_of(member: Member, steps: int) -> TrainSettings:
+    """Those of the twin."""
+    if member.population != SMALL:
+        return settings(
+            "adamw", STEADY, member.group_size, member.seed, steps, ramp_steps=min(EVERY, steps - 1)
+        )
+    given: dict[str, Any] = {
+        "rollouts_per_step": 256,
+        "learning_rate": 5e-4,
+        "optimizer": "adam",
+        "advantage": "leave_one_out",
+    }
+    given |= {"importance_ratio": "token", "clip": 0.2, "evaluate_every": 0, "rollouts_every": 0}
+    return TrainSettings(group_size=member.group_size, seed=member.seed, steps=steps, **given)
+
+
+def level(actor: Actor, member: Member) -> float:
+    """The true reward on held-out problems: exact for a small policy, the same random numbers
+    each time for a language model.
+    """
+    task = healthy_task(replace(member, fault=None))
+    language: Any = actor
+    if not isinstance(actor, Policy):
+        return held_out_reward(language, task)
+    reached = right_probability(actor, task, task.held_out[:HELD_OUT])
+    return reached if math.isfinite(reached) else 0.0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run between two updates, without the batches that wait for theirs."""
+
+    step: int
+    tensors: Mapping[str, torch.Tensor]
+    about: Mapping[str, Any]
+    faulty: bool  # whether the fault had begun
+
+    @cached_property
+    def mark(self) -> str:
+        """What tells its parameters from others."""
+        return hashlib.sha256(self.tensors["parameters"].numpy().tobytes()).hexdigest()[:8]
+
+
+class Journey:
+    """A run of a member, from its start or from a snapshot, with its fault, or without."""
+
+    def __init__(
+        self,
+        member: Member,
+        chosen: TrainSettings,
+        *,
+        fault: Fault | None,
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        self.member, self.chosen, self.fault = member, chosen, fault
+        self.actor: Actor = start_small(member) if member.population == SMALL else policy()
+        self.faulty = snapshot is not None and snapshot.faulty and fault is not None
+        self.run, self.ended = self._prepared(), ""
+        self.row: Mapping[str, Any] = {}
+        if snapshot is not None:
+            self.run.restore(snapshot.tensors, snapshot.about)
+            self._set_sharpness(snapshot)
+
+    def _prepared(self) -> _Run:
+        """The loop of the trainer with what is wrong at present."""
+        task = healthy_task(self.member)
+        if not self.faulty or self.fault is None:
+            return _Run(self.actor, task, self.chosen, None)
+        return _Run(
+            self.actor,
+            faulty_task(self.member, task),
+            faulty_settings(self.fault, self.chosen),
+            None,
+        )
+
+    def _set_sharpness(self, snapshot: Snapshot) -> None:
+        """Undo the scale of trained logits that a snapshot holds, or put it back where it holds
+        none.
+        """
+        fault = self.member.fault
+        if fault is not None and fault.kind == "spent_entropy" and snapshot.faulty:
+            held = sharpness(self.actor).requires_grad
+            if held != self.faulty:
+                self._scale(fault.size["factor"] if self.faulty else 1 / fault.size["factor"])
+
+    def _scale(self, factor: float) -> None:
+        with torch.no_grad():
+            sharpness(self.actor).mul_(factor)
+
+    def _begin_fault(self) -> None:
+        """Go on with the fault from here: rollouts that wait are drawn anew, with the same
+        random numbers where they can be shared.
+        """
+        before, self.faulty = self.snapshot(), True
+        self.run = self._prepared()
+        self.run.restore(before.tensors, before.about)
+        assert self.fault is not None
+        if self.fault.kind == "spent_entropy":
+            self._scale(self.fault.size["factor"])
+
+    def advance(self) -> None:
+        """Make one update; a run that the trainer refuses to go on with stays where it is."""
+        if self.ended:
+            return
+        if self.fault is not None and not self.faulty and self.run.step == self.fault.onset:
+            self._begin_fault()
+        try:
+            self.row = self.run.advance()[0]
+        except (TrainingStoppedError, NotFiniteError, InsufficientDataError) as error:
+            self.ended = f"{type(error).__name__} at {self.run.step}"
+
+    def snapshot(self) -> Snapshot:
+        """What another run can be forked from."""
+        tensors, about = self.run.state()
+        kept = {
+            name: tensor.clone() for name, tensor in tensors.items() if not name.startswith("batch")
+        }
+        fresh = {"waiting": [], "batches": self.run.step, "idle": 0}
+        return Snapshot(self.run.step, kept, {**about, **fresh}, self.faulty)
+
+    def measured(self) -> dict[str, float]:
+        """Level, and the reward that is trained on and the entropy of the last update."""
+        found = {"right": level(self.actor, self.member)}
+        return found | {name: float(self.row.get(name) or 0.0) for name in ("reward", "entropy")}
+
+
+def compact(values: Sequence[float]) -> list[int]:
+    """Numbers in ten-thousandths."""
+    return [round(1e4 * value) for value in values]
+
+
+def whole_run(
+    member: Member, steps: int, *, fault: Fault | None, chosen: TrainSettings | None = None
+) -> dict[str, Any]:
+    """A run to its end: what it comes to at every look, in ten-thousandths, and the mark of its
+    parameters there.
+    """
+    journey = Journey(member, settings_of(member, steps) if chosen is None else chosen, fault=fault)
+    rows, marks = [journey.measured()], [journey.snapshot().mark]
+    for step in range(1, steps + 1):
+        journey.advance()
+        if step % EVERY == 0:
+            rows.append(journey.measured())
+            marks.append(journey.snapshot().mark)
+    found = {f"{name}_1e4": compact([row[name] for row in rows]) for name in rows[0]}
+    return {**found, "marks": marks, "ended": journey.ended}
+
+
+def oracle(member: Member, looks: Sequence[int], horizon: Horizon) -> dict[str, Any]:
+    """The run with its fault to each look, and from there without it: the level every five
+    updates.
+    """
+    chosen = settings_of(member, horizon.steps)
+    journey = Journey(member, chosen, fault=member.fault)
+    forks: dict[str, Any] = {}
+    last = -1  # update of the last fork: a run that the trainer has ended stays there
+    for look in range(1, max(looks) + 1):
+        journey.advance()
+        if look in looks and journey.run.step > last:
+            snapshot, last = journey.snapshot(), journey.run.step
+            forks[str(look)] = {
+                "mark": snapshot.mark,
+                **forked(member, chosen, snapshot, horizon.further),
+            }
+    return {"forks": forks}
+
+
+def forked(
+    member: Member, chosen: TrainSettings, snapshot: Snapshot, updates: int
+) -> dict[str, Any]:
+    """The run from a snapshot without its fault."""
+    journey = Journey(member, chosen, fault=None, snapshot=snapshot)
+    right = [journey.measured()["right"]]
+    for done in range(1, updates + 1):
+        journey.advance()
+        if done % EVERY == 0:
+            right.append(journey.measured()["right"])
+    return {"right_1e4": compact(right), "end": journey.snapshot().mark, "ended": journey.ended}
+
+
+def looks_of(member: Member, horizon: Horizon) -> list[int]:
+    """Looks at which there is something to take back; before them the oracle is the twin."""
+    assert member.fault is not None
+    return [
+        look for look in range(EVERY, horizon.last_look + 1, EVERY) if look > member.fault.onset
+    ]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What is run at one go."""
+
+    name: str
+    run: Callable[[Mapping[str, Any]], dict[str, Any]]  # of the lines that are there
+    about: Mapping[str, Any]
+    after: str = ""  # the piece whose line it needs
+
+
+def piece_of(kind: str, member: Member, part: int = 0) -> Piece | None:
+    """A twin, a run with its fault, or some forks of it; None where there is nothing to fork."""
+    horizon, about = HORIZONS[member.population], asdict(member)
+    if kind == "twin":
+        # `about` keeps the fault that it is without: where length is paid, the twin has the longer
+        # limit too.
+        return Piece(
+            f"twin-{member.twin:03}", lambda _: whole_run(member, horizon.steps, fault=None), about
+        )
+    if kind == "run":
+        return Piece(
+            f"run-{member.number:03}",
+            lambda _: whole_run(member, horizon.steps, fault=member.fault),
+            about,
+        )
+    parts = PARTS if member.population == SMALL else 1
+    looks = [look for look in looks_of(member, horizon) if look // EVERY % parts == part]
+    if not looks:
+        return None
+    name = f"oracle-{member.number:03}" + (f"-{part}" if parts > 1 else "")
+    return Piece(
+        name, lambda _: oracle(member, looks, horizon), {"number": member.number, "looks": looks}
+    )
+
+
+def small_pieces() -> Iterator[Piece | None]:
+    """Block by block twins, runs and the forks of every twentieth update; then the forks
+    between.
+    """
+    every = members(SMALL)
+    many = len(every) // BLOCKS
+    for start in range(0, len(every), many):
+        block = every[start : start + many]
+        for member in block:
+            yield from (piece_of("twin", member), piece_of("run", member))
+        yield from (piece_of("oracle", member) for member in block)
+    yield from (piece_of("oracle", member, part) for part in (2, 1, 3) for member in every)
+
+
+def language_pieces() -> Iterator[Piece | None]:
+    """Twin by twin: it, its three runs, and their forks."""
+    every = members(LANGUAGE)
+    for start in range(0, len(every), 3):
+        yield piece_of("twin", every[start])
+        yield from (piece_of("run", member) for member in every[start : start + 3])
+        yield from (piece_of("oracle", member) for member in every[start : start + 3])
+
+
+def grid_run(group_size: int, seed: int, steps: int) -> dict[str, Any]:
+    """A run of the larger of two behind three examples, at the rate that keeps the first update
+    small.
+    """
+    member = Member(FIRST_UPDATE, seed, "larger_of_two", 3, 0, seed, group_size, seed, None)
+    chosen = settings("adamw", GRID_RATE, group_size, seed, steps, ramp_steps=GRID_RAMP)
+    return whole_run(member, steps, fault=None, chosen=chosen) | {"steps": steps}
+
+
+def grid_steps(right_1e4: Sequence[int]) -> int:
+    """Updates after which the pilot's mean of three looks lies a rise above its start; all of
+    the pilot where it never does.
+    """
+    for place in range(LEAST_STEPS // EVERY, len(right_1e4)):
+        if np.mean(right_1e4[place - 2 : place + 1]) - right_1e4[0] >= 1e4 * RISE:
+            return EVERY * place
+    return PILOT_STEPS
+
+
+def grid_pieces() -> Iterator[Piece]:
+    """The pilot of the length, then whole seeds."""
+    yield Piece(
+        PILOT, lambda _: grid_run(8, PILOT_SEED, PILOT_STEPS), {"group_size": 8, "seed": PILOT_SEED}
+    )
+    for seed in range(GRID_SEEDS):
+        for size in GRID_SIZES:
+
+            def run(lines: Mapping[str, Any], size: int = size, seed: int = seed) -> dict[str, Any]:
+                return grid_run(size, seed, grid_steps(lines[PILOT]["right_1e4"]))
+
+            yield Piece(
+                f"grid-G{size}-seed{seed}", run, {"group_size": size, "seed": seed}, after=PILOT
+            )
+
+
+ALL: Mapping[str, Callable[[], Iterator[Piece | None]]] = {
+    SMALL: small_pieces,
+    LANGUAGE: language_pieces,
+    FIRST_UPDATE: grid_pieces,
+}
+
+
+def pieces(population: str) -> list[Piece]:
+    """All pieces of a population, in the order in which they are run."""
+    return [piece for piece in ALL[population]() if piece is not None]
+
+
+def digest(every: Sequence[Piece]) -> str:
+    """What tells one enumeration from another."""
+    said = json.dumps([[piece.name, piece.about] for piece in every], sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def processor() -> str:
+    """The name of the processor: runs are alike bit for bit on one kind alone."""
+    lines = (
+        Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        if Path("/proc/cpuinfo").exists()
+        else []
+    )
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        "unknown",
+    )
+
+
+def lines_of(path: Path) -> dict[str, Any]:
+    """The lines that are there, by piece; one that was torn counts as none."""
+    found = {}
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            line = json.loads(text)
+            found[line["piece"]] = line
+        except (ValueError, TypeError, KeyError):
+            continue
+    return found
+
+
+def keep(path: Path, line: Mapping[str, Any]) -> None:
+    """Add a line at one go, behind the end of a torn one."""
+    torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
+    text = ("\n" if torn else "") + json.dumps(line, separators=(",", ":")) + "\n"
+    with path.open("ab", buffering=0) as file:
+        file.write(text.encode())
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """One process a file."""
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(
+                f"expected {path.name} to be free, got another process that writes it: wait, or "
+                "end that one"
+            ) from None
+        yield
+
+
+def run_open(every: Sequence[Piece], path: Path, *, seconds: float, only: str = "") -> int:
+    """Run what is missing in order while its time lasts, as far as that is known, and return how
+    many pieces were run.
+    """
+    end, took, count = time.monotonic() + seconds, dict[str, float](), 0
+    with alone(path):
+        for piece in every:
+            lines = lines_of(path)
+            kind, left = piece.name.split("-")[0], end - time.monotonic()
+            if (
+                piece.name in lines
+                or only not in piece.name
+                or (piece.after and piece.after not in lines)
+            ):
+                continue
+            if left <= took.get(kind, 0.0):
+                break
+            began = time.monotonic()
+            try:
+                found = piece.run(lines)
+            except Exception:  # noqa: BLE001 - whatever it is: the other pieces are not lost for it
+                traceback.print_exc()
+                print(f"{piece.name} failed", flush=True)
+                continue
+            took[kind] = time.monotonic() - began
+            where = {
+                "seconds": round(took[kind], 1),
+                "processor": processor(),
+                "torch": torch.__version__,
+            }
+            keep(path, {"piece": piece.name, **piece.about, **found, **where})
+            count += 1
+            print(f"{piece.name}: {took[kind]:.1f} s", flush=True)
+    return count
+
+
+def listed(every: Sequence[Piece], path: Path) -> str:
+    """What is done and what is open, by kind, with the seconds of a piece."""
+    lines, took = lines_of(path), defaultdict(list)
+    for name, line in lines.items():
+        took[name.split("-")[0]].append(line["seconds"])
+    said = []
+    for kind, count in Counter(piece.name.split("-")[0] for piece in every).items():
+        done = sum(piece.name in lines for piece in every if piece.name.startswith(f"{kind}-"))
+        each = f", {np.mean(took[kind]):.1f} s each" if took[kind] else ""
+        said.append(f"{kind}: {done} of {count} done{each}")
+    first = next((piece.name for piece in every if piece.name not in lines), "none")
+    return "\n".join([*said, f"next: {first}", f"enumeration {digest(every)}"])
+
+
+def main() -> None:
+    """Run what is missing, or tell it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--population", choices=ALL, default=SMALL)
+    parser.add_argument("--only", default="", help="only pieces whose name has this text")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=3600.0,
+        help="begin no piece that would end after so many (3600)",
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="run nothing: tell what is done and what is open"
+    )
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    every, path = pieces(asked.population), HERE / f"{asked.population}.jsonl"
+    if not asked.list:
+        run_open(every, path, seconds=asked.seconds, only=asked.only)
+    print(listed(every, path))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""How often `groupwise compare` is wrong: false alarms, coverage and power on runs whose truth is
+known.
+
+    python lab/experiments/comparison/rates.py [--groups 1000] [--pairs 200]
+
+Groups: runs are a level, a seed's own shift and AR(1) noise of steps; only the late mean is
+compared. Pairs: two runs of one curve, fitted as the command fits them (a second a pair). 0 leaves
+a study out. Prints the tables and writes groups.csv and pairs.csv beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.comparison.contrasts import Setup, contrast
+from groupwise.comparison.curves import Curve, curve, late_level, time_to
+from groupwise.comparison.divergence import group_divergence, run_divergence
+from groupwise.comparison.results import Measured
+from groupwise.comparison.seeds import seed_noise
+from groupwise.intervals import wilson
+
+FloatArray = NDArray[np.float64]
+ROWS = 80
+ERROR = 0.1
+
+
+@dataclass(frozen=True)
+class GroupCell:
+    """One kind of groups: their sizes, the spread of seeds in each, what seeds are like, the
+    noise of steps.
+    """
+
+    name: str
+    runs: tuple[int, int]
+    spread: tuple[float, float] = (0.05, 0.05)
+    collapses: float = 0.0
+    correlation: float = 0.5
+    paired: bool = False
+
+
+GROUPS = (
+    GroupCell("two seeds each", (2, 2)),
+    GroupCell("three seeds each", (3, 3)),
+    GroupCell("five seeds each", (5, 5)),
+    GroupCell("one against three", (1, 3)),
+    GroupCell("three each, no seed noise", (3, 3), (0.0, 0.0)),
+    GroupCell("three each, one group scatters 3 times as much", (3, 3), (0.05, 0.15)),
+    GroupCell("two against five, the two scatter 3 times as much", (2, 5), (0.15, 0.05)),
+    GroupCell("four each, one seed in five collapses", (4, 4), collapses=0.2),
+    GroupCell("four pairs", (4, 4), paired=True),
+)
+
+
+def noise(rng: np.random.Generator, rows: int, correlation: float) -> FloatArray:
+    """AR(1) noise of standard deviation ERROR."""
+    value = np.empty(rows)
+    value[0] = rng.normal(0, ERROR)
+    for t in range(1, rows):
+        value[t] = correlation * value[t - 1] + rng.normal(0, ERROR * math.sqrt(1 - correlation**2))
+    return value
+
+
+def group_cell(cell: GroupCell, replicates: int, seed: int) -> dict[str, Any]:
+    """False alarms, coverage and power of one kind of groups."""
+    rng = np.random.default_rng(seed)
+    step = np.arange(float(ROWS))
+    alarms = permuted = divergences = covered = found = spreads = 0
+    for _ in range(replicates):
+        shared = rng.normal(0, 0.1, cell.runs[0]) if cell.paired else None
+        groups: list[list[Curve]] = []
+        for count, spread in zip(cell.runs, cell.spread, strict=True):
+            own = (
+                rng.normal(0, spread, count)
+                if shared is None
+                else shared + rng.normal(0, spread, count)
+            )
+            own = np.where(rng.random(count) < cell.collapses, -0.5, own)
+            groups.append(
+                [Curve(step, b + noise(rng, ROWS, cell.correlation), np.full(ROWS, b)) for b in own]
+            )
+        level = [[late_level(run, 0.75 * ROWS, ROWS) for run in group] for group in groups]
+        seeds = seed_noise(level)
+        setup = Setup(0.95, cell.paired, seeds)
+        result = contrast("level", level[0], level[1], setup, rng)
+        alarms += result.p_value < 0.05
+        permuted += result.permutation_p < 0.05
+        covered += result.difference.covers(0.0)
+        spreads += seeds.deviation.covers(cell.spread[0])
+        if min(cell.runs) > 1:
+            divergences += (
+                group_divergence(groups[0], groups[1], paired=cell.paired).status == "diverged"
+            )
+        shift = 0.3
+        moved = [
+            Measured(
+                type(r.interval)(r.value + shift, r.interval.low + shift, r.interval.high + shift),
+                r.step_error,
+            )
+            for r in level[1]
+        ]
+        found += contrast("level", level[0], moved, setup, rng).p_value < 0.05
+    rates = {
+        "t": alarms,
+        "permutation": permuted,
+        "windows": divergences,
+        "covered": covered,
+        "seed_interval": spreads,
+        "power": found,
+    }
+    row: dict[str, Any] = {
+        "cell": cell.name,
+        "n": replicates,
+        **{name: hits / replicates for name, hits in rates.items()},
+    }
+    if cell.paired or cell.collapses or cell.spread[0] != cell.spread[1]:
+        row["seed_interval"] = math.nan  # there is no one spread to cover
+    return row
+
+
+PAIRS = (
+    ("40 rows, white", 40, 0.0),
+    ("40 rows, AR(1) .5", 40, 0.5),
+    ("120 rows, white", 120, 0.0),
+    ("120 rows, AR(1) .5", 120, 0.5),
+    ("120 rows, AR(1) .8", 120, 0.8),
+    ("120 rows, means of 64 zeros and ones", 120, -1.0),
+)
+
+
+def pair_cell(
+    name: str, rows: int, correlation: float, replicates: int, seed: int
+) -> dict[str, Any]:
+    """False alarms of the first divergence, and coverage of late mean and time to a level, as
+    the command fits them.
+    """
+    rng = np.random.default_rng(seed)
+    step = np.arange(float(rows))
+    mean = 0.8 - 0.6 * np.exp(-step / (rows / 5))
+    late, reach = mean[step >= 0.75 * rows].mean(), float(np.interp(rows / 6, step, mean))
+    alarms = found = covered = timed = 0
+    onsets = []
+    for _ in range(replicates):
+        values = [
+            rng.binomial(64, mean) / 64 if correlation < 0 else mean + noise(rng, rows, correlation)
+            for _ in range(2)
+        ]
+        runs = [curve(step, value) for value in values]
+        alarms += run_divergence(*runs).status == "diverged"
+        shift = np.where(step >= rows / 2, 0.2, 0.0)
+        parted = run_divergence(
+            runs[0], Curve(step, runs[1].value_T + shift, runs[1].smooth_T + shift)
+        )
+        found += parted.status == "diverged"
+        onsets += [parted.step] if parted.status == "diverged" else []
+        for run in runs:
+            covered += late_level(run, 0.75 * rows, rows).interval.covers(late)
+            time = time_to(run, reach, rng).interval
+            timed += time.low - 0.5 <= rows / 6 <= time.high + 0.5
+    return {
+        "cell": name,
+        "n": replicates,
+        "false_alarms": alarms / replicates,
+        "upper_95": wilson(alarms, replicates, level=0.9).high,
+        "found": found / replicates,
+        "onset_median": float(np.median(onsets)) / rows if onsets else math.nan,
+        "late_covered": covered / (2 * replicates),
+        "time_covered": timed / (2 * replicates),
+    }
+
+
+def show(rows: Iterable[dict[str, Any]], path: Path) -> None:
+    """Print a table and write it, row by row as they come."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = None
+        for row in rows:
+            if writer is None:
+                writer = csv.DictWriter(file, list(row), lineterminator="\n")
+                writer.writeheader()
+                print("| " + " | ".join(row) + " |")
+            print(
+                "| "
+                + " | ".join(
+                    f"{value:.3f}" if isinstance(value, float) else str(value)
+                    for value in row.values()
+                )
+                + " |",
+                flush=True,
+            )
+            writer.writerow(row)
+            file.flush()
+
+
+def main() -> None:
+    """Run both studies."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--groups", type=int, default=1000)
+    parser.add_argument("--pairs", type=int, default=200)
+    given = parser.parse_args()
+    here = Path(__file__).parent
+    if given.groups:
+        show(
+            (group_cell(cell, given.groups, 11 + i) for i, cell in enumerate(GROUPS)),
+            here / "groups.csv",
+        )
+    if given.pairs:
+        show(
+            (pair_cell(*cell, given.pairs, 31 + i) for i, cell in enumerate(PAIRS)),
+            here / "pairs.csv",
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,452 @@
+"""How often the judgement is right on simulated runs whose truth is known: states, causes, first
+signs, and alarms as a run goes on.
+
+    nice python lab/experiments/diagnosis/confusion.py rates --runs 200 --state build/confusion
+    nice python lab/experiments/diagnosis/confusion.py sequential --runs 1000 --rows 150 --state
+    build/confusion [--seconds 3600] python lab/experiments/diagnosis/confusion.py tables --state
+    build/confusion
+
+`rates` judges runs of every kind once they have ended; `sequential` judges healthy runs after every
+row, as one that looks all the time. Each run has its own seed and is kept in the state's folder as
+it is done, so that a study that was cut short goes on where it stopped; another version of the
+engine begins anew. `tables` writes states.csv, causes.csv, likely.csv, signs.csv and sequential.csv
+beside this script from what is there. The simulator is `lab/experiments/worlds/logs.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+os.environ.setdefault(
+    "POLARS_MAX_THREADS", "1"
+)  # before polars is loaded: its threads only wait for each other on such small tables
+
+import argparse
+import csv
+import hashlib
+import json
+import re
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.stats import beta
+
+import groupwise
+from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Certainty, Judgement, Learning, State
+from groupwise.record.run import RunRecord
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from worlds.logs import HEALTHY, ILL, KINDS, Truth, run_of
+
+HERE = Path(__file__).parent
+FIRST_SEED = (
+    1_000_000  # of the tables; rules were mended while looking at the first hundred of each kind
+)
+ROWS = 150
+# A cause of the simulator by the words of the engine.
+NAMED: Mapping[str, str] = {
+    "length": "ran away in length",
+    "instability": "instab|came apart",
+    "numerics": "numeric|not finite",
+    "verifier": "verifier",
+    "harder_data": "harder data|too hard",
+    "hacking": "hacking",
+    "overfitting": "overfit",
+    "truncation": "truncation|cut off",
+    "concentration": "concentration|entropy is spent",
+    "degeneracy": "degenera|no gradient|zero-variance|all the same|identical",
+    "sampler": "sampler",
+    "group": "group is too small|too small a group",
+    "format": "format",
+    "rate": "learning rate",
+}
+# The states that a label allows.
+ALLOWED: Mapping[str, tuple[str, ...]] = {
+    "healthy": ("ok",),
+    "recovered": ("ok",),
+    "overfitting": ("ok", "watch"),
+    "slow": ("ok", "watch"),
+    "flat": ("watch",),
+    "stalled": ("watch", "failed"),
+    "declining": ("watch", "failed"),
+    "harder": ("watch", "failed"),
+    "cutoff": ("watch", "failed"),
+    "format": ("watch", "failed"),
+    "hacking": ("watch", "failed"),
+    "failure": ("watch", "failed"),
+    "collapse": ("failed",),
+    "zero": ("failed",),
+}
+# What holds from the start, or has no moment, has no first sign to find; of swings that widen
+# nobody says when they harm.
+UNDATED = ("format_alone", "zero_throughout", "cut_off", "flat", "group_too_small", "overfitting")
+RIGHT = ("likely, right", "possible, right", "between two, one right")
+VERDICTS = (
+    "likely, right",
+    "possible, right",
+    "between two, one right",
+    "none",
+    "wrong, not likely",
+    "likely, wrong",
+)
+
+
+def causes_in(names: Iterable[str]) -> list[str]:
+    """The simulator's names of what the engine named."""
+    return [
+        next((key for key, words in NAMED.items() if re.search(words, name, re.IGNORECASE)), name)
+        for name in names
+    ]
+
+
+def verdict_of(found: Judgement, truth: Truth) -> str:
+    """What a cause is worth: see VERDICTS."""
+    named, certainty = causes_in(found.cause.names), found.cause.certainty
+    if certainty is Certainty.NONE or not named:
+        return "none"
+    right = bool({*truth.causes[:1], *truth.also} & set(named))
+    if certainty is Certainty.LIKELY:
+        # Where such a log cannot tell, "likely" is luck unless the name is the true one.
+        return "likely, right" if right else "likely, wrong"
+    if certainty is Certainty.POSSIBLE:
+        return "possible, right" if right else "wrong, not likely"
+    return (
+        "between two, one right" if right or set(named) & set(truth.causes) else "wrong, not likely"
+    )
+
+
+def rows_off(record: RunRecord, step: int | None, low: int, high: int) -> float | None:
+    """Rows between a step and a range of rows; None without a step."""
+    if step is None:
+        return None
+    row = int(np.searchsorted(record.steps["step"].to_numpy(), step))
+    return float(row - high if row > high else min(row - low, 0))
+
+
+def judged(kind: str, seed: int) -> dict[str, Any]:
+    """Judge one run that has ended."""
+    record, truth = run_of(kind, seed)
+    found = judge(record)
+    sign = None if found.first_sign is None else found.first_sign.step
+    # A healthy run that stands below its top is rightly told to stand, which is "watch".
+    allowed = (
+        *ALLOWED[truth.label],
+        *(("watch",) if truth.stands and found.learning is Learning.FLAT else ()),
+    )
+    told: dict[str, Any] = {
+        "kind": kind,
+        "seed": seed,
+        "state": str(found.state),
+        "right": str(found.state) in allowed,
+    }
+    told |= {"stands": truth.stands}
+    verdict = verdict_of(found, truth)
+    # The right words: the true cause at any certainty; none where there is none.
+    told |= {"worded": verdict in RIGHT if truth.causes else verdict == "none"}
+    told |= {
+        "verdict": verdict,
+        "certainty": str(found.cause.certainty),
+        "names": causes_in(found.cause.names),
+    }
+    told |= {"learning": str(found.learning), "headline": found.headline[:120]}
+    if truth.signs is not None and truth.onset is not None:
+        told["sign_off"] = rows_off(record, sign, *truth.signs)
+        told["onset_off"] = rows_off(record, found.since_step, truth.onset, truth.onset)
+    return told
+
+
+def until(record: RunRecord, rows: int) -> RunRecord:
+    """The record as it stood after so many rows."""
+    steps = record.steps.head(rows)
+    rollouts = record.rollouts
+    if rollouts is not None:
+        rollouts = rollouts.filter(pl.col("step") <= int(steps["step"][-1]))
+    return replace(record, steps=steps, rollouts=rollouts)
+
+
+def watched(kind: str, seed: int, rows: int = ROWS) -> dict[str, Any]:
+    """Judge one run after every row: the first row at which it is failing, and at which it is to
+    be watched; None where it never is.
+    """
+    record, _ = run_of(kind, seed, rows=rows)
+    first: dict[State, tuple[int, str]] = {}
+    for row in range(1, rows + 1):
+        found = judge(until(record, row), ended=False)
+        first.setdefault(found.state, (row, found.headline[:120]))
+    alarm, watch = first.get(State.FAILING), first.get(State.WATCH)
+    seen = {
+        "alarm": alarm and alarm[0],
+        "watch": watch and watch[0],
+        "headline": (alarm or watch or (0, ""))[1],
+    }
+    return {"kind": kind, "seed": seed, "rows": rows, **seen}
+
+
+def engine() -> str:
+    """A name of this version of the engine: of its files."""
+    home = Path(groupwise.__file__).parent
+    parts = (
+        "diagnostics",
+        "series",
+        "forecasting",
+        "record",
+        "stability",
+        "intervals.py",
+        "arrays.py",
+        "wording.py",
+    )
+    files = sorted(
+        path
+        for part in parts
+        for path in ((home / part).rglob("*.py") if (home / part).is_dir() else [home / part])
+    )
+    files += [HERE.parent / "worlds" / "logs.py"]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:10]
+
+
+def known(path: Path) -> list[dict[str, Any]]:
+    """What is kept in a file, but for a last line that was cut short."""
+    if not path.exists():
+        return []
+    return [
+        json.loads(line)
+        for line in path.read_text().splitlines(keepends=True)
+        if line.endswith("\n")
+    ]
+
+
+def study(
+    call: Callable[[str, int], dict[str, Any]],
+    tasks: Sequence[tuple[str, int]],
+    path: Path,
+    *,
+    workers: int,
+    seconds: float,
+) -> list[dict[str, Any]]:
+    """Call a function for every task that is not in the file yet, and write each as it is done,
+    until the time is over.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = known(path)
+    done = {(one["kind"], one["seed"]) for one in kept}
+    left = [task for task in tasks if task not in done]
+    end = time.monotonic() + seconds
+    # Written anew, so that a line that was cut short is gone.
+    path.write_text("".join(json.dumps(one) + "\n" for one in kept))
+    with path.open("a") as file:
+        for one in _called(call, left, workers=workers, end=end):
+            kept.append(one)
+            file.write(json.dumps(one) + "\n")
+            file.flush()
+    return kept
+
+
+def _called(
+    call: Callable[[str, int], dict[str, Any]],
+    left: Sequence[tuple[str, int]],
+    *,
+    workers: int,
+    end: float,
+) -> Iterator[dict[str, Any]]:
+    """Results as they come, until a time."""
+    if workers == 1:
+        for task in left:
+            if time.monotonic() > end:
+                return
+            yield call(*task)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for first in range(0, len(left), 20 * workers):
+            if time.monotonic() > end:
+                return
+            for future in as_completed(
+                [pool.submit(call, *task) for task in left[first : first + 20 * workers]]
+            ):
+                yield future.result()
+
+
+def tasks_of(kinds: Sequence[str], runs: int, first: int = 0) -> list[tuple[str, int]]:
+    """A run of every kind, then the next of every kind: cut short anywhere, all kinds have as
+    many.
+    """
+    return [(kind, FIRST_SEED + first + number) for number in range(runs) for kind in kinds]
+
+
+def upper(count: int, runs: int, level: float = 0.975) -> float:
+    """The upper end of the 95 % interval of Clopper and Pearson; of none that is 1 -
+    0.025^(1/n).
+    """
+    return 1.0 if count >= runs else float(beta.ppf(level, count + 1, runs - count))
+
+
+def lower(count: int, runs: int, level: float = 0.025) -> float:
+    """The lower end of the same."""
+    return 0.0 if count == 0 else float(beta.ppf(level, count, runs - count + 1))
+
+
+def write(path: Path, header: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+    """Write a CSV."""
+    with path.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(header)
+        table.writerows(
+            [f"{cell:.4f}" if isinstance(cell, float) else cell for cell in line] for line in lines
+        )
+
+
+def grouped(
+    found: Sequence[dict[str, Any]], kinds: Sequence[str] = KINDS
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Runs by kind, in the order of the kinds."""
+    for kind in kinds:
+        part = [one for one in found if one["kind"] == kind]
+        if part:
+            yield kind, part
+
+
+def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home: Path) -> None:
+    """Write all tables."""
+    states = [str(state) for state in State if state is not State.FAILING]
+    lines: list[list[object]] = []
+    for kind, part in grouped(found):
+        count, wrong = Counter(one["state"] for one in part), sum(not one["right"] for one in part)
+        shares = [count[state] / len(part) for state in states]
+        lines.append(
+            [
+                kind,
+                len(part),
+                *shares,
+                count["failed"],
+                upper(count["failed"], len(part)),
+                1 - wrong / len(part),
+            ]
+        )
+    write(
+        home / "states.csv", ["kind", "runs", *states, "alarms", "alarms_upper", "allowed"], lines
+    )
+    lines = []
+    for kind, part in grouped(found, ILL):
+        count = Counter(one["verdict"] for one in part)
+        worded = sum(one["worded"] for one in part) / len(part)
+        lines.append(
+            [kind, len(part), *(count[verdict] / len(part) for verdict in VERDICTS), worded]
+        )
+    write(home / "causes.csv", ["kind", "runs", *VERDICTS, "right words"], lines)
+    write(
+        home / "likely.csv",
+        ["certainty", "named", "runs", "right", "low", "high"],
+        calibration(found),
+    )
+    lines = []
+    for kind, part in grouped(found, [kind for kind in ILL if kind not in UNDATED]):
+        for name in ("sign_off",) if kind == "swings" else ("sign_off", "onset_off"):
+            off = np.abs([one[name] for one in part if one.get(name) is not None])
+            if off.size:
+                lines.append(
+                    [
+                        kind,
+                        name,
+                        off.size,
+                        float(np.median(off)),
+                        float(np.quantile(off, 0.9)),
+                        float(np.mean(off <= 5)),
+                    ]
+                )
+    write(
+        home / "signs.csv",
+        ["kind", "what", "runs", "median", "ninth_tenth", "within_five_rows"],
+        lines,
+    )
+    if not seen:
+        return  # of a study that was not run for this engine the table of before stands
+    lines = []
+    for kind, part in [*grouped(seen, HEALTHY), ("all", list(seen))]:
+        alarms, watch = (sum(one[name] is not None for one in part) for name in ("alarm", "watch"))
+        if part:
+            rest = [upper(alarms, len(part)), watch, watch / len(part), upper(watch, len(part))]
+            lines.append([kind, len(part), alarms, alarms / len(part), *rest])
+    write(
+        home / "sequential.csv",
+        ["kind", "runs", "alarms", "share", "upper", "watched", "watched_share", "watched_upper"],
+        lines,
+    )
+
+
+def calibration(found: Sequence[dict[str, Any]]) -> list[list[object]]:
+    """How often a named cause is the true one, by what was named and how surely; of a healthy
+    run none is.
+    """
+    lines: list[list[object]] = []
+    for certainty in ("likely", "possible"):
+        part = [one for one in found if one["certainty"] == certainty]
+        for name in ["all", *sorted({one["names"][0] for one in part if one["names"]})]:
+            of = [one for one in part if name in ("all", *one["names"])]
+            right = sum(one["verdict"].endswith(", right") for one in of)
+            if of:
+                lines.append(
+                    [
+                        certainty,
+                        name,
+                        len(of),
+                        right / len(of),
+                        lower(right, len(of)),
+                        upper(right, len(of)),
+                    ]
+                )
+    return lines
+
+
+def main() -> None:
+    """Run a study, or write its tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["rates", "sequential", "tables"])
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument(
+        "--first",
+        type=int,
+        default=0,
+        help="number of the first run of each kind: those before it were looked at",
+    )
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--state", type=Path, default=Path("build/confusion"))
+    parser.add_argument("--output", type=Path, default=HERE)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    rates, sequential = (
+        given.state / f"{name}-{engine()}.jsonl" for name in ("rates", "sequential")
+    )
+    if given.what == "rates":
+        study(
+            judged,
+            tasks_of(KINDS, given.runs, given.first),
+            rates,
+            workers=given.workers,
+            seconds=given.seconds,
+        )
+    elif given.what == "sequential":
+        study(
+            watched,
+            tasks_of(HEALTHY, given.runs, given.first),
+            sequential,
+            workers=given.workers,
+            seconds=given.seconds,
+        )
+    given.output.mkdir(parents=True, exist_ok=True)
+    tables(known(rates), known(sequential), given.output)
+
+
+if __name__ == "__main__":
+    main()

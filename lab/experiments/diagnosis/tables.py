@@ -1,0 +1,221 @@
+"""The picture and the tables of lab/docs/studies/diagnosis-experiments.md, from the CSV files
+beside this script; runs no simulation.
+
+python lab/experiments/diagnosis/tables.py
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+PICTURE = HERE.parents[1] / "docs" / "img" / "diagnosis-confusion.svg"
+VERDICTS = (
+    "likely, right",
+    "possible, right",
+    "between two, one right",
+    "none",
+    "wrong, not likely",
+    "likely, wrong",
+)
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    """Rows of a table; none where it was not made."""
+    path = HERE / name
+    return (
+        list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.exists() else []
+    )
+
+
+def share(text: str) -> str:
+    """A share as per cent, a tenth where it is small."""
+    value = 100 * float(text)
+    return f"{value:.1f} %" if 0 < value < 10 or 90 < value < 100 else f"{value:.0f} %"
+
+
+def lines_of(
+    found: Sequence[Mapping[str, str]], heads: Mapping[str, str], shares: Sequence[str] = ()
+) -> list[str]:
+    """A table with the heads of some columns."""
+    lines = [f"| {' | '.join(heads.values())} |", "|---" * len(heads) + "|"]
+    for row in found:
+        cells = [share(row[key]) if key in shares else row[key].replace("_", " ") for key in heads]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def draw() -> None:
+    """Draw what was named for each kind."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "groupwise"
+    import matplotlib.pyplot as plt
+
+    found = rows("causes.csv")
+    table = np.array([[float(row[verdict]) for verdict in VERDICTS] for row in found])
+    figure, axes = plt.subplots(figsize=(7.0, 0.32 * len(found) + 1.6))
+    axes.imshow(table, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for (i, j), value in np.ndenumerate(table):
+        if value >= 0.005:
+            axes.text(
+                j,
+                i,
+                f"{100 * value:.0f}",
+                ha="center",
+                va="center",
+                fontsize=9,
+                color="white" if value > 0.5 else "black",
+            )
+    axes.set_xticks(
+        range(len(VERDICTS)), [verdict.replace(", ", ",\n") for verdict in VERDICTS], fontsize=7
+    )
+    axes.set_yticks(range(len(found)), [row["kind"].replace("_", " ") for row in found], fontsize=9)
+    axes.set_xlabel("what the judgement named as the cause")
+    axes.set_title("Simulated runs by named cause, per cent of each row", fontsize=10)
+    figure.tight_layout()
+    figure.savefig(PICTURE, metadata={"Date": None})
+
+
+def peers(found: list[dict[str, str]]) -> list[str]:
+    """A table with a column a tool: critical and any alarms, per cent of the runs."""
+    found = [
+        row for row in found if "TRL's names" not in row["tool"]
+    ]  # the entropy, and little else: see the file
+    tools = list(dict.fromkeys(row["tool"] for row in found))
+    lines = [f"| kind | runs | {' | '.join(tools)} |", "|---" * (2 + len(tools)) + "|"]
+    for kind in dict.fromkeys(row["kind"] for row in found):
+        cells = {
+            row["tool"]: f"{100 * float(row['critical']):.3g} / {100 * float(row['any']):.3g}"
+            for row in found
+            if row["kind"] == kind
+        }
+        runs = next(row["runs"] for row in found if row["kind"] == kind)
+        lines.append(
+            f"| {kind.replace('_', ' ')} | {runs} | {' | '.join(cells[tool] for tool in tools)} |"
+        )
+    return lines
+
+
+def peers_real(found: list[dict[str, str]]) -> list[str]:
+    """A line a tool: alarms, critical / any, by what the runs are; causes named; seconds and
+    words.
+    """
+    heads = (
+        "tool",
+        "alarms on healthy",
+        "failures found",
+        "flat or declining",
+        "cause named",
+        "seconds",
+        "words",
+    )
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row in found:
+        kinds = (
+            ("healthy", "critical", "any"),
+            ("failed", "found_critical", "found_any"),
+            ("flat", "flat_critical", "flat_any"),
+        )
+        cells = [
+            f"{row[critical]} / {row[graver]} of {row[runs]}" for runs, critical, graver in kinds
+        ]
+        named = f"{row['named']} of {row['caused']}"
+        lines.append(
+            f"| {' | '.join((row['tool'], *cells, named, row['seconds'], row['words']))} |"
+        )
+    return lines
+
+
+def labels(found: list[dict[str, str]]) -> list[str]:
+    """A line a label: public runs by state, and what their likely causes and first signs are
+    worth.
+    """
+    states = ("ok", "watch", "failed", "cannot_tell")
+    lines = [
+        "| label | runs | ok | watch | failed | cannot tell | first sign within five rows |",
+        "|---" * 7 + "|",
+    ]
+    for label in dict.fromkeys(row["label"] for row in found):
+        mine = [row for row in found if row["label"] == label]
+        counts = [sum(row["state"] == state for row in mine) for state in states]
+        placed = [float(row["rows_off"]) for row in mine if row["rows_off"]]
+        near = f"{sum(off <= 5 for off in placed)} of {len(placed)}" if placed else ""
+        lines.append(f"| {label} | {len(mine)} | {' | '.join(map(str, counts))} | {near} |")
+    return lines
+
+
+def states() -> list[str]:
+    """How the runs of each kind are judged."""
+    heads = {
+        key: key.replace("_", " ")
+        for key in ("kind", "runs", "ok", "watch", "failed", "cannot_tell", "allowed")
+    }
+    return lines_of(rows("states.csv"), heads, ("ok", "watch", "failed", "cannot_tell", "allowed"))
+
+
+def causes() -> list[str]:
+    """What is named for each kind."""
+    shares = (*VERDICTS, "right words")
+    return lines_of(
+        rows("causes.csv"),
+        {"kind": "kind", "runs": "runs"} | {share: share for share in shares},
+        shares,
+    )
+
+
+def calibration() -> list[str]:
+    """How often what is said to be likely or possible is true."""
+    lines = ["| said | cause | runs | right | 95 % |", "|---|---|---|---|---|"]
+    for row in rows("likely.csv"):
+        ends = f"{100 * float(row['low']):.0f} to {100 * float(row['high']):.0f}"
+        lines.append(
+            f"| {row['certainty']} | {row['named'].replace('_', ' ')} | {row['runs']} | "
+            f"{share(row['right'])} | {ends} |"
+        )
+    return lines
+
+
+def signs() -> list[str]:
+    """How far first signs and onsets are from the true ones."""
+    lines = [
+        "| kind | what | runs | rows off, median | 90 % within | within five rows |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows("signs.csv"):
+        what = "first sign" if row["what"] == "sign_off" else "onset"
+        middle, most = (f"{float(row[key]):.3g}" for key in ("median", "ninth_tenth"))
+        lines.append(
+            f"| {row['kind'].replace('_', ' ')} | {what} | {row['runs']} | {middle} | {most} | "
+            f"{share(row['within_five_rows'])} |"
+        )
+    return lines
+
+
+def sequential() -> list[str]:
+    """Alarms on healthy runs that are looked at after every row."""
+    heads = {"kind": "kind", "runs": "runs", "alarms": "alarms", "upper": "upper limit"}
+    heads |= {"watched": "to be watched", "watched_share": "share", "watched_upper": "upper limit "}
+    return lines_of(rows("sequential.csv"), heads, ("upper", "watched_share", "watched_upper"))
+
+
+def main() -> None:
+    """Draw, and print the tables."""
+    draw()
+    for table in (states(), causes(), calibration(), signs(), sequential()):
+        print("\n".join(table) + "\n")
+    for table_of, name in (
+        (labels, "labels.csv"),
+        (peers, "peers.csv"),
+        (peers_real, "peers_real.csv"),
+    ):
+        print("\n".join(table_of(rows(name))) + "\n")
+
+
+if __name__ == "__main__":
+    main()

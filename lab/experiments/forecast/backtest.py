@@ -1,0 +1,238 @@
+"""The bar of the forecast: every usable public run by the table of the other clusters, and runs of
+the embedded trainer by the shipped one.
+
+    python lab/experiments/forecast/backtest.py [DATA]
+
+DATA is a folder of public logs (default: ../shared/data); the logs are not part of this repository.
+Each run is foretold from 10, 20, 40 and 60 % of it, beside what people do by hand, and ETS and
+theta where statsmodels is installed. Runs of one source count as one cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from groupwise.errors import GroupwiseError
+from groupwise.forecasting.calibration import UNCALIBRATED, shipped
+from groupwise.intervals import Interval
+from groupwise.readers import open_run
+from groupwise.series.metric import MetricSeries, metric_series
+from groupwise_lab.forecasts.backtest import SHARES, trial
+from groupwise_lab.forecasts.rivals import Method
+from groupwise_lab.forecasts.runs import Calibrated, TriedRun, calibrated, trial_of
+from groupwise_lab.forecasts.scoreboard import (
+    BacktestSummary,
+    Pooled,
+    ShareSummary,
+    summarise_backtests,
+)
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+TRAINED = Path(__file__).resolve().parent / "results" / "trainer_runs.csv"
+# Runs of one source: the same people, code and task, told apart by seeds and settings. Another file
+# is a cluster of its own.
+SWEEPS = {
+    "qwen25_7b": r"qwen25_7b_(rho|exp2)|rho0\.[357]0_seed43\.log|rho3\.00_seed44",
+    "qwen35_9b_g4": r"tasa_g4s|drgrpo_g4s",
+    "qwen35_9b": r"qwen35_9b_[dr]",
+    "cs336": r"cs336|no_std_norm|GRPO-(No-)?Clip|final_on_policy",
+    "reward_hacking": r"rl-leetcode|tinker_reward",
+    "wordle": r"wordle|lara_TUF",
+    "tinkerlab": r"tinkerlab",
+    "verl_gsm8k": r"verldata_Qwen2\.5",
+    "juncylu": r"juncylu",
+    "actionr1": r"actionr1",
+    "leonopus": r"leonopus",
+}
+LEFT_OUT = "csd_logs"  # they write a constant where the reward should be
+FEWEST = 40
+
+
+def cluster_of(path: str) -> str:
+    """The source that a file is from, or the file itself."""
+    return next((name for name, pattern in SWEEPS.items() if re.search(pattern, path)), path)
+
+
+def usable(root: Path) -> list[tuple[str, MetricSeries]]:
+    """Every run with at least `FEWEST` rows whose reward moves; copies and shorter prefixes of
+    one run count once.
+    """
+    found: dict[bytes, tuple[str, MetricSeries]] = {}
+    for path in sorted(
+        p
+        for p in root.rglob("*")
+        if p.is_file() and p.suffix != ".ipynb" and LEFT_OUT not in p.name
+    ):
+        try:
+            series = metric_series(open_run(path))
+        except GroupwiseError:
+            continue
+        if len(series.step_T) < FEWEST or np.ptp(series.value_T) == 0:
+            continue
+        key = np.round(series.value_T[:FEWEST], 6).tobytes()
+        if key not in found or len(found[key][1].step_T) < len(series.step_T):
+            found[key] = (str(path.relative_to(root)), series)
+    return list(found.values())
+
+
+def foretold(
+    runs: Sequence[tuple[str, MetricSeries]], methods: Mapping[str, Method] | None = None
+) -> list[TriedRun]:
+    """Each run foretold from each share of it, but for those that do not move before it."""
+    tried = []
+    for name, series in runs:
+        for share in SHARES:
+            try:
+                tried.append(TriedRun(name, cluster_of(name), trial_of(series, share, methods)))
+            except GroupwiseError as error:
+                print(f"left out: {name} at {share}: {error}")
+    return tried
+
+
+def of_public_runs(data: Path, methods: Mapping[str, Method] | None = None) -> Calibrated | None:
+    """Make the table from the public runs, and score each cluster by the table of the others."""
+    tried = foretold(usable(data), methods)
+    if not tried:
+        print(f"no usable run under {data}")
+    return calibrated(tried) if tried else None
+
+
+def of_trained_runs(
+    methods: Mapping[str, Method] | None = None,
+) -> tuple[BacktestSummary, BacktestSummary] | None:
+    """Score the runs of the embedded trainer by the shipped table and by none; each task is a
+    cluster.
+    """
+    if not TRAINED.exists():
+        return None
+    with TRAINED.open(newline="", encoding="utf-8") as file:
+        runs = {name: np.array(cells, dtype=float) for name, *cells in csv.reader(file)}
+    tried = [
+        (
+            name.rsplit("-", 1)[0],
+            trial(
+                np.arange(1.0, reward_T.size + 1),
+                reward_T,
+                share,
+                bounds=(0.0, 1.0),
+                methods=methods,
+            ),
+        )
+        for name, reward_T in runs.items()
+        for share in SHARES
+    ]
+    by_shipped, bare = (
+        [(task, one.score(table)) for task, one in tried] for table in (shipped(), UNCALIBRATED)
+    )
+    return summarise_backtests(by_shipped), summarise_backtests(bare)
+
+
+def show(title: str, summary: BacktestSummary, bare: BacktestSummary) -> None:
+    """Print what one set of runs says: coverage, scores beside those of the others, errors."""
+    print(f"\n## {title}: {summary.runs} runs in {summary.clusters} clusters\n")
+    table(
+        "Coverage of the 90 % band",
+        summary,
+        {
+            "windows": lambda one: between(one.coverage),
+            "above": lambda one: f"{one.above:.3f}",
+            "below": lambda one: f"{one.below:.3f}",
+            "rows": lambda one: between(one.row_coverage),
+        },
+    )
+    table(
+        "The same, uncalibrated",
+        bare,
+        {
+            "windows": lambda one: between(one.coverage),
+            "above": lambda one: f"{one.above:.3f}",
+            "below": lambda one: f"{one.below:.3f}",
+            "rows": lambda one: between(one.row_coverage),
+            "Winkler": lambda one: f"{one.interval_scores['groupwise']:.3f}",
+            "CRPS": lambda one: f"{one.crps['groupwise']:.3f}",
+        },
+    )
+    others = [name for name in summary.whole.crps if name != "groupwise"]
+    for kind, word in (("interval_scores", "Winkler"), ("crps", "CRPS")):
+        score = lambda one, name, kind=kind: (  # noqa: E731
+            getattr(one, kind)["groupwise"] / getattr(one, kind)[name]
+        )
+        table(
+            f"{word}, in standard deviations of the run, and over that of each other method",
+            summary,
+            {
+                "ours": lambda one, kind=kind: f"{getattr(one, kind)['groupwise']:.3f}",
+                **{
+                    f"to {name}": lambda one, name=name, score=score: f"{score(one, name):.3f}"
+                    for name in others
+                },
+            },
+        )
+    table(
+        "Error over that of each other method",
+        summary,
+        {
+            f"to {name}": lambda one, name=name: between(one.ratios[name])
+            for name in summary.whole.ratios
+        },
+    )
+
+
+def table(
+    title: str, summary: BacktestSummary, columns: Mapping[str, Callable[[Pooled], str]]
+) -> None:
+    """Print a table by share, the last row over all shares, and under it by thirds of what came."""
+    print(f"{title}\n\n| seen | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
+    for seen, one in [
+        *((f"{one.share:.0%}", one.whole) for one in summary.shares),
+        ("all", summary.whole),
+        *thirds(summary.shares),
+    ]:
+        print(f"| {seen} | {' | '.join(column(one) for column in columns.values())} |")
+    print()
+
+
+def thirds(shares: Sequence[ShareSummary]) -> list[tuple[str, Pooled]]:
+    """The near, middle and far third of each share."""
+    return [
+        (f"{one.share:.0%} {word}", third)
+        for one in shares
+        for word, third in zip(("near", "middle", "far"), one.thirds, strict=False)
+    ]
+
+
+def between(one: Interval) -> str:
+    """A number with its interval, where there is one."""
+    return (
+        f"{one.value:.3f}"
+        if one.high in (1.0, np.inf) and one.low == 0
+        else f"{one.value:.3f} ({one.low:.2f}-{one.high:.2f})"
+    )
+
+
+def main() -> None:
+    """Read the arguments and print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", nargs="?", type=Path, default=DATA)
+    found = of_public_runs(parser.parse_args().data)
+    if found is not None:
+        show(
+            "Public runs, each cluster by the table of the others",
+            found.by_others,
+            found.uncalibrated,
+        )
+    trained = of_trained_runs()
+    if trained is not None:
+        show("Runs of the embedded trainer, by the shipped table", *trained)
+
+
+if __name__ == "__main__":
+    main()

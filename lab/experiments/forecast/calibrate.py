@@ -1,0 +1,53 @@
+"""The shipped table of calibration, made from the public logs: how far they ended from what was
+foreseen.
+
+    python lab/experiments/forecast/calibrate.py [DATA] [--write]
+
+Prints what the table is worth, every cluster foretold by the table of the others, and how far it
+lies from the one that is shipped; --write puts it in its place. DATA is a folder of public logs
+(default: ../shared/data).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from backtest import DATA, of_public_runs
+from rich.console import Console
+
+import groupwise
+from groupwise.forecasting.calibration import KINDS, Calibration, shipped
+from groupwise.pages.text import print_calibration
+from groupwise.plain import to_json
+from groupwise_lab.forecasts.rivals import last_mean, smoothing
+
+SHIPPED = Path(groupwise.__file__).parent / "curves" / "calibration.json"
+
+
+def apart(one: Calibration, other: Calibration) -> float:
+    """The largest difference between two tables."""
+    return max(float(np.abs(one.terms[kind] - other.terms[kind]).max()) for kind in KINDS)
+
+
+def main() -> None:
+    """Make the table, print what it is worth, and write it where that is asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", nargs="?", type=Path, default=DATA)
+    parser.add_argument("--write", action="store_true")
+    asked = parser.parse_args()
+    found = of_public_runs(asked.data, {"last_mean": last_mean, "smoothing": smoothing})
+    if found is None:
+        return
+    print_calibration(found, (), Console(width=120))
+    if asked.write:
+        SHIPPED.write_text(to_json(found.table.as_dict()) + "\n", encoding="utf-8")
+    else:
+        print(f"largest difference from the shipped table: {apart(found.table, shipped()):.2g}")
+
+
+if __name__ == "__main__":
+    main()

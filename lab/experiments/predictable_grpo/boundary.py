@@ -1,0 +1,349 @@
+"""The edge of stability in (refresh interval, learning rate): exact line, published rule, and where
+the bandit itself begins to grow.
+
+    python lab/experiments/predictable_grpo/boundary.py [--quick]
+
+prints the located thresholds beside the exact ones, thresholds where only part of the force is
+stale, and exact threshold over rule; writes boundary.csv, partly_stale.csv, exact_over_rule.csv and
+exact_over_rule_curves.csv; draws docs/img/dynamics-boundary.svg and docs/img/dynamics-rule.svg. A
+threshold is located by bracketing: two dozen learning rates at once, the full nonlinear expected
+dynamics, a kick of a millionth; stiffness by kicks. Its search begins from the same wide bracket
+everywhere and sees no exact threshold. Bandit of the note, KL term in the reward, so that the whole
+force is as stale as the rollouts. It simulates no noise.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from drawing import (
+    BLACK,
+    LAG_STYLE,
+    logits_at,
+    note_bandit,
+    options,
+    print_table,
+    pyplot,
+    read_csv,
+    save,
+    write_csv,
+)
+from kicks import kicked
+
+from groupwise.stability.lags import LAGS
+from groupwise.stability.threshold import rule_threshold, threshold
+from groupwise_lab.simulate.bandit_runs import expected_path
+from groupwise_lab.simulate.softmax_bandit import KlPlace, LagName, RatioName, Training, fixed_point
+
+INTERVALS = (1, 2, 4, 8, 16, 32, 64)
+MOMENTA = (0.9, 0.0)
+RATIO_MOMENTA = (0.0, 0.3, 0.5, 0.9, 0.95, 0.99, 0.999)
+DRAWN_MOMENTA = (0.9, 0.999)
+PARTLY_STALE: tuple[tuple[str, KlPlace, RatioName], ...] = (
+    ("kl_in_reward", "reward", "none"),
+    ("kl_in_loss", "loss", "none"),
+    ("exact_ratio_kl_in_reward", "reward", "exact"),
+    ("exact_ratio_kl_in_loss", "loss", "exact"),
+)
+PATHS = 24
+KICK = 1e-6
+
+
+def grows(
+    lag: LagName,
+    momentum: float,
+    interval: int,
+    rate_S: np.ndarray,
+    kl_place: KlPlace,
+    ratio: RatioName,
+) -> np.ndarray:
+    """Whether a kick has grown between the second and the last quarter of a long run, at each
+    learning rate.
+    """
+    world = note_bandit()
+    training = Training(
+        1.0, momentum=momentum, lag=lag, interval=interval, kl_place=kl_place, ratio=ratio
+    )
+    rest = fixed_point(world, training)
+    updates = max(4000, 400 * interval)
+    start = logits_at(rest.value + KICK)
+    path = expected_path(world, training, steps=updates, start_AS=start, learning_rate_S=rate_S)
+    distance_TS = np.abs(path.value - rest.value)
+    early, late = (
+        distance_TS[updates // 4 : updates // 2].max(axis=0),
+        distance_TS[3 * updates // 4 :].max(axis=0),
+    )
+    # A run that has settled lies at rounding, early and late; one that has long grown goes round a
+    # limit cycle, early and late.
+    grown: np.ndarray = (late > early) & (late > 1e-3 * KICK) | (late > 100 * KICK)
+    return grown
+
+
+def located(
+    lag: LagName,
+    momentum: float,
+    interval: int,
+    kl_place: KlPlace = "reward",
+    ratio: RatioName = "none",
+) -> float:
+    """The learning rate from which the bandit grows, to a thousandth."""
+    low, high = 1e-3, 1e2
+    while high / low > 1.001:
+        rate_S = np.geomspace(low, high, PATHS)
+        grown = grows(lag, momentum, interval, rate_S, kl_place, ratio)
+        first = int(np.argmax(grown)) if grown.any() else PATHS - 1
+        low, high = rate_S[max(first - 1, 0)], rate_S[first]
+    return math.sqrt(low * high)
+
+
+def boundary_row(lag: LagName, momentum: float, interval: int, stiffness: float) -> dict[str, Any]:
+    """One cell of the map."""
+    rate = located(lag, momentum, interval)
+    # Without a lag the published rule knows no interval: one update a generation.
+    exact, rule = (
+        float(threshold(lag, momentum, interval)),
+        float(rule_threshold(momentum, 1 if lag == "none" else interval)),
+    )
+    found = rate * stiffness
+    return {
+        "lag": lag,
+        "momentum": momentum,
+        "interval": interval,
+        "learning_rate": rate,
+        "located": found,
+        "exact": exact,
+        "rule": rule,
+        "gap": found / exact - 1,
+        "exact_over_rule": exact / rule,
+    }
+
+
+def show_boundary(rows: list[dict[str, Any]]) -> None:
+    """The located thresholds."""
+    lines = [
+        [
+            f"{row['momentum']:g}",
+            row["lag"],
+            str(row["interval"]),
+            f"{row['located']:.4g}",
+            f"{row['exact']:.4g}",
+            f"{100 * row['gap']:+.2f} %",
+            f"{row['rule']:.4g}",
+            f"{row['exact_over_rule']:.2f}",
+        ]
+        for row in rows
+    ]
+    print_table(
+        "Thresholds of learning rate x stiffness",
+        ("momentum", "lag", "R", "located", "exact", "gap", "rule", "exact / rule"),
+        lines,
+    )
+    print(f"\nLargest gap {100 * max(abs(row['gap']) for row in rows):.2f} %.")
+
+
+def ratio_rows() -> list[dict[str, Any]]:
+    """Exact threshold over the rule, at each lag and momentum: at interval 1, and its ends over
+    intervals of 2 to 256.
+    """
+    interval = np.arange(2, 257)
+    rows = []
+    for lag in ("fixed", "refresh", "async"):
+        for momentum in RATIO_MOMENTA:
+            ratio = threshold(lag, momentum, interval) / rule_threshold(momentum, interval)
+            least, most = int(ratio.argmin()), int(ratio.argmax())
+            rows.append(
+                {
+                    "lag": lag,
+                    "momentum": momentum,
+                    "at_1": float(threshold(lag, momentum, 1) / rule_threshold(momentum, 1)),
+                }
+            )
+            rows[-1] |= {"least": float(ratio[least]), "least_at": int(interval[least])}
+            rows[-1] |= {"most": float(ratio[most]), "most_at": int(interval[most])}
+    return rows
+
+
+def ratio_curves() -> list[dict[str, Any]]:
+    """Exact threshold over the rule where the picture needs it: whole intervals about a twelfth
+    of a doubling apart.
+    """
+    interval = np.unique(np.round(np.geomspace(1, 256, 97)).astype(int))
+    curves = {
+        (lag, momentum): threshold(lag, momentum, interval) / rule_threshold(momentum, interval)
+        for lag in ("refresh", "fixed", "async")
+        for momentum in DRAWN_MOMENTA
+    }
+    return [
+        {"lag": lag, "momentum": momentum, "interval": int(r), "exact_over_rule": float(ratio)}
+        for (lag, momentum), ratios in curves.items()
+        for r, ratio in zip(interval, ratios, strict=True)
+    ]
+
+
+def show_ratios(rows: list[dict[str, Any]]) -> None:
+    """The table."""
+    lines = [
+        [row["lag"], f"{row['momentum']:g}", f"{row['at_1']:.3f}"]
+        + [f"{row[end]:.3f} (R = {row[f'{end}_at']})" for end in ("least", "most")]
+        for row in rows
+    ]
+    print_table(
+        "Exact threshold over the published rule, R to 256",
+        ("lag", "momentum", "R = 1", "least, R >= 2", "most, R >= 2"),
+        lines,
+    )
+
+
+def partly_stale_rows(stiffness: float, lags: tuple[LagName, ...]) -> list[dict[str, Any]]:
+    """Momentum .9, interval 8: what of the force is stale."""
+    rows = []
+    for lag in lags:
+        rows.append({"lag": lag, "exact": float(threshold(lag, 0.9, 8))})
+        for name, place, ratio in PARTLY_STALE:
+            rows[-1][name] = located(lag, 0.9, 8, place, ratio) * stiffness
+    return rows
+
+
+def show_partly_stale(rows: list[dict[str, Any]]) -> None:
+    """The table."""
+    lines = [
+        [
+            row["lag"],
+            *(f"{row[name]:.4g}" for name in ("exact", *(case[0] for case in PARTLY_STALE))),
+        ]
+        for row in rows
+    ]
+    header = (
+        "lag",
+        "exact, all stale",
+        "KL in the reward",
+        "KL in the loss",
+        "exact ratio, KL in the reward",
+        "exact ratio, KL in the loss",
+    )
+    print_table(
+        "Located thresholds of learning rate x stiffness, momentum .9, interval 8", header, lines
+    )
+
+
+def draw_map(rows: list[dict[str, Any]], stiffness: float) -> None:
+    """Lines are exact, markers are located."""
+    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 5.2), layout="constrained", sharey=True)
+    interval = np.arange(1, 65)
+    handles: list[Any] = []
+    for ax, momentum in zip(axes, MOMENTA, strict=True):
+        handles = []
+        for lag in LAGS:
+            colour, marker, dash = LAG_STYLE[lag.name]
+            ax.plot(
+                interval,
+                threshold(lag.name, momentum, interval) / stiffness,
+                dash,
+                color=colour,
+                linewidth=1.6,
+            )
+            some = [row for row in rows if row["lag"] == lag.name and row["momentum"] == momentum]
+            handles += ax.plot(
+                [row["interval"] for row in some],
+                [row["learning_rate"] for row in some],
+                marker,
+                color=colour,
+                markersize=7,
+                markerfacecolor="white" if lag.name in ("fixed", "none") else colour,
+                markeredgewidth=1.6,
+                label=f"{lag.name}, located",
+            )
+        handles += ax.plot(
+            interval,
+            rule_threshold(momentum, interval) / stiffness,
+            "--",
+            color=BLACK,
+            linewidth=1.4,
+            label="published rule",
+        )
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log")
+        ax.set_xticks(INTERVALS, [str(value) for value in INTERVALS])
+        ax.set_xlabel("refresh interval R (updates)")
+        ax.set_title(f"momentum {momentum:g}")
+    axes[0].set_ylabel("largest stable learning rate $\\eta$\n(1 / reward units)")
+    # One grey line stands for all of them: they have the colours of the markers.
+    handles += axes[0].plot([], [], "-", color="#888888", linewidth=1.6, label="exact, any lag")
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=3, columnspacing=1.2, handletextpad=0.5
+    )
+    save(figure, "dynamics-boundary.svg")
+
+
+def draw_ratio(rows: list[dict[str, Any]]) -> None:
+    """Exact over rule, at two momenta."""
+    figure, ax = pyplot().subplots(figsize=(6.4, 4.4), layout="constrained")
+    ax.axhspan(0.5, 1, color="#eeeeee", linewidth=0)
+    ax.axhline(1, color=BLACK, linestyle="--", linewidth=1.4)
+    for lag in ("refresh", "fixed", "async"):
+        colour, marker, _ = LAG_STYLE[lag]
+        for momentum, dash in zip(DRAWN_MOMENTA, ("-", ":"), strict=True):
+            some = [row for row in rows if row["lag"] == lag and row["momentum"] == momentum]
+            x, y = [row["interval"] for row in some], [row["exact_over_rule"] for row in some]
+            style = (
+                {"marker": marker, "markevery": [x.index(2**power) for power in range(9)]}
+                if dash == "-"
+                else {"linewidth": 2.2}
+            )
+            ax.plot(x, y, dash, color=colour, label=f"{lag}, momentum {momentum:g}", **style)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ticks = (0.5, 0.7, 1, 1.5, 2, 4, 10, 40)
+    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.minorticks_off()
+    ax.set_ylim(0.5, 60)
+    ax.set_xticks([2**power for power in range(9)], [str(2**power) for power in range(9)])
+    ax.set_xlabel("refresh interval R (updates)")
+    ax.set_ylabel("exact threshold / published rule")
+    ax.annotate("the rule is unsafe", (256, 0.55), ha="right", color="#444444")
+    ax.legend(loc="upper right")
+    save(figure, "dynamics-rule.svg")
+
+
+def main() -> None:
+    """Run, print, write and draw."""
+    asked = options(__doc__)
+    if asked.tables:
+        show_boundary(read_csv("boundary.csv"))
+        show_ratios(read_csv("exact_over_rule.csv"))
+        show_partly_stale(read_csv("partly_stale.csv"))
+        return
+    world, training = note_bandit(), Training(0.5, kl_place="reward")
+    found = kicked(world, training, asked.seed).stiffness
+    print(
+        f"Stiffness by kicks {found.value:.5f} ({found.low:.5f} to {found.high:.5f}); exact "
+        f"{fixed_point(world, training).stiffness:.6f}."
+    )
+    momenta, intervals = ((0.9,), (4,)) if asked.quick else (MOMENTA, INTERVALS)
+    rows = [
+        boundary_row(lag.name, m, r, found.value)
+        for m in momenta
+        for lag in LAGS
+        for r in intervals
+    ]  # type: ignore[arg-type]
+    show_boundary(rows)
+    ratios, curves = ratio_rows(), ratio_curves()
+    show_ratios(ratios)
+    partly = partly_stale_rows(
+        found.value, ("refresh",) if asked.quick else ("refresh", "fixed", "async")
+    )
+    show_partly_stale(partly)
+    if asked.quick:
+        return
+    write_csv("boundary.csv", rows)
+    write_csv("partly_stale.csv", partly)
+    write_csv("exact_over_rule.csv", ratios)
+    write_csv("exact_over_rule_curves.csv", curves)
+    draw_map(rows, found.value)
+    draw_ratio(curves)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,518 @@
+"""Tables and pictures of deep_dynamics.py, from its pieces: what is missing is left out of both.
+It runs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from drawing import BLACK, BLUE, GREEN, ORANGE, VERMILION, print_table, pyplot, save
+
+from groupwise.intervals import student_quantile
+
+SIZES, GROUPS, CHECKS_ON = ("tiny", "small", "medium"), (4, 16), "tiny"
+EFFECTIVE_RATE, MOMENTUM, PROMPTS = 0.005, 0.9, 32  # eta/(1 - mu) of every run
+LAWS = ("oscillator", "exponential", "logistic", "scalerl_sigmoid", "power_law")
+METHODS = ("groupwise", "last_mean", "exponential", "scalerl_sigmoid", "power_law")
+NOT_FAMILIES = {"step", "reward", "value", "within", "between", "held_out"}
+STYLE = {4: (VERMILION, "--", "o"), 16: (BLUE, "-", "s")}
+Pieces = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def show(runs: Pieces, fits: Pieces) -> None:
+    """Print every table and draw both pictures of what is there."""
+    fit_table(fits)
+    forecast_table(fits)
+    mean_table(runs)
+    rate_table(runs)
+    momentum_table(runs, fits)
+    spread_table(runs)
+    size_table(runs)
+    if seeds(runs, SIZES[0], 4) and seeds(runs, SIZES[0], 16):
+        draw_curves(runs)
+        draw_checks(runs)
+
+
+def seeds(
+    runs: Pieces, size: str, group_size: int, kind: str = "run"
+) -> list[Sequence[Mapping[str, Any]]]:
+    """The runs of one cell of the plan."""
+    return [
+        rows for name, rows in runs.items() if name.startswith(f"{kind}-{size}-G{group_size:02d}-")
+    ]
+
+
+def rewards(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """The mean reward of every update's batch."""
+    return np.array([row["reward"] for row in rows[1:]], dtype=float)
+
+
+def known(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Updates at which something was computed exactly, and what."""
+    there = [row for row in rows if row[name] != ""]
+    return np.array([row["step"] for row in there], dtype=float), np.array(
+        [row[name] for row in there], dtype=float
+    )
+
+
+def spoken(value_S: Sequence[float], digits: int = 3) -> str:
+    """Mean over seeds with the standard error; "-" where a seed has no value, as where noise
+    leaves nothing to explain.
+    """
+    values = np.asarray(value_S, dtype=float)
+    if not len(values) or np.isnan(values).any():
+        return "-"
+    if len(values) < 2:
+        return f"{values.mean():.{digits}f}"
+    return f"{values.mean():.{digits}f} ± {values.std(ddof=1) / math.sqrt(len(values)):.{digits}f}"
+
+
+def fit_table(fits: Pieces) -> None:
+    """R2 of the closed form, and how much better or worse its rivals are."""
+    rows = []
+    for size in SIZES:
+        for group in GROUPS:
+            found = [
+                part[0]
+                for name, part in fits.items()
+                if name.startswith(f"run-{size}-G{group:02d}-")
+            ]
+            if not found:
+                continue
+            raw, adjusted = [part["r2"] for part in found], [part["r2_adjusted"] for part in found]
+            ahead = [
+                spoken([part[f"aicc_{law}"] - part["aicc_oscillator"] for part in found], 1)
+                for law in LAWS[1:]
+            ]
+            limited = sum(part["status"] == "converged" for part in found)
+            rows.append(
+                [
+                    size,
+                    str(group),
+                    str(len(found)),
+                    spoken(raw),
+                    spoken(adjusted),
+                    *ahead,
+                    f"{limited} of {len(found)}",
+                ]
+            )
+    header = [
+        "size",
+        "G",
+        "seeds",
+        "R², raw",
+        "R², noise-adjusted",
+        *(f"AICc of {law} - oscillator" for law in LAWS[1:]),
+        "identifiable",
+    ]
+    print_table("The closed form on every run (the paper: R² at least .91)", header, rows)
+
+
+def forecast_table(fits: Pieces) -> None:
+    """Errors of the forecast from 40 %."""
+    found = [part[0] for name, part in fits.items() if name.startswith("run-")]
+    if not found:
+        return
+    rows = []
+    for method in METHODS:
+        error = np.array([part[f"error_{method}"] for part in found])
+        ratio = np.exp(
+            np.mean(np.log(np.array([part["error_groupwise"] for part in found]) / error))
+        )
+        rows.append([method, f"{error.mean():.4f}", f"{ratio:.2f}"])
+    print_table(
+        f"Forecast of the last 60 % from the first 40 %, {len(found)} runs",
+        ["method", "mean absolute error", "ours over it"],
+        rows,
+    )
+    held = []
+    for size in SIZES:
+        some = [part[0] for name, part in fits.items() if name.startswith(f"run-{size}-")]
+        held.append(
+            f"{sum(part['covered'] for part in some)} of {sum(part['windows'] for part in some)} "
+            f"windows ({size})"
+        )
+    print(f"\nThe 90 % band held {', '.join(held)}.")
+
+
+def mean_table(runs: Pieces) -> None:
+    """Mean accuracies at the end by group size, for the trained task and for every other family."""
+    rows = []
+    for size in SIZES:
+        small, large = seeds(runs, size, 4), seeds(runs, size, 16)
+        if len(small) < 2 or len(large) < 2:
+            continue
+        names = ["value", "held_out", *(name for name in small[0][0] if name not in NOT_FAMILIES)]
+        for name in names:
+            first = float(small[0][0][name])
+            ends = [
+                np.array([known(part, name)[1][-1] for part in group]) for group in (small, large)
+            ]
+            low, high, difference = apart(*ends)
+            said = {"value": "trained on", "held_out": "held out"}.get(name, name)
+            rows.append(
+                [
+                    size,
+                    said,
+                    f"{first:.4f}",
+                    spoken(ends[0], 4),
+                    spoken(ends[1], 4),
+                    f"{difference:+.4f} ({low:+.4f} to {high:+.4f})",
+                ]
+            )
+    print_table(
+        "Exact accuracy at update 400, by group size",
+        ["size", "family", "start", "G = 4", "G = 16", "difference (95 %)"],
+        rows,
+    )
+
+
+def rate_table(runs: Pieces) -> None:
+    """What G does to the mean at two learning rates, at the same integral of the learning rate."""
+    rows = []
+    for size in SIZES:
+        if not seeds(runs, size, 4, "fast"):
+            continue
+        for name, kind, every in ((".0005", "run", 4), (".002", "fast", 1)):
+            found = [seeds(runs, size, group, kind) for group in GROUPS]
+            for updates in (40 * every, 100 * every):
+                if min(map(len, found)) < 2:
+                    continue
+                ends = [
+                    np.array([np.interp(updates, *known(part, "value")) for part in group])
+                    for group in found
+                ]
+                low, high, difference = apart(*ends)
+                said = f"{difference:+.3f} ({low:+.3f} to {high:+.3f})"
+                rows.append([size, name, str(updates), spoken(ends[0]), spoken(ends[1]), said])
+    print_table(
+        "G at two learning rates",
+        ["size", "eta", "updates", "G = 4", "G = 16", "difference (95 %)"],
+        rows,
+    )
+
+
+def apart(one_S: np.ndarray, other_S: np.ndarray) -> tuple[float, float, float]:
+    """Interval of the difference of two means, and the difference."""
+    difference = float(other_S.mean() - one_S.mean())
+    error = math.sqrt(one_S.var(ddof=1) / len(one_S) + other_S.var(ddof=1) / len(other_S))
+    reach = student_quantile(0.95, len(one_S) + len(other_S) - 2) * error
+    return difference - reach, difference + reach, difference
+
+
+def momentum_runs(runs: Pieces, kind: str) -> dict[float, list[Sequence[Mapping[str, Any]]]]:
+    """Runs of one start at G = 16 by momentum."""
+    found: dict[float, list[Sequence[Mapping[str, Any]]]] = {}
+    for name, rows in runs.items():
+        if name.startswith(f"momentum-{kind}-mu"):
+            found.setdefault(float(name.split("-mu")[1].split("-")[0]), []).append(rows)
+    if kind == "warm" and seeds(runs, CHECKS_ON, 16):
+        found[MOMENTUM] = seeds(runs, CHECKS_ON, 16)
+    return dict(sorted(found.items()))
+
+
+def delay(reward_T: np.ndarray, reference_T: np.ndarray) -> float:
+    """Updates by which one curve lags another: the shift with the smallest squared distance; nan
+    where that is an end of the range.
+    """
+    time_T = np.arange(1.0, len(reference_T) + 1)
+    coefficients = np.polynomial.Polynomial.fit(time_T, reference_T, 5)
+    shifts = np.arange(-60.0, 200.5, 0.5)
+    inside = time_T > 0
+
+    def distance(shift: float) -> float:
+        moved = np.maximum(time_T - shift, 0.0)  # before its beginning the reference stands still
+        return float(
+            np.mean((reward_T - coefficients(np.minimum(moved, len(time_T))))[inside] ** 2)
+        )
+
+    best = int(np.argmin([distance(shift) for shift in shifts]))
+    return (
+        float(shifts[best]) if 0 < best < len(shifts) - 1 else math.nan
+    )  # at an end of the range no shift fits
+
+
+def momentum_table(runs: Pieces, fits: Pieces) -> None:
+    """How far momentum delays a curve, and the fast time constant that the closed form finds."""
+    rows = []
+    for kind in ("warm", "low"):
+        by_momentum = momentum_runs(runs, kind)
+        if 0.0 not in by_momentum:
+            continue
+        reference = np.mean([rewards(part) for part in by_momentum[0.0]], axis=0)
+        for momentum, found in by_momentum.items():
+            inertia = momentum / (1 - momentum)
+            late = [delay(rewards(part), reference) for part in found] if momentum else []
+            rate = [float(rewards(part)[:100].mean() - rewards(part)[:20].mean()) for part in found]
+            fast = fast_constants(fits, kind, momentum)
+            ends = spoken([known(part, "value")[1][-1] for part in found])
+            rows.append(
+                [
+                    kind,
+                    f"{momentum:g}",
+                    str(len(found)),
+                    f"{inertia:.1f}",
+                    ("none fits" if np.isnan(late).any() else spoken(late, 1))
+                    if late
+                    else "reference",
+                    spoken(rate),
+                    fast,
+                    ends,
+                ]
+            )
+    header = [
+        "start",
+        "momentum",
+        "seeds",
+        "mu/(1 - mu), updates",
+        "delay against momentum 0, updates",
+        "rise over 100 updates",
+    ]
+    print_table(
+        "Momentum at a fixed eta/(1 - mu) of .005",
+        [*header, "tau2 of the closed form, updates", "accuracy at 400"],
+        rows,
+    )
+
+
+def fast_constants(fits: Pieces, kind: str, momentum: float) -> str:
+    """tau2 of the fitted closed form, of each seed."""
+    prefix = (
+        f"run-{CHECKS_ON}-G16-"
+        if (kind, momentum) == ("warm", MOMENTUM)
+        else f"momentum-{kind}-mu{momentum:g}-"
+    )
+    found = [part[0]["oscillator_tau2"] for name, part in fits.items() if name.startswith(prefix)]
+    return ", ".join(f"{value:.0f}" for value in found) or "-"
+
+
+def spread_table(runs: Pieces) -> None:
+    """Variance of short runs from one start by G, beside that of the components along the
+    gradient.
+    """
+    found = {
+        group: runs[f"spread-G{group:02d}"] for group in GROUPS if f"spread-G{group:02d}" in runs
+    }
+    if len(found) < 2:
+        return
+    rows, measured, predicted = [], {}, {}
+    for group, part in found.items():
+        first = part[0]
+        along = np.array([row["along"] for row in part])
+        value = np.array([row["value"] for row in part])
+        noise = (first["vp"] + first["t"] / group + first["r"] / (group * (group - 1))) / PROMPTS
+        predicted[group] = first["steps"] * first["rate"] ** 2 * noise
+        measured[group] = float(along.var(ddof=1))
+        rows.append(
+            [
+                str(group),
+                str(len(part)),
+                f"{along.mean():.4f}",
+                f"{measured[group]:.3e}",
+                f"{predicted[group]:.3e}",
+                f"{value.var(ddof=1):.3e}",
+            ]
+        )
+    header = [
+        "G",
+        "runs",
+        "mean displacement",
+        "its variance, measured",
+        "predicted, nothing fitted",
+        "variance of the value",
+    ]
+    print_table("Ten updates of SGD from one start, along the gradient", header, rows)
+    ratio = measured[4] / measured[16]
+    low, high = ratio_interval(ratio, len(found[4]), len(found[16]))
+    rho = found[4][0]["r"] / found[4][0]["t"]
+    print(
+        f"\nG = 4 over G = 16: {ratio:.2f} ({low:.2f} to {high:.2f}), predicted "
+        f"{predicted[4] / predicted[16]:.2f}; 1/G alone: 4."
+    )
+    parts = found[4][0]
+    print(
+        f"Components along the gradient: Vp {parts['vp']:.4g}, T {parts['t']:.4g}, R "
+        f"{parts['r']:.4g}; R/T {rho:.2f}."
+    )
+
+
+def ratio_interval(ratio: float, one: int, other: int) -> tuple[float, float]:
+    """95 % interval of a ratio of variances of normal numbers."""
+    from scipy.stats import f
+
+    return ratio / float(f.ppf(0.975, one - 1, other - 1)), ratio / float(
+        f.ppf(0.025, one - 1, other - 1)
+    )
+
+
+def stiffness(rows: Sequence[Mapping[str, Any]]) -> float:
+    """The mean K of a run towards reward 1: the fall of log(1 - V) by the integral of the
+    effective learning rate.
+    """
+    step, value = known(rows, "value")
+    return float(
+        math.log((1 - value[0]) / (1 - value[-1])) / (EFFECTIVE_RATE * (step[-1] - step[0]))
+    )
+
+
+def size_table(runs: Pieces) -> None:
+    """Stiffness by size, and its exponent."""
+    rows: list[list[str]] = []
+    points: list[tuple[float, float]] = []
+    for size in SIZES:
+        if f"start-{size}" not in runs:
+            continue
+        first = runs[f"start-{size}"][0]
+        steep = first["gradient_norm2"] / (1 - first["value"])
+        found = {group: [stiffness(part) for part in seeds(runs, size, group)] for group in GROUPS}
+        points += [
+            (math.log(first["parameters"]), math.log(value)) for value in found[16] if value > 0
+        ]
+        rows.append(
+            [
+                size,
+                f"{first['parameters']:,}",
+                f"{first['value']:.3f}",
+                f"{steep:.2f}",
+                *(spoken(found[group]) for group in GROUPS),
+            ]
+        )
+    header = [
+        "size",
+        "parameters",
+        "accuracy at the start",
+        "K at the start, |g|²/(1 - V)",
+        "K of the run, G = 4",
+        "K of the run, G = 16",
+    ]
+    print_table("Stiffness towards reward 1, per unit of learning rate", header, rows)
+    if len({place for place, _ in points}) > 1:
+        slope, low, high = exponent(points)
+        print(
+            f"\nExponent of K in the parameters, G = 16: {slope:+.2f} ({low:+.2f} to {high:+.2f}); "
+            "tau ~ M^.3 would be -.3."
+        )
+
+
+def exponent(points: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
+    """Slope of a line through points, with its 95 % interval over runs."""
+    place, value = np.array(points).T
+    centred = place - place.mean()
+    slope = float((centred * value).sum() / (centred**2).sum())
+    rest = value - value.mean() - slope * centred
+    error = math.sqrt(float((rest**2).sum()) / max(1, len(value) - 2) / float((centred**2).sum()))
+    reach = student_quantile(0.95, max(1, len(value) - 2)) * error
+    return slope, slope - reach, slope + reach
+
+
+def smooth(value_T: np.ndarray, width: int = 15) -> np.ndarray:
+    """A running mean that keeps its length."""
+    padded = np.pad(value_T, width // 2, mode="edge")
+    return np.convolve(padded, np.full(width, 1 / width), mode="valid")
+
+
+def draw_curves(runs: Pieces) -> None:
+    """A panel a size: rewards of every run, and exact accuracies."""
+    plt = pyplot()
+    there = [size for size in SIZES if any(seeds(runs, size, group) for group in GROUPS)]
+    figure, panels = plt.subplots(
+        1, len(there), figsize=(4.2 * len(there), 3.6), sharey=True, squeeze=False
+    )
+    for panel, size in zip(panels[0], there, strict=True):
+        for group in GROUPS:
+            colour, dash, marker = STYLE[group]
+            for place, part in enumerate(seeds(runs, size, group)):
+                step_T = np.arange(1, len(rewards(part)) + 1)
+                panel.plot(
+                    step_T,
+                    smooth(rewards(part)),
+                    color=colour,
+                    linestyle=dash,
+                    linewidth=0.9,
+                    alpha=0.6,
+                )
+                at, value = known(part, "value")
+                panel.plot(
+                    at,
+                    value,
+                    marker,
+                    color=colour,
+                    markersize=3.5,
+                    markerfacecolor="white",
+                    label=f"G = {group}, exact" if not place else None,
+                )
+        parameters = (
+            f"{runs[f'start-{size}'][0]['parameters']:,} parameters"
+            if f"start-{size}" in runs
+            else size
+        )
+        panel.set(title=f"{size}: {parameters}", xlabel="optimiser updates")
+    panels[0][0].set_ylabel("mean reward (mean of 15 updates)")
+    panels[0][0].legend(loc="upper left")
+    figure.tight_layout()
+    save(figure, "deep-dynamics-curves.svg")
+
+
+def draw_checks(runs: Pieces) -> None:
+    """Left: momentum at a fixed effective rate.
+
+    Right: the change in every family, G = 4 against G = 16.
+    """
+    plt = pyplot()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 4.0))
+    colours = (BLACK, GREEN, BLUE, ORANGE, VERMILION)
+    dashes = ("-", (0, (5, 1)), "--", "-.", ":")
+    for kind in ("warm", "low"):
+        for place, (momentum, found) in enumerate(momentum_runs(runs, kind).items()):
+            mean_T = smooth(np.mean([rewards(part) for part in found], axis=0), 25)
+            which = {0.0: 0, 0.5: 1, 0.9: 2, 0.97: 3, 0.99: 4}.get(momentum, place)
+            label = f"momentum {momentum:g}" if kind == "warm" else None
+            left.plot(
+                np.arange(1, len(mean_T) + 1),
+                mean_T,
+                color=colours[which],
+                linestyle=dashes[which],
+                label=label,
+            )
+    left.set(
+        xlabel="optimiser updates",
+        ylabel="mean reward (mean of 25 updates)",
+        title="η/(1 - μ) = .005",
+    )
+    left.legend(loc="lower right", bbox_to_anchor=(1, 0.1))
+    for size, marker in zip(SIZES, "os^", strict=True):
+        small, large = seeds(runs, size, 4), seeds(runs, size, 16)
+        if len(small) < 2 or len(large) < 2:
+            continue
+        for name in small[0][0]:
+            if name in NOT_FAMILIES - {"held_out"}:
+                continue
+            change = [
+                np.array([known(part, name)[1][-1] - float(part[0][name]) for part in group])
+                for group in (small, large)
+            ]
+            errors = [part.std(ddof=1) / math.sqrt(len(part)) for part in change]
+            colour = BLUE if name == "held_out" else BLACK
+            right.errorbar(
+                change[0].mean(),
+                change[1].mean(),
+                xerr=errors[0],
+                yerr=errors[1],
+                fmt=marker,
+                color=colour,
+                markersize=4,
+                linewidth=0.8,
+            )
+        right.plot([], [], marker, color=BLACK, label=size)
+    right.axline((0, 0), slope=1, color=BLACK, linewidth=0.7, linestyle=":")
+    right.set(
+        xlabel="change of accuracy with G = 4",
+        ylabel="with G = 16",
+        title="held out (blue) and ten other families",
+    )
+    right.legend()
+    figure.tight_layout()
+    save(figure, "deep-dynamics-checks.svg")

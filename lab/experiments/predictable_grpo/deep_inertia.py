@@ -1,0 +1,134 @@
+"""Is the slow start of a learning curve inertia or force? Momentum varied at a fixed eta/(1 - mu),
+in a network, without sampling noise.
+
+Addition mod 10 from the warm start, expected updates, on policy, KL weight .5 in the reward:
+whatever delays a curve here is momentum. Beside it the laws that a fit would choose. `python
+deep_inertia.py` runs what is missing (a few minutes of one core), `--tables` prints.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from deep_pieces import Pieces
+from deep_world import Deep, Setting, deep_world, trained
+from drawing import BLACK, BLUE, GREEN, VERMILION, options, print_table, pyplot, save
+
+CURVES = Pieces("deep_inertia.csv", ("momentum",))
+EFFECTIVE, UPDATES, EVERY = 0.01, 400, 8
+MOMENTA = (0.0, 0.97, 0.9, 0.99)
+LAWS = ("oscillator", "exponential", "logistic")
+
+
+def delay(reward_T: np.ndarray, reference_T: np.ndarray, time_T: np.ndarray) -> float:
+    """Updates by which a curve lags a reference, where both rise: at the levels that both reach,
+    the mean shift.
+    """
+    low, high = max(reward_T[0], reference_T[0]), min(reward_T.max(), reference_T.max())
+    level = np.linspace(low + 0.1 * (high - low), high - 0.1 * (high - low), 30)
+    return float(
+        np.mean(
+            np.interp(level, np.maximum.accumulate(reward_T), time_T)
+            - np.interp(level, reference_T, time_T)
+        )
+    )
+
+
+def curve_row(deep: Deep, momentum: float, updates: int) -> dict[str, Any]:
+    """The mean reward of one run, every few updates."""
+    path = trained(
+        deep.world,
+        deep.point_D,
+        Setting("none", momentum, 1),
+        start_D=deep.world.start_D,
+        learning_rate=EFFECTIVE * (1 - momentum),
+        updates=updates,
+        watch_DK=np.eye(len(deep.point_D), 1),
+        held=False,
+    )
+    return {"momentum": momentum} | {
+        f"t{at}": float(path.value_T[at]) for at in range(0, updates, EVERY)
+    }
+
+
+def curves() -> dict[float, tuple[np.ndarray, np.ndarray]]:
+    """Updates and rewards by momentum."""
+    found = {}
+    for row in sorted(CURVES.rows(), key=lambda row: float(row["momentum"])):
+        names = [name for name in row if name.startswith("t")]
+        found[float(row["momentum"])] = (
+            np.array([float(name[1:]) for name in names]),
+            np.array([row[name] for name in names]),
+        )
+    return found
+
+
+def show() -> None:
+    """The table."""
+    import groupwise as gw
+
+    found, lines = curves(), []
+    for momentum, (time_T, reward_T) in found.items():
+        slope = np.diff(reward_T) / EVERY
+        late = delay(reward_T, found[0.0][1], time_T) if momentum and 0.0 in found else 0.0
+        fits = {
+            law: gw.fit(time_T, reward_T, law=law, momentum=momentum, smoothing=1) for law in LAWS
+        }
+        lines.append(
+            [
+                f"{momentum:g}",
+                f"{momentum / (1 - momentum):.1f}",
+                f"{late:.1f}",
+                f"{slope[0] / slope.max():.2f}",
+            ]
+        )
+        lines[-1] += [
+            f"{time_T[np.argmax(slope)]:.0f}",
+            *(f"{fits[law].r_squared:.5f}" for law in LAWS),
+            f"{reward_T[-1]:.3f}",
+        ]
+    header = (
+        "momentum",
+        "mu/(1 - mu)",
+        "delay against momentum 0",
+        "first slope over the steepest",
+        "steepest at update",
+    )
+    print_table(
+        "Noise-free curves, eta/(1 - mu) = .01",
+        (*header, *(f"R2 of the {law}" for law in LAWS), "reward at the end"),
+        lines,
+    )
+
+
+def draw() -> None:
+    """The curves."""
+    figure, ax = pyplot().subplots(figsize=(6.4, 3.8), layout="constrained")
+    styles = ((BLACK, "-"), (GREEN, (0, (5, 1))), (BLUE, "--"), (VERMILION, ":"))
+    for (momentum, (time_T, reward_T)), (colour, dash) in zip(
+        curves().items(), styles, strict=False
+    ):
+        ax.plot(time_T, reward_T, color=colour, linestyle=dash, label=f"momentum {momentum:g}")
+    ax.set(xlabel="optimiser updates", ylabel="mean reward, exact")
+    ax.legend(loc="lower right")
+    save(figure, "deep-inertia.svg")
+
+
+def main() -> None:
+    """Run what is missing, print and draw."""
+    asked = options(__doc__)
+    if not asked.tables:
+        if asked.quick:
+            CURVES.keep_in_memory()
+        deep = deep_world(quick=asked.quick)
+        for momentum in MOMENTA[:2] if asked.quick else MOMENTA:
+            if not CURVES.has(momentum):
+                CURVES.add(curve_row(deep, momentum, 24 if asked.quick else UPDATES))
+    show()
+    if not asked.quick:
+        draw()
+
+
+if __name__ == "__main__":
+    main()

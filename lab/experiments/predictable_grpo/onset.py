@@ -1,0 +1,265 @@
+"""Where a run begins to oscillate: momentum raised at a fixed force per update, overshoot and the
+eigenvalues of the map.
+
+    python lab/experiments/predictable_grpo/onset.py [--quick]
+
+prints where the measured eigenvalues of the expected bandit become complex beside the exact onset,
+mu = (1 - sqrt(a))^2, and those of the oscillators, writes onset.csv (located onsets) and
+overshoot.csv (the curves) and draws docs/img/dynamics-onset.svg. On-policy, the bandit of the note.
+The onset is located on the bandit's own curve by regressing each reward on the two before it; its
+stiffness is measured by kicks. It looks at no threshold of instability: that is boundary.py.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from drawing import (
+    BLACK,
+    BLUE,
+    GREEN,
+    VERMILION,
+    logits_at,
+    note_bandit,
+    options,
+    print_table,
+    pyplot,
+    read_csv,
+    save,
+    write_csv,
+)
+from kicks import measured_stiffness
+
+from groupwise_lab.simulate.bandit_runs import Records, expected_path, simulate_bandit
+from groupwise_lab.simulate.softmax_bandit import Training, fixed_point
+from groupwise_lab.theory.oscillator import oscillator, recursion
+
+FORCES = (0.0025, 0.01, 0.04, 0.1, 0.25)
+DRAWN = 0.01
+START = 0.75
+
+
+def eigenvalues(force: float, momentum: float, stiffness: float) -> np.ndarray:
+    """Eigenvalues of the bandit's own expected dynamics, from a regression of each distance on
+    the two before it.
+    """
+    world = note_bandit()
+    rest = fixed_point(world, Training(1.0))
+    training = Training(force / stiffness, momentum=momentum)
+    # A thousandth of a thousandth of the way: the law is linear there to as many digits.
+    start = logits_at(rest.value - 1e-6)
+    path = expected_path(world, training, steps=60, start_AS=start).value[:, 0] - rest.value
+    scale = float(np.abs(path).max())
+    coefficient, *_ = np.linalg.lstsq(
+        np.stack([path[1:-1], path[:-2]], axis=1) / scale, path[2:] / scale, rcond=None
+    )
+    return np.asarray(np.roots([1.0, -coefficient[0], -coefficient[1]]))
+
+
+def located_onset(force: float, stiffness: float) -> float:
+    """The momentum from which the measured eigenvalues are complex, by halving."""
+    low, high = 0.0, 0.999
+    for _ in range(30):
+        middle = (low + high) / 2
+        complex_pair = bool(np.abs(eigenvalues(force, middle, stiffness).imag).max() > 0)
+        low, high = (low, middle) if complex_pair else (middle, high)
+    return (low + high) / 2
+
+
+def oscillator_onset(force: float, reading: str, lag: str) -> float:
+    """The momentum from which an oscillator overshoots, by halving."""
+    low, high = 0.0, 0.9999
+    for _ in range(40):
+        middle = (low + high) / 2
+        under = (
+            oscillator(force, middle, lag=lag, refresh_interval=1, reading=reading).damping_ratio
+            < 1
+        )  # type: ignore[arg-type]
+        low, high = (low, middle) if under else (middle, high)
+    return (low + high) / 2
+
+
+def onset_row(force: float, stiffness: float) -> dict[str, Any]:
+    """One force."""
+    exact = (1 - math.sqrt(force)) ** 2
+    measured = located_onset(force, stiffness)
+    return {
+        "force": force,
+        "exact": exact,
+        "bandit": measured,
+        "gap": measured - exact,
+        "backward": oscillator_onset(force, "backward", "none"),
+        "centred": oscillator_onset(force, "centred", "none"),
+    }
+
+
+def turn_of(force: float, momentum: float) -> float:
+    """Angle of the eigenvalues of the exact map, radians an update."""
+    inner = (1 + momentum - force) / (2 * math.sqrt(momentum))
+    return math.acos(inner) if inner < 1 else 0.0
+
+
+def overshoot_row(momentum: float, stiffness: float, replicates: int, seed: int) -> dict[str, Any]:
+    """Overshoot at one momentum, as a share of the way; at the update at which the exact
+    recursion is highest.
+    """
+    world, force = note_bandit(), DRAWN
+    rest = fixed_point(world, Training(1.0))
+    curve = recursion(force, momentum, 400, lag="none")
+    peak = int(curve.argmax())
+    row: dict[str, Any] = {
+        "momentum": momentum,
+        "recursion": float(curve.max() - 1) if curve.max() > 1 else 0.0,
+        "peak": peak,
+    }
+    row["turn"] = turn_of(force, momentum)
+    row["turn_bandit"] = float(np.abs(np.angle(eigenvalues(force, momentum, stiffness))).max())
+    for reading in ("centred", "backward"):
+        mode = oscillator(force, momentum, lag="none", reading=reading)  # type: ignore[arg-type]
+        row[reading] = mode.quantities["overshoot"] if mode.damping > 0 else 1.0
+    training = Training(
+        force / stiffness, group_size=8, prompts=32, momentum=momentum, kl_place="reward"
+    )
+    runs = simulate_bandit(
+        world,
+        training,
+        steps=peak,
+        replicates=replicates,
+        seed=seed,
+        start_A=logits_at(START),
+        records=Records(every=peak),
+    )
+    above = (runs.value[-1] - rest.value) / (rest.value - START)
+    row["mean"] = float(above.mean())
+    row["standard_error"] = float(above.std(ddof=1) / math.sqrt(replicates))
+    return row
+
+
+def draw(rows: list[dict[str, Any]]) -> None:
+    """Overshoot above, angle of the eigenvalues below."""
+    figure, (top, bottom) = pyplot().subplots(
+        2, 1, figsize=(6.4, 5.8), layout="constrained", sharex=True
+    )
+    momentum = np.array([row["momentum"] for row in rows])
+    exact = (1 - math.sqrt(DRAWN)) ** 2
+
+    def of(name: str, scale: float = 100.0) -> np.ndarray:
+        return scale * np.array([row[name] for row in rows])
+
+    for ax in (top, bottom):
+        ax.axvline(exact, color="#777777", linewidth=1, linestyle=(0, (5, 3)))
+    shown = momentum >= exact
+    top.errorbar(
+        momentum[shown],
+        of("mean")[shown],
+        1.96 * of("standard_error")[shown],
+        fmt="o",
+        color=GREEN,
+        capsize=3,
+        label="simulated mean, 95 %",
+    )
+    top.plot(momentum, of("recursion"), "-", color=BLACK, label="exact recursion")
+    top.plot(momentum, of("centred"), "--", color=BLUE, linewidth=2, label="oscillator, centred")
+    top.plot(
+        momentum, of("backward"), ":", color=VERMILION, linewidth=2.4, label="oscillator, backward"
+    )
+    top.set_ylabel("overshoot (% of the way)")
+    top.legend(loc="upper left")
+    # The angle leaves zero as a square root: drawn on points that crowd there.
+    fine = np.concatenate(
+        [[momentum[0]], exact + (momentum[-1] - exact) * np.linspace(0, 1, 60) ** 2]
+    )
+    bottom.plot(
+        fine, [turn_of(DRAWN, float(place)) for place in fine], "-", color=BLACK, label="exact map"
+    )
+    bottom.plot(momentum, of("turn_bandit", 1.0), "o", color=GREEN, label="regressed on the bandit")
+    bottom.set_ylabel("angle of the eigenvalues\n(radians an update)")
+    bottom.set_xlabel("momentum")
+    bottom.annotate(
+        f"exact onset\n{exact:.2f}",
+        (exact, 0.045),
+        xytext=(-8, 0),
+        textcoords="offset points",
+        ha="right",
+        color="#555555",
+    )
+    bottom.legend(loc="upper left")
+    save(figure, "dynamics-onset.svg")
+
+
+def show(onsets: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
+    """Both tables."""
+    header: tuple[str, ...] = (
+        "force a",
+        "exact $(1-\\sqrt a)^2$",
+        "located on the bandit",
+        "difference",
+        "backward",
+        "centred",
+    )
+    lines = [
+        [f"{row['force']:g}", f"{row['exact']:.4f}", f"{row['bandit']:.4f}", f"{row['gap']:+.1e}"]
+        + [f"{row[name]:.4f}" for name in ("backward", "centred")]
+        for row in onsets
+    ]
+    print_table("Momentum from which a mode oscillates, on-policy", header, lines)
+    some = [row for row in rows if row["momentum"] in (0.8, 0.82, 0.84, 0.86, 0.9, 0.95)]
+    lines = [
+        [
+            f"{row['momentum']:g}",
+            f"{row['turn']:.4f}",
+            f"{row['turn_bandit']:.4f}",
+            f"{100 * row['recursion']:.3g}",
+            f"{100 * row['mean']:.3g} ± {196 * row['standard_error']:.1g}",
+            f"{100 * row['centred']:.3g}",
+            f"{100 * row['backward']:.3g}",
+        ]
+        for row in some
+    ]
+    header = (
+        "momentum",
+        "angle, exact",
+        "angle, bandit",
+        "overshoot, exact",
+        "simulated, 95 %",
+        "centred",
+        "backward",
+    )
+    print_table(
+        f"Overshoot, % of the way, and angle of the eigenvalues, radians an update, at a = {DRAWN}",
+        header,
+        lines,
+    )
+
+
+def main() -> None:
+    """Run, print, write and draw."""
+    asked = options(__doc__, replicates=4000)
+    if asked.tables:
+        show(read_csv("onset.csv"), read_csv("overshoot.csv"))
+        return
+    stiffness = measured_stiffness()
+    onsets = [onset_row(force, stiffness) for force in (FORCES[1:2] if asked.quick else FORCES)]
+    momenta = (
+        np.array([0.7, 0.9])
+        if asked.quick
+        else np.round(np.concatenate([np.arange(0.7, 0.79, 0.02), np.arange(0.8, 0.961, 0.01)]), 3)
+    )
+    rows = [
+        overshoot_row(
+            float(momentum), stiffness, 100 if asked.quick else asked.replicates, asked.seed
+        )
+        for momentum in momenta
+    ]
+    show(onsets, rows)
+    if asked.quick:
+        return
+    write_csv("onset.csv", onsets)
+    write_csv("overshoot.csv", rows)
+    draw(rows)
+
+
+if __name__ == "__main__":
+    main()

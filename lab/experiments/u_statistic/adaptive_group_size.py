@@ -1,0 +1,514 @@
+"""Does a run that chooses its group size while it trains do as well as one that was given the best?
+
+    python lab/experiments/u_statistic/adaptive_group_size.py [--quick] [--tables] [--workers 2]
+    [--minutes 60] [--only TEXT]
+
+runs what is missing of: leave-one-out and SGD at 512 rollouts a step for 300 steps, `adaptive.mode`
+act from G = 32 and from G = 4, five seeds, with the task, start, learning rate and seeds of the
+runs of fixed size in results/optimal_group_size; many probes of three sizes at the start, for what
+chance decides; and runs divided by std with Adam, which the law is not of. The pieces are in
+results/adaptive_group_size; the tables of lab/docs/studies/adaptive-group-size.md are printed and
+put there, and its picture is drawn. It runs no group size that is fixed: `optimal_group_size.py`
+does.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from cells import HERE, Cell, Rows, options, pieces, print_table, run_asked, say_missing
+from group_size_results import Score, averaged, final, half_width, paired
+from optimal_group_size import RATES, STEPS, name_of
+from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, pyplot, save
+from training import START, run, settings_of
+from world import start, world_task
+
+from groupwise.estimators.components import Components
+from groupwise.estimators.controller import (
+    ControllerRule,
+    RunningComponents,
+    decide,
+    running_components,
+)
+from groupwise_lab.trainer import adaptive as trainer
+from groupwise_lab.trainer.settings import AdaptiveSettings
+from pages import printed, refresh
+
+FOLDER = HERE / "results" / "adaptive_group_size"
+FIXED = HERE / "results" / "optimal_group_size"
+SCRIPT = "lab/experiments/u_statistic/adaptive_group_size.py"
+N = 512
+SIZES = (2, 4, 8, 16, 32, 64, 128)
+KEPT = ("group_size", "planned_group_size", "running_vp", "running_t", "running_r")
+HOW = AdaptiveSettings("act")  # 16 prompts of 8 rollouts every 25 steps, threshold 5 %, fading 0.8
+Done = Mapping[str, Rows]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to choose.
+
+    Args:
+        label: in the tables.
+        start: group size at the start.
+        how: probes and rule.
+        seeds: how many.
+        algorithm: sgd or adam.
+    """
+
+    label: str
+    start: int
+    how: AdaptiveSettings = HOW
+    seeds: int = 5
+    algorithm: str = "sgd"
+
+
+PROBES = ((16, 8, 60), (8, 4, 120), (4, 4, 240))  # prompts, rollouts of each, how many
+LOOKS = 12  # of a run
+RULES = {"5 % beyond the interval": HOW.rule, "none": ControllerRule(threshold=0.0, level=1e-6)}
+ARMS = {
+    "from032": Arm("from G = 32", 32),
+    "from004": Arm("from G = 4", 4),
+    "adam": Arm("from G = 32, divided by std, Adam", 32, seeds=3, algorithm="adam"),
+}
+
+
+def adaptive(arm: str, seed: int, rollouts: int = N, steps: int = STEPS) -> Rows:
+    """One run; of `seconds`, which are the processor's, `probe_seconds` went into measuring."""
+    chosen = ARMS[arm]
+    settings = settings_of(
+        chosen.algorithm,
+        rollouts,
+        chosen.start,
+        seed,
+        steps,
+        RATES[chosen.algorithm, N],
+        adaptive=chosen.how,
+    )
+    with probes_timed() as spent:
+        return run(settings, watch=lambda _step, _policy: {"probe_seconds": sum(spent)}, kept=KEPT)
+
+
+@contextmanager
+def probes_timed() -> Iterator[list[float]]:
+    """Processor seconds of every probe: the record's are the clock's, which on a busy machine
+    tell of others.
+    """
+    spent: list[float] = []
+    probe = trainer.probe
+
+    def timed(*given: Any, **named: Any) -> Components:
+        began = time.process_time()
+        try:
+            return probe(*given, **named)
+        finally:
+            spent.append(time.process_time() - began)
+
+    trainer.probe = timed
+    try:
+        yield spent
+    finally:
+        trainer.probe = probe
+
+
+def looks(prompts: int, rollouts: int, probes: int) -> Rows:
+    """Probes of the policy at the start, each by itself."""
+    policy, task, rows = start(START), world_task(), []
+    for number in range(probes):
+        drawn = np.random.default_rng([number, 7]).integers(len(task.train), size=prompts)
+        problems, generator = (
+            [task.train[place] for place in drawn],
+            torch.Generator().manual_seed(number),
+        )
+        found = running_components(trainer.probe(policy, task, problems, rollouts, generator))
+        spread = {f"c{a}{b}": float(found.covariance_CC[a, b]) for a in range(3) for b in range(3)}
+        rows.append(
+            {"probe": number, "prompts": prompts}
+            | dict(zip(("vp", "t", "r"), found.estimate_C.tolist(), strict=True))
+            | spread
+        )
+    return rows
+
+
+def measured(row: Mapping[str, Any]) -> RunningComponents:
+    """The sums of a probe."""
+    count, covariance = (
+        float(row["prompts"]),
+        np.array([[row[f"c{a}{b}"] for b in range(3)] for a in range(3)]),
+    )
+    return RunningComponents(
+        count, count, count * np.array([row["vp"], row["t"], row["r"]]), count**2 * covariance
+    )
+
+
+def followed(probes: Sequence[RunningComponents], size: int, rule: ControllerRule) -> list[int]:
+    """The sizes after each of some looks at one and the same policy."""
+    found, running = [], None
+    for new in probes:
+        running = new if running is None else running.faded(rule.fading) + new
+        size = decide(running, size, N, rule).group_size
+        found.append(size)
+    return found
+
+
+def cell_name(arm: str, seed: int) -> str:
+    """Of a run."""
+    return f"adaptive-N{N}-{arm}-seed{seed}"
+
+
+def all_cells() -> list[Cell]:
+    """Every arm and seed, the two that the question is about first."""
+    wanted = [(arm, seed) for seed in range(5) for arm in ("from032", "from004")]
+    wanted += [("adam", seed) for seed in range(ARMS["adam"].seeds)]
+    runs = [
+        Cell(cell_name(arm, seed), adaptive, {"arm": arm, "seed": seed}) for arm, seed in wanted
+    ]
+    seen = [
+        Cell(f"looks-{p}x{g}", looks, {"prompts": p, "rollouts": g, "probes": count})
+        for p, g, count in PROBES
+    ]
+    return runs[:10] + seen + runs[10:]
+
+
+def runs_of(done: Done, arm: str) -> dict[int, Rows]:
+    """Seed -> rows of an arm."""
+    return {
+        seed: done[cell_name(arm, seed)]
+        for seed in range(ARMS[arm].seeds)
+        if cell_name(arm, seed) in done
+    }
+
+
+def fixed_scores(fixed: Done, algorithm: str, score: Score) -> dict[int, dict[int, float]]:
+    """Size -> seed -> score of the runs of fixed size that are there."""
+    names = {size: {seed: name_of(algorithm, N, size, seed) for seed in range(5)} for size in SIZES}
+    found = {
+        size: {seed: score(fixed[name]) for seed, name in own.items() if name in fixed}
+        for size, own in names.items()
+    }
+    return {size: own for size, own in found.items() if own}
+
+
+def best_fixed(found: Mapping[int, Mapping[int, float]], seeds: Sequence[int]) -> int:
+    """The size of highest mean among those that have all these seeds."""
+    whole = {
+        size: float(np.mean([own[seed] for seed in seeds]))
+        for size, own in found.items()
+        if set(seeds) <= set(own)
+    }
+    return max(whole, key=lambda size: whole[size])
+
+
+def regret_table(done: Done, fixed: Done) -> None:
+    """What each arm loses against the best fixed size and gains over the size it began with."""
+    lines = []
+    for arm, chosen in ARMS.items():
+        runs = runs_of(done, arm)
+        for what, score in (("mean of the run", averaged), ("final", final)):
+            found = fixed_scores(fixed, chosen.algorithm, score)
+            seeds = [seed for seed in runs if seed in found[4]]
+            if len(seeds) < 2:
+                continue
+            best, own = best_fixed(found, seeds), {seed: score(runs[seed]) for seed in runs}
+            lost, half = paired(
+                [found[best][seed] for seed in seeds], [own[seed] for seed in seeds]
+            )
+            level = float(np.mean([found[best][seed] for seed in seeds]))
+            regret = f"{100 * lost / level:.2f} % ± {100 * half / level:.2f}"
+            lines.append(
+                [
+                    chosen.label,
+                    what,
+                    str(len(seeds)),
+                    f"{np.mean(list(own.values())):.4f}",
+                    f"{best} ({level:.4f})",
+                    regret,
+                ]
+            )
+            lines[-1].append(against(own, found.get(chosen.start, {})))
+    header = (
+        "",
+        "",
+        "seeds",
+        "adaptive",
+        "best fixed G",
+        "regret, 95 %",
+        "gained over the size at the start, 95 % (seeds)",
+    )
+    print_table("Regret against the best fixed size", header, lines)
+
+
+def against(own: Mapping[int, float], other: Mapping[int, float]) -> str:
+    """Difference over the seeds that both have."""
+    seeds = sorted(set(own) & set(other))
+    if len(seeds) < 2:
+        return ""
+    gap, half = paired([own[seed] for seed in seeds], [other[seed] for seed in seeds])
+    return f"{gap:+.4f} ± {half:.4f} ({len(seeds)})"
+
+
+def same_runs(done: Done, fixed: Done, arm: str) -> list[str]:
+    """Seeds of an arm whose looks are, digit for digit, those of a run of fixed size."""
+    found = []
+    for seed, rows in runs_of(done, arm).items():
+        for size in SIZES:
+            other = fixed.get(name_of(ARMS[arm].algorithm, N, size, seed), [])
+            if [row["held_out"] for row in other] == [row["held_out"] for row in rows]:
+                found.append(f"{seed} (G = {size})")
+    return found
+
+
+def sizes_table(done: Done, fixed: Done) -> None:
+    """What the arms did: sizes in use, changes, and runs that are those of a fixed size."""
+    lines = []
+    for arm, chosen in ARMS.items():
+        runs = runs_of(done, arm)
+        if not runs:
+            continue
+        used = [
+            [int(row["group_size"]) for row in rows if row["group_size"] != ""]
+            for rows in runs.values()
+        ]
+        share = {size: np.mean([np.mean(np.array(one) == size) for one in used]) for size in SIZES}
+        changes = [sum(a != b for a, b in pairwise([chosen.start, *one])) for one in used]
+        first = ", ".join(str(one[0]) for one in used)
+        steps = ", ".join(
+            f"{size} ({100 * part:.0f} %)" for size, part in share.items() if part > 0
+        )
+        lines.append(
+            [
+                chosen.label,
+                first,
+                steps,
+                ", ".join(map(str, changes)),
+                ", ".join(same_runs(done, fixed, arm)) or "none",
+            ]
+        )
+    header = (
+        "",
+        "G after the first look",
+        "G in use (share of looks)",
+        "changes seen",
+        "seeds that are a run of fixed G",
+    )
+    print_table("What was chosen, seed by seed", header, lines)
+
+
+def looks_table(done: Done) -> None:
+    """What chance decides: one look from G = 32, and twelve from G = 4, with hysteresis and
+    without.
+    """
+    lines = []
+    for prompts, rollouts, _ in PROBES:
+        probes = [measured(row) for row in done.get(f"looks-{prompts}x{rollouts}", [])]
+        if not probes:
+            continue
+        for label, rule in RULES.items():
+            first = Counter(followed([one], 32, rule)[0] for one in probes)
+            chains = [
+                followed(probes[at : at + LOOKS], 4, rule)
+                for at in range(0, len(probes) - LOOKS + 1, LOOKS)
+            ]
+            changes = float(
+                np.mean([sum(a != b for a, b in pairwise([4, *chain])) for chain in chains])
+            )
+            away = float(np.mean([size != 4 for chain in chains for size in chain]))
+            told = ", ".join(
+                f"{size} ({100 * count / len(probes):.0f} %)"
+                for size, count in sorted(first.items())
+            )
+            lines.append(
+                [
+                    f"{prompts} x {rollouts}",
+                    label,
+                    str(len(probes)),
+                    told,
+                    str(len(chains)),
+                    f"{changes:.1f}",
+                    f"{100 * away:.0f} %",
+                ]
+            )
+    header = (
+        "prompts x rollouts",
+        "hysteresis",
+        "probes",
+        "one look from G = 32 leads to",
+        "chains of 12 looks from G = 4",
+    )
+    print_table(
+        "What chance decides, at the policy of the start",
+        (*header, "changes a chain", "looks after which G is not 4"),
+        lines,
+    )
+
+
+def cost_table(done: Done) -> None:
+    """Processor time and rollouts of the probes, and what is left at equal time."""
+    lines = []
+    for arm, chosen in ARMS.items():
+        runs = runs_of(done, arm)
+        if not runs:
+            continue
+        share = [rows[-1]["probe_seconds"] / rows[-1]["seconds"] for rows in runs.values()]
+        probes = math.ceil(STEPS / chosen.how.every)
+        drawn = probes * chosen.how.prompts * chosen.how.rollouts
+        each = np.mean([rows[-1]["probe_seconds"] for rows in runs.values()]) / probes
+        shorter = [(1 - part) * STEPS for part in share]
+        lost = [
+            final(rows) - final_at(rows, stop)
+            for stop, rows in zip(shorter, runs.values(), strict=True)
+        ]
+        span = f"{100 * np.mean(share):.1f} % ± {100 * half_width(share):.1f}"
+        rollouts = f"{drawn:,} ({100 * drawn / (N * STEPS):.1f} %)"
+        lines.append(
+            [
+                chosen.label,
+                str(probes),
+                f"{1000 * each:.0f}",
+                span,
+                rollouts,
+                f"{np.mean(lost):.4f} ± {half_width(lost):.4f}",
+            ]
+        )
+    header = (
+        "",
+        "probes a run",
+        "processor ms each",
+        "share of processor time, 95 %",
+        "rollouts beside the 153,600 of training",
+    )
+    print_table("What measuring costs", (*header, "final accuracy lost at equal time, 95 %"), lines)
+
+
+def final_at(rows: Rows, step: float) -> float:
+    """The final accuracy of a run that ends at a step, between looks on a straight line."""
+    ends = range(3, len(rows) + 1)
+    return float(
+        np.interp(
+            step, [rows[end - 1]["step"] for end in ends], [final(rows[:end]) for end in ends]
+        )
+    )
+
+
+def show(done: Done) -> None:
+    """All tables."""
+    fixed = pieces(FIXED)
+    regret_table(done, fixed)
+    sizes_table(done, fixed)
+    looks_table(done)
+    cost_table(done)
+
+
+def draw(done: Done) -> None:
+    """Learning curves; group sizes and the G* that was measured along the runs; accuracy by size
+    with the adaptive runs beside.
+    """
+    plt, fixed = pyplot(), pieces(FIXED)
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10.4, 4.2), layout="constrained")
+    for size, colour, dash in ((4, BLACK, "-"), (32, VERMILION, ":")):
+        curves(
+            left,
+            [fixed[name] for seed in range(5) if (name := name_of("sgd", N, size, seed)) in fixed],
+            colour,
+            dash,
+            f"fixed G = {size}",
+        )
+    curves(left, list(runs_of(done, "from032").values()), BLUE, "--", "adaptive from 32")
+    left.set(xlabel="updates", ylabel="held-out accuracy, mean over seeds", title="learning")
+    left.legend(loc="upper left")
+    for place, rows in enumerate(runs_of(done, "from032").values()):
+        sizes = [32, *(row["group_size"] for row in rows[1:])]
+        label = "in use, from 32" if place == 0 else None
+        middle.step(
+            [0, *(row["step"] for row in rows[1:])],
+            sizes,
+            where="pre",
+            color=BLUE,
+            linewidth=1.6,
+            label=label,
+        )
+    for place, rows in enumerate(runs_of(done, "from032").values()):
+        real = [
+            1 + math.sqrt(max(row["running_r"], 0) / row["running_vp"])
+            if row["running_vp"] > 0
+            else math.nan
+            for row in rows[1:]
+        ]
+        label = "1 + sqrt(R/Vp), measured so far" if place == 0 else None
+        middle.plot(
+            [row["step"] for row in rows[1:]], real, ".", color=GREEN, markersize=3, label=label
+        )
+    middle.set_yscale("log", base=2)
+    middle.set_yticks((2, 4, 8, 16, 32), ["2", "4", "8", "16", "32"])
+    middle.set(xlabel="updates", ylabel="group size in use", title="what was chosen, every seed")
+    middle.legend(loc="center right")
+    found = fixed_scores(fixed, "sgd", averaged)
+    mean = [float(np.mean(list(own.values()))) for own in found.values()]
+    half = [half_width(list(own.values())) for own in found.values()]
+    right.errorbar(
+        list(found), mean, half, fmt="o", linestyle="-", color=BLACK, capsize=3, label="fixed"
+    )
+    for arm, colour, marker, place in (("from032", BLUE, "s", 32), ("from004", ORANGE, "D", 4.7)):
+        own = [averaged(rows) for rows in runs_of(done, arm).values()]
+        if own:
+            right.errorbar(
+                [place],
+                [np.mean(own)],
+                [half_width(own)],
+                fmt=marker,
+                color=colour,
+                capsize=3,
+                label=f"adaptive, {ARMS[arm].label}",
+            )
+    right.set_xscale("log", base=2)
+    right.set_xticks(SIZES, [str(size) for size in SIZES])
+    right.set(
+        xlabel="group size, fixed or at the start",
+        ylabel="held-out accuracy, mean of the run",
+        title="five seeds or fewer, 95 %",
+    )
+    right.legend(loc="lower left")
+    save(figure, "adaptive-group-size.svg")
+
+
+def curves(axis: Any, runs: Sequence[Rows], colour: str, dash: str, label: str) -> None:
+    """The mean of learning curves."""
+    if runs:
+        mean = np.mean([[row["held_out"] for row in rows] for rows in runs], axis=0)
+        axis.plot(
+            [row["step"] for row in runs[0]],
+            mean,
+            dash,
+            color=colour,
+            linewidth=1.8,
+            label=f"{label} ({len(runs)})",
+        )
+
+
+def main() -> None:
+    """Run what is missing; print and draw what is there."""
+    asked = options(__doc__)
+    if asked.quick:
+        print(
+            [[row["group_size"] for row in adaptive(arm, 0, 128, 10)][1:] for arm in ARMS],
+            len(looks(4, 4, 2)),
+        )
+        return
+    run_asked(all_cells(), FOLDER, asked)
+    done = pieces(FOLDER)
+    refresh("adaptive-group-size.md", printed(lambda: show(done)))
+    draw(done)
+    say_missing(all_cells(), FOLDER, SCRIPT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""The runner of this folder: cells that each leave one CSV piece, written when it is done; what is
+there already is not run again.
+
+Ctrl-C loses the cells that were running and nothing else; the same command goes on. It knows no
+experiment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
+
+from common import Rows, parser, print_table, read_csv, write_csv  # noqa: F401 - scripts take them from here
+
+from pages import printed, refresh
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One piece of an experiment.
+
+    Args:
+        name: of its file, without ending.
+        function: of a module, called with `arguments`; returns the rows.
+        arguments: plain data.
+    """
+
+    name: str
+    function: Callable[..., Rows]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+def options(text: str | None) -> argparse.Namespace:
+    """--quick, --tables, --workers, --limit and --only."""
+    made = parser(text, "run nothing: print the tables and draw the pictures of what is there")
+    made.add_argument("--workers", type=int, default=2, help="single-threaded processes (2)")
+    made.add_argument(
+        "--minutes",
+        type=float,
+        default=60.0,
+        help="begin no cell that would end after so many minutes, as far as is known (60)",
+    )
+    made.add_argument("--only", default="", help="only cells whose name has this text")
+    return made.parse_args()
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows so that the file is whole or absent, with six digits."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    write_csv(partial, rows, digits=6)
+    partial.replace(path)
+
+
+def pieces(folder: Path) -> dict[str, Rows]:
+    """The rows of every cell that is done, by name."""
+    return {path.stem: read_csv(path) for path in sorted(folder.glob("*.csv"))}
+
+
+def missing(cells: Iterable[Cell], folder: Path) -> list[Cell]:
+    """The cells that are not done, in their order."""
+    return [cell for cell in cells if not (folder / f"{cell.name}.csv").exists()]
+
+
+def run_missing(
+    cells: Sequence[Cell], folder: Path, *, workers: int = 1, minutes: float = 60.0
+) -> list[Cell]:
+    """Run what is missing, in order, and write each piece as it comes; return what is still
+    missing.
+
+    A cell that fails is told, and the next one begins. With one worker none begins when less time
+    is left than the last of its kind took.
+    """
+    wanted, began = missing(cells, folder), time.perf_counter()
+    print(
+        f"{len(cells) - len(wanted)} of {len(cells)} cells are there; {len(wanted)} to run",
+        flush=True,
+    )
+    if workers <= 1:
+        _run_in_turn(wanted, folder, began + 60 * minutes)
+        return missing(cells, folder)
+    waiting = list(reversed(wanted))
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = {}
+        while waiting or running:
+            while waiting and len(running) < workers and time.perf_counter() - began < 60 * minutes:
+                cell = waiting.pop()
+                running[pool.submit(_timed, cell)] = cell
+            if not running:
+                break
+            ready = next(as_completed(running))
+            _kept(running.pop(ready), ready.result, folder)
+    return missing(cells, folder)
+
+
+def _run_in_turn(wanted: Sequence[Cell], folder: Path, end: float) -> None:
+    """Run one cell after the other while their time lasts."""
+    took: dict[str, float] = {}
+    too_long: set[str] = set()
+    for cell in wanted:
+        kind, left = cell.name.split("-")[0], end - time.perf_counter()
+        if left <= 0:
+            break
+        if left < took.get(kind, 0.0):
+            if kind not in too_long:
+                print(
+                    f"{cell.name} is not begun: the last of its kind took {took[kind]:.0f} s, and "
+                    f"{left:.0f} s are left",
+                    flush=True,
+                )
+            too_long.add(kind)
+            continue
+        began = time.perf_counter()
+        _kept(cell, partial(_timed, cell), folder)
+        took[kind] = time.perf_counter() - began
+
+
+def run_asked(cells: Sequence[Cell], folder: Path, asked: argparse.Namespace) -> None:
+    """Run what is missing of the cells that the command names; nothing with --tables."""
+    if not asked.tables:
+        run_missing(
+            [cell for cell in cells if asked.only in cell.name],
+            folder,
+            workers=asked.workers,
+            minutes=asked.minutes,
+        )
+
+
+def run_and_show(
+    cells: Sequence[Cell],
+    folder: Path,
+    script: str,
+    asked: argparse.Namespace,
+    show: Callable[[], None],
+    page: str,
+) -> None:
+    """Run what is missing, print the tables and put them into their page, and say what was not
+    run.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    run_asked(cells, folder, asked)
+    refresh(page, printed(show))
+    say_missing(cells, folder, script)
+
+
+def _timed(cell: Cell) -> tuple[Rows, float]:
+    """Run a cell with one thread."""
+    import torch
+
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    return cell.function(**cell.arguments), time.perf_counter() - began
+
+
+def _kept(cell: Cell, result: Callable[[], tuple[Rows, float]], folder: Path) -> None:
+    """Keep the rows of a cell, or tell why there are none."""
+    try:
+        rows, seconds = result()
+        write_rows(folder / f"{cell.name}.csv", rows)
+    except Exception as error:  # noqa: BLE001 - whatever it is: the other cells are not lost for it
+        traceback.print_exc()
+        print(f"{cell.name} failed: {type(error).__name__}: {error}", flush=True)
+    else:
+        print(f"{cell.name}: {seconds:.1f} s", flush=True)
+
+
+def say_missing(cells: Sequence[Cell], folder: Path, script: str) -> None:
+    """Say plainly what was not run."""
+    left = missing(cells, folder)
+    if left:
+        kinds = Counter(cell.name.rsplit("-seed", 1)[0] for cell in left)
+        said = ", ".join(
+            name if count == 1 else f"{name} ({count} seeds)" for name, count in kinds.items()
+        )
+        print(
+            f"\n{len(left)} of {len(cells)} cells are missing: {said}. `python {script}` runs them."
+        )

@@ -1,0 +1,450 @@
+"""Tables and pictures of optimal_group_size.py, from its pieces alone: means over seeds, the best
+size with its bootstrap, regrets.
+
+Runs of a seed share the seed across group sizes, so differences are taken within a seed and the
+bootstrap draws whole seeds. It runs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from cells import Rows, print_table
+from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, pyplot, save
+from scipy import stats
+
+SIZES = (2, 4, 8, 16, 32, 64, 128)
+NEAR = (2, 4, 8)  # the predicted size and its neighbours: compared over the seeds that they share
+BUDGETS = (512, 256, 128)
+ALGORITHMS = {"sgd": "leave-one-out, SGD", "adam": "divided by std, Adam"}
+DRAWS = 4000
+Done = Mapping[str, Rows]
+Score = Callable[[Rows], float]
+
+
+def final(rows: Rows) -> float:
+    """Held-out accuracy at the end: the mean of the last three looks, for a single look is a
+    single step.
+    """
+    return float(np.mean([row["held_out"] for row in rows[-3:]]))
+
+
+def averaged(rows: Rows) -> float:
+    """Held-out accuracy averaged over the run."""
+    return float(np.mean([row["held_out"] for row in rows]))
+
+
+def until(step: int) -> Score:
+    """Held-out accuracy averaged up to a step."""
+    return lambda rows: averaged([row for row in rows if row["step"] <= step])
+
+
+def scores(
+    done: Done, algorithm: str, rollouts: int, score: Score, *, prefix: str = ""
+) -> dict[int, dict[int, float]]:
+    """Size -> seed -> score."""
+    found: dict[int, dict[int, float]] = {}
+    for size in SIZES:
+        for seed in range(100):
+            rows = done.get(f"{prefix}{algorithm}-N{rollouts}-G{size:03d}-seed{seed}")
+            if rows is not None:
+                found.setdefault(size, {})[seed] = score(rows)
+    return found
+
+
+def shared(found: dict[int, dict[int, float]]) -> tuple[list[int], np.ndarray]:
+    """Sizes that have all the seeds that the sizes next to the predicted one share, and their
+    scores, sizes x seeds.
+    """
+    seeds = sorted(set.intersection(*(set(found.get(size, {})) for size in NEAR)))
+    sizes = [size for size in found if set(seeds) <= set(found[size])]
+    return sizes, np.array([[found[size][seed] for seed in seeds] for size in sizes])
+
+
+def paired(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    """Mean difference of two sizes over the same seeds, and the half-width of its 95 % t
+    interval.
+    """
+    difference = np.subtract(one, other)
+    return float(difference.mean()), half_width(difference.tolist()) if len(
+        difference
+    ) > 1 else math.nan
+
+
+def bootstrap(value_GS: np.ndarray) -> np.ndarray:
+    """Share of draws of seeds in which each size is best."""
+    rng = np.random.default_rng(0)
+    seed_DS = rng.integers(value_GS.shape[1], size=(DRAWS, value_GS.shape[1]))
+    best_D = value_GS[:, seed_DS].mean(axis=2).argmax(axis=0)
+    return np.bincount(best_D, minlength=len(value_GS)) / DRAWS
+
+
+def regret(value_GS: np.ndarray, place: int) -> tuple[float, float]:
+    """What the size at `place` loses against the best, relative to the best; and the most that
+    the 95 % t intervals allow for.
+    """
+    mean = float(value_GS[place].mean())
+    above = [
+        paired(row.tolist(), value_GS[place].tolist())
+        for at, row in enumerate(value_GS)
+        if at != place
+    ]
+    now = max(0.0, *(gap for gap, _ in above))
+    most = max(0.0, *(gap + half for gap, half in above))
+    return now / (mean + now), most / (mean + most)
+
+
+def predicted_size(done: Done) -> int:
+    """Of the grid, by the sample taken before the first run."""
+    return int(done["prediction"][0]["of_grid"])
+
+
+def prediction_table(done: Done) -> None:
+    """What was known before any run."""
+    row = done["prediction"][0]
+    lines = [
+        [f"{row[name]:.1f}" for name in ("vp", "t", "r")]
+        + [
+            f"{row['real']:.2f} ({row['low']:.2f} to {row['high']:.2f})",
+            str(row["planned"]),
+            str(row["of_grid"]),
+        ]
+    ]
+    print_table(
+        "Before training: one sample of 64 groups of 16",
+        ("Vp", "T", "R", "G*, 95 %", "planned", "of the grid"),
+        lines,
+    )
+    relative = [row[f"mse_{size}"] / row[f"mse_{row['of_grid']}"] for size in SIZES]
+    header = ("", *(f"G = {size}" for size in SIZES))
+    print_table(
+        "Squared error of the gradient, predicted",
+        header,
+        [[f"over that of G = {row['of_grid']}", *(f"{one:.2f}" for one in relative)]],
+    )
+    others = [done[name][0]["real"] for name in sorted(done) if name.startswith("prediction-")]
+    if others:
+        planned = sorted(
+            {done[name][0]["planned"] for name in done if name.startswith("prediction-")}
+        )
+        print(
+            f"\n{len(others)} further samples: G* from {min(others):.2f} to {max(others):.2f}; "
+            f"planned {', '.join(map(str, planned))}."
+        )
+
+
+def pilot_table(done: Done) -> None:
+    """SGD's learning rate."""
+    lines = []
+    for rollouts in BUDGETS:
+        rows = [*done.get(f"pilot-N{rollouts}-lower", []), *done.get(f"pilot-N{rollouts}", [])]
+        lines += [
+            [str(rollouts), f"{row['rate']:g}", f"{row['mean']:.3f}", f"{row['final']:.3f}"]
+            for row in rows
+        ]
+    print_table(
+        "Pilot: SGD at G = 8, 150 steps", ("N", "learning rate", "mean of the run", "final"), lines
+    )
+
+
+def regret_table(done: Done) -> None:
+    """The best size and what the predicted one loses, of every algorithm and budget."""
+    chosen, lines = predicted_size(done), []
+    for algorithm, label in ALGORITHMS.items():
+        for rollouts in BUDGETS:
+            cells = []
+            for score in (averaged, final):
+                found = scores(done, algorithm, rollouts, score)
+                sizes, value_GS = shared(found)
+                if value_GS.ndim < 2 or value_GS.shape[1] < 2:
+                    continue
+                now, most = regret(value_GS, sizes.index(chosen))
+                cells += [
+                    shares(sizes, bootstrap(value_GS)),
+                    f"{100 * now:.1f} % (0 to {100 * most:.1f} %)",
+                ]
+            if cells:
+                lines.append([label, str(rollouts), str(value_GS.shape[1]), *cells])
+    header = (
+        "",
+        "N",
+        "seeds",
+        "best, mean of the run",
+        f"regret of G = {chosen}",
+        "best, final",
+        f"regret of G = {chosen}",
+    )
+    print_table(
+        "Best size (share of draws of seeds) and regret of the prediction, 95 %", header, lines
+    )
+
+
+def shares(sizes: Sequence[int], share: np.ndarray) -> str:
+    """Sizes that are best in some draws."""
+    return ", ".join(
+        f"{size} ({100 * part:.0f} %)"
+        for size, part in zip(sizes, share, strict=True)
+        if part >= 0.025
+    )
+
+
+def result_tables(done: Done) -> None:
+    """Accuracy by group size and differences from the predicted one."""
+    chosen = predicted_size(done)
+    for algorithm, label in ALGORITHMS.items():
+        for rollouts in BUDGETS:
+            lines = []
+            for what, score in (("mean of the run", averaged), ("final", final)):
+                found = scores(done, algorithm, rollouts, score)
+                if chosen in found:
+                    lines += _result_lines(what, found, chosen)
+            if lines:
+                print_table(
+                    f"{label}, N = {rollouts}",
+                    (f"{label}, N = {rollouts}", *(f"G = {size}" for size in SIZES)),
+                    lines,
+                )
+
+
+def _result_lines(what: str, found: dict[int, dict[int, float]], chosen: int) -> list[list[str]]:
+    """Means with their seeds, and differences over the seeds that a size shares with the
+    predicted one.
+    """
+    means, gaps = [], []
+    for size in SIZES:
+        own = found.get(size, {})
+        seeds = sorted(set(own) & set(found[chosen]))
+        means.append(
+            f"{np.mean([own[seed] for seed in seeds]):.4f} ({len(seeds)})" if seeds else ""
+        )
+        if not seeds or size == chosen:
+            gaps.append("0" if seeds else "")
+            continue
+        gap, half = paired([own[seed] for seed in seeds], [found[chosen][seed] for seed in seeds])
+        gaps.append(f"{gap:+.4f}" if math.isnan(half) else f"{gap:+.4f} ± {half:.4f}")
+    return [[f"{what} (seeds)", *means], [f"minus G = {chosen}, 95 %", *gaps]]
+
+
+def iteration_table(done: Done) -> None:
+    """The best size by the length of the run."""
+    lines = []
+    for algorithm, label in ALGORITHMS.items():
+        for rollouts in BUDGETS:
+            cells = []
+            for step in (50, 100, 200, 300):
+                sizes, value_GS = shared(scores(done, algorithm, rollouts, until(step)))
+                if value_GS.ndim == 2 and value_GS.shape[1] >= 2:
+                    cells.append(shares(sizes, bootstrap(value_GS)))
+            if cells:
+                lines.append([label, str(rollouts), *cells])
+    print_table(
+        "Best size by mean accuracy up to a step (share of draws of seeds)",
+        ("", "N", "50", "100", "200", "300"),
+        lines,
+    )
+
+
+def over_least(row: Mapping[str, Any], size: int) -> float:
+    """Squared error of the gradient at a group size over that at the real-valued best one."""
+    least: float = row["vp"] + row["t"] + 2 * math.sqrt(row["r"] * row["vp"])
+    return (row["vp"] * size + row["t"] + row["r"] / (size - 1)) / least
+
+
+def drift_table(done: Done) -> None:
+    """Components along a run."""
+    lines = []
+    for algorithm, label in ALGORITHMS.items():
+        lines += [
+            [
+                label,
+                str(row["step"]),
+                f"{row['value']:.3f}",
+                *(f"{row[name]:.1f}" for name in ("vp", "t", "r")),
+                f"{row['gradient_norm2']:.2f}",
+                f"{row['best']:.2f}",
+                f"{row['estimated']:.2f} ({row['low']:.2f} to {row['high']:.2f})",
+                *(f"{over_least(row, size):.2f}" for size in NEAR),
+            ]
+            for row in done.get(f"along-{algorithm}", [])
+        ]
+    header = (
+        "run",
+        "step",
+        "accuracy",
+        "Vp",
+        "T",
+        "R",
+        "squared gradient",
+        "G*, truth",
+        "G*, one sample, 95 %",
+    )
+    header += tuple(f"error of G = {size} over the least" for size in NEAR)
+    print_table("Along one run, G = 4, N = 512", header, lines)
+
+
+def epochs_table(done: Done) -> None:
+    """The paper's epochs of 128/G beside independent draws."""
+    lines = []
+    for prefix, what in (
+        ("epochs-", "1,200 problems, 128/G epochs"),
+        ("", "8,000 problems, independent draws"),
+    ):
+        for name, key in (("held out", "held_out"), ("trained on", "train")):
+            cells = []
+            for size in (4, 16, 64, 128):
+                found = scores(
+                    done,
+                    "adam",
+                    512,
+                    lambda rows, key=key: float(np.mean([row[key] for row in rows[-3:]])),
+                    prefix=prefix,
+                )
+                cells.append(spread(list(found.get(size, {}).values())))
+            lines.append([what, name, *cells])
+    print_table(
+        "Final accuracy, divided by std, Adam, N = 512 (standard error)",
+        ("", "", "G = 4", "G = 16", "G = 64", "G = 128"),
+        lines,
+    )
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard error."""
+    if not values:
+        return ""
+    error = f" ({np.std(values, ddof=1) / math.sqrt(len(values)):.3f})" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{error}"
+
+
+def show(done: Done) -> None:
+    """All tables."""
+    if "prediction" in done:
+        prediction_table(done)
+        pilot_table(done)
+        regret_table(done)
+        result_tables(done)
+    iteration_table(done)
+    drift_table(done)
+    epochs_table(done)
+
+
+def draw(done: Done) -> None:
+    """Accuracy against group size beside the predicted error; G* along a run beside the curves."""
+    if "prediction" in done:
+        _draw_sizes(done)
+    if any(name.startswith("along-") for name in done):
+        _draw_drift(done)
+
+
+def _draw_sizes(done: Done) -> None:
+    """Three panels: predicted error, and mean accuracy of both algorithms."""
+    plt = pyplot()
+    figure, (left, *others) = plt.subplots(1, 3, figsize=(10.4, 4.2), layout="constrained")
+    row = done["prediction"][0]
+    size = np.geomspace(2, 128, 200)
+    error = row["vp"] * size + row["t"] + row["r"] / (size - 1)
+    left.plot(size, error, color=BLACK, linewidth=1.8)
+    left.axvspan(row["low"], row["high"], color=GREEN, alpha=0.35, linewidth=0)
+    left.set_yscale("log")
+    ticks = (500, 1000, 2000, 5000)
+    left.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
+    left.minorticks_off()
+    left.set_ylabel("N x squared error of the gradient")
+    left.set_title(f"predicted before training: G* = {row['real']:.1f}")
+    for axis, (algorithm, label) in zip(others, ALGORITHMS.items(), strict=True):
+        for rollouts, colour, marker, dash in (
+            (512, BLUE, "o", "-"),
+            (256, ORANGE, "^", "--"),
+            (128, VERMILION, "s", ":"),
+        ):
+            found = scores(done, algorithm, rollouts, averaged)
+            some = sorted(found)
+            if not some:
+                continue
+            mean = [float(np.mean(list(found[one].values()))) for one in some]
+            half = [half_width(list(found[one].values())) for one in some]
+            axis.errorbar(
+                some,
+                mean,
+                half,
+                fmt=marker,
+                linestyle=dash,
+                color=colour,
+                capsize=3,
+                label=f"N = {rollouts}",
+            )
+        axis.axvspan(row["low"], row["high"], color=GREEN, alpha=0.35, linewidth=0)
+        axis.set_title(label)
+        axis.set_ylabel("held-out accuracy, mean of the run")
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(loc="upper right")
+    for axis in (left, *others):
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(SIZES, [str(one) for one in SIZES])
+        axis.set_xlabel("group size G")
+    save(figure, "optimal-group-size.svg")
+
+
+def half_width(values: Sequence[float]) -> float:
+    """Half of a 95 % t interval; none of a single value."""
+    if len(values) < 2:
+        return 0.0
+    return float(
+        stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+    )
+
+
+def _draw_drift(done: Done) -> None:
+    """G* along one run of each algorithm; learning curves of every size."""
+    plt = pyplot()
+    figure, axes = plt.subplots(1, 3, figsize=(10.4, 4.2), layout="constrained")
+    for (algorithm, label), colour, marker in zip(
+        ALGORITHMS.items(), (BLUE, VERMILION), ("o", "s"), strict=True
+    ):
+        rows = done.get(f"along-{algorithm}", [])
+        step = [row["step"] for row in rows]
+        axes[0].plot(step, [row["best"] for row in rows], "-", color=colour, linewidth=1.6)
+        if rows:
+            middle = [row["estimated"] for row in rows]
+            low, high = (
+                [row["estimated"] - row["low"] for row in rows],
+                [row["high"] - row["estimated"] for row in rows],
+            )
+            axes[0].errorbar(
+                step, middle, [low, high], fmt=marker, color=colour, capsize=3, label=label
+            )
+    axes[0].set_ylim(1, 8)
+    axes[0].set_ylabel("G* = 1 + sqrt(R/Vp)")
+    axes[0].set_title("best size along a run (G = 4)")
+    if axes[0].get_legend_handles_labels()[0]:
+        axes[0].legend(loc="upper left")
+    colours = plt.get_cmap("viridis")
+    handles: list[Any] = []
+    for axis, (algorithm, label) in zip(axes[1:], ALGORITHMS.items(), strict=True):
+        for place, size in enumerate(SIZES):
+            runs = [
+                rows
+                for name, rows in done.items()
+                if name.startswith(f"{algorithm}-N512-G{size:03d}-")
+            ]
+            if runs:
+                mean = np.mean([[row["held_out"] for row in rows] for rows in runs], axis=0)
+                dash = ("-", "--", "-.", ":")[place % 4]
+                line = axis.plot(
+                    [row["step"] for row in runs[0]],
+                    mean,
+                    dash,
+                    color=colours(place / len(SIZES)),
+                    label=f"G = {size}",
+                    linewidth=1.7,
+                )
+                handles += line if axis is axes[1] else []
+        axis.set_title(f"{label}, N = 512")
+        axis.set_ylabel("held-out accuracy, mean over seeds")
+    for axis in axes:
+        axis.set_xlabel("updates")
+    figure.legend(handles=handles, loc="outside lower center", ncols=7)
+    save(figure, "group-size-drift.svg")

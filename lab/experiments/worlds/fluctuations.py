@@ -1,0 +1,265 @@
+r"""Stationary variances of settled runs for any lag, and the test of swings against 1/G.
+
+Gradient noise of variance $s^2$ a batch drives each mode; its stationary variance is temperature
+over stiffness, exactly a discrete Lyapunov equation. Noise enters velocity and position at every
+update; within a block of a lag the variance changes with the phase, and its mean is given.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.intervals import Interval
+from groupwise.plain import Plain
+from groupwise.stability.lags import Float, check_setting, partly_stale
+from groupwise.stability.threshold import threshold
+from groupwise_lab.theory.mse import mse
+
+
+def stationary_variance(
+    force: float,
+    momentum: float,
+    *,
+    learning_rate: float,
+    noise_variance: float,
+    refresh_interval: int = 1,
+    lag: str = "none",
+    stale_share: float = 1.0,
+) -> float:
+    r"""Return the exact stationary variance of one mode's coordinate, mean over the phase of the
+    refresh interval.
+
+    $v_{t+1} = \mu v_t - a x_{t-d} + \eta\zeta_t$ with $Var(\zeta) = s^2$ independent from update to
+    update.
+
+    Source: derived here; on-policy it is $\eta^2 s^2 (1+\mu)/[(1-\mu) a (2(1+\mu) - a)]$.
+    """
+    _check(force, momentum, refresh_interval, noise_variance)
+    kind = partly_stale(lag, stale_share)
+    if force >= float(threshold(kind, momentum, refresh_interval)):
+        return math.inf
+    scale = learning_rate**2 * noise_variance
+    if lag == "none":
+        return scale * (1 + momentum) / ((1 - momentum) * force * (2 * (1 + momentum) - force))
+    return scale * float(
+        _stationary(
+            [_updates(force, momentum, refresh_interval, lag, stale_share)], np.ones((1, 1))
+        )[0, 0]
+    )
+
+
+def stationary_covariance(
+    force_M: ArrayLike,
+    momentum: float,
+    *,
+    learning_rate: float,
+    noise_covariance_MM: ArrayLike,
+    refresh_interval: int = 1,
+    lag: str = "none",
+) -> Float:
+    r"""Return the exact stationary covariance of several modes that one batch's noise drives
+    together, mean over the phase.
+
+    Source: derived here; on-policy without momentum it is $\eta^2 s_{ij}/(a_i + a_j - a_i a_j)$.
+    """
+    force, noise = (
+        np.asarray(force_M, dtype=np.float64),
+        np.asarray(noise_covariance_MM, dtype=np.float64),
+    )
+    if force.ndim != 1 or noise.shape != (len(force), len(force)) or not 1 <= len(force) <= 64:
+        raise InvalidArgumentError(
+            f"expected 1 to 64 modes and a square noise covariance of them, got {force.shape} and "
+            f"{noise.shape}"
+        )
+    for one, variance in zip(force, np.diag(noise), strict=True):
+        _check(float(one), momentum, refresh_interval, float(variance))
+    if not np.allclose(noise, noise.T):
+        raise InvalidArgumentError("expected a symmetric noise covariance")
+    limit = float(threshold(lag, momentum, refresh_interval))
+    if (force >= limit).any():
+        return np.full_like(noise, np.inf)
+    updates = [_updates(float(one), momentum, refresh_interval, lag, 1.0) for one in force]
+    return learning_rate**2 * _stationary(updates, noise)
+
+
+def _check(force: float, momentum: float, interval: int, noise: float) -> None:
+    """Refuse arguments outside their domain."""
+    check_setting(momentum, interval)
+    if not (math.isfinite(force) and force > 0):
+        raise InvalidArgumentError(f"expected a positive force per update, got {force}")
+    if not (math.isfinite(noise) and noise >= 0):
+        raise InvalidArgumentError(f"expected a noise variance of at least 0, got {noise}")
+
+
+def _updates(
+    force: float, momentum: float, interval: int, lag: str, stale_share: float
+) -> list[Float]:
+    """The updates of one period as matrices; the first two rows are position and velocity."""
+    if lag in {"none", "fixed"}:
+        return [partly_stale(lag, stale_share).matrix(force, momentum, interval)]
+    slots = 1 if lag == "refresh" else 2
+    inner = np.eye(2 + slots)
+    inner[:2, 1] = momentum
+    inner[:2, 0] -= (1 - stale_share) * force
+    inner[:2, 2] = -stale_share * force
+    last = inner.copy()
+    # At the end of a block the newest position takes the last slot, and the slots before it move
+    # up.
+    for slot in range(slots - 1):
+        last[2 + slot] = inner[3 + slot]
+    last[1 + slots] = inner[0]
+    return [inner] * (interval - 1) + [last]
+
+
+def _stationary(updates_M: list[list[Float]], noise_MM: Float) -> Float:
+    """Mean over the phases of the covariance of the positions of modes, with noise on velocity
+    and position at every update.
+    """
+    from scipy.linalg import block_diag, solve_discrete_lyapunov
+
+    steps = [np.asarray(block_diag(*matrices)) for matrices in zip(*updates_M, strict=True)]
+    size = len(updates_M[0][0])
+
+    def noise(phase: int) -> Float:
+        kick = np.zeros(size)
+        kick[:2] = 1.0
+        # At the end of a block a slot copies the new position, and its noise with it.
+        matrix = updates_M[0][phase]
+        kick[2:] = [float(np.array_equal(row, matrix[0])) for row in matrix[2:]]
+        return np.asarray(np.kron(noise_MM, np.outer(kick, kick)))
+
+    whole, added = np.eye(len(steps[0])), np.zeros(steps[0].shape)
+    for phase, matrix in enumerate(steps):
+        whole, added = matrix @ whole, matrix @ added @ matrix.T + noise(phase)
+    covariance = solve_discrete_lyapunov(whole, added)
+    total = np.zeros(noise_MM.shape)
+    for phase, matrix in enumerate(steps):
+        covariance = matrix @ covariance @ matrix.T + noise(phase)
+        total += covariance[::size, ::size]
+    return total / len(steps)
+
+
+def temperature_over_stiffness(
+    force: float, damping: float, *, learning_rate: float, noise_variance: float
+) -> float:
+    r"""Return the leading-order variance, $\eta^2 s^2/(2 a\gamma) = \eta s^2/(2K\gamma)$.
+
+    Source: arXiv 2606.30789 (fluctuation as a temperature that falls as 1/G); the constant is
+    derived here.
+    """
+    return learning_rate**2 * noise_variance / (2 * force * damping) if damping > 0 else math.inf
+
+
+def reward_band_of_modes(
+    gain_M: ArrayLike,
+    force_M: ArrayLike,
+    momentum: float,
+    *,
+    learning_rate: float,
+    noise_covariance_MM: ArrayLike,
+    refresh_interval: int = 1,
+    lag: str = "none",
+) -> float:
+    r"""Return the standard deviation of a settled run's true mean reward where it shows several
+    modes, $\sqrt{g^T C g}$.
+
+    Source: derived here.
+    """
+    gain = np.asarray(gain_M, dtype=np.float64)
+    if gain.shape != np.asarray(force_M).shape:
+        raise InvalidArgumentError(
+            f"expected one gain a mode, got shapes {gain.shape} and {np.asarray(force_M).shape}"
+        )
+    covariance = stationary_covariance(
+        force_M,
+        momentum,
+        learning_rate=learning_rate,
+        noise_covariance_MM=noise_covariance_MM,
+        refresh_interval=refresh_interval,
+        lag=lag,
+    )
+    return math.sqrt(float(gain @ covariance @ gain)) if np.isfinite(covariance).all() else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSizeTest(Plain):
+    """Fluctuations at several group sizes against 1/G and against the exact law."""
+
+    KEYS = ("exponent", "expected_exponent", "status")
+
+    exponent: Interval  # b of variance ~ G^-b, with its interval
+    status: str  # a sentence
+    # what the gradient's components lead to over these group sizes; NaN where they were not given
+    expected_exponent: float = math.nan
+
+
+def group_size_test(
+    group_size_M: ArrayLike,
+    variance_M: ArrayLike,
+    rows_M: ArrayLike,
+    *,
+    components: tuple[float, float, float] | None = None,
+    level: float = 0.95,
+) -> GroupSizeTest:
+    r"""Return the exponent b of $Var \propto G^{-b}$ from settled runs, to be held against 1.
+
+    A variance from n effective rows has a relative error of $\sqrt{2/n}$; the fit weighs by it.
+
+    Source: derived here. Known deviations: R/T, the part between prompts, and with division by the
+    deviation the step itself.
+    """
+    from scipy.special import ndtri
+
+    size, variance, rows = (
+        np.asarray(values, dtype=np.float64) for values in (group_size_M, variance_M, rows_M)
+    )
+    if not ((size > 1).all() and (variance > 0).all() and (rows > 0).all()):
+        raise InvalidArgumentError(
+            "expected group sizes above 1, variances and numbers of rows above 0"
+        )
+    if len(np.unique(size)) < 2:
+        raise InsufficientDataError(
+            f"expected runs at two or more group sizes, got {len(np.unique(size))}"
+        )
+    weight = rows / 2
+    x, y = np.log(size), np.log(variance)
+    x = x - weight @ x / weight.sum()
+    precision = float(weight @ x**2)
+    slope, half = (
+        -float((weight * x) @ y) / precision,
+        float(ndtri(0.5 + level / 2)) / math.sqrt(precision),
+    )
+    exponent = Interval(slope, slope - half, slope + half, level)
+    verdict = (
+        "agrees with 1/G"
+        if exponent.covers(1.0)
+        else "falls faster than 1/G"
+        if exponent.low > 1
+        else "falls slower than 1/G"
+    )
+    status = (
+        f"The variance goes as G^-{slope:.2f} ({exponent.low:.2f} to {exponent.high:.2f}): it "
+        f"{verdict}."
+    )
+    if components is None:
+        return GroupSizeTest(exponent, status)
+    vp, t, r = components
+    law = mse(vp, t, r, size, 1)
+    if not (np.isfinite(law) & (law > 0)).all():
+        raise InvalidArgumentError(
+            "expected components whose error of the gradient is positive at every group size"
+        )
+    expected = -float((weight * x) @ np.log(law)) / precision
+    return GroupSizeTest(
+        exponent,
+        (
+            f"{status} The components lead to G^-{expected:.2f}, which "
+            f"{'agrees' if exponent.covers(expected) else 'differs'}."
+        ),
+        expected,
+    )

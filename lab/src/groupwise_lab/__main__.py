@@ -1,0 +1,7 @@
+"""The laboratory as `python -m groupwise_lab`."""
+
+import sys
+
+from groupwise_lab.cli.app import main
+
+sys.exit(main())

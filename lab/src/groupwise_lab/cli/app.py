@@ -1,0 +1,44 @@
+"""The command line of the laboratory: its commands by name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from groupwise.cli.program import Program
+
+PROGRAM = Program(
+    name="groupwise-lab",
+    about=(
+        "The laboratory of groupwise: train, simulate and evaluate where the truth is known, and "
+        "score what the instrument says."
+    ),
+    home="groupwise_lab.cli",
+    commands={
+        "train": (
+            "Train a small policy on a task whose truth is known, or a language model on your "
+            "prompts, by GRPO; the run is a record."
+        ),
+        "evaluate": "Score models on benchmarks, compare two, or show what a run's training transferred to.",
+        "simulate": "Simulate a training run whose truth is known, and write it as a record.",
+        "sweep": (
+            "Train with every combination of some settings, and say which is best: exit code 1 "
+            "where some failed, 2 where all did."
+        ),
+        "backtest": (
+            "Forecast each run from its beginning and score that on the rest, beside simple "
+            "methods."
+        ),
+        "calibrate": (
+            "Make a table of how runs went on after a forecast, which stretches the bands of "
+            "forecasts to come."
+        ),
+    },
+    beside={"calibrate": "backtest"},
+    elsewhere={},
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    return PROGRAM.run(sys.argv[1:] if arguments is None else arguments)

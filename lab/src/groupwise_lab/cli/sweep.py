@@ -1,0 +1,81 @@
+"""The command `groupwise-lab sweep`: many trainings that differ in a few settings, and which of
+them is best.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from groupwise.cli import shared as cli
+from groupwise.errors import GroupwiseError
+
+if TYPE_CHECKING:
+    from groupwise_lab.sweep import Sweep
+
+
+def sweep(
+    settings: Annotated[
+        Path,
+        cli.argument("SETTINGS", "A file of settings: YAML or JSON, with sweep or runs in it."),
+    ],
+    *,
+    output: Annotated[
+        Path,
+        cli.option("FOLDER", "Folder of the sweep, new or one to go on with.", "--output", "-o"),
+    ],
+    engine: cli.EngineName = "local",
+    workers: cli.Workers = None,
+    cpus_per_task: Annotated[
+        int, cli.option("N", "Processors of each training.", check=cli.whole(1, 4096))
+    ] = 1,
+    gpus_per_task: Annotated[
+        int, cli.option("N", "GPUs of each training.", check=cli.whole(0, 64))
+    ] = 0,
+    metric: cli.Metric = "reward",
+    as_json: cli.Json = False,
+) -> int:
+    """Train with every combination of some settings, and say which is best: exit code 1 where a
+    training failed, 2 where all did.
+    """
+    from groupwise_lab.cli.train import settings_in
+    from groupwise_lab.sweep import answer_of, ended, run_sweep, sweep_of
+    from groupwise_lab.sweep_text import print_sweep
+
+    wanted = settings_in(settings)
+    asked = sweep_of(wanted, output)
+    if wanted.get("command") is None:
+        _check(asked)
+    try:
+        with cli.progress(quiet=as_json) as show:
+            results = run_sweep(
+                asked,
+                cli.engine_of(engine, workers),
+                cpus=cpus_per_task,
+                gpus=gpus_per_task,
+                told=show,
+            )
+    except KeyboardInterrupt:
+        typer.echo("Stopped: what is done is kept; the same command goes on.", err=True)
+        raise
+    if not any(one.done for one in results):
+        raise GroupwiseError(ended(results).rstrip("."))
+    found = answer_of(asked, results, metric)
+    if as_json:
+        cli.print_json(found)
+    else:
+        print_sweep(found, cli.out_console())
+    return cli.OK if all(one.done for one in results) else cli.FOUND
+
+
+def _check(asked: Sweep) -> None:
+    """Refuse settings that the embedded trainer would refuse, before anything is trained."""
+    from groupwise_lab.cli.train import check_installed, settings_of, wanted_of
+
+    check_installed()
+    for training in asked.trainings:
+        overrides = [word for option, word in pairwise(training.words) if option == "--set"]
+        settings_of(wanted_of(None, overrides, {}))

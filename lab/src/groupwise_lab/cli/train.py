@@ -1,0 +1,744 @@
+"""The command `groupwise-lab train`: GRPO on a task whose truth is known or a user's own,
+written as a record as it goes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import signal
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from groupwise.cli.shared import (
+    Json,
+    Show,
+    argument,
+    flag,
+    option,
+    pairs,
+    print_json,
+    print_lines,
+    progress,
+)
+from groupwise.errors import (
+    GroupwiseError,
+    InsufficientDataError,
+    InvalidArgumentError,
+    UnreadableRunError,
+    first_line,
+)
+
+if TYPE_CHECKING:
+    from groupwise.record.run import RunRecord
+    from groupwise_lab.trainer.settings import TrainSettings
+    from groupwise_lab.trainer.tasks import Task
+
+DONE, INTERRUPTED = 0, 130
+_WARM = 0.2
+_LARGEST_FILE = 2**20
+_SETTINGS = {  # of language models alone, and of one kind of task alone
+    "model": (
+        "lora",
+        "chat_template",
+        "max_completion_length",
+        "gradient_checkpointing",
+        "memory_limit",
+    ),
+    "symbols": ("level", "format_reward", "proxy_bonus"),
+    "words": ("examples", "verifier", "file"),
+    "file": ("prompt_column", "answer_column", "reward", "reward_limit"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a run begins with, and where it runs."""
+
+    level: int | None = None  # difficulty of the task; its own where None
+    problems: int = 10_000  # at most so many, held-out ones included
+    format_reward: bool = False  # reward form too; the total is in [0, 2]
+    proxy_bonus: float | None = None  # train on a proxy reward that can be hacked
+    examples: int = 0  # worked examples before a question in words
+    verifier: str = "strict"  # which of the two of a task in words is trained on
+    file: Path | None = None  # of the questions, where a task in words reads them
+    data: Path | None = None  # of a task of the user's own, in the place of a name
+    prompt_column: str = "prompt"  # of its file
+    answer_column: str = "answer"  # of its file
+    reward: str | None = None  # of its completions: exact, number, math_verify or MODULE:FUNCTION
+    reward_limit: float = 60.0  # seconds of one call of a function
+    size: str = "small"  # of a new policy
+    checkpoint: Path | None = None  # of a policy to start from
+    model: Path | None = None  # folder of a language model in its place
+    warm_up: float | None = None  # probability of the right answer to teach first; 0 for none
+    cache: Path | None = None  # folder of warm-ups; the user's own where None
+    lora: int | None = None  # rank of a new LoRA adapter on it; all weights are trained where None
+    chat_template: bool = (
+        False  # put a prompt that is a text into the model's chat template, as the user's
+    )
+    max_completion_length: int | None = (
+        None  # tokens, of a language model; the task's own where None
+    )
+    gradient_checkpointing: bool = (
+        False  # run the layers again in the backward pass: less memory, more time
+    )
+    memory_limit: float = 4.0  # GB of one pass of a language model, its weights apart
+    start_seed: int = 0  # of the task, the initial weights and the warm-up
+    device: str = "auto"  # as torch names it, or auto
+    threads: int = 1  # of torch on a CPU
+
+    def __post_init__(self) -> None:
+        """Refuse two policies, and no thread."""
+        if self.model is not None and self.checkpoint is not None:
+            raise InvalidArgumentError(
+                "--checkpoint expects no --model beside it; got both: name one policy to start from"
+            )
+        if self.model is None:
+            for name in self.given_of("model"):
+                raise InvalidArgumentError(
+                    f"{name} expects --model, the folder of a language model; got none: name one, "
+                    "or leave it out"
+                )
+        if self.max_completion_length is not None and self.max_completion_length < 1:
+            raise InvalidArgumentError(
+                f"expected max_completion_length to be at least 1; got {self.max_completion_length}"
+            )
+        if not self.memory_limit > 0:
+            raise InvalidArgumentError(
+                f"expected memory_limit to be above 0; got {self.memory_limit}"
+            )
+        if self.threads < 1:
+            raise InvalidArgumentError(
+                f"expected threads to be a whole number of at least 1; got {self.threads}"
+            )
+
+    def given_of(self, kind: str) -> list[str]:
+        """The settings of one kind alone that are not as they are by default."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return [name for name in _SETTINGS[kind] if getattr(self, name) != defaults[name]]
+
+    @property
+    def given(self) -> str | None:
+        """The option that gives the weights, or None for a new policy."""
+        return (
+            "--model"
+            if self.model is not None
+            else "--checkpoint"
+            if self.checkpoint is not None
+            else None
+        )
+
+    @property
+    def warm_target(self) -> float:
+        """The probability of the right answer to teach first."""
+        if self.warm_up is not None:
+            return self.warm_up
+        return 0.0 if self.given else _WARM
+
+
+def train(
+    task: Annotated[
+        str | None,
+        argument(
+            "TASK", "addition, sorting, ..., or in words larger_of_two, ...; none with --data."
+        ),
+    ] = None,
+    *,
+    output: Annotated[Path, option("FOLDER", "Folder of the run.", "--output", "-o")],
+    settings: Annotated[
+        Path | None, option("FILE", "Settings of the run and of the task, as YAML or JSON.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        option(
+            "KEY=VALUE",
+            "One setting, as schedule=cosine or adaptive.mode=act. Repeatable.",
+            "--set",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        option("FILE", "Prompts of yours in place of TASK: JSONL, JSON, Parquet or CSV."),
+    ] = None,
+    prompt_column: Annotated[
+        str | None, option("NAME", "Column of the prompts, texts or messages; by default prompt.")
+    ] = None,
+    answer_column: Annotated[
+        str | None, option("NAME", "Column of the right answers; by default answer.")
+    ] = None,
+    reward: Annotated[
+        str | None,
+        option(
+            "NAME",
+            (
+                "Of your prompts: exact, number, math_verify, or a function of yours as "
+                "MODULE:FUNCTION."
+            ),
+        ),
+    ] = None,
+    level: Annotated[int | None, option("N", "Difficulty of the task; by default its own.")] = None,
+    size: Annotated[
+        str | None,
+        option("NAME", "Size of a new policy: tiny, small (the default), medium or large."),
+    ] = None,
+    checkpoint: Annotated[Path | None, option("FOLDER", "Start from this policy.")] = None,
+    model: Annotated[
+        Path | None,
+        option(
+            "FOLDER",
+            "Train this Hugging Face language model or LoRA adapter; or the name of a fetched one.",
+        ),
+    ] = None,
+    lora: Annotated[
+        int | None, option("R", "Train a new LoRA adapter of this rank on the model.")
+    ] = None,
+    chat_template: Annotated[
+        bool | None, flag("--chat-template", "Put prompts into the model's chat template.")
+    ] = None,
+    max_completion_length: Annotated[
+        int | None, option("L", "The most tokens of a completion of the model.")
+    ] = None,
+    group_size: Annotated[
+        int | None, option("G", "Rollouts of a prompt; by default 8.", "--group-size", "-G")
+    ] = None,
+    rollouts_per_step: Annotated[
+        int | None,
+        option(
+            "N",
+            "Rollouts of one update, of N/G prompts; by default 512.",
+            "--rollouts-per-step",
+            "-N",
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, option("T", "The number of optimiser updates; by default 600.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, option("E", "The learning rate, per update; by default 0.0005.")
+    ] = None,
+    advantage: Annotated[
+        str | None,
+        option(
+            "NAME",
+            "One of docs/advantages.md, or a trainer's as trl/grpo; by default leave_one_out.",
+        ),
+    ] = None,
+    seed: Annotated[int | None, option("N", "Seed of prompts and sampling; by default 0.")] = None,
+    device: Annotated[
+        str | None, option("NAME", "cpu, cuda, or auto (the default): a GPU where there is one.")
+    ] = None,
+    resume: Annotated[bool, flag("--resume", "Go on with the run in FOLDER, bit for bit.")] = False,
+    force: Annotated[bool, flag("--force", "Replace a run that is there already.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Train a small policy on a task whose truth is known, or a language model on your prompts,
+    by GRPO; the run is a record.
+    """
+    if resume and force:
+        raise InvalidArgumentError(
+            "--force expects a run that is to be replaced; got --resume too, which goes on with "
+            "it: name one"
+        )
+    typed = {
+        "data": data,
+        "prompt_column": prompt_column,
+        "answer_column": answer_column,
+        "reward": reward,
+        "level": level,
+        "size": size,
+        "checkpoint": checkpoint,
+        "model": model,
+        "lora": lora,
+        "chat_template": chat_template,
+        "max_completion_length": max_completion_length,
+        "group_size": group_size,
+        "steps": steps,
+        "rollouts_per_step": rollouts_per_step,
+        "learning_rate": learning_rate,
+        "advantage": advantage,
+        "seed": seed,
+        "device": device,
+    }
+    wanted = wanted_of(
+        settings,
+        overrides or (),
+        {name: value for name, value in typed.items() if value is not None},
+    )
+    check_installed()
+    start, chosen = settings_of(wanted)
+    problem = _task(task, start)
+    chosen.check_pool(len(problem.train))
+    return _train(start, problem, chosen, output, resume=resume, force=force, as_json=as_json)
+
+
+def check_installed() -> None:
+    """Refuse to train where the libraries of training are not there."""
+    if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
+        raise GroupwiseError("training needs torch and safetensors: pip install 'groupwise[train]'")
+
+
+def _task(name: str | None, start: Start) -> Task:
+    """Build the task of a name or of a file; refuse settings that are another kind of task's."""
+    if (name is None) == (start.data is None):
+        came = "none" if name is None else f"{name} and {start.data}"
+        raise InvalidArgumentError(f"train expects a TASK or --data FILE, one of them; got {came}")
+    from groupwise_lab.trainer.file_task import is_text_task
+
+    kind = "file" if name is None else "words" if is_text_task(name) else "symbols"
+    for setting in (
+        setting
+        for other in _SETTINGS
+        if other not in {kind, "model"}
+        for setting in start.given_of(other)
+    ):
+        raise InvalidArgumentError(f"{name or start.data} has no setting {setting}: leave it out")
+    if kind != "symbols" and start.model is None:
+        raise InvalidArgumentError(
+            f"{name or start.data} is asked in words, which a new policy cannot read: name a "
+            "language model with --model FOLDER"
+        )
+    common: dict[str, Any] = {"problems": start.problems, "seed": start.start_seed}
+    if name is None:
+        return _own_task(start, common)
+    if kind == "words":
+        from groupwise_lab.trainer.text_tasks import make_text_task
+
+        verifier: Any = start.verifier
+        return make_text_task(
+            name, examples=start.examples, verifier=verifier, file=start.file, **common
+        )
+    from groupwise_lab.trainer.tasks import make_task
+
+    return make_task(
+        name,
+        level=start.level,
+        format_reward=start.format_reward,
+        proxy_bonus=start.proxy_bonus,
+        **common,
+    )
+
+
+def _own_task(start: Start, common: Mapping[str, Any]) -> Task:
+    """Build the task of a user's file."""
+    from groupwise_lab.trainer.file_task import make_file_task
+
+    assert start.data is not None
+    if start.reward is None:
+        raise InvalidArgumentError(
+            "--data expects --reward, got none: name exact, number, math_verify, or a function as "
+            "MODULE:FUNCTION"
+        )
+    own = {name: getattr(start, name) for name in _SETTINGS["file"]}
+    return make_file_task(start.data, **own, **common)
+
+
+def _train(
+    start: Start,
+    task: Task,
+    chosen: TrainSettings,
+    output: Path,
+    *,
+    resume: bool,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Train and print what came of it."""
+    import torch
+
+    from groupwise_lab.trainer.file_task import readable_by
+    from groupwise_lab.trainer.folder import RunFolder
+    from groupwise_lab.trainer.grpo import train
+
+    torch.set_num_threads(start.threads)
+    if start.max_completion_length is not None:
+        task = dataclasses.replace(task, completion_length=start.max_completion_length)
+    held_out = ""
+    with progress(quiet=as_json) as show, _stopping() as stopped:
+
+        def told(step: int, row: Mapping[str, float | None]) -> bool:
+            nonlocal held_out
+            reward, evaluated = row.get("reward"), row.get("eval/reward")
+            held_out = held_out if evaluated is None else f", held out {evaluated:.3f}"
+            show(
+                f"reward {'...' if reward is None else f'{reward:.3f}'}{held_out}",
+                step,
+                chosen.steps,
+            )
+            return bool(stopped)
+
+        actor = _actor(start, task, chosen, show)
+        task = readable_by(actor, task)
+        task, chosen = _fitted(actor, task, chosen)
+        folder = RunFolder(output, chosen, task, actor, start=_begun(start, actor))
+        folder.check(resume=resume, force=force)
+        before = folder.latest_step() if resume else None
+        if before is None and not _warmed(actor, start, task, show, stopped):
+            typer.echo(
+                "Stopped while warming up: nothing is kept; the same command begins anew.", err=True
+            )
+            return INTERRUPTED
+        record = train(actor, task, chosen, output=folder, resume=resume, force=force, on_step=told)
+    _check_rewarded(record, chosen, before)
+    missing, asked = getattr(task.verifier, "missing", 0), getattr(task.verifier, "asked", 0)
+    if missing:
+        typer.echo(
+            f"{missing:,} of {asked:,} rollouts had no reward: they counted for nothing.", err=True
+        )
+    if before == chosen.steps:
+        typer.echo(
+            f"The run in {output} had done its {before} steps already: nothing was trained.",
+            err=True,
+        )
+    return _told(record, output, chosen.steps, as_json=as_json)
+
+
+def _check_rewarded(record: RunRecord, chosen: TrainSettings, before: int | None) -> None:
+    """Refuse a run that had no reward in any step that was made now, or in none at all where it
+    was done already.
+    """
+    done, begun = int(record.steps["step"][-1]), before or 0
+    made = record.steps.filter(record.steps["step"] > (begun if begun < done else 0))["reward"]
+    if made.null_count() < len(made):
+        return
+    more = f" --steps {done + len(made)}" if done == chosen.steps else ""
+    how = (
+        "begin anew with --force"
+        if more and chosen.schedule != "constant"
+        else f"go on with --resume{more}"
+    )
+    rollouts = len(made) * chosen.rollouts_per_step
+    raise InsufficientDataError(
+        f"expected rewards, got none for all {rollouts:,} rollouts: nothing was learnt; mend what "
+        f"judges them and {how}"
+    )
+
+
+def wanted_of(
+    file: Path | None, overrides: Sequence[str], typed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Put settings together: those of a file, over them KEY=VALUE texts, over them the options."""
+    wanted: dict[str, Any] = {} if file is None else settings_in(file)
+    for key, text in pairs("--set", "KEY=VALUE", overrides).items():
+        *above, name = key.split(".")
+        inner = wanted
+        for part in above:
+            inner[part] = dict(inner[part]) if isinstance(inner.get(part), Mapping) else {}
+            inner = inner[part]
+        try:
+            inner[name] = json.loads(text)
+        except ValueError:
+            inner[name] = text
+    return {**wanted, **typed}
+
+
+def settings_in(path: Path) -> dict[str, Any]:
+    """Read a file of settings."""
+    import yaml
+
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise UnreadableRunError(
+                f"expected settings in {path}, got {path.stat().st_size:,} bytes: name another file"
+            )
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML too
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        raise UnreadableRunError(
+            f"expected settings as YAML or JSON in {path}, got something else: write one KEY: "
+            "VALUE a line"
+        ) from None
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise UnreadableRunError(
+            f"expected settings by name in {path}, got none: write one KEY: VALUE a line"
+        )
+    return found
+
+
+def settings_of(wanted: Mapping[str, Any]) -> tuple[Start, TrainSettings]:
+    """Sort settings into those of the start and those of the training."""
+    from groupwise_lab.trainer.settings import TrainSettings
+
+    types = get_type_hints(Start)
+    known = [*types, *(field.name for field in dataclasses.fields(TrainSettings))]
+    for name in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise InvalidArgumentError(
+                f"expected a setting, got {name[:60]!r}: "
+                + (f"write {near[0]}" if near else f"use one of {', '.join(known)}")
+            )
+    start = Start(
+        **{
+            name: _typed(name, value, types[name])
+            for name, value in wanted.items()
+            if name in types
+        }
+    )
+    training = {name: value for name, value in wanted.items() if name not in types}
+    if "lag_kind" not in training and training.get("refresh_interval", 1) != 1:
+        training["lag_kind"] = "refresh"
+    if training.get("precision", "auto") == "auto":
+        training["precision"] = "bfloat16" if _device(start.device) == "cuda" else "float32"
+    return start, TrainSettings.from_mapping(training)
+
+
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    """Return a setting of the start as its type wants it, or refuse it."""
+    kinds = get_args(hint) or (hint,)
+    if type(value) in kinds:
+        return value
+    if Path in kinds and isinstance(value, str | Path):
+        return Path(value)
+    if float in kinds and type(value) in {int, str}:
+        with suppress(ValueError):
+            return float(value)  # YAML takes 1e-3 for text
+    words = {
+        int: "a whole number",
+        float: "a number",
+        str: "a name",
+        bool: "true or false",
+        Path: "a path",
+        type(None): "null",
+    }
+    raise InvalidArgumentError(
+        f"expected {name} to be {' or '.join(words[kind] for kind in kinds)}; got "
+        f"{str(value)[:60]!r}"
+    )
+
+
+def _begun(start: Start, actor: Any) -> dict[str, str | float | None]:
+    """Return what the policy is at the start: a run goes on with the same alone.
+
+    Of weights from a folder their checksum, not its path.
+    """
+    checksum = 0
+    for parameter in actor.parameters() if start.given else ():
+        checksum = zlib.crc32(
+            parameter.detach().float().cpu().contiguous().numpy().tobytes(), checksum
+        )
+    return {
+        "lora": start.lora,
+        "chat_template": float(start.chat_template) or None,
+        "completion_length": start.max_completion_length,
+        "size": None if start.model is not None else start.size,
+        "weights": f"of {start.given} ({checksum:08x})" if start.given else "of a new policy",
+        "warm_up": start.warm_target,
+        "start_seed": start.start_seed,
+    }
+
+
+def _device(wanted: str) -> str:
+    """Return the device; a GPU where one is there."""
+    import torch
+
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=wanted)
+    except (RuntimeError, AssertionError) as error:
+        said = first_line(error)
+        raise InvalidArgumentError(
+            f"--device expects a device of this machine, as cpu or cuda; got {wanted!r} ({said})"
+        ) from None
+    return wanted
+
+
+def _fitted(actor: Any, task: Task, chosen: TrainSettings) -> tuple[Task, TrainSettings]:
+    """Leave out what a language model's context does not hold; let it read at once what its
+    memory holds, where nobody has said.
+    """
+    from groupwise_lab.trainer.file_task import within_context
+    from groupwise_lab.trainer.language_policy import LanguagePolicy
+
+    if not isinstance(actor, LanguagePolicy):
+        return task, chosen
+    task, tokens, where = within_context(actor, task)
+    if chosen.micro_batch is not None:
+        return task, chosen
+    # Of held-out prompts nothing is kept for a gradient.
+    most = actor.rollouts_of_a_pass(chosen.group_size, tokens, task.completion_length, where=where)
+    return task, chosen if most >= chosen.rollouts_per_step else dataclasses.replace(
+        chosen, micro_batch=most
+    )
+
+
+def _actor(start: Start, task: Task, chosen: TrainSettings, show: Show) -> Any:
+    """Return the policy that is to be trained, before any warm-up."""
+    from groupwise.scores.language_models import TRAINED, load_language_model, load_reader
+    from groupwise_lab.trainer.checkpoints import load_policy
+    from groupwise_lab.trainer.tasks import LONGEST_SEQUENCE
+
+    device = _device(start.device)
+    if start.model is not None:
+        from groupwise_lab.trainer.language_policy import LanguagePolicy
+
+        if start.chat_template and load_reader(start.model).tokenizer.chat_template is None:
+            raise InvalidArgumentError(
+                "--chat-template expects a tokenizer with a chat template, got none in "
+                f"{start.model}: leave it out"
+            )
+        show("loading the model", 0, 1)
+        # Weights that stay as they are may be rounded; those that are trained are kept in single
+        # precision.
+        frozen = chosen.precision == "bfloat16" and start.lora is not None
+        loaded = load_language_model(
+            start.model,
+            device=device,
+            precision="bfloat16" if frozen else "float32",
+            lora=start.lora,
+            seed=start.start_seed,
+            # SGD has one moment; the policy at the start is kept beside for a KL term.
+            trained=TRAINED - 4 * (chosen.optimizer == "sgd") + 4 * bool(chosen.kl_weight),
+        )
+        memory = start.memory_limit * 1e9
+        return LanguagePolicy(
+            loaded,
+            chat=start.chat_template,
+            checkpointing=start.gradient_checkpointing,
+            memory_limit=memory,
+        )
+    from groupwise_lab.trainer.policy import Policy, policy_size
+
+    size = policy_size(start.size)
+    if start.checkpoint is not None:
+        return load_policy(
+            start.checkpoint, size=size, vocabulary_size=len(task.vocabulary), device=device
+        )
+    return Policy(
+        size, vocabulary_size=len(task.vocabulary), context=LONGEST_SEQUENCE, seed=start.start_seed
+    ).to(device)
+
+
+class _Stopped(Exception):  # noqa: N818 - no error: somebody typed Ctrl-C
+    """The warm-up was interrupted."""
+
+
+def _warmed(actor: Any, start: Start, task: Task, show: Show, stopped: list[bool]) -> bool:
+    """Warm a new policy up; return whether that came to its end."""
+    from groupwise_lab.trainer.policy import Policy
+    from groupwise_lab.trainer.warm_up import default_cache, warm_up
+
+    target = start.warm_target
+    if not target:
+        return True
+    if not isinstance(actor, Policy):
+        raise InvalidArgumentError(
+            "warm_up expects a policy of groupwise, got --model: fine-tune a language model "
+            "before, and leave it out"
+        )
+    cache = default_cache() if start.cache is None else start.cache
+
+    def told(step: int, reached: float) -> None:
+        show(
+            f"warming up (once): right with probability {reached:.3f}, step {step}",
+            round(100 * reached / target),
+            100,
+        )
+        if stopped:
+            raise _Stopped
+
+    try:
+        warm_up(actor, task, accuracy=target, seed=start.start_seed, cache=cache, on_step=told)
+    except _Stopped:
+        return False
+    return True
+
+
+@contextmanager
+def _stopping() -> Iterator[list[bool]]:
+    """Turn the first Ctrl-C into a wish that the run ends after its step; the second one is as
+    ever.
+    """
+    asked: list[bool] = []
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        asked.append(True)
+        signal.signal(signal.SIGINT, before)
+
+    try:
+        before = signal.signal(signal.SIGINT, ask)
+    except ValueError:  # not in the main thread: nobody types there
+        yield asked
+        return
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _told(record: RunRecord, output: Path, steps: int, *, as_json: bool) -> int:
+    """Print what the record says of the run and how to go on."""
+    from groupwise_lab.trainer.rows import idle_since
+
+    done = int(record.steps["step"][-1])
+    code = DONE if done >= steps else INTERRUPTED
+    last = record.steps.tail(20)
+    reward = last["reward"].mean()
+    evaluated = (
+        record.steps["eval/reward"].drop_nulls() if "eval/reward" in record.steps.columns else None
+    )
+    held_out = float(evaluated[-1]) if evaluated is not None and len(evaluated) else None
+    seconds = float(record.steps["seconds"][-1])
+    idle = idle_since(record.steps)
+    if as_json:
+        summary = {
+            "folder": str(output),
+            "steps": done,
+            "of": steps,
+            "reward": reward,
+            "held_out": held_out,
+            "seconds": seconds,
+        }
+        print_json(summary | {"idle_since": idle})
+        return code
+    said = (
+        f"reward {reward:.3f} over the last {len(last)} steps"
+        if isinstance(reward, float)
+        else "no reward"
+    )
+    said += "" if held_out is None else f", {held_out:.3f} on held-out problems"
+    lines = [f"{done} of {steps} steps in {seconds:.0f} s: {said}", *_decisions(output)]
+    if idle is not None:
+        lines.append(
+            f"From step {idle} to the end no two rollouts of a group differed in reward: nothing "
+            "was learned there."
+        )
+    if code == DONE:
+        lines.append(f"The run is in {output}; groupwise report {output} says what it did.")
+    else:
+        lines.append(f"Stopped; the same command with --resume goes on from step {done}.")
+    print_lines(*lines)
+    return code
+
+
+def _decisions(output: Path) -> list[str]:
+    """Return what was decided of the group size, the last few times that it was to change and
+    the last word.
+    """
+    from groupwise_lab.trainer.folder import DECISIONS
+
+    path = output / DECISIONS
+    if not path.is_file():
+        return []
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    wanted = [
+        entry
+        for entry in entries
+        if entry["group_size"] != entry.get("present", entry["group_size"])
+    ][-5:]
+    told = [*wanted, *(entries[-1:] if entries[-1:] != wanted[-1:] else [])]
+    return [
+        (
+            f"Group size{', advised,' if entry.get('mode') == 'advise' else ''} after step "
+            f"{entry['step']}: {entry['reason']}"
+        )
+        for entry in told
+    ]

@@ -1,0 +1,1 @@
+"""Forecasts scored on what came after, and the table that calibrates their bands."""

@@ -1,0 +1,219 @@
+"""How well forecasts did on many runs, as plain data, and a table of calibration from runs that
+have ended, scored on those left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from groupwise.errors import InsufficientDataError
+from groupwise.forecasting.calibration import UNCALIBRATED, Calibration
+from groupwise.intervals import Interval
+from groupwise.plain import Plain
+from groupwise.wording import alike, clean, count, number, share
+from groupwise_lab.forecasts.backtest import Trial, rows_seen, trial
+from groupwise_lab.forecasts.calibrate import calibrate
+from groupwise_lab.forecasts.results import Backtest
+from groupwise_lab.forecasts.scoreboard import (
+    FEWEST_CLUSTERS,
+    BacktestSummary,
+    Pooled,
+    summarise_backtests,
+)
+
+if TYPE_CHECKING:
+    from groupwise.series.metric import MetricSeries
+    from groupwise_lab.forecasts.rivals import Method
+
+METHOD_NAMES = {
+    "groupwise": "groupwise",
+    "last_mean": "last mean",
+    "smoothing": "smoothing",
+    "power_law": "power law",
+    "scalerl_sigmoid": "sigmoid",
+    "ets_damped": "ETS",
+    "theta": "theta",
+}
+
+
+def trial_of(
+    series: MetricSeries, seen: float, methods: Mapping[str, Method] | None = None
+) -> Trial:
+    """Foretell the rest of a series from a share of it; what its range is likely to be is known
+    by the rows seen alone.
+    """
+    known = dataclasses.replace(
+        series, value_T=series.value_T[: rows_seen(series.value_T.size, seen)]
+    ).likely_bounds
+    given = {
+        "window": series.window,
+        "smoothing": series.smoothing,
+        "bounds": known,
+        "methods": methods,
+    }
+    return trial(series.time_T, series.value_T, seen, **given)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class TriedRun:
+    """What was foretold of one run from one share of it."""
+
+    name: str  # of the run, cleaned
+    cluster: str  # of the runs that depend on each other
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRun(Plain):
+    """One run with its score from one share of it."""
+
+    KEYS: ClassVar[tuple[str, ...]] = ("run=name", "cluster", "*result")
+
+    name: str  # of the run, cleaned
+    cluster: str  # of the runs that depend on each other
+    result: Backtest  # the score
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Scores of all runs."""
+
+    runs: tuple[ScoredRun, ...]  # those scored, each once a share, at least one
+    left_out: tuple[tuple[str, str], ...]  # name and reason of those that could not be
+    summary: BacktestSummary  # all runs together
+
+    @classmethod
+    def of(cls, runs: Sequence[ScoredRun], left_out: Sequence[tuple[str, str]]) -> Scores:
+        """Put scores together."""
+        return cls(
+            tuple(runs),
+            tuple(dict.fromkeys(left_out)),
+            summarise_backtests([(run.cluster, run.result) for run in runs]),
+        )
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods, ours first."""
+        return ("groupwise", *self.summary.whole.ratios)
+
+    def sentences(self) -> tuple[str, ...]:
+        """What all runs together say."""
+        whole, level = self.summary.whole, share(self.runs[0].result.level)
+        ratios = ", ".join(
+            f"{_ratio(one)} of {METHOD_NAMES.get(name, name)}" for name, one in whole.ratios.items()
+        )
+        few = self.summary.clusters < FEWEST_CLUSTERS
+        doubt = (
+            (
+                f"Fewer than {FEWEST_CLUSTERS} clusters tell nothing of how far these figures may "
+                "be off."
+            )
+            if few
+            else _DRAWN
+        )
+        alike_names = "names in one folder that differ only in numbers are one"
+        return (
+            (
+                f"{count(self.summary.runs, 'run')} in {count(self.summary.clusters, 'cluster')}: "
+                f"{alike_names}."
+            ),
+            f"Error of groupwise over all shares: {ratios}.",
+            (
+                f"The {level} band held {held(whole)} of the window means, {share(whole.above)} "
+                f"lay above it and {share(whole.below)} below."
+            ),
+            doubt,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "summary": self.summary.as_dict(),
+            "runs": [run.as_dict() for run in self.runs],
+            "left_out": [{"run": name, "reason": reason} for name, reason in self.left_out],
+        }
+
+
+_DRAWN = "In brackets are 95 % intervals, drawn over clusters."
+
+
+def _ratio(ratio: Interval) -> str:
+    """Write a ratio, with its interval where there is one."""
+    if not math.isfinite(ratio.high):
+        return number(ratio.value, digits=2)
+    value, low, high = alike(ratio.value, ratio.low, ratio.high)
+    return f"{value} ({low} to {high})"
+
+
+def held(pooled: Pooled) -> str:
+    """Write the coverage, with its interval where there is one."""
+    one = pooled.coverage
+    return (
+        share(one.value)
+        if (one.low, one.high) == (0.0, 1.0)
+        else f"{share(one.value)} ({share(one.low)} to {share(one.high)})"
+    )
+
+
+def cluster_of(path: Path) -> str:
+    """Name the cluster of a run: its folder, and its own name without numbers, so that seeds and
+    settings of one sweep fall together.
+    """
+    name = path.resolve().name if path.name in ("", ".", "..") else path.name
+    return clean(f"{path.absolute().parent.name}/{re.sub(r'[0-9]+(?:[._-][0-9]+)*', '#', name)}")
+
+
+_FEWEST_TO_LEAVE_OUT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A table, and the scores of the runs that it was made from."""
+
+    table: Calibration
+    by_others: BacktestSummary  # each cluster by the table of the others
+    uncalibrated: BacktestSummary  # by no table
+
+    def sentence(self) -> str:
+        """What the table is worth, in a sentence."""
+        whole, bare = self.by_others.whole, self.uncalibrated.whole
+        return (
+            f"The 90 % band held {held(whole)} of the window means, {share(whole.above)} lay above "
+            f"it and {share(whole.below)} below; without a table it held "
+            f"{share(bare.coverage.value)}."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "table": self.table.as_dict(),
+            "by_others": self.by_others.as_dict(),
+            "uncalibrated": self.uncalibrated.as_dict(),
+        }
+
+
+def calibrated(
+    tried: Sequence[TriedRun], step: Callable[[str], None] = lambda _doing: None
+) -> Calibrated:
+    """Make a table, and score every cluster by the table of the others."""
+    clusters = sorted({one.cluster for one in tried})
+    if len(clusters) < _FEWEST_TO_LEAVE_OUT:
+        raise InsufficientDataError(
+            f"expected runs of at least {_FEWEST_TO_LEAVE_OUT} clusters, got "
+            f"{count(len(clusters), 'cluster')}: names in one folder that differ only in numbers "
+            "are one; add runs of other work"
+        )
+    cases = [one.trial.case(one.cluster, one.name) for one in tried]
+    scored = []
+    for cluster in clusters:
+        step(f"leaving out {cluster}")
+        table = calibrate([case for case in cases if case.cluster != cluster])
+        scored += [(cluster, one.trial.score(table)) for one in tried if one.cluster == cluster]
+    bare = [(one.cluster, one.trial.score(UNCALIBRATED)) for one in tried]
+    return Calibrated(calibrate(cases), summarise_backtests(scored), summarise_backtests(bare))

@@ -1,0 +1,59 @@
+"""Fixtures of the laboratory's tests: those of the instrument, a small task and a warmed-up
+policy.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import (
+    impatient,
+    made_fitted,
+    made_record,
+    make_row,
+    shared_data,
+    trl_run,
+    write_state,
+)
+
+from groupwise_lab.trainer.tasks import Task, make_task
+
+__all__ = [
+    "impatient",
+    "made_fitted",
+    "made_record",
+    "make_row",
+    "shared_data",
+    "trl_run",
+    "write_state",
+]
+
+LABORATORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def small_task() -> Task:
+    """Addition modulo 10: prompts of four tokens, completions of two."""
+    return make_task("modular_addition", level=1)
+
+
+@pytest.fixture(scope="session")
+def _warm_policy(small_task: Task) -> Any:
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    from groupwise_lab.trainer.policy import Policy, policy_size
+    from groupwise_lab.trainer.warm_up import warm_up
+
+    policy = Policy(policy_size("tiny"), vocabulary_size=len(small_task.vocabulary), seed=0)
+    warm_up(policy, small_task, accuracy=0.2)
+    return policy
+
+
+@pytest.fixture
+def make_policy(_warm_policy: Any) -> Callable[[], Any]:
+    """The maker of copies of the warmed-up policy."""
+    return lambda: copy.deepcopy(_warm_policy)

@@ -1,0 +1,249 @@
+"""The trial of advice: its enumeration is fixed, each fault changes what it names, and a fork
+takes the fault back from one checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "advice"
+Load = Callable[[str], Any]
+
+
+def test_the_enumeration_is_that_of_the_protocol(load: Load) -> None:
+    module = load("trial")
+    found = {
+        name: (len(module.pieces(name)), module.digest(module.pieces(name))) for name in module.ALL
+    }
+    protocol = (FOLDER.parents[1] / "docs" / "decisions" / "0012-the-trial-of-advice.md").read_text(
+        encoding="utf-8"
+    )
+    assert all(value in protocol for _, value in found.values())
+    assert found == {
+        "small": (1980, "9da4cce68ee9c176"),
+        "language_model": (56, "30307ab377005b54"),
+        "first_update": (19, "39e0f5fe9c40467d"),
+    }
+
+
+def test_every_kind_is_drawn_as_often_as_the_protocol_says(load: Load) -> None:
+    faults = load("faults")
+    small, language = faults.members("small"), faults.members("language_model")
+    assert set(Counter((member.fault.kind, member.task) for member in small).values()) == {10}
+    assert len(small) == 10 * 11 * 3
+    assert set(Counter(member.fault.kind for member in language).values()) == {2, 3}
+    assert set(Counter(member.twin for member in language).values()) == {3}
+    assert len({(member.twin, member.task, member.form, member.seed) for member in language}) == 8
+    early = [member.fault.onset == 0 for member in small]
+    assert 0.4 < np.mean(early) < 0.6
+    assert max(member.fault.onset for member in small) == 40
+
+
+def made(faults: Any, kind: str, **size: Any) -> Any:
+    """A member with a fault of a kind, on sums of two digits modulo 10."""
+    return faults.Member("small", 0, "modular_addition", 1, 0, 3, 8, 0, faults.Fault(kind, 0, size))
+
+
+CHANGED: dict[
+    str, tuple[dict[str, Any], dict[str, Any], set[str]]
+] = {  # fields of settings and task
+    "rate": ({"factor": 4.0}, {"learning_rate": 2e-3}, set()),
+    "lag": (
+        {"lag_kind": "fixed", "refresh_interval": 5},
+        {"lag_kind": "fixed", "refresh_interval": 5},
+        set(),
+    ),
+    "small_groups": ({"group_size": 2}, {"group_size": 2}, set()),
+    "short_limit": ({"share": 0.5}, {}, {"completion_length"}),
+    "noisy_verifier": ({"share": 0.5, "mode": "one"}, {}, {"verifier"}),
+    "broken_verifier": ({"mode": "zero"}, {}, {"verifier"}),
+    "loophole": ({"bonus": 3.0}, {}, {"verifier"}),
+    "spent_entropy": ({"factor": 4.0}, {}, set()),
+    "hard_prompts": ({"harder": 1}, {}, {"train", "prompt_length", "completion_length"}),
+    "flat_reward": ({"share": 1.0}, {}, {"verifier"}),
+    "paid_length": ({"bonus": 0.5}, {}, {"verifier"}),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+def test_each_fault_changes_what_it_names_and_nothing_else(load: Load, kind: str) -> None:
+    faults, (size, of_settings, of_task) = load("faults"), CHANGED[kind]
+    assert set(CHANGED) == set(faults.KINDS)
+    member = made(faults, kind, **size)
+    assert set(size) == set(faults.drawn_fault(kind, "small", np.random.default_rng(0)).size)
+    healthy = load("trial").settings_of(member, 10)
+    faulty = faults.faulty_settings(member.fault, healthy)
+    assert {
+        name: value for name, value in asdict(faulty).items() if value != asdict(healthy)[name]
+    } == of_settings
+    task = faults.healthy_task(member)
+    wrong = faults.faulty_task(member, task)
+    # A harder task brings its own name and recipe along.
+    names = {
+        field.name
+        for field in fields(task)
+        if getattr(task, field.name) != getattr(wrong, field.name)
+    }
+    assert names - {"recipe"} == of_task
+    assert wrong.held_out == task.held_out
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "rewards"),
+    [
+        ("broken_verifier", {"mode": "one"}, {"exact": [1, 1, 1]}),
+        ("loophole", {"bonus": 3.0}, {"exact": [1, 1.5, 3]}),
+        ("flat_reward", {"share": 1.0}, {"exact": [0.5, 0.5, 0.5]}),
+        # The limit is three times that of an answer and its end: six symbols.
+        ("paid_length", {"bonus": 0.5}, {"exact": [1, 0, 0], "length": [1 / 6, 2 / 6, 3 / 6]}),
+    ],
+)
+def test_what_a_faulty_verifier_says_of_the_right_answer_and_of_bait(
+    load: Load, kind: str, size: Any, rewards: Any
+) -> None:
+    faults = load("faults")
+    member = made(faults, kind, **size)
+    verifier = faults.faulty_task(member, faults.healthy_task(member)).verifier
+    problem = replace(faults.healthy_task(member).train[0], answer="7")
+    found = verifier([problem] * 3, ["7", "19", "999"], [True, True, True])
+    assert {name: reward_N.tolist() for name, reward_N in found.items()} == rewards
+    assert verifier.weights == {"exact": 1.0} | ({"length": 0.5} if kind == "paid_length" else {})
+
+
+@pytest.fixture
+def tiny(load: Load, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The trial with a policy of two layers that was never taught, and 16 rollouts an update."""
+    module = load("trial")
+    own = module.settings_of
+
+    def untaught(member: Any) -> Any:
+        return module.Policy(module.policy_size("tiny"), vocabulary_size=20, seed=member.start)
+
+    monkeypatch.setattr(module, "start_small", untaught)
+    monkeypatch.setattr(
+        module,
+        "settings_of",
+        lambda member, steps: replace(own(member, steps), rollouts_per_step=16),
+    )
+    return module
+
+
+def test_a_piece_gives_the_same_result_twice_and_its_fork_is_of_that_run(
+    tiny: Any, load: Load
+) -> None:
+    member = made(load("faults"), "noisy_verifier", share=0.5, mode="one")
+    horizon = tiny.Horizon(5, 5)
+    run, fork = tiny.whole_run(member, 10, fault=member.fault), tiny.oracle(member, [5], horizon)
+    assert run == tiny.whole_run(member, 10, fault=member.fault)
+    assert fork == tiny.oracle(member, [5], horizon)
+    assert fork["forks"]["5"]["mark"] == run["marks"][1]
+    assert len(set(run["marks"])) == 3
+    assert fork["forks"]["5"]["right_1e4"][0] == run["right_1e4"][1]
+
+
+@pytest.mark.parametrize("kind", ["rate", "lag", "small_groups", "flat_reward", "paid_length"])
+def test_a_run_is_its_twin_until_its_fault_begins_and_a_fork_before_it_stays_so(
+    tiny: Any, load: Load, kind: str
+) -> None:
+    """Noise that both verifiers share gives an untaught policy something to follow."""
+    faults = load("faults")
+    noisy = faults.faulty_task
+    size = CHANGED[kind][0]
+    member = made(faults, kind, **size)
+    member = replace(member, fault=replace(member.fault, onset=5))
+    tiny.healthy_task = lambda one: noisy(
+        made(faults, "noisy_verifier", share=0.5, mode="one"), faults.healthy_task(one)
+    )
+    twin, run = (
+        tiny.whole_run(member, 10, fault=None),
+        tiny.whole_run(member, 10, fault=member.fault),
+    )
+    assert twin["marks"][:2] == run["marks"][:2]
+    assert twin["marks"][2] != run["marks"][2]
+    journey = tiny.Journey(member, tiny.settings_of(member, 10), fault=member.fault)
+    for _ in range(5):
+        journey.advance()
+    assert (
+        tiny.forked(member, tiny.settings_of(member, 10), journey.snapshot(), 5)["end"]
+        == twin["marks"][2]
+    )
+
+
+def test_spent_entropy_is_taken_back_without_a_rounding_and_kept_where_the_fault_is(
+    tiny: Any, load: Load
+) -> None:
+    member = made(load("faults"), "spent_entropy", factor=8.0)
+    chosen = tiny.settings_of(member, 10)
+    journey = tiny.Journey(member, chosen, fault=member.fault)
+    start = tiny.sharpness(journey.actor).clone()
+    journey.advance()  # no completion of an untaught policy is right: the update changes nothing
+    assert torch.equal(tiny.sharpness(journey.actor), 8 * start)
+    undone, kept = (
+        tiny.Journey(member, chosen, fault=fault, snapshot=journey.snapshot())
+        for fault in (None, member.fault)
+    )
+    assert torch.equal(tiny.sharpness(undone.actor), start)
+    assert torch.equal(tiny.sharpness(kept.actor), 8 * start)
+
+
+def test_a_run_that_the_trainer_ends_stays_where_it_is_and_is_forked_once_from_there(
+    tiny: Any, load: Load
+) -> None:
+    member = made(load("faults"), "broken_verifier", mode="zero")
+    run = tiny.whole_run(member, 20, fault=member.fault)
+    assert run["ended"] == "InsufficientDataError at 9"
+    assert len(set(run["right_1e4"])) == 1
+    assert list(tiny.oracle(member, [5, 10, 15], tiny.Horizon(15, 5))["forks"]) == ["5", "10"]
+
+
+def test_the_length_of_the_grid_is_where_the_pilot_has_risen(load: Load) -> None:
+    steps = load("trial").grid_steps
+    risen = [5000, 5000, 5000, 5000, 6000, 9600, 9600, 9600, 9600]
+    assert steps(risen) == 35  # updates 25, 30 and 35 lie .46 above the start
+    assert steps([5000] * 17) == 80
+
+
+def test_what_is_done_is_not_run_again_and_a_torn_line_is(
+    load: Load, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, path, asked = load("trial"), tmp_path / "small.jsonl", []
+
+    def piece(name: str, after: str = "") -> Any:
+        def run(lines: Any) -> dict[str, int]:
+            asked.append(name)
+            if name == "run-bad":
+                raise ValueError("as commanded")
+            return {"lines": len(lines)}
+
+        return module.Piece(name, run, {"number": 1}, after)
+
+    every = [
+        piece("run-bad"),
+        piece("run-0"),
+        piece("run-1", after="run-0"),
+        piece("run-2", after="absent"),
+    ]
+    assert module.run_open(every, path, seconds=0) == 0
+    assert module.run_open(every, path, seconds=60, only="run-0") == 1
+    path.write_text(path.read_text() + '{"piece":"run-1","lin')
+    assert module.run_open(every, path, seconds=60) == 1
+    assert asked == ["run-0", "run-bad", "run-1"]
+    lines = [json.loads(text) for text in path.read_text().splitlines() if text.endswith("}")]
+    assert [(line["piece"], line["lines"], line["number"]) for line in lines] == [
+        ("run-0", 0, 1),
+        ("run-1", 1, 1),
+    ]
+    assert "2 of 4 done" in module.listed(every, path)
+    with module.alone(path), pytest.raises(SystemExit, match="another process"):
+        module.run_open(every, path, seconds=60)
+    capsys.readouterr()

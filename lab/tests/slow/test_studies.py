@@ -1,0 +1,114 @@
+"""The studies behind lab/docs/theory/fit.md and lab/docs/log.md, run whole; they print their
+tables.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from worlds.runs import autoregressive_noise
+
+from groupwise.forecasting.fit import fit
+
+ROOT = Path(__file__).resolve().parents[2]
+REPLICATES = int(os.environ.get("GROUPWISE_REPLICATES", "2000"))
+
+
+def study(path: str) -> ModuleType:
+    """One experiment, imported from its file."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_intervals_hold_their_level(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every 95 % interval of 500 rows covers between .93 and .97; three standard errors are allowed
+    on either side.
+
+    Of 36 proportions at their level one leaves the allowance in less than one study in ten.
+    """
+    coverage = study("lab/experiments/intervals/coverage.py")
+    rows = [
+        coverage.one_cell(curve, noise, 500, REPLICATES, 2026)
+        for noise in coverage.NOISES
+        for curve in coverage.CURVES
+    ]
+    with capsys.disabled():
+        coverage.show(rows)
+    for row in rows:
+        for name in coverage.NAMES:
+            error = math.sqrt(row[name] * (1 - row[name]) / REPLICATES)
+            assert row[name] > 0.93 - 3 * error, (row, name)
+            assert row[name] < 0.97 + 3 * error or row["noise"] == "smoothed 20", (row, name)
+
+
+def _alarm(case: tuple[int, float, int]) -> bool:
+    """Whether a series that does not move is said to move: a law, a jump, a collapse."""
+    n, correlation, seed = case
+    noise = autoregressive_noise(
+        np.random.default_rng(seed), n, deviation=0.02, correlation=correlation
+    )
+    return fit(np.arange(float(n)), 0.5 + noise, healthy="up").status in (
+        "converged",
+        "non_stationary",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n", "correlation", "most"),
+    [(50, 0.0, 0.03), (500, 0.0, 0.045), (500, 0.8, 0.056), (50, 0.8, 0.09)],
+)
+def test_still_series_are_not_said_to_move(
+    n: int, correlation: float, most: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The false-alarm rates of lab/docs/theory/fit.md; `most` is the rate there plus three
+    standard errors of 400 series.
+    """
+    with ProcessPoolExecutor(2) as pool:
+        share = float(
+            np.mean(
+                list(
+                    pool.map(_alarm, [(n, correlation, seed) for seed in range(400)], chunksize=20)
+                )
+            )
+        )
+    with capsys.disabled():
+        print(f"n={n} correlation={correlation}: {share:.3f} of still series are said to move")
+    assert share <= most
+
+
+@pytest.mark.slow
+def test_backtest_of_the_public_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """By tables of other clusters the forecast beats the last mean and smoothing over all
+    shares, and its band covers at each.
+    """
+    data = ROOT.parent / "shared" / "data"
+    if not data.is_dir():
+        pytest.skip("the public runs are not on this machine: ../shared/data is absent")
+    backtest = study("lab/experiments/forecast/backtest.py")
+    found = backtest.of_public_runs(data)
+    with capsys.disabled():
+        backtest.show(
+            "Public runs, each cluster by the table of the others",
+            found.by_others,
+            found.uncalibrated,
+        )
+    whole = found.by_others.whole
+    assert whole.ratios["last_mean"].value <= 0.90
+    assert whole.ratios["last_mean"].high < 1
+    assert whole.ratios["smoothing"].value <= 0.97
+    for one in found.by_others.shares:
+        assert one.whole.coverage.low <= 0.95
+        assert one.whole.coverage.high >= 0.85

@@ -1,0 +1,160 @@
+"""Show a comparison of runs in the terminal: the answer, a row for each group, and judgements,
+in 80 columns.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+
+from groupwise.analysis.compare import RunComparison
+from groupwise.analysis.compare_answer import TRAILING, ComparedGroup, shared_key, shown_decimals
+from groupwise.comparison.results import Comparison
+from groupwise.diagnostics.judgement import State
+from groupwise.pages.tables import Grid
+from groupwise.pages.text import Printer
+from groupwise.wording import alike, clean, count, number, sentence
+
+_COLUMNS = 80
+_MOST_GROUPS = 9
+_BADNESS = (State.OK, State.CANNOT_TELL, State.WATCH, State.FAILING, State.FAILED)
+
+
+def print_comparison(comparison: RunComparison, console: Console, *, why: bool = False) -> None:
+    """Print the answer, a row for each group, and how failed runs were judged; asked why, all
+    judgements, the tests and the notes.
+    """
+    out = Printer(console)
+    console.width = min(console.width, _COLUMNS)
+    for place, said in enumerate(comparison.answer):
+        _wrapped(out, said, style="" if place else "bold")
+    out.grid(_grid(comparison, len(comparison.groups) if why else _MOST_GROUPS))
+    if why:
+        _print_why(comparison, out)
+        return
+    _print_rest(comparison, out)
+
+
+def _print_rest(comparison: RunComparison, out: Printer) -> None:
+    """Print what stands below the table: how many groups it leaves out, how doubtful runs were
+    judged, and which settings differ.
+    """
+    if len(comparison.groups) > _MOST_GROUPS:
+        _wrapped(
+            out, f"{count(len(comparison.groups) - _MOST_GROUPS, 'more group')}: --why", style="dim"
+        )
+    runs = [run for group in comparison.groups for run in group.runs]
+    doubtful = [run for run in runs if run.judgement.alarm] or [
+        run for run in runs if run.judgement.state is State.WATCH
+    ][:1]
+    for run in doubtful[:2] if len(comparison.groups) == 2 else ():
+        _wrapped(out, f"{run.label}: {run.judgement.headline}", longest=3 * _COLUMNS // 2)
+    if comparison.differing:
+        _wrapped(
+            out,
+            f"Settings that differ: {', '.join(comparison.differing)}.",
+            style="dim",
+            longest=_COLUMNS,
+        )
+
+
+def _print_why(comparison: RunComparison, out: Printer) -> None:
+    """Print every run's judgement, the tests of every pair of groups, and what to know."""
+    for run in (run for group in comparison.groups for run in group.runs):
+        _wrapped(out, f"{run.label}: {run.judgement.headline}")
+    for pairing in comparison.found.pairings:
+        out.heading(f"{comparison.name(pairing.second)} against {comparison.name(pairing.first)}")
+        for message in (
+            *(found.message for found in pairing.contrasts),
+            pairing.divergence.message,
+        ):
+            _wrapped(out, sentence(message))
+    for note in dict.fromkeys(comparison.notes):
+        _wrapped(out, f"· {sentence(note)}", style="dim")
+
+
+def _wrapped(out: Printer, text: str, *, style: str = "", longest: int = 1000) -> None:
+    """Print a sentence in lines of 80 columns, into a pipe too, cut where it is longer than it
+    may be.
+    """
+    for line in textwrap.wrap(clean(text, longest=longest), _COLUMNS, break_on_hyphens=False):
+        out.console.print(escape(line), style=style, highlight=False, soft_wrap=True)
+
+
+def _grid(comparison: RunComparison, most: int) -> Grid:
+    """Return a row for each group: state, end, late mean, time.
+
+    Of too many those that failed are shown, then those compared.
+    """
+    found, every = comparison.found, comparison.groups
+    first = sorted(
+        range(len(every)), key=lambda g: (not every[g].failed, every[g].place is None, g)
+    )[:most]
+    groups = [every[g] for g in sorted(first)]
+    columns = _columns(groups, found)
+    key, names = shared_key([group.name for group in groups])
+    cells = zip(
+        *(names, list(map(_state_of, groups)), *(column for _, column in columns)), strict=True
+    )
+    head = (key or clean(comparison.metric, longest=24), "state", *(name for name, _ in columns))
+    return Grid(head, tuple(cells), tuple(range(2, len(head))))
+
+
+def _columns(groups: Sequence[ComparedGroup], found: Comparison) -> list[tuple[str, list[str]]]:
+    """Return the columns of numbers, each with its head."""
+    last = min(
+        (run.rows for group in groups for run in group.runs if run.rows >= TRAILING),
+        default=TRAILING,
+    )
+    decimals = shown_decimals([group.ends_at for group in groups])
+    columns = [
+        (
+            f"last {last if last < TRAILING else TRAILING}",
+            [_written(group.ends_at, decimals) for group in groups],
+        )
+    ]
+    if found.pairings and any(group.level != group.ends_at for group in groups):
+        columns.append(
+            (
+                f"{found.late_from:.0f}–{found.late_to:.0f}",
+                [_written(group.level, decimals) for group in groups],
+            )
+        )
+    if math.isfinite(found.reach):
+        columns.append(
+            (
+                f"holds {number(found.reach, digits=2)} from",
+                [_held(group, found) for group in groups],
+            )
+        )
+    return columns
+
+
+def _written(value: float, decimals: int | None) -> str:
+    """Write a level."""
+    return alike(value, decimals=decimals)[0] if math.isfinite(value) else "–"
+
+
+def _state_of(group: ComparedGroup) -> str:
+    """Write how the runs of a group were judged, the worst first."""
+    states = [run.judgement.state for run in group.runs]
+    worst = max(states, key=_BADNESS.index)
+    several, of = len(states), states.count(worst)
+    many = "" if several == 1 else f"{several} " if of == several else f"{of}/{several} "
+    return many + worst.value.replace("_", " ")
+
+
+def _held(group: ComparedGroup, found: Comparison) -> str:
+    """Write from which step the runs of a group hold the level."""
+    times = group.times
+    held = [time for time in times if math.isfinite(time)]
+    if not times:
+        return "–"
+    if not held:
+        return f"not by {found.late_to:.0f}"
+    mean = f"{sum(held) / len(held):.0f}"
+    return mean if len(held) == len(times) else f"{mean}, {len(held)}/{len(times)}"

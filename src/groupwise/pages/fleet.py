@@ -1,0 +1,120 @@
+"""How many runs stand, as lines of the terminal and as a page with a filter for each state.
+
+It computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from groupwise.analysis.fleet import UNREADABLE, WORST_FIRST, Fleet
+from groupwise.diagnostics.judgement import State
+from groupwise.pages.html import document
+from groupwise.pages.markup import Markup, join, tag, text
+from groupwise.pages.screen import STYLES, head_of
+from groupwise.wording import clean, count
+
+MARK = " – groupwise fleet</title>"
+_WIDE = 15  # columns of a state
+_LONGEST = 4096
+
+
+def heads_of(*, plain: bool = False) -> dict[str, str]:
+    """Return mark and words of every state of a run in a fleet, worst first."""
+    return {
+        str(state): head_of(state, plain=plain)
+        if isinstance(state, State)
+        else f"{'-' if plain else '–'} {state.upper()}"
+        for state in WORST_FIRST
+    }
+
+
+def summary_of(fleet: Fleet) -> str:
+    """Return how many runs are in which state, worst first."""
+    states = ", ".join(
+        f"{number:,} {state.replace('_', ' ')}" for state, number in fleet.counts.items()
+    )
+    return f"{count(len(fleet.runs), 'run')}: {states}"
+
+
+def print_fleet(fleet: Fleet, console: Console) -> None:
+    """Print how many runs are in which state, then a line a run, worst first."""
+    heads = heads_of(plain=not console.encoding.startswith("utf"))
+    console.print(Text(f"{summary_of(fleet)}."), soft_wrap=True)
+    for row in fleet.runs:
+        line = Text(
+            f"{heads[row.state]:<{_WIDE}}",
+            style="" if row.state == UNREADABLE else f"bold {STYLES[State(row.state)]}",
+        )
+        line.append(
+            f"{clean(row.opened, longest=_LONGEST)}  {clean(row.headline)}",
+            style="not bold default",
+        )
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def fleet_page(fleet: Fleet, *, provenance: Mapping[str, Any]) -> str:
+    """Return the page of a fleet."""
+    runs = [
+        {
+            **{name: getattr(row, name) for name in ("run", "state", "headline", "cause", "do")},
+            "path": clean(row.opened, longest=_LONGEST),
+            "step": row.last_step,
+            "reward": row.heights,
+        }
+        for row in fleet.runs
+    ]
+    results = {
+        "groupwise": provenance["packages"]["groupwise"],
+        "heads": heads_of(),
+        "counts": fleet.counts,
+        "runs": runs,
+    }
+    return document(
+        f"{count(len(runs), 'run')} – groupwise fleet",
+        _body(fleet),
+        results,
+        provenance=provenance,
+        kind="fleet",
+    )
+
+
+def _body(fleet: Fleet) -> Markup:
+    """Return what stands around the list."""
+    head = join(
+        (
+            tag("th", text("State")),
+            tag("th", text("Reward"), class_="spark"),
+            tag("th", text("Run")),
+        )
+    )
+    head = join((head, tag("th", text("Step"), class_="n"), tag("th", text("What"))))
+    orders = {"state": "worst first", "path": "by path", "step": "by last step"}
+    choices = tag(
+        "select",
+        join(tag("option", text(words), value=name) for name, words in orders.items()),
+        id="order",
+    )
+    order = tag("label", join((text("Order "), choices)))
+    table = tag("table", join((tag("thead", tag("tr", head)), tag("tbody", Markup(""), id="runs"))))
+    said = text(
+        "This list needs JavaScript; the same rows are embedded below as JSON, and groupwise fleet "
+        "prints them."
+    )
+    parts = (
+        tag("h1", text(f"{summary_of(fleet)}.")),
+        tag("div", Markup(""), id="filters", class_="filters", role="group", aria_label="Filters"),
+        tag(
+            "p",
+            join((tag("span", Markup(""), id="shown", role="status"), text(" "), order)),
+            class_="small",
+        ),
+        tag("div", table, class_="scroll", role="region", tabindex="0", aria_label="Table: runs"),
+        tag("p", tag("button", text("Show more"), id="more", type="button")),
+        tag("noscript", tag("p", said, class_="missing")),
+    )
+    return tag("article", join(parts, "\n"), class_="fleet")

@@ -1,0 +1,502 @@
+"""Serve the live page: loopback only, to those who have its address, a page, its style and script,
+a stream of what changes, metrics.
+
+Whatever a log holds reaches the page as JSON and is shown as text. What is shown is decided in
+`live_hub`. The token stands in the address and not in a cookie: cookies know no ports, so that a
+browser would show one to every other server of this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import math
+import re
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from groupwise.analysis.rollouts import VIEWS
+from groupwise.diagnostics.judgement import State
+from groupwise.errors import GroupwiseError, MissingMetricError
+from groupwise.pages.live_hub import Hub
+from groupwise.record.run import RunRecord
+from groupwise.wording import clean
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    Scope = MutableMapping[str, Any]
+    Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+    Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+    Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+HOST, PORT, PORTS = "127.0.0.1", 8750, 10
+_MOST_CONNECTIONS, _MOST_HEAD = (
+    512,
+    8192,
+)  # connections at a time; bytes of a request's line and headers
+# connections that have not asked yet: the oldest makes room, so that those with the token find it
+_MOST_WAITING = 128
+_PATIENCE = 10.0  # seconds in which a connection must have asked
+_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types "
+    "'none'"
+)
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+# The files of the page: the chart is that of a report.
+_FILES = {
+    "live.css": (
+        "page.css",
+        "assets/uPlot.min.css",
+        "assets/panel.css",
+        "assets/list.css",
+        "assets/viewer.css",
+        "live.css",
+    ),
+    "live.js": (
+        "assets/uPlot.iife.min.js",
+        "assets/panel.js",
+        "assets/list.js",
+        "assets/viewer.js",
+        "live.js",
+    ),
+}
+_BEARER = (b"www-authenticate", b"Bearer")
+_META = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
+
+
+def allowed_host(host: str) -> bool:
+    """Return whether a Host header names this machine's loopback: any other name was made to
+    point here by somebody else.
+    """
+    name, colon, port = host.rpartition(":")
+    if not colon or host.endswith("]"):
+        name, port = host, "0"
+    return name.lower() in _NAMES and port.isascii() and port.isdigit()
+
+
+def new_token() -> str:
+    """Return what nobody guesses, for an address."""
+    return secrets.token_urlsafe(24)
+
+
+class Guard:
+    """Refuses requests without the token, for another machine or made by another site, and sends
+    the headers that keep a page in.
+    """
+
+    def __init__(self, application: Application, token: str, metrics_token: str = "") -> None:
+        """Stand before an application; of `/metrics` a token of its own opens the door, which
+        opens no other, and without one nobody.
+        """
+        self._application, self._token, self._metrics_token = application, token, metrics_token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through or refuse it."""
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+
+        async def guarded(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message["headers"]}
+                added = _HEADERS | {"content-security-policy": _POLICY}
+                more = [
+                    (n.encode(), v.encode()) for n, v in added.items() if n.encode() not in given
+                ]
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        site = headers.get("sec-fetch-site", "none")
+        navigates = (
+            headers.get("sec-fetch-mode") == "navigate"
+            and headers.get("sec-fetch-dest") == "document"
+        )
+        if (
+            len(scope["path"]) + sum(len(name) + len(value) for name, value in scope["headers"])
+            > _MOST_HEAD
+        ):
+            await _refuse(
+                guarded, 431, f"A request has at most {_MOST_HEAD:,} bytes before its body."
+            )
+        elif len(hosts) != 1 or not allowed_host(hosts[0]):
+            await _refuse(guarded, 421, "This page answers to 127.0.0.1 and localhost alone.")
+        elif site not in ("none", "same-origin") and not navigates:
+            await _refuse(guarded, 403, "This page answers to itself alone.")
+        elif scope["path"] == "/metrics" and self._metrics_token:
+            if not _same(headers.get("authorization", ""), f"Bearer {self._metrics_token}"):
+                await _refuse(
+                    guarded,
+                    401,
+                    "This address asks for the token of --metrics-token, as Authorization: Bearer.",
+                    _BEARER,
+                )
+            else:
+                await self._application(scope, receive, guarded)
+        elif not _same(scope["path"].removeprefix("/").partition("/")[0], self._token):
+            await _refuse(
+                guarded,
+                403,
+                (
+                    "This page opens with the whole address that groupwise watch printed, and with "
+                    "no other."
+                ),
+            )
+        else:
+            await self._application({**scope, "root_path": f"/{self._token}"}, receive, guarded)
+
+
+def _same(given: str, token: str) -> bool:
+    """Compare in a time that says nothing of how much is right."""
+    return secrets.compare_digest(given.encode(errors="replace"), token.encode())
+
+
+async def _refuse(send: Send, status: int, words: str, *more: tuple[bytes, bytes]) -> None:
+    """Answer with a sentence, and keep no connection for more."""
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close"), *more]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": f"{words}\n".encode()})
+
+
+def _index_of(hub: Hub, request: Request) -> int:
+    """Return the place of the run that is asked for."""
+    from starlette.exceptions import HTTPException
+
+    number = request.path_params["number"]
+    if not re.fullmatch("[0-9]{1,9}", number) or not 1 <= int(number) <= len(hub.runs):
+        raise HTTPException(404, "There is no such run.")
+    return int(number) - 1
+
+
+async def _report(hub: Hub, request: Request) -> Response:
+    """Answer with the report of a run, under its own policy."""
+    from starlette.exceptions import HTTPException
+    from starlette.responses import Response
+
+    try:
+        made = await hub.report(_index_of(hub, request))
+    except GroupwiseError as error:
+        raise HTTPException(503, clean(error, longest=600)) from None
+    if made is None:
+        raise HTTPException(503, "There are no rows yet.")
+    found = _META.search(made)
+    assert found is not None  # every page of ours says what it may load
+    policy = f"{html.unescape(found[1].decode())}; frame-ancestors 'none'"
+    return Response(made, media_type="text/html", headers={"content-security-policy": policy})
+
+
+async def _rollouts(hub: Hub, request: Request) -> Response:
+    """Answer with a bounded part of a run's completions."""
+    from starlette.exceptions import HTTPException
+    from starlette.responses import Response
+
+    index, asked = _index_of(hub, request), request.query_params
+    view, first, most = asked.get("view", VIEWS[0]), asked.get("from", "0"), asked.get("most", "0")
+    if view not in VIEWS or not all(re.fullmatch("[0-9]{1,9}", one) for one in (first, most)):
+        raise HTTPException(
+            400, f"Expected a view ({', '.join(VIEWS)}), from and most as whole numbers."
+        )
+    try:
+        found = await asyncio.to_thread(
+            hub.rollouts, index, view, int(first), int(most), whole="whole" in asked
+        )
+    except GroupwiseError as error:  # the file that the texts stay in is another by now
+        raise HTTPException(409, str(error)) from None
+    return Response(found, media_type="application/json")
+
+
+def application(hub: Hub, token: str, metrics_token: str = "") -> Application:
+    """Return the application that serves a hub to those who have the token; it follows the logs
+    while it runs.
+    """
+    from starlette.applications import Starlette
+    from starlette.responses import Response, StreamingResponse
+    from starlette.routing import Route
+
+    async def page(_request: Request) -> Response:
+        return Response(_page(hub), media_type="text/html")
+
+    async def events(request: Request) -> Response:
+        last = request.headers.get("last-event-id", "")
+        return StreamingResponse(hub.messages(last), media_type="text/event-stream")
+
+    async def metrics(_request: Request) -> Response:
+        return Response(exposition(hub), headers={"content-type": MEDIA_TYPE})
+
+    async def prompts(request: Request) -> Response:
+        return Response(
+            await asyncio.to_thread(hub.prompts, _index_of(hub, request)),
+            media_type="application/json",
+        )
+
+    async def file(request: Request) -> Response:
+        name = request.url.path.rpartition("/")[2]
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        return Response("\n".join(map(_file, _FILES[name])), media_type=kind)
+
+    @asynccontextmanager
+    async def lifespan(_application: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(hub.follow())
+        try:
+            yield
+        finally:
+            hub.stop()
+            task.cancel()
+            try:
+                with suppress(asyncio.CancelledError):
+                    await task
+            finally:
+                hub.close()
+
+    routes = [
+        Route("/", page),
+        Route("/live.css", file),
+        Route("/live.js", file),
+        Route("/events", events),
+        Route("/metrics", metrics),
+        Route("/report/{number}", partial(_report, hub)),
+        Route("/rollouts/{number}", partial(_rollouts, hub)),
+        Route("/prompts/{number}", prompts),
+    ]
+    return Guard(Starlette(routes=routes, lifespan=lifespan), token, metrics_token)
+
+
+def _page(hub: Hub) -> str:
+    """Return the page without its data."""
+    name = hub.runs[0].name if len(hub.runs) == 1 else f"{len(hub.runs)} runs"
+    return _file("live.html").replace("{{name}}", html.escape(name))
+
+
+def _file(name: str) -> str:
+    """Return one of the files beside this module."""
+    return resources.files("groupwise.pages").joinpath(name).read_text(encoding="utf-8")
+
+
+def bound_socket(port: int | None) -> socket.socket:
+    """Return a socket on the loopback address."""
+    wanted = range(PORT, PORT + PORTS) if port is None else (port,)
+    reason = ""
+    for number in wanted:
+        taken = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind((HOST, number))
+            taken.listen(128)  # two watchers may both bind a port that neither listens on yet
+        except OSError as error:
+            taken.close()
+            reason = error.strerror or str(error)
+            continue
+        return taken
+    tried = (
+        f"a free port from {PORT} to {PORT + PORTS - 1}, got none"
+        if port is None
+        else f"a free port, got {port}"
+    )
+    raise GroupwiseError(
+        f"expected {tried} ({reason}): end another watcher, or choose a port with --port (0 for "
+        "any that is free)"
+    )
+
+
+def serve(hub: Hub, bound: socket.socket, token: str, metrics_token: str = "") -> None:
+    """Serve until Ctrl-C or SIGTERM; nothing that is asked is logged, since an address holds the
+    token.
+    """
+    import h11
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    waiting: list[Connection] = []
+
+    class Connection(H11Protocol):
+        """Ends where its client does not come to ask, which needs no token and would keep others
+        out.
+        """
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
+            """Begin to wait for a request."""
+            super().connection_made(transport)
+            waiting[:] = [
+                other
+                for other in waiting
+                if other.conn.their_state is h11.IDLE and not other.transport.is_closing()
+            ]
+            waiting.append(self)
+            if len(waiting) > _MOST_WAITING:
+                waiting.pop(0).transport.close()
+            self.loop.call_later(_PATIENCE, self._look, self.cycle)
+
+        def _look(self, before: object) -> None:
+            """End the connection where it still waits for the request that it waited for at the
+            last look.
+            """
+            if self.conn.their_state is h11.IDLE and self.cycle is before:
+                self.transport.close()
+            elif not self.transport.is_closing():
+                self.loop.call_later(_PATIENCE, self._look, self.cycle)
+
+    class Server(uvicorn.Server):
+        """Ends the streams first, so that stopping does not wait for pages that stay open."""
+
+        def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 - as uvicorn calls it
+            """Stop, at once when asked twice; uvicorn's own would send the signal again after
+            the end and so end the command.
+            """
+            hub.stop()
+            self.force_exit = self.should_exit
+            self.should_exit = True
+
+    config = uvicorn.Config(
+        application(hub, token, metrics_token),
+        http=Connection,
+        ws="none",
+        log_level="error",
+        access_log=False,
+        timeout_graceful_shutdown=2,
+        lifespan="on",
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        h11_max_incomplete_event_size=_MOST_HEAD,
+    )
+    with suppress(KeyboardInterrupt):
+        Server(config).run(sockets=[bound])
+
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Of a span of a run: its key in the judgement, and in words; of an amount: its key there, in how
+# many units of Prometheus, and in words.
+_SPANS = {
+    "spent": ("spent", "of the whole run"),
+    "wasted": ("cost", "since the first sign"),
+    "remaining": ("to_come", "until the planned end"),
+}
+_UNITS = {
+    "steps": ("steps", 1, "Steps"),
+    "rollouts": ("rollouts", 1, "Rollouts"),
+    "tokens": ("tokens", 1, "Tokens"),
+    "seconds": ("seconds", 1, "Seconds"),
+    "gpu_seconds": ("gpu_hours", 3600, "Seconds of all GPUs"),
+    "money": ("money", 1, "Price of the GPUs, in the currency of --price,"),
+}
+# Each gauge with what it is; all begin with "groupwise_".
+GAUGES = {
+    "state": "1 for the state of the run, 0 for the others.",
+    "ended": "1 where nothing writes to the run any more.",
+    "step": "The newest step of the log.",
+    "rows": "Rows of the log.",
+    "metric": "The newest value of the metric that is watched.",
+    "changed_timestamp_seconds": "When the log last changed.",
+    "failed_since_step": "The step from which a failure holds.",
+    "first_sign_step": "The step of the first sign of a failure.",
+    **{
+        f"{span}_{unit}": f"{what} {when}."
+        for span, (_, when) in _SPANS.items()
+        for unit, (_, _, what) in _UNITS.items()
+    },
+}
+
+
+def exposition(hub: Hub) -> str:
+    """Return all gauges of all runs."""
+    samples = [sample for index in range(len(hub.runs)) for sample in _samples(hub, index)]
+    lines = []
+    for name, about in GAUGES.items():
+        found = [line for gauge, line in samples if gauge == name]
+        lines += (
+            [f"# HELP groupwise_{name} {about}", f"# TYPE groupwise_{name} gauge", *found]
+            if found
+            else []
+        )
+    return "\n".join([*lines, ""])
+
+
+def _samples(hub: Hub, index: int) -> Iterator[tuple[str, str]]:
+    """Yield the samples of one run, each with its gauge."""
+    run, said = hub.runs[index], hub.state(index)
+    judgement = (run.judged or {}).get("judgement") or {}
+    numbers = {
+        "ended": said["ended"],
+        "step": said["step"],
+        "rows": said["rows"],
+        "changed_timestamp_seconds": said["grew"] or None,
+    }
+    for gauge, value in (numbers | _judged_numbers(judgement)).items():
+        if value is not None:
+            yield gauge, f"groupwise_{gauge}{_labels(run=said['name'])} {_number(value)}"
+    if "state" in judgement:
+        for state in State:
+            yield (
+                "state",
+                (
+                    f"groupwise_state{_labels(run=said['name'], state=state.value)} "
+                    f"{int(state.value == judgement['state'])}"
+                ),
+            )
+    newest = None if run.follower.record is None else _newest(run.follower.record, hub.metric)
+    if newest is not None:
+        yield (
+            "metric",
+            f"groupwise_metric{_labels(run=said['name'], metric=hub.metric)} {_number(newest)}",
+        )
+
+
+def _judged_numbers(judgement: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return what a judgement says in numbers, by gauge."""
+    failed = judgement.get("state") in ("failing", "failed")
+    numbers = {
+        "failed_since_step": judgement.get("since_step") if failed else None,
+        "first_sign_step": (judgement.get("first_sign") or {}).get("step"),
+    }
+    for span, (key, _) in _SPANS.items():
+        amounts = judgement.get(key) or {}
+        numbers |= {
+            f"{span}_{unit}": amounts[name] * scale
+            for unit, (name, scale, _) in _UNITS.items()
+            if amounts.get(name) is not None
+        }
+    return numbers
+
+
+def _newest(record: RunRecord, metric: str) -> float | None:
+    """Return the newest value of a metric that is a number."""
+    try:
+        column = record.steps[record.column(metric)]
+    except MissingMetricError:
+        return None
+    known = [
+        value for value in column.tail(100).to_list() if value is not None and math.isfinite(value)
+    ]
+    return float(known[-1]) if known else None
+
+
+def _number(value: float) -> str:
+    """Write a number as Prometheus reads it, all digits kept."""
+    return repr(float(value))
+
+
+def _labels(**labels: str) -> str:
+    """Write labels, what would end them escaped."""
+    escaped = {
+        name: clean(value).replace("\\", r"\\").replace('"', r"\"")
+        for name, value in labels.items()
+    }
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}"

@@ -1,0 +1,363 @@
+"""The judgement of a run in the terminal: eight lines of 80 columns, the state first and the
+reward last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from groupwise.diagnostics.judgement import (
+    Certainty,
+    Finding,
+    Judgement,
+    Measure,
+    Sign,
+    State,
+    Status,
+)
+from groupwise.intervals import Interval
+from groupwise.wording import capital, clean, number, sentence
+
+WIDTH, MOST_LINES, MOST_WORDS = 80, 8, 60
+_LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 20, 28, 22, 400
+_LONGEST_REMARK = 1000
+_SECOND = 2  # by so much the second line of an entry is worth less than its first
+_MARKS = {
+    State.OK: "✓",
+    State.WATCH: "!",
+    State.FAILING: "✗",
+    State.FAILED: "✗",
+    State.CANNOT_TELL: "?",
+}
+STYLES = {
+    State.OK: "green",
+    State.WATCH: "yellow",
+    State.FAILING: "red",
+    State.FAILED: "red",
+    State.CANNOT_TELL: "magenta",
+}
+_CHECK_STYLES = {
+    Status.CRITICAL: "red",
+    Status.WARNING: "yellow",
+    Status.INFO: "blue",
+    Status.NOT_LOGGED: "dim",
+}
+_BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", " .:-=+*#"
+_ASCII = str.maketrans(
+    {
+        "✓": "+",
+        "✗": "x",
+        "→": "->",
+        "÷": "/",
+        "×": "x",
+        "≤": "<=",
+        "≥": ">=",
+        "−": "-",
+        "–": "-",
+        "…": "...",
+        "·": "-",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What a labelled line may say."""
+
+    label: str
+    parts: tuple[str, ...]
+    # as many as have room on a line are said, the first in any case; each with what joins it to the
+    # one before
+    rank: int  # of its last line: the largest goes first where there is no room
+    lines: int = 1  # that it may take
+
+
+def print_judgement(
+    found: Judgement,
+    heights: Sequence[float | None],
+    console: Console,
+    *,
+    verbose: bool = False,
+    why: Sequence[Measure] | None = None,
+    remarks: Sequence[str] = (),
+) -> None:
+    """Print the judgement of a run and its reward as one line of bars; where asked for, also
+    every check and the numbers behind them.
+    """
+    plain = _plain(console)
+    first, *others = judgement_lines(found, heights, plain=plain)
+    _print_head(first, found.state, console)
+    for line in others:
+        _print(console, Text(line))
+    if verbose or why is not None:
+        _print(console, Text())
+        for check in found.checks:
+            _print(
+                console,
+                Text(
+                    _spelt(f"  {_answer(check)}", plain=plain),
+                    style=_CHECK_STYLES.get(check.status, ""),
+                ),
+            )
+            for said in () if why is None else _numbers(check, why):
+                _print(console, Text(_spelt(f"      {said}", plain=plain)))
+    if remarks:
+        _print(console, Text())
+        for said in remarks:
+            _print(
+                console,
+                Text(_spelt(f"  {clean(sentence(said), longest=_LONGEST_REMARK)}", plain=plain)),
+            )
+
+
+def print_first_line(found: Judgement, console: Console) -> None:
+    """Print state, name and headline, for commands that then answer another question."""
+    first, *others = _headline(found, plain=_plain(console))
+    _print_head(first, found.state, console)
+    for line in others:
+        _print(console, Text(line))
+
+
+def judgement_lines(
+    found: Judgement, heights: Sequence[float | None] = (), *, plain: bool = False
+) -> list[str]:
+    """Return the lines of a judgement; `plain` writes them in ASCII."""
+    head = _headline(found, plain=plain)
+    bars = [f"  reward {_bars(heights, plain=plain)}"] if heights else []
+    kept = list(_labelled(found))
+    while kept:
+        drawn = [line for one in kept for line in _drawn(one, plain=plain)]
+        lines = [*head, *drawn, *bars]
+        if len(lines) <= MOST_LINES and words_in(lines) <= MOST_WORDS:
+            return lines
+        # The least of them goes: the second line of one, or one altogether.
+        least = max(kept, key=lambda one: one.rank)
+        shorter = [] if least.lines == 1 else [replace(least, lines=1, rank=least.rank - _SECOND)]
+        kept = [other for one in kept for other in (shorter if one is least else [one])]
+    return [*head, *bars]
+
+
+def said_of(found: Judgement) -> list[tuple[str, str]]:
+    """Return the labels of a judgement, each with all that it has to say, for a page that has
+    room.
+    """
+    return [(line.label, clean("".join(line.parts), longest=_LONGEST)) for line in _labelled(found)]
+
+
+def words_in(lines: Iterable[str]) -> int:
+    """Return the number of words: what stands between blanks and has a letter."""
+    return sum(any(letter.isalpha() for letter in word) for line in lines for word in line.split())
+
+
+def _plain(console: Console) -> bool:
+    """Return whether a console takes no more than ASCII for sure."""
+    return not console.encoding.startswith("utf")
+
+
+def _print_head(first: str, state: State, console: Console) -> None:
+    """Print a first line, its state in colour."""
+    head = Text(first)
+    head.stylize(f"bold {STYLES[state]}", 0, len(head_of(state, plain=_plain(console))))
+    _print(console, head)
+
+
+def _print(console: Console, line: Text) -> None:
+    """Print a line; a pipe gets it whole."""
+    console.print(line, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def head_of(state: State, *, plain: bool = False) -> str:
+    """Return mark and word of a state."""
+    return _spelt(f"{_MARKS[state]} {state.value.replace('_', ' ').upper()}", plain=plain)
+
+
+def _headline(found: Judgement, *, plain: bool) -> list[str]:
+    """Return the first line, and a second where the headline needs it; the run's name is
+    shortened before the headline is.
+    """
+    head, said = head_of(found.state, plain=plain), _brief(found.headline, plain=plain)
+    room = WIDTH - cell_len(head) - 4 - cell_len(said)
+    name = _shortened(
+        _spelt(clean(found.run) or "unnamed run", plain=plain),
+        room if room >= _LEAST_NAME else _USUAL_NAME,
+        plain=plain,
+    )
+    return _wrapped(f"{head}  {name}  ", said, indent=2, lines=2, plain=plain)
+
+
+def _shortened(name: str, room: int, *, plain: bool) -> str:
+    """Return a name without its middle where it is too long: what tells runs apart is at its
+    ends.
+    """
+    if cell_len(name) <= room:
+        return name
+    dots = _spelt("…", plain=plain)
+    start = (room - len(dots) + 1) // 2
+    end = room - len(dots) - start
+    return f"{set_cell_size(name, start)}{dots}{set_cell_size(name[::-1], end)[::-1]}"
+
+
+def _labelled(found: Judgement) -> Iterable[_Line]:
+    """Yield the labelled lines that there are, in their order."""
+    first, then = found.first_sign, found.then
+    if first is not None:
+        beside = tuple(sign for sign in then if sign.step == first.step)
+        yield _Line("first sign", _signs((first, *beside)), 5, lines=2)
+        then = tuple(sign for sign in then if sign.step != first.step)
+    if then:
+        yield _Line("then", _signs(then), 6, lines=2)
+    if found.cause.named:
+        yield _Line(found.cause.sure, (found.cause.named,), 4, lines=2)
+    if found.do:
+        yield _Line("do", (found.do,), 3, lines=2)
+    if found.cost is not None:
+        yield _Line("cost", _joined(found.cost.parts, ", "), 5)
+    if found.gpu_hours:  # who gives the GPUs wants to know
+        yield _Line("GPU-hours", (found.gpu_hours,), 3)
+    if not found.ended:
+        yield _Line(
+            "goes on",
+            ("judged as a run that goes on: what noise or a dip may be is waited for",),
+            7,
+        )
+    if (
+        found.not_logged
+        and found.state is not State.OK
+        and found.cause.certainty is not Certainty.LIKELY
+    ):
+        yield _Line("not logged", _joined(found.not_logged, "; "), 8, lines=2)
+
+
+def _signs(signs: Sequence[Sign]) -> tuple[str, ...]:
+    """Return signals that moved, in the order given, each with its step where it is not that of
+    the one before.
+    """
+    same = [place > 0 and sign.step == signs[place - 1].step for place, sign in enumerate(signs)]
+    said = [
+        sign.words if beside else f"step {sign.step:,}  {sign.words}"
+        for sign, beside in zip(signs, same, strict=True)
+    ]
+    return (
+        said[0],
+        *(
+            f"{', ' if beside else '; '}{words}"
+            for words, beside in zip(said[1:], same[1:], strict=True)
+        ),
+    )
+
+
+def _joined(texts: Sequence[str], joint: str) -> tuple[str, ...]:
+    """Return texts with what joins each to the one before."""
+    return (texts[0], *(f"{joint}{text}" for text in texts[1:]))
+
+
+def _drawn(line: _Line, *, plain: bool) -> list[str]:
+    """Return a labelled line with as many of its parts as have room."""
+    head = f"  {line.label:<{_LABEL}}"
+    first, *others = (_brief(part, plain=plain) for part in line.parts)
+    for part in others:
+        longer = first + part
+        if len(head) + cell_len(longer) > WIDTH or len(longer.split()) > _MOST_WORDS_A_LINE:
+            break
+        first = longer
+    return _wrapped(head, first, indent=len(head), lines=line.lines, plain=plain)
+
+
+def _bars(heights: Sequence[float | None], *, plain: bool) -> str:
+    """Return heights as bars, a blank where there is none."""
+    bars = _ASCII_BARS if plain else _BARS
+    return "".join(
+        " " if height is None else bars[min(len(bars) - 1, int(len(bars) * height))]
+        for height in heights
+    ).rstrip()
+
+
+def _spelt(text: str, *, plain: bool) -> str:
+    """Return a text as it is, or in ASCII."""
+    return text.translate(_ASCII).encode("ascii", "replace").decode() if plain else text
+
+
+def _brief(text: str, *, plain: bool) -> str:
+    """Return a text cleaned, in one line, of so many words at most."""
+    words = _spelt(clean(text, longest=_LONGEST), plain=plain).rstrip(".").split(" ")
+    return " ".join(
+        words
+        if len(words) <= _MOST_WORDS_A_LINE
+        else [*words[:_MOST_WORDS_A_LINE], _spelt("…", plain=plain)]
+    )
+
+
+def _wrapped(head: str, text: str, *, indent: int, lines: int, plain: bool) -> list[str]:
+    """Break a text after its head into so many lines at most, each of which fits; what has no
+    room is cut off and shown to be.
+    """
+    room = WIDTH - cell_len(head)
+    if cell_len(text) <= room:
+        return [head + text]
+    if lines == 1:
+        dots = _spelt("…", plain=plain)
+        return [head + _start(text, room - len(dots)) + dots]
+    start = _start(text, room)
+    return [
+        head + start,
+        *_wrapped(
+            " " * indent, text[len(start) :].lstrip(), indent=indent, lines=lines - 1, plain=plain
+        ),
+    ]
+
+
+def _start(text: str, room: int) -> str:
+    """Return the whole words that have room, or as much of the first as has."""
+    return (set_cell_size(text, room + 1).rpartition(" ")[0] or set_cell_size(text, room)).rstrip()
+
+
+def title_of(check: str) -> str:
+    """Return the name of a check or of a cause as words."""
+    return capital(check.replace("_", " "))
+
+
+def _answer(check: Finding) -> str:
+    """Return what a check answers, in a line."""
+    title = title_of(check.check)
+    if check.status is Status.NONE:
+        return clean(f"{title}: no sign of it", longest=_LONGEST)
+    if check.status is Status.NOT_LOGGED:
+        return clean(
+            f"{title}: not logged: log {check.log}"
+            if check.log
+            else f"{title}: not logged: {check.message}",
+            longest=_LONGEST,
+        )
+    since = "" if check.step is None else f" from step {check.step:,}"
+    return clean(
+        f"{title}, {check.status.value}{since}: {sentence(check.message)}", longest=_LONGEST
+    )
+
+
+def _numbers(check: Finding, measures: Iterable[Measure]) -> Iterable[str]:
+    """Yield the number that a check rests on, what it is held against, its facts, and the
+    numbers beside it or what to log.
+    """
+    against = "" if check.limit is None else f", against {number(check.limit)}"
+    said = [] if check.value is None else [f"{_ends(check.value)}{against}"]
+    said += [
+        f"{name.replace('_', ' ')}: {value}" for name, value in check.evidence.items() if value
+    ]
+    if said:
+        yield clean("; ".join(said), longest=_LONGEST)
+    for one in measures:
+        if one.check == check.check:
+            log = f"; log {one.log_this}" if one.value is None and one.log_this else ""
+            yield clean(f"{one.name.replace('_', ' ')}: {one.message}{log}", longest=_LONGEST)
+
+
+def _ends(value: Interval) -> str:
+    """Write a number with its interval where both ends are known."""
+    return number(value.value) + (
+        f" ({number(value.low)} to {number(value.high)})" if value.bounded else ""
+    )

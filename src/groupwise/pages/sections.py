@@ -1,0 +1,575 @@
+"""One run on the page: the first screen, and below it forecast, law, group size, stability, and
+how all of it was computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from groupwise.analysis.charts import Chart
+from groupwise.analysis.fitted import THIS_LAW, ahead, gained
+from groupwise.analysis.plan import shown_sizes
+from groupwise.analysis.prompt_table import PromptRow, PromptTable
+from groupwise.analysis.screen import Screen
+from groupwise.analysis.summary import Summary
+from groupwise.diagnostics.judgement import Finding, Judgement, State, Status
+from groupwise.pages.markup import Markup, breakable, isolated, join, tag, text
+from groupwise.pages.screen import head_of, title_of
+from groupwise.pages.tables import (
+    Grid,
+    baseline_grid,
+    candidate_grid,
+    component_grid,
+    cost_grid,
+    evidence_grid,
+    forecast_grid,
+    limit_grid,
+    parameter_grid,
+    plan_grid,
+    prompt_grid,
+    reward_grid,
+)
+from groupwise.wording import count, file_size, law_name, number, readable, sentence
+
+_NOTHING = Markup("")
+_ANSWERS = {Status.NONE: "no sign of it", Status.NOT_LOGGED: "not logged"}
+
+
+def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
+    """Return the section of one run."""
+    path = f"runs/{index}"
+    parts = [
+        _first_screen(summary, path, "h2" if several else "h1"),
+        _section("Forecast", _forecast(summary, path)),
+        _section("Law", _law(summary, path)),
+        _section("Stability", _stability(summary, path)),
+        _section("Group size", _group_size(summary, path)),
+        _section("Cost", _cost(summary.judgement)),
+        _section("Rollouts", _rollouts(summary, path)),
+        _section("Prompts", _prompts(summary)),
+        _section("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index)),
+        _section(
+            "How this was computed",
+            join((_notes(summary), _settings(summary), _columns(summary), _sources(summary))),
+        ),
+    ]
+    return tag("article", join(parts, "\n"), class_="run", id=f"run-{index + 1}")
+
+
+def tone(judged: Judgement) -> Markup:
+    """Return the state in its colour."""
+    return tag("b", text(head_of(judged.state)), class_=f"state {judged.state}")
+
+
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[Markup]],
+    *,
+    numbers: Collection[int] = (),
+    keys: Collection[int] = (),
+    unbroken: Collection[int] = (),
+    best: int = -1,
+) -> Markup:
+    """Return a table."""
+
+    def kind(column: int) -> str:
+        return (
+            "n"
+            if column in numbers
+            else "key"
+            if column in keys
+            else "unit"
+            if column in unbroken
+            else ""
+        )
+
+    top = tag(
+        "tr",
+        join(
+            tag("th", text(name), class_="n" if i in numbers else "", scope="col")
+            for i, name in enumerate(head)
+        ),
+    )
+    body = join(
+        tag(
+            "tr",
+            join(tag("td", cell, class_=kind(i)) for i, cell in enumerate(row)),
+            class_="best" if place == best else "",
+        )
+        for place, row in enumerate(rows)
+    )
+    content = tag("table", join((tag("thead", top), tag("tbody", body))))
+    label = "Table: " + ", ".join(name for name in head if name)
+    return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=label)
+
+
+def grid(texts: Grid, *, wraps: Mapping[int, tuple[str, str]] | None = None) -> Markup:
+    """Return a table of texts; cells of the columns in `wraps` are set in an element of a class."""
+    elements = wraps or {}
+
+    def cell(column: int, content: str) -> Markup:
+        name, kind = elements.get(column, ("", ""))
+        return tag(name, text(content), class_=kind) if name else text(content)
+
+    rows = [[cell(column, content) for column, content in enumerate(row)] for row in texts.rows]
+    return table(texts.head, rows, numbers=texts.numbers, best=texts.best)
+
+
+def figure(chart: Chart, path: str, sync: str = "") -> Markup:
+    """Return the place of a chart, which the page's script draws, with what is to be said of it."""
+    parts = [
+        tag(
+            "div",
+            _NOTHING,
+            data_chart=path,
+            data_sync=sync,
+            class_="panel small" if chart.small else "panel",
+        )
+    ]
+    if (chart.caption or chart.subject) and not chart.small and chart.key != "reward":
+        key = (
+            [text(" Key: "), tag("span", isolated(chart.subject), class_="key"), text(".")]
+            if chart.subject
+            else []
+        )
+        parts.append(tag("figcaption", join((text(chart.caption), *key))))
+    return tag("figure", join(parts), class_="wide" if chart.wide else "")
+
+
+def _section(title: str, content: Markup) -> Markup:
+    """Return a section with its heading, or nothing where it has no content."""
+    return tag("section", join((tag("h2", text(title)), content))) if content.source else _NOTHING
+
+
+def _figures(charts: Sequence[Chart], path: str) -> Markup:
+    """Return the charts that there are."""
+    return join(
+        figure(chart, f"{path}/{place}")
+        for place, chart in enumerate(charts)
+        if not chart.unavailable
+    )
+
+
+def _grid_of(charts: Sequence[Chart], path: str, index: int) -> Markup:
+    """Return small charts side by side on one axis of steps, with what each key means."""
+    if not charts:
+        return _NOTHING
+    return tag(
+        "div",
+        join(
+            figure(chart, f"{path}/{place}", f"run-{index}") for place, chart in enumerate(charts)
+        ),
+        class_="grid",
+    )
+
+
+def _folded(title: str, content: Markup, *, open_: bool = False) -> Markup:
+    """Return content that opens on demand, or nothing where there is none."""
+    if not content.source:
+        return _NOTHING
+    return tag(
+        "details", join((tag("summary", text(title)), content)), open="open" if open_ else ""
+    )
+
+
+def _listed(lines: Iterable[Markup]) -> Markup:
+    """Return lines as a list."""
+    return tag("ul", join(tag("li", line) for line in lines), class_="notes")
+
+
+def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
+    """Return banner, tiles, the reward, sparklines and what to do."""
+    judged, screen = summary.judgement, summary.screen
+    sync = path.replace("runs/", "run-")
+    tiles = [
+        (
+            tag("dt", text(one.name)),
+            tag("dd", join((text(one.value), tag("small", text(one.more))))),
+        )
+        for one in screen.tiles
+    ]
+    sparks = [
+        figure(chart, f"{path}/screen/sparks/{place}", sync)
+        for place, chart in enumerate(screen.sparks)
+    ]
+    parts = [
+        _banner(summary, heading),
+        tag("dl", join(tag("div", join(one)) for one in tiles), class_="tiles")
+        if tiles
+        else _NOTHING,
+        tag("div", _NOTHING, data_axes=f"{path}/screen", class_="axes")
+        if screen.axes
+        else _NOTHING,
+        figure(screen.chart, f"{path}/screen/chart", sync)
+        if screen.chart.lines and screen.tiles
+        else _NOTHING,
+        tag("div", join(sparks), class_="sparks") if sparks else _NOTHING,
+        tag("noscript", _table_of(screen)) if screen.table else _NOTHING,
+        _todo(judged, screen),
+    ]
+    return tag("div", join(parts, "\n"), class_="first")
+
+
+def _banner(summary: Summary, heading: str) -> Markup:
+    """Return state and headline in the state's colour, with the run's name."""
+    judged = summary.judgement
+    said = tag(
+        heading, join((tag("b", text(head_of(judged.state))), text(f" · {judged.headline}")))
+    )
+    cut = f", nothing after step {summary.until:,.0f} used" if summary.until is not None else ""
+    span = (
+        f"{count(summary.rows, 'row')}, step {summary.first_step:,} to {summary.last_step:,}{cut}"
+    )
+    name = tag("p", join((breakable(summary.name), tag("small", text(span)))), class_="run-name")
+    return tag("header", join((said, name)), class_=f"banner {judged.state}")
+
+
+def _todo(judged: Judgement, screen: Screen) -> Markup:
+    """Return what to do, with why and the numbers folded beside it."""
+    nothing = "nothing" if judged.state is State.OK else "read why"
+    if judged.state is State.CANNOT_TELL and judged.not_logged:
+        nothing = f"log {judged.not_logged[0].removeprefix('log ')}"
+    todo = tag(
+        "p", join((tag("b", text("Do: ")), text(judged.do.rstrip(".") or nothing))), class_="do"
+    )
+    return tag(
+        "div",
+        join((todo, _folded("why", _why(judged)), _folded("numbers", _numbers(screen)))),
+        class_="todo",
+    )
+
+
+def _why(judged: Judgement) -> Markup:
+    """Return first sign, what followed, cause, cost, what to log, and the answer of every check."""
+    signs = [] if judged.first_sign is None else [("First sign", judged.first_sign)]
+    signs += [("Then", one) for one in judged.then]
+    lines = [
+        join((tag("b", text(f"{name}, step {one.step:,}: ")), isolated(one.words)))
+        for name, one in signs
+    ]
+    cost = "" if judged.cost is None else ", ".join(judged.cost.parts)
+    facts = (
+        ("Cause", judged.cause.words),
+        ("Cost", cost),
+        ("GPU-hours", judged.gpu_hours),
+        ("Log", "; ".join(judged.not_logged)),
+    )
+    lines += [join((tag("b", text(f"{name}: ")), text(said))) for name, said in facts if said]
+    return join(
+        (
+            _listed(lines),
+            table(
+                ("Check", "Answer", "From step", "Said"),
+                map(_check, judged.checks),
+                numbers={2},
+                unbroken={1},
+            ),
+        )
+    )
+
+
+def _check(found: Finding) -> tuple[Markup, ...]:
+    """Return the cells of one check."""
+    said = found.message or (f"Log {found.log}." if found.log else "")
+    return (
+        text(title_of(found.check)),
+        tag(
+            "span", text(_ANSWERS.get(found.status, found.status)), class_=f"answer {found.status}"
+        ),
+        text("–" if found.step is None else f"{found.step:,}"),
+        text(sentence(said)),
+    )
+
+
+def _numbers(screen: Screen) -> Markup:
+    """Return every signal in numbers."""
+    rows = [
+        [
+            isolated(row.name),
+            *map(text, (row.first, row.before or "–", row.now, row.low, row.high, row.rows)),
+        ]
+        for row in screen.rows
+    ]
+    head = ("Signal", "At the start", "Before the first sign", "Now", "Lowest", "Highest", "Rows")
+    return join((table(head, rows, numbers=range(1, 7)), _table_of(screen)))
+
+
+def _table_of(screen: Screen) -> Markup:
+    """Return means over neighbouring steps."""
+    if not screen.table:
+        return _NOTHING
+    head, *rows = screen.table
+    return table(
+        head, [[*map(text, row)] for row in rows], numbers=range(1, len(head)), unbroken={0}
+    )
+
+
+def _forecast(summary: Summary, path: str) -> Markup:
+    """Return law and forecast as a chart, its numbers folded; or why there is none."""
+    outlook = summary.fitted.outlook
+    if summary.no_forecast or outlook is None:
+        return tag("p", text(summary.no_forecast or summary.fitted.problem))
+    lead = tag("p", text(" ".join((ahead(summary.fitted), gained(summary.fitted)))))
+    return join(
+        (
+            lead,
+            _figures(summary.charts["forecast"], f"{path}/charts/forecast"),
+            _folded("numbers", grid(forecast_grid(outlook))),
+        )
+    )
+
+
+def _law(summary: Summary, path: str) -> Markup:
+    """Return what the fit says, and behind folds its parameters, the candidate laws and what the
+    best leaves over.
+    """
+    fit = summary.fitted.fit
+    if fit is None:
+        return _NOTHING
+    explained = f"R² {number(fit.r_squared)} of the raw variance"
+    if math.isfinite(fit.r_squared_explainable):
+        explained += (
+            f", {number(fit.r_squared_explainable)} of what sampling noise leaves to explain"
+        )
+    lead = tag(
+        "p",
+        text(
+            f"{sentence(readable(fit.message))} {explained}. A high R² alone shows no inertia; the "
+            "weights compare the laws."
+        ),
+    )
+    title = tag("h3", text(f"Parameters, {THIS_LAW}: {law_name(fit.law)}"))
+    parameters = grid(parameter_grid(fit), wraps={3: ("span", "unit"), 4: ("small", "meaning")})
+    first = join((title, parameters)) if fit.status != "non_stationary" else _NOTHING
+    numbers = join((first, tag("h3", text("Candidate laws")), grid(candidate_grid(fit))))
+    rest = tag(
+        "div", _figures(summary.charts["residuals"], f"{path}/charts/residuals"), class_="grid"
+    )
+    if summary.judgement.alarm:
+        return _folded("The law that fits best all the same", join((lead, numbers)))
+    return join((lead, _folded("numbers", numbers), _folded("what the law leaves over", rest)))
+
+
+def _group_size(summary: Summary, path: str) -> Markup:
+    """Return the plan with its components, or else what rewards alone say; tables folded."""
+    found = summary.group_size
+    grids = []
+    if found.plan is not None:
+        grids += [
+            tag("h3", text("Group sizes at this budget")),
+            grid(plan_grid(found.plan, shown_sizes(found.plan))),
+        ]
+    if found.components is not None:
+        grids += [
+            tag("h3", text("Variance components of the gradient")),
+            grid(component_grid(found.components)),
+        ]
+    if found.plan is not None and found.baselines:
+        grids += [
+            tag("h3", text("Baselines at the batch in use")),
+            grid(baseline_grid(found.baselines, found.plan)),
+        ]
+    if found.rewards is not None:
+        grids.append(grid(reward_grid(found.rewards.statistics)))
+    notes = _listed(map(isolated, found.notes)) if found.notes else _NOTHING
+    said = (*found.said, *((found.missing,) if found.missing else ()))
+    charts = _figures(summary.charts["group_size"], f"{path}/charts/group_size")
+    return join(
+        (*(tag("p", text(one)) for one in said), charts, _folded("numbers", join((*grids, notes))))
+    )
+
+
+def _stability(summary: Summary, path: str) -> Markup:
+    """Return how far the run is from instability, or what would have to be known to say it."""
+    found = summary.stability
+    if found.found is None:
+        return (
+            tag("p", isolated(found.said))
+            if found.verdict == "open" or found.unavailable
+            else _NOTHING
+        )
+    grids = [grid(evidence_grid(found))]
+    if found.limits:
+        grids += [tag("h3", text("What each rule allows")), grid(limit_grid(found.limits))]
+    grids.append(_listed(map(isolated, found.all_notes)))
+    return join(
+        (
+            tag("p", text(found.said)),
+            _figures(found.charts, f"{path}/charts/stability"),
+            _folded("numbers", join(grids)),
+        )
+    )
+
+
+def _cost(judged: Judgement) -> Markup:
+    """Return what the run took, what of it came after the first sign, and what is to come."""
+    spent = judged.spent
+    if spent is None or not (spent.amounts or spent.missing):
+        return _NOTHING
+    asked = (
+        "Give --gpus N, and --price P for an hour of one, for GPU-hours and money."
+        if spent.seconds is not None
+        else ""
+    )
+    asked = (
+        ""
+        if spent.gpu_hours is not None
+        else f"GPU-hours: {spent.missing}."
+        if spent.missing
+        else asked
+    )
+    return join(
+        (grid(cost_grid(judged)), tag("p", text(asked), class_="small") if asked else _NOTHING)
+    )
+
+
+def _rollouts(summary: Summary, path: str) -> Markup:
+    """Return the place of the completions, which the page's script shows."""
+    if summary.rollouts is None:
+        return _NOTHING
+    unseen = text(f"{summary.rollouts.said} They are in the page's JSON; a script shows them.")
+    without = tag("noscript", tag("p", unseen, class_="missing"))
+    return join((tag("div", _NOTHING, data_viewer=f"{path}/rollouts", class_="viewer"), without))
+
+
+def _prompts(summary: Summary) -> Markup:
+    """Return which prompts teach and what each deserves."""
+    found = summary.prompts
+    if not found.rows:
+        return _NOTHING
+    named = (
+        f"Prompts: {len(found.rows)} of {sum(number for _, number in found.standings):,}, those "
+        "that deserve most first"
+    )
+    return join(
+        (
+            tag("p", text(found.said)),
+            _folded(
+                named, join((prompt_rows(found), tag("p", text(found.method), class_="small")))
+            ),
+        )
+    )
+
+
+def prompt_rows(found: PromptTable) -> Markup:
+    """Return the table of prompts."""
+    cells = prompt_grid(found)
+    rows = [
+        [isolated(row[0]), _course(one), *map(text, row[1:])]
+        for row, one in zip(cells.rows, found.rows, strict=True)
+    ]
+    return table(
+        (cells.head[0], "Course", *cells.head[1:]),
+        rows,
+        numbers=[column + 1 for column in cells.numbers],
+        keys={0},
+    )
+
+
+def _course(row: PromptRow) -> Markup:
+    """Return the mean rewards of a prompt's visits as a small line."""
+    known = [value for value in row.means if value is not None]
+    if len(known) < 2:
+        return text("–")
+    low, high = min(known), max(known)
+    step, rise = 90 / (len(known) - 1), 16 / ((high - low) or 1)
+    points = " ".join(
+        f"{3 + place * step:.1f},{18 - (value - low) * rise:.1f}"
+        for place, value in enumerate(known)
+    )
+    said = f"{number(known[0])} to {number(known[-1])} in {count(len(known), 'visit')}"
+    return tag(
+        "svg",
+        tag("polyline", _NOTHING, points=points),
+        viewBox="0 0 96 20",
+        class_="course",
+        role="img",
+        aria_label=said,
+    )
+
+
+def _notes(summary: Summary) -> Markup:
+    """Return how the numbers come about, and what had to be decided."""
+    method = (
+        "Laws are fitted by weighted least squares; the noise is a white part plus an AR(1) part. "
+        "Intervals are profile-likelihood; forecasts follow no law, and their bands are as wide as "
+        "public runs went astray. Time runs in optimiser updates and is shown in logged steps."
+    )
+    fit = summary.fitted.fit
+    lines = [method]
+    if fit is not None:
+        noise = fit.noise
+        white, state = (
+            number(math.sqrt(max(variance, 0.0)))
+            for variance in (noise.white_variance, noise.state_variance)
+        )
+        sampling = (
+            f"; sampling alone explains {number(math.sqrt(noise.sampling_variance))}"
+            if noise.sampling_variance > 0
+            else ""
+        )
+        correlation = f"correlation {number(noise.correlation)} per update"
+        lines.append(
+            f"Noise of one row: white {white}, autocorrelated {state} (standard deviations; "
+            f"{correlation}){sampling}."
+        )
+    return _folded("Method and notes", _listed(map(text, (*lines, *map(sentence, summary.notes)))))
+
+
+def _settings(summary: Summary) -> Markup:
+    """Return the settings with where each was found."""
+    rows = [
+        [text(name.replace("_", " ")), isolated(one["value"]), isolated(one["source"])]
+        for name, one in summary.settings.items()
+    ]
+    known = table(["Setting", "Value", "Found in"], rows) if rows else _NOTHING
+    unknown = ", ".join(name.replace("_", " ") for name in summary.unknown_settings)
+    rest = (
+        tag(
+            "p",
+            text(f"Unknown: {unknown}. Give them with --set NAME=VALUE or --config FILE."),
+            class_="small",
+        )
+        if unknown
+        else _NOTHING
+    )
+    return _folded(
+        f"Settings: {len(rows)} known, {len(summary.unknown_settings)} unknown", join((known, rest))
+    )
+
+
+def _columns(summary: Summary) -> Markup:
+    """Return what each logged key means."""
+    rows = []
+    for one in summary.meanings:
+        doubt = f" ({one['doubt']})" if one["doubt"] else ""
+        rows.append(
+            [
+                isolated(one["column"]),
+                text(one["quantity"] or "unknown"),
+                isolated(one["definition"] + doubt),
+            ]
+        )
+    said = table(["Key", "Read as", "Definition"], rows, keys={0}) if rows else _NOTHING
+    return _folded(f"What each logged key means: {count(len(rows), 'key')}", said)
+
+
+def _sources(summary: Summary) -> Markup:
+    """Return the files."""
+    rows = [
+        [
+            isolated(one["path"]),
+            text(one["reader"]),
+            text(file_size(one["bytes"])),
+            text(f"{one['rows']:,}"),
+            isolated(one["note"]),
+        ]
+        for one in summary.sources
+    ]
+    said = (
+        table(["File", "Reader", "Size", "Rows", ""], rows, numbers={2, 3}, keys={0})
+        if rows
+        else _NOTHING
+    )
+    return _folded(count(len(rows), "file"), said)

@@ -1,0 +1,532 @@
+"""Tables and phrases that page and terminal share, as plain texts: laws, forecasts, group sizes,
+stability.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from groupwise.analysis.fitted import Outlook
+from groupwise.analysis.prompt_table import PromptTable
+from groupwise.analysis.stability import StabilityEvidence, margin_alone, ranged, ranged_margin
+from groupwise.diagnostics.judgement import Cost, Judgement
+from groupwise.estimators.baseline_errors import BaselineRow
+from groupwise.estimators.best_group_size import CurvePoint, GroupSizePlan
+from groupwise.estimators.components import Components
+from groupwise.estimators.rewards_alone import RewardStatistics
+from groupwise.estimators.zero_variance import ZeroVarianceOutlook
+from groupwise.forecasting.results import FitResult
+from groupwise.intervals import Interval, percent
+from groupwise.wording import alike, capital, decimals_of, law_name, number, share
+
+if TYPE_CHECKING:
+    from groupwise.stability.mode import RateLimit, Stability
+
+# How a parameter is shown: its name with its usual symbol, its unit ("" where it has that of the
+# metric, or none), and a clause.
+PARAMETER_WORDS = {
+    "plateau": ("Plateau", "", "level that is approached"),
+    "start": ("Start", "", "level at the beginning of the log"),
+    "natural_frequency": (
+        "Natural frequency ω",
+        "rad per update",
+        "stiffness over inertia, square root",
+    ),
+    "damping_ratio": ("Damping ratio ζ", "", "below 1 it oscillates, above 1 it creeps"),
+    "tau1": ("Slow time τ₁", "updates", "how long the approach takes"),
+    "tau2": ("Fast time τ₂", "updates", "how long the start takes: the trace of inertia"),
+    "period": ("Period", "updates", "of the oscillation"),
+    "overshoot": (
+        "Overshoot",
+        "of the way",
+        "beyond the plateau, as a share of plateau minus start",
+    ),
+    "inflection": ("Inflection", "updates", "where the rise is steepest"),
+    "time_to_95": ("Time to 95 %", "updates", "95 % of the way is done"),
+    "time_constant": ("Time constant τ", "updates", "63 % of the way"),
+    "midpoint": ("Midpoint", "updates", "half of the way"),
+    "width": ("Width", "updates", "how long the step takes"),
+    "time_scale": ("Time scale", "updates", "where the power law begins to show"),
+    "exponent": ("Exponent", "", "steepness"),
+}
+
+BASELINE_NAMES = {
+    "leave_one_out": "leave-one-out",
+    "oracle": "oracle, V(x)",
+    "full_group_mean": "full group mean",
+    "batch_mean": "batch mean",
+    "vanilla": "none (vanilla)",
+    "variance_optimal": "variance-optimal",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table of texts."""
+
+    head: tuple[str, ...]  # names of the columns
+    rows: tuple[tuple[str, ...], ...]  # their cells
+    numbers: tuple[int, ...]  # columns set flush right
+    best: int = -1  # the row that is set off, or -1
+    bold: frozenset[tuple[int, int]] = frozenset()  # cells that are set off, by row and column
+
+
+def parameter_grid(fit: FitResult) -> Grid:
+    """Return the parameters with their intervals, units and meanings."""
+    level = next((interval.level for interval in fit.parameters.values()), 0.95)
+    rows = []
+    for name, interval in fit.parameters.items():
+        label, unit, meaning = PARAMETER_WORDS.get(name, (capital(name.replace("_", " ")), "", ""))
+        ends = " to ".join(alike(interval.low, interval.high))
+        rows.append((label, number(interval.value), ends, unit, meaning))
+    return Grid(
+        ("Parameter", "Value", f"{percent(level)} interval", "Unit", ""), tuple(rows), (1, 2)
+    )
+
+
+def candidate_grid(fit: FitResult) -> Grid:
+    """Return the laws with their Akaike weights, best first."""
+    rows = tuple(
+        (
+            law_name(c.law),
+            "< 0.01" if c.weight < 0.005 else f"{c.weight:.2f}",
+            number(c.aicc, digits=4),
+            number(c.r_squared),
+        )
+        for c in fit.candidates
+    )
+    best = next(
+        (place for place, candidate in enumerate(fit.candidates) if candidate.law == fit.law), -1
+    )
+    return Grid(("Law", "Weight", "AICc", "R²"), rows, (1, 2, 3), best)
+
+
+def forecast_grid(outlook: Outlook) -> Grid:
+    """Return the forecast: step, mean, band of the mean and band of a row, with decimals that
+    agree down each column.
+    """
+    level = percent(outlook.result.level)
+    mean_places = _decimals((row.mean_low, row.mean_high) for row in outlook.rows)
+    row_places = _decimals((row.low, row.high) for row in outlook.rows)
+    rows = []
+    for row in outlook.rows:
+        low, mean, high = alike(row.mean_low, row.mean, row.mean_high, decimals=mean_places)
+        first, last = alike(row.low, row.high, decimals=row_places)
+        rows.append((f"{row.step:,.0f}", mean, f"{low} to {high}", f"{first} to {last}"))
+    return Grid(
+        ("Step", "Expected", f"Mean, {level}", f"A logged row, {level}"), tuple(rows), (0, 1, 2, 3)
+    )
+
+
+def _decimals(bands: Iterable[tuple[float, float]]) -> int | None:
+    """Return the decimals that tell the ends of every band apart, or None where plain decimals
+    do not suit one.
+    """
+    places = [decimals_of(band) for band in bands]
+    known = [place for place in places if place is not None]
+    return max(known) if len(known) == len(places) else None
+
+
+def component_grid(components: Components) -> Grid:
+    """Return Vp, T, R, |g|² and the best size with their intervals."""
+    estimates = (components.vp, components.t, components.r, components.gradient_norm2)
+    rows = [
+        (
+            e.symbol.replace("^2", "²"),
+            number(e.value),
+            between(e.interval),
+            e.meaning.replace("^2", "²").replace("sigma2", "σ²"),
+        )
+        for e in estimates
+    ]
+    size = components.group_size
+    rows.append(
+        (
+            "G*",
+            number(size.value),
+            between(size),
+            "best group size, prompts free and rollouts fixed: 1 + √(R/Vp)",
+        )
+    )
+    return Grid(
+        ("", "Value", f"{percent(components.level)} interval", "What it is"), tuple(rows), (1, 2)
+    )
+
+
+def between(interval: Interval) -> str:
+    """Write the ends of an interval."""
+    if interval.low == interval.high:
+        return "–"
+    # Ends of one size look alike; ends of different sizes, as a variance's are, each keep their
+    # digits.
+    near = interval.low > 0 and interval.high < 2 * interval.low
+    low, high = (
+        alike(interval.low, interval.high)
+        if near
+        else (number(interval.low), number(interval.high))
+    )
+    return f"{low} to {high}"
+
+
+def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
+    """Return group sizes with their prompts, error over that of the best, and chance to be best;
+    where none is, their mean excess.
+    """
+    points = [point for point in plan.curve if point.group_size in set(sizes)]
+    chances = any(point.probability_best is not None for point in points)
+    rows = []
+    for point in points:
+        chance = () if not chances else (share(point.probability_best or 0.0),)
+        error = number(point.mse / plan.mse if plan.mse > 0 else point.mse)
+        if point.expected_regret is not None:
+            error = percent(point.expected_regret)
+        rows.append(
+            (f"{point.group_size:,}", f"{point.prompts:,}", error, *chance, _word(plan, point))
+        )
+    error = "Error, best = 1" if plan.mse > 0 else "Error"
+    error = error if plan.expected_regret is None else "Expected excess"
+    head = ("Group size", "Prompts", error, *(("Chance to be best",) if chances else ()), "")
+    best = next(
+        (place for place, point in enumerate(points) if point.group_size == plan.group_size), -1
+    )
+    return Grid(head, tuple(rows), tuple(range(len(head) - 1)), best)
+
+
+def _word(plan: GroupSizePlan, point: CurvePoint) -> str:
+    """Say what a size is to the plan."""
+    size = point.group_size
+    told = "best" if plan.expected_regret is None else "least regret"
+    words = [told] if size == plan.group_size else []
+    words += ["in use"] if plan.present is not None and plan.present.group_size == size else []
+    if not words and plan.mse == 0:
+        return "as good" if point.mse == 0 else ""
+    if not words and plan.expected_regret is None:
+        for cost in (0.02, 0.1):
+            if point.mse <= plan.mse * (1 + cost):
+                return f"within {percent(cost)}"
+    return " and ".join(words)
+
+
+def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
+    """Return the baselines with their error over that of leave-one-out, at the batch in use or
+    else the best one.
+    """
+    batch = plan if plan.present is None else plan.present
+    level = rows[0].ratio.level
+    names = [BASELINE_NAMES.get(row.name, row.name.replace("_", " ")) for row in rows]
+    cells = tuple(
+        (name, number(row.ratio.value), between(row.ratio), row.note)
+        for name, row in zip(names, rows, strict=True)
+    )
+    head = (
+        f"Baseline at {batch.group_size} × {batch.prompts:,}",
+        "Error, leave-one-out = 1",
+        f"{percent(level)} interval",
+        "",
+    )
+    return Grid(head, cells, (1, 2))
+
+
+def reward_grid(found: RewardStatistics) -> Grid:
+    """Return what rewards alone say of the groups."""
+    equal, within, beside = found.zero_variance_share, found.within_variance, found.between_variance
+    size = (
+        "of groups that differ in size"
+        if found.group_size is None
+        else f"of {found.group_size} sampled"
+    )
+    rows = (
+        (
+            "Zero-variance groups",
+            share(equal.value),
+            f"{share(equal.low)} to {share(equal.high)}",
+            "equal rewards throughout: no gradient",
+        ),
+        (
+            "Effective group size",
+            number(found.effective_group_size),
+            "–",
+            f"rollouts a group that carry a gradient, {size}",
+        ),
+        (
+            "Variance within prompts",
+            number(within.value),
+            between(within),
+            "of the reward, mean over prompts",
+        ),
+        (
+            "Variance between prompts",
+            number(beside.value),
+            between(beside),
+            "of the prompts' mean rewards",
+        ),
+        ("Mean reward", number(found.mean.value), between(found.mean), ""),
+    )
+    return Grid(("Rewards alone", "Value", f"{percent(equal.level)} interval", ""), rows, (1, 2))
+
+
+def zero_variance_grid(found: RewardStatistics) -> Grid:
+    """Return the share of zero-variance groups at other group sizes."""
+    rows = []
+    for row in found.zero_variance_shares:
+        ends = f"{share(row.share.low)} to {share(row.share.high)}"
+        rows.append(
+            (
+                str(row.group_size),
+                share(row.share.value),
+                ends,
+                "extrapolated" if row.extrapolated else "",
+            )
+        )
+    return Grid(("Group size", "Zero-variance groups", "Interval", ""), tuple(rows), (0, 1, 2))
+
+
+def outlook_grid(found: ZeroVarianceOutlook) -> Grid:
+    """Return the share of zero-variance groups at the size in use and at larger ones, and how
+    many more would be informative.
+    """
+    rows = []
+    for row in found.shares:
+        gained = (
+            ""
+            if row.gained is None
+            else f"{share(row.gained.value)} ({share(row.gained.low)} to {share(row.gained.high)})"
+        )
+        ends = f"{share(row.share.low)} to {share(row.share.high)}"
+        rows.append(
+            (
+                str(row.group_size),
+                share(row.share.value),
+                ends,
+                gained,
+                "extrapolated" if row.extrapolated else "in use",
+            )
+        )
+    level = percent(found.now.level)
+    return Grid(
+        ("Group size", "Zero-variance", f"{level} interval", "More informative", ""),
+        tuple(rows),
+        (0, 1, 2, 3),
+    )
+
+
+_COSTS = {
+    "rollouts": "Rollouts",
+    "tokens": "Tokens",
+    "seconds": "Time",
+    "gpu_hours": "GPU-hours",
+    "money": "Money",
+}
+
+
+def cost_grid(judged: Judgement) -> Grid:
+    """Return what was spent, what of it since the first sign, and what is to come, in the units
+    that are known.
+    """
+    costs = {
+        "Spent": judged.spent,
+        "Since the first sign": judged.cost,
+        "To come, by plan": judged.to_come,
+    }
+    known = {name: cost for name, cost in costs.items() if cost is not None}
+    units = [
+        unit for unit in _COSTS if any(getattr(cost, unit) is not None for cost in known.values())
+    ]
+    rows = [
+        (name, f"{cost.steps:,}", *(_amount(cost, unit) for unit in units))
+        for name, cost in known.items()
+    ]
+    return Grid(
+        ("", "Steps", *(_COSTS[unit] for unit in units)),
+        tuple(rows),
+        tuple(range(1, 2 + len(units))),
+    )
+
+
+def _amount(cost: Cost, unit: str) -> str:
+    """Write an amount of a unit without its name."""
+    value = getattr(cost, unit)
+    if value is None:
+        return "–"
+    if unit in ("seconds", "tokens"):
+        return cost.amounts[unit].removesuffix(" tokens")
+    return (
+        f"{value:,.2f}"
+        if unit == "money"
+        else number(value, digits=3)
+        if unit == "gpu_hours"
+        else f"{value:,}"
+    )
+
+
+def prompt_grid(found: PromptTable) -> Grid:
+    """Return prompts: how they stand, visits that taught, pass rate or mean reward by the newest
+    rollouts, rollouts that each deserves.
+    """
+    rows = []
+    for row in found.rows:
+        rate = (
+            number(row.mean)
+            if row.now is None
+            else f"{share(row.now.value)} ({share(row.now.low)} to {share(row.now.high)})"
+        )
+        deserved = (
+            f"{row.deserves}"
+            if row.deserves_from is None
+            else f"{row.deserves} ({row.deserves_from} to {row.deserves_to})"
+        )
+        rows.append(
+            (
+                row.prompt,
+                row.standing,
+                f"{row.teaching} of {row.visits}",
+                rate,
+                f"{row.rollouts}",
+                deserved,
+            )
+        )
+    now = "Pass rate now" if found.binary else "Mean reward now"
+    head = ("Prompt", "Stands", "Visits that taught", now, "Of rollouts", "Deserves a visit")
+    return Grid(head, tuple(rows), (2, 3, 4, 5))
+
+
+def stability_grid(
+    found: Stability,
+    *,
+    margin: Interval | None = None,
+    force: Interval | None = None,
+    learning_rate: bool = True,
+    promised: bool = True,
+) -> Grid:
+    """Return where a mode stands as a table of texts."""
+    updates = f"{found.refresh_interval} update{'' if found.refresh_interval == 1 else 's'}"
+    words = {"none": "no lag", "fixed": f"fixed lag of {updates}"}
+    interval = words.get(found.lag, f"{found.lag}, {updates}")
+    head, told = ("", "Value", ""), ranged(force) if force else number(found.force)
+    threshold = (
+        "Threshold",
+        number(found.threshold),
+        f"momentum {number(found.momentum)}, {interval}",
+    )
+    onset = ("Oscillates from", _onset(found), "force per update")
+    if not promised:
+        return Grid(
+            head,
+            (("Force per update, as read", told, "not to be trusted here"), threshold, onset),
+            (1,),
+        )
+    rows = [
+        ("Force per update", told, "learning rate × stiffness"),
+        threshold,
+        (
+            "Margin",
+            ranged_margin(margin) if margin else margin_alone(found.margin),
+            "threshold over force; above 1 is stable",
+        ),
+        (
+            "Spectral radius",
+            number(found.spectral_radius, digits=4),
+            "of one period of the lag; below 1 is stable",
+        ),
+    ]
+    if found.bounds[0] != found.bounds[1] or found.bounds[0] != found.threshold:
+        ends = [number(end) for end in dict.fromkeys(found.bounds)]
+        rows.append(
+            (
+                "Threshold with the ratio",
+                " to ".join(ends),
+                "what the importance ratio leaves possible",
+            )
+        )
+    if learning_rate and found.max_learning_rate is not None:
+        of = "of this mode alone" if margin else "at this interval and momentum"
+        rows.append(("Largest learning rate", number(found.max_learning_rate), of))
+    rows += [
+        ("Longest refresh interval", _longest(found), "updates, at this force"),
+        ("Stable momenta", _momenta(found.momentum_windows), "at this force and interval"),
+        onset,
+    ]
+    if found.time_constants:
+        rows.append(
+            (
+                "Time constants",
+                ", ".join(number(time) for time in found.time_constants),
+                "updates, of the slow modes",
+            )
+        )
+    if math.isfinite(found.period):
+        rows.append(("Period", number(found.period), "updates, of the oscillation"))
+    return Grid(head, tuple(rows), (1,))
+
+
+def evidence_grid(evidence: StabilityEvidence) -> Grid:
+    """Return where the mode of a run stands as a table of texts, without what no margin can be
+    promised for.
+    """
+    assert evidence.found is not None
+    return stability_grid(
+        evidence.found,
+        margin=evidence.margin,
+        force=None if evidence.force is None else evidence.force.force,
+        learning_rate=evidence.knows_rate,
+        promised=not evidence.doubts,
+    )
+
+
+def _longest(found: Stability) -> str:
+    """The longest interval in words; without a lag there is none to bound."""
+    if found.lag == "none":
+        return "not applicable"
+    if math.isinf(found.max_refresh_interval):
+        return "any"
+    at_least = "at least " if found.max_refresh_status == "at least" else ""
+    return (
+        "none" if found.max_refresh_interval < 1 else f"{at_least}{found.max_refresh_interval:,.0f}"
+    )
+
+
+def _onset(found: Stability) -> str:
+    """The onset of oscillation in words."""
+    return (
+        number(found.oscillation_onset)
+        if math.isfinite(found.oscillation_onset)
+        else "grows before"
+    )
+
+
+def _momenta(windows: Sequence[tuple[float, float]]) -> str:
+    """The stable momenta in words."""
+    words = [
+        f"{'up' if low == 0 else number(low, digits=4)} to {number(high, digits=4)}"
+        for low, high in windows
+    ]
+    return " and ".join(words) or "none"
+
+
+def limit_grid(limits: Sequence[RateLimit]) -> Grid:
+    """Return the rules with what each allows."""
+    names = {"exact": "Exact threshold", "published": "Published rule (2606.30789)"}
+    rows = tuple(
+        (
+            names[one.rule],
+            number(one.learning_rate),
+            "allows it" if one.allows else "forbids it",
+            one.note,
+        )
+        for one in limits
+    )
+    best = next((place for place, one in enumerate(limits) if one.binds), -1)
+    return Grid(("Rule", "Learning rate below", "The present one", ""), rows, (1,), best)
+
+
+def mode_grid(modes: Sequence[Stability], stiffness: Sequence[float]) -> Grid:
+    """Return several modes, stiffest first."""
+    pairs = zip(stiffness, modes, strict=True)
+    rows = tuple(
+        (number(value), number(mode.force), mode.regime, margin_alone(mode.margin))
+        for value, mode in pairs
+    )
+    return Grid(("Stiffness", "Force per update", "Regime", "Margin"), rows, (0, 1, 3))

@@ -1,0 +1,244 @@
+"""Show summaries, fits, forecasts and backtests in the terminal with Rich."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from groupwise.analysis.fitted import THIS_LAW, Fitted, Outlook, ahead, aimed, gained, spent_by_then
+from groupwise.analysis.plan import RewardFacts, RunPlan, shown_sizes
+from groupwise.diagnostics.judgement import Judgement
+from groupwise.estimators.baseline_errors import BaselineRow
+from groupwise.estimators.best_group_size import GroupSizePlan
+from groupwise.estimators.components import Components
+from groupwise.estimators.rewards_alone import LABEL
+from groupwise.forecasting.results import FitResult
+from groupwise.pages.screen import print_first_line
+from groupwise.pages.tables import (
+    Grid,
+    baseline_grid,
+    candidate_grid,
+    component_grid,
+    forecast_grid,
+    outlook_grid,
+    parameter_grid,
+    plan_grid,
+    reward_grid,
+    zero_variance_grid,
+)
+from groupwise.stability.mode import Stability
+from groupwise.wording import (
+    capital,
+    clean,
+    count,
+    law_name,
+    number,
+    readable,
+    sentence,
+    steps_of_interval,
+)
+
+
+def shown(text: str, *, longest: int = 1000) -> str:
+    """Clean a text and escape what Rich would read as style."""
+    return escape(clean(text, longest=longest))
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """Prints headings, sentences, tables and notes on a console."""
+
+    console: Console
+
+    def print(self, styled: str) -> None:
+        """Print text whose styles are ours; a pipe gets each sentence on one line."""
+        self.console.print(
+            styled, highlight=False, emoji=False, soft_wrap=not self.console.is_terminal
+        )
+
+    def heading(self, text: str) -> None:
+        """Print a heading."""
+        self.print(f"\n[bold]{shown(text)}[/]")
+
+    def line(self, text: str) -> None:
+        """Print a sentence, if there is one."""
+        if text:
+            self.print(shown(text))
+
+    def notes(self, notes: Iterable[str]) -> None:
+        """Print notes, dimmed, each once."""
+        for note in dict.fromkeys(notes):
+            self.print(f"[dim]· {shown(sentence(note))}[/]")
+
+    def grid(self, grid: Grid) -> None:
+        """Print a table of texts."""
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
+        for place, name in enumerate(grid.head):
+            table.add_column(escape(name), justify="right" if place in grid.numbers else "left")
+        for place, row in enumerate(grid.rows):
+            cells = (
+                f"[bold]{escape(cell)}[/]" if (place, column) in grid.bold else escape(cell)
+                for column, cell in enumerate(row)
+            )
+            table.add_row(*cells, style="bold" if place == grid.best else "")
+        self.console.print(table)
+
+
+def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
+    """Print how the run stands, then a fit: its status, parameters and candidate laws."""
+    out, fit = Printer(console), fitted.fit
+    assert fit is not None
+    print_first_line(judged, console)
+    out.line(
+        "The law is fitted to all rows, those of the failure included, and explains nothing of it."
+        if judged.alarm
+        else ""
+    )
+    out.heading(f"{clean(fitted.metric)}: {count(fit.n, 'row')}")
+    out.line(_status(fitted, fit, judged))
+    out.grid(_parameters(fit))
+    out.grid(candidate_grid(fit))
+    explained = f"R² {number(fit.r_squared)}"
+    if math.isfinite(fit.r_squared_explainable):
+        explained += (
+            f", of what sampling noise leaves to explain {number(fit.r_squared_explainable)}"
+        )
+    out.line(
+        f"{explained}; neighbouring residuals correlate by {number(fit.noise.lag1, digits=2)}."
+    )
+    out.notes((f"Sampling noise: {fitted.series.noise_source}.", *map(readable, fit.notes)))
+
+
+def _status(fitted: Fitted, fit: FitResult, judged: Judgement) -> str:
+    """Return what a fit says of itself; a failure is dated once, by the judgement."""
+    return "" if judged.alarm and not fitted.law_holds else sentence(readable(fit.message))
+
+
+def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
+    """Print how the run stands, then where the metric goes; of a failure only as what it would
+    go on to.
+    """
+    out, outlook = Printer(console), fitted.outlook
+    assert outlook is not None
+    print_first_line(judged, console)
+    out.line(
+        (
+            "This is no answer to the failure: what follows goes on from all rows, those of the "
+            "failure included."
+        )
+        if judged.alarm
+        else ""
+    )
+    out.heading(f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
+    out.line(ahead(fitted))
+    out.line(aimed(outlook))
+    out.line(gained(fitted))
+    out.grid(forecast_grid(outlook))
+    out.line(_status(fitted, outlook.law, judged))
+    out.line(
+        f"95 % of the way: {_cost(outlook)}." if outlook.law.status == "converged" else ""
+    )  # an open plateau is no place to date
+    if outlook.result.status == "short":
+        out.notes((outlook.result.message,))
+
+
+def print_plan(
+    plan: GroupSizePlan,
+    baselines: Sequence[BaselineRow],
+    notes: Sequence[str],
+    console: Console,
+    judged: Judgement | None = None,
+) -> None:
+    """Print a plan: that the run failed where it did, then words, sizes, components and
+    baselines.
+    """
+    out = Printer(console)
+    if judged is not None and judged.alarm:
+        print_first_line(judged, console)
+    out.heading("Group size")
+    out.line(plan.status)
+    out.grid(plan_grid(plan, shown_sizes(plan)))
+    if plan.components is not None:
+        out.grid(component_grid(plan.components))
+    if baselines:
+        out.grid(baseline_grid(baselines, plan))
+    out.notes((*plan.notes, *notes))
+
+
+def print_run_plan(found: RunPlan, judged: Judgement, console: Console) -> None:
+    """Print that a run failed where it did, what rewards alone say of its group size, its batch,
+    and the command for the rest.
+    """
+    out = Printer(console)
+    if judged.alarm:
+        print_first_line(judged, console)
+    out.line(found.status)
+    out.line(found.batch.said)
+    if found.zero_variance is not None:
+        out.grid(outlook_grid(found.zero_variance))
+    out.line(f"For a best size: {found.command}")
+
+
+def print_components(components: Components, notes: Sequence[str], console: Console) -> None:
+    """Print variance components."""
+    out = Printer(console)
+    out.heading(
+        f"Variance components of the gradient: {components.rollouts:,} rollouts, "
+        f"{count(components.prompts, 'prompt')}"
+    )
+    out.line(components.status)
+    out.grid(component_grid(components))
+    estimates = (components.vp, components.t, components.r, components.gradient_norm2)
+    doubtful = [estimate.status for estimate in estimates if not estimate.distinguishable]
+    out.notes((*doubtful, *components.notes, *notes))
+
+
+def print_reward_facts(facts: RewardFacts, notes: Sequence[str], console: Console) -> None:
+    """Print what rewards alone say, labelled as such."""
+    out = Printer(console)
+    out.heading(LABEL)
+    out.line(facts.statistics.status)
+    out.grid(reward_grid(facts.statistics))
+    if facts.statistics.zero_variance_shares:
+        out.grid(zero_variance_grid(facts.statistics))
+    out.notes((*facts.notes, *notes))
+
+
+def print_stability(
+    found: Stability | None,
+    notes: Sequence[str],
+    console: Console,
+    *,
+    grids: Sequence[Grid],
+    said: str = "",
+) -> None:
+    """Print where a mode stands."""
+    out = Printer(console)
+    out.heading("Stability")
+    out.line(said or (found.status if found else ""))
+    for grid in grids:
+        out.grid(grid)
+    out.notes(notes)
+
+
+def _parameters(fit: FitResult) -> Grid:
+    """Return the parameters without what they mean, under the name of their law."""
+    grid = parameter_grid(fit)
+    head = (f"{capital(law_name(fit.law))}, {THIS_LAW}", *grid.head[1:4])
+    return replace(grid, head=head, rows=tuple(row[:4] for row in grid.rows))
+
+
+def _cost(outlook: Outlook) -> str:
+    """Write what 95 % of the way costs."""
+    done = outlook.done_step
+    if not math.isfinite(done.value):
+        return "out of sight"
+    return ", ".join(
+        [f"step {steps_of_interval(done.value, done.low, done.high)[0]}", *spent_by_then(outlook)]
+    )

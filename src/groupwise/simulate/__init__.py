@@ -1,1 +1,0 @@
-"""The softmax bandit of `groupwise simulate bandit`, sampled or in expectation: no estimator, no law and no fit is imported."""

@@ -1,0 +1,368 @@
+"""The page: one file that asks nothing of anybody, whatever a log holds."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+
+import pytest
+
+from groupwise.analysis.charts import POINTS, Chart
+from groupwise.analysis.summary import Summary, summarise
+from groupwise.diagnostics.judgement import (
+    Cause,
+    Certainty,
+    Cost,
+    Finding,
+    Judgement,
+    Sign,
+    State,
+    Status,
+)
+from groupwise.pages.html import made_by, render
+from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
+
+Make = Callable[..., RunRecord]
+HOSTILE = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(2)>\" ' & $\\frac$ \u202e evil "
+    "\u2066 \x1b[2J \x00 \ud800 {{x}} ]]> <!--"
+)
+VOID = {"wbr", "meta", "br", "img", "input", "link", "hr"}
+
+
+class Page(HTMLParser):
+    """A page taken apart: elements, attributes, text, what its scripts hold; unbalanced elements
+    are an error.
+    """
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.open: list[str] = []
+        self.scripts: list[str] = []
+        self.texts: list[str] = []
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {key: value or "" for key, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {key: value or "" for key, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> without a beginning"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+        elif not self.open or self.open[-1] != "style":
+            self.texts.append(data)
+
+    def named(self, name: str) -> list[dict[str, str]]:
+        return [attributes for tag, attributes in self.elements if tag == name]
+
+
+@pytest.fixture(scope="module")
+def summary(made_record: Make) -> Summary:
+    return summarise(made_record())
+
+
+@pytest.fixture(scope="module")
+def page(summary: Summary) -> str:
+    return render([summary], provenance=made_by(["report", "made"]))
+
+
+def hostile_record(make: Make) -> RunRecord:
+    """A run in which every text that a log can hold tries to break out."""
+    made = make(80)
+    hostile = HOSTILE.replace("\ud800", "")  # no table can hold half a character
+    keys = {name: f"{name}{hostile}" for name in made.metrics()}
+    meanings = tuple(
+        Meaning(
+            keys[m.column],
+            m.quantity + HOSTILE if m.quantity.startswith("reward/") else m.quantity,
+            HOSTILE,
+        )
+        for m in made.meanings
+    )
+    return dataclasses.replace(
+        made,
+        name=HOSTILE,
+        steps=made.steps.rename(keys),
+        config=RunConfig().with_settings(
+            {"model": "<script>alert(3)</script>", "group_size": 8}, HOSTILE
+        ),
+        meanings=meanings,
+        sources=(Source(HOSTILE, HOSTILE, 1, 1, HOSTILE),),
+        notes=(HOSTILE,),
+    )
+
+
+def test_the_page_is_small_and_well_formed(page: str) -> None:
+    assert len(page.encode()) <= 400_000
+    taken_apart = Page(page)
+    assert [element for element, _ in taken_apart.elements].count("h1") == 1
+    identifiers = [attributes["id"] for _, attributes in taken_apart.elements if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_the_page_requests_nothing(page: str) -> None:
+    taken_apart = Page(page)
+    assert not {tag for tag, _ in taken_apart.elements} & {
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "image",
+        "base",
+        "form",
+        "audio",
+        "video",
+    }
+    for _, attributes in taken_apart.elements:
+        assert not set(attributes) & {"src", "srcset", "action", "ping", "style"}
+        assert all(not name.startswith("on") for name in attributes)
+        assert attributes.get("href", "#").startswith("#")
+    css = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)[0]
+    assert "@import" not in css
+    assert "http" not in css
+    assert "url(" not in css
+    script = Page(page).scripts[1]
+    assert not re.search(
+        r"fetch\(|XMLHttpRequest|WebSocket|import\(|innerHTML|eval\(|document\.write|new Function",
+        script,
+    )
+
+
+def test_the_policy_allows_exactly_the_style_and_the_script_that_are_there(page: str) -> None:
+    policy = next(
+        a["content"]
+        for a in Page(page).named("meta")
+        if a.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for element, directive in (("style", "style-src"), ("script", "script-src")):
+        content = re.findall(rf"<{element}>(.*?)</{element}>", page, re.DOTALL)
+        assert len(content) == 1
+        digest = base64.b64encode(hashlib.sha256(content[0].encode()).digest()).decode()
+        assert f"{directive} 'sha256-{digest}'" in policy
+
+
+def test_the_results_are_embedded_and_are_those_of_the_charts(page: str) -> None:
+    taken_apart = Page(page)
+    results = json.loads(taken_apart.scripts[0])
+    drawn = [
+        attributes["data-chart"]
+        for attributes in taken_apart.named("div")
+        if "data-chart" in attributes
+    ]
+    assert len(drawn) == len(set(drawn)) > 8
+    for path in drawn:
+        chart = results
+        for key in path.split("/"):
+            chart = chart[int(key) if isinstance(chart, list) else key]
+        assert chart["lines"]
+        assert set(chart) == set(Chart.KEYS)
+
+
+def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(
+    summary: Summary, page: str
+) -> None:
+    first = page[page.index('class="first"') : page.index("<h2>Forecast</h2>")]
+    order = [
+        'class="banner ',
+        'class="tiles"',
+        'data-chart="runs/0/screen/chart"',
+        'class="sparks"',
+        "<noscript>",
+        'class="do"',
+        "why",
+        "numbers",
+    ]
+    places = [first.index(part) for part in order]
+    assert places == sorted(places)
+    assert first.count("<dt>") == 4
+    assert first.count('class="panel small"') == 4
+    assert f"{summary.judgement.state.value.replace('_', ' ').upper()}</b>" in first
+    assert "law" not in "".join(Page(f"<div {first[: first.index('<noscript>')]}</div>").texts)
+    headings = re.findall(r"<h2>([^<]*)</h2>", page)
+    assert headings == [
+        "Forecast",
+        "Law",
+        "Stability",
+        "Group size",
+        "Cost",
+        "Rollouts",
+        "Prompts",
+        "Other signals",
+        "How this was computed",
+    ]
+
+
+def test_a_page_for_others_holds_no_text_of_a_prompt_or_completion(made_record: Make) -> None:
+    record = made_record()
+    assert record.rollouts is not None
+    prompt = json.dumps(record.rollouts["prompt"][0])[1:-1]
+    assert prompt in json.dumps(json.loads(Page(render([summarise(record)])).scripts[0]))
+    page = render([summarise(record, room=(POINTS, 0))])
+    assert prompt not in json.dumps(json.loads(Page(page).scripts[0]))
+    assert "<h2>Rollouts</h2>" not in page
+    assert "<h2>Prompts</h2>" not in page
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_the_page_shows_the_judgement_and_decides_nothing(state: State, summary: Summary) -> None:
+    checks = (
+        Finding("length", Status.CRITICAL, "long", step=7),
+        Finding("kl", Status.NOT_LOGGED, "", log="kl"),
+        Finding("entropy", Status.NONE, "x"),
+    )
+    judged = Judgement(
+        "made",
+        state,
+        "reward 0.89 → 0.00, collapsed at steps 75-100",
+        first_sign=Sign("truncated_share", 75, 0.0, 0.6, "60 % truncated (was 0 %)"),
+        then=(Sign("entropy", 85, 0.13, 0.54, "entropy 0.13 → 0.54"),),
+        cause=Cause(Certainty.CANNOT_TELL, ("harder data", "a broken verifier"), ("completions",)),
+        do="restart from step 70; lr ÷ 3",
+        cost=Cost(125, 4000, 7200.0, of_steps=200),
+        not_logged=("kl",),
+        checks=checks,
+    )
+    texts = " ".join(
+        "".join(Page(render([dataclasses.replace(summary, judgement=judged)])).texts).split()
+    )
+    sign = {"ok": "✓", "watch": "!", "cannot_tell": "?"}.get(state, "✗")
+    assert (
+        f"{sign} {state.value.replace('_', ' ').upper()} · reward 0.89 → 0.00, collapsed at "
+        "steps 75-100"
+    ) in texts
+    for said in (
+        "Do: restart from step 70; lr ÷ 3",
+        "First sign, step 75: 60 % truncated (was 0 %)",
+        "Then, step 85: entropy 0.13 → 0.54",
+        "Cause: cannot tell between harder data and a broken verifier: log completions",
+        "Cost: 125 of 200 steps (62 %) since the first sign, 4,000 rollouts, 2 h",
+        "Lengthcritical7Long.",
+        "Klnot logged–Log kl.",
+        "Entropyno sign of it–X.",
+    ):
+        assert said in texts.replace("\u00a0", " "), said
+    assert ("The law that fits best all the same" in texts) is judged.alarm
+
+
+def test_a_hostile_log_stays_text(made_record: Make) -> None:
+    record = hostile_record(made_record)
+    metric = next(name for name in record.metrics() if name.startswith("reward<"))
+    summary = summarise(record, metric=metric)
+    source = render([summary, summary], provenance=made_by([HOSTILE]))
+    taken_apart = Page(source)
+    assert len(taken_apart.scripts) == 2
+    assert "Permission is hereby granted" in taken_apart.scripts[1], (
+        "uPlot's licence goes where it goes"
+    )
+    assert not {tag for tag, _ in taken_apart.elements} & {"img"}
+    assert "alert(1)" in "".join(taken_apart.texts), "the text is shown, as text"
+    assert not set("\x00\x1b\u202e\u2066\ud800") & set(source)
+    source.encode("utf-8")
+    json.loads(taken_apart.scripts[0])
+
+
+def test_several_runs_make_one_page_with_a_table_that_leads_to_each(summary: Summary) -> None:
+    bare = dataclasses.replace(summary, charts=dict.fromkeys(summary.charts, ()))
+    taken_apart = Page(render([bare, bare, bare]))
+    targets = [attributes["href"][1:] for attributes in taken_apart.named("a")]
+    sections = [attributes["id"] for attributes in taken_apart.named("article")]
+    assert targets == sections == ["run-1", "run-2", "run-3"]
+
+
+def test_a_run_without_a_reward_has_a_page_that_says_so_and_draws_nothing_empty() -> None:
+    import numpy as np
+
+    from groupwise.record.table import steps_table
+
+    bare = summarise(RunRecord("no reward", steps_table(range(60), {"loss": np.zeros(60)})))
+    page = render([bare, bare])
+    assert 'class="banner cannot_tell"' in page
+    assert not [one for one in Page(page).named("div") if "data-chart" in one]
+    assert f"No forecast: {bare.judgement.headline}." in page
+    assert page.replace(' class="n"', "").count("<td>–</td>") >= 4, "now and peak of each run"
+
+
+def test_a_run_without_a_fit_has_a_page(made_record: Make) -> None:
+    bare = summarise(dataclasses.replace(made_record(), steps=made_record().steps.head(2)))
+    texts = "".join(Page(render([bare])).texts)
+    assert "CANNOT TELL" in texts
+
+
+def test_the_same_run_makes_the_same_page(
+    summary: Summary, page: str, made_record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    again = summarise(made_record())
+    assert again.as_dict() == summary.as_dict()
+    drawn = render([again], provenance=made_by(["report", "made"]))
+    assert re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", page) == drawn.replace(
+        "2023-11-14 22:13 UTC", ""
+    )
+
+
+def test_the_page_of_a_long_run_with_many_functions_is_as_small(made_record: Make) -> None:
+    import numpy as np
+
+    from groupwise.record.table import steps_table
+
+    rng = np.random.default_rng(0)
+    size = 700
+    columns = {f"f{i}": rng.normal(size=size) for i in range(8)} | {
+        "reward": rng.normal(size=size),
+        "eval_reward": rng.normal(size=size),
+    }
+    kinds = [
+        "completion_length",
+        "truncated_share",
+        "entropy",
+        "kl",
+        "gradient_norm",
+        "learning_rate",
+        "reward_std_within_group",
+        "dead_group_share",
+    ]
+    columns |= {kind: rng.normal(size=size) for kind in kinds}
+    meanings = [Meaning(f"f{i}", f"reward/f{i}", "one of many") for i in range(8)] + [
+        Meaning(kind, kind, kind) for kind in kinds
+    ]
+    meanings += [
+        Meaning("reward", "reward", "sum"),
+        Meaning("eval_reward", "eval/reward", "on other prompts"),
+    ]
+    record = RunRecord("long", steps_table(range(size), columns), meanings=tuple(meanings))
+    assert len(render([summarise(record)]).encode()) <= 400_000
+
+
+def test_every_table_can_be_scrolled_by_keyboard_and_shows_that_it_goes_on(page: str) -> None:
+    scrolled = [
+        attributes for attributes in Page(page).named("div") if attributes.get("class") == "scroll"
+    ]
+    assert scrolled
+    assert all(
+        attributes["tabindex"] == "0"
+        and attributes["role"] == "region"
+        and attributes["aria-label"]
+        for attributes in scrolled
+    )
+    rule = page[page.index(".scroll{") :].split("}", maxsplit=1)[0]
+    assert "overflow-x:auto" in rule
+    assert "gradient" in rule

@@ -1,0 +1,327 @@
+"""The judgement in the terminal: one of every state, written by hand, and what a hostile log may
+not do to it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from groupwise.diagnostics.cost import NO_CLOCK
+from groupwise.diagnostics.judgement import (
+    Cause,
+    Certainty,
+    Cost,
+    Finding,
+    Judgement,
+    Learning,
+    Measure,
+    Sign,
+    State,
+    Status,
+)
+from groupwise.intervals import Interval
+from groupwise.pages.screen import (
+    MOST_LINES,
+    MOST_WORDS,
+    WIDTH,
+    judgement_lines,
+    print_judgement,
+    words_in,
+)
+
+FAILED = Judgement(
+    run="rho0.30_seed43",
+    state=State.FAILED,
+    headline="reward 0.89 → 0.00, collapsed at steps 75-100",
+    since_step=75,
+    first_sign=Sign("truncated_share", 75, 0.0, 0.6, "60 % truncated (was 0 %)"),
+    then=(
+        Sign("completion_length", 75, 314.0, 512.0, "length 314 → 454 → 512 = limit"),
+        Sign("entropy", 85, 0.13, 0.54, "entropy 0.13 → 0.31 → 0.54"),
+    ),
+    cause=Cause(Certainty.LIKELY, ("the policy ran away in length",)),
+    learning=Learning.FALLING,
+    do="restart from step 70; mask truncated completions; lr ÷ 3",
+    cost=Cost(125, of_steps=200),
+    not_logged=("a reward on held-out prompts",),
+    last_step=200,
+)
+FAILING = Judgement(
+    run="math",
+    state=State.FAILING,
+    headline="g 0.21 → 0.68, true f 0.001 → 0.002",
+    since_step=11,
+    first_sign=Sign("reward/g", 11, 0.21, 0.68, "g 0.21 → 0.68"),
+    then=(
+        Sign("completion_length", 14, 90.0, 40.0, "length 90 → 40"),
+        Sign("entropy", 20, 1.0, 0.2, "entropy 1.0 → 0.2"),
+    ),
+    cause=Cause(
+        Certainty.CANNOT_TELL,
+        ("harder data", "a broken verifier"),
+        ("the completions with their rewards",),
+    ),
+    do="stop",
+    cost=Cost(23, rollouts=5888, seconds=5400.0),
+    not_logged=("entropy", "the gradient norm"),
+)
+WATCH = Judgement(
+    run="flat",
+    state=State.WATCH,
+    headline="nothing learnt in 300 steps (gain -.1 to .12)",
+    cause=Cause(Certainty.POSSIBLE, ("too small a group",), ("the share of zero-variance groups",)),
+    do="raise num_generations from 2 to 8",
+    not_logged=("the share of zero-variance groups",),
+)
+OK = Judgement(
+    run="good",
+    state=State.OK,
+    headline="reward 0.20 → 0.81, learning",
+    learning=Learning.LEARNING,
+    not_logged=("entropy",),
+)
+CANNOT_TELL = Judgement(
+    run="short",
+    state=State.CANNOT_TELL,
+    headline="3 rows are too few to judge",
+    not_logged=("8 rows or more", "a reward"),
+)
+ALL = (FAILED, FAILING, WATCH, OK, CANNOT_TELL)
+HOSTILE = "[bold red]x[/] :boom: \x1b[31m\x1b]8;;http://evil\x07 \u202egnp 模型模型 " + "long " * 60
+
+
+def printed(found: Judgement, *, encoding: str = "utf-8", **asked: object) -> str:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    print_judgement(found, (0.0, 0.5, None, 1.0), Console(file=stream, width=160), **asked)  # type: ignore[arg-type]
+    stream.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def test_a_failed_run_is_drawn_as_specified() -> None:
+    heights = [0.95, 0.95, 0.8, 0.6, 0.4, 0.2, 0.1, 0.0]
+    assert judgement_lines(FAILED, heights) == [
+        "✗ FAILED  rho0.30_seed43  reward 0.89 → 0.00, collapsed at steps 75-100",
+        "  first sign  step 75  60 % truncated (was 0 %), length 314 → 454 → 512 = limit",
+        "  then        step 85  entropy 0.13 → 0.31 → 0.54",
+        "  likely      the policy ran away in length",
+        "  do          restart from step 70; mask truncated completions; lr ÷ 3",
+        "  cost        125 of 200 steps (62 %) since the first sign",
+        "  reward ██▇▅▄▂▁▁",
+    ]
+    assert judgement_lines(FAILED, heights, plain=True) == [
+        "x FAILED  rho0.30_seed43  reward 0.89 -> 0.00, collapsed at steps 75-100",
+        # with its arrows spelt out the length has no room beside it
+        "  first sign  step 75  60 % truncated (was 0 %)",
+        "  then        step 85  entropy 0.13 -> 0.31 -> 0.54",
+        "  likely      the policy ran away in length",
+        "  do          restart from step 70; mask truncated completions; lr / 3",
+        "  cost        125 of 200 steps (62 %) since the first sign",
+        "  reward ##*=-.",
+    ]
+
+
+def test_a_failing_run_whose_cause_is_open_names_both_and_what_to_log() -> None:
+    assert judgement_lines(FAILING) == [
+        "✗ FAILING  math  g 0.21 → 0.68, true f 0.001 → 0.002",
+        "  first sign  step 11  g 0.21 → 0.68",
+        "  then        step 14  length 90 → 40; step 20  entropy 1.0 → 0.2",
+        "  cannot tell between harder data and a broken verifier: log the completions",
+        "              with their rewards",
+        "  do          stop",
+        "  cost        23 steps since the first sign, 5,888 rollouts, 90 min",
+        "  not logged  entropy; the gradient norm",
+    ]
+
+
+def test_a_run_to_watch_has_a_possible_cause() -> None:
+    assert judgement_lines(WATCH, (0.5,)) == [
+        "! WATCH  flat  nothing learnt in 300 steps (gain -.1 to .12)",
+        "  possible    too small a group; log the share of zero-variance groups",
+        "  do          raise num_generations from 2 to 8",
+        "  not logged  the share of zero-variance groups",
+        "  reward ▅",
+    ]
+
+
+def test_a_run_that_is_ok_needs_two_lines() -> None:
+    assert judgement_lines(OK, (0.2, 1.0)) == [
+        "✓ OK  good  reward 0.20 → 0.81, learning",
+        "  reward ▂█",
+    ]
+
+
+def test_a_run_that_cannot_be_judged_says_what_to_log() -> None:
+    assert judgement_lines(CANNOT_TELL) == [
+        "? CANNOT TELL  short  3 rows are too few to judge",
+        "  not logged  8 rows or more; a reward",
+    ]
+    assert (
+        judgement_lines(replace(CANNOT_TELL, run=""))[0]
+        == "? CANNOT TELL  unnamed run  3 rows are too few to judge"
+    )
+
+
+def test_what_was_asked_for_of_gpus_stands_beside_the_cost_and_not_in_its_place() -> None:
+    whole = Cost(200, 6400, 3600.0, 200, gpu_hours=8.0, money=20.0)
+    part = Cost(125, 4000, 2250.0, 200, gpu_hours=5.0, money=12.5)
+    assert judgement_lines(replace(FAILED, cost=part, spent=whole))[5:] == [
+        "  cost        125 of 200 steps (62 %) since the first sign, 4,000 rollouts",
+        "  GPU-hours   5 of 8, price 12.50 of 20.00",
+    ]
+    assert judgement_lines(replace(OK, spent=replace(whole, money=None)))[1:] == ["  GPU-hours   8"]
+    unknown = replace(whole, seconds=None, gpu_hours=None, money=None, missing=NO_CLOCK)
+    assert judgement_lines(replace(OK, spent=unknown))[1:] == [f"  GPU-hours   {NO_CLOCK}"]
+    assert judgement_lines(replace(OK, spent=replace(unknown, missing="")))[1:] == []
+
+
+def test_a_long_name_gives_way_to_the_headline_and_keeps_both_ends() -> None:
+    long = replace(FAILED, run="sweeps/qwen25_7b_rho_sweep_rho0.30_seed43.log")
+    assert (
+        judgement_lines(long)[0]
+        == "✗ FAILED  sweeps/qwen…_seed43.log  reward 0.89 → 0.00, collapsed at steps 75-100"
+    )
+    longer = replace(long, headline=f"{FAILED.headline}, and the entropy rose from 0.13 to 0.54")
+    assert judgement_lines(longer)[:2] == [
+        "✗ FAILED  sweeps/qwen25_…30_seed43.log  reward 0.89 → 0.00, collapsed at steps",
+        "  75-100, and the entropy rose from 0.13 to 0.54",
+    ]
+
+
+def test_what_has_no_room_goes_in_the_order_of_its_worth() -> None:
+    words = "one two three four five six seven eight nine ten eleven twelve"
+    full = replace(FAILING, do=words, headline=words, then=(Sign("entropy", 20, 1.0, 0.2, words),))
+    lines = judgement_lines(full, (1.0,))
+    assert words_in(lines) <= MOST_WORDS
+    assert [line[2:13].strip() for line in lines[1:]] == [
+        "first sign",
+        "then",
+        "cannot tell",
+        "",
+        "do",
+        "reward █",
+    ]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("found", ALL, ids=[one.state.value for one in ALL])
+def test_every_state_keeps_to_the_screen_whatever_the_log_calls_things(
+    found: Judgement, plain: bool
+) -> None:
+    sign = Sign(HOSTILE, 10**9, None, None, HOSTILE)
+    cause = Cause(Certainty.CANNOT_TELL, (HOSTILE, HOSTILE), (HOSTILE,))
+    hostile = replace(
+        found,
+        run=HOSTILE,
+        headline=HOSTILE,
+        first_sign=sign,
+        then=(sign, sign),
+        cause=cause,
+        do=HOSTILE,
+        cost=Cost(10**12, 10**15, 1e9, 10**12),
+        not_logged=(HOSTILE,),
+    )
+    for one in (
+        found,
+        hostile,
+        replace(hostile, run="x" * 300, headline="y" * 500),
+        replace(hostile, run="a b " * 50, do="a " * 200),
+    ):
+        lines = judgement_lines(one, [1.0] * 40, plain=plain)
+        assert len(lines) <= MOST_LINES
+        assert max(map(cell_len, lines)) <= WIDTH
+        assert words_in(lines) <= MOST_WORDS
+        assert one.state.value.upper().replace("_", " ") in lines[0][:20]
+        assert "\x1b" not in "".join(lines)
+        assert "\u202e" not in "".join(lines)
+        assert not plain or "".join(lines).isascii()
+
+
+def test_a_stream_that_is_no_utf_8_gets_ascii() -> None:
+    assert (
+        printed(FAILED, encoding="latin-1").splitlines()[0]
+        == "x FAILED  rho0.30_seed43  reward 0.89 -> 0.00, collapsed at steps 75-100"
+    )
+    assert printed(FAILED, encoding="ascii").splitlines()[-1] == "  reward  = #"
+    assert printed(FAILED).splitlines()[-1] == "  reward ▁▅ █"
+
+
+def test_markup_and_emoji_of_a_log_are_shown_and_not_obeyed() -> None:
+    text = printed(
+        replace(OK, run="[bold red]:boom:[/]", headline="[link=file:///etc]y[/link] :skull:")
+    )
+    assert text.splitlines()[0] == "✓ OK  [bold red]:boom:[/]  [link=file:///etc]y[/link] :skull:"
+
+
+CHECKS = (
+    Finding(
+        "collapse",
+        Status.CRITICAL,
+        "the reward fell from 0.89 to 0.00",
+        75,
+        Interval(0.95, 0.9, 0.97),
+        0.5,
+        evidence={"drop": "at once"},
+    ),
+    Finding("entropy", Status.INFO, "the entropy is low"),
+    Finding("length_runaway", Status.NONE, "2 % are truncated"),
+    Finding(
+        "reward_hacking",
+        Status.NOT_LOGGED,
+        "no held-out reward",
+        log="a reward on held-out prompts",
+    ),
+    Finding("kl", Status.NOT_LOGGED, "no [bold]KL[/]"),
+)
+
+
+def test_verbose_adds_the_answer_of_every_check() -> None:
+    text = printed(replace(OK, checks=CHECKS), verbose=True)
+    assert text.splitlines()[2:] == [
+        "",
+        "  Collapse, critical from step 75: The reward fell from 0.89 to 0.00.",
+        "  Entropy, info: The entropy is low.",
+        "  Length runaway: no sign of it",
+        "  Reward hacking: not logged: log a reward on held-out prompts",
+        "  Kl: not logged: no [bold]KL[/]",
+    ]
+
+
+def test_why_adds_the_numbers() -> None:
+    measures = (
+        Measure(
+            "collapse", "best_minus_mean", Interval(0.2, 0.1, 0.3), "pass@8 less mean@8 is 0.2"
+        ),
+        Measure("length_runaway", "same_text", None, "no texts", "the completions"),
+    )
+    said = printed(replace(OK, checks=CHECKS), why=measures).splitlines()[2:]
+    answers = printed(replace(OK, checks=CHECKS), verbose=True).splitlines()[2:]
+    assert [line for line in said if not line.startswith("      ")] == answers
+    assert said[2:4] == [
+        "      0.95 (0.9 to 0.97), against 0.5; drop: at once",
+        "      best minus mean: pass@8 less mean@8 is 0.2",
+    ]
+    assert said[said.index(answers[3]) + 1] == "      same text: no texts; log the completions"
+
+
+def test_the_json_is_that_of_the_judgement() -> None:
+    shown = json.loads(json.dumps(FAILED.as_dict()))
+    assert list(shown) == [
+        *("schema", "state", "headline", "since_step", "first_sign", "then", "cause"),
+        *("learning", "do", "cost", "spent", "to_come", "not_logged", "checks"),
+    ]
+    assert shown["first_sign"] == {
+        "signal": "truncated_share",
+        "step": 75,
+        "before": 0.0,
+        "after": 0.6,
+    }
+    assert shown["cost"] == {"steps": 125} | dict.fromkeys(
+        ("rollouts", "seconds", "tokens", "gpu_hours", "money")
+    )

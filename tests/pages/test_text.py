@@ -1,0 +1,127 @@
+"""Text in the terminal: what a log holds is shown as it is, and styles nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from groupwise.analysis.fitted import Fitted, fit_metric
+from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.pages.text import print_fit, print_forecast
+from groupwise.record.run import RunRecord
+
+FINE = Judgement("demo", State.OK, "reward 0.2 → 0.5, still learning")
+FAILED = Judgement(
+    "demo", State.FAILED, "reward 0.8 → 0.0, collapsed at steps 51-55", since_step=51
+)
+
+
+def shown(show: Callable[[Console], None], *, terminal: bool = False) -> str:
+    stream = io.StringIO()
+    show(
+        Console(
+            file=stream,
+            width=160,
+            force_terminal=terminal,
+            color_system="truecolor" if terminal else None,
+        )
+    )
+    return stream.getvalue()
+
+
+def test_a_fit_alone_lists_the_candidates(made_record: Callable[..., RunRecord]) -> None:
+    fitted = fit_metric(made_record(), "reward")
+    text = shown(lambda console: print_fit(fitted, FINE, console))
+    assert "Weight" in text
+    assert "single exponential" in text.lower()
+    assert "neighbouring residuals" in text
+
+
+def test_a_forecast_alone_says_where_it_begins_and_when_it_is_done_if_that_is_known(
+    made_fitted: Callable[..., Fitted],
+) -> None:
+    text = shown(lambda console: print_forecast(made_fitted(), FINE, console))
+    assert "forecast from step 100" in text
+    assert "95 % of the way: step 126." in text
+    early = shown(lambda console: print_forecast(made_fitted("not_identifiable"), FINE, console))
+    assert "Expected" in early
+    assert "95 % of the way" not in early
+
+
+def test_a_long_sentence_is_not_broken_in_a_pipe(made_fitted: Callable[..., Fitted]) -> None:
+    text = shown(lambda console: print_forecast(made_fitted(), FINE, console))
+    assert max(map(len, text.splitlines())) > 60
+    assert "its mean is forecast at 0.60 (0.55 to 0.65) by step 150." in text
+
+
+def test_where_no_law_holds_the_mean_is_forecast_and_no_plateau(
+    made_fitted: Callable[..., Fitted],
+) -> None:
+    broken = made_fitted("non_stationary", message="collapsed: the level falls", change_time=200.0)
+    text = shown(lambda console: print_forecast(broken, FINE, console))
+    assert "its mean is forecast at 0.60 (0.55 to 0.65) by step 150" in text
+    assert "95 % of the way" not in text
+    assert broken.outlook is not None
+    assert broken.outlook.plateau is None
+
+
+def test_what_lies_ahead_is_told_in_two_digits(made_fitted: Callable[..., Fitted]) -> None:
+    fitted = made_fitted()
+    assert fitted.outlook is not None
+    outlook = dataclasses.replace(fitted.outlook, done_tokens=1_808_551.0, done_hours=4.6789)
+    text = shown(
+        lambda console: print_forecast(dataclasses.replace(fitted, outlook=outlook), FINE, console)
+    )
+    assert "95 % of the way: step 126, 1.8 M tokens, 4.7 h." in text
+
+
+def test_notes_of_the_fit_call_the_laws_by_name(made_fitted: Callable[..., Fitted]) -> None:
+    fitted = made_fitted()
+    assert fitted.fit is not None
+    fit = dataclasses.replace(
+        fitted.fit, notes=("logistic, power_law, scalerl_sigmoid fit as well (AICc within 2)",)
+    )
+    text = shown(lambda console: print_fit(dataclasses.replace(fitted, fit=fit), FINE, console))
+    assert "Logistic curve, power law, ScaleRL sigmoid fit as well" in text
+
+
+@pytest.mark.parametrize("show", [print_fit, print_forecast])
+def test_how_the_run_stands_is_said_first(
+    made_fitted: Callable[..., Fitted], show: Callable[..., None]
+) -> None:
+    lines = shown(lambda console: show(made_fitted(), FINE, console)).splitlines()
+    assert lines[:3] == ["✓ OK  demo  reward 0.2 → 0.5, still learning", "", lines[2]]
+    assert lines[2].startswith("reward: ")
+
+
+def test_after_a_failure_no_law_and_no_forecast_is_the_answer(
+    made_fitted: Callable[..., Fitted],
+) -> None:
+    first = "✗ FAILED  demo  reward 0.8 → 0.0, collapsed at steps 51-55"
+    assert shown(lambda console: print_fit(made_fitted(), FAILED, console)).splitlines()[:3] == [
+        first,
+        "The law is fitted to all rows, those of the failure included, and explains nothing of it.",
+        "",
+    ]
+    assert shown(lambda console: print_forecast(made_fitted(), FAILED, console)).splitlines()[
+        :3
+    ] == [
+        first,
+        (
+            "This is no answer to the failure: what follows goes on from all rows, those of the "
+            "failure included."
+        ),
+        "",
+    ]
+
+
+def test_a_failure_is_dated_once(made_fitted: Callable[..., Fitted]) -> None:
+    broken = made_fitted(
+        "non_stationary", message="collapsed: the level falls from update 70 on", change_time=200.0
+    )
+    assert "update 70" not in shown(lambda console: print_forecast(broken, FAILED, console))
+    assert "update 70" not in shown(lambda console: print_fit(broken, FAILED, console))

@@ -5,7 +5,7 @@ in every run; long grids are thinned.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,7 +29,7 @@ collect_ignore = (
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[object]:
+def pytest_collection() -> Generator[None, object, object]:
     """Let the workers read the tests one after the other: what the first one compiles the second
     one loads, in a third of the time.
     """

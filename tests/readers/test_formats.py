@@ -598,6 +598,22 @@ OTHERS = {
         "margin": 1.5,
     },
     "profiling": {"profiling/step": 0.5, "gpu0/memory": 3.0, "timing_s/gen": 2.0},
+    "pre-training": {
+        "lm loss": 3.5,
+        "consumed samples": 256.0,
+        "grad norm": 1.5,
+        "learning rate": 1e-4,
+    },
+    "pre-training ": {"loss": 3.5, "mfu": 0.5, "time": 2.0},
+    "supervised training": {"loss": 0.5, "accuracy": 0.75, "val_loss": 0.625, "val_accuracy": 0.5},
+    "supervised training ": {
+        "loss": 0.5,
+        "eval_loss": 0.625,
+        "eval_accuracy": 0.5,
+        "eval_f1": 0.25,
+        "eval_runtime": 3.0,
+    },
+    "a profiler's trace": {"ts": 100.0, "dur": 3.0, "pid": 0.0, "tid": 7.0},
 }
 
 
@@ -614,7 +630,16 @@ def test_a_log_of_another_program_is_refused_by_name(tmp_path: Path, kind: str) 
 
 
 @pytest.mark.parametrize(
-    "more", [{"kl": 0.01}, {"completion_length": 90.0}, {"my_reward_a": 0.5}, {"clip_ratio": 0.25}]
+    "more",
+    [
+        {"kl": 0.01},
+        {"completion_length": 90.0},
+        {"my_reward_a": 0.5},
+        {"clip_ratio": 0.25},
+        {"accuracy": 0.5},
+        {"accuracy": 0.5, "val_loss": 0.5, "kl": 0.01},
+        {"accuracy": 0.5, "val_accuracy": 0.5},
+    ],
 )
 def test_a_log_of_reinforcement_learning_is_let_through(
     tmp_path: Path, more: dict[str, float]
@@ -624,6 +649,43 @@ def test_a_log_of_reinforcement_learning_is_let_through(
         "a.jsonl",
         "".join(json.dumps({"step": t, "loss": 0.5} | more) + "\n" for t in range(1, T + 1)),
     ).metrics()
+
+
+def test_a_trace_of_a_profiler_is_refused_by_name(tmp_path: Path) -> None:
+    events = [
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": f"k{at % 7}",
+            "pid": 0,
+            "tid": 7,
+            "ts": 1000 + at,
+            "dur": 3,
+        }
+        for at in range(500)
+    ]
+    for name, whole in (
+        ("trace.json", {"schemaVersion": 1, "traceEvents": events}),
+        ("list.json", events),
+    ):
+        (tmp_path / name).write_text(json.dumps(whole))
+        assert "no reward in it: it looks like a profiler's trace (pid, tid, ts, ...)" in refusal(
+            tmp_path / name
+        )
+
+
+@pytest.mark.parametrize(
+    "key", ["rollout/ep_rew_mean", "charts/episodic_return", "episode_reward_mean", "ep_ret_mean"]
+)
+def test_the_return_of_an_episode_is_a_reward(tmp_path: Path, key: str) -> None:
+    """As stable-baselines3, CleanRL, RLlib and Spinning Up name it."""
+    record = opened(
+        tmp_path,
+        "progress.csv",
+        f"{key},train/loss,time/iterations\n"
+        + "".join(f"{20 + t},0.5,{t}\n" for t in range(1, T + 1)),
+    )
+    assert record.column("reward") == key
 
 
 TABLE = {

@@ -10,6 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -273,6 +274,7 @@ def test_mlflow_database(tmp_path: Path) -> None:
     assert record.steps[record.column("reward")].to_list() == REWARDS
     assert record.column("eval/reward") == "val-core/gsm8k/acc/mean_at_1"
     assert (record.config.value("group_size"), record.config.value("framework")) == (8, "verl")
+    assert np.diff(record.steps["seconds"]).tolist() == [1.0] * 7
 
 
 @pytest.mark.parametrize("cut", [100, 5000])

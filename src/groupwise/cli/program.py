@@ -50,7 +50,7 @@ class Program:
         alone = typer.Typer(
             rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False
         )
-        alone.command(name=name)(opened(function))
+        alone.command(name=name, help=self.commands[name])(opened(function))
         return typer.main.get_command(alone)
 
     def group(self) -> typer.Typer:
@@ -106,7 +106,7 @@ class Program:
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")
         try:
-            with _own_warnings():
+            with _own_warnings(self.name):
                 if arguments and arguments[0] in self.elsewhere:
                     other = self.elsewhere[arguments[0]]
                     raise GroupwiseError(
@@ -173,7 +173,7 @@ def _print_version(context: typer.Context, wanted: bool) -> None:  # noqa: FBT00
 
 
 @contextmanager
-def _own_warnings() -> Iterator[None]:
+def _own_warnings(name: str) -> Iterator[None]:
     """Print our own warnings as one line; other libraries' are no business of the user's."""
     with warnings.catch_warnings():
         shown = warnings.showwarning
@@ -187,7 +187,7 @@ def _own_warnings() -> Iterator[None]:
             line: str | None = None,
         ) -> None:
             if issubclass(category, GroupwiseWarning):
-                typer.echo(f"groupwise: warning: {message}", err=True)
+                typer.echo(f"{name}: warning: {message}", err=True)
             elif os.environ.get(_DEBUG) == "1":
                 shown(message, category, filename, lineno, file, line)
 

@@ -32,7 +32,9 @@ WRITTEN = [page for page in PAGES if "reference" not in page.parts]
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SKILL = ROOT / "SKILL.md"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-PATH = re.compile(r"(?<![\w/.<{*-])(?:lab/)?(?:tests|benchmarks|experiments|scripts|src)/[\w./-]*\w")
+PATH = re.compile(
+    r"(?<![\w/.<{*-])(?:lab/)?(?:tests|benchmarks|experiments|scripts|src)/[\w./-]*\w"
+)
 # What `make reference` writes: whole pages, and the tables that stand below a comment.
 MADE = re.compile(r"<!-- table \w+ -->.*?<!-- end -->", re.DOTALL)
 
@@ -166,8 +168,7 @@ def test_the_table_of_causes_holds_every_cause_and_each_has_one_page_with_what_t
     )
     assert sorted(cause for cause, _ in rows) == sorted(DO)
     playbook = {
-        page.stem: page.read_text(encoding="utf-8")
-        for page in (DOCS / "playbook").glob("*.md")
+        page.stem: page.read_text(encoding="utf-8") for page in (DOCS / "playbook").glob("*.md")
     }
     assert {page for _, page in rows} == set(playbook)
     for cause, page in rows:

@@ -57,6 +57,7 @@ FOUNDATION = {
     "arrays",
     "intervals",
     "limits",
+    "parsing",
     "plain",
     "prompts",
     "wording",
@@ -82,8 +83,13 @@ COMPUTING = {
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),  # numbers alone: readers and records keep the same ones
+    "parsing": {
+        "limits"
+    },  # JSON of strangers: readers, records, models and prompts bound alike what a text makes
     "plain": set(),
-    "prompts": set(),  # readers, scores and the trainer write and read the messages of a chat alike
+    "prompts": {
+        "parsing"
+    },  # readers, scores and the trainer write and read the messages of a chat alike
     "arrays": {"errors"},
     "intervals": {"errors", "arrays", "plain"},
     "engine": {

@@ -4,6 +4,7 @@ overwritten.
 
 from __future__ import annotations
 
+import io
 import resource
 import shlex
 import subprocess
@@ -85,6 +86,8 @@ def test_help_takes_less_than_three_tenths_of_a_second() -> None:
         )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        if min(times) < 0.3:
+            break
     assert 0 < min(times) < 0.3
 
 
@@ -365,19 +368,14 @@ def test_a_reader_that_stops_listening_is_no_mistake(log: Path) -> None:
     assert len(done.stdout) == 20
 
 
-def test_a_terminal_that_knows_only_ascii_gets_its_text(log: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "groupwise", "fit", str(log), "--law", "exponential"],
-        capture_output=True,
-        check=False,
-        env={
-            "PYTHONIOENCODING": "ascii",
-            "PYTHONPATH": ":".join(sys.path),
-            "PATH": "/usr/bin:/bin",
-            "LC_ALL": "C",
-        },
-    )
-    assert done.returncode == 0, done.stderr
+def test_a_terminal_that_knows_only_ascii_gets_its_text(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", screen)
+    assert cli.main(["fit", str(log), "--law", "exponential"]) == 0
+    screen.seek(0)
+    assert "?" in screen.read()
 
 
 def test_pairs_and_steps_are_split_as_typed() -> None:

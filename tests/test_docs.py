@@ -35,6 +35,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(
     r"(?<![\w/.<{*-])(?:lab/)?(?:tests|benchmarks|experiments|scripts|src)/[\w./-]*\w"
 )
+CITED = re.compile(r"((?:lab/)?tests/[\w/]+\.py)::(test_\w+)")
 # What `make reference` writes: whole pages, and the tables that stand below a comment.
 MADE = re.compile(r"<!-- table \w+ -->.*?<!-- end -->", re.DOTALL)
 
@@ -100,7 +101,7 @@ def test_a_page_of_how_to_is_read_at_one_sitting(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, SKILL], ids=name_of)
-def test_paths_that_a_page_names_exist(page: Path) -> None:
+def test_paths_and_tests_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     home = page.parent if page.name == "README.md" else ROOT
     missing = [

@@ -110,6 +110,12 @@ def test_paths_and_tests_that_a_page_names_exist(page: Path) -> None:
         if not (home / path).exists() and not list(home.glob(f"{path}*"))
     ]
     assert missing == []
+    cited = [
+        f"{path}::{name}"
+        for path, name in CITED.findall(text)
+        if f"def {name}(" not in (ROOT / path).read_text(encoding="utf-8")
+    ]
+    assert cited == []
 
 
 def quantities() -> set[str]:

@@ -278,9 +278,9 @@ def test_a_critic_gives_values_before_it_learns_from_the_batch(study: Study, pol
 @pytest.mark.parametrize(
     ("script", "page"),
     [
-        ("optimal_group_size", "lab/docs/studies/optimal-group-size.md"),
-        ("gradient_mse", "lab/docs/studies/gradient-experiments.md"),
-        ("oracle", "lab/docs/studies/gradient-experiments.md"),
+        ("optimal_group_size", "docs/studies/optimal-group-size.md"),
+        ("gradient_mse", "docs/studies/gradient-experiments.md"),
+        ("oracle", "docs/studies/gradient-experiments.md"),
     ],
 )
 def test_the_page_has_the_tables_of_its_pieces(

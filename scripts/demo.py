@@ -186,8 +186,9 @@ def live() -> Iterator[Show]:
 def ahead(record: Any, at: list[int]) -> Any:
     """The forecast of the mean of 20 steps around each step asked for, from what is there."""
     import groupwise as gw
+    from groupwise.series.metric import metric_series
 
-    series = gw.metric_series(record, "reward")
+    series = metric_series(record, "reward")
     found = gw.forecast(
         series.time_T,
         series.value_T,

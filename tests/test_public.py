@@ -13,7 +13,7 @@ from groupwise.examples import trl_run
 from groupwise.record.run import RecordWriter, RunRecord
 
 NAMES = (
-    "ADVANTAGES Backtest Budget CHECKS Components Diagnosis Finding FitResult Forecast "
+    "Backtest Budget CHECKS Components Diagnosis Finding FitResult Forecast "
     "GroupSizePlan GroupwiseError GroupwiseWarning Interval LAWS Law Meaning MetricSeries READERS "
     "RecordWriter RunConfig RunRecord Setting Source Summary __version__ backtest compare "
     "compare_baselines components diagnose fit forecast law_by_name load_components metric_series "

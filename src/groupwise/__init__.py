@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from groupwise.diagnostics.judgement import Finding, Judgement, State
     from groupwise.diagnostics.judgement import Judgement as Diagnosis
     from groupwise.errors import GroupwiseError, GroupwiseWarning
-    from groupwise.estimators.advantages import ADVANTAGES
     from groupwise.estimators.baseline_errors import compare_baselines
     from groupwise.estimators.best_group_size import (
         Budget,
@@ -59,7 +58,6 @@ _HOME = {
         "diagnostics.judge": "CHECKS",
         "diagnostics.judgement": "Diagnosis Finding Judgement State",
         "errors": "GroupwiseError GroupwiseWarning",
-        "estimators.advantages": "ADVANTAGES",
         "estimators.baseline_errors": "compare_baselines",
         "estimators.best_group_size": "Budget GroupSizePlan plan_from_components plan_group_size",
         "estimators.components": "Components components",
@@ -81,7 +79,6 @@ _HOME = {
 _FORMERLY = {"Diagnosis": "Judgement", "diagnose": "judge"}
 
 __all__ = [
-    "ADVANTAGES",
     "CHECKS",
     "LAWS",
     "READERS",

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
-from groupwise.estimators.advantages import Advantage
 from groupwise.estimators.components import components
 from groupwise.estimators.controller import RunningComponents, decide, running_components
+from groupwise_lab.trainer.advantages import Advantage
 from groupwise_lab.trainer.credit import advantage_of, asked, gradients_kept, score_batch
 from groupwise_lab.trainer.folder import DECISIONS
 from groupwise_lab.trainer.rewards import total_reward

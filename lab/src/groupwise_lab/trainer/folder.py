@@ -406,7 +406,9 @@ class RunFolder:
                 f"done, got {self._settings.steps}: it is done already; go on with more"
             )
         own = sum(
-            parameter.numel() for parameter in self._actor.parameters() if parameter.requires_grad  # type: ignore[attr-defined]
+            parameter.numel()
+            for parameter in self._actor.parameters()
+            if parameter.requires_grad  # type: ignore[attr-defined]
         )
         if own != len(tensors["parameters"]):
             raise UnreadableCheckpointError(

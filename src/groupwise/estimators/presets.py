@@ -140,7 +140,7 @@ class AdvantageSpec:
                 "such as np.arange(L) < length_N[:, None]"
             )
         mask = to_numpy(mask_NL)
-        token = mask.sum(-1, dtype=np.float64)
+        token: Float = mask.sum(-1, dtype=np.float64)
         if token.shape not in {(count,), groups.shape} or (token <= 0).any():
             raise InvalidArgumentError(
                 f"expected a mask of {count} rows with a token in each, got shape {mask.shape}: "
@@ -156,7 +156,7 @@ class AdvantageSpec:
         if self.scale != "batch_std":
             return above_N
         batch_N = groups.reward_N if self.scale_of == "reward" else above_N
-        return above_N / (_deviation(batch_N[None], self.ddof) + self.epsilon)[0]
+        return above_N / (float(_deviation(batch_N[None], self.ddof)[0, 0]) + self.epsilon)
 
     def _group(self, block: Float, token: Float) -> Float:
         """The advantages of groups of one size, but for what concerns the batch."""
@@ -183,7 +183,8 @@ class AdvantageSpec:
         if self.baseline == "none":
             return block
         if self.baseline == "length_weighted_mean":
-            return block - (token * block).sum(1, keepdims=True) / token.sum(1, keepdims=True)
+            share: Float = token / token.sum(1, keepdims=True)
+            return np.asarray(block - (share * block).sum(1, keepdims=True))
         if self.baseline == "second_best":
             above, order = np.zeros_like(block), block.argsort(1)
             second, best = np.take_along_axis(block, order[:, -2:], 1).T
@@ -219,7 +220,7 @@ class AdvantageSpec:
         if whitening.place == "outside":
             return np.asarray(above_N / (np.sqrt(variance) + whitening.epsilon))
         inside = whitening.place == "inside"
-        safe = variance + whitening.epsilon if inside else max(variance, whitening.epsilon)
+        safe = variance + whitening.epsilon if inside else np.maximum(variance, whitening.epsilon)
         return np.asarray(above_N / np.sqrt(safe))
 
 

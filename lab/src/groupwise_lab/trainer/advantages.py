@@ -103,7 +103,7 @@ def leave_one_out(reward: Array, prompt: Any = None) -> Array:
     )
 
     def formula(block: Float) -> Float:
-        return _centred(block) * (block.shape[1] / (block.shape[1] - 1))
+        return np.asarray(_centred(block) * (block.shape[1] / (block.shape[1] - 1)))
 
     return groups.like_source(groups.apply(formula))
 

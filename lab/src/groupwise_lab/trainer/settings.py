@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from groupwise.arrays import check_fields, check_whole
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.controller import ControllerRule
 from groupwise.plain import Plain
+from groupwise_lab.trainer.controller import ControllerRule
 
 if TYPE_CHECKING:
     from groupwise.record.settings import RunConfig

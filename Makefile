@@ -38,7 +38,7 @@ $(VENV)/.installed: $(PROJECTS) | $(BIN)/uv
 	$(call install,.)
 
 $(VENV)/.installed-lab: $(PROJECTS) | $(BIN)/uv
-	$(call install,. ./lab[train])
+	$(call install,.[hf] ./lab[hf])
 
 $(VENV)/.installed-%: $(PROJECTS) | $(BIN)/uv
 	$(call install,.[$*] ./lab[hf])

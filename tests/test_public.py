@@ -13,19 +13,39 @@ from groupwise.examples import trl_run
 from groupwise.record.run import RecordWriter, RunRecord
 
 NAMES = (
-    "Backtest Budget CHECKS Components Diagnosis Finding FitResult Forecast "
-    "GroupSizePlan GroupwiseError GroupwiseWarning Interval LAWS Law Meaning MetricSeries READERS "
-    "RecordWriter RunConfig RunRecord Setting Source Summary __version__ backtest compare "
-    "compare_baselines components diagnose fit forecast law_by_name load_components metric_series "
-    "open_run plan_from_components plan_group_size preset render reward_statistics save_components "
-    "score_sums summarise wilson Outlook Run RunComparison RunPlan judge plan report "
+    "Components Finding FitResult GroupSizePlan GroupwiseCallback GroupwiseError GroupwiseWarning "
+    "Interval Judgement Outlook RecordWriter Run RunComparison RunPlan RunRecord State __version__ "
+    "compare compare_baselines components fit forecast judge load_components open_run plan "
+    "plan_group_size report reward_statistics save_components"
 )
+# Names of version 0.1 that answer with a warning, and those that are in the laboratory.
+FORMERLY = (
+    "Budget CHECKS Diagnosis Forecast LAWS Law Meaning MetricSeries READERS RunConfig "
+    "Setting Source Summary diagnose law_by_name metric_series plan_from_components preset render "
+    "score_sums summarise wilson"
+)
+LABORATORY = "ADVANTAGES Backtest backtest"
 
 
 @pytest.mark.parametrize("name", NAMES.split())
-def test_a_name_that_was_exported_once_stays(name: str) -> None:
+def test_a_name_that_is_exported_stays(name: str) -> None:
     assert name in groupwise.__all__
     assert getattr(groupwise, name) is not None
+
+
+@pytest.mark.parametrize("name", FORMERLY.split())
+def test_a_name_of_before_answers_for_one_version_and_says_where_it_is(name: str) -> None:
+    assert name not in groupwise.__all__
+    with pytest.warns(
+        DeprecationWarning, match=rf"^groupwise\.{name} is groupwise\.\S+\.\w+ since"
+    ):
+        assert getattr(groupwise, name) is not None
+
+
+@pytest.mark.parametrize("name", LABORATORY.split())
+def test_a_name_of_the_laboratory_says_where_it_is(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"groupwise_lab\.\S+\.{name} since"):
+        getattr(groupwise, name)
 
 
 def test_the_names_of_the_writers_of_records() -> None:

@@ -1,12 +1,11 @@
-"""groupwise, the instrument panel of GRPO training: what a run's log says about it, with intervals
-that mean what they say.
+"""groupwise, the instrument panel of GRPO training: what a run's log says, with honest intervals.
 
-The public names, each loaded when it is first asked for. Nothing is computed here, and importing
-the package imports nothing else.
+The public names, each loaded when it is first asked for: importing the package imports no other.
 """
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,33 +14,18 @@ if TYPE_CHECKING:
     from groupwise.analysis.component_file import load_components, save_components
     from groupwise.analysis.fitted import Outlook
     from groupwise.analysis.plan import RunPlan, plan
-    from groupwise.analysis.summary import Summary, summarise
     from groupwise.api.calls import fit, forecast, judge, report
-    from groupwise.api.calls import judge as diagnose
     from groupwise.api.run import Run, open_run
-    from groupwise.diagnostics.judge import CHECKS
     from groupwise.diagnostics.judgement import Finding, Judgement, State
-    from groupwise.diagnostics.judgement import Judgement as Diagnosis
     from groupwise.errors import GroupwiseError, GroupwiseWarning
     from groupwise.estimators.baseline_errors import compare_baselines
-    from groupwise.estimators.best_group_size import (
-        Budget,
-        GroupSizePlan,
-        plan_from_components,
-        plan_group_size,
-    )
+    from groupwise.estimators.best_group_size import GroupSizePlan, plan_group_size
     from groupwise.estimators.components import Components, components
-    from groupwise.estimators.presets import preset
     from groupwise.estimators.rewards_alone import reward_statistics
-    from groupwise.forecasting.laws import LAWS, Law, law_by_name
-    from groupwise.forecasting.results import FitResult, Forecast
-    from groupwise.intervals import Interval, wilson
-    from groupwise.pages.html import render
-    from groupwise.readers import READERS
-    from groupwise.record.run import Meaning, RecordWriter, RunRecord, Source
-    from groupwise.record.settings import RunConfig, Setting
-    from groupwise.scores.sums import score_sums
-    from groupwise.series.metric import MetricSeries, metric_series
+    from groupwise.forecasting.results import FitResult
+    from groupwise.integrations.trl import GroupwiseCallback
+    from groupwise.intervals import Interval
+    from groupwise.record.run import RecordWriter, RunRecord
 
 __version__ = "0.2.0"
 
@@ -52,92 +36,98 @@ _HOME = {
         "analysis.component_file": "load_components save_components",
         "analysis.fitted": "Outlook",
         "analysis.plan": "RunPlan plan",
-        "analysis.summary": "Summary summarise",
-        "api.calls": "diagnose fit forecast judge report",
+        "api.calls": "fit forecast judge report",
         "api.run": "Run open_run",
-        "diagnostics.judge": "CHECKS",
-        "diagnostics.judgement": "Diagnosis Finding Judgement State",
+        "diagnostics.judgement": "Finding Judgement State",
         "errors": "GroupwiseError GroupwiseWarning",
         "estimators.baseline_errors": "compare_baselines",
-        "estimators.best_group_size": "Budget GroupSizePlan plan_from_components plan_group_size",
+        "estimators.best_group_size": "GroupSizePlan plan_group_size",
         "estimators.components": "Components components",
-        "estimators.presets": "preset",
         "estimators.rewards_alone": "reward_statistics",
-        "forecasting.laws": "LAWS Law law_by_name",
-        "forecasting.results": "FitResult Forecast",
-        "intervals": "Interval wilson",
-        "readers": "READERS",
-        "record.run": "Meaning RecordWriter RunRecord Source",
-        "record.settings": "RunConfig Setting",
-        "pages.html": "render",
-        "scores.sums": "score_sums",
-        "series.metric": "MetricSeries metric_series",
+        "forecasting.results": "FitResult",
+        "integrations.trl": "GroupwiseCallback",
+        "intervals": "Interval",
+        "record.run": "RecordWriter RunRecord",
     }.items()
     for name in names.split()
 }
-# Names of before that are still answered, and what they are called today.
-_FORMERLY = {"Diagnosis": "Judgement", "diagnose": "judge"}
-
 __all__ = [
-    "CHECKS",
-    "LAWS",
-    "READERS",
-    "Budget",
     "Components",
-    "Diagnosis",
     "Finding",
     "FitResult",
-    "Forecast",
     "GroupSizePlan",
+    "GroupwiseCallback",
     "GroupwiseError",
     "GroupwiseWarning",
     "Interval",
     "Judgement",
-    "Law",
-    "Meaning",
-    "MetricSeries",
     "Outlook",
     "RecordWriter",
     "Run",
     "RunComparison",
-    "RunConfig",
     "RunPlan",
     "RunRecord",
-    "Setting",
-    "Source",
     "State",
-    "Summary",
     "__version__",
     "compare",
     "compare_baselines",
     "components",
-    "diagnose",
     "fit",
     "forecast",
     "judge",
-    "law_by_name",
     "load_components",
-    "metric_series",
     "open_run",
     "plan",
-    "plan_from_components",
     "plan_group_size",
-    "preset",
-    "render",
     "report",
     "reward_statistics",
     "save_components",
-    "score_sums",
-    "summarise",
-    "wilson",
 ]
+# Names of version 0.1 -> where they are now. They answer with a warning until version 0.3.
+_FORMERLY = {
+    "ADVANTAGES": "groupwise_lab.trainer.advantages.ADVANTAGES",
+    "Backtest": "groupwise_lab.forecasts.results.Backtest",
+    "Budget": "groupwise.estimators.best_group_size.Budget",
+    "CHECKS": "groupwise.diagnostics.judge.CHECKS",
+    "Diagnosis": "groupwise.diagnostics.judgement.Judgement",
+    "Forecast": "groupwise.forecasting.results.Forecast",
+    "LAWS": "groupwise.forecasting.laws.LAWS",
+    "Law": "groupwise.forecasting.laws.Law",
+    "Meaning": "groupwise.record.run.Meaning",
+    "MetricSeries": "groupwise.series.metric.MetricSeries",
+    "READERS": "groupwise.readers.READERS",
+    "RunConfig": "groupwise.record.settings.RunConfig",
+    "Setting": "groupwise.record.settings.Setting",
+    "Source": "groupwise.record.run.Source",
+    "Summary": "groupwise.analysis.summary.Summary",
+    "backtest": "groupwise_lab.forecasts.backtest.backtest",
+    "diagnose": "groupwise.api.calls.judge",
+    "law_by_name": "groupwise.forecasting.laws.law_by_name",
+    "metric_series": "groupwise.series.metric.metric_series",
+    "plan_from_components": "groupwise.estimators.best_group_size.plan_from_components",
+    "preset": "groupwise.estimators.presets.preset",
+    "render": "groupwise.pages.html.render",
+    "score_sums": "groupwise.scores.sums.score_sums",
+    "summarise": "groupwise.analysis.summary.summarise",
+    "wilson": "groupwise.intervals.wilson",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name from the module that defines it."""
-    if name not in _HOME:
+    if name in _HOME:
+        return getattr(import_module(f"groupwise.{_HOME[name]}"), name)
+    if name not in _FORMERLY:
         raise AttributeError(f"module 'groupwise' has no attribute {name!r}")
-    return getattr(import_module(f"groupwise.{_HOME[name]}"), _FORMERLY.get(name, name))
+    place = _FORMERLY[name]
+    module, _, attribute = place.rpartition(".")
+    if module.startswith("groupwise_lab"):
+        raise AttributeError(
+            f"groupwise.{name} is {place} since version 0.2: pip install groupwise-lab"
+        )
+    message = f"groupwise.{name} is {place} since version 0.2, and goes from groupwise in 0.3"
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
+    return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

@@ -30,9 +30,9 @@ from groupwise.errors import (
 from groupwise.examples import trl_run
 from groupwise.forecasting import fit as of_fit
 from groupwise.forecasting import forecast as of_forecast
-from groupwise.forecasting.results import Target
+from groupwise.forecasting.results import Forecast, Target
 from groupwise.intervals import Interval
-from groupwise.record.run import RunRecord, steps_table
+from groupwise.record.run import Meaning, RunRecord, steps_table
 
 HOSTILE = "</pre><script>alert(1)</script><svg onload=alert(2)> $\\frac$ \x1b[31m\u202e"
 RISE = [round(0.8 - 0.6 * 0.95**t + 0.02 * (-1) ** t, 4) for t in range(100)]
@@ -89,7 +89,6 @@ def test_the_judgement_is_made_once_and_anew_for_another_record(
 
     monkeypatch.setattr(judging, "judge", counted)
     assert good.judgement is good.judgement
-    good.plot()
     str(good)
     good._repr_html_()
     assert calls == ["math.csv"]
@@ -119,85 +118,32 @@ def test_where_the_terminal_is_not_utf_8_it_prints_ascii(
     assert shown.isascii()
 
 
-def test_a_notebook_shows_the_judgement_and_the_curve(failed: gw.Run) -> None:
-    pytest.importorskip("matplotlib")
+def test_a_notebook_shows_the_judgement_with_the_curve_in_bars(failed: gw.Run) -> None:
     shown = failed._repr_html_()
-    assert shown.startswith(
-        "<div><pre>✗ FAILED  math.csv  reward 0.79 → 0.11, collapsed at step 101\n"
-    )
-    assert shown.count("<svg ") == 1
-    assert shown.endswith("</svg>\n</div>")
-    assert "▇" not in shown
+    assert shown.startswith("<pre>✗ FAILED  math.csv  reward 0.79 → 0.11, collapsed at step 101\n")
+    assert re.search(r"reward [▁-█]{40}</pre>$", shown)
 
 
-def test_without_matplotlib_a_notebook_shows_the_bars(
-    good: gw.Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without(monkeypatch, "matplotlib")
-    shown = good._repr_html_()
-    assert "<svg" not in shown
-    assert re.search(r"reward [▁-█]{40}</pre></div>$", shown)
-    with pytest.raises(
-        GroupwiseError,
-        match=r"^expected matplotlib to draw with, got none: pip install 'groupwise\[plot\]'$",
-    ):
-        good.plot().save(Path("curve.pdf"))
+def test_a_run_by_the_name_of_a_metric_is_its_column_with_nan_where_a_row_has_none() -> None:
+    run = gw.Run("two", steps_table([1, 2], {"reward": [0.25, None], "kl": [1.0, 2.0]}))
+    np.testing.assert_array_equal(run["reward"], [0.25, np.nan])
+    assert run["kl"].tolist() == [1.0, 2.0]
+    with pytest.raises(MissingMetricError, match="got 'nope'"):
+        run["nope"]
 
 
 def test_a_hostile_log_is_neither_markup_nor_control(tmp_path: Path) -> None:
     table = steps_table(range(1, 151), {HOSTILE: COLLAPSE})
-    meaning = gw.Meaning(HOSTILE, "reward", HOSTILE)
+    meaning = Meaning(HOSTILE, "reward", HOSTILE)
     run = gw.Run(HOSTILE, table, meanings=(meaning,))
     shown = run._repr_html_()
     assert "<script" not in shown
     assert "onload=alert(2)>" not in shown
-    for text in (shown, repr(run), str(run), str(run.judgement), run.plot()._repr_svg_()):
+    for text in (shown, repr(run), str(run), str(run.judgement)):
         assert "\x1b" not in text
         assert "\u202e" not in text
     page = run.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<script>alert" not in page
-
-
-@pytest.mark.thinned(1)
-@pytest.mark.parametrize("ending", ["pdf", "png", "svg"])
-def test_a_plot_saves_itself_the_same_every_time(
-    failed: gw.Run, tmp_path: Path, ending: str
-) -> None:
-    pytest.importorskip("matplotlib")
-    plot = failed.plot()
-    first = plot.save(tmp_path / f"curve.{ending}").read_bytes()
-    assert first[:5] in (b"%PDF-", b"\x89PNG\r", b"<?xml")
-    with pytest.raises(
-        OverwriteError,
-        match=f"curve.{ending} exists already: choose another file, or replace it with force=True$",
-    ):
-        plot.save(tmp_path / f"curve.{ending}")
-    assert failed.plot().save(str(tmp_path / f"curve.{ending}"), force=True).read_bytes() == first
-
-
-def test_the_curve_is_smoothed_over_raw_with_the_failure_shaded_and_no_law(
-    good: gw.Run, failed: gw.Run
-) -> None:
-    pytest.importorskip("matplotlib")
-    assert [line.role for line in failed.plot().chart.lines] == ["observed", "smooth"]
-    shaded = failed.plot().figure().axes[0].patches
-    assert [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in shaded] == [  # type: ignore[attr-defined]
-        (101.0, 150.0)
-    ]
-    assert not good.plot().figure().axes[0].patches
-    assert (str(good.plot()), repr(good.plot())) == (
-        'Reward by step: .save("curve.pdf") writes it.',
-        "Plot('Reward')",
-    )
-
-
-def test_a_plot_takes_three_endings(good: gw.Run, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError) as refused:
-        good.plot().save(tmp_path / "a.jpg")
-    assert (
-        str(refused.value)
-        == "expected a name that ends in .pdf, .png or .svg, got 'a.jpg': choose one of them"
-    )
 
 
 def test_a_report_holds_the_judgement_of_the_command(
@@ -351,7 +297,7 @@ def test_without_pandas_one_line_says_what_to_do(
 def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> None:
     one = np.array([0.5])
     level = Interval(0.8, 0.7, 0.9)
-    ahead = gw.Forecast(
+    ahead = Forecast(
         "forecast",
         "",
         0.9,
@@ -374,10 +320,6 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
         cause=between,
         do="restart from step 70",
     )
-    errors = {"groupwise": 0.0213, "last_mean": 0.04, "power_law": 0.03}
-    score = gw.Backtest(
-        errors, 9, 10, 1, 0, 9, {"groupwise": 0.1}, {"groupwise": 0.01}, 0.9, 40, 60, 0.4, 0.2, ()
-    )
     said = {
         (
             "The mean is forecast at 0.50 (0.40 to 0.60) by update 400, a row there at 0.30 to "
@@ -388,10 +330,6 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
             "0.70 (90 % bands). The mean ends above 0.7 with a chance of 12 %."
         ): dataclasses.replace(ahead, target=aimed),
         "The mean ends above 0.7 with a chance of 12 %.": aimed,
-        (
-            "Forecast from 40 rows, the 60 after them are off by 0.0213; the best simple method "
-            "(power law) is off by 0.03. The 90 % band held 9 of 10 window means."
-        ): score,
         (
             "FAILED: Reward 0.79 → 0.00, collapsed at steps 75-100. Cannot tell between harder "
             "data and a broken verifier: log the completions. Do: Restart from step 70."
@@ -501,6 +439,6 @@ def test_what_cannot_be_used_is_refused_in_one_line(good: gw.Run, asked: Any, me
 
 def test_a_metric_that_is_not_there_is_named() -> None:
     run = gw.open_run(trl_run())
-    for ask in (run.plot, run.fit, run.forecast):
+    for ask in (run.fit, run.forecast):
         with pytest.raises(MissingMetricError, match=r"^expected a metric of trl_run, got 'nope'"):
             ask(metric="nope")

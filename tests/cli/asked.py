@@ -9,24 +9,26 @@ from typing import Any
 
 import pytest
 
-from groupwise.cli import app as cli
+from groupwise.cli import app as instrument
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str, program: Any = instrument) -> str:
     """Run a command that must be refused and return its one line."""
-    assert cli.main(arguments) == 2
+    assert program.main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("groupwise: ")
+    assert err.startswith(("groupwise: ", "groupwise-lab: "))
     assert err.count("\n") == 1
     return err
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def printed(
+    capsys: pytest.CaptureFixture[str], *arguments: str, program: Any = instrument
+) -> dict[str, Any]:
     """Run a command with --json and return what it printed, which must be strict JSON and all
     there is.
     """
-    assert cli.main([*arguments, "--json"]) == 0
+    assert program.main([*arguments, "--json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
 

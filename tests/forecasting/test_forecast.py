@@ -255,6 +255,9 @@ def test_the_moments_of_a_target_are_the_first_that_are_likely_enough() -> None:
     assert (found.target, found.chance) == (0.7, 0.97)
     assert found.reached == Interval(5.0, 3.0, 7.0, 0.9)
     never = _target(
-        0.7, SimpleNamespace(chance_above=lambda _level: 0.5 * chance), np.arange(1.0, 8.0), 0.9  # type: ignore[arg-type]
+        0.7,
+        SimpleNamespace(chance_above=lambda _level: 0.5 * chance),
+        np.arange(1.0, 8.0),
+        0.9,  # type: ignore[arg-type]
     )
     assert never.reached == Interval(np.inf, 5.0, np.inf, 0.9)

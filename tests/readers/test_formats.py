@@ -8,6 +8,7 @@ import csv
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,14 @@ def values(record: RunRecord, name: str = "reward") -> list[float]:
         for value in record.steps[record.column(name)].to_list()
         if value is not None and value == value
     ]
+
+
+the_runs = cache(open_runs)  # of files that stay as they are
+
+
+def the_run(path: Path) -> RunRecord:
+    (run,) = the_runs(path)
+    return run
 
 
 def opened(tmp_path: Path, name: str, content: str | bytes) -> RunRecord:
@@ -71,7 +80,7 @@ def _cotcompress(path: Path) -> None:
         match="holds 4 runs: add one of #25536, #27058, #28510, #29984 to the path",
     ):
         open_run(path)
-    runs = open_runs(path)
+    runs = the_runs(path)
     assert [len(values(run)) for run in runs] == [49, 6, 11, 47]
     assert [(run.steps["step"][0], run.steps["step"][-1]) for run in runs] == [
         (1, 50),
@@ -93,7 +102,7 @@ def _cotcompress(path: Path) -> None:
 
 
 def _agent_opd(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     for column in (record.column("reward"), "critic/rewards/mean", "response_length/mean"):
         missing = record.steps.filter(record.steps[column].is_null())["step"].to_list()
         assert missing == list(range(10, 231, 10))
@@ -103,7 +112,7 @@ def _agent_opd(path: Path) -> None:
 
 
 def _watchdog(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     assert record.steps["step"].to_list() == list(range(1, 201))
     assert set(
         map(
@@ -122,7 +131,7 @@ def _watchdog(path: Path) -> None:
 
 
 def _easy_standard(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     assert record.steps["step"].to_list() == list(range(5, 1001, 5))
     assert record.config.value("scale_rewards") == "group"
     assert {"reward/format_reward_func_qa", "reward/correctness_reward_func_qa"} <= {
@@ -131,7 +140,7 @@ def _easy_standard(path: Path) -> None:
 
 
 def _minimind(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     assert record.steps["step"].to_list() == list(range(1, 9752))
     assert record.column("reward") == "Reward"
     assert record.column("kl") == "KL_ref"
@@ -150,14 +159,14 @@ def _minimind(path: Path) -> None:
 
 
 def _yuxuan(path: Path) -> None:
-    assert {one.column: one.quantity for one in open_run(path).meanings} == {
+    assert {one.column: one.quantity for one in the_run(path).meanings} == {
         "rewards_avg": "reward",
         "kl_avg": "kl",
     }
 
 
 def _autoresearch(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     assert any("9 rows before it set aside" in note for note in record.notes)
     assert [run["rewards/std"] == 0 for run in record.steps.to_dicts()] == [
         run["skipped"] == 1 for run in record.steps.to_dicts()
@@ -166,7 +175,7 @@ def _autoresearch(path: Path) -> None:
 
 
 def _statsafety(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     assert record.steps["step"].to_list() == list(range(1, 159))
     assert record.column("completion_length") == "completion_length"
     assert {one.column: one.quantity for one in record.meanings}[
@@ -175,13 +184,13 @@ def _statsafety(path: Path) -> None:
 
 
 def _physicsrl(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     assert record.steps["step"][-1] == 2650
     assert np.mean(np.array(values(record, "grad_norm")) == 0) == pytest.approx(0.57, abs=0.005)
 
 
 def _saferank(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     parts = [record.steps[f"rewards/pos_{place}/mean"].to_numpy() for place in range(1, 21)]
     assert np.allclose(np.mean(parts, axis=0), values(record), atol=1e-7)
     assert record.column("reward") == "reward"
@@ -247,7 +256,7 @@ def test_a_public_log_is_read_as_its_facts_say(shared_data: Path, file: str) -> 
     FINDINGS[file](folder / file)
     if fact["reward_key"] == "none":
         return
-    runs = open_runs(folder / file)
+    runs = the_runs(folder / file)
     (columns,) = {run.column("reward") for run in runs}
     assert columns in (fact["reward_key"], "rewards")  # a list of rewards is their mean
     rows = sum(len(values(run)) for run in runs)

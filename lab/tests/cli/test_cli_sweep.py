@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lab.tests.commands import main
 
 from groupwise.analysis.component_file import path_beside, save_components
-from groupwise.cli.app import main
 from groupwise.engine.engine import Engine, Limits, Outcome, Status
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.estimators.best_group_size import Budget, plan_from_components

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from lab.tests import commands as cli
 
-from groupwise.cli import app as cli
 from groupwise.record.run import RunRecord
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import Training, bandit

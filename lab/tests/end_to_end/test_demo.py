@@ -14,7 +14,7 @@ import pytest
 
 from groupwise.record.run import RunRecord
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -36,10 +36,8 @@ def shown(
 ) -> str:
     """What the demo prints on addition modulo 10."""
     pytest.importorskip("torch")
-    for library in ("transformers", "peft", "tokenizers", "trl"):
-        monkeypatch.setitem(
-            sys.modules, library, None
-        )  # an import of it fails: the extra `train` does not bring it
+    for library in ("trl", "verl"):
+        monkeypatch.setitem(sys.modules, library, None)  # an import of it fails
     monkeypatch.setattr(demo, "LEVEL", 1)
     monkeypatch.setattr(demo, "SIZE", "tiny")
     monkeypatch.setattr(sys, "argv", ["demo.py", *words])
@@ -96,12 +94,12 @@ def test_a_curve_in_a_line(demo: ModuleType) -> None:
 def test_make_demo_installs_what_it_needs() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert re.search(
-        r"^demo: \$\(VENV\)/\.installed-train .*\n\t@\$\(BIN\)/python scripts/demo\.py$",
+        r"^demo: \$\(VENV\)/\.installed-lab .*\n\t@\$\(BIN\)/python scripts/demo\.py$",
         makefile,
         re.MULTILINE,
     )
     text = (ROOT / "README.md").read_text(encoding="utf-8") + (
-        ROOT / "docs" / "how-to" / "train.md"
+        ROOT / "lab" / "docs" / "how-to" / "train.md"
     ).read_text(encoding="utf-8")
     for option in ("--folder", "--page", "--steps"):
         assert f"`{option}" in text, option

@@ -260,7 +260,15 @@ def test_a_critic_gives_values_before_it_learns_from_the_batch(study: Study, pol
     critic = study("critic").Critic(policy.float(), 0.25)
     problems = task.train[:8]
     judged = Judged(
-        problems, np.arange(8), 1, None, (), (), np.tile([1.0, 0.0, 1.0, 1.0], 8), {}, {}  # type: ignore[arg-type]
+        problems,
+        np.arange(8),
+        1,
+        None,
+        (),
+        (),
+        np.tile([1.0, 0.0, 1.0, 1.0], 8),
+        {},
+        {},  # type: ignore[arg-type]
     )
     first = critic.learned(policy, task, judged)["value"]
     assert first == pytest.approx(np.full(8, 0.25), abs=1e-6)

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from groupwise.cli.app import main
+from lab.tests.commands import main
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -435,7 +434,7 @@ def test_a_chat_template_that_fails_is_one_sentence(
         said = printed(
             [str(folder), "--benchmark", f"gsm8k={sums}", "--max-tokens", "2"], capsys, code=2
         )
-        assert said.startswith("groupwise: expected a chat template")
+        assert said.startswith("groupwise-lab: expected a chat template")
         assert "--no-chat" in said
         assert said.count("\n") == 1
 
@@ -681,7 +680,7 @@ def test_what_cannot_be_used_is_one_sentence(
         for argument in REFUSED[case]
     ]
     said = printed(arguments, capsys, code=2)
-    assert said.startswith("groupwise: ")
+    assert said.startswith("groupwise-lab: ")
     assert said.count("\n") == 1
     assert "defect" not in said
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from lab.tests.commands import main
 
-from groupwise.cli.app import main
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.record.run import RunRecord
 from groupwise_lab.trainer.file_task import (

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from lab.tests.commands import main
 
 from groupwise.analysis.components import ends_of
-from groupwise.cli.app import main
 from groupwise.errors import InvalidArgumentError
 from groupwise.prompts import prompt_of
 from groupwise.record.run import RunRecord

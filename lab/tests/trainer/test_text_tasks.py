@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.tests.commands import main
 
-from groupwise.cli.app import main
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise_lab.trainer.file_task import read_task, task_of_recipe
 from groupwise_lab.trainer.rewards import Problem, total_reward

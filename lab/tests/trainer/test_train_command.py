@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.tests.commands import main
 
-from groupwise.cli.app import main
 from groupwise.record.run import RecordWriter, RunRecord
 
 torch = pytest.importorskip("torch")
@@ -212,13 +212,22 @@ def test_a_cache_that_cannot_be_written_is_a_warning(
 ) -> None:
     (tmp_path / "file").write_text("mine")
     assert (
-        typed("-o", tmp_path / "run", "--steps", 1, "--set", f"cache={tmp_path / 'file' / 'cache'}")
+        typed(
+            "-o",
+            tmp_path / "run",
+            "--steps",
+            1,
+            "--set",
+            "warm_up=0.03",
+            "--set",
+            f"cache={tmp_path / 'file' / 'cache'}",
+        )
         == 0
     )
     said = capfd.readouterr()
     assert said.err.count("\n") == 1
     assert re.search(
-        r"groupwise: warning: the warm-up is not kept: expected to write .*cache", said.err
+        r"groupwise-lab: warning: the warm-up is not kept: expected to write .*cache", said.err
     )
     assert "1 of 1 steps" in said.out
 
@@ -275,7 +284,7 @@ def test_a_collapse_is_told_while_it_runs_and_at_the_end(
     assert typed("-o", tmp_path / "run", "--steps", 20) == 0
     said = capfd.readouterr()
     assert (
-        "groupwise: warning: since step 7 every rollout of a group has the same reward, 0 on "
+        "groupwise-lab: warning: since step 7 every rollout of a group has the same reward, 0 on "
         "average"
     ) in said.err
     assert "From step 7 to the end no two rollouts of a group differed in reward" in said.out
@@ -328,7 +337,7 @@ def test_killed_and_resumed_it_is_the_same_run(tmp_path: Path) -> None:
     """A kill at a moment that the machine chooses, then to the end."""
     words = ["--steps", "40", "--set", "checkpoint_every=7"]
     journal = tmp_path / "killed" / "journal.jsonl"
-    code = "import sys; from groupwise.cli.app import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from groupwise_lab.cli.app import main; sys.exit(main(sys.argv[1:]))"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "train", *QUICK, "-o", str(tmp_path / "killed"), *words]
     )

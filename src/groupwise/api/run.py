@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from groupwise.arrays import Float
 from groupwise.errors import (
     GroupwiseError,
     InsufficientDataError,
     InvalidArgumentError,
-    MissingMetricError,
 )
 from groupwise.files import PYTHON, free_target, write_whole
 from groupwise.readers import open_run as read_run
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from groupwise.analysis.fitted import Outlook
     from groupwise.diagnostics.judgement import Judgement
     from groupwise.forecasting.results import FitResult
-    from groupwise.pages.figures import Plot
 
 _MOST_ROWS = 200  # of a forecast
 
@@ -62,6 +61,21 @@ class Run(RunRecord):
         from groupwise.diagnostics.judge import judge
 
         return judge(self)
+
+    def __getitem__(self, metric: str) -> Float:
+        """The values of one metric at the steps of the log, shape (T,), NaN where it has none.
+
+        Args:
+            metric: the log's own key, or a canonical quantity.
+
+        Raises:
+            MissingMetricError: the log has no such metric.
+
+        Example:
+            >>> run_of([0.25, 0.5])["reward"].tolist()
+            [0.25, 0.5]
+        """
+        return self.steps[self.column(metric)].to_numpy().astype(float)
 
     def fit(
         self, *, metric: str = "reward", law: str | None = None, level: float = 0.95
@@ -126,24 +140,6 @@ class Run(RunRecord):
             else fitted.outlook
         )
 
-    def plot(self, *, metric: str = "reward") -> Plot:
-        """Draw one metric, smoothed over raw, a failure shaded, without a law.
-
-        Args:
-            metric: the log's own key, or a canonical quantity.
-
-        Returns:
-            What saves itself, `.save("curve.pdf")`, and shows itself in a notebook.
-
-        Raises:
-            MissingMetricError: the log has no such metric.
-        """
-        from groupwise.analysis.fitted import unfitted
-        from groupwise.analysis.screen import reward_chart
-        from groupwise.pages.figures import Plot
-
-        return Plot(reward_chart(self, unfitted(self, metric), self.judgement))
-
     def report(self, path: str | Path, *, metric: str = "reward", force: bool = False) -> Path:
         """Write the page of `groupwise report`.
 
@@ -178,28 +174,6 @@ class Run(RunRecord):
             ) from None
         return pd.DataFrame({name: self.steps[name].to_numpy() for name in self.steps.columns})
 
-    def to_arviz(self, *, metric: str = "reward", law: str | None = None) -> Any:
-        """Return the fit of one metric as ArviZ's InferenceData, in steps of the log.
-
-        Args:
-            metric: the log's own key, or a canonical quantity.
-            law: the one law to fit; None lets all compete.
-
-        Returns:
-            `posterior`: draws of each parameter's confidence distribution, whose central 95 % are
-                the fit's 95 % interval, marginals alone;
-            what the data do not limit is named in the attribute `not_limited`. `observed_data`: the
-            metric; `constant_data`: its curve.
-
-        Raises:
-            MissingMetricError: the log has no such metric.
-            InsufficientDataError: there are too few rows.
-            GroupwiseError: ArviZ is not installed.
-        """
-        from groupwise.analysis.inference_data import inference_data
-
-        return inference_data(self, metric, law)
-
     def _steps_until(self, until: float) -> list[float]:
         """Return the steps to forecast: those that would be logged, the last of them `until`."""
         steps = self.steps["step"].to_numpy()
@@ -233,17 +207,10 @@ class Run(RunRecord):
         return f"Run({clean(self.name)!r}, {count(len(step), 'row')}{steps}{missing})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the judgement, and the curve where there is a reward and
-        matplotlib to draw it.
-        """
-        from groupwise.pages.markup import Markup, join, tag, text
+        """What a notebook shows: the judgement, with the curve in bars."""
+        from groupwise.pages.markup import join, tag, text
 
-        try:
-            curve = self.plot()._repr_svg_()
-        except (MissingMetricError, GroupwiseError):
-            curve = ""
-        lines = tag("pre", join(map(text, self._lines(bars=not curve)), "\n"))
-        return str(tag("div", join((lines, Markup(curve)))))
+        return str(tag("pre", join(map(text, self._lines()), "\n")))
 
 
 def open_run(

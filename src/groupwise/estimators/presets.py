@@ -199,7 +199,7 @@ class AdvantageSpec:
     def _finish(self, above_N: Float, groups: RolloutGroups, token_N: Float) -> Array:
         """Factor, whitening, and zeros for rollouts without a reward."""
         if self.factor == "batch_over_nonzero":
-            above_N = above_N * len(above_N) / max(np.count_nonzero(groups.reward_N), 1)
+            above_N = above_N * len(above_N) / max(int(np.count_nonzero(groups.reward_N)), 1)
         if self.whitening is not None:
             above_N = self._whitened(above_N, self.whitening, token_N)
         if self.missing == "zero":
@@ -220,7 +220,7 @@ class AdvantageSpec:
         if whitening.place == "outside":
             return np.asarray(above_N / (np.sqrt(variance) + whitening.epsilon))
         inside = whitening.place == "inside"
-        safe = variance + whitening.epsilon if inside else np.maximum(variance, whitening.epsilon)
+        safe = variance + whitening.epsilon if inside else max(float(variance), whitening.epsilon)
         return np.asarray(above_N / np.sqrt(safe))
 
 

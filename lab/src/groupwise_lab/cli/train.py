@@ -230,7 +230,7 @@ def train(
         str | None,
         option(
             "NAME",
-            "One of docs/advantages.md, or a trainer's as trl/grpo; by default leave_one_out.",
+            "One of lab/docs/advantages.md, or a trainer's as trl/grpo; by default leave_one_out.",
         ),
     ] = None,
     seed: Annotated[int | None, option("N", "Seed of prompts and sampling; by default 0.")] = None,

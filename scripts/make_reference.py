@@ -378,8 +378,8 @@ def settings_page() -> str:
 
 def training_page() -> str:
     """The page of the settings of a training, from the comments beside the fields."""
-    from groupwise_lab.trainer.controller import ControllerRule
     from groupwise_lab.cli.train import Start
+    from groupwise_lab.trainer.controller import ControllerRule
     from groupwise_lab.trainer.settings import AdaptiveSettings, TrainSettings
 
     lines = [

@@ -5,7 +5,7 @@ bottom.
 
 trains as `groupwise-lab train modular_addition` does, stops at 40 % for a forecast, goes on, sets
 the forecast against what came, and then types three commands: components, plan, report, of which it
-shows the first lines. It needs the extra `train` of the laboratory and nothing else. An earlier run in
+shows the first lines. It needs the extra `hf` of the laboratory and nothing else. An earlier run in
 FOLDER is replaced; the warmed-up policy there is used again. It prints at most 40 lines.
 """
 

@@ -52,10 +52,11 @@ def _zero_score_mean(components: Components) -> Assumption:
     return Assumption(
         name,
         AssumptionStatus.VIOLATED,
-        "The scores do not average to zero within prompts, as a policy's own scores do: the squared "
-        f"length of their mean is {mean.value:.3g}, {errors:.2g} standard errors from 0. Were the "
-        "rollouts sampled by another checkpoint, at another temperature or with top-p, or divided "
-        "by their length? Do without the assumption: zero_mean=False, --any-mean in a command.",
+        "The scores do not average to zero within prompts, as a policy's own scores do: the "
+        f"squared length of their mean is {mean.value:.3g}, {errors:.2g} standard errors from 0. "
+        "Were the rollouts sampled by another checkpoint, at another temperature or with top-p, or "
+        "divided by their length? Do without the assumption: zero_mean=False, --any-mean in a "
+        "command.",
     )
 
 

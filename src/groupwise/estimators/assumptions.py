@@ -22,7 +22,7 @@ ALARM = 4.0
 """Standard errors: a false alarm in 30,000 for a normal statistic, and far fewer than one in 100
 with the tails of these.
 """
-FEWEST_INFORMATIVE = 8  # groups; with three to five 95 % intervals held Vp in 90 to 93 % of cases
+FEWEST_INFORMATIVE = 8  # groups
 _FEWEST_NEIGHBOURS = 20  # prompts below which no correlation passes the alarm
 # times the relative variance that Vp would have over lognormal prompts: fewer prompts cover less
 # than they say
@@ -52,10 +52,11 @@ def _zero_score_mean(components: Components) -> Assumption:
     return Assumption(
         name,
         AssumptionStatus.VIOLATED,
-        "The scores do not average to zero within prompts, as a policy's own scores do: the squared "
-        f"length of their mean is {mean.value:.3g}, {errors:.2g} standard errors from 0. Were the "
-        "rollouts sampled by another checkpoint, at another temperature or with top-p, or divided "
-        "by their length? Do without the assumption: zero_mean=False, --any-mean in a command.",
+        "The scores do not average to zero within prompts, as a policy's own scores do: the "
+        f"squared length of their mean is {mean.value:.3g}, {errors:.2g} standard errors from 0. "
+        "Were the rollouts sampled by another checkpoint, at another temperature or with top-p, or "
+        "divided by their length? Do without the assumption: zero_mean=False, --any-mean in a "
+        "command.",
     )
 
 
@@ -120,9 +121,9 @@ def _informative_groups(components: Components) -> Assumption:
     return Assumption(
         name,
         AssumptionStatus.VIOLATED,
-        f"Only {measured}, and the components rest on these alone: with three to five of them 95 % "
-        "intervals held Vp in 90 to 93 % of cases. Measure more prompts (--groups N in a command), "
-        "or prompts that are solved at times.",
+        f"Only {measured}, and the components rest on these alone: nothing shows that intervals of "
+        f"fewer than {FEWEST_INFORMATIVE} such groups cover. Measure more prompts (--groups N in a "
+        "command), or prompts that are solved at times.",
     )
 
 

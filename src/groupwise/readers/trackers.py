@@ -134,7 +134,7 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
     original = next(name for name in names if clean_key(name) == run)
     order = "id" if "id" in _columns(database, "metrics") else "rowid"
     query = (
-        f"SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY {order} LIMIT "
+        f"SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY {order} LIMIT "  # noqa: S608 - a column of ours
         f"{limits.MOST_ROWS + 1}"
     )
     found = [

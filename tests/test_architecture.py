@@ -220,7 +220,7 @@ def test_imports_point_downwards() -> None:
 
 def test_simulated_worlds_share_no_code_with_what_they_judge() -> None:
     """A record is only data."""
-    worlds = Path(__file__).parent.parent / "experiments" / "worlds"
+    worlds = Path(__file__).parent.parent / "lab" / "experiments" / "worlds"
     taken = {
         part(name)
         for world in ("bandit", "logs", "runs")

@@ -1,5 +1,5 @@
-"""What the scripts of all folders share: options, tables, CSV files that are read as they were
-written, colours, and one style of picture.
+"""What the scripts of all folders share: options, the file of results, tables, colours, and one
+style of picture.
 
 A module of a folder that needs it puts this folder on the path first. It knows no experiment and
 runs nothing.
@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import argparse
 import csv
+import fcntl
+import io
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "img"
 # Okabe and Ito: told apart by colour-blind eyes; the order of their greys differs too, and every
@@ -72,27 +78,109 @@ def seeded_options(text: str | None, tables: str, numbers: Mapping[str, int]) ->
     return made.parse_args()
 
 
-def written(row: Mapping[str, Any], digits: int = 9) -> dict[str, Any]:
-    """A row as a CSV file has it."""
-    return {
-        key: f"{value:.{digits}g}" if isinstance(value, float) else value
-        for key, value in row.items()
-    }
+class Results:
+    """The tables of a folder of scripts in one text file: for each a line `## NAME`, then its CSV.
+
+    Args:
+        path: of the file; without one the tables are kept in memory.
+        prefix: that the names of all tables begin with in the file.
+    """
+
+    def __init__(self, path: Path | None = None, prefix: str = "") -> None:
+        self.path, self.prefix = path, prefix
+        self._memory: dict[str, str] = {}
+
+    def within(self, part: str) -> Results:
+        """Return the tables whose names begin with a part and a slash, named without them."""
+        return Results(self.path, f"{self.prefix}{part}/")
+
+    def tables(self) -> dict[str, Rows]:
+        """Return the rows of every table by its name; numbers are numbers again."""
+        size = len(self.prefix)
+        return {
+            name[size:]: [{key: _value(cell) for key, cell in row.items()} for row in _rows(text)]
+            for name, text in self._texts().items()
+            if name.startswith(self.prefix) and "/" not in name[size:]
+        }
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a table is there."""
+        return self.prefix + name in self._texts()
+
+    def texts(self, name: str) -> list[dict[str, str]]:
+        """Return the rows of a table as they are written; none where it is not there."""
+        return _rows(self._texts().get(self.prefix + name, ""))
+
+    def read(self, name: str) -> Rows:
+        """Return the rows of a table; numbers are numbers again."""
+        return [{key: _value(cell) for key, cell in row.items()} for row in self.texts(name)]
+
+    def write(self, name: str, rows: Sequence[Mapping[str, Any]], digits: int = 9) -> None:
+        """Write a table in place of the one of before; the file is whole at any time."""
+        self._replace(name, lambda _: _csv(rows, digits))
+
+    def add(self, name: str, row: Mapping[str, Any]) -> None:
+        """Write one more row."""
+        self._replace(name, lambda text: text + _csv([row], 9, header=not text))
+
+    def _texts(self) -> dict[str, str]:
+        """The CSV of every table of the file."""
+        if self.path is None:
+            return self._memory
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        _, *parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
+        return {
+            name: f"{table.rstrip()}\n" for name, table in zip(parts[::2], parts[1::2], strict=True)
+        }
+
+    def _replace(self, name: str, change: Callable[[str], str]) -> None:
+        """Change the text of a table."""
+        name = self.prefix + name
+        with self._alone():
+            texts = self._texts()
+            texts[name] = change(texts.get(name, ""))
+            if self.path is not None:
+                partial = self.path.with_suffix(f".{os.getpid()}")
+                sections = (f"## {name}\n{text}" for name, text in sorted(texts.items()))
+                partial.write_text("\n".join(sections), encoding="utf-8")
+                partial.replace(self.path)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process at a time changes the file."""
+        if self.path is None:
+            yield
+            return
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+        os.close(folder)
 
 
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], digits: int = 9) -> None:
-    """Write rows; the folder is made where there is none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+def results_of(script: str) -> Results:
+    """The results of a script's folder."""
+    return Results(Path(script).resolve().parent / "results.txt")
+
+
+def _rows(text: str) -> list[dict[str, str]]:
+    """The rows of a CSV."""
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def _csv(rows: Sequence[Mapping[str, Any]], digits: int, *, header: bool = True) -> str:
+    """Rows as a CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    if header:
         writer.writeheader()
-        writer.writerows(written(row, digits) for row in rows)
-
-
-def read_csv(path: Path) -> Rows:
-    """Read what `write_csv` wrote; numbers are numbers again."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return [{key: _value(text) for key, text in row.items()} for row in csv.DictReader(file)]
+    for row in rows:
+        writer.writerow(
+            {
+                key: f"{value:.{digits}g}" if isinstance(value, float) else value
+                for key, value in row.items()
+            }
+        )
+    return text.getvalue()
 
 
 def _value(text: str) -> Any:
@@ -105,13 +193,24 @@ def _value(text: str) -> Any:
     return text
 
 
+def where(rows: Iterable[Mapping[str, Any]], **values: Any) -> Rows:
+    """The rows that have these values."""
+    return [row for row in rows if all(row[key] == value for key, value in values.items())]
+
+
+def column(rows: Iterable[Mapping[str, Any]], name: str) -> Any:
+    """One number of every row as an array."""
+    return np.array([row[name] for row in rows])
+
+
 def print_table(
-    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, rule: str = "---"
+    title: str, header: str | Sequence[str], rows: Iterable[str | Sequence[str]], rule: str = "---"
 ) -> None:
-    """Print a Markdown table; the rule stands under each heading."""
-    print(f"\n{title}\n\n| {' | '.join(header)} |\n{f'|{rule}' * len(header)}|")
-    for row in rows:
-        print(f"| {' | '.join(row)} |")
+    """Print a Markdown table; a line is its cells, or a text in which " | " stands between them."""
+    head, *lines = (line if isinstance(line, str) else " | ".join(line) for line in (header, *rows))
+    print(f"\n{title}\n\n| {head} |\n{f'|{rule}' * len(head.split(' | '))}|")
+    for line in lines:
+        print(f"| {line} |")
 
 
 def pyplot(style: Mapping[str, Any] | None = None) -> Any:

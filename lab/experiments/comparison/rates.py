@@ -5,21 +5,23 @@ known.
 
 Groups: runs are a level, a seed's own shift and AR(1) noise of steps; only the late mean is
 compared. Pairs: two runs of one curve, fitted as the command fits them (a second a pair). 0 leaves
-a study out. Prints the tables and writes groups.csv and pairs.csv beside this file.
+a study out. Prints the tables and writes the tables `groups` and `pairs`.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import math
-from collections.abc import Iterable
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
+from common import Rows, print_table, results_of
 
 from groupwise.comparison.contrasts import Setup, contrast
 from groupwise.comparison.curves import Curve, curve, late_level, time_to
@@ -177,26 +179,14 @@ def pair_cell(
     }
 
 
-def show(rows: Iterable[dict[str, Any]], path: Path) -> None:
-    """Print a table and write it, row by row as they come."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = None
-        for row in rows:
-            if writer is None:
-                writer = csv.DictWriter(file, list(row), lineterminator="\n")
-                writer.writeheader()
-                print("| " + " | ".join(row) + " |")
-            print(
-                "| "
-                + " | ".join(
-                    f"{value:.3f}" if isinstance(value, float) else str(value)
-                    for value in row.values()
-                )
-                + " |",
-                flush=True,
-            )
-            writer.writerow(row)
-            file.flush()
+def show(name: str, rows: Rows) -> None:
+    """Write a table and print it."""
+    results_of(__file__).write(name, rows, digits=17)
+    lines = [
+        [f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()]
+        for row in rows
+    ]
+    print_table(name, list(rows[0]), lines)
 
 
 def main() -> None:
@@ -205,17 +195,10 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=1000)
     parser.add_argument("--pairs", type=int, default=200)
     given = parser.parse_args()
-    here = Path(__file__).parent
     if given.groups:
-        show(
-            (group_cell(cell, given.groups, 11 + i) for i, cell in enumerate(GROUPS)),
-            here / "groups.csv",
-        )
+        show("groups", [group_cell(cell, given.groups, 11 + i) for i, cell in enumerate(GROUPS)])
     if given.pairs:
-        show(
-            (pair_cell(*cell, given.pairs, 31 + i) for i, cell in enumerate(PAIRS)),
-            here / "pairs.csv",
-        )
+        show("pairs", [pair_cell(*cell, given.pairs, 31 + i) for i, cell in enumerate(PAIRS)])
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ signs, and alarms as a run goes on.
 `rates` judges runs of every kind once they have ended; `sequential` judges healthy runs after every
 row, as one that looks all the time. Each run has its own seed and is kept in the state's folder as
 it is done, so that a study that was cut short goes on where it stopped; another version of the
-engine begins anew. `tables` writes states.csv, causes.csv, likely.csv, signs.csv and sequential.csv
-beside this script from what is there. The simulator is `lab/experiments/worlds/logs.py`.
+engine begins anew. `tables` writes the tables states, causes, likely, signs and sequential of
+results.txt from what is there. The simulator is `lab/experiments/worlds/logs.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ os.environ.setdefault(
 )  # before polars is loaded: its threads only wait for each other on such small tables
 
 import argparse
-import csv
 import hashlib
 import json
 import re
@@ -47,9 +46,11 @@ from groupwise.diagnostics.judgement import Certainty, Judgement, Learning, Stat
 from groupwise.record.run import RunRecord
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from common import results_of
 from worlds.logs import HEALTHY, ILL, KINDS, Truth, run_of
 
 HERE = Path(__file__).parent
+RESULTS = results_of(__file__)
 FIRST_SEED = (
     1_000_000  # of the tables; rules were mended while looking at the first hundred of each kind
 )
@@ -295,14 +296,12 @@ def lower(count: int, runs: int, level: float = 0.025) -> float:
     return 0.0 if count == 0 else float(beta.ppf(level, count, runs - count + 1))
 
 
-def write(path: Path, header: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
-    """Write a CSV."""
-    with path.open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(header)
-        table.writerows(
-            [f"{cell:.4f}" if isinstance(cell, float) else cell for cell in line] for line in lines
-        )
+def write(name: str, header: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+    """Write a table, numbers with four places."""
+    written = [
+        [f"{cell:.4f}" if isinstance(cell, float) else cell for cell in line] for line in lines
+    ]
+    RESULTS.write(name, [dict(zip(header, line, strict=True)) for line in written])
 
 
 def grouped(
@@ -315,7 +314,7 @@ def grouped(
             yield kind, part
 
 
-def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home: Path) -> None:
+def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]]) -> None:
     """Write all tables."""
     states = [str(state) for state in State if state is not State.FAILING]
     lines: list[list[object]] = []
@@ -332,9 +331,7 @@ def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home
                 1 - wrong / len(part),
             ]
         )
-    write(
-        home / "states.csv", ["kind", "runs", *states, "alarms", "alarms_upper", "allowed"], lines
-    )
+    write("states", ["kind", "runs", *states, "alarms", "alarms_upper", "allowed"], lines)
     lines = []
     for kind, part in grouped(found, ILL):
         count = Counter(one["verdict"] for one in part)
@@ -342,9 +339,9 @@ def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home
         lines.append(
             [kind, len(part), *(count[verdict] / len(part) for verdict in VERDICTS), worded]
         )
-    write(home / "causes.csv", ["kind", "runs", *VERDICTS, "right words"], lines)
+    write("causes", ["kind", "runs", *VERDICTS, "right words"], lines)
     write(
-        home / "likely.csv",
+        "likely",
         ["certainty", "named", "runs", "right", "low", "high"],
         calibration(found),
     )
@@ -364,7 +361,7 @@ def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home
                     ]
                 )
     write(
-        home / "signs.csv",
+        "signs",
         ["kind", "what", "runs", "median", "ninth_tenth", "within_five_rows"],
         lines,
     )
@@ -377,7 +374,7 @@ def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home
             rest = [upper(alarms, len(part)), watch, watch / len(part), upper(watch, len(part))]
             lines.append([kind, len(part), alarms, alarms / len(part), *rest])
     write(
-        home / "sequential.csv",
+        "sequential",
         ["kind", "runs", "alarms", "share", "upper", "watched", "watched_share", "watched_upper"],
         lines,
     )

@@ -3,8 +3,8 @@ is known exactly.
 
     python lab/experiments/diagnosis/measures.py --runs 400 [--seed 20261121]
 
-Writes measures.csv: one row a number and a world, with the share of intervals that hold the truth
-and its Wilson interval. The margin is not among them:
+Writes the table `measures`: one row a number and a world, with the share of intervals that hold
+the truth and its Wilson interval. The margin is not among them:
 lab/experiments/predictable_grpo/force_of_runs.py has it.
 """
 
@@ -18,7 +18,6 @@ os.environ.setdefault(
 )  # before polars is loaded: its threads only wait for each other on such small tables
 
 import argparse
-import csv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,9 +31,9 @@ from groupwise.intervals import Interval, wilson
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from common import results_of
 from worlds.runs import autoregressive_noise, simulated_run
 
-HERE = Path(__file__).parent
 SEED = 20261121
 STEPS = 150
 Measured = Callable[[np.random.Generator], tuple[Measure | None, float]]
@@ -159,31 +158,19 @@ def main() -> None:
         "--seed", type=int, default=SEED, help="the table of the documentation has the default"
     )
     given = parser.parse_args()
-    with (HERE / "measures.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["number", "world", "runs", "told", "inside", "low", "high"])
-        for place, (name, said, world) in enumerate(WORLDS):
-            pairs_ = [
-                world(np.random.default_rng([given.seed, place, i])) for i in range(given.runs)
-            ]
-            told = [
-                (one.value, truth)
-                for one, truth in pairs_
-                if one is not None and one.value is not None
-            ]
-            share = wilson(
-                sum(value.low <= truth <= value.high for value, truth in told), len(told)
-            )
-            table.writerow(
-                [
-                    name,
-                    said,
-                    given.runs,
-                    len(told),
-                    *(f"{x:.4f}" for x in (share.value, share.low, share.high)),
-                ]
-            )
-            file.flush()
+    rows = []
+    for place, (name, said, world) in enumerate(WORLDS):
+        seen = [world(np.random.default_rng([given.seed, place, i])) for i in range(given.runs)]
+        known = [
+            (measure.value, truth)
+            for measure, truth in seen
+            if measure is not None and measure.value is not None
+        ]
+        share = wilson(sum(value.low <= truth <= value.high for value, truth in known), len(known))
+        row = {"number": name, "world": said, "runs": given.runs, "told": len(known)}
+        ends = {"inside": share.value, "low": share.low, "high": share.high}
+        rows.append(row | {key: f"{end:.4f}" for key, end in ends.items()})
+    results_of(__file__).write("measures", rows)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,15 @@ theta where statsmodels is installed. Runs of one source count as one cluster.
 from __future__ import annotations
 
 import argparse
-import csv
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
+from common import results_of
 
 from groupwise.errors import GroupwiseError
 from groupwise.forecasting.calibration import UNCALIBRATED, shipped
@@ -33,8 +36,8 @@ from groupwise_lab.forecasts.scoreboard import (
     summarise_backtests,
 )
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-TRAINED = Path(__file__).resolve().parent / "results" / "trainer_runs.csv"
+DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
+RESULTS = results_of(__file__)
 # Runs of one source: the same people, code and task, told apart by seeds and settings. Another file
 # is a cluster of its own.
 SWEEPS = {
@@ -109,10 +112,10 @@ def of_trained_runs(
     """Score the runs of the embedded trainer by the shipped table and by none; each task is a
     cluster.
     """
-    if not TRAINED.exists():
+    rows = RESULTS.texts("trainer_runs")
+    if not rows:
         return None
-    with TRAINED.open(newline="", encoding="utf-8") as file:
-        runs = {name: np.array(cells, dtype=float) for name, *cells in csv.reader(file)}
+    runs = {row["run"]: np.array(row["rewards"].split(), dtype=float) for row in rows}
     tried = [
         (
             name.rsplit("-", 1)[0],

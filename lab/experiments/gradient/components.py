@@ -5,7 +5,7 @@ prompts, where both are known exactly.
     [--quick]
 
 prints the first table of lab/docs/theory/gradient.md ("How well it works") and writes
-components.csv beside this file: for three kinds of reward, and for prompts whose scores differ in
+the table `components`: for three kinds of reward, and for prompts whose scores differ in
 length with the spread of rewards in proportion, by three laws (the intervals were chosen on the
 lognormal one, and have met the others here only), B = 64 and 256 prompts and m = 4 to 64 rollouts,
 the relative error of the mean estimate of Vp, T and R, and how often the 95 % intervals of the
@@ -15,7 +15,6 @@ three, of G*, of the best integer size at 1,024 rollouts and of the regret of G 
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -27,6 +26,7 @@ from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from common import print_table, results_of
 from worlds.bandit import BanditWorld, random_world
 
 # How long a prompt's scores are, where prompts differ in that.
@@ -38,6 +38,7 @@ LENGTHS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 WORLDS = ("binary", "continuous", "noisy", *LENGTHS)
 CELLS = [(64, 4), (64, 8), (64, 16), (64, 32), (64, 64), (256, 8)]
 NAMES = ("vp", "t", "r")
+OTHERS = ("g_star", "best_size", "regret")
 BUDGET, IN_USE = 1024, 8
 
 
@@ -104,7 +105,7 @@ def one_cell(
     rng = np.random.default_rng([seed, WORLDS.index(kind), prompts, rollouts])
     total, hits = (
         dict.fromkeys(NAMES, 0.0),
-        dict.fromkeys((*NAMES, "g_star", "best_size", "regret"), 0),
+        dict.fromkeys((*NAMES, *OTHERS), 0),
     )
     for _ in range(replicates):
         score, reward, prompt = world.sample(prompts, rollouts, rng)
@@ -130,17 +131,18 @@ def one_cell(
 
 def show(rows: list[dict[str, object]]) -> None:
     """Print the table in Markdown."""
-    print(
-        "| reward | B | m | error of Vp | T | R | coverage of Vp | T | R | G* | best size | regret "
-        "|"
+    header = (
+        "reward | B | m | error of Vp | T | R | coverage of Vp | T | R | G* | best size | regret"
     )
-    print("|---" * 12 + "|")
-    for row in rows:
-        numbers = [f"{row[f'error_{name}']:+.1%}" for name in NAMES]
-        numbers += [
-            f"{row[f'coverage_{name}']:.3f}" for name in (*NAMES, "g_star", "best_size", "regret")
+    lines = [
+        [
+            f"{row['reward']} | {row['prompts']} | {row['rollouts']}",
+            *(f"{row[f'error_{name}']:+.1%}" for name in NAMES),
+            *(f"{row[f'coverage_{name}']:.3f}" for name in (*NAMES, *OTHERS)),
         ]
-        print(f"| {row['reward']} | {row['prompts']} | {row['rollouts']} | {' | '.join(numbers)} |")
+        for row in rows
+    ]
+    print_table("Errors and coverage", header, lines)
 
 
 def main() -> None:
@@ -163,12 +165,7 @@ def main() -> None:
         rows = [job.result() for job in jobs]
     show(rows)
     if not arguments.quick and arguments.in_use == IN_USE:
-        path = Path(__file__).with_name("components.csv")
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
-        print(f"written to {path.name}")
+        results_of(__file__).write("components", rows, digits=17)
 
 
 if __name__ == "__main__":

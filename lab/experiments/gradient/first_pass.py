@@ -29,17 +29,17 @@ sys.path += [
     str(HERE.parent / "language_models"),
 ]
 
-import torch  # noqa: E402
-from cells import print_table  # noqa: E402
-from small_model import FORMATS, MEMORY, policy, roll, settings, task  # noqa: E402
-from world import roll as roll_policy  # noqa: E402
-from world import start, world_task  # noqa: E402
+import torch
+from cells import print_table
+from small_model import FORMATS, MEMORY, policy, roll, settings, task
+from world import roll as roll_policy
+from world import start, world_task
 
-from groupwise.estimators.components import components  # noqa: E402
-from groupwise.scores.language_models import head_alone  # noqa: E402
-from groupwise.scores.scores import inner_products, score_gram  # noqa: E402
-from groupwise_lab.trainer.credit import score_batch  # noqa: E402
-from groupwise_lab.trainer.grpo import train  # noqa: E402
+from groupwise.estimators.components import components
+from groupwise.scores.language_models import head_alone
+from groupwise.scores.scores import inner_products, score_gram
+from groupwise_lab.trainer.credit import score_batch
+from groupwise_lab.trainer.grpo import train
 
 WIDTH = 1 << 15  # of sketches of a large model's scores: inner products within 1 % of a trace
 ACCURACIES = (0.1, 0.3, 0.6, 0.9)

@@ -14,13 +14,9 @@ group a micro-batch instead.
 from __future__ import annotations
 
 import argparse
-import csv
-import os
 import sys
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
@@ -28,11 +24,11 @@ from groupwise.estimators.best_group_size import Budget, error_of
 from groupwise.estimators.components import components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from common import BLUE, VERMILION, column, print_table, pyplot, results_of, save
 from worlds.bandit import BanditWorld, random_world
 
 SIZES = (2, 4, 8, 16, 32, 64)
 PROMPTS = 32
-HERE = Path(__file__).resolve()
 
 
 def per_rollout_gradients(score_ND: np.ndarray, reward_N: np.ndarray, size: int) -> np.ndarray:
@@ -92,37 +88,31 @@ def our_predictions(world: BanditWorld, replicates: int, rng: np.random.Generato
     return np.array(rows)
 
 
-def draw(rows: list[dict[str, float]], path: Path) -> None:
+def draw(rows: list[dict[str, float]]) -> None:
     """Ratio to the truth over group size."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams |= {"svg.hashsalt": "groupwise", "svg.fonttype": "none", "font.size": 11}
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6.4, 3.9), layout="constrained")
-    size = [row["group_size"] for row in rows]
+    figure, axes = pyplot().subplots(figsize=(6.4, 3.9), layout="constrained")
+    size = column(rows, "group_size")
     axes.axhline(1, color="#888888", linewidth=1)
     axes.fill_between(
         size,
-        [row["ours_low"] for row in rows],
-        [row["ours_high"] for row in rows],
-        color="#0072b2",
+        column(rows, "ours_low"),
+        column(rows, "ours_high"),
+        color=BLUE,
         alpha=0.15,
         linewidth=0,
     )
     axes.plot(
         size,
-        [row["ours"] for row in rows],
+        column(rows, "ours"),
         "o-",
-        color="#0072b2",
+        color=BLUE,
         label="predicted from a batch at G = 8 (mean and 90 %)",
     )
     axes.plot(
         size,
-        [row["traintools"] for row in rows],
+        column(rows, "traintools"),
         "s--",
-        color="#d55e00",
+        color=VERMILION,
         label="noise scale, rollouts as independent",
     )
     axes.set_xscale("log", base=2)
@@ -130,10 +120,8 @@ def draw(rows: list[dict[str, float]], path: Path) -> None:
     axes.set_ylim(0, 2)
     axes.set_xlabel("group size G (rollouts a prompt)")
     axes.set_ylabel("variance said / true variance")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper left")
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    axes.legend(loc="upper left")
+    save(figure, "noise-scale.svg")
 
 
 def main() -> None:
@@ -149,26 +137,23 @@ def main() -> None:
     predicted = our_predictions(world, arguments.replicates, rng) / np.array(
         [row["truth"] for row in rows]
     )
-    for row, column in zip(rows, predicted.T, strict=True):
-        low, high = np.quantile(column, [0.05, 0.95])
-        row |= {"ours": float(column.mean()), "ours_low": float(low), "ours_high": float(high)}
-    print(
-        "| G | true variance | ours, from G = 8 (90 % of batches) | rollouts as i.i.d. | "
-        "traintools | traintools, by prompt |"
+    for row, ratios in zip(rows, predicted.T, strict=True):
+        low, high = np.quantile(ratios, [0.05, 0.95])
+        row |= {"ours": float(ratios.mean()), "ours_low": float(low), "ours_high": float(high)}
+    print_table(
+        "The variance of a batch's gradient",
+        "G | true variance | ours, from G = 8 (90 % of batches) | rollouts as i.i.d. | "
+        "traintools | traintools, by prompt",
+        [
+            f"{row['group_size']} | {row['truth']:.4g} | {row['ours']:.2f} "
+            f"({row['ours_low']:.2f}-{row['ours_high']:.2f}) | {row['iid']:.2f} | "
+            f"{row['traintools']:.2f} | {row['traintools_prompts']:.2f}"
+            for row in rows
+        ],
     )
-    print("|---" * 6 + "|")
-    for row in rows:
-        ours = f"{row['ours']:.2f} ({row['ours_low']:.2f}-{row['ours_high']:.2f})"
-        peers = " | ".join(
-            f"{row[name]:.2f}" for name in ("iid", "traintools", "traintools_prompts")
-        )
-        print(f"| {row['group_size']} | {row['truth']:.4g} | {ours} | {peers} |")
-    with HERE.with_name("noise_scale.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    results_of(__file__).write("noise_scale", rows, digits=17)
     if np.isfinite([row["traintools"] for row in rows]).all():
-        draw(rows, HERE.parents[2] / "docs" / "img" / "noise-scale.svg")
+        draw(rows)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ Components are estimated from few groups of 8; where the interval of Vp reaches 
 chooses a size for 512 rollouts: `point` the best for the estimates, `draws` the least mean regret
 over bootstrap draws of the components, `uniform` the same over Vp from 0 to the upper end of its
 interval, `minimax` the least of the largest regret there. Regret is the excess of the true error
-over that of the truly best size; the table goes to open_plans.csv.
+over that of the truly best size; writes the table
+`open_plans`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from groupwise.estimators.best_group_size import Budget, error_of
 from groupwise.estimators.components import Components, components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from common import write_csv
+from common import results_of
 from worlds.bandit import random_world
 
 BUDGET, SIZE = Budget(512.0), 8
@@ -91,7 +92,7 @@ def main() -> None:
                     }
                 print(row)
                 rows += [row] if row["open"] else []
-    write_csv(Path(__file__).with_suffix(".csv"), rows)
+    results_of(__file__).write("open_plans", rows)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
 import common
 from worlds.bandit import BanditWorld, softmax_world
 
-from groupwise.theory.verifier_noise import VerifierErrors, noisy_moments
-from groupwise_lab.theory.mse import PromptMoments, optimal_group_size
+from groupwise.theory.verifier_noise import VerifierErrors
+from groupwise_lab.theory.mse import PromptMoments, noisy_moments, optimal_group_size
 
 VALUES = (0.1, 0.5, 0.9)
 RATES = (0.0, 0.02, 0.05, 0.1, 0.2)
@@ -86,20 +86,17 @@ def draw(worlds: list[BanditWorld]) -> None:
 def main() -> None:
     """Print and draw."""
     worlds = [world_of(value) for value in VALUES]
-    print(
-        "| false positives | false negatives | "
-        + " | ".join(f"G*, mean reward {v:g} | rollouts" for v in VALUES)
-        + " |"
-    )
-    print("|---" * (2 + 2 * len(VALUES)) + "|")
+    lines = []
     for rates in (
         [(rate, 0.0) for rate in RATES] + [(0.0, rate) for rate in RATES[1:]] + [(0.1, 0.1)]
     ):
-        cells = [
-            f"{size:.2f} | x {cost:.2f}"
-            for size, cost in (judged(world, VerifierErrors(*rates)) for world in worlds)
-        ]
-        print(f"| {rates[0]:g} | {rates[1]:g} | " + " | ".join(cells) + " |")
+        pairs = [judged(world, VerifierErrors(*rates)) for world in worlds]
+        cells = [f"{size:.2f} | x {cost:.2f}" for size, cost in pairs]
+        lines.append([f"{rates[0]:g} | {rates[1]:g}", *cells])
+    header = [f"G*, mean reward {value:g} | rollouts" for value in VALUES]
+    common.print_table(
+        "A verifier that errs", ["false positives | false negatives", *header], lines
+    )
     draw(worlds)
 
 

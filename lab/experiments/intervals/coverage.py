@@ -4,7 +4,7 @@ of noise.
     python lab/experiments/intervals/coverage.py [--replicates 2000] [--processes 2] [--plug-in |
     --competing]
 
-prints the table of lab/docs/theory/fit.md and writes coverage.csv beside this file. `--plug-in`
+prints the table of lab/docs/theory/fit.md and writes the table `coverage`. `--plug-in`
 takes the likeliest noise as known, as most programs do: a negative control, which writes nothing.
 `--competing` lets all laws compete, as a user does, and measures the plateau only, since the other
 parameters belong to the law that was chosen.
@@ -13,11 +13,11 @@ parameters belong to the law that was chosen.
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -29,6 +29,7 @@ from groupwise.forecasting.observations import observe
 from groupwise.intervals import Interval
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from common import print_table, results_of
 from worlds.runs import Curve, simulated_curve
 
 CURVES = {
@@ -44,7 +45,7 @@ NAMES = ("plateau", "start", "natural_frequency", "damping_ratio")
 
 def one_cell(
     curve_name: str, noise_name: str, n: int, replicates: int, seed: int, mode: str = "law"
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Coverage of each parameter in one cell, and how often the fit says "not identifiable"."""
     curve, (correlation, smoothing) = CURVES[curve_name], NOISES[noise_name]
     rng = np.random.default_rng(
@@ -70,7 +71,7 @@ def one_cell(
             hits[name] += hit
             clear_hits[name] += hit and not unclear
     clear = replicates - open_status
-    row: dict[str, object] = {
+    row: dict[str, Any] = {
         "noise": noise_name,
         "n": n,
         "curve": curve_name,
@@ -101,23 +102,19 @@ def plug_in_intervals(time_T: np.ndarray, value_T: np.ndarray) -> dict[str, Inte
     return intervals_of(found, widening=np.full(4, stdtrit(found.noise.freedom, 0.975)))
 
 
-def show(rows: list[dict[str, object]]) -> None:
+def show(rows: list[dict[str, Any]]) -> None:
     """Print the table in Markdown."""
     names = [name for name in NAMES if name in rows[0]]
-    print(
-        f"| noise | n | curve | {' | '.join(name.replace('_', ' ') for name in names)} | not "
-        "identifiable |"
-    )
-    print("|---" * (4 + len(names)) + "|")
+    lines = []
     for row in rows:
         cells = []
         for name in names:
-            share, count = float(str(row[name])), int(str(row["replicates"]))
+            share, count = row[name], row["replicates"]
             cells.append(f"{share:.3f} ± {math.sqrt(max(share * (1 - share), 1e-9) / count):.3f}")
-        print(
-            f"| {row['noise']} | {row['n']} | {row['curve']} | {' | '.join(cells)} | "
-            f"{float(str(row['not_identifiable'])):.3f} |"
-        )
+        kind = f"{row['noise']} | {row['n']} | {row['curve']}"
+        lines.append([kind, *cells, f"{row['not_identifiable']:.3f}"])
+    spelled = [name.replace("_", " ") for name in names]
+    print_table("Coverage", ["noise | n | curve", *spelled, "not identifiable"], lines)
 
 
 def main() -> None:
@@ -142,10 +139,7 @@ def main() -> None:
     show(rows)
     if mode != "law":
         return
-    with (Path(__file__).parent / "coverage.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    results_of(__file__).write("coverage", rows, digits=17)
 
 
 if __name__ == "__main__":

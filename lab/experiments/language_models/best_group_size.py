@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,30 +25,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
-
-from cells import Cell, Rows, options, pieces, print_table, run_asked, say_missing  # noqa: E402
-from small_model import (  # noqa: E402
+from small_model import (
     FORMATS,
     HELD_OUT,
     PAGE,
+    RESULTS,
+    Cell,
+    Rows,
     held_out_reward,
     measured,
+    options,
     policy,
+    print_table,
+    printed,
     ranged,
+    refresh,
+    run_asked,
+    say_missing,
     settings,
     task,
     told,
 )
 
-from groupwise.intervals import student_quantile  # noqa: E402
-from groupwise_lab.trainer.grpo import train  # noqa: E402
-from pages import printed, refresh  # noqa: E402
+from groupwise.intervals import student_quantile
+from groupwise_lab.trainer.grpo import train
 
-FOLDER = HERE / "results" / "best_group_size"
-SCRIPT = "lab/experiments/language_models/best_group_size.py"
+PIECES = RESULTS.within("best_group_size")
 SIZES = (2, 4, 8, 16, 32)
 SEEDS = 3
 STEPS, EVERY = 25, 5
@@ -317,7 +318,7 @@ def show_predictions(done: dict[str, Rows], said: str = "") -> None:
 
 def show() -> None:
     """Print the tables of what is there."""
-    done = pieces(FOLDER)
+    done = PIECES.tables()
     show_predictions(done)
     rows = [
         [optimizer, form, f"{cell.arguments['rate']:g}", f"{area(done[cell.name]):.3f}"]
@@ -331,7 +332,6 @@ def show() -> None:
 
 def main() -> None:
     """Run what is missing and print the tables."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
     asked, began = options(__doc__), time.perf_counter()
     minutes = asked.minutes
     cells: list[Cell] = []
@@ -340,14 +340,14 @@ def main() -> None:
         if optimizer == "adamw":
             before.append(Cell(f"prediction-{form}", prediction, {"form": form, "seed": 0}))
         cells += before
-        run_asked(before, FOLDER, asked)
-    whole = [(study, rate_of(*study, pieces(FOLDER))) for study in STUDIES]
+        run_asked(before, PIECES, asked)
+    whole = [(study, rate_of(*study, PIECES.tables())) for study in STUDIES]
     runs = [cell for study, rate in whole if rate is not None for cell in run_cells(*study, rate)]
     runs.sort(key=lambda cell: cell.arguments["seed"])  # every study's first seed before the second
     asked.minutes = minutes - (time.perf_counter() - began) / 60
-    run_asked(runs, FOLDER, asked)
+    run_asked(runs, PIECES, asked)
     refresh(PAGE, printed(show))
-    say_missing([*cells, *runs], FOLDER, SCRIPT)
+    say_missing([*cells, *runs], PIECES)
 
 
 if __name__ == "__main__":

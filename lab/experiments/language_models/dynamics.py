@@ -10,45 +10,35 @@ curvature are then exact sums. An adapter of rank 4 on the last six layers is tr
 KL term of weight .5 in the reward. Cells: the fixed point, by least squares on the listed
 log-probabilities; its modes, from scores, by Lanczos on products with the Hessian, and by kicks;
 the largest stable learning rate, predicted, then found by expected updates after a kick; sampled
-runs on both sides of it. Pieces are in results/dynamics; the tables are put into the page.
+runs on both sides of it. Pieces are in results.txt; the tables are put into the page.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from small_model import PAGE, RESULTS, Cell, Rows, options, policy, print_table, run_and_show
+
+# isort: split
+from deep_threshold import BRACKET, FACTORS, fitted_edge, measured_cells
+from deep_world import GROUP, Linear, Setting, cached, sampled_step, trained
 from torch import Tensor
 from torch.func import functional_call
+from worlds.truth import ExactLoss, ExactWorld, curvature, leading_modes
 
-HERE = Path(__file__).resolve().parent
-sys.path += [
-    str(HERE.parent / "u_statistic"),
-    str(HERE.parent / "predictable_grpo"),
-    str(HERE.parent),
-]
+from groupwise.scores.language_models import prompt_ids
+from groupwise.stability.threshold import rule_threshold, threshold
+from groupwise_lab.theory.stiffness import kicked_stiffness
+from groupwise_lab.trainer.file_task import readable_by
+from groupwise_lab.trainer.text_tasks import make_text_task
+from groupwise_lab.trainer.text_verifiers import DAYS
 
-from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
-from deep_threshold import BRACKET, FACTORS, fitted_edge, measured_cells  # noqa: E402
-from deep_world import GROUP, Linear, Setting, cached, sampled_step, trained  # noqa: E402
-from small_model import PAGE, policy  # noqa: E402
-from worlds.truth import ExactLoss, ExactWorld, curvature, leading_modes  # noqa: E402
-
-from groupwise.scores.language_models import prompt_ids  # noqa: E402
-from groupwise.stability.threshold import rule_threshold, threshold  # noqa: E402
-from groupwise_lab.theory.stiffness import kicked_stiffness  # noqa: E402
-from groupwise_lab.trainer.file_task import readable_by  # noqa: E402
-from groupwise_lab.trainer.text_tasks import make_text_task  # noqa: E402
-from groupwise_lab.trainer.text_verifiers import DAYS  # noqa: E402
-
-FOLDER = HERE / "results" / "dynamics"
-SCRIPT = "lab/experiments/language_models/dynamics.py"
+PIECES = RESULTS.within("dynamics")
 PROMPTS, KL_WEIGHT, RANK, LAYERS, MODES = 7, 0.5, 4, 6, 4
 ITERATIONS, NEAR = 40, 1e-4  # of the search for the fixed point; nats left at its end
 # nats by which a kick moves log-probabilities: a thousand times the rounding, and straight to a
@@ -508,7 +498,7 @@ def said(row: Any) -> str:
 
 def show() -> None:
     """Print the tables of what is there."""
-    done = pieces(FOLDER)
+    done = PIECES.tables()
     rows = [
         [
             row["where"],
@@ -581,7 +571,7 @@ def show_sampled(done: dict[str, Rows], group: int = GROUP) -> None:
 
 def main() -> None:
     """Run what is missing and print the tables."""
-    run_and_show(cells(), FOLDER, SCRIPT, options(__doc__), show, PAGE)
+    run_and_show(cells(), PIECES, options(__doc__), show, PAGE)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gzip
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,22 +20,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
+from small_model import (
+    FORMATS,
+    HOME,
+    PAGE,
+    RESULTS,
+    Cell,
+    Rows,
+    options,
+    policy,
+    print_table,
+    run_and_show,
+    settings,
+)
 
-from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
-from small_model import FORMATS, PAGE, policy, settings  # noqa: E402
+import groupwise as gw
+from groupwise.readers import open_run
+from groupwise_lab.trainer.grpo import train
+from groupwise_lab.trainer.rewards import FailingVerifier, Problem, TaskVerifier
+from groupwise_lab.trainer.tasks import Task
+from groupwise_lab.trainer.text_tasks import make_text_task
 
-import groupwise as gw  # noqa: E402
-from groupwise.readers import open_run  # noqa: E402
-from groupwise_lab.trainer.grpo import train  # noqa: E402
-from groupwise_lab.trainer.rewards import FailingVerifier, Problem, TaskVerifier  # noqa: E402
-from groupwise_lab.trainer.tasks import Task  # noqa: E402
-from groupwise_lab.trainer.text_tasks import make_text_task  # noqa: E402
-
-FOLDER = HERE / "results" / "failures"
-JOURNALS = HERE.parents[1] / "tests" / "fixtures" / "language_models"
-SCRIPT = "lab/experiments/language_models/failures.py"
+PIECES = RESULTS.within("failures")
+JOURNALS = HOME.parents[1] / "tests" / "fixtures" / "language_models"
 BREAKS_AT = 18
 
 
@@ -240,7 +246,7 @@ def show() -> None:
     """Print what the judgement says now of every journal that is there, what it said when the
     run had ended, and what moved.
     """
-    rows, first = [], pieces(FOLDER)
+    rows, first = [], PIECES.tables()
     for path in sorted(JOURNALS.glob("*.jsonl.gz")):
         with tempfile.TemporaryDirectory() as home:
             run = Path(home) / path.name.removesuffix(".jsonl.gz")
@@ -274,7 +280,7 @@ def show() -> None:
 
 def main() -> None:
     """Run what is missing and print the table."""
-    run_and_show(cells(), FOLDER, SCRIPT, options(__doc__), show, PAGE)
+    run_and_show(cells(), PIECES, options(__doc__), show, PAGE)
 
 
 if __name__ == "__main__":

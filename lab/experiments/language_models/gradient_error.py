@@ -12,25 +12,30 @@ results/gradient_error; the tables of lab/docs/studies/language-models.md are pr
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
+from small_model import (
+    FORMATS,
+    MEMORY,
+    PAGE,
+    RESULTS,
+    Cell,
+    Rows,
+    options,
+    policy,
+    print_table,
+    roll,
+    run_and_show,
+    task,
+)
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
+from groupwise.estimators.moments import MOMENTS, moments_of_scores
+from groupwise.intervals import mean_interval, ratio_interval, student_quantile
+from groupwise.scores.scores import score_sketch
+from groupwise_lab.trainer.credit import score_batch
 
-from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
-from small_model import FORMATS, MEMORY, PAGE, policy, roll, task  # noqa: E402
-
-from groupwise.estimators.moments import MOMENTS, moments_of_scores  # noqa: E402
-from groupwise.intervals import mean_interval, ratio_interval, student_quantile  # noqa: E402
-from groupwise.scores.scores import score_sketch  # noqa: E402
-from groupwise_lab.trainer.credit import score_batch  # noqa: E402
-
-FOLDER = HERE / "results" / "gradient_error"
-SCRIPT = "lab/experiments/language_models/gradient_error.py"
+PIECES = RESULTS.within("gradient_error")
 SIZES, ROLLOUTS, PROMPTS, PIECE, SHUFFLES = (2, 4, 8, 16, 32), 64, 24, 6, 200
 WIDTH = 16384  # of the sketches: inner products within 1 % of a trace
 VALUE_ROLLOUTS = 512  # more of a prompt, not scored, whose mean reward stands for V(x)
@@ -132,7 +137,7 @@ def cells() -> list[Cell]:
 
 def show() -> None:
     """Print the laws beside what was measured: means over prompts, with intervals over them."""
-    done = pieces(FOLDER)
+    done = PIECES.tables()
     rows, plain = [], []
     for form in FORMATS:
         every = [
@@ -217,7 +222,7 @@ def without_baseline(column: dict[str, np.ndarray], size: int) -> list[str]:
 
 def main() -> None:
     """Run what is missing and print the table."""
-    run_and_show(cells(), FOLDER, SCRIPT, options(__doc__), show, PAGE)
+    run_and_show(cells(), PIECES, options(__doc__), show, PAGE)
 
 
 if __name__ == "__main__":

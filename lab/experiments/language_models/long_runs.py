@@ -7,31 +7,25 @@ explains, and does noise fall as 1/G?
 trains SmolLM2 on the seven days of `dynamics.py`, on policy, from the pretrained start: 400 updates
 with groups of 4 or 16 of every prompt, by AdamW at 1e-4 and by SGD with momentum at a tenth of the
 largest stable rate, four seeds each. Logged are the sampled reward, its sampling variance, and the
-exact value beneath. Pieces are in results/long_runs; the tables are put into the page.
+exact value beneath. Pieces are in results.txt; the tables are put into the page.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from small_model import PAGE, RESULTS, Cell, Rows, options, print_table, run_and_show
 
-HERE = Path(__file__).resolve().parent
-sys.path += [str(HERE.parent / "u_statistic"), str(HERE.parent / "predictable_grpo"), str(HERE)]
+# isort: split
+from deep_world import sampled_step
+from dynamics import Setting, days, predicted_edge, stiffest
 
-from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
-from deep_world import sampled_step  # noqa: E402
-from dynamics import Setting, days, predicted_edge, stiffest  # noqa: E402
-from small_model import PAGE  # noqa: E402
+import groupwise as gw
+from groupwise.intervals import student_quantile
 
-import groupwise as gw  # noqa: E402
-from groupwise.intervals import student_quantile  # noqa: E402
-
-FOLDER = HERE / "results" / "long_runs"
-SCRIPT = "lab/experiments/language_models/long_runs.py"
+PIECES = RESULTS.within("long_runs")
 SIZES, SEEDS, UPDATES, MOMENTUM = (4, 16), 4, 400, 0.9
 ADAM_RATE, SGD_SHARE = 1e-4, 0.1
 LAST = 100  # updates that a run's end is told from
@@ -135,7 +129,7 @@ def fresh_noise(value_T: np.ndarray) -> float:
 
 def show() -> None:
     """Print what each run says, and what the sizes say of each other."""
-    done = {name: told(rows) for name, rows in pieces(FOLDER).items()}
+    done = {name: told(rows) for name, rows in PIECES.tables().items()}
     rows = []
     for cell in cells():
         if cell.name in done:
@@ -232,7 +226,7 @@ def difference(found: dict[int, list[dict[str, Any]]]) -> str:
 
 def main() -> None:
     """Run what is missing and print the tables."""
-    run_and_show(cells(), FOLDER, SCRIPT, options(__doc__), show, PAGE)
+    run_and_show(cells(), PIECES, options(__doc__), show, PAGE)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,29 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+
+HOME = Path(__file__).resolve().parent
+sys.path += [str(HOME.parent / name) for name in ("u_statistic", "predictable_grpo", ".")]
+
+from cells import (  # noqa: F401
+    Cell,
+    options,
+    print_table,
+    printed,
+    refresh,
+    run_and_show,
+    run_asked,
+    say_missing,
+)
+from common import Rows, column, results_of, where  # noqa: F401
 
 from groupwise.estimators.components import Components, components
 from groupwise.scores.language_models import load_language_model
@@ -28,6 +45,7 @@ from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import Task
 from groupwise_lab.trainer.text_tasks import make_text_task
 
+RESULTS = results_of(__file__)
 FORMATS = {"zero_shot": 0, "three_examples": 3}  # worked examples before the question
 RANK = 16
 ROLLOUTS = 64  # N of a step

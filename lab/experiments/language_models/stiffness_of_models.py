@@ -13,25 +13,17 @@ results/stiffness; the tables are put into the page.
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dynamics import ListedWorld, days, kick_along, modes_of_scores, settled
+from small_model import PAGE, RESULTS, Cell, Rows, options, print_table, run_and_show
+from worlds.truth import curvature, leading_modes
 
-HERE = Path(__file__).resolve().parent
-sys.path += [str(HERE.parent / "u_statistic"), str(HERE)]
+from groupwise.intervals import student_quantile
 
-from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
-from dynamics import ListedWorld, days, kick_along, modes_of_scores, settled  # noqa: E402
-from small_model import PAGE  # noqa: E402
-from worlds.truth import curvature, leading_modes  # noqa: E402
-
-from groupwise.intervals import student_quantile  # noqa: E402
-
-FOLDER = HERE / "results" / "stiffness"
-SCRIPT = "lab/experiments/language_models/stiffness_of_models.py"
+PIECES = RESULTS.within("stiffness")
 MODELS = ("smollm2", "gemma3_270m", "qwen2_5_coder_1_5b")
 SEEDS, EARNED = 3, 0.58  # what the best policy gives to the right day: SmolLM2's of `dynamics.py`
 
@@ -115,7 +107,7 @@ def exponent(rows: Rows, key: str) -> str:
 
 def show() -> None:
     """Print the tables of what is there."""
-    done = pieces(FOLDER)
+    done = PIECES.tables()
     rows = [row for cell in cells() for row in done.get(cell.name, [])]
     keys = ("listed", "start", "scores", "lanczos", "kick", "trace", "softest")
     told = [
@@ -154,7 +146,7 @@ def show() -> None:
 
 def main() -> None:
     """Run what is missing and print the tables."""
-    run_and_show(cells(), FOLDER, SCRIPT, options(__doc__), show, PAGE)
+    run_and_show(cells(), PIECES, options(__doc__), show, PAGE)
 
 
 if __name__ == "__main__":

@@ -21,14 +21,13 @@ import numpy as np
 from drawing import (
     BLACK,
     LAG_STYLE,
+    RESULTS,
     logits_at,
     note_bandit,
     options,
     print_table,
     pyplot,
-    read_csv,
     save,
-    write_csv,
 )
 from kicks import kicked
 
@@ -311,9 +310,9 @@ def main() -> None:
     """Run, print, write and draw."""
     asked = options(__doc__)
     if asked.tables:
-        show_boundary(read_csv("boundary.csv"))
-        show_ratios(read_csv("exact_over_rule.csv"))
-        show_partly_stale(read_csv("partly_stale.csv"))
+        show_boundary(RESULTS.read("boundary"))
+        show_ratios(RESULTS.read("exact_over_rule"))
+        show_partly_stale(RESULTS.read("partly_stale"))
         return
     world, training = note_bandit(), Training(0.5, kl_place="reward")
     found = kicked(world, training, asked.seed).stiffness
@@ -337,10 +336,10 @@ def main() -> None:
     show_partly_stale(partly)
     if asked.quick:
         return
-    write_csv("boundary.csv", rows)
-    write_csv("partly_stale.csv", partly)
-    write_csv("exact_over_rule.csv", ratios)
-    write_csv("exact_over_rule_curves.csv", curves)
+    RESULTS.write("boundary", rows)
+    RESULTS.write("partly_stale", partly)
+    RESULTS.write("exact_over_rule", ratios)
+    RESULTS.write("exact_over_rule_curves", curves)
     draw_map(rows, found.value)
     draw_ratio(curves)
 

@@ -8,7 +8,7 @@ runs what is missing, smallest first: policies taught a little of eleven kinds o
 size); 400 updates of heavy-ball SGD (momentum .9, eta .0005) with leave-one-out advantages on
 two-digit addition, 32 prompts with G = 4 or 16 rollouts; four times that rate; momentum varied at a
 fixed eta/(1 - mu); the spread of short runs from one start, by G; and of every run the laws fitted
-and a forecast from 40 %. Pieces are in results/deep_dynamics; the tables of
+and a forecast from 40 %. Pieces are in results.txt; the tables of
 lab/docs/studies/deep-dynamics.md are printed and its pictures drawn. Accuracies of held-out
 problems and of ten families that are not trained on are exact: the probability of the one right
 answer.
@@ -26,14 +26,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
+sys.path.append(str(Path(__file__).resolve().parents[1] / "u_statistic"))  # the runner of cells
 
-from cells import Cell, Rows, options, pieces, run_asked, say_missing  # noqa: E402
-from deep_dynamics_pages import show  # noqa: E402
+from cells import Cell, Rows, options, run_asked, say_missing
+from deep_dynamics_pages import show
+from drawing import RESULTS
 
-FOLDER = HERE / "results" / "deep_dynamics"
-SCRIPT = "lab/experiments/predictable_grpo/deep_dynamics.py"
+PIECES, FITS = RESULTS.within("deep_dynamics"), RESULTS.within("deep_dynamics_fits")
 SIZES, GROUPS, SEEDS = ("tiny", "small", "medium"), (4, 16), 3
 PROMPTS, STEPS, MOMENTUM, RATE = 32, 400, 0.9, 0.0005
 STARTS = {"warm": 0.10, "low": 0.04}  # accuracy over all kinds that the teaching stops at
@@ -206,7 +205,7 @@ def fitted(run: str, group_size: int) -> Rows:
     import groupwise as gw
     from groupwise_lab.forecasts.backtest import backtest
 
-    rows = pieces(FOLDER)[run]
+    rows = PIECES.read(run)
     known = [row for row in rows if row["value"] != ""]
     at = np.array([row["step"] for row in known], dtype=float)
     noise = [row["within"] / (PROMPTS * group_size) + row["between"] / PROMPTS for row in known]
@@ -411,7 +410,7 @@ def fit_cells() -> list[Cell]:
         for seed in range(SEEDS)
     ]
     names += [(cell.name, 16) for cell in momentum_cells() if cell.name.startswith("momentum")]
-    there = {path.stem for path in FOLDER.glob("*.csv")}
+    there = PIECES.tables()
     return [
         Cell(name, fitted, {"run": name, "group_size": group})
         for name, group in names
@@ -435,10 +434,10 @@ def main() -> None:
     if asked.quick:
         quick()
         return
-    run_asked(training_cells(), FOLDER, asked)
-    run_asked(fit_cells(), FOLDER / "fits", asked)
-    show(pieces(FOLDER), pieces(FOLDER / "fits"))
-    say_missing(training_cells(), FOLDER, SCRIPT)
+    run_asked(training_cells(), PIECES, asked)
+    run_asked(fit_cells(), FITS, asked)
+    show(PIECES.tables(), FITS.tables())
+    say_missing(training_cells(), PIECES)
 
 
 if __name__ == "__main__":

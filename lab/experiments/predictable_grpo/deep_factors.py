@@ -31,9 +31,9 @@ from worlds.truth import leading_modes
 
 from groupwise.stability.threshold import threshold
 
-FACTORS = Pieces("deep_factors.csv", ("factor",))
-LARGE = Pieces("deep_factors_large.csv", ("factor", "over_edge"))
-ADAM = Pieces("deep_factors_adam.csv", ("over_edge", "seed"))
+FACTORS = Pieces("deep_factors", ("factor",))
+LARGE = Pieces("deep_factors_large", ("factor", "over_edge"))
+ADAM = Pieces("deep_factors_adam", ("over_edge", "seed"))
 CENTRE = Setting("refresh", 0.9, 8)
 VARIANTS: dict[str, dict[str, Any]] = {
     "centre": {},

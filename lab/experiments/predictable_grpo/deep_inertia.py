@@ -15,7 +15,7 @@ from deep_pieces import Pieces
 from deep_world import Deep, Setting, deep_world, trained
 from drawing import BLACK, BLUE, GREEN, VERMILION, options, print_table, pyplot, save
 
-CURVES = Pieces("deep_inertia.csv", ("momentum",))
+CURVES = Pieces("deep_inertia", ("momentum",))
 EFFECTIVE, UPDATES, EVERY = 0.01, 400, 8
 MOMENTA = (0.0, 0.97, 0.9, 0.99)
 LAWS = ("oscillator", "exponential", "logistic")

@@ -30,9 +30,9 @@ from groupwise_lab.trainer.policy import Policy, policy_size
 from groupwise_lab.trainer.tasks import Task, make_task
 from groupwise_lab.trainer.warm_up import default_cache, warm_up
 
-LEARNING = Pieces("deep_larger_learning.csv", ("update",))
-SPECTRUM = Pieces("deep_larger_spectrum.csv", ("where", "part"))
-RUNS = Pieces("deep_larger_runs.csv", ("lag", "factor", "seed"))
+LEARNING = Pieces("deep_larger_learning", ("update",))
+SPECTRUM = Pieces("deep_larger_spectrum", ("where", "part"))
+RUNS = Pieces("deep_larger_runs", ("lag", "factor", "seed"))
 LAGS = ("refresh", "fixed", "async")
 MOMENTUM, INTERVAL = 0.9, 8
 GROUP, PROMPTS, SCORED, SAMPLES = 8, 32, 1536, 4

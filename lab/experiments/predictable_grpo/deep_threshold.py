@@ -37,14 +37,12 @@ from worlds.truth import ExactWorld, leading_modes
 from groupwise.stability.threshold import oscillation_onset, rule_threshold, threshold
 from groupwise_lab.theory.stiffness import kicked_stiffness, relaxed_stiffness
 
-SPECTRUM = Pieces("deep_spectrum.csv", ("kl_in", "part", "rank"))
-EDGES = Pieces("deep_edges.csv", ("kl_in", "lag", "momentum", "interval"))
-LINEAR = Pieces("deep_edges_linear.csv", ("kl_in", "lag", "momentum", "interval"))
-RUNS = Pieces("deep_runs.csv", ("start", "lag", "momentum", "interval", "factor"))
-SAMPLED = Pieces(
-    "deep_sampled.csv", ("lag", "momentum", "interval", "group_size", "seed", "factor")
-)
-STIFFNESS = Pieces("deep_stiffness.csv", ("method",))
+SPECTRUM = Pieces("deep_spectrum", ("kl_in", "part", "rank"))
+EDGES = Pieces("deep_edges", ("kl_in", "lag", "momentum", "interval"))
+LINEAR = Pieces("deep_edges_linear", ("kl_in", "lag", "momentum", "interval"))
+RUNS = Pieces("deep_runs", ("start", "lag", "momentum", "interval", "factor"))
+SAMPLED = Pieces("deep_sampled", ("lag", "momentum", "interval", "group_size", "seed", "factor"))
+STIFFNESS = Pieces("deep_stiffness", ("method",))
 COUNT = 20
 # parameter units along the mode that grows first, about .00002 nats of log-probability: a
 # hundredfold growth is linear still

@@ -23,7 +23,7 @@ from groupwise_lab.trainer.policy import Policy, policy_size
 from groupwise_lab.trainer.tasks import make_task
 from groupwise_lab.trainer.warm_up import default_cache, warm_up
 
-TRUTH = Pieces("deep_truth.csv", ("what",))
+TRUTH = Pieces("deep_truth", ("what",))
 
 
 def add(

@@ -21,15 +21,15 @@ from drawing import (
     BLACK,
     BLUE,
     GREEN,
+    RESULTS,
     VERMILION,
+    column,
     logits_at,
     note_bandit,
     options,
     print_table,
     pyplot,
-    read_csv,
     save,
-    write_csv,
 )
 from moments import mode_noise
 from prompts import rest_of, shared_world, simulate_prompts
@@ -142,13 +142,14 @@ def band_row(name: str, size: int, runs: int, seed: int) -> dict[str, Any]:
 
 def show(name: str, rows: list[dict[str, Any]]) -> None:
     """One world's table, and what a test of 1/G says of it."""
+    first = rows[0]["predicted"] * rows[0]["group_size"]
     lines = [
         [
             str(row["group_size"]),
             f"{row['variance']:.3e} ± {1.96 * row['standard_error']:.0e}",
             f"{row['predicted']:.3e}",
             f"{row['variance'] / row['predicted']:.3f}",
-            f"{row['predicted'] * row['group_size'] / (rows[0]['predicted'] * rows[0]['group_size']):.2f}",
+            f"{row['predicted'] * row['group_size'] / first:.2f}",
             f"{row['measured']:.3e}",
             f"{row['predicted_measured']:.3e}",
         ]
@@ -189,7 +190,7 @@ def show(name: str, rows: list[dict[str, Any]]) -> None:
         worth = [2 * (row[key] / row[error_key]) ** 2 for row in rows]
         print(
             f"{what} mean: "
-            f"{group_size_test([row['group_size'] for row in rows], [row[key] for row in rows], worth).status}"
+            f"{group_size_test(column(rows, 'group_size'), column(rows, key), worth).status}"
         )
 
 
@@ -316,8 +317,8 @@ def main() -> None:
     asked = options(__doc__, replicates=2000)
     if asked.tables:
         for name in SIZES:
-            show(name, [row for row in read_csv("fluctuations.csv") if row["world"] == name])
-        show_temperature(read_csv("temperature.csv"))
+            show(name, [row for row in RESULTS.read("fluctuations") if row["world"] == name])
+        show_temperature(RESULTS.read("temperature"))
         return
     runs = 100 if asked.quick else asked.replicates
     rows = []
@@ -334,8 +335,8 @@ def main() -> None:
     show_temperature(warming)
     if asked.quick:
         return
-    write_csv("fluctuations.csv", rows)
-    write_csv("temperature.csv", warming)
+    RESULTS.write("fluctuations", rows)
+    RESULTS.write("temperature", warming)
     draw(rows)
 
 

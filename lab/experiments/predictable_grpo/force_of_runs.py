@@ -18,7 +18,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from drawing import note_bandit, options, print_table, read_csv, write_csv
+from drawing import RESULTS, note_bandit, options, print_table
 
 from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.stability import measured_stability
@@ -214,7 +214,7 @@ def main() -> None:
     """Run, print and write."""
     asked = options(__doc__)
     if asked.tables:
-        show(read_csv("force_of_runs.csv"))
+        show(RESULTS.read("force_of_runs"))
         return
     rows = (
         all_rows((0.9,), (0.1, 1.2), PROMPTS[:1], asked.seed)
@@ -223,7 +223,7 @@ def main() -> None:
     )
     show(rows)
     if not asked.quick:
-        write_csv("force_of_runs.csv", rows)
+        RESULTS.write("force_of_runs", rows)
 
 
 if __name__ == "__main__":

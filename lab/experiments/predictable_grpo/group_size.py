@@ -21,15 +21,14 @@ from drawing import (
     BLACK,
     BLUE,
     ORANGE,
+    RESULTS,
     VERMILION,
     logits_at,
     note_bandit,
     options,
     print_table,
     pyplot,
-    read_csv,
     save,
-    write_csv,
 )
 from moments import ModeNoise, mode_noise
 from worlds.fluctuations import stationary_variance
@@ -234,7 +233,8 @@ def show_plateaus(rows: list[dict[str, Any]]) -> None:
     header = ("advantage", "KL term in", "G", "fixed point", "expected path, long run")
     header = (*header, f"at update {UPDATES}", "simulated there, 95 %", "updates to 63 %")
     print_table(
-        f"Plateau of the reward; SGD, learning rate {RATE}, no momentum, {PROMPTS} groups an update",
+        f"Plateau of the reward; SGD, learning rate {RATE}, no momentum, {PROMPTS} groups an "
+        "update",
         header,
         lines,
     )
@@ -344,9 +344,9 @@ def main() -> None:
     """Run, print, write and draw."""
     asked = options(__doc__, replicates=2000)
     if asked.tables:
-        show_plateaus(read_csv("group_size_plateau.csv"))
-        show_noise(read_csv("group_size_noise.csv"))
-        show_times(read_csv("group_size_time.csv"))
+        show_plateaus(RESULTS.read("group_size_plateau"))
+        show_noise(RESULTS.read("group_size_noise"))
+        show_times(RESULTS.read("group_size_time"))
         return
     replicates = 50 if asked.quick else asked.replicates
     rows, curves = plateau_rows(replicates, asked.seed, quick=asked.quick)
@@ -360,10 +360,10 @@ def main() -> None:
     show_times(times)
     if asked.quick:
         return
-    write_csv("group_size_plateau.csv", rows)
-    write_csv("group_size_noise.csv", noisy)
-    write_csv("group_size_time.csv", times)
-    write_csv("group_size_curves.csv", curve_rows(curves))
+    RESULTS.write("group_size_plateau", rows)
+    RESULTS.write("group_size_noise", noisy)
+    RESULTS.write("group_size_time", times)
+    RESULTS.write("group_size_curves", curve_rows(curves))
     draw(curves, times)
 
 

@@ -15,7 +15,7 @@ import math
 from typing import Any
 
 import numpy as np
-from drawing import note_bandit, options, print_table, read_csv, short, write_csv
+from drawing import RESULTS, note_bandit, options, print_table, short
 
 from groupwise.forecasting.fit import fit
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
@@ -136,13 +136,13 @@ def main() -> None:
     """Run, print and write."""
     asked = options(__doc__, replicates=20)
     if asked.tables:
-        show(read_csv("inertia.csv"))
+        show(RESULTS.read("inertia"))
         return
     chosen = cases()[:1] if asked.quick else cases()
     rows = [one_row(*case, 2 if asked.quick else asked.replicates, asked.seed) for case in chosen]
     show(rows)
     if not asked.quick:
-        write_csv("inertia.csv", rows)
+        RESULTS.write("inertia", rows)
 
 
 if __name__ == "__main__":

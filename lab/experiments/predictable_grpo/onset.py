@@ -20,15 +20,14 @@ from drawing import (
     BLACK,
     BLUE,
     GREEN,
+    RESULTS,
     VERMILION,
     logits_at,
     note_bandit,
     options,
     print_table,
     pyplot,
-    read_csv,
     save,
-    write_csv,
 )
 from kicks import measured_stiffness
 
@@ -238,7 +237,7 @@ def main() -> None:
     """Run, print, write and draw."""
     asked = options(__doc__, replicates=4000)
     if asked.tables:
-        show(read_csv("onset.csv"), read_csv("overshoot.csv"))
+        show(RESULTS.read("onset"), RESULTS.read("overshoot"))
         return
     stiffness = measured_stiffness()
     onsets = [onset_row(force, stiffness) for force in (FORCES[1:2] if asked.quick else FORCES)]
@@ -256,8 +255,8 @@ def main() -> None:
     show(onsets, rows)
     if asked.quick:
         return
-    write_csv("onset.csv", onsets)
-    write_csv("overshoot.csv", rows)
+    RESULTS.write("onset", onsets)
+    RESULTS.write("overshoot", rows)
     draw(rows)
 
 

@@ -20,16 +20,15 @@ import numpy as np
 from drawing import (
     BLACK,
     BLUE,
+    RESULTS,
     VERMILION,
     logits_at,
     note_bandit,
     options,
     print_table,
     pyplot,
-    read_csv,
     save,
     short,
-    write_csv,
 )
 
 from groupwise.forecasting.laws import oscillator_decay
@@ -282,8 +281,8 @@ def main() -> None:
     """Run, print, write and draw."""
     asked = options(__doc__, replicates=2000)
     if asked.tables:
-        show_grid(read_csv("trajectory_errors.csv"))
-        show_regimes(read_csv("trajectories.csv"))
+        show_grid(RESULTS.read("trajectory_errors"))
+        show_regimes(RESULTS.read("trajectories"))
         return
     replicates = 50 if asked.quick else asked.replicates
     grid = error_grid(quick=asked.quick)
@@ -302,8 +301,8 @@ def main() -> None:
     show_regimes(rows)
     if asked.quick:
         return
-    write_csv("trajectory_errors.csv", grid)
-    write_csv("trajectories.csv", rows)
+    RESULTS.write("trajectory_errors", grid)
+    RESULTS.write("trajectories", rows)
     draw(curves)
 
 

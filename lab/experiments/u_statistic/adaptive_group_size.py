@@ -5,9 +5,9 @@
 
 runs what is missing of: leave-one-out and SGD at 512 rollouts a step for 300 steps, `adaptive.mode`
 act from G = 32 and from G = 4, five seeds, with the task, start, learning rate and seeds of the
-runs of fixed size in results/optimal_group_size; many probes of three sizes at the start, for what
+runs of fixed size in results.txt; many probes of three sizes at the start, for what
 chance decides; and runs divided by std with Adam, which the law is not of. The pieces are in
-results/adaptive_group_size; the tables of lab/docs/studies/adaptive-group-size.md are printed and
+results.txt; the tables of lab/docs/studies/adaptive-group-size.md are printed and
 put there, and its picture is drawn. It runs no group size that is fixed: `optimal_group_size.py`
 does.
 """
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cells import HERE, Cell, Rows, options, pieces, print_table, run_asked, say_missing
+from cells import RESULTS, Cell, Rows, options, print_table, run_and_show
 from group_size_results import Score, averaged, final, half_width, paired
 from optimal_group_size import RATES, STEPS, name_of
 from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, pyplot, save
@@ -41,11 +41,9 @@ from groupwise.estimators.controller import (
 )
 from groupwise_lab.trainer import adaptive as trainer
 from groupwise_lab.trainer.settings import AdaptiveSettings
-from pages import printed, refresh
 
-FOLDER = HERE / "results" / "adaptive_group_size"
-FIXED = HERE / "results" / "optimal_group_size"
-SCRIPT = "lab/experiments/u_statistic/adaptive_group_size.py"
+PIECES = RESULTS.within("adaptive_group_size")
+FIXED = RESULTS.within("optimal_group_size")
 N = 512
 SIZES = (2, 4, 8, 16, 32, 64, 128)
 KEPT = ("group_size", "planned_group_size", "running_vp", "running_t", "running_r")
@@ -399,20 +397,21 @@ def final_at(rows: Rows, step: float) -> float:
     )
 
 
-def show(done: Done) -> None:
-    """All tables."""
-    fixed = pieces(FIXED)
+def show() -> None:
+    """Print and draw what is there."""
+    done, fixed = PIECES.tables(), FIXED.tables()
     regret_table(done, fixed)
     sizes_table(done, fixed)
     looks_table(done)
     cost_table(done)
+    draw(done, fixed)
 
 
-def draw(done: Done) -> None:
+def draw(done: Done, fixed: Done) -> None:
     """Learning curves; group sizes and the G* that was measured along the runs; accuracy by size
     with the adaptive runs beside.
     """
-    plt, fixed = pyplot(), pieces(FIXED)
+    plt = pyplot()
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10.4, 4.2), layout="constrained")
     for size, colour, dash in ((4, BLACK, "-"), (32, VERMILION, ":")):
         curves(
@@ -503,11 +502,7 @@ def main() -> None:
             len(looks(4, 4, 2)),
         )
         return
-    run_asked(all_cells(), FOLDER, asked)
-    done = pieces(FOLDER)
-    refresh("adaptive-group-size.md", printed(lambda: show(done)))
-    draw(done)
-    say_missing(all_cells(), FOLDER, SCRIPT)
+    run_and_show(all_cells(), PIECES, asked, show, "adaptive-group-size.md")
 
 
 if __name__ == "__main__":

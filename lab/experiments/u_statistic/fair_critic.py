@@ -9,7 +9,7 @@ from 0 to 1. First twelve critics watch one and the same run (seed 100, whose ad
 first one's values), each with its own learning rate, number of passes over the last batches, and
 batches of the start policy to learn from beforehand; the one that explains most of V(x) on held-out
 problems trains in the runs of five seeds, beside leave-one-out, the true V(x), and no baseline.
-Pieces are in results/fair_critic; prints the tables of lab/docs/studies/gradient-experiments.md.
+Pieces are in results.txt; prints the tables of lab/docs/studies/gradient-experiments.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cells import HERE, Cell, Rows, options, pieces, print_table, run_asked, say_missing
+from cells import RESULTS, Cell, Rows, options, print_table, run_and_show, run_asked
 from critic import Critic
 from group_size_results import averaged, final, paired
 from oracle import spread
@@ -30,10 +30,8 @@ from groupwise_lab.theory.mse import Reference, within_prompt_variance
 from groupwise_lab.trainer.credit import Judged
 from groupwise_lab.trainer.policy import Actor, Policy
 from groupwise_lab.trainer.tasks import Task
-from pages import printed, refresh
 
-FOLDER = HERE / "results" / "fair_critic"
-SCRIPT = "lab/experiments/u_statistic/fair_critic.py"
+PIECES = RESULTS.within("fair_critic")
 ACCURACY, SIZE, ROLLOUTS, RATE = 0.5, 4, 512, 0.03
 STEPS, SEEDS, TUNED_ON = 150, 5, 100
 LOOKED_AT = (0, 50, 100, 150)
@@ -153,7 +151,7 @@ def curve(
 ) -> Rows:
     """One run with one baseline."""
     if baseline == "critic" and chosen is None:
-        chosen = best(pieces(FOLDER)["tune"])
+        chosen = best(PIECES.read("tune"))
     critic = prepared(*chosen) if chosen is not None else None
     advantage = "oracle" if critic is not None else baseline
     settings = settings_of("sgd", ROLLOUTS, SIZE, seed, steps, RATE, advantage=advantage)
@@ -293,14 +291,9 @@ def main() -> None:
             ],
         )
         return
-    FOLDER.mkdir(parents=True, exist_ok=True)
     cells = all_cells()
-    run_asked(cells[:1], FOLDER, asked)  # the runs need what the tuning chose
-    run_asked(cells[1:], FOLDER, asked)
-    done = pieces(FOLDER)
-    if "tune" in done:
-        refresh("gradient-experiments.md", printed(lambda: tables(done)))
-    say_missing(cells, FOLDER, SCRIPT)
+    run_asked(cells[:1], PIECES, asked)  # the runs need what the tuning chose
+    run_and_show(cells, PIECES, asked, lambda: tables(PIECES.tables()), "gradient-experiments.md")
 
 
 if __name__ == "__main__":

@@ -18,16 +18,15 @@ from gap_world import (
     BASELINE,
     BLACK,
     BLUE,
+    RESULTS,
     VERMILION,
     Stage,
     options,
     parts_at,
     print_table,
     pyplot,
-    read_csv,
     save,
     stage,
-    write_csv,
 )
 
 from groupwise.theory.final_gap import limiting_gap, stationary_gap
@@ -275,9 +274,9 @@ def main() -> None:
         if chosen.quick:
             show(rows)
             return
-        write_csv("gap_bounds.csv", rows)
-    show(read_csv("gap_bounds.csv"))
-    draw(read_csv("gap_bounds.csv"))
+        RESULTS.write("gap_bounds", rows)
+    show(RESULTS.read("gap_bounds"))
+    draw(RESULTS.read("gap_bounds"))
 
 
 if __name__ == "__main__":

@@ -22,18 +22,16 @@ from gap_world import (
     BASELINE,
     BLACK,
     NAME,
+    RESULTS,
     STYLE,
     Stage,
     options,
     print_table,
     pyplot,
-    read_csv,
     save,
     stage,
-    write_csv,
 )
 from scipy import stats
-from worlds.chi_square_mixture import ChiSquareMixture
 
 from groupwise.theory.final_gap import limiting_gap
 
@@ -93,7 +91,8 @@ def setting(
     }
     for level in (0.9, 0.99):
         name, law = f"q{round(100 * level)}", float(gap.quantile(level))
-        error = np.sqrt(level * (1 - level) / runs) / float(ChiSquareMixture(gap.weight_K).pdf(law))
+        low, high = gap.law.cdf([0.999 * law, 1.001 * law])
+        error = np.sqrt(level * (1 - level) / runs) * 0.002 * law / (high - low)
         row |= {
             name: float(np.quantile(scaled, level)),
             f"{name}_error": float(error),
@@ -205,8 +204,8 @@ def main() -> None:
         quantiles: list[dict[str, Any]] = []
         if chosen.first:  # go on where an earlier call ended
             rows, quantiles = (
-                read_csv("gap_law.csv")[: chosen.first],
-                read_csv("gap_law_quantiles.csv")[: chosen.first * len(LEVELS)],
+                RESULTS.read("gap_law")[: chosen.first],
+                RESULTS.read("gap_law_quantiles")[: chosen.first * len(LEVELS)],
             )
         for number, (name, baseline, size, share) in enumerate(
             SETTINGS[: 2 if chosen.quick else chosen.last]
@@ -230,8 +229,8 @@ def main() -> None:
                 for level, seen, said in zip(LEVELS, np.quantile(scaled, LEVELS), law, strict=True)
             ]
             if not chosen.quick:
-                write_csv("gap_law.csv", rows)
-                write_csv("gap_law_quantiles.csv", quantiles)
+                RESULTS.write("gap_law", rows)
+                RESULTS.write("gap_law_quantiles", quantiles)
                 print(
                     f"{name}, {baseline}, G = {size}: {score(row, 'mean'):+.2f} errors, "
                     f"{row['seconds']:.0f} s",
@@ -240,8 +239,8 @@ def main() -> None:
         if chosen.quick:
             show(rows)
             return
-    show(read_csv("gap_law.csv"))
-    draw(read_csv("gap_law_quantiles.csv"))
+    show(RESULTS.read("gap_law"))
+    draw(RESULTS.read("gap_law_quantiles"))
 
 
 if __name__ == "__main__":

@@ -21,10 +21,8 @@ from gap_world import (
     options,
     print_table,
     pyplot,
-    read_csv,
     save,
     stage,
-    write_csv,
 )
 
 from groupwise.theory.final_gap import compare_final_gaps, components_at_cost, cost_of_noise
@@ -75,11 +73,11 @@ def of_runs() -> tuple[float, float] | None:
     """Slope and its standard error from the simulated means of leave-one-out and the oracle,
     weighted by their errors.
     """
-    if not (RESULTS / "gap_law.csv").is_file():
+    if "gap_law" not in RESULTS:
         return None
     rows = {
         (row["baseline"], row["group_size"]): row
-        for row in read_csv("gap_law.csv")
+        for row in RESULTS.read("gap_law")
         if row["world"] == "two answers"
     }
     seen = [size for size in SIZES if ("oracle", size) in rows and ("leave_one_out", size) in rows]
@@ -141,10 +139,11 @@ def show(rows: list[dict[str, Any]]) -> None:
             slope(size[1:], np.array([row[f"weight_{k + 1}"] for row in some[1:]]))
             for k in range(count)
         ]
+        between, second = np.trace(place.parts.between_DD), np.trace(place.parts.second_DD)
         print(
             f"{name}: slope of the sum {total:.6f}, of the single weights {_listed(own)}, from G = "
             f"4 on {_listed(later)}; best G for the final gap {_best(vp, r)}, for the gradient "
-            f"{_best(float(np.trace(place.parts.between_DD)), float(np.trace(place.parts.second_DD)))}."
+            f"{_best(between, second)}."
         )
     measured = of_runs()
     if measured is not None:
@@ -176,10 +175,10 @@ def draw(rows: list[dict[str, Any]]) -> None:
         x = np.array([row["group_size"] * (row["group_size"] - 1) for row in some])
         ax.plot(x, [row["difference"] for row in some], marker, color=colour, label=f"{name}, law")
         ax.plot(x, some[0]["difference"] * x[0] / x, "-", color=colour, linewidth=0.8)
-    if (RESULTS / "gap_law.csv").is_file():
+    if "gap_law" in RESULTS:
         runs = {
             (row["baseline"], row["group_size"]): row
-            for row in read_csv("gap_law.csv")
+            for row in RESULTS.read("gap_law")
             if row["world"] == "two answers"
         }
         seen = [
@@ -222,7 +221,7 @@ def main() -> None:
     chosen = options(__doc__)
     rows = [row for name in WORLDS for row in rows_of(name)]
     if not chosen.quick:
-        write_csv("gap_rate.csv", rows)
+        RESULTS.write("gap_rate", rows)
     show(rows)
     if not chosen.quick:
         draw(rows)

@@ -1,5 +1,5 @@
-"""What the scripts on the final gap share: the worlds, the law of a setting, CSV beside the script,
-and plain options.
+"""What the scripts on the final gap share: the worlds, the law of a setting, results, and
+plain options.
 
 Three worlds: a linear softmax policy over four prompts with two answers each, the same with six
 prompts of three answers, and a bandit of four arms in its logits, whose Hessian lacks a rank. It
@@ -24,7 +24,7 @@ from falling_steps import RegularisedWorld, bandit_world, linear_world
 
 from groupwise.theory.final_gap import CovarianceParts, MatrixMoments, covariance_parts
 
-RESULTS = Path(__file__).resolve().parent / "results" / "final_gap"
+RESULTS = common.results_of(__file__).within("final_gap")
 BASELINE = {
     "leave_one_out": "leave_one_out",
     "oracle": "oracle",
@@ -92,16 +92,6 @@ def options(text: str | None, **numbers: int) -> argparse.Namespace:
     return common.seeded_options(
         text, "print the tables and draw the figures of the CSV files; runs nothing", numbers
     )
-
-
-def write_csv(name: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows among the results, with nine digits."""
-    common.write_csv(RESULTS / name, rows)
-
-
-def read_csv(name: str) -> common.Rows:
-    """Read what `write_csv` wrote."""
-    return common.read_csv(RESULTS / name)
 
 
 def print_table(title: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:

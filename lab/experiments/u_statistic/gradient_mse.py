@@ -8,7 +8,7 @@ runs what is missing: for each policy the truth (exact values and gradients of a
 the error within prompts, over 384 problems of 64 rollouts cut into groups of 4 to 64, against the
 exact gradient of each problem (the paper's figure 4); and the error of whole batches of 512
 rollouts, by repetition, against the exact gradient of the mean value over all problems; and what
-one step of SGD with such a batch does to the exact accuracy. Pieces are in results/gradient_mse;
+one step of SGD with such a batch does to the exact accuracy. Pieces are in results.txt;
 prints the tables of lab/docs/studies/gradient- experiments.md and draws docs/img/gradient-mse.svg.
 It trains nothing but the warm-up.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cells import HERE, Cell, Rows, options, pieces, print_table, run_asked, say_missing
+from cells import RESULTS, Cell, Rows, options, print_table, run_and_show
 from optimal_group_size import RATES
 from pictures import STYLE, pyplot, save
 from training import START
@@ -45,10 +45,8 @@ from groupwise.estimators.baselines import shrinkage, variance_optimal, weighted
 from groupwise_lab.theory.mse import PromptMoments, Reference, within_prompt_variance
 from groupwise_lab.trainer.policy import Policy
 from groupwise_lab.trainer.rewards import Problem
-from pages import printed, refresh
 
-FOLDER = HERE / "results" / "gradient_mse"
-SCRIPT = "lab/experiments/u_statistic/gradient_mse.py"
+PIECES = RESULTS.within("gradient_mse")
 STARTS = (0.06, 0.25, 0.6)
 SIZES = (4, 8, 16, 32, 64)
 ESTIMATORS = (
@@ -407,13 +405,11 @@ def all_cells() -> list[Cell]:
     ] + [Cell("one-step", one_step)]
 
 
-def ordered(done: dict[str, Rows]) -> dict[str, Rows]:
-    """The pieces by accuracy, then the gain of one step."""
-    return {
-        name: done[name]
-        for name in (*(f"start-{accuracy:g}" for accuracy in STARTS), "one-step")
-        if name in done
-    }
+def show() -> None:
+    """Print and draw what is there."""
+    done = PIECES.tables()
+    tables(done)
+    draw(done)
 
 
 def estimated(row: dict[str, Any]) -> float | None:
@@ -635,12 +631,7 @@ def main() -> None:
         rows = measured(0.25, Scale(problems=256, within=128, score_rollouts=4, repeats=2))
         print(len(rows), all(row["measured"] > 0 for row in rows), len(one_step((4, 16), 2)))
         return
-    run_asked(all_cells(), FOLDER, asked)
-    done = ordered(pieces(FOLDER))
-    if done:
-        refresh("gradient-experiments.md", printed(lambda: tables(done)))
-        draw(done)
-    say_missing(all_cells(), FOLDER, SCRIPT)
+    run_and_show(all_cells(), PIECES, asked, show, "gradient-experiments.md")
 
 
 if __name__ == "__main__":

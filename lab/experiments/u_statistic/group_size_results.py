@@ -319,7 +319,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.3f}{error}"
 
 
-def show(done: Done) -> None:
+def tables(done: Done) -> None:
     """All tables."""
     if "prediction" in done:
         prediction_table(done)

@@ -7,7 +7,7 @@ runs what is missing of: the prediction, from one sample of 64 groups of 16 roll
 start, before any training; a pilot that chooses SGD's learning rate; runs of G = 2 to 128 at 512,
 256 and 128 rollouts a step, five seeds, with leave-one-out and SGD (the algorithm analysed) and
 with TRL's normalised advantages and Adam (the one people run); components along a run; the paper's
-epochs of 128/G. Pieces are in results/optimal_group_size; the tables of
+epochs of 128/G. Pieces are in results.txt; the tables of
 lab/docs/studies/optimal-group-size.md are printed and its pictures drawn. Addition modulo 100,
 policy of 0.1 million parameters, accuracy exact on 2,000 held-out and 2,000 training problems.
 """
@@ -17,17 +17,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from cells import HERE, Cell, Rows, options, pieces, run_asked, run_missing, say_missing
-from group_size_results import SIZES, draw, show
+from cells import RESULTS, Cell, Rows, options, run_and_show, run_missing
+from group_size_results import SIZES, draw, tables
 from training import START, run, settings_of
 from world import Truth, exact_values, sampled_components, start, truth, world_task
 
 from groupwise.estimators.best_group_size import Budget, error_of, plan_from_components
 from groupwise_lab.trainer.policy import Policy
-from pages import printed, refresh
 
-FOLDER = HERE / "results" / "optimal_group_size"
-SCRIPT = "lab/experiments/u_statistic/optimal_group_size.py"
+PIECES = RESULTS.within("optimal_group_size")
 BUDGETS = (512, 128, 256)
 STEPS = 300
 SEEDS = 5
@@ -243,9 +241,11 @@ def quick() -> None:
     print([row["step"] for row in along("sgd", 4, 10, (0, 10), 256)])
 
 
-def ordered(done: dict[str, Rows]) -> dict[str, Rows]:
-    """The pieces as the tables take them."""
-    return done
+def show() -> None:
+    """Print and draw what is there."""
+    done = PIECES.tables()
+    tables(done)
+    draw(done)
 
 
 def main() -> None:
@@ -256,12 +256,8 @@ def main() -> None:
         return
     if not asked.tables:
         cells = [cell for cell in all_cells() if asked.only in cell.name]
-        run_missing(cells[:1], FOLDER)  # before the first run, whatever else there is
-    run_asked(all_cells(), FOLDER, asked)
-    done = pieces(FOLDER)
-    refresh("optimal-group-size.md", printed(lambda: show(done)))
-    draw(done)
-    say_missing(all_cells(), FOLDER, SCRIPT)
+        run_missing(cells[:1], PIECES)  # before the first run, whatever else there is
+    run_and_show(all_cells(), PIECES, asked, show, "optimal-group-size.md")
 
 
 if __name__ == "__main__":

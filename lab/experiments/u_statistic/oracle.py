@@ -8,7 +8,7 @@ runs what is missing: SGD runs at 512 rollouts a step with the true value of eve
 learned value network, with the mean of leave-one-out drawn towards the other prompts, and without
 any baseline, G = 2 to 16, by the settings of the leave-one-out runs of optimal_group_size.py, which
 it reads; the critic's error and what it does to the gradient's along each run; time and memory of a
-step. Pieces are in results/oracle; prints the tables of lab/docs/studies/gradient-experiments.md
+step. Pieces are in results.txt; prints the tables of lab/docs/studies/gradient-experiments.md
 and draws docs/img/oracle-critic.svg.
 """
 
@@ -18,10 +18,10 @@ import time
 from typing import Any
 
 import numpy as np
-from cells import HERE, Cell, Rows, options, pieces, print_table, run_asked, say_missing
+from cells import RESULTS, Cell, Rows, options, print_table, run_and_show
 from critic import Critic, critic_values
 from group_size_results import averaged, final, paired
-from optimal_group_size import FOLDER as LEAVE_ONE_OUT
+from optimal_group_size import PIECES as LEAVE_ONE_OUT
 from optimal_group_size import RATES, STEPS, name_of
 from pictures import STYLE, pyplot, save
 from training import START, Watch, run, settings_of
@@ -29,10 +29,8 @@ from world import start, truth, world_task
 
 from groupwise_lab.theory.mse import within_prompt_variance
 from groupwise_lab.trainer.policy import Policy
-from pages import printed, refresh
 
-FOLDER = HERE / "results" / "oracle"
-SCRIPT = "lab/experiments/u_statistic/oracle.py"
+PIECES = RESULTS.within("oracle")
 ROLLOUTS = 512
 SIZES = (4, 2, 8, 16)
 SEEDS = 3
@@ -167,7 +165,7 @@ def runs_of(done: dict[str, Rows], baseline: str, size: int) -> dict[int, Rows]:
     """Seed -> run of one baseline and group size, those of leave-one-out from the other
     experiment.
     """
-    given = pieces(LEAVE_ONE_OUT) if baseline == "leave_one_out" else done
+    given = LEAVE_ONE_OUT.tables() if baseline == "leave_one_out" else done
     names = [
         name_of("sgd", ROLLOUTS, size, seed)
         if given is not done
@@ -353,9 +351,11 @@ def draw(done: dict[str, Rows]) -> None:
     save(figure, "oracle-critic.svg")
 
 
-def ordered(done: dict[str, Rows]) -> dict[str, Rows]:
-    """The pieces as the tables take them."""
-    return done
+def show() -> None:
+    """Print and draw what is there."""
+    done = PIECES.tables()
+    tables(done)
+    draw(done)
 
 
 def main() -> None:
@@ -364,12 +364,7 @@ def main() -> None:
     if asked.quick:
         print([len(curve(baseline, 4, 0, 10, (10,))) for baseline in BASELINES], len(cost(10, 1)))
         return
-    run_asked(all_cells(), FOLDER, asked)
-    done = pieces(FOLDER)
-    if done:
-        refresh("gradient-experiments.md", printed(lambda: tables(done)))
-        draw(done)
-    say_missing(all_cells(), FOLDER, SCRIPT)
+    run_and_show(all_cells(), PIECES, asked, show, "gradient-experiments.md")
 
 
 if __name__ == "__main__":

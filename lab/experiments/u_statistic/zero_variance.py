@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import argparse
 import csv
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
+from common import results_of
 
 from groupwise.arrays import Float
 from groupwise.estimators.zero_variance import (
@@ -25,7 +29,6 @@ from groupwise.estimators.zero_variance import (
     zero_variance_of_groups,
 )
 
-HERE = Path(__file__).parent
 FILES = (
     "tinkerlab_p1b_arith_llama1b_G16",
     "tinkerlab_p1b_gsm8k_llama8b_inst_G32",
@@ -53,8 +56,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=200)
     options = parser.parse_args()
     if options.data is not None:
-        _written("zero_variance_real.csv", _real(options.data))
-    _written("zero_variance.csv", _simulated(options.repeats))
+        _written("zero_variance_real", _real(options.data))
+    _written("zero_variance", _simulated(options.repeats))
 
 
 def _real(folder: Path) -> list[dict[str, object]]:
@@ -167,10 +170,7 @@ def _once(
 
 def _written(name: str, rows: list[dict[str, object]]) -> None:
     """Write a table and print it."""
-    with (HERE / "results" / name).open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    results_of(__file__).write(name, rows)
     for row in rows:
         print("  ".join(f"{key} {value}" for key, value in row.items()))
 

@@ -25,7 +25,7 @@ def test_the_enumeration_is_that_of_the_protocol(load: Load) -> None:
     found = {
         name: (len(module.pieces(name)), module.digest(module.pieces(name))) for name in module.ALL
     }
-    protocol = (FOLDER.parents[1] / "docs" / "decisions" / "0012-the-trial-of-advice.md").read_text(
+    protocol = (FOLDER.parents[2] / "docs" / "decisions" / "0012-the-trial-of-advice.md").read_text(
         encoding="utf-8"
     )
     assert all(value in protocol for _, value in found.values())

@@ -155,7 +155,7 @@ def main() -> None:
     )
     names = ["format", "updates", "reward"] if given.adapter else ["right at the start"]
     every = "the adapter's" if given.adapter else "all parameters"
-    heads = (f"R/T, {every}", "the head's", "lengths alone", f"G*, {every}", "the head's")
+    heads = (f"R/T, {every} | the head's | lengths alone | G*, {every} | the head's",)
     rows = [row_of(case, given.group_size, WIDTH if given.adapter else None) for case in found]
     print_table(
         f"A first pass: {given.groups} groups of {given.group_size}", (*names, *heads), rows

@@ -125,15 +125,12 @@ def main() -> None:
             f"{some.mean():.4f} ± {1.96 * some.std() / len(some) ** 0.5:.4f}"
             for some in (mean, final)
         ]
-        rows.append([str(size), f"{one / error.min():.3f}", f"{measured / one:.3f}", *shown])
+        rows.append([f"{size} | {one / error.min():.3f} | {measured / one:.3f}", *shown])
     common.print_table(
         "A flat optimum",
         (
-            "G",
-            "error, predicted, over the least",
-            "measured over predicted",
-            "mean of the run",
-            "final",
+            "G | error, predicted, over the least | measured over predicted | "
+            "mean of the run | final"
         ),
         rows,
     )

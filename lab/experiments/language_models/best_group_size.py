@@ -248,17 +248,13 @@ def show_runs(done: dict[str, Rows], grid: Grid = OWN) -> None:
         for seed, runs in found.items():
             areas.append(
                 [
-                    optimizer,
-                    form,
-                    str(seed),
+                    f"{optimizer} | {form} | {seed}",
                     *(f"{area(runs[size]):.3f}" if size in runs else "" for size in grid.sizes),
                 ]
             )
             ends.append(
                 [
-                    optimizer,
-                    form,
-                    str(seed),
+                    f"{optimizer} | {form} | {seed}",
                     *(ending(runs[size]) if size in runs else "" for size in grid.sizes),
                 ]
             )
@@ -276,21 +272,21 @@ def show_runs(done: dict[str, Rows], grid: Grid = OWN) -> None:
             )
             places = [grid.sizes.index(size), *range(len(grid.sizes))]
             told = regrets(whole, places) if tested else ["not tested"] * len(places)
-            lost.append([optimizer, form, str(len(whole)), str(size), *told])
+            lost.append([f"{optimizer} | {form} | {len(whole)} | {size}", *told])
     sizes = tuple(f"G = {size}" for size in grid.sizes)
     print_table(
         f"Area under the held-out reward, 25 updates{grid.said}",
-        ("optimiser", "format", "seed", *sizes),
+        ("optimiser | format | seed", *sizes),
         areas,
     )
     print_table(
         f"Held-out reward after 25 updates{grid.said}",
-        ("optimiser", "format", "seed", *sizes),
+        ("optimiser | format | seed", *sizes),
         ends,
     )
-    heads = ("seeds", "predicted", "of the prediction", *(f"of {size}" for size in grid.sizes))
+    heads = ("seeds | predicted | of the prediction", *(f"of {size}" for size in grid.sizes))
     print_table(
-        f"Regret of the area, 95 % over seeds{grid.said}", ("optimiser", "format", *heads), lost
+        f"Regret of the area, 95 % over seeds{grid.said}", ("optimiser | format", *heads), lost
     )
 
 
@@ -302,16 +298,14 @@ def show_predictions(done: dict[str, Rows], said: str = "") -> None:
     keys = ("vp", "t", "r", "group_size")
     rows = [
         [
-            form,
-            f"{float(row['reward']):.2f}",
-            f"{float(row['informative']):.0%}",
+            f"{form} | {float(row['reward']):.2f} | {float(row['informative']):.0%}",
             *(ranged(row, key) for key in keys),
         ]
         for form, row in first
     ]
     print_table(
         f"Before training: 32 prompts of 16 rollouts{said}",
-        ("format", "reward", "informative groups", "Vp", "T", "R", "G*, 95 %"),
+        "format | reward | informative groups | Vp | T | R | G*, 95 %",
         rows,
     )
 
@@ -321,12 +315,12 @@ def show() -> None:
     done = PIECES.tables()
     show_predictions(done)
     rows = [
-        [optimizer, form, f"{cell.arguments['rate']:g}", f"{area(done[cell.name]):.3f}"]
+        [(f"{optimizer} | {form} | {cell.arguments['rate']:g} | {area(done[cell.name]):.3f}")]
         for optimizer, form in STUDIES
         for cell in pilot_cells(optimizer, form)
         if cell.name in done
     ]
-    print_table("Pilot: G = 8, 15 updates", ("optimiser", "format", "learning rate", "area"), rows)
+    print_table("Pilot: G = 8, 15 updates", "optimiser | format | learning rate | area", rows)
     show_runs(done)
 
 

@@ -501,17 +501,16 @@ def show() -> None:
     done = PIECES.tables()
     rows = [
         [
-            row["where"],
-            f"{row['reward']:.4f}",
-            f"{row['kl']:.4f}",
-            f"{row['gap']:.1e}",
-            f"{row['gradient_norm']:.1e}",
+            (
+                f"{row['where']} | {row['reward']:.4f} | {row['kl']:.4f} | {row['gap']:.1e} | "
+                f"{row['gradient_norm']:.1e}"
+            )
         ]
         for row in done.get("point", [])
     ]
     print_table(
         "Seven days: start and fixed point",
-        ("where", "reward", "KL", "objective below the best of all", "gradient"),
+        "where | reward | KL | objective below the best of all | gradient",
         rows,
     )
     keys = ("scores", "lanczos", "kick", "share")
@@ -521,7 +520,7 @@ def show() -> None:
     ]
     print_table(
         "Seven days: stiffness",
-        ("mode", "from scores", "by Lanczos", "by kicks", "share of the reward's slope"),
+        "mode | from scores | by Lanczos | by kicks | share of the reward's slope",
         rows,
     )
     rows = []
@@ -533,14 +532,7 @@ def show() -> None:
             )  # the series are too short to say how far an edge may move
             told = (f"{row['predicted']:.4g}", *seen, f"{row['measured'] / row['rule']:.2f}")
             rows.append([said(vars(setting)), f"{setting.momentum:g}", *told])
-    head = (
-        "lag",
-        "momentum",
-        "predicted edge",
-        "measured",
-        "difference",
-        "over the published rule",
-    )
+    head = "lag | momentum | predicted edge | measured | difference | over the published rule"
     print_table("Seven days: edges of the learning rate", head, rows)
     show_sampled(done)
 
@@ -554,15 +546,10 @@ def show_sampled(done: dict[str, Rows], group: int = GROUP) -> None:
         told = [
             f"{row[key]:.3g}" for key in ("spread_early", "spread_late", "value_late", "lowest")
         ]
-        rows.append([said(row), f"{row['factor']:g}", str(row["seed"]), *told])
+        rows.append([said(row), f"{row['factor']:g} | {row['seed']}", *told])
     head = (
-        "lag",
-        "learning rate over the edge",
-        "seed",
-        "swing, first third (nats)",
-        "last third",
-        "mean reward, last third",
-        "lowest",
+        "lag | learning rate over the edge | seed | swing, first third (nats) | "
+        "last third | mean reward, last third | lowest"
     )
     print_table(
         f"Seven days: sampled, {group} completions of every prompt, momentum .9", head, rows

@@ -256,9 +256,7 @@ def show() -> None:
         told = f"{first[run.name][0]['state']}, {cause(first[run.name][0])}"
         rows.append(
             [
-                run.name,
-                str(row["state"]),
-                row["headline"],
+                f"{run.name} | {row['state']} | {row['headline']}",
                 cause(row),
                 f"{row['sign']} {row['step']}".strip(),
                 told,
@@ -266,14 +264,8 @@ def show() -> None:
             ]
         )
     head = (
-        "run",
-        "state",
-        "headline",
-        "cause",
-        "first sign",
-        "said first, before rules were mended",
-        "truncated",
-        "entropy, nats a token",
+        "run | state | headline | cause | first sign | "
+        "said first, before rules were mended | truncated | entropy, nats a token"
     )
     print_table("Failures made on purpose", head, rows)
 

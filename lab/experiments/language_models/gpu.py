@@ -230,9 +230,7 @@ def show_qwen(done: dict[str, Rows]) -> None:
         for size, looks in looked.items()
         for row in looks
     ]
-    print_table(
-        "Qwen on GSM8K", ("G", "update", "reward", "held-out reward", "Vp", "T", "R", "G*"), rows
-    )
+    print_table("Qwen on GSM8K", "G | update | reward | held-out reward | Vp | T | R | G*", rows)
 
 
 def show_speed(done: dict[str, Rows]) -> None:
@@ -241,10 +239,8 @@ def show_speed(done: dict[str, Rows]) -> None:
         [form, *_limits(row)] for form in FORMATS for row in done.get(f"speed-{form}", [])[1:]
     ]  # the first warms the card up
     heads = (
-        "format",
-        "tokens a second, sampling",
-        "tokens a second, loss",
-        "loss over two products a parameter and token",
+        "format | tokens a second, sampling | tokens a second, loss | "
+        "loss over two products a parameter and token"
     )
     print_table("Speed against the card's limits", heads, rows)
 

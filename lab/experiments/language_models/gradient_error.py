@@ -159,30 +159,17 @@ def show() -> None:
                     interval(excess - law),
                     ratio(excess, law),
                 ]
-                rows.append([form, str(len(own)), str(size), *shown])
+                rows.append([f"{form} | {len(own)} | {size}", *shown])
         if every:
-            plain.append([form, str(len(column["none"])), *without_baseline(column, SIZES[-1])])
+            plain.append([f"{form} | {len(column['none'])}", *without_baseline(column, SIZES[-1])])
     head = (
-        "format",
-        "prompts",
-        "G",
-        "V(x)",
-        "leave-one-out",
-        "none",
-        "std",
-        "excess",
-        "R/(G(G-1))",
-        "difference, 95 %",
-        "ratio, 95 %",
+        "format | prompts | G | V(x) | leave-one-out | none | std | excess | "
+        "R/(G(G-1)) | difference, 95 % | ratio, 95 %"
     )
     print_table("Variance of one prompt's gradient", head, rows)
     head = (
-        "format",
-        "prompts",
-        "kappa, 95 %",
-        "V^2 S + 2 V kappa",
-        "G times the excess, 95 %",
-        "difference, 95 %",
+        "format | prompts | kappa, 95 % | V^2 S + 2 V kappa | "
+        "G times the excess, 95 % | difference, 95 %"
     )
     print_table("No baseline against V(x)", head, plain)
 

@@ -143,23 +143,16 @@ def show() -> None:
             updates = "not reached" if seen["updates"] is None else str(seen["updates"])
             rows.append(
                 [
-                    given["optimizer"],
-                    str(given["group_size"]),
-                    str(given["seed"]),
-                    seen["law"],
+                    f"{given['optimizer']} | {given['group_size']} | {given['seed']} | {seen['law']}",
                     *shares,
                     updates,
                 ]
             )
     head = (
-        "optimiser",
-        "G",
-        "seed",
-        "best law",
-        "oscillator: R2, raw",
-        "of what noise leaves",
-        "value, last 100",
-        "noise of an update",
+        (
+            "optimiser | G | seed | best law | oscillator: R2, raw | "
+            "of what noise leaves | value, last 100 | noise of an update"
+        ),
     )
     print_table(
         "Seven days: 400 updates from the pretrained start",
@@ -179,8 +172,7 @@ def show() -> None:
         if len(seeds) > 2:
             rows.append(
                 [
-                    optimizer,
-                    str(len(seeds)),
+                    f"{optimizer} | {len(seeds)}",
                     ratio(found, "fluctuation"),
                     difference(found),
                     ratio(found, "updates"),
@@ -191,7 +183,7 @@ def show() -> None:
             "variance of an update's noise, G = 4 over 16 (1/G: 4)",
             "value at the end, G = 16 less 4",
         )
-        head = ("optimiser", "seeds", noise, end, f"updates to {REACHED:g}, G = 4 over 16")
+        head = ("optimiser | seeds", noise, end, f"updates to {REACHED:g}, G = 4 over 16")
         print_table("Seven days: what the group size changes", head, rows)
 
 

@@ -74,7 +74,7 @@ def show() -> None:
                     *(ranged(row, key) for key in ("vp", "t", "r", "group_size")),
                 ]
             )
-    head = ("model", "task", "reward", "informative groups", "Vp", "T", "R", "G*, 95 %")
+    head = "model | task | reward | informative groups | Vp | T | R | G*, 95 %"
     print_table("Other models: 8 prompts of 8 rollouts", head, rows)
 
 

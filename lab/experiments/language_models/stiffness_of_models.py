@@ -112,24 +112,14 @@ def show() -> None:
     keys = ("listed", "start", "scores", "lanczos", "kick", "trace", "softest")
     told = [
         [
-            row["model"],
-            f"{float(row['parameters']) / 1e6:,.0f} M",
-            f"{int(row['adapter']):,}",
+            (f"{row['model']} | {float(row['parameters']) / 1e6:,.0f} M | {int(row['adapter']):,}"),
             *(f"{float(row[key]):.4g}" for key in keys),
         ]
         for row in sorted(rows, key=lambda row: float(row["parameters"]))
     ]
     head = (
-        "model",
-        "size",
-        "free",
-        "listed",
-        "right at the start",
-        "K by scores",
-        "by Lanczos",
-        "by a kick",
-        "all modes",
-        "softest",
+        "model | size | free | listed | right at the start | K by scores | "
+        "by Lanczos | by a kick | all modes | softest"
     )
     print_table("Stiffness of three models where they give the right day .58", head, told)
     if len({row["model"] for row in rows}) > 1:
@@ -139,7 +129,7 @@ def show() -> None:
         ]
         print_table(
             "Power of the model's size",
-            ("of", "exponent, 95 % over models or draws, the wider one"),
+            "of | exponent, 95 % over models or draws, the wider one",
             said,
         )
 

@@ -111,16 +111,16 @@ def show() -> None:
     done = PIECES.tables()
     rows = [
         [
-            cell.name,
-            str(row["step"]),
-            f"{float(row['reward']):.2f}",
-            f"{float(row['informative']):.0%}",
+            (
+                f"{cell.name} | {row['step']} | {float(row['reward']):.2f} | "
+                f"{float(row['informative']):.0%}"
+            )
         ]
         + [ranged(row, key) for key in ("vp", "t", "r", "group_size")]
         for cell in cells()
         for row in done.get(cell.name, [])
     ]
-    head = ("what", "updates", "reward", "informative groups", "Vp", "T", "R", "G*, 95 %")
+    head = "what | updates | reward | informative groups | Vp | T | R | G*, 95 %"
     print_table("What moves the best group size: 16 prompts of 16 rollouts", head, rows)
 
 

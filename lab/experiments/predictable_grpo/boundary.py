@@ -123,20 +123,17 @@ def show_boundary(rows: list[dict[str, Any]]) -> None:
     """The located thresholds."""
     lines = [
         [
-            f"{row['momentum']:g}",
-            row["lag"],
-            str(row["interval"]),
-            f"{row['located']:.4g}",
-            f"{row['exact']:.4g}",
-            f"{100 * row['gap']:+.2f} %",
-            f"{row['rule']:.4g}",
-            f"{row['exact_over_rule']:.2f}",
+            (
+                f"{row['momentum']:g} | {row['lag']} | {row['interval']} | "
+                f"{row['located']:.4g} | {row['exact']:.4g} | {100 * row['gap']:+.2f} % | "
+                f"{row['rule']:.4g} | {row['exact_over_rule']:.2f}"
+            )
         ]
         for row in rows
     ]
     print_table(
         "Thresholds of learning rate x stiffness",
-        ("momentum", "lag", "R", "located", "exact", "gap", "rule", "exact / rule"),
+        "momentum | lag | R | located | exact | gap | rule | exact / rule",
         lines,
     )
     print(f"\nLargest gap {100 * max(abs(row['gap']) for row in rows):.2f} %.")
@@ -184,13 +181,13 @@ def ratio_curves() -> list[dict[str, Any]]:
 def show_ratios(rows: list[dict[str, Any]]) -> None:
     """The table."""
     lines = [
-        [row["lag"], f"{row['momentum']:g}", f"{row['at_1']:.3f}"]
+        [f"{row['lag']} | {row['momentum']:g} | {row['at_1']:.3f}"]
         + [f"{row[end]:.3f} (R = {row[f'{end}_at']})" for end in ("least", "most")]
         for row in rows
     ]
     print_table(
         "Exact threshold over the published rule, R to 256",
-        ("lag", "momentum", "R = 1", "least, R >= 2", "most, R >= 2"),
+        "lag | momentum | R = 1 | least, R >= 2 | most, R >= 2",
         lines,
     )
 
@@ -215,12 +212,8 @@ def show_partly_stale(rows: list[dict[str, Any]]) -> None:
         for row in rows
     ]
     header = (
-        "lag",
-        "exact, all stale",
-        "KL in the reward",
-        "KL in the loss",
-        "exact ratio, KL in the reward",
-        "exact ratio, KL in the loss",
+        "lag | exact, all stale | KL in the reward | KL in the loss | "
+        "exact ratio, KL in the reward | exact ratio, KL in the loss"
     )
     print_table(
         "Located thresholds of learning rate x stiffness, momentum .9, interval 8", header, lines

@@ -90,9 +90,7 @@ def fit_table(fits: Pieces) -> None:
             limited = sum(part["status"] == "converged" for part in found)
             rows.append(
                 [
-                    size,
-                    str(group),
-                    str(len(found)),
+                    f"{size} | {group} | {len(found)}",
                     spoken(raw),
                     spoken(adjusted),
                     *ahead,
@@ -100,11 +98,7 @@ def fit_table(fits: Pieces) -> None:
                 ]
             )
     header = [
-        "size",
-        "G",
-        "seeds",
-        "R², raw",
-        "R², noise-adjusted",
+        "size | G | seeds | R², raw | R², noise-adjusted",
         *(f"AICc of {law} - oscillator" for law in LAWS[1:]),
         "identifiable",
     ]
@@ -122,10 +116,10 @@ def forecast_table(fits: Pieces) -> None:
         ratio = np.exp(
             np.mean(np.log(np.array([part["error_groupwise"] for part in found]) / error))
         )
-        rows.append([method, f"{error.mean():.4f}", f"{ratio:.2f}"])
+        rows.append([f"{method} | {error.mean():.4f} | {ratio:.2f}"])
     print_table(
         f"Forecast of the last 60 % from the first 40 %, {len(found)} runs",
-        ["method", "mean absolute error", "ours over it"],
+        "method | mean absolute error | ours over it",
         rows,
     )
     held = []
@@ -155,9 +149,7 @@ def mean_table(runs: Pieces) -> None:
             said = {"value": "trained on", "held_out": "held out"}.get(name, name)
             rows.append(
                 [
-                    size,
-                    said,
-                    f"{first:.4f}",
+                    f"{size} | {said} | {first:.4f}",
                     spoken(ends[0], 4),
                     spoken(ends[1], 4),
                     f"{difference:+.4f} ({low:+.4f} to {high:+.4f})",
@@ -165,7 +157,7 @@ def mean_table(runs: Pieces) -> None:
             )
     print_table(
         "Exact accuracy at update 400, by group size",
-        ["size", "family", "start", "G = 4", "G = 16", "difference (95 %)"],
+        "size | family | start | G = 4 | G = 16 | difference (95 %)",
         rows,
     )
 
@@ -187,10 +179,12 @@ def rate_table(runs: Pieces) -> None:
                 ]
                 low, high, difference = apart(*ends)
                 said = f"{difference:+.3f} ({low:+.3f} to {high:+.3f})"
-                rows.append([size, name, str(updates), spoken(ends[0]), spoken(ends[1]), said])
+                rows.append(
+                    [f"{size} | {name} | {updates}", spoken(ends[0]), spoken(ends[1]), said]
+                )
     print_table(
         "G at two learning rates",
-        ["size", "eta", "updates", "G = 4", "G = 16", "difference (95 %)"],
+        "size | eta | updates | G = 4 | G = 16 | difference (95 %)",
         rows,
     )
 
@@ -251,29 +245,23 @@ def momentum_table(runs: Pieces, fits: Pieces) -> None:
             ends = spoken([known(part, "value")[1][-1] for part in found])
             rows.append(
                 [
-                    kind,
-                    f"{momentum:g}",
-                    str(len(found)),
-                    f"{inertia:.1f}",
+                    f"{kind} | {momentum:g} | {len(found)} | {inertia:.1f}",
                     ("none fits" if np.isnan(late).any() else spoken(late, 1))
                     if late
                     else "reference",
                     spoken(rate),
-                    fast,
-                    ends,
+                    f"{fast} | {ends}",
                 ]
             )
     header = [
-        "start",
-        "momentum",
-        "seeds",
-        "mu/(1 - mu), updates",
-        "delay against momentum 0, updates",
-        "rise over 100 updates",
+        (
+            "start | momentum | seeds | mu/(1 - mu), updates | "
+            "delay against momentum 0, updates | rise over 100 updates"
+        )
     ]
     print_table(
         "Momentum at a fixed eta/(1 - mu) of .005",
-        [*header, "tau2 of the closed form, updates", "accuracy at 400"],
+        [*header, "tau2 of the closed form, updates | accuracy at 400"],
         rows,
     )
 
@@ -308,22 +296,16 @@ def spread_table(runs: Pieces) -> None:
         measured[group] = float(along.var(ddof=1))
         rows.append(
             [
-                str(group),
-                str(len(part)),
-                f"{along.mean():.4f}",
-                f"{measured[group]:.3e}",
-                f"{predicted[group]:.3e}",
-                f"{value.var(ddof=1):.3e}",
+                (
+                    f"{group} | {len(part)} | {along.mean():.4f} | {measured[group]:.3e} | "
+                    f"{predicted[group]:.3e} | {value.var(ddof=1):.3e}"
+                )
             ]
         )
-    header = [
-        "G",
-        "runs",
-        "mean displacement",
-        "its variance, measured",
-        "predicted, nothing fitted",
-        "variance of the value",
-    ]
+    header = (
+        "G | runs | mean displacement | its variance, measured | "
+        "predicted, nothing fitted | variance of the value"
+    )
     print_table("Ten updates of SGD from one start, along the gradient", header, rows)
     ratio = measured[4] / measured[16]
     low, high = ratio_interval(ratio, len(found[4]), len(found[16]))
@@ -373,21 +355,14 @@ def size_table(runs: Pieces) -> None:
         ]
         rows.append(
             [
-                size,
-                f"{first['parameters']:,}",
-                f"{first['value']:.3f}",
-                f"{steep:.2f}",
+                f"{size} | {first['parameters']:,} | {first['value']:.3f} | {steep:.2f}",
                 *(spoken(found[group]) for group in GROUPS),
             ]
         )
-    header = [
-        "size",
-        "parameters",
-        "accuracy at the start",
-        "K at the start, |g|²/(1 - V)",
-        "K of the run, G = 4",
-        "K of the run, G = 16",
-    ]
+    header = (
+        "size | parameters | accuracy at the start | K at the start, |g|²/(1 - V) | "
+        "K of the run, G = 4 | K of the run, G = 16"
+    )
     print_table("Stiffness towards reward 1, per unit of learning rate", header, rows)
     if len({place for place, _ in points}) > 1:
         slope, low, high = exponent(points)

@@ -201,8 +201,7 @@ def show() -> None:
     centre = next((row["measured"] for row in rows if row["factor"] == "centre"), float("nan"))
     lines = [
         [
-            row["factor"],
-            f"{row['predicted']:.4g}",
+            f"{row['factor']} | {row['predicted']:.4g}",
             *measured_cells(row),
             f"{row['measured'] / centre:.3g}",
         ]
@@ -211,52 +210,41 @@ def show() -> None:
     if lines:
         print_table(
             "Edges, refresh, R = 8, momentum .9",
-            ("factor", "predicted", "measured", "difference", "over the centre's"),
+            "factor | predicted | measured | difference | over the centre's",
             lines,
         )
     lines = []
     for row in LARGE.rows():
         lines.append(
             [
-                row["factor"],
-                f"{row['over_edge']:g}",
-                f"{row['value']:.4f}",
-                f"{row['lowest']:.3f} to {row['highest']:.3f}",
+                (
+                    f"{row['factor']} | {row['over_edge']:g} | {row['value']:.4f} | "
+                    f"{row['lowest']:.3f} to {row['highest']:.3f}"
+                )
             ]
         )
-        lines[-1] += [f"{row['spread_along']:.2g}", f"{row['divergence']:.3f}"]
+        lines[-1] += [f"{row['spread_along']:.2g} | {row['divergence']:.3f}"]
     header = (
-        "factor",
-        "learning rate over the centre's edge",
-        "mean reward",
-        "range",
-        "spread along the stiffest mode",
-        "KL",
+        "factor | learning rate over the centre's edge | mean reward | range | "
+        "spread along the stiffest mode | KL"
     )
     print_table("After a large kick, the last quarter of 104 updates", header, lines)
     lines = []
     for row in ADAM.rows():
         lines.append(
             [
-                f"{row['over_edge']:g}",
-                str(row["seed"]),
-                f"{row['learning_rate']:.3g}",
-                f"{row['spread_early']:.3g}",
+                (
+                    f"{row['over_edge']:g} | {row['seed']} | {row['learning_rate']:.3g} | "
+                    f"{row['spread_early']:.3g}"
+                )
             ]
         )
         lines[-1] += [
-            f"{row['spread_late']:.3g}",
-            f"{row['value_late']:.4f}",
-            f"{row['value_lowest']:.3f}",
+            f"{row['spread_late']:.3g} | {row['value_late']:.4f} | {row['value_lowest']:.3f}"
         ]
     header = (
-        "learning rate over the edge",
-        "seed",
-        "learning rate",
-        "spread, first third",
-        "last third",
-        "mean reward",
-        "lowest",
+        "learning rate over the edge | seed | learning rate | spread, first third | "
+        "last third | mean reward | lowest"
     )
     if lines:
         print_table("Adam on sampled groups of 8", header, lines)

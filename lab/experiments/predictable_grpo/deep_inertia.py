@@ -77,10 +77,10 @@ def show() -> None:
         }
         lines.append(
             [
-                f"{momentum:g}",
-                f"{momentum / (1 - momentum):.1f}",
-                f"{late:.1f}",
-                f"{slope[0] / slope.max():.2f}",
+                (
+                    f"{momentum:g} | {momentum / (1 - momentum):.1f} | {late:.1f} | "
+                    f"{slope[0] / slope.max():.2f}"
+                )
             ]
         )
         lines[-1] += [
@@ -89,11 +89,10 @@ def show() -> None:
             f"{reward_T[-1]:.3f}",
         ]
     header = (
-        "momentum",
-        "mu/(1 - mu)",
-        "delay against momentum 0",
-        "first slope over the steepest",
-        "steepest at update",
+        (
+            "momentum | mu/(1 - mu) | delay against momentum 0 | "
+            "first slope over the steepest | steepest at update"
+        ),
     )
     print_table(
         "Noise-free curves, eta/(1 - mu) = .01",

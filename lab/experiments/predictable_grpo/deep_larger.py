@@ -295,23 +295,22 @@ def edge_of(lag: str, stiffest: float) -> float:
 def show() -> None:
     """All tables."""
     lines = [
-        [str(row["update"]), f"{row['value']:.3f}", f"{row['divergence']:.3f}"]
+        [f"{row['update']} | {row['value']:.3f} | {row['divergence']:.3f}"]
         for row in LEARNING.rows()
     ]
     print_table(
         f"SGD on addition mod 100, on policy, eta = {LEARN_RATE:g}, momentum .9, 64 prompts",
-        ("from update", "mean reward of 40", "KL"),
+        "from update | mean reward of 40 | KL",
         lines,
     )
     lines = []
     for row in SPECTRUM.rows():
         lines.append(
             [
-                row["where"],
-                row["part"],
-                f"{row['inside']:.1f}",
-                f"{row['outside']:.1f} +- {row['outside_error']:.1f}",
-                f"{row['second']:.1f}",
+                (
+                    f"{row['where']} | {row['part']} | {row['inside']:.1f} | "
+                    f"{row['outside']:.1f} +- {row['outside_error']:.1f} | {row['second']:.1f}"
+                )
             ]
         )
         edges = [
@@ -319,12 +318,10 @@ def show() -> None:
         ]
         lines[-1].append("{:.3g} ({:.3g} to {:.3g})".format(*edges))
     header = (
-        "where",
-        "part",
-        "largest eigenvalue, in the sample that found it",
-        f"in {SAMPLES} others",
-        "second",
-        "edge of the learning rate, refresh",
+        (
+            "where | part | largest eigenvalue, in the sample that found it | "
+            f"in {SAMPLES} others | second | edge of the learning rate, refresh"
+        ),
     )
     print_table(f"Stiffness from scores of {SCORED} rollouts", header, lines)
     lines = []
@@ -333,30 +330,27 @@ def show() -> None:
     ):
         lines.append(
             [
-                row["lag"],
-                f"{row['factor']:g}",
-                str(row["seed"]),
-                f"{row['learning_rate']:.3g}",
-                f"{row['spread_early']:.3g}",
+                (
+                    f"{row['lag']} | {row['factor']:g} | {row['seed']} | "
+                    f"{row['learning_rate']:.3g} | {row['spread_early']:.3g}"
+                )
             ]
         )
         lines[-1] += [
-            f"{row['spread_late']:.3g}",
-            f"{row['value_late']:.3f}",
-            f"{row['value_lowest']:.3f}",
-            f"{row['divergence']:.3f}",
+            (
+                f"{row['spread_late']:.3g} | {row['value_late']:.3f} | "
+                f"{row['value_lowest']:.3f} | {row['divergence']:.3f}"
+            )
         ]
     header = (
-        "lag",
-        "over the edge",
-        "seed",
-        "learning rate",
-        "spread along the stiffest mode, first third",
-        "last third",
+        (
+            "lag | over the edge | seed | learning rate | "
+            "spread along the stiffest mode, first third | last third"
+        ),
     )
     print_table(
         f"Runs from there, {RUN_UPDATES} updates",
-        (*header, "mean reward, last third", "lowest of 8 updates", "KL"),
+        (*header, "mean reward, last third | lowest of 8 updates | KL"),
         lines,
     )
 

@@ -464,40 +464,39 @@ def show() -> None:
             if some:
                 lines.append(
                     [
-                        kl_in,
-                        part,
+                        f"{kl_in} | {part}",
                         ", ".join(f"{value:.3g}" for value in some[:6]),
                         f"{some[-1]:.3g}",
                     ]
                 )
     print_table(
         "Pull to the fixed point: eigenvalues",
-        ("KL term in the", "part", "largest", f"the {COUNT}th"),
+        f"KL term in the | part | largest | the {COUNT}th",
         lines,
     )
     lines = [
         [
-            row["method"],
-            f"{row['stiffness']:.4g} ({row['low']:.4g} to {row['high']:.4g})",
-            str(row["n"]),
-            f"{row['share_of_stiffest']:.4f}",
+            (
+                f"{row['method']} | "
+                f"{row['stiffness']:.4g} ({row['low']:.4g} to {row['high']:.4g}) | {row['n']} | "
+                f"{row['share_of_stiffest']:.4f}"
+            )
         ]
         for row in STIFFNESS.rows()
     ]
     print_table(
         "Stiffness that the reward shows",
-        ("method", "K", "n", "share of the stiffest mode in the reward's slope"),
+        "method | K | n | share of the stiffest mode in the reward's slope",
         lines,
     )
     key = ("kl_in", "lag", "momentum", "interval")
     by_method = {tuple(row[name] for name in key): percent(row["located"]) for row in LINEAR.rows()}
     lines = [
         [
-            row["kl_in"],
-            f"{row['momentum']:g}",
-            row["lag"],
-            str(row["interval"]),
-            f"{row['predicted']:.4g}",
+            (
+                f"{row['kl_in']} | {row['momentum']:g} | {row['lag']} | {row['interval']} | "
+                f"{row['predicted']:.4g}"
+            )
         ]
         + measured_cells(row)
         + [by_method.get(tuple(row[name] for name in key), "")]
@@ -508,66 +507,51 @@ def show() -> None:
         for row in EDGES.rows()
     ]
     header = (
-        "KL term in the",
-        "momentum",
-        "lag",
-        "R",
-        "predicted edge",
-        "measured",
-        "measured against predicted",
-        "of it the method's",
+        (
+            "KL term in the | momentum | lag | R | predicted edge | measured | "
+            "measured against predicted | of it the method's"
+        ),
     )
     print_table(
         "Edges of the learning rate",
-        (*header, "largest eigenvalue alone", "reward mode alone", "published rule"),
+        (*header, "largest eigenvalue alone | reward mode alone | published rule"),
         lines,
     )
     lines = [
         [
             row["start"],
             "on policy" if row["lag"] == "none" else f"{row['lag']}, R = {row['interval']}",
-            f"{row['factor']:g}",
-            f"{row['learning_rate']:.3g}",
-            f"{row['value']:.4f}",
-            f"{row['lowest']:.3f} to {row['highest']:.3f}",
-            f"{row['objective']:.4f}",
-            f"{row['spread_along']:.2g}",
-            str(row["turns"]),
+            (
+                f"{row['factor']:g} | {row['learning_rate']:.3g} | {row['value']:.4f} | "
+                f"{row['lowest']:.3f} to {row['highest']:.3f} | {row['objective']:.4f} | "
+                f"{row['spread_along']:.2g} | {row['turns']}"
+            ),
         ]
         for row in sorted(RUNS.rows(), key=lambda row: (row["start"], row["lag"], row["factor"]))
     ]
     header = (
-        "from",
-        "lag",
-        "learning rate over the edge",
-        "learning rate",
-        "mean reward at the end",
-        "range",
-        "objective",
-        "spread along",
-        "turns",
+        (
+            "from | lag | learning rate over the edge | learning rate | "
+            "mean reward at the end | range | objective | spread along | turns"
+        ),
     )
     print_table("Runs, momentum .9, 240 updates; the last quarter", header, lines)
     lines = [
         [
-            row["lag"],
-            f"{row['factor']:g}",
-            str(row["seed"]),
-            f"{row['spread_early']:.3g}",
-            f"{row['spread_late']:.3g}",
-            f"{row['value_late']:.4f}",
-            f"{row['value_lowest']:.3f}",
+            (
+                f"{row['lag']} | {row['factor']:g} | {row['seed']} | "
+                f"{row['spread_early']:.3g} | {row['spread_late']:.3g} | "
+                f"{row['value_late']:.4f} | {row['value_lowest']:.3f}"
+            )
         ]
         for row in SAMPLED.rows()
     ]
     header = (
-        "lag",
-        "learning rate over the edge",
-        "seed",
-        "spread along the stiffest mode, first third",
-        "last third",
-        "mean reward, last third",
-        "lowest",
+        (
+            "lag | learning rate over the edge | seed | "
+            "spread along the stiffest mode, first third | last third | "
+            "mean reward, last third | lowest"
+        ),
     )
     print_table("Sampled, 8 completions of every problem", header, lines)
 

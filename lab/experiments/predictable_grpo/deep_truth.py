@@ -141,9 +141,9 @@ def main() -> None:
     lines = []
     for row in TRUTH.rows():
         interval = f" ({row['low']:.4g} to {row['high']:.4g})" if row["high"] > row["low"] else ""
-        lines.append([row["what"], f"{row['truth']:.4g}", f"{row['estimate']:.4g}{interval}"])
-        lines[-1] += [f"{row['seconds_truth']:.2f}", f"{row['seconds_estimate']:.2f}"]
-    header = ("what", "truth", "estimate (95 %)", "processor s, truth", "processor s, estimate")
+        lines.append([f"{row['what']} | {row['truth']:.4g} | {row['estimate']:.4g}{interval}"])
+        lines[-1] += [f"{row['seconds_truth']:.2f} | {row['seconds_estimate']:.2f}"]
+    header = "what | truth | estimate (95 %) | processor s, truth | processor s, estimate"
     print_table(
         "Truth and estimate, 40 problems of addition mod 10, tiny policy, 1,000 rollouts a problem",
         header,

@@ -145,26 +145,25 @@ def show(name: str, rows: list[dict[str, Any]]) -> None:
     first = rows[0]["predicted"] * rows[0]["group_size"]
     lines = [
         [
-            str(row["group_size"]),
-            f"{row['variance']:.3e} ± {1.96 * row['standard_error']:.0e}",
-            f"{row['predicted']:.3e}",
-            f"{row['variance'] / row['predicted']:.3f}",
-            f"{row['predicted'] * row['group_size'] / first:.2f}",
-            f"{row['measured']:.3e}",
-            f"{row['predicted_measured']:.3e}",
+            (
+                f"{row['group_size']} | "
+                f"{row['variance']:.3e} ± {1.96 * row['standard_error']:.0e} | "
+                f"{row['predicted']:.3e} | {row['variance'] / row['predicted']:.3f} | "
+                f"{row['predicted'] * row['group_size'] / first:.2f} | {row['measured']:.3e} | "
+                f"{row['predicted_measured']:.3e}"
+            )
         ]
         for row in rows
     ]
     header = (
-        "G",
-        "variance, simulated, 95 %",
-        "predicted",
-        "simulated / predicted",
-        f"G x predicted, over that of G = {rows[0]['group_size']}",
+        (
+            "G | variance, simulated, 95 % | predicted | simulated / predicted | "
+            f"G x predicted, over that of G = {rows[0]['group_size']}"
+        ),
     )
     print_table(
         f"Swings of the true mean reward: {name}",
-        (*header, "of the measured mean", "predicted"),
+        (*header, "of the measured mean | predicted"),
         lines,
     )
     at = {row["group_size"]: row for row in rows}
@@ -239,25 +238,18 @@ def show_temperature(rows: list[dict[str, Any]]) -> None:
     """Where the formula ends."""
     lines = [
         [
-            f"{row['force_over_threshold']:g}",
-            f"{row['force']:.4g}",
-            str(row["prompts"]),
-            f"{math.sqrt(row['exact']):.3f}",
             (
-                f"{row['variance'] / row['exact']:.3f} ± "
-                f"{1.96 * row['standard_error'] / row['exact']:.3f}"
-            ),
-            f"{row['temperature_over_stiffness'] / row['exact']:.3f}",
+                f"{row['force_over_threshold']:g} | {row['force']:.4g} | {row['prompts']} | "
+                f"{math.sqrt(row['exact']):.3f} | "
+                f"{row['variance'] / row['exact']:.3f} ± {1.96 * row['standard_error'] / row['exact']:.3f} | "
+                f"{row['temperature_over_stiffness'] / row['exact']:.3f}"
+            )
         ]
         for row in rows
     ]
     header = (
-        "a / threshold",
-        "a",
-        "groups an update",
-        "deviation of p, exact",
-        "simulated / exact",
-        "temperature over stiffness / exact",
+        "a / threshold | a | groups an update | deviation of p, exact | "
+        "simulated / exact | temperature over stiffness / exact"
     )
     print_table(
         "Variance of the true mean as the force grows, on-policy, no momentum, G = 8", header, lines

@@ -176,13 +176,10 @@ def summary(rows: list[dict[str, Any]], name: str) -> list[str]:
 def show(rows: list[dict[str, Any]]) -> None:
     """The tables."""
     header = (
-        "runs",
-        "refused",
-        "open",
-        "stable",
-        "stable, yet not",
-        "force found / true, 5 / 50 / 95 %",
-        "interval has the true one",
+        (
+            "runs | refused | open | stable | stable, yet not | "
+            "force found / true, 5 / 50 / 95 % | interval has the true one"
+        ),
     )
     groups: tuple[tuple[str, Callable[[dict[str, Any]], Any]], ...] = (
         ("world", lambda row: row["world"]),

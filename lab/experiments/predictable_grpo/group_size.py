@@ -230,8 +230,8 @@ def show_plateaus(rows: list[dict[str, Any]]) -> None:
         ]
         for row in rows
     ]
-    header = ("advantage", "KL term in", "G", "fixed point", "expected path, long run")
-    header = (*header, f"at update {UPDATES}", "simulated there, 95 %", "updates to 63 %")
+    header = ("advantage | KL term in | G | fixed point | expected path, long run",)
+    header = (*header, f"at update {UPDATES} | simulated there, 95 % | updates to 63 %")
     print_table(
         f"Plateau of the reward; SGD, learning rate {RATE}, no momentum, {PROMPTS} groups an "
         "update",
@@ -244,13 +244,15 @@ def show_noise(rows: list[dict[str, Any]]) -> None:
     """What noise does to the plateau."""
     lines = [
         [
-            str(row["group_size"]),
-            f"{1e3 * row['shift']:+.2f} ± {1.96e3 * row['standard_error']:.2f}",
-            f"{1e3 * row['second_order']:+.2f}",
+            (
+                f"{row['group_size']} | "
+                f"{1e3 * row['shift']:+.2f} ± {1.96e3 * row['standard_error']:.2f} | "
+                f"{1e3 * row['second_order']:+.2f}"
+            )
         ]
         for row in rows
     ]
-    header = ("G", "simulated, 95 %", "second order")
+    header = "G | simulated, 95 % | second order"
     print_table(
         "Leave-one-out, one group an update: mean reward less the fixed point, thousandths",
         header,
@@ -262,22 +264,17 @@ def show_times(rows: list[dict[str, Any]]) -> None:
     """Times of two optimisers."""
     lines = [
         [
-            row["optimizer"],
-            str(row["group_size"]),
-            f"{row['time']:.1f} ± {1.96 * row['standard_error']:.1f}",
-            f"{row['predicted']:.1f}",
-            f"{row['ratio']:.2f}",
-            f"{row['predicted_ratio']:.2f}",
+            (
+                f"{row['optimizer']} | {row['group_size']} | "
+                f"{row['time']:.1f} ± {1.96 * row['standard_error']:.1f} | "
+                f"{row['predicted']:.1f} | {row['ratio']:.2f} | {row['predicted_ratio']:.2f}"
+            )
         ]
         for row in rows
     ]
     header = (
-        "optimiser",
-        "G",
-        "updates to 63 %, 95 %",
-        "predicted time constant",
-        "faster than G = 4",
-        "predicted",
+        "optimiser | G | updates to 63 %, 95 % | predicted time constant | "
+        "faster than G = 4 | predicted"
     )
     print_table("One group an update, momentum .9, from p = .7", header, lines)
 

@@ -107,28 +107,25 @@ def show(rows: list[dict[str, Any]]) -> None:
     """The table."""
     lines = [
         [
-            row["run"],
-            f"{row['momentum']:g}",
-            f"{row['r_squared_oscillator']:.3f} ({row['r_squared_oscillator_least']:.3f})",
-            f"{row['r_squared_exponential']:.3f}",
-            f"{row['r_squared_best']:.3f}",
-            f"{row['best']}",
-            f"{row['oscillator_best']:.0%}",
+            (
+                f"{row['run']} | {row['momentum']:g} | "
+                f"{row['r_squared_oscillator']:.3f} ({row['r_squared_oscillator_least']:.3f}) | "
+                f"{row['r_squared_exponential']:.3f} | {row['r_squared_best']:.3f} | "
+                f"{row['best']} | {row['oscillator_best']:.0%}"
+            ),
             short(row["tau2"]),
             f"{1 / (1 - row['momentum']):.0f}",
         ]
         for row in rows
     ]
     header = (
-        "run",
-        "momentum",
-        "R² of the oscillator, median (least)",
-        "exponential",
-        "best",
-        "mostly best by AICc",
+        (
+            "run | momentum | R² of the oscillator, median (least) | exponential | best | "
+            "mostly best by AICc"
+        ),
     )
     print_table(
-        "Shares explained", (*header, "oscillator best", "fitted tau2", "1/(1 - momentum)"), lines
+        "Shares explained", (*header, "oscillator best | fitted tau2 | 1/(1 - momentum)"), lines
     )
 
 

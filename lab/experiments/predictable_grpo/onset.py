@@ -191,15 +191,10 @@ def draw(rows: list[dict[str, Any]]) -> None:
 def show(onsets: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     """Both tables."""
     header: tuple[str, ...] = (
-        "force a",
-        "exact $(1-\\sqrt a)^2$",
-        "located on the bandit",
-        "difference",
-        "backward",
-        "centred",
+        "force a | exact $(1-\\sqrt a)^2$ | located on the bandit | difference | backward | centred"
     )
     lines = [
-        [f"{row['force']:g}", f"{row['exact']:.4f}", f"{row['bandit']:.4f}", f"{row['gap']:+.1e}"]
+        [(f"{row['force']:g} | {row['exact']:.4f} | {row['bandit']:.4f} | {row['gap']:+.1e}")]
         + [f"{row[name]:.4f}" for name in ("backward", "centred")]
         for row in onsets
     ]
@@ -207,24 +202,18 @@ def show(onsets: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     some = [row for row in rows if row["momentum"] in (0.8, 0.82, 0.84, 0.86, 0.9, 0.95)]
     lines = [
         [
-            f"{row['momentum']:g}",
-            f"{row['turn']:.4f}",
-            f"{row['turn_bandit']:.4f}",
-            f"{100 * row['recursion']:.3g}",
-            f"{100 * row['mean']:.3g} ± {196 * row['standard_error']:.1g}",
-            f"{100 * row['centred']:.3g}",
-            f"{100 * row['backward']:.3g}",
+            (
+                f"{row['momentum']:g} | {row['turn']:.4f} | {row['turn_bandit']:.4f} | "
+                f"{100 * row['recursion']:.3g} | "
+                f"{100 * row['mean']:.3g} ± {196 * row['standard_error']:.1g} | "
+                f"{100 * row['centred']:.3g} | {100 * row['backward']:.3g}"
+            )
         ]
         for row in some
     ]
     header = (
-        "momentum",
-        "angle, exact",
-        "angle, bandit",
-        "overshoot, exact",
-        "simulated, 95 %",
-        "centred",
-        "backward",
+        "momentum | angle, exact | angle, bandit | overshoot, exact | "
+        "simulated, 95 % | centred | backward"
     )
     print_table(
         f"Overshoot, % of the way, and angle of the eigenvalues, radians an update, at a = {DRAWN}",

@@ -171,7 +171,7 @@ def show_grid(rows: list[dict[str, Any]]) -> None:
                 for row in rows
                 if row["lag"] == lag.name and row["force_over_threshold"] == share
             ]
-            line = [lag.name, f"{share:g}"]
+            line = [f"{lag.name} | {share:g}"]
             for name in ("centred", "centred_from_0", "backward"):
                 values = [100 * row[name] for row in some if not math.isnan(row[name])]
                 missing = len(some) - len(values)
@@ -181,14 +181,7 @@ def show_grid(rows: list[dict[str, Any]]) -> None:
                 row["centred"] < row["backward"] or math.isnan(row["backward"]) for row in some
             )
             lines.append([*line, f"{nearer} of {len(some)}"])
-    header = (
-        "lag",
-        "a / threshold",
-        "centred",
-        "centred, at rest at 0",
-        "backward",
-        "centred nearer",
-    )
+    header = "lag | a / threshold | centred | centred, at rest at 0 | backward | centred nearer"
     print_table(
         "Largest error of the closed form over a run, % of the way: median (worst) over momenta "
         "and intervals",
@@ -209,8 +202,10 @@ def show_regimes(rows: list[dict[str, Any]]) -> None:
                 if key not in ("regime", "start")
             }
             errors = regime_errors(curves)
-            lines.append([name, f"{start:g}", *(f"{100 * value:.2g}" for value in errors.values())])
-    header = ("regime", "from p", *(name.replace("_", " ") for name in errors))
+            lines.append(
+                [f"{name} | {start:g}", *(f"{100 * value:.2g}" for value in errors.values())]
+            )
+    header = ("regime | from p", *(name.replace("_", " ") for name in errors))
     print_table(
         f"Largest distances, % of the way; momentum {MOMENTUM}, refresh interval {INTERVAL}",
         header,

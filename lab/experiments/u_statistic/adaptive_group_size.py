@@ -224,23 +224,16 @@ def regret_table(done: Done, fixed: Done) -> None:
             regret = f"{100 * lost / level:.2f} % ± {100 * half / level:.2f}"
             lines.append(
                 [
-                    chosen.label,
-                    what,
-                    str(len(seeds)),
-                    f"{np.mean(list(own.values())):.4f}",
-                    f"{best} ({level:.4f})",
-                    regret,
+                    (
+                        f"{chosen.label} | {what} | {len(seeds)} | {np.mean(list(own.values())):.4f} | "
+                        f"{best} ({level:.4f}) | {regret}"
+                    )
                 ]
             )
             lines[-1].append(against(own, found.get(chosen.start, {})))
     header = (
-        "",
-        "",
-        "seeds",
-        "adaptive",
-        "best fixed G",
-        "regret, 95 %",
-        "gained over the size at the start, 95 % (seeds)",
+        " |  | seeds | adaptive | best fixed G | regret, 95 % | "
+        "gained over the size at the start, 95 % (seeds)"
     )
     print_table("Regret against the best fixed size", header, lines)
 
@@ -292,11 +285,8 @@ def sizes_table(done: Done, fixed: Done) -> None:
             ]
         )
     header = (
-        "",
-        "G after the first look",
-        "G in use (share of looks)",
-        "changes seen",
-        "seeds that are a run of fixed G",
+        " | G after the first look | G in use (share of looks) | changes seen | "
+        "seeds that are a run of fixed G"
     )
     print_table("What was chosen, seed by seed", header, lines)
 
@@ -326,25 +316,21 @@ def looks_table(done: Done) -> None:
             )
             lines.append(
                 [
-                    f"{prompts} x {rollouts}",
-                    label,
-                    str(len(probes)),
-                    told,
-                    str(len(chains)),
-                    f"{changes:.1f}",
-                    f"{100 * away:.0f} %",
+                    (
+                        f"{prompts} x {rollouts} | {label} | {len(probes)} | {told} | {len(chains)} | "
+                        f"{changes:.1f} | {100 * away:.0f} %"
+                    )
                 ]
             )
     header = (
-        "prompts x rollouts",
-        "hysteresis",
-        "probes",
-        "one look from G = 32 leads to",
-        "chains of 12 looks from G = 4",
+        (
+            "prompts x rollouts | hysteresis | probes | one look from G = 32 leads to | "
+            "chains of 12 looks from G = 4"
+        ),
     )
     print_table(
         "What chance decides, at the policy of the start",
-        (*header, "changes a chain", "looks after which G is not 4"),
+        (*header, "changes a chain | looks after which G is not 4"),
         lines,
     )
 
@@ -369,20 +355,17 @@ def cost_table(done: Done) -> None:
         rollouts = f"{drawn:,} ({100 * drawn / (N * STEPS):.1f} %)"
         lines.append(
             [
-                chosen.label,
-                str(probes),
-                f"{1000 * each:.0f}",
-                span,
-                rollouts,
-                f"{np.mean(lost):.4f} ± {half_width(lost):.4f}",
+                (
+                    f"{chosen.label} | {probes} | {1000 * each:.0f} | {span} | {rollouts} | "
+                    f"{np.mean(lost):.4f} ± {half_width(lost):.4f}"
+                )
             ]
         )
     header = (
-        "",
-        "probes a run",
-        "processor ms each",
-        "share of processor time, 95 %",
-        "rollouts beside the 153,600 of training",
+        (
+            " | probes a run | processor ms each | share of processor time, 95 % | "
+            "rollouts beside the 153,600 of training"
+        ),
     )
     print_table("What measuring costs", (*header, "final accuracy lost at equal time, 95 %"), lines)
 

@@ -185,17 +185,10 @@ def tables(done: dict[str, Rows]) -> None:
         ]
         if own:
             lines.append(
-                [
-                    f"{rate:g}",
-                    str(passes),
-                    str(batches),
-                    *(f"{row['explained']:.2f}" for row in own),
-                ]
+                [f"{rate:g} | {passes} | {batches}", *(f"{row['explained']:.2f}" for row in own)]
             )
     header = (
-        "learning rate",
-        "passes",
-        "batches beforehand",
+        "learning rate | passes | batches beforehand",
         *(f"step {step}" for step in LOOKED_AT),
     )
     print_table(
@@ -227,15 +220,8 @@ def tables(done: dict[str, Rows]) -> None:
                 [score(runs["leave_one_out"][seed]) for seed in both],
             )
             cells.append(f"{gap:+.4f} ± {half:.4f}")
-        lines.append([label, str(len(runs[name])), *cells])
-    header = (
-        "baseline",
-        "runs",
-        "mean of the run",
-        "minus leave-one-out",
-        "final",
-        "minus leave-one-out",
-    )
+        lines.append([f"{label} | {len(runs[name])}", *cells])
+    header = "baseline | runs | mean of the run | minus leave-one-out | final | minus leave-one-out"
     print_table(
         "Held-out accuracy from a start of .5, G = 4, SGD, 512 rollouts a step; differences within "
         "seeds, 95 %",
@@ -263,13 +249,8 @@ def tables(done: dict[str, Rows]) -> None:
                 ]
             )
     header = (
-        "step",
-        "sd of V(x)",
-        "explained by the critic",
-        "error, leave-one-out",
-        "oracle V(x)",
-        "mean of all V(x)",
-        "critic",
+        "step | sd of V(x) | explained by the critic | error, leave-one-out | "
+        "oracle V(x) | mean of all V(x) | critic"
     )
     print_table(
         "The tuned critic along its own runs, and the squared error of a group's gradient with "

@@ -170,30 +170,18 @@ def show(rows: list[dict[str, Any]]) -> None:
     ]
     lines = [
         [
-            row["schedule"],
-            row["start"],
-            row["baseline"],
-            str(row["group_size"]),
-            f"{row['smoothness']:.3f}",
-            f"{row['pl']:.3f}",
-            f"{row['mse']:.4f}",
-            f"{row['gap']:.3e} ± {1.96 * row['error']:.0e}",
-            f"{row['bound']:.3e}",
-            f"{row['bound'] / row['gap']:.1f}",
+            (
+                f"{row['schedule']} | {row['start']} | {row['baseline']} | "
+                f"{row['group_size']} | {row['smoothness']:.3f} | {row['pl']:.3f} | "
+                f"{row['mse']:.4f} | {row['gap']:.3e} ± {1.96 * row['error']:.0e} | "
+                f"{row['bound']:.3e} | {row['bound'] / row['gap']:.1f}"
+            )
         ]
         for row in last
     ]
     header = (
-        "steps",
-        "start",
-        "baseline",
-        "G",
-        "L",
-        "mu",
-        "M",
-        f"gap after {last[0]['updates']}, 95 %",
-        "bound",
-        "bound / gap",
+        "steps | start | baseline | G | L | mu | M | "
+        f"gap after {last[0]['updates']}, 95 % | bound | bound / gap"
     )
     print_table("Bounds beside the truth", header, lines)
     valid = [row for row in rows if not row["void"]]

@@ -116,22 +116,17 @@ def show(rows: list[dict[str, Any]]) -> None:
     """The table and what it comes to."""
     lines = []
     for row in rows:
-        cells = [row["world"], NAME[row["baseline"]], str(row["group_size"]), f"{row['runs']:,}"]
+        cells = [
+            (f"{row['world']} | {NAME[row['baseline']]} | {row['group_size']} | {row['runs']:,}")
+        ]
         cells += [
             f"{row[name]:.4f} / {row[f'law_{name}']:.4f} ({score(row, name):+.1f})"
             for name in ("mean", "q90", "q99")
         ]
-        lines.append([*cells, f"{row['ks_p']:.2g}", f"{row['printed_mean']:.4f}"])
+        lines.append([*cells, f"{row['ks_p']:.2g} | {row['printed_mean']:.4f}"])
     header = (
-        "world",
-        "baseline",
-        "G",
-        "runs",
-        "mean: runs / law (errors)",
-        "90 %",
-        "99 %",
-        "KS p",
-        "printed mean",
+        "world | baseline | G | runs | mean: runs / law (errors) | 90 % | 99 % | "
+        "KS p | printed mean"
     )
     print_table("n times the gap, simulated and by the law", header, lines)
     scores = np.array([[score(row, name) for name in ("mean", "q90", "q99")] for row in rows])

@@ -106,21 +106,13 @@ def show(rows: list[dict[str, Any]]) -> None:
     """Tables and slopes."""
     lines = [
         [
-            row["world"],
-            str(row["group_size"]),
+            f"{row['world']} | {row['group_size']}",
             *(f"{row[key]:.5f}" for key in ("leave_one_out", "oracle", "fixed")),
             f"{row['times_g_g1']:.5f}",
         ]
         for row in rows
     ]
-    header = (
-        "world",
-        "G",
-        "leave-one-out",
-        "oracle",
-        "no baseline",
-        "(leave-one-out - oracle) x G(G-1)",
-    )
+    header = "world | G | leave-one-out | oracle | no baseline | (leave-one-out - oracle) x G(G-1)"
     print_table("Expected n x gap by the law, 8 prompts an update", header, lines)
     print()
     for name in WORLDS:

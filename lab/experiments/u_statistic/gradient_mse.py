@@ -440,23 +440,16 @@ def tables(done: dict[str, Rows]) -> None:
         [
             f"{row['value']:.3f}",
             *(f"{row[name]:.1f}" for name in ("vp", "t", "r")),
-            f"{row['gradient_norm2']:.2f}",
-            f"{row['best']:.2f}",
             (
-                f"{row['sample_best']:.2f} ({row['sample_best_low']:.2f} to "
-                f"{row['sample_best_high']:.2f})"
+                f"{row['gradient_norm2']:.2f} | {row['best']:.2f} | "
+                f"{row['sample_best']:.2f} ({row['sample_best_low']:.2f} to {row['sample_best_high']:.2f})"
             ),
         ]
         for row in first
     ]
     header = (
-        "accuracy",
-        "Vp",
-        "T",
-        "R",
-        "squared gradient",
-        "G* of the truth",
-        "G* of one sample of 64 groups of 16, 95 %",
+        "accuracy | Vp | T | R | squared gradient | G* of the truth | "
+        "G* of one sample of 64 groups of 16, 95 %"
     )
     print_table("The policies", header, lines)
     for kind in ("within", "batch"):
@@ -465,7 +458,7 @@ def tables(done: dict[str, Rows]) -> None:
             for name in ESTIMATORS if kind == "within" else OF_BATCHES:
                 some = [row for row in of_kind(rows, kind) if row["estimator"] == name]
                 lines.append(
-                    [f"{some[0]['value']:.2f}", LABELS[name], *(error_cell(row) for row in some)]
+                    [f"{some[0]['value']:.2f} | {LABELS[name]}", *(error_cell(row) for row in some)]
                 )
         what = (
             "of a group within its prompt"
@@ -474,7 +467,7 @@ def tables(done: dict[str, Rows]) -> None:
         )
         print_table(
             f"Squared error {what}: measured / formula / from one sample",
-            ("accuracy", "baseline", *map(str, SIZES)),
+            ("accuracy | baseline", *map(str, SIZES)),
             lines,
         )
     lines = []
@@ -486,17 +479,14 @@ def tables(done: dict[str, Rows]) -> None:
             [
                 f"{some[0]['value']:.2f}",
                 *cells,
-                f"{own:.0f}",
-                f"{some[0]['r']:.0f}",
+                f"{own:.0f} | {some[0]['r']:.0f}",
                 sample_r(some[0]),
             ]
         )
     header = (
         "accuracy",
         *(f"G = {size}" for size in SIZES),
-        "R of these problems",
-        "R of all problems",
-        "R, one sample, 95 %",
+        "R of these problems | R of all problems | R, one sample, 95 %",
     )
     print_table(
         "Excess of leave-one-out over the oracle, times G(G-1), ± 1.96 standard errors",

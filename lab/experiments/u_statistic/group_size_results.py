@@ -108,14 +108,15 @@ def prediction_table(done: Done) -> None:
     lines = [
         [f"{row[name]:.1f}" for name in ("vp", "t", "r")]
         + [
-            f"{row['real']:.2f} ({row['low']:.2f} to {row['high']:.2f})",
-            str(row["planned"]),
-            str(row["of_grid"]),
+            (
+                f"{row['real']:.2f} ({row['low']:.2f} to {row['high']:.2f}) | "
+                f"{row['planned']} | {row['of_grid']}"
+            )
         ]
     ]
     print_table(
         "Before training: one sample of 64 groups of 16",
-        ("Vp", "T", "R", "G*, 95 %", "planned", "of the grid"),
+        "Vp | T | R | G*, 95 % | planned | of the grid",
         lines,
     )
     relative = [row[f"mse_{size}"] / row[f"mse_{row['of_grid']}"] for size in SIZES]
@@ -142,11 +143,11 @@ def pilot_table(done: Done) -> None:
     for rollouts in BUDGETS:
         rows = [*done.get(f"pilot-N{rollouts}-lower", []), *done.get(f"pilot-N{rollouts}", [])]
         lines += [
-            [str(rollouts), f"{row['rate']:g}", f"{row['mean']:.3f}", f"{row['final']:.3f}"]
+            [f"{rollouts} | {row['rate']:g} | {row['mean']:.3f} | {row['final']:.3f}"]
             for row in rows
         ]
     print_table(
-        "Pilot: SGD at G = 8, 150 steps", ("N", "learning rate", "mean of the run", "final"), lines
+        "Pilot: SGD at G = 8, 150 steps", "N | learning rate | mean of the run | final", lines
     )
 
 
@@ -167,15 +168,10 @@ def regret_table(done: Done) -> None:
                     f"{100 * now:.1f} % (0 to {100 * most:.1f} %)",
                 ]
             if cells:
-                lines.append([label, str(rollouts), str(value_GS.shape[1]), *cells])
+                lines.append([f"{label} | {rollouts} | {value_GS.shape[1]}", *cells])
     header = (
-        "",
-        "N",
-        "seeds",
-        "best, mean of the run",
-        f"regret of G = {chosen}",
-        "best, final",
-        f"regret of G = {chosen}",
+        f" | N | seeds | best, mean of the run | regret of G = {chosen} | best, final | "
+        f"regret of G = {chosen}"
     )
     print_table(
         "Best size (share of draws of seeds) and regret of the prediction, 95 %", header, lines
@@ -239,10 +235,10 @@ def iteration_table(done: Done) -> None:
                 if value_GS.ndim == 2 and value_GS.shape[1] >= 2:
                     cells.append(shares(sizes, bootstrap(value_GS)))
             if cells:
-                lines.append([label, str(rollouts), *cells])
+                lines.append([f"{label} | {rollouts}", *cells])
     print_table(
         "Best size by mean accuracy up to a step (share of draws of seeds)",
-        ("", "N", "50", "100", "200", "300"),
+        " | N | 50 | 100 | 200 | 300",
         lines,
     )
 
@@ -259,27 +255,18 @@ def drift_table(done: Done) -> None:
     for algorithm, label in ALGORITHMS.items():
         lines += [
             [
-                label,
-                str(row["step"]),
-                f"{row['value']:.3f}",
+                f"{label} | {row['step']} | {row['value']:.3f}",
                 *(f"{row[name]:.1f}" for name in ("vp", "t", "r")),
-                f"{row['gradient_norm2']:.2f}",
-                f"{row['best']:.2f}",
-                f"{row['estimated']:.2f} ({row['low']:.2f} to {row['high']:.2f})",
+                (
+                    f"{row['gradient_norm2']:.2f} | {row['best']:.2f} | "
+                    f"{row['estimated']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+                ),
                 *(f"{over_least(row, size):.2f}" for size in NEAR),
             ]
             for row in done.get(f"along-{algorithm}", [])
         ]
     header = (
-        "run",
-        "step",
-        "accuracy",
-        "Vp",
-        "T",
-        "R",
-        "squared gradient",
-        "G*, truth",
-        "G*, one sample, 95 %",
+        "run | step | accuracy | Vp | T | R | squared gradient | G*, truth | G*, one sample, 95 %"
     )
     header += tuple(f"error of G = {size} over the least" for size in NEAR)
     print_table("Along one run, G = 4, N = 512", header, lines)
@@ -306,7 +293,7 @@ def epochs_table(done: Done) -> None:
             lines.append([what, name, *cells])
     print_table(
         "Final accuracy, divided by std, Adam, N = 512 (standard error)",
-        ("", "", "G = 4", "G = 16", "G = 64", "G = 128"),
+        " |  | G = 4 | G = 16 | G = 64 | G = 128",
         lines,
     )
 

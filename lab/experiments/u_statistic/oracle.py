@@ -197,18 +197,13 @@ def accuracy_table(done: dict[str, Rows]) -> None:
                     else f"{gap:+.4f}" + ("" if np.isnan(half) else f" ± {half:.4f}")
                 )
                 cells += [spread([score(rows) for rows in some.values()]), own]
-            lines.append([str(size), label, str(len(some)), *cells])
+            lines.append([f"{size} | {label} | {len(some)}", *cells])
     print_table(
         "Held-out accuracy, SGD, 512 rollouts a step: mean (standard error over seeds); difference "
         "from leave-one-out within seeds, 95 %",
         (
-            "G",
-            "baseline",
-            "runs",
-            "mean of the run",
-            "minus leave-one-out",
-            "final",
-            "minus leave-one-out",
+            "G | baseline | runs | mean of the run | minus leave-one-out | final | "
+            "minus leave-one-out"
         ),
         lines,
     )
@@ -236,21 +231,16 @@ def tables(done: dict[str, Rows]) -> None:
                 won = (value["error_leave_one_out"] - value["error_critic"]) / gap
                 lines.append(
                     [
-                        str(size),
-                        str(step),
-                        f"{value['value_spread']:.3f}",
-                        f"{value['critic_rmse']:.3f}",
-                        f"{value['critic_bias']:+.3f}",
+                        (
+                            f"{size} | {step} | {value['value_spread']:.3f} | {value['critic_rmse']:.3f} | "
+                            f"{value['critic_bias']:+.3f}"
+                        )
                     ]
                     + [f"{value[f'error_{name}']:.1f}" for name in COMPARED]
                     + [f"{100 * won:.0f} %"]
                 )
     header = (
-        "G",
-        "step",
-        "sd of V(x)",
-        "critic's rms error",
-        "its bias",
+        "G | step | sd of V(x) | critic's rms error | its bias",
         *(f"error, {BASELINES[name]}" for name in COMPARED),
         "won of the gap",
     )
@@ -277,16 +267,15 @@ def cost_table(rows: Rows) -> None:
             base = base or cpu
             lines.append(
                 [
-                    str(size),
-                    BASELINES[baseline],
-                    f"{1000 * cpu:.1f}",
-                    f"{cpu / base:.2f}",
-                    f"{some[0]['numbers'] / 1000:.0f}",
+                    (
+                        f"{size} | {BASELINES[baseline]} | {1000 * cpu:.1f} | {cpu / base:.2f} | "
+                        f"{some[0]['numbers'] / 1000:.0f}"
+                    )
                 ]
             )
     print_table(
         "One step at 512 rollouts, median of 3 rounds",
-        ("G", "baseline", "processor ms", "over leave-one-out", "thousand numbers kept"),
+        "G | baseline | processor ms | over leave-one-out | thousand numbers kept",
         lines,
     )
 

@@ -78,7 +78,7 @@ def group_cell(cell: GroupCell, replicates: int, seed: int) -> dict[str, Any]:
     alarms = permuted = divergences = covered = found = spreads = 0
     for _ in range(replicates):
         shared = rng.normal(0, 0.1, cell.runs[0]) if cell.paired else None
-        groups: list[list[Curve]] = []
+        groups = []
         for count, spread in zip(cell.runs, cell.spread, strict=True):
             own = (
                 rng.normal(0, spread, count)
@@ -118,7 +118,7 @@ def group_cell(cell: GroupCell, replicates: int, seed: int) -> dict[str, Any]:
         "seed_interval": spreads,
         "power": found,
     }
-    row: dict[str, Any] = {
+    row = {
         "cell": cell.name,
         "n": replicates,
         **{name: hits / replicates for name, hits in rates.items()},
@@ -147,7 +147,7 @@ def pair_cell(
     rng = np.random.default_rng(seed)
     step = np.arange(float(rows))
     mean = 0.8 - 0.6 * np.exp(-step / (rows / 5))
-    late, reach = mean[step >= 0.75 * rows].mean(), float(np.interp(rows / 6, step, mean))
+    late, reach = mean[step >= 0.75 * rows].mean(), np.interp(rows / 6, step, mean)
     alarms = found = covered = timed = 0
     onsets = []
     for _ in range(replicates):
@@ -173,7 +173,7 @@ def pair_cell(
         "false_alarms": alarms / replicates,
         "upper_95": wilson(alarms, replicates, level=0.9).high,
         "found": found / replicates,
-        "onset_median": float(np.median(onsets)) / rows if onsets else math.nan,
+        "onset_median": np.median(onsets) / rows if onsets else math.nan,
         "late_covered": covered / (2 * replicates),
         "time_covered": timed / (2 * replicates),
     }

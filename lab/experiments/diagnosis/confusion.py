@@ -46,7 +46,7 @@ from groupwise.diagnostics.judgement import Certainty, Judgement, Learning, Stat
 from groupwise.record.run import RunRecord
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
-from common import results_of
+from common import Rows, results_of, where
 from worlds.logs import HEALTHY, ILL, KINDS, Truth, run_of
 
 HERE = Path(__file__).parent
@@ -145,22 +145,23 @@ def judged(kind: str, seed: int) -> dict[str, Any]:
         *ALLOWED[truth.label],
         *(("watch",) if truth.stands and found.learning is Learning.FLAT else ()),
     )
-    told: dict[str, Any] = {
+    told = {
         "kind": kind,
         "seed": seed,
         "state": str(found.state),
         "right": str(found.state) in allowed,
+        "stands": truth.stands,
     }
-    told |= {"stands": truth.stands}
     verdict = verdict_of(found, truth)
     # The right words: the true cause at any certainty; none where there is none.
-    told |= {"worded": verdict in RIGHT if truth.causes else verdict == "none"}
     told |= {
+        "worded": verdict in RIGHT if truth.causes else verdict == "none",
         "verdict": verdict,
         "certainty": str(found.cause.certainty),
         "names": causes_in(found.cause.names),
+        "learning": str(found.learning),
+        "headline": found.headline[:120],
     }
-    told |= {"learning": str(found.learning), "headline": found.headline[:120]}
     if truth.signs is not None and truth.onset is not None:
         told["sign_off"] = rows_off(record, sign, *truth.signs)
         told["onset_off"] = rows_off(record, found.since_step, truth.onset, truth.onset)
@@ -181,7 +182,7 @@ def watched(kind: str, seed: int, rows: int = ROWS) -> dict[str, Any]:
     be watched; None where it never is.
     """
     record, _ = run_of(kind, seed, rows=rows)
-    first: dict[State, tuple[int, str]] = {}
+    first = {}
     for row in range(1, rows + 1):
         found = judge(until(record, row), ended=False)
         first.setdefault(found.state, (row, found.headline[:120]))
@@ -216,7 +217,7 @@ def engine() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:10]
 
 
-def known(path: Path) -> list[dict[str, Any]]:
+def known(path: Path) -> Rows:
     """What is kept in a file, but for a last line that was cut short."""
     if not path.exists():
         return []
@@ -234,7 +235,7 @@ def study(
     *,
     workers: int,
     seconds: float,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Call a function for every task that is not in the file yet, and write each as it is done,
     until the time is over.
     """
@@ -306,10 +307,10 @@ def write(name: str, header: Sequence[str], lines: Iterable[Sequence[object]]) -
 
 def grouped(
     found: Sequence[dict[str, Any]], kinds: Sequence[str] = KINDS
-) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+) -> Iterator[tuple[str, Rows]]:
     """Runs by kind, in the order of the kinds."""
     for kind in kinds:
-        part = [one for one in found if one["kind"] == kind]
+        part = where(found, kind=kind)
         if part:
             yield kind, part
 
@@ -317,7 +318,7 @@ def grouped(
 def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]]) -> None:
     """Write all tables."""
     states = [str(state) for state in State if state is not State.FAILING]
-    lines: list[list[object]] = []
+    lines = []
     for kind, part in grouped(found):
         count, wrong = Counter(one["state"] for one in part), sum(not one["right"] for one in part)
         shares = [count[state] / len(part) for state in states]
@@ -384,9 +385,9 @@ def calibration(found: Sequence[dict[str, Any]]) -> list[list[object]]:
     """How often a named cause is the true one, by what was named and how surely; of a healthy
     run none is.
     """
-    lines: list[list[object]] = []
+    lines = []
     for certainty in ("likely", "possible"):
-        part = [one for one in found if one["certainty"] == certainty]
+        part = where(found, certainty=certainty)
         for name in ["all", *sorted({one["names"][0] for one in part if one["names"]})]:
             of = [one for one in part if name in ("all", *one["names"])]
             right = sum(one["verdict"].endswith(", right") for one in of)

@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--wandb", metavar="PYTHON")
     given = parser.parse_args()
     home = data_folder(given.folder)
-    tools: dict[str, Callable[[str], Answer]] = {
+    tools = {
         "groupwise": lambda log: timed(
             [sys.executable, "-m", "groupwise", "diagnose", log],
             lambda done: done.returncode in (0, 1, 3),

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
-from common import pyplot, results_of, save
+from common import pyplot, results_of, save, where
 
 RESULTS = results_of(__file__)
 VERDICTS = (
@@ -130,7 +130,7 @@ def labels(found: list[dict[str, str]]) -> list[str]:
         "|---" * 7 + "|",
     ]
     for label in dict.fromkeys(row["label"] for row in found):
-        mine = [row for row in found if row["label"] == label]
+        mine = where(found, label=label)
         counts = [sum(row["state"] == state for row in mine) for state in states]
         placed = [float(row["rows_off"]) for row in mine if row["rows_off"]]
         near = f"{sum(off <= 5 for off in placed)} of {len(placed)}" if placed else ""
@@ -189,8 +189,15 @@ def signs() -> list[str]:
 
 def sequential() -> list[str]:
     """Alarms on healthy runs that are looked at after every row."""
-    heads = {"kind": "kind", "runs": "runs", "alarms": "alarms", "upper": "upper limit"}
-    heads |= {"watched": "to be watched", "watched_share": "share", "watched_upper": "upper limit "}
+    heads = {
+        "kind": "kind",
+        "runs": "runs",
+        "alarms": "alarms",
+        "upper": "upper limit",
+        "watched": "to be watched",
+        "watched_share": "share",
+        "watched_upper": "upper limit ",
+    }
     return lines_of(RESULTS.texts("sequential"), heads, ("upper", "watched_share", "watched_upper"))
 
 

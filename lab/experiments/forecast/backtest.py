@@ -66,7 +66,7 @@ def usable(root: Path) -> list[tuple[str, MetricSeries]]:
     """Every run with at least `FEWEST` rows whose reward moves; copies and shorter prefixes of
     one run count once.
     """
-    found: dict[bytes, tuple[str, MetricSeries]] = {}
+    found = {}
     for path in sorted(
         p
         for p in root.rglob("*")

@@ -28,7 +28,7 @@ SHIPPED = Path(groupwise.__file__).parent / "forecasting" / "calibration.json"
 
 def apart(one: Calibration, other: Calibration) -> float:
     """The largest difference between two tables."""
-    return max(float(np.abs(one.terms[kind] - other.terms[kind]).max()) for kind in KINDS)
+    return max(np.abs(one.terms[kind] - other.terms[kind]).max() for kind in KINDS)
 
 
 def main() -> None:

@@ -102,7 +102,7 @@ def one_world(
 ) -> dict[str, tuple[float, float, float]]:
     """Coverage of each table's band, and its mean width over both ideal ones."""
     rng = np.random.default_rng(seed)
-    found: dict[str, list[tuple[float, float, float]]] = {table: [] for table in TABLES}
+    found = {table: [] for table in TABLES}
     for _ in range(runs):
         if name == DRAWN:
             mean, covariance = drawn(share, rng)
@@ -129,8 +129,8 @@ def one_world(
             found[table].append(
                 (
                     float(held),
-                    float(np.mean((high - low) / by_law)),
-                    float(np.mean((high - low) / by_noise)),
+                    np.mean((high - low) / by_law),
+                    np.mean((high - low) / by_noise),
                 )
             )
     return {

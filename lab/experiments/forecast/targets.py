@@ -58,7 +58,7 @@ def asked_of(one: TriedRun, table: Calibration) -> Iterator[Asked]:
 def by_others(tried: Sequence[TriedRun]) -> tuple[list[Asked], list[Asked]]:
     """Chances by the table of the other clusters, and by none."""
     cases = [one.trial.case(one.cluster, one.name) for one in tried]
-    found: list[Asked] = []
+    found = []
     for cluster in sorted({one.cluster for one in tried}):
         table = calibrate([case for case in cases if case.cluster != cluster])
         found += [
@@ -71,16 +71,14 @@ def of_clusters(some: Sequence[Asked], values: Sequence[float]) -> list[float]:
     """The mean of a number over each cluster."""
     clusters = sorted({one.cluster for one in some})
     return [
-        float(
-            np.mean([value for one, value in zip(some, values, strict=True) if one.cluster == name])
-        )
+        np.mean([value for one, value in zip(some, values, strict=True) if one.cluster == name])
         for name in clusters
     ]
 
 
 def brier(some: Sequence[Asked]) -> float:
     """Mean squared distance of the chance to what came, 0 or 1; clusters weigh the same."""
-    return float(np.mean(of_clusters(some, [(one.chance - one.reached) ** 2 for one in some])))
+    return np.mean(of_clusters(some, [(one.chance - one.reached) ** 2 for one in some]))
 
 
 def show(title: str, every: Sequence[Asked]) -> None:

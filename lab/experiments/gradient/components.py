@@ -26,7 +26,7 @@ from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
-from common import print_table, results_of
+from common import Rows, print_table, results_of
 from worlds.bandit import BanditWorld, random_world
 
 # How long a prompt's scores are, where prompts differ in that.
@@ -119,7 +119,7 @@ def one_cell(
         low, high = plan.group_size_interval or (0, 0)
         hits["best_size"] += low <= best <= high
         hits["regret"] += plan.present is not None and plan.present.regret.covers(regret)
-    row: dict[str, object] = {
+    row = {
         "reward": kind,
         "prompts": prompts,
         "rollouts": rollouts,
@@ -129,7 +129,7 @@ def one_cell(
     return row | {f"coverage_{name}": count / replicates for name, count in hits.items()}
 
 
-def show(rows: list[dict[str, object]]) -> None:
+def show(rows: Rows) -> None:
     """Print the table in Markdown."""
     header = (
         "reward | B | m | error of Vp | T | R | coverage of Vp | T | R | G* | best size | regret"

@@ -119,7 +119,7 @@ def main() -> None:
         drawn = np.concatenate(
             [gradients(task, np.zeros((4000, WIDTH)), size, rng) for _ in range(6)]
         )
-        measured = float(((drawn - exact.gradient_D) ** 2).sum(axis=1).mean())
+        measured = ((drawn - exact.gradient_D) ** 2).sum(axis=1).mean()
         mean, final = results[size]
         shown = [
             f"{some.mean():.4f} ± {1.96 * some.std() / len(some) ** 0.5:.4f}"

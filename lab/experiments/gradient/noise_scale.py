@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +45,7 @@ def traintools_variance(micro_gradient: np.ndarray, micro_size: int) -> float:
     except ImportError:
         return float("nan")
     full = micro_size * len(micro_gradient)
-    found: Any = GNSEstimator(decay=0.0).update(torch.from_numpy(micro_gradient), micro_size, full)
+    found = GNSEstimator(decay=0.0).update(torch.from_numpy(micro_gradient), micro_size, full)
     return float(found.tr_sigma) / full
 
 
@@ -55,7 +54,7 @@ def one_size(
 ) -> dict[str, float]:
     """What the peers say of batches at one group size, over the exact variance."""
     truth = (world.vp + world.t / size + world.r / (size * (size - 1))) / PROMPTS
-    said: dict[str, list[float]] = {"iid": [], "traintools": [], "traintools_prompts": []}
+    said = {"iid": [], "traintools": [], "traintools_prompts": []}
     for _ in range(replicates):
         score, reward, _ = world.sample(PROMPTS, size, rng)
         gradient = per_rollout_gradients(score, reward, size)
@@ -65,7 +64,7 @@ def one_size(
             traintools_variance(gradient.reshape(PROMPTS, size, -1).mean(axis=1), size)
         )
     return {"group_size": size, "truth": truth} | {
-        name: float(np.mean(values)) / truth for name, values in said.items()
+        name: np.mean(values) / truth for name, values in said.items()
     }
 
 
@@ -134,9 +133,7 @@ def main() -> None:
         np.random.default_rng(20260101), prompts=4000, arms=6, dimensions=12, rewards="binary"
     )
     rows = [one_size(world, size, arguments.replicates, rng) for size in SIZES]
-    predicted = our_predictions(world, arguments.replicates, rng) / np.array(
-        [row["truth"] for row in rows]
-    )
+    predicted = our_predictions(world, arguments.replicates, rng) / np.array(column(rows, "truth"))
     for row, ratios in zip(rows, predicted.T, strict=True):
         low, high = np.quantile(ratios, [0.05, 0.95])
         row |= {"ours": float(ratios.mean()), "ours_low": float(low), "ours_high": float(high)}
@@ -152,7 +149,7 @@ def main() -> None:
         ],
     )
     results_of(__file__).write("noise_scale", rows, digits=17)
-    if np.isfinite([row["traintools"] for row in rows]).all():
+    if np.isfinite(column(rows, "traintools")).all():
         draw(rows)
 
 

@@ -62,7 +62,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--repeats", type=int, default=400)
     repeats = options.parse_args().repeats
-    rows: list[dict[str, Any]] = []
+    rows = []
     for rewards in ("binary", "continuous"):
         for prompts in (1, 2, 4, 2000):  # one prompt has Vp = 0: there no group is too large
             world = random_world(
@@ -71,7 +71,7 @@ def main() -> None:
             truth = regret_of(np.array([world.vp, world.t, world.r]))
             for groups in (16, 48):
                 rng = np.random.default_rng(groups)
-                regret: dict[str, list[float]] = {}
+                regret = {}
                 for _ in range(repeats):
                     score, reward, prompt = world.sample(groups, SIZE, rng)
                     found = components(reward, prompt, score_ND=score)

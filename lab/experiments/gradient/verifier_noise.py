@@ -60,7 +60,7 @@ def judged(world: BanditWorld, errors: VerifierErrors) -> tuple[float, float]:
     least = []
     for some in (VerifierErrors(), errors):
         moments, vp = noisy_moments(plain, some), some.slope**2 * world.vp
-        t, r = float(moments.oracle_variance_P.mean()), float(moments.degenerate.mean())
+        t, r = moments.oracle_variance_P.mean(), moments.degenerate.mean()
         best = float(optimal_group_size(vp, r))
         least.append((vp + t + 2 * (r * vp) ** 0.5) / some.slope**2)
     return best, least[1] / least[0]

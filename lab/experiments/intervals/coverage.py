@@ -29,7 +29,7 @@ from groupwise.forecasting.observations import observe
 from groupwise.intervals import Interval
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
-from common import print_table, results_of
+from common import Rows, print_table, results_of
 from worlds.runs import Curve, simulated_curve
 
 CURVES = {
@@ -71,7 +71,7 @@ def one_cell(
             hits[name] += hit
             clear_hits[name] += hit and not unclear
     clear = replicates - open_status
-    row: dict[str, Any] = {
+    row = {
         "noise": noise_name,
         "n": n,
         "curve": curve_name,
@@ -102,7 +102,7 @@ def plug_in_intervals(time_T: np.ndarray, value_T: np.ndarray) -> dict[str, Inte
     return intervals_of(found, widening=np.full(4, stdtrit(found.noise.freedom, 0.975)))
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: Rows) -> None:
     """Print the table in Markdown."""
     names = [name for name in NAMES if name in rows[0]]
     lines = []

@@ -100,7 +100,7 @@ def curve(
 ) -> Rows:
     """One run: the reward on held-out problems every five updates, and what each update saw."""
     actor, world = policy(), task(form, completion_length=completion_length)
-    rows: Rows = []
+    rows = []
     spent, began = 0.0, time.process_time()
 
     def measure(step: int, logged: dict[str, Any]) -> None:
@@ -328,7 +328,7 @@ def main() -> None:
     """Run what is missing and print the tables."""
     asked, began = options(__doc__), time.perf_counter()
     minutes = asked.minutes
-    cells: list[Cell] = []
+    cells = []
     for optimizer, form in STUDIES:
         before = [*pilot_cells(optimizer, form)]
         if optimizer == "adamw":

@@ -22,7 +22,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from small_model import PAGE, RESULTS, Cell, Rows, options, policy, print_table, run_and_show
+from small_model import (
+    PAGE,
+    RESULTS,
+    Cell,
+    Rows,
+    column,
+    options,
+    policy,
+    print_table,
+    run_and_show,
+)
 
 # isort: split
 from deep_threshold import BRACKET, FACTORS, fitted_edge, measured_cells
@@ -121,11 +131,8 @@ class ListedWorld(ExactWorld):
             name: part.view(shape).to(precision)
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
-        out: Any = functional_call(
-            self.model, values, (), {**self.read, "logits_to_keep": self.last_P}
-        )
-        found: Tensor = out.logits[0][:, self.token_O].double().log_softmax(-1)
-        return found
+        out = functional_call(self.model, values, (), {**self.read, "logits_to_keep": self.last_P})
+        return out.logits[0][:, self.token_O].double().log_softmax(-1)
 
     def best(self) -> tuple[Tensor, float]:
         """The best of all policies, each prompt's reference weighted by exp(reward / KL weight),
@@ -237,7 +244,7 @@ def nearer(
 def point() -> Rows:
     """Start and fixed point, beside the best that any policy can do."""
     began, world = time.process_time(), days()
-    rows: Rows = []
+    rows = []
     for where, at_D in (("start", world.start_D), ("fixed point", resting(world)[0])):
         step_D, log_PO = world.update(at_D)
         row = {
@@ -293,7 +300,7 @@ def modes() -> Rows:
     (slope_D,) = torch.autograd.grad(world.value(world.log_probabilities(at)), at)
     unit_D = slope_D / slope_D.norm()
     lanczos = leading_modes(curvature(world, point_D), len(point_D), 1, tolerance=1e-3)
-    rows: Rows = []
+    rows = []
     for value, direction_D in zip(value_K, direction_KD, strict=False):
         kick_D = kick_along(direction_D, value)
         apart_D = world.update(point_D - kick_D)[0] - world.update(point_D + kick_D)[0]
@@ -412,8 +419,8 @@ def sampled(setting: Setting, factor: float, seed: int, group: int = GROUP) -> R
         lambda now_D: float((now_D - point_D) @ direction_KD[0]),
     )
     third = len(seen) // 3
-    along = scale * np.array([row["watched"] for row in seen])
-    rewards = np.array([row["value"] for row in seen])
+    along = scale * column(seen, "watched")
+    rewards = column(seen, "value")
     row = {
         "lag": setting.lag,
         "interval": setting.interval,
@@ -421,8 +428,6 @@ def sampled(setting: Setting, factor: float, seed: int, group: int = GROUP) -> R
         "factor": factor,
         "seed": seed,
         "rate": rate,
-    }
-    row |= {
         "spread_early": along[:third].std(),
         "spread_late": along[-third:].std(),
         "value_late": rewards[-third:].mean(),
@@ -447,8 +452,8 @@ def sampled_run(
     """
     rng = np.random.default_rng([seed, round(1e9 * rate)])
     now_D, velocity_D = start_D.clone(), torch.zeros_like(start_D)
-    log_PO: dict[int, Tensor] = {}
-    rows: Rows = []
+    log_PO = {}
+    rows = []
     for update in range(SAMPLED_UPDATES):
         at = setting.sampled_at(update)
         step_D, log_PO[update], _ = sampled_step(

@@ -131,7 +131,7 @@ class ByFamily:
 def harder() -> Task:
     """The larger of two numbers, and from a step on digits to sort; what is held out stays easy."""
     easy, hard = world("larger_of_two", "three_examples"), world("sort_three", "three_examples")
-    phases: Any = Phases(easy.train, hard.train)
+    phases = Phases(easy.train, hard.train)
     both = ByFamily({easy.name: easy.verifier, hard.name: hard.verifier})
     return replace(
         easy, train=phases, verifier=both, completion_length=hard.completion_length, recipe={}
@@ -208,13 +208,11 @@ def judged(run: Path) -> dict[str, Any]:
     """What the judgement says of a run."""
     found = gw.open_run(run).judgement
     sign = found.first_sign
-    row = {
+    return {
         "state": found.state,
         "headline": found.headline,
         "certainty": found.cause.certainty,
         "causes": "; ".join(found.cause.names),
-    }
-    return row | {
         "log": "; ".join(found.cause.log),
         "sign": "" if sign is None else sign.signal,
         "step": "" if sign is None else sign.step,

@@ -76,7 +76,7 @@ def qwen(group_size: int, seed: int) -> Rows:
     """(iii) one run on GSM8K, with components before, in the middle and at the end."""
     world = make_text_task("gsm8k_easy", file=os.environ[PROBLEMS])
     actor = policy(QWEN, checkpointing=True)  # without which 64 answers of 160 tokens take 130 GB
-    rows: Rows = []
+    rows = []
 
     def look(step: int, logged: Any) -> None:
         row = {

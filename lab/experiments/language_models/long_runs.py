@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from small_model import PAGE, RESULTS, Cell, Rows, options, print_table, run_and_show
+from small_model import PAGE, RESULTS, Cell, Rows, column, options, print_table, run_and_show
 
 # isort: split
 from deep_world import sampled_step
@@ -80,17 +80,12 @@ def cells() -> list[Cell]:
     ]
 
 
-def column(rows: Rows, name: str) -> np.ndarray:
-    """A column of a run."""
-    return np.array([float(row[name]) for row in rows])
-
-
 def told(rows: Rows) -> dict[str, Any]:
     """What the logged reward of a run says: the law of the oscillator, the best of all laws, and
     the exact value beneath.
     """
     step_T, reward_T, value_T = (column(rows, name) for name in ("step", "reward", "value"))
-    given: dict[str, Any] = {
+    given = {
         "variance_T": column(rows, "variance"),
         "smoothing": 1,
         "healthy": "up",
@@ -124,7 +119,7 @@ def fresh_noise(value_T: np.ndarray) -> float:
     """
     change_T = np.diff(value_T)
     fresh_T, at_T = change_T[1:] - MOMENTUM * change_T[:-1], value_T[1:-1]
-    return float(np.var(fresh_T[(at_T >= LEVELS[0]) & (at_T < LEVELS[1])]))
+    return np.var(fresh_T[(at_T >= LEVELS[0]) & (at_T < LEVELS[1])])
 
 
 def show() -> None:
@@ -143,7 +138,8 @@ def show() -> None:
             updates = "not reached" if seen["updates"] is None else str(seen["updates"])
             rows.append(
                 [
-                    f"{given['optimizer']} | {given['group_size']} | {given['seed']} | {seen['law']}",
+                    f"{given['optimizer']} | {given['group_size']} | {given['seed']}",
+                    seen["law"],
                     *shares,
                     updates,
                 ]
@@ -187,9 +183,9 @@ def show() -> None:
         print_table("Seven days: what the group size changes", head, rows)
 
 
-def paired(found: dict[int, list[dict[str, Any]]], name: str) -> tuple[np.ndarray, ...]:
+def paired(found: dict[int, Rows], name: str) -> tuple[np.ndarray, ...]:
     """A number of every run, by group size."""
-    return tuple(np.array([one[name] for one in found[size]]) for size in SIZES)
+    return tuple(column(found[size], name) for size in SIZES)
 
 
 def over_seeds(value_S: np.ndarray) -> tuple[float, float, float]:
@@ -198,7 +194,7 @@ def over_seeds(value_S: np.ndarray) -> tuple[float, float, float]:
     return value_S.mean(), value_S.mean() - half, value_S.mean() + half
 
 
-def ratio(found: dict[int, list[dict[str, Any]]], name: str) -> str:
+def ratio(found: dict[int, Rows], name: str) -> str:
     """How many times the smaller group's number is the larger one's, over seeds; where a run has
     none, that is said.
     """
@@ -209,7 +205,7 @@ def ratio(found: dict[int, list[dict[str, Any]]], name: str) -> str:
     return f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
-def difference(found: dict[int, list[dict[str, Any]]]) -> str:
+def difference(found: dict[int, Rows]) -> str:
     """What the larger group earns more in the end, over seeds."""
     small, large = paired(found, "late")
     value, low, high = over_seeds(large - small)

@@ -98,12 +98,10 @@ def settings(
     """The algorithm that the theory speaks of: leave-one-out advantages, sums over tokens, no
     division, no ratio, no clipping.
     """
-    own: dict[str, Any] = {
+    own = {
         "rollouts_per_step": ROLLOUTS,
         "micro_batch": max(32, group_size),
         "advantage": "leave_one_out",
-    }
-    own |= {
         "importance_ratio": "none",
         "clip": None,
         "evaluate_every": 0,
@@ -173,7 +171,7 @@ def told(found: Components, rolled: Rolled) -> dict[str, Any]:
     a row of results.
     """
     reward_PG = rolled.reward_N.reshape(len(rolled.prompt_PL), -1)
-    row: dict[str, Any] = {
+    row = {
         "reward": float(reward_PG.mean()),
         "informative": float((reward_PG.min(1) < reward_PG.max(1)).mean()),
     }

@@ -14,7 +14,6 @@ results/stiffness; the tables are put into the page.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 from dynamics import ListedWorld, days, kick_along, modes_of_scores, settled
@@ -49,14 +48,13 @@ def stiffness(name: str, seed: int) -> Rows:
     lanczos = leading_modes(curvature(world, point_D), len(point_D), 1, tolerance=1e-3)
     kick_D = kick_along(direction_KD[0], float(value_K[0]), world.loss.kl_weight)
     apart_D = world.update(point_D - kick_D)[0] - world.update(point_D + kick_D)[0]
-    row: dict[str, Any] = {
+    row = {
         "model": name,
         "parameters": world.size,
         "adapter": len(point_D),
-        "listed": float(world.listed_P.mean()),
-    }
-    row |= {"start": start, "scores": value_K[0]}
-    row |= {
+        "listed": world.listed_P.mean(),
+        "start": start,
+        "scores": value_K[0],
         "lanczos": lanczos.value_K[0],
         "kick": float(apart_D @ kick_D / (2 * kick_D @ kick_D)),
         "trace": float(value_K.sum()),

@@ -72,7 +72,7 @@ def trained(rank: int = RANK, parameters: str | None = None) -> Rows:
 def along(form: str) -> Rows:
     """Components of a run at the start and every five updates."""
     actor, world = policy(), task(form)
-    rows: Rows = []
+    rows = []
 
     def look(step: int, _logged: Any = None) -> None:
         if step % EVERY == 0:

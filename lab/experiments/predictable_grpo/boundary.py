@@ -22,12 +22,15 @@ from drawing import (
     BLACK,
     LAG_STYLE,
     RESULTS,
+    Rows,
+    column,
     logits_at,
     note_bandit,
     options,
     print_table,
     pyplot,
     save,
+    where,
 )
 from kicks import kicked
 
@@ -76,8 +79,7 @@ def grows(
     )
     # A run that has settled lies at rounding, early and late; one that has long grown goes round a
     # limit cycle, early and late.
-    grown: np.ndarray = (late > early) & (late > 1e-3 * KICK) | (late > 100 * KICK)
-    return grown
+    return (late > early) & (late > 1e-3 * KICK) | (late > 100 * KICK)
 
 
 def located(
@@ -119,7 +121,7 @@ def boundary_row(lag: LagName, momentum: float, interval: int, stiffness: float)
     }
 
 
-def show_boundary(rows: list[dict[str, Any]]) -> None:
+def show_boundary(rows: Rows) -> None:
     """The located thresholds."""
     lines = [
         [
@@ -139,7 +141,7 @@ def show_boundary(rows: list[dict[str, Any]]) -> None:
     print(f"\nLargest gap {100 * max(abs(row['gap']) for row in rows):.2f} %.")
 
 
-def ratio_rows() -> list[dict[str, Any]]:
+def ratio_rows() -> Rows:
     """Exact threshold over the rule, at each lag and momentum: at interval 1, and its ends over
     intervals of 2 to 256.
     """
@@ -156,12 +158,16 @@ def ratio_rows() -> list[dict[str, Any]]:
                     "at_1": float(threshold(lag, momentum, 1) / rule_threshold(momentum, 1)),
                 }
             )
-            rows[-1] |= {"least": float(ratio[least]), "least_at": int(interval[least])}
-            rows[-1] |= {"most": float(ratio[most]), "most_at": int(interval[most])}
+            rows[-1] |= {
+                "least": float(ratio[least]),
+                "least_at": int(interval[least]),
+                "most": float(ratio[most]),
+                "most_at": int(interval[most]),
+            }
     return rows
 
 
-def ratio_curves() -> list[dict[str, Any]]:
+def ratio_curves() -> Rows:
     """Exact threshold over the rule where the picture needs it: whole intervals about a twelfth
     of a doubling apart.
     """
@@ -178,7 +184,7 @@ def ratio_curves() -> list[dict[str, Any]]:
     ]
 
 
-def show_ratios(rows: list[dict[str, Any]]) -> None:
+def show_ratios(rows: Rows) -> None:
     """The table."""
     lines = [
         [f"{row['lag']} | {row['momentum']:g} | {row['at_1']:.3f}"]
@@ -192,7 +198,7 @@ def show_ratios(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def partly_stale_rows(stiffness: float, lags: tuple[LagName, ...]) -> list[dict[str, Any]]:
+def partly_stale_rows(stiffness: float, lags: tuple[LagName, ...]) -> Rows:
     """Momentum .9, interval 8: what of the force is stale."""
     rows = []
     for lag in lags:
@@ -202,7 +208,7 @@ def partly_stale_rows(stiffness: float, lags: tuple[LagName, ...]) -> list[dict[
     return rows
 
 
-def show_partly_stale(rows: list[dict[str, Any]]) -> None:
+def show_partly_stale(rows: Rows) -> None:
     """The table."""
     lines = [
         [
@@ -220,11 +226,11 @@ def show_partly_stale(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def draw_map(rows: list[dict[str, Any]], stiffness: float) -> None:
+def draw_map(rows: Rows, stiffness: float) -> None:
     """Lines are exact, markers are located."""
     figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 5.2), layout="constrained", sharey=True)
     interval = np.arange(1, 65)
-    handles: list[Any] = []
+    handles = []
     for ax, momentum in zip(axes, MOMENTA, strict=True):
         handles = []
         for lag in LAGS:
@@ -236,10 +242,10 @@ def draw_map(rows: list[dict[str, Any]], stiffness: float) -> None:
                 color=colour,
                 linewidth=1.6,
             )
-            some = [row for row in rows if row["lag"] == lag.name and row["momentum"] == momentum]
+            some = where(rows, lag=lag.name, momentum=momentum)
             handles += ax.plot(
-                [row["interval"] for row in some],
-                [row["learning_rate"] for row in some],
+                column(some, "interval"),
+                column(some, "learning_rate"),
                 marker,
                 color=colour,
                 markersize=7,
@@ -269,7 +275,7 @@ def draw_map(rows: list[dict[str, Any]], stiffness: float) -> None:
     save(figure, "dynamics-boundary.svg")
 
 
-def draw_ratio(rows: list[dict[str, Any]]) -> None:
+def draw_ratio(rows: Rows) -> None:
     """Exact over rule, at two momenta."""
     figure, ax = pyplot().subplots(figsize=(6.4, 4.4), layout="constrained")
     ax.axhspan(0.5, 1, color="#eeeeee", linewidth=0)
@@ -277,8 +283,8 @@ def draw_ratio(rows: list[dict[str, Any]]) -> None:
     for lag in ("refresh", "fixed", "async"):
         colour, marker, _ = LAG_STYLE[lag]
         for momentum, dash in zip(DRAWN_MOMENTA, ("-", ":"), strict=True):
-            some = [row for row in rows if row["lag"] == lag and row["momentum"] == momentum]
-            x, y = [row["interval"] for row in some], [row["exact_over_rule"] for row in some]
+            some = where(rows, lag=lag, momentum=momentum)
+            x, y = column(some, "interval"), column(some, "exact_over_rule")
             style = (
                 {"marker": marker, "markevery": [x.index(2**power) for power in range(9)]}
                 if dash == "-"

@@ -30,7 +30,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "u_statistic"))  # the
 
 from cells import Cell, Rows, options, run_asked, say_missing
 from deep_dynamics_pages import show
-from drawing import RESULTS
+from drawing import RESULTS, column
 
 PIECES, FITS = RESULTS.within("deep_dynamics"), RESULTS.within("deep_dynamics_fits")
 SIZES, GROUPS, SEEDS = ("tiny", "small", "medium"), (4, 16), 3
@@ -123,8 +123,8 @@ def exact_row(policy: Any) -> dict[str, float]:
         "value": float(found.mean()),
         "within": float((found * (1 - found)).mean()),
         "between": float(found.var()),
+        "held_out": float(values(policy, task, task.held_out[:CHECKED]).mean()),
     }
-    row |= {"held_out": float(values(policy, task, task.held_out[:CHECKED]).mean())}
     return row | {
         other.name: float(values(policy, other, other.held_out).mean()) for other in others
     }
@@ -181,7 +181,7 @@ def curve(
         checkpoint_every=steps,
     )
     known = exact_row(policy)
-    rows: Rows = [{"step": 0, "reward": "", **known}]
+    rows = [{"step": 0, "reward": "", **known}]
 
     def watch(step: int, row: Any) -> None:
         found = exact_row(policy) if step % (EVERY if families else 100) == 0 else {}
@@ -207,14 +207,14 @@ def fitted(run: str, group_size: int) -> Rows:
 
     rows = PIECES.read(run)
     known = [row for row in rows if row["value"] != ""]
-    at = np.array([row["step"] for row in known], dtype=float)
+    at = np.array(column(known, "step"), dtype=float)
     noise = [row["within"] / (PROMPTS * group_size) + row["between"] / PROMPTS for row in known]
-    step_T = np.array([row["step"] for row in rows[1:]], dtype=float)
-    reward_T = np.array([row["reward"] for row in rows[1:]], dtype=float)
+    step_T = np.array(column(rows[1:], "step"), dtype=float)
+    reward_T = np.array(column(rows[1:], "reward"), dtype=float)
     variance_T = np.interp(step_T, at, noise)
-    given: dict[str, Any] = {"variance_T": variance_T, "smoothing": 1, "healthy": "up"}
+    given = {"variance_T": variance_T, "smoothing": 1, "healthy": "up"}
     every = gw.fit(step_T, reward_T, momentum=MOMENTUM, **given)
-    row: dict[str, Any] = {"run": run, "law": every.law, "status": every.status}
+    row = {"run": run, "law": every.law, "status": every.status}
     row |= {f"aicc_{found.law}": found.aicc for found in every.candidates} | {
         f"r2_{found.law}": found.r_squared for found in every.candidates
     }
@@ -261,7 +261,7 @@ def spread(
     along = gradient(policy, task, task.train)
     norm2 = float(along.square().sum())
     found = projected(policy, along / norm2**0.5)
-    rows: Rows = []
+    rows = []
     for replicate in range(replicates):
         policy.load_state_dict(begun)
         settings = TrainSettings(
@@ -286,9 +286,12 @@ def spread(
         row = {
             "group_size": group_size,
             "replicate": replicate,
-            "value": float(np.mean(values(policy, task, task.train[:CHECKED]))),
+            "value": np.mean(values(policy, task, task.train[:CHECKED])),
+            "along": along_gradient,
+            "steps": steps,
+            "rate": rate,
+            "gradient_norm2": norm2,
         }
-        row |= {"along": along_gradient, "steps": steps, "rate": rate, "gradient_norm2": norm2}
         rows.append(row | found)
     return rows
 
@@ -422,7 +425,7 @@ def quick() -> None:
     """Everything once, as small as it gets."""
     STARTS["warm"] = 0.0005
     print(
-        [row["step"] for row in curve("tiny", 4, 0, steps=4, families=False)],
+        column(curve("tiny", 4, 0, steps=4, families=False), "step"),
         begin("tiny")[0]["parameters"],
     )
     print([sorted(row)[0] for row in spread(4, 2, 2, "tiny")])

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from drawing import BLACK, BLUE, GREEN, ORANGE, VERMILION, print_table, pyplot, save
+from drawing import BLACK, BLUE, GREEN, ORANGE, VERMILION, column, print_table, pyplot, save
 
 from groupwise.intervals import student_quantile
 
@@ -47,15 +47,13 @@ def seeds(
 
 def rewards(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """The mean reward of every update's batch."""
-    return np.array([row["reward"] for row in rows[1:]], dtype=float)
+    return np.array(column(rows[1:], "reward"), dtype=float)
 
 
 def known(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
     """Updates at which something was computed exactly, and what."""
     there = [row for row in rows if row[name] != ""]
-    return np.array([row["step"] for row in there], dtype=float), np.array(
-        [row[name] for row in there], dtype=float
-    )
+    return np.array(column(there, "step"), dtype=float), np.array(column(there, name), dtype=float)
 
 
 def spoken(value_S: Sequence[float], digits: int = 3) -> str:
@@ -82,7 +80,7 @@ def fit_table(fits: Pieces) -> None:
             ]
             if not found:
                 continue
-            raw, adjusted = [part["r2"] for part in found], [part["r2_adjusted"] for part in found]
+            raw, adjusted = column(found, "r2"), column(found, "r2_adjusted")
             ahead = [
                 spoken([part[f"aicc_{law}"] - part["aicc_oscillator"] for part in found], 1)
                 for law in LAWS[1:]
@@ -113,9 +111,7 @@ def forecast_table(fits: Pieces) -> None:
     rows = []
     for method in METHODS:
         error = np.array([part[f"error_{method}"] for part in found])
-        ratio = np.exp(
-            np.mean(np.log(np.array([part["error_groupwise"] for part in found]) / error))
-        )
+        ratio = np.exp(np.mean(np.log(column(found, "error_groupwise") / error)))
         rows.append([f"{method} | {error.mean():.4f} | {ratio:.2f}"])
     print_table(
         f"Forecast of the last 60 % from the first 40 %, {len(found)} runs",
@@ -199,7 +195,7 @@ def apart(one_S: np.ndarray, other_S: np.ndarray) -> tuple[float, float, float]:
 
 def momentum_runs(runs: Pieces, kind: str) -> dict[float, list[Sequence[Mapping[str, Any]]]]:
     """Runs of one start at G = 16 by momentum."""
-    found: dict[float, list[Sequence[Mapping[str, Any]]]] = {}
+    found = {}
     for name, rows in runs.items():
         if name.startswith(f"momentum-{kind}-mu"):
             found.setdefault(float(name.split("-mu")[1].split("-")[0]), []).append(rows)
@@ -219,9 +215,7 @@ def delay(reward_T: np.ndarray, reference_T: np.ndarray) -> float:
 
     def distance(shift: float) -> float:
         moved = np.maximum(time_T - shift, 0.0)  # before its beginning the reference stands still
-        return float(
-            np.mean((reward_T - coefficients(np.minimum(moved, len(time_T))))[inside] ** 2)
-        )
+        return np.mean((reward_T - coefficients(np.minimum(moved, len(time_T))))[inside] ** 2)
 
     best = int(np.argmin([distance(shift) for shift in shifts]))
     return (
@@ -289,11 +283,11 @@ def spread_table(runs: Pieces) -> None:
     rows, measured, predicted = [], {}, {}
     for group, part in found.items():
         first = part[0]
-        along = np.array([row["along"] for row in part])
-        value = np.array([row["value"] for row in part])
+        along = column(part, "along")
+        value = column(part, "value")
         noise = (first["vp"] + first["t"] / group + first["r"] / (group * (group - 1))) / PROMPTS
         predicted[group] = first["steps"] * first["rate"] ** 2 * noise
-        measured[group] = float(along.var(ddof=1))
+        measured[group] = along.var(ddof=1)
         rows.append(
             [
                 (
@@ -342,8 +336,8 @@ def stiffness(rows: Sequence[Mapping[str, Any]]) -> float:
 
 def size_table(runs: Pieces) -> None:
     """Stiffness by size, and its exponent."""
-    rows: list[list[str]] = []
-    points: list[tuple[float, float]] = []
+    rows = []
+    points = []
     for size in SIZES:
         if f"start-{size}" not in runs:
             continue

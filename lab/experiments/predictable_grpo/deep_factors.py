@@ -8,7 +8,6 @@ as they come. `python deep_factors.py` runs what is missing (some ten minutes of
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -89,7 +88,7 @@ def adam(deep: Deep, *, quick: bool) -> None:
     scale_D = adam_scale(deep, 3 if quick else 60)
     root = scale_D.sqrt().numpy()
     whole = pull(deep.world, deep.point_D, part="both")
-    scaled: Callable[[np.ndarray], np.ndarray] = lambda vector: root * whole(root * vector)  # noqa: E731
+    scaled = lambda vector: root * whole(root * vector)  # noqa: E731
     top = leading_modes(scaled, len(root), 4 if quick else 12)
     vectors = top.vector_DK
     parts = []
@@ -105,8 +104,9 @@ def adam(deep: Deep, *, quick: bool) -> None:
         located, error, rates, _ = located_edge(
             deep, deep.world, CENTRE, predicted, kick_D, watch_D, kinked=False, scale_D=scale_D
         )
-        row = {"factor": "Adam, divisor held", "predicted": predicted / (1 - BETA1)}
-        row |= {
+        row = {
+            "factor": "Adam, divisor held",
+            "predicted": predicted / (1 - BETA1),
             "measured": located * predicted / (1 - BETA1),
             "error": error * predicted / (1 - BETA1),
         }
@@ -146,20 +146,18 @@ def adam_run(
         along.append(float((now_D - deep.point_D) @ watch))
         value.append(float(deep.world.value(now_PO)))
     third = updates // 3
-    row = {
+    return {
         "learning_rate": rate,
-        "spread_early": float(np.std(along[:third])),
-        "spread_late": float(np.std(along[-third:])),
-    }
-    return row | {
-        "value_late": float(np.mean(value[-third:])),
-        "value_lowest": float(np.min(value)),
+        "spread_early": np.std(along[:third]),
+        "spread_late": np.std(along[-third:]),
+        "value_late": np.mean(value[-third:]),
+        "value_lowest": np.min(value),
     }
 
 
 def large(deep: Deep, basis: np.ndarray, edge: float, *, quick: bool) -> None:
     """What ratio, clipping and std do at four times the edge, after a large kick."""
-    cases: dict[str, dict[str, Any]] = {
+    cases = {
         name: VARIANTS[name]
         for name in ("centre", "exact ratio", "clipped ratio", "KL in the loss")
     }
@@ -187,8 +185,6 @@ def large(deep: Deep, basis: np.ndarray, edge: float, *, quick: bool) -> None:
                 "over_edge": over,
                 "value": float(value.mean()),
                 "lowest": float(value.min()),
-            }
-            row |= {
                 "highest": float(value.max()),
                 "spread_along": float(path.along_TK[late, 0].std()),
             }

@@ -27,11 +27,9 @@ def delay(reward_T: np.ndarray, reference_T: np.ndarray, time_T: np.ndarray) -> 
     """
     low, high = max(reward_T[0], reference_T[0]), min(reward_T.max(), reference_T.max())
     level = np.linspace(low + 0.1 * (high - low), high - 0.1 * (high - low), 30)
-    return float(
-        np.mean(
-            np.interp(level, np.maximum.accumulate(reward_T), time_T)
-            - np.interp(level, reference_T, time_T)
-        )
+    return np.mean(
+        np.interp(level, np.maximum.accumulate(reward_T), time_T)
+        - np.interp(level, reference_T, time_T)
     )
 
 

@@ -110,11 +110,10 @@ class Larger:
 
     def log_probability(self, rollouts: Rollouts) -> torch.Tensor:
         """Of each whole completion."""
-        found: torch.Tensor = (
+        return (
             self.policy.log_probabilities(rollouts.prompt_PL, rollouts.completion_NL)
             * rollouts.mask_NL
         ).sum(1)
-        return found
 
 
 def batches(setting: Setting, draw: Callable[[], Drawn]) -> Iterator[Drawn]:
@@ -144,7 +143,7 @@ def trained(
     generator = torch.Generator().manual_seed(seed)
     start_D, now_D = world.flat(), world.flat()
     velocity_D = torch.zeros_like(now_D)
-    seen: tuple[list[float], ...] = ([], [], [])
+    seen = ([], [], [])
     for batch in islice(batches(setting, lambda: world.rollouts(prompts, generator)), updates):
         log_N = world.log_probability(batch)
         parts = torch.autograd.grad((log_N * batch.advantage_N.to(log_N)).mean(), world.parameters)
@@ -208,20 +207,18 @@ def spectrum(world: Larger, where: str, *, scored: int = SCORED) -> tuple[float,
             float(direction @ products(world, *pair)(direction))
             for pair in zip(others, weights, strict=True)
         ]
-        outside = float(np.mean(quotients))
+        outside = np.mean(quotients)
         if not SPECTRUM.has(where, part):
             row = {
                 "where": where,
                 "part": part,
                 "inside": float(top.value_K[0]),
                 "outside": outside,
-            }
-            row |= {
                 "outside_error": float(np.std(quotients, ddof=1) / np.sqrt(SAMPLES)),
                 "second": float(top.value_K[1]),
             }
             SPECTRUM.add(
-                row | {"rollouts": scored, "value": float(np.mean([one.value for one in others]))}
+                row | {"rollouts": scored, "value": np.mean([one.value for one in others])}
             )
     return outside, direction
 
@@ -238,8 +235,8 @@ def learned(world: Larger, *, quick: bool) -> torch.Tensor:
         part = slice(at, at + 40)
         row = {
             "update": at,
-            "value": float(np.mean(value_T[part])),
-            "divergence": float(np.mean(divergence_T[part])),
+            "value": np.mean(value_T[part]),
+            "divergence": np.mean(divergence_T[part]),
         }
         if abs(recorded.get(at, row["value"]) - row["value"]) > SAME:
             raise SystemExit(
@@ -271,20 +268,18 @@ def run_row(
     )
     third = len(along_T) // 3
     early, late = np.array(along_T[:third]), np.array(along_T[-third:])
-    row: dict[str, Any] = {
+    return {
         "lag": lag,
         "factor": factor,
         "seed": seed,
         "learning_rate": factor * edge,
         "updates": len(along_T),
-    }
-    row |= {
         "spread_early": float(early.std()),
         "spread_late": float(late.std()),
-        "value_late": float(np.mean(value_T[-third:])),
+        "value_late": np.mean(value_T[-third:]),
+        "value_lowest": np.min(np.convolve(value_T, np.ones(8) / 8, "valid")),
+        "divergence": np.mean(divergence_T[-third:]),
     }
-    row |= {"value_lowest": float(np.min(np.convolve(value_T, np.ones(8) / 8, "valid")))}
-    return row | {"divergence": float(np.mean(divergence_T[-third:]))}
 
 
 def edge_of(lag: str, stiffest: float) -> float:

@@ -31,7 +31,7 @@ from deep_world import (
     symmetric,
     trained,
 )
-from drawing import BLACK, LAG_STYLE, options, print_table, pyplot, save
+from drawing import BLACK, LAG_STYLE, column, options, print_table, pyplot, save
 from worlds.truth import ExactWorld, leading_modes
 
 from groupwise.stability.threshold import oscillation_onset, rule_threshold, threshold
@@ -320,7 +320,7 @@ def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> di
             KICK * velocity_K,
             updates_after_kick(setting),
         )
-        series_T: np.ndarray = seen_TK @ watch_K
+        series_T = seen_TK @ watch_K
         far = np.abs(series_T) > 100 * KICK
         return series_T[: int(far.argmax()) + 1] if far.any() else series_T
 
@@ -372,14 +372,10 @@ def run_row(
         "momentum": setting.momentum,
         "interval": setting.interval,
         "factor": factor,
-    }
-    row |= {
         "learning_rate": factor * edge,
         "updates": len(path.value_T),
         "value": float(value.mean()),
         "lowest": float(value.min()),
-    }
-    row |= {
         "highest": float(value.max()),
         "divergence": float(path.divergence_T[late].mean()),
         "spread_along": float(along.std()),
@@ -402,7 +398,7 @@ def sampled_row(
     now_D, velocity_D = deep.point_D.clone(), torch.zeros_like(deep.point_D)
     stiffest = torch.as_tensor(basis[:, 0])
     along, value = [], []
-    seen: dict[int, torch.Tensor] = {}
+    seen = {}
     for update in range(updates):
         step_D, seen[update], _ = sampled_step(
             world, now_D, seen.get(setting.sampled_at(update)), rng
@@ -414,21 +410,17 @@ def sampled_row(
         along.append(float((now_D - deep.point_D) @ stiffest))
         value.append(float(world.value(now_PO)))
     third = updates // 3
-    row = {
+    return {
         "lag": setting.lag,
         "momentum": setting.momentum,
         "interval": setting.interval,
         "group_size": GROUP,
         "seed": seed,
-    }
-    row |= {
         "factor": factor,
-        "spread_early": float(np.std(along[:third])),
-        "spread_late": float(np.std(along[-third:])),
-    }
-    return row | {
-        "value_late": float(np.mean(value[-third:])),
-        "value_lowest": float(np.min(value)),
+        "spread_early": np.std(along[:third]),
+        "spread_late": np.std(along[-third:]),
+        "value_late": np.mean(value[-third:]),
+        "value_lowest": np.min(value),
         "updates": updates,
     }
 
@@ -642,8 +634,8 @@ def draw_learning() -> None:
         )
         label = "on policy" if setting == ON_POLICY else "refresh, R = 8"
         ax.plot(
-            [row["learning_rate"] for row in some],
-            [row["objective"] for row in some],
+            column(some, "learning_rate"),
+            column(some, "objective"),
             marker + dash,
             color=colour,
             label=label,

@@ -166,8 +166,15 @@ class Linear:
         if setting.lag == "fixed":
             depth = setting.interval
             whole = np.zeros((size * (depth + 2), size * (depth + 2)))
-            blocks = {(0, 0): one - now, (0, 1): momentum * one, (0, depth + 1): -stale}
-            blocks |= {(1, 0): -now, (1, 1): momentum * one, (1, depth + 1): -stale, (2, 0): one}
+            blocks = {
+                (0, 0): one - now,
+                (0, 1): momentum * one,
+                (0, depth + 1): -stale,
+                (1, 0): -now,
+                (1, 1): momentum * one,
+                (1, depth + 1): -stale,
+                (2, 0): one,
+            }
             blocks |= {(row, row - 1): one for row in range(3, depth + 2)}
             for (row, column), block in blocks.items():
                 whole[row * size : (row + 1) * size, column * size : (column + 1) * size] += block
@@ -254,8 +261,7 @@ def linear(world: ExactWorld, point_D: torch.Tensor, basis_DK: Float) -> Linear:
 
 def symmetric(matrix: Float) -> Float:
     """Eigenvalues of a matrix that is symmetric but for rounding, largest first."""
-    values: Float = eigh((matrix + matrix.T) / 2, eigvals_only=True)[::-1]
-    return values
+    return eigh((matrix + matrix.T) / 2, eigvals_only=True)[::-1]
 
 
 @dataclass(frozen=True)
@@ -315,7 +321,7 @@ def trained(
         start_D.clone(),
         torch.zeros_like(start_D) if velocity_D is None else velocity_D,
     )
-    seen: dict[int, torch.Tensor] = {}
+    seen = {}
     along, value, divergence = [(now_D - point_D) @ watch], [], []
     for update in range(updates):
         at = setting.sampled_at(update)

@@ -23,6 +23,7 @@ from drawing import (
     GREEN,
     RESULTS,
     VERMILION,
+    Rows,
     column,
     logits_at,
     note_bandit,
@@ -30,6 +31,7 @@ from drawing import (
     print_table,
     pyplot,
     save,
+    where,
 )
 from moments import mode_noise
 from prompts import rest_of, shared_world, simulate_prompts
@@ -59,7 +61,7 @@ def spread(series_TS: np.ndarray) -> tuple[float, float]:
     """Variance about the mean of all runs and records, and its standard error over runs."""
     # A run's records are correlated, its square distances are one number; runs are independent.
     square_S = ((series_TS - series_TS.mean()) ** 2).mean(axis=0)
-    return float(square_S.mean()), float(square_S.std(ddof=1) / math.sqrt(len(square_S)))
+    return square_S.mean(), float(square_S.std(ddof=1) / math.sqrt(len(square_S)))
 
 
 def one_prompt(size: int, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
@@ -84,8 +86,9 @@ def one_prompt(size: int, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray,
         "r": noise.r,
         "gain": noise.gain,
         "learning_rate": training.learning_rate,
+        "reward_variance": noise.reward_variance,
+        "value_variance": 0.0,
     }
-    parts |= {"reward_variance": noise.reward_variance, "value_variance": 0.0}
     return found.value[seen], found.series["reward"][seen], parts
 
 
@@ -110,8 +113,15 @@ def unlike_prompts(
         seed=seed,
     )
     seen = slice(BURN // EVERY, None)
-    parts = {"vp": rest.vp, "t": rest.t, "r": rest.r, "gain": rest.gain, "learning_rate": rate}
-    parts |= {"reward_variance": rest.reward_variance, "value_variance": rest.value_variance}
+    parts = {
+        "vp": rest.vp,
+        "t": rest.t,
+        "r": rest.r,
+        "gain": rest.gain,
+        "learning_rate": rate,
+        "reward_variance": rest.reward_variance,
+        "value_variance": rest.value_variance,
+    }
     return value[seen], measured[seen], parts
 
 
@@ -140,7 +150,7 @@ def band_row(name: str, size: int, runs: int, seed: int) -> dict[str, Any]:
     return row | {name: parts[name] for name in ("vp", "t", "r")}
 
 
-def show(name: str, rows: list[dict[str, Any]]) -> None:
+def show(name: str, rows: Rows) -> None:
     """One world's table, and what a test of 1/G says of it."""
     first = rows[0]["predicted"] * rows[0]["group_size"]
     lines = [
@@ -234,14 +244,15 @@ def temperature_row(share: float, swing: float, runs: int, seed: int) -> dict[st
     }
 
 
-def show_temperature(rows: list[dict[str, Any]]) -> None:
+def show_temperature(rows: Rows) -> None:
     """Where the formula ends."""
     lines = [
         [
             (
                 f"{row['force_over_threshold']:g} | {row['force']:.4g} | {row['prompts']} | "
                 f"{math.sqrt(row['exact']):.3f} | "
-                f"{row['variance'] / row['exact']:.3f} ± {1.96 * row['standard_error'] / row['exact']:.3f} | "
+                f"{row['variance'] / row['exact']:.3f} ± "
+                f"{1.96 * row['standard_error'] / row['exact']:.3f} | "
                 f"{row['temperature_over_stiffness'] / row['exact']:.3f}"
             )
         ]
@@ -256,15 +267,15 @@ def show_temperature(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def draw(rows: list[dict[str, Any]]) -> None:
+def draw(rows: Rows) -> None:
     """Both worlds beside each other."""
     figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 4.8), layout="constrained", sharey=True)
-    handles: list[Any] = []
+    handles = []
     for ax, name in zip(axes, SIZES, strict=True):
-        some = [row for row in rows if row["world"] == name]
-        size = np.array([row["group_size"] for row in some])
+        some = where(rows, world=name)
+        size = column(some, "group_size")
         of = {
-            key: 1e6 * np.array([row[key] for row in some])
+            key: 1e6 * column(some, key)
             for key in ("variance", "standard_error", "predicted", "floor")
         }
         first = of["predicted"][0] * size[0] / size
@@ -309,7 +320,7 @@ def main() -> None:
     asked = options(__doc__, replicates=2000)
     if asked.tables:
         for name in SIZES:
-            show(name, [row for row in RESULTS.read("fluctuations") if row["world"] == name])
+            show(name, where(RESULTS.read("fluctuations"), world=name))
         show_temperature(RESULTS.read("temperature"))
         return
     runs = 100 if asked.quick else asked.replicates

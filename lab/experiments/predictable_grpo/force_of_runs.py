@@ -13,12 +13,11 @@ KL term in the reward. It draws nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import numpy as np
-from drawing import RESULTS, note_bandit, options, print_table
+from drawing import RESULTS, Rows, column, note_bandit, options, print_table, where
 
 from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.stability import measured_stability
@@ -75,7 +74,7 @@ def record_of(reward_T: np.ndarray, deviation_T: np.ndarray, prompts: int) -> Ru
 
 def judged_row(record: RunRecord, momentum: float, lag: LagSetting, force: float) -> dict[str, Any]:
     """What is said of one run."""
-    row: dict[str, Any] = {
+    row = {
         "verdict": "refused",
         "law": "",
         "found": math.nan,
@@ -102,7 +101,7 @@ def judged_row(record: RunRecord, momentum: float, lag: LagSetting, force: float
 
 def all_rows(
     momenta: tuple[float, ...], shares: tuple[float, ...], prompts_P: tuple[int, ...], seed: int
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Every setting, a run each."""
     rows = []
     for (name, world, place, stale), momentum, (lag, interval), share, prompts in product(
@@ -146,15 +145,15 @@ def all_rows(
     return rows
 
 
-def summary(rows: list[dict[str, Any]], name: str) -> list[str]:
+def summary(rows: Rows, name: str) -> list[str]:
     """One line of a table: shares of verdicts, wrong ones, and how far the force is off where a
     margin is promised.
     """
     total = len(rows)
-    stable = [row for row in rows if row["verdict"] == "stable"]
+    stable = where(rows, verdict="stable")
     wrong = sum(row["share"] > 1 for row in stable)
     trusted = [row for row in rows if row["verdict"] in {"stable", "open"} and not row["doubted"]]
-    ratio = np.array([row["found"] for row in trusted])
+    ratio = column(trusted, "found")
     inside = [row["low"] <= 1 <= row["high"] for row in trusted]
     quantiles = (
         "–"
@@ -173,7 +172,7 @@ def summary(rows: list[dict[str, Any]], name: str) -> list[str]:
     return [*line, said, quantiles, f"{np.mean(inside):.0%} of {len(inside)}" if inside else "–"]
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: Rows) -> None:
     """The tables."""
     header = (
         (
@@ -181,7 +180,7 @@ def show(rows: list[dict[str, Any]]) -> None:
             "force found / true, 5 / 50 / 95 % | interval has the true one"
         ),
     )
-    groups: tuple[tuple[str, Callable[[dict[str, Any]], Any]], ...] = (
+    groups = (
         ("world", lambda row: row["world"]),
         ("force / threshold", lambda row: row["share"]),
         ("momentum", lambda row: row["momentum"]),

@@ -23,12 +23,15 @@ from drawing import (
     ORANGE,
     RESULTS,
     VERMILION,
+    Rows,
+    column,
     logits_at,
     note_bandit,
     options,
     print_table,
     pyplot,
     save,
+    where,
 )
 from moments import ModeNoise, mode_noise
 from worlds.fluctuations import stationary_variance
@@ -85,9 +88,9 @@ def plateau_row(
         "kl_place": place,
         "group_size": size,
         "fixed_point": exact,
-        "expected": float(path[UPDATES + 1 - WINDOW : UPDATES + 1].mean()),
-        "long_run": float(path[-1000:].mean()),
-        "mean": float(last.mean()),
+        "expected": path[UPDATES + 1 - WINDOW : UPDATES + 1].mean(),
+        "long_run": path[-1000:].mean(),
+        "mean": last.mean(),
         "standard_error": float(last.std(ddof=1) / math.sqrt(replicates)),
     }
     row["time"] = time_to_63(np.arange(long + 1), path, row["long_run"])
@@ -130,7 +133,7 @@ def noise_row(size: int, replicates: int, seed: int) -> dict[str, Any]:
 
 def plateau_rows(
     replicates: int, seed: int, *, quick: bool
-) -> tuple[list[dict[str, Any]], dict[tuple[str, int], BanditRuns]]:
+) -> tuple[Rows, dict[tuple[str, int], BanditRuns]]:
     """All cells; curves of those with the KL term in the loss."""
     rows, curves = [], {}
     for place in ("loss",) if quick else ("loss", "reward"):
@@ -184,7 +187,7 @@ def predicted_adam_time(noise: ModeNoise, size: int, stiffness: float) -> float:
     return math.sqrt(noise.variance(size, 1) / 2) / (ADAM_RATE * stiffness)
 
 
-def time_rows(replicates: int, seed: int, *, quick: bool) -> list[dict[str, Any]]:
+def time_rows(replicates: int, seed: int, *, quick: bool) -> Rows:
     """SGD and Adam over group sizes, with the heuristic's prediction for Adam."""
     world = note_bandit()
     rest = fixed_point(world, Training(1.0))
@@ -209,7 +212,7 @@ def time_rows(replicates: int, seed: int, *, quick: bool) -> list[dict[str, Any]
     return rows
 
 
-def show_plateaus(rows: list[dict[str, Any]]) -> None:
+def show_plateaus(rows: Rows) -> None:
     """Plateaus and times of each advantage."""
     lines = [
         [
@@ -240,7 +243,7 @@ def show_plateaus(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def show_noise(rows: list[dict[str, Any]]) -> None:
+def show_noise(rows: Rows) -> None:
     """What noise does to the plateau."""
     lines = [
         [
@@ -260,7 +263,7 @@ def show_noise(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def show_times(rows: list[dict[str, Any]]) -> None:
+def show_times(rows: Rows) -> None:
     """Times of two optimisers."""
     lines = [
         [
@@ -279,11 +282,11 @@ def show_times(rows: list[dict[str, Any]]) -> None:
     print_table("One group an update, momentum .9, from p = .7", header, lines)
 
 
-def draw(curves: dict[tuple[str, int], BanditRuns], times: list[dict[str, Any]]) -> None:
+def draw(curves: dict[tuple[str, int], BanditRuns], times: Rows) -> None:
     """Curves of three advantages; times of two optimisers."""
     plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 4.6), layout="constrained")
-    handles: list[Any] = []
+    handles = []
     widest = 0.0
     for (_, label), colour in zip(ADVANTAGES, (BLUE, ORANGE, VERMILION), strict=True):
         # The pale broad line first, so that the dashes show where both are one.
@@ -297,7 +300,7 @@ def draw(curves: dict[tuple[str, int], BanditRuns], times: list[dict[str, Any]])
                 1.96 * runs.value.std(axis=1, ddof=1) / math.sqrt(runs.value.shape[1]),
             )
             seen = runs.step_T <= 300
-            widest = max(widest, float(error.max()))
+            widest = max(widest, error.max())
             handles += left.plot(
                 runs.step_T[seen], mean[seen], color=colour, label=f"{label}, G = {size}", **style
             )
@@ -308,11 +311,11 @@ def draw(curves: dict[tuple[str, int], BanditRuns], times: list[dict[str, Any]])
     left.set_ylim(0.28, 1.0)
     left.set_title("advantages (SGD)")
     for name, colour, marker in (("sgd", BLUE, "o"), ("adam", VERMILION, "s")):
-        some = [row for row in times if row["optimizer"] == name]
-        size = [row["group_size"] for row in some]
+        some = where(times, optimizer=name)
+        size = column(some, "group_size")
         right.errorbar(
             size,
-            [row["time"] for row in some],
+            column(some, "time"),
             [1.96 * row["standard_error"] for row in some],
             fmt=marker,
             color=colour,
@@ -364,7 +367,7 @@ def main() -> None:
     draw(curves, times)
 
 
-def curve_rows(curves: dict[tuple[str, int], BanditRuns]) -> list[dict[str, Any]]:
+def curve_rows(curves: dict[tuple[str, int], BanditRuns]) -> Rows:
     """The drawn curves as rows."""
     rows = []
     for (label, size), runs in curves.items():

@@ -15,7 +15,7 @@ import math
 from typing import Any
 
 import numpy as np
-from drawing import RESULTS, note_bandit, options, print_table, short
+from drawing import RESULTS, Rows, note_bandit, options, print_table, short
 
 from groupwise.forecasting.fit import fit
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
@@ -30,7 +30,7 @@ def cases() -> list[tuple[str, Bandit, Training, float | None]]:
     """
     note, free = note_bandit(), bandit([0, 1])
     arms = bandit([0, 0.1, 0.2, 0.3, 0.5, 1], kl_weight=0.1)
-    found: list[tuple[str, Bandit, Training, float | None]] = []
+    found = []
     for momentum in (0.0, 0.9):
         # The same force an update at either momentum: what a run does in the end does not differ.
         rate = 1 - momentum
@@ -84,7 +84,7 @@ def one_row(
         records=Records(("value", "reward")),
     )
     time_T = np.arange(float(UPDATES))
-    share: dict[str, list[float]] = {"oscillator": [], "exponential": [], "best": []}
+    share = {"oscillator": [], "exponential": [], "best": []}
     best, tau2 = [], []
     for run in range(runs):
         reward_T = found.series["reward"][:UPDATES, run].astype(np.float64)
@@ -96,14 +96,14 @@ def one_row(
         share["best"].append(max(said.values()))
         best.append(all_laws.candidates[0].law)
         tau2.append(alone.parameters["tau2"].value)
-    row: dict[str, Any] = {"run": name, "momentum": training.momentum}
-    row |= {f"r_squared_{law}": float(np.median(values)) for law, values in share.items()}
-    row |= {"r_squared_oscillator_least": min(share["oscillator"]), "tau2": float(np.median(tau2))}
+    row = {"run": name, "momentum": training.momentum}
+    row |= {f"r_squared_{law}": np.median(values) for law, values in share.items()}
+    row |= {"r_squared_oscillator_least": min(share["oscillator"]), "tau2": np.median(tau2)}
     row["oscillator_best"] = best.count("oscillator") / runs
     return row | {"best": max(sorted(set(best)), key=best.count)}
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: Rows) -> None:
     """The table."""
     lines = [
         [

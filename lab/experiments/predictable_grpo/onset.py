@@ -22,6 +22,8 @@ from drawing import (
     GREEN,
     RESULTS,
     VERMILION,
+    Rows,
+    column,
     logits_at,
     note_bandit,
     options,
@@ -50,7 +52,7 @@ def eigenvalues(force: float, momentum: float, stiffness: float) -> np.ndarray:
     # A thousandth of a thousandth of the way: the law is linear there to as many digits.
     start = logits_at(rest.value - 1e-6)
     path = expected_path(world, training, steps=60, start_AS=start).value[:, 0] - rest.value
-    scale = float(np.abs(path).max())
+    scale = np.abs(path).max()
     coefficient, *_ = np.linalg.lstsq(
         np.stack([path[1:-1], path[:-2]], axis=1) / scale, path[2:] / scale, rcond=None
     )
@@ -108,13 +110,13 @@ def overshoot_row(momentum: float, stiffness: float, replicates: int, seed: int)
     rest = fixed_point(world, Training(1.0))
     curve = recursion(force, momentum, 400, lag="none")
     peak = int(curve.argmax())
-    row: dict[str, Any] = {
+    row = {
         "momentum": momentum,
         "recursion": float(curve.max() - 1) if curve.max() > 1 else 0.0,
         "peak": peak,
     }
     row["turn"] = turn_of(force, momentum)
-    row["turn_bandit"] = float(np.abs(np.angle(eigenvalues(force, momentum, stiffness))).max())
+    row["turn_bandit"] = np.abs(np.angle(eigenvalues(force, momentum, stiffness))).max()
     for reading in ("centred", "backward"):
         mode = oscillator(force, momentum, lag="none", reading=reading)  # type: ignore[arg-type]
         row[reading] = mode.quantities["overshoot"] if mode.damping > 0 else 1.0
@@ -131,21 +133,21 @@ def overshoot_row(momentum: float, stiffness: float, replicates: int, seed: int)
         records=Records(every=peak),
     )
     above = (runs.value[-1] - rest.value) / (rest.value - START)
-    row["mean"] = float(above.mean())
+    row["mean"] = above.mean()
     row["standard_error"] = float(above.std(ddof=1) / math.sqrt(replicates))
     return row
 
 
-def draw(rows: list[dict[str, Any]]) -> None:
+def draw(rows: Rows) -> None:
     """Overshoot above, angle of the eigenvalues below."""
     figure, (top, bottom) = pyplot().subplots(
         2, 1, figsize=(6.4, 5.8), layout="constrained", sharex=True
     )
-    momentum = np.array([row["momentum"] for row in rows])
+    momentum = column(rows, "momentum")
     exact = (1 - math.sqrt(DRAWN)) ** 2
 
     def of(name: str, scale: float = 100.0) -> np.ndarray:
-        return scale * np.array([row[name] for row in rows])
+        return scale * column(rows, name)
 
     for ax in (top, bottom):
         ax.axvline(exact, color="#777777", linewidth=1, linestyle=(0, (5, 3)))
@@ -188,9 +190,9 @@ def draw(rows: list[dict[str, Any]]) -> None:
     save(figure, "dynamics-onset.svg")
 
 
-def show(onsets: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
+def show(onsets: Rows, rows: Rows) -> None:
     """Both tables."""
-    header: tuple[str, ...] = (
+    header = (
         "force a | exact $(1-\\sqrt a)^2$ | located on the bandit | difference | backward | centred"
     )
     lines = [

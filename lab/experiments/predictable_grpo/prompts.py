@@ -86,28 +86,25 @@ def rest_of(world: SharedWorld) -> Rest:
     """The fixed point by root finding; its components by sums over arms and prompts."""
     from scipy.optimize import brentq
 
-    theta = float(brentq(lambda place: float(world.drift(place).mean()), 0.0, 20.0, xtol=1e-13))
+    theta = float(brentq(lambda place: world.drift(place).mean(), 0.0, 20.0, xtol=1e-13))
     p, s = world.probability(np.asarray(theta)), world.slope_X
     pq = p * (1 - p)
-    gradient_X, between = s * pq, float(world.drift(theta).var())
+    gradient_X, between = s * pq, world.drift(theta).var()
     # Of the product of score and centred reward: E[(score (r - p))^2] = s^2 pq (q^3 + p^3).
     first = s**2 * pq * ((1 - p) ** 3 + p**3) - gradient_X**2
     second = (s * pq) ** 2 + gradient_X**2
-    stiffness = float(
-        (
-            world.kl_weight * s**2 * pq
-            - s**2 * pq * (1 - 2 * p) * (1 - world.kl_weight * s * theta)
-        ).mean()
-    )
+    stiffness = (
+        world.kl_weight * s**2 * pq - s**2 * pq * (1 - 2 * p) * (1 - world.kl_weight * s * theta)
+    ).mean()
     return Rest(
         theta,
         stiffness,
-        float(gradient_X.mean()),
+        gradient_X.mean(),
         between,
-        float(first.mean()),
-        float(second.mean()),
-        float(pq.mean()),
-        float(p.var()),
+        first.mean(),
+        second.mean(),
+        pq.mean(),
+        p.var(),
     )
 
 

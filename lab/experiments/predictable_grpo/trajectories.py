@@ -14,7 +14,6 @@ the exact ones.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from drawing import (
@@ -22,6 +21,8 @@ from drawing import (
     BLUE,
     RESULTS,
     VERMILION,
+    Rows,
+    column,
     logits_at,
     note_bandit,
     options,
@@ -29,6 +30,7 @@ from drawing import (
     pyplot,
     save,
     short,
+    where,
 )
 
 from groupwise.forecasting.laws import oscillator_decay
@@ -50,7 +52,7 @@ def late_trajectory(curve: Oscillator, time_T: np.ndarray) -> np.ndarray:
     return np.asarray(1 - oscillator_decay(time_T, curve.natural_frequency, curve.damping_ratio))
 
 
-def error_grid(*, quick: bool) -> list[dict[str, Any]]:
+def error_grid(*, quick: bool) -> Rows:
     """Largest distance of each closed form to the exact recursion, as a share of the way."""
     rows = []
     momenta, shares = (
@@ -84,12 +86,10 @@ def _errors(force: float, momentum: float, interval: int, lag: str) -> dict[str,
     for reading in ("centred", "backward"):
         curve = oscillator(force, momentum, refresh_interval=interval, lag=lag, reading=reading)  # type: ignore[arg-type]
         settles = curve.damping > 0
-        found[reading] = (
-            float(np.abs(curve.trajectory(time_T) - exact).max()) if settles else math.nan
-        )
+        found[reading] = np.abs(curve.trajectory(time_T) - exact).max() if settles else math.nan
         if reading == "centred":
             found["centred_from_0"] = (
-                float(np.abs(late_trajectory(curve, time_T) - exact).max()) if settles else math.nan
+                np.abs(late_trajectory(curve, time_T) - exact).max() if settles else math.nan
             )
     return found
 
@@ -147,18 +147,18 @@ def regime_errors(curves: dict[str, np.ndarray]) -> dict[str, float]:
     expected path in its standard errors.
     """
     errors = {
-        f"{name}_to_recursion": float(np.abs(curves[name] - curves["recursion"]).max())
+        f"{name}_to_recursion": np.abs(curves[name] - curves["recursion"]).max()
         for name in ("centred", "backward")
     }
-    errors["centred_to_mean"] = float(np.abs(curves["centred"] - curves["mean"]).max())
-    errors["backward_to_mean"] = float(np.abs(curves["backward"] - curves["mean"]).max())
-    errors["recursion_to_expected"] = float(np.abs(curves["recursion"] - curves["expected"]).max())
-    errors["mean_to_expected"] = float(np.abs(curves["mean"] - curves["expected"]).max())
-    errors["standard_error"] = float(curves["standard_error"].max())
+    errors["centred_to_mean"] = np.abs(curves["centred"] - curves["mean"]).max()
+    errors["backward_to_mean"] = np.abs(curves["backward"] - curves["mean"]).max()
+    errors["recursion_to_expected"] = np.abs(curves["recursion"] - curves["expected"]).max()
+    errors["mean_to_expected"] = np.abs(curves["mean"] - curves["expected"]).max()
+    errors["standard_error"] = curves["standard_error"].max()
     return errors
 
 
-def show_grid(rows: list[dict[str, Any]]) -> None:
+def show_grid(rows: Rows) -> None:
     """The grid as a table: largest errors over momenta and intervals, at each share of the
     threshold.
     """
@@ -166,11 +166,7 @@ def show_grid(rows: list[dict[str, Any]]) -> None:
     lines = []
     for lag in LAGS:
         for share in shares:
-            some = [
-                row
-                for row in rows
-                if row["lag"] == lag.name and row["force_over_threshold"] == share
-            ]
+            some = where(rows, lag=lag.name, force_over_threshold=share)
             line = [f"{lag.name} | {share:g}"]
             for name in ("centred", "centred_from_0", "backward"):
                 values = [100 * row[name] for row in some if not math.isnan(row[name])]
@@ -190,17 +186,13 @@ def show_grid(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def show_regimes(rows: list[dict[str, Any]]) -> None:
+def show_regimes(rows: Rows) -> None:
     """Distances between the drawn curves."""
     lines = []
     for name in REGIMES:
         for start in STARTS.values():
-            some = [row for row in rows if row["regime"] == name and row["start"] == start]
-            curves = {
-                key: np.array([row[key] for row in some])
-                for key in some[0]
-                if key not in ("regime", "start")
-            }
+            some = where(rows, regime=name, start=start)
+            curves = {key: column(some, key) for key in some[0] if key not in ("regime", "start")}
             errors = regime_errors(curves)
             lines.append(
                 [f"{name} | {start:g}", *(f"{100 * value:.2g}" for value in errors.values())]
@@ -218,10 +210,10 @@ def draw(curves: dict[tuple[str, str], dict[str, np.ndarray]]) -> None:
     figure, axes = pyplot().subplots(
         2, 3, figsize=(7.6, 5.4), layout="constrained", sharex="col", sharey=True
     )
-    handles: list[Any] = []
-    for column, name in enumerate(REGIMES):
+    handles = []
+    for place, name in enumerate(REGIMES):
         for row, start in enumerate(STARTS):
-            ax, some = axes[row, column], curves[name, start]
+            ax, some = axes[row, place], curves[name, start]
             time_T = some["update"]
             sparse = slice(None, None, max(1, len(time_T) // 16))
             ax.axhline(1, color="#999999", linewidth=0.8)

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cells import RESULTS, Cell, Rows, options, print_table, run_and_show
+from cells import RESULTS, Cell, Rows, column, options, print_table, run_and_show
 from group_size_results import Score, averaged, final, half_width, paired
 from optimal_group_size import RATES, STEPS, name_of
 from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, pyplot, save
@@ -101,7 +101,7 @@ def probes_timed() -> Iterator[list[float]]:
     """Processor seconds of every probe: the record's are the clock's, which on a busy machine
     tell of others.
     """
-    spent: list[float] = []
+    spent = []
     probe = trainer.probe
 
     def timed(*given: Any, **named: Any) -> Components:
@@ -199,7 +199,7 @@ def fixed_scores(fixed: Done, algorithm: str, score: Score) -> dict[int, dict[in
 def best_fixed(found: Mapping[int, Mapping[int, float]], seeds: Sequence[int]) -> int:
     """The size of highest mean among those that have all these seeds."""
     whole = {
-        size: float(np.mean([own[seed] for seed in seeds]))
+        size: np.mean([own[seed] for seed in seeds])
         for size, own in found.items()
         if set(seeds) <= set(own)
     }
@@ -220,13 +220,13 @@ def regret_table(done: Done, fixed: Done) -> None:
             lost, half = paired(
                 [found[best][seed] for seed in seeds], [own[seed] for seed in seeds]
             )
-            level = float(np.mean([found[best][seed] for seed in seeds]))
+            level = np.mean([found[best][seed] for seed in seeds])
             regret = f"{100 * lost / level:.2f} % ± {100 * half / level:.2f}"
             lines.append(
                 [
                     (
-                        f"{chosen.label} | {what} | {len(seeds)} | {np.mean(list(own.values())):.4f} | "
-                        f"{best} ({level:.4f}) | {regret}"
+                        f"{chosen.label} | {what} | {len(seeds)} | "
+                        f"{np.mean(list(own.values())):.4f} | {best} ({level:.4f}) | {regret}"
                     )
                 ]
             )
@@ -253,7 +253,7 @@ def same_runs(done: Done, fixed: Done, arm: str) -> list[str]:
     for seed, rows in runs_of(done, arm).items():
         for size in SIZES:
             other = fixed.get(name_of(ARMS[arm].algorithm, N, size, seed), [])
-            if [row["held_out"] for row in other] == [row["held_out"] for row in rows]:
+            if column(other, "held_out") == column(rows, "held_out"):
                 found.append(f"{seed} (G = {size})")
     return found
 
@@ -306,10 +306,8 @@ def looks_table(done: Done) -> None:
                 followed(probes[at : at + LOOKS], 4, rule)
                 for at in range(0, len(probes) - LOOKS + 1, LOOKS)
             ]
-            changes = float(
-                np.mean([sum(a != b for a, b in pairwise([4, *chain])) for chain in chains])
-            )
-            away = float(np.mean([size != 4 for chain in chains for size in chain]))
+            changes = np.mean([sum(a != b for a, b in pairwise([4, *chain])) for chain in chains])
+            away = np.mean([size != 4 for chain in chains for size in chain])
             told = ", ".join(
                 f"{size} ({100 * count / len(probes):.0f} %)"
                 for size, count in sorted(first.items())
@@ -317,8 +315,8 @@ def looks_table(done: Done) -> None:
             lines.append(
                 [
                     (
-                        f"{prompts} x {rollouts} | {label} | {len(probes)} | {told} | {len(chains)} | "
-                        f"{changes:.1f} | {100 * away:.0f} %"
+                        f"{prompts} x {rollouts} | {label} | {len(probes)} | {told} | "
+                        f"{len(chains)} | {changes:.1f} | {100 * away:.0f} %"
                     )
                 ]
             )
@@ -373,10 +371,8 @@ def cost_table(done: Done) -> None:
 def final_at(rows: Rows, step: float) -> float:
     """The final accuracy of a run that ends at a step, between looks on a straight line."""
     ends = range(3, len(rows) + 1)
-    return float(
-        np.interp(
-            step, [rows[end - 1]["step"] for end in ends], [final(rows[:end]) for end in ends]
-        )
+    return np.interp(
+        step, [rows[end - 1]["step"] for end in ends], [final(rows[:end]) for end in ends]
     )
 
 
@@ -426,15 +422,13 @@ def draw(done: Done, fixed: Done) -> None:
             for row in rows[1:]
         ]
         label = "1 + sqrt(R/Vp), measured so far" if place == 0 else None
-        middle.plot(
-            [row["step"] for row in rows[1:]], real, ".", color=GREEN, markersize=3, label=label
-        )
+        middle.plot(column(rows[1:], "step"), real, ".", color=GREEN, markersize=3, label=label)
     middle.set_yscale("log", base=2)
     middle.set_yticks((2, 4, 8, 16, 32), ["2", "4", "8", "16", "32"])
     middle.set(xlabel="updates", ylabel="group size in use", title="what was chosen, every seed")
     middle.legend(loc="center right")
     found = fixed_scores(fixed, "sgd", averaged)
-    mean = [float(np.mean(list(own.values()))) for own in found.values()]
+    mean = [np.mean(list(own.values())) for own in found.values()]
     half = [half_width(list(own.values())) for own in found.values()]
     right.errorbar(
         list(found), mean, half, fmt="o", linestyle="-", color=BLACK, capsize=3, label="fixed"
@@ -465,9 +459,9 @@ def draw(done: Done, fixed: Done) -> None:
 def curves(axis: Any, runs: Sequence[Rows], colour: str, dash: str, label: str) -> None:
     """The mean of learning curves."""
     if runs:
-        mean = np.mean([[row["held_out"] for row in rows] for rows in runs], axis=0)
+        mean = np.mean([column(rows, "held_out") for rows in runs], axis=0)
         axis.plot(
-            [row["step"] for row in runs[0]],
+            column(runs[0], "step"),
             mean,
             dash,
             color=colour,
@@ -481,7 +475,7 @@ def main() -> None:
     asked = options(__doc__)
     if asked.quick:
         print(
-            [[row["group_size"] for row in adaptive(arm, 0, 128, 10)][1:] for arm in ARMS],
+            [column(adaptive(arm, 0, 128, 10), "group_size")[1:] for arm in ARMS],
             len(looks(4, 4, 2)),
         )
         return

@@ -97,8 +97,8 @@ def run_missing(
 
 def _run_in_turn(wanted: Sequence[Cell], results: Results, end: float) -> None:
     """Run one cell after the other while their time lasts."""
-    took: dict[str, float] = {}
-    too_long: set[str] = set()
+    took = {}
+    too_long = set()
     for cell in wanted:
         kind, left = cell.name.split("-")[0], end - time.perf_counter()
         if left <= 0:

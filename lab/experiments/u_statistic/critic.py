@@ -55,8 +55,7 @@ class Critic(torch.nn.Module):
 
     def forward(self, prompt_PL: torch.Tensor) -> torch.Tensor:
         """Logits of V(x)."""
-        logit_P: torch.Tensor = self.end(self.trunk(prompt_PL)[:, -1])[:, 0]
-        return logit_P
+        return self.end(self.trunk(prompt_PL)[:, -1])[:, 0]
 
     def values(self, prompt_PL: torch.Tensor) -> np.ndarray:
         """V(x) of every prompt."""

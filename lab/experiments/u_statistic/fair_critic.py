@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cells import RESULTS, Cell, Rows, options, print_table, run_and_show, run_asked
+from cells import RESULTS, Cell, Rows, column, options, print_table, run_and_show, run_asked
 from critic import Critic
 from group_size_results import averaged, final, paired
 from oracle import spread
@@ -98,14 +98,12 @@ def best(rows: Rows) -> tuple[float, int, int]:
     """The critic that explains most on the average of all looks."""
 
     def score(one: tuple[float, int, int]) -> float:
-        return float(
-            np.mean(
-                [
-                    row["explained"]
-                    for row in rows
-                    if (row["rate"], row["passes"], row["batches"]) == one
-                ]
-            )
+        return np.mean(
+            [
+                row["explained"]
+                for row in rows
+                if (row["rate"], row["passes"], row["batches"]) == one
+            ]
         )
 
     return max(TUNED_OVER, key=score)
@@ -123,7 +121,7 @@ def looked(critic: Critic | None, step: int, policy: Policy) -> dict[str, Any]:
         "error_constant",
         "error_critic",
     )
-    row: dict[str, Any] = dict.fromkeys(names, "")
+    row = dict.fromkeys(names, "")
     if critic is None or step not in LOOKED_AT:
         return row
     problems = world_task().held_out[:PROBLEMS]
@@ -240,7 +238,7 @@ def tables(done: dict[str, Rows]) -> None:
                 "error_constant",
                 "error_critic",
             )
-            mean = {name: float(np.mean([row[name] for row in some])) for name in names}
+            mean = {name: np.mean(column(some, name)) for name in names}
             lines.append(
                 [
                     str(step),

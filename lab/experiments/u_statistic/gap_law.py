@@ -24,6 +24,7 @@ from gap_world import (
     NAME,
     RESULTS,
     STYLE,
+    Rows,
     Stage,
     options,
     print_table,
@@ -77,15 +78,15 @@ def setting(
     covariance = place.parts.covariance(BASELINE[baseline], size, PROMPTS)
     gap = limiting_gap(place.hessian_DD, covariance, place.step_constant)
     printed = limiting_gap(place.hessian_DD, covariance, place.step_constant, factor="printed")
-    row: dict[str, Any] = {
+    row = {
         "world": place.name,
         "baseline": baseline,
         "group_size": size,
         "prompts": PROMPTS,
-    }
-    row |= {"step_constant": place.step_constant, "steps": steps, "runs": runs}
-    row |= {
-        "mean": float(scaled.mean()),
+        "step_constant": place.step_constant,
+        "steps": steps,
+        "runs": runs,
+        "mean": scaled.mean(),
         "mean_error": float(scaled.std() / np.sqrt(runs)),
         "law_mean": gap.mean,
     }
@@ -94,13 +95,15 @@ def setting(
         low, high = gap.law.cdf([0.999 * law, 1.001 * law])
         error = np.sqrt(level * (1 - level) / runs) * 0.002 * law / (high - low)
         row |= {
-            name: float(np.quantile(scaled, level)),
+            name: np.quantile(scaled, level),
             f"{name}_error": float(error),
             f"law_{name}": law,
         }
     test = stats.kstest(scaled, gap.law.cdf)
-    row |= {"ks": float(test.statistic), "ks_p": float(test.pvalue), "printed_mean": printed.mean}
     row |= {
+        "ks": float(test.statistic),
+        "ks_p": float(test.pvalue),
+        "printed_mean": printed.mean,
         "printed_ks": float(stats.kstest(scaled, printed.law.cdf).statistic),
         "seconds": time.process_time() - begun,
     }
@@ -112,7 +115,7 @@ def score(row: dict[str, Any], name: str) -> float:
     return float((row[name] - row[f"law_{name}"]) / row[f"{name}_error"])
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: Rows) -> None:
     """The table and what it comes to."""
     lines = []
     for row in rows:
@@ -155,14 +158,14 @@ def show(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def draw(quantiles: list[dict[str, Any]]) -> None:
+def draw(quantiles: Rows) -> None:
     """Quantiles of the runs over those of the law: on a plot of one against the other every
     point would lie on the line.
     """
     figure, axes = pyplot().subplots(
         1, 3, figsize=(8.4, 3.4), layout="constrained", sharex=True, sharey=True
     )
-    handles: list[Any] = []
+    handles = []
     for ax, size in zip(axes, (2, 8, 16), strict=True):
         handles = [ax.axhline(1, color=BLACK, linewidth=1, label="equal")]
         for baseline, (colour, marker) in STYLE.items():
@@ -195,8 +198,8 @@ def main() -> None:
     """Run the settings one after the other; the files grow as they are done."""
     chosen = options(__doc__, runs=200_000, steps=1600, first=0, last=len(SETTINGS))
     if not chosen.tables:
-        rows: list[dict[str, Any]] = []
-        quantiles: list[dict[str, Any]] = []
+        rows = []
+        quantiles = []
         if chosen.first:  # go on where an earlier call ended
             rows, quantiles = (
                 RESULTS.read("gap_law")[: chosen.first],

@@ -10,19 +10,20 @@ is the exact statement of which the paper has O(G^-2). It simulates nothing.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from gap_world import (
     BLACK,
     BLUE,
     ORANGE,
     RESULTS,
+    Rows,
+    column,
     options,
     print_table,
     pyplot,
     save,
     stage,
+    where,
 )
 
 from groupwise.theory.final_gap import compare_final_gaps, components_at_cost, cost_of_noise
@@ -37,7 +38,7 @@ def slope(size_S: np.ndarray, difference_S: np.ndarray) -> float:
     return float(np.polyfit(np.log(size_S * (size_S - 1)), np.log(difference_S), 1)[0])
 
 
-def rows_of(name: str) -> list[dict[str, Any]]:
+def rows_of(name: str) -> Rows:
     """Every weight and their sum at every G."""
     place = stage(name)
     rows = []
@@ -46,13 +47,11 @@ def rows_of(name: str) -> list[dict[str, Any]]:
             place.parts, place.hessian_DD, place.step_constant, group_size=size, prompts=PROMPTS
         )
         total = pair.leave_one_out.mean - pair.oracle.mean
-        row: dict[str, Any] = {
+        row = {
             "world": name,
             "group_size": size,
             "leave_one_out": pair.leave_one_out.mean,
             "oracle": pair.oracle.mean,
-        }
-        row |= {
             "fixed": pair.fixed.mean,
             "difference": total,
             "times_g_g1": total * size * (size - 1),
@@ -102,7 +101,7 @@ def of_runs() -> tuple[float, float] | None:
     )
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: Rows) -> None:
     """Tables and slopes."""
     lines = [
         [
@@ -116,13 +115,13 @@ def show(rows: list[dict[str, Any]]) -> None:
     print_table("Expected n x gap by the law, 8 prompts an update", header, lines)
     print()
     for name in WORLDS:
-        some = [row for row in rows if row["world"] == name]
-        size = np.array([row["group_size"] for row in some], dtype=float)
+        some = where(rows, world=name)
+        size = np.array(column(some, "group_size"), dtype=float)
         count = len([1 for k in (1, 2, 3) if some[0][f"weight_{k}"] != ""])
         own = [
             slope(size, np.array([row[f"weight_{k + 1}"] for row in some])) for k in range(count)
         ]
-        total = slope(size, np.array([row["difference"] for row in some]))
+        total = slope(size, column(some, "difference"))
         place = stage(name)
         vp, _, r = components_at_cost(
             place.parts, cost_of_noise(place.hessian_DD, place.step_constant)
@@ -157,15 +156,15 @@ def _best(vp: float, r: float) -> str:
     return f"{1 + np.sqrt(r / vp):.2f}" if vp > 1e-12 * r else "without end"
 
 
-def draw(rows: list[dict[str, Any]]) -> None:
+def draw(rows: Rows) -> None:
     """Differences against G(G-1)."""
     figure, ax = pyplot().subplots(figsize=(5.2, 3.8), layout="constrained")
     for name, colour, marker in zip(
         WORLDS[:2], (BLUE, ORANGE), ("o", "s"), strict=True
     ):  # the bandit's lie on those of the first
-        some = [row for row in rows if row["world"] == name]
+        some = where(rows, world=name)
         x = np.array([row["group_size"] * (row["group_size"] - 1) for row in some])
-        ax.plot(x, [row["difference"] for row in some], marker, color=colour, label=f"{name}, law")
+        ax.plot(x, column(some, "difference"), marker, color=colour, label=f"{name}, law")
         ax.plot(x, some[0]["difference"] * x[0] / x, "-", color=colour, linewidth=0.8)
     if "gap_law" in RESULTS:
         runs = {

@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 
 import common
 import numpy as np
-from common import BLACK, BLUE, GREEN, ORANGE, VERMILION  # noqa: F401 - scripts take them from here
+from common import BLACK, BLUE, GREEN, ORANGE, VERMILION, Results, Rows, column, where  # noqa: F401 - scripts take them from here
 from falling_steps import RegularisedWorld, bandit_world, linear_world
 
 from groupwise.theory.final_gap import CovarianceParts, MatrixMoments, covariance_parts

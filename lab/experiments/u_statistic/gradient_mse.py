@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cells import RESULTS, Cell, Rows, options, print_table, run_and_show
+from cells import RESULTS, Cell, Rows, options, print_table, run_and_show, where
 from optimal_group_size import RATES
 from pictures import STYLE, pyplot, save
 from training import START
@@ -210,13 +210,9 @@ def _within_of_size(
             "estimator": name,
             "measured": float(measured.mean()),
             "predicted": float(formula.mean()),
-        }
-        row |= {
             "standard_error": standard_error(measured),
             "gap_error": standard_error(measured - formula),
-        }
-        row |= {"excess": float(excess[:used].mean()) if name == "leave_one_out" else math.nan}
-        row |= {
+            "excess": float(excess[:used].mean()) if name == "leave_one_out" else math.nan,
             "excess_predicted": float(moments.degenerate[:used].mean()) / (size * (size - 1)),
             "excess_error": standard_error(excess[:used]),
         }
@@ -240,10 +236,10 @@ def batch_rows(
     """Squared distance of the gradient of whole batches from that of the mean value."""
     gradient = exact_gradient(policy, problems)
     rng, draw = np.random.default_rng([seed, 9]), torch.Generator().manual_seed(seed)
-    rows: Rows = []
+    rows = []
     names = OF_BATCHES
     for size in SIZES:
-        found: dict[str, list[float]] = {name: [] for name in names}
+        found = {name: [] for name in names}
         for _ in range(repeats):
             rollouts, weight = batch(policy, problems, known, size, rng, draw)
             for name in names:
@@ -261,8 +257,6 @@ def batch_rows(
                 "estimator": name,
                 "measured": float(value.mean()),
                 "predicted": formula,
-            }
-            row |= {
                 "standard_error": standard_error(value),
                 "gap_error": standard_error(value),
                 "excess": math.nan,
@@ -330,19 +324,13 @@ def measured(accuracy: float, scale: Scale | None = None, seed: int = 3) -> Rows
         "vp": known.vp,
         "t": known.t,
         "r": known.r,
-    }
-    about |= {
         "gradient_norm2": known.gradient_norm2,
         "best": known.group_size,
         "sample_vp": sample.vp.value,
         "sample_t": sample.t.value,
-    }
-    about |= {
         "sample_r": sample.r.value,
         "sample_r_low": sample.r.interval.low,
         "sample_r_high": sample.r.interval.high,
-    }
-    about |= {
         "sample_best": sample.group_size.value,
         "sample_best_low": sample.group_size.low,
         "sample_best_high": sample.group_size.high,
@@ -362,10 +350,10 @@ def one_step(sizes: tuple[int, ...] = (2, 4, 8, 16, 32), repeats: int = 32, seed
         float(exact_values(policy, looked).mean()),
         value_after(policy, rate * gradient, looked),
     )
-    rows: Rows = []
+    rows = []
     for size in sizes:
         names = OF_BATCHES if size <= 8 else OF_BATCHES[1:2]
-        found: dict[str, list[float]] = {name: [] for name in names}
+        found = {name: [] for name in names}
         for _ in range(repeats):
             rollouts, weight = batch(policy, problems, known, size, rng, draw)
             for name in names:
@@ -422,13 +410,13 @@ def estimated(row: dict[str, Any]) -> float | None:
     )
     if pairs is None:
         return None
-    inside: float = row["sample_t"] / size + pairs
+    inside = row["sample_t"] / size + pairs
     return inside if row["kind"] == "within" else (row["sample_vp"] + inside) * size / BATCH
 
 
 def of_kind(rows: Rows, kind: str) -> Rows:
     """Rows of within or batch."""
-    return [row for row in rows if row["kind"] == kind]
+    return where(rows, kind=kind)
 
 
 def tables(done: dict[str, Rows]) -> None:
@@ -442,7 +430,8 @@ def tables(done: dict[str, Rows]) -> None:
             *(f"{row[name]:.1f}" for name in ("vp", "t", "r")),
             (
                 f"{row['gradient_norm2']:.2f} | {row['best']:.2f} | "
-                f"{row['sample_best']:.2f} ({row['sample_best_low']:.2f} to {row['sample_best_high']:.2f})"
+                f"{row['sample_best']:.2f} ({row['sample_best_low']:.2f} to "
+                f"{row['sample_best_high']:.2f})"
             ),
         ]
         for row in first
@@ -456,7 +445,7 @@ def tables(done: dict[str, Rows]) -> None:
         lines = []
         for rows in done.values():
             for name in ESTIMATORS if kind == "within" else OF_BATCHES:
-                some = [row for row in of_kind(rows, kind) if row["estimator"] == name]
+                some = where(of_kind(rows, kind), estimator=name)
                 lines.append(
                     [f"{some[0]['value']:.2f} | {LABELS[name]}", *(error_cell(row) for row in some)]
                 )
@@ -472,7 +461,7 @@ def tables(done: dict[str, Rows]) -> None:
         )
     lines = []
     for rows in done.values():
-        some = [row for row in of_kind(rows, "within") if row["estimator"] == "leave_one_out"]
+        some = where(of_kind(rows, "within"), estimator="leave_one_out")
         cells = [scaled_excess(row) for row in some]
         own = some[0]["excess_predicted"] * SIZES[0] * (SIZES[0] - 1)
         lines.append(
@@ -556,11 +545,11 @@ def draw(done: dict[str, Rows]) -> None:
     plt = pyplot()
     done = {name: rows for name, rows in done.items() if name != "one-step"}
     figure, axes = plt.subplots(1, len(done) + 1, figsize=(11, 4.4), layout="constrained")
-    handles: list[Any] = []
+    handles = []
     for axis, rows in zip(axes, done.values(), strict=False):
         for name in ESTIMATORS:
             colour, marker, dash = STYLE[name]
-            some = [row for row in of_kind(rows, "within") if row["estimator"] == name]
+            some = where(of_kind(rows, "within"), estimator=name)
             axis.plot(
                 SIZES,
                 [row["predicted"] * row["group_size"] for row in some],
@@ -585,7 +574,7 @@ def draw(done: dict[str, Rows]) -> None:
     last = axes[-1]
     looks = (("#56b4e9", "v", 0.93), ("#0072b2", "o", 1.0), ("#000000", "s", 1.07))
     for rows, (colour, marker, aside) in zip(done.values(), looks, strict=False):
-        some = [row for row in of_kind(rows, "within") if row["estimator"] == "leave_one_out"]
+        some = where(of_kind(rows, "within"), estimator="leave_one_out")
         value = [row["excess"] / row["excess_predicted"] for row in some]
         error = [1.96 * row["excess_error"] / row["excess_predicted"] for row in some]
         place = [aside * size for size in SIZES]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from cells import Rows, print_table
+from cells import Rows, column, print_table
 from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, pyplot, save
 from scipy import stats
 
@@ -29,12 +29,12 @@ def final(rows: Rows) -> float:
     """Held-out accuracy at the end: the mean of the last three looks, for a single look is a
     single step.
     """
-    return float(np.mean([row["held_out"] for row in rows[-3:]]))
+    return np.mean(column(rows[-3:], "held_out"))
 
 
 def averaged(rows: Rows) -> float:
     """Held-out accuracy averaged over the run."""
-    return float(np.mean([row["held_out"] for row in rows]))
+    return np.mean(column(rows, "held_out"))
 
 
 def until(step: int) -> Score:
@@ -46,7 +46,7 @@ def scores(
     done: Done, algorithm: str, rollouts: int, score: Score, *, prefix: str = ""
 ) -> dict[int, dict[int, float]]:
     """Size -> seed -> score."""
-    found: dict[int, dict[int, float]] = {}
+    found = {}
     for size in SIZES:
         for seed in range(100):
             rows = done.get(f"{prefix}{algorithm}-N{rollouts}-G{size:03d}-seed{seed}")
@@ -69,9 +69,7 @@ def paired(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
     interval.
     """
     difference = np.subtract(one, other)
-    return float(difference.mean()), half_width(difference.tolist()) if len(
-        difference
-    ) > 1 else math.nan
+    return difference.mean(), half_width(difference.tolist()) if len(difference) > 1 else math.nan
 
 
 def bootstrap(value_GS: np.ndarray) -> np.ndarray:
@@ -86,7 +84,7 @@ def regret(value_GS: np.ndarray, place: int) -> tuple[float, float]:
     """What the size at `place` loses against the best, relative to the best; and the most that
     the 95 % t intervals allow for.
     """
-    mean = float(value_GS[place].mean())
+    mean = value_GS[place].mean()
     above = [
         paired(row.tolist(), value_GS[place].tolist())
         for at, row in enumerate(value_GS)
@@ -245,7 +243,7 @@ def iteration_table(done: Done) -> None:
 
 def over_least(row: Mapping[str, Any], size: int) -> float:
     """Squared error of the gradient at a group size over that at the real-valued best one."""
-    least: float = row["vp"] + row["t"] + 2 * math.sqrt(row["r"] * row["vp"])
+    least = row["vp"] + row["t"] + 2 * math.sqrt(row["r"] * row["vp"])
     return (row["vp"] * size + row["t"] + row["r"] / (size - 1)) / least
 
 
@@ -286,7 +284,7 @@ def epochs_table(done: Done) -> None:
                     done,
                     "adam",
                     512,
-                    lambda rows, key=key: float(np.mean([row[key] for row in rows[-3:]])),
+                    lambda rows, key=key: np.mean(column(rows[-3:], key)),
                     prefix=prefix,
                 )
                 cells.append(spread(list(found.get(size, {}).values())))
@@ -351,7 +349,7 @@ def _draw_sizes(done: Done) -> None:
             some = sorted(found)
             if not some:
                 continue
-            mean = [float(np.mean(list(found[one].values()))) for one in some]
+            mean = [np.mean(list(found[one].values())) for one in some]
             half = [half_width(list(found[one].values())) for one in some]
             axis.errorbar(
                 some,
@@ -392,10 +390,10 @@ def _draw_drift(done: Done) -> None:
         ALGORITHMS.items(), (BLUE, VERMILION), ("o", "s"), strict=True
     ):
         rows = done.get(f"along-{algorithm}", [])
-        step = [row["step"] for row in rows]
-        axes[0].plot(step, [row["best"] for row in rows], "-", color=colour, linewidth=1.6)
+        step = column(rows, "step")
+        axes[0].plot(step, column(rows, "best"), "-", color=colour, linewidth=1.6)
         if rows:
-            middle = [row["estimated"] for row in rows]
+            middle = column(rows, "estimated")
             low, high = (
                 [row["estimated"] - row["low"] for row in rows],
                 [row["high"] - row["estimated"] for row in rows],
@@ -409,7 +407,7 @@ def _draw_drift(done: Done) -> None:
     if axes[0].get_legend_handles_labels()[0]:
         axes[0].legend(loc="upper left")
     colours = plt.get_cmap("viridis")
-    handles: list[Any] = []
+    handles = []
     for axis, (algorithm, label) in zip(axes[1:], ALGORITHMS.items(), strict=True):
         for place, size in enumerate(SIZES):
             runs = [
@@ -418,10 +416,10 @@ def _draw_drift(done: Done) -> None:
                 if name.startswith(f"{algorithm}-N512-G{size:03d}-")
             ]
             if runs:
-                mean = np.mean([[row["held_out"] for row in rows] for rows in runs], axis=0)
+                mean = np.mean([column(rows, "held_out") for rows in runs], axis=0)
                 dash = ("-", "--", "-.", ":")[place % 4]
                 line = axis.plot(
-                    [row["step"] for row in runs[0]],
+                    column(runs[0], "step"),
                     mean,
                     dash,
                     color=colours(place / len(SIZES)),

@@ -46,7 +46,7 @@ def milliseconds(call: Callable[[], Any], repeats: int) -> float:
         begun = time.perf_counter()
         call()
         times.append(time.perf_counter() - begun)
-    return 1e3 * float(np.median(times))
+    return 1e3 * np.median(times)
 
 
 def row_of(law: ChiSquareMixture, case: dict[str, Any], repeats: int) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def peers(repeats: int) -> list[str]:
     """One point of 100 geometric weights, far out: relative error and time of each way."""
     point, law, case = 33.0, *next(pair for pair in laws() if pair[1]["name"] == "geometric")
     truth = float(case["upper_tails"][case["points"].index(33)])
-    ways: dict[str, Callable[[], float]] = {
+    ways = {
         "groupwise": lambda: float(law.sf(point)),
         "Imhof by quadrature": lambda: imhof(law.weight_K, point),
     }

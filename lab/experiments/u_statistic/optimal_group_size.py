@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from cells import RESULTS, Cell, Rows, options, run_and_show, run_missing
+from cells import RESULTS, Cell, Rows, column, options, run_and_show, run_missing
 from group_size_results import SIZES, draw, tables
 from training import START, run, settings_of
 from world import Truth, exact_values, sampled_components, start, truth, world_task
@@ -67,15 +67,12 @@ def prediction(
             "vp": found.vp.value,
             "t": found.t.value,
             "r": found.r.value,
-        }
-        row |= {"gradient_norm2": found.gradient_norm2.value, "real": found.group_size.value}
-        row |= {
+            "gradient_norm2": found.gradient_norm2.value,
+            "real": found.group_size.value,
             "low": found.group_size.low,
             "high": found.group_size.high,
             "planned": plan.group_size,
             "planned_low": low,
-        }
-        row |= {
             "planned_high": high,
             "within_2_low": plan.within_2_percent[0],
             "within_2_high": plan.within_2_percent[1],
@@ -95,13 +92,13 @@ def pilot(rollouts: int, rates: tuple[float, ...] = PILOT_RATES, steps: int = 15
     rows = []
     for rate in rates:
         curve = run(settings_of("sgd", rollouts, 8, 1000, steps, rate))
-        held_out = [row["held_out"] for row in curve]
+        held_out = column(curve, "held_out")
         rows.append(
             {
                 "rollouts": rollouts,
                 "rate": rate,
                 "final": held_out[-1],
-                "mean": float(np.mean(held_out)),
+                "mean": np.mean(held_out),
             }
         )
     return rows
@@ -116,7 +113,7 @@ def curve(
     pool: int | None = None,
 ) -> Rows:
     """One run; with a pool, in epochs over that many problems."""
-    others: dict[str, Any] = {} if pool is None else {"prompt_pool": pool, "prompt_order": "epochs"}
+    others = {} if pool is None else {"prompt_pool": pool, "prompt_order": "epochs"}
     return run(
         settings_of(
             algorithm, rollouts, group_size, seed, steps, RATES[algorithm, rollouts], **others
@@ -132,7 +129,7 @@ def along(
     problems: int = 2000,
 ) -> Rows:
     """Components along one run: the truth, and what samples of 64 groups of 16 say."""
-    rows: Rows = []
+    rows = []
 
     def watch(step: int, policy: Policy) -> None:
         if step in followed:
@@ -150,19 +147,18 @@ def along(
 def components_row(known: Truth, policy: Policy, step: int) -> dict[str, Any]:
     """True components, and G* of the truth and of one sample."""
     found = sampled_components(policy, world_task().train, seed=100 + step)
-    row = {
+    return {
         "step": step,
-        "value": float(exact_values(policy, world_task().train).mean()),
+        "value": exact_values(policy, world_task().train).mean(),
         "vp": known.vp,
         "t": known.t,
         "r": known.r,
-    }
-    row |= {
         "gradient_norm2": known.gradient_norm2,
         "best": known.group_size,
         "estimated": found.group_size.value,
+        "low": found.group_size.low,
+        "high": found.group_size.high,
     }
-    return row | {"low": found.group_size.low, "high": found.group_size.high}
 
 
 def name_of(algorithm: str, rollouts: int, group_size: int, seed: int) -> str:
@@ -238,7 +234,7 @@ def quick() -> None:
         ],
         len(pilot(64, (0.01,), 10)),
     )
-    print([row["step"] for row in along("sgd", 4, 10, (0, 10), 256)])
+    print(column(along("sgd", 4, 10, (0, 10), 256), "step"))
 
 
 def show() -> None:

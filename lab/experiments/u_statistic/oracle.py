@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 import numpy as np
-from cells import RESULTS, Cell, Rows, options, print_table, run_and_show
+from cells import RESULTS, Cell, Rows, column, options, print_table, run_and_show, where
 from critic import Critic, critic_values
 from group_size_results import averaged, final, paired
 from optimal_group_size import PIECES as LEAVE_ONE_OUT
@@ -61,21 +61,19 @@ def looked(size: int, critic: Critic, steps: tuple[int, ...]) -> Watch:
             "error_oracle",
             "error_critic",
         )
-        row: dict[str, Any] = dict.fromkeys(names, "")
+        row = dict.fromkeys(names, "")
         if step not in steps:
             return row
         moments = truth(policy, world_task().train[:PROBLEMS], score_rollouts=2).moments
-        row["error_leave_one_out"] = float(
-            within_prompt_variance("leave_one_out", moments, size).mean()
-        )
-        row["error_oracle"] = float(within_prompt_variance("oracle", moments, size).mean())
-        row["value_spread"] = float(moments.value_P.std())
+        row["error_leave_one_out"] = within_prompt_variance("leave_one_out", moments, size).mean()
+        row["error_oracle"] = within_prompt_variance("oracle", moments, size).mean()
+        row["value_spread"] = moments.value_P.std()
         value_P = critic_values(critic, policy, PROBLEMS)
         row["critic_rmse"] = float(np.sqrt(np.mean((value_P - moments.value_P) ** 2)))
-        row["critic_bias"] = float(np.mean(value_P - moments.value_P))
-        row["error_critic"] = float(
-            within_prompt_variance("constant", moments, size, reference=value_P).mean()
-        )
+        row["critic_bias"] = np.mean(value_P - moments.value_P)
+        row["error_critic"] = within_prompt_variance(
+            "constant", moments, size, reference=value_P
+        ).mean()
         return row
 
     return watch
@@ -223,7 +221,7 @@ def tables(done: dict[str, Rows]) -> None:
             ]
             if some:
                 value = {
-                    name: float(np.mean([row[name] for row in some]))
+                    name: np.mean(column(some, name))
                     for name in some[0]
                     if name.startswith(("critic", "error", "value"))
                 }
@@ -232,8 +230,8 @@ def tables(done: dict[str, Rows]) -> None:
                 lines.append(
                     [
                         (
-                            f"{size} | {step} | {value['value_spread']:.3f} | {value['critic_rmse']:.3f} | "
-                            f"{value['critic_bias']:+.3f}"
+                            f"{size} | {step} | {value['value_spread']:.3f} | "
+                            f"{value['critic_rmse']:.3f} | {value['critic_bias']:+.3f}"
                         )
                     ]
                     + [f"{value[f'error_{name}']:.1f}" for name in COMPARED]
@@ -260,10 +258,8 @@ def cost_table(rows: Rows) -> None:
     for size in sorted({row["group_size"] for row in rows}):
         base = 0.0
         for baseline in COMPARED:
-            some = [
-                row for row in rows if row["group_size"] == size and row["baseline"] == baseline
-            ]
-            cpu = float(np.median([row["cpu"] for row in some]))
+            some = where(rows, group_size=size, baseline=baseline)
+            cpu = np.median(column(some, "cpu"))
             base = base or cpu
             lines.append(
                 [
@@ -306,8 +302,8 @@ def draw(done: dict[str, Rows]) -> None:
             colour, marker, dash = STYLE[baseline]
             some = list(runs_of(done, baseline, size).values())
             if some:
-                value = np.mean([[row["held_out"] for row in rows] for rows in some], axis=0)
-                step = [row["step"] for row in some[0]]
+                value = np.mean([column(rows, "held_out") for rows in some], axis=0)
+                step = column(some[0], "step")
                 axis.plot(step, value, dash, marker=marker, markevery=6, markersize=5, color=colour)
         axis.set_title(f"G = {size}")
         axis.set_xlabel("updates")
@@ -321,7 +317,7 @@ def draw(done: dict[str, Rows]) -> None:
             for size in sorted(SIZES)
         }
         at = [size * 1.05 ** (place - 2) for size, some in found.items() if some]
-        mean = [float(np.mean(some)) for some in found.values() if some]
+        mean = [np.mean(some) for some in found.values() if some]
         error = [
             float(np.std(some, ddof=1) / np.sqrt(len(some))) if len(some) > 1 else 0.0
             for some in found.values()

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
-from common import results_of
+from common import Rows, results_of
 
 from groupwise.arrays import Float
 from groupwise.estimators.zero_variance import (
@@ -60,7 +60,7 @@ def main() -> None:
     _written("zero_variance", _simulated(options.repeats))
 
 
-def _real(folder: Path) -> list[dict[str, object]]:
+def _real(folder: Path) -> Rows:
     """Deal rollouts into smaller groups, foresee, and compare."""
     rows = []
     for name in FILES:
@@ -92,7 +92,7 @@ def _real(folder: Path) -> list[dict[str, object]]:
                     rows.append(
                         {
                             "rollouts": name,
-                            **_row(found, columns, float(reward_PG.mean()), place, seen.value),
+                            **_row(found, columns, reward_PG.mean(), place, seen.value),
                         }
                     )
     return rows
@@ -114,16 +114,13 @@ def _row(
     }
 
 
-def _simulated(repeats: int) -> list[dict[str, object]]:
+def _simulated(repeats: int) -> Rows:
     """Coverage and error in worlds whose truth is known."""
     rows = []
     for world, draw in WORLDS.items():
         many = draw(np.random.default_rng(1), MANY)
         for group in (4, 8):
-            truth = [
-                float((many**other + (1 - many) ** other).mean())
-                for other in (2 * group, 4 * group)
-            ]
+            truth = [(many**other + (1 - many) ** other).mean() for other in (2 * group, 4 * group)]
             for groups in (64, 512):
                 rng = np.random.default_rng(groups + group)
                 drawn = [_once(rng, draw, group, groups) for _ in range(repeats)]
@@ -168,7 +165,7 @@ def _once(
     return zero_variance_of_groups(reward_PG.ravel(), np.repeat(np.arange(groups), group)), columns
 
 
-def _written(name: str, rows: list[dict[str, object]]) -> None:
+def _written(name: str, rows: Rows) -> None:
     """Write a table and print it."""
     results_of(__file__).write(name, rows)
     for row in rows:

@@ -40,16 +40,24 @@ _ALWAYS = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
+    "svg.fonttype": "none",
+    "path.simplify_threshold": 1.0,
 }
 _STYLE = {
-    "svg.fonttype": "none",
     "font.size": 11,
     "axes.titlesize": 11,
     "legend.fontsize": 10,
     "font.family": "sans-serif",
 }
 
-Rows = list[dict[str, Any]]
+# Metadata, comments, and the names that Matplotlib gives to groups.
+_UNSEEN = re.compile(
+    r"<metadata>.*?</metadata>|<!--.*?-->|<\?xml.*?\?>|<!DOCTYPE.*?>"
+    r'|(?<=<g) id="\w+[._]\w*"(?=>)',
+    re.DOTALL,
+)
+Row = dict[str, Any]
+Rows = list[Row]
 
 
 def parser(text: str | None, tables: str) -> argparse.ArgumentParser:
@@ -230,5 +238,28 @@ def save(figure: Any, name: str) -> None:
     """Write a picture without its date."""
     import matplotlib.pyplot as plt
 
-    figure.savefig(PICTURES / name, metadata={"Date": None})
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
     plt.close(figure)
+    (PICTURES / name).write_text(compact(drawn.getvalue()), encoding="utf-8")
+
+
+def compact(svg: str) -> str:
+    """The same picture with one digit behind the point, and without what no reader looks at."""
+    svg = _UNSEEN.sub("", svg)
+    svg = re.sub(r"-?\d+\.\d+", lambda digits: f"{float(digits[0]):.1f}".removesuffix(".0"), svg)
+    svg = re.sub(r"\s+", " ", svg)
+    svg = re.sub(r'(?<=[\d "]) ?L (?=[\d-])', " ", svg)
+    svg = re.sub(r"font-family: '[^;\"]*", "font-family: sans-serif", svg)
+    svg = re.sub(r"\b([mp][0-9a-f]{4})[0-9a-f]{6}\b", r"\1", svg).replace("xlink:href", "href")
+    # A marker has its stroke of the shape that is used, and its fill of the use.
+    svg = re.sub(r'(<use [^>]*) style="(?:fill: ([#\w]+))?[^"]*"/>', r'\1 fill="\2"/>', svg)
+    bare = re.compile("<g> ?((?:(?!<g|</g>).)*?)</g>")
+    while bare.search(svg):
+        svg = bare.sub(r"\1", svg)
+    svg = re.sub(
+        r'(?:style|d)="[^"]*"', lambda part: re.sub(r"(?<=[;:Mz]) | (?=[z\"])", "", part[0]), svg
+    )
+    svg = re.sub(r"#(\w)\1(\w)\2(\w)\3\b", r"#\1\2\3", svg)
+    svg = re.sub(r' fill=""|;stroke-linecap:square| transform="rotate\(-0 [^"]*"', "", svg)
+    return re.sub(r"> *<", ">\n<", svg).strip() + "\n"

@@ -8,20 +8,17 @@ compared. Pairs: two runs of one curve, fitted as the command fits them (a secon
 a study out. Prints the tables and writes the tables `groups` and `pairs`.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
-from common import Rows, print_table, results_of
+from common import Row, Rows, print_table, results_of
 
 from groupwise.comparison.contrasts import Setup, contrast
 from groupwise.comparison.curves import Curve, curve, late_level, time_to
@@ -71,7 +68,7 @@ def noise(rng: np.random.Generator, rows: int, correlation: float) -> FloatArray
     return value
 
 
-def group_cell(cell: GroupCell, replicates: int, seed: int) -> dict[str, Any]:
+def group_cell(cell: GroupCell, replicates: int, seed: int) -> Row:
     """False alarms, coverage and power of one kind of groups."""
     rng = np.random.default_rng(seed)
     step = np.arange(float(ROWS))
@@ -138,9 +135,7 @@ PAIRS = (
 )
 
 
-def pair_cell(
-    name: str, rows: int, correlation: float, replicates: int, seed: int
-) -> dict[str, Any]:
+def pair_cell(name: str, rows: int, correlation: float, replicates: int, seed: int) -> Row:
     """False alarms of the first divergence, and coverage of late mean and time to a level, as
     the command fits them.
     """

@@ -13,8 +13,6 @@ engine begins anew. `tables` writes the tables states, causes, likely, signs and
 results.txt from what is there. The simulator is `lab/experiments/worlds/logs.py`.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 
@@ -34,7 +32,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -46,7 +43,7 @@ from groupwise.diagnostics.judgement import Certainty, Judgement, Learning, Stat
 from groupwise.record.run import RunRecord
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
-from common import Rows, results_of, where
+from common import Row, Rows, results_of, where
 from worlds.logs import HEALTHY, ILL, KINDS, Truth, run_of
 
 HERE = Path(__file__).parent
@@ -135,7 +132,7 @@ def rows_off(record: RunRecord, step: int | None, low: int, high: int) -> float 
     return float(row - high if row > high else min(row - low, 0))
 
 
-def judged(kind: str, seed: int) -> dict[str, Any]:
+def judged(kind: str, seed: int) -> Row:
     """Judge one run that has ended."""
     record, truth = run_of(kind, seed)
     found = judge(record)
@@ -177,7 +174,7 @@ def until(record: RunRecord, rows: int) -> RunRecord:
     return replace(record, steps=steps, rollouts=rollouts)
 
 
-def watched(kind: str, seed: int, rows: int = ROWS) -> dict[str, Any]:
+def watched(kind: str, seed: int, rows: int = ROWS) -> Row:
     """Judge one run after every row: the first row at which it is failing, and at which it is to
     be watched; None where it never is.
     """
@@ -229,7 +226,7 @@ def known(path: Path) -> Rows:
 
 
 def study(
-    call: Callable[[str, int], dict[str, Any]],
+    call: Callable[[str, int], Row],
     tasks: Sequence[tuple[str, int]],
     path: Path,
     *,
@@ -255,12 +252,12 @@ def study(
 
 
 def _called(
-    call: Callable[[str, int], dict[str, Any]],
+    call: Callable[[str, int], Row],
     left: Sequence[tuple[str, int]],
     *,
     workers: int,
     end: float,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Results as they come, until a time."""
     if workers == 1:
         for task in left:
@@ -305,9 +302,7 @@ def write(name: str, header: Sequence[str], lines: Iterable[Sequence[object]]) -
     RESULTS.write(name, [dict(zip(header, line, strict=True)) for line in written])
 
 
-def grouped(
-    found: Sequence[dict[str, Any]], kinds: Sequence[str] = KINDS
-) -> Iterator[tuple[str, Rows]]:
+def grouped(found: Sequence[Row], kinds: Sequence[str] = KINDS) -> Iterator[tuple[str, Rows]]:
     """Runs by kind, in the order of the kinds."""
     for kind in kinds:
         part = where(found, kind=kind)
@@ -315,7 +310,7 @@ def grouped(
             yield kind, part
 
 
-def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]]) -> None:
+def tables(found: Sequence[Row], seen: Sequence[Row]) -> None:
     """Write all tables."""
     states = [str(state) for state in State if state is not State.FAILING]
     lines = []
@@ -381,7 +376,7 @@ def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]]) -> N
     )
 
 
-def calibration(found: Sequence[dict[str, Any]]) -> list[list[object]]:
+def calibration(found: Sequence[Row]) -> list[list[object]]:
     """How often a named cause is the true one, by what was named and how surely; of a healthy
     run none is.
     """

@@ -12,8 +12,6 @@ of the runs too, as if they went on. Writes the table `labels`, which
 holds no number of a log but steps.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import csv

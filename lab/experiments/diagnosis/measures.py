@@ -8,8 +8,6 @@ the truth and its Wilson interval. The margin is not among them:
 lab/experiments/predictable_grpo/force_of_runs.py has it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -14,8 +14,6 @@ In one_run.csv the toolkit's line is its rule `detect_grpo_completion_length_dri
 says nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import html
 import json

@@ -21,8 +21,6 @@ on the entropy alone; none of them changes another.
 Writes the table `peers`; judges no tool's advice. The labelled public runs: peers_real.py.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -13,8 +13,6 @@ start of the command to its end, of what opened, medians. Writes the table
 `peers_open`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -13,8 +13,6 @@ their messages where they have any. rldoctor is also given the files as they are
 their endings. Writes the table `peers_real`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -4,8 +4,6 @@ beside this script; runs no simulation.
 python lab/experiments/diagnosis/tables.py
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path

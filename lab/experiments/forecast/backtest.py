@@ -8,8 +8,6 @@ Each run is foretold from 10, 20, 40 and 60 % of it, beside what people do by ha
 theta where statsmodels is installed. Runs of one source count as one cluster.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

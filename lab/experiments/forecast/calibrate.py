@@ -8,8 +8,6 @@ lies from the one that is shipped; --write puts it in its place. DATA is a folde
 (default: ../shared/data).
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -11,8 +11,6 @@ its parameters (linear about the truth; of a curve drawn, its covariance known b
 and that of the noise alone.
 """
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 

@@ -9,8 +9,6 @@ and that plus a half, one and two spreads of the forecast at the end. A level is
 mean of the last of ten windows lies above it. Each cluster of runs weighs the same.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ on. One row a run, its rewards step by step, in the table `trainer_runs`; runs t
 there are not repeated, so that it can be stopped at any time. A minute a run.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -12,8 +12,6 @@ the relative error of the mean estimate of Vp, T and R, and how often the 95 % i
 three, of G*, of the best integer size at 1,024 rollouts and of the regret of G = 8 hold the truth.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable

@@ -11,8 +11,6 @@ after some updates. One column has the squared lengths of scores in the space of
 products of different rollouts, as verl's proxy of the variance has.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -10,8 +10,6 @@ update. The size is planned from 64 groups of 16 before anything is trained; the
 round number, not tuned.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -11,8 +11,6 @@ of the batch at that very G, one rollout a micro-batch; `prompts as units` gives
 group a micro-batch instead.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

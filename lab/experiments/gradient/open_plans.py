@@ -11,8 +11,6 @@ over that of the truly best size; writes the table
 `open_plans`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -8,8 +8,6 @@ and 1; every number is a sum over arms, nothing is sampled. "Rollouts" is what t
 where it is to be the same share of the squared gradient as without errors.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

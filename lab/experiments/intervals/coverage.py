@@ -10,8 +10,6 @@ takes the likeliest noise as known, as most programs do: a negative control, whi
 parameters belong to the law that was chosen.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -11,8 +11,6 @@ of five to ten minutes of a core, are in results/best_group_size; the tables of
 lab/docs/studies/language-models.md are printed.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import tempfile

@@ -13,8 +13,6 @@ the largest stable learning rate, predicted, then found by expected updates afte
 runs on both sides of it. Pieces are in results.txt; the tables are put into the page.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import cache

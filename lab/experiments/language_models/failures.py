@@ -9,8 +9,6 @@ tests/fixtures/language_models, where the judgement of each is tested; the table
 lab/docs/studies/language-models.md is printed.
 """
 
-from __future__ import annotations
-
 import gzip
 import shutil
 import tempfile
@@ -26,6 +24,7 @@ from small_model import (
     PAGE,
     RESULTS,
     Cell,
+    Row,
     Rows,
     options,
     policy,
@@ -113,7 +112,7 @@ class Phases(Sequence[Problem]):
 class ByFamily:
     """Each problem judged by the verifier of its own task."""
 
-    verifiers: dict[str, Any]
+    verifiers: Row
     weights: dict[str, float] = field(default_factory=lambda: {"strict": 1.0, "sloppy": 0.0})
 
     def __call__(
@@ -146,7 +145,7 @@ class Failure:
     steps: int
     rate: float
     group_size: int
-    others: dict[str, Any] = field(default_factory=dict)
+    others: Row = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1)
 
 
@@ -204,7 +203,7 @@ def broken(name: str, seed: int) -> Rows:
         return [judged(Path(home) / name) | {"seconds": time.process_time() - began}]
 
 
-def judged(run: Path) -> dict[str, Any]:
+def judged(run: Path) -> Row:
     """What the judgement says of a run."""
     found = gw.open_run(run).judgement
     sign = found.first_sign

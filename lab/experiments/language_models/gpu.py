@@ -14,8 +14,6 @@ any. A piece that fails is told, and none begins when less time is left than the
 took. Pieces are in results.txt; the tables of what is there are put into the page.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -10,8 +10,6 @@ the group's deviation. The law: leave-one-out exceeds V(x) by R/(G(G-1)) a promp
 results/gradient_error; the tables of lab/docs/studies/language-models.md are printed.
 """
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

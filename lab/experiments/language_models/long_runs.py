@@ -10,8 +10,6 @@ largest stable rate, four seeds each. Logged are the sampled reward, its samplin
 exact value beneath. Pieces are in results.txt; the tables are put into the page.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

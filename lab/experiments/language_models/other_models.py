@@ -9,8 +9,6 @@ adapter of rank 16. Gemma is asked behind three examples, in texts ("Question: .
 whose answer ends with its line; Qwen plainly, in chats. Pieces are in results.txt.
 """
 
-from __future__ import annotations
-
 import time
 
 from small_model import (

@@ -7,8 +7,6 @@ strict verifier's reward is trained on, and every run of a format begins with th
 chooses nothing that the scripts beside it vary.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys
@@ -33,7 +31,7 @@ from cells import (  # noqa: F401
     run_asked,
     say_missing,
 )
-from common import Rows, column, results_of, where  # noqa: F401
+from common import Row, Rows, column, results_of, where  # noqa: F401
 
 from groupwise.estimators.components import Components, components
 from groupwise.scores.language_models import load_language_model

@@ -11,8 +11,6 @@ stiffness is known from scores, and measured by Lanczos and by a kick. Pieces ar
 results/stiffness; the tables are put into the page.
 """
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

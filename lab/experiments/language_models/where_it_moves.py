@@ -11,8 +11,6 @@ every adapter a random projection of that of the weights: rank and layers could 
 Pieces are in results.txt; the table of lab/docs/studies/language-models.md is printed.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

@@ -12,8 +12,6 @@ everywhere and sees no exact threshold. Bandit of the note, KL term in the rewar
 force is as stale as the rollouts. It simulates no noise.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

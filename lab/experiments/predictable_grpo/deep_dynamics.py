@@ -14,8 +14,6 @@ problems and of ten families that are not trained on are exact: the probability 
 answer.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import tempfile

@@ -6,10 +6,6 @@ as they come. `python deep_factors.py` runs what is missing (some ten minutes of
 `--tables` prints, `--quick` tries everything.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import torch
 from deep_pieces import Pieces
@@ -25,7 +21,7 @@ from deep_world import (
     symmetric,
     trained,
 )
-from drawing import options, print_table
+from drawing import Row, options, print_table
 from worlds.truth import leading_modes
 
 from groupwise.stability.threshold import threshold
@@ -34,7 +30,7 @@ FACTORS = Pieces("deep_factors", ("factor",))
 LARGE = Pieces("deep_factors_large", ("factor", "over_edge"))
 ADAM = Pieces("deep_factors_adam", ("over_edge", "seed"))
 CENTRE = Setting("refresh", 0.9, 8)
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS: dict[str, Row] = {
     "centre": {},
     "exact ratio": {"ratio": "exact"},
     "clipped ratio": {"ratio": "clipped"},
@@ -125,7 +121,7 @@ def adam(deep: Deep, *, quick: bool) -> None:
 
 def adam_run(
     deep: Deep, scale_D: torch.Tensor, watch_D: np.ndarray, rate: float, seed: int, updates: int
-) -> dict[str, Any]:
+) -> Row:
     """Adam on sampled groups from the fixed point, its second moments those that the noise gives
     there.
     """

@@ -6,8 +6,6 @@ whatever delays a curve here is momentum. Beside it the laws that a fit would ch
 deep_inertia.py` runs what is missing (a few minutes of one core), `--tables` prints.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

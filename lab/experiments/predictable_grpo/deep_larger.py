@@ -9,8 +9,6 @@ from where it ends, runs at multiples of the predicted edge. Pieces are written 
 where it is not the recorded one nothing is added.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

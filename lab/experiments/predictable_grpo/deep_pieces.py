@@ -3,8 +3,6 @@
 Rows are told apart by some of their columns. It computes nothing.
 """
 
-from __future__ import annotations
-
 from drawing import RESULTS, Results, Rows
 
 

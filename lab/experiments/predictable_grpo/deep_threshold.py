@@ -6,8 +6,6 @@ come; what is there is not run again. `python deep_threshold.py` runs what is mi
 minutes of one core; `--edges N` ends after N edges), `--tables` prints, `--quick` tries everything.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -31,7 +29,7 @@ from deep_world import (
     symmetric,
     trained,
 )
-from drawing import BLACK, LAG_STYLE, column, options, print_table, pyplot, save
+from drawing import BLACK, LAG_STYLE, Row, column, options, print_table, pyplot, save
 from worlds.truth import ExactWorld, leading_modes
 
 from groupwise.stability.threshold import oscillation_onset, rule_threshold, threshold
@@ -185,7 +183,7 @@ def edge_row(
     basis: np.ndarray,
     scalar: float,
     reward_mode: float,
-) -> dict[str, Any]:
+) -> Row:
     """One edge, predicted and measured."""
     began = time.process_time()
     limit = float(threshold(setting.lag, setting.momentum, setting.interval))
@@ -303,7 +301,7 @@ def fitted_edge(
     return found, abs(found - again), rates, sizes
 
 
-def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> dict[str, Any]:
+def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> Row:
     """What the same kick and the same fit find where the linear theory is all there is: the
     error of the method.
     """
@@ -342,7 +340,7 @@ def run_row(
     factor: float,
     start: str,
     updates: int,
-) -> dict[str, Any]:
+) -> Row:
     """Training from the policy that was warmed up, or from a large kick, at a multiple of the
     predicted edge.
     """
@@ -392,7 +390,7 @@ def sampled_row(
     factor: float,
     seed: int,
     updates: int,
-) -> dict[str, Any]:
+) -> Row:
     """Training on sampled groups of 8 of every problem, from the fixed point."""
     rng, world = np.random.default_rng([seed, round(100 * factor)]), deep.world
     now_D, velocity_D = deep.point_D.clone(), torch.zeros_like(deep.point_D)

@@ -5,8 +5,6 @@ The tiny policy after its warm-up, 40 problems. `python deep_truth.py` measures 
 one core), `--tables` prints, `--quick` takes 10 problems.
 """
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

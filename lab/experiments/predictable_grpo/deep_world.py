@@ -6,8 +6,6 @@ expected updates over all 100 problems and 381 completions each, in double preci
 point is kept in the cache of warm-ups. It draws no picture.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Sequence

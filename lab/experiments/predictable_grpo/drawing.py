@@ -5,8 +5,6 @@ Two arms with rewards 0 and 1, reference policy (.7, .3), KL weight .5: its fixe
 and its stiffness K = .182398. It runs nothing by itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path
@@ -22,6 +20,7 @@ from common import (  # noqa: F401
     ORANGE,
     VERMILION,
     Results,
+    Row,
     Rows,
     column,
     print_table,

@@ -11,10 +11,7 @@ the loss: in the reward it makes all arms tie at the fixed point, and nothing sw
 nothing of lags.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 from drawing import (
@@ -23,6 +20,7 @@ from drawing import (
     GREEN,
     RESULTS,
     VERMILION,
+    Row,
     Rows,
     column,
     logits_at,
@@ -64,7 +62,7 @@ def spread(series_TS: np.ndarray) -> tuple[float, float]:
     return square_S.mean(), float(square_S.std(ddof=1) / math.sqrt(len(square_S)))
 
 
-def one_prompt(size: int, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+def one_prompt(size: int, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray, Row]:
     """Settled runs of the bandit of the note, and what predicts them."""
     world = note_bandit()
     rest = fixed_point(world, Training(1.0))
@@ -92,9 +90,7 @@ def one_prompt(size: int, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray,
     return found.value[seen], found.series["reward"][seen], parts
 
 
-def unlike_prompts(
-    size: int, runs: int, seed: int
-) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+def unlike_prompts(size: int, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray, Row]:
     """Settled runs of the shared parameter, and what predicts them."""
     world = shared_world()
     rest = rest_of(world)
@@ -125,7 +121,7 @@ def unlike_prompts(
     return value[seen], measured[seen], parts
 
 
-def band_row(name: str, size: int, runs: int, seed: int) -> dict[str, Any]:
+def band_row(name: str, size: int, runs: int, seed: int) -> Row:
     """One group size: simulated and predicted variances."""
     value, measured, parts = (one_prompt if name == "one prompt" else unlike_prompts)(
         size, runs, seed
@@ -203,7 +199,7 @@ def show(name: str, rows: Rows) -> None:
         )
 
 
-def temperature_row(share: float, swing: float, runs: int, seed: int) -> dict[str, Any]:
+def temperature_row(share: float, swing: float, runs: int, seed: int) -> Row:
     """Simulated variance at one force beside temperature over stiffness and the exact linear
     law, by which p swings by `swing`.
     """

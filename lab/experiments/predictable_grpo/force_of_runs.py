@@ -10,8 +10,6 @@ stale, which the judgement is not told; and one whose better arm is rare at the 
 KL term in the reward. It draws nothing.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from typing import Any

@@ -11,10 +11,7 @@ policy (Adam: from p = .7, where the noise of a batch exceeds its signal). It sa
 size of swings: that is fluctuations.py.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 from drawing import (
@@ -23,6 +20,7 @@ from drawing import (
     ORANGE,
     RESULTS,
     VERMILION,
+    Row,
     Rows,
     column,
     logits_at,
@@ -68,7 +66,7 @@ def plateau_row(
     seed: int,
     *,
     long: int = LONG,
-) -> tuple[dict[str, Any], BanditRuns]:
+) -> tuple[Row, BanditRuns]:
     """Exact fixed point; expected path and simulated mean over the same last updates; where the
     expected path ends much later.
     """
@@ -97,7 +95,7 @@ def plateau_row(
     return row, runs
 
 
-def noise_row(size: int, replicates: int, seed: int) -> dict[str, Any]:
+def noise_row(size: int, replicates: int, seed: int) -> Row:
     r"""Leave-one-out with one group an update: how far the noise itself moves the plateau, to
     second order.
 
@@ -148,7 +146,7 @@ def plateau_rows(
     return rows, curves
 
 
-def time_row(optimizer: str, size: int, replicates: int, seed: int) -> dict[str, Any]:
+def time_row(optimizer: str, size: int, replicates: int, seed: int) -> Row:
     """Time of 63 % of the way, with its standard error over tenths of the replicates."""
     world = note_bandit()
     adam = optimizer == "adam"

@@ -9,8 +9,6 @@ with momentum .9; writes inertia.csv. Rows are the measured means of single runs
 It draws nothing.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

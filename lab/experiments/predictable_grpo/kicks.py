@@ -7,8 +7,6 @@ prints the measured stiffness beside the exact one. Its step is the expected upd
 at a vanishing learning rate.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from drawing import note_bandit, options
 

@@ -10,10 +10,7 @@ The onset is located on the bandit's own curve by regressing each reward on the 
 stiffness is measured by kicks. It looks at no threshold of instability: that is boundary.py.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 from drawing import (
@@ -22,6 +19,7 @@ from drawing import (
     GREEN,
     RESULTS,
     VERMILION,
+    Row,
     Rows,
     column,
     logits_at,
@@ -82,7 +80,7 @@ def oscillator_onset(force: float, reading: str, lag: str) -> float:
     return (low + high) / 2
 
 
-def onset_row(force: float, stiffness: float) -> dict[str, Any]:
+def onset_row(force: float, stiffness: float) -> Row:
     """One force."""
     exact = (1 - math.sqrt(force)) ** 2
     measured = located_onset(force, stiffness)
@@ -102,7 +100,7 @@ def turn_of(force: float, momentum: float) -> float:
     return math.acos(inner) if inner < 1 else 0.0
 
 
-def overshoot_row(momentum: float, stiffness: float, replicates: int, seed: int) -> dict[str, Any]:
+def overshoot_row(momentum: float, stiffness: float, replicates: int, seed: int) -> Row:
     """Overshoot at one momentum, as a share of the way; at the update at which the exact
     recursion is highest.
     """

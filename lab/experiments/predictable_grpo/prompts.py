@@ -9,8 +9,6 @@ replacement, G rollouts of each, takes the leave-one-out gradient and the exact 
 prompts. `simulate.bandit_runs` has one prompt only, hence these lines. It has no lag.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

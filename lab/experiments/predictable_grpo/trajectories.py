@@ -11,8 +11,6 @@ stiffness is up to 1.4 times that of the fixed point). It fits nothing: stiffnes
 the exact ones.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -12,8 +12,6 @@ put there, and its picture is drawn. It runs no group size that is fixed: `optim
 does.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

@@ -5,8 +5,6 @@ Ctrl-C loses the cells that were running and nothing else; the same command goes
 experiment.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import sys
@@ -22,7 +20,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 
-from common import Results, Rows, column, parser, print_table, results_of, where  # noqa: F401
+from common import Results, Row, Rows, column, parser, print_table, results_of, where  # noqa: F401
 
 from pages import printed, refresh
 

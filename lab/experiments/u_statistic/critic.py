@@ -7,8 +7,6 @@ before it too. It weighs no advantage: the trainer's `oracle` takes its values i
 ones.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import random

@@ -12,8 +12,6 @@ problems trains in the runs of five seeds, beside leave-one-out, the true V(x), 
 Pieces are in results.txt; prints the tables of lab/docs/studies/gradient-experiments.md.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

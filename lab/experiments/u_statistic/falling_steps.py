@@ -14,8 +14,6 @@ KL term is exact for the prompts drawn. It knows no limiting law, and holds none
 estimators.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal

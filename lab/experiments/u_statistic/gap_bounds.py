@@ -8,8 +8,6 @@ the bound holds where its conditions do; then how loose it is, and the stationar
 step beside a quarter of the step times the error. It tests no law: `gap_law` does.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from falling_steps import falling_runs
 from gap_world import (

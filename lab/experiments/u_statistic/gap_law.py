@@ -11,10 +11,7 @@ constant. A Kolmogorov-Smirnov test of a right law fails once in a thousand. It 
 `gap_rate` does.
 """
 
-from __future__ import annotations
-
 import time
-from typing import Any
 
 import numpy as np
 from falling_steps import falling_runs
@@ -24,6 +21,7 @@ from gap_world import (
     NAME,
     RESULTS,
     STYLE,
+    Row,
     Rows,
     Stage,
     options,
@@ -59,7 +57,7 @@ FALSE_ALARM = 1e-3
 
 def setting(
     place: Stage, baseline: str, size: int, runs: int, steps: int, rng: np.random.Generator
-) -> tuple[dict[str, Any], np.ndarray]:
+) -> tuple[Row, np.ndarray]:
     """One row: the runs of one setting beside the law; and the scaled gaps."""
     begun = time.process_time()
     found = falling_runs(
@@ -110,7 +108,7 @@ def setting(
     return row, scaled
 
 
-def score(row: dict[str, Any], name: str) -> float:
+def score(row: Row, name: str) -> float:
     """By how many standard errors a simulated number is off."""
     return float((row[name] - row[f"law_{name}"]) / row[f"{name}_error"])
 
@@ -184,6 +182,7 @@ def draw(quantiles: Rows) -> None:
                 linewidth=0.6,
                 color=colour,
                 markersize=3,
+                markevery=0.02,
                 label=NAME[baseline],
             )
         ax.set(xscale="log", ylim=(0.85, 1.15), title=f"G = {size}")

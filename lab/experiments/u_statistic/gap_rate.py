@@ -8,8 +8,6 @@ At a fixed number of prompts the weights' differences against G(G-1) on logarith
 is the exact statement of which the paper has O(G^-2). It simulates nothing.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from gap_world import (
     BLACK,

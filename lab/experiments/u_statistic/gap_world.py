@@ -6,8 +6,6 @@ prompts of three answers, and a bandit of four arms in its logits, whose Hessian
 runs nothing by itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence
@@ -19,7 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 
 import common
 import numpy as np
-from common import BLACK, BLUE, GREEN, ORANGE, VERMILION, Results, Rows, column, where  # noqa: F401 - scripts take them from here
+from common import BLACK, BLUE, GREEN, ORANGE, VERMILION, Results, Row, Rows, column, where  # noqa: F401 - scripts take them from here
 from falling_steps import RegularisedWorld, bandit_world, linear_world
 
 from groupwise.theory.final_gap import CovarianceParts, MatrixMoments, covariance_parts
@@ -101,9 +99,7 @@ def print_table(title: str, header: Sequence[str], lines: Sequence[Sequence[str]
 
 def pyplot() -> Any:
     """Matplotlib's pyplot in the style of these figures."""
-    return common.pyplot(
-        {"svg.fonttype": "path", "font.size": 10, "axes.grid": True, "grid.color": "#dddddd"}
-    )
+    return common.pyplot({"font.size": 10, "axes.grid": True, "grid.color": "#dddddd"})
 
 
 def save(figure: Any, name: str) -> None:

@@ -13,8 +13,6 @@ prints the tables of lab/docs/studies/gradient- experiments.md and draws docs/im
 It trains nothing but the warm-up.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cells import RESULTS, Cell, Rows, options, print_table, run_and_show, where
+from cells import RESULTS, Cell, Row, Rows, options, print_table, run_and_show, where
 from optimal_group_size import RATES
 from pictures import STYLE, pyplot, save
 from training import START
@@ -400,7 +398,7 @@ def show() -> None:
     draw(done)
 
 
-def estimated(row: dict[str, Any]) -> float | None:
+def estimated(row: Row) -> float | None:
     """What one sample of 64 groups of 16 rollouts predicts; it knows leave-one-out and the
     oracle only.
     """
@@ -520,7 +518,7 @@ def step_table(rows: Rows) -> None:
     )
 
 
-def error_cell(row: dict[str, Any]) -> str:
+def error_cell(row: Row) -> str:
     """Measured, formula, estimate."""
     guess = estimated(row)
     digits = 3 if row["kind"] == "batch" else 2
@@ -529,13 +527,13 @@ def error_cell(row: dict[str, Any]) -> str:
     return said if guess is None else f"{said} / {guess:.{digits}f}"
 
 
-def scaled_excess(row: dict[str, Any]) -> str:
+def scaled_excess(row: Row) -> str:
     """The excess in units of 1/(G(G-1))."""
     scale = row["group_size"] * (row["group_size"] - 1)
     return f"{scale * row['excess']:.0f} ± {1.96 * scale * row['excess_error']:.0f}"
 
 
-def sample_r(row: dict[str, Any]) -> str:
+def sample_r(row: Row) -> str:
     """R with its interval."""
     return f"{row['sample_r']:.0f} ({row['sample_r_low']:.0f} to {row['sample_r_high']:.0f})"
 

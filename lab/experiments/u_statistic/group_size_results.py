@@ -5,8 +5,6 @@ Runs of a seed share the seed across group sizes, so differences are taken withi
 bootstrap draws whole seeds. It runs nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

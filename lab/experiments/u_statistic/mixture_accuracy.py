@@ -8,8 +8,6 @@ the library's. Times are the median of several calls. The peer is shown where it
 install momentchi2`). It measures no quantile: the golden tests do.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import time
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gap_world import RESULTS, options, print_table
+from gap_world import RESULTS, Row, options, print_table
 
 from groupwise.theory.chi_square_mixture import ChiSquareMixture
 
@@ -27,7 +25,7 @@ GOLDEN = Path(__file__).resolve().parents[3] / "tests" / "golden" / "chi_square.
 SMALLEST_TAIL = 1e-7  # the claim goes down to 1e-6
 
 
-def laws() -> Iterator[tuple[ChiSquareMixture, dict[str, Any]]]:
+def laws() -> Iterator[tuple[ChiSquareMixture, Row]]:
     """The golden cases with positive weights and whole degrees, each degree a weight of its own; up
     to two hundred of those.
     """
@@ -49,7 +47,7 @@ def milliseconds(call: Callable[[], Any], repeats: int) -> float:
     return 1e3 * np.median(times)
 
 
-def row_of(law: ChiSquareMixture, case: dict[str, Any], repeats: int) -> dict[str, Any]:
+def row_of(law: ChiSquareMixture, case: Row, repeats: int) -> Row:
     """Errors of both tails, and the time of 100 points."""
     points, upper = (
         np.array(case["points"], dtype=float),

@@ -12,8 +12,6 @@ lab/docs/studies/optimal-group-size.md are printed and its pictures drawn. Addit
 policy of 0.1 million parameters, accuracy exact on 2,000 held-out and 2,000 training problems.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -12,8 +12,6 @@ step. Pieces are in results.txt; prints the tables of lab/docs/studies/gradient-
 and draws docs/img/oracle-critic.svg.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

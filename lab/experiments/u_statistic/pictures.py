@@ -4,8 +4,6 @@ Colours are Okabe and Ito's; every series has its own marker and dash besides. I
 itself.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from common import (  # noqa: F401 - scripts take them from here
     SKY,
     VERMILION,
     Results,
+    Row,
     Rows,
     column,
     pyplot,

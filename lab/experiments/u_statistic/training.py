@@ -4,8 +4,6 @@ problems every ten steps.
 Nothing of the run is kept but its rows. It chooses no settings.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence

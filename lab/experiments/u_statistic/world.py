@@ -7,8 +7,6 @@ value is $p$, the prompt's gradient $p\,s^*$, $\kappa = p(|s^*|^2 - S_2)$ and $T
 nothing but the warm-up.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

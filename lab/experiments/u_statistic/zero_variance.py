@@ -8,8 +8,6 @@ foreseen at twice and four times that size stands beside what all subsets of the
 and beside what one pass rate for all prompts would foresee.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import sys

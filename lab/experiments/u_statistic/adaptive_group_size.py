@@ -251,7 +251,7 @@ def same_runs(done: Done, fixed: Done, arm: str) -> list[str]:
     for seed, rows in runs_of(done, arm).items():
         for size in SIZES:
             other = fixed.get(name_of(ARMS[arm].algorithm, N, size, seed), [])
-            if column(other, "held_out") == column(rows, "held_out"):
+            if np.array_equal(column(other, "held_out"), column(rows, "held_out")):
                 found.append(f"{seed} (G = {size})")
     return found
 

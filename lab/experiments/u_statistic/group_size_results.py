@@ -264,7 +264,7 @@ def drift_table(done: Done) -> None:
     header = (
         "run | step | accuracy | Vp | T | R | squared gradient | G*, truth | G*, one sample, 95 %"
     )
-    header += tuple(f"error of G = {size} over the least" for size in NEAR)
+    header = [header, *(f"error of G = {size} over the least" for size in NEAR)]
     print_table("Along one run, G = 4, N = 512", header, lines)
 
 

@@ -41,6 +41,7 @@ _ALWAYS = {
     "axes.spines.right": False,
     "legend.frameon": False,
     "svg.fonttype": "none",
+    "figure.constrained_layout.use": True,
     "path.simplify_threshold": 1.0,
 }
 _STYLE = {
@@ -232,6 +233,12 @@ def pyplot(style: Mapping[str, Any] | None = None) -> Any:
     import matplotlib.pyplot as plt
 
     return plt
+
+
+def doublings(axis: Any, ticks: Sequence[int]) -> None:
+    """An axis from left to right by doublings."""
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(ticks, [str(tick) for tick in ticks])
 
 
 def save(figure: Any, name: str) -> None:

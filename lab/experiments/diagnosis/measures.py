@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.random import Generator
 
 from groupwise.diagnostics import concentration, hacking, zero_variance
 from groupwise.diagnostics.judgement import Measure
@@ -34,7 +35,7 @@ from worlds.runs import autoregressive_noise, simulated_run
 
 SEED = 20261121
 STEPS = 150
-Measured = Callable[[np.random.Generator], tuple[Measure | None, float]]
+Measured = Callable[[Generator], tuple[Measure | None, float]]
 
 
 def record_of(reward_PG: np.ndarray | None = None, **columns: np.ndarray) -> RunRecord:
@@ -64,7 +65,7 @@ def named(found: tuple[Measure, ...], name: str) -> Measure | None:
 def ceiling(correlation: float) -> Measured:
     """The entropy law with noise in both, of the rewards autoregressive."""
 
-    def world(rng: np.random.Generator) -> tuple[Measure | None, float]:
+    def world(rng: Generator) -> tuple[Measure | None, float]:
         entropy = rng.uniform(0.4, 1.0) * rng.uniform(0.1, 0.5) ** (np.arange(STEPS) / STEPS)
         slope, top = rng.uniform(0.3, 0.8), rng.uniform(0.6, 0.95)
         reward = (
@@ -83,7 +84,7 @@ def ceiling(correlation: float) -> Measured:
 def groups(name: str) -> Measured:
     """Prompts equally hard and independent completions, right or wrong, or of three grades."""
 
-    def world(rng: np.random.Generator) -> tuple[Measure | None, float]:
+    def world(rng: Generator) -> tuple[Measure | None, float]:
         size, chance = int(rng.choice([4, 8])), rng.uniform(0.2, 0.85)
         shape = (STEPS, 16, size)
         if name == "dead_beyond_chance":
@@ -106,7 +107,7 @@ def groups(name: str) -> Measured:
     return world
 
 
-def progress(rng: np.random.Generator) -> tuple[Measure | None, float]:
+def progress(rng: Generator) -> tuple[Measure | None, float]:
     """A training and a held-out reward that gain at a constant pace."""
     place = np.arange(STEPS) / STEPS
     train, held = rng.uniform(0.1, 0.5), rng.uniform(-0.1, 0.4)
@@ -121,7 +122,7 @@ def progress(rng: np.random.Generator) -> tuple[Measure | None, float]:
     ) / STEPS
 
 
-def onset(rng: np.random.Generator) -> tuple[Measure | None, float]:
+def onset(rng: Generator) -> tuple[Measure | None, float]:
     """A simulated run that is hacked from a step on, and the range that is told for this step."""
     record, step = simulated_run("reward_hacking", rng)
     pair = hacking.pair_of(Evidence(record))

@@ -64,7 +64,6 @@ def draw() -> None:
     axes.set_yticks(range(len(found)), [row["kind"].replace("_", " ") for row in found], fontsize=9)
     axes.set_xlabel("what the judgement named as the cause")
     axes.set_title("Simulated runs by named cause, per cent of each row", fontsize=10)
-    figure.tight_layout()
     save(figure, "diagnosis-confusion.svg")
 
 

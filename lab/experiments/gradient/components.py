@@ -19,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from numpy.random import Generator
 
 from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import components
@@ -28,7 +29,7 @@ from common import Rows, print_table, results_of
 from worlds.bandit import BanditWorld, random_world
 
 # How long a prompt's scores are, where prompts differ in that.
-LENGTHS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+LENGTHS: dict[str, Callable[[Generator, int], np.ndarray]] = {
     "lognormal": lambda rng, count: np.exp(0.5 * rng.standard_normal(count)),
     "a tenth is long": lambda rng, count: np.where(rng.random(count) < 0.1, 3.0, 1.0),
     "gamma": lambda rng, count: rng.gamma(4.0, 0.25, count),
@@ -56,8 +57,8 @@ def world_of(kind: str) -> BanditWorld:
 
 
 def unlike_world(
-    rng: np.random.Generator,
-    lengths: Callable[[np.random.Generator, int], np.ndarray],
+    rng: Generator,
+    lengths: Callable[[Generator, int], np.ndarray],
     prompts: int = 4000,
     arms: int = 12,
     width: int = 8,

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from numpy import ndarray
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
 
@@ -44,24 +45,22 @@ class Task:
         merit_PA = self.feature_PAD @ wanted_D
         self.chance_PA = 1 / (1 + np.exp(-merit_PA))
 
-    def world(self, parameter_D: np.ndarray) -> BanditWorld:
+    def world(self, parameter_D: ndarray) -> BanditWorld:
         """Every outcome of every prompt."""
         return softmax_world(self.feature_PAD, parameter_D, self.chance_PA, binary=True)
 
-    def policy(self, parameter_SD: np.ndarray) -> np.ndarray:
+    def policy(self, parameter_SD: ndarray) -> ndarray:
         """Probabilities of the answers, seed by seed and prompt by prompt."""
         logit_SPA = np.einsum("pad,sd->spa", self.feature_PAD, parameter_SD)
         weight_SPA = np.exp(logit_SPA - logit_SPA.max(axis=2, keepdims=True))
         return np.asarray(weight_SPA / weight_SPA.sum(axis=2, keepdims=True))
 
-    def value(self, parameter_SD: np.ndarray) -> np.ndarray:
+    def value(self, parameter_SD: ndarray) -> ndarray:
         """The exact mean reward."""
         return np.asarray((self.policy(parameter_SD) * self.chance_PA).sum(axis=2).mean(axis=1))
 
 
-def gradients(
-    task: Task, parameter_SD: np.ndarray, size: int, rng: np.random.Generator
-) -> np.ndarray:
+def gradients(task: Task, parameter_SD: ndarray, size: int, rng: np.random.Generator) -> ndarray:
     """One minibatch for every seed: its leave-one-out gradient."""
     seeds, prompts = len(parameter_SD), ROLLOUTS // size
     policy_SPA = task.policy(parameter_SD)
@@ -78,7 +77,7 @@ def gradients(
     return np.asarray(np.einsum("sbg,sbgd->sd", advantage_SBG, feature_SBGD) / prompts)
 
 
-def trained(task: Task, size: int, seeds: int, updates: int) -> tuple[np.ndarray, np.ndarray]:
+def trained(task: Task, size: int, seeds: int, updates: int) -> tuple[ndarray, ndarray]:
     """Mean over the run and final exact mean reward of every seed."""
     rng = np.random.default_rng([size, 1])
     parameter_SD = np.zeros((seeds, WIDTH))

@@ -16,26 +16,27 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from numpy import ndarray
 
 from groupwise.estimators.best_group_size import Budget, error_of
 from groupwise.estimators.components import components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
-from common import BLUE, VERMILION, column, print_table, pyplot, results_of, save
+from common import BLUE, VERMILION, column, doublings, print_table, pyplot, results_of, save
 from worlds.bandit import BanditWorld, random_world
 
 SIZES = (2, 4, 8, 16, 32, 64)
 PROMPTS = 32
 
 
-def per_rollout_gradients(score_ND: np.ndarray, reward_N: np.ndarray, size: int) -> np.ndarray:
+def per_rollout_gradients(score_ND: ndarray, reward_N: ndarray, size: int) -> ndarray:
     """Each rollout's contribution to the leave-one-out gradient of its batch."""
     grouped = reward_N.reshape(-1, size)
     advantage = (grouped - grouped.mean(axis=1, keepdims=True)) * size / (size - 1)
     return advantage.ravel()[:, None] * score_ND
 
 
-def traintools_variance(micro_gradient: np.ndarray, micro_size: int) -> float:
+def traintools_variance(micro_gradient: ndarray, micro_size: int) -> float:
     """tr(Sigma)/N as traintools' estimator reports it; NaN where it is not installed."""
     try:
         import torch
@@ -66,7 +67,7 @@ def one_size(
     }
 
 
-def our_predictions(world: BanditWorld, replicates: int, rng: np.random.Generator) -> np.ndarray:
+def our_predictions(world: BanditWorld, replicates: int, rng: np.random.Generator) -> ndarray:
     """Predicted variance at every size, one row a replicate, from batches of 64 prompts with 8
     rollouts.
     """
@@ -87,7 +88,7 @@ def our_predictions(world: BanditWorld, replicates: int, rng: np.random.Generato
 
 def draw(rows: list[dict[str, float]]) -> None:
     """Ratio to the truth over group size."""
-    figure, axes = pyplot().subplots(figsize=(6.4, 3.9), layout="constrained")
+    figure, axes = pyplot().subplots(figsize=(6.4, 3.9))
     size = column(rows, "group_size")
     axes.axhline(1, color="#888888", linewidth=1)
     axes.fill_between(
@@ -112,8 +113,7 @@ def draw(rows: list[dict[str, float]]) -> None:
         color=VERMILION,
         label="noise scale, rollouts as independent",
     )
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(size, [str(int(value)) for value in size])
+    doublings(axes, size)
     axes.set_ylim(0, 2)
     axes.set_xlabel("group size G (rollouts a prompt)")
     axes.set_ylabel("variance said / true variance")

@@ -66,9 +66,7 @@ def judged(world: BanditWorld, errors: VerifierErrors) -> tuple[float, float]:
 
 def draw(worlds: list[BanditWorld]) -> None:
     """Best group size over either rate."""
-    figure, axes = common.pyplot().subplots(
-        1, 2, figsize=(7.4, 3.6), layout="constrained", sharey=True
-    )
+    figure, axes = common.pyplot().subplots(1, 2, figsize=(7.4, 3.6), sharey=True)
     rate_R = np.linspace(0, 0.3, 31)
     for ax, name in zip(axes, ("false_positive", "false_negative"), strict=True):
         for value, world, (colour, dash) in zip(VALUES, worlds, STYLES, strict=True):

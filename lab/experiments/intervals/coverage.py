@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from scipy.special import stdtrit
 
 from groupwise.forecasting.fit import fit
@@ -84,7 +85,7 @@ def one_cell(
 
 
 def intervals_in_mode(
-    time_T: np.ndarray, value_T: np.ndarray, mode: str
+    time_T: ndarray, value_T: ndarray, mode: str
 ) -> tuple[dict[str, Interval], bool]:
     """The intervals under study, and whether the fit warns of them."""
     if mode == "plug-in":
@@ -93,7 +94,7 @@ def intervals_in_mode(
     return dict(result.parameters), result.status != "converged"
 
 
-def plug_in_intervals(time_T: np.ndarray, value_T: np.ndarray) -> dict[str, Interval]:
+def plug_in_intervals(time_T: ndarray, value_T: ndarray) -> dict[str, Interval]:
     """Intervals with Student's quantile, as if the likeliest noise were the true one."""
     observations = observe(time_T, value_T)
     found = fit_law(observations, law_by_name("oscillator"))

@@ -13,6 +13,7 @@ results/gradient_error; the tables of lab/docs/studies/language-models.md are pr
 import time
 
 import numpy as np
+from numpy import ndarray
 from small_model import (
     FORMATS,
     MEMORY,
@@ -41,7 +42,7 @@ BASELINES = ("value", "leave_one_out", "none", "std")
 MEASURED = ("remainder", "score_norm2", "kappa", "mean")
 
 
-def advantages(reward_JG: np.ndarray, value: float) -> dict[str, np.ndarray]:
+def advantages(reward_JG: ndarray, value: float) -> dict[str, ndarray]:
     """What each baseline multiplies the scores of every group with; the division by the
     deviation is TRL's, with 1e-4.
     """
@@ -57,7 +58,7 @@ def advantages(reward_JG: np.ndarray, value: float) -> dict[str, np.ndarray]:
 
 
 def variances(
-    gram_MM: np.ndarray, reward_M: np.ndarray, value: float, size: int, rng: np.random.Generator
+    gram_MM: ndarray, reward_M: ndarray, value: float, size: int, rng: np.random.Generator
 ) -> dict[str, float]:
     """Variance of a group's gradient under each baseline: that between disjoint groups, over
     many ways to make them.
@@ -172,13 +173,13 @@ def show() -> None:
     print_table("No baseline against V(x)", head, plain)
 
 
-def interval(value_P: np.ndarray) -> str:
+def interval(value_P: ndarray) -> str:
     """A mean over prompts with its interval."""
     found = mean_interval(value_P, level=0.95)
     return f"{found.value:.2g} ({found.low:.2g} to {found.high:.2g})"
 
 
-def ratio(excess_P: np.ndarray, law_P: np.ndarray) -> str:
+def ratio(excess_P: ndarray, law_P: ndarray) -> str:
     """The mean excess over what the law says, with an interval over prompts that knows how the
     two move together.
     """
@@ -191,7 +192,7 @@ def ratio(excess_P: np.ndarray, law_P: np.ndarray) -> str:
     return f"{found.value:.2f} ({found.low:.2f} to {high})"
 
 
-def without_baseline(column: dict[str, np.ndarray], size: int) -> list[str]:
+def without_baseline(column: dict[str, ndarray], size: int) -> list[str]:
     """What the theory says that a gradient without a baseline varies by more than one with V(x),
     and what it does.
     """

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy import ndarray
 from small_model import PAGE, RESULTS, Cell, Rows, column, options, print_table, run_and_show
 
 # isort: split
@@ -103,7 +104,7 @@ def told(rows: Rows) -> dict[str, Any]:
     }
 
 
-def updates_to(value_T: np.ndarray, level: float) -> int | None:
+def updates_to(value_T: ndarray, level: float) -> int | None:
     """Updates after which the exact value is at a level for the first time; None where it never
     is.
     """
@@ -111,7 +112,7 @@ def updates_to(value_T: np.ndarray, level: float) -> int | None:
     return int(there[0]) if len(there) else None
 
 
-def fresh_noise(value_T: np.ndarray) -> float:
+def fresh_noise(value_T: ndarray) -> float:
     """Variance of what an update's gradient brings anew, less what momentum carries over, where
     the value passes the levels.
     """
@@ -181,12 +182,12 @@ def show() -> None:
         print_table("Seven days: what the group size changes", head, rows)
 
 
-def paired(found: dict[int, Rows], name: str) -> tuple[np.ndarray, ...]:
+def paired(found: dict[int, Rows], name: str) -> tuple[ndarray, ...]:
     """A number of every run, by group size."""
     return tuple(column(found[size], name) for size in SIZES)
 
 
-def over_seeds(value_S: np.ndarray) -> tuple[float, float, float]:
+def over_seeds(value_S: ndarray) -> tuple[float, float, float]:
     """The mean over seeds and Student's 95 % interval: four seeds tell no skewness."""
     half = student_quantile(0.95, len(value_S) - 1) * value_S.std(ddof=1) / len(value_S) ** 0.5
     return value_S.mean(), value_S.mean() - half, value_S.mean() + half

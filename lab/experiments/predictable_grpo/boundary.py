@@ -22,6 +22,7 @@ from drawing import (
     RESULTS,
     Rows,
     column,
+    doublings,
     logits_at,
     note_bandit,
     options,
@@ -226,7 +227,7 @@ def show_partly_stale(rows: Rows) -> None:
 
 def draw_map(rows: Rows, stiffness: float) -> None:
     """Lines are exact, markers are located."""
-    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 5.2), layout="constrained", sharey=True)
+    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 5.2), sharey=True)
     interval = np.arange(1, 65)
     handles = []
     for ax, momentum in zip(axes, MOMENTA, strict=True):
@@ -259,9 +260,8 @@ def draw_map(rows: Rows, stiffness: float) -> None:
             linewidth=1.4,
             label="published rule",
         )
-        ax.set_xscale("log", base=2)
         ax.set_yscale("log")
-        ax.set_xticks(INTERVALS, [str(value) for value in INTERVALS])
+        doublings(ax, INTERVALS)
         ax.set_xlabel("refresh interval R (updates)")
         ax.set_title(f"momentum {momentum:g}")
     axes[0].set_ylabel("largest stable learning rate $\\eta$\n(1 / reward units)")
@@ -275,7 +275,7 @@ def draw_map(rows: Rows, stiffness: float) -> None:
 
 def draw_ratio(rows: Rows) -> None:
     """Exact over rule, at two momenta."""
-    figure, ax = pyplot().subplots(figsize=(6.4, 4.4), layout="constrained")
+    figure, ax = pyplot().subplots(figsize=(6.4, 4.4))
     ax.axhspan(0.5, 1, color="#eeeeee", linewidth=0)
     ax.axhline(1, color=BLACK, linestyle="--", linewidth=1.4)
     for lag in ("refresh", "fixed", "async"):
@@ -289,13 +289,12 @@ def draw_ratio(rows: Rows) -> None:
                 else {"linewidth": 2.2}
             )
             ax.plot(x, y, dash, color=colour, label=f"{lag}, momentum {momentum:g}", **style)
-    ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ticks = (0.5, 0.7, 1, 1.5, 2, 4, 10, 40)
     ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
     ax.set_ylim(0.5, 60)
-    ax.set_xticks([2**power for power in range(9)], [str(2**power) for power in range(9)])
+    doublings(ax, [2**power for power in range(9)])
     ax.set_xlabel("refresh interval R (updates)")
     ax.set_ylabel("exact threshold / published rule")
     ax.annotate("the rule is unsafe", (256, 0.55), ha="right", color="#444444")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from drawing import BLACK, BLUE, GREEN, ORANGE, VERMILION, column, print_table, pyplot, save
+from numpy import ndarray
 
 from groupwise.intervals import student_quantile
 
@@ -43,12 +44,12 @@ def seeds(
     ]
 
 
-def rewards(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+def rewards(rows: Sequence[Mapping[str, Any]]) -> ndarray:
     """The mean reward of every update's batch."""
     return np.array(column(rows[1:], "reward"), dtype=float)
 
 
-def known(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
+def known(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[ndarray, ndarray]:
     """Updates at which something was computed exactly, and what."""
     there = [row for row in rows if row[name] != ""]
     return np.array(column(there, "step"), dtype=float), np.array(column(there, name), dtype=float)
@@ -183,7 +184,7 @@ def rate_table(runs: Pieces) -> None:
     )
 
 
-def apart(one_S: np.ndarray, other_S: np.ndarray) -> tuple[float, float, float]:
+def apart(one_S: ndarray, other_S: ndarray) -> tuple[float, float, float]:
     """Interval of the difference of two means, and the difference."""
     difference = float(other_S.mean() - one_S.mean())
     error = math.sqrt(one_S.var(ddof=1) / len(one_S) + other_S.var(ddof=1) / len(other_S))
@@ -202,7 +203,7 @@ def momentum_runs(runs: Pieces, kind: str) -> dict[float, list[Sequence[Mapping[
     return dict(sorted(found.items()))
 
 
-def delay(reward_T: np.ndarray, reference_T: np.ndarray) -> float:
+def delay(reward_T: ndarray, reference_T: ndarray) -> float:
     """Updates by which one curve lags another: the shift with the smallest squared distance; nan
     where that is an end of the range.
     """
@@ -375,7 +376,7 @@ def exponent(points: Sequence[tuple[float, float]]) -> tuple[float, float, float
     return slope, slope - reach, slope + reach
 
 
-def smooth(value_T: np.ndarray, width: int = 15) -> np.ndarray:
+def smooth(value_T: ndarray, width: int = 15) -> ndarray:
     """A running mean that keeps its length."""
     padded = np.pad(value_T, width // 2, mode="edge")
     return np.convolve(padded, np.full(width, 1 / width), mode="valid")
@@ -419,7 +420,6 @@ def draw_curves(runs: Pieces) -> None:
         panel.set(title=f"{size}: {parameters}", xlabel="optimiser updates")
     panels[0][0].set_ylabel("mean reward (mean of 15 updates)")
     panels[0][0].legend(loc="upper left")
-    figure.tight_layout()
     save(figure, "deep-dynamics-curves.svg")
 
 
@@ -481,5 +481,4 @@ def draw_checks(runs: Pieces) -> None:
         title="held out (blue) and ten other families",
     )
     right.legend()
-    figure.tight_layout()
     save(figure, "deep-dynamics-checks.svg")

@@ -12,6 +12,7 @@ import numpy as np
 from deep_pieces import Pieces
 from deep_world import Deep, Setting, deep_world, trained
 from drawing import BLACK, BLUE, GREEN, VERMILION, options, print_table, pyplot, save
+from numpy import ndarray
 
 CURVES = Pieces("deep_inertia", ("momentum",))
 EFFECTIVE, UPDATES, EVERY = 0.01, 400, 8
@@ -19,7 +20,7 @@ MOMENTA = (0.0, 0.97, 0.9, 0.99)
 LAWS = ("oscillator", "exponential", "logistic")
 
 
-def delay(reward_T: np.ndarray, reference_T: np.ndarray, time_T: np.ndarray) -> float:
+def delay(reward_T: ndarray, reference_T: ndarray, time_T: ndarray) -> float:
     """Updates by which a curve lags a reference, where both rise: at the levels that both reach,
     the mean shift.
     """
@@ -48,7 +49,7 @@ def curve_row(deep: Deep, momentum: float, updates: int) -> dict[str, Any]:
     }
 
 
-def curves() -> dict[float, tuple[np.ndarray, np.ndarray]]:
+def curves() -> dict[float, tuple[ndarray, ndarray]]:
     """Updates and rewards by momentum."""
     found = {}
     for row in sorted(CURVES.rows(), key=lambda row: float(row["momentum"])):
@@ -99,7 +100,7 @@ def show() -> None:
 
 def draw() -> None:
     """The curves."""
-    figure, ax = pyplot().subplots(figsize=(6.4, 3.8), layout="constrained")
+    figure, ax = pyplot().subplots(figsize=(6.4, 3.8))
     styles = ((BLACK, "-"), (GREEN, (0, (5, 1))), (BLUE, "--"), (VERMILION, ":"))
     for (momentum, (time_T, reward_T)), (colour, dash) in zip(
         curves().items(), styles, strict=False

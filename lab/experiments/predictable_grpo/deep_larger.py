@@ -21,6 +21,8 @@ import torch
 from deep_pieces import Pieces
 from deep_world import KL_WEIGHT, START, Setting
 from drawing import options, print_table
+from numpy import ndarray
+from torch import Tensor
 from worlds.truth import leading_modes, twice_differentiable
 
 from groupwise.stability.threshold import threshold
@@ -55,10 +57,10 @@ class Rollouts:
         divergence: mean of log(pi/pi_ref), nats.
     """
 
-    prompt_PL: torch.Tensor
-    completion_NL: torch.Tensor
-    mask_NL: torch.Tensor
-    advantage_N: torch.Tensor
+    prompt_PL: Tensor
+    completion_NL: Tensor
+    mask_NL: Tensor
+    advantage_N: Tensor
     value: float
     divergence: float
 
@@ -73,11 +75,11 @@ class Larger:
         self.reference = copy.deepcopy(self.policy)
         self.parameters = list(self.policy.parameters())
 
-    def flat(self) -> torch.Tensor:
+    def flat(self) -> Tensor:
         """Parameters as one vector."""
         return torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
 
-    def stand_at(self, parameter_D: torch.Tensor) -> None:
+    def stand_at(self, parameter_D: Tensor) -> None:
         """Put the parameters there."""
         with torch.no_grad():
             torch.nn.utils.vector_to_parameters(parameter_D.float(), self.parameters)
@@ -106,7 +108,7 @@ class Larger:
             float(behind_N.mean()),
         )
 
-    def log_probability(self, rollouts: Rollouts) -> torch.Tensor:
+    def log_probability(self, rollouts: Rollouts) -> Tensor:
         """Of each whole completion."""
         return (
             self.policy.log_probabilities(rollouts.prompt_PL, rollouts.completion_NL)
@@ -133,7 +135,7 @@ def trained(
     *,
     setting: Setting,
     prompts: int,
-    watch_D: torch.Tensor | None = None,
+    watch_D: Tensor | None = None,
 ) -> tuple[list[float], ...]:
     """Heavy-ball SGD from where the policy stands: mean reward, divergence and place along a
     direction, of each update.
@@ -158,16 +160,14 @@ def trained(
     return seen
 
 
-def products(
-    world: Larger, rollouts: Rollouts, weight_N: torch.Tensor
-) -> Callable[[np.ndarray], np.ndarray]:
+def products(world: Larger, rollouts: Rollouts, weight_N: Tensor) -> Callable[[ndarray], ndarray]:
     """Products with the mean of weighted squares of scores."""
     with twice_differentiable():
         log_N = world.log_probability(rollouts)
         dummy_N = torch.ones_like(log_N, requires_grad=True)
         mixed = torch.autograd.grad(log_N, world.parameters, dummy_N, create_graph=True)
 
-    def product(vector: np.ndarray) -> np.ndarray:
+    def product(vector: ndarray) -> ndarray:
         places = torch.split(
             torch.as_tensor(vector, dtype=torch.float32), [part.numel() for part in mixed]
         )
@@ -184,7 +184,7 @@ def products(
     return product
 
 
-def spectrum(world: Larger, where: str, *, scored: int = SCORED) -> tuple[float, np.ndarray]:
+def spectrum(world: Larger, where: str, *, scored: int = SCORED) -> tuple[float, ndarray]:
     """The stiffest mode's eigenvalue in samples other than the one that found it, and its
     direction; pieces are written.
     """
@@ -221,7 +221,7 @@ def spectrum(world: Larger, where: str, *, scored: int = SCORED) -> tuple[float,
     return outside, direction
 
 
-def learned(world: Larger, *, quick: bool) -> torch.Tensor:
+def learned(world: Larger, *, quick: bool) -> Tensor:
     """Where training on policy from the warm start ends: the same as the pieces that are there."""
     updates = 16 if quick else LEARN_UPDATES
     spectrum(world, "warm start", scored=128 if quick else SCORED)
@@ -249,8 +249,8 @@ def learned(world: Larger, *, quick: bool) -> torch.Tensor:
 
 def run_row(
     world: Larger,
-    end_D: torch.Tensor,
-    direction: np.ndarray,
+    end_D: Tensor,
+    direction: ndarray,
     stiffest: float,
     lag: str,
     factor: float,
@@ -348,7 +348,7 @@ def show() -> None:
     )
 
 
-def run_missing(world: Larger, end_D: torch.Tensor, direction: np.ndarray, stiffest: float) -> None:
+def run_missing(world: Larger, end_D: Tensor, direction: ndarray, stiffest: float) -> None:
     """All runs that are not there."""
     for lag, seed, factor in combined(LAGS, (1, 2, 3), FACTORS):
         if not RUNS.has(lag, factor, seed):

@@ -29,7 +29,8 @@ from deep_world import (
     symmetric,
     trained,
 )
-from drawing import BLACK, LAG_STYLE, Row, column, options, print_table, pyplot, save
+from drawing import BLACK, LAG_STYLE, Row, column, doublings, options, print_table, pyplot, save
+from numpy import ndarray
 from worlds.truth import ExactWorld, leading_modes
 
 from groupwise.stability.threshold import oscillation_onset, rule_threshold, threshold
@@ -77,7 +78,7 @@ def settings() -> Iterator[tuple[str, Setting]]:
         yield from (("reward", Setting(lag, momentum, interval)) for lag in LAGS)
 
 
-def directions(deep: Deep, world: ExactWorld) -> np.ndarray:
+def directions(deep: Deep, world: ExactWorld) -> ndarray:
     """Directions that carry the stiffest modes; where the parts of the pull do not commute, the
     stiffest ones of each part as well.
     """
@@ -106,7 +107,7 @@ def directions(deep: Deep, world: ExactWorld) -> np.ndarray:
     ]  # the parts' stiffest directions are nearly those of their sum: what is there twice, once
 
 
-def spectra(deep: Deep, kl_in: str) -> tuple[ExactWorld, np.ndarray, Linear]:
+def spectra(deep: Deep, kl_in: str) -> tuple[ExactWorld, ndarray, Linear]:
     """The world with its KL term there, its stiffest modes, and both Jacobians between
     directions that carry them.
     """
@@ -126,7 +127,7 @@ def spectra(deep: Deep, kl_in: str) -> tuple[ExactWorld, np.ndarray, Linear]:
     return world, basis, found
 
 
-def stiffness(deep: Deep, stiffest_D: np.ndarray) -> float:
+def stiffness(deep: Deep, stiffest_D: ndarray) -> float:
     """The stiffness that the reward shows, by kicks and by relaxation; returns that by kicks."""
     if not STIFFNESS.has("relaxation"):
         point = deep.point_D.numpy()
@@ -180,7 +181,7 @@ def edge_row(
     world: ExactWorld,
     setting: Setting,
     found: Linear,
-    basis: np.ndarray,
+    basis: ndarray,
     scalar: float,
     reward_mode: float,
 ) -> Row:
@@ -215,7 +216,7 @@ def kicked_edge(
     setting: Setting,
     predicted: float,
     found: Linear,
-    basis: np.ndarray,
+    basis: ndarray,
     *,
     kinked: bool,
 ) -> tuple[float, float, list[float], list[float]]:
@@ -234,8 +235,8 @@ def located_edge(
     world: ExactWorld,
     setting: Setting,
     predicted: float,
-    kick_D: np.ndarray,
-    watch_D: np.ndarray,
+    kick_D: ndarray,
+    watch_D: ndarray,
     *,
     kinked: bool,
     scale_D: torch.Tensor | None = None,
@@ -243,7 +244,7 @@ def located_edge(
 ) -> tuple[float, float, list[float], list[float]]:
     """`fitted_edge` of training from a kick."""
 
-    def along(factor: float) -> np.ndarray:
+    def along(factor: float) -> ndarray:
         path = trained(
             world,
             deep.point_D,
@@ -267,7 +268,7 @@ def updates_after_kick(setting: Setting) -> int:
 
 
 def fitted_edge(
-    along: Callable[[float], np.ndarray],
+    along: Callable[[float], ndarray],
     setting: Setting,
     *,
     kinked: bool,
@@ -310,7 +311,7 @@ def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> Ro
     )
     position_K, velocity_K, watch_K = found.growing(1.001 * predicted, setting)
 
-    def along(factor: float) -> np.ndarray:
+    def along(factor: float) -> ndarray:
         seen_TK = found.path(
             factor * predicted,
             setting,
@@ -334,7 +335,7 @@ def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> Ro
 
 def run_row(
     deep: Deep,
-    basis: np.ndarray,
+    basis: ndarray,
     setting: Setting,
     edge: float,
     factor: float,
@@ -384,7 +385,7 @@ def run_row(
 
 def sampled_row(
     deep: Deep,
-    basis: np.ndarray,
+    basis: ndarray,
     setting: Setting,
     edge: float,
     factor: float,
@@ -563,7 +564,7 @@ def draw() -> None:
         for row in EDGES.rows()
         if row["kl_in"] == "reward" and row["lag"] != "none" and row["momentum"] == 0.9
     ]
-    figure, ax = pyplot().subplots(figsize=(6.4, 4.6), layout="constrained")
+    figure, ax = pyplot().subplots(figsize=(6.4, 4.6))
     for lag in LAGS:
         colour, marker, dash = LAG_STYLE[lag]
         line = range(2 if lag == "refresh" else 1, 17)
@@ -603,13 +604,12 @@ def draw() -> None:
         linewidth=1.6,
         label="refresh, by the reward's stiffness",
     )
-    ax.set_xscale("log", base=2)
     ax.set(
         yscale="log",
         xlabel="interval R (updates)",
         ylabel="largest stable learning rate (1 / reward units)",
     )
-    ax.set_xticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"])
+    doublings(ax, [1, 2, 4, 8, 16])
     ax.legend()
     save(figure, "deep-threshold.svg")
 
@@ -623,7 +623,7 @@ def draw_learning() -> None:
         for row in EDGES.rows()
         if row["momentum"] == 0.9 and row["kl_in"] == "reward"
     }
-    figure, ax = pyplot().subplots(figsize=(6.4, 3.8), layout="constrained")
+    figure, ax = pyplot().subplots(figsize=(6.4, 3.8))
     for setting in (ON_POLICY, CENTRE):
         colour, marker, dash = LAG_STYLE[setting.lag]
         some = sorted(
@@ -653,7 +653,7 @@ def draw_learning() -> None:
 
 def find_edges(
     deep: Deep,
-    known: dict[str, tuple[ExactWorld, np.ndarray, Linear]],
+    known: dict[str, tuple[ExactWorld, ndarray, Linear]],
     wanted: list[tuple[str, Setting]],
 ) -> None:
     """All edges that are missing."""
@@ -672,7 +672,7 @@ def find_edges(
             LINEAR.add(linear_row(setting, kl_in, found, stiffest))
 
 
-def beyond(deep: Deep, basis: np.ndarray, found: Linear, edge: float, *, quick: bool) -> None:
+def beyond(deep: Deep, basis: ndarray, found: Linear, edge: float, *, quick: bool) -> None:
     """Runs with sampled groups, and runs that start far from the fixed point."""
     for setting in SAMPLED_LAGS[:1] if quick else SAMPLED_LAGS:
         own = (

@@ -23,6 +23,7 @@ from common import (  # noqa: F401
     Row,
     Rows,
     column,
+    doublings,
     print_table,
     pyplot,
     save,

@@ -13,7 +13,6 @@ nothing of lags.
 
 import math
 
-import numpy as np
 from drawing import (
     BLACK,
     BLUE,
@@ -23,6 +22,7 @@ from drawing import (
     Row,
     Rows,
     column,
+    doublings,
     logits_at,
     note_bandit,
     options,
@@ -32,6 +32,7 @@ from drawing import (
     where,
 )
 from moments import mode_noise
+from numpy import ndarray
 from prompts import rest_of, shared_world, simulate_prompts
 from worlds.fluctuations import group_size_test, stationary_variance, temperature_over_stiffness
 
@@ -55,14 +56,14 @@ WARMING = (
 )
 
 
-def spread(series_TS: np.ndarray) -> tuple[float, float]:
+def spread(series_TS: ndarray) -> tuple[float, float]:
     """Variance about the mean of all runs and records, and its standard error over runs."""
     # A run's records are correlated, its square distances are one number; runs are independent.
     square_S = ((series_TS - series_TS.mean()) ** 2).mean(axis=0)
     return square_S.mean(), float(square_S.std(ddof=1) / math.sqrt(len(square_S)))
 
 
-def one_prompt(size: int, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray, Row]:
+def one_prompt(size: int, runs: int, seed: int) -> tuple[ndarray, ndarray, Row]:
     """Settled runs of the bandit of the note, and what predicts them."""
     world = note_bandit()
     rest = fixed_point(world, Training(1.0))
@@ -90,7 +91,7 @@ def one_prompt(size: int, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray,
     return found.value[seen], found.series["reward"][seen], parts
 
 
-def unlike_prompts(size: int, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray, Row]:
+def unlike_prompts(size: int, runs: int, seed: int) -> tuple[ndarray, ndarray, Row]:
     """Settled runs of the shared parameter, and what predicts them."""
     world = shared_world()
     rest = rest_of(world)
@@ -265,7 +266,7 @@ def show_temperature(rows: Rows) -> None:
 
 def draw(rows: Rows) -> None:
     """Both worlds beside each other."""
-    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 4.8), layout="constrained", sharey=True)
+    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 4.8), sharey=True)
     handles = []
     for ax, name in zip(axes, SIZES, strict=True):
         some = where(rows, world=name)
@@ -300,9 +301,8 @@ def draw(rows: Rows) -> None:
             handles += ax.plot(
                 size, of["floor"], "--", color=GREEN, linewidth=1.6, label="floor: between prompts"
             )
-        ax.set_xscale("log", base=2)
         ax.set_yscale("log")
-        ax.set_xticks(size, [str(value) for value in size])
+        doublings(ax, size)
         ax.set_xlabel("group size G (rollouts a prompt)")
         groups = "one group" if PROMPTS[name] == 1 else f"{PROMPTS[name]} prompts"
         ax.set_title(f"{name}\n({groups} an update)")

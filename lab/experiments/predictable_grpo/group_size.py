@@ -23,6 +23,7 @@ from drawing import (
     Row,
     Rows,
     column,
+    doublings,
     logits_at,
     note_bandit,
     options,
@@ -283,7 +284,7 @@ def show_times(rows: Rows) -> None:
 def draw(curves: dict[tuple[str, int], BanditRuns], times: Rows) -> None:
     """Curves of three advantages; times of two optimisers."""
     plt = pyplot()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 4.6), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 4.6))
     handles = []
     widest = 0.0
     for (_, label), colour in zip(ADVANTAGES, (BLUE, ORANGE, VERMILION), strict=True):
@@ -323,9 +324,8 @@ def draw(curves: dict[tuple[str, int], BanditRuns], times: Rows) -> None:
         if name == "adam":
             scaled = [some[0]["time"] / row["predicted_ratio"] for row in some]
             right.plot(size, scaled, ":", color=BLACK, linewidth=2, label="Adam if noise were all")
-    right.set_xscale("log", base=2)
     right.set_yscale("log")
-    right.set_xticks(TIME_SIZES, [str(value) for value in TIME_SIZES])
+    doublings(right, TIME_SIZES)
     ticks = (20, 50, 100, 200, 500, 1000)
     right.set_yticks(ticks, [str(tick) for tick in ticks])
     right.minorticks_off()

@@ -138,9 +138,7 @@ def overshoot_row(momentum: float, stiffness: float, replicates: int, seed: int)
 
 def draw(rows: Rows) -> None:
     """Overshoot above, angle of the eigenvalues below."""
-    figure, (top, bottom) = pyplot().subplots(
-        2, 1, figsize=(6.4, 5.8), layout="constrained", sharex=True
-    )
+    figure, (top, bottom) = pyplot().subplots(2, 1, figsize=(6.4, 5.8), sharex=True)
     momentum = column(rows, "momentum")
     exact = (1 - math.sqrt(DRAWN)) ** 2
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from drawing import options
+from numpy import ndarray
 
 POPULATION, KL_WEIGHT = 64, 0.5
 
@@ -27,21 +28,19 @@ class SharedWorld:
         kl_weight: beta, reward units a nat.
     """
 
-    offset_X: np.ndarray
-    slope_X: np.ndarray
+    offset_X: ndarray
+    slope_X: ndarray
     kl_weight: float
 
-    def probability(
-        self, theta: np.ndarray, prompt: np.ndarray | slice = slice(None)
-    ) -> np.ndarray:
+    def probability(self, theta: ndarray, prompt: ndarray | slice = slice(None)) -> ndarray:
         """Of the better arm."""
         return np.asarray(1 / (1 + np.exp(-self.offset_X[prompt] - self.slope_X[prompt] * theta)))
 
-    def value(self, theta_S: np.ndarray) -> np.ndarray:
+    def value(self, theta_S: ndarray) -> ndarray:
         """Mean reward over the population, for each theta."""
         return np.asarray(self.probability(theta_S[:, None]).mean(axis=1))
 
-    def drift(self, theta: float) -> np.ndarray:
+    def drift(self, theta: float) -> ndarray:
         """Expected gradient of each prompt, its KL term included."""
         p = self.probability(np.asarray(theta))
         return np.asarray(self.slope_X * p * (1 - p) * (1 - self.kl_weight * self.slope_X * theta))
@@ -118,7 +117,7 @@ def simulate_prompts(
     every: int,
     runs: int,
     seed: int,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[ndarray, ndarray]:
     """True mean reward and measured batch mean at every record, (T, S)."""
     rng = np.random.default_rng([seed, size])
     theta_S, velocity_S = np.full(runs, start), np.zeros(runs)

@@ -30,6 +30,7 @@ from drawing import (
     short,
     where,
 )
+from numpy import ndarray
 
 from groupwise.forecasting.laws import oscillator_decay
 from groupwise.stability.lags import LAGS
@@ -45,7 +46,7 @@ STARTS = {"near": 0.75, "reference": 0.3}
 PROMPTS, GROUP_SIZE = 32, 8
 
 
-def late_trajectory(curve: Oscillator, time_T: np.ndarray) -> np.ndarray:
+def late_trajectory(curve: Oscillator, time_T: ndarray) -> ndarray:
     """The same oscillator at rest at update 0 instead of half an update before it."""
     return np.asarray(1 - oscillator_decay(time_T, curve.natural_frequency, curve.damping_ratio))
 
@@ -92,7 +93,7 @@ def _errors(force: float, momentum: float, interval: int, lag: str) -> dict[str,
     return found
 
 
-def one_regime(name: str, start: str, replicates: int, seed: int) -> dict[str, np.ndarray]:
+def one_regime(name: str, start: str, replicates: int, seed: int) -> dict[str, ndarray]:
     """Curves of one regime from one start, as shares of the way."""
     force, updates, world = REGIMES[name], UPDATES[name], note_bandit()
     training = Training(
@@ -140,7 +141,7 @@ def one_regime(name: str, start: str, replicates: int, seed: int) -> dict[str, n
     return curves
 
 
-def regime_errors(curves: dict[str, np.ndarray]) -> dict[str, float]:
+def regime_errors(curves: dict[str, ndarray]) -> dict[str, float]:
     """Largest distances between the curves, and how far the simulated mean lies from the
     expected path in its standard errors.
     """
@@ -203,11 +204,9 @@ def show_regimes(rows: Rows) -> None:
     )
 
 
-def draw(curves: dict[tuple[str, str], dict[str, np.ndarray]]) -> None:
+def draw(curves: dict[tuple[str, str], dict[str, ndarray]]) -> None:
     """Three regimes beside each other, both starts below each other."""
-    figure, axes = pyplot().subplots(
-        2, 3, figsize=(7.6, 5.4), layout="constrained", sharex="col", sharey=True
-    )
+    figure, axes = pyplot().subplots(2, 3, figsize=(7.6, 5.4), sharex="col", sharey=True)
     handles = []
     for place, name in enumerate(REGIMES):
         for row, start in enumerate(STARTS):

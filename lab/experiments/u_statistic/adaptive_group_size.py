@@ -26,7 +26,7 @@ import torch
 from cells import RESULTS, Cell, Rows, column, options, print_table, run_and_show
 from group_size_results import Score, averaged, final, half_width, paired
 from optimal_group_size import RATES, STEPS, name_of
-from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, pyplot, save
+from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, doublings, pyplot, save
 from training import START, run, settings_of
 from world import start, world_task
 
@@ -389,7 +389,7 @@ def draw(done: Done, fixed: Done) -> None:
     with the adaptive runs beside.
     """
     plt = pyplot()
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10.4, 4.2), layout="constrained")
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10.4, 4.2))
     for size, colour, dash in ((4, BLACK, "-"), (32, VERMILION, ":")):
         curves(
             left,
@@ -443,8 +443,7 @@ def draw(done: Done, fixed: Done) -> None:
                 capsize=3,
                 label=f"adaptive, {ARMS[arm].label}",
             )
-    right.set_xscale("log", base=2)
-    right.set_xticks(SIZES, [str(size) for size in SIZES])
+    doublings(right, SIZES)
     right.set(
         xlabel="group size, fixed or at the start",
         ylabel="held-out accuracy, mean of the run",

@@ -198,7 +198,7 @@ def show(rows: Rows) -> None:
 
 def draw(rows: Rows) -> None:
     """Truth and bound, falling steps on the left, constant ones on the right."""
-    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 3.6), layout="constrained", sharey=True)
+    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 3.6), sharey=True)
     handles = []
     for ax, kind in zip(axes, ("falling", "constant"), strict=True):
         some = [

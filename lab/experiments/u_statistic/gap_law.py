@@ -160,9 +160,7 @@ def draw(quantiles: Rows) -> None:
     """Quantiles of the runs over those of the law: on a plot of one against the other every
     point would lie on the line.
     """
-    figure, axes = pyplot().subplots(
-        1, 3, figsize=(8.4, 3.4), layout="constrained", sharex=True, sharey=True
-    )
+    figure, axes = pyplot().subplots(1, 3, figsize=(8.4, 3.4), sharex=True, sharey=True)
     handles = []
     for ax, size in zip(axes, (2, 8, 16), strict=True):
         handles = [ax.axhline(1, color=BLACK, linewidth=1, label="equal")]

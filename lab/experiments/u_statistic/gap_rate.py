@@ -156,7 +156,7 @@ def _best(vp: float, r: float) -> str:
 
 def draw(rows: Rows) -> None:
     """Differences against G(G-1)."""
-    figure, ax = pyplot().subplots(figsize=(5.2, 3.8), layout="constrained")
+    figure, ax = pyplot().subplots(figsize=(5.2, 3.8))
     for name, colour, marker in zip(
         WORLDS[:2], (BLUE, ORANGE), ("o", "s"), strict=True
     ):  # the bandit's lie on those of the first

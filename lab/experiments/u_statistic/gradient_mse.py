@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 from cells import RESULTS, Cell, Row, Rows, options, print_table, run_and_show, where
+from numpy import ndarray
 from optimal_group_size import RATES
-from pictures import STYLE, pyplot, save
+from pictures import STYLE, doublings, pyplot, save
 from training import START
 from world import (
     Rollouts,
@@ -85,8 +86,8 @@ class Scale:
 
 
 def weights(
-    reward_PG: np.ndarray, moments: PromptMoments, norm2_PG: np.ndarray | None = None
-) -> dict[str, np.ndarray]:
+    reward_PG: ndarray, moments: PromptMoments, norm2_PG: ndarray | None = None
+) -> dict[str, ndarray]:
     """Advantages of whole groups with every baseline, over G; the moments are those of their
     prompts, the lengths those of their scores.
     """
@@ -108,7 +109,7 @@ def weights(
     return {name: np.asarray(advantage) / size for name, advantage in found.items()}
 
 
-def taken(moments: PromptMoments, chosen: np.ndarray) -> PromptMoments:
+def taken(moments: PromptMoments, chosen: ndarray) -> PromptMoments:
     """Moments of some prompts."""
     names = (
         "value_P",
@@ -121,7 +122,7 @@ def taken(moments: PromptMoments, chosen: np.ndarray) -> PromptMoments:
     return PromptMoments(*(getattr(moments, name)[chosen] for name in names))
 
 
-def predicted_within(name: str, moments: PromptMoments, size: int) -> np.ndarray:
+def predicted_within(name: str, moments: PromptMoments, size: int) -> ndarray:
     """The formula, of each prompt; none of the weighted mean, whose weights are random."""
     if name == "weighted_leave_one_out":
         return np.full(len(moments.value_P), math.nan)
@@ -170,9 +171,9 @@ def within_rows(policy: Policy, some: Sequence[Problem], moments: PromptMoments,
 
 def _within_of_size(
     size: int,
-    gram_PGG: np.ndarray,
-    along_PG: np.ndarray,
-    reward_PG: np.ndarray,
+    gram_PGG: ndarray,
+    along_PG: ndarray,
+    reward_PG: ndarray,
     moments: PromptMoments,
 ) -> Rows:
     """All estimators, over every group of one size that the rollouts hold."""
@@ -218,12 +219,12 @@ def _within_of_size(
     return rows_out
 
 
-def squares(weight_PG: np.ndarray, gram_PGG: np.ndarray) -> np.ndarray:
+def squares(weight_PG: ndarray, gram_PGG: ndarray) -> ndarray:
     """Squared length of a weighted sum of scores, of every group."""
     return np.asarray(np.einsum("pi,pij,pj->p", weight_PG, gram_PGG, weight_PG, optimize=True))
 
 
-def standard_error(value: np.ndarray) -> float:
+def standard_error(value: ndarray) -> float:
     """Of a mean."""
     return float(value.std(ddof=1) / math.sqrt(len(value)))
 
@@ -272,7 +273,7 @@ def batch(
     size: int,
     rng: np.random.Generator,
     draw: torch.Generator,
-) -> tuple[Rollouts, dict[str, np.ndarray]]:
+) -> tuple[Rollouts, dict[str, ndarray]]:
     """A batch in groups of this size, and by baseline what each of its scores weighs in the
     gradient.
     """
@@ -283,13 +284,13 @@ def batch(
 
 
 def squared_distance(
-    policy: Policy, rollouts: Rollouts, weight_PG: np.ndarray, gradient: torch.Tensor
+    policy: Policy, rollouts: Rollouts, weight_PG: ndarray, gradient: torch.Tensor
 ) -> float:
     """Of the weighted sum of scores from a gradient."""
     return float((weighted_scores(policy, rollouts, weight_PG) - gradient).square().sum())
 
 
-def weighted_scores(policy: Policy, rollouts: Rollouts, weight_PG: np.ndarray) -> torch.Tensor:
+def weighted_scores(policy: Policy, rollouts: Rollouts, weight_PG: ndarray) -> torch.Tensor:
     """The weighted sum of the scores of all rollouts."""
     sampled, own = rollouts.sampled, list(policy.parameters())
     log_N = (
@@ -542,7 +543,7 @@ def draw(done: dict[str, Rows]) -> None:
     """Error against G, measured and by formula, a panel a policy; and the excess times G(G-1)."""
     plt = pyplot()
     done = {name: rows for name, rows in done.items() if name != "one-step"}
-    figure, axes = plt.subplots(1, len(done) + 1, figsize=(11, 4.4), layout="constrained")
+    figure, axes = plt.subplots(1, len(done) + 1, figsize=(11, 4.4))
     handles = []
     for axis, rows in zip(axes, done.values(), strict=False):
         for name in ESTIMATORS:
@@ -596,8 +597,7 @@ def draw(done: dict[str, Rows]) -> None:
 
 def _group_axis(axis: Any) -> None:
     """Group sizes by doublings."""
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(SIZES, [str(size) for size in SIZES])
+    doublings(axis, SIZES)
     axis.set_xlabel("group size G")
 
 

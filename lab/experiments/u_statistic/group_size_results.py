@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 from cells import Rows, column, print_table
-from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, pyplot, save
+from numpy import ndarray
+from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, doublings, pyplot, save
 from scipy import stats
 
 SIZES = (2, 4, 8, 16, 32, 64, 128)
@@ -53,7 +54,7 @@ def scores(
     return found
 
 
-def shared(found: dict[int, dict[int, float]]) -> tuple[list[int], np.ndarray]:
+def shared(found: dict[int, dict[int, float]]) -> tuple[list[int], ndarray]:
     """Sizes that have all the seeds that the sizes next to the predicted one share, and their
     scores, sizes x seeds.
     """
@@ -70,7 +71,7 @@ def paired(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
     return difference.mean(), half_width(difference.tolist()) if len(difference) > 1 else math.nan
 
 
-def bootstrap(value_GS: np.ndarray) -> np.ndarray:
+def bootstrap(value_GS: ndarray) -> ndarray:
     """Share of draws of seeds in which each size is best."""
     rng = np.random.default_rng(0)
     seed_DS = rng.integers(value_GS.shape[1], size=(DRAWS, value_GS.shape[1]))
@@ -78,7 +79,7 @@ def bootstrap(value_GS: np.ndarray) -> np.ndarray:
     return np.bincount(best_D, minlength=len(value_GS)) / DRAWS
 
 
-def regret(value_GS: np.ndarray, place: int) -> tuple[float, float]:
+def regret(value_GS: ndarray, place: int) -> tuple[float, float]:
     """What the size at `place` loses against the best, relative to the best; and the most that
     the 95 % t intervals allow for.
     """
@@ -174,7 +175,7 @@ def regret_table(done: Done) -> None:
     )
 
 
-def shares(sizes: Sequence[int], share: np.ndarray) -> str:
+def shares(sizes: Sequence[int], share: ndarray) -> str:
     """Sizes that are best in some draws."""
     return ", ".join(
         f"{size} ({100 * part:.0f} %)"
@@ -325,7 +326,7 @@ def draw(done: Done) -> None:
 def _draw_sizes(done: Done) -> None:
     """Three panels: predicted error, and mean accuracy of both algorithms."""
     plt = pyplot()
-    figure, (left, *others) = plt.subplots(1, 3, figsize=(10.4, 4.2), layout="constrained")
+    figure, (left, *others) = plt.subplots(1, 3, figsize=(10.4, 4.2))
     row = done["prediction"][0]
     size = np.geomspace(2, 128, 200)
     error = row["vp"] * size + row["t"] + row["r"] / (size - 1)
@@ -365,8 +366,7 @@ def _draw_sizes(done: Done) -> None:
         if axis.get_legend_handles_labels()[0]:
             axis.legend(loc="upper right")
     for axis in (left, *others):
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(SIZES, [str(one) for one in SIZES])
+        doublings(axis, SIZES)
         axis.set_xlabel("group size G")
     save(figure, "optimal-group-size.svg")
 
@@ -383,7 +383,7 @@ def half_width(values: Sequence[float]) -> float:
 def _draw_drift(done: Done) -> None:
     """G* along one run of each algorithm; learning curves of every size."""
     plt = pyplot()
-    figure, axes = plt.subplots(1, 3, figsize=(10.4, 4.2), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(10.4, 4.2))
     for (algorithm, label), colour, marker in zip(
         ALGORITHMS.items(), (BLUE, VERMILION), ("o", "s"), strict=True
     ):

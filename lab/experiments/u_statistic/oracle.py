@@ -21,7 +21,7 @@ from critic import Critic, critic_values
 from group_size_results import averaged, final, paired
 from optimal_group_size import PIECES as LEAVE_ONE_OUT
 from optimal_group_size import RATES, STEPS, name_of
-from pictures import STYLE, pyplot, save
+from pictures import STYLE, doublings, pyplot, save
 from training import START, Watch, run, settings_of
 from world import start, truth, world_task
 
@@ -292,9 +292,7 @@ def draw(done: dict[str, Rows]) -> None:
     ]
     if not sizes:
         return
-    figure, axes = plt.subplots(
-        1, len(sizes) + 1, figsize=(2.9 * len(sizes) + 3.2, 4.2), layout="constrained"
-    )
+    figure, axes = plt.subplots(1, len(sizes) + 1, figsize=(2.9 * len(sizes) + 3.2, 4.2))
     for axis, size in zip(axes, sizes, strict=False):
         for baseline in BASELINES:
             colour, marker, dash = STYLE[baseline]
@@ -326,8 +324,7 @@ def draw(done: dict[str, Rows]) -> None:
                 at, mean, error, fmt=marker, linestyle=dash, color=colour, capsize=3, label=label
             )
         )
-    last.set_xscale("log", base=2)
-    last.set_xticks(sorted(SIZES), [str(size) for size in sorted(SIZES)])
+    doublings(last, sorted(SIZES))
     last.set_xlabel("group size G")
     last.set_title("mean of the run, standard errors")
     figure.legend(handles=handles, loc="outside lower center", ncols=5)

@@ -21,6 +21,7 @@ from common import (  # noqa: F401 - scripts take them from here
     Row,
     Rows,
     column,
+    doublings,
     pyplot,
     save,
     where,

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from numpy.random import Generator
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import Rows, results_of
@@ -32,7 +33,7 @@ FILES = (
     "tinkerlab_p1b_gsm8k_llama8b_inst_G32",
     "tinkerlab_p1b_gsm8k_qwen3_8b_G16",
 )
-WORLDS: dict[str, Callable[[np.random.Generator, int], Float]] = {
+WORLDS: dict[str, Callable[[Generator, int], Float]] = {
     "one pass rate .3": lambda rng, n: 0.3 + 0 * rng.random(n),
     "beta(.5, .5)": lambda rng, n: rng.beta(0.5, 0.5, n),
     "beta(.3, 2)": lambda rng, n: rng.beta(0.3, 2.0, n),
@@ -146,8 +147,8 @@ def _simulated(repeats: int) -> Rows:
 
 
 def _once(
-    rng: np.random.Generator,
-    draw: Callable[[np.random.Generator, int], Float],
+    rng: Generator,
+    draw: Callable[[Generator, int], Float],
     group: int,
     groups: int,
 ) -> tuple[ZeroVarianceOutlook, ZeroVarianceOutlook]:

@@ -78,6 +78,17 @@ def parser(text: str | None, tables: str) -> argparse.ArgumentParser:
     return made
 
 
+def arguments(text: str | None, **defaults: int) -> argparse.Namespace:
+    """Whole numbers with defaults, and flags, whose default is False."""
+    made = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in defaults.items():
+        kind = {"action": "store_true"} if default is False else {"type": int, "default": default}
+        made.add_argument(f"--{name.replace('_', '-')}", **kind)
+    return made.parse_args()
+
+
 def seeded_options(text: str | None, tables: str, numbers: Mapping[str, int]) -> argparse.Namespace:
     """--quick, --tables, --seed, and whole numbers with defaults."""
     made = parser(text, tables)

@@ -8,7 +8,6 @@ compared. Pairs: two runs of one curve, fitted as the command fits them (a secon
 a study out. Prints the tables and writes the tables `groups` and `pairs`.
 """
 
-import argparse
 import math
 import sys
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
-from common import Row, Rows, print_table, results_of
+from common import Row, Rows, arguments, print_table, results_of
 
 from groupwise.comparison.contrasts import Setup, contrast
 from groupwise.comparison.curves import Curve, curve, late_level, time_to
@@ -186,10 +185,7 @@ def show(name: str, rows: Rows) -> None:
 
 def main() -> None:
     """Run both studies."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--groups", type=int, default=1000)
-    parser.add_argument("--pairs", type=int, default=200)
-    given = parser.parse_args()
+    given = arguments(__doc__, groups=1000, pairs=200)
     if given.groups:
         show("groups", [group_cell(cell, given.groups, 11 + i) for i, cell in enumerate(GROUPS)])
     if given.pairs:

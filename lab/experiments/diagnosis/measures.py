@@ -15,7 +15,6 @@ os.environ.setdefault(
     "POLARS_MAX_THREADS", "1"
 )  # before polars is loaded: its threads only wait for each other on such small tables
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from groupwise.intervals import Interval, wilson
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
-from common import results_of
+from common import arguments, results_of
 from worlds.runs import autoregressive_noise, simulated_run
 
 SEED = 20261121
@@ -151,12 +150,7 @@ WORLDS: tuple[tuple[str, str, Measured], ...] = (
 
 def main() -> None:
     """Run every world and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=400)
-    parser.add_argument(
-        "--seed", type=int, default=SEED, help="the table of the documentation has the default"
-    )
-    given = parser.parse_args()
+    given = arguments(__doc__, runs=400, seed=SEED)
     rows = []
     for place, (name, said, world) in enumerate(WORLDS):
         seen = [world(np.random.default_rng([given.seed, place, i])) for i in range(given.runs)]

@@ -217,13 +217,18 @@ def between(one: Interval) -> str:
     )
 
 
+def parser(text: str | None) -> argparse.ArgumentParser:
+    """Of scripts that read a folder of logs."""
+    made = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("data", nargs="?", type=Path, default=DATA)
+    return made
+
+
 def main() -> None:
     """Read the arguments and print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data", nargs="?", type=Path, default=DATA)
-    found = of_public_runs(parser.parse_args().data)
+    found = of_public_runs(parser(__doc__).parse_args().data)
     if found is not None:
         show(
             "Public runs, each cluster by the table of the others",

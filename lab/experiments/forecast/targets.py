@@ -9,14 +9,12 @@ and that plus a half, one and two spreads of the forecast at the end. A level is
 mean of the last of ten windows lies above it. Each cluster of runs weighs the same.
 """
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
-from backtest import DATA, foretold, usable
+from backtest import foretold, parser, usable
 
 from groupwise.forecasting.calibration import UNCALIBRATED, Calibration
 from groupwise_lab.forecasts.calibrate import calibrate
@@ -107,11 +105,7 @@ def show(title: str, every: Sequence[Asked]) -> None:
 
 def main() -> None:
     """Read the arguments and print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data", nargs="?", type=Path, default=DATA)
-    tried = foretold(usable(parser.parse_args().data), {"last_mean": last_mean})
+    tried = foretold(usable(parser(__doc__).parse_args().data), {"last_mean": last_mean})
     if not tried:
         print("no usable run")
         return

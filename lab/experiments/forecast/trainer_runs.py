@@ -7,13 +7,12 @@ on. One row a run, its rewards step by step, in the table `trainer_runs`; runs t
 there are not repeated, so that it can be stopped at any time. A minute a run.
 """
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
-from common import results_of
+from common import arguments, results_of
 
 RESULTS = results_of(__file__)
 TASKS = (("modular_addition", 2), ("sorting", 4), ("brackets", 5), ("subtraction", 2))
@@ -44,12 +43,7 @@ def rewards_of(task_name: str, level: int, seed: int, steps: int, cache: Path) -
 
 def main() -> None:
     """Train what is missing, the seeds of all tasks by turns."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name, usual in (("seeds", 6), ("demo", 20), ("steps", 400)):
-        parser.add_argument(f"--{name}", type=int, default=usual)
-    asked = parser.parse_args()
+    asked = arguments(__doc__, seeds=6, demo=20, steps=400)
     wanted = [(task, seed) for seed in range(asked.seeds) for task in TASKS]
     wanted += [(TASKS[0], seed) for seed in range(asked.seeds, asked.demo)]
     with tempfile.TemporaryDirectory() as cache:

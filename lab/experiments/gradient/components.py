@@ -12,7 +12,6 @@ the relative error of the mean estimate of Vp, T and R, and how often the 95 % i
 three, of G*, of the best integer size at 1,024 rollouts and of the regret of G = 8 hold the truth.
 """
 
-import argparse
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -25,7 +24,7 @@ from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
-from common import Rows, print_table, results_of
+from common import Rows, arguments, print_table, results_of
 from worlds.bandit import BanditWorld, random_world
 
 # How long a prompt's scores are, where prompts differ in that.
@@ -146,24 +145,16 @@ def show(rows: Rows) -> None:
 
 def main() -> None:
     """Run all cells."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--replicates", type=int, default=2000)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=2026)
-    parser.add_argument(
-        "--in-use", type=int, default=IN_USE, help="the group size whose regret is looked at"
-    )
-    parser.add_argument("--quick", action="store_true", help="only B = 64, m = 8")
-    arguments = parser.parse_args()
-    cells = [(kind, *cell) for kind in WORLDS for cell in ([(64, 8)] if arguments.quick else CELLS)]
-    with ProcessPoolExecutor(arguments.processes) as pool:
+    given = arguments(__doc__, replicates=2000, processes=2, seed=2026, in_use=IN_USE, quick=False)
+    cells = [(kind, *cell) for kind in WORLDS for cell in ([(64, 8)] if given.quick else CELLS)]
+    with ProcessPoolExecutor(given.processes) as pool:
         jobs = [
-            pool.submit(one_cell, *cell, arguments.replicates, arguments.seed, arguments.in_use)
+            pool.submit(one_cell, *cell, given.replicates, given.seed, given.in_use)
             for cell in cells
         ]
         rows = [job.result() for job in jobs]
     show(rows)
-    if not arguments.quick and arguments.in_use == IN_USE:
+    if not given.quick and given.in_use == IN_USE:
         results_of(__file__).write("components", rows, digits=17)
 
 

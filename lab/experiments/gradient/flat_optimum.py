@@ -10,7 +10,6 @@ update. The size is planned from 64 groups of 16 before anything is trained; the
 round number, not tuned.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -90,10 +89,7 @@ def trained(task: Task, size: int, seeds: int, updates: int) -> tuple[ndarray, n
 
 def main() -> None:
     """Predict, train, print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--seeds", type=int, default=1500)
-    parser.add_argument("--updates", type=int, default=40)
-    asked = parser.parse_args()
+    asked = common.arguments(__doc__, seeds=1500, updates=40)
     task = Task()
     world = task.world(np.zeros(WIDTH))
     exact = world.moments()

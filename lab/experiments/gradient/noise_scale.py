@@ -11,7 +11,6 @@ of the batch at that very G, one rollout a micro-batch; `prompts as units` gives
 group a micro-batch instead.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -22,7 +21,17 @@ from groupwise.estimators.best_group_size import Budget, error_of
 from groupwise.estimators.components import components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
-from common import BLUE, VERMILION, column, doublings, print_table, pyplot, results_of, save
+from common import (
+    BLUE,
+    VERMILION,
+    arguments,
+    column,
+    doublings,
+    print_table,
+    pyplot,
+    results_of,
+    save,
+)
 from worlds.bandit import BanditWorld, random_world
 
 SIZES = (2, 4, 8, 16, 32, 64)
@@ -123,15 +132,13 @@ def draw(rows: list[dict[str, float]]) -> None:
 
 def main() -> None:
     """Run, print, write and draw."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--replicates", type=int, default=400)
-    arguments = parser.parse_args()
+    replicates = arguments(__doc__, replicates=400).replicates
     rng = np.random.default_rng(2026)
     world = random_world(
         np.random.default_rng(20260101), prompts=4000, arms=6, dimensions=12, rewards="binary"
     )
-    rows = [one_size(world, size, arguments.replicates, rng) for size in SIZES]
-    predicted = our_predictions(world, arguments.replicates, rng) / np.array(column(rows, "truth"))
+    rows = [one_size(world, size, replicates, rng) for size in SIZES]
+    predicted = our_predictions(world, replicates, rng) / column(rows, "truth")
     for row, ratios in zip(rows, predicted.T, strict=True):
         low, high = np.quantile(ratios, [0.05, 0.95])
         row |= {"ours": float(ratios.mean()), "ours_low": float(low), "ours_high": float(high)}

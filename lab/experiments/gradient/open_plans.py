@@ -11,7 +11,6 @@ over that of the truly best size; writes the table
 `open_plans`.
 """
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from groupwise.estimators.best_group_size import Budget, error_of
 from groupwise.estimators.components import Components, components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from common import results_of
+from common import arguments, results_of
 from worlds.bandit import random_world
 
 BUDGET, SIZE = Budget(512.0), 8
@@ -57,9 +56,7 @@ def choices(found: Components, rng: np.random.Generator) -> dict[str, int]:
 
 def main() -> None:
     """Draw, choose, and print."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--repeats", type=int, default=400)
-    repeats = options.parse_args().repeats
+    repeats = arguments(__doc__, repeats=400).repeats
     rows = []
     for rewards in ("binary", "continuous"):
         for prompts in (1, 2, 4, 2000):  # one prompt has Vp = 0: there no group is too large

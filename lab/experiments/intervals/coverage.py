@@ -10,7 +10,6 @@ takes the likeliest noise as known, as most programs do: a negative control, whi
 parameters belong to the law that was chosen.
 """
 
-import argparse
 import math
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -28,7 +27,7 @@ from groupwise.forecasting.observations import observe
 from groupwise.intervals import Interval
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
-from common import Rows, print_table, results_of
+from common import Rows, arguments, print_table, results_of
 from worlds.runs import Curve, simulated_curve
 
 CURVES = {
@@ -118,21 +117,14 @@ def show(rows: Rows) -> None:
 
 def main() -> None:
     """Run all cells in two processes and write the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    given = arguments(
+        __doc__, replicates=2000, processes=2, seed=2026, plug_in=False, competing=False
     )
-    parser.add_argument("--replicates", type=int, default=2000)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=2026)
-    parser.add_argument("--plug-in", action="store_true")
-    parser.add_argument("--competing", action="store_true")
-    arguments = parser.parse_args()
-    mode = "plug-in" if arguments.plug_in else "competing" if arguments.competing else "law"
+    mode = "plug-in" if given.plug_in else "competing" if given.competing else "law"
     cells = [(curve, noise, n) for noise in NOISES for n in LENGTHS for curve in CURVES]
-    with ProcessPoolExecutor(arguments.processes) as pool:
+    with ProcessPoolExecutor(given.processes) as pool:
         futures = [
-            pool.submit(one_cell, *cell, arguments.replicates, arguments.seed, mode)
-            for cell in cells
+            pool.submit(one_cell, *cell, given.replicates, given.seed, mode) for cell in cells
         ]
         rows = [future.result() for future in futures]
     show(rows)

@@ -94,7 +94,7 @@ def curve(
     seed: int,
     steps: int = STEPS,
     completion_length: int | None = None,
-    **others: Any,
+    **others,
 ) -> Rows:
     """One run: the reward on held-out problems every five updates, and what each update saw."""
     actor, world = policy(), task(form, completion_length=completion_length)

@@ -81,7 +81,7 @@ class ListedWorld(ExactWorld):
 
     def __init__(
         self,
-        model: Any,
+        model,
         rows: list[list[int]],
         tokens: list[int],
         right: list[int],
@@ -494,7 +494,7 @@ def sampled_cells(group: int = GROUP) -> list[Cell]:
     ]
 
 
-def said(row: Any) -> str:
+def said(row) -> str:
     """A lag in words."""
     return "none" if row["lag"] == "none" else f"refresh of {row['interval']}"
 

@@ -45,7 +45,7 @@ JOURNALS = HOME.parents[1] / "tests" / "fixtures" / "language_models"
 BREAKS_AT = 18
 
 
-def world(name: str, form: str, **options: Any) -> Task:
+def world(name: str, form: str, **options) -> Task:
     """A task in a format."""
     return make_text_task(name, examples=FORMATS[form], **options)
 
@@ -99,7 +99,7 @@ class Phases(Sequence[Problem]):
         """As many as both have."""
         return min(map(len, self.phases))
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, place):
         """Of the phase."""
         return self.phases[self.now][place]
 
@@ -122,7 +122,7 @@ class ByFamily:
         ended: Sequence[bool],
         *,
         step: int = 0,
-    ) -> Any:
+    ):
         """Judge; the problems of a step are of one family."""
         return self.verifiers[problems[0].family](problems, completions, ended, step=step)
 
@@ -187,7 +187,7 @@ def broken(name: str, seed: int) -> Rows:
     others = {"rollouts_every": 1, "evaluate_every": 6, "evaluation_problems": 24, **failure.others}
     chosen = settings("adamw", failure.rate, failure.group_size, seed, failure.steps, **others)
 
-    def told(step: int, _row: Any) -> None:
+    def told(step: int, _row) -> None:
         if isinstance(task.train, Phases):
             task.train.now = int(step + 1 >= BREAKS_AT)
 

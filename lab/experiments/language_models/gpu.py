@@ -76,7 +76,7 @@ def qwen(group_size: int, seed: int) -> Rows:
     actor = policy(QWEN, checkpointing=True)  # without which 64 answers of 160 tokens take 130 GB
     rows = []
 
-    def look(step: int, logged: Any) -> None:
+    def look(step: int, logged) -> None:
         row = {
             "step": step,
             "reward": logged.get("reward", ""),
@@ -243,7 +243,7 @@ def show_speed(done: dict[str, Rows]) -> None:
     print_table("Speed against the card's limits", heads, rows)
 
 
-def _short(value: Any) -> str:
+def _short(value) -> str:
     """A number in four digits; nothing where there is none."""
     return "" if value == "" else f"{float(value):.4g}"
 

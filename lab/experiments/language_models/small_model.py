@@ -91,7 +91,7 @@ def task(
 
 
 def settings(
-    optimizer: str, rate: float, group_size: int, seed: int, steps: int, **others: Any
+    optimizer: str, rate: float, group_size: int, seed: int, steps: int, **others
 ) -> TrainSettings:
     """The algorithm that the theory speaks of: leave-one-out advantages, sums over tokens, no
     division, no ratio, no clipping.

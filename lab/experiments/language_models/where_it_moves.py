@@ -13,7 +13,6 @@ Pieces are in results.txt; the table of lab/docs/studies/language-models.md is p
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from small_model import (
     FORMATS,
@@ -72,7 +71,7 @@ def along(form: str) -> Rows:
     actor, world = policy(), task(form)
     rows = []
 
-    def look(step: int, _logged: Any = None) -> None:
+    def look(step: int, _logged=None) -> None:
         if step % EVERY == 0:
             found = measured(actor, world, prompts=PROMPTS, group_size=GROUP_SIZE, seed=1)
             rows.append({"step": step} | told(*found))

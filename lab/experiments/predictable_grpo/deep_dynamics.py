@@ -72,7 +72,7 @@ def world() -> tuple[Any, tuple[Any, ...], Any]:
     )
 
 
-def start(size: str, kind: str = "warm") -> Any:
+def start(size: str, kind: str = "warm"):
     """The policy that every run of a size begins with; from the cache after the first time."""
     from groupwise_lab.trainer.policy import Policy, policy_size
     from groupwise_lab.trainer.warm_up import default_cache, warm_up
@@ -84,7 +84,7 @@ def start(size: str, kind: str = "warm") -> Any:
     return policy
 
 
-def values(policy: Any, task: Any, problems: Sequence[Any]) -> Any:
+def values(policy, task, problems: Sequence[Any]):
     """V(x) of every problem: the probability of its right answer."""
     import torch
 
@@ -99,7 +99,7 @@ def values(policy: Any, task: Any, problems: Sequence[Any]) -> Any:
         )
 
 
-def gradient(policy: Any, task: Any, problems: Sequence[Any]) -> Any:
+def gradient(policy, task, problems: Sequence[Any]):
     """Gradient of the mean value, exact."""
     import torch
 
@@ -111,7 +111,7 @@ def gradient(policy: Any, task: Any, problems: Sequence[Any]) -> Any:
     return torch.cat([part.reshape(-1) for part in parts]).double()
 
 
-def exact_row(policy: Any) -> dict[str, float]:
+def exact_row(policy) -> dict[str, float]:
     """Mean, spread within and between prompts of the trained task, its held-out accuracy, and
     that of every other family.
     """
@@ -181,7 +181,7 @@ def curve(
     known = exact_row(policy)
     rows = [{"step": 0, "reward": "", **known}]
 
-    def watch(step: int, row: Any) -> None:
+    def watch(step: int, row) -> None:
         found = exact_row(policy) if step % (EVERY if families else 100) == 0 else {}
         rows.append(
             {
@@ -294,9 +294,7 @@ def spread(
     return rows
 
 
-def projected(
-    policy: Any, direction: Any, *, groups: int = 512, group_size: int = 16
-) -> dict[str, float]:
+def projected(policy, direction, *, groups: int = 512, group_size: int = 16) -> dict[str, float]:
     """Vp, T and R of scores along one direction, from one sample of rollouts."""
     import numpy as np
     import torch
@@ -324,13 +322,11 @@ def projected(
     return {"vp": found.vp.value, "t": found.t.value, "r": found.r.value}
 
 
-def directional(
-    policy: Any, direction: Any, prompt_PL: Any, sampled: Any, step: float = 1e-2
-) -> Any:
+def directional(policy, direction, prompt_PL, sampled, step: float = 1e-2):
     """The score of every rollout along a direction, by a central difference."""
     import torch
 
-    def moved(by: float) -> Any:
+    def moved(by: float):
         place = 0
         with torch.no_grad():
             for parameter in policy.parameters():

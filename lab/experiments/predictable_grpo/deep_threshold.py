@@ -8,6 +8,7 @@ minutes of one core; `--edges N` ends after N edges), `--tables` prints, `--quic
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -194,9 +195,7 @@ def edge_row(
     )
     return {
         "kl_in": world.loss.kl_in,
-        "lag": setting.lag,
-        "momentum": setting.momentum,
-        "interval": setting.interval,
+        **asdict(setting),
         "predicted": predicted,
         "measured": located * predicted,
         "error": error * predicted,
@@ -326,9 +325,7 @@ def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> Ro
     located = fitted_edge(along, setting, kinked=setting.lag == "none")[0]
     return {
         "kl_in": kl_in,
-        "lag": setting.lag,
-        "momentum": setting.momentum,
-        "interval": setting.interval,
+        **asdict(setting),
         "located": located,
     }
 
@@ -367,9 +364,7 @@ def run_row(
     turns = int((np.diff(np.sign(swings[len(swings) // 4 :])) != 0).sum())
     row = {
         "start": start,
-        "lag": setting.lag,
-        "momentum": setting.momentum,
-        "interval": setting.interval,
+        **asdict(setting),
         "factor": factor,
         "learning_rate": factor * edge,
         "updates": len(path.value_T),
@@ -410,9 +405,7 @@ def sampled_row(
         value.append(float(world.value(now_PO)))
     third = updates // 3
     return {
-        "lag": setting.lag,
-        "momentum": setting.momentum,
-        "interval": setting.interval,
+        **asdict(setting),
         "group_size": GROUP,
         "seed": seed,
         "factor": factor,

@@ -102,7 +102,7 @@ def probes_timed() -> Iterator[list[float]]:
     spent = []
     probe = trainer.probe
 
-    def timed(*given: Any, **named: Any) -> Components:
+    def timed(*given, **named) -> Components:
         began = time.process_time()
         try:
             return probe(*given, **named)
@@ -453,7 +453,7 @@ def draw(done: Done, fixed: Done) -> None:
     save(figure, "adaptive-group-size.svg")
 
 
-def curves(axis: Any, runs: Sequence[Rows], colour: str, dash: str, label: str) -> None:
+def curves(axis, runs: Sequence[Rows], colour: str, dash: str, label: str) -> None:
     """The mean of learning curves."""
     if runs:
         mean = np.mean([column(rows, "held_out") for rows in runs], axis=0)

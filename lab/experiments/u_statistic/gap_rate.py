@@ -66,37 +66,29 @@ def rows_of(name: str) -> Rows:
     return rows
 
 
-def of_runs() -> tuple[float, float] | None:
-    """Slope and its standard error from the simulated means of leave-one-out and the oracle,
-    weighted by their errors.
-    """
-    if "gap_law" not in RESULTS:
-        return None
+def gaps_of_runs() -> tuple[np.ndarray, ...]:
+    """G(G-1), what the simulated mean of leave-one-out exceeds the oracle's by, and its error."""
     rows = {
         (row["baseline"], row["group_size"]): row
-        for row in RESULTS.read("gap_law")
-        if row["world"] == "two answers"
+        for row in where(RESULTS.read("gap_law"), world="two answers")
     }
-    seen = [size for size in SIZES if ("oracle", size) in rows and ("leave_one_out", size) in rows]
-    pairs = [(size, rows["leave_one_out", size], rows["oracle", size]) for size in seen]
-    kept = [
-        (size, a["mean"] - b["mean"], np.hypot(a["mean_error"], b["mean_error"]))
-        for size, a, b in pairs
-    ]
-    kept = [
-        (size, gap, error) for size, gap, error in kept if gap > 5 * error
-    ]  # a logarithm of noise is no point of a line
-    if len(kept) < 2:
+    sizes = [size for size in SIZES if ("oracle", size) in rows and ("leave_one_out", size) in rows]
+    own, best = ([rows[name, size] for size in sizes] for name in ("leave_one_out", "oracle"))
+    size = np.array(sizes, dtype=float)
+    error = np.hypot(column(own, "mean_error"), column(best, "mean_error"))
+    return size * (size - 1), column(own, "mean") - column(best, "mean"), error
+
+
+def of_runs() -> tuple[float, float] | None:
+    """Slope of the simulated differences and its standard error, weighted by their errors."""
+    product, gap, error = gaps_of_runs()
+    kept = gap > 5 * error  # a logarithm of noise is no point of a line
+    if kept.sum() < 2:
         return None
-    x = np.log([size * (size - 1.0) for size, _, _ in kept])
-    y, weight = (
-        np.log([gap for _, gap, _ in kept]),
-        np.array([gap / error for _, gap, error in kept]),
-    )
+    x, y, weight = np.log(product[kept]), np.log(gap[kept]), (gap / error)[kept]
     centred = x - np.average(x, weights=weight**2)
-    return float((weight**2 * centred) @ y / ((weight**2 * centred) @ centred)), float(
-        1 / np.sqrt((weight**2 * centred) @ centred)
-    )
+    precision = (weight**2 * centred) @ centred
+    return (weight**2 * centred) @ y / precision, 1 / np.sqrt(precision)
 
 
 def show(rows: Rows) -> None:
@@ -164,37 +156,17 @@ def draw(rows: Rows) -> None:
         x = np.array([row["group_size"] * (row["group_size"] - 1) for row in some])
         ax.plot(x, column(some, "difference"), marker, color=colour, label=f"{name}, law")
         ax.plot(x, some[0]["difference"] * x[0] / x, "-", color=colour, linewidth=0.8)
-    if "gap_law" in RESULTS:
-        runs = {
-            (row["baseline"], row["group_size"]): row
-            for row in RESULTS.read("gap_law")
-            if row["world"] == "two answers"
-        }
-        seen = [
-            size for size in SIZES if ("oracle", size) in runs and ("leave_one_out", size) in runs
-        ]
-        gap = np.array(
-            [runs["leave_one_out", size]["mean"] - runs["oracle", size]["mean"] for size in seen]
-        )
-        error = np.array(
-            [
-                np.hypot(
-                    runs["leave_one_out", size]["mean_error"], runs["oracle", size]["mean_error"]
-                )
-                for size in seen
-            ]
-        )
-        clear = gap > 2 * error  # others have no place on a logarithmic axis
-        x = np.array([size * (size - 1) for size in seen])
-        ax.errorbar(
-            x[clear],
-            gap[clear],
-            1.96 * error[clear],
-            fmt="x",
-            color=BLACK,
-            capsize=3,
-            label="two answers, runs, 95 %",
-        )
+    x, gap, error = gaps_of_runs()
+    clear = gap > 2 * error  # others have no place on a logarithmic axis
+    ax.errorbar(
+        x[clear],
+        gap[clear],
+        1.96 * error[clear],
+        fmt="x",
+        color=BLACK,
+        capsize=3,
+        label="two answers, runs, 95 %",
+    )
     ax.set(
         xscale="log",
         yscale="log",

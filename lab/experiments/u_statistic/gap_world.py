@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 
@@ -97,12 +96,12 @@ def print_table(title: str, header: Sequence[str], lines: Sequence[Sequence[str]
     common.print_table(title, header, lines, rule=" --- ")
 
 
-def pyplot() -> Any:
+def pyplot():
     """Matplotlib's pyplot in the style of these figures."""
     return common.pyplot({"font.size": 10, "axes.grid": True, "grid.color": "#dddddd"})
 
 
-def save(figure: Any, name: str) -> None:
+def save(figure, name: str) -> None:
     """Write a figure and say so."""
     common.save(figure, name)
     print(f"drawn: {name}")

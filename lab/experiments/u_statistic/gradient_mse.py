@@ -16,7 +16,6 @@ It trains nothing but the warm-up.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -595,7 +594,7 @@ def draw(done: dict[str, Rows]) -> None:
     save(figure, "gradient-mse.svg")
 
 
-def _group_axis(axis: Any) -> None:
+def _group_axis(axis) -> None:
     """Group sizes by doublings."""
     doublings(axis, SIZES)
     axis.set_xlabel("group size G")

@@ -32,7 +32,7 @@ def settings_of(
     seed: int,
     steps: int,
     rate: float,
-    **others: Any,
+    **others,
 ) -> TrainSettings:
     """The algorithm that is analysed (sgd), or the one that people run (adam).
 

@@ -235,6 +235,20 @@ def prompt_moments(p: Float, own: Float, s2: Float) -> PromptMoments:
     )
 
 
+def batch_of(rollouts: Rollouts, group_size: int) -> dict[str, Tensor]:
+    """Rollouts as the library takes scores of them."""
+    ids = torch.cat(
+        [rollouts.prompt_PL.repeat_interleave(group_size, 0), rollouts.sampled.completion_NL], 1
+    )
+    mask = rollouts.sampled.mask_NL.long()
+    before = torch.zeros(len(ids), rollouts.prompt_PL.shape[1], dtype=torch.long)
+    return {
+        "input_ids": ids,
+        "completion_mask": torch.cat([before, mask], 1),
+        "attention_mask": torch.cat([before + 1, mask], 1),
+    }
+
+
 def sampled_components(
     policy: Policy,
     problems: Sequence[Problem],
@@ -251,17 +265,7 @@ def sampled_components(
         group_size,
         torch.Generator().manual_seed(seed),
     )
-    ids = torch.cat(
-        [rollouts.prompt_PL.repeat_interleave(group_size, 0), rollouts.sampled.completion_NL], 1
-    )
-    mask = rollouts.sampled.mask_NL.long()
-    before = torch.zeros(len(ids), rollouts.prompt_PL.shape[1], dtype=torch.long)
-    batch = {
-        "input_ids": ids,
-        "completion_mask": torch.cat([before, mask], 1),
-        "attention_mask": torch.cat([before + 1, mask], 1),
-    }
-    gram = score_gram(policy, batch).gram_NN
+    gram = score_gram(policy, batch_of(rollouts, group_size)).gram_NN
     return components(
         rollouts.reward_PG.reshape(-1), np.repeat(np.arange(groups), group_size), gram_NN=gram
     )

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy.signal import lfilter
+from worlds.runs import autoregressive_noise as autoregressive
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
@@ -92,13 +92,6 @@ class World:
     def lower(self, loss: Float) -> None:
         """Take something off what is solved in training and held out."""
         self.ability, self.held_out = self.ability - loss, self.held_out - loss
-
-
-def autoregressive(rng: Generator, n: int, deviation: float, correlation: float) -> Float:
-    """Draw stationary first-order autoregressive noise."""
-    shocks = rng.standard_normal(n) * deviation
-    shocks[1:] *= np.sqrt(1 - correlation**2)
-    return np.asarray(lfilter([1.0], [1.0, -correlation], shocks))
 
 
 def _ramp(world: World, onset: float, length: float) -> Float:

@@ -182,6 +182,15 @@ def _ramp(n: int, onset: int, length: float) -> FloatArray:
     return np.clip((np.arange(n) - onset) / max(length, 1.0), 0.0, 1.0)
 
 
+def _level(world: World, onset: int, rng: Generator) -> float:
+    """Let the ability hover from the onset on, below the top; return where."""
+    middle = float(np.clip(world.ability_T[onset], -1.0, 1.0))
+    world.ability_T = world.ability_T - world.ability_T[onset] + middle
+    hover = autoregressive_noise(rng, len(world.ability_T), 1.0, 0.9)
+    world.ability_T[onset:] = middle + 0.05 * hover[onset:]
+    return middle
+
+
 def _break_verifier(world: World, onset: int, rng: Generator) -> None:
     """All rollouts, or most of them, are graded 0 from one step to the next; the policy stays
     where it is.
@@ -217,9 +226,7 @@ def _degenerate(world: World, onset: int, rng: Generator) -> None:
     """
     n = len(world.ability_T)
     world.identical_T[onset:] = rng.uniform(0.95, 1.0)
-    middle = float(np.clip(world.ability_T[onset], -1.0, 1.0))
-    world.ability_T = world.ability_T - world.ability_T[onset] + middle
-    world.ability_T[onset:] = middle + 0.05 * autoregressive_noise(rng, n, 1.0, 0.9)[onset:]
+    middle = _level(world, onset, rng)
     world.held_out_T[onset:] = middle + 0.05 * autoregressive_noise(rng, n, 1.0, 0.9)[onset:]
 
 
@@ -231,9 +238,7 @@ def _concentrate(world: World, onset: int, rng: Generator) -> None:
     ramp = _ramp(n, onset, rng.uniform(0.1, 0.2) * n)
     world.entropy_T = world.entropy_T * np.exp(-rng.uniform(4.0, 7.0) * ramp)
     world.identical_T = np.maximum(world.identical_T, ramp * rng.uniform(0.93, 1.0))
-    middle = float(np.clip(world.ability_T[onset], -1.0, 1.0))
-    world.ability_T = world.ability_T - world.ability_T[onset] + middle
-    world.ability_T[onset:] = middle + 0.05 * autoregressive_noise(rng, n, 1.0, 0.9)[onset:]
+    _level(world, onset, rng)
     world.held_out_T[onset:] = world.ability_T[onset:]
 
 

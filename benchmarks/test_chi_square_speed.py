@@ -23,7 +23,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from groupwise.theory.chi_square_mixture import ChiSquareMixture
 
-WEIGHT = 0.9 ** np.arange(100)
+WEIGHT = np.asarray(0.9 ** np.arange(100), dtype=np.float64)
 FAR = 33.0
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden" / "chi_square.json"
 
@@ -95,6 +95,6 @@ def test_one_point_by_momentchi2(benchmark: BenchmarkFixture, method: str) -> No
 @pytest.mark.benchmark(group="many weights, 10 points")
 @pytest.mark.parametrize("count", [10_000, 100_000])
 def test_many_weights(benchmark: BenchmarkFixture, count: int) -> None:
-    law = ChiSquareMixture(1 / np.arange(1.0, count + 1))
+    law = ChiSquareMixture(np.asarray(1 / np.arange(1.0, count + 1), dtype=np.float64))
     points = law.mean() + np.linspace(0, 8, 10) * law.var() ** 0.5
     assert benchmark(lambda: law.sf(points)).shape == (10,)

@@ -35,7 +35,7 @@ BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
     "#d55e00",
     "#cc79a7",
 )
-_ALWAYS = {
+_ALWAYS: dict[Any, Any] = {
     "svg.hashsalt": "groupwise",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -44,7 +44,7 @@ _ALWAYS = {
     "figure.constrained_layout.use": True,
     "path.simplify_threshold": 1.0,
 }
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 11,
     "axes.titlesize": 11,
     "legend.fontsize": 10,
@@ -213,7 +213,7 @@ def _value(text: str) -> Any:
     return text
 
 
-def where(rows: Iterable[Mapping[str, Any]], **values: Any) -> Rows:
+def where(rows: Iterable[Row], **values: Any) -> Rows:
     """The rows that have these values."""
     return [row for row in rows if all(row[key] == value for key, value in values.items())]
 
@@ -233,7 +233,7 @@ def print_table(
         print(f"| {line} |")
 
 
-def pyplot(style: Mapping[str, Any] | None = None) -> Any:
+def pyplot(style: dict[Any, Any] | None = None) -> Any:
     """Matplotlib's pyplot in this style or another, set up so that the same numbers give the
     same file.
     """

@@ -294,12 +294,12 @@ def test_a_critic_gives_values_before_it_learns_from_the_batch(study: Study, pol
         problems,
         np.arange(8),
         1,
-        None,
+        None,  # type: ignore[arg-type]
         (),
         (),
         np.tile([1.0, 0.0, 1.0, 1.0], 8),
         {},
-        {},  # type: ignore[arg-type]
+        {},
     )
     first = critic.learned(policy, task, judged)["value"]
     assert first == pytest.approx(np.full(8, 0.25), abs=1e-6)

@@ -25,7 +25,7 @@ from pictures import STYLE, doublings, pyplot, save
 from training import START, Watch, run, settings_of
 from world import start, truth, world_task
 
-from groupwise_lab.theory.mse import within_prompt_variance
+from groupwise_lab.theory.mse import Reference, within_prompt_variance
 from groupwise_lab.trainer.policy import Policy
 
 PIECES = RESULTS.within("oracle")
@@ -70,7 +70,7 @@ def looked(size: int, critic: Critic, steps: tuple[int, ...]) -> Watch:
         row["critic_rmse"] = float(np.sqrt(np.mean((value_P - moments.value_P) ** 2)))
         row["critic_bias"] = np.mean(value_P - moments.value_P)
         row["error_critic"] = within_prompt_variance(
-            "constant", moments, size, reference=value_P
+            "constant", moments, size, reference=Reference(value_P)
         ).mean()
         return row
 

@@ -282,7 +282,7 @@ def draw_ratio(rows: Rows) -> None:
         colour, marker, _ = LAG_STYLE[lag]
         for momentum, dash in zip(DRAWN_MOMENTA, ("-", ":"), strict=True):
             some = where(rows, lag=lag, momentum=momentum)
-            x, y = column(some, "interval"), column(some, "exact_over_rule")
+            x, y = column(some, "interval").tolist(), column(some, "exact_over_rule")
             style = (
                 {"marker": marker, "markevery": [x.index(2**power) for power in range(9)]}
                 if dash == "-"

@@ -14,7 +14,7 @@ from typing import IO, Any, AnyStr, TextIO
 
 from groupwise import limits
 from groupwise.errors import NothingYetError, UnreadableRunError
-from groupwise.files import first_bytes
+from groupwise.files import first_bytes, table_rows
 from groupwise.parsing import TooManyValuesError, check_values, parse_json
 
 HEAD_BYTES = 1 << 16
@@ -357,8 +357,7 @@ _GAP = re.compile(r"[ \t\r\n,]*")
 
 def table_beside(name: str) -> Iterator[dict[str, str]]:
     """Yield the lines of a table beside this file, cell by column."""
-    columns, *lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
-    yield from (dict(zip(columns.split("\t"), line.split("\t"), strict=True)) for line in lines)
+    return table_rows(Path(__file__).with_name(name))
 
 
 class JsonArray:

@@ -176,11 +176,17 @@ def tokens_of(
     its text, the score is of the latter.
     """
     tokenizer = reader.tokenizer
-    before = [prompt_ids(tokenizer, prompt) for prompt in prompts]
-    after = [
-        [int(number) for number in tokenizer.encode(text, add_special_tokens=False)]
-        for text in completions
-    ]
+    with one_sentence(
+        "prompts and completions that the model's tokenizer can encode",
+        "give the model that sampled them",
+        raised=Exception,  # the libraries raise a kind of their own
+        kind=InvalidArgumentError,
+    ):
+        before = [prompt_ids(tokenizer, prompt) for prompt in prompts]
+        after = [
+            [int(number) for number in tokenizer.encode(text, add_special_tokens=False)]
+            for text in completions
+        ]
     return before, [
         ids if end is None else [*ids, end] for ids, end in zip(after, ends, strict=True)
     ]

@@ -230,7 +230,7 @@ def train(
         str | None,
         option(
             "NAME",
-            "One of docs/advantages.md, or a trainer's as trl/grpo; by default leave_one_out.",
+            "One of lab/docs/advantages.md, or a trainer's as trl/grpo; by default leave_one_out.",
         ),
     ] = None,
     seed: Annotated[int | None, option("N", "Seed of prompts and sampling; by default 0.")] = None,
@@ -284,7 +284,9 @@ def train(
 def check_installed() -> None:
     """Refuse to train where the libraries of training are not there."""
     if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
-        raise GroupwiseError("training needs torch and safetensors: pip install 'groupwise[train]'")
+        raise GroupwiseError(
+            "training needs torch and safetensors: pip install 'groupwise-lab[train]'"
+        )
 
 
 def _task(name: str | None, start: Start) -> Task:

@@ -7,20 +7,26 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from groupwise.comparison.results import Comparison, Contrast, Measured, SeedNoise
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.intervals import percent
-from groupwise.plain import plain
+from groupwise.plain import Plain
 from groupwise.wording import alike, count, decimals_of, number, ranged
 
 TRAILING = 10  # rows at the end of a run, whose raw mean is where it ends
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedRun:
+class ComparedRun(Plain):
     """One run of a comparison."""
+
+    KEYS: ClassVar = (
+        *("name", "state=judgement.state", "headline=judgement.headline"),
+        *("since_step=judgement.since_step", "rows", "last_step", "ends_at", "left_out"),
+        *("level", "speed", "held"),
+    )
 
     name: str  # as its log calls it
     label: str  # its name as it is shown
@@ -34,32 +40,18 @@ class ComparedRun:
         None  # step from which it holds the level; None where it is not compared
     )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        judged = self.judgement
-        shown: dict[str, Any] = plain(
-            {
-                "name": self.name,
-                "state": judged.state,
-                "headline": judged.headline,
-                "since_step": judged.since_step,
-                "rows": self.rows,
-                "last_step": self.last_step,
-                "ends_at": self.ends_at,
-                "left_out": self.left_out,
-                "level": self.level,
-                "speed": self.speed,
-                "held": None
-                if self.speed is None or not self.speed.usable
-                else math.isfinite(self.speed.value),
-            }
-        )
-        return shown
+    @property
+    def held(self) -> bool | None:
+        """Whether it holds the level by the end; None where that was not measured."""
+        measured = self.speed is not None and self.speed.usable
+        return math.isfinite(self.speed.value) if measured else None
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedGroup:
+class ComparedGroup(Plain):
     """Runs of one setting in a comparison."""
+
+    KEYS: ClassVar = ("name", "runs")
 
     name: str  # what they are called
     runs: tuple[ComparedRun, ...]  # all of them
@@ -91,10 +83,6 @@ class ComparedGroup:
     def times(self) -> list[float]:
         """Steps from which its runs hold the level, infinite where one does not by the end."""
         return [run.speed.value for run in self.runs if run.speed is not None and run.speed.usable]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"name": self.name, "runs": [run.as_dict() for run in self.runs]}
 
 
 def shared_key(names: Sequence[str]) -> tuple[str, list[str]]:

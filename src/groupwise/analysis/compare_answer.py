@@ -43,8 +43,9 @@ class ComparedRun(Plain):
     @property
     def held(self) -> bool | None:
         """Whether it holds the level by the end; None where that was not measured."""
-        measured = self.speed is not None and self.speed.usable
-        return math.isfinite(self.speed.value) if measured else None
+        if self.speed is None or not self.speed.usable:
+            return None
+        return math.isfinite(self.speed.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,8 @@ def _raw(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
     """What is said of two groups that have too few rows for more than to look at where they end."""
     return (
         (
-            f"{b.name} {_ends_at(b, a)}, {a.name} {_ends_at(a, b)} ({_means([a, b])}), too few rows to "
-            "tell noise from a difference."
+            f"{b.name} {_ends_at(b, a)}, {a.name} {_ends_at(a, b)} ({_means([a, b])}), too few "
+            "rows to tell noise from a difference."
         ),
     )
 
@@ -164,12 +165,8 @@ def _failure(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
         f"({_means([worse, other])})"
     )
     if len(a.runs) == len(b.runs) == 1:
-        return (
-            (
-                f"{'Both failed' if other.failed else f'{worse.name} failed, {other.name} did not'}: "
-                f"{ends}."
-            ),
-        )
+        which = "Both failed" if other.failed else f"{worse.name} failed, {other.name} did not"
+        return (f"{which}: {ends}.",)
     return (f"{_share(worse)} of {worse.name} failed, {_share(other)} of {other.name}: {ends}.",)
 
 
@@ -223,8 +220,8 @@ def _ranking(groups: Sequence[ComparedGroup], found: Comparison) -> tuple[str, .
         top = max(groups, key=lambda group: group.ends_at)
         return (
             (
-                f"{top.name} ends highest, at {number(top.ends_at, digits=2)}; too few rows to tell "
-                "noise from a difference."
+                f"{top.name} ends highest, at {number(top.ends_at, digits=2)}; too few rows to "
+                "tell noise from a difference."
             ),
         )
     best = max(known, key=lambda group: group.level)

@@ -60,7 +60,8 @@ def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
         return None
     lines = [observed_line("logged", fitted.clock.step_T, fitted.series.value_T, points=points)]
     lines += _law_lines(fitted.fit, fitted) if fitted.law_holds else []
-    held_out, marks, caption = fitted.held_out_step.size > 0, (), ""
+    held_out, caption = fitted.held_out_step.size > 0, ""
+    marks: tuple[Mark, ...] = ()
     if fitted.outlook is not None:
         lines += _forecast_lines(fitted.outlook)
         label = "last row used" if held_out else "last row"
@@ -85,8 +86,9 @@ def _law_lines(fit: FitResult, fitted: Fitted) -> list[Line]:
         for rival, role in zip(fitted.rivals(), _RIVAL_ROLES, strict=False)
     ]
     level = next((interval.level for interval in fit.parameters.values()), 0.95)
-    ends = {"low_T": fit.low_T, "high_T": fit.high_T, "band": f"{percent(level)} band"}
-    law = smooth_line(law_name(fit.law), "law", steps(fit.time_T), fit.curve_T, **ends)
+    name, band = law_name(fit.law), f"{percent(level)} band"
+    curve = steps(fit.time_T), fit.curve_T
+    law = smooth_line(name, "law", *curve, low_T=fit.low_T, high_T=fit.high_T, band=band)
     return [*lines, law]
 
 
@@ -96,17 +98,18 @@ def _forecast_lines(outlook: Outlook) -> list[Line]:
     """
     step, mean, mean_low, mean_high, low, high = zip(*map(astuple, outlook.grid), strict=True)
     level, plateau = percent(outlook.result.level), outlook.plateau
-    rows = {"low_T": low, "high_T": high, "band": level}
-    means = {"low_T": mean_low, "high_T": mean_high, "band": f"{level} band"}
+    nothing, band = [math.nan] * len(step), f"{level} band"
     lines = [
-        smooth_line("next rows", "forecast", step, [math.nan] * len(step), **rows),
-        smooth_line("forecast", "forecast", step, mean, **means),
+        smooth_line("next rows", "forecast", step, nothing, low_T=low, high_T=high, band=level),
+        smooth_line(
+            "forecast", "forecast", step, mean, low_T=mean_low, high_T=mean_high, band=band
+        ),
     ]
     if plateau is not None and outlook.law.status == "converged":
         name = f"plateau of the {law_name(outlook.law.law)} law"
-        ends = [(finite_or_none(end),) for end in (plateau.low, plateau.high)]
+        lower, upper = (finite_or_none(plateau.low),), (finite_or_none(plateau.high),)
         band = f"{percent(plateau.level)} interval"
-        lines.append(Line(name, "plateau", (step[-1],), (plateau.value,), *ends, band))
+        lines.append(Line(name, "plateau", (step[-1],), (plateau.value,), lower, upper, band))
     return lines
 
 
@@ -162,9 +165,8 @@ def error_chart(plan: GroupSizePlan) -> Chart:
     level = 0.95 if plan.components is None else plan.components.level
     # no size is the best where Vp may be zero
     chosen = "best" if plan.expected_regret is None else "least regret"
-    ends = {"low_T": low, "high_T": high, "band": f"{percent(level)} band"}
-    name = f"error over that of the {chosen}"
-    line = smooth_line(name, "law", size, ratio, points=len(size), **ends)
+    name, band, most = f"error over that of the {chosen}", f"{percent(level)} band", len(size)
+    line = smooth_line(name, "law", size, ratio, low_T=low, high_T=high, band=band, points=most)
     marks = [Mark(plan.group_size, f"{chosen} {plan.group_size}")]
     present = None if plan.present is None else plan.present.group_size
     if present == plan.group_size:

@@ -173,13 +173,7 @@ def components(
             {"--model": model, "--steps": steps, "--set, --config or --column": opening or None},
         )
         _of_file(
-            source,
-            output,
-            level,
-            group_size=group_size,
-            mean=zero_mean,
-            force=force,
-            as_json=as_json,
+            source, output, level, size=group_size, mean=zero_mean, force=force, as_json=as_json
         )
         return
     _refuse(source, "which is no file of scores", of_scores)

@@ -17,8 +17,8 @@ class Plain:
     """A result that shows itself as plain data.
 
     `KEYS` lists what is shown, in order: "name" an attribute, "key=name" an attribute under another
-    key (dots lead to attributes of attributes), "*name" the keys of an attribute beside its own. Without it, every field of the dataclass
-    is shown.
+    key (dots lead to attributes of attributes), "*name" the keys of an attribute beside its own.
+    Without it, every field of the dataclass is shown.
     """
 
     __slots__ = ()

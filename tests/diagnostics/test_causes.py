@@ -13,6 +13,7 @@ import pytest
 
 from groupwise.diagnostics import causes
 from groupwise.diagnostics.causes import Case, advice_for, cause_of_fall, cause_of_standing
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
@@ -42,33 +43,33 @@ def case(
     logged: tuple[str, ...] = ("entropy", "completion_length"),
     **more: Any,
 ) -> Case:
-    found = Finding("check", Status.CRITICAL, "", evidence=facts or {})
+    found = Finding("check", Status.CRITICAL, "", facts=facts)
     return Case(evidence(*logged), {"check": found}, {one.signal: one for one in signs}, 5, **more)
 
 
 LENGTH, ENTROPY, CUT = "completion_length", "entropy", "truncated_share"
-LASTING = {"fall": "lasting"}
+LASTING = (Fact.FALL_AT_ONCE,)
 
 
 @pytest.mark.parametrize(
     ("facts", "signs", "certainty", "names"),
     [
         ({"numbers": "not finite", "first_column": "loss"}, (), LIKELY, ("numerics (loss first)",)),
-        ({"gradient": "exploded"}, (), LIKELY, ("numerics (the gradient exploded)",)),
+        ((Fact.GRADIENT_EXPLODED,), (), LIKELY, ("numerics (the gradient exploded)",)),
         ({}, (sign("gradient_norm", 1.0, 1e4),), LIKELY, ("numerics (the gradient exploded)",)),
         ({}, (sign("gradient_norm", 1.0, 9.9e3),), LIKELY, (causes.UNSTABLE,)),
-        ({"rate": "likely"}, (), LIKELY, (causes.NO_RATE,)),
-        ({"drop": "failures logged"}, (), LIKELY, (causes.VERIFIER,)),
-        ({"drop": "nothing"}, (), OPEN, (causes.TOO_HARD, causes.VERIFIER)),
-        ({"drop": "nothing", "truncation": "likely"}, (), LIKELY, (causes.TRUNCATION,)),
+        ((Fact.RATE_ZERO,), (), LIKELY, (causes.NO_RATE,)),
+        ((Fact.FAILURES_LOGGED,), (), LIKELY, (causes.VERIFIER,)),
+        ((Fact.NOTHING_EARNED,), (), OPEN, (causes.TOO_HARD, causes.VERIFIER)),
+        ((Fact.NOTHING_EARNED, Fact.TRUNCATED_LIKELY), (), LIKELY, (causes.TRUNCATION,)),
         # What the policy did.
         ({}, (sign(LENGTH, 100.0, 150.0),), LIKELY, (causes.LENGTH,)),
         ({}, (sign(CUT, 0.1, 0.25),), LIKELY, (causes.LENGTH,)),
         ({}, (sign(LENGTH, 100.0, 60.0),), LIKELY, (causes.SHORT,)),
         ({}, (sign(ENTROPY, 0.5, 0.7),), LIKELY, (causes.UNSTABLE,)),
-        ({"swings": "oscillate"}, (), LIKELY, (causes.UNSTABLE,)),
+        ((Fact.REWARD_OSCILLATES,), (), LIKELY, (causes.UNSTABLE,)),
         ({}, (sign("gradient_norm", 1.0, 10.0),), LIKELY, (causes.UNSTABLE,)),
-        ({"weights": "few count"}, (), LIKELY, (causes.UNSTABLE,)),
+        ((Fact.FEW_WEIGHTS_COUNT,), (), LIKELY, (causes.UNSTABLE,)),
         ({}, (sign(ENTROPY, 0.8, 0.4),), POSSIBLE, (causes.CONCENTRATION,)),
         # The first that holds is told.
         ({}, (sign(LENGTH, 100.0, 150.0), sign(ENTROPY, 0.5, 0.9)), LIKELY, (causes.LENGTH,)),
@@ -83,22 +84,22 @@ LASTING = {"fall": "lasting"}
         # What is held out is answered as before: on other prompts a policy answers at other
         # lengths.
         (
-            {"fall": "of training alone"},
+            (Fact.TRAINING_FALLS_ALONE,),
             (sign(LENGTH, 100.0, 200.0), sign(ENTROPY, 0.5, 1.0)),
             OPEN,
             (causes.VERIFIER, causes.HARDER),
         ),
         (
-            {"fall": "partial, of training alone"},
+            (Fact.TRAINING_DECLINES_ALONE,),
             (sign(LENGTH, 100.0, 200.0),),
             OPEN,
             (causes.VERIFIER, causes.HARDER),
         ),
-        ({"fall": "of a function alone"}, (sign(LENGTH, 100.0, 200.0),), LIKELY, (causes.LENGTH,)),
-        ({"drop": "constant at once"}, (sign(ENTROPY, 0.5, 0.9),), LIKELY, (causes.UNSTABLE,)),
+        ((Fact.FUNCTION_FALLS_ALONE,), (sign(LENGTH, 100.0, 200.0),), LIKELY, (causes.LENGTH,)),
+        ((Fact.REWARD_CONSTANT_AT_ONCE,), (sign(ENTROPY, 0.5, 0.9),), LIKELY, (causes.UNSTABLE,)),
         # Answers that went on as before.
-        ({"drop": "constant at once"}, (), LIKELY, (causes.VERIFIER,)),
-        ({"drop": "constant at once", "fall": "partial"}, (), LIKELY, (causes.VERIFIER,)),
+        ((Fact.REWARD_CONSTANT_AT_ONCE,), (), LIKELY, (causes.VERIFIER,)),
+        ((Fact.REWARD_CONSTANT_AT_ONCE, Fact.DECLINE), (), LIKELY, (causes.VERIFIER,)),
         ({**LASTING, "prompts": "whole prompts fail"}, (), LIKELY, (causes.HARDER,)),
         ({**LASTING, "prompts": "scattered answers fail"}, (), LIKELY, (causes.VERIFIER,)),
         ({**LASTING, "held_out_drop": "dropped"}, (), LIKELY, (causes.VERIFIER,)),
@@ -132,10 +133,10 @@ LASTING = {"fall": "lasting"}
             (causes.VERIFIER, causes.HARDER),
         ),
         # A slow decline, or that of one function, is no verifier's.
-        ({"fall": "partial"}, (), Certainty.NONE, ()),
-        ({"fall": "function"}, (), Certainty.NONE, ()),
-        ({"fall": "function", "components": "part"}, (), POSSIBLE, (causes.HACKING,)),
-        ({"fall": "partial", "drop": "part at once"}, (), OPEN, (causes.VERIFIER, causes.HARDER)),
+        ((Fact.DECLINE,), (), Certainty.NONE, ()),
+        ((Fact.FUNCTION_FALL_AT_ONCE,), (), Certainty.NONE, ()),
+        ((Fact.FUNCTION_FALL_AT_ONCE, Fact.COLUMNS_PART), (), POSSIBLE, (causes.HACKING,)),
+        ((Fact.DECLINE, Fact.PART_LOST_AT_ONCE), (), OPEN, (causes.VERIFIER, causes.HARDER)),
     ],
 )
 def test_why_a_reward_fell(
@@ -196,7 +197,7 @@ def test_what_is_not_logged_is_asked_for_and_no_cause_is_guessed() -> None:
     assert cause_of_fall(case(LASTING, sign(ENTROPY, 0.5, 0.9), logged=(ENTROPY, CUT))) == Cause(
         LIKELY, (causes.UNSTABLE,)
     )
-    assert cause_of_fall(case({"drop": "nothing"})).log == ("completions with their rewards",)
+    assert cause_of_fall(case((Fact.NOTHING_EARNED,))).log == ("completions with their rewards",)
     assert cause_of_fall(case(LASTING)).log == ("completions with their rewards",)
     assert not case(logged=()).watched
     assert case(logged=(LENGTH,)).watched
@@ -213,8 +214,8 @@ def test_a_signal_without_a_level_before_has_no_ratio() -> None:
 
 def test_the_first_check_that_says_anything_of_a_fact_is_heard() -> None:
     answers = {
-        name: Finding(name, Status.NONE, "", evidence=facts)
-        for name, facts in (("a", {"drop": ""}), ("b", {"drop": "x"}), ("c", {"drop": "y"}))
+        name: Finding(name, Status.NONE, "", facts=facts)
+        for name, facts in (("a", ()), ("b", {"drop": "x"}), ("c", {"drop": "y"}))
     }
     one = Case(evidence(), answers, {}, None)
     assert (one.fact("drop"), one.fact("fall")) == ("x", "")
@@ -275,7 +276,7 @@ def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
         "",
         5,
         signs=(sign("reward", 0.7, 0.3),),
-        evidence={"restart": "jump"},
+        facts=(Fact.RESTART_JUMP,),
     )
     told = replace(found, answers={**found.answers, "restart": jump})
     assert cause_of_fall(told) == Cause(POSSIBLE, (causes.RESTART,))
@@ -326,16 +327,16 @@ def test_why_a_reward_stands(name: str, value: str, cause: str, certainty: Certa
 
 
 def test_of_several_facts_the_first_of_the_list_is_told() -> None:
-    facts = {"swings": "oscillate", "truncation": "likely", "zero_variance": "above expectation"}
+    facts = (Fact.REWARD_OSCILLATES, Fact.TRUNCATED_LIKELY, Fact.GROUPS_ALIKE)
     assert cause_of_standing(case(facts)).names == (causes.TRUNCATION,)
     # Answers that are cut off since they are paid better have learnt to be; from the start on they
     # were it for themselves.
-    paid = {"truncation": "likely", "truncated": "paid"}
+    paid = (Fact.TRUNCATED_LIKELY, Fact.TRUNCATED_PAID)
     assert cause_of_standing(case({**paid, "cut_off": "in mid-run"})) == Cause(
         POSSIBLE, (causes.PAID,)
     )
     assert cause_of_standing(case(paid)) == Cause(LIKELY, (causes.TRUNCATION,))
-    assert cause_of_standing(case({"truncation": "likely", "cut_off": "in mid-run"})) == Cause(
+    assert cause_of_standing(case((Fact.TRUNCATED_LIKELY, Fact.CUT_OFF_IN_MID_RUN))) == Cause(
         LIKELY, (causes.TRUNCATION,)
     )
     assert cause_of_standing(case({})) == Cause()

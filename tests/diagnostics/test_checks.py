@@ -210,7 +210,7 @@ def test_ties_broken_by_a_hair_are_found_in_the_rollouts() -> None:
         found.message
         == "in 100 % of the groups the rewards differ by less than a thousandth of their range"
     )
-    assert (found.status, found.evidence) == (Status.CRITICAL, {"drop": "ties broken"})
+    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.TIES_BROKEN,))
 
 
 @given(

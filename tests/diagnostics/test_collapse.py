@@ -27,6 +27,7 @@ from groupwise.diagnostics.collapse import (
     row_size,
     span_of_fall,
 )
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, State, Status
 from groupwise.diagnostics.signals import (
@@ -303,7 +304,7 @@ def test_a_drop_of_training_alone_may_be_harder_prompts_and_is_no_alarm(seed: in
         ("a broken verifier", "harder data"),
     )
     assert found.cause.log == ("completions with their rewards",)
-    assert answer(found, "verifier").evidence["held_out_drop"] == "stayed"
+    assert Fact.HELD_OUT_STAYED in answer(found, "verifier").facts
     assert (
         answer(found, "collapse").message
         == "reward 0.62 → 0.24 at step 121, for good; the held-out reward did not fall with it"
@@ -356,7 +357,7 @@ def test_a_fall_by_and_by_with_unchanged_answers_is_not_named_a_failure_of_the_v
         log(reward=level + 0.03 * rng.standard_normal(ROWS), held_out=level, **steady(rng))
     )
     assert told(found) == {"collapse": Status.CRITICAL}
-    assert answer(found, "collapse").evidence["fall"] == "lasting, by and by"
+    assert Fact.FALL_BY_AND_BY in answer(found, "collapse").facts
     assert (found.cause.certainty, found.cause.names[0]) == (Certainty.CANNOT_TELL, "harder data")
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.collapse import Fall, fall_of, settled
+from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.judgement import Finding, Measure, Status, exactly
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -82,16 +83,16 @@ def check(evidence: Evidence) -> Finding:
         _weights(evidence),
     )
     signs = [sign for sign in looked if sign is not None]
-    known = _facts(signs, reward, fall)
+    facts = _facts(signs, reward, fall)
     if not signs and order is not None:
         said = (
             f"the reward comes round every {order.period} rows with the same profile, throughout: "
             "the order of the data"
         )
-        return Finding(NAME, Status.INFO, said, None, exactly(order.share), 0.0, evidence=known)
+        return Finding(NAME, Status.INFO, said, None, exactly(order.share), 0.0, facts=facts)
     if not signs:
         return Finding(
-            NAME, Status.NONE, "No sign of it: neither swing nor growing scatter.", evidence=known
+            NAME, Status.NONE, "No sign of it: neither swing nor growing scatter.", facts=facts
         )
     status = _status(signs, fall, harmed=fall is not None and settled(evidence, reward, fall))
     first, since = (
@@ -99,23 +100,22 @@ def check(evidence: Evidence) -> Finding:
         min(sign.step for sign in signs),
     )
     return Finding(
-        NAME, status, first.said, since, first.value, first.threshold, advice=ADVICE, evidence=known
+        NAME, status, first.said, since, first.value, first.threshold, advice=ADVICE, facts=facts
     )
 
 
-def _facts(signs: Sequence[Sign], reward: Signal, fall: Fall | None) -> dict[str, str]:
+def _facts(signs: Sequence[Sign], reward: Signal, fall: Fall | None) -> tuple[Fact, ...]:
     """The facts that signs are; weights that were so long before a fall are none of its."""
     since = {sign.name: sign.step for sign in signs}
-    known = {
-        "swings": "oscillate" if "swing" in since else "grow" if "scatter" in since else "none"
-    }
+    swings = Fact.SCATTER_GROWS if "scatter" in since else Fact.NO_SWING
+    swings = Fact.REWARD_OSCILLATES if "swing" in since else swings
     step = since.get("weights")
     near = (
         fall is not None
         and step is not None
         and fall.row - reward.at(step) <= max(8, len(reward) // 6)
     )
-    return known | ({"weights": "few count"} if near else {})
+    return stated(swings, Fact.FEW_WEIGHTS_COUNT if near else None)
 
 
 def _status(signs: Sequence[Sign], fall: Fall | None, *, harmed: bool) -> Status:

@@ -22,6 +22,7 @@ from groupwise.diagnostics.collapse import (
     held_out_rose,
     loss_of,
 )
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Learning, Status
 from groupwise.diagnostics.signals import FEWEST_ROWS, OFTEN, Evidence, Signal, once, reward_floor
 from groupwise.diagnostics.signs import scatter
@@ -513,4 +514,4 @@ def rate(evidence: Evidence) -> Finding:
 
 def _no_rate(message: str, step: int | None, status: Status = Status.CRITICAL) -> Finding:
     """Report a learning rate of 0."""
-    return Finding(RATE, status, message, step, evidence={"rate": "likely"})
+    return Finding(RATE, status, message, step, facts=(Fact.RATE_ZERO,))

@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, exactly
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -134,7 +135,8 @@ def finite(evidence: Evidence) -> Finding:
         message,
         step,
         signs=(sign,),
-        evidence={"numbers": "not finite", "first_column": name},
+        facts=(Fact.NOT_FINITE,),
+        column=name,
     )
 
 
@@ -276,10 +278,7 @@ def gradient(evidence: Evidence) -> Finding:
         f"The gradient norm grew from {early:.3g} to {late:.3g} (x {times:,.0f}), beyond x "
         f"{limit / early:,.0f} since step {step:,}."
     )
-    advice, facts = (
-        "clip the gradient norm; lower the learning rate",
-        {"gradient": "exploded" if huge else "drift"},
-    )
+    advice = "clip the gradient norm; lower the learning rate"
     signs = (_grew(began, early, late),)
     return Finding(
         GRADIENT,
@@ -290,7 +289,7 @@ def gradient(evidence: Evidence) -> Finding:
         DRIFT,
         advice=advice,
         signs=signs,
-        evidence=facts,
+        facts=(Fact.GRADIENT_EXPLODED if huge else Fact.GRADIENT_DRIFTS,),
     )
 
 
@@ -340,7 +339,7 @@ def _spikes(norm_T: Float, step_T: NDArray[np.int64], leaps: NDArray[np.intp]) -
         SPIKE,
         advice=advice,
         signs=signs,
-        evidence={"gradient": "spikes"},
+        facts=(Fact.GRADIENT_SPIKES,),
     )
 
 
@@ -413,7 +412,6 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
             "log the share of zero-variance groups; check advantages",
             f"{zero} rewards of the batch differ{also}.",
         )
-        facts = {"gradient": "zero"}
         return Finding(
             UPDATES,
             Status.WARNING,
@@ -422,7 +420,7 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
             advice=advice,
             log=LOG_DEAD,
             signs=(sign,),
-            evidence=facts,
+            facts=(Fact.GRADIENT_ZERO,),
         )
     differ = (
         f"rewards differ (spread {np.median(spread):.2g})"
@@ -435,7 +433,7 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
         f"{zero} {differ}{also}.",
         step,
         signs=(sign,),
-        evidence={"gradient": "lost"},
+        facts=(Fact.GRADIENT_LOST,),
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Float
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.signals import Evidence
 
@@ -63,7 +64,7 @@ def check(evidence: Evidence) -> Finding:
                 message,
                 one.step,
                 signs=tuple(jumps),
-                evidence={"restart": "jump"},
+                facts=(Fact.RESTART_JUMP,),
             )
     sure = [one for one in found if one.sure]
     if sure:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.collapse import constant_tail
+from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.judgement import Finding, Measure, Status, exactly
 from groupwise.diagnostics.learning import NEAR, at_a_ceiling, near_top, piled_up
 from groupwise.diagnostics.signals import (
@@ -150,10 +151,10 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
             where,
             value,
             expected,
-            evidence={"zero_variance": "explained by the reward"},
+            facts=(Fact.GROUPS_EXPLAINED,),
         )
-    known = {"zero_variance": "above expectation"} | ({"groups": "at once"} if jumped else {})
-    return Finding(NAME, Status.CRITICAL, message, where, value, expected, evidence=known)
+    facts = stated(Fact.GROUPS_ALIKE, Fact.GROUPS_ALIKE_AT_ONCE if jumped else None)
+    return Finding(NAME, Status.CRITICAL, message, where, value, expected, facts=facts)
 
 
 def _halfway(equal_T: Float, onset: int) -> int:
@@ -328,14 +329,14 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
     if since_when(silent, 0.5, still=False) is None or float(silent.mean()) < 1 - STARVED:
         return None
     value = equal.mean(slice(None))
-    mean, known = short(float(reward.value_T.mean())), {"zero_variance": "all wrong"}
+    mean, facts = short(float(reward.value_T.mean())), (Fact.GROUPS_ALL_WRONG,)
     message = (
         f"{100 * value.value:.0f} % of the groups are all wrong from the first row on (mean reward "
         f"{mean})"
     )
     advice = "grade some completions by hand; take easier prompts, or a larger group"
     return Finding(
-        NAME, Status.CRITICAL, message, None, value, 1 - STARVED, advice=advice, evidence=known
+        NAME, Status.CRITICAL, message, None, value, 1 - STARVED, advice=advice, facts=facts
     )
 
 
@@ -367,8 +368,8 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     )
     # While a good part of the groups teaches there is nothing to mend.
     status = Status.WARNING if value.value > _MOSTLY_DEAD and evidence.ended else Status.INFO
-    known = {"zero_variance": "above expectation" if status is Status.WARNING else "as expected"}
-    return Finding(NAME, status, message, step, value, old, evidence=known)
+    fact = Fact.GROUPS_ALIKE if status is Status.WARNING else Fact.GROUPS_AS_EXPECTED
+    return Finding(NAME, status, message, step, value, old, facts=(fact,))
 
 
 def _small_group(evidence: Evidence) -> Finding | None:
@@ -392,9 +393,10 @@ def _small_group(evidence: Evidence) -> Finding | None:
     words = f"{100 * now.value:.0f} % of the groups have zero variance at G = {outlook.group_size}"
     words = f"{words}, about {100 * last.share.value:.0f} % would at {last.group_size}"
     grave = now.value >= _MOSTLY and outlook.group_size <= _SMALL
-    known = {"small_group": "likely" if grave else "possible", "zero_variance": "as expected"}
+    small = Fact.SMALL_GROUP_LIKELY if grave else Fact.SMALL_GROUP_POSSIBLE
+    facts = (small, Fact.GROUPS_AS_EXPECTED)
     status = Status.WARNING if grave and evidence.ended else Status.INFO
-    return Finding(NAME, status, words, None, now, HALVED, evidence=known)
+    return Finding(NAME, status, words, None, now, HALVED, facts=facts)
 
 
 def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
@@ -414,7 +416,6 @@ def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
         f"{100 * value.value:.0f} % of the groups have zero variance at a mean reward of "
         f"{short(float(reward.value_T[-1]))}"
     )
-    known = {"small_group": "possible", "zero_variance": "as expected"}
     return Finding(
         NAME,
         Status.INFO,
@@ -423,7 +424,7 @@ def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
         value,
         _MOSTLY,
         log="the group size (--set group_size=G)",
-        evidence=known,
+        facts=(Fact.SMALL_GROUP_POSSIBLE, Fact.GROUPS_AS_EXPECTED),
     )
 
 
@@ -437,16 +438,12 @@ def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:
             f"; {100 * float(expected.value_T[keep].mean()):.0f} % are to be expected "
             f"({expected.source})"
         )
-    known = {
-        "zero_variance": "as expected"
-        if float(room.mean()) > 2 * STARVED
-        else "explained by the reward"
-    }
+    roomy = float(room.mean()) > 2 * STARVED
     return Finding(
         NAME,
         Status.NONE,
         f"No sign of it: {100 * mean:.0f} % of the groups have zero variance{excess}.",
-        evidence=known,
+        facts=(Fact.GROUPS_AS_EXPECTED if roomy else Fact.GROUPS_EXPLAINED,),
     )
 
 

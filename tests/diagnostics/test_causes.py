@@ -4,7 +4,6 @@ missing is never named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from groupwise.diagnostics import causes
 from groupwise.diagnostics.causes import Case, advice_for, cause_of_fall, cause_of_standing
-from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
@@ -38,12 +37,12 @@ def sign(signal: str, before: float | None, after: float | None, step: int = 5) 
 
 
 def case(
-    facts: Mapping[str, str] | None = None,
+    facts: tuple[Fact, ...] = (),
     *signs: Sign,
     logged: tuple[str, ...] = ("entropy", "completion_length"),
     **more: Any,
 ) -> Case:
-    found = Finding("check", Status.CRITICAL, "", facts=facts)
+    found = Finding("check", Status.CRITICAL, "", facts=facts, column="loss")
     return Case(evidence(*logged), {"check": found}, {one.signal: one for one in signs}, 5, **more)
 
 
@@ -54,26 +53,26 @@ LASTING = (Fact.FALL_AT_ONCE,)
 @pytest.mark.parametrize(
     ("facts", "signs", "certainty", "names"),
     [
-        ({"numbers": "not finite", "first_column": "loss"}, (), LIKELY, ("numerics (loss first)",)),
+        ((Fact.NOT_FINITE,), (), LIKELY, ("numerics (loss first)",)),
         ((Fact.GRADIENT_EXPLODED,), (), LIKELY, ("numerics (the gradient exploded)",)),
-        ({}, (sign("gradient_norm", 1.0, 1e4),), LIKELY, ("numerics (the gradient exploded)",)),
-        ({}, (sign("gradient_norm", 1.0, 9.9e3),), LIKELY, (causes.UNSTABLE,)),
+        ((), (sign("gradient_norm", 1.0, 1e4),), LIKELY, ("numerics (the gradient exploded)",)),
+        ((), (sign("gradient_norm", 1.0, 9.9e3),), LIKELY, (causes.UNSTABLE,)),
         ((Fact.RATE_ZERO,), (), LIKELY, (causes.NO_RATE,)),
         ((Fact.FAILURES_LOGGED,), (), LIKELY, (causes.VERIFIER,)),
         ((Fact.NOTHING_EARNED,), (), OPEN, (causes.TOO_HARD, causes.VERIFIER)),
         ((Fact.NOTHING_EARNED, Fact.TRUNCATED_LIKELY), (), LIKELY, (causes.TRUNCATION,)),
         # What the policy did.
-        ({}, (sign(LENGTH, 100.0, 150.0),), LIKELY, (causes.LENGTH,)),
-        ({}, (sign(CUT, 0.1, 0.25),), LIKELY, (causes.LENGTH,)),
-        ({}, (sign(LENGTH, 100.0, 60.0),), LIKELY, (causes.SHORT,)),
-        ({}, (sign(ENTROPY, 0.5, 0.7),), LIKELY, (causes.UNSTABLE,)),
+        ((), (sign(LENGTH, 100.0, 150.0),), LIKELY, (causes.LENGTH,)),
+        ((), (sign(CUT, 0.1, 0.25),), LIKELY, (causes.LENGTH,)),
+        ((), (sign(LENGTH, 100.0, 60.0),), LIKELY, (causes.SHORT,)),
+        ((), (sign(ENTROPY, 0.5, 0.7),), LIKELY, (causes.UNSTABLE,)),
         ((Fact.REWARD_OSCILLATES,), (), LIKELY, (causes.UNSTABLE,)),
-        ({}, (sign("gradient_norm", 1.0, 10.0),), LIKELY, (causes.UNSTABLE,)),
+        ((), (sign("gradient_norm", 1.0, 10.0),), LIKELY, (causes.UNSTABLE,)),
         ((Fact.FEW_WEIGHTS_COUNT,), (), LIKELY, (causes.UNSTABLE,)),
-        ({}, (sign(ENTROPY, 0.8, 0.4),), POSSIBLE, (causes.CONCENTRATION,)),
+        ((), (sign(ENTROPY, 0.8, 0.4),), POSSIBLE, (causes.CONCENTRATION,)),
         # The first that holds is told.
-        ({}, (sign(LENGTH, 100.0, 150.0), sign(ENTROPY, 0.5, 0.9)), LIKELY, (causes.LENGTH,)),
-        ({}, (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.7)), LIKELY, (causes.UNSTABLE,)),
+        ((), (sign(LENGTH, 100.0, 150.0), sign(ENTROPY, 0.5, 0.9)), LIKELY, (causes.LENGTH,)),
+        ((), (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.7)), LIKELY, (causes.UNSTABLE,)),
         # Answers to harder prompts grow too.
         (
             LASTING,
@@ -205,31 +204,33 @@ def test_what_is_not_logged_is_asked_for_and_no_cause_is_guessed() -> None:
 
 
 def test_a_signal_without_a_level_before_has_no_ratio() -> None:
-    one = case({}, sign(LENGTH, None, 500.0), sign(ENTROPY, 0.0, 0.9), sign(CUT, 0.2, None))
+    one = case((), sign(LENGTH, None, 500.0), sign(ENTROPY, 0.0, 0.9), sign(CUT, 0.2, None))
     assert (one.ratio(LENGTH), one.ratio(ENTROPY), one.ratio("kl")) == (1.0, 1.0, 1.0)
     assert (one.gained(LENGTH), one.gained(CUT), one.gained("kl")) == (0.0, 0.0, 0.0)
-    assert case({}, sign(CUT, 0.2, 0.5)).gained(CUT) == pytest.approx(0.3)
-    assert case({}, sign(LENGTH, 200.0, 500.0)).ratio(LENGTH) == 2.5
+    assert case((), sign(CUT, 0.2, 0.5)).gained(CUT) == pytest.approx(0.3)
+    assert case((), sign(LENGTH, 200.0, 500.0)).ratio(LENGTH) == 2.5
 
 
-def test_the_first_check_that_says_anything_of_a_fact_is_heard() -> None:
+def test_the_first_check_that_states_a_fact_is_found() -> None:
     answers = {
         name: Finding(name, Status.NONE, "", facts=facts)
-        for name, facts in (("a", ()), ("b", {"drop": "x"}), ("c", {"drop": "y"}))
+        for name, facts in (("a", ()), ("b", (Fact.OUTAGES,)), ("c", (Fact.OUTAGES, Fact.DECLINE)))
     }
-    one = Case(evidence(), answers, {}, None)
-    assert (one.fact("drop"), one.fact("fall")) == ("x", "")
+    both = Case(evidence(), answers, {}, None)
+    assert (both.finding(Fact.OUTAGES), both.finding(Fact.DECLINE)) == (answers["b"], answers["c"])
+    assert both.finding(Fact.NO_FALL) is None
+    assert both.facts == {Fact.OUTAGES, Fact.DECLINE}
 
 
 # The sampler: first, or after the policy broke.
 
 
-def of_sampler(*signs: Sign, rate: str = "", own: tuple[Sign, ...] = ()) -> Case:
+def of_sampler(*signs: Sign, at_rate_zero: bool = False, own: tuple[Sign, ...] = ()) -> Case:
     found = Finding(
         "sampler_mismatch",
         Status.WARNING,
         "",
-        evidence={"sampler": "mismatch", "rate": rate},
+        facts=stated(Fact.SAMPLER_MISMATCH, Fact.MISMATCH_AT_RATE_ZERO if at_rate_zero else None),
         signs=own,
     )
     return Case(
@@ -264,7 +265,7 @@ def test_a_sampler_that_differs_first_is_the_cause_and_one_that_follows_is_none(
     # A check's own sign counts as it is, and engines that differ at a learning rate of 0 always do.
     own = (sign("sampler_mismatch", 0.01, 0.02, step=4),)
     assert of_sampler(sign(ENTROPY, 0.5, 0.9), own=own).sampler_first
-    assert of_sampler(sign(ENTROPY, 0.5, 0.9, step=1), rate="zero").sampler_first
+    assert of_sampler(sign(ENTROPY, 0.5, 0.9, step=1), at_rate_zero=True).sampler_first
     assert not of_sampler().sampler_first
 
 
@@ -292,37 +293,37 @@ def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "cause", "certainty"),
+    ("fact", "cause", "certainty"),
     [
-        ("rate", "likely", causes.NO_RATE, LIKELY),
-        ("gradient", "lost", causes.NO_GRADIENT, LIKELY),
-        ("truncation", "likely", causes.TRUNCATION, LIKELY),
-        ("truncation", "possible", causes.TRUNCATION, POSSIBLE),
-        ("reward", "format alone", causes.FORMAT, LIKELY),
-        ("entropy", "gone", causes.CONCENTRATION, LIKELY),
-        ("entropy", "low", causes.CONCENTRATION, POSSIBLE),
-        ("small_group", "likely", causes.SMALL_GROUP, LIKELY),
-        ("small_group", "possible", causes.SMALL_GROUP, POSSIBLE),
-        ("zero_variance", "above expectation", causes.ALIKE, LIKELY),
-        ("sampler", "mismatch", causes.SAMPLER, POSSIBLE),
-        ("components", "part", causes.HACKING, POSSIBLE),
-        ("texts", "repeat", causes.REPETITION, POSSIBLE),
-        ("truncated", "paid", causes.PAID, POSSIBLE),
-        ("staleness", "beyond the settings", causes.STALE, POSSIBLE),
-        ("kl", "huge", causes.FAR, POSSIBLE),
-        ("tools", "fail", causes.TOOLS, LIKELY),
-        ("router", "load", causes.ROUTER, POSSIBLE),
-        ("restart", "jump", causes.RESTART, POSSIBLE),
-        ("discards", "stale", causes.DISCARDS, POSSIBLE),
-        ("swings", "oscillate", causes.UNSTABLE, LIKELY),
+        (Fact.RATE_ZERO, causes.NO_RATE, LIKELY),
+        (Fact.GRADIENT_LOST, causes.NO_GRADIENT, LIKELY),
+        (Fact.TRUNCATED_LIKELY, causes.TRUNCATION, LIKELY),
+        (Fact.TRUNCATED_POSSIBLE, causes.TRUNCATION, POSSIBLE),
+        (Fact.FORMAT_ALONE_EARNS, causes.FORMAT, LIKELY),
+        (Fact.ENTROPY_GONE, causes.CONCENTRATION, LIKELY),
+        (Fact.ENTROPY_LOW, causes.CONCENTRATION, POSSIBLE),
+        (Fact.SMALL_GROUP_LIKELY, causes.SMALL_GROUP, LIKELY),
+        (Fact.SMALL_GROUP_POSSIBLE, causes.SMALL_GROUP, POSSIBLE),
+        (Fact.GROUPS_ALIKE, causes.ALIKE, LIKELY),
+        (Fact.SAMPLER_MISMATCH, causes.SAMPLER, POSSIBLE),
+        (Fact.COLUMNS_PART, causes.HACKING, POSSIBLE),
+        (Fact.TEXTS_REPEAT, causes.REPETITION, POSSIBLE),
+        (Fact.TRUNCATED_PAID, causes.PAID, POSSIBLE),
+        (Fact.ROLLOUTS_STALE, causes.STALE, POSSIBLE),
+        (Fact.KL_HUGE, causes.FAR, POSSIBLE),
+        (Fact.TOOLS_FAIL, causes.TOOLS, LIKELY),
+        (Fact.ROUTER_DRIFTS, causes.ROUTER, POSSIBLE),
+        (Fact.RESTART_JUMP, causes.RESTART, POSSIBLE),
+        (Fact.STALE_DISCARDED, causes.DISCARDS, POSSIBLE),
+        (Fact.REWARD_OSCILLATES, causes.UNSTABLE, LIKELY),
     ],
 )
-def test_why_a_reward_stands(name: str, value: str, cause: str, certainty: Certainty) -> None:
-    assert cause_of_standing(case({name: value})) == Cause(certainty, (cause,))
-    assert cause_of_standing(case({name: "other"})) == Cause()
+def test_why_a_reward_stands(fact: Fact, cause: str, certainty: Certainty) -> None:
+    assert cause_of_standing(case((fact,))) == Cause(certainty, (cause,))
+    assert cause_of_standing(case((Fact.NO_FALL,))) == Cause()
     # What concentrates while the reward rises may yet learn.
     rises = POSSIBLE if cause in (causes.CONCENTRATION, causes.ALIKE) else certainty
-    assert cause_of_standing(case({name: value}, learning=Learning.LEARNING)).certainty is rises
+    assert cause_of_standing(case((fact,), learning=Learning.LEARNING)).certainty is rises
     assert cause in causes.DO
 
 
@@ -332,14 +333,14 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
     # Answers that are cut off since they are paid better have learnt to be; from the start on they
     # were it for themselves.
     paid = (Fact.TRUNCATED_LIKELY, Fact.TRUNCATED_PAID)
-    assert cause_of_standing(case({**paid, "cut_off": "in mid-run"})) == Cause(
+    assert cause_of_standing(case((*paid, Fact.CUT_OFF_IN_MID_RUN))) == Cause(
         POSSIBLE, (causes.PAID,)
     )
     assert cause_of_standing(case(paid)) == Cause(LIKELY, (causes.TRUNCATION,))
     assert cause_of_standing(case((Fact.TRUNCATED_LIKELY, Fact.CUT_OFF_IN_MID_RUN))) == Cause(
         LIKELY, (causes.TRUNCATION,)
     )
-    assert cause_of_standing(case({})) == Cause()
+    assert cause_of_standing(case(())) == Cause()
 
 
 # What to do.

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from worlds.runs import CONTROLS, HEALTHY, control_run, simulated_run
 
 from groupwise.diagnostics import concentration
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import CHECKS, judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Learning, State, Status
 from groupwise.diagnostics.signals import Evidence

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judged
 from groupwise.diagnostics.judgement import Finding, Learning, State, Status
 from groupwise.diagnostics.learning import (

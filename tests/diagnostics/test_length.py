@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from groupwise.diagnostics.completions import truncation as check
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table

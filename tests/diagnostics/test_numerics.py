@@ -70,10 +70,11 @@ def test_a_loss_that_turns_into_nan_is_named_with_its_step_and_what_went_with_it
             learning_rate=np.full(N, 1e-6),
         )
     )
-    assert (found.status, found.step, found.facts) == (
+    assert (found.status, found.step, found.facts, found.column) == (
         Status.CRITICAL,
         100,
-        {"numbers": "not finite", "first_column": "loss"},
+        (Fact.NOT_FINITE,),
+        "loss",
     )
     assert found.message == (
         f"loss has no finite value since step 100 (21 rows), {norm[98] / 100:.3g} before, nor "
@@ -91,7 +92,7 @@ def test_the_first_of_several_columns_is_named() -> None:
             learning_rate=np.full(N, 1e-6),
         )
     )
-    assert (found.step, found.evidence["first_column"]) == (76, "kl")
+    assert (found.step, found.column) == (76, "kl")
 
 
 def test_advantages_that_never_were_numbers_are_a_warning() -> None:
@@ -166,9 +167,9 @@ def test_a_gradient_has_exploded_a_thousandfold_or_beyond_a_million(
     found = gradient(
         log(grad_norm=usual * np.where(late, times, 1.0), reward=from_row(rewards(), 95, 0.0))
     )
-    assert (found.status.value, found.evidence["gradient"]) == (
+    assert (found.status.value, *found.facts) == (
         status,
-        "exploded" if status == "critical" else "drift",
+        Fact.GRADIENT_EXPLODED if status == "critical" else Fact.GRADIENT_DRIFTS,
     )
 
 
@@ -420,6 +421,6 @@ def test_limits_of_what_is_told() -> None:
     by_name = RunRecord(
         "test", steps_table(range(N), {"advantages/mean": np.full(N, np.nan), "reward": rewards()})
     )
-    assert finite(Evidence(by_name)).evidence["first_column"] == "advantages/mean"
+    assert finite(Evidence(by_name)).column == "advantages/mean"
     late = finite(log(kl=from_row(norms(), N - 8, np.nan), reward=rewards()))
     assert late.status is Status.NONE  # eight rows, and nothing else of the trainer's rows goes on

@@ -145,11 +145,11 @@ def test_one_number_with_other_answers_is_no_verifiers() -> None:
     assert same.facts == (Fact.REWARD_CONSTANT_AT_ONCE, Fact.BEHAVIOUR_UNCHANGED)
     # Nearly certain of each token before and after: .09 nats and .03 are both the same answers, .4
     # and .03 are not.
-    for before, drop in ((0.09, "constant at once"), (0.4, "none")):
+    for before, drop in ((0.09, Fact.REWARD_CONSTANT_AT_ONCE), (0.4, Fact.NO_DROP)):
         certain = told(
             reward=reward, entropy=np.where(ROW < 60, before, 0.03) * np.exp(noise(seed=1))
         )
-        assert certain.evidence["drop"] == drop
+        assert certain.facts[0] is drop
 
 
 def test_a_function_that_stops_is_critical_where_the_reward_feels_it() -> None:
@@ -265,7 +265,8 @@ def test_a_drop_with_the_held_out_reward_is_critical_and_alone_a_warning() -> No
     )
     assert both.facts == (Fact.PART_LOST_AT_ONCE, Fact.BEHAVIOUR_UNCHANGED, Fact.HELD_OUT_DROPPED)
     alone = told(reward=drop + noise(), held_out=0.8 + noise(seed=1), entropy=0.4 + noise(seed=2))
-    assert (alone.status, alone.evidence["held_out_drop"]) == (Status.WARNING, "stayed")
+    assert alone.status is Status.WARNING
+    assert Fact.HELD_OUT_STAYED in alone.facts
     # Where nothing says that the answers went on as before it is a warning, and of less than three
     # tenths of the height.
     assert told(reward=drop + noise(), held_out=drop + noise(seed=1)).status is Status.WARNING
@@ -297,8 +298,8 @@ def test_a_decline_in_noise_that_a_step_tells_better_than_a_slope_is_a_drop() ->
     )
     for level, seed, known, twice in (
         (drop, 3, "part at once", -12.1),
-        (drop, 1, "part at once", -2.3),
-        (slope, 3, "none", 10.8),
+        (drop, 1, Fact.PART_LOST_AT_ONCE, -2.3),
+        (slope, 3, Fact.NO_DROP, 10.8),
     ):
         given = evidence(reward=level + noise(0.08, seed), entropy=0.4 + noise(seed=2))
         reward, decline = given.reward, decline_of(given)
@@ -306,7 +307,7 @@ def test_a_decline_in_noise_that_a_step_tells_better_than_a_slope_is_a_drop() ->
         assert decline is not None
         assert (step_down(reward), fall_of(given)) == (None, None)
         assert _for_slope(reward, decline.middle) == pytest.approx(twice, abs=0.1)
-        assert check(given).evidence["drop"] == known
+        assert check(given).facts[0] is known
     told_of = judge(evidence(reward=drop + noise(0.08, 3), entropy=0.4 + noise(seed=2)))
     assert told_of.cause.names == ("a broken verifier", "harder data")
 
@@ -392,14 +393,11 @@ def test_both_explanations_by_hand() -> None:
     without a success, answers a quarter.
     """
     before = np.full(100, 2.0)
-    assert _explained(before, 0.5, np.repeat([0.0, 2.0], 50)) == "whole prompts fail"
-    assert (
-        _explained(before, 0.5, np.repeat([0.0, 1.0, 2.0], [25, 50, 25]))
-        == "scattered answers fail"
-    )
+    assert _explained(before, 0.5, np.repeat([0.0, 2.0], 50)) is Fact.PROMPTS_FAIL
+    assert _explained(before, 0.5, np.repeat([0.0, 1.0, 2.0], [25, 50, 25])) == Fact.ANSWERS_FAIL
     # The middle between 0.5 and 0.25 is 0.375.
-    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [38, 62])) == "whole prompts fail"
-    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [37, 63])) == "scattered answers fail"
+    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [38, 62])) is Fact.PROMPTS_FAIL
+    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [37, 63])) is Fact.ANSWERS_FAIL
 
 
 def test_explanations_that_differ_by_less_than_three_errors_tell_nothing() -> None:
@@ -407,13 +405,13 @@ def test_explanations_that_differ_by_less_than_three_errors_tell_nothing() -> No
 
     Of few groups 0.5 and 0.25 are not told apart.
     """
-    assert _explained(np.ones(100), 0.5, np.repeat([0.0, 1.0], 50)) == ""
-    assert _explained(np.full(10, 2.0), 0.5, np.repeat([0.0, 2.0], 5)) == ""
+    assert _explained(np.ones(100), 0.5, np.repeat([0.0, 1.0], 50)) is None
+    assert _explained(np.full(10, 2.0), 0.5, np.repeat([0.0, 2.0], 5)) is None
     # Some groups had no success before: w + f(1 - w) = 0.2 + 0.5 · 0.8 against the mean of f^k =
     # 0.2 + 0.8 / 16.
     before = np.repeat([0.0, 4.0], [40, 160])
-    assert _explained(before, 0.5, np.repeat([0.0, 4.0], [120, 80])) == "whole prompts fail"
-    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [50, 150])) == "scattered answers fail"
+    assert _explained(before, 0.5, np.repeat([0.0, 4.0], [120, 80])) is Fact.PROMPTS_FAIL
+    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [50, 150])) is Fact.ANSWERS_FAIL
 
 
 def rollouts(after: list[list[float]]) -> list[dict[str, Any]]:
@@ -430,24 +428,24 @@ def test_who_fails_by_the_rollouts() -> None:
     whole = rollouts([[0.0] * 4, [1.0] * 4, [0.0] * 4, [1.0] * 4])
     scattered = rollouts([[1.0, 0.0, 1.0, 0.0]] * 4)
     reward = np.where(np.arange(20) < 10, 1.0, 0.5)
-    assert who_fails(evidence(whole, reward=reward), 11) == "whole prompts fail"
-    assert who_fails(evidence(scattered, reward=reward), 11) == "scattered answers fail"
+    assert who_fails(evidence(whole, reward=reward), 11) is Fact.PROMPTS_FAIL
+    assert who_fails(evidence(scattered, reward=reward), 11) is Fact.ANSWERS_FAIL
     # Fewer than twenty groups on a side, a rate that did not fall, or rewards that hardly any
     # shares tell nothing.
-    assert who_fails(evidence(whole, reward=reward), 17) == ""
-    assert who_fails(evidence(whole, reward=reward), 5) == ""
-    assert who_fails(evidence(rollouts([[1.0] * 4] * 4), reward=reward), 11) == ""
+    assert who_fails(evidence(whole, reward=reward), 17) is None
+    assert who_fails(evidence(whole, reward=reward), 5) is None
+    assert who_fails(evidence(rollouts([[1.0] * 4] * 4), reward=reward), 11) is None
     graded = [
         {**row, "reward": row["reward"] + 0.01 * place / len(whole)}
         for place, row in enumerate(whole)
     ]
-    assert who_fails(evidence(graded, reward=reward), 11) == ""
+    assert who_fails(evidence(graded, reward=reward), 11) is None
     # Of a sum of several functions right is what earns all of them.
     formatted = [
         {**row, "reward": row["reward"] + 0.1 * (place % 3 > 0)} for place, row in enumerate(whole)
     ]
-    assert who_fails(evidence(formatted, reward=reward), 11) == "whole prompts fail"
-    assert who_fails(evidence(reward=reward), 11) == ""
+    assert who_fails(evidence(formatted, reward=reward), 11) is Fact.PROMPTS_FAIL
+    assert who_fails(evidence(reward=reward), 11) is None
 
 
 def test_one_number_amid_the_rows_before_is_frozen() -> None:

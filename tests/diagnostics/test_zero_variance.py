@@ -87,8 +87,8 @@ def test_a_group_that_is_too_small(size: int, dead: float, status: Status, messa
     found = told(size, reward=0.4 + NOISE, dead=np.full(N, dead))
     assert (found.status, found.message) == (status, message)
     if status is not Status.NONE:
-        grave = "likely" if status is Status.WARNING else "possible"
-        assert found.facts == {"small_group": grave, "zero_variance": "as expected"}
+        small = Fact.SMALL_GROUP_LIKELY if status is Status.WARNING else Fact.SMALL_GROUP_POSSIBLE
+        assert found.facts == (small, Fact.GROUPS_AS_EXPECTED)
         assert found.limit == 0.5
 
 
@@ -230,7 +230,8 @@ def test_a_reward_of_unknown_range_that_arrives_takes_its_groups_along() -> None
 def test_groups_that_break_at_once_while_a_reward_goes_on_at_its_pace_have_broken() -> None:
     """Within as few rows as the groups took the reward hardly moved."""
     found = told(4, reward=3 + ROW / 60 + 5 * NOISE, dead=np.where(ROW < 60, 0.3, 0.97))
-    assert (found.status, found.evidence["groups"]) == (Status.CRITICAL, "at once")
+    assert found.status is Status.CRITICAL
+    assert Fact.GROUPS_ALIKE_AT_ONCE in found.facts
 
 
 def test_a_reward_of_tenths_near_a_tenth_leaves_its_groups_no_room() -> None:

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from groupwise.diagnostics.cost import NO_CLOCK
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import (
     Cause,
     Certainty,
@@ -267,7 +268,7 @@ CHECKS = (
         75,
         Interval(0.95, 0.9, 0.97),
         0.5,
-        evidence={"drop": "at once"},
+        facts=(Fact.PART_LOST_AT_ONCE,),
     ),
     Finding("entropy", Status.INFO, "the entropy is low"),
     Finding("length_runaway", Status.NONE, "2 % are truncated"),

@@ -99,15 +99,15 @@ LASTING = (Fact.FALL_AT_ONCE,)
         # Answers that went on as before.
         ((Fact.REWARD_CONSTANT_AT_ONCE,), (), LIKELY, (causes.VERIFIER,)),
         ((Fact.REWARD_CONSTANT_AT_ONCE, Fact.DECLINE), (), LIKELY, (causes.VERIFIER,)),
-        ({**LASTING, "prompts": "whole prompts fail"}, (), LIKELY, (causes.HARDER,)),
-        ({**LASTING, "prompts": "scattered answers fail"}, (), LIKELY, (causes.VERIFIER,)),
-        ({**LASTING, "held_out_drop": "dropped"}, (), LIKELY, (causes.VERIFIER,)),
+        ((*LASTING, Fact.PROMPTS_FAIL), (), LIKELY, (causes.HARDER,)),
+        ((*LASTING, Fact.ANSWERS_FAIL), (), LIKELY, (causes.VERIFIER,)),
+        ((*LASTING, Fact.HELD_OUT_DROPPED), (), LIKELY, (causes.VERIFIER,)),
         (LASTING, (), OPEN, (causes.VERIFIER, causes.HARDER)),
         # Answers that are cut off as they were explain no fall; more of them do.
-        ({**LASTING, "truncation": "likely"}, (), OPEN, (causes.VERIFIER, causes.HARDER)),
-        ({**LASTING, "truncation": "likely"}, (sign(CUT, 0.7, 0.8),), LIKELY, (causes.TRUNCATION,)),
+        ((*LASTING, Fact.TRUNCATED_LIKELY), (), OPEN, (causes.VERIFIER, causes.HARDER)),
+        ((*LASTING, Fact.TRUNCATED_LIKELY), (sign(CUT, 0.7, 0.8),), LIKELY, (causes.TRUNCATION,)),
         (
-            {**LASTING, "truncation": "likely", "prompts": "whole prompts fail"},
+            (*LASTING, Fact.TRUNCATED_LIKELY, Fact.PROMPTS_FAIL),
             (),
             LIKELY,
             (causes.HARDER,),
@@ -169,9 +169,9 @@ def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(
             (causes.HARDER, causes.UNSTABLE),
             (causes.LOG_REWARDS, causes.LOG_HELD_OUT),
         ),
-        ({**LASTING, "prompts": "scattered answers fail"}, POSSIBLE, (causes.VERIFIER,), ()),
-        ({**LASTING, "held_out_drop": "dropped"}, POSSIBLE, (causes.VERIFIER,), ()),
-        ({**LASTING, "prompts": "whole prompts fail"}, LIKELY, (causes.HARDER,), ()),
+        ((*LASTING, Fact.ANSWERS_FAIL), POSSIBLE, (causes.VERIFIER,), ()),
+        ((*LASTING, Fact.HELD_OUT_DROPPED), POSSIBLE, (causes.VERIFIER,), ()),
+        ((*LASTING, Fact.PROMPTS_FAIL), LIKELY, (causes.HARDER,), ()),
     ],
 )
 def test_a_fall_by_and_by_is_hardly_the_verifiers(
@@ -181,13 +181,13 @@ def test_a_fall_by_and_by_is_hardly_the_verifiers(
     assert (
         cause_of_fall(case(facts, abrupt=False, slow=True)) == Cause()
     )  # over a good part of the log none is named
-    assert cause_of_fall(case({**facts, "drop": "part at once"}, slow=True)) == cause_of_fall(
-        case({**facts, "drop": "part at once"})
+    assert cause_of_fall(case((*facts, Fact.PART_LOST_AT_ONCE), slow=True)) == cause_of_fall(
+        case((*facts, Fact.PART_LOST_AT_ONCE))
     )
 
 
 def test_what_is_not_logged_is_asked_for_and_no_cause_is_guessed() -> None:
-    nothing = cause_of_fall(case({**LASTING, "drop": "constant at once"}, logged=()))
+    nothing = cause_of_fall(case((*LASTING, Fact.REWARD_CONSTANT_AT_ONCE), logged=()))
     assert nothing == Cause(
         OPEN, (causes.VERIFIER, causes.UNSTABLE), ("entropy and completion length",)
     )

@@ -43,7 +43,7 @@ KEYS = {
     "training/off_policy/trajectory_staleness/mean": "staleness",
     "critic/advantages/mean": "advantage",
     "tools/failure_frequency": "tool_failure_share",
-    "fully_async/count/dropped_stale_samples": "dropped_samples",
+    "fully_async/count/dropped_stale_samples": "stale_samples_total",
 }
 rng = np.random.default_rng(16)
 FIRST = rng.bit_generator.state

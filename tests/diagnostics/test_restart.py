@@ -190,7 +190,7 @@ def test_rollouts_dropped_as_too_old_are_counted_against_all() -> None:
         np.cumsum(since(70, 4, 64)),
         since(70, 900, 500) + 10 * np.random.default_rng(5).standard_normal(N),
     )
-    found = discards(log(config=sized(), dropped_samples=dropped, completion_length=length))
+    found = discards(log(config=sized(), stale_samples_total=dropped, completion_length=length))
     assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         71,
@@ -200,10 +200,24 @@ def test_rollouts_dropped_as_too_old_are_counted_against_all() -> None:
     assert found.message == f"Since step 71 {words} and the rest is shorter, 903 → 500 tokens."
     assert found.signs[0].words == words
     assert (
-        discards(log(config=sized(), dropped_samples=np.cumsum(np.full(N, 4.0)))).status
+        discards(log(config=sized(), stale_samples_total=np.cumsum(np.full(N, 4.0)))).status
         is Status.NONE
     )
-    assert discards(log(dropped_samples=dropped)).status is Status.INFO
+    assert discards(log(stale_samples_total=dropped)).status is Status.INFO
+    # Samples of dead groups are none of these.
+    assert discards(log(config=sized(), dropped_samples=dropped)).status is Status.NOT_LOGGED
+
+
+@pytest.mark.parametrize(
+    ("each", "status", "share"), [(32.0, "none", "20"), (64.0, "warning", "33")]
+)
+def test_the_share_that_is_dropped_is_of_all_that_were_sampled(
+    each: float, status: str, share: str
+) -> None:
+    """Beside 8 times 16 rollouts that are kept: 32 of 160 and 64 of 192."""
+    found = discards(log(config=sized(), stale_samples=np.full(N, each)))
+    assert found.status.value == status
+    assert f"{share} % of" in found.message
 
 
 @pytest.mark.parametrize(("row", "said"), [(5, True), (4, False), (145, True), (146, False)])

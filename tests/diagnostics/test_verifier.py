@@ -103,10 +103,10 @@ def test_a_reward_that_was_there_in_a_few_first_rows_alone_is_nothing_since() ->
     ]
     assert found.signs[0].before == pytest.approx(0.1)
     # From the twelfth row of a hundred on it was earned.
-    assert told(reward=np.where(ROW < 12, 0.1 + Fact.NOTHING_EARNED not in noise(), 0.0)).facts
-    assert told(
-        reward=np.where(ROW < 5, -Fact.NOTHING_EARNED not in 0.1, 0.0)
-    ).facts  # 0 is no floor of penalties
+    assert Fact.NOTHING_EARNED not in told(reward=np.where(ROW < 12, 0.1 + noise(), 0.0)).facts
+    assert (
+        Fact.NOTHING_EARNED not in told(reward=np.where(ROW < 5, -0.1, 0.0)).facts
+    )  # 0 is no floor of penalties
 
 
 def test_what_is_missing() -> None:
@@ -297,7 +297,7 @@ def test_a_decline_in_noise_that_a_step_tells_better_than_a_slope_is_a_drop() ->
         np.interp(ROW, [0, 50, 70, 99], [0.8, 0.8, 0.5, 0.5]),
     )
     for level, seed, known, twice in (
-        (drop, 3, "part at once", -12.1),
+        (drop, 3, Fact.PART_LOST_AT_ONCE, -12.1),
         (drop, 1, Fact.PART_LOST_AT_ONCE, -2.3),
         (slope, 3, Fact.NO_DROP, 10.8),
     ):
@@ -454,9 +454,7 @@ def test_one_number_amid_the_rows_before_is_frozen() -> None:
     assert (found.status, found.step, found.facts) == (Status.WARNING, 61, (Fact.REWARD_FROZEN,))
     assert found.message == "the reward is exactly 0.61 in all 40 rows since step 61"
     assert judge(evidence(reward=value, entropy=1 + noise())).cause.names == ("a broken verifier",)
-    assert told(
-        reward=np.where(ROW < 60, 0.6 + Fact.REWARD_FROZEN not in noise(0.05), 0.8)
-    ).facts  # above all of them: a top
+    assert told(reward=np.where(ROW < 60, 0.6 + noise(0.05), 0.8)).facts  # above all of them: a top
     highest = np.where(
         ROW < 60, 0.6 + noise(0.05), 0.72
     )  # of a share .72 is none, and two scatters are no jump
@@ -464,13 +462,13 @@ def test_one_number_amid_the_rows_before_is_frozen() -> None:
     assert Fact.REWARD_FROZEN not in told(reward=2 * highest).facts
     slope = np.where(ROW < 40, 0.7 + noise(), np.clip(0.7 - 0.02 * (ROW - 40), 0.2, 1))
     assert Fact.REWARD_FROZEN not in told(reward=slope).facts  # the foot of a slope
-    assert told(
-        reward=np.where(ROW < 81, 0.6 + Fact.REWARD_FROZEN not in noise(0.05), 0.61)
-    ).facts  # nineteen rows
+    assert (
+        Fact.REWARD_FROZEN not in told(reward=np.where(ROW < 81, 0.6 + noise(0.05), 0.61)).facts
+    )  # nineteen rows
     answers = np.where(ROW < 60, 1.0, 0.01)
-    assert told(
-        reward=value, entropy=answers + Fact.REWARD_FROZEN not in 0.1 * noise()
-    ).facts  # a policy of one answer
+    assert (
+        Fact.REWARD_FROZEN not in told(reward=value, entropy=answers + 0.1 * noise()).facts
+    )  # a policy of one answer
 
 
 def test_a_slope_that_is_steepest_somewhere_is_no_drop() -> None:

@@ -137,9 +137,9 @@ def test_fewer_groups_teach_at_the_same_mean(dead: float, status: Status) -> Non
         "the same mean"
     )
     assert found.limit == pytest.approx(0.3)
-    assert found.facts == {
-        "zero_variance": "above expectation" if status is Status.WARNING else "as expected"
-    }
+    assert found.facts == (
+        Fact.GROUPS_ALIKE if status is Status.WARNING else Fact.GROUPS_AS_EXPECTED,
+    )
 
 
 @pytest.mark.parametrize(("before", "found"), [(4, True), (3, False)])
@@ -414,7 +414,7 @@ def test_groups_are_all_wrong_where_nine_in_ten_are_and_hardly_anything_is_earne
     level: float, dead: float, wrong: bool
 ) -> None:
     found = told(2, reward=np.full(N, level) + 1e-5 * (-1.0) ** ROW, dead=np.full(N, dead))
-    assert Fact.GROUPS_ALL_WRONG in (found.facts) is wrong
+    assert (Fact.GROUPS_ALL_WRONG in found.facts) is wrong
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ asked for where it is not logged. What went wrong is not judged here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -274,19 +273,11 @@ def discards(evidence: Evidence) -> Finding:
     """Look for rollouts that are dropped because they came too late, which are the long ones of
     hard prompts.
     """
-    known = [
-        one
-        for one in evidence.record.meanings
-        if one.quantity == "dropped_samples" and "too old" in one.definition
-    ]
-    dropped = None if not known else next(iter(evidence.matching(re.escape(known[0].column))), None)
+    total = evidence.quantity("stale_samples_total")
+    dropped = evidence.quantity("stale_samples") if total is None else total
     if dropped is None or len(dropped) < FEWEST_ROWS:
         return _of_admitted(evidence.quantity("admitted_share"))
-    each = (
-        np.diff(dropped.value_T, prepend=0.0)
-        if "so far" in known[0].definition
-        else dropped.value_T
-    )
+    each = dropped.value_T if total is None else np.diff(total.value_T, prepend=0.0)
     size, prompts = evidence.group_size, evidence.setting("prompts_per_step")
     if size is None or prompts is None:
         said = (

@@ -810,6 +810,7 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
                 reward,
                 functions[name],
                 f"{clean(name, longest=40)}, which has no weight in the total",
+                same=True,
             )
             found.append(
                 None
@@ -824,7 +825,7 @@ def pair_of(evidence: Evidence) -> Pair | None:
     return next(iter(pairs_of(evidence)), None)
 
 
-def _paired(reward: Signal, held: Signal, name: str) -> Pair | None:
+def _paired(reward: Signal, held: Signal, name: str, *, same: bool = False) -> Pair | None:
     """Training and another reward at the same steps, or None where they have too few in common
     or different units.
     """
@@ -849,9 +850,9 @@ def _paired(reward: Signal, held: Signal, name: str) -> Pair | None:
         noise,
         name,
         scales != (1.0, 1.0),
-        "weight" in name,
+        same,
     )
-    return found if found.same else _in_common(found)
+    return found if same else _in_common(found)
 
 
 def _deviation(value_M: Float) -> float:

@@ -221,7 +221,7 @@ def _pooled(evidence: Evidence, equal: Signal) -> Signal:
     can be told.
     """
     rollouts, prompts = evidence.record.rollouts, evidence.setting("prompts_per_step")
-    if evidence.groups.zero_variance.source.startswith("from ") and rollouts is not None:
+    if evidence.groups.of_completions and rollouts is not None:
         count = float(
             rollouts.group_by("step", "prompt_id").len().group_by("step").len()["len"].median() or 1  # type: ignore[arg-type]
         )
@@ -726,11 +726,7 @@ def _of_columns(evidence: Evidence) -> tuple[Float | None, Signal | None]:
     logged.
     """
     track, reward = evidence.groups.zero_variance, evidence.reward
-    if (
-        not track.known
-        or reward is None
-        or evidence.groups.expected.source.startswith("unavailable")
-    ):
+    if not track.known or reward is None or not evidence.groups.expected.known:
         return None, None
     equal = share_of(track.step_T, track.value_T)
     first = reward.at(float(equal.step_T[ends_of(equal)[1]][0]))

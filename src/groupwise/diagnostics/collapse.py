@@ -40,7 +40,7 @@ from groupwise.diagnostics.swings import level_of, reward_level
 from groupwise.intervals import Interval
 from groupwise.wording import clean
 
-NAME = "collapse"
+NAME, HELD_OUT = "collapse", "held-out reward"
 # Completions of a tenth of their length are no longer the same answers; healthy public runs
 # shortened to a quarter at most.
 _TENTH = 0.1
@@ -101,7 +101,7 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
     }
     weights = weights_of(evidence)
     others = {
-        **({} if evidence.held_out is None else {"held-out reward": evidence.held_out}),
+        **({} if evidence.held_out is None else {HELD_OUT: evidence.held_out}),
         **earned,
     }
     # A function that earned next to nothing beside the others has no height to lose.
@@ -117,7 +117,7 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
         ):
             continue
         # Neither is what training gains from, and is not paid by.
-        unpaid = name == "held-out reward" or abs(weights.get(name, 1.0)) < UNPAID
+        unpaid = name == HELD_OUT or abs(weights.get(name, 1.0)) < UNPAID
         if (
             fall is None
             or not unpaid
@@ -160,7 +160,7 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
         fact = Fact.FUNCTION_FALL_BY_AND_BY if slow else Fact.FUNCTION_FALL_AT_ONCE
     status = Status.CRITICAL if settled(evidence, signal, fall) else Status.WARNING
     if (
-        name != "held-out reward"
+        name != HELD_OUT
         and held_out_at(evidence, step, fall.end - fall.height, ever=True) is Fact.HELD_OUT_STAYED
     ):
         status, message = Status.WARNING, f"{message}; the held-out reward did not fall with it"
@@ -172,7 +172,7 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
         if name == "reward"
         else (
             Sign(
-                "held_out" if name == "held-out reward" else name,
+                "held_out" if name == HELD_OUT else name,
                 step,
                 ends.before,
                 ends.after,

@@ -139,7 +139,7 @@ LASTING = (Fact.FALL_AT_ONCE,)
     ],
 )
 def test_why_a_reward_fell(
-    facts: dict[str, str], signs: tuple[Sign, ...], certainty: Certainty, names: tuple[str, ...]
+    facts: tuple[Fact, ...], signs: tuple[Sign, ...], certainty: Certainty, names: tuple[str, ...]
 ) -> None:
     found = cause_of_fall(case(facts, *signs))
     assert (found.certainty, found.names) == (certainty, names)
@@ -175,7 +175,7 @@ def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(
     ],
 )
 def test_a_fall_by_and_by_is_hardly_the_verifiers(
-    facts: dict[str, str], certainty: Certainty, names: tuple[str, ...], log: tuple[str, ...]
+    facts: tuple[Fact, ...], certainty: Certainty, names: tuple[str, ...], log: tuple[str, ...]
 ) -> None:
     assert cause_of_fall(case(facts, abrupt=False)) == Cause(certainty, names, log)
     assert (

@@ -65,13 +65,21 @@ DO: Mapping[str, str] = {
     UNSTABLE: "restart from step {step}; lr ÷ 3, or fewer updates a generation",
     SHORT: "restart from step {step}; lr ÷ 3, or fewer updates a generation",
     NUMERICS: "restart from step {step}; clip the gradient; lr ÷ 3; look for empty masks",
-    VERIFIER: "run the reward function by hand on completions of step {onset}; restart from step {step}",
+    VERIFIER: (
+        "run the reward function by hand on completions of step {onset}; restart from step {step}"
+    ),
     HARDER: "see what changed in the prompts at step {onset} before you stop",
-    HACKING: "read the completions with the highest reward; close the loophole; restart from step {step}",
+    HACKING: (
+        "read the completions with the highest reward; close the loophole; restart from step {step}"
+    ),
     OVERFITTING: "evaluate on fresh prompts; keep the checkpoint with the best held-out reward",
     TRUNCATION: "raise the completion limit, or mask truncated completions",
-    CONCENTRATION: "restart from step {step}; keep entropy: clip higher, a KL or entropy term, new prompts",
-    SAMPLER: "restart from step {step}; sample and train in one precision; truncate importance weights",
+    CONCENTRATION: (
+        "restart from step {step}; keep entropy: clip higher, a KL or entropy term, new prompts"
+    ),
+    SAMPLER: (
+        "restart from step {step}; sample and train in one precision; truncate importance weights"
+    ),
     SMALL_GROUP: "raise the group size, or drop prompts that are always right or always wrong",
     FORMAT: "weigh correctness above format; grade some completions by hand",
     AGAINST: "weigh them anew: what one earns another takes back",
@@ -80,7 +88,9 @@ DO: Mapping[str, str] = {
         "size"
     ),
     NO_RATE: "set a learning rate above 0; check the schedule and its number of steps",
-    NO_GRADIENT: "look at advantages and loss mask of one batch: the rewards differ and nothing moves",
+    NO_GRADIENT: (
+        "look at advantages and loss mask of one batch: the rewards differ and nothing moves"
+    ),
     REPETITION: "read some completions; penalise repetition, or lower the temperature",
     PAID: "pay no truncated answer",
     STALE: "check the queue between sampler and trainer",
@@ -88,7 +98,9 @@ DO: Mapping[str, str] = {
     TOOLS: "read failing tool calls; check the environment before the policy",
     ROUTER: "raise the balance loss of the router, or replay its routes in training",
     RESTART: "resume with optimizer state, weights of the sampler and data order",
-    DISCARDS: "keep partial rollouts, or raise the allowed age; log the pass rate of what is dropped",
+    DISCARDS: (
+        "keep partial rollouts, or raise the allowed age; log the pass rate of what is dropped"
+    ),
     TOO_HARD: "grade some completions by hand; take easier prompts",
 }
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float, moving_mean
+from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.hacking import DECLINED
 from groupwise.diagnostics.judgement import Finding, Sign, Status
@@ -344,12 +344,10 @@ def _shortened(evidence: Evidence) -> Finding | None:
         if gradient is not None
         else []
     )
-    silent += (
-        [float(np.median(alike.value_T[alike.at(after) :])) > HALF] if alike is not None else []
-    )
+    silent += [median(alike.value_T[alike.at(after) :]) > HALF] if alike is not None else []
     if not silent or not all(silent):
         return None
-    step, before, end = int(after), float(earlier[-1]), float(np.median(value[onset:]))
+    step, before, end = int(after), float(earlier[-1]), median(value[onset:])
     ratio = value[onset:] / before
     interval = Interval(
         end / before, float(np.quantile(ratio, 0.025)), float(np.quantile(ratio, 0.975))

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from groupwise.arrays import median
 from groupwise.diagnostics.collapse import HALF, fall_of
 from groupwise.diagnostics.concentration import LOG_TEXTS, completions_of
 from groupwise.diagnostics.facts import Fact
@@ -79,7 +80,7 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
         return None
     before, late = slice(max(0, len(cut) - 4 * few), len(cut) - few), slice(len(cut) - few, None)
     rose, fell = cut.change(before, late), -reward.score(before, late)
-    first, mean = float(np.median(cut.value_T[before])), float(cut.value_T[late].mean())
+    first, mean = median(cut.value_T[before]), float(cut.value_T[late].mean())
     on_its_way = float(cut.value_T[-1]) >= mean
     if (
         rose.value < _RISES
@@ -125,7 +126,7 @@ def _by_share(cut: Signal) -> Finding:
             f"({100 * first:.0f} %)"
         )
         return Finding(TRUNCATION, Status.WARNING, message, None, late, HALF, facts=_LIKELY)
-    before = float(np.median(cut.value_T[max(0, onset - 20) : max(onset, 1)]))
+    before = median(cut.value_T[max(0, onset - 20) : max(onset, 1)])
     sign = Sign(
         "truncated_share",
         step,

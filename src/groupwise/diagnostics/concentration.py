@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
 from groupwise.diagnostics.signals import (
@@ -94,9 +94,7 @@ def check(evidence: Evidence) -> Finding:
             f"No sign of it: entropy {arrow(_start(entropy), late)} nats a token.",
         )
     step, rest = int(entropy.step_T[onset]), left[onset:]
-    value = Interval(
-        float(np.median(rest)), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975))
-    )
+    value = Interval(median(rest), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
     first, now = _start(entropy), float(entropy.value_T[onset:].mean())
     words = f"entropy {arrow(first, now)}"
     if _at_the_top(evidence, step):

@@ -495,7 +495,7 @@ def rate(evidence: Evidence) -> Finding:
             f"the learning rate is 0 in all {len(signal)} rows: {nothing}", int(signal.step_T[0])
         )
     row, n = int(live[-1]) + 1, len(signal)
-    before = float(np.median(signal.value_T[max(0, row - 3) : row]))
+    before = median(signal.value_T[max(0, row - 3) : row])
     by_schedule = before < _TENTH * float(signal.value_T.max())
     if n - row < (max(10, n // 4) + 1 if by_schedule else max(5, n // 20)):
         last = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float, moving_mean
+from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.collapse import (
     Constant,
     at_once,
@@ -66,7 +66,10 @@ _ALL_OF_IT = 0.8
 # Share of completions at the highest reward from which that is what right ones earn, and no lucky
 # number.
 _MANY_RIGHT = 0.05
-_FAILURES = r"(?=.*(reward|verif|pars(e|ing)|grade|grading|sandbox|judge)).*(timeout|timed_out|exception|fail|error).*"
+_FAILURES = (
+    r"(?=.*(reward|verif|pars(e|ing)|grade|grading|sandbox|judge))"
+    r".*(timeout|timed_out|exception|fail|error).*"
+)
 
 
 def check(evidence: Evidence) -> Finding:
@@ -206,7 +209,7 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
         if n < FEWEST_ROWS or signal.value_T.min() < 0 or signal.value_T.max() > 1:
             continue
         few = max(4, n // 5)
-        base = float(np.median(signal.value_T[:few]))
+        base = median(signal.value_T[:few])
         high = signal.value_T > base + 0.5 * max(float(signal.value_T.max()) - base, 0.1)
         onset = since_when(high, rate=WARNING, still=False)
         if onset is None:

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float, moving_mean
+from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.collapse import constant_tail
 from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.judgement import Finding, Measure, Status, exactly
@@ -84,7 +84,7 @@ def check(evidence: Evidence) -> Finding:
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups teach at such a reward.
     usual_taught = (
-        float(np.median(taught[: max(len(taught) // 4, 4)])) if evidence.group_size is None else 1.0
+        median(taught[: max(len(taught) // 4, 4)]) if evidence.group_size is None else 1.0
     )
     taught = taught / max(usual_taught, 1.0)
     starved = (taught < STARVED) & (room > 2 * STARVED)
@@ -133,7 +133,7 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     # A reward that arrives takes its groups along; a jump at a standing reward is another thing.
     begin = _halfway(equal.value_T, onset)
     near = equal.value_T[max(0, begin - 6) : max(begin - 1, 0)]
-    leapt = near.size >= 3 and float(np.median(near)) < min(HALVED, value.value - _LEAP)
+    leapt = near.size >= 3 and median(near) < min(HALVED, value.value - _LEAP)
     level = None if evidence.reward is None else reward_level(evidence)[0]
     topped = at_a_ceiling(
         evidence, since=step
@@ -164,7 +164,7 @@ def _halfway(equal_T: Float, onset: int) -> int:
     if onset == 0:
         return 0
     below = np.flatnonzero(
-        equal_T[:onset] < (float(np.median(equal_T[:onset])) + float(equal_T[onset:].mean())) / 2
+        equal_T[:onset] < (median(equal_T[:onset]) + float(equal_T[onset:].mean())) / 2
     )
     return int(below[-1]) + 1 if below.size else onset
 
@@ -345,7 +345,7 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     it stood.
     """
     few = max(len(taught) // 4, 4)
-    before = float(np.median(taught[:few]))
+    before = median(taught[:few])
     fewer = (taught < HALVED * before) & (room > 2 * STARVED)
     onset, reward = since_when(fewer), evidence.reward
     if onset is None or onset < few or reward is None:

@@ -841,7 +841,7 @@ def _paired(reward: Signal, held: Signal, name: str, *, same: bool = False) -> P
         return None
     train, value = train / scales[0], held.value_T[keep] / scales[1]
     noise = max(_deviation(value), 1e-12)
-    spread = reward.deviation / scales[0] / np.sqrt(median(counts[keep]))
+    spread = reward.deviation / scales[0] / np.sqrt(float(np.median(counts[keep])))
     found = Pair(
         held.step_T[keep],
         train[keep],

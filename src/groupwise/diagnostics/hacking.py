@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float, median, moving_mean
+from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics import reward_functions
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status

@@ -234,7 +234,8 @@ def with_ratio(found: Stability, ratio: ImportanceRatio = "clipped") -> tuple[st
     if ratio == "exact":
         return (
             (
-                f"With the exact importance ratio it is stable up to {number(high)}, unless a KL term "
+                f"With the exact importance ratio it is stable up to {number(high)}, unless a KL "
+                "term "
                 "is in the reward."
             ),
         )

@@ -12,24 +12,7 @@ from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
 
 NAME = "groups_of_one"
 ADVICE = "sample 4 rollouts or more of each prompt: alone, whatever earns is reinforced"
-# What trainers call a loss or an estimator whose advantages are taken within groups, and one that
-# wants none.
-_OF_GROUPS = frozenset(
-    {
-        "grpo",
-        "grpo_vectorized",
-        "grpo_passk",
-        "dapo",
-        "dr_grpo",
-        "bnpo",
-        "gspo",
-        "gpg",
-        "opo",
-        "cispo",
-        "rloo",
-        "rloo_vectorized",
-    }
-)
+# What trainers call a loss or an estimator that wants no groups.
 _WITHOUT = frozenset({"ppo", "gae", "reinforce", "reinforce_plus_plus", "remax"})
 # Mean advantages count tokens and mean rewards rollouts: where the means differ the ends tell.
 _STATISTICS = (("",), ("_max", "_min"))
@@ -49,10 +32,9 @@ def check(evidence: Evidence) -> Finding:
     same = next(
         (pair for kind in ("reward", "reward_after_kl") if (pair := _same(evidence, kind))), None
     )
-    of_groups = loss in _OF_GROUPS or evidence.setting("framework") == "trl"
     if same is not None:
         why = f"{same[0].column} is {same[1].column} in all {len(same[0])} rows"
-    elif size == 1 and of_groups and not logged and not _rewards_differ(evidence):
+    elif size == 1 and not logged and not _rewards_differ(evidence):
         why = "the settings say group size 1"
     else:
         return Finding(NAME, Status.NONE, "No sign of it.")

@@ -186,6 +186,7 @@ def check_forecast(record: RunRecord, report: dict[str, Any], page: str, command
     shown = bool(report["charts"]["forecast"])
     assert bool(ahead) is shown
     assert shown or not going_on, going_on
+    assert shown is ("forecast from step" in command), command
     if shown:
         assert ahead in page
         assert ahead in command

@@ -135,12 +135,14 @@ class Outlook(Said):
     gain_from: float  # last logged step
     gain_to: float  # step that the expected gain reaches to
     target: Target | None = None  # what is foreseen of a level that was asked for, in steps
-    stands: str = ""  # how the run stands, where it fails: no forecast leads then
+    stands: str = ""  # how the run stands, where no forecast is shown
 
     def __str__(self) -> str:
-        """The last of the steps forecast, and the chance of a target, in a sentence each; a
-        failure comes first.
+        """The last of the steps forecast, and the chance of a target, in a sentence each, or why
+        neither is shown.
         """
+        if self.stands:
+            return self.stands
         far, still = self.rows[-1], self.result.status == "still"
         ends = (far.mean, far.mean_low, far.mean_high), (far.low, far.high)
         said = (
@@ -148,7 +150,7 @@ class Outlook(Said):
             if still
             else band_said(*ends, f"step {far.step:,}", self.result.level)
         )
-        return " ".join(str(part) for part in (self.stands, said, self.target) if part)
+        return " ".join(str(part) for part in (said, self.target) if part)
 
     @property
     def plateau(self) -> Interval | None:

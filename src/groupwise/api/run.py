@@ -126,7 +126,7 @@ class Run(RunRecord):
             InsufficientDataError: there are too few rows.
             InvalidArgumentError: a step that cannot be forecast.
         """
-        from groupwise.analysis.fitted import Ahead, fit_metric
+        from groupwise.analysis.fitted import Ahead, fit_metric, no_forecast
 
         if until is not None and at is not None:
             raise InvalidArgumentError("expected until or at, got both: leave out one of them")
@@ -135,7 +135,7 @@ class Run(RunRecord):
         if fitted.outlook is None:
             raise InsufficientDataError(fitted.problem)
         return (
-            replace(fitted.outlook, stands=self.judgement.fact)
+            replace(fitted.outlook, stands=f"{self.judgement.fact} {no_forecast(self.judgement)}")
             if self.judgement.alarm
             else fitted.outlook
         )

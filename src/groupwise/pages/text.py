@@ -11,7 +11,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.analysis.fitted import THIS_LAW, Fitted, Outlook, ahead, aimed, gained, spent_by_then
+from groupwise.analysis.fitted import (
+    THIS_LAW,
+    Fitted,
+    Outlook,
+    ahead,
+    aimed,
+    gained,
+    no_forecast,
+    spent_by_then,
+)
 from groupwise.analysis.plan import RewardFacts, RunPlan, shown_sizes
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
@@ -121,20 +130,13 @@ def _status(fitted: Fitted, fit: FitResult, judged: Judgement) -> str:
 
 
 def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
-    """Print how the run stands, then where the metric goes; of a failure only as what it would
-    go on to.
-    """
+    """Print how the run stands, then where the metric goes, or why no forecast is shown."""
     out, outlook = Printer(console), fitted.outlook
     assert outlook is not None
     print_first_line(judged, console)
-    out.line(
-        (
-            "This is no answer to the failure: what follows goes on from all rows, those of the "
-            "failure included."
-        )
-        if judged.alarm
-        else ""
-    )
+    if none := no_forecast(judged):
+        out.line(none)
+        return
     out.heading(f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
     out.line(ahead(fitted, judged))
     out.line(aimed(outlook))

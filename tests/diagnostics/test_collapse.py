@@ -832,3 +832,19 @@ def test_a_held_out_reward_stays_where_it_lost_less_than_half_of_what_training_d
         None,
         Fact.HELD_OUT_STAYED,
     )
+
+
+def test_what_to_go_back_to_has_its_step() -> None:
+    rng, row = np.random.default_rng(3), np.arange(ROWS)
+    columns = {
+        "reward": np.interp(row, [0, 60, 99, 150], [0.2, 0.7, 0.7, 0.1]),
+        "length": np.interp(row, [0, 120, 180], [200, 200, 320]),
+        "entropy": np.interp(row, [0, 199], [0.6, 0.4]),
+    }
+    found = judge(
+        log(**{key: v * (1 + 0.01 * rng.standard_normal(ROWS)) for key, v in columns.items()})
+    )
+    assert found.first_sign is not None
+    assert not found.cause.names
+    before = found.first_sign.step - 1
+    assert found.do == f"go back to a checkpoint of step {before} or before"

@@ -96,11 +96,21 @@ def test_a_spent_entropy_is_a_failure_where_the_groups_have_become_alike(
 ) -> None:
     found = told(reward=STANDS, entropy=SPENT, **beside)
     assert (found.status, found.step) == (status, 61)
-    assert found.message == "entropy 1.00 → 0.02 nats a token since step 61, and the reward stands"
+    assert (
+        found.message
+        == "entropy 1.00 at the start and 0.02 nats a token since step 61, and the reward stands"
+    )
     assert found.facts == (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
     assert found.value is not None
     assert (found.value.value, found.value.low, found.value.high) == pytest.approx(
         [np.expm1(0.02) / np.expm1(1.0)] * 3
+    )
+
+
+def test_a_reward_that_fell_for_good_does_not_stand() -> None:
+    found = told(reward=about(since(0.5, 0.03)), entropy=SPENT)
+    assert found.message == (
+        "entropy 1.00 at the start and 0.02 nats a token since step 61, and the reward has fallen"
     )
 
 
@@ -135,7 +145,7 @@ def test_a_spent_entropy_of_a_reward_that_has_arrived_or_still_moves(
     found = told(reward=reward, entropy=SPENT, dead=since(0.2, 0.9))
     assert (found.status, found.message) == (
         status,
-        f"entropy 1.00 → 0.02 nats a token since step 61, {stands}",
+        f"entropy 1.00 at the start and 0.02 nats a token since step 61, {stands}",
     )
 
 

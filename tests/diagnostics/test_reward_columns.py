@@ -4,6 +4,7 @@ trained on rises.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,22 @@ def test_a_score_that_falls_beneath_a_penalised_reward_that_rises() -> None:
         ).state
         is State.OK
     )
+
+
+def test_a_fall_has_one_pair_of_numbers_wherever_it_is_told() -> None:
+    wave, row = np.tile(WAVE, 3), np.arange(3 * N)
+    score = np.interp(row, [0, 6, 60, 120], [0.43, 0.43, 0.2, 0.19]) + 0.1 * wave
+    columns = {"critic/score/mean": score, "critic/rewards/mean": -10 + 8 * row / 180 + wave}
+    meant = tuple(
+        Meaning(key, quantity, "test")
+        for key, quantity in quantities(*columns, framework="verl").items()
+    )
+    found = judge(RunRecord("run", steps_table(row + 1, columns), meanings=meant))
+    pair = re.search(r"reward (\S+ → \S+),", found.headline)
+    assert pair is not None, found.headline
+    hack = next(one for one in found.checks if one.check == "reward_hacking")
+    assert f"critic/score/mean {pair[1]}:" in hack.message
+    assert hack.signs[1].words == f"critic/score/mean {pair[1]}"
 
 
 TASK = (

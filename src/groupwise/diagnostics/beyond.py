@@ -123,7 +123,10 @@ def _leap(kl: Signal) -> Finding:
     early, late = float(np.median(kl.value_T[:few])), float(np.median(kl.value_T[-few:]))
     if not spikes.size:
         return Finding(
-            DIVERGENCE, Status.NONE, f"No sign of it: KL {early:.2g} → {late:.2g} nats a token."
+            DIVERGENCE,
+            Status.NONE,
+            f"No sign of it: KL {early:.2g} nats a token in the first rows and {late:.2g} in the "
+            f"last, where {FAR_KL:g} is far.",
         )
     first, rows = int(kl.step_T[spikes[0]]), counted(int(spikes.size), "row")
     message = (

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.facts import Fact, stated
-from groupwise.diagnostics.hacking import DECLINED
 from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.reward_functions import UNPAID, WANTED, weights_of
 from groupwise.diagnostics.signals import (
@@ -44,6 +43,8 @@ NAME, HELD_OUT = "collapse", "held-out reward"
 # Completions of a tenth of their length are no longer the same answers; healthy public runs
 # shortened to a quarter at most.
 _TENTH = 0.1
+# Share of the height whose loss, beyond its noise, is a decline.
+DECLINED = 0.12
 # Share of the most that any function earned below which a height is next to nothing.
 _LITTLE = 0.02
 # Standard errors of a held-out reward that rises beyond doubt.
@@ -180,7 +181,7 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
             ),
         )
     )
-    advice = "go back to a checkpoint before this step"
+    advice = "go back to a checkpoint of step {step} or before"
     facts = stated(fact, behaviour_change(evidence, step))
     lost = ends.share_lost(
         reward_floor(evidence) if name == "reward" else floor_of(signal), fall.lost

@@ -20,6 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float, median
+from groupwise.diagnostics.collapse import fall_of
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
 from groupwise.diagnostics.signals import (
@@ -36,7 +37,7 @@ from groupwise.diagnostics.signals import (
     since_when,
     stands_since,
 )
-from groupwise.diagnostics.signs import arrow
+from groupwise.diagnostics.signs import arrow, short
 from groupwise.intervals import Interval, student_quantile
 
 NAME = "concentration"
@@ -97,8 +98,9 @@ def check(evidence: Evidence) -> Finding:
     value = Interval(median(rest), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
     first, now = _start(entropy), float(entropy.value_T[onset:].mean())
     words = f"entropy {arrow(first, now)}"
+    said = f"entropy {short(first)} at the start and {short(now)} nats a token since step {step:,}"
     if _at_the_top(evidence, step):
-        message = f"{words} nats a token since step {step:,}, with the reward at its top"
+        message = f"{said}, with the reward at its top"
         facts = (Fact.ENTROPY_SPENT_AT_TOP,)
         return Finding(NAME, Status.INFO, message, step, value, SPENT, facts=facts)
     flat = _is_flat(evidence, step)
@@ -106,10 +108,17 @@ def check(evidence: Evidence) -> Finding:
         evidence, step, value.value, flat=flat, alike=_have_become_alike(evidence, step, same)
     )
     stands = "and the reward stands" if flat else "while the reward still moves"
-    message = f"{words} nats a token since step {step:,}, {stands}"
+    stands = "and the reward has fallen" if _has_fallen(evidence) else stands
+    message = f"{said}, {stands}"
     facts = (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
     signs = (Sign("entropy", step, first, now, words, step),)
     return Finding(NAME, status, message, step, value, SPENT, signs=signs, facts=facts)
+
+
+def _has_fallen(evidence: Evidence) -> bool:
+    """Whether the reward fell for good, and so stands where nobody wants it."""
+    fall = fall_of(evidence)
+    return fall is not None and fall.lasts
 
 
 def _gravity(evidence: Evidence, step: int, left: float, *, flat: bool, alike: bool) -> Status:

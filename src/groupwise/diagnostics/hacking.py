@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics import reward_functions
+from groupwise.diagnostics.collapse import DECLINED, Ends, ends_of, fall_of
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
 from groupwise.diagnostics.reward_functions import (
@@ -40,6 +41,7 @@ from groupwise.diagnostics.signals import (
     ranged,
 )
 from groupwise.diagnostics.signs import arrow
+from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
 from groupwise.wording import clean
 
@@ -61,8 +63,6 @@ _GAINED, _ABRUPT = 1.64, 0.15
 # Of a leap: the share of the log it takes at most, its standard errors beyond the pace of before,
 # and how many times that pace it is.
 _LEAPS, _FASTER, _PACE = 0.2, 2.0, 1.5
-# Share of the height whose loss, beyond its noise, is a decline.
-DECLINED = 0.12
 # A level, and a gain, that are next to nothing of a function of 0 and 1.
 _LITTLE = 0.02
 # Rows that two columns must share to be looked at beside each other.
@@ -601,7 +601,11 @@ def _parted(
             note = not own and (any(map(WANTED.search, functions)) or _follows(pair))
             names = ("reward" if total is reward else total.column, name)
             found = _apart(
-                *rows, names, Status.INFO if note else Status.WARNING, nothing=name in absent
+                *rows,
+                names,
+                Status.INFO if note else Status.WARNING,
+                nothing=name in absent,
+                ends=_ends_of_reward(evidence) if other is reward else None,
             )
             if not note:
                 return found
@@ -639,11 +643,23 @@ def _fell_clearly(signal: Signal, limit: float, *, own: bool) -> bool:
     )
 
 
+def _ends_of_reward(evidence: Evidence) -> Ends | None:
+    """From where to where the reward fell for good; None where it did not."""
+    fall = fall_of(evidence)
+    return None if fall is None or not fall.lasts else ends_of(reward_level(evidence)[0], fall)
+
+
 def _apart(
-    total: Signal, other: Signal, names: tuple[str, str], status: Status, *, nothing: bool
+    total: Signal,
+    other: Signal,
+    names: tuple[str, str],
+    status: Status,
+    *,
+    nothing: bool,
+    ends: Ends | None = None,
 ) -> Finding:
     """Report what is trained on beside a column that falls, or that stays at nothing, with the
-    numbers of both.
+    numbers of both; with the ends of the fall where it has its own.
     """
     early, late = _sixths(total)
     fell = int(other.step_T[int(np.argmax(np.cumsum(other.value_T - other.value_T.mean())))])
@@ -658,6 +674,10 @@ def _apart(
         _sign(signal, clean(name, longest=40), step, (column.step_T, column.value_T), early, late)
         for signal, name, column in shown
     )
+    if ends is not None:
+        words = f"{clean(names[1], longest=40)} {arrow(ends.before, ends.after)}"
+        level = {"before": ends.before, "after": ends.after, "now_from": ends.since}
+        signs = signs[0], replace(signs[1], words=words, **level)
     why = (
         "nothing is earned of what is wanted" if nothing else "one is earned at the other's expense"
     )

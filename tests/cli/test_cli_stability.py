@@ -16,6 +16,7 @@ from groupwise import examples
 from groupwise.cli import app as cli
 from groupwise.forecasting.laws import oscillator_decay
 from groupwise.stability.mode import stability
+from groupwise_lab.cli.app import main as laboratory
 from groupwise_lab.theory.oscillator import recursion
 
 NUMBERS = (
@@ -221,7 +222,8 @@ SIMULATED = "--reference .7,.3 --kl-weight .5 --momentum .9 --seed 1"
 
 def simulated(capsys: pytest.CaptureFixture[str], name: str, arguments: str) -> str:
     assert (
-        cli.main(["simulate", "bandit", "-o", name, *shlex.split(f"{SIMULATED} {arguments}")]) == 0
+        laboratory(["simulate", "bandit", "-o", name, *shlex.split(f"{SIMULATED} {arguments}")])
+        == 0
     )
     return capsys.readouterr().out
 

@@ -15,6 +15,7 @@ from groupwise.stability.threshold import (
     Float,
     Lag,
     check_setting,
+    first_place,
     lag_by_name,
     lowest_edge,
     partly_stale,
@@ -123,32 +124,25 @@ def oscillation_onset(
 
 def _first_turn(kind: Lag, momentum: float, interval: int) -> float:
     """The first force below the threshold at which the leading eigenvalue is no positive number,
-    by a scan on both scales and sections.
+    by a scan on both scales.
     """
-    limit = float(lowest_edge(kind, momentum, interval))
-    low, count = 0.0, 40 if kind.name == "fixed" else 400
-    forces = limit * np.union1d(
-        np.geomspace(0.0004 / count, 1, count), np.linspace(0, 1, count // 2 + 1)[1:]
+    count = 40 if kind.name == "fixed" else 400
+    forces = float(lowest_edge(kind, momentum, interval)) * np.union1d(
+        np.geomspace(0.0004 / count, 1, count), np.linspace(0, 1, count // 2 + 1)
     )
-    for _ in range(9):
-        turned = _turns(kind, forces, momentum, interval)
-        if not turned.any():
-            return math.inf
-        first = int(np.argmax(turned))
-        low, high = float(forces[first - 1]) if first else low, float(forces[first])
-        forces = np.append(np.linspace(low, high, 18)[1:-1], high)
-    return high
 
+    def turned(force_F: Float) -> Flags:
+        if kind.name == "fixed":
+            spectra = [spectrum(kind, float(force), momentum, interval) for force in force_F]
+        else:
+            spectra = list(np.linalg.eigvals(period_matrix(kind, force_F, momentum, interval)))
+        return np.array([not positive_leads(value) for value in spectra])
 
-def _turns(kind: Lag, force_F: Float, momentum: float, interval: int) -> Flags:
-    """Whether the largest eigenvalue at each force is anything but a positive number; one that
-    ties with a positive number is not.
-    """
-    if kind.name == "fixed" and interval > _SMALL:
-        spectra = [spectrum(kind, float(force), momentum, interval) for force in force_F]
-    else:
-        spectra = list(np.linalg.eigvals(period_matrix(kind, force_F, momentum, interval)))
-    return np.array([not positive_leads(value) for value in spectra])
+    if not (turning := turned(forces[1:])).any():
+        return math.inf
+    first = int(np.argmax(turning))
+    low, high = forces[first : first + 1], forces[first + 1 : first + 2]
+    return float(first_place(lambda force: turned(force[0])[None], low, high)[0])
 
 
 def positive_leads(value_E: Complex) -> bool:

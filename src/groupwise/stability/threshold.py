@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -160,10 +161,14 @@ def lowest_edge(
     mu, updates = np.broadcast_arrays(np.asarray(momentum, dtype=np.float64), interval)
     if kind.stale_share == 0:
         kind = lag_by_name("none")
-    edge = _edge_of_delay if kind.name == "fixed" else _edge_of_blocks
+    mu_N, updates_N = mu.ravel(), updates.ravel().astype(np.int64)
     if kind.constant_force:
-        edge = _edge_of_constant_force
-    return edge(kind, mu.ravel(), updates.ravel().astype(np.int64), most).reshape(mu.shape)
+        edge_N = _edge_of_constant_force(kind, mu_N, updates_N)
+    elif kind.name == "fixed":
+        edge_N = _edge_of_delay(kind, mu_N, updates_N, most)
+    else:
+        edge_N = _edge_of_blocks(kind, mu_N, updates_N, most)
+    return edge_N.reshape(mu.shape)
 
 
 def rule_threshold(momentum: ArrayLike, refresh_interval: ArrayLike) -> Float:
@@ -175,7 +180,7 @@ def rule_threshold(momentum: ArrayLike, refresh_interval: ArrayLike) -> Float:
     return np.asarray((1 - np.asarray(momentum)) / np.asarray(refresh_interval, dtype=np.float64))
 
 
-def _edge_of_constant_force(kind: Lag, mu_N: Float, interval_N: Whole, _: float) -> Float:
+def _edge_of_constant_force(kind: Lag, mu_N: Float, interval_N: Whole) -> Float:
     """Bisect the force: the matrix is linear in it, and no window of stability lies above the
     edge, which is at most that of on-policy training.
     """
@@ -186,7 +191,7 @@ def _edge_of_constant_force(kind: Lag, mu_N: Float, interval_N: Whole, _: float)
         matrix = without + force_NF[..., None, None] * each
         return _excess(matrix) > 0
 
-    return _first_place(grown, np.zeros(len(mu_N)), 2.1 * (1 + mu_N))
+    return first_place(grown, np.zeros(len(mu_N)), 2.1 * (1 + mu_N))
 
 
 def _edge_of_blocks(kind: Lag, mu_N: Float, interval_N: Whole, most: float) -> Float:
@@ -194,69 +199,84 @@ def _edge_of_blocks(kind: Lag, mu_N: Float, interval_N: Whole, most: float) -> F
     before.
     """
     edge_N = np.full(len(mu_N), math.inf)
-    for n, (mu, interval) in enumerate(zip(mu_N, interval_N.tolist(), strict=True)):
-        force = _scanned_forces(kind, float(mu), interval)
+    for n, (mu, interval) in enumerate(zip(mu_N.tolist(), interval_N.tolist(), strict=True)):
+        grown = partial(grows, kind, momentum=mu, interval=interval)
+        force = _scanned_forces(kind, mu, interval)
         force = np.append(force[force < most], most) if most < force[-1] else force
-        growing = grows(kind, force, mu, interval)
+        growing = grown(force)
         if growing.any():
             first = int(np.argmax(growing))
-            edge_N[n] = _first_place(
-                lambda force, mu=mu, interval=interval: grows(kind, force, mu, interval),
-                force[max(first - 1, 0) : first],
-                force[first : first + 1],
-            )[0]
+            before = force[first - 1 : first] if first else np.zeros(1)
+            edge_N[n] = first_place(grown, before, force[first : first + 1])[0]
     return edge_N
 
 
 def _edge_of_delay(kind: Lag, mu_N: Float, age_N: Whole, most: float) -> Float:
-    r"""Bisect the angle w at which $e^{iw}$ is an eigenvalue under a real force: the matrix is as
-    large as the lag, but its characteristic equation, $(\lambda - 1)(1 - \mu/\lambda) + a(1 -
-    \sigma + \sigma\lambda^{-d}) = 0$, is linear in the force.
+    r"""Bisect the angle w at which $e^{iw}$ is an eigenvalue under a real force.
+
+    The matrix is as large as the lag, but its characteristic equation, $(\lambda - 1)(1 -
+    \mu/\lambda) + a(1 - \sigma + \sigma\lambda^{-d}) = 0$, is linear in the force.
     """
 
-    def product(angle: Float, mu: Float, age: Float) -> tuple[Complex, Float]:
-        """The force times the square of its denominator, which has no poles, and that square."""
-        turn = np.exp(1j * angle)
-        pull = 1 - kind.stale_share + kind.stale_share * np.exp(-1j * angle * age)
-        return (1 - turn) * (1 - mu / turn) * np.conj(pull), np.abs(pull) ** 2
+    def side(angle: Float, mu: ArrayLike, age: ArrayLike) -> Float:
+        return np.sign(_force_on_circle(kind, angle, mu, age)[0].imag)
 
-    def forces(angle: Float, mu: Float, age: Float) -> Float:
-        value, square = product(angle, mu, age)
-        forward = (value.real > 0) & (square > 1e-18)
-        return np.where(forward, value.real / np.where(forward, square, 1.0), math.inf)
-
-    def least(angle: Float, mu: Float) -> Float:
-        """A bound of the force from below, which rises with the angle."""
-        way = np.abs(np.exp(1j * angle) - 1) * np.abs(1 - mu * np.exp(-1j * angle))
-        return np.asarray(way / (abs(kind.stale_share) + abs(1 - kind.stale_share)))
-
-    def crossed(bracket: tuple[Float, Float], mu: Float, age: Float) -> Float:
-        below = np.sign(product(bracket[0], mu, age)[0].imag)[:, None]
-
-        def other_side(angle: Float) -> Flags:
-            return np.sign(product(angle, mu[:, None], age[:, None])[0].imag) != below
-
-        return forces(_first_place(other_side, *bracket), mu, age)
-
-    if kind.stale_share == 1:
-        return crossed((np.full(len(mu_N), 1e-12), math.pi / (2 * age_N)), mu_N, age_N)
-    edge_N, coarse = forces(np.array([math.pi]), mu_N, age_N), np.linspace(0, math.pi, 1000)
-    for n, (mu, age) in enumerate(zip(mu_N, age_N, strict=True)):
-        turns = _TURN * (age + 2)
-        last = np.searchsorted(least(coarse, mu), most) * turns // len(coarse)
-        even = np.arange(1, min(last + turns // len(coarse), turns)) * math.pi / turns
-        angle = np.append(np.geomspace(1e-9, math.pi / turns, 60)[:-1], even)
-        sign = np.sign(product(angle, mu, age)[0].imag)
-        place = np.flatnonzero(sign[1:] != sign[:-1])
-        if len(place):
-            settings = np.full(len(place), mu), np.full(len(place), age)
-            edge_N[n] = min(edge_N[n], crossed((angle[place], angle[place + 1]), *settings).min())
+    edge_N = np.full(len(mu_N), math.inf)
+    row_B, low_B, high_B = np.arange(len(mu_N)), np.full(len(mu_N), 1e-12), math.pi / (2 * age_N)
+    if kind.stale_share != 1:
+        edge_N = _positive_force(kind, np.array([math.pi]), mu_N, age_N)
+        brackets = []
+        for n, (mu, age) in enumerate(zip(mu_N.tolist(), age_N.tolist(), strict=True)):
+            angle = _scanned_angles(kind, mu, age, most)
+            sign = side(angle, mu, age)
+            place = np.flatnonzero(sign[1:] != sign[:-1])
+            brackets.append((np.full(len(place), n), angle[place], angle[place + 1]))
+        row_B, low_B, high_B = (np.concatenate(parts) for parts in zip(*brackets, strict=True))
+    mu_B, age_B = mu_N[row_B], age_N[row_B]
+    below_B1 = side(low_B, mu_B, age_B)[:, None]
+    crossing_B = first_place(
+        lambda angle: np.not_equal(side(angle, mu_B[:, None], age_B[:, None]), below_B1),
+        low_B,
+        high_B,
+    )
+    np.minimum.at(edge_N, row_B, _positive_force(kind, crossing_B, mu_B, age_B))
     return edge_N
 
 
-def _first_place(held: Callable[[Float], Flags], low_N: Float, high_N: Float) -> Float:
-    """The first place of each bracket at which a condition holds, by sections; it is taken not to
-    hold at the lower end and to hold at the upper one.
+def _force_on_circle(
+    kind: Lag, angle: Float, mu: ArrayLike, age: ArrayLike
+) -> tuple[Complex, Float]:
+    """The force of an eigenvalue on the unit circle times the square of its denominator, which has
+    no poles, and that square.
+    """
+    turn = np.exp(1j * angle)
+    pull = 1 - kind.stale_share + kind.stale_share * np.exp(-1j * angle * np.asarray(age))
+    return (1 - turn) * (1 - np.asarray(mu) / turn) * np.conj(pull), np.abs(pull) ** 2
+
+
+def _positive_force(kind: Lag, angle: Float, mu: Float, age: Whole) -> Float:
+    product, square = _force_on_circle(kind, angle, mu, age)
+    positive = (product.real > 0) & (square > 1e-18)
+    return np.where(positive, product.real / np.where(positive, square, 1.0), math.inf)
+
+
+def _scanned_angles(kind: Lag, mu: float, age: int, most: float) -> Float:
+    """Rising angles at which a delay is looked at, up to where no force below a given one can
+    reach the unit circle.
+    """
+    turns = _TURN * (age + 2)
+    step, coarse = math.pi / turns, np.linspace(0, math.pi, 1000)
+    way = np.abs(np.exp(1j * coarse) - 1) * np.abs(1 - mu * np.exp(-1j * coarse))
+    least = way / (abs(kind.stale_share) + abs(1 - kind.stale_share))
+    last = (int(np.searchsorted(least, most)) + 1) * turns // len(coarse)
+    # At a momentum near 1 the first crossing is near 0.
+    return np.append(np.geomspace(1e-9, step, 60)[:-1], step * np.arange(1, min(last, turns)))
+
+
+def first_place(held: Callable[[Float], Flags], low_N: Float, high_N: Float) -> Float:
+    """Return the first place of each bracket at which a condition holds, by sections.
+
+    It is taken not to hold at the lower end, and to hold at the upper one.
     """
     row, part = np.arange(len(low_N)), np.linspace(0, 1, 17)
     for _ in range(20 if len(low_N) else 0):
@@ -276,11 +296,11 @@ def _scanned_forces(kind: Lag, mu: float, interval: int) -> Float:
     """
     share = kind.stale_share
     low = 0.01 * (1 - mu) / (interval * (abs(share) + abs(1 - share)))
-    high = 5 * (1 + mu) / max(abs(1 - share), 0.2)
+    high = 5 * (1 + mu) / min(max(abs(1 - share), 0.2), 1.0)
     spread = np.geomspace(low, high, 40 * math.ceil(math.log10(high / low)))
     if share >= 1:
         return spread
-    angle = np.linspace(0, np.pi, min(8 * interval, 20_000) + 1)
+    angle = np.linspace(0, np.pi, min(24 * interval, 20_000) + 1)
     turning = (1 + mu - 2 * math.sqrt(mu) * np.cos(angle)) / (1 - share)
     even = np.linspace(0, high, min(4 * interval, 20_000) + 8)[1:]
     return np.sort(np.concatenate([spread, turning, even]))

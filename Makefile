@@ -22,7 +22,7 @@ NUMERIC = tests/forecasting tests/stability tests/estimators tests/theory lab/te
 	lab/tests/trainer/test_policy.py lab/tests/trainer/test_language_policy.py lab/tests/trainer/test_grpo.py lab/tests/experiments/test_language_models.py
 MUTATED = estimators intervals.py stability comparison forecasting diagnostics
 .DEFAULT_GOAL := help
-.PHONY: help processors cluster verl demo demo-recorded demo-llm gpu test wheel kernels freeze mutants house check bench docs slow torture soak explore experiments studies dynamics final-gap fixture reference picture clean
+.PHONY: help processors cluster verl demo demo-recorded demo-llm gpu test wheel kernels freeze mutants house check bench docs slow torture fuzz soak explore experiments studies dynamics final-gap fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ slow: $(VENV)/.installed-test  ## the studies that take minutes: coverage of int
 
 torture: $(VENV)/.installed-test  ## every byte of a journal flipped, every length cut, 200 kills, 50 stops, full disks (half an hour at most)
 	@$(BIN)/python -m pytest -m torture -s tests/torture
+
+fuzz: $(VENV)/.installed-test  ## 3,000 mutants of real logs and 100 hostile files, each within 1 GB and 10 s of a processor; goes on when called again
+	@$(BIN)/python scripts/fuzz.py
 
 soak: $(VENV)/.installed-test  ## the live page with 200 clients for five minutes: memory, and how long the page takes
 	@$(BIN)/python scripts/soak.py

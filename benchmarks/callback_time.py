@@ -155,7 +155,7 @@ def main() -> None:
             for one in trainer.callback_handler.callbacks
             if type(one).__name__ != "PrinterCallback"
         ]
-        callback = GroupwiseCallback(trainer, sketch_every=BLOCK, checks=False, say=lambda _: None)
+        callback = GroupwiseCallback(trainer, sketch_every=BLOCK, check_every=0, say=lambda _: None)
         callback._clock = time.thread_time  # what it takes itself, whoever else is on the processor
         blocks = Blocks(callback, arguments.blocks)
         trainer.add_callback(callback)

@@ -120,6 +120,18 @@ def cs336(path: Path) -> dict[str, Facts]:
     }
 
 
+def plain(path: Path) -> dict[str, Facts]:
+    """One row a step, with the mean reward of its completions under its plain name."""
+    rows = standing(lines(path))
+    reward = next(name for name in ("reward", "mean_reward", "reward_mean") if name in rows[0])
+    return {
+        "": facts(
+            ((row["step"], row[reward]) for row in rows),
+            learning_rate=peak(row.get("learning_rate") for row in rows),
+        )
+    }
+
+
 def tinker(path: Path) -> dict[str, Facts]:
     """The metrics of a loop on Tinker, with the settings beside them."""
     rows, config = standing(lines(path)), beside(path, ".config.json")
@@ -291,6 +303,9 @@ def verl(path: Path) -> dict[str, Facts]:
         for key in row
         if key.startswith("actor/lr")
     ]
+
+    if rates and not any(rates):  # printed with three decimals: the settings hold it
+        rates = [float(rate) for rate in re.findall(r"'lr': ([\d.e-]+)", text)[:1]]
 
     def setting(*patterns: str) -> int | None:
         found = [match for pattern in patterns for match in re.findall(pattern, text)]
@@ -504,7 +519,9 @@ KINDS: dict[str, Callable[[Path], dict[str, Facts]]] = {
     "*rl-leetcode*.metrics.jsonl": tinker,
     "other/tinkerlab_arithmetic_metrics.jsonl": tinker,
     "other/leonopus_*.metrics.jsonl": events,
+    "hard/countdown_bz*.metrics.jsonl": plain,
     "**.metrics.jsonl": cs336,
+    "hard/*log_history.json": history,
     "**.trainer_state.json": history,
     "**.step_logs.json": history,
     "**.step_stats.json": step_stats,
@@ -520,6 +537,9 @@ KINDS: dict[str, Callable[[Path], dict[str, Facts]]] = {
     "hard/*.table.csv": notebook,
     "other/unsloth_nb/*.table.csv": table,
     "other/unsloth_nb/*.ipynb": notebook,
+    "hard/cotcompress*.log": verl,
+    "hard/searchr1*.log": verl,
+    "hard/agent_opd*.output.log": verl,
     "verl/*full125.log": verl,
     "verl/*smoke*.log": verl,
     "*verldata_*.log": verl,
@@ -531,9 +551,10 @@ KINDS: dict[str, Callable[[Path], dict[str, Facts]]] = {
     "wandb/*zmt4w4as/*.wandb": wandb,
     "hard/real_hack/journal.jsonl": journal,
 }
-# Runs that stopped before their first row, and what is no run.
+# Runs that stopped before their first row, what is no run, and the formats whose facts
+# tests/readers/test_formats.py has.
 NO_RUN = re.compile(
-    r"27716\.0$|/eval_rho|config|summary|heldout|benchmarks/|gaokao|6h0pio98|crash_before|p1b_|p2_length"
+    r"hard/formats/|27716\.0$|/eval_rho|config|summary|heldout|benchmarks/|gaokao|6h0pio98|crash_before|p1b_|p2_length"
 )
 
 

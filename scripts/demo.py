@@ -5,8 +5,8 @@ bottom.
 
 trains as `groupwise-lab train modular_addition` does, stops at 40 % for a forecast, goes on, sets
 the forecast against what came, and then types three commands: components, plan, report, of which it
-shows the first lines. It needs the extra `hf` of the laboratory and nothing else. A run of before in FOLDER is
-replaced; the warmed-up policy there is used again. It prints at most 40 lines.
+shows the first lines. It needs the extra `hf` of the laboratory and nothing else. An earlier run in
+FOLDER is replaced; the warmed-up policy there is used again. It prints at most 40 lines.
 """
 
 from __future__ import annotations
@@ -186,8 +186,9 @@ def live() -> Iterator[Show]:
 def ahead(record: Any, at: list[int]) -> Any:
     """The forecast of the mean of 20 steps around each step asked for, from what is there."""
     import groupwise as gw
+    from groupwise.series.metric import metric_series
 
-    series = gw.metric_series(record, "reward")
+    series = metric_series(record, "reward")
     found = gw.forecast(
         series.time_T,
         series.value_T,

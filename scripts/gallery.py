@@ -26,7 +26,7 @@ from groupwise.pages.html import made_by, render
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))  # worlds
+sys.path.append(str(Path(__file__).resolve().parents[1] / "lab" / "experiments"))  # worlds
 from worlds.logs import run_of
 
 ROOT = Path(__file__).resolve().parent.parent

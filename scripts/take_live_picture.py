@@ -29,7 +29,7 @@ TEXTS = (
 
 def write(folder: Path) -> object:
     """Write the run, and return its writer, which is to stay open: a run goes on while it is."""
-    sys.path.insert(0, str(ROOT / "experiments"))
+    sys.path.insert(0, str(ROOT / "lab" / "experiments"))
     from worlds.logs import run_of
 
     from groupwise.record.run import RecordWriter

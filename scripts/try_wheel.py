@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))  # worlds
+sys.path.append(str(Path(__file__).resolve().parents[1] / "lab" / "experiments"))  # worlds
 from worlds.logs import run_of
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from groupwise.analysis import fitted
 from groupwise.analysis.fitted import Clock, Fitted, ForecastRow, Outlook
 from groupwise.forecasting.results import Candidate, FitResult, FitStatus, Forecast, Noise, Outcome
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import rollouts_table, steps_table
-from groupwise.series.metric import metric_series
+from groupwise.series.metric import MetricSeries, metric_series
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -33,6 +35,24 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real logs at {folder}")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _fitted_once() -> Iterator[None]:
+    """Fit a series once in a process, whichever commands and tests ask for it: more than half of
+    their fits are of one they had before.
+    """
+    fit, known = fitted._fit, {}
+
+    def once(series: MetricSeries, **asked: Any) -> FitResult:
+        asked_of = pickle.dumps((series, sorted(asked.items())))
+        if asked_of not in known:
+            known[asked_of] = fit(series, **asked)
+        return known[asked_of]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitted, "_fit", once)
+        yield
 
 
 def trl_row(step: int, **changes: float) -> dict[str, float]:

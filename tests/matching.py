@@ -81,7 +81,7 @@ class Automaton:
         self.flags, self.sample = tree.state.flags, SAMPLE | frozenset(pattern)
         self.takes: list[Characters] = []
         self.edges: dict[tuple[int, int], list[Condition]] = {}
-        self.steps: dict[tuple[int, str, str], set[int]] = {}
+        self.steps: dict[tuple[int, str], dict[str, set[int]]] = {}
         whole = self.sequence(tree)
         ends: Condition = (lambda _, after: not after,) if how == "fullmatch" else ()
         self.ends = [
@@ -208,29 +208,26 @@ class Automaton:
                 waiting.append(behind)
         return seen
 
-    def next(self, place: int, one: str, other: str) -> set[int]:
-        """Where a reader may be behind two characters, the first of them read at a place."""
-        known = self.steps.get((place, one, other))
-        if known is None:
-            known = {
-                behind
-                for behind in self.after[place]
-                if other in self.takes[behind]
-                and any(all(c(one, other) for c in cs) for cs in self.edges[place, behind])
-            }
-            self.steps[place, one, other] = known
-        return known
+    def next(self, place: int, one: str, kinds: list[str]) -> dict[str, set[int]]:
+        """Where a reader may be behind the character that it reads at a place, by the one that follows."""
+        if (place, one) not in self.steps:
+            ways: dict[str, set[int]] = {}
+            for behind, other in itertools.product(self.after[place], kinds):
+                if other in self.takes[behind] and any(
+                    all(c(one, other) for c in cs) for cs in self.edges[place, behind]
+                ):
+                    ways.setdefault(other, set()).add(behind)
+            self.steps[place, one] = ways
+        return self.steps[place, one]
 
     def moves(
         self, places: tuple[int, ...], one: str, kinds: list[str], within: list[set[int]]
     ) -> Iterator[tuple[tuple[int, ...], str]]:
         """Where some readers of one text may be behind its next character."""
-        for other in kinds:
-            choices = [
-                self.next(place, one, other) & allowed
-                for place, allowed in zip(places, within, strict=True)
-            ]
-            if all(choices):
+        ways = [self.next(place, one, kinds) for place in places]
+        for other in min(ways, key=len):
+            if all(other in way for way in ways):
+                choices = [way[other] & allowed for way, allowed in zip(ways, within, strict=True)]
                 yield from ((pick, other) for pick in itertools.product(*choices))
 
     def fault(self) -> str:
@@ -246,25 +243,19 @@ class Automaton:
             for other in circle:
                 if other in self.after[place] and len(self.edges[place, other]) > 1:
                     return "a repeat within a repeat reads the same text"
-            for one in self.takes[place] & set(kinds):
-                if self.meets(
-                    (place, place), (place, place), one, kinds, [circle, circle], apart=True
-                ):
-                    return f"a repeat reads {one!r} in two ways"
+            if one := self.meets(
+                (place, place), (place, place), kinds, [circle, circle], apart=True
+            ):
+                return f"a repeat reads {one!r} in two ways"
         for place, other in itertools.permutations(loops, 2):
             if other not in reached[place] or place in reached[other]:
                 continue
             between = {at for at in reached[place] if other in reached[at]} | {other, place}
-            for one in self.takes[place] & self.takes[other] & set(kinds):
-                if self.meets(
-                    (place, place, other),
-                    (place, other, other),
-                    one,
-                    kinds,
-                    [loops[place], between, loops[other]],
-                    fails=True,
-                ):
-                    return f"two repeats one behind the other read {one!r}"
+            within = [loops[place], between, loops[other]]
+            if one := self.meets(
+                (place, place, other), (place, other, other), kinds, within, fails=True
+            ):
+                return f"two repeats one behind the other read {one!r}"
         return ""
 
     def accepts(self, place: int, one: str, other: str) -> bool:
@@ -277,29 +268,33 @@ class Automaton:
         self,
         start: tuple[int, ...],
         end: tuple[int, ...],
-        one: str,
         kinds: list[str],
         within: list[set[int]],
         *,
         apart: bool = False,
         fails: bool = False,
-    ) -> bool:
-        """Whether readers of one text come from some places to others; `apart`: by different
-        ones; `fails`: the last never ends.
+    ) -> str:
+        """What readers of one text read who come from some places to others, or nothing; `apart`:
+        by different ones; `fails`: none ends.
         """
-        seen, waiting = set(), [(start, one, False)]
+        seen = set()
+        waiting = [
+            (start, one, False, one)
+            for one in kinds
+            if all(one in self.takes[place] for place in start)
+        ]
         while waiting:
-            places, before, parted = waiting.pop()
+            places, before, parted, first = waiting.pop()
             for behind, character in self.moves(places, before, kinds, within):
                 if fails and self.accepts(places[-1], before, character):
                     continue
                 now = (behind, character, apart and (parted or len(set(behind)) > 1))
                 if behind == end and now[2] == apart:
-                    return True
+                    return first
                 if now not in seen:
                     seen.add(now)
-                    waiting.append(now)
-        return False
+                    waiting.append((*now, first))
+        return ""
 
 
 def fault(pattern: str | bytes, flags: int = 0, how: str = "search") -> str:

@@ -12,6 +12,7 @@ import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,11 +21,23 @@ from worlds.logs import run_of
 from groupwise import examples
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS, LAB_DOCS = ROOT / "docs", ROOT / "lab" / "docs"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "lab" / "README.md",
+    *sorted(DOCS.rglob("*.md")),
+    *sorted(LAB_DOCS.rglob("*.md")),
+]
 WRITTEN = [page for page in PAGES if "reference" not in page.parts]
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SKILL = ROOT / "SKILL.md"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PATH = re.compile(
+    r"(?<![\w/.<{*-])(?:lab/)?(?:tests|benchmarks|experiments|scripts|src)/[\w./-]*\w"
+)
+CITED = re.compile(r"((?:lab/)?tests/[\w/]+\.py)::(test_\w+)")
+# What `make reference` writes: whole pages, and the tables that stand below a comment.
+MADE = re.compile(r"<!-- table \w+ -->.*?<!-- end -->", re.DOTALL)
 
 
 SLOW_PAGES = {
@@ -35,6 +48,8 @@ SLOW_PAGES = {
     "many-machines.md",
     "calibrate.md",
 }  # they train or backtest
+# Words that are written by hand, of the instrument's pages and of the laboratory's.
+MOST_WORDS = {DOCS: 18_000, LAB_DOCS: 45_000}
 
 
 def name_of(page: Path) -> str:
@@ -50,18 +65,57 @@ def with_examples() -> list[Path]:
     ]
 
 
-def command_line() -> Any:
-    import typer
-
+def programs() -> dict[Path, Any]:
+    """The program that each tree of pages is about."""
     from groupwise.cli.app import PROGRAM
+    from groupwise_lab.cli.app import PROGRAM as LABORATORY
 
-    return typer.main.get_command(PROGRAM.group())
+    return {DOCS: PROGRAM, LAB_DOCS: LABORATORY}
 
 
-def commands() -> dict[str, Any]:
-    from groupwise.cli.app import PROGRAM
+def words(text: str) -> int:
+    """The words of a page: what holds a letter or a digit, figures of tables included."""
+    return sum(re.search(r"\w", word) is not None for word in MADE.sub("", text).split())
 
-    return {name: PROGRAM.command(name) for name in PROGRAM.commands}
+
+def test_what_is_written_by_hand_keeps_its_budget() -> None:
+    made = set(script("make_reference").pages())
+    for docs, most in MOST_WORDS.items():
+        count = sum(
+            words(page.read_text(encoding="utf-8"))
+            for page in docs.rglob("*.md")
+            if page not in made
+        )
+        assert count <= most, f"{name_of(docs)} has {count:,} words: cut what only narrates"
+
+
+def test_what_did_not_work_is_a_page_and_no_diary() -> None:
+    assert words((LAB_DOCS / "log.md").read_text(encoding="utf-8")) <= 1500
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*DOCS.glob("how-to/*.md"), *LAB_DOCS.glob("how-to/*.md")]), ids=name_of
+)
+def test_a_page_of_how_to_is_read_at_one_sitting(page: Path) -> None:
+    assert 150 <= words(page.read_text(encoding="utf-8")) <= 550
+
+
+@pytest.mark.parametrize("page", [*PAGES, SKILL], ids=name_of)
+def test_paths_and_tests_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    home = page.parent if page.name == "README.md" else ROOT
+    missing = [
+        path
+        for path in PATH.findall(text)
+        if not (home / path).exists() and not list(home.glob(f"{path}*"))
+    ]
+    assert missing == []
+    cited = [
+        f"{path}::{name}"
+        for path, name in CITED.findall(text)
+        if f"def {name}(" not in (ROOT / path).read_text(encoding="utf-8")
+    ]
+    assert cited == []
 
 
 def quantities() -> set[str]:
@@ -77,24 +131,26 @@ def quantities() -> set[str]:
 
 
 def test_every_command_has_a_page_that_mentions_every_option() -> None:
-    for name, command in commands().items():
-        page = ROOT / "docs" / "how-to" / f"{name}.md"
-        assert page.exists(), f"`groupwise {name}` needs docs/how-to/{name}.md"
-        text = page.read_text(encoding="utf-8") + (
-            ROOT / "docs" / "how-to" / "reading-a-log.md"
-        ).read_text(encoding="utf-8")
-        for parameter in command.params:
-            if parameter.param_type_name == "option" and not parameter.hidden:
-                assert any(
-                    f"`{option}" in text or f" {option}" in text for option in parameter.opts
-                ), f"{name}: {parameter.opts} is on no page"
+    shared = (DOCS / "how-to" / "reading-a-log.md").read_text(encoding="utf-8")
+    for docs, program in programs().items():
+        for name in program.commands:
+            page = docs / "how-to" / f"{name}.md"
+            assert page.exists(), f"`{program.name} {name}` needs {name_of(page)}"
+            text = page.read_text(encoding="utf-8") + shared
+            for parameter in program.command(name).params:
+                if parameter.param_type_name == "option" and not parameter.hidden:
+                    assert any(
+                        f"`{option}" in text or f" {option}" in text for option in parameter.opts
+                    ), f"{name}: {parameter.opts} is on no page"
 
 
 def test_the_options_of_the_program_itself_are_in_the_tutorial() -> None:
-    text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    import typer
+
+    text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
     assert [
         option
-        for parameter in command_line().params
+        for parameter in typer.main.get_command(programs()[DOCS].group()).params
         for option in parameter.opts
         if option not in text
     ] == []
@@ -103,7 +159,7 @@ def test_the_options_of_the_program_itself_are_in_the_tutorial() -> None:
 def test_every_law_is_explained() -> None:
     from groupwise.forecasting.laws import LAWS
 
-    text = (ROOT / "docs" / "theory" / "laws.md").read_text(encoding="utf-8")
+    text = (DOCS / "theory" / "laws.md").read_text(encoding="utf-8")
     for law in LAWS:
         assert f"## {law.name}" in text
         section = text.split(f"## {law.name}")[1].split("\n## ")[0]
@@ -113,14 +169,13 @@ def test_every_law_is_explained() -> None:
 def test_the_table_of_causes_holds_every_cause_and_each_has_one_page_with_what_to_do() -> None:
     from groupwise.diagnostics.causes import DO
 
-    overview = (ROOT / "docs" / "theory" / "judgement.md").read_text(encoding="utf-8")
+    overview = (DOCS / "theory" / "judgement.md").read_text(encoding="utf-8")
     rows = re.findall(
         r"^\| \[([^\]]+)\]\(../playbook/([\w-]+)\.md\) \| \S[^|]* \|$", overview, re.MULTILINE
     )
     assert sorted(cause for cause, _ in rows) == sorted(DO)
     playbook = {
-        page.stem: page.read_text(encoding="utf-8")
-        for page in (ROOT / "docs" / "playbook").glob("*.md")
+        page.stem: page.read_text(encoding="utf-8") for page in (DOCS / "playbook").glob("*.md")
     }
     assert {page for _, page in rows} == set(playbook)
     for cause, page in rows:
@@ -128,7 +183,7 @@ def test_the_table_of_causes_holds_every_cause_and_each_has_one_page_with_what_t
         assert told == [DO[cause].format(step="N", onset="N")], cause
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "playbook").glob("*.md")), ids=name_of)
+@pytest.mark.parametrize("page", sorted((DOCS / "playbook").glob("*.md")), ids=name_of)
 def test_a_page_of_the_playbook_is_short_and_says_what_why_what_to_do_and_what_to_log(
     page: Path,
 ) -> None:
@@ -148,12 +203,12 @@ def test_every_check_and_every_number_beside_them_is_named() -> None:
     from groupwise.readers import open_run
 
     evidence = Evidence(open_run(examples.trl_run()))
-    overview = (ROOT / "docs" / "theory" / "judgement.md").read_text(encoding="utf-8")
+    overview = (DOCS / "theory" / "judgement.md").read_text(encoding="utf-8")
     assert [
         name for check in CHECKS if f"`{(name := check(evidence).check)}`" not in overview
     ] == []
     playbook = "".join(
-        page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "playbook").glob("*.md")
+        page.read_text(encoding="utf-8") for page in (DOCS / "playbook").glob("*.md")
     )
     assert [
         one.name
@@ -166,19 +221,19 @@ def test_every_check_and_every_number_beside_them_is_named() -> None:
 def test_every_reader_is_explained() -> None:
     from groupwise.readers import READERS
 
-    text = (ROOT / "docs" / "how-to" / "reading-a-log.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "formats.md").read_text(encoding="utf-8")
     assert [reader.name for reader in READERS if f"`{reader.name}`" not in text] == []
 
 
 def test_every_metric_is_explained() -> None:
-    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    text = (DOCS / "metrics.md").read_text(encoding="utf-8")
     assert [name for name in sorted(quantities()) if f"`{name}`" not in text] == []
 
 
 def test_every_setting_is_explained() -> None:
     from groupwise.record.settings import RULES
 
-    text = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "settings.md").read_text(encoding="utf-8")
     assert [name for name in RULES if f"`{name}`" not in text] == []
 
 
@@ -193,11 +248,9 @@ def script(name: str) -> Any:
 
 
 def test_the_reference_is_up_to_date() -> None:
-    module = script("make_reference")
-    for page in ("cli", "python", "trainers", "tasks", "settings"):
-        text = getattr(module, f"{page}_page")()
-        assert (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8") == text, (
-            f"run `make reference`: {page} is out of date"
+    for page, text in script("make_reference").pages().items():
+        assert page.read_text(encoding="utf-8") == text, (
+            f"run `make reference`: {name_of(page)} is out of date"
         )
 
 
@@ -240,17 +293,16 @@ def test_examples_run(page: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def run_console(body: str, where: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Run the `groupwise` commands of a block; a failing one needs `$ echo $?` below it, and a
-    crash is never right.
+    """Run the commands of both programs in a block; a failing one needs `$ echo $?` below it, and
+    a crash is never right.
     """
-    from groupwise.cli.app import main
-
+    mains = {program.name: program.run for program in programs().values()}
     code = 0
     for command, shown in console(body):
         if command == "echo $?":
             printed = f"{code}\n"
-        elif command.startswith("groupwise "):
-            code = main(shlex.split(command)[1:])
+        elif (name := command.partition(" ")[0]) in mains:
+            code = mains[name](shlex.split(command)[1:])
             captured = capfd.readouterr()
             printed = captured.out + captured.err
             assert code in (0, 1, 2, 3), f"{where}: `{command}` ended with {code}\n{printed}"
@@ -299,13 +351,24 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_every_page_is_in_the_navigation() -> None:
+    pytest.importorskip("mkdocs")
+    place = script("both_trees").place
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    missing = [
-        name_of(page)
-        for page in PAGES[1:]
-        if str(page.relative_to(ROOT / "docs")) not in navigation
-    ]
-    assert missing == []
+    assert [name_of(page) for page in PAGES[2:] if f": {place(page)}\n" not in navigation] == []
+
+
+def test_a_link_between_the_trees_leads_on_the_site_where_it_leads_on_disk() -> None:
+    pytest.importorskip("mkdocs")
+    hook = script("both_trees")
+    for source, written, on_site in (
+        (DOCS / "index.md", "[a](../lab/docs/log.md#speed)", "[a](lab/log.md#speed)"),
+        (LAB_DOCS / "how-to" / "x.md", "[a](../../../docs/lags.md)", "[a](../../lags.md)"),
+        (DOCS / "how-to" / "x.md", "[a](https://x.org/a.md)", "[a](https://x.org/a.md)"),
+        (DOCS / "index.md", "[a](../VISION.md)", "a (`VISION.md`)"),
+    ):
+        file = SimpleNamespace(abs_src_path=str(source), src_uri=hook.place(source))
+        page = SimpleNamespace(file=file)
+        assert hook.on_page_markdown(written, page=page, config=None, files=None) == on_site
 
 
 def test_the_readme_names_the_files_that_exist() -> None:
@@ -330,7 +393,9 @@ def test_a_coding_agent_finds_every_command_of_the_skill_and_its_header() -> Non
     text = SKILL.read_text(encoding="utf-8")
     header = re.match(r"---\nname: groupwise\ndescription: (.{80,600})\n---\n", text)
     assert header is not None
-    assert set(re.findall(r"groupwise (\w+)", text.split("---", 2)[2])) <= set(commands())
+    body = text.split("---", 2)[2]
+    for program in programs().values():
+        assert set(re.findall(rf"{program.name} (\w+)", body)) <= set(program.commands)
 
 
 def test_the_notebook_prints_what_it_keeps() -> None:

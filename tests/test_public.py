@@ -20,11 +20,11 @@ NAMES = (
 )
 # Names of version 0.1 that answer with a warning, and those that are in the laboratory.
 FORMERLY = (
-    "ADVANTAGES Budget CHECKS Diagnosis Forecast LAWS Law Meaning MetricSeries READERS RunConfig "
+    "Budget CHECKS Diagnosis Forecast LAWS Law Meaning MetricSeries READERS RunConfig "
     "Setting Source Summary diagnose law_by_name metric_series plan_from_components preset render "
     "score_sums summarise wilson"
 )
-LABORATORY = "Backtest backtest"
+LABORATORY = "ADVANTAGES Backtest backtest"
 
 
 @pytest.mark.parametrize("name", NAMES.split())

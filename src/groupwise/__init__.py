@@ -85,7 +85,7 @@ __all__ = [
 ]
 # Names of version 0.1 -> where they are now. They answer with a warning until version 0.3.
 _FORMERLY = {
-    "ADVANTAGES": "groupwise.estimators.advantages.ADVANTAGES",
+    "ADVANTAGES": "groupwise_lab.trainer.advantages.ADVANTAGES",
     "Backtest": "groupwise_lab.forecasts.results.Backtest",
     "Budget": "groupwise.estimators.best_group_size.Budget",
     "CHECKS": "groupwise.diagnostics.judge.CHECKS",

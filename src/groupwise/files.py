@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,12 @@ class Way:
 
 COMMAND = Way("choose another file with -o", "replace it with --force")
 PYTHON = Way("choose another file", "replace it with force=True")
+
+
+def table_rows(path: Path) -> Iterator[dict[str, str]]:
+    """Yield the lines of a table of the package, cell by column."""
+    columns, *lines = path.read_text(encoding="utf-8").splitlines()
+    yield from (dict(zip(columns.split("\t"), line.split("\t"), strict=True)) for line in lines)
 
 
 def first_bytes(path: Path, most: int) -> bytes | None:

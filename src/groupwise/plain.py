@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -45,6 +45,27 @@ class Said(Plain):
     def __repr__(self) -> str:
         """The class and the sentence."""
         return f"{type(self).__name__}({str(self)!r})"
+
+
+class AssumptionStatus(Enum):
+    """Whether the data bear an assumption out."""
+
+    HOLDS = "holds"
+    VIOLATED = "violated"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Assumption(Said):
+    """One assumption of an estimate."""
+
+    name: str
+    status: AssumptionStatus
+    sentence: str  # what was measured; of a violation also the line that mends it
+
+    def __str__(self) -> str:
+        """The sentence."""
+        return self.sentence
 
 
 def plain(value: Any) -> Any:

@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from groupwise.parsing import parse_json
+
 Prompt = str | Sequence[Mapping[str, Any]]
 """A text, or the messages of a chat."""
 
@@ -28,8 +30,8 @@ def prompt_of(text: str) -> Prompt:
     if not text.startswith("[{"):
         return text
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        found = parse_json(text)
+    except ValueError:
         return text
     return found if is_chat(found) else text
 

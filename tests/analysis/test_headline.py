@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from groupwise.analysis.fitted import Ahead, Fitted, ahead, aimed, fit_metric, gained
+from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.forecasting.results import Target
 from groupwise.intervals import Interval
 from groupwise.record.run import RunRecord
@@ -19,6 +20,7 @@ from groupwise.record.table import steps_table
 from groupwise.wording import ranged
 
 Make = Callable[..., Fitted]
+UNJUDGED = Judgement("made", State.OK, "")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +42,7 @@ def test_where_a_metric_goes_is_said_whatever_law_holds(made_fitted: Make, statu
         "The reward is 0.500 at step 100, and its mean is forecast at 0.60 (0.55 to 0.65) by step "
         "150."
     )
-    assert ahead(made_fitted(status, change_time=200.0)) == said
+    assert ahead(made_fitted(status, change_time=200.0), UNJUDGED) == said
 
 
 def test_where_a_metric_stands_is_what_the_forecast_starts_from_and_no_law() -> None:
@@ -55,9 +57,22 @@ def test_where_a_metric_stands_is_what_the_forecast_starts_from_and_no_law() -> 
         ahead=Ahead(),
     )
     assert fitted.outlook is not None
-    said = float(ahead(fitted).split()[3])
+    said = float(ahead(fitted, UNJUDGED).split()[3])
     assert said == pytest.approx(fitted.outlook.grid[0].mean, abs=0.006)
     assert said == pytest.approx(0.95, abs=0.03)
+
+
+def test_where_a_judged_reward_stands_is_what_the_judgement_says(made_fitted: Make) -> None:
+    judged = dataclasses.replace(UNJUDGED, metric="reward", now=0.46, now_from=91)
+    assert ahead(made_fitted(), judged).startswith(
+        "The reward is 0.46 in the last 10 rows, and its mean is forecast at "
+    )
+    assert ahead(made_fitted(), dataclasses.replace(judged, now_from=100)).startswith(
+        "The reward is 0.46 at step 100, and "
+    )
+    assert ahead(made_fitted(metric="entropy", quantity="entropy"), judged).startswith(
+        '"entropy" is 0.500 at step 100, and '
+    )
 
 
 def test_a_step_of_the_log_is_not_forecast(made_fitted: Make) -> None:
@@ -67,13 +82,13 @@ def test_a_step_of_the_log_is_not_forecast(made_fitted: Make) -> None:
     seen = dataclasses.replace(
         fitted, outlook=dataclasses.replace(fitted.outlook, rows=tuple(rows))
     )
-    assert ahead(seen) == (
+    assert ahead(seen, UNJUDGED) == (
         "The reward is 0.500 at step 100, and its mean is put at 0.60 (0.55 to 0.65) for step 100."
     )
 
 
 def test_a_metric_goes_by_its_own_name(made_fitted: Make) -> None:
-    assert ahead(made_fitted(metric="entropy", quantity="entropy")).startswith(
+    assert ahead(made_fitted(metric="entropy", quantity="entropy"), UNJUDGED).startswith(
         '"entropy" is 0.500 at step 100, and'
     )
 
@@ -82,7 +97,27 @@ def test_a_metric_without_a_fit_is_not_said_to_be_anywhere(made_fitted: Make) ->
     bare = dataclasses.replace(
         made_fitted(), fit=None, outlook=None, problem="expected at least 3 rows, got 1"
     )
-    assert (ahead(bare), gained(bare)) == ("", "")
+    assert (ahead(bare, UNJUDGED), gained(bare)) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("here", "far", "settled"),
+    [(0.87, 1.0, False), (0.87, 0.91, True), (0.5, 0.7, True), (0.8, 0.6, False), (1.2, 1.0, True)],
+)
+def test_a_plateau_that_the_forecast_goes_past_is_not_where_the_metric_ends(
+    made_fitted: Make, here: float, far: float, settled: bool
+) -> None:
+    outlook = made_fitted(plateau=(0.9, 0.88, 0.92)).outlook
+    assert outlook is not None
+    grid = (dataclasses.replace(outlook.grid[0], mean=here), *outlook.grid[1:])
+    seen = dataclasses.replace(
+        outlook, grid=grid, rows=(dataclasses.replace(outlook.rows[-1], mean=far),)
+    )
+    assert (
+        seen.plateau is not None,
+        seen.as_dict()["plateau"] is not None,
+        seen.beside_the_law == "",
+    ) == (settled,) * 3
 
 
 def given_gain(fitted: Fitted, value: float, low: float, high: float) -> Fitted:
@@ -142,6 +177,6 @@ def test_a_target_is_said_with_its_chance_and_its_steps(
 
 
 def test_names_from_a_log_are_cleaned(made_fitted: Make) -> None:
-    said = ahead(made_fitted(metric="x\x1b[2J\u202e", quantity=""))
+    said = ahead(made_fitted(metric="x\x1b[2J\u202e", quantity=""), UNJUDGED)
     assert "\x1b" not in said
     assert "\u202e" not in said

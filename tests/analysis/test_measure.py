@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,8 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random model with the tokenizer of the embedded run, as save_pretrained leaves it."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
@@ -67,12 +68,15 @@ def checkpoint(tmp_path: Path) -> Path:
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
     )
-    folder = tmp_path / "checkpoint-12"
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    folder = tmp_path_factory.mktemp("model") / "checkpoint-12"
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
+@cache
 def sampled_run(folder: Path, *, groups: int = 6, rollouts: int = 5) -> RunRecord:
     """Completions sampled here from the checkpoint itself, two steps, with a reward that depends
     on them.

@@ -101,7 +101,7 @@ def test_there_is_a_forecast_unless_the_run_fails_or_cannot_be_told(
         watched, "judge", lambda *_, **__: Judgement("made", state, "", learning=learning)
     )
     said = judged(made_record(60), "reward", 0.9, ended=False).forecast
-    assert said.startswith("Forecast of the mean at step ") is forecast
+    assert (" and its mean is forecast at " in said) is forecast
     assert bool(said) is forecast
 
 
@@ -134,3 +134,16 @@ def test_lines_that_the_judgement_speaks_of_are_named_by_key_and_by_title(
         "held_out",
         "f",
     )
+
+
+def test_a_run_that_nobody_may_write_any_more_has_no_forecast_where_its_report_has_none() -> None:
+    """A reward that is lost in the last nine rows: a dip as long as the run goes on, a collapse
+    once it is over.
+    """
+    reward = np.where(np.arange(80) < 71, 0.8, 0.05) + 0.02 * np.random.default_rng(
+        0
+    ).standard_normal(80)
+    record = RunRecord("dead", steps_table(range(80), {"reward": reward}))
+    going_on, over = (judged(record, "reward", 0.9, ended=ended) for ended in (False, True))
+    assert (going_on.judgement.alarm, over.judgement.alarm) == (False, True)
+    assert (going_on.forecast, over.forecast) == ("", "")

@@ -4,6 +4,7 @@ overwritten.
 
 from __future__ import annotations
 
+import io
 import resource
 import shlex
 import subprocess
@@ -54,7 +55,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["report", "--help"],
         ["fit", "-h"],
         ["forecast", "--help"],
-        ["backtest", "--help"],
+        ["plan", "--help"],
     ],
 )
 def test_help(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
@@ -85,6 +86,8 @@ def test_help_takes_less_than_three_tenths_of_a_second() -> None:
         )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        if min(times) < 0.3:
+            break
     assert 0 < min(times) < 0.3
 
 
@@ -121,7 +124,7 @@ def test_completion_is_offered(
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("wa", "watch"), ("watch --po", "--port"), ("train --rollouts-p", "--rollouts-per-step")],
+    [("wa", "watch"), ("watch --po", "--port"), ("plan --prompt-c", "--prompt-cost")],
 )
 def test_commands_and_options_are_completed_though_loaded_late(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: str, offered: str
@@ -197,41 +200,12 @@ def test_report_json_writes_no_page_unless_named(
     assert [path.name for path in here.iterdir()] == ["named.html"]
 
 
-def test_backtest_prints_scores(
-    capsys: pytest.CaptureFixture[str], log: Path, tmp_path: Path
-) -> None:
-    short = tmp_path / "short.csv"
-    short.write_text("step,reward\n1,0.5\n2,0.6\n")
-    found = printed(capsys, "backtest", str(log), str(short))
-    assert [(run["run"], run["share"]) for run in found["runs"]] == [
-        ("run.csv", share) for share in (0.1, 0.2, 0.4, 0.6)
-    ]
-    assert {"groupwise", "last_mean", "smoothing", "power_law", "scalerl_sigmoid"} <= set(
-        found["runs"][0]["errors"]
-    )
-    assert {
-        "ratios",
-        "best_simple",
-        "coverage",
-        "above",
-        "below",
-        "clusters",
-        "runs",
-        "crps",
-        "shares",
-    } <= set(found["summary"])
-    assert [one["share"] for one in found["summary"]["shares"]] == [0.1, 0.2, 0.4, 0.6]
-    assert [len(one["thirds"]) for one in found["summary"]["shares"]] == [3] * 4
-    assert [entry["run"] for entry in found["left_out"]] == ["short.csv"]
-
-
 def test_commands_print_text_for_people(
     capsys: pytest.CaptureFixture[str], log: Path, here: Path
 ) -> None:
     for arguments in (
         ["fit", str(log)],
         ["forecast", str(log)],
-        ["backtest", str(log)],
         ["report", str(log)],
     ):
         assert cli.main(arguments) == 0
@@ -297,11 +271,7 @@ def test_a_log_is_never_written_to_even_with_force(
             ["forecast", "LOG", "--at", "1e300"],
             "--at expects steps from 1 to 1e+12; got 1e+300: use an earlier one",
         ),
-        (["backtest", "LOG", "--from", "0"], "got 0: for the first 40 % write 0.4"),
         (["forecast", "LOG", "--at", ",".join(map(str, range(1, 500)))], "at most 200"),
-        (["backtest", "LOG", "--from", "1"], "between 0 and 1"),
-        (["backtest", "LOG", "--min-rows", "0"], "--min-rows"),
-        (["backtest", "LOG", "--min-rows", "201"], "201 rows"),
         (["report", "LOG", "-o", "no/such/folder/x.html"], "does not exist"),
         (["report", "LOG", "-o", "."], "folder"),
         (["report"], "RUN"),
@@ -398,19 +368,14 @@ def test_a_reader_that_stops_listening_is_no_mistake(log: Path) -> None:
     assert len(done.stdout) == 20
 
 
-def test_a_terminal_that_knows_only_ascii_gets_its_text(log: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "groupwise", "fit", str(log), "--law", "exponential"],
-        capture_output=True,
-        check=False,
-        env={
-            "PYTHONIOENCODING": "ascii",
-            "PYTHONPATH": ":".join(sys.path),
-            "PATH": "/usr/bin:/bin",
-            "LC_ALL": "C",
-        },
-    )
-    assert done.returncode == 0, done.stderr
+def test_a_terminal_that_knows_only_ascii_gets_its_text(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", screen)
+    assert cli.main(["fit", str(log), "--law", "exponential"]) == 0
+    screen.seek(0)
+    assert "?" in screen.read()
 
 
 def test_pairs_and_steps_are_split_as_typed() -> None:

@@ -86,7 +86,6 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]
     return code, json.loads(out.out) if out.out else out.err
 
 
-@pytest.mark.usefixtures("workers")
 def test_every_run_is_one_line_worst_first_with_the_words_of_its_own_diagnosis(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

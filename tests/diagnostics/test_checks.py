@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from worlds.runs import CONTROLS, HEALTHY, control_run, simulated_run
 
@@ -213,7 +213,6 @@ def test_ties_broken_by_a_hair_are_found_in_the_rollouts() -> None:
     assert (found.status, found.evidence) == (Status.CRITICAL, {"drop": "ties broken"})
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.floats(-1e6, 1e6), min_size=0, max_size=40),
     st.lists(st.floats(0, 1e6), min_size=40, max_size=40),

@@ -208,7 +208,7 @@ def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(
     assert found.value.value == pytest.approx(-0.075, abs=0.003)  # of stretches of sixteen rows
     assert answer.headline == found.message
     assert answer.headline.startswith("held-out reward 0.49 → 0.41 since step ")
-    assert answer.headline.endswith(f", training reward {how}")
+    assert answer.headline.endswith(f", training reward at its steps {how}")
     assert (answer.state, answer.cause.certainty) == (State.WATCH, Certainty.CANNOT_TELL)
     assert set(answer.cause.names) == {"overfitting", open_}
     along = check(evidence(reward=held + noise(), held_out=held))

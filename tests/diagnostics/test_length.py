@@ -70,7 +70,7 @@ def test_answers_on_their_way_into_the_limit_as_the_reward_falls() -> None:
     )
     assert (
         found.message
-        == "50 % truncated (was 10 %), rising since step 13 as the reward fell: 0.60 → 0.47"
+        == "35 % truncated (was 10 %), rising since step 13 as the reward fell: 0.60 → 0.45"
     )
     assert (
         told(cut=RISING, reward=0.6 + wave + (RISING - 0.1) / 2).status is Status.NONE

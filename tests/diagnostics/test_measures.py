@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from worlds.runs import simulated_run
 
@@ -631,7 +631,6 @@ def test_a_concentrated_policy_gains_nothing_by_more_attempts() -> None:
     assert excess.low > 0.5
 
 
-@settings(max_examples=15, deadline=None)
 @given(
     st.lists(
         st.lists(

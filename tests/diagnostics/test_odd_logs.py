@@ -319,3 +319,49 @@ def test_two_sources_of_data_in_turn_that_part_are_no_swing(rows: int) -> None:
             "none",
             "info",
         )
+
+
+@pytest.mark.parametrize(("rows", "logged"), [(20, True), (40, True), (12, False)])
+def test_numbers_that_end_after_five_rows_are_told_and_no_level_stands_for_them(
+    rows: int, logged: bool
+) -> None:
+    """Reward and loss are NaN from row 6 on, beside a length that goes on or beside nothing."""
+    few = np.where(np.arange(rows) < 5, 0.3, np.nan)
+    found = judge(
+        log(reward=few, loss=few / 3, **({"length": 100.0 + np.arange(rows)} if logged else {}))
+    )
+    said = f"loss has no finite value since step 6 ({rows - 5} rows), 0.1 before, nor has reward."
+    assert (found.state, found.headline, found.now) == (State.FAILED, said, None)
+    assert found.cause.names == ("numerics (loss first)",)
+
+
+def test_a_reward_alone_that_ends_after_five_rows_cannot_be_told_and_says_why() -> None:
+    found = judge(log(reward=np.where(STEP < 5, 0.3 + 0.01 * STEP, np.nan), loss=np.full(N, 0.1)))
+    assert (found.state, found.headline) == (
+        State.CANNOT_TELL,
+        "reward has no finite value since step 6 (195 rows), 0.34 before.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "watched", "certainty"),
+    [(100, True, Certainty.LIKELY), (100, False, Certainty.POSSIBLE), (20, True, None)],
+)
+def test_tools_that_fail_as_the_reward_falls_are_the_cause(
+    row: int, watched: bool, certainty: Certainty | None
+) -> None:
+    """The reward falls at row 100; entropy and length go on as before; tools that fail since
+    long before explain nothing.
+    """
+    reward = np.where(STEP < 100, 0.7, 0.3) + 0.03 * rng().standard_normal(N)
+    others = {
+        name: level * (1 + 0.02 * rng(7).standard_normal(N))
+        for name, level in (("entropy", 0.4), ("length", 200.0))
+    }
+    failures = np.where(row > STEP, 0.04, 0.61)
+    found = judge(log(reward=reward, tool_error_rate=failures, **(others if watched else {})))
+    assert "Tool calls fail since step " in answer(found, "tool_failures").message
+    if certainty is None:
+        assert found.cause.certainty is Certainty.CANNOT_TELL
+    else:
+        assert (found.cause.certainty, found.cause.names) == (certainty, ("tool calls fail",))

@@ -262,7 +262,7 @@ def test_a_drop_with_the_held_out_reward_is_critical_and_alone_a_warning() -> No
     assert (both.status, both.step, both.message) == (
         Status.CRITICAL,
         61,
-        "reward 0.80 → 0.40 at step 61, at once",
+        "reward 0.81 → 0.40 at step 61, at once",
     )
     assert both.evidence == {
         "drop": "part at once",

@@ -290,9 +290,7 @@ PIECES = [
 ]
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.integers(0, len(VALID)), st.integers(0, 30), st.sampled_from(PIECES)),

@@ -578,3 +578,23 @@ def test_where_fiellers_set_has_no_end_the_largest_group_may_be_best() -> None:
     interval = plan_from_components(made, Budget(1000)).group_size_interval
     assert interval is not None
     assert interval[1] == 1000
+
+
+def test_a_size_that_the_data_leave_as_the_best_may_cost_nothing() -> None:
+    """No interval of what the size in use costs excludes 0 beside one of the best size that
+    holds it.
+    """
+    held = 0
+    for seed in (3, 6, 8, 11):
+        rng = np.random.default_rng(seed)
+        lean, score = np.repeat(rng.normal(size=(64, 4)), 8, axis=0), rng.normal(size=(512, 4))
+        reward = (0.3 * (score * lean).sum(axis=1) + rng.normal(size=512) > 0) * 1.0
+        plan = plan_from_components(
+            components(reward, np.repeat(np.arange(64), 8), score_ND=score), Budget(512), present=64
+        )
+        assert plan.present is not None
+        assert plan.group_size_interval is not None
+        first, last = plan.group_size_interval
+        held += first <= 64 <= last
+        assert plan.present.regret.low == 0 or not first <= 64 <= last
+    assert held == 4

@@ -21,9 +21,7 @@ from groupwise.forecasting.forecast import forecast
 from groupwise_lab.forecasts.backtest import backtest
 
 CALM = settings(
-    max_examples=50,
     deadline=None,
-    derandomize=True,
     database=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -114,7 +112,7 @@ def test_a_forecast_of_anything_is_an_answer_or_a_sentence(value: np.ndarray) ->
     assert np.all(ahead.low_S <= ahead.high_S)
 
 
-@settings(CALM, max_examples=15)
+@CALM
 @given(hostile_series(shortest=20))
 def test_a_backtest_of_anything_is_an_answer_or_a_sentence(value: np.ndarray) -> None:
     score, sentence = answer_or_sentence(lambda: backtest(np.arange(value.size), value))
@@ -126,7 +124,7 @@ def test_a_backtest_of_anything_is_an_answer_or_a_sentence(value: np.ndarray) ->
     assert 0 <= score.covered <= score.windows
 
 
-@settings(CALM, max_examples=25)
+@CALM
 @given(hostile_series(shortest=5), st.data())
 def test_uneven_times_and_variances_of_any_size_are_taken(
     value: np.ndarray, data: st.DataObject

@@ -256,8 +256,8 @@ def test_the_moments_of_a_target_are_the_first_that_are_likely_enough() -> None:
     assert found.reached == Interval(5.0, 3.0, 7.0, 0.9)
     never = _target(
         0.7,
-        SimpleNamespace(chance_above=lambda _level: 0.5 * chance),
+        SimpleNamespace(chance_above=lambda _level: 0.5 * chance),  # type: ignore[arg-type]
         np.arange(1.0, 8.0),
-        0.9,  # type: ignore[arg-type]
+        0.9,
     )
     assert never.reached == Interval(np.inf, 5.0, np.inf, 0.9)

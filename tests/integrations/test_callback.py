@@ -127,7 +127,7 @@ class PlayedTrainer:
 
 
 def attached(trainer: Any, **options: Any) -> GroupwiseCallback:
-    callback = GroupwiseCallback(trainer, **{"say": lambda _: None, "checks": False, **options})
+    callback = GroupwiseCallback(trainer, **{"say": lambda _: None, "check_every": 0, **options})
     trainer.add_callback(callback)
     return callback
 
@@ -222,7 +222,7 @@ def test_missing_metrics_are_said(tmp_path: Path) -> None:
 def test_what_will_not_work_is_said_at_the_start(tmp_path: Path) -> None:
     trainer = PlayedTrainer(tmp_path, learning_rate=0, steps_per_generation=4, logging_steps=10)
     trainer.num_generations = 2
-    callback = attached(trainer, sketch_every=5, checks=True, stop_on="failing")
+    callback = attached(trainer, sketch_every=5, check_every=None, stop_on="failing")
     trainer.train(0)
     said = "\n".join(callback.notices)
     for expected in (
@@ -237,7 +237,7 @@ def test_what_will_not_work_is_said_at_the_start(tmp_path: Path) -> None:
 
 def test_a_state_to_stop_on_without_checks_is_said(tmp_path: Path) -> None:
     trainer = PlayedTrainer(tmp_path)
-    callback = attached(trainer, checks=False, stop_on="failing")
+    callback = attached(trainer, check_every=0, stop_on="failing")
     trainer.train(0)
     assert "stop_on='failing' will stop nothing: there are no checks" in callback.notices
 
@@ -348,9 +348,8 @@ def test_a_trainer_of_another_kind_trains_on_and_is_told(
     ("options", "match"),
     [
         ({"sketch_every": -1}, "for sketch_every"),
-        ({"check_every": 0}, "for check_every"),
         ({"stop_on": "critical"}, "expected watch or failing for stop_on, got 'critical'"),
-        ({"checks": 3}, "for checks"),
+        ({"check_every": -1}, "for check_every"),
     ],
 )
 def test_arguments_outside_their_domain_are_refused(
@@ -389,7 +388,7 @@ def test_a_change_of_the_state_is_told_once(
 ) -> None:
     judged_by(monkeypatch, worse)
     trainer = PlayedTrainer(tmp_path)
-    callback = attached(trainer, checks=True, check_every=2)
+    callback = attached(trainer, check_every=2)
     trainer.train(20)
     assert [notice for notice in callback.notices if "reward 0.8" in notice] == [
         "watch at step 4 (was ok): reward 0.8 → 0.0",
@@ -404,7 +403,7 @@ def test_the_run_stops_where_asked(
 ) -> None:
     judged_by(monkeypatch, worse)
     trainer = PlayedTrainer(tmp_path)
-    callback = attached(trainer, checks=True, check_every=2, stop_on=stop_on)
+    callback = attached(trainer, check_every=2, stop_on=stop_on)
     trainer.train(20)
     assert trainer.state.global_step == step
     assert f"training stops after step {step}, as stop_on='{stop_on}' asks" in callback.notices
@@ -416,7 +415,7 @@ def test_a_judge_that_fails_is_said_once_and_the_run_goes_on(
 ) -> None:
     judged_by(monkeypatch, lambda _: 1 / 0)
     trainer = PlayedTrainer(tmp_path)
-    callback = attached(trainer, checks=True, check_every=1, stop_on="failing")
+    callback = attached(trainer, check_every=1, stop_on="failing")
     trainer.train(3)
     assert trainer.state.global_step == 3
     assert [notice for notice in callback.notices if "judged" in notice] == [
@@ -616,7 +615,7 @@ def test_a_failure_inside_is_said_once_and_the_training_goes_on(
 ) -> None:
     trainer = PlayedTrainer(tmp_path)
     judged_by(monkeypatch, lambda _: judged(State.OK))
-    callback = attached(trainer, checks=True, check_every=1)
+    callback = attached(trainer, check_every=1)
     monkeypatch.setattr(getattr(callback, where) if where else callback, what, fails)
     trainer.train(4)
     assert trainer.state.global_step == 4
@@ -689,7 +688,7 @@ def test_looks_that_cost_much_are_spaced_unless_asked_for_expressly(
 
         judged_by(monkeypatch, slow)
         trainer = PlayedTrainer(tmp_path / name)
-        callback = attached(trainer, checks=True, **options)
+        callback = attached(trainer, **{"check_every": None, **options})
         trainer.train(150)
         assert any("the checks" in notice for notice in callback.notices)
     assert looks == {"default": [50], "asked": [50, 100, 150]}

@@ -20,7 +20,7 @@ from groupwise.record.run import RunRecord
 
 def test_a_callback_of_another_trainer_is_told_though_that_one_has_none(tmp_path: Path) -> None:
     first, other = PlayedTrainer(tmp_path / "one"), PlayedTrainer(tmp_path / "two")
-    stranger = GroupwiseCallback(first, say=lambda _: None, checks=False)
+    stranger = GroupwiseCallback(first, say=lambda _: None, check_every=0)
     other.add_callback(stranger)
     own = attached(other)
     other.train(2)

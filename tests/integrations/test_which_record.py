@@ -293,7 +293,7 @@ def test_a_disk_that_is_full_when_training_begins_costs_nothing_once_there_is_ro
         return judged(State.OK)
 
     judged_by(monkeypatch, judge)
-    callback = attached(trainer, record=tmp_path / "run", checks=True, check_every=2)
+    callback = attached(trainer, record=tmp_path / "run", check_every=2)
 
     def room(*_: Any, **__: Any) -> None:
         disk.full = trainer.state.global_step < 3
@@ -351,9 +351,7 @@ def test_a_disk_that_is_full_from_begin_to_end_leaves_the_steps_in_a_temporary_f
     monkeypatch.setattr("tempfile.mkdtemp", lambda **_: str(tmp_path / "other"))
     trainer = PlayedTrainer(tmp_path)
     judged_by(monkeypatch, lambda _: judged(State.FAILING))
-    callback = attached(
-        trainer, record=tmp_path / "run", checks=True, check_every=4, stop_on="failing"
-    )
+    callback = attached(trainer, record=tmp_path / "run", check_every=4, stop_on="failing")
     trainer.train(9)
     assert trainer.state.global_step == 4
     assert steps_in(tmp_path / "other" / "run") == [1, 2, 3, 4]

@@ -405,7 +405,7 @@ def test_training_stops_where_a_failing_run_asks_for_it(
 
     monkeypatch.setattr("groupwise.diagnostics.judge.judge", judge)
     trainer, callback = recorded(
-        tmp_path, steps=10, callback={"checks": True, "check_every": 2, "stop_on": "failing"}
+        tmp_path, steps=10, callback={"check_every": 2, "stop_on": "failing"}
     )
     assert trainer.state.global_step == 4
     assert "failing at step 4 (was ok): enough" in callback.notices

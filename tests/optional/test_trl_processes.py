@@ -62,7 +62,7 @@ def train(folder, *, rloo=False, sketch_every=0, broken=None, stop_after=0):
     case.digits = digits
     trainer = case.make_trainer(folder, steps={STEPS}, rloo=rloo, per_device_train_batch_size={OWN})
     judging.judge = judge
-    asked = {{"check_every": 1, "stop_on": "failing"}} if stop_after else {{"checks": False}}
+    asked = {{"check_every": 1, "stop_on": "failing"}} if stop_after else {{"check_every": 0}}
     callback = GroupwiseCallback(trainer, say=said.append, sketch_every=sketch_every, **asked)
     if broken == rank:
         callback._scored = fail

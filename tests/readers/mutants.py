@@ -158,8 +158,6 @@ def binary(kind: str, home: Path) -> Files:
         writers.wandb_file(home / "run.wandb", ROWS, SETTINGS)
     elif kind == "trackio":
         writers.trackio_database(home / "trackio.db")
-    elif kind == "slime":
-        writers.slime_dump(home / "rollout_3.pt", writers.slime_samples(3))
     elif kind == "parquet":
         pl.DataFrame(ROWS).write_parquet(home / "a.parquet")
     else:
@@ -175,7 +173,7 @@ def binary(kind: str, home: Path) -> Files:
     }
 
 
-BINARIES = ("tensorboard", "wandb", "trackio", "slime", "parquet", "record")
+BINARIES = ("tensorboard", "wandb", "trackio", "parquet", "record")
 
 
 def damaged(content: bytes, draw: random.Random) -> bytes:

@@ -38,7 +38,6 @@ MADE: dict[str, Callable[[Path], Path]] = {
     "run-abc.wandb": lambda path: writers.wandb_file(path, HISTORY, {"num_generations": 8}),
     "trackio.db": writers.trackio_database,
     "mlflow.db": writers.mlflow_database,
-    "rollout_3.pt": lambda path: writers.slime_dump(path, writers.slime_samples(3)),
 }
 TEXTS = [
     "verl/console.log",

@@ -8,6 +8,7 @@ import csv
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,14 @@ def values(record: RunRecord, name: str = "reward") -> list[float]:
         for value in record.steps[record.column(name)].to_list()
         if value is not None and value == value
     ]
+
+
+the_runs = cache(open_runs)  # of files that stay as they are
+
+
+def the_run(path: Path) -> RunRecord:
+    (run,) = the_runs(path)
+    return run
 
 
 def opened(tmp_path: Path, name: str, content: str | bytes) -> RunRecord:
@@ -71,7 +80,7 @@ def _cotcompress(path: Path) -> None:
         match="holds 4 runs: add one of #25536, #27058, #28510, #29984 to the path",
     ):
         open_run(path)
-    runs = open_runs(path)
+    runs = the_runs(path)
     assert [len(values(run)) for run in runs] == [49, 6, 11, 47]
     assert [(run.steps["step"][0], run.steps["step"][-1]) for run in runs] == [
         (1, 50),
@@ -93,7 +102,7 @@ def _cotcompress(path: Path) -> None:
 
 
 def _agent_opd(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     for column in (record.column("reward"), "critic/rewards/mean", "response_length/mean"):
         missing = record.steps.filter(record.steps[column].is_null())["step"].to_list()
         assert missing == list(range(10, 231, 10))
@@ -103,7 +112,7 @@ def _agent_opd(path: Path) -> None:
 
 
 def _watchdog(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     assert record.steps["step"].to_list() == list(range(1, 201))
     assert set(
         map(
@@ -122,7 +131,7 @@ def _watchdog(path: Path) -> None:
 
 
 def _easy_standard(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     assert record.steps["step"].to_list() == list(range(5, 1001, 5))
     assert record.config.value("scale_rewards") == "group"
     assert {"reward/format_reward_func_qa", "reward/correctness_reward_func_qa"} <= {
@@ -131,7 +140,7 @@ def _easy_standard(path: Path) -> None:
 
 
 def _minimind(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     assert record.steps["step"].to_list() == list(range(1, 9752))
     assert record.column("reward") == "Reward"
     assert record.column("kl") == "KL_ref"
@@ -150,14 +159,14 @@ def _minimind(path: Path) -> None:
 
 
 def _yuxuan(path: Path) -> None:
-    assert {one.column: one.quantity for one in open_run(path).meanings} == {
+    assert {one.column: one.quantity for one in the_run(path).meanings} == {
         "rewards_avg": "reward",
         "kl_avg": "kl",
     }
 
 
 def _autoresearch(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     assert any("9 rows before it set aside" in note for note in record.notes)
     assert [run["rewards/std"] == 0 for run in record.steps.to_dicts()] == [
         run["skipped"] == 1 for run in record.steps.to_dicts()
@@ -166,7 +175,7 @@ def _autoresearch(path: Path) -> None:
 
 
 def _statsafety(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     assert record.steps["step"].to_list() == list(range(1, 159))
     assert record.column("completion_length") == "completion_length"
     assert {one.column: one.quantity for one in record.meanings}[
@@ -175,13 +184,13 @@ def _statsafety(path: Path) -> None:
 
 
 def _physicsrl(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     assert record.steps["step"][-1] == 2650
     assert np.mean(np.array(values(record, "grad_norm")) == 0) == pytest.approx(0.57, abs=0.005)
 
 
 def _saferank(path: Path) -> None:
-    record = open_run(path)
+    record = the_run(path)
     parts = [record.steps[f"rewards/pos_{place}/mean"].to_numpy() for place in range(1, 21)]
     assert np.allclose(np.mean(parts, axis=0), values(record), atol=1e-7)
     assert record.column("reward") == "reward"
@@ -247,7 +256,7 @@ def test_a_public_log_is_read_as_its_facts_say(shared_data: Path, file: str) -> 
     FINDINGS[file](folder / file)
     if fact["reward_key"] == "none":
         return
-    runs = open_runs(folder / file)
+    runs = the_runs(folder / file)
     (columns,) = {run.column("reward") for run in runs}
     assert columns in (fact["reward_key"], "rewards")  # a list of rewards is their mean
     rows = sum(len(values(run)) for run in runs)
@@ -589,6 +598,22 @@ OTHERS = {
         "margin": 1.5,
     },
     "profiling": {"profiling/step": 0.5, "gpu0/memory": 3.0, "timing_s/gen": 2.0},
+    "pre-training": {
+        "lm loss": 3.5,
+        "consumed samples": 256.0,
+        "grad norm": 1.5,
+        "learning rate": 1e-4,
+    },
+    "pre-training ": {"loss": 3.5, "mfu": 0.5, "time": 2.0},
+    "supervised training": {"loss": 0.5, "accuracy": 0.75, "val_loss": 0.625, "val_accuracy": 0.5},
+    "supervised training ": {
+        "loss": 0.5,
+        "eval_loss": 0.625,
+        "eval_accuracy": 0.5,
+        "eval_f1": 0.25,
+        "eval_runtime": 3.0,
+    },
+    "a profiler's trace": {"ts": 100.0, "dur": 3.0, "pid": 0.0, "tid": 7.0},
 }
 
 
@@ -605,7 +630,16 @@ def test_a_log_of_another_program_is_refused_by_name(tmp_path: Path, kind: str) 
 
 
 @pytest.mark.parametrize(
-    "more", [{"kl": 0.01}, {"completion_length": 90.0}, {"my_reward_a": 0.5}, {"clip_ratio": 0.25}]
+    "more",
+    [
+        {"kl": 0.01},
+        {"completion_length": 90.0},
+        {"my_reward_a": 0.5},
+        {"clip_ratio": 0.25},
+        {"accuracy": 0.5},
+        {"accuracy": 0.5, "val_loss": 0.5, "kl": 0.01},
+        {"accuracy": 0.5, "val_accuracy": 0.5},
+    ],
 )
 def test_a_log_of_reinforcement_learning_is_let_through(
     tmp_path: Path, more: dict[str, float]
@@ -615,6 +649,43 @@ def test_a_log_of_reinforcement_learning_is_let_through(
         "a.jsonl",
         "".join(json.dumps({"step": t, "loss": 0.5} | more) + "\n" for t in range(1, T + 1)),
     ).metrics()
+
+
+def test_a_trace_of_a_profiler_is_refused_by_name(tmp_path: Path) -> None:
+    events = [
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": f"k{at % 7}",
+            "pid": 0,
+            "tid": 7,
+            "ts": 1000 + at,
+            "dur": 3,
+        }
+        for at in range(500)
+    ]
+    for name, whole in (
+        ("trace.json", {"schemaVersion": 1, "traceEvents": events}),
+        ("list.json", events),
+    ):
+        (tmp_path / name).write_text(json.dumps(whole))
+        assert "no reward in it: it looks like a profiler's trace (pid, tid, ts, ...)" in refusal(
+            tmp_path / name
+        )
+
+
+@pytest.mark.parametrize(
+    "key", ["rollout/ep_rew_mean", "charts/episodic_return", "episode_reward_mean", "ep_ret_mean"]
+)
+def test_the_return_of_an_episode_is_a_reward(tmp_path: Path, key: str) -> None:
+    """As stable-baselines3, CleanRL, RLlib and Spinning Up name it."""
+    record = opened(
+        tmp_path,
+        "progress.csv",
+        f"{key},train/loss,time/iterations\n"
+        + "".join(f"{20 + t},0.5,{t}\n" for t in range(1, T + 1)),
+    )
+    assert record.column("reward") == key
 
 
 TABLE = {

@@ -5,6 +5,7 @@ one sentence, within time and memory.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import sqlite3
 import time
@@ -17,13 +18,16 @@ from typing import Any
 import polars as pl
 import pytest
 from tests.readers.bounded import OPEN, opened_bounded, run_bounded
-from tests.readers.writers import REWARDS, slime_samples
+from tests.readers.writers import REWARDS, wandb_file
 
 from groupwise import limits
 from groupwise.errors import UnreadableRunError
+from groupwise.parsing import TooManyValuesError, parse_json
 from groupwise.readers import open_run
+from groupwise.readers.configs import read_settings
 from groupwise.readers.follow import Follower
-from groupwise.record.run import RecordWriter, RunRecord
+from groupwise.record.journal import encode_entry
+from groupwise.record.run import JOURNAL, RecordWriter, RunRecord
 from groupwise.record.table import steps_table
 
 LINES = [
@@ -130,47 +134,39 @@ def torch_file(path: Path, content: Any, method: int = zipfile.ZIP_STORED) -> Pa
     return path
 
 
-def doubled(value: Any, times: int, of: Callable[[Any], Any]) -> Any:
-    for _ in range(times):
-        value = of(value)
-    return value
+class Harmful:
+    """What a pickle can do to who opens it."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return (os.system, ("touch harmed",))
 
 
-def bombs() -> dict[str, Any]:
-    sample = slime_samples(1)["samples"][0]
-    message = {"role": "user", "content": "x" * 100}
-    deep = doubled("x", 40, lambda inner: [inner] * 10)
-    wide = doubled(1.0, 12, lambda inner: {str(at): inner for at in range(20)})
-    endless: list[Any] = []
-    endless.append(endless)
-    return {
-        "prompt": {**sample, "prompt": [{**message, "content": deep}]},
-        "reward": {**sample, "reward": wide},
-        "other": {**sample, "metadata": deep},
-        "endless": {**sample, "prompt": [{"role": "user", "content": endless}]},
-    }
+PICKLES = {
+    "lists": b"\x80\x04(" + b"]" * 40_000_000 + b"l.",
+    "marks": b"\x80\x04" + b"(" * 40_000_000,
+    "memo": b"\x80\x04" + b"}\x94" * 20_000_000 + b".",
+    "calls": pickle.dumps({"rollout_id": 1, "samples": [Harmful()]}, protocol=2),
+    "evaluates": b"cbuiltins\neval\n(S'1'\ntR.",
+}
 
 
-def test_a_dump_that_shares_its_parts(tmp_path: Path) -> None:
-    paths = [
-        torch_file(tmp_path / f"{name}_1.pt", {"rollout_id": 1, "samples": [bomb] * 8})
-        for name, bomb in bombs().items()
-    ]
-    assert max(path.stat().st_size for path in paths) < 4000
-    for name, printed in zip(bombs(), opened_bounded(*paths), strict=True):
-        if name == "other":  # what is not read is not unfolded
-            assert printed.startswith("1\n")
-        else:
-            assert "refused: expected at most 2,000,000 values in the samples of" in printed, name
-
-
-def test_a_dump_that_is_compressed(tmp_path: Path) -> None:
-    """PyTorch stores its pickle as it is; one that unpacks to a hundred million lists is none of
-    PyTorch's.
-    """
-    content = b"\x80\x04(" + b"]" * 60_000_000 + b"l."
-    path = torch_file(tmp_path / "rollout_1.pt", content + b"samples", zipfile.ZIP_DEFLATED)
-    assert "refused: expected" in opened_bounded(path)[0]
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("name", PICKLES)
+def test_no_pickle_is_opened(
+    tmp_path: Path, name: str, method: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither alone nor in the archive that PyTorch writes, whatever its size."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pickle, "Unpickler", None)
+    for path in (
+        torch_file(tmp_path / "rollout_1.pt", PICKLES[name], method),
+        tmp_path / "rollout_2.pt",
+    ):
+        if not path.exists():
+            path.write_bytes(PICKLES[name])
+        with pytest.raises(UnreadableRunError, match=r"^expected [^\n]{20,400}\Z"):
+            open_run(path)
+    assert not (tmp_path / "harmed").exists()
 
 
 def test_a_view_is_no_table(tmp_path: Path) -> None:
@@ -244,7 +240,7 @@ def test_a_table_of_seventy_million_cells(tmp_path: Path) -> None:
     constant.write_parquet(path, row_group_size=1 << 20)
     del constant
     assert path.stat().st_size < 2_000_000
-    assert "refused: expected a table of at most 67,108,864 cells" in opened_bounded(path)[0]
+    assert "refused: expected a table of at most 8,388,608 cells" in opened_bounded(path)[0]
 
 
 @pytest.mark.slow
@@ -349,7 +345,7 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             )
         record = open_run(path)
         assert 4 not in record.steps["step"].to_list() or name == "run.csv"
-        assert "1 line of more than 1000 characters was left out" in record.notes
+        assert "1 line of more than 1000 bytes was left out" in record.notes
 
 
 def test_a_yaml_file_that_would_take_minutes(tmp_path: Path) -> None:
@@ -390,3 +386,164 @@ def test_a_journal_with_new_keys_in_every_row(tmp_path: Path) -> None:
     assert follower.record is not None
     assert follower.record.steps["reward"].to_list() == [0.5] * 3_000
     assert any("of the later keys left out" in note for note in follower.record.notes)
+
+
+MANY = "[" + "[]," * 700 + "[]]"
+WRITTEN: dict[str, Callable[[Path], Any]] = {
+    "run.json": lambda path: path.write_text('[{"step": 1, "reward": 1}, ' + MANY[1:]),
+    "object.json": lambda path: path.write_text(
+        '{"rows": [{"step": 1, "reward": 1}], "x": ' + MANY + "}"
+    ),
+    "trainer_state.json": lambda path: path.write_text(
+        '{"log_history": [{"step": 1, "reward": 1, "x": ' + MANY + "}]}"
+    ),
+    "run.ipynb": lambda path: path.write_text('{"nbformat": 4, "cells": ' + MANY + "}"),
+    "settings.json": lambda path: path.write_text('{"num_generations": 8, "x": ' + MANY + "}"),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_text_that_makes_too_many_values(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two characters make a hundred bytes: 60 MB of them were two gigabytes."""
+    path = tmp_path / name
+    WRITTEN[name](path)
+    monkeypatch.setattr(limits, "MOST_VALUES", 1000)
+    opened = read_settings if name == "settings.json" else open_run
+    with pytest.raises(
+        UnreadableRunError,
+        match=(
+            r"expected JSON of at most 1,000 values, got more than 1,000 values in \S+ save the "
+            r"rows"
+        ),
+    ):
+        opened(path)
+
+
+def test_a_line_that_makes_too_many_values_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_VALUES", 1000)
+    hostile = json.dumps({"step": 9, "reward": 0.5, "x": json.loads(MANY)})
+    (tmp_path / "run.jsonl").write_text("\n".join([*LINES, hostile]))
+    with RecordWriter(tmp_path / "record") as writer:
+        for step, reward in enumerate(REWARDS, start=1):
+            writer.append({"step": step, "reward": reward})
+    with (tmp_path / "record" / JOURNAL).open("ab") as file:
+        file.write(encode_entry({"row": {"step": 9, "reward": 0.5}, "x": json.loads(MANY)}))
+    with closing(sqlite3.connect(tmp_path / "trackio.db")) as database:
+        database.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, step, run_name, metrics)")
+        rows = [*enumerate(LINES, start=1), (9, hostile)]
+        database.executemany(
+            "INSERT INTO metrics (step, run_name, metrics) VALUES (?, 'a', ?)", rows
+        )
+        database.commit()
+    wandb_file(
+        tmp_path / "run.wandb",
+        [{"_step": at, "reward": reward} for at, reward in enumerate(REWARDS, start=1)],
+        {"x": json.loads(MANY)},
+    )
+    for path in sorted(tmp_path.iterdir()):
+        record = open_run(path)
+        assert record.steps["reward"].to_list() == REWARDS, path.name
+        assert record.notes or path.suffix == ".wandb", path.name
+
+
+def test_the_marks_within_strings_make_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_VALUES", 100)
+    for text in (
+        json.dumps({"x": "[,]:{" * 500}),
+        json.dumps(["\\" * 301, '"[,]\\"' * 99]),
+        '"' + r"\\\"[,[,[" * 99 + '"',
+        '["[[[[" , ' + "1" * 200 + "]",
+    ):
+        assert parse_json(text) == json.loads(text)
+    for text in (
+        MANY,
+        '{"x": "[' + "," * 99 + '", "y": ' + MANY + "}",
+        "[" + r'"\\",' * 101 + "1]",
+        '{"a": ' + "{}," * 60,
+        "[0" + ",0" * 101 + "]",
+    ):
+        with pytest.raises(TooManyValuesError):
+            parse_json(text)
+
+
+CONSOLES = {
+    "verl.log": lambda step: f"step:{step} - critic/score/mean:0.5 - actor/entropy:0.{step}\n",
+    "trl.log": lambda step: f"{{'loss': 0.1, 'reward': 0.{step}, 'epoch': {step}}}\n",
+    "printed.log": lambda step: f"Step {step}/900 | loss=0.1 | reward=0.{step}\n",
+    "run.jsonl": lambda step: json.dumps({"step": step, "reward": 0.5}) + "\n",
+    "list.jsonl": lambda step: json.dumps({"step": step, "reward": 0.5, "x": [step]}) + "\n",
+}
+
+
+@pytest.mark.parametrize("name", [*CONSOLES, "run.csv", "trackio.db", "record"])
+def test_a_log_of_too_many_rows(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row takes twenty microseconds: 60 MB of short ones were two million, and a minute."""
+    monkeypatch.setattr(limits, "MOST_LONG" if name == "run.csv" else "MOST_ROWS", 50)
+    path = tmp_path / name
+    if name in CONSOLES:
+        path.write_text("".join(CONSOLES[name](step) for step in range(1, 81)))
+    elif name == "run.csv":
+        path.write_text("step,reward\n" + "".join(f"{step},0.5\n" for step in range(1, 81)))
+    elif name == "record":
+        with RecordWriter(path) as writer:
+            for step in range(1, 81):
+                writer.append({"step": step, "reward": 0.5}, sync=False)
+    else:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(
+                "CREATE TABLE metrics (id INTEGER PRIMARY KEY, step, run_name, metrics)"
+            )
+            rows = [(step, '{"reward": 0.5}') for step in range(1, 81)]
+            database.executemany(
+                "INSERT INTO metrics (step, run_name, metrics) VALUES (?, 'a', ?)", rows
+            )
+            database.commit()
+    record = open_run(path)
+    assert record.steps["step"].to_list() == list(range(1, 51))
+    assert any(
+        "later ones left out" in note or "last 30 rows left out" in note for note in record.notes
+    )
+
+
+def test_tables_of_lines_whose_keys_all_differ(tmp_path: Path) -> None:
+    """A table of all keys and all rows grew with the square: two megabytes of lines took more
+    than a minute.
+    """
+    path = tmp_path / "run.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps({"step": step, f"k{step}": 1, "reward": 1}) + "\n" for step in range(30_000)
+        )
+    )
+    assert opened_bounded(path)[0].startswith("4194\n")
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("start", [b"", b"step,reward\n1,0.5\n2,0.5\n"])
+def test_a_cell_that_never_ends_is_not_held(tmp_path: Path, start: bytes) -> None:
+    """A quotation mark that nothing closes made one cell of all that follows it."""
+    path = tmp_path / "run.csv"
+    with path.open("wb") as file:
+        file.write(start + b'3,"')
+        for _ in range(60):
+            file.write(b"1,1\n" * 250_000)
+    ran = run_bounded(OPEN, [str(path)], memory=1 << 30)
+    assert ran.code == 0
+    assert ran.memory < 800 << 20
+
+
+def test_a_hole_in_a_journal(tmp_path: Path) -> None:
+    """A quarter of a gigabyte of nothing, as a lost block leaves them, are damage between two
+    steps.
+    """
+    with RecordWriter(tmp_path) as writer:
+        writer.append({"step": 1, "reward": 0.5})
+    with (tmp_path / JOURNAL).open("r+b") as file:
+        file.seek(1 << 28)
+        file.write(b"\n" + encode_entry({"row": {"step": 2, "reward": 0.5}}))
+    ran = run_bounded(OPEN, [str(tmp_path)], memory=480 << 20)
+    assert ran.printed.startswith("2\n1 damaged line between steps 1 and 2")

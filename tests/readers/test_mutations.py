@@ -150,7 +150,7 @@ def survives(content: bytes, name: str = "log", suffix: str = "") -> None:
 
 
 few = settings(
-    max_examples=int(os.environ.get("GROUPWISE_EXAMPLES", "30")),
+    max_examples=int(os.environ.get("GROUPWISE_EXAMPLES", "10")),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],

@@ -592,12 +592,7 @@ class TestHostile:
         )
         assert len(rollouts_of(open_run(write(tmp_path / "a.jsonl", plain_rows(), deep)))) == 8
 
-    @settings(
-        max_examples=30,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-    )
+    @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
     @given(data=st.data())
     def test_changed_bytes(self, tmp_path: Path, data: st.DataObject) -> None:
         content = bytearray(("\n".join(map(json.dumps, verl_rows(1, prompts=2, size=2)))).encode())

@@ -1,12 +1,10 @@
-"""Trackers' own formats: TensorBoard, W&B, trackio, MLflow, slime's pickles and ART's tables,
-against writers made by hand.
+"""Trackers' own formats: TensorBoard, W&B, trackio, MLflow, ART's tables, against writers made
+by hand.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import pickle
 import struct
 from io import BytesIO
 from pathlib import Path
@@ -25,8 +23,6 @@ from tests.readers.writers import (
     hf_row,
     masked,
     mlflow_database,
-    slime_dump,
-    slime_samples,
     tfrecord,
     trackio_database,
     wandb_file,
@@ -295,58 +291,6 @@ def test_a_cut_database_is_refused_with_a_sentence(tmp_path: Path, cut: int) -> 
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(UnreadableRunError, match=r"^expected [^\n]{20,400}\Z"):
         open_run(path)
-
-
-def test_slimes_dumps(tmp_path: Path) -> None:
-    for rollout in (3, 4):
-        slime_dump(tmp_path / f"rollout_{rollout}.pt", slime_samples(rollout))
-    record = open_run(tmp_path / "rollout_3.pt")
-    assert record.rollouts is not None
-    assert (
-        record.steps["step"].to_list(),
-        record.steps["reward"].to_list(),
-        len(record.rollouts),
-    ) == ([3], [0.5], 8)
-    assert record.rollouts["length"].to_list() == [3.0] * 8
-    assert open_run(tmp_path).steps["step"].to_list() == [3, 4]
-    assert open_run(tmp_path).config.value("group_size") == 4
-
-
-class Harmful:
-    """What a pickle can do to who opens it."""
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return (os.system, ("touch harmed",))
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        pickle.dumps({"rollout_id": 1, "samples": [Harmful()]}, protocol=2),
-        b"cbuiltins\neval\n(S'1'\ntR.",
-        b"ctorch\nload\n(S'samples'\ntR.",
-        pickle.dumps({"samples": 3}),
-        b"\x80\x02]samples",
-    ],
-)
-def test_a_pickle_that_could_do_something_is_refused(
-    tmp_path: Path, payload: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = slime_dump(tmp_path / "1.pt", payload)
-    with pytest.raises(UnreadableRunError, match=r"^expected [^\n]{20,400}\Z"):
-        open_run(path)
-    assert not (tmp_path / "harmed").exists()
-
-
-@pytest.mark.slow
-def test_tensors_in_slimes_dumps_are_passed_over(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    samples = slime_samples(5)
-    for sample in samples["samples"]:
-        sample["rollout_log_probs"] = torch.zeros(3)
-    torch.save(samples, tmp_path / "5.pt")
-    assert open_run(tmp_path / "5.pt").steps["reward"].to_list() == [0.5]
 
 
 def test_arts_trajectories(tmp_path: Path) -> None:

@@ -7,10 +7,8 @@ A checksum here goes bit by bit, a message is put together field by field; nothi
 from __future__ import annotations
 
 import json
-import pickle
 import sqlite3
 import struct
-import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -212,36 +210,6 @@ def mlflow_database(path: Path, runs: Sequence[str] = ("tidy",)) -> Path:
                     database.execute("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, 0)", values)
     database.close()
     return path
-
-
-def slime_dump(path: Path, payload: Any) -> Path:
-    """A PyTorch archive around a pickle."""
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(
-            "archive/data.pkl",
-            payload if isinstance(payload, bytes) else pickle.dumps(payload, protocol=2),
-        )
-        archive.writestr("archive/version", "3\n")
-    return path
-
-
-def slime_samples(rollout: int) -> dict[str, Any]:
-    """What slime saves of one rollout: two groups of four."""
-    samples = [
-        {
-            "group_index": group,
-            "index": 4 * group + at,
-            "prompt": f"{rollout}+{group}=",
-            "response": str(at),
-            "response_length": 3,
-            "reward": float(at % 2),
-            "tokens": [1, 2],
-            "status": "completed",
-        }
-        for group in range(2)
-        for at in range(4)
-    ]
-    return {"rollout_id": rollout, "samples": samples}
 
 
 def art_trajectories(path: Path) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.readers.follow import Follower
@@ -92,7 +92,6 @@ def loaded_and_followed(folder: Path) -> RunRecord:
     return record
 
 
-@settings(max_examples=30)
 @given(st.lists(st.tuples(rows, st.lists(odd_rollouts, max_size=3)), min_size=1, max_size=4))
 def test_what_is_recorded_is_read(steps: list[tuple[dict[Any, Any], list[dict[str, Any]]]]) -> None:
     with tempfile.TemporaryDirectory() as home:
@@ -135,7 +134,6 @@ def test_what_is_recorded_is_read(steps: list[tuple[dict[Any, Any], list[dict[st
                 assert record.rollouts["completion"].to_list() == texts_kept
 
 
-@settings(max_examples=15)
 @given(st.lists(rollouts.filter(lambda one: len(one) == 4), min_size=1, max_size=4))
 def test_by_column_too(some: list[dict[str, Any]]) -> None:
     columns = {
@@ -185,7 +183,6 @@ odd_entry = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=50)
 @given(
     st.lists(
         st.one_of(

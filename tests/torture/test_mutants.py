@@ -5,13 +5,17 @@ bounds; a sample runs every time.
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from tests.readers.bounded import MEMORY, run_bounded
 
 from groupwise import limits
 
+ROOT = Path(__file__).resolve().parents[2]
 EACH, ALL, SAMPLE = 500, 10_000, 150
 SCRIPT = (
     "import sys\nfrom tests.readers.mutants import main\ncode = main(int(sys.argv[1]), "
@@ -48,6 +52,23 @@ def test_ten_thousand_mutants() -> None:
         "MB"
     )
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.torture
+def test_hostile_files(tmp_path: Path) -> None:
+    """Every shape of `scripts/fuzz.py`, of its real size, within one gigabyte and ten seconds of
+    a processor.
+    """
+    words = [
+        sys.executable,
+        str(ROOT / "scripts" / "fuzz.py"),
+        "--only",
+        "shapes",
+        "--results",
+        str(tmp_path / "shapes.jsonl"),
+    ]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout[-4000:]
 
 
 def test_the_limits_are_in_one_place() -> None:

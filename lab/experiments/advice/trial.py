@@ -4,7 +4,7 @@ fault is taken back.
     python lab/experiments/advice/trial.py --population small|language_model|first_update [--only
     TEXT] [--seconds N] [--list]
 
-The protocol is docs/decisions/0012-the-trial-of-advice.md. A piece that is done is one line of
+The protocol is lab/docs/decisions/0012-the-trial-of-advice.md. A piece that is done is one line of
 POPULATION.jsonl beside this file, written whole at its end; the same command runs what is missing,
 in the protocol's order, and stops when no piece fits into the seconds that are left. One process,
 one thread.

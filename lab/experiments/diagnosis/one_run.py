@@ -35,7 +35,7 @@ from groupwise.record.run import RunRecord
 from groupwise.wording import sentence
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).resolve().parents[2]
-PICTURE = ROOT / "docs" / "img" / "verdicts.svg"
+PICTURE = ROOT.parent / "docs" / "img" / "verdicts.svg"
 KIND, SEED, ROWS = "length_runaway", 2, 150  # as in scripts/gallery.py
 HEADER = ("tool", "severity", "step", "rule", "message")
 # One log in; a list of severity, step or "", rule and message out, as peers.py asks them.

@@ -19,11 +19,11 @@ from rich.console import Console
 
 import groupwise
 from groupwise.forecasting.calibration import KINDS, Calibration, shipped
-from groupwise.pages.text import print_calibration
 from groupwise.plain import to_json
 from groupwise_lab.forecasts.rivals import last_mean, smoothing
+from groupwise_lab.forecasts.text import print_calibration
 
-SHIPPED = Path(groupwise.__file__).parent / "curves" / "calibration.json"
+SHIPPED = Path(groupwise.__file__).parent / "forecasting" / "calibration.json"
 
 
 def apart(one: Calibration, other: Calibration) -> float:

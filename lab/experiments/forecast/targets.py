@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 from backtest import DATA, foretold, usable
 
-from groupwise.forecasting.calibration import UNCALIBRATED, Calibration, calibrate
+from groupwise.forecasting.calibration import UNCALIBRATED, Calibration
+from groupwise_lab.forecasts.calibrate import calibrate
 from groupwise_lab.forecasts.rivals import last_mean
 from groupwise_lab.forecasts.runs import TriedRun
 from groupwise_lab.forecasts.scoreboard import mean_of_clusters

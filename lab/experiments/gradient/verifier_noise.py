@@ -20,8 +20,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
 import common
 from worlds.bandit import BanditWorld, softmax_world
 
-from groupwise.theory.verifier_noise import VerifierErrors, noisy_moments
-from groupwise_lab.theory.mse import PromptMoments, optimal_group_size
+from groupwise.theory.verifier_noise import VerifierErrors
+from groupwise_lab.theory.mse import PromptMoments, noisy_moments, optimal_group_size
 
 VALUES = (0.1, 0.5, 0.9)
 RATES = (0.0, 0.02, 0.05, 0.1, 0.2)

@@ -33,13 +33,12 @@ from training import START, run, settings_of
 from world import start, world_task
 
 from groupwise.estimators.components import Components
-from groupwise.estimators.controller import (
+from groupwise_lab.trainer import adaptive as trainer
+from groupwise_lab.trainer.controller import (
     ControllerRule,
     RunningComponents,
-    decide,
     running_components,
 )
-from groupwise_lab.trainer import adaptive as trainer
 from groupwise_lab.trainer.settings import AdaptiveSettings
 from pages import printed, refresh
 
@@ -130,10 +129,14 @@ def looks(prompts: int, rollouts: int, probes: int) -> Rows:
             torch.Generator().manual_seed(number),
         )
         found = running_components(trainer.probe(policy, task, problems, rollouts, generator))
-        spread = {f"c{a}{b}": float(found.covariance_CC[a, b]) for a in range(3) for b in range(3)}
+        spread = {
+            f"c{a}{b}": float(found.estimate.covariance_CC[a, b])
+            for a in range(3)
+            for b in range(3)
+        }
         rows.append(
             {"probe": number, "prompts": prompts}
-            | dict(zip(("vp", "t", "r"), found.estimate_C.tolist(), strict=True))
+            | dict(zip(("vp", "t", "r"), found.estimate.vtr.tolist(), strict=True))
             | spread
         )
     return rows
@@ -155,7 +158,7 @@ def followed(probes: Sequence[RunningComponents], size: int, rule: ControllerRul
     found, running = [], None
     for new in probes:
         running = new if running is None else running.faded(rule.fading) + new
-        size = decide(running, size, N, rule).group_size
+        size = rule.decide(running, size, N).group_size
         found.append(size)
     return found
 

@@ -40,9 +40,9 @@ from world import (
     world_task,
 )
 
-from groupwise.estimators.advantages import leave_one_out, oracle, vanilla
-from groupwise.estimators.baselines import shrinkage, variance_optimal, weighted_leave_one_out
 from groupwise_lab.theory.mse import PromptMoments, Reference, within_prompt_variance
+from groupwise_lab.trainer.advantages import leave_one_out, oracle, vanilla
+from groupwise_lab.trainer.baselines import shrinkage, variance_optimal, weighted_leave_one_out
 from groupwise_lab.trainer.policy import Policy
 from groupwise_lab.trainer.rewards import Problem
 from pages import printed, refresh

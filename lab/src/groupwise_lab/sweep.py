@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from groupwise.analysis.compare import RunComparison, compare_runs
-from groupwise.analysis.compare_answer import ComparedGroup
+from groupwise.analysis.compare_answer import ComparedGroup, difference
 from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.plan import group_size_evidence
 from groupwise.analysis.run_groups import RunGroup, grouped_by, setting_of
@@ -475,10 +475,9 @@ def answer_of(sweep: Sweep, results: Sequence[Result], metric: str) -> SweepAnsw
     comparisons = {}
     for key in sweep.settings:
         try:
-            paired = SEED if set(sweep.keys) == {key, SEED} else None
             comparisons[key] = compare_runs(
-                grouped_by(records, key), metric, Question(), sorted_by=key, pair_by=paired
-            )
+                grouped_by(records, key), metric, Question(), sorted_by=key
+            )  # as `compare --by` does
         except GroupwiseError as error:
             notes.append(f"{key}: {sentence(clean(error, longest=300))}")
     best = _best(sweep, records, metric)
@@ -510,15 +509,19 @@ def _best(sweep: Sweep, records: Sequence[RunRecord], metric: str) -> Best | Non
     try:
         if len(made) < 2 or metric_series(records[0], metric).healthy != "up":
             return None
-        paired = SEED if SEED in sweep.keys else None
         ranked = sorted(compare_runs(made, metric, Question()).groups, key=_rank)
         first = ranked[0]
         if not math.isfinite(_rank(first)):
             return None
-        two = [
-            next(group for group in made if group.name == one.name) for one in (ranked[1], first)
-        ]
-        against = compare_runs(two, metric, Question(), pair_by=paired).answer[0]
+        order = [ranked[1].name, first.name, *(one.name for one in ranked[2:])]
+        made.sort(key=lambda group: order.index(group.name))
+        if math.isfinite(
+            _rank(ranked[1])
+        ):  # with the noise of all seeds and an allowance for all settings
+            whole = compare_runs(made, metric, Question())
+            against = difference(whole.groups[0], whole.groups[1], whole.found)[0]
+        else:
+            against = compare_runs(made[:2], metric, Question()).answer[0]
     except GroupwiseError:
         return None
     return Best(

@@ -194,3 +194,58 @@ def test_calibrate_of_nothing_says_why(
 ) -> None:
     said = refused(capsys, "calibrate", runs[0], "--metric", "nope", "-o", str(tmp_path / "t.json"))
     assert "nope" in said
+
+
+def test_backtest_prints_scores(
+    capsys: pytest.CaptureFixture[str], log: Path, tmp_path: Path
+) -> None:
+    short = tmp_path / "short.csv"
+    short.write_text("step,reward\n1,0.5\n2,0.6\n")
+    found = printed(capsys, "backtest", str(log), str(short))
+    assert [(run["run"], run["share"]) for run in found["runs"]] == [
+        ("run.csv", share) for share in (0.1, 0.2, 0.4, 0.6)
+    ]
+    assert {"groupwise", "last_mean", "smoothing", "power_law", "scalerl_sigmoid"} <= set(
+        found["runs"][0]["errors"]
+    )
+    assert {
+        "ratios",
+        "best_simple",
+        "coverage",
+        "above",
+        "below",
+        "clusters",
+        "runs",
+        "crps",
+        "shares",
+    } <= set(found["summary"])
+    assert [one["share"] for one in found["summary"]["shares"]] == [0.1, 0.2, 0.4, 0.6]
+    assert [len(one["thirds"]) for one in found["summary"]["shares"]] == [3] * 4
+    assert [entry["run"] for entry in found["left_out"]] == ["short.csv"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--from", "0"], "got 0: for the first 40 % write 0.4"),
+        (["--from", "1"], "between 0 and 1"),
+        (["--min-rows", "0"], "--min-rows"),
+        (["--min-rows", "201"], "201 rows"),
+    ],
+)
+def test_a_share_or_a_number_of_rows_out_of_range_is_one_line(
+    capsys: pytest.CaptureFixture[str], log: Path, arguments: list[str], said: str
+) -> None:
+    assert said in refused(capsys, "backtest", str(log), *arguments)
+
+
+def test_the_programs_name_each_others_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    from groupwise.cli.app import PROGRAM as INSTRUMENT
+    from groupwise_lab.cli.app import PROGRAM as LABORATORY
+
+    assert set(INSTRUMENT.elsewhere) == set(LABORATORY.commands)
+    for name in LABORATORY.commands:
+        assert INSTRUMENT.run([name]) == 2
+        assert capsys.readouterr().err.endswith(f"then groupwise-lab {name}\n")
+        assert LABORATORY.run([name, "--help"]) == 0
+        assert f"Usage: groupwise-lab {name}" in capsys.readouterr().out

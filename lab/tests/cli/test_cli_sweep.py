@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from lab.tests.commands import main
 
+from groupwise.analysis.compare import compare
 from groupwise.analysis.component_file import path_beside, save_components
 from groupwise.engine.engine import Engine, Limits, Outcome, Status
 from groupwise.errors import GroupwiseError, InvalidArgumentError
@@ -22,7 +23,17 @@ from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import components
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
-from groupwise_lab.sweep import JOURNAL, OWN, Foretold, _group_size, record_of, sweep_of
+from groupwise_lab.sweep import (
+    JOURNAL,
+    OWN,
+    Foretold,
+    Result,
+    Training,
+    _group_size,
+    answer_of,
+    record_of,
+    sweep_of,
+)
 
 # A trainer of a user's own: its reward rises to a level that its settings name. It counts its
 # starts.
@@ -364,3 +375,42 @@ def test_too_many_is_refused_before_it_is_unfolded() -> None:
         sweep_of(
             {"command": "x", "sweep": {key: list(range(1000)) for key in "abcdefgh"}}, Path("out")
         )
+
+
+def test_a_sweep_says_of_its_best_what_compare_says_of_the_same_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs of .50 and .52, two of .70 and .68: pairs of seeds leave one degree of freedom,
+    which tells nothing.
+    """
+    level = {("0.1", "0"): 0.50, ("0.1", "1"): 0.52, ("0.2", "0"): 0.70, ("0.2", "1"): 0.68}
+    noise = 0.01 * (-1.0) ** np.arange(60)
+
+    def record(training: Training) -> RunRecord:
+        labels = {key: str(value) for key, value in training.values.items()}
+        reward = level[labels["learning_rate"], labels["seed"]] + noise
+        return RunRecord(training.name, steps_table(range(60), {"reward": reward}), labels=labels)
+
+    monkeypatch.setattr("groupwise_lab.sweep.record_of", record)
+    sweep = sweep_of(
+        {
+            "command": "true {learning_rate} {seed}",
+            "sweep": {"learning_rate": [0.1, 0.2], "seed": [0, 1]},
+        },
+        tmp_path / "made",
+    )
+    results = [
+        Result(one.name, one.values, done=True, sentence="", seconds=None)
+        for one in sweep.trainings
+    ]
+    found, compared = (
+        answer_of(sweep, results, "reward"),
+        compare([record(one) for one in sweep.trainings], by="learning_rate"),
+    )
+    assert found.best is not None
+    assert (
+        found.best.against_next
+        == compared.answer[0]
+        == found.comparisons["learning_rate"].answer[0]
+    )
+    assert found.best.against_next.endswith("beyond seed noise.")

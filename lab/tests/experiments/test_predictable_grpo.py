@@ -25,9 +25,9 @@ FOLDER = ROOT / "experiments" / "predictable_grpo"
 PAGE = ROOT / "docs" / "studies" / "dynamics-experiments.md"
 SCRIPTS = (
     "trajectories",
-    "onset",
     "boundary",
     "group_size",
+    "onset",
     "fluctuations",
     "inertia",
     "force_of_runs",

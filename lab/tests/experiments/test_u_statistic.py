@@ -263,12 +263,12 @@ def test_a_critic_gives_values_before_it_learns_from_the_batch(study: Study, pol
         problems,
         np.arange(8),
         1,
-        None,
+        None,  # type: ignore[arg-type]
         (),
         (),
         np.tile([1.0, 0.0, 1.0, 1.0], 8),
         {},
-        {},  # type: ignore[arg-type]
+        {},
     )
     first = critic.learned(policy, task, judged)["value"]
     assert first == pytest.approx(np.full(8, 0.25), abs=1e-6)
@@ -278,9 +278,9 @@ def test_a_critic_gives_values_before_it_learns_from_the_batch(study: Study, pol
 @pytest.mark.parametrize(
     ("script", "page"),
     [
-        ("optimal_group_size", "lab/docs/studies/optimal-group-size.md"),
-        ("gradient_mse", "lab/docs/studies/gradient-experiments.md"),
-        ("oracle", "lab/docs/studies/gradient-experiments.md"),
+        ("optimal_group_size", "docs/studies/optimal-group-size.md"),
+        ("gradient_mse", "docs/studies/gradient-experiments.md"),
+        ("oracle", "docs/studies/gradient-experiments.md"),
     ],
 )
 def test_the_page_has_the_tables_of_its_pieces(

@@ -196,7 +196,7 @@ def test_missing_rows_do_not_count() -> None:
 def test_the_share_seen_is_that_asked_for_but_never_under_eight_rows(
     share: float, seen: int
 ) -> None:
-    assert backtest(TIME, rising(3), from_share=share).n_train == rows_seen(120, share) == seen
+    assert trial(TIME, rising(3), share, methods={}).n_train == rows_seen(120, share) == seen
 
 
 def test_bounds_hold_every_band() -> None:
@@ -251,10 +251,11 @@ def test_a_share_outside_zero_and_one_is_refused(share: float) -> None:
         backtest(TIME, rising(6), from_share=share)
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, math.nan])
-def test_a_level_outside_zero_and_one_is_refused(level: float) -> None:
-    with pytest.raises(InvalidArgumentError, match="between 0 and 1"):
-        backtest(TIME, rising(6), level=level)
+def test_a_level_outside_zero_and_one_is_refused() -> None:
+    tried = trial(TIME, rising(6), 0.4, methods={})
+    for level in (0.0, 1.0, math.nan):
+        with pytest.raises(InvalidArgumentError, match="between 0 and 1"):
+            tried.score(UNCALIBRATED, level=level)
 
 
 def test_too_short_a_series_is_refused_with_its_length() -> None:

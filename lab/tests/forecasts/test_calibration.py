@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
@@ -361,7 +361,6 @@ def test_what_is_no_table_is_refused_in_a_sentence(text: str) -> None:
         read_calibration(text)
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(max_size=5),

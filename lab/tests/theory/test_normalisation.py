@@ -147,13 +147,13 @@ def test_slopes_are_derivatives_of_objectives(normalisation: object) -> None:
         for ddof, eps, loo in CHOICES:
             choices = {"ddof": ddof, "eps": eps, "leave_one_out": loo}
             up, down = (
-                normalised_objective(name, v + sign * step, size, **choices)
-                for sign in (1, -1)  # type: ignore[arg-type]
+                normalised_objective(name, v + sign * step, size, **choices)  # type: ignore[arg-type]
+                for sign in (1, -1)
             )
             np.testing.assert_allclose(
-                (up - down) / (2 * step),
-                normalised_slope(name, v, size, **choices),
-                atol=1e-7,  # type: ignore[arg-type]
+                (up - down) / (2 * step),  # type: ignore[arg-type]
+                normalised_slope(name, v, size, **choices),  # type: ignore[arg-type]
+                atol=1e-7,
             )
     law = normalisation_by_name(name)
     quotient = (law.limit_objective(v + step) - law.limit_objective(v - step)) / (2 * step)

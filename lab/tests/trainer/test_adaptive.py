@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.controller import ControllerRule
 from groupwise.record.run import RecordWriter, RunRecord
 from groupwise_lab.trainer import adaptive
+from groupwise_lab.trainer.controller import ControllerRule
 from groupwise_lab.trainer.settings import AdaptiveSettings, TrainSettings
 from groupwise_lab.trainer.tasks import Task
 

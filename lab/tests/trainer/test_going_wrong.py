@@ -76,6 +76,7 @@ class Always:
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("every", [1, 2, 50])
 @pytest.mark.parametrize("steps", [1, 2, 9])
 def test_after_a_loss_that_is_not_finite_the_last_good_policy_is_there_and_goes_on(

@@ -20,8 +20,8 @@ from groupwise.errors import (
     InvalidArgumentError,
     OverwriteError,
 )
-from groupwise.estimators.advantages import ADVANTAGES
 from groupwise.record.run import RecordWriter, RunRecord
+from groupwise_lab.trainer.advantages import ADVANTAGES
 from groupwise_lab.trainer.rewards import FailingVerifier
 from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import Task, make_task

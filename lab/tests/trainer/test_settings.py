@@ -10,7 +10,7 @@ import json
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.controller import ControllerRule
+from groupwise_lab.trainer.controller import ControllerRule
 from groupwise_lab.trainer.settings import AdaptiveSettings, TrainSettings
 
 

@@ -212,7 +212,16 @@ def test_a_cache_that_cannot_be_written_is_a_warning(
 ) -> None:
     (tmp_path / "file").write_text("mine")
     assert (
-        typed("-o", tmp_path / "run", "--steps", 1, "--set", f"cache={tmp_path / 'file' / 'cache'}")
+        typed(
+            "-o",
+            tmp_path / "run",
+            "--steps",
+            1,
+            "--set",
+            "warm_up=0.03",
+            "--set",
+            f"cache={tmp_path / 'file' / 'cache'}",
+        )
         == 0
     )
     said = capfd.readouterr()

@@ -139,7 +139,7 @@ def answered(groups: Sequence[ComparedGroup], found: Comparison) -> tuple[str, .
     if failed:
         return _failure(first, second)
     return (
-        (*_difference(first, second, found), *_too_short(groups))
+        (*difference(first, second, found), *_too_short(groups))
         if found.pairings
         else _raw(first, second)
     )
@@ -279,7 +279,7 @@ def _window(found: Comparison) -> str:
     return f"steps {found.late_from:,.0f}-{found.late_to:,.0f}"
 
 
-def _difference(first: ComparedGroup, second: ComparedGroup, found: Comparison) -> tuple[str, ...]:
+def difference(first: ComparedGroup, second: ComparedGroup, found: Comparison) -> tuple[str, ...]:
     """Whether the second of two groups differs from the first, and which holds the level sooner."""
     level, speed = found.pairings[0].contrasts
     said = _level(first, second, level, found)

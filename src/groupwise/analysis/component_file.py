@@ -36,7 +36,8 @@ from groupwise.estimators.components import (
     components_of_sums,
 )
 from groupwise.estimators.moments import SMALLEST_GROUP
-from groupwise.files import write_whole
+from groupwise.files import first_bytes, write_whole
+from groupwise.parsing import parse_json
 from groupwise.wording import clean
 
 FORMAT, VERSION = "groupwise-components", 1
@@ -140,8 +141,7 @@ def is_components(path: Path) -> bool:
 def _beginning(path: Path, size: int) -> bytes:
     """Return the first bytes of a file; none where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return file.read(size)
+        return first_bytes(path, size) or b""
     except OSError:
         return b""
 
@@ -177,7 +177,7 @@ def load_components(path: str | Path, *, level: float | None = None) -> SavedCom
                 f"expected components in {target}, got a file of more than "
                 f"{_LARGEST_FILE // 2**20} MB: make it again"
             )
-        plain = json.loads(target.read_text(encoding="utf-8"))
+        plain = parse_json(target.read_text(encoding="utf-8"))
         if (
             plain["format"] != FORMAT
             or plain["version"] != VERSION
@@ -193,7 +193,7 @@ def load_components(path: str | Path, *, level: float | None = None) -> SavedCom
             f"expected components in {target}, got {error.strerror or error}: run groupwise "
             "components first"
         ) from None
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, UnreadableRunError):
             raise
         raise UnreadableRunError(

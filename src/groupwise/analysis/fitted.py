@@ -15,6 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
+from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.diagnostics.signs import short
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.results import FitResult, Forecast, Target, band_said
 from groupwise.intervals import Interval, finite_or_none, percent
@@ -143,10 +145,34 @@ class Outlook(Said):
 
     @property
     def plateau(self) -> Interval | None:
-        """Where the law of the fit ends; None of a fit whose plateau is open or that holds no
-        longer.
+        """Where the law of the fit ends; None of a fit whose plateau is open, or that the
+        forecast goes past, or that holds no longer.
         """
-        return self.law.parameters["plateau"] if self.law.status in ("converged", "flat") else None
+        return (
+            self.law.parameters["plateau"]
+            if self.law.status in ("converged", "flat") and not self.passes
+            else None
+        )
+
+    @property
+    def passes(self) -> bool:
+        """Whether the forecast leaves the interval of the law's plateau, away from it: the law's
+        end is then not where the metric goes.
+        """
+        end, here, far = self.law.parameters["plateau"], self.grid[0].mean, self.rows[-1].mean
+        return not end.low <= far <= end.high and abs(far - end.value) > abs(here - end.value)
+
+    @property
+    def beside_the_law(self) -> str:
+        """What to know of a law that says converged while the forecast goes elsewhere, in a
+        sentence; "" where there is nothing.
+        """
+        if self.law.status not in ("converged", "flat") or not self.passes:
+            return ""
+        return (
+            "The forecast, which follows no law, goes past this plateau: it is not settled where "
+            "the metric ends."
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The keys of `groupwise forecast --json`, without metric and run."""
@@ -160,7 +186,7 @@ class Outlook(Said):
             "target": self.target,
             "law": self.law.law,
             "law_status": self.law.status,
-            "plateau": self.law.parameters["plateau"],
+            "plateau": None if self.beside_the_law else self.law.parameters["plateau"],
             "step_of_95_percent": self.done_step,
             "tokens_of_95_percent": self.done_tokens,
             "hours_of_95_percent": self.done_hours,
@@ -460,22 +486,47 @@ def subject(metric: str, quantity: str) -> str:
     )
 
 
-def ahead(fitted: Fitted) -> str:
-    """Say in a sentence where a metric stands and where it is forecast to be."""
-    outlook = fitted.outlook
-    if outlook is None:
-        return ""
-    who, here, far = subject(fitted.metric, fitted.quantity), outlook.grid[0], outlook.rows[-1]
-    # What the forecast starts from: a law may not hold, and one row is noise.
-    level = alike(here.mean_low, here.mean, here.mean_high)[1]
-    now = capital(f"{who} is {level} at step {fitted.clock.step_T[-1]:,.0f}")
-    if outlook.result.status == "still":
-        return f"{now}; {readable(outlook.result.message)}."
+def no_forecast(judged: Judgement, problem: str = "") -> str:
+    """Say why no forecast of a run is shown, "" where one is."""
+    if judged.alarm:
+        return "No forecast: rows of a failure say nothing of what comes next."
+    if judged.state is State.CANNOT_TELL:
+        return f"No forecast: {judged.headline}."
+    return problem
+
+
+def ahead(
+    fitted: Fitted,
+    judged: Judgement,
+    foreseen: tuple[Forecast, Sequence[ForecastRow], Sequence[ForecastRow]] | None = None,
+) -> str:
+    """Say in a sentence where a metric stands, as the judgement has it, and where it is forecast
+    to be.
+    """
+    if foreseen is None:
+        if fitted.outlook is None:
+            return ""
+        foreseen = fitted.outlook.result, fitted.outlook.rows, fitted.outlook.grid
+    result, rows, grid = foreseen
+    who, here, far, last = (
+        subject(fitted.metric, fitted.quantity),
+        grid[0],
+        rows[-1],
+        fitted.clock.step_T[-1],
+    )
+    # What a forecast starts from is not shown where the level of the last rows is known: it would
+    # be a second one.
+    level, when = alike(here.mean_low, here.mean, here.mean_high)[1], f"at step {last:,.0f}"
+    if fitted.metric == judged.metric and judged.now is not None and judged.now_from is not None:
+        level, rows_of = short(judged.now), int((fitted.clock.step_T >= judged.now_from).sum())
+        when = f"in the last {rows_of:,} rows" if rows_of > 1 else when
+    now = capital(f"{who} is {level} {when}")
+    if result.status == "still":
+        return f"{now}; {readable(result.message)}."
     low, mean, high = alike(far.mean_low, far.mean, far.mean_high)
-    to_come = far.step > fitted.clock.step_T[-1]
     where = (
         f"is forecast at {mean} ({low} to {high}) by"
-        if to_come
+        if far.step > last
         else f"is put at {mean} ({low} to {high}) for"
     )
     return f"{now}, and its mean {where} step {far.step:,.0f}."

@@ -65,6 +65,9 @@ class Signal:
     column: str = ""  # the log's own key
     about: str = ""  # what that key means
     told: Sign | None = None  # what the judgement says of it
+    judged: tuple[float, int] | None = (
+        None  # its level in its last rows by the judgement, and the step of the first of them
+    )
 
     @property
     def rows(self) -> int:
@@ -75,8 +78,22 @@ class Signal:
 
     @property
     def now(self) -> float:
-        """Its mean over the last rows."""
+        """Its level in its last rows: what the judgement says of it, else their mean; nan where
+        it is no number any more.
+        """
+        if self.judged is not None:
+            return self.judged[0]
+        if self.told is not None and (self.told.after is None or self.told.now_from is not None):
+            return math.nan if self.told.after is None else self.told.after
         return float(self.value_T[-self.rows :].mean())
+
+    @property
+    def since(self) -> str:
+        """Of which rows that is the mean, in words, or what the last number was."""
+        if math.isnan(self.now):
+            return f"{self.written(float(self.value_T[-1]))} at step {self.step_T[-1]:,.0f}"
+        rows = self.rows if self.judged is None else int((self.step_T >= self.judged[1]).sum())
+        return f"mean of the last {rows:,} rows" if rows > 1 else f"step {self.step_T[-1]:,.0f}"
 
     def before(self, step: float | None) -> tuple[float, str]:
         """Return its level before what is told of it, else its mean before a step, else over the
@@ -91,6 +108,8 @@ class Signal:
 
     def written(self, value: float) -> str:
         """Write a value of it."""
+        if math.isnan(value):
+            return "not finite"
         return (
             share(value)
             if self.quantity in _SHARES
@@ -151,13 +170,17 @@ def screen_of(
     reward = _signal(
         Behaviour("reward", _name(fitted), ""), fitted.clock.step_T, fitted.series.value_T
     )
-    reward = (
-        None
-        if reward is None
-        else _told(reward, judged)
-        if fitted.metric == judged.metric
-        else reward
-    )
+    if reward is not None and fitted.metric == judged.metric:
+        known = (
+            None if judged.now is None or judged.now_from is None else (judged.now, judged.now_from)
+        )
+        ended = int(reward.step_T[-1])
+        reward = replace(
+            _told(reward, judged),
+            judged=(math.nan, ended)
+            if known is None and ended < (judged.last_step or 0)
+            else known,
+        )
     signs, signals = _signs(judged), [*_signals(record, groups, fitted.metric, judged)]
     signals.sort(
         key=lambda one: len(signs) if one.told is None else signs.index(one.told)
@@ -300,10 +323,8 @@ def _tiles(
     are those of the judgement.
     """
     if reward is not None:
-        rows, last = reward.rows, f"step {reward.step_T[-1]:,.0f}"
-        yield Tile(
-            "Now", reward.written(reward.now), f"mean of the last {rows} rows" if rows > 1 else last
-        )
+        rows = reward.rows
+        yield Tile("Now", reward.written(reward.now), reward.since)
         means = moving_mean(reward.value_T, rows)
         best, (before, when) = int(means.argmax()), reward.before(None)
         lasted = (

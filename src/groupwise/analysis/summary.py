@@ -17,14 +17,14 @@ from groupwise.analysis.evidence import (
     residual_charts,
     zero_variance_chart,
 )
-from groupwise.analysis.fitted import Ahead, Fitted, cut, fit_metric, nothing_fitted
+from groupwise.analysis.fitted import Ahead, Fitted, cut, fit_metric, no_forecast, nothing_fitted
 from groupwise.analysis.plan import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.prompt_table import PromptTable, prompt_table
 from groupwise.analysis.rollouts import HELD, Held, held_rollouts
 from groupwise.analysis.screen import Screen, screen_of
 from groupwise.analysis.stability import StabilityEvidence, stability_evidence
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import MissingMetricError
 from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
@@ -144,14 +144,14 @@ def summarise(
     fitted = _fitted(record, metric or "reward", until=until, ahead=Ahead(at, forecast_level))
     used = cut(record, until)
     judgement = judge(used, ended=ended)
-    no_forecast = _no_forecast(judgement, fitted)
+    none_shown = no_forecast(judgement, fitted.problem)
     groups = group_evidence(used)
     points, completions = room
     small = points // 2  # half the width needs no more
     group_size = group_size_evidence(used, opened=opened, until=until)
     stability = stability_evidence(used, fitted)
     charts: dict[str, Sequence[Chart | None]] = {
-        "forecast": [] if no_forecast else [forecast_chart(fitted, points=points)],
+        "forecast": [] if none_shown else [forecast_chart(fitted, points=points)],
         "residuals": residual_charts(fitted, points=small),
         "group_size": [_group_size_chart(group_size, used), group_chart(groups, points=small)],
         "stability": stability.charts,
@@ -169,7 +169,7 @@ def summarise(
             section: tuple(chart for chart in made if chart is not None)
             for section, made in charts.items()
         },
-        no_forecast=no_forecast,
+        no_forecast=none_shown,
         group_size=group_size,
         stability=stability,
         rollouts=held_rollouts(used, most=completions) if completions else None,
@@ -195,15 +195,6 @@ def _fitted(record: RunRecord, metric: str, **asked: Any) -> Fitted:
         if metric != "reward":
             raise
         return nothing_fitted(metric, str(error))
-
-
-def _no_forecast(judged: Judgement, fitted: Fitted) -> str:
-    """Say why no forecast is drawn, "" where one is."""
-    if judged.alarm:
-        return "No forecast: rows of a failure say nothing of what comes next."
-    if judged.state is State.CANNOT_TELL:
-        return f"No forecast: {judged.headline}."
-    return fitted.problem
 
 
 def _group_size_chart(found: GroupSizeEvidence, record: RunRecord) -> Chart | None:

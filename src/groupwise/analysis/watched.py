@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from groupwise.analysis.charts import observed_line, useful_range
 from groupwise.analysis.evidence import BEHAVIOURS, beyond_spikes, definition_of, meaning_of
+from groupwise.analysis.fitted import Ahead, ahead, foretold, no_forecast, unfitted
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.diagnostics.judgement import Judgement
 from groupwise.diagnostics.signals import judged_column
 from groupwise.errors import GroupwiseError, MissingMetricError
-from groupwise.intervals import Interval, percent
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
-from groupwise.wording import capital, clean, ranged
+from groupwise.wording import capital, clean
 
 FloatArray = NDArray[np.float64]
 _MOST_FUNCTIONS = 8
@@ -171,11 +171,9 @@ def judged(record: RunRecord, metric: str, level: float, *, ended: bool) -> Judg
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = judge(record, ended=ended)
-        forecast = (
-            ""
-            if found.alarm or found.state is State.CANNOT_TELL
-            else _forecast(record, metric, level)
-        )
+        # Nobody may be left to write: what would be none of a run that is over is none.
+        none = no_forecast(found) or (not ended and no_forecast(judge(record, ended=True)))
+        forecast = "" if none else _forecast(record, found, metric, level)
     signs = [sign for sign in (found.first_sign, *found.then) if sign is not None]
     # What was held out goes by its own name in the words.
     moved = tuple(
@@ -186,19 +184,10 @@ def judged(record: RunRecord, metric: str, level: float, *, ended: bool) -> Judg
     return Judged(found, moved, found.last_step, len(record.steps), forecast)
 
 
-def _forecast(record: RunRecord, metric: str, level: float) -> str:
-    """Say where the metric is forecast to be."""
-    # by the process that judges, and not by the one that serves
-    from groupwise.analysis.fitted import (
-        Ahead,
-        foretold,
-        unfitted,
-    )
-
+def _forecast(record: RunRecord, found: Judgement, metric: str, level: float) -> str:
+    """Say where the metric is forecast to be, as the report of a run does."""
     try:
-        _, rows, _ = foretold(unfitted(record, metric), Ahead(level=level))
+        bare = unfitted(record, metric)
+        return ahead(bare, found, foretold(bare, Ahead(level=level)))
     except GroupwiseError:
         return ""
-    far = rows[-1]
-    mean = ranged(Interval(far.mean, far.mean_low, far.mean_high, level))
-    return f"Forecast of the mean at step {far.step:,.0f}: {mean}, {percent(level)} band."

@@ -17,12 +17,16 @@ PROGRAM = Program(
             "Write one page on one or several runs, and how each stands here: exit codes as of "
             "diagnose, the worst of several."
         ),
-        "watch": "Follow runs that are being written, on a page that this machine serves to itself.",
+        "watch": (
+            "Follow runs that are being written, on a page that this machine serves to itself."
+        ),
         "fleet": (
             "Judge every run below some folders, worst first: exit code 2 where none can be read, "
             "else as of diagnose, of the worst."
         ),
-        "diagnose": "How a run stands and why: exit code 0 ok, 1 watch or worse, 2 unusable, 3 cannot tell.",
+        "diagnose": (
+            "How a run stands and why: exit code 0 ok, 1 watch or worse, 2 unusable, 3 cannot tell."
+        ),
         "fit": "Fit the laws to one metric: parameters with intervals, and what they mean.",
         "forecast": "Forecast one metric, with a band for its mean and one for the next rows.",
         "compare": (

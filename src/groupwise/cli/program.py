@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +26,15 @@ _DEBUG = "GROUPWISE_DEBUG"
 # The matrices here are small: BLAS threads only wait for each other. Must be said before NumPy is
 # first imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@cache
+def _loaded(module: str, name: str, about: str) -> Any:
+    from groupwise.cli.shared import opened
+
+    alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+    alone.command(name=name, help=about)(opened(getattr(importlib.import_module(module), name)))
+    return typer.main.get_command(alone)
 
 
 @dataclass(frozen=True)
@@ -42,16 +52,7 @@ class Program:
 
     def command(self, name: str) -> Any:
         """Load one command, with its options."""
-        from groupwise.cli.shared import opened
-
-        function = getattr(
-            importlib.import_module(f"{self.home}.{self.beside.get(name, name)}"), name
-        )
-        alone = typer.Typer(
-            rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False
-        )
-        alone.command(name=name)(opened(function))
-        return typer.main.get_command(alone)
+        return _loaded(f"{self.home}.{self.beside.get(name, name)}", name, self.commands[name])
 
     def group(self) -> typer.Typer:
         """The commands as typer takes them."""

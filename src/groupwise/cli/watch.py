@@ -11,6 +11,7 @@ from typing import Annotated
 
 from groupwise.cli import shared as cli
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.files import first_bytes
 
 _port = cli.whole(0, 65535)
 _MOST_RUNS = 100
@@ -88,8 +89,7 @@ def _token_in(file: Path | None) -> str:
     """
     if file is None:
         return ""
-    with file.open(encoding="utf-8", errors="replace") as opened:
-        token = opened.read(_LONGEST_TOKEN + 1).strip()
+    token = (first_bytes(file, 4 * _LONGEST_TOKEN) or b"").decode(errors="replace").strip()
     if not (
         _SHORTEST_TOKEN <= len(token) <= _LONGEST_TOKEN
         and token.isascii()

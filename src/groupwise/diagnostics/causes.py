@@ -54,6 +54,9 @@ _EXPLODED = 1e4
 # Times their length before at which answers ran away, and shrank.
 _MUCH_LONGER, _SHRANK = 1.5, 0.6
 
+# Rows that two changes may be apart and be about one.
+_ABOUT = 6
+
 # What to do about a cause, a line; {step} is the last step before the first sign.
 DO: Mapping[str, str] = {
     LENGTH: "restart from step {step}; mask truncated completions; lr ÷ 3",
@@ -109,17 +112,17 @@ class Case:
     def ratio(self, quantity: str) -> float:
         """Return the level after over that before of a signal that moved; 1 where it did not."""
         sign = self.signs.get(quantity)
-        if sign is None or not sign.before or sign.after is None:
+        if sign is None or not sign.before or sign.at_change is None:
             return 1.0
-        return sign.after / sign.before
+        return sign.at_change / sign.before
 
     def gained(self, quantity: str) -> float:
         """Return the level after less that before of a signal that moved; 0 where it did not."""
         sign = self.signs.get(quantity)
         return (
             0.0
-            if sign is None or sign.before is None or sign.after is None
-            else sign.after - sign.before
+            if sign is None or sign.before is None or sign.at_change is None
+            else sign.at_change - sign.before
         )
 
     @property
@@ -175,6 +178,17 @@ class Case:
         ):
             return False
         return float(length.value_T[-max(3, len(length) // 10) :].mean()) <= _SHRANK * sign.before
+
+    @property
+    def tools_failed(self) -> bool:
+        """Whether tool calls have come to fail about the change."""
+        found = next(
+            (one for one in self.answers.values() if one.evidence.get("tools") == "fail"), None
+        )
+        reward = self.evidence.reward
+        if found is None or found.step is None or reward is None or self.onset is None:
+            return False
+        return abs(reward.at(found.step) - reward.at(self.onset)) <= max(_ABOUT, len(reward) // 16)
 
     @property
     def watched(self) -> bool:
@@ -265,10 +279,14 @@ def _of_behaviour(case: Case) -> Cause:
 
 def _graded_down(case: Case) -> Cause:
     """Say why a reward fell while the answers stayed as they were, as far as is logged."""
+    if not case.watched and case.tools_failed:
+        return Cause(Certainty.POSSIBLE, (TOOLS,))
     if not case.watched:
         return Cause(Certainty.CANNOT_TELL, (VERIFIER, UNSTABLE), (LOG_BEHAVIOUR,))
     if case.fact("drop") == "constant at once":
         return _likely(VERIFIER)
+    if case.tools_failed:
+        return _likely(TOOLS)
     prompts = case.fact("prompts") or (
         "" if case.onset is None else who_fails(case.evidence, case.onset)
     )

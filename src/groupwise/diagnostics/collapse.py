@@ -20,6 +20,7 @@ from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
     LOG_REWARD,
+    MORE_ROWS,
     WARNING,
     Evidence,
     Signal,
@@ -76,7 +77,7 @@ def _held(evidence: Evidence, reward: Signal) -> Finding:
     if row_size(reward_level(evidence)[0], reward_floor(evidence)) is None:
         moves = float(np.ptp(reward.value_T)) > 0  # of one number more rows tell no more
         log = (
-            "more rows of the reward"
+            MORE_ROWS
             if evidence.graded is not None
             else "more rows, or the rollouts with their rewards"
         )
@@ -148,9 +149,9 @@ def _rose(reward: Signal, step: float) -> bool:
 
 def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a collapse that lasts."""
-    step = int(signal.step_T[fall.row])
-    words = f"{name} {arrow(fall.height, fall.end)}"
-    message = f"{words} at step {step:,}{', for good' if evidence.ended else ''}"
+    step, ends = int(signal.step_T[fall.row]), ends_of(signal, fall)
+    words = f"{name} {arrow(ends.before, ends.after)}"
+    message = f"{words} {ends.where}{', for good' if evidence.ended else ''}"
     known = {
         "fall": "lasting" if name == "reward" else "function",
         "behaviour": behaviour_change(evidence, step),
@@ -172,15 +173,18 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
             Sign(
                 "held_out" if name == "held-out reward" else name,
                 step,
-                fall.height,
-                fall.end,
+                ends.before,
+                ends.after,
                 words,
             ),
         )
     )
     advice = "go back to a checkpoint before this step"
+    lost = ends.share_lost(
+        reward_floor(evidence) if name == "reward" else floor_of(signal), fall.lost
+    )
     return Finding(
-        NAME, status, message, step, fall.lost, HALF, advice=advice, signs=signs, evidence=known
+        NAME, status, message, step, lost, HALF, advice=advice, signs=signs, evidence=known
     )
 
 
@@ -209,6 +213,8 @@ class Decline:
     middle: int  # the row at which it is halfway
     end: int  # the row from which it stands
     height: float
+    after: Interval  # the level of its last rows
+    since: int  # the step of the first of them
 
 
 def decline_of(evidence: Evidence) -> Decline | None:
@@ -265,7 +271,16 @@ def loss_of(evidence: Evidence) -> Decline | None:
         and held_out_rose(evidence, int(reward.step_T[begin])) is not None
     ):
         return None
-    return Decline(slice(best, best + few), begin, onset, end, height)
+    late = slice(n - few, n)
+    return Decline(
+        slice(best, best + few),
+        begin,
+        onset,
+        end,
+        height,
+        reward.mean(late),
+        int(reward.step_T[late.start]),
+    )
 
 
 def held_out_rose(evidence: Evidence, step: int) -> tuple[float, float] | None:
@@ -292,8 +307,7 @@ def _decline(evidence: Evidence) -> Finding | None:
     found, reward = decline_of(evidence), evidence.reward
     if found is None or reward is None:
         return None
-    height, after = found.height, reward.mean(slice(-max(5, len(reward) // 8), None))
-    step = int(reward.step_T[found.begin])
+    height, after, step = found.height, found.after, int(reward.step_T[found.begin])
     message = f"reward {arrow(height, after.value)}, falling since step {step:,}"
     advice, known = (
         "evaluate the best checkpoint and the last one on held-out prompts",
@@ -403,6 +417,55 @@ class Fall:
     end: float  # level since, or of the lowest stretch where it recovered
     lost: Interval  # share of the height lost, with its interval
     lasts: bool  # whether it holds to the last row
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """From where to where a fall went, and when: the numbers with which everything that speaks
+    of it does.
+    """
+
+    first: int  # step at which it began
+    last: int  # step from which it stands
+    before: float  # mean of the rows before
+    after: float  # mean of the last rows since
+    since: int  # the step of the first of these
+
+    @property
+    def where(self) -> str:
+        """The steps of it, in words."""
+        return (
+            f"at step {self.first:,}"
+            if self.first == self.last
+            else f"at steps {self.first:,}-{self.last:,}"
+        )
+
+    def share_lost(self, floor: float, share: Interval) -> Interval:
+        """The share of the height that was lost, as surely as it is known; below the level that
+        counts as nothing no more than all is.
+        """
+        lost = (self.before - self.after) / (self.before - floor) if self.before > floor else 1.0
+        value, *ends = (
+            min(max(lost + end - share.value, 0.0), 1.0)
+            for end in (share.value, share.low, share.high)
+        )
+        return Interval(value, *ends)
+
+
+def ends_of(level: Signal, fall: Fall) -> Ends:
+    """Return from where to where a fall that lasts went: a tenth of the rows on either side of
+    the slope that describes it best.
+    """
+    value, few = level.value_T, max(8, len(level) // 10)
+    begin, end = span_of_fall(level, fall.row)
+    late = max(end, len(level) - few)
+    before, after = (
+        float(value[max(0, begin - few) : max(begin, 1)].mean()),
+        float(value[late:].mean()),
+    )
+    return Ends(
+        int(level.step_T[begin]), int(level.step_T[end]), before, after, int(level.step_T[late])
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ import numpy as np
 import polars as pl
 
 from groupwise.diagnostics.collapse import HALF, fall_of
-from groupwise.diagnostics.concentration import completions_of
+from groupwise.diagnostics.concentration import LOG_TEXTS, completions_of
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
+from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.numerics import beyond, rose_since
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
@@ -36,7 +37,6 @@ LOG_CUT = (
     "the share of truncated completions (TRL: completions/clipped_ratio; verl: "
     "response_length/clip_ratio)"
 )
-LOG_TEXTS = "the completions (TRL: log_completions=True; verl: trainer.rollout_data_dir)"
 LOG_ENDS = "each completion's length and the limit, or whether it ended by itself"
 # Rows in which all completions are cut off that make most of them so: a quarter, even in groups of
 # two.
@@ -78,14 +78,14 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
         return None
     before, late = slice(max(0, len(cut) - 4 * few), len(cut) - few), slice(len(cut) - few, None)
     rose, fell = cut.change(before, late), -reward.score(before, late)
-    first, now = float(np.median(cut.value_T[before])), float(cut.value_T[late].mean())
-    last = float(cut.value_T[-1])
+    first, mean = float(np.median(cut.value_T[before])), float(cut.value_T[late].mean())
+    on_its_way = float(cut.value_T[-1]) >= mean
     if (
         rose.value < _RISES
         or cut.score(before, late) < _CLEARLY
         or fell < _STANDARD_ERRORS
-        or last < now
-        or now > HALF
+        or not on_its_way
+        or mean > HALF
     ):
         return None
     step = int(cut.step_T[late][0])
@@ -93,11 +93,11 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
         "truncated_share",
         step,
         first,
-        last,
-        f"{100 * last:.0f} % truncated (was {100 * first:.0f} %)",
+        mean,
+        f"{100 * mean:.0f} % truncated (was {100 * first:.0f} %)",
     )
-    was, went = (float(reward.value_T[part].mean()) for part in (before, late))
-    message = f"{sign.words}, rising since step {step:,} as the reward fell: {arrow(was, went)}"
+    was, now = float(reward.value_T[before].mean()), progress_of(evidence).after
+    message = f"{sign.words}, rising since step {step:,} as the reward fell: {arrow(was, now)}"
     return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, {"truncation": "possible"})
 
 
@@ -131,6 +131,7 @@ def _by_share(cut: Signal) -> Finding:
         before,
         late.value,
         f"{now:.0f} % truncated (was {100 * before:.0f} %)",
+        step,
     )
     message = (
         f"{now:.0f} % of the completions are truncated since step {step:,}, {100 * before:.0f} % "
@@ -210,7 +211,10 @@ def repetition(evidence: Evidence) -> Finding:
     share, texts = evidence.quantity("repetition_share"), completions_of(evidence)
     if share is None and texts is None:
         return Finding(
-            REPETITION, Status.NOT_LOGGED, "The completions are not in the log.", log=LOG_TEXTS
+            REPETITION,
+            Status.NOT_LOGGED,
+            "The texts of the completions are not in the log.",
+            log=LOG_TEXTS,
         )
     if texts is not None:
         told = list(_loops(evidence.record, texts))

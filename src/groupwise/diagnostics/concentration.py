@@ -26,6 +26,7 @@ from groupwise.diagnostics.signals import (
     Evidence,
     Signal,
     as_sure_as,
+    counted,
     ends_of,
     once,
     ranged,
@@ -38,7 +39,9 @@ from groupwise.diagnostics.signs import arrow
 from groupwise.intervals import Interval, student_quantile
 
 NAME = "concentration"
-LOG_TEXTS = "the completions (TRL: log_completions=True; verl: trainer.rollout_data_dir)"
+LOG_TEXTS = (
+    "the texts of the completions (TRL: log_completions=True; verl: trainer.rollout_data_dir)"
+)
 LOG = f"the entropy of the policy (TRL: entropy, from 0.20 on; verl: actor/entropy), or {LOG_TEXTS}"
 LOG_GAP = (
     "the completions with their rewards, the share of groups without a success, or validation at k "
@@ -64,11 +67,22 @@ def check(evidence: Evidence) -> Finding:
     if entropy is None or len(entropy) < FEWEST_ROWS:
         if same is not None and len(same) >= FEWEST_ROWS:
             return _by_answers(evidence, same)
-        said = (
-            evidence.unmeasured("entropy")
-            or "neither entropy nor the texts of the completions are in the log"
+        said, rows = (
+            evidence.unmeasured("entropy"),
+            max(len(one) for one in (entropy or (), same or ())),
         )
-        return Finding(NAME, Status.NOT_LOGGED, said, log=LOG)
+        if not said and (rows or completions_of(evidence) is not None):
+            few = (
+                f"{counted(rows, 'row')} of entropy or of groups of completions, where "
+                f"{FEWEST_ROWS} are the fewest"
+            )
+            return Finding(NAME, Status.NOT_LOGGED, few, log="more steps")
+        return Finding(
+            NAME,
+            Status.NOT_LOGGED,
+            said or "neither entropy nor the texts of the completions are in the log",
+            log=LOG,
+        )
     left = share_left(entropy)
     onset = since_when(left < SPENT)
     if onset is None:
@@ -98,7 +112,7 @@ def check(evidence: Evidence) -> Finding:
     message = f"{words} nats a token since step {step:,}, {stands}"
     known, signs = (
         {"entropy": "gone" if status is Status.CRITICAL else "low"},
-        (Sign("entropy", step, first, now, words),),
+        (Sign("entropy", step, first, now, words, step),),
     )
     return Finding(NAME, status, message, step, value, SPENT, signs=signs, evidence=known)
 

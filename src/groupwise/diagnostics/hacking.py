@@ -313,7 +313,7 @@ def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
     step = max(parting_of(pair).step, int(pair.step_M[early.start]))
     sign = Sign("held_out", step, before, after, f"held-out reward {arrow(before, after)}")
     reward = arrow(*(float(pair.train_M[part].mean()) / pair.scale for part in (early, late)))
-    message = f"{sign.words} since step {step:,}, training reward {reward}"
+    message = f"{sign.words} since step {step:,}, training reward at its steps {reward}"
     # A loophole pays: training that cannot have gained half as much found none.
     rose = gain + _GAINED * noise > -_HALF * held
     lost = Interval(held, held - 1.96 * error, held + 1.96 * error)
@@ -500,8 +500,8 @@ def _finding(
     before, late = slice(max(0, row - few + 1), row + 1), slice(-few, None)
     name = pair.name.split(",")[0] if "," in pair.name else "held-out"
     signs = (
-        _sign("reward", "reward", since, pair.train_M / pair.scale, before, late),
-        _sign("held_out", name, since, pair.held_M, before, late),
+        _sign("reward", "reward", since, (pair.step_M, pair.train_M / pair.scale), before, late),
+        _sign("held_out", name, since, (pair.step_M, pair.held_M), before, late),
     )
     ratio = (
         ""
@@ -521,10 +521,18 @@ def _finding(
     return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs, evidence=known)
 
 
-def _sign(signal: str, name: str, since: int, value_M: Float, before: slice, late: slice) -> Sign:
-    """The sign of a reward: its level before and at the end."""
+def _sign(
+    signal: str,
+    name: str,
+    since: int,
+    rows_M: tuple[NDArray[np.int64], Float],
+    before: slice,
+    late: slice,
+) -> Sign:
+    """The sign of a reward, of its steps and values: its level before and at the end."""
+    step_M, value_M = rows_M
     ends = float(value_M[before].mean()), float(value_M[late].mean())
-    return Sign(signal, since, *ends, f"{name} {arrow(*ends)}")
+    return Sign(signal, since, *ends, f"{name} {arrow(*ends)}", int(step_M[late][0]))
 
 
 def _longer(evidence: Evidence, since: int) -> str:
@@ -650,7 +658,7 @@ def _apart(
     signals = (names[0], f"reward/{names[1]}")
     shown = zip(signals, names, (total, other), strict=True)
     signs = tuple(
-        _sign(signal, clean(name, longest=40), step, column.value_T, early, late)
+        _sign(signal, clean(name, longest=40), step, (column.step_T, column.value_T), early, late)
         for signal, name, column in shown
     )
     why = (
@@ -711,7 +719,9 @@ def _beside_nothing(functions: Mapping[str, Signal], share: Interval, *, task: b
         )
     ).step
     signs = [
-        _sign(f"reward/{name}", clean(name, longest=40), since, one.value_T, early, late)
+        _sign(
+            f"reward/{name}", clean(name, longest=40), since, (one.step_T, one.value_T), early, late
+        )
         for name, one in functions.items()
     ]
     status, known = (Status.WARNING, {"components": "part"}) if task else (Status.INFO, {})

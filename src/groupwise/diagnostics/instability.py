@@ -32,7 +32,7 @@ from groupwise.diagnostics.signals import (
     signal_of,
     since_when,
 )
-from groupwise.diagnostics.signs import arrow, short
+from groupwise.diagnostics.signs import arrow, reach_of, short, signs_about
 from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, reward_level, swing_of
 from groupwise.intervals import Interval
 
@@ -235,6 +235,23 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
     else:
         return None
     peak = float(np.median(entropy.value_T[row : row + few]))
+    told = (
+        None
+        if fell is None
+        else next(
+            (
+                sign
+                for sign in signs_about(evidence, fell, reach=reach_of(evidence))
+                if sign.signal == "entropy"
+            ),
+            None,
+        )
+    )
+    if (
+        told is not None and told.before and told.after is not None
+    ):  # the sign of the fall: one change has one level before and after
+        usual, peak = told.before, told.after
+        scale = max(usual, entropy.resolution, 1e-9)
     rows = entropy.value_T[row : row + few] / scale
     value = Interval(peak / scale, float(rows.min()), float(rows.max()))
     meanwhile = " as the reward fell" if fell is not None else ""

@@ -38,7 +38,7 @@ from groupwise.diagnostics.judgement import (
     Status,
 )
 from groupwise.diagnostics.learning import Progress, progress_of
-from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_RELATIVE, LOG_REWARD, Evidence
+from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_RELATIVE, LOG_REWARD, MORE_ROWS, Evidence
 from groupwise.diagnostics.story import Look, Story, story_of
 from groupwise.record.run import RunRecord, has_ended
 
@@ -139,6 +139,15 @@ def judged(evidence: Evidence) -> Judgement:
         state = _by_cause(evidence, state, found, progress, story.cause)
     last = int(evidence.record.steps["step"][-1]) if len(evidence.record.steps) else None
     first = story.signs[0] if story.signs else None
+    level, now, now_from = _levels(story, progress)
+    stopped = answers[numerics.FINITE]
+    if (
+        is_serious(stopped)
+        and stopped.step is not None
+        and evidence.reward is not None
+        and evidence.reward.step_T[-1] < stopped.step
+    ):
+        now = now_from = None  # what was its last number is not where it stands
     alarm = state in (State.FAILING, State.FAILED)
     return Judgement(
         run=evidence.record.name,
@@ -162,16 +171,25 @@ def judged(evidence: Evidence) -> Judgement:
         last_step=last,
         ended=evidence.ended,
         metric="" if evidence.reward is None else evidence.reward.column,
-        level=_level_before(story, progress),
+        level=level,
+        now=now,
+        now_from=now_from,
     )
 
 
-def _level_before(story: Story, progress: Progress) -> float | None:
-    """The level of the reward that it is said to have come from: before what is told, or else at
-    first.
+def _levels(story: Story, progress: Progress) -> tuple[float | None, float | None, int | None]:
+    """The level of the reward that it is said to have come from, that of its last rows, and the
+    step of the first of these.
     """
-    told = next((sign.before for sign in story.signs if sign.signal == "reward"), progress.before)
-    return told if told is not None and np.isfinite(told) else None
+    told = next((sign for sign in story.signs if sign.signal == "reward"), None)
+    level = progress.before if told is None else told.before
+    now, since = (
+        (progress.after, progress.now_from)
+        if told is None or told.now_from is None
+        else (told.after, told.now_from)
+    )
+    level, now = (one if one is not None and np.isfinite(one) else None for one in (level, now))
+    return level, now, None if now is None else since
 
 
 def _state(evidence: Evidence, found: Finding | None, progress: Progress) -> State:
@@ -254,9 +272,12 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:
             if reward is None
             else f"{learning.ENOUGH_ENDED} rows of the reward or more"
             if few
-            else "more rows of the reward"
+            else MORE_ROWS
         )
-    return tuple(dict.fromkeys((first, *_not_logged(answers.values()))))
+    others = (
+        one for one in _not_logged(answers.values()) if one != MORE_ROWS or "rows" not in first
+    )
+    return tuple(dict.fromkeys((first, *others)))
 
 
 def _not_logged(answers: Iterable[Finding]) -> tuple[str, ...]:

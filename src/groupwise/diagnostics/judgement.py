@@ -7,7 +7,7 @@ callback shows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -69,6 +69,10 @@ class Sign(Plain):
         before: its level before, in its own unit; None where there is none.
         after: its level since.
         words: the same as a reader wants it: "entropy 0.13 → 0.31 → 0.54".
+        now_from: the step of the first of the last rows whose mean `after` is; None where it is of
+            other rows.
+        reached: its level just after the change, by which causes are told; None where that is
+            `after`.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = ("signal", "step", "before", "after")
@@ -78,6 +82,13 @@ class Sign(Plain):
     before: float | None
     after: float | None
     words: str
+    now_from: int | None = None
+    reached: float | None = None
+
+    @property
+    def at_change(self) -> float | None:
+        """Its level just after the change."""
+        return self.after if self.reached is None else self.reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,18 +234,13 @@ def by_sign(
     *,
     log: str = "",
 ) -> Finding:
-    """Report a quantity that went beyond a limit: since its sign, with its level since."""
+    """Report a quantity that went beyond a limit: since its sign, with its level since, to the
+    end.
+    """
     assert sign.after is not None
+    value, sign = exactly(sign.after), replace(sign, now_from=sign.step)
     return Finding(
-        check,
-        status,
-        message,
-        sign.step,
-        exactly(sign.after),
-        limit,
-        log=log,
-        signs=(sign,),
-        evidence=evidence,
+        check, status, message, sign.step, value, limit, log=log, signs=(sign,), evidence=evidence
     )
 
 
@@ -272,6 +278,8 @@ class Judgement(Said):
         ended: whether it was judged as a run that is over.
         metric: the column that was judged as the reward.
         level: of the reward before what is told, or at first; None without one.
+        now: of the reward in its last rows; None without one.
+        now_from: the step of the first of these rows, or None.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = (
@@ -297,6 +305,9 @@ class Judgement(Said):
     ended: bool = True
     metric: str = ""
     level: float | None = None
+    now: float | None = None
+    now_from: int | None = None
+    reached: float | None = None
 
     SCHEMA: ClassVar[int] = 1
 

@@ -14,9 +14,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from groupwise.arrays import median, moving_mean
-from groupwise.diagnostics.collapse import Fall, decline_of, fall_of, held_out_rose, loss_of
+from groupwise.diagnostics.collapse import (
+    Fall,
+    decline_of,
+    ends_of,
+    fall_of,
+    held_out_rose,
+    loss_of,
+)
 from groupwise.diagnostics.judgement import Finding, Learning, Status
-from groupwise.diagnostics.signals import FEWEST_ROWS, OFTEN, Evidence, Signal, reward_floor
+from groupwise.diagnostics.signals import FEWEST_ROWS, OFTEN, Evidence, Signal, once, reward_floor
 from groupwise.diagnostics.signs import scatter
 from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
@@ -71,11 +78,13 @@ class Progress:
     # the step from which it stands still, falls, or learns no more for too few rows to call it a
     # fall
     steps: int  # between the first row and the last
+    now_from: int | None = None  # step of the first of the last rows of which `after` is the mean
     held_out: tuple[float, float] | None = (
         None  # levels between which the held-out reward rose, where the reward itself shows no gain
     )
 
 
+@once
 def progress_of(evidence: Evidence) -> Progress:
     """Say what the reward of a run does; of one that has ended what it has not learnt in twenty
     rows it never will.
@@ -85,46 +94,76 @@ def progress_of(evidence: Evidence) -> Progress:
         return Progress(Learning.UNKNOWN, float("nan"), float("nan"), None, None, 0)
     steps = int(reward.step_T[-1] - reward.step_T[0])
     if len(reward) < FEWEST_ROWS or float(np.ptp(reward.value_T)) == 0:
-        return Progress(
-            Learning.UNKNOWN, float(reward.value_T[0]), float(reward.value_T[-1]), None, None, steps
-        )
+        ends = float(reward.value_T[0]), float(reward.value_T[-1])
+        return Progress(Learning.UNKNOWN, *ends, None, None, steps, int(reward.step_T[-1]))
     level, fall = reward_level(evidence)[0], fall_of(evidence)
     lost = None if fall is not None and fall.lasts else decline_of(evidence)
     if (
         lost is not None
     ):  # in the order of the check: what fell, came back and falls again has not recovered
-        after = float(level.value_T[-max(5, len(level) // 8) :].mean())
         return Progress(
-            Learning.FALLING, lost.height, after, None, int(level.step_T[lost.begin]), steps
+            Learning.FALLING,
+            lost.height,
+            lost.after.value,
+            None,
+            int(level.step_T[lost.begin]),
+            steps,
+            lost.since,
         )
-    return _held(evidence, level, steps) if fall is None else _fallen(level, fall, steps)
+    return _held(evidence, level) if fall is None else _fallen(level, fall, steps)
 
 
-def _held(evidence: Evidence, level: Signal, steps: int) -> Progress:
+def _held(evidence: Evidence, level: Signal) -> Progress:
     """The progress of a reward that did not fall, or came back from a dip."""
     quarter = max(len(level) // 4, 2)
     early, late = slice(0, quarter), slice(len(level) - quarter, len(level))
     gain, rises = _gain(level, early, late)
     few = max(3, len(level) // 20)
-    before, after = float(level.value_T[:few].mean()), float(level.value_T[-few:].mean())
+    ends = slice(0, few), slice(len(level) - few, len(level))
     found, since = _height(evidence, level, gain, rises=rises)
     drop = _drop(evidence, level)
     if drop is not None and (evidence.ended or found in (Learning.LEARNING, Learning.AT_TOP)):
-        before, after = (
-            float(level.value_T[part].mean())
-            for part in (slice(max(0, drop - few), drop), slice(drop, None))
-        )
         told = Learning.FALLING if evidence.ended else Learning.LEARNING
-        return Progress(told, before, after, gain, int(level.step_T[drop]), steps)
+        return _between(
+            level,
+            (slice(max(0, drop - few), drop), slice(drop, None)),
+            told,
+            gain,
+            int(level.step_T[drop]),
+        )
     dip = _dip(evidence, level) if found is Learning.AT_TOP else None
     if dip is not None:
-        return Progress(Learning.RECOVERED, dip[1], after, gain, int(level.step_T[dip[0]]), steps)
+        return replace(
+            _between(level, ends, Learning.RECOVERED, gain, int(level.step_T[dip[0]])),
+            before=dip[1],
+        )
     # The gain is of quarters, and its sentence names their levels; noisy ends may say the opposite.
+    before, after = (float(level.value_T[part].mean()) for part in ends)
     if (found is Learning.FLAT and since is None) or (
         found is Learning.LEARNING and after <= before
     ):
-        before, after = float(level.value_T[early].mean()), float(level.value_T[late].mean())
-    return _or_held_out(evidence, level, Progress(found, before, after, gain, since, steps))
+        ends = early, late
+    return _or_held_out(evidence, level, _between(level, ends, found, gain, since))
+
+
+def _between(
+    level: Signal,
+    ends: tuple[slice, slice],
+    found: Learning,
+    gain: Interval | None,
+    since: int | None,
+) -> Progress:
+    """The progress between two stretches of rows, of which the second is the last."""
+    before, after = (float(level.value_T[part].mean()) for part in ends)
+    return Progress(
+        found,
+        before,
+        after,
+        gain,
+        since,
+        int(level.step_T[-1] - level.step_T[0]),
+        int(level.step_T[ends[1].start]),
+    )
 
 
 def _height(
@@ -198,27 +237,12 @@ def _late_drop(evidence: Evidence, level: Signal) -> int | None:
 
 def _fallen(level: Signal, fall: Fall, steps: int) -> Progress:
     """The progress of a reward that fell: for good, or for a while."""
-    few = max(3, len(level) // 10)
-    before = (
-        float(level.value_T[max(0, fall.row - few) : fall.row].mean()) if fall.row else fall.height
-    )
+    step = int(level.step_T[fall.row])
     if fall.lasts:
-        return Progress(
-            Learning.FALLING,
-            before,
-            float(level.value_T[fall.row :].mean()),
-            None,
-            int(level.step_T[fall.row]),
-            steps,
-        )
-    return Progress(
-        Learning.RECOVERED,
-        fall.end,
-        float(level.value_T[-few:].mean()),
-        None,
-        int(level.step_T[fall.row]),
-        steps,
-    )
+        ends = ends_of(level, fall)
+        return Progress(Learning.FALLING, ends.before, ends.after, None, step, steps, ends.since)
+    late = slice(len(level) - max(3, len(level) // 10), len(level))
+    return replace(_between(level, (late, late), Learning.RECOVERED, None, step), before=fall.end)
 
 
 def _course(

@@ -184,6 +184,11 @@ def _broken(evidence: Evidence) -> Iterator[_Broken]:
     steps = evidence.record.steps
     if len(steps) < FEWEST_ROWS:
         return
+    rewards = (
+        np.flatnonzero(steps[column].is_finite().fill_null(value=False))
+        for column in _columns(evidence, "reward")
+    )
+    ends = {int(rows[-1]) for rows in rewards if rows.size}
     for quantity in _WATCHED:
         for column in _columns(evidence, quantity):
             value = steps[column].cast(pl.Float64).to_numpy()
@@ -196,27 +201,36 @@ def _broken(evidence: Evidence) -> Iterator[_Broken]:
             if rest < _STOPPED:
                 continue
             # Rows before it that have it, and rows since that the trainer wrote without it.
-            whole = found.size >= _FULL * (last + 1) and last + 1 >= FEWEST_ROWS
-            needed = (
-                _STOPPED
-                if np.isinf(value[last + 1 :]).all() or _written(evidence, column, last)
-                else _LAGGING
+            # Few rows are enough where the reward ends with them: nothing else is left to judge by.
+            enough = FEWEST_ROWS if last not in ends else _STOPPED
+            whole = found.size >= _FULL * (last + 1) and last + 1 >= enough
+            there, empty = (known[last + 1 :] for known in _alive(evidence))
+            no_lag = (
+                np.isinf(value[last + 1 :]).all() or empty.all() or _written(evidence, column, last)
             )
-            if whole and rest >= needed and _alive(evidence)[last + 1 :].mean() >= _FULL:
+            if (
+                whole
+                and rest >= (_STOPPED if no_lag else _LAGGING)
+                and (there | empty).mean() >= _FULL
+            ):
                 yield _Broken(column, quantity, last + 1, rest, float(value[last]))
 
 
-def _alive(evidence: Evidence) -> NDArray[np.bool_]:
-    """Rows that hold a finite value of anything but the clock."""
-    steps = evidence.record.steps
-    names = [
-        name for name in evidence.record.metrics() if not name.lower().startswith(("eval", "val"))
-    ]
-    return np.asarray(
-        steps.select(
-            pl.any_horizontal(pl.col(name).is_finite().fill_null(value=False) for name in names)
-        ).to_series()
+def _alive(evidence: Evidence) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Rows that hold a finite value of anything but the clock and evaluations, and those that
+    hold none at all.
+    """
+    steps, every = evidence.record.steps, evidence.record.metrics()
+    trained = [name for name in every if not name.lower().startswith(("eval", "val"))]
+    there, some = (
+        np.asarray(
+            steps.select(
+                pl.any_horizontal(pl.col(name).is_finite().fill_null(value=False) for name in names)
+            ).to_series()
+        )
+        for names in (trained, every)
     )
+    return there, ~some
 
 
 def _written(evidence: Evidence, column: str, last: int) -> bool:

@@ -49,6 +49,7 @@ OFTEN = 0.25
 # The top of rewards that are tenths of right and wrong.
 _TENTH = 0.1
 LOG_RELATIVE = "the reward before it is centred or ranked, or one on held-out prompts"
+MORE_ROWS = "more rows of the reward"
 LOG_REWARD = (
     "the mean reward of every step (TRL: reward; verl: critic/rewards/mean; else --column "
     "reward=NAME)"

@@ -7,7 +7,7 @@ did later is no yardstick.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from groupwise.diagnostics.signals import Evidence, Signal
 # Scatters of the rows before that a lasting move, and a spike, must exceed, and the part of the
 # whole move that makes its first row.
 _SCATTERS, _OF_SPIKES, _PART = 2.0, 4.0, 0.5
+# The part of a move by which its first row stands apart from where it went.
+_APART = 0.15
 _FEWEST_BEFORE, _NEAR = 2, 4
 
 
@@ -44,6 +46,11 @@ WATCHED = (
     Watched("sampler_mismatch", "sampler mismatch", share=False, least=4.0, up=True),
     Watched("dead_group_share", "zero-variance groups", share=True, least=0.3, up=True),
 )
+
+
+def reach_of(evidence: Evidence) -> int:
+    """Rows before a change in which its first sign is looked for."""
+    return 6 if evidence.reward is None else max(6, len(evidence.reward) // 16)
 
 
 def signs_about(
@@ -77,7 +84,7 @@ def signs_about(
             held, Watched("held_out", "held-out reward", share=True, least=0.05), low=low, step=step
         )
         # A held-out reward that rises is no sign of a failure.
-        found += [] if sign is None or (sign.after or 0.0) > (sign.before or 0.0) else [sign]
+        found += [] if sign is None or (sign.at_change or 0.0) > (sign.before or 0.0) else [sign]
     return tuple(sorted(found, key=lambda sign: sign.step))
 
 
@@ -121,12 +128,21 @@ def sign_of(
     row = window.start + _first(
         np.sign(peak) * moved, max(usual, _PART * abs(peak)), max(onset - window.start, 0)
     )
-    first, last = _levels(signal, before, row, min(over, len(signal) - 1), few)
-    words = _told(signal, watched, before, row)
+    first, reached = _levels(signal, before, row, min(over, len(signal) - 1), few)
+    there, last = (
+        float(signal.value_T[row]),
+        median(signal.value_T[row : row + max(5, len(signal) // 8)]),
+    )
     if watched.spike:
-        last = float(signal.value_T[farthest])
-        words = f"{watched.name} {arrow(first, last)}"
-    return Sign(watched.quantity, int(signal.step_T[row]), first, last, words)
+        there = last = reached = float(signal.value_T[farthest])
+    return Sign(
+        watched.quantity,
+        int(signal.step_T[row]),
+        first,
+        last,
+        _told(watched, first, there, last),
+        reached=reached,
+    )
 
 
 def _usual(watched: Watched, before_T: Float, *, spike: bool = False) -> float:
@@ -173,20 +189,16 @@ def _levels(signal: Signal, before: slice, row: int, onset: int, few: int) -> tu
     return median(signal.value_T[before]), median(signal.value_T[since : since + few])
 
 
-def _told(signal: Signal, watched: Watched, before: slice, row: int) -> str:
-    """The move in words: before, at its first row, and in the last rows."""
-    first, there = median(signal.value_T[before]), float(signal.value_T[row])
-    last = float(np.median(signal.value_T[row : row + max(5, len(signal) // 8)]))
+def _told(watched: Watched, first: float, there: float, last: float) -> str:
+    """The move in words: before, at its first row where that stands apart from the level since,
+    and that level.
+    """
+    apart = abs(last - there) > _APART * abs(there - first)
     if watched.quantity in ("truncated_share", "dead_group_share"):
-        if _apart(first, there, last):
+        if apart:
             return f"{watched.name} {100 * first:.0f} → {100 * there:.0f} → {100 * last:.0f} %"
-        return f"{100 * there:.0f} % {watched.name} (was {100 * first:.0f} %)"
-    return f"{watched.name} {arrow(first, there, *([last] if _apart(first, there, last) else []))}"
-
-
-def _apart(first: float, there: float, last: float) -> bool:
-    """Whether the last level goes clearly on from the first row of a move."""
-    return abs(last - first) > 1.15 * abs(there - first)
+        return f"{100 * last:.0f} % {watched.name} (was {100 * first:.0f} %)"
+    return f"{watched.name} {arrow(first, *([there] if apart else []), last)}"
 
 
 def _at_limit(evidence: Evidence, sign: Sign) -> Sign:
@@ -195,11 +207,11 @@ def _at_limit(evidence: Evidence, sign: Sign) -> Sign:
     if (
         sign.signal != "completion_length"
         or limit is None
-        or sign.after is None
-        or sign.after < 0.98 * limit
+        or sign.at_change is None
+        or sign.at_change < 0.98 * limit
     ):
         return sign
-    return Sign(sign.signal, sign.step, sign.before, sign.after, f"{sign.words} = limit")
+    return replace(sign, words=f"{sign.words} = limit")
 
 
 def limit_of(evidence: Evidence) -> float | None:

@@ -25,11 +25,11 @@ from groupwise.diagnostics.causes import (
     cause_of_standing,
     is_serious,
 )
-from groupwise.diagnostics.collapse import by_and_by, decline_of, fall_of, span_of_fall
+from groupwise.diagnostics.collapse import by_and_by, decline_of, ends_of, fall_of
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.learning import Progress
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted, long_run_deviation
-from groupwise.diagnostics.signs import arrow, short, signs_about
+from groupwise.diagnostics.signs import arrow, reach_of, short, signs_about
 from groupwise.diagnostics.swings import reward_level
 
 NO_CAUSE = Cause()
@@ -104,7 +104,12 @@ class Story:
 def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
     """Tell what happened, by the finding that is to be told, or by what the reward does."""
     if not can_tell:
-        return Story(_open(look.evidence, look.progress))
+        ended = look.answers[numerics.FINITE]
+        return Story(
+            ended.message
+            if is_serious(ended) and look.evidence.reward is not None
+            else _open(look.evidence, look.progress)
+        )
     fall = fall_of(look.evidence)
     if found is not None and found.check in _OF_FALLS and fall is not None and fall.lasts:
         return _of_fall(look, found)
@@ -177,26 +182,21 @@ def _of_fall(look: Look, found: Finding) -> Story:
     """Tell of a reward that fell for good: from its first sign on."""
     evidence, fall = look.evidence, fall_of(look.evidence)
     assert fall is not None
-    level = reward_level(evidence)[0]
-    begin, end = span_of_fall(level, fall.row)
-    first_step, last_step = int(level.step_T[begin]), int(level.step_T[end])
-    onset, few = int(level.step_T[fall.row]), max(8, len(level) // 10)
-    before = float(np.mean(level.value_T[max(0, begin - few) : max(begin, 1)]))
-    after = float(np.mean(level.value_T[max(end, len(level) - few) :]))
-    there = float(level.value_T[begin])
+    level, own = reward_level(evidence)[0], ends_of(reward_level(evidence)[0], fall)
+    onset, before, after = int(level.step_T[fall.row]), own.before, own.after
+    there = float(level.value_T[level.at(own.first)])
     part = (there - before) / (after - before) if after != before else 1.0
     course = arrow(before, there, after) if _LEAST < part < 1 - _LEAST else arrow(before, after)
-    own = Sign("reward", first_step, before, after, f"reward {course}")
-    signs = _signs_of_fall(look, own, onset, last_step)
-    slow = end - begin >= _SLOW * len(level)
-    cause = cause_of_fall(look.case(signs, onset, abrupt=not by_and_by(level, fall.row), slow=slow))
-    where = (
-        f"at step {first_step:,}"
-        if first_step == last_step
-        else f"at steps {first_step:,}-{last_step:,}"
+    signs = _signs_of_fall(
+        look,
+        Sign("reward", own.first, before, after, f"reward {course}", own.since),
+        onset,
+        own.last,
     )
+    slow = level.at(own.last) - level.at(own.first) >= _SLOW * len(level)
+    cause = cause_of_fall(look.case(signs, onset, abrupt=not by_and_by(level, fall.row), slow=slow))
     fell = "collapsed" if found.status is Status.CRITICAL else "fell"
-    headline = f"reward {arrow(before, after)}, {fell} {where}"
+    headline = f"reward {arrow(before, after)}, {fell} {own.where}"
     return Story(
         headline,
         onset,
@@ -208,7 +208,7 @@ def _of_fall(look: Look, found: Finding) -> Story:
 
 def _signs_of_fall(look: Look, own: Sign, onset: int, end: int) -> tuple[Sign, ...]:
     """The signs about the first row of a fall and about its alarm, and the fall's own."""
-    reach = _reach(look.evidence)
+    reach = reach_of(look.evidence)
     found = [
         *signs_about(look.evidence, onset, reach=reach),
         *signs_about(look.evidence, own.step, reach=reach, end=end),
@@ -231,6 +231,15 @@ def _with_causes(look: Look, signs: Iterable[Sign], onset: int | None) -> tuple[
         ):
             found += one.signs
     earliest = {sign.signal: sign for sign in sorted([*found, *signs], key=lambda sign: -sign.step)}
+    own = {
+        (sign.signal, sign.step): sign
+        for one in look.answers.values()
+        if is_serious(one)
+        for sign in one.signs
+    }
+    earliest = {
+        name: own.get((name, sign.step), sign) for name, sign in earliest.items()
+    }  # a check tells of it with these levels
     return tuple(sorted(earliest.values(), key=lambda sign: sign.step))
 
 
@@ -266,7 +275,7 @@ def _of_finding(look: Look, found: Finding) -> Story:
             *signs_about(
                 look.evidence,
                 found.step,
-                reach=_reach(look.evidence),
+                reach=reach_of(look.evidence),
                 end=_end_of(look.evidence, found),
             ),
         )
@@ -308,16 +317,11 @@ def _not_before(look: Look, found: Finding, step: int, signs: tuple[Sign, ...]) 
     if (
         reward is None
         or found.value is None
-        or reward.at(signs[0].step) - reward.at(step) <= _reach(look.evidence)
+        or reward.at(signs[0].step) - reward.at(step) <= reach_of(look.evidence)
     ):
         return signs
-    own = Sign(
-        "reward",
-        step,
-        found.limit,
-        found.value.value,
-        f"reward {arrow(found.limit or 0.0, found.value.value)}",
-    )
+    ends = found.limit or 0.0, found.value.value
+    own = Sign("reward", step, *ends, f"reward {arrow(*ends)}", look.progress.now_from)
     return own, *signs
 
 
@@ -355,11 +359,6 @@ def _learnt_since(reward: Signal | None, step: int) -> bool:
     return bool(
         means[began:].max() - means[: began - few + 1].max() > 2 * scatter * np.sqrt(2 / few)
     )
-
-
-def _reach(evidence: Evidence) -> int:
-    """Rows before a change in which its first sign is looked for."""
-    return 6 if evidence.reward is None else max(6, len(evidence.reward) // 16)
 
 
 def _mention(answers: Mapping[str, Finding]) -> Cause:

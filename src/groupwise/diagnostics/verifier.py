@@ -19,6 +19,7 @@ from groupwise.diagnostics.collapse import (
     by_and_by,
     constant_tail,
     decline_of,
+    ends_of,
     fall_of,
     held_out_at,
 )
@@ -28,6 +29,7 @@ from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     LOG_RELATIVE,
     LOG_REWARD,
+    MORE_ROWS,
     WARNING,
     Evidence,
     Signal,
@@ -42,7 +44,6 @@ from groupwise.intervals import Interval, wilson
 from groupwise.wording import clean
 
 NAME = "verifier"
-LOG = "completions with their rewards; the reward function's exceptions and timeouts"
 ADVICE = "run the reward function by hand on completions of this step"
 PASSES = "give the reward function a wrong answer: it may pass everything"
 # Rows of nothing but 0 that are a failure of a run that goes on, and no slow start.
@@ -57,6 +58,10 @@ _FAR = 5.0
 # Groups on either side of a drop that tell who fails, and standard errors between the two
 # explanations.
 _GROUPS, _CLEARLY = 20, 3.0
+# Rows before a drop that are its height.
+_HEIGHT = 10
+# The part of a fall that came at once from which all of it is said to have.
+_ALL_OF_IT = 0.8
 # Share of completions at the highest reward from which that is what right ones earn, and no lucky
 # number.
 _MANY_RIGHT = 0.05
@@ -75,7 +80,7 @@ def check(evidence: Evidence) -> Finding:
             NAME,
             Status.NOT_LOGGED,
             f"{counted(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest",
-            log=LOG,
+            log=MORE_ROWS,
         )
     if evidence.relative:
         return Finding(NAME, Status.NOT_LOGGED, evidence.relative, log=LOG_RELATIVE)
@@ -152,12 +157,18 @@ def _at_once(
     fell, step = found.before - found.value, int(signal.step_T[found.row])
     count = len(signal) - found.row
     change = signal.change(slice(0, found.row), slice(found.row, len(signal)))
-    lost = Interval(-fell, change.low - change.value - fell, change.high - change.value - fell)
     now, rows = signal.written(found.value), counted(count, "row")
-    message = (
-        f"{clean(name, longest=60)} {short(found.before)} → {now} at step {step:,}, in all {rows} "
-        "since"
+    fall = fall_of(evidence) if name == "reward" else None
+    before = (
+        ends_of(reward_level(evidence)[0], fall).before
+        if fall is not None and fall.lasts
+        else found.before
     )
+    message = (
+        f"{clean(name, longest=60)} {short(before)} → {now} at step {step:,}, in all {rows} since"
+    )
+    gone = found.value - before
+    lost = Interval(gone, change.low - change.value + gone, change.high - change.value + gone)
     reward = evidence.reward
     felt = (
         name == "reward"
@@ -319,19 +330,47 @@ def _drop(evidence: Evidence) -> Finding | None:
     held_out = (
         held_out if clear is None or at_once(level, row) else ""
     )  # a policy that declines takes it along as a verifier does
-    before = float(reward.value_T[max(0, row - 10) : row].mean())
+    height = float(reward.value_T[max(0, row - _HEIGHT) : row].mean()) - floor
     surely = behaviour == "unchanged" and held_out == "dropped"
-    status = _of_drop(
-        -change.value / max(before - floor, 1e-9), surely=surely, ended=evidence.ended
-    )
-    message = f"reward {arrow(before, before + change.value)} at step {step:,}, at once"
+    status = _of_drop(-change.value / max(height, 1e-9), surely=surely, ended=evidence.ended)
+    message, whole = _of_what(evidence, level, step, change)
     known = {
         "drop": "part at once",
         "behaviour": behaviour,
         "held_out_drop": held_out,
         "prompts": who_fails(evidence, step),
     }
-    return Finding(NAME, status, message, step, change, 0.0, advice=ADVICE, evidence=known)
+    return Finding(NAME, status, message, step, whole, 0.0, advice=ADVICE, evidence=known)
+
+
+def _of_what(
+    evidence: Evidence, level: Signal, step: int, change: Interval
+) -> tuple[str, Interval]:
+    """Tell of a drop with the numbers of the fall or the decline that it is the most of, where
+    there is one; and what was lost.
+    """
+    fall, decline = fall_of(evidence), decline_of(evidence)
+    if fall is not None and fall.lasts:
+        ends = ends_of(level, fall)
+        before, after, when = ends.before, ends.after, f", {ends.where}"
+    elif decline is not None:
+        before, after, when = decline.height, decline.after.value, ""
+    else:
+        row = level.at(step)
+        before, when = level.mean(slice(max(0, row - _HEIGHT), row)).value, ""
+        after = before + change.value
+    lost = after - before
+    part = change.value / lost if lost < 0 else 1.0
+    at_one_step = when in ("", f", at step {step:,}") and part > _ALL_OF_IT
+    said = (
+        f" at step {step:,}, at once"
+        if at_one_step
+        else f"{when.removeprefix(',')}, most of it at once at step {step:,}"
+    )
+    off = lost - change.value
+    return f"reward {arrow(before, after)}{said}", Interval(
+        lost, change.low + off, change.high + off
+    )
 
 
 def _of_drop(share: float, *, surely: bool, ended: bool) -> Status:
@@ -362,8 +401,7 @@ def _declined(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
         return None
     row, few = found.middle, max(5, len(level) // 20)
     change = level.change(slice(max(0, row - few), row), slice(row, row + few))
-    lost = found.height - float(level.value_T[-max(5, len(level) // 8) :].mean())
-    return (row, change) if -change.value >= 0.5 * lost else None
+    return (row, change) if -change.value >= 0.5 * (found.height - found.after.value) else None
 
 
 def step_down(signal: Signal) -> tuple[int, Interval] | None:

@@ -69,13 +69,16 @@ def check(evidence: Evidence) -> Finding:
     share = _equal_share(evidence)
     equal = None if share is None else _pooled(evidence, share)
     if equal is None or len(equal) < FEWEST_ROWS:
-        said = "nothing in the log says how many groups have rewards that are all equal"
+        said, log = "nothing in the log says how many groups have rewards that are all equal", LOG
         if equal is not None:
             said = (
                 f"{counted(len(equal), 'stretch', 'stretches')} of {GROUPS} groups, where "
                 f"{FEWEST_ROWS} are the fewest"
             )
-        return _without_spread(evidence) or Finding(NAME, Status.NOT_LOGGED, said, log=LOG)
+            log = f"more groups, {GROUPS * FEWEST_ROWS} in all"
+        elif evidence.graded is not None and len(evidence.graded):
+            log = "two completions of each prompt and more"
+        return _without_spread(evidence) or Finding(NAME, Status.NOT_LOGGED, said, log=log)
     room = _room(evidence, equal)
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups teach at such a reward.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -570,6 +570,8 @@ def _present(
             np.append(others[others != present], best),
             question.budget,
         )
+        if others.min() <= present <= others.max():  # what may be the best size may cost nothing
+            regret = replace(regret, low=0.0)
     norm2 = question.gradient_norm2
     lost_gain = None if not norm2 else 1 - (norm2 + least) / (norm2 + error)
     return Present(

@@ -12,7 +12,7 @@ and draws nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.estimators.assumptions import assumptions_of
 from groupwise.estimators.moments import (
     MOMENTS,
     TOO_SMALL,
@@ -35,7 +36,7 @@ from groupwise.intervals import (
     ratio_interval,
     student_quantile,
 )
-from groupwise.plain import Plain, Said
+from groupwise.plain import Assumption, AssumptionStatus, Plain, Said
 
 QUANTITIES = ("vp", "t", "r", "gradient_norm2", "within_gradient_norm2", *MOMENTS[3:])
 """What is estimated, in the order of `Components.estimate_C`: the three components, |g|^2,
@@ -52,7 +53,9 @@ MEANING = {
     "kappa": "E[|s|^2 e], how the length of a score goes with its reward",
     "reward_variance": "variance of the reward within a prompt, E sigma2",
     "value": "mean reward",
-    "score_mean_norm2": "squared length of the scores' mean within a prompt, 0 for the policy's own scores",
+    "score_mean_norm2": (
+        "squared length of the scores' mean within a prompt, 0 for the policy's own scores"
+    ),
     "score_reward_variance": "E[S2 sigma2]",
 }
 SYMBOLS = {"vp": "Vp", "t": "T", "r": "R", "gradient_norm2": "|g|^2"}
@@ -65,13 +68,6 @@ larger than 1/LARGEST likewise.
 """
 # Of the largest remainder: what is smaller is the rounding of sums, and no squared gradient.
 _ROUNDING = 1e-14
-# times the relative variance that Vp would have over lognormal prompts: fewer prompts cover less
-# than they say
-_FEW = 6.0
-_ALARM = 4.0
-"""Standard errors: a false alarm in 30,000 for a normal statistic, and far fewer than one in 100
-with the tails of this one.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +170,34 @@ class Components(Said):
     def vtr_covariance(self) -> Float:
         """Covariance of Vp, T and R."""
         return self.covariance_CC[_VTR, _VTR]
+
+    def check_assumptions(self) -> tuple[Assumption, ...]:
+        """Check what the estimate assumes of scores, prompts and groups.
+
+        Returns:
+            One `Assumption` each; its sentence has the numbers, and of a violation the line that
+            mends it.
+
+        Example:
+            >>> rng = np.random.default_rng(1)
+            >>> score, reward = rng.normal(size=(512, 4)), rng.integers(2, size=512)
+            >>> measured = components(reward, np.repeat(np.arange(64), 8), score_ND=score)
+            >>> for assumption in measured.check_assumptions():
+            ...     print(assumption.name, assumption.status.value)
+            scores with a mean of 0 within prompts holds
+            independent prompts holds
+            enough informative groups holds
+        """
+        return assumptions_of(self)
+
+    def moment_of_prompts(self, name: str) -> Float:
+        """Return the pseudo-values of one of `QUANTITIES`, one a prompt."""
+        if self.pseudo_PC is None:
+            raise InsufficientDataError(
+                f"expected moments of each prompt, got sums over {self.prompts} prompts: give the "
+                "scores to groupwise.components"
+            )
+        return self.pseudo_PC[:, QUANTITIES.index(name)]
 
     def of(self, name: str) -> float:
         """Return the estimate of one of `QUANTITIES`."""
@@ -434,7 +458,7 @@ def _assembled(
     found["score_reward_variance"] = _score_reward_variance(
         estimate_C, covariance_CC, sample.prompts, intervals[0].level
     )
-    return Components(
+    result = Components(
         vp=found.pop("vp"),
         t=found.pop("t"),
         r=found.pop("r"),
@@ -448,22 +472,18 @@ def _assembled(
         estimate_C=estimate_C,
         covariance_CC=covariance_CC,
         pseudo_PC=pseudo_PC,
-        notes=tuple(
-            _notes(found["score_mean_norm2"], sample, _unlikeness(found["score_norm2"], pseudo_PC))
-        ),
+        notes=(),
     )
-
-
-def _unlikeness(norm2: Estimate, pseudo_PC: Float | None) -> float:
-    """Standard deviation of the logarithm of prompts' E|s|^2; where only sums are kept, that of
-    a lognormal law with their spread.
-    """
-    if norm2.n < 3 or norm2.value <= 0:
-        return 0.0
-    if pseudo_PC is None:
-        return math.sqrt(math.log1p(norm2.n * (norm2.standard_error / norm2.value) ** 2))
-    each_P = pseudo_PC[:, QUANTITIES.index("score_norm2")]
-    return float(np.log(each_P[each_P > 0]).std())
+    left_out = (
+        f"{sample.left_out:,} rollouts were left out because their groups have fewer than four; "
+        "nothing is biased if the size of a group has nothing to do with its prompt."
+    )
+    violated = [
+        assumption.sentence
+        for assumption in result.check_assumptions()
+        if assumption.status is AssumptionStatus.VIOLATED
+    ]
+    return replace(result, notes=(*([left_out] if sample.left_out else []), *violated))
 
 
 def _score_reward_variance(
@@ -517,34 +537,3 @@ def _enough(interval: Interval, error: float, prompts: int) -> str:
         "it is as large as estimated" if interval.value > 0 else f"it is as large as {size:.3g}"
     )
     return f"; if {supposed}, about {max(needed, prompts + 1):,} prompts would show it"
-
-
-def _notes(score_mean: Estimate, sample: Sample, unlikeness: float) -> list[str]:
-    """What to know before the numbers are used."""
-    notes = []
-    if sample.left_out:
-        notes.append(
-            f"{sample.left_out:,} rollouts were left out because their groups have fewer than "
-            "four; nothing is biased if the size of a group has nothing to do with its prompt."
-        )
-    # Vp goes with the square of E|s|^2, and exp(2uz) has the relative variance exp(4u^2) - 1.
-    if sample.prompts < _FEW * math.exp(min(4 * unlikeness**2, 100.0)) - _FEW:
-        notes.append(
-            "The prompts' scores differ much in length (E|s|^2 by a factor of "
-            f"{math.exp(unlikeness):.2g} either way), so that a few prompts not drawn may hold "
-            "much of Vp: in such worlds 95 % intervals held Vp in 91 to 97 % of cases, with four "
-            "rollouts a prompt in 78 to 86 %, T and R in 93 to 98 %, and the best group size in "
-            "81 to 97 %. More prompts help, more rollouts of each do not."
-        )
-    if (
-        sample.zero_mean
-        and sample.prompts > 2
-        and score_mean.value > _ALARM * score_mean.standard_error > 0
-    ):
-        notes.append(
-            "The scores do not average to zero within prompts, as a policy's own scores do: were "
-            "the rollouts sampled by another checkpoint, at another temperature or with top-p, or "
-            "divided by their length? Do without the assumption: zero_mean=False, --any-mean in a "
-            "command."
-        )
-    return notes

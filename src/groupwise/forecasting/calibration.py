@@ -12,7 +12,6 @@ pass it. The median moves with the distance alone. Derived by us.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +23,7 @@ from scipy.special import ndtri
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
+from groupwise.parsing import parse_json
 
 Kind = Literal["window", "row"]
 KINDS: tuple[Kind, ...] = ("window", "row")
@@ -103,13 +103,13 @@ def shipped() -> Calibration:
 def read_calibration(text: str) -> Calibration:
     """Read a table that `groupwise-lab calibrate` wrote."""
     try:
-        data = json.loads(text)
+        data = parse_json(text)
         terms: dict[Kind, Float] = {
             kind: np.asarray(data["terms"][kind], dtype=float) for kind in KINDS
         }
         found = Calibration(terms, int(data["runs"]), int(data["clusters"]))
         good = data["version"] == 1 and tuple(data["probabilities"]) == PROBABILITIES
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         good = False
     # Not a number is no less than anything.
     if not good or not all(

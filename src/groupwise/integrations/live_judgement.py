@@ -56,14 +56,10 @@ class LiveJudgement:
     """When a run is judged, and what is said of it: a state once, until it changes."""
 
     def __init__(
-        self, say: Say, *, on: bool = True, every: int | None = None, stop_on: StopOn | None = None
+        self, say: Say, *, every: int | None = None, stop_on: StopOn | None = None
     ) -> None:
-        self.on, self.every, self.stop_on, self.seconds = (
-            on,
-            _EVERY if every is None else every,
-            stop_on,
-            0.0,
-        )
+        self.on, self.every = every != 0, _EVERY if every is None else every
+        self.stop_on, self.seconds = stop_on, 0.0
         self._spaced, self._latest = (
             every is None,
             0.0,

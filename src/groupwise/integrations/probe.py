@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import Components
-from groupwise.estimators.controller import Decision, decide, running_components
+from groupwise.estimators.controller import Decision, VarianceEstimate, decide
 from groupwise.scores.sums import ScoreSums, score_sums
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _advice(found: Components, prompts: int, group_size: int) -> Decision | None
     ):  # groups without any spread: nothing was measured
         return None
     try:
-        return decide(running_components(found), group_size, prompts * group_size)
+        return decide(VarianceEstimate.of(found), group_size, prompts * group_size)
     except GroupwiseError:
         return None
 

@@ -72,13 +72,12 @@ class GroupwiseCallback:
         texts: bool = True,
         sketch_every: int | None = None,
         sketch: ProbeSettings | None = None,
-        checks: bool = True,
         check_every: int | None = None,
         stop_on: StopOn | None = None,
         say: Say = to_terminal,
     ) -> None:
         check_trainer(trainer)
-        _check_options(sketch_every, check_every, checks)
+        _check_options(sketch_every=sketch_every, check_every=check_every)
         self.stop_on = None if stop_on is None else state_to_stop_on(stop_on)
         self.trainer, self._unfit = trainer, unfit(trainer)
         self._unusable = "" if sketch is None else unusable(sketch)
@@ -91,7 +90,7 @@ class GroupwiseCallback:
         self.recorder: Recorder | None = None
         self.notices: list[str] = []
         self._texts, self._say_ = texts, guarded(say)
-        self._checks = LiveJudgement(self._say, on=checks, every=check_every, stop_on=self.stop_on)
+        self._checks = LiveJudgement(self._say, every=check_every, stop_on=self.stop_on)
         # What all processes do together stands outside of it, or where no failure of one keeps it
         # from the others.
         self._safely = Failures(self._say).caught
@@ -536,19 +535,14 @@ class GroupwiseCallback:
         return self.recorder.snapshot()
 
 
-def _check_options(sketch_every: int | None, check_every: int | None, checks: Any) -> None:
-    """Refuse intervals that are no numbers of steps, and checks that are neither on nor off."""
-    for name, value, least in (("sketch_every", sketch_every, 0), ("check_every", check_every, 1)):
-        if value is not None and (not isinstance(value, int) or value < least):
+def _check_options(**intervals: int | None) -> None:
+    """Refuse intervals that are no numbers of steps; 0 switches off."""
+    for name, value in intervals.items():
+        if value is not None and (not isinstance(value, int) or value < 0):
             raise InvalidArgumentError(
-                f"expected a whole number of at least {least} for {name}, got {value!r}: give one "
+                f"expected a whole number of steps for {name}, 0 for none, got {value!r}: give one "
                 "in steps"
             )
-    if not isinstance(checks, bool):
-        raise InvalidArgumentError(
-            f"expected True or False for checks, got {str(checks)[:60]!r}: the judgement is on or "
-            "off"
-        )
 
 
 def _folder_of(trainer: Any, record: Any) -> tuple[Path, str]:

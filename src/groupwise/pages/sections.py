@@ -310,7 +310,9 @@ def _forecast(summary: Summary, path: str) -> Markup:
     outlook = summary.fitted.outlook
     if summary.no_forecast or outlook is None:
         return tag("p", text(summary.no_forecast or summary.fitted.problem))
-    lead = tag("p", text(" ".join((ahead(summary.fitted), gained(summary.fitted)))))
+    lead = tag(
+        "p", text(" ".join((ahead(summary.fitted, summary.judgement), gained(summary.fitted))))
+    )
     return join(
         (
             lead,
@@ -327,16 +329,25 @@ def _law(summary: Summary, path: str) -> Markup:
     fit = summary.fitted.fit
     if fit is None:
         return _NOTHING
+    beside = (
+        ""
+        if summary.no_forecast or summary.fitted.outlook is None
+        else summary.fitted.outlook.beside_the_law
+    )
     explained = f"R² {number(fit.r_squared)} of the raw variance"
     if math.isfinite(fit.r_squared_explainable):
         explained += (
             f", {number(fit.r_squared_explainable)} of what sampling noise leaves to explain"
         )
+    weights = "A high R² alone shows no inertia; the weights compare the laws."
     lead = tag(
         "p",
         text(
-            f"{sentence(readable(fit.message))} {explained}. A high R² alone shows no inertia; the "
-            "weights compare the laws."
+            " ".join(
+                part
+                for part in (sentence(readable(fit.message)), beside, f"{explained}.", weights)
+                if part
+            )
         ),
     )
     title = tag("h3", text(f"Parameters, {THIS_LAW}: {law_name(fit.law)}"))

@@ -135,14 +135,16 @@ def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
         else ""
     )
     out.heading(f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
-    out.line(ahead(fitted))
+    out.line(ahead(fitted, judged))
     out.line(aimed(outlook))
     out.line(gained(fitted))
     out.grid(forecast_grid(outlook))
     out.line(_status(fitted, outlook.law, judged))
-    out.line(
-        f"95 % of the way: {_cost(outlook)}." if outlook.law.status == "converged" else ""
+    out.line(outlook.beside_the_law)
+    dated = (
+        outlook.law.status == "converged" and not outlook.passes
     )  # an open plateau is no place to date
+    out.line(f"95 % of the way: {_cost(outlook)}." if dated else "")
     if outlook.result.status == "short":
         out.notes((outlook.result.message,))
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise import limits
 from groupwise.errors import (
     InvalidArgumentError,
     MissingMetricError,
@@ -21,6 +22,7 @@ from groupwise.errors import (
 )
 from groupwise.readers.configs import Stated, config_of
 from groupwise.readers.keys import TRL_FAMILY, as_shares, framework_of, meanings_of, with_reward
+from groupwise.readers.kinds import kind_of, refusal
 from groupwise.readers.rounding import resolutions
 from groupwise.readers.rows import LISTED, RowStore, plain
 from groupwise.readers.source import Blocks, counted, lines_in, peek, shown, some_of
@@ -168,7 +170,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
     if not step_key and not chosen:
         _check_is_a_log(log)
     mine = rows_of_run(store, step_R, log.path, "" if log.name else request.chosen, request.by)
-    merged = _merged(log, chosen, step_key, step_R, mine)
+    merged = _first_steps(_merged(log, chosen, step_key, step_R, mine))
     columns, labels = merged.columns, labels_of(store, mine)
     told = (
         ({"updates_per_step": each or None}, "the steps of the log"),
@@ -242,9 +244,12 @@ def _by_metric(log: Log, request: Request) -> Log:
 
 def _check_is_a_log(log: Log) -> None:
     """Raise for rows that have neither steps nor a metric that is known."""
-    if log.step is None and not any(
-        meaning.quantity for meaning in _meanings(log.store, log.framework)
-    ):
+    meanings = {
+        plain(meaning.column): meaning.quantity for meaning in _meanings(log.store, log.framework)
+    }
+    if log.step is None and not any(meanings.values()):
+        if kind := kind_of(map(plain, log.store.names()), meanings):
+            raise refusal(kind, log.store.names(), log.path)
         raise UnreadableRunError(
             f"expected a log, got {shown(log.path)}, which has neither steps nor a known metric: "
             "name them with --column step=NAME"
@@ -277,6 +282,26 @@ def _merged(
             f"expected numbers beside the step, got none in {shown(log.path)}{cells}: {hint}"
         )
     return merged
+
+
+def _first_steps(merged: Merged) -> Merged:
+    """Return as many steps as a run may have."""
+    most = limits.MOST_ROWS
+    if len(merged.step) <= most:
+        return merged
+    columns = {key: values[:most] for key, values in merged.columns.items()}
+    clock, notes = (
+        None if merged.clock is None else merged.clock[:most],
+        (*merged.notes, limits.later_rows(most)),
+    )
+    return replace(
+        merged,
+        step=merged.step[:most],
+        columns=columns,
+        trained=merged.trained[:most],
+        clock=clock,
+        notes=notes,
+    )
 
 
 def _is_finite(store: RowStore, key: str) -> bool:

@@ -10,18 +10,23 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise import limits
+
 _LEAST = 1 << 14  # bytes of a block for which a table is worth its making
+_MOST = 1 << 23  # of one that holds no line of more than some megabytes
 _HEAD = 1 << 16  # bytes that the kinds are learned from, where they tell those of all
 _MOST_REFUSED = 3  # blocks in a row after which no further one is tried
 _NO_TEXT = (
     r"^(?:-?\d[\d.]*$|true$|false$|\[|\{[\"}])"  # how another value reads under a key of texts
 )
+_KEY = re.compile(rb'"([^"\\]*+)"[ \t]*+:')
 _MANY = 16  # backslashes in a row
 _WINDOW = 1 << 18  # bytes that stay in a processor's cache, with what is made of them
 
@@ -38,7 +43,7 @@ class PlainRows:
         """Return the rows of whole lines, None where they are not plain, too few, or have one of
         the keys that are asked to be absent.
         """
-        if len(block) < _LEAST or self._refused >= _MOST_REFUSED:
+        if not _LEAST <= len(block) <= _MOST or self._refused >= _MOST_REFUSED:
             return None
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n")
@@ -54,6 +59,8 @@ class PlainRows:
 
     def _learned(self, block: bytes) -> bool:
         """Learn the kinds of the keys of a block; return whether all are plain."""
+        if not _fits(block, len(set(_KEY.findall(block)))):
+            return False
         try:
             schema = pl.scan_ndjson(io.BytesIO(block), infer_schema_length=None).collect_schema()
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
@@ -76,13 +83,20 @@ class PlainRows:
         """Return the rows of a block, None where the kinds that are known do not tell all that
         it holds.
         """
-        if not self._kinds or b"\r" in block:
+        if not self._kinds or b"\r" in block or not _fits(block, len(self._kinds)):
             return None
         try:
             table = pl.read_ndjson(block, schema=self._kinds)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             return None
         return table if _is_whole(block, table, self._empty) else None
+
+
+def _fits(block: bytes, keys: int) -> bool:
+    """Return whether the table of a block is small: keys that differ from row to row make one of
+    rows times rows.
+    """
+    return keys <= limits.MOST_KEYS and keys * block.count(b"\n") <= limits.MOST_CELLS
 
 
 def _is_whole(block: bytes, table: pl.DataFrame, empty: Iterable[str]) -> bool:

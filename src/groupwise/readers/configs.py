@@ -6,7 +6,6 @@ Nothing is executed or unpickled: `training_args.bin` is never opened.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -20,6 +19,7 @@ from groupwise.errors import (
     NothingYetError,
     UnreadableRunError,
 )
+from groupwise.parsing import parse_json
 from groupwise.readers.source import open_text, peek, read_whole, shown, table_beside
 from groupwise.record.settings import RULES, RunConfig
 
@@ -384,8 +384,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     text = read_whole(seen)
     if text.lstrip().startswith("{"):
         try:
-            flat = dict(flatten(json.loads(text)))
-        except (ValueError, RecursionError):
+            flat = dict(flatten(parse_json(text)))
+        except ValueError:
             raise UnreadableRunError(
                 f"expected settings as JSON, got {shown(path)}, which is damaged: repair it"
             ) from None

@@ -82,6 +82,8 @@ class Console(Feed):
             ):  # others may break off as the run ends
                 self._tracebacks.add(body, self.store.count)
             rows = self.store.count
+            if self.store.passes_over():
+                continue
             if len(line) <= self.longest:
                 self.line(line.rstrip())
             else:

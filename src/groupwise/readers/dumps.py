@@ -1,26 +1,14 @@
 """Rollouts as trainers dump them, as one row of our own a completion: ms-swift, NeMo-RL, ART,
-prime-rl, slime, and groups on one line.
+prime-rl, and groups on one line.
 
-Only the shape of a row is changed; `rollouts.py` makes groups and steps of them. slime's files are
-pickles of PyTorch: they are read by an unpickler that knows plain data and inert stand-ins for
-tensors, and refuses whatever else a pickle asks for.
+Only the shape of a row is changed; `rollouts.py` makes groups and steps of them.
 """
 
 from __future__ import annotations
 
-import io
 import json
-import pickle
-import re
-import zipfile
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-from groupwise import limits
-from groupwise.errors import UnreadableRunError
-from groupwise.readers.source import Peek, shown
 
 Row = Mapping[Any, Any]
 
@@ -206,37 +194,6 @@ def _advantage(nodes: Sequence[Any]) -> dict[str, float]:
     return {"advantage": next(filter(None, reversed(values)), values[-1])} if values else {}
 
 
-def _sample(row: Row) -> Iterator[dict[str, Any]]:
-    """Yield the one completion of a sample of slime's; several rewards are taken apart."""
-    reward = row.get("reward")
-    prompt = row.get("prompt")
-    found: dict[str, Any] = {
-        "prompt": prompt
-        if isinstance(prompt, str)
-        else _parted(prompt)[1]
-        if isinstance(prompt, list)
-        else None
-    }
-    found |= {
-        "completion": row["response"],
-        "group_index": row["group_index"],
-        "step": row["rollout_id"],
-    }
-    if isinstance(reward, Mapping):
-        found |= {
-            f"rewards/{key}": value
-            for key, value in reward.items()
-            if isinstance(value, int | float)
-        }
-    else:
-        found["reward"] = reward
-    yield found | (
-        {"response_length": row["response_length"]}
-        if isinstance(row.get("response_length"), int)
-        else {}
-    )
-
-
 GROUPS = "groups"
 _REWARDS = ("rewards", "reward", "group_rewards", "scores", "total_rewards", "reward_list")
 _COMPLETIONS = ("completions", "completion", "responses", "outputs", "texts")
@@ -305,12 +262,6 @@ def _of_each(row: Row, count: int) -> dict[str, list[Any]]:
 
 DUMPS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], Iterator[dict[str, Any]]]]] = {
     "ms-swift": (_is_swift, _swift),
-    "slime": (
-        lambda row: (
-            {"group_index", "rollout_id"} <= set(row) and isinstance(row.get("response"), str)
-        ),
-        _sample,
-    ),
     "art": (
         lambda row: (
             {"group_index", "reward"} <= set(row) and isinstance(row.get("messages"), list | tuple)
@@ -330,159 +281,3 @@ DUMPS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], Iterator[dict[str,
     ),
     GROUPS: (_is_group, _group),
 }
-
-
-_ZIP = b"PK\x03\x04"
-_SAMPLE_KEYS = (
-    "group_index",
-    "prompt",
-    "response",
-    "response_length",
-    "reward",
-    "rollout_id",
-)  # what `_sample` reads
-_TENSORS = re.compile(
-    r"torch\._utils\._rebuild_(tensor|tensor_v2|parameter)|torch\.serialization\._get_layout"
-    r"|torch\.(\w{1,20}Storage|Size|device|float32|float16|bfloat16|int64)"
-)
-
-
-class _Tensor:
-    """Stands for a tensor, a storage or a type of numbers: it takes any arguments and holds
-    nothing.
-    """
-
-    def __init__(self, *_: Any) -> None:
-        """Take whatever the pickle gives."""
-
-    def __setstate__(self, _: Any) -> None:
-        """Keep no state."""
-
-
-class _Plain(pickle.Unpickler):
-    """An unpickler for which only plain data and tensors exist."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return a stand-in; raise for whatever could do something."""
-        if _TENSORS.fullmatch(f"{module}.{name}"):
-            return _Tensor
-        if (module, name) == ("collections", "OrderedDict"):
-            return OrderedDict
-        raise pickle.UnpicklingError(f"it asks for {module[:40]}.{name[:40]}")
-
-    def persistent_load(self, pid: Any) -> Any:  # noqa: ARG002
-        """Return a stand-in for a tensor's storage."""
-        return _Tensor()
-
-
-def sniff_slime(seen: Peek) -> float:
-    """Return the confidence that the file is a PyTorch archive with slime's samples in it."""
-    if not seen.head.startswith(_ZIP):
-        return 0.0
-    try:
-        with zipfile.ZipFile(seen.path) as archive:
-            name = _pickled(archive)
-            return (
-                0.9
-                if name and b"samples" in archive.open(name).read(1 << 16)
-                else 0.4
-                if name
-                else 0.0
-            )
-    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError, ValueError):
-        return 0.0
-
-
-def _pickled(archive: zipfile.ZipFile) -> str:
-    """Return the name of the pickle inside a PyTorch archive, "" where there is none."""
-    return next(
-        (
-            name
-            for name in archive.namelist()[:10_000]
-            if name.endswith("/data.pkl") or name == "data.pkl"
-        ),
-        "",
-    )
-
-
-def _unpickled(path: Path) -> Any:
-    """Return what a PyTorch file holds, as plain data."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            name = _pickled(archive)
-            if not name:
-                raise UnreadableRunError(
-                    f"expected a PyTorch file in {shown(path)}, got another archive: give the log "
-                    "itself"
-                )
-            about = archive.getinfo(name)
-            if about.file_size > limits.LARGEST_WHOLE or about.compress_type != zipfile.ZIP_STORED:
-                most = (
-                    f"at most {limits.LARGEST_WHOLE / 1e6:.0f} MB of samples, stored as PyTorch "
-                    "does,"
-                )
-                raise UnreadableRunError(
-                    f"expected {most} in {shown(path)}, got more or compressed ones: dump fewer of "
-                    "them"
-                )
-            return _Plain(io.BytesIO(archive.read(name))).load()
-    except UnreadableRunError:
-        raise
-    except pickle.UnpicklingError as error:
-        reason = "".join(letter if letter.isprintable() else "?" for letter in str(error))[:120]
-        raise UnreadableRunError(
-            f"expected plain data and tensors in {shown(path)}, got a pickle that is not: "
-            f"{reason}, so it is not opened; export the samples"
-        ) from None
-    except Exception as error:  # noqa: BLE001  a damaged pickle can raise anything, but nothing in it was called
-        kind = type(error).__name__
-        raise UnreadableRunError(
-            f"expected a sound PyTorch file, got {shown(path)}, which is damaged ({kind}): copy it "
-            "again"
-        ) from None
-
-
-def slime_samples(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the samples of one of slime's dumps (`--save-debug-rollout-data`)."""
-    whole = _unpickled(path)
-    samples = whole.get("samples") if isinstance(whole, dict) else None
-    if not isinstance(samples, list):
-        raise UnreadableRunError(
-            f"expected slime's samples in {shown(path)}, got another PyTorch file: give the log "
-            "itself"
-        )
-    number = whole.get("rollout_id")
-    kept = [
-        {key: sample[key] for key in _SAMPLE_KEYS if key in sample}
-        for sample in samples
-        if isinstance(sample, dict)
-    ]
-    if not _is_small(kept):
-        most = f"at most {limits.MOST_VALUES:,} values in the samples of {shown(path)}"
-        raise UnreadableRunError(
-            f"expected {most}, got more when all that they share is unfolded: dump fewer of them"
-        )
-    for sample in kept:
-        yield {
-            **sample,
-            "rollout_id": number if isinstance(number, int) else sample.get("rollout_id", 0),
-        }
-
-
-def _is_small(value: Any) -> bool:
-    """Return whether a value that may share parts, or hold itself, unfolds to a bounded number
-    of values and of characters.
-    """
-    waiting, values, characters = [value], 0, 0
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, Mapping):
-            waiting.extend(one.values())
-        elif isinstance(one, list | tuple):
-            waiting.extend(one)
-        elif isinstance(one, str | bytes):
-            characters += len(one)
-        values += 1
-        if values + len(waiting) > limits.MOST_VALUES or characters > limits.MOST_TEXT:
-            return False
-    return True

@@ -56,6 +56,8 @@ class JournalFeed(Feed):
 
     def accept(self, line: bytes) -> None:
         """Take one line."""
+        if self._taken >= limits.MOST_ROWS:
+            return
         self._entries += self._reader.take(line)
         self._held += len(line)
         if self._held > _HELD:
@@ -90,7 +92,10 @@ class JournalFeed(Feed):
         """Return the record of what was taken so far."""
         self._settle()
         source = Source(str(origin.path / JOURNAL), "journal", origin.size, self._taken)
-        record = told(self._record, self._about, source, notes_on(self.damage), Odd(self._odd))
+        later = [limits.later_rows(self._taken)] if self._taken >= limits.MOST_ROWS else []
+        record = told(
+            self._record, self._about, source, (*notes_on(self.damage), *later), Odd(self._odd)
+        )
         if not len(record.steps):
             raise NothingYetError(
                 f"expected a record with steps, got none in {shown(origin.path)}: nothing has been "

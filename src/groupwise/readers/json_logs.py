@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import UnreadableRunError
+from groupwise.parsing import parse_json
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.columns import PlainRows
 from groupwise.readers.configs import flatten, settings_in
@@ -32,7 +33,6 @@ from groupwise.readers.source import (
     json_lines,
     lines_in,
     noted,
-    parse_json,
     peek,
     read_whole,
     shown,
@@ -83,7 +83,8 @@ class JsonlFeed(Feed):
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
-        self._store.extend(map(unwrapped, self._rows(lines)))
+        if not self._store.passes_over():
+            self._store.extend(map(unwrapped, self._rows(lines)))
 
     def _rows(self, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
         """Yield the rows of the run, and count the other lines."""
@@ -119,8 +120,9 @@ def read_json(path: Path, request: Request) -> RunRecord:
     seen = peek(path)
     if seen.text.startswith("["):
         return _read_list(path, seen, request)
+    text = read_whole(seen)
     try:
-        whole = parse_json(read_whole(seen))
+        whole = parse_json(text, floats=True)
     except ValueError:
         raise UnreadableRunError(
             f"expected whole JSON, got {shown(path)}, which is damaged or cut off: copy it again"

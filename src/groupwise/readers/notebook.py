@@ -16,12 +16,14 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+from groupwise import limits
 from groupwise.errors import UnreadableRunError
+from groupwise.parsing import parse_json
 from groupwise.readers.assemble import Log, Origin, Request, assemble
 from groupwise.readers.configs import missing, settings_in, with_found
 from groupwise.readers.console import DictConsole, PrintedConsole, TrlConsole, VerlConsole
 from groupwise.readers.rows import RowStore
-from groupwise.readers.source import Peek, lines_of, parse_json, peek, read_whole, shown
+from groupwise.readers.source import Peek, lines_of, peek, read_whole, shown
 from groupwise.record.run import RunRecord
 
 _TABLE, _ROW, _CELL = (
@@ -47,8 +49,9 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     cell printed.
     """
     seen = peek(path)
+    written = read_whole(seen)
     try:
-        notebook = parse_json(read_whole(seen))
+        notebook = parse_json(written, floats=True)
     except ValueError:
         raise UnreadableRunError(
             f"expected a notebook, got {shown(path)}, whose JSON is damaged or cut off: copy it "
@@ -93,7 +96,7 @@ def _printed(
     for text in _texts(notebook, "text"):
         for console in (VerlConsole, TrlConsole, DictConsole, PrintedConsole):
             feed = console()
-            feed.take(lines_of(text))
+            feed.take(lines_of(text)[: limits.MOST_ROWS])
             feed.finish()
             with suppress(UnreadableRunError):
                 records.append(feed.record(Origin(path, size), request))

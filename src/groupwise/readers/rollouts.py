@@ -29,15 +29,7 @@ from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
 from groupwise.readers.columns import PlainRows
 from groupwise.readers.configs import config_of
-from groupwise.readers.dumps import (
-    GROUPS,
-    SPELLED,
-    SPELLINGS,
-    dump_of,
-    rows_of_dump,
-    slime_samples,
-    sniff_slime,
-)
+from groupwise.readers.dumps import GROUPS, SPELLED, SPELLINGS, dump_of, rows_of_dump
 from groupwise.readers.rows import RowStore, clean_key, parse_number
 from groupwise.readers.source import (
     DAMAGED_LINES,
@@ -256,7 +248,7 @@ class RolloutRows:
     """
 
     def __init__(self, *, texts: bool = True) -> None:
-        self.store = RowStore()
+        self.store = RowStore(limits.MOST_CELLS)
         self._pieces: list[pl.Series] = []
         self._completion: list[str | int | None] = []
         self._prompt: list[int | None] = []
@@ -646,7 +638,7 @@ def function_names(names: Iterable[str], total: str) -> dict[str, str]:
 _MOST_FILES = 100_000
 _FIRST_ROWS = 20
 _DUMP = re.compile(
-    r"(?:(?:train_data_|global_)?step[_-]?|slime_|rollout_(?:data_)?)?(\d{1,12})\.(?:jsonl|pt)|(\d{4,12})\.parquet"
+    r"(?:(?:train_data_|global_)?step[_-]?|rollout_(?:data_)?)?(\d{1,12})\.jsonl|(\d{4,12})\.parquet"
 )
 _EPISODES = re.compile(r"step_(\d{1,12})")
 _STEP_IN_NAME = re.compile(
@@ -665,8 +657,6 @@ def sniff_rollouts(seen: Peek) -> float:
     """
     if seen.head.startswith(b"PAR1"):
         return 0.95 if _is_table(seen.path) else 0.0
-    if seen.head.startswith(b"PK"):
-        return sniff_slime(seen)
     if seen.binary or not seen.text.startswith("{"):
         return 0.0
     rows = _first_rows(seen)
@@ -927,8 +917,6 @@ def _add_file(
     seen, group_size = peek(path), request.config.value("group_size")
     if seen.head.startswith(b"PAR1"):
         return _add_table(rows, path, rewarded=rewarded)
-    if seen.head.startswith(b"PK"):
-        return _add_dump(rows, enumerate(slime_samples(path)), "slime", path, group_size)
     first = _first_rows(seen)
     dump = dump_of(first)
     layout = OURS if dump else layout_of(first, rewarded=rewarded)

@@ -139,8 +139,10 @@ class _Column:
 class RowStore:
     """The numbers of a log, by key."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_rows: int | None = None) -> None:
         self.count = 0  # rows so far
+        self.is_cut = False  # whether there are more rows than are read one by one
+        self._most_rows = most_rows or limits.MOST_ROWS
         self.texts: dict[str, int] = {}  # cells that hold a text
         self.labels: dict[
             str, dict[int, str]
@@ -169,6 +171,8 @@ class RowStore:
         """Append rows; nested mappings are flattened with "/"."""
         waiting = iter(rows)
         while batch := list(islice(waiting, _BATCH)):
+            if len(batch) > (left := max(0, self._most_rows - self.count)):
+                self.is_cut, batch = True, batch[:left]
             for names, block in groupby(
                 batch, key=tuple
             ):  # rows of the same keys are taken column by column
@@ -194,8 +198,7 @@ class RowStore:
         """Append rows by column, as many as a table may have."""
         most = max(
             0,
-            limits.MOST_CELLS // (len(self._columns) or min(len(names), limits.MOST_KEYS) or 1)
-            - self.count,
+            limits.most_rows(len(self._columns) or min(len(names), limits.MOST_KEYS)) - self.count,
         )
         self.too_long += max(0, length - most)
         start = self.count
@@ -218,7 +221,7 @@ class RowStore:
     def add_table(self, table: pl.DataFrame) -> None:
         """Append the rows of a table of numbers and texts; a missing cell is none."""
         start, width = self.count, len({*self._columns, *table.columns})
-        if (start + len(table)) * width > limits.MOST_CELLS:
+        if start + len(table) > limits.most_rows(width):
             self.extend(table.iter_rows(named=True))
             return
         places = [
@@ -247,7 +250,15 @@ class RowStore:
         """Return whether a further row would be too many for a table, whose missing cells take
         memory too.
         """
-        return (self.count + 1) * len(self._columns) > limits.MOST_CELLS
+        return (
+            self.count >= self._most_rows
+            or (self.count + 1) * len(self._columns) > limits.MOST_CELLS
+        )
+
+    def passes_over(self) -> bool:
+        """Return whether a row that is about to be read is passed over, for there are too many."""
+        self.is_cut |= (is_full := self.full())
+        return is_full
 
     def _takes(self, name: str) -> bool:
         """Return whether a key is there or may be added."""
@@ -343,7 +354,7 @@ class RowStore:
         """Append as many rows from columns of numbers, each with the rows, counted from the
         first of them, that hold one.
         """
-        most = max(0, limits.MOST_CELLS // max(1, len({*self._columns, *columns})) - self.count)
+        most = max(0, limits.most_rows(len({*self._columns, *columns})) - self.count)
         self.too_long += max(0, length - most)
         for name, (rows, numbers) in columns.items():
             kept = rows < most
@@ -370,7 +381,9 @@ class RowStore:
         notes = []
         if self.too_wide:
             notes.append(limits.left_out(self.too_wide))
-        if self.too_long:
+        if self.is_cut:
+            notes.append(limits.later_rows(self.count))
+        elif self.too_long:
             notes.append(
                 f"the log has more than {limits.MOST_CELLS:,} cells: the last {self.too_long:,} "
                 "rows left out"

@@ -14,7 +14,8 @@ from typing import IO, Any, AnyStr, TextIO
 
 from groupwise import limits
 from groupwise.errors import NothingYetError, UnreadableRunError
-from groupwise.files import first_bytes
+from groupwise.files import first_bytes, table_rows
+from groupwise.parsing import TooManyValuesError, check_values, parse_json
 
 HEAD_BYTES = 1 << 16
 DAMAGED_LINES = "line is no whole JSON object and was", "lines are not whole JSON objects and were"
@@ -27,11 +28,15 @@ _CONTROL = re.compile(r"[\0-\x07\x0b\x0e-\x1a\x1c-\x1f]")
 _FIRST_TEXT = 1 << 20
 _BLOCK = 1 << 22
 _LEAST_CUT = 1 << 10
+_FOUR_BYTES = [bytes([lead]) for lead in range(0xF0, 0xF5)]  # begin the characters that take four
 
 _MAGIC = (
     (b"PAR1", "a Parquet file"),
     (b"\x1f\x8b", "a gzip archive: decompress it first"),
-    (b"PK\x03\x04", "a zip archive or a PyTorch file: give the log itself"),
+    (
+        b"PK\x03\x04",
+        "a zip archive or a pickle of PyTorch, which is never opened: give the log itself",
+    ),
     (
         b"SQLite format 3",
         "an SQLite database that is neither trackio's nor MLflow's: export the run as CSV",
@@ -244,17 +249,21 @@ class Blocks:
         with open_text(self._seen.path, encoding) as file:
             if is_wide(encoding):  # in whose bytes a line feed cannot be found
                 file.seek(self.start)
-                pieces = ((start, piece.encode()) for start, piece in _pieces(file))
+                pieces = (
+                    (start, piece.encode())
+                    for start, piece in _pieces(file, limits.LONGEST_LINE // 2 + 1)
+                )
             else:
                 file.buffer.seek(self.start)
                 pieces = (
-                    (start, in_utf8(piece, encoding)) for start, piece in _pieces(file.buffer)
+                    (start, in_utf8(piece, encoding))
+                    for start, piece in _pieces(file.buffer, limits.LONGEST_LINE + 1)
                 )
             for self.start, piece in pieces:
                 yield (
                     piece
-                    if len(piece) <= limits.LONGEST_LINE
-                    else "".join(self._short(lines_in(piece))).encode()
+                    if len(piece) <= limits.LONGEST_LINE // 2
+                    else b"".join(self._short(piece.split(b"\n")))
                 )
 
     def lines(self) -> Iterator[str]:
@@ -262,24 +271,28 @@ class Blocks:
         for block in self:
             yield from lines_in(block)
 
-    def _short(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines that are not too long, and count the others."""
-        for line in lines:
-            self.too_long += len(line) > limits.LONGEST_LINE
-            if len(line) <= limits.LONGEST_LINE:
-                yield line
+    def _short(self, lines: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield the lines that are not too long, and count the others: where a character takes
+        four bytes, all of the line's do.
+        """
+        for number, line in enumerate(lines, start=1):
+            too_long = len(line) > limits.LONGEST_LINE // (
+                2 if any(lead in line for lead in _FOUR_BYTES) else 1
+            )
+            self.too_long += too_long
+            if not too_long:
+                yield line if number == len(lines) else line + b"\n"
 
     def notes(self) -> list[str]:
         """Return the note on lines that were left out."""
-        of = f"of more than {limits.LONGEST_LINE} characters"
+        of = f"of more than {limits.LONGEST_LINE} bytes"
         return noted(self.too_long, f"line {of} was", f"lines {of} were")
 
 
-def _pieces(file: IO[AnyStr]) -> Iterator[tuple[int, AnyStr]]:
-    """Yield whole lines, some megabytes at a time, and where they begin; of one that is far too
-    long only the start.
+def _pieces(file: IO[AnyStr], most: int) -> Iterator[tuple[int, AnyStr]]:
+    """Yield whole lines, some megabytes at a time, and where they begin; of one that is too long
+    only the start.
     """
-    most = 4 * limits.LONGEST_LINE + 4  # a character takes at most four bytes
     bytearray(4 * _BLOCK)
     # freed at once: the allocator keeps that much from then on, where it gave every block back
     # before
@@ -319,21 +332,13 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-DECODER = json.JSONDecoder(parse_int=float)  # integers as floats, NaN allowed
-
-
-def parse_json(text: str) -> Any:
-    """Return the value of a whole JSON text; raise a ValueError where it is damaged."""
-    try:
-        return DECODER.decode(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+_DECODER = json.JSONDecoder(parse_int=float)
 
 
 def json_in(text: str) -> Any:
     """Return the value of a JSON text, None where it is damaged."""
     try:
-        return parse_json(text)
+        return parse_json(text, floats=True)
     except ValueError:
         return None
 
@@ -352,8 +357,7 @@ _GAP = re.compile(r"[ \t\r\n,]*")
 
 def table_beside(name: str) -> Iterator[dict[str, str]]:
     """Yield the lines of a table beside this file, cell by column."""
-    columns, *lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
-    yield from (dict(zip(columns.split("\t"), line.split("\t"), strict=True)) for line in lines)
+    return table_rows(Path(__file__).with_name(name))
 
 
 class JsonArray:
@@ -374,7 +378,7 @@ class JsonArray:
                 self.end = position + 1
                 return
             try:
-                found, position = DECODER.raw_decode(text, position)
+                found, position = _DECODER.raw_decode(text, position)
             except (ValueError, RecursionError):
                 return
             if position == len(text):
@@ -384,11 +388,18 @@ class JsonArray:
 
 def read_whole(seen: Peek) -> str:
     """Return the whole text of a file that cannot be streamed."""
+    instead = f"in {shown(seen.path)}: save the rows as JSON lines"
     if seen.size > limits.LARGEST_WHOLE:
-        size = f"{seen.size / 1e6:.0f} MB"
         raise UnreadableRunError(
-            f"expected JSON of at most {limits.LARGEST_WHOLE / 1e6:.0f} MB, got {size} in "
-            f"{shown(seen.path)}: save the rows as JSON lines"
+            f"expected JSON of at most {limits.LARGEST_WHOLE / 1e6:.0f} MB, got "
+            f"{seen.size / 1e6:.0f} MB {instead}"
         )
     with open_text(seen.path, seen.encoding) as file:
-        return file.read().replace("\0", "").lstrip("\ufeff")
+        text = file.read().replace("\0", "").lstrip("\ufeff")
+    try:
+        check_values(text)
+    except TooManyValuesError as error:
+        raise UnreadableRunError(
+            f"expected JSON of at most {limits.MOST_VALUES:,} values, got {error} {instead}"
+        ) from None
+    return text

@@ -19,7 +19,8 @@ from groupwise.readers.wandb_run import exported_runs
 from groupwise.record.run import RunRecord
 from groupwise.record.table import read_parquet
 
-_BATCH = 4096
+_BATCH, _HELD = 4096, 1 << 24  # lines, and characters of them, that wait for the end of a record
+_BETWEEN = (",", ";", "\t", "|", " ")  # cells
 _MARKDOWN = ("|", "#")  # how a text begins whose table has bars between its cells
 _OF_ONE_TAG = {
     "wall_time",
@@ -34,7 +35,9 @@ def sniff_csv(seen: Peek) -> float:
     """
     if seen.text[:1] in "[{":
         return 0.0
-    lines = [line.rstrip("\n") for line in first_lines(seen, 20) if line.strip()]
+    lines = [
+        line[: limits.LONGEST_CELL].rstrip("\n") for line in first_lines(seen, 20) if line.strip()
+    ]
     if _is_markdown(lines[0], seen.text):
         return 0.65
     named = seen.path.suffix.lower() in (".csv", ".tsv")
@@ -123,6 +126,7 @@ class CsvFeed(Feed):
 
     def __init__(self) -> None:
         self._held: list[str] = []  # lines that are not parsed yet
+        self._characters = 0  # in them
         # in them: where their number is odd, the last record goes on in a line that has not come
         self._quotes = 0
         self._delimiter = ""
@@ -132,17 +136,27 @@ class CsvFeed(Feed):
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
-        for line in lines:
+        self._store.is_cut |= self._store.too_long > 0
+        for line in () if self._over or self._store.is_cut else lines:
+            if (
+                len(line) > limits.MOST_VALUES
+                and max(map(line.count, _BETWEEN)) > limits.MOST_VALUES
+            ):
+                self._broken += 1
+                continue
             self._held.append(line)
+            self._characters += len(line)
             self._quotes += line.count('"')
-            if len(self._held) >= _BATCH and self._quotes % 2 == 0:
+            if (
+                len(self._held) >= _BATCH and self._quotes % 2 == 0
+            ) or self._characters > limits.LONGEST_CELL + _HELD:
                 self.finish()
         if self._quotes % 2 == 0:
             self.finish()
 
     def finish(self) -> None:
         """Read what was held back."""
-        lines, self._held, self._quotes = self._held, [], 0
+        lines, self._held, self._quotes, self._characters = self._held, [], 0, 0
         batch: list[list[str]] = []
         try:
             for row in () if self._over else self._parsed(lines):

@@ -8,7 +8,6 @@ over.
 from __future__ import annotations
 
 import heapq
-import json
 import math
 import re
 import struct
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, UnreadableRunError
+from groupwise.parsing import parse_json
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, listed
 from groupwise.readers.rows import RowStore
@@ -453,8 +453,8 @@ def _settings(texts: dict[str, str]) -> dict[str, Any]:
         if tag.startswith("model_config"):
             continue
         try:
-            found = json.loads(value)
-        except (ValueError, RecursionError):
+            found = parse_json(value)
+        except ValueError:
             found = listed(re.sub(r"(?m)^\s*[|*\-]?\s*", "- ", value))
         flat |= dict(flatten(found)) if isinstance(found, dict) else {}
     return flat

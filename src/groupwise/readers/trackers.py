@@ -133,7 +133,10 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
     run = one_run(path, [clean_key(name) for name in names], request.chosen)
     original = next(name for name in names if clean_key(name) == run)
     order = "id" if "id" in _columns(database, "metrics") else "rowid"
-    query = f"SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY {order}"  # noqa: S608
+    query = (
+        f"SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY {order} LIMIT "  # noqa: S608 - a column of ours
+        f"{limits.MOST_ROWS + 1}"
+    )
     found = [
         (step, _object(content))
         for step, content in _stored(path, database.execute(query, (original,)))

@@ -33,8 +33,9 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
     """Read the history and the settings of a W&B run that was written on this disk."""
     seen = peek(path)
     if seen.size > limits.LARGEST_BLOCKS:
+        most, size = limits.LARGEST_BLOCKS / 1e6, seen.size / 1e6
         raise UnreadableRunError(
-            f"expected a W&B file of at most 1 GB, got {seen.size / 1e9:.1f} GB in {shown(path)}: "
+            f"expected a W&B file of at most {most:.0f} MB, got {size:.0f} MB in {shown(path)}: "
             "export it as CSV"
         )
     records = BlockRecords(path.read_bytes())

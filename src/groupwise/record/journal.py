@@ -9,6 +9,7 @@ in `docs/reference/journal.md`.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -21,7 +22,9 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from groupwise import limits
 from groupwise.errors import GroupwiseError, UnreadableRunError
+from groupwise.parsing import parse_json
 from groupwise.wording import count
 
 _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,15}) ")
@@ -91,8 +94,8 @@ def _entry(checksum: bytes, body: bytes) -> dict[str, Any] | None:
     if checksum != b"%08x" % zlib.crc32(body):
         return None
     try:
-        entry = json.loads(body)
-    except (ValueError, RecursionError):
+        entry = parse_json(body)
+    except ValueError:
         return None
     return entry if isinstance(entry, dict) else None
 
@@ -103,6 +106,8 @@ def _salvaged(line: bytes) -> Iterator[tuple[dict[str, Any], int, int]]:
 
     An entry cannot hide in the texts of another: there its quotes are escaped, and it is no JSON.
     """
+    if b"{" not in line:  # as in a block that was lost, which may be gigabytes
+        return
     at, budget = (
         0,
         _SALVAGE * len(line),
@@ -137,10 +142,14 @@ class LineReader:
         # bytes of a last line that was not finished when the writer ended, which is no damage
         self.torn = 0
         self._step: int | None = None
+        self._is_open = self._goes_on = (
+            False  # whether the present line has no end, and whether it goes on with the one before
+        )
         self._owed = 0  # what the head of a damaged line says is still to come of it
 
     def take(self, line: bytes) -> list[dict[str, Any]]:
         """Return the sound entries of a line; the last of a file may lack its line feed."""
+        self.torn, self._goes_on, self._is_open = 0, self._is_open, not line.endswith(b"\n")
         entry = decode_entry(line)
         if entry is None:
             return self._partly(line)
@@ -181,7 +190,9 @@ class LineReader:
         piece = piece.removesuffix(b"\n")
         if not piece:
             return
-        goes_on = len(piece) <= self._owed  # a byte that became a line feed makes two lines of one
+        goes_on = (
+            self._goes_on or len(piece) <= self._owed
+        )  # a byte that became a line feed makes two lines of one
         head = _HEAD.match(piece)
         self._owed = (
             self._owed - len(piece) - 1
@@ -207,19 +218,27 @@ class Content:
     end: int = 0  # bytes of it, without a line that is torn at its end
     torn: int = 0  # bytes of that line
     damage: tuple[Damage, ...] = ()
+    is_cut: bool = False  # whether it holds more rows than were asked for
 
 
-def read_journal(path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = None) -> Content:
-    """Return the sound entries of a journal, or what `keep` makes of each, and what is damaged;
-    nothing where there is none.
+def read_journal(
+    path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = None, most: float = math.inf
+) -> Content:
+    """Return the first sound entries of a journal, or what `keep` makes of each, and what is
+    damaged; nothing where there is none.
     """
     entries: list[Any] = []
-    reader, size = LineReader(), 0
+    reader, size, rows = LineReader(), 0, 0
     try:
-        with path.open("rb") as file:
-            for line in file:
+        with path.open("rb", buffering=1 << 20) as file:
+            while rows <= most and (
+                line := file.readline(limits.LONGEST_LINE)
+            ):  # a longer one is taken in pieces
                 size += len(line)
                 for entry in reader.take(line):
+                    rows += "row" in entry
+                    if rows > most:
+                        break
                     kept = entry if keep is None else keep(entry)
                     if kept is not None:
                         entries.append(kept)
@@ -230,7 +249,9 @@ def read_journal(path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = N
             f"expected a journal that can be read at {path}, got {error.strerror}: check its "
             "permissions"
         ) from None
-    return Content(entries, size - reader.torn, reader.torn, tuple(reader.damage))
+    return Content(
+        entries, size - reader.torn, reader.torn, tuple(reader.damage), is_cut=rows > most
+    )
 
 
 def _sync_folder(folder: Path) -> None:

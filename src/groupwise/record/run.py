@@ -28,6 +28,7 @@ from groupwise.errors import (
     OverwriteError,
     UnreadableRunError,
 )
+from groupwise.parsing import parse_json
 from groupwise.record.journal import Content, Journal, being_written, notes_on, read_journal
 from groupwise.record.settings import RunConfig, Setting
 from groupwise.record.table import (
@@ -344,9 +345,7 @@ class RunRecord:
             "sources": [dataclasses.asdict(source) for source in self.sources],
             "notes": list(self.notes),
             "labels": dict(self.labels),
-            "checksums": {
-                path.name: zlib.crc32(path.read_bytes()) for path in sorted(folder.iterdir())
-            },
+            "checksums": {path.name: _checksum(path) for path in sorted(folder.iterdir())},
         }
         (folder / SAVED).write_text(json.dumps(about, indent=1), encoding="utf-8")
         for path in folder.iterdir():
@@ -380,7 +379,9 @@ class RunRecord:
             )
         record = load_saved(home)[0] if (home / SAVED).is_file() else cls.empty(home.name)
         if (home / JOURNAL).is_file():
-            record = with_journal(record, home / JOURNAL, read_journal(home / JOURNAL))
+            record = with_journal(
+                record, home / JOURNAL, read_journal(home / JOURNAL, most=limits.MOST_ROWS)
+            )
         try:
             record.validate()
         except InvalidArgumentError as error:
@@ -605,8 +606,8 @@ def load_saved(home: Path) -> tuple[RunRecord, str]:
             f"expected JSON of at most {most} in {home / SAVED}, got more: {_RESTORE}"
         )
     try:
-        about = json.loads((home / SAVED).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        about = parse_json((home / SAVED).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise UnreadableRunError(
             f"expected JSON in {home / SAVED}, got {str(error)[:80]}: {_RESTORE}"
         ) from None
@@ -628,12 +629,21 @@ def load_saved(home: Path) -> tuple[RunRecord, str]:
     ), lost
 
 
+def _checksum(path: Path) -> int:
+    """Return the CRC-32 of a file."""
+    total = 0
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            total = zlib.crc32(piece, total)
+    return total
+
+
 def _sound_table(path: Path, checksums: Mapping[str, Any]) -> pl.DataFrame:
     """Read a table of a saved record once its checksum is right: damaged Parquet can end the
     whole process inside its decoder.
     """
     try:
-        damaged = zlib.crc32(path.read_bytes()) != checksums[path.name]
+        damaged = _checksum(path) != checksums[path.name]
     except OSError as error:
         raise UnreadableRunError(
             f"expected the table {path}, got {error.strerror}: {_RESTORE}"
@@ -679,7 +689,16 @@ def with_journal(record: RunRecord, path: Path, content: Content) -> RunRecord:
         Source(str(path), "journal", content.end, len(standing_steps(content.entries))),
     )
     record = with_entries(record, content.entries, odd)
-    return told(record, description_in(content.entries), source, notes_on(content.damage), odd)
+    return told(
+        record,
+        description_in(content.entries),
+        source,
+        (
+            *notes_on(content.damage),
+            *([limits.later_rows(limits.MOST_ROWS)] if content.is_cut else []),
+        ),
+        odd,
+    )
 
 
 def with_entries(record: RunRecord, entries: Iterable[Mapping[str, Any]], odd: Odd) -> RunRecord:

@@ -31,11 +31,6 @@ if TYPE_CHECKING:
     Total = Callable[["torch.nn.Module", Batch], "torch.Tensor"]
 
 
-# outputs of a head over a vocabulary: there, dropping the prompt's tokens (whose gradient is zero)
-# pays
-WIDE = 4096
-
-
 @dataclass(slots=True)
 class Recorder:
     """What one pass has left behind so far."""
@@ -270,27 +265,11 @@ def _tokens(value: torch.Tensor) -> torch.Tensor:
     return value.reshape(len(value), -1, value.shape[-1])
 
 
-def _without_empty(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Drop tokens of which the left factor is zero, as far as no rollout needs them."""
-    import torch
-
-    used = left.any(-1)
-    longest = max(1, int(used.sum(1).max()))
-    if longest > 0.8 * left.shape[1]:
-        return left, right
-    order = torch.argsort(used.to(torch.uint8), dim=1, descending=True, stable=True)[
-        :, :longest, None
-    ]
-    return left.take_along_dim(order, 1), right.take_along_dim(order, 1)
-
-
 def _linear(
     module: torch.nn.Module, source: torch.Tensor, gradient: torch.Tensor
 ) -> dict[str, Contribution]:
     """Weight (out, in): output gradient times input; bias: output gradient."""
     left, right = _tokens(gradient), _tokens(source).to(gradient.dtype)
-    if left.shape[2] >= WIDE:
-        left, right = _without_empty(left, right)
     weight = {"weight": Use(left, right)}
     return weight if module.bias is None else {**weight, "bias": left.sum(1)}
 

@@ -8,7 +8,6 @@ Prompt and completion are encoded apart and joined, so that the boundary between
 from __future__ import annotations
 
 import io
-import json
 import math
 import os
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, one_sentence
+from groupwise.parsing import parse_json
 from groupwise.prompts import Prompt
 
 if TYPE_CHECKING:
@@ -176,11 +176,17 @@ def tokens_of(
     its text, the score is of the latter.
     """
     tokenizer = reader.tokenizer
-    before = [prompt_ids(tokenizer, prompt) for prompt in prompts]
-    after = [
-        [int(number) for number in tokenizer.encode(text, add_special_tokens=False)]
-        for text in completions
-    ]
+    with one_sentence(
+        "prompts and completions that the model's tokenizer can encode",
+        "give the model that sampled them",
+        raised=Exception,  # the libraries raise a kind of their own
+        kind=InvalidArgumentError,
+    ):
+        before = [prompt_ids(tokenizer, prompt) for prompt in prompts]
+        after = [
+            [int(number) for number in tokenizer.encode(text, add_special_tokens=False)]
+            for text in completions
+        ]
     return before, [
         ids if end is None else [*ids, end] for ids, end in zip(after, ends, strict=True)
     ]
@@ -249,12 +255,9 @@ def _json(path: Path) -> dict[str, Any]:
     """Return the object of a JSON file."""
     again = "copy the checkpoint again"
     with one_sentence(
-        f"JSON in {path}",
-        again,
-        raised=(OSError, ValueError, RecursionError),
-        kind=UnreadableModelError,
+        f"JSON in {path}", again, raised=(OSError, ValueError), kind=UnreadableModelError
     ):
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict):
         raise UnreadableModelError(
             f"expected a JSON object in {path}, got {type(found).__name__}: {again}"
@@ -295,7 +298,7 @@ def _header_of(path: Path) -> dict[str, list[int]]:
     which a small machine refuses.
     """
     with _loading(f"the model in {path.parent}"), path.open("rb") as file:
-        header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), _LONGEST_HEADER)))
+        header = parse_json(file.read(min(int.from_bytes(file.read(8), "little"), _LONGEST_HEADER)))
         tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
         for name, tensor in tensors.items():
             if "weight" in name and tensor["dtype"] not in _FLOATS:

@@ -165,70 +165,11 @@ class TokenScores:
                 row = rollout * (stop - start) + place[rollout, token] - start
                 flat.index_add_(0, row, use.right_NTC[rollout, token])
 
-    def direct_cost(self) -> float:
-        """Return the multiplications of the Gram matrix where the gradients are formed."""
-        rollouts, _, columns = self.uses[0].right_NTC.shape
-        rows = (
-            min(self.rows, sum(use.left.numel() for use in self.uses))
-            if all(use.picks for use in self.uses)
-            else self.rows
-        )
-        formed = sum(use.right_NTC.shape[1] for use in self.uses if not use.picks)
-        return rollouts * rows * columns * (formed + rollouts / 2)
-
-    def pair_cost(self) -> float:
-        """Return the multiplications of the Gram matrix where pairs of tokens are gone through,
-        and what that costs besides.
-        """
-        tokens = sum(use.left.shape[0] * use.left.shape[1] for use in self.uses)
-        rows = sum(0 if use.picks else self.rows for use in self.uses) / len(self.uses)
-        return tokens**2 / 2 * (rows + self.uses[0].right_NTC.shape[2] + 64)
-
-    def pair_gram(self) -> torch.Tensor:
-        r"""Return $\sum_{t,u} (l_{nt} \cdot l_{mu})(r_{nt} \cdot r_{mu})$ over all pairs of
-        tokens of all uses.
-        """
-        rollouts, tokens, _ = self.uses[0].right_NTC.shape
-        gram = self.uses[0].right_NTC.new_zeros(rollouts, rollouts)
-        step = max(1, int((BLOCK_NUMBERS / 2) ** 0.5) // tokens)
-        for start in range(0, rollouts, step):
-            for other in range(start, rollouts, step):
-                here, there = slice(start, start + step), slice(other, other + step)
-                part = sum(
-                    pair_products(one, two, here, there) for one in self.uses for two in self.uses
-                )
-                gram[here, there] = part
-                if start != other:
-                    gram[there, here] = part.T  # type: ignore[union-attr]
-        return gram
-
 
 ParameterScores = StoredScores | TokenScores
 """The gradients of N rollouts with respect to one parameter, seen as a matrix (a vector is one
 row).
 """
-
-
-def pair_products(one: Use, two: Use, here: slice, there: slice) -> torch.Tensor:
-    """Return the inner products of one use's gradients with another's."""
-    right, other_right = one.right_NTC[here], two.right_NTC[there]
-    product = right.flatten(0, 1) @ other_right.flatten(0, 1).T
-    product *= left_products(one.left[here].flatten(0, 1), two.left[there].flatten(0, 1))
-    shape = (len(right), right.shape[1], len(other_right), other_right.shape[1])
-    return product.view(shape).sum((1, 3))
-
-
-def left_products(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
-    """Return all inner products of left factors, where a whole number stands for a row of the
-    unit matrix.
-    """
-    if one.ndim == 1 and two.ndim == 1:
-        return one[:, None] == two[None, :]
-    if one.ndim == 1:
-        return two[:, one].T
-    if two.ndim == 1:
-        return one[:, two]
-    return one @ two.T
 
 
 class GramTotal:
@@ -251,12 +192,9 @@ class GramTotal:
         self._weight_N = torch.ones(rollouts) if weight_N is None else torch.from_numpy(weight_N)
 
     def add(self, name: str, scores: ParameterScores) -> None:
-        """Add the inner products with respect to one parameter, by the cheaper of the two ways."""
+        """Add the inner products with respect to one parameter."""
         if self.sum is not None:
             self.sum.add(name, scores.combined(self._weight_N))
-        if isinstance(scores, TokenScores) and scores.pair_cost() < scores.direct_cost():
-            self.gram_NN += scores.pair_gram().cpu()
-            return
         for _, value_NRC in scores.blocks(self.workspace):
             self.gram_NN += self_products(value_NRC.flatten(1)).cpu()
 

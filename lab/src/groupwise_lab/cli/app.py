@@ -19,7 +19,9 @@ PROGRAM = Program(
             "Train a small policy on a task whose truth is known, or a language model on your "
             "prompts, by GRPO; the run is a record."
         ),
-        "evaluate": "Score models on benchmarks, compare two, or show what a run's training transferred to.",
+        "evaluate": (
+            "Score models on benchmarks, compare two, or show what a run's training transferred to."
+        ),
         "simulate": "Simulate a training run whose truth is known, and write it as a record.",
         "sweep": (
             "Train with every combination of some settings, and say which is best: exit code 1 "

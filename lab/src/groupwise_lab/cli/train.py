@@ -37,6 +37,7 @@ from groupwise.errors import (
     UnreadableRunError,
     first_line,
 )
+from groupwise.files import first_bytes
 
 if TYPE_CHECKING:
     from groupwise.record.run import RunRecord
@@ -229,7 +230,7 @@ def train(
         str | None,
         option(
             "NAME",
-            "One of docs/advantages.md, or a trainer's as trl/grpo; by default leave_one_out.",
+            "One of lab/docs/advantages.md, or a trainer's as trl/grpo; by default leave_one_out.",
         ),
     ] = None,
     seed: Annotated[int | None, option("N", "Seed of prompts and sampling; by default 0.")] = None,
@@ -283,7 +284,7 @@ def train(
 def check_installed() -> None:
     """Refuse to train where the libraries of training are not there."""
     if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
-        raise GroupwiseError("training needs torch and safetensors: pip install 'groupwise[train]'")
+        raise GroupwiseError("training needs torch and safetensors: pip install 'groupwise-lab[train]'")
 
 
 def _task(name: str | None, start: Start) -> Task:
@@ -332,6 +333,10 @@ def _own_task(start: Start, common: Mapping[str, Any]) -> Task:
     from groupwise_lab.trainer.file_task import make_file_task
 
     assert start.data is not None
+    if start.data.exists() and not first_bytes(start.data, 1):
+        raise InvalidArgumentError(
+            f"expected a file of prompts, got {start.data}, which is empty or no file: name another"
+        )
     if start.reward is None:
         raise InvalidArgumentError(
             "--data expects --reward, got none: name exact, number, math_verify, or a function as "
@@ -445,11 +450,11 @@ def settings_in(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise UnreadableRunError(
-                f"expected settings in {path}, got {path.stat().st_size:,} bytes: name another file"
-            )
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML too
+        content = first_bytes(path, _LARGEST_FILE + 1)
+        if content is None or len(content) > _LARGEST_FILE:
+            came = "what is no file" if content is None else f"{path.stat().st_size:,} bytes"
+            raise UnreadableRunError(f"expected settings in {path}, got {came}: name another file")
+        found = yaml.safe_load(content.decode())  # JSON is YAML too
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         raise UnreadableRunError(
             f"expected settings as YAML or JSON in {path}, got something else: write one KEY: "

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
-from groupwise.estimators.advantages import Advantage
 from groupwise.estimators.components import components
-from groupwise.estimators.controller import RunningComponents, decide, running_components
+from groupwise_lab.trainer.advantages import Advantage
+from groupwise_lab.trainer.controller import RunningComponents, running_components
 from groupwise_lab.trainer.credit import advantage_of, asked, gradients_kept, score_batch
 from groupwise_lab.trainer.folder import DECISIONS
 from groupwise_lab.trainer.rewards import total_reward
@@ -80,7 +80,7 @@ class AdaptiveGroupSize:
             self.seconds += time.perf_counter() - began
         rule = self._how.rule
         self.running = new if self.running is None else self.running.faded(rule.fading) + new
-        found = decide(self.running, self.group_size, self._settings.rollouts_per_step, rule)
+        found = rule.decide(self.running, self.group_size, self._settings.rollouts_per_step)
         if self._how.mode == "act":
             self.group_size = found.group_size
         self._log({"step": step, "mode": self._how.mode, **found.as_dict()})

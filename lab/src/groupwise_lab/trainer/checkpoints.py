@@ -1,7 +1,7 @@
-"""Checkpoints: a policy as a GPT-2 folder that Hugging Face opens too, and the state of a run beside it; safetensors and JSON only.
+"""Checkpoints: a policy as a GPT-2 folder that Hugging Face opens, and a run's state beside it.
 
-A folder appears whole or not at all. Nothing pickled is written or read, and nothing is trained. A policy of ours is opened as a language
-model without transformers: its vocabulary stands in for a tokenizer.
+Both are safetensors and JSON: nothing pickled is written or read. A folder appears whole or not at
+all.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.errors import GroupwiseError, first_line, one_sentence
-from groupwise_lab.trainer.tasks import END, PAD, TASKS, Vocabulary
+from groupwise_lab.trainer.tasks import DRAWN_PAD, END, PAD, TASKS, Vocabulary
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from groupwise.scores.language_models import LanguageModel, Precision, Reader
     from groupwise_lab.trainer.policy import Policy, PolicySize
 
 
@@ -69,9 +68,7 @@ def _names(layers: int) -> dict[str, str]:
 
 
 def save_policy(policy: Policy, folder: str | Path, vocabulary: Vocabulary) -> Path:
-    """Write a policy as a folder that `load_policy`, transformers and `groupwise components
-    --model` open.
-    """
+    """Write a policy as a folder that `load_policy` and transformers open."""
     with whole_folder(Path(folder)) as partial:
         write_policy(policy, partial, vocabulary)
     return Path(folder)
@@ -115,39 +112,41 @@ def load_policy(
 
     home = Path(folder)
     configuration = read_json(home / CONFIG)
-    found, tokens, context = _size_of(configuration, home)
-    if size is not None and (found.width, found.layers, found.heads) != (
-        size.width,
-        size.layers,
-        size.heads,
-    ):
+    stored, tokens, context = _size_of(configuration, home)
+    if size is not None and _shape(stored) != _shape(size):
         raise UnreadableCheckpointError(
-            f"expected a policy of size {size.name} (width {size.width}, {size.layers} layers, {size.heads} heads) in {home}, got"
-            f" {found.name} (width {found.width}, {found.layers} layers, {found.heads} heads): take another checkpoint"
-            + (f", or --size {found.name}" if found in SIZES else "")
+            f"expected a policy of size {size.name} ({_shape(size)}) in {home}, got {stored.name} "
+            f"({_shape(stored)}): take another checkpoint"
+            + (f", or --size {stored.name}" if stored in SIZES else "")
         )
     if vocabulary_size is not None and tokens != vocabulary_size:
         raise UnreadableCheckpointError(
-            f"expected a policy of {vocabulary_size} tokens in {home}, got one of {tokens}: it was trained on a task with other symbols"
+            f"expected a policy of {vocabulary_size} tokens in {home}, got one of {tokens}: it was "
+            "trained on a task with other symbols"
         )
     with _loading(
         f"weights in {home / WEIGHTS}", "take another checkpoint", OSError, SafetensorError
     ):
         tensors = load_file(home / WEIGHTS)
-    policy = Policy(found, vocabulary_size=tokens, context=context)
+    policy = Policy(stored, vocabulary_size=tokens, context=context)
     expected = policy.state_dict()
     state = {}
-    for ours, theirs in _names(found.layers).items():
+    for ours, theirs in _names(stored.layers).items():
         tensor = tensors.get(theirs)
         tensor = tensor.T if tensor is not None and ours.endswith(_TRANSPOSED) else tensor
         if tensor is None or tensor.shape != expected[ours].shape:
             came = "none" if tensor is None else str(tuple(tensor.shape))
             raise UnreadableCheckpointError(
-                f"expected {theirs} of shape {tuple(expected[ours].shape)} in {home}, got {came}: the weights are not of this configuration"
+                f"expected {theirs} of shape {tuple(expected[ours].shape)} in {home}, got {came}: "
+                "the weights are not of this configuration"
             )
         state[ours] = tensor
     policy.load_state_dict(state)
     return policy.to(device)
+
+
+def _shape(size: PolicySize) -> str:
+    return f"width {size.width}, {size.layers} layers, {size.heads} heads"
 
 
 def _size_of(configuration: Mapping[str, Any], home: Path) -> tuple[PolicySize, int, int]:
@@ -165,12 +164,13 @@ def _size_of(configuration: Mapping[str, Any], home: Path) -> tuple[PolicySize, 
             raise ValueError("n_embd")
     except (KeyError, TypeError, ValueError):
         raise UnreadableCheckpointError(
-            f"expected the configuration of a policy in {home / CONFIG}, got something else: give a folder that groupwise-lab train wrote"
+            f"expected the configuration of a policy in {home / CONFIG}, got something else: give "
+            "a folder that groupwise-lab train wrote"
         ) from None
-    known = [
+    sizes = (
         size for size in SIZES if (size.width, size.layers, size.heads) == (width, layers, heads)
-    ]
-    return known[0] if known else PolicySize("another", width, layers, heads), tokens, context
+    )
+    return next(sizes, PolicySize("another", width, layers, heads)), tokens, context
 
 
 def _configuration(policy: Policy) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def _numbers(vocabulary: Vocabulary) -> dict[str, int]:
 
 
 def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
-    """The tokens as a tokenizer file: one a character; a character without a token is PAD."""
+    """The tokens as a tokenizer file: one a character; one without a token is an error."""
     special = {
         "single_word": False,
         "lstrip": False,
@@ -220,7 +220,7 @@ def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
             {"id": PAD, "content": "<pad>", **special},
             {"id": END, "content": "<end>", **special},
         ],
-        "normalizer": None,
+        "normalizer": {"type": "Replace", "pattern": {"String": DRAWN_PAD}, "content": "<pad>"},
         "pre_tokenizer": {
             "type": "Split",
             "pattern": {"Regex": "<pad>|<end>|."},
@@ -229,7 +229,7 @@ def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
         },
         "post_processor": None,
         "decoder": {"type": "Fuse"},
-        "model": {"type": "WordLevel", "vocab": _numbers(vocabulary), "unk_token": "<pad>"},
+        "model": {"type": "WordLevel", "vocab": _numbers(vocabulary), "unk_token": "<none>"},
     }
 
 
@@ -259,8 +259,8 @@ def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     about = read_json(folder / STATE_ABOUT)
     if about.get("format") != _STATE_FORMAT:
         raise UnreadableCheckpointError(
-            f"expected the state of a run in format {_STATE_FORMAT} in {folder}, got {str(about.get('format'))[:20]}: use the"
-            " groupwise that wrote it"
+            f"expected the state of a run in format {_STATE_FORMAT} in {folder}, got "
+            f"{str(about.get('format'))[:20]}: use the groupwise that wrote it"
         )
     with _loading(
         f"the state of a run in {folder / STATE}",
@@ -273,9 +273,7 @@ def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
-    """Give a folder to write into; it has the target's name, with everything in it, when the block
-    ends without an error.
-    """
+    """Give a folder that takes the name of the target when the block ends without an error."""
     partial = target.parent / f".{target.name}.partial-{os.getpid()}"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -284,11 +282,12 @@ def whole_folder(target: Path) -> Iterator[Path]:
         yield partial
         _rename_whole(partial, target)
     except Exception as error:
-        said = _failed_write(error)
-        if said is None:
+        failure = _failed_write(error)
+        if failure is None:
             raise
         raise GroupwiseError(
-            f"expected to write {target}, got {said}: make room, or choose a folder that you can write; what was there before stays"
+            f"expected to write {target}, got {failure}: make room, or choose a folder that you "
+            "can write; what was there before stays"
         ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -310,19 +309,18 @@ def _rename_whole(partial: Path, target: Path) -> None:
 
 
 def _failed_write(error: Exception) -> str | None:
-    """Return what the system said where an error is that of a write, else None; safetensors and
-    tokenizers have no OSError for it.
+    """Return the system's message where a write failed, else None.
+
+    Safetensors and tokenizers have no OSError for it.
     """
     if isinstance(error, OSError):
         return first_line(error)
-    said, mark, _ = str(error).partition(" (os error ")
-    return said.rpartition(":")[2].strip() if mark else None
+    message, mark, _ = str(error).partition(" (os error ")
+    return message.rpartition(":")[2].strip() if mark else None
 
 
 def _sync(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk; where a folder cannot be opened there is
-    nothing to wait for.
-    """
+    """Wait until the names in a folder are on the disk, where a folder can be opened."""
     with suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
         try:
@@ -346,12 +344,13 @@ def read_json(path: Path) -> dict[str, Any]:
     with _loading(
         f"a checkpoint with {path}", "give the folder of one", OSError, ValueError, RecursionError
     ):
-        found = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
+        content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
         raise UnreadableCheckpointError(
-            f"expected an object in {path}, got {type(found).__name__}: give the folder of a checkpoint"
+            f"expected an object in {path}, got {type(content).__name__}: give the folder of a "
+            "checkpoint"
         )
-    return found
+    return content
 
 
 def policy_vocabulary(folder: Path) -> Vocabulary | None:
@@ -371,42 +370,3 @@ def policy_vocabulary(folder: Path) -> Vocabulary | None:
     return next(
         (family.vocabulary for family in TASKS if numbers == _numbers(family.vocabulary)), None
     )
-
-
-def open_as_language_model(
-    model: Path,
-    adapter: Path | None = None,
-    *,
-    device: str = "cpu",
-    precision: Precision = "float32",
-) -> LanguageModel:
-    """Open a checkpoint of `groupwise-lab train`, or a model or adapter of Hugging Face."""
-    from groupwise.scores.language_models import LanguageModel, check_installed, load_language_model
-
-    if adapter is not None:
-        return load_language_model(adapter, base=model, device=device, precision=precision)
-    vocabulary = policy_vocabulary(model)
-    if vocabulary is None:
-        return load_language_model(model, device=device, precision=precision)
-    check_installed("torch", "safetensors", what="a policy of groupwise", extra="train")
-    import torch
-
-    policy = (
-        load_policy(model, vocabulary_size=len(vocabulary), device=device)
-        .eval()
-        .to(getattr(torch, precision))
-    )
-    return LanguageModel(policy, vocabulary, adapter=False, context=policy.context)
-
-
-def open_reader(model: Path, adapter: Path | None = None) -> Reader:
-    """Open what makes tokens of texts, of whatever `open_as_language_model` opens."""
-    from groupwise.scores.language_models import Reader, load_reader
-
-    if adapter is not None:
-        return load_reader(adapter, base=model)
-    vocabulary = policy_vocabulary(model)
-    if vocabulary is None:
-        return load_reader(model)
-    _, _, context = _size_of(read_json(model / CONFIG), model)
-    return Reader(vocabulary, context)

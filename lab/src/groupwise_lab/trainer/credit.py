@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.advantages import Advantage, advantage_by_name
-from groupwise.estimators.baselines import DynamicBaseline, KernelBaseline, RunningBaseline
 from groupwise.estimators.presets import AdvantageSpec
+from groupwise_lab.trainer.advantages import Advantage, advantage_by_name
+from groupwise_lab.trainer.baselines import DynamicBaseline, KernelBaseline, RunningBaseline
 from groupwise_lab.trainer.worker import UserReward
 
 if TYPE_CHECKING:

@@ -407,8 +407,8 @@ class RunFolder:
             )
         own = sum(
             parameter.numel()
-            for parameter in self._actor.parameters()
-            if parameter.requires_grad  # type: ignore[attr-defined]
+            for parameter in self._actor.parameters()  # type: ignore[attr-defined]
+            if parameter.requires_grad
         )
         if own != len(tensors["parameters"]):
             raise UnreadableCheckpointError(

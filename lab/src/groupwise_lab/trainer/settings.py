@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from groupwise.arrays import check_fields, check_whole
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.controller import ControllerRule
 from groupwise.plain import Plain
+from groupwise_lab.trainer.controller import ControllerRule
 
 if TYPE_CHECKING:
     from groupwise.record.settings import RunConfig
@@ -134,7 +134,7 @@ class TrainSettings(Plain):
     # alone
     epsilon: float = 1e-8
     weight_decay: float = 0.0  # per unit of learning rate
-    # a name of `groupwise.estimators.advantages.ADVANTAGES`, or FRAMEWORK/ESTIMATOR[/VERSION] of a
+    # a name of `groupwise_lab.trainer.advantages.ADVANTAGES`, or FRAMEWORK/ESTIMATOR[/VERSION] of a
     # preset, as trl/grpo/1.16.0
     advantage: str = "leave_one_out"
     advantage_value: float | None = None  # the number of the advantage constant, reward units

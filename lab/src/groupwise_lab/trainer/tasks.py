@@ -17,7 +17,7 @@ import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +33,9 @@ _SPECIAL = 2
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The symbols of a task, each one token, and the part of a tokenizer that scores ask of one."""
+    """The symbols of a task, each one token."""
 
     symbols: str  # different characters; the first has token 2
-    eos_token_id: ClassVar[int] = END
-    pad_token_id: ClassVar[int] = PAD
-    chat_template: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         """Refuse symbols that are not different."""
@@ -51,19 +48,8 @@ class Vocabulary:
         """Number of tokens, PAD and END included."""
         return len(self.symbols) + _SPECIAL
 
-    def __call__(
-        self, texts: Sequence[str], *, add_special_tokens: bool = False
-    ) -> dict[str, list[list[int]]]:
-        """Return the tokens of several texts."""
-        return {
-            "input_ids": [
-                self.encode(text, add_special_tokens=add_special_tokens) for text in texts
-            ]
-        }
-
-    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, without END."""
-        del add_special_tokens
         unknown = set(text) - {*self.symbols, DRAWN_PAD}
         if unknown:
             raise InvalidArgumentError(

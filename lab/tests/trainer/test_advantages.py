@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.advantages import (
+from groupwise_lab.trainer.advantages import (
     ADVANTAGES,
     advantage_by_name,
     batch_mean,
@@ -28,7 +28,7 @@ from groupwise.estimators.advantages import (
     std_normalised,
     vanilla,
 )
-from groupwise.estimators.baselines import (
+from groupwise_lab.trainer.baselines import (
     DynamicBaseline,
     KernelBaseline,
     RunningBaseline,

@@ -1,5 +1,4 @@
-r"""Baselines that are better than the group's own mean, and still independent of the rollout they
-are subtracted from.
+r"""Baselines that are better than the group's own mean, and still independent of their rollout.
 
 A baseline may use everything but the rollout's own outcome: then $E[b_i s_i] = E[b_i]\,E[s_i] = 0$
 given the prompts, and nothing is biased. `variance_optimal` is told the values,
@@ -23,8 +22,7 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.rollout_groups import (
     Array,
     RolloutGroups,
-    as_kind,
-    module_of,
+    refuse_not_finite,
     rollout_groups,
     to_numpy,
 )
@@ -32,10 +30,24 @@ from groupwise.estimators.rollout_groups import (
 _FORGOTTEN = 1e-17  # weight below which a visit changes no digit
 
 
+def matched(groups: RolloutGroups, name: str, values: Any) -> Float:
+    """Return an argument with an entry for every rollout."""
+    array, shape = to_numpy(values).astype(np.float64), groups.shape
+    if len(shape) == 2 and array.shape == shape[:1]:
+        array = array[:, None]
+    if array.shape not in {(), shape, (shape[0], 1)[: len(shape)]}:
+        raise InvalidArgumentError(
+            f"expected {name} as one number, one a rollout or one a row of reward_PG, got shape "
+            f"{array.shape} for rewards of shape {shape}: give one value a rollout"
+        )
+    refuse_not_finite(name, array)
+    return np.broadcast_to(array, shape).reshape(-1)
+
+
 def variance_optimal(
     reward: Array, prompt: Any = None, *, value: Array, kappa: Array, score_norm2: Array
 ) -> Array:
-    r"""The reward above the baseline of least variance among those that depend on the prompt alone.
+    r"""The reward above the baseline of least variance among those that see the prompt alone.
 
     $A_i = z_i - V(x) - \kappa(x)/S_2(x) = z_i - E[|s|^2 Z|x]/E[|s|^2|x]$
 
@@ -43,18 +55,18 @@ def variance_optimal(
     oracle's.
     """
     groups = rollout_groups(reward, prompt)
-    norm2 = groups.matched("score_norm2", score_norm2)
-    if not bool((norm2 > 0).all()):
+    norm2_N = matched(groups, "score_norm2", score_norm2)
+    if not (norm2_N > 0).all():
         raise InvalidArgumentError(
-            f"expected a positive score_norm2, got {float(norm2.min())!r}: it is the mean squared "
-            "length of a score"
+            f"expected a positive score_norm2, got {float(norm2_N.min())!r}: it is the mean "
+            "squared length of a score"
         )
-    return groups.reward - groups.matched("value", value) - groups.matched("kappa", kappa) / norm2
+    baseline_N = matched(groups, "value", value) + matched(groups, "kappa", kappa) / norm2_N
+    return groups.like_source(groups.reward_N - baseline_N)
 
 
 def weighted_leave_one_out(reward: Array, prompt: Any = None, *, score_norm2: Array) -> Array:
-    r"""The reward above the mean of the others of its group, each weighted by the squared length of
-    its score.
+    r"""The reward above the mean of the others, weighted by the squared lengths of their scores.
 
     $A_i = z_i - \sum_{j\ne i} |s_j|^2 z_j \big/ \sum_{j\ne i} |s_j|^2$
 
@@ -64,41 +76,38 @@ def weighted_leave_one_out(reward: Array, prompt: Any = None, *, score_norm2: Ar
     """
     groups = rollout_groups(reward, prompt)
     groups.at_least(2, "weighted_leave_one_out")
-    norm2 = groups.matched("score_norm2", score_norm2)
-    if not bool((norm2 >= 0).all()):
+    norm2_N = matched(groups, "score_norm2", score_norm2)
+    if not (norm2_N >= 0).all():
         raise InvalidArgumentError(
-            f"expected score_norm2 of 0 or more, got {float(norm2.min())!r}: it is a squared length"
+            f"expected score_norm2 of 0 or more, got {float(norm2_N.min())!r}: it is a squared "
+            "length"
         )
-    module = groups.module
 
-    def formula(block: Array, weight: Array) -> Array:
+    def formula(block: Float, weight: Float) -> Float:
         shifted = block - block[:, :1]
         total = _sum_of_others(weight)
         plain = (shifted.sum(1, keepdims=True) - shifted) / (block.shape[1] - 1)
-        weighted = _sum_of_others(weight * shifted) / module.where(total > 0, total, 1)
-        return shifted - module.where(total > 0, weighted, plain)
+        weighted = _sum_of_others(weight * shifted) / np.where(total > 0, total, 1)
+        return shifted - np.where(total > 0, weighted, plain)
 
-    return groups.apply(formula, norm2)
+    return groups.like_source(groups.apply(formula, norm2_N))
 
 
-def _sum_of_others(block: Array) -> Array:
-    """Of each row the sums without one entry, from both sides: subtracting from the total would
-    lose all where one entry is large.
+def _sum_of_others(block: Float) -> Float:
+    """Of each row the sums without one entry.
+
+    They are added from both sides: a large entry taken off the total would leave nothing of the
+    others.
     """
-    module = module_of(block)
-    zero = module.zeros_like(block[:, :1])
-    before = module.concat((zero, module.cumsum(block, 1)[:, :-1]), 1)
-    after = module.concat(
-        (module.flip(module.cumsum(module.flip(block, (1,)), 1), (1,))[:, 1:], zero), 1
-    )
+    before, after = np.zeros_like(block), np.zeros_like(block)
+    before[:, 1:] = np.cumsum(block, 1)[:, :-1]
+    after[:, :-1] = np.cumsum(block[:, ::-1], 1)[:, -2::-1]
     return before + after
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Size, mean and sum of squares around it of every group; the means are counted from the
-    mean of the batch.
-    """
+    """Size, mean from the batch's mean, and sum of squares around it of every group."""
 
     size_P: Float
     mean_P: Float
@@ -107,8 +116,7 @@ class _Batch:
 
 
 def shrinkage(reward: Array, prompt: Any = None) -> Array:
-    r"""The reward above a James-Stein mixture of the other groups' mean and the mean of the others
-    of its group.
+    r"""The reward above a James-Stein mixture of the other groups' mean and its own group's.
 
     $A_i = z_i - \lambda_i M_{-p} - (1-\lambda_i) L_i,\quad \lambda_i = v_i/(v_i + w_i)$
 
@@ -130,20 +138,19 @@ def shrinkage(reward: Array, prompt: Any = None) -> Array:
             "shrinkage needs two rollouts of at least one prompt, got groups of one only: use "
             "batch_mean"
         )
-    advantage_N = np.empty(len(groups.label_N))
-    reward_N = to_numpy(groups.flat).astype(np.float64)
-    batch = _batch(reward_N, groups)
+    reward_N = groups.reward_N
+    advantage_N, batch = np.empty_like(reward_N), _batch(groups)
     first = 0
     for rows in groups.rows:
         own = slice(first, first := first + len(rows))
         advantage_N[rows] = reward_N[rows] - _mixture(reward_N[rows], batch, own)
-    return as_kind(advantage_N, groups.reward).reshape(groups.reward.shape)
+    return groups.like_source(advantage_N)
 
 
-def _batch(reward_N: Float, groups: RolloutGroups) -> _Batch:
+def _batch(groups: RolloutGroups) -> _Batch:
     """Size, mean and spread of every group."""
-    centre = float(reward_N.mean())
-    blocks = [reward_N[rows] - centre for rows in groups.rows]
+    centre = float(groups.reward_N.mean())
+    blocks = [groups.reward_N[rows] - centre for rows in groups.rows]
     return _Batch(
         np.concatenate([np.full(len(block), float(block.shape[1])) for block in blocks]),
         np.concatenate([block.mean(1) for block in blocks]),
@@ -153,9 +160,7 @@ def _batch(reward_N: Float, groups: RolloutGroups) -> _Batch:
 
 
 def _mixture(block_PG: Float, batch: _Batch, own: slice) -> Float:
-    """The baseline of every rollout of some groups; `own` says which of the batch's groups they
-    are.
-    """
+    """The baseline of every rollout of some groups, which are the batch's groups `own`."""
     count, size = len(batch.size_P), block_PG.shape[1]
     mean, spread = batch.mean_P[own][:, None], batch.spread_P[own][:, None]
     others = (batch.mean_P.sum() - mean) / (count - 1)
@@ -178,9 +183,7 @@ def _mixture(block_PG: Float, batch: _Batch, own: slice) -> Float:
 
 
 class DynamicBaseline(ABC):
-    """A mean of each prompt's earlier rewards, by the weights of a kind of memory; an unseen
-    prompt takes the mean of all prompts.
-    """
+    """A weighted mean of each prompt's earlier rewards; an unseen prompt takes that of all."""
 
     def __init__(self, *, prior_rollouts: float = 4.0, initial: float = 0.0) -> None:
         if not 0 <= prior_rollouts < np.inf or not np.isfinite(initial):
@@ -219,8 +222,7 @@ class DynamicBaseline(ABC):
                 f"updated with, got {step:g}: ask for the advantages first and update after, or "
                 "they are biased"
             )
-        value_N = self.values(groups.label_N, step=step).reshape(tuple(groups.reward.shape))
-        return groups.reward - groups.matched("value", value_N)
+        return groups.like_source(groups.reward_N - self.values(groups.label_N, step=step))
 
     def update(self, reward: Array, prompt: Any, *, step: float) -> None:
         """Take in the rewards of a step."""
@@ -231,7 +233,7 @@ class DynamicBaseline(ABC):
             )
         labels, place = np.unique(groups.label_N, return_inverse=True)
         count_P = np.bincount(place).astype(np.float64)
-        total_P = np.bincount(place, weights=to_numpy(groups.flat).astype(np.float64))
+        total_P = np.bincount(place, weights=groups.reward_N)
         for label, count, total in zip(labels.tolist(), count_P, total_P, strict=True):
             self._visits[label] = self._kept(
                 self._visits.get(label, self._all[:0]), step, count, total

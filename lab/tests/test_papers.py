@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "lab" / "docs"
+PAGE = (DOCS / "papers.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in PAGE.splitlines()
@@ -58,7 +59,7 @@ def test_every_name_in_a_row_exists(row: list[str]) -> None:
     assert named(functions)
     assert named(tests)
     for name in named(functions):
-        assert name.startswith("groupwise.")
+        assert name.startswith(("groupwise.", "groupwise_lab."))
         assert resolved(name) is not None
     for name in named(tests):
         path, _, function = name.partition("::")
@@ -72,4 +73,4 @@ def test_every_name_in_a_row_exists(row: list[str]) -> None:
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE))))
 def test_every_page_that_is_linked_exists(link: str) -> None:
-    assert (ROOT / "docs" / link).is_file()
+    assert (DOCS / link).is_file()

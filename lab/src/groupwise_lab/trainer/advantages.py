@@ -1,11 +1,11 @@
-r"""Advantages of rollouts: what a rollout's score is multiplied by, one function for each baseline,
-and the registry of them all.
+r"""Advantages of rollouts, one function for each baseline, and the registry of them all.
 
 Every function takes `reward_PG`, a row a prompt, or `reward_N` with a prompt label a rollout (then
 groups may differ in size), as a NumPy array or a torch tensor, and returns the same shape, kind,
 precision and device. "Unbiased" in the registry means that $\frac1P\sum_p \frac1{G_p}\sum_i
 A_{pi}\, s_{pi}$ has the policy gradient as its mean, given the prompts, whatever the rewards are.
-What a trainer computes to the last digit is in `presets`; variances are in `theory.mse`.
+What other trainers compute is in `groupwise.estimators.presets`; variances are in
+`groupwise_lab.theory.mse`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
+from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.baselines import (
-    history,
-    shrinkage,
-    variance_optimal,
-    weighted_leave_one_out,
-)
 from groupwise.estimators.rollout_groups import (
     Array,
     as_floats,
-    centred,
     refuse_not_finite,
     rollout_groups,
+)
+from groupwise_lab.trainer.baselines import (
+    history,
+    matched,
+    shrinkage,
+    variance_optimal,
+    weighted_leave_one_out,
 )
 
 
@@ -37,7 +40,8 @@ def vanilla(reward: Array, prompt: Any = None) -> Array:
 
     Source: REINFORCE without a baseline.
     """
-    return rollout_groups(reward, prompt).reward * 1
+    groups = rollout_groups(reward, prompt)
+    return groups.like_source(groups.reward_N.copy())
 
 
 def constant(reward: Array, prompt: Any = None, *, value: float) -> Array:
@@ -58,7 +62,7 @@ def oracle(reward: Array, prompt: Any = None, *, value: Array) -> Array:
     Source: paper A's oracle estimator.
     """
     groups = rollout_groups(reward, prompt)
-    return groups.reward - groups.matched("value", value)
+    return groups.like_source(groups.reward_N - matched(groups, "value", value))
 
 
 def batch_mean(reward: Array, prompt: Any = None) -> Array:
@@ -69,7 +73,7 @@ def batch_mean(reward: Array, prompt: Any = None) -> Array:
     Source: derived here: the own reward in the mean shrinks the gradient by the factor (N - 1)/N.
     """
     groups = rollout_groups(reward, prompt)
-    return centred(groups.flat.reshape(1, -1)).reshape(groups.reward.shape)
+    return groups.like_source(_centred(groups.reward_N[None])[0])
 
 
 def full_group_mean(reward: Array, prompt: Any = None) -> Array:
@@ -83,7 +87,7 @@ def full_group_mean(reward: Array, prompt: Any = None) -> Array:
     groups.at_least(
         2, "full_group_mean", remedy="drop it, or use shrinkage, which borrows from other prompts"
     )
-    return groups.apply(centred)
+    return groups.like_source(groups.apply(_centred))
 
 
 def leave_one_out(reward: Array, prompt: Any = None) -> Array:
@@ -97,14 +101,17 @@ def leave_one_out(reward: Array, prompt: Any = None) -> Array:
     groups.at_least(
         2, "leave_one_out", remedy="drop it, or use shrinkage, which borrows from other prompts"
     )
-    return groups.apply(lambda block: centred(block) * (block.shape[1] / (block.shape[1] - 1)))
+
+    def formula(block: Float) -> Float:
+        return np.asarray(_centred(block) * (block.shape[1] / (block.shape[1] - 1)))
+
+    return groups.like_source(groups.apply(formula))
 
 
 def std_normalised(
     reward: Array, prompt: Any = None, *, ddof: int = 1, epsilon: float = 0.0
 ) -> Array:
-    r"""The reward above its group's mean, in standard deviations of its group: GRPO as it was
-    published.
+    r"""The reward above its group's mean, in standard deviations of its group: GRPO as published.
 
     $A_i = (z_i - \bar z_g)/(s_g + \epsilon)$
 
@@ -114,12 +121,12 @@ def std_normalised(
     groups = rollout_groups(reward, prompt)
     groups.at_least(2, "std_normalised")
 
-    def formula(block: Array) -> Array:
-        above = centred(block)
-        deviation = ((above**2).sum(1, keepdims=True) / (block.shape[1] - ddof)) ** 0.5
-        return above / groups.module.where(deviation > 0, deviation + epsilon, 1)
+    def formula(block: Float) -> Float:
+        above = _centred(block)
+        deviation = np.sqrt((above**2).sum(1, keepdims=True) / (block.shape[1] - ddof))
+        return above / np.where(deviation > 0, deviation + epsilon, 1)
 
-    return groups.apply(formula)
+    return groups.like_source(groups.apply(formula))
 
 
 def batch_std(reward: Array, prompt: Any = None, *, ddof: int = 1, epsilon: float = 0.0) -> Array:
@@ -132,10 +139,10 @@ def batch_std(reward: Array, prompt: Any = None, *, ddof: int = 1, epsilon: floa
     _check_scale(ddof, epsilon)
     groups = rollout_groups(reward, prompt)
     groups.at_least(2, "batch_std")
-    around = centred(groups.flat.reshape(1, -1))
-    deviation = ((around**2).sum() / (around.shape[1] - ddof)) ** 0.5
-    above = groups.apply(centred)
-    return above / (deviation + epsilon) if bool(deviation > 0) else above
+    around_N = _centred(groups.reward_N[None])[0]
+    deviation = float(np.sqrt((around_N**2).sum() / (len(around_N) - ddof)))
+    above_N = groups.apply(_centred)
+    return groups.like_source(above_N / (deviation + epsilon) if deviation > 0 else above_N)
 
 
 def max_rl(reward: Array, prompt: Any = None) -> Array:
@@ -147,21 +154,25 @@ def max_rl(reward: Array, prompt: Any = None) -> Array:
     $-\sum_{k=1}^{G-1} (1-p)^k/k$, which tends to log p. Without "- mean" the sum runs to G;
     centring with nothing where no rollout succeeds takes the last term away.
     """
-    groups = rollout_groups(reward, prompt, smallest=0.0)
+    groups = rollout_groups(reward, prompt)
+    if (groups.reward_N < 0).any():
+        raise InvalidArgumentError(
+            f"expected rewards of at least 0, got {float(groups.reward_N.min())!r}: shift them "
+            "first"
+        )
     groups.at_least(2, "max_rl")
 
-    def formula(block: Array) -> Array:
+    def formula(block: Float) -> Float:
         mean = block.mean(1, keepdims=True)
-        return centred(block) / groups.module.where(mean > 0, mean, 1)
+        return _centred(block) / np.where(mean > 0, mean, 1)
 
-    return groups.apply(formula)
+    return groups.like_source(groups.apply(formula))
 
 
 def reward_decoupled(
     reward_F: Array, prompt: Any = None, *, weight_F: Any = None, epsilon: float = 0.0
 ) -> Array:
-    r"""Several rewards, each standardised in its group before they are added, then all in standard
-    deviations of the batch: GDPO.
+    r"""Several rewards, each standardised in its group, added, and standardised again: GDPO.
 
     $B_i = \sum_f w_f (z_{fi} - \bar z_{fg})/(s_{fg} + \epsilon),\quad A_i = (B_i - \bar B)/(s_B +
     \epsilon)$
@@ -170,18 +181,24 @@ def reward_decoupled(
     """
     _check_scale(1, epsilon)
     reward = as_floats(reward_F)
-    weight = [1.0] * reward.shape[0] if weight_F is None else [float(weight) for weight in weight_F]
-    if len(weight) != reward.shape[0]:
+    weight = np.ones(len(reward)) if weight_F is None else np.asarray(weight_F, np.float64)
+    if weight.shape != (len(reward),):
         raise InvalidArgumentError(
-            f"expected {reward.shape[0]} weights, one a reward, got {len(weight)}: weight_F goes "
-            "with reward_F"
+            f"expected {len(reward)} weights, one a reward, got {len(weight)}: weight_F goes with "
+            "reward_F"
         )
-    refuse_not_finite("weight_F", as_floats(weight))
+    refuse_not_finite("weight_F", weight)
     total = sum(
         w * std_normalised(part, prompt, epsilon=epsilon)
-        for w, part in zip(weight, reward, strict=True)
+        for w, part in zip(weight.tolist(), reward, strict=True)
     )
     return std_normalised(total.reshape(1, -1), epsilon=epsilon).reshape(total.shape)
+
+
+def _centred(block: Float) -> Float:
+    """Rows minus their means; a row of equal numbers gives exactly 0."""
+    shifted = block - block[:, :1]  # before anything is rounded
+    return np.asarray(shifted - shifted.mean(1, keepdims=True))
 
 
 def _check_scale(ddof: int, epsilon: float) -> None:

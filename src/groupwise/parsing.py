@@ -1,0 +1,66 @@
+"""JSON that strangers wrote: what a text would make is counted before it is made, and too much
+of it is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from groupwise import limits
+
+_MADE = (
+    ",",
+    ":",
+    "[",
+    "{",
+)  # each stands before, or behind, at least one of the values that a text makes
+_WINDOW = 1 << 20
+_FLOATS = json.JSONDecoder(parse_int=float)  # integers as floats, NaN allowed
+
+
+class TooManyValuesError(ValueError):
+    """A text holds more values than may be made of one."""
+
+    def __init__(self) -> None:
+        super().__init__(f"more than {limits.MOST_VALUES:,} values")
+
+
+def check_values(text: str) -> None:
+    """Raise where a JSON text would make more values than may be made of one: two characters can
+    make a hundred bytes.
+    """
+    if len(text) > limits.MOST_VALUES and sum(
+        map(text.count, _MADE)
+    ) > limits.MOST_VALUES < _marks_between_strings(text):
+        raise TooManyValuesError
+
+
+def _marks_between_strings(text: str) -> int:
+    """Count what stands between the values of a JSON text, and not within its strings."""
+    import numpy as np  # few texts are that long
+
+    data = text.encode("latin-1", "replace").replace(b"\\\\", b"").replace(b'\\"', b"")
+    is_mark = np.isin(np.arange(256), np.frombuffer("".join(_MADE).encode(), dtype=np.uint8))
+    marks, quotes = 0, 0
+    for start in range(0, len(data), _WINDOW):
+        window = np.frombuffer(
+            data, dtype=np.uint8, count=min(_WINDOW, len(data) - start), offset=start
+        )
+        quotes_N = quotes + np.cumsum(window == ord('"'))
+        marks += int(np.count_nonzero(is_mark[window] & (quotes_N % 2 == 0)))
+        quotes = int(quotes_N[-1])
+    return marks
+
+
+def parse_json(text: str | bytes, *, floats: bool = False) -> Any:
+    """Return the value of a whole JSON text; raise a ValueError where it is damaged, nested too
+    deeply or holds too many values.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "surrogatepass")
+    check_values(text)
+    try:
+        return _FLOATS.decode(text) if floats else json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

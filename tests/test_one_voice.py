@@ -1,0 +1,340 @@
+"""Every log, real or of our own: commands, pages and the Python object say the same, one number
+for one thing, in eight lines.
+"""
+
+from __future__ import annotations
+
+import gzip
+import html
+import json
+import math
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+import groupwise as gw
+from groupwise import examples
+from groupwise.analysis.component_file import path_beside, save_components
+from groupwise.analysis.watched import judged as judged_live
+from groupwise.cli.app import main
+from groupwise.diagnostics.judgement import Judgement, Sign
+from groupwise.estimators.components import components
+from groupwise.pages.screen import MOST_LINES, MOST_WORDS, WIDTH, words_in
+from groupwise.readers import open_run
+from groupwise.record.run import RunRecord
+from groupwise.wording import sentence
+
+TESTS = Path(__file__).parent
+DATA = TESTS.parent.parent / "shared" / "data"
+NUMBER = r"[-−]?\d[\d,]*(?:\.\d+)?(?:e[-+−]?\d+)?"
+LEVELS = re.compile(
+    rf"\b(?<!held-out )(?<!training )reward ((?:(?:exactly )?{NUMBER} → )+)(?:exactly )?({NUMBER})"
+)
+# What a check tells of a reward that fell and stays down; others tell of a part of it, or of rows
+# of their own.
+OF_FALLS = {
+    "collapse": ("lasting", "partial", "of training alone"),
+    "verifier": ("constant at once", "part at once", "nothing"),
+}
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    """The exit code of a command and its JSON; None where it gave none."""
+    code = main([*words, "--json"])
+    out = capsys.readouterr().out
+    return code, json.loads(out) if out else None
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a command prints, each run of blanks one."""
+    main(list(words))
+    return " ".join(capsys.readouterr().out.split())
+
+
+def judged(path: Path, capsys: pytest.CaptureFixture[str], page: Path) -> dict[str, Any] | None:
+    """What the report says of a log, whose judgement is the same by every way to it; None of
+    what is no log.
+    """
+    code, alone = told(capsys, "diagnose", str(path))
+    again, report = told(capsys, "report", str(path), "-o", str(page), "--force")
+    once, watched = told(capsys, "watch", str(path), "--once")
+    assert (code, code) == (again, once), path
+    if code == 2:
+        assert (alone, report, watched) == (None, None, None), path
+        with pytest.raises(gw.GroupwiseError):
+            gw.open_run(path)
+        return None
+    found: dict[str, Any] = report["runs"][0]
+    assert found["judgement"] == watched == alone, path
+    assert gw.open_run(path).judgement.as_dict() == json.loads(json.dumps(alone)), path
+    return found
+
+
+def logs_in(*folders: Path) -> Iterator[Path]:
+    """The files of folders that may be logs."""
+    for folder in folders:
+        yield from (
+            path
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.suffix not in (".md", ".py", ".tsv")
+        )
+
+
+def span_of(text: str) -> tuple[float, float]:
+    """The values that are written as a number: half a unit of its last digit to either side."""
+    text = text.replace(",", "").replace("−", "-")
+    mantissa, _, power = text.partition("e")
+    half = 0.5 * 10.0 ** (int(power or 0) - len(mantissa.partition(".")[2]))
+    return float(text) - 1.001 * half, float(text) + 1.001 * half
+
+
+def same(*numbers: str) -> bool:
+    """Whether numbers may be one, each as it is rounded."""
+    spans = [span_of(one) for one in numbers]
+    return max(low for low, _ in spans) <= min(high for _, high in spans)
+
+
+def is_of(number: str, value: float) -> bool:
+    """Whether a number is a value, rounded."""
+    low, high = span_of(number)
+    return low <= value <= high
+
+
+def text_of(page: Path) -> str:
+    """What a page says without its script, each run of blanks one."""
+    bare = re.sub(r"<(script|style).*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", bare)).split())
+
+
+def falls(found: Judgement) -> Iterator[tuple[str, str, str]]:
+    """Before and after of a fall of the reward wherever they are told, each with where that is."""
+    texts = {"headline": found.headline} | {
+        f"sign {sign.signal}": sign.words for sign in signs_of(found) if sign.signal == "reward"
+    }
+    for check in found.checks:
+        facts = set(check.evidence.values())
+        if any(fact.startswith(OF_FALLS.get(check.check, ())) for fact in facts):
+            texts[check.check] = check.message
+    for place, text in texts.items():
+        for first, last in LEVELS.findall(text):
+            yield place, re.findall(NUMBER, first)[0], last
+
+
+def signs_of(found: Judgement) -> list[Sign]:
+    """The signs in order."""
+    return [] if found.first_sign is None else [found.first_sign, *found.then]
+
+
+def check_falls(found: Judgement) -> None:
+    """One before and one after of a fall, in headline, signs, JSON and checks; and of every
+    other signal.
+    """
+    levels = list(falls(found))
+    assert not levels or same(*(before for _, before, _ in levels)), levels
+    assert not levels or same(*(after for _, _, after in levels)), levels
+    for sign in signs_of(found):
+        if sign.before is None or sign.after is None:
+            continue
+        unit, (start, arrow, _) = 100 if "%" in sign.words else 1, sign.words.partition(" → ")
+        name = start.rpartition(" ")[0] if arrow else ""  # which may hold digits
+        numbers = re.findall(NUMBER, sign.words.removeprefix(name))
+        before, after = (
+            (numbers[-1], numbers[0])
+            if "(was " in sign.words
+            else (numbers[0], numbers[-1])
+            if arrow
+            else ("", "")
+        )
+        assert not before or is_of(before, unit * sign.before), sign
+        assert not after or is_of(after, unit * sign.after), sign
+
+
+def check_now(found: Judgement, report: dict[str, Any], text: str) -> None:
+    """One number for where the reward stands: tile, table, headline, and what the forecast
+    starts from.
+    """
+    if found.now is None or report["metric"] != found.metric:
+        return
+    tile = next(one["value"] for one in report["screen"]["tiles"] if one["name"] == "Now")
+    assert is_of(tile, found.now), (tile, found.now)
+    assert report["screen"]["rows"][0]["now"] == tile
+    course = LEVELS.search(found.headline) or re.search(
+        rf"reward ()({NUMBER}), (?:at its top|recovered)", found.headline
+    )
+    if course is not None:
+        assert is_of(course[2], found.now), (found.headline, found.now)
+    start = re.search(rf"reward is ({NUMBER}) (?:in the last|at step)", text)
+    assert start is None or is_of(start[1], found.now), (start, found.now)
+
+
+def check_forecast(record: RunRecord, report: dict[str, Any], page: str, command: str) -> None:
+    """One forecast: of the page, the live page and the command; none of what is over."""
+    ahead = judged_live(record, "reward", 0.9, ended=True).forecast
+    going_on = judged_live(record, "reward", 0.9, ended=False).forecast
+    shown = bool(report["charts"]["forecast"])
+    assert bool(ahead) is shown
+    assert shown or not going_on, going_on
+    if shown:
+        assert ahead in page
+        assert ahead in command
+        far = report["forecast"]["forecast"][-1]
+        mean, low, high = re.findall(NUMBER, ahead.rpartition(", and its mean ")[2])[:3]
+        assert is_of(mean, far["mean"])
+        assert is_of(low, far["mean_low"])
+        assert is_of(high, far["mean_high"])
+        plateau = next(
+            (
+                line
+                for line in report["charts"]["forecast"][0]["lines"]
+                if line["role"] == "plateau"
+            ),
+            None,
+        )
+        if (
+            plateau is not None
+            and plateau["low"][0] is not None
+            and not plateau["low"][0] <= far["mean"] <= plateau["high"][0]
+        ):
+            here = report["forecast"]["expected_gain"]["value"]
+            assert (
+                abs(far["mean"] - plateau["y"][0])
+                <= abs(far["mean"] - here - plateau["y"][0]) + 1e-9
+            )
+    elif report["judgement"]["state"] in ("failed", "cannot_tell"):
+        assert "No forecast: " in page
+
+
+def check_words(found: Judgement, page: str, why: str) -> None:
+    """The page and the terminal tell of every check in the words of the judgement, and ask for
+    nothing that is there.
+    """
+    for text in (page, why):
+        for one in found.checks:
+            if one.status.value in ("critical", "warning", "info"):
+                assert " ".join(sentence(one.message).split())[:150] in text, one
+    assert found.headline in page
+    for sign in signs_of(found):
+        assert sign.words in page
+
+
+def check_asked(found: Judgement, record: RunRecord) -> None:
+    """Nothing is asked for that the log holds."""
+    rollouts = record.rollouts
+    if rollouts is None or not len(rollouts):
+        return
+    asked = " ".join(one.log for one in found.checks if one.status.value == "not_logged")
+    if "reward" in rollouts.columns and rollouts["reward"].is_finite().any():
+        assert "completions with their rewards" not in asked.replace("more ", "")
+    if "completion" in rollouts.columns and rollouts["completion"].drop_nulls().len():
+        assert "texts of the completions" not in asked
+
+
+def check_one_voice(path: Path, capsys: pytest.CaptureFixture[str], page: Path) -> str | None:
+    """Hold everything that is said of a log against each other; return its state, None of what
+    is no log.
+    """
+    report = judged(path, capsys, page)
+    if report is None:
+        return None
+    record, found = open_run(path), gw.open_run(path).judgement
+    why, command = said(capsys, "diagnose", str(path), "--why"), said(capsys, "forecast", str(path))
+    text = " ".join(
+        html.unescape(
+            re.sub(
+                r"<[^>]*>",
+                "",
+                re.sub(r"<(script|style).*?</\1>", "", page.read_text(), flags=re.DOTALL),
+            )
+        ).split()
+    )
+    check_falls(found)
+    check_now(found, report, f"{text} {command}")
+    check_forecast(record, report, text, command)
+    check_words(found, text, why)
+    check_asked(found, record)
+    main(["diagnose", str(path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= MOST_LINES
+    assert max(map(cell_len, lines)) <= WIDTH
+    assert words_in(lines) <= MOST_WORDS
+    assert found.state.upper().replace("_", " ") in lines[0][:20]
+    return found.state.value
+
+
+@pytest.mark.slow
+def test_our_own_logs_are_told_alike_by_every_command_page_and_object(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for packed in (TESTS / "fixtures").rglob("*.jsonl.gz"):
+        (tmp_path / packed.stem).mkdir()
+        (tmp_path / packed.stem / "journal.jsonl").write_bytes(gzip.decompress(packed.read_bytes()))
+    logs = list(logs_in(tmp_path, TESTS / "data", TESTS / "fixtures"))
+    states = [
+        state
+        for path in logs
+        if (state := check_one_voice(path, capsys, tmp_path / "page.html")) is not None
+    ]
+    assert len(states) > 30
+    assert {"ok", "watch", "failed", "cannot_tell"} == set(states)
+
+
+@pytest.mark.thinned(8)
+@pytest.mark.parametrize(
+    "path",
+    list(logs_in(DATA)) if DATA.is_dir() else [],
+    ids=lambda path: str(path.relative_to(DATA)),
+)
+def test_a_real_log_has_one_number_for_one_thing(
+    path: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    check_one_voice(path, capsys, tmp_path / "page.html")
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.8])
+def test_a_best_size_is_one_on_the_page_in_the_plan_and_of_the_chart(
+    spread: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Components beside a run, of prompts that differ in what they teach, clearly or not."""
+    run = Path(shutil.copytree(examples.trl_run(), tmp_path / "run"))
+    rng = np.random.default_rng(1)
+    score_ND, prompt_N = rng.normal(size=(384, 6)), np.repeat(np.arange(48), 8)
+    pull_N = (score_ND * rng.normal(0.2, spread, size=(48, 6))[prompt_N]).sum(axis=1)
+    reward_N = (rng.random(384) < 1 / (1 + np.exp(-pull_N))).astype(float)
+    save_components(
+        components(reward_N, prompt_N, score_ND=score_ND), path_beside(run), provenance={}
+    )
+    _, report = told(capsys, "report", str(run), "-o", str(tmp_path / "page.html"), "--force")
+    _, plan = told(capsys, "plan", str(run))
+    shown = report["runs"][0]["group_size"]["plan"]
+    assert shown["status"] == plan["status"]
+    assert shown["status"] in text_of(tmp_path / "page.html")
+    assert " ".join(plan["status"].split()) in said(capsys, "plan", str(run))
+    marks = [mark["label"] for mark in report["runs"][0]["charts"]["group_size"][0]["marks"]]
+    assert any(
+        re.fullmatch(rf"(best|least regret)( and in use)? {plan['group_size']}", mark)
+        for mark in marks
+    ), marks
+    spans = plan.get("group_size_interval")
+    if (
+        "expected_regret" not in plan
+        and spans
+        and spans[0] <= plan["present"]["group_size"] <= spans[1]
+    ):
+        assert plan["present"]["regret"]["low"] == 0
+    assert ("expected_regret" in plan) is (spread < 0.5)
+
+
+def test_numbers_are_one_where_their_roundings_meet() -> None:
+    assert same("0.93", "0.934", "9.3e-1")
+    assert not same("0.93", "0.94", "0.934")
+    assert same("0.00", "0.0042")
+    assert not same("0.01", "0.0042")
+    assert is_of("1,846", 1846.4)
+    assert not is_of("−0.12", 0.12)
+    assert math.isclose(sum(span_of("0.5")), 1.0)

@@ -342,6 +342,23 @@ def test_a_stale_share_other_than_one_is_named() -> None:
         )
 
 
+def test_a_search_of_a_partly_stale_lag_says_what_it_looked_at() -> None:
+    """Half stale at R = 4 and momentum .9: from .01 (1 - mu)/(R (.5 + .5)) to 5 (1 + mu)/.5."""
+    notes = stability(0.02, 0.9, refresh_interval=4, stale_share=0.5).notes
+    forces, intervals = notes[-2:]
+    assert forces.startswith("The threshold was searched for at ")
+    assert " forces, 0.00025 to 19: an unstable stretch between two of them" in forces
+    assert intervals.startswith("The longest refresh interval was searched for among 144 intervals")
+    assert "a sample to 16,384" in intervals
+    angles = stability(0.02, 0.9, refresh_interval=4, lag="fixed", stale_share=0.5).notes[-2]
+    # 96 angles a half turn of the delay, of 4 + 2 updates, and 59 near 0.
+    assert f"at {59 + 96 * 6 - 1} angles of an eigenvalue on the unit circle, 0 to π" in angles
+    for share in (1.0, 0.0):
+        for lag in ("none", "fixed", "refresh", "async"):
+            whole = stability(0.002, 0.9, refresh_interval=4, lag=lag, stale_share=share)
+            assert not any("searched for" in note for note in whole.notes)
+
+
 def test_a_tie_with_a_positive_number_is_no_turn() -> None:
     """Sizes of eigenvalues agree to twelve digits where they are the same."""
     assert positive_leads(np.array([0.9, -0.9 * (1 + 1e-13)], dtype=complex))

@@ -26,6 +26,7 @@ from groupwise.stability.threshold import (
     lowest_edge,
     partly_stale,
     rule_threshold,
+    scan_of_edge,
     threshold,
 )
 
@@ -60,6 +61,14 @@ CLIPPED_RATIO = (
 AT_LEAST = (
     "No refresh interval up to {:,.0f} updates is unstable at this force; longer ones were not "
     "looked at."
+)
+SCANNED_EDGE = (
+    "The threshold was searched for at {}: an unstable stretch between two of them may lie below "
+    "it."
+)
+SCANNED_INTERVALS = (
+    "The longest refresh interval was searched for among {:,} intervals, each from 1 to 64 and then "
+    "a sample to {:,}: an unstable one between two of them may be shorter."
 )
 
 
@@ -169,7 +178,8 @@ def stability(
         bounds=_bounds(limit, 2 * (1 + momentum), importance_ratio, kl_term),
         stale_share=stale_share,
     )
-    return replace(mode, notes=tuple(_notes(mode, importance_ratio, kl_term)))
+    notes = _notes(mode, importance_ratio, kl_term)
+    return replace(mode, notes=(*notes, *_notes_on_scans(mode, kind)))
 
 
 def _motion(
@@ -313,8 +323,18 @@ def _notes(mode: Stability, ratio: ImportanceRatio, kl_term: KLTerm) -> list[str
         )
     if mode.lag != "none" and ratio != "none":
         notes += _notes_on_ratio(ratio, kl_term)
-    if mode.max_refresh_status == "at least":
-        notes.append(AT_LEAST.format(mode.max_refresh_interval))
+    return notes
+
+
+def _notes_on_scans(mode: Stability, kind: Lag) -> list[str]:
+    """What a search did not look at."""
+    at_least = mode.max_refresh_status == "at least"
+    if kind.constant_force or kind.stale_share in {0, 1}:
+        return [AT_LEAST.format(mode.max_refresh_interval)] if at_least else []
+    notes = [SCANNED_EDGE.format(scan_of_edge(kind, mode.momentum, mode.refresh_interval))]
+    if at_least or mode.max_refresh_status == "exact":
+        tried = _tried_intervals(kind.stale_share)
+        notes.append(SCANNED_INTERVALS.format(len(tried), tried[-1]))
     return notes
 
 

@@ -116,7 +116,8 @@ def period_matrix(
     if lag.name == "async":
         period[..., 2, :] = [1.0, 0.0, 0.0]
         return period
-    period[..., 0] += period[..., 2]
+    with np.errstate(invalid="ignore"):
+        period[..., 0] += period[..., 2]
     period[..., 2] = 0.0
     return period
 
@@ -181,15 +182,14 @@ def rule_threshold(momentum: ArrayLike, refresh_interval: ArrayLike) -> Float:
 
 
 def _edge_of_constant_force(kind: Lag, mu_N: Float, interval_N: Whole) -> Float:
-    """Bisect the force: the matrix is linear in it, and no window of stability lies above the
-    edge, which is at most that of on-policy training.
+    """Bisect the force: the characteristic polynomial is linear in it, and no window of stability
+    lies above the edge, which is at most that of on-policy training.
     """
-    without = period_matrix(kind, 0.0, mu_N, interval_N)[:, None]
-    each = period_matrix(kind, 1.0, mu_N, interval_N)[:, None] - without
+    without = _characteristic(period_matrix(kind, 0.0, mu_N, interval_N))[..., None]
+    each = _characteristic(period_matrix(kind, 1.0, mu_N, interval_N))[..., None] - without
 
     def grown(force_NF: Float) -> Flags:
-        matrix = without + force_NF[..., None, None] * each
-        return _excess(matrix) > 0
+        return _excess(without + force_NF * each) >= 0
 
     return first_place(grown, np.zeros(len(mu_N)), 2.1 * (1 + mu_N))
 
@@ -279,7 +279,9 @@ def first_place(held: Callable[[Float], Flags], low_N: Float, high_N: Float) -> 
     It is taken not to hold at the lower end, and to hold at the upper one.
     """
     row, part = np.arange(len(low_N)), np.linspace(0, 1, 17)
-    for _ in range(20 if len(low_N) else 0):
+    for _ in range(20):
+        if (high_N <= np.nextafter(low_N, math.inf)).all():
+            break
         points = low_N[:, None] + (high_N - low_N)[:, None] * part
         points[:, -1] = high_N
         seen = held(points)
@@ -306,15 +308,25 @@ def _scanned_forces(kind: Lag, mu: float, interval: int) -> Float:
     return np.sort(np.concatenate([spread, turning, even]))
 
 
+def scan_of_edge(kind: Lag, momentum: float, interval: int) -> str:
+    """Return the range and the grid that the search for the edge of a partly stale lag covers."""
+    if kind.name == "fixed":
+        angles = _scanned_angles(kind, momentum, interval, math.inf)
+        return f"{len(angles):,} angles of an eigenvalue on the unit circle, 0 to π"
+    force = _scanned_forces(kind, momentum, interval)
+    return f"{len(force):,} forces, {force[0]:.3g} to {force[-1]:.3g}"
+
+
 def grows(kind: Lag, force: ArrayLike, momentum: ArrayLike, interval: int) -> Flags:
     """Return whether a block has an eigenvalue outside the unit circle."""
     # What a block grows by less than its rounding is neutral and counts as settling.
-    return _excess(period_matrix(kind, force, momentum, interval)) > 1e-13 + 1e-15 * interval
+    matrix = period_matrix(kind, force, momentum, interval)
+    return _excess(_characteristic(matrix)) > 1e-13 + 1e-15 * interval
 
 
-def _excess(matrix: Float) -> Float:
-    r"""The largest of Jury's conditions on $\lambda^3 - t\lambda^2 + m\lambda - c$: positive where
-    an eigenvalue is outside the unit circle.
+def _characteristic(matrix: Float) -> Float:
+    r"""The coefficients t, m, c of $\lambda^3 - t\lambda^2 + m\lambda - c$ of matrices of three
+    rows, on the first axis.
     """
     entry = np.moveaxis(matrix, (-2, -1), (0, 1))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -327,6 +339,13 @@ def _excess(matrix: Float) -> Float:
             entry[2, i] * (entry[0, j] * entry[1, k] - entry[0, k] * entry[1, j])
             for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1))
         )
+    return np.stack([t, m, c])
+
+
+def _excess(coefficients: Float) -> Float:
+    """The largest of Jury's conditions: positive where an eigenvalue is outside the unit circle."""
+    t, m, c = coefficients
+    with np.errstate(over="ignore", invalid="ignore"):
         pair = np.abs(m - c * t) - (1 - c**2)
         excess = np.maximum(np.maximum(np.abs(t + c) - 1 - m, np.abs(c) - 1), pair)
     # What is no number has left the range of numbers.

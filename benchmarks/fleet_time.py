@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "lab" / "experiments"))
 from worlds.logs import run_of
 
 KINDS = (

@@ -241,7 +241,7 @@ def seconds(job: Job, times: int = 1) -> float:
 
 def measure(name: str, turns: int) -> None:
     """Print what both sides took, turn by turn, as JSON; the first turn does not count."""
-    sys.path += [str(ROOT / "experiments"), str(ROOT)]
+    sys.path += [str(ROOT / "lab" / "experiments"), str(ROOT)]
     with tempfile.TemporaryDirectory() as home:
         jobs = [job for job in TASKS[name][1](Path(home)) if job is not None]
         repeats = [max(1, round(SHORTEST / max(seconds(job), 1e-5))) for job in jobs]

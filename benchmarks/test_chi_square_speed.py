@@ -20,9 +20,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
-from worlds.chi_square_mixture import ChiSquareMixture
 
-WEIGHT = 0.9 ** np.arange(100)
+from groupwise.theory.chi_square_mixture import ChiSquareMixture
+
+WEIGHT = np.asarray(0.9 ** np.arange(100), dtype=np.float64)
 FAR = 33.0
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden" / "chi_square.json"
 
@@ -57,10 +58,9 @@ def note(benchmark: BenchmarkFixture, points: int, found: float) -> None:
 
 
 @pytest.mark.benchmark(group="100 weights, 1,000 points from the median to 1e-6")
-@pytest.mark.parametrize("what", ["sf", "sf_with_error", "pdf"])
-def test_a_thousand_points(benchmark: BenchmarkFixture, what: str) -> None:
+def test_a_thousand_points(benchmark: BenchmarkFixture) -> None:
     law, points = ChiSquareMixture(WEIGHT), np.linspace(9, 39, 1000)
-    benchmark(lambda: getattr(law, what)(points))
+    benchmark(lambda: law.sf(points))
     note(benchmark, 1000, float(law.sf(FAR)))
 
 
@@ -92,17 +92,9 @@ def test_one_point_by_momentchi2(benchmark: BenchmarkFixture, method: str) -> No
     note(benchmark, 1, found)
 
 
-@pytest.mark.benchmark(group="many weights, 1,000 points")
+@pytest.mark.benchmark(group="many weights, 10 points")
 @pytest.mark.parametrize("count", [10_000, 100_000])
 def test_many_weights(benchmark: BenchmarkFixture, count: int) -> None:
-    """The law is made once, weights compressed; then the points."""
-    law = ChiSquareMixture(1 / np.arange(1.0, count + 1))
-    points = law.mean() + np.linspace(0, 8, 1000) * law.std()
-    assert benchmark(lambda: law.sf(points)).shape == (1000,)
-
-
-@pytest.mark.benchmark(group="many weights, making the law")
-@pytest.mark.parametrize("count", [10_000, 100_000])
-def test_making_the_law(benchmark: BenchmarkFixture, count: int) -> None:
-    weight = 1 / np.arange(1.0, count + 1)
-    assert benchmark(lambda: ChiSquareMixture(weight)).mean() > 1
+    law = ChiSquareMixture(np.asarray(1 / np.arange(1.0, count + 1), dtype=np.float64))
+    points = law.mean() + np.linspace(0, 8, 10) * law.var() ** 0.5
+    assert benchmark(lambda: law.sf(points)).shape == (10,)

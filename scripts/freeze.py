@@ -39,7 +39,6 @@ OF_ONE_RUN: dict[str, tuple[str, ...]] = {
     "report": ("--json", "-o", "{page}", "--force"),
     "fit": ("--json",),
     "forecast": ("--json",),
-    "backtest": ("--json",),
     "stability": (
         "--json",
         "--set",
@@ -129,21 +128,6 @@ WITHOUT_RUN: tuple[tuple[str, ...], ...] = (
         "{data}/trl/qwen35_9b_rho3.00_seed42.step_logs.json",
         "--json",
     ),
-    ("simulate", "bandit", "-o", "{folder}", "--steps", "50", "--json"),
-    (
-        "simulate",
-        "bandit",
-        "-o",
-        "{folder}",
-        "--steps",
-        "50",
-        "--refresh-interval",
-        "4",
-        "--momentum",
-        "0.9",
-        "--expected",
-        "--json",
-    ),
     ("components", "{scores}", "--json", "-o", "{components}", "--force"),
     ("plan", "{scores}", "--budget", "512", "--json"),
 )
@@ -175,7 +159,6 @@ def answer(case: tuple[str, ...]) -> dict[str, Any]:
         places = {
             "data": str(DATA),
             "page": f"{folder}/page.html",
-            "folder": f"{folder}/run",
             "examples": str(examples.trl_run()),
             "scores": f"{folder}/scores.npz",
             "components": f"{folder}/components.npz",

@@ -1,5 +1,5 @@
-"""Measures the house: lines by kind, complexity, numbers of arguments, words of the documentation,
-and how calls travel.
+"""Measures the house, both packages: lines by kind, complexity, numbers of arguments, words of the
+documentation, and how calls travel.
 
     python scripts/measure_house.py [RUN]
 
@@ -22,7 +22,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "groupwise"
-WIDE = 120
+PACKAGES = {"groupwise": PACKAGE, "groupwise_lab": ROOT / "lab" / "src" / "groupwise_lab"}
+WIDE = 100
 MOST_ARGUMENTS, MOST_COMPLEXITY = 8, 15
 
 
@@ -56,30 +57,39 @@ def mark(kind: list[str], node: ast.stmt, name: str) -> None:
 def print_sizes() -> None:
     """Print the lines of each room and of the whole."""
     rooms: dict[str, Counter[str]] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        room = path.relative_to(PACKAGE).parts[0]
+    for name, path in modules():
+        room = "/".join(name.split("/")[:2])
         rooms.setdefault(room, Counter()).update(kinds_of_lines(path) + Counter(files=1))
     names = ("code", "docstring", "blank", "import", "comment")
     whole: Counter[str] = sum(rooms.values(), Counter())
     print(
-        f"{'room':16}{'files':>7}{'lines':>8}"
+        f"{'room':30}{'files':>7}{'lines':>8}"
         + "".join(f"{name:>11}" for name in names)
-        + f"{'> 120 wide':>12}"
+        + f"{'> 100 wide':>12}"
     )
     for room, counts in [*rooms.items(), ("all", whole)]:
         total = sum(counts[name] for name in names)
         print(
-            f"{room:16}{counts['files']:>7}{total:>8}"
+            f"{room:30}{counts['files']:>7}{total:>8}"
             + "".join(f"{counts[name]:>11}" for name in names)
             + f"{counts['wide']:>12}"
         )
 
 
+def modules() -> list[tuple[str, Path]]:
+    """Every module of both packages with its name."""
+    return [
+        (f"{package}/{path.relative_to(folder)}", path)
+        for package, folder in PACKAGES.items()
+        for path in sorted(folder.rglob("*.py"))
+    ]
+
+
 def functions() -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Every function with its place."""
     return [
-        (f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}", node)
-        for path in sorted(PACKAGE.rglob("*.py"))
+        (f"{name}:{node.lineno} {node.name}", node)
+        for name, path in modules()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
@@ -94,7 +104,7 @@ def print_arguments() -> None:
     long = {
         name: count
         for name, count in counts.items()
-        if count > MOST_ARGUMENTS and not name.startswith("cli/")
+        if count > MOST_ARGUMENTS and "/cli/" not in name
     }
     print(
         f"\nfunctions with more than {MOST_ARGUMENTS} arguments outside the command line: "
@@ -112,8 +122,8 @@ def print_complexity() -> None:
         print("\ncomplexity: radon is not installed (pip install radon)")
         return
     found = [
-        (block.complexity, f"{path.relative_to(PACKAGE)}:{block.lineno} {block.name}")
-        for path in sorted(PACKAGE.rglob("*.py"))
+        (block.complexity, f"{name}:{block.lineno} {block.name}")
+        for name, path in modules()
         for block in cc_visit(path.read_text(encoding="utf-8"))
         if type(block).__name__ == "Function"
     ]

@@ -62,8 +62,11 @@ ALSO = {
     ],
     "stability": ["tests/theory", "tests/analysis", "tests/golden"],
     "comparison": ["tests/cli/test_cli_compare.py"],
-    "forecasting": ["tests/experiments/test_forecast.py", "tests/test_intervals.py"],
-    "diagnostics": ["tests/experiments/test_confusion.py", "tests/experiments/test_labels.py"],
+    "forecasting": ["lab/tests/experiments/test_forecast.py", "tests/test_intervals.py"],
+    "diagnostics": [
+        "lab/tests/experiments/test_confusion.py",
+        "lab/tests/experiments/test_labels.py",
+    ],
 }
 
 
@@ -209,7 +212,7 @@ def reached(room: str) -> tuple[dict[str, dict[int, set[str]]], dict[str, float]
     if not data.exists() or not times.exists() or data.stat().st_mtime < newest:
         environment = os.environ | {
             "COVERAGE_FILE": str(data),
-            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "lab" / "src")]),
             "GROUPWISE_TIMES": str(times),
         }
         options = [
@@ -303,7 +306,7 @@ def own_tree() -> Path:
     """A copy of the project for this process alone."""
     tree = BUILD / f"tree-{os.getpid()}"
     if not tree.exists():
-        for name in ("src", "tests", "docs", "experiments", "scripts"):
+        for name in ("src", "tests", "docs", "lab", "scripts"):
             shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("pyproject.toml", "conftest.py", "README.md", "Makefile", "mkdocs.yml"):
             shutil.copy(ROOT / name, tree / name)
@@ -354,7 +357,7 @@ def asked(tree: Path, tests: list[str]) -> tuple[str, str]:
         os.dup2(sink, 1)
         os.dup2(sink, 2)
         os.chdir(tree)
-        os.environ["PYTHONPATH"] = str(tree / "src")
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(tree / "src"), str(tree / "lab" / "src")])
         sys.path.insert(0, str(tree / "src"))
         sys.dont_write_bytecode = True
         try:

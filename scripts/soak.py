@@ -50,7 +50,8 @@ async def ask(port: int, path: str, *, head: str = "") -> tuple[int, bytes]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(
-            f"GET /{path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n{head}\r\n".encode()
+            f"GET /{path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+            f"Connection: close\r\n{head}\r\n".encode()
         )
         answer = await reader.read(-1)
     finally:

@@ -236,6 +236,20 @@ def test_simulated_worlds_share_no_code_with_what_they_judge() -> None:
     assert taken == {"arrays", "errors", "record"}
 
 
+def test_pictures_are_small_and_each_folder_of_experiments_has_one_file_of_results() -> None:
+    """At most 60 kB a picture; results of the trial of advice are lines that runs append to."""
+    pictures = (LABORATORY / "docs" / "img").glob("*")
+    assert [path.name for path in pictures if path.stat().st_size > 60_000] == []
+    kept = {
+        str(path.relative_to(LABORATORY / "experiments"))
+        for path in (LABORATORY / "experiments").rglob("*")
+        if path.is_file() and path.suffix not in {".py", ".pyc"}
+    }
+    written = {name for name in kept if not name.startswith("advice/")} - {"diagnosis/labels.tsv"}
+    assert {Path(name).name for name in written} == {"results.txt"}
+    assert len(written) == len({Path(name).parent for name in written})
+
+
 def test_pages_compute_nothing() -> None:
     """Of the rooms that compute, pages take the classes of results and constants, and no
     function.

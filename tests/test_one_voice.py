@@ -23,6 +23,7 @@ from groupwise import examples
 from groupwise.analysis.component_file import path_beside, save_components
 from groupwise.analysis.watched import judged as judged_live
 from groupwise.cli.app import main
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Judgement, Sign
 from groupwise.estimators.components import components
 from groupwise.pages.screen import MOST_LINES, MOST_WORDS, WIDTH, words_in
@@ -39,8 +40,14 @@ LEVELS = re.compile(
 # What a check tells of a reward that fell and stays down; others tell of a part of it, or of rows
 # of their own.
 OF_FALLS = {
-    "collapse": ("lasting", "partial", "of training alone"),
-    "verifier": ("constant at once", "part at once", "nothing"),
+    Fact.FALL_AT_ONCE,
+    Fact.FALL_BY_AND_BY,
+    Fact.DECLINE,
+    Fact.TRAINING_DECLINES_ALONE,
+    Fact.TRAINING_FALLS_ALONE,
+    Fact.REWARD_CONSTANT_AT_ONCE,
+    Fact.PART_LOST_AT_ONCE,
+    Fact.NOTHING_EARNED,
 }
 
 
@@ -118,8 +125,7 @@ def falls(found: Judgement) -> Iterator[tuple[str, str, str]]:
         f"sign {sign.signal}": sign.words for sign in signs_of(found) if sign.signal == "reward"
     }
     for check in found.checks:
-        facts = set(check.evidence.values())
-        if any(fact.startswith(OF_FALLS.get(check.check, ())) for fact in facts):
+        if OF_FALLS & {*check.facts}:
             texts[check.check] = check.message
     for place, text in texts.items():
         for first, last in LEVELS.findall(text):

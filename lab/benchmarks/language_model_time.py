@@ -1,7 +1,7 @@
 """Seconds and memory of a real language model: an update, the scores, and how near a memory limit
 is kept.
 
-    GROUPWISE_MODELS=FOLDER python benchmarks/language_model_time.py [--precision bfloat16] [--only
+    GROUPWISE_MODELS=FOLDER python lab/benchmarks/language_model_time.py [--precision bfloat16] [--only
     25x64|96x64|25x512|limits]
 
 SmolLM2 with an adapter of rank 16, completions of 14 tokens in groups of 16, on one thread, in

@@ -1,5 +1,5 @@
-"""What the scripts of all folders share: options, tables, CSV files that are read as they were
-written, colours, and one style of picture.
+"""What the scripts of all folders share: options, the file of results, tables, colours, and one
+style of picture.
 
 A module of a folder that needs it puts this folder on the path first. It knows no experiment and
 runs nothing.
@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import argparse
 import csv
+import fcntl
+import io
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "img"
 # Okabe and Ito: told apart by colour-blind eyes; the order of their greys differs too, and every
@@ -29,21 +35,30 @@ BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
     "#d55e00",
     "#cc79a7",
 )
-_ALWAYS = {
+_ALWAYS: dict[Any, Any] = {
     "svg.hashsalt": "groupwise",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
-}
-_STYLE = {
     "svg.fonttype": "none",
+    "figure.constrained_layout.use": True,
+    "path.simplify_threshold": 1.0,
+}
+_STYLE: dict[Any, Any] = {
     "font.size": 11,
     "axes.titlesize": 11,
     "legend.fontsize": 10,
     "font.family": "sans-serif",
 }
 
-Rows = list[dict[str, Any]]
+# Metadata, comments, and the names that Matplotlib gives to groups.
+_UNSEEN = re.compile(
+    r"<metadata>.*?</metadata>|<!--.*?-->|<\?xml.*?\?>|<!DOCTYPE.*?>"
+    r'|(?<=<g) id="\w+[._]\w*"(?=>)',
+    re.DOTALL,
+)
+Row = dict[str, Any]
+Rows = list[Row]
 
 
 def parser(text: str | None, tables: str) -> argparse.ArgumentParser:
@@ -63,6 +78,17 @@ def parser(text: str | None, tables: str) -> argparse.ArgumentParser:
     return made
 
 
+def arguments(text: str | None, **defaults: int) -> argparse.Namespace:
+    """Whole numbers with defaults, and flags, whose default is False."""
+    made = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in defaults.items():
+        kind = {"action": "store_true"} if default is False else {"type": int, "default": default}
+        made.add_argument(f"--{name.replace('_', '-')}", **kind)
+    return made.parse_args()
+
+
 def seeded_options(text: str | None, tables: str, numbers: Mapping[str, int]) -> argparse.Namespace:
     """--quick, --tables, --seed, and whole numbers with defaults."""
     made = parser(text, tables)
@@ -72,27 +98,109 @@ def seeded_options(text: str | None, tables: str, numbers: Mapping[str, int]) ->
     return made.parse_args()
 
 
-def written(row: Mapping[str, Any], digits: int = 9) -> dict[str, Any]:
-    """A row as a CSV file has it."""
-    return {
-        key: f"{value:.{digits}g}" if isinstance(value, float) else value
-        for key, value in row.items()
-    }
+class Results:
+    """The tables of a folder of scripts in one text file: for each a line `## NAME`, then its CSV.
+
+    Args:
+        path: of the file; without one the tables are kept in memory.
+        prefix: that the names of all tables begin with in the file.
+    """
+
+    def __init__(self, path: Path | None = None, prefix: str = "") -> None:
+        self.path, self.prefix = path, prefix
+        self._memory: dict[str, str] = {}
+
+    def within(self, part: str) -> Results:
+        """Return the tables whose names begin with a part and a slash, named without them."""
+        return Results(self.path, f"{self.prefix}{part}/")
+
+    def tables(self) -> dict[str, Rows]:
+        """Return the rows of every table by its name; numbers are numbers again."""
+        size = len(self.prefix)
+        return {
+            name[size:]: [{key: _value(cell) for key, cell in row.items()} for row in _rows(text)]
+            for name, text in self._texts().items()
+            if name.startswith(self.prefix) and "/" not in name[size:]
+        }
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a table is there."""
+        return self.prefix + name in self._texts()
+
+    def texts(self, name: str) -> list[dict[str, str]]:
+        """Return the rows of a table as they are written; none where it is not there."""
+        return _rows(self._texts().get(self.prefix + name, ""))
+
+    def read(self, name: str) -> Rows:
+        """Return the rows of a table; numbers are numbers again."""
+        return [{key: _value(cell) for key, cell in row.items()} for row in self.texts(name)]
+
+    def write(self, name: str, rows: Sequence[Mapping[str, Any]], digits: int = 9) -> None:
+        """Write a table in place of the one of before; the file is whole at any time."""
+        self._replace(name, lambda _: _csv(rows, digits))
+
+    def add(self, name: str, row: Mapping[str, Any]) -> None:
+        """Write one more row."""
+        self._replace(name, lambda text: text + _csv([row], 9, header=not text))
+
+    def _texts(self) -> dict[str, str]:
+        """The CSV of every table of the file."""
+        if self.path is None:
+            return self._memory
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        _, *parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
+        return {
+            name: f"{table.rstrip()}\n" for name, table in zip(parts[::2], parts[1::2], strict=True)
+        }
+
+    def _replace(self, name: str, change: Callable[[str], str]) -> None:
+        """Change the text of a table."""
+        name = self.prefix + name
+        with self._alone():
+            texts = self._texts()
+            texts[name] = change(texts.get(name, ""))
+            if self.path is not None:
+                partial = self.path.with_suffix(f".{os.getpid()}")
+                sections = (f"## {name}\n{text}" for name, text in sorted(texts.items()))
+                partial.write_text("\n".join(sections), encoding="utf-8")
+                partial.replace(self.path)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process at a time changes the file."""
+        if self.path is None:
+            yield
+            return
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+        os.close(folder)
 
 
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], digits: int = 9) -> None:
-    """Write rows; the folder is made where there is none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+def results_of(script: str) -> Results:
+    """The results of a script's folder."""
+    return Results(Path(script).resolve().parent / "results.txt")
+
+
+def _rows(text: str) -> list[dict[str, str]]:
+    """The rows of a CSV."""
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def _csv(rows: Sequence[Mapping[str, Any]], digits: int, *, header: bool = True) -> str:
+    """Rows as a CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    if header:
         writer.writeheader()
-        writer.writerows(written(row, digits) for row in rows)
-
-
-def read_csv(path: Path) -> Rows:
-    """Read what `write_csv` wrote; numbers are numbers again."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return [{key: _value(text) for key, text in row.items()} for row in csv.DictReader(file)]
+    for row in rows:
+        writer.writerow(
+            {
+                key: f"{value:.{digits}g}" if isinstance(value, float) else value
+                for key, value in row.items()
+            }
+        )
+    return text.getvalue()
 
 
 def _value(text: str) -> Any:
@@ -105,16 +213,27 @@ def _value(text: str) -> Any:
     return text
 
 
+def where(rows: Iterable[Row], **values: Any) -> Rows:
+    """The rows that have these values."""
+    return [row for row in rows if all(row[key] == value for key, value in values.items())]
+
+
+def column(rows: Iterable[Mapping[str, Any]], name: str) -> Any:
+    """One number of every row as an array."""
+    return np.array([row[name] for row in rows])
+
+
 def print_table(
-    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, rule: str = "---"
+    title: str, header: str | Sequence[str], rows: Iterable[str | Sequence[str]], rule: str = "---"
 ) -> None:
-    """Print a Markdown table; the rule stands under each heading."""
-    print(f"\n{title}\n\n| {' | '.join(header)} |\n{f'|{rule}' * len(header)}|")
-    for row in rows:
-        print(f"| {' | '.join(row)} |")
+    """Print a Markdown table; a line is its cells, or a text in which " | " stands between them."""
+    head, *lines = (line if isinstance(line, str) else " | ".join(line) for line in (header, *rows))
+    print(f"\n{title}\n\n| {head} |\n{f'|{rule}' * len(head.split(' | '))}|")
+    for line in lines:
+        print(f"| {line} |")
 
 
-def pyplot(style: Mapping[str, Any] | None = None) -> Any:
+def pyplot(style: dict[Any, Any] | None = None) -> Any:
     """Matplotlib's pyplot in this style or another, set up so that the same numbers give the
     same file.
     """
@@ -127,9 +246,38 @@ def pyplot(style: Mapping[str, Any] | None = None) -> Any:
     return plt
 
 
+def doublings(axis: Any, ticks: Sequence[int]) -> None:
+    """An axis from left to right by doublings."""
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(ticks, [str(tick) for tick in ticks])
+
+
 def save(figure: Any, name: str) -> None:
     """Write a picture without its date."""
     import matplotlib.pyplot as plt
 
-    figure.savefig(PICTURES / name, metadata={"Date": None})
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
     plt.close(figure)
+    (PICTURES / name).write_text(compact(drawn.getvalue()), encoding="utf-8")
+
+
+def compact(svg: str) -> str:
+    """The same picture with one digit behind the point, and without what no reader looks at."""
+    svg = _UNSEEN.sub("", svg)
+    svg = re.sub(r"-?\d+\.\d+", lambda digits: f"{float(digits[0]):.1f}".removesuffix(".0"), svg)
+    svg = re.sub(r"\s+", " ", svg)
+    svg = re.sub(r'(?<=[\d "]) ?L (?=[\d-])', " ", svg)
+    svg = re.sub(r"font-family: '[^;\"]*", "font-family: sans-serif", svg)
+    svg = re.sub(r"\b([mp][0-9a-f]{4})[0-9a-f]{6}\b", r"\1", svg).replace("xlink:href", "href")
+    # A marker has its stroke of the shape that is used, and its fill of the use.
+    svg = re.sub(r'(<use [^>]*) style="(?:fill: ([#\w]+))?[^"]*"/>', r'\1 fill="\2"/>', svg)
+    bare = re.compile("<g> ?((?:(?!<g|</g>).)*?)</g>")
+    while bare.search(svg):
+        svg = bare.sub(r"\1", svg)
+    svg = re.sub(
+        r'(?:style|d)="[^"]*"', lambda part: re.sub(r"(?<=[;:Mz]) | (?=[z\"])", "", part[0]), svg
+    )
+    svg = re.sub(r"#(\w)\1(\w)\2(\w)\3\b", r"#\1\2\3", svg)
+    svg = re.sub(r' fill=""|;stroke-linecap:square| transform="rotate\(-0 [^"]*"', "", svg)
+    return re.sub(r"> *<", ">\n<", svg).strip() + "\n"

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from operator import attrgetter
 from typing import Any, ClassVar
 
 
@@ -16,8 +17,8 @@ class Plain:
     """A result that shows itself as plain data.
 
     `KEYS` lists what is shown, in order: "name" an attribute, "key=name" an attribute under another
-    key, "*name" the keys of an attribute beside its own. Without it, every field of the dataclass
-    is shown.
+    key (dots lead to attributes of attributes), "*name" the keys of an attribute beside its own.
+    Without it, every field of the dataclass is shown.
     """
 
     __slots__ = ()
@@ -29,9 +30,9 @@ class Plain:
         for entry in self.KEYS or getattr(type(self), "__dataclass_fields__", ()):
             key, _, name = entry.partition("=")
             if key.startswith("*"):
-                shown |= plain(getattr(self, key[1:]))
+                shown |= plain(attrgetter(key[1:])(self))
             else:
-                shown[key] = plain(getattr(self, name or key))
+                shown[key] = plain(attrgetter(name or key)(self))
         return shown
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from groupwise.analysis.component_file import path_beside, save_components
-from groupwise.analysis.evidence import error_chart, zero_variance_chart
+from groupwise.analysis.evidence import error_chart
 from groupwise.analysis.fitted import cut
 from groupwise.analysis.plan import (
     MISSING,
@@ -33,7 +33,6 @@ from groupwise.estimators.best_group_size import (
     plan_group_size,
 )
 from groupwise.estimators.components import components
-from groupwise.estimators.rewards_alone import reward_statistics
 from groupwise.pages.html import render
 from groupwise.pages.tables import plan_grid
 from groupwise.record.run import RunConfig, RunRecord
@@ -342,18 +341,6 @@ def test_every_plan_has_a_figure_and_a_short_table(
     assert len(sizes) <= 20
     grid = plan_grid(plan, sizes)
     assert grid.rows[grid.best][0] == f"{plan.group_size:,}"
-
-
-def test_dead_shares_beyond_what_was_sampled_are_drawn_apart() -> None:
-    rng = np.random.default_rng(0)
-    rate = rng.beta(2, 2, size=64)
-    reward = (rng.random((64, 8)) < rate[:, None]).astype(float).ravel()
-    chart = zero_variance_chart(reward_statistics(reward, np.repeat(np.arange(64), 8)), 8)
-    assert chart is not None
-    assert [line.role for line in chart.lines] == ["law", "forecast"]
-    assert chart.lines[0].x[-1] == chart.lines[1].x[0] == 8
-    assert [mark.label for mark in chart.marks] == ["in use 8"]
-    assert "not the gradient's variance" in chart.caption
 
 
 def test_facts_of_a_stranger_are_cut_short() -> None:

@@ -11,12 +11,12 @@ import pytest
 
 import groupwise
 from groupwise.analysis.component_file import path_beside, save_components
-from groupwise.analysis.plan import LOG_COMPLETIONS, NOT_LOGGED, Batch, plan
+from groupwise.analysis.plan import LOG_COMPLETIONS, NOT_LOGGED, Batch, batch_of, plan
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget
 from groupwise.estimators.components import components
 from groupwise.record.run import Meaning, RunConfig, RunRecord
-from groupwise.record.table import steps_table
+from groupwise.record.table import rollouts_table, steps_table
 
 
 def log(**settings: float) -> RunRecord:
@@ -32,6 +32,19 @@ def log(**settings: float) -> RunRecord:
         config=RunConfig().with_settings(settings, "test"),
         meanings=meanings,
     )
+
+
+def test_the_batch_in_use_is_the_usual_one_of_the_completions() -> None:
+    """Neither one large group nor one large step moves it, as both would a mean."""
+    sizes = {1: [4, 4, 4], 2: [4, 4, 4], 3: [40] + [4] * 20}
+    rows = [
+        {"step": step, "prompt_id": prompt, "reward": float(place % 2)}
+        for step, groups in sizes.items()
+        for prompt, size in enumerate(groups)
+        for place in range(size)
+    ]
+    made = RunRecord("made", steps_table([1, 2, 3], {"reward": [0.5] * 3}), rollouts_table(rows))
+    assert batch_of(made) == (4, 3)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from groupwise.analysis.fitted import fit_metric
-from groupwise.analysis.screen import TILES, Screen, screen_of
+from groupwise.analysis.screen import TILES, Screen, Signal, screen_of
 from groupwise.analysis.summary import summarise
 from groupwise.diagnostics.judgement import Judgement, Sign, State
 from groupwise.record.run import Meaning, RunRecord
@@ -206,19 +206,13 @@ def test_numbers_stand_in_a_table_of_every_signal() -> None:
         "512",
         200,
     )
-    head, *rows = found.table
-    assert head == (
-        "Steps",
-        "Reward",
-        "Length",
-        "Truncated",
-        "Entropy",
-        "Zero-variance groups",
-        "KL to the reference",
-    )
-    assert len(rows) == 20
-    assert rows[0] == ("1 to 10", "0.9", "300", "0 %", "0.25", "20 %", "0.01")
-    assert rows[-1] == ("191 to 200", "0", "512", "100 %", "0.25", "99 %", "0.01")
+
+
+def test_a_level_now_is_that_of_the_last_rows() -> None:
+    rise = Signal("entropy", "Entropy", "", STEPS.astype(float), STEPS / 200)
+    assert rise.rows == 10
+    assert rise.now == pytest.approx((STEPS[-10:] / 200).mean())
+    assert rise.before(None) == (pytest.approx((STEPS[:10] / 200).mean()), "at the start")
 
 
 def test_gaps_and_few_rows_have_a_screen() -> None:

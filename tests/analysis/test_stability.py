@@ -5,7 +5,6 @@ settings are missing, the map.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +26,6 @@ from groupwise.analysis.stability import (
 from groupwise.analysis.summary import summarise
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
-from groupwise.pages.figures import standalone
 from groupwise.pages.html import render
 from groupwise.pages.tables import evidence_grid, mode_grid, stability_grid
 from groupwise.record.run import Meaning, RunConfig, RunRecord
@@ -437,20 +435,6 @@ def test_the_band_of_the_boundary_is_that_of_the_force() -> None:
     assert line.y[at] is not None
     assert line.low[at] == pytest.approx(line.y[at] / 2, rel=1e-3)  # type: ignore[operator]
     assert line.high[at] == pytest.approx(line.y[at] * 2, rel=1e-3)  # type: ignore[operator]
-
-
-def test_the_figure_alone_needs_nothing_else() -> None:
-    svg = standalone(
-        map_chart(stability(0.02, 0.9, refresh_interval=8, lag="async", learning_rate=1.0), 1.0)
-    )
-    assert not re.search(r"https?://(?!www\.w3\.org/)", svg)
-    for words in (
-        "exact boundary",
-        "published rule",
-        "you are here",
-        "allowed by the rule, yet unstable",
-    ):
-        assert words in svg
 
 
 def test_tables_write_what_was_judged() -> None:

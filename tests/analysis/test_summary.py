@@ -36,7 +36,7 @@ def test_a_learning_run_is_seen_to_have_learned(summary: Summary) -> None:
 
 def test_every_kind_of_evidence_is_there(summary: Summary) -> None:
     keys = {chart.key for charts in summary.charts.values() for chart in charts}
-    assert {"forecast", "residuals", "zero_variance_groups"} <= keys
+    assert keys == {"forecast"}
     screen = {chart.key for chart in (*summary.screen.sparks, *summary.screen.others)}
     assert {
         "completion_length",
@@ -86,10 +86,8 @@ def test_until_uses_nothing_later_and_shows_it_apart(made_record: Make) -> None:
     assert early.fitted.fit.n == 100
     held_out = next(line for line in early.charts["forecast"][0].lines if line.role == "held_out")
     assert held_out.x[0] == 101
-    dead = next(
-        chart for chart in early.charts["group_size"] if chart.key == "zero_variance_groups"
-    )
-    assert max(x for line in dead.lines for x in line.x) <= 100
+    drawn = (early.screen.chart, *early.screen.sparks, *early.screen.others)
+    assert max(x for chart in drawn for line in chart.lines for x in line.x) <= 100
     assert whole.rollouts is not None
     seen = pl.col("step") <= 100
     again = summarise(

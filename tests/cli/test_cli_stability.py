@@ -274,10 +274,9 @@ def test_one_update_is_singular_and_notes_come_once(capsys: pytest.CaptureFixtur
 
 @pytest.mark.usefixtures("home")
 def test_the_map_is_written_once_and_never_over_a_log(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "The map: map.svg" in printed(capsys, NUMBERS + " -o map.svg")
-    assert Path("map.svg").read_text().startswith("<svg")
-    assert "exists already" in refused(capsys, NUMBERS + " -o map.svg")
-    answer(capsys, NUMBERS + " -o map.svg --force")
+    assert "The map: plain.html" in printed(capsys, NUMBERS + " -o plain.html")
+    assert "exists already" in refused(capsys, NUMBERS + " -o plain.html")
+    answer(capsys, NUMBERS + " -o plain.html --force")
     answer(capsys, RUN + " -o map.html")
     page = Path("map.html").read_text()
     assert page.startswith("<!doctype html>")
@@ -346,7 +345,7 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
         (NUMBERS + " --set group_size=8", "--set with --trainer, or with a run"),
         (NUMBERS + " --column reward=x", "--column or --config"),
         (NUMBERS + " --level 1", "--level"),
-        (NUMBERS + " -o map.png", ".html or .svg"),
+        (NUMBERS + " -o map.svg", "ends in .html"),
         (
             f"--trainer trl {SETTING}",
             "expected num_iterations and steps_per_generation and gradient_accumulation_steps",

@@ -4,7 +4,6 @@ missing is never named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from groupwise.diagnostics import causes
 from groupwise.diagnostics.causes import Case, advice_for, cause_of_fall, cause_of_standing
+from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
@@ -37,42 +37,42 @@ def sign(signal: str, before: float | None, after: float | None, step: int = 5) 
 
 
 def case(
-    facts: Mapping[str, str] | None = None,
+    facts: tuple[Fact, ...] = (),
     *signs: Sign,
     logged: tuple[str, ...] = ("entropy", "completion_length"),
     **more: Any,
 ) -> Case:
-    found = Finding("check", Status.CRITICAL, "", evidence=facts or {})
+    found = Finding("check", Status.CRITICAL, "", facts=facts, column="loss")
     return Case(evidence(*logged), {"check": found}, {one.signal: one for one in signs}, 5, **more)
 
 
 LENGTH, ENTROPY, CUT = "completion_length", "entropy", "truncated_share"
-LASTING = {"fall": "lasting"}
+LASTING = (Fact.FALL_AT_ONCE,)
 
 
 @pytest.mark.parametrize(
     ("facts", "signs", "certainty", "names"),
     [
-        ({"numbers": "not finite", "first_column": "loss"}, (), LIKELY, ("numerics (loss first)",)),
-        ({"gradient": "exploded"}, (), LIKELY, ("numerics (the gradient exploded)",)),
-        ({}, (sign("gradient_norm", 1.0, 1e4),), LIKELY, ("numerics (the gradient exploded)",)),
-        ({}, (sign("gradient_norm", 1.0, 9.9e3),), LIKELY, (causes.UNSTABLE,)),
-        ({"rate": "likely"}, (), LIKELY, (causes.NO_RATE,)),
-        ({"drop": "failures logged"}, (), LIKELY, (causes.VERIFIER,)),
-        ({"drop": "nothing"}, (), OPEN, (causes.TOO_HARD, causes.VERIFIER)),
-        ({"drop": "nothing", "truncation": "likely"}, (), LIKELY, (causes.TRUNCATION,)),
+        ((Fact.NOT_FINITE,), (), LIKELY, ("numerics (loss first)",)),
+        ((Fact.GRADIENT_EXPLODED,), (), LIKELY, ("numerics (the gradient exploded)",)),
+        ((), (sign("gradient_norm", 1.0, 1e4),), LIKELY, ("numerics (the gradient exploded)",)),
+        ((), (sign("gradient_norm", 1.0, 9.9e3),), LIKELY, (causes.UNSTABLE,)),
+        ((Fact.RATE_ZERO,), (), LIKELY, (causes.NO_RATE,)),
+        ((Fact.FAILURES_LOGGED,), (), LIKELY, (causes.VERIFIER,)),
+        ((Fact.NOTHING_EARNED,), (), OPEN, (causes.TOO_HARD, causes.VERIFIER)),
+        ((Fact.NOTHING_EARNED, Fact.TRUNCATED_LIKELY), (), LIKELY, (causes.TRUNCATION,)),
         # What the policy did.
-        ({}, (sign(LENGTH, 100.0, 150.0),), LIKELY, (causes.LENGTH,)),
-        ({}, (sign(CUT, 0.1, 0.25),), LIKELY, (causes.LENGTH,)),
-        ({}, (sign(LENGTH, 100.0, 60.0),), LIKELY, (causes.SHORT,)),
-        ({}, (sign(ENTROPY, 0.5, 0.7),), LIKELY, (causes.UNSTABLE,)),
-        ({"swings": "oscillate"}, (), LIKELY, (causes.UNSTABLE,)),
-        ({}, (sign("gradient_norm", 1.0, 10.0),), LIKELY, (causes.UNSTABLE,)),
-        ({"weights": "few count"}, (), LIKELY, (causes.UNSTABLE,)),
-        ({}, (sign(ENTROPY, 0.8, 0.4),), POSSIBLE, (causes.CONCENTRATION,)),
+        ((), (sign(LENGTH, 100.0, 150.0),), LIKELY, (causes.LENGTH,)),
+        ((), (sign(CUT, 0.1, 0.25),), LIKELY, (causes.LENGTH,)),
+        ((), (sign(LENGTH, 100.0, 60.0),), LIKELY, (causes.SHORT,)),
+        ((), (sign(ENTROPY, 0.5, 0.7),), LIKELY, (causes.UNSTABLE,)),
+        ((Fact.REWARD_OSCILLATES,), (), LIKELY, (causes.UNSTABLE,)),
+        ((), (sign("gradient_norm", 1.0, 10.0),), LIKELY, (causes.UNSTABLE,)),
+        ((Fact.FEW_WEIGHTS_COUNT,), (), LIKELY, (causes.UNSTABLE,)),
+        ((), (sign(ENTROPY, 0.8, 0.4),), POSSIBLE, (causes.CONCENTRATION,)),
         # The first that holds is told.
-        ({}, (sign(LENGTH, 100.0, 150.0), sign(ENTROPY, 0.5, 0.9)), LIKELY, (causes.LENGTH,)),
-        ({}, (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.7)), LIKELY, (causes.UNSTABLE,)),
+        ((), (sign(LENGTH, 100.0, 150.0), sign(ENTROPY, 0.5, 0.9)), LIKELY, (causes.LENGTH,)),
+        ((), (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.7)), LIKELY, (causes.UNSTABLE,)),
         # Answers to harder prompts grow too.
         (
             LASTING,
@@ -83,31 +83,31 @@ LASTING = {"fall": "lasting"}
         # What is held out is answered as before: on other prompts a policy answers at other
         # lengths.
         (
-            {"fall": "of training alone"},
+            (Fact.TRAINING_FALLS_ALONE,),
             (sign(LENGTH, 100.0, 200.0), sign(ENTROPY, 0.5, 1.0)),
             OPEN,
             (causes.VERIFIER, causes.HARDER),
         ),
         (
-            {"fall": "partial, of training alone"},
+            (Fact.TRAINING_DECLINES_ALONE,),
             (sign(LENGTH, 100.0, 200.0),),
             OPEN,
             (causes.VERIFIER, causes.HARDER),
         ),
-        ({"fall": "of a function alone"}, (sign(LENGTH, 100.0, 200.0),), LIKELY, (causes.LENGTH,)),
-        ({"drop": "constant at once"}, (sign(ENTROPY, 0.5, 0.9),), LIKELY, (causes.UNSTABLE,)),
+        ((Fact.FUNCTION_FALLS_ALONE,), (sign(LENGTH, 100.0, 200.0),), LIKELY, (causes.LENGTH,)),
+        ((Fact.REWARD_CONSTANT_AT_ONCE,), (sign(ENTROPY, 0.5, 0.9),), LIKELY, (causes.UNSTABLE,)),
         # Answers that went on as before.
-        ({"drop": "constant at once"}, (), LIKELY, (causes.VERIFIER,)),
-        ({"drop": "constant at once", "fall": "partial"}, (), LIKELY, (causes.VERIFIER,)),
-        ({**LASTING, "prompts": "whole prompts fail"}, (), LIKELY, (causes.HARDER,)),
-        ({**LASTING, "prompts": "scattered answers fail"}, (), LIKELY, (causes.VERIFIER,)),
-        ({**LASTING, "held_out_drop": "dropped"}, (), LIKELY, (causes.VERIFIER,)),
+        ((Fact.REWARD_CONSTANT_AT_ONCE,), (), LIKELY, (causes.VERIFIER,)),
+        ((Fact.REWARD_CONSTANT_AT_ONCE, Fact.DECLINE), (), LIKELY, (causes.VERIFIER,)),
+        ((*LASTING, Fact.PROMPTS_FAIL), (), LIKELY, (causes.HARDER,)),
+        ((*LASTING, Fact.ANSWERS_FAIL), (), LIKELY, (causes.VERIFIER,)),
+        ((*LASTING, Fact.HELD_OUT_DROPPED), (), LIKELY, (causes.VERIFIER,)),
         (LASTING, (), OPEN, (causes.VERIFIER, causes.HARDER)),
         # Answers that are cut off as they were explain no fall; more of them do.
-        ({**LASTING, "truncation": "likely"}, (), OPEN, (causes.VERIFIER, causes.HARDER)),
-        ({**LASTING, "truncation": "likely"}, (sign(CUT, 0.7, 0.8),), LIKELY, (causes.TRUNCATION,)),
+        ((*LASTING, Fact.TRUNCATED_LIKELY), (), OPEN, (causes.VERIFIER, causes.HARDER)),
+        ((*LASTING, Fact.TRUNCATED_LIKELY), (sign(CUT, 0.7, 0.8),), LIKELY, (causes.TRUNCATION,)),
         (
-            {**LASTING, "truncation": "likely", "prompts": "whole prompts fail"},
+            (*LASTING, Fact.TRUNCATED_LIKELY, Fact.PROMPTS_FAIL),
             (),
             LIKELY,
             (causes.HARDER,),
@@ -132,14 +132,14 @@ LASTING = {"fall": "lasting"}
             (causes.VERIFIER, causes.HARDER),
         ),
         # A slow decline, or that of one function, is no verifier's.
-        ({"fall": "partial"}, (), Certainty.NONE, ()),
-        ({"fall": "function"}, (), Certainty.NONE, ()),
-        ({"fall": "function", "components": "part"}, (), POSSIBLE, (causes.HACKING,)),
-        ({"fall": "partial", "drop": "part at once"}, (), OPEN, (causes.VERIFIER, causes.HARDER)),
+        ((Fact.DECLINE,), (), Certainty.NONE, ()),
+        ((Fact.FUNCTION_FALL_AT_ONCE,), (), Certainty.NONE, ()),
+        ((Fact.FUNCTION_FALL_AT_ONCE, Fact.COLUMNS_PART), (), POSSIBLE, (causes.HACKING,)),
+        ((Fact.DECLINE, Fact.PART_LOST_AT_ONCE), (), OPEN, (causes.VERIFIER, causes.HARDER)),
     ],
 )
 def test_why_a_reward_fell(
-    facts: dict[str, str], signs: tuple[Sign, ...], certainty: Certainty, names: tuple[str, ...]
+    facts: tuple[Fact, ...], signs: tuple[Sign, ...], certainty: Certainty, names: tuple[str, ...]
 ) -> None:
     found = cause_of_fall(case(facts, *signs))
     assert (found.certainty, found.names) == (certainty, names)
@@ -169,25 +169,25 @@ def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(
             (causes.HARDER, causes.UNSTABLE),
             (causes.LOG_REWARDS, causes.LOG_HELD_OUT),
         ),
-        ({**LASTING, "prompts": "scattered answers fail"}, POSSIBLE, (causes.VERIFIER,), ()),
-        ({**LASTING, "held_out_drop": "dropped"}, POSSIBLE, (causes.VERIFIER,), ()),
-        ({**LASTING, "prompts": "whole prompts fail"}, LIKELY, (causes.HARDER,), ()),
+        ((*LASTING, Fact.ANSWERS_FAIL), POSSIBLE, (causes.VERIFIER,), ()),
+        ((*LASTING, Fact.HELD_OUT_DROPPED), POSSIBLE, (causes.VERIFIER,), ()),
+        ((*LASTING, Fact.PROMPTS_FAIL), LIKELY, (causes.HARDER,), ()),
     ],
 )
 def test_a_fall_by_and_by_is_hardly_the_verifiers(
-    facts: dict[str, str], certainty: Certainty, names: tuple[str, ...], log: tuple[str, ...]
+    facts: tuple[Fact, ...], certainty: Certainty, names: tuple[str, ...], log: tuple[str, ...]
 ) -> None:
     assert cause_of_fall(case(facts, abrupt=False)) == Cause(certainty, names, log)
     assert (
         cause_of_fall(case(facts, abrupt=False, slow=True)) == Cause()
     )  # over a good part of the log none is named
-    assert cause_of_fall(case({**facts, "drop": "part at once"}, slow=True)) == cause_of_fall(
-        case({**facts, "drop": "part at once"})
+    assert cause_of_fall(case((*facts, Fact.PART_LOST_AT_ONCE), slow=True)) == cause_of_fall(
+        case((*facts, Fact.PART_LOST_AT_ONCE))
     )
 
 
 def test_what_is_not_logged_is_asked_for_and_no_cause_is_guessed() -> None:
-    nothing = cause_of_fall(case({**LASTING, "drop": "constant at once"}, logged=()))
+    nothing = cause_of_fall(case((*LASTING, Fact.REWARD_CONSTANT_AT_ONCE), logged=()))
     assert nothing == Cause(
         OPEN, (causes.VERIFIER, causes.UNSTABLE), ("entropy and completion length",)
     )
@@ -196,7 +196,7 @@ def test_what_is_not_logged_is_asked_for_and_no_cause_is_guessed() -> None:
     assert cause_of_fall(case(LASTING, sign(ENTROPY, 0.5, 0.9), logged=(ENTROPY, CUT))) == Cause(
         LIKELY, (causes.UNSTABLE,)
     )
-    assert cause_of_fall(case({"drop": "nothing"})).log == ("completions with their rewards",)
+    assert cause_of_fall(case((Fact.NOTHING_EARNED,))).log == ("completions with their rewards",)
     assert cause_of_fall(case(LASTING)).log == ("completions with their rewards",)
     assert not case(logged=()).watched
     assert case(logged=(LENGTH,)).watched
@@ -204,31 +204,33 @@ def test_what_is_not_logged_is_asked_for_and_no_cause_is_guessed() -> None:
 
 
 def test_a_signal_without_a_level_before_has_no_ratio() -> None:
-    one = case({}, sign(LENGTH, None, 500.0), sign(ENTROPY, 0.0, 0.9), sign(CUT, 0.2, None))
+    one = case((), sign(LENGTH, None, 500.0), sign(ENTROPY, 0.0, 0.9), sign(CUT, 0.2, None))
     assert (one.ratio(LENGTH), one.ratio(ENTROPY), one.ratio("kl")) == (1.0, 1.0, 1.0)
     assert (one.gained(LENGTH), one.gained(CUT), one.gained("kl")) == (0.0, 0.0, 0.0)
-    assert case({}, sign(CUT, 0.2, 0.5)).gained(CUT) == pytest.approx(0.3)
-    assert case({}, sign(LENGTH, 200.0, 500.0)).ratio(LENGTH) == 2.5
+    assert case((), sign(CUT, 0.2, 0.5)).gained(CUT) == pytest.approx(0.3)
+    assert case((), sign(LENGTH, 200.0, 500.0)).ratio(LENGTH) == 2.5
 
 
-def test_the_first_check_that_says_anything_of_a_fact_is_heard() -> None:
+def test_the_first_check_that_states_a_fact_is_found() -> None:
     answers = {
-        name: Finding(name, Status.NONE, "", evidence=facts)
-        for name, facts in (("a", {"drop": ""}), ("b", {"drop": "x"}), ("c", {"drop": "y"}))
+        name: Finding(name, Status.NONE, "", facts=facts)
+        for name, facts in (("a", ()), ("b", (Fact.OUTAGES,)), ("c", (Fact.OUTAGES, Fact.DECLINE)))
     }
-    one = Case(evidence(), answers, {}, None)
-    assert (one.fact("drop"), one.fact("fall")) == ("x", "")
+    both = Case(evidence(), answers, {}, None)
+    assert (both.finding(Fact.OUTAGES), both.finding(Fact.DECLINE)) == (answers["b"], answers["c"])
+    assert both.finding(Fact.NO_FALL) is None
+    assert both.facts == {Fact.OUTAGES, Fact.DECLINE}
 
 
 # The sampler: first, or after the policy broke.
 
 
-def of_sampler(*signs: Sign, rate: str = "", own: tuple[Sign, ...] = ()) -> Case:
+def of_sampler(*signs: Sign, at_rate_zero: bool = False, own: tuple[Sign, ...] = ()) -> Case:
     found = Finding(
         "sampler_mismatch",
         Status.WARNING,
         "",
-        evidence={"sampler": "mismatch", "rate": rate},
+        facts=stated(Fact.SAMPLER_MISMATCH, Fact.MISMATCH_AT_RATE_ZERO if at_rate_zero else None),
         signs=own,
     )
     return Case(
@@ -263,7 +265,7 @@ def test_a_sampler_that_differs_first_is_the_cause_and_one_that_follows_is_none(
     # A check's own sign counts as it is, and engines that differ at a learning rate of 0 always do.
     own = (sign("sampler_mismatch", 0.01, 0.02, step=4),)
     assert of_sampler(sign(ENTROPY, 0.5, 0.9), own=own).sampler_first
-    assert of_sampler(sign(ENTROPY, 0.5, 0.9, step=1), rate="zero").sampler_first
+    assert of_sampler(sign(ENTROPY, 0.5, 0.9, step=1), at_rate_zero=True).sampler_first
     assert not of_sampler().sampler_first
 
 
@@ -275,7 +277,7 @@ def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
         "",
         5,
         signs=(sign("reward", 0.7, 0.3),),
-        evidence={"restart": "jump"},
+        facts=(Fact.RESTART_JUMP,),
     )
     told = replace(found, answers={**found.answers, "restart": jump})
     assert cause_of_fall(told) == Cause(POSSIBLE, (causes.RESTART,))
@@ -291,54 +293,54 @@ def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "cause", "certainty"),
+    ("fact", "cause", "certainty"),
     [
-        ("rate", "likely", causes.NO_RATE, LIKELY),
-        ("gradient", "lost", causes.NO_GRADIENT, LIKELY),
-        ("truncation", "likely", causes.TRUNCATION, LIKELY),
-        ("truncation", "possible", causes.TRUNCATION, POSSIBLE),
-        ("reward", "format alone", causes.FORMAT, LIKELY),
-        ("entropy", "gone", causes.CONCENTRATION, LIKELY),
-        ("entropy", "low", causes.CONCENTRATION, POSSIBLE),
-        ("small_group", "likely", causes.SMALL_GROUP, LIKELY),
-        ("small_group", "possible", causes.SMALL_GROUP, POSSIBLE),
-        ("zero_variance", "above expectation", causes.ALIKE, LIKELY),
-        ("sampler", "mismatch", causes.SAMPLER, POSSIBLE),
-        ("components", "part", causes.HACKING, POSSIBLE),
-        ("texts", "repeat", causes.REPETITION, POSSIBLE),
-        ("truncated", "paid", causes.PAID, POSSIBLE),
-        ("staleness", "beyond the settings", causes.STALE, POSSIBLE),
-        ("kl", "huge", causes.FAR, POSSIBLE),
-        ("tools", "fail", causes.TOOLS, LIKELY),
-        ("router", "load", causes.ROUTER, POSSIBLE),
-        ("restart", "jump", causes.RESTART, POSSIBLE),
-        ("discards", "stale", causes.DISCARDS, POSSIBLE),
-        ("swings", "oscillate", causes.UNSTABLE, LIKELY),
+        (Fact.RATE_ZERO, causes.NO_RATE, LIKELY),
+        (Fact.GRADIENT_LOST, causes.NO_GRADIENT, LIKELY),
+        (Fact.TRUNCATED_LIKELY, causes.TRUNCATION, LIKELY),
+        (Fact.TRUNCATED_POSSIBLE, causes.TRUNCATION, POSSIBLE),
+        (Fact.FORMAT_ALONE_EARNS, causes.FORMAT, LIKELY),
+        (Fact.ENTROPY_GONE, causes.CONCENTRATION, LIKELY),
+        (Fact.ENTROPY_LOW, causes.CONCENTRATION, POSSIBLE),
+        (Fact.SMALL_GROUP_LIKELY, causes.SMALL_GROUP, LIKELY),
+        (Fact.SMALL_GROUP_POSSIBLE, causes.SMALL_GROUP, POSSIBLE),
+        (Fact.GROUPS_ALIKE, causes.ALIKE, LIKELY),
+        (Fact.SAMPLER_MISMATCH, causes.SAMPLER, POSSIBLE),
+        (Fact.COLUMNS_PART, causes.HACKING, POSSIBLE),
+        (Fact.TEXTS_REPEAT, causes.REPETITION, POSSIBLE),
+        (Fact.TRUNCATED_PAID, causes.PAID, POSSIBLE),
+        (Fact.ROLLOUTS_STALE, causes.STALE, POSSIBLE),
+        (Fact.KL_HUGE, causes.FAR, POSSIBLE),
+        (Fact.TOOLS_FAIL, causes.TOOLS, LIKELY),
+        (Fact.ROUTER_DRIFTS, causes.ROUTER, POSSIBLE),
+        (Fact.RESTART_JUMP, causes.RESTART, POSSIBLE),
+        (Fact.STALE_DISCARDED, causes.DISCARDS, POSSIBLE),
+        (Fact.REWARD_OSCILLATES, causes.UNSTABLE, LIKELY),
     ],
 )
-def test_why_a_reward_stands(name: str, value: str, cause: str, certainty: Certainty) -> None:
-    assert cause_of_standing(case({name: value})) == Cause(certainty, (cause,))
-    assert cause_of_standing(case({name: "other"})) == Cause()
+def test_why_a_reward_stands(fact: Fact, cause: str, certainty: Certainty) -> None:
+    assert cause_of_standing(case((fact,))) == Cause(certainty, (cause,))
+    assert cause_of_standing(case((Fact.NO_FALL,))) == Cause()
     # What concentrates while the reward rises may yet learn.
     rises = POSSIBLE if cause in (causes.CONCENTRATION, causes.ALIKE) else certainty
-    assert cause_of_standing(case({name: value}, learning=Learning.LEARNING)).certainty is rises
+    assert cause_of_standing(case((fact,), learning=Learning.LEARNING)).certainty is rises
     assert cause in causes.DO
 
 
 def test_of_several_facts_the_first_of_the_list_is_told() -> None:
-    facts = {"swings": "oscillate", "truncation": "likely", "zero_variance": "above expectation"}
+    facts = (Fact.REWARD_OSCILLATES, Fact.TRUNCATED_LIKELY, Fact.GROUPS_ALIKE)
     assert cause_of_standing(case(facts)).names == (causes.TRUNCATION,)
     # Answers that are cut off since they are paid better have learnt to be; from the start on they
     # were it for themselves.
-    paid = {"truncation": "likely", "truncated": "paid"}
-    assert cause_of_standing(case({**paid, "cut_off": "in mid-run"})) == Cause(
+    paid = (Fact.TRUNCATED_LIKELY, Fact.TRUNCATED_PAID)
+    assert cause_of_standing(case((*paid, Fact.CUT_OFF_IN_MID_RUN))) == Cause(
         POSSIBLE, (causes.PAID,)
     )
     assert cause_of_standing(case(paid)) == Cause(LIKELY, (causes.TRUNCATION,))
-    assert cause_of_standing(case({"truncation": "likely", "cut_off": "in mid-run"})) == Cause(
+    assert cause_of_standing(case((Fact.TRUNCATED_LIKELY, Fact.CUT_OFF_IN_MID_RUN))) == Cause(
         LIKELY, (causes.TRUNCATION,)
     )
-    assert cause_of_standing(case({})) == Cause()
+    assert cause_of_standing(case(())) == Cause()
 
 
 # What to do.

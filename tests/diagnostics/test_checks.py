@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from worlds.runs import CONTROLS, HEALTHY, control_run, simulated_run
 
 from groupwise.diagnostics import concentration
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import CHECKS, judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Learning, State, Status
 from groupwise.diagnostics.signals import Evidence
@@ -210,7 +211,7 @@ def test_ties_broken_by_a_hair_are_found_in_the_rollouts() -> None:
         found.message
         == "in 100 % of the groups the rewards differ by less than a thousandth of their range"
     )
-    assert (found.status, found.evidence) == (Status.CRITICAL, {"drop": "ties broken"})
+    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.TIES_BROKEN,))
 
 
 @given(

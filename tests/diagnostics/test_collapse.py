@@ -27,6 +27,7 @@ from groupwise.diagnostics.collapse import (
     row_size,
     span_of_fall,
 )
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, State, Status
 from groupwise.diagnostics.signals import (
@@ -268,8 +269,8 @@ def test_longer_answers_explain_a_smaller_fall_unless_what_is_held_out_stands(
     held[np.arange(ROWS) % 5 != 0] = np.nan
     given = {**steady(rng), "length": np.where(after, 180.0, 100.0) + rng.standard_normal(ROWS)}
     found = judge(log(reward=np.where(after, 0.6 * right, right), held_out=held, **given))
-    assert answer(found, "collapse").evidence["fall"] == (
-        "partial" if held_drops else "partial, of training alone"
+    assert answer(found, "collapse").facts[0] is (
+        Fact.DECLINE if held_drops else Fact.TRAINING_DECLINES_ALONE
     )
     if held_drops:
         assert (found.cause.certainty, found.cause.names) == (
@@ -303,7 +304,7 @@ def test_a_drop_of_training_alone_may_be_harder_prompts_and_is_no_alarm(seed: in
         ("a broken verifier", "harder data"),
     )
     assert found.cause.log == ("completions with their rewards",)
-    assert answer(found, "verifier").evidence["held_out_drop"] == "stayed"
+    assert Fact.HELD_OUT_STAYED in answer(found, "verifier").facts
     assert (
         answer(found, "collapse").message
         == "reward 0.62 → 0.24 at step 121, for good; the held-out reward did not fall with it"
@@ -329,7 +330,7 @@ def test_a_held_out_reward_that_is_down_already_does_not_clear_the_policy() -> N
     reward = np.where(np.arange(ROWS) < 120, right, 0.05 * right)
     found = judge(log(reward=reward, held_out=held, **steady(rng)))
     assert told(found)["collapse"] is Status.CRITICAL
-    assert answer(found, "verifier").evidence["held_out_drop"] == ""
+    assert not {Fact.HELD_OUT_STAYED, Fact.HELD_OUT_DROPPED} & {*answer(found, "verifier").facts}
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -356,7 +357,7 @@ def test_a_fall_by_and_by_with_unchanged_answers_is_not_named_a_failure_of_the_v
         log(reward=level + 0.03 * rng.standard_normal(ROWS), held_out=level, **steady(rng))
     )
     assert told(found) == {"collapse": Status.CRITICAL}
-    assert answer(found, "collapse").evidence["fall"] == "lasting, by and by"
+    assert Fact.FALL_BY_AND_BY in answer(found, "collapse").facts
     assert (found.cause.certainty, found.cause.names[0]) == (Certainty.CANNOT_TELL, "harder data")
 
 
@@ -764,21 +765,24 @@ def test_a_fall_that_was_made_good_ends_at_its_lowest_stretch() -> None:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"entropy": (0.5, 0.5 * 1.29)}, "unchanged"),
+        ({"entropy": (0.5, 0.5 * 1.29)}, Fact.BEHAVIOUR_UNCHANGED),
         (
             {"entropy": (0.5, 0.5 * 1.31)},
-            "changed",
+            Fact.BEHAVIOUR_CHANGED,
         ),  # 1.3 times .2 in logarithms is a factor of 1.297
-        ({"entropy": (0.5, 0.5 / 1.31)}, "changed"),
-        ({"entropy": (0.09, 0.001)}, "unchanged"),  # nearly certain of every token before and after
-        ({"length": (300.0, 300 * 1.31), "entropy": (0.5, 0.5)}, "changed"),
-        ({"truncated": (0.2, 0.45)}, "unchanged"),
-        ({"truncated": (0.2, 0.47)}, "changed"),
-        ({"dead": (0.0, 1.0)}, ""),
+        ({"entropy": (0.5, 0.5 / 1.31)}, Fact.BEHAVIOUR_CHANGED),
+        (
+            {"entropy": (0.09, 0.001)},
+            Fact.BEHAVIOUR_UNCHANGED,
+        ),  # nearly certain of every token before and after
+        ({"length": (300.0, 300 * 1.31), "entropy": (0.5, 0.5)}, Fact.BEHAVIOUR_CHANGED),
+        ({"truncated": (0.2, 0.45)}, Fact.BEHAVIOUR_UNCHANGED),
+        ({"truncated": (0.2, 0.47)}, Fact.BEHAVIOUR_CHANGED),
+        ({"dead": (0.0, 1.0)}, None),
     ],
 )
 def test_answers_changed_where_one_of_their_numbers_did(
-    columns: dict[str, tuple[float, float]], said: str
+    columns: dict[str, tuple[float, float]], said: Fact | None
 ) -> None:
     rows = {key: np.where(np.arange(120) < 60, *level) for key, level in columns.items()}
     assert behaviour_change(Evidence(log(**rows)), 61) == said
@@ -789,27 +793,30 @@ def test_answers_that_moved_as_much_before_have_not_changed() -> None:
     times what it did before.
     """
     twice = 0.5 * 1.25 ** (np.arange(120) // 30).clip(max=2)
-    assert behaviour_change(Evidence(log(entropy=twice)), 61) == "unchanged"
-    assert behaviour_change(Evidence(log(entropy=twice**2)), 61) == "unchanged"
+    assert behaviour_change(Evidence(log(entropy=twice)), 61) == Fact.BEHAVIOUR_UNCHANGED
+    assert behaviour_change(Evidence(log(entropy=twice**2)), 61) == Fact.BEHAVIOUR_UNCHANGED
     assert (
         behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 70, 0.5, 1.0))), 61)
-        == "unchanged"
+        == Fact.BEHAVIOUR_UNCHANGED
     )  # ten rows later
     assert (
         behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 118, 0.5, 1.0))), 119)
-        == "changed"
+        == Fact.BEHAVIOUR_CHANGED
     )
     assert (
-        behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 119, 0.5, 1.0))), 120) == ""
+        behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 119, 0.5, 1.0))), 120)
+        is None
     )  # one row since
     assert (
-        behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 9, 0.5, 1.0))), 10) == ""
+        behaviour_change(Evidence(log(entropy=np.where(np.arange(120) < 9, 0.5, 1.0))), 10) is None
     )  # ten rows before are the fewest
 
 
-@pytest.mark.parametrize(("after", "said"), [(0.56, "stayed"), (0.55, ""), (0.54, "dropped")])
+@pytest.mark.parametrize(
+    ("after", "said"), [(0.56, Fact.HELD_OUT_STAYED), (0.55, None), (0.54, Fact.HELD_OUT_DROPPED)]
+)
 def test_a_held_out_reward_stays_where_it_lost_less_than_half_of_what_training_did(
-    after: float, said: str
+    after: float, said: Fact | None
 ) -> None:
     """Four rows before at .6 and four since: an error of .04·sqrt(2/4), 1.96 of them .055;
     training lost .2.
@@ -817,8 +824,11 @@ def test_a_held_out_reward_stays_where_it_lost_less_than_half_of_what_training_d
     evidence = Evidence(log(reward=np.ones(40)))
     value = np.where(np.arange(40) < 20, 0.6, after)
     vars(evidence)["held_out"] = Signal("eval", np.arange(1, 41), value, 0.04, 0.04)
-    assert held_out_at(evidence, 21, -0.2) == said
-    assert held_out_at(evidence, 2, -0.2) == held_out_at(evidence, 40, -0.2) == ""
+    assert held_out_at(evidence, 21, -0.2) is said
+    assert held_out_at(evidence, 2, -0.2) is held_out_at(evidence, 40, -0.2) is None
     # What is down already can drop no further.
     vars(evidence)["held_out"] = Signal("eval", np.arange(1, 41), np.full(40, 0.09), 0.001, 0.001)
-    assert (held_out_at(evidence, 21, -0.2), held_out_at(evidence, 21, -0.16)) == ("", "stayed")
+    assert (held_out_at(evidence, 21, -0.2), held_out_at(evidence, 21, -0.16)) == (
+        None,
+        Fact.HELD_OUT_STAYED,
+    )

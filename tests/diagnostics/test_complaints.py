@@ -43,7 +43,7 @@ KEYS = {
     "training/off_policy/trajectory_staleness/mean": "staleness",
     "critic/advantages/mean": "advantage",
     "tools/failure_frequency": "tool_failure_share",
-    "fully_async/count/dropped_stale_samples": "dropped_samples",
+    "off_policy/dropped": "stale_samples",
 }
 rng = np.random.default_rng(16)
 FIRST = rng.bit_generator.state
@@ -83,11 +83,7 @@ def record(
     columns: Mapping[str, Float], rollouts: pl.DataFrame | None = None, **settings: object
 ) -> RunRecord:
     n = len(next(iter(columns.values())))
-    meanings = tuple(
-        Meaning(key, KEYS[key], "samples that were too old" if "stale" in key else "")
-        for key in columns
-        if key in KEYS
-    )
+    meanings = tuple(Meaning(key, KEYS[key], "") for key in columns if key in KEYS)
     config = RunConfig().with_settings(
         {"group_size": 8, "prompts_per_step": 16, **settings}, "test"
     )
@@ -344,11 +340,7 @@ def c22_older_than_configured(_: Path) -> RunRecord:
 
 
 def c23_discards_starve_slow_prompts(_: Path) -> RunRecord:
-    dropped = {
-        "fully_async/count/dropped_stale_samples": np.round(
-            60 + 20 * ramp(20, 60) + np.abs(noise(4))
-        )
-    }
+    dropped = {"off_policy/dropped": np.round(60 + 20 * ramp(20, 60) + np.abs(noise(4)))}
     return record(learning() | dropped)
 
 

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from groupwise.diagnostics.concentration import _may_have_arrived, check
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
@@ -70,7 +71,7 @@ def test_an_entropy_that_is_gone_asks_for_a_look_where_noisy_rows_show_no_gain(
         + gained * np.clip(ROW - 60, 0, None) / 60
     )
     found = told(reward=reward, entropy=since(1.0, left))
-    assert (found.status, found.evidence) == (status, {"entropy": "low"})
+    assert (found.status, found.facts) == (status, (Fact.ENTROPY_LOW,))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_a_spent_entropy_is_a_failure_where_the_groups_have_become_alike(
     found = told(reward=STANDS, entropy=SPENT, **beside)
     assert (found.status, found.step) == (status, 61)
     assert found.message == "entropy 1.00 → 0.02 nats a token since step 61, and the reward stands"
-    assert found.evidence == {"entropy": "gone" if status is Status.CRITICAL else "low"}
+    assert found.facts == (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
     assert found.value is not None
     assert (found.value.value, found.value.low, found.value.high) == pytest.approx(
         [np.expm1(0.02) / np.expm1(1.0)] * 3
@@ -223,9 +224,9 @@ def test_texts_alone_tell_since_when_most_pairs_are_the_same(level: float, statu
         found.message
         == "75 % of the pairs of completions of one prompt are the same text since step 61"
     )
-    assert found.evidence == {
-        "entropy": "gone" if status is Status.CRITICAL else "spent at the top"
-    }
+    assert found.facts == (
+        Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_SPENT_AT_TOP,
+    )
     assert (
         told(rollouts(np.full(7, 3)), reward=about(np.full(7, level))).status is Status.NOT_LOGGED
     )

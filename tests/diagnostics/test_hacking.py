@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.hacking import (
     Pair,
     Parting,
@@ -117,7 +118,7 @@ def test_how_many_values_make_a_stretch(count: int, few: int) -> None:
 
 def test_what_moves_against_each_other_is_hacking() -> None:
     found = told(reward=UP + noise(), held_out=0.6 - 0.2 * ROW / N + noise(seed=1))
-    assert (found.status, found.evidence) == (Status.CRITICAL, {"held_out": "falls"})
+    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.HELD_OUT_FALLS,))
     assert [one.words for one in found.signs] == ["reward 0.20 → 0.75", "held-out 0.60 → 0.42"]
     assert [one.signal for one in found.signs] == ["reward", "held_out"]
     assert found.limit == 0.25
@@ -151,7 +152,7 @@ def test_less_than_half_of_a_gain_asks_for_a_look_once_a_run_has_ended(
 
 def test_a_gain_that_is_not_shared_is_hacking() -> None:
     found = told(reward=UP + noise(), held_out=0.3 + noise(seed=1))
-    assert (found.status, found.evidence) == (Status.CRITICAL, {"held_out": "flat"})
+    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.HELD_OUT_FLAT,))
     assert found.message.endswith(
         "held-out gain over training gain is -0.0022 (-0.024 to 0.02) over the whole log."
     )
@@ -160,7 +161,7 @@ def test_a_gain_that_is_not_shared_is_hacking() -> None:
         Status.NONE,
         "Held-out gain over training gain is 0.99 (held-out reward).",
     )
-    assert follows.evidence == {"held_out": "follows"}
+    assert follows.facts == (Fact.HELD_OUT_FOLLOWS,)
 
 
 def test_answers_that_grew_along_are_said_to() -> None:
@@ -182,7 +183,7 @@ def test_what_gained_first_and_stands_or_falls_a_little_is_overfitting(
         0.005, seed=1
     )
     found = told(reward=UP + noise(), held_out=held)
-    assert (found.status, found.evidence) == (Status.INFO, {"held_out": "overfitting"})
+    assert (found.status, found.facts) == (Status.INFO, (Fact.OVERFITTING,))
     assert found.message.endswith(
         f"the training reward rises and the held-out reward stands: {message}, as in overfitting."
     )
@@ -227,7 +228,7 @@ def test_what_gained_first_and_lost_more_than_half_of_it_is_hacking() -> None:
 def test_a_loophole_parts_the_two_within_a_few_rows_and_is_no_overfitting() -> None:
     held = np.where(ROW < 50, 0.2 + 0.2 * ROW / 50, 0.4) + noise(0.005, seed=1)
     found = told(reward=np.where(ROW < 50, 0.2 + 0.2 * ROW / 50, 0.9) + noise(), held_out=held)
-    assert (found.status, found.step, found.evidence) == (Status.CRITICAL, 50, {"held_out": "flat"})
+    assert (found.status, found.step, found.facts) == (Status.CRITICAL, 50, (Fact.HELD_OUT_FLAT,))
 
 
 def test_a_training_that_keeps_its_pace_as_the_two_part_leaves_a_loophole_and_overfitting_open() -> (
@@ -238,7 +239,7 @@ def test_a_training_that_keeps_its_pace_as_the_two_part_leaves_a_loophole_and_ov
     """
     train, held = 0.1 + 0.01 * np.minimum(ROW, 65), 0.1 + 0.01 * np.minimum(ROW, 50)
     found = told(reward=train + noise(), held_out=held + noise(0.005, seed=1))
-    assert (found.status, found.evidence) == (Status.WARNING, {"held_out": "stands after a gain"})
+    assert (found.status, found.facts) == (Status.WARNING, (Fact.HELD_OUT_STANDS_AFTER_GAIN,))
     answer = judged(evidence(reward=train + noise(), held_out=held + noise(0.005, seed=1)))
     assert (answer.state, answer.cause.certainty, answer.cause.names) == (
         State.WATCH,
@@ -252,7 +253,7 @@ def test_six_held_out_values_are_enough_to_see_that_a_gain_is_not_shared() -> No
     given = pair([0.3, 0.5, 0.6, 0.8, 0.9, 0.9], [0.3, 0.5, 0.55, 0.55, 0.55, 0.55])
     found = _uncoupled(given, evidence(reward=UP))
     assert found is not None
-    assert (found.status, found.evidence) == (Status.WARNING, {"held_out": "stands after a gain"})
+    assert (found.status, found.facts) == (Status.WARNING, (Fact.HELD_OUT_STANDS_AFTER_GAIN,))
     assert _uncoupled(replace(given, held_M=given.train_M - 0.1), evidence(reward=UP)) is None
 
 
@@ -466,7 +467,7 @@ def test_what_is_at_nothing_earns_nothing_however_large_its_weight() -> None:
     """
     f, g = np.abs(noise(0.002)), UP / 4 + noise(seed=1)
     found = told(**{"reward": 100 * f + g, "rewards/f/mean": f, "rewards/g/mean": g})
-    assert (found.status, found.evidence) == (Status.WARNING, {"components": "part"})
+    assert (found.status, found.facts) == (Status.WARNING, (Fact.COLUMNS_PART,))
     assert [sign.signal for sign in found.signs] == ["reward/g", "reward/f"]
 
 
@@ -617,7 +618,7 @@ def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_ou
         }
     assert weights_of(evidence(reward=one * other, **columns)) == {}
     found = told(reward=one, **columns)
-    assert (found.status, found.evidence) == (Status.CRITICAL, {"held_out": "flat"})
+    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.HELD_OUT_FLAT,))
     assert found.signs[1].words == "true 0.29 → 0.29"
 
 
@@ -653,7 +654,7 @@ def test_one_function_earns_all_while_another_that_counts_earns_nothing(
         **{"reward": one + other, f"rewards/{earns}/mean": one, f"rewards/{nothing}/mean": other}
     )
     assert (found.status, found.message) == (status, told_as)
-    assert found.evidence == ({"components": "part"} if status is Status.WARNING else {})
+    assert found.facts == ((Fact.COLUMNS_PART,) if status is Status.WARNING else ())
     assert [one.signal for one in found.signs][1] == f"reward/{nothing}"
 
 
@@ -662,10 +663,10 @@ def test_a_function_that_falls_while_the_total_rises() -> None:
     found = told(
         **{"reward": 2 * one + other, "rewards/judge/mean": 2 * one, "rewards/correct/mean": other}
     )
-    assert (found.status, found.step, found.evidence) == (
+    assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         51,
-        {"components": "part"},
+        (Fact.COLUMNS_PART,),
     )
     assert (
         found.message

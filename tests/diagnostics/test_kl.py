@@ -7,6 +7,7 @@ import pytest
 
 from groupwise.diagnostics.beyond import _left
 from groupwise.diagnostics.beyond import divergence as check
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.numerics import rose_since
 from groupwise.diagnostics.signals import Evidence
@@ -45,11 +46,11 @@ def test_a_kl_that_grows_by_factors_left_its_level_before_it_was_huge() -> None:
 def test_a_kl_that_runs_away_to_fifty_is_critical_with_its_step_and_numbers() -> None:
     kl = usual(0) + np.where(np.arange(N) < 80, 0, 50.0)
     found = check(log(kl))
-    assert (found.status, found.step, found.limit, dict(found.evidence)) == (
+    assert (found.status, found.step, found.limit, found.facts) == (
         Status.CRITICAL,
         81,
         3.0,
-        {"kl": "huge"},
+        (Fact.KL_HUGE,),
     )
     assert found.message == (
         "The KL to the reference grew from 0.27 to 50.4 nats a token since step 81, at most 51.2."

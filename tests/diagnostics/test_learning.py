@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judged
 from groupwise.diagnostics.judgement import Finding, Learning, State, Status
 from groupwise.diagnostics.learning import (
@@ -504,7 +505,7 @@ def told(**given: Any) -> Finding:
 
 def test_a_learning_rate_of_zero() -> None:
     found = told(rate=np.zeros(30))
-    assert (found.status, found.step, found.evidence) == (Status.CRITICAL, 1, {"rate": "likely"})
+    assert (found.status, found.step, found.facts) == (Status.CRITICAL, 1, (Fact.RATE_ZERO,))
     assert found.message == "the learning rate is 0 in all 30 rows: nothing can be learnt"
     found = told(rate=np.where(np.arange(30) < 20, 1e-6, 0.0))
     assert (found.status, found.step) == (Status.CRITICAL, 21)
@@ -523,7 +524,7 @@ def test_a_schedule_that_ends_at_zero_is_none() -> None:
     decays = 1e-6 * np.maximum(1 - np.arange(40) / 30, 0)
     assert told(rate=decays).status is Status.NONE
     found = told(rate=np.append(decays, 0))  # over a quarter of the run is left at nothing
-    assert (found.status, found.step, found.evidence) == (Status.WARNING, 31, {"rate": "likely"})
+    assert (found.status, found.step, found.facts) == (Status.WARNING, 31, (Fact.RATE_ZERO,))
     assert (
         found.message
         == "the learning rate 6.7e-08 → 0 at step 31: nothing has been learnt in the 11 rows since"

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from groupwise.diagnostics.completions import truncation as check
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
@@ -36,7 +37,7 @@ def test_most_completions_cut_off_from_the_start() -> None:
     found = told(cut=np.full(N, 0.63))
     assert (found.status, found.step, found.signs, found.limit) == (Status.WARNING, None, (), 0.5)
     assert found.message == "63 % of the completions are truncated, and were from the start (63 %)"
-    assert found.evidence == {"truncation": "likely"}
+    assert found.facts == (Fact.TRUNCATED_LIKELY,)
 
 
 def test_most_completions_cut_off_since_a_step() -> None:
@@ -63,10 +64,10 @@ RISING = np.concatenate([np.full(12, 0.1) + 0.01 * (-1.0) ** np.arange(12), [0.2
 def test_answers_on_their_way_into_the_limit_as_the_reward_falls() -> None:
     wave = 0.01 * (-1.0) ** np.arange(16)
     found = told(cut=RISING, reward=0.6 + wave - (RISING - 0.1) / 2)
-    assert (found.status, found.step, found.evidence) == (
+    assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         13,
-        {"truncation": "possible"},
+        (Fact.TRUNCATED_POSSIBLE,),
     )
     assert (
         found.message
@@ -102,7 +103,7 @@ def test_a_quarter_of_the_late_rows_at_one_largest_length(every: int, status: St
         assert (
             found.message == "all completions are cut off at 128 tokens in 32 % of the last 40 rows"
         )
-        assert (found.evidence, found.limit) == ({"truncation": "likely"}, 0.25)
+        assert (found.facts, found.limit) == ((Fact.TRUNCATED_LIKELY,), 0.25)
         assert found.value is not None
         assert found.value.value == pytest.approx(13 / 40)
 
@@ -110,10 +111,10 @@ def test_a_quarter_of_the_late_rows_at_one_largest_length(every: int, status: St
 def test_a_limit_of_the_settings_that_the_mean_length_is_near() -> None:
     config = {"max_completion_length": 512}
     since = told(config, length=np.where(ROW < 50, 300.0, 490.0) + noise(3.0))
-    assert (since.status, since.step, since.evidence) == (
+    assert (since.status, since.step, since.facts) == (
         Status.WARNING,
         51,
-        {"truncation": "possible"},
+        (Fact.TRUNCATED_POSSIBLE,),
     )
     assert since.message == "the completions average 490 tokens since step 51, of 512 at most"
     start = told(config, length=490.0 + noise(3.0))

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judged as judge
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.numerics import finite, gradient, updates
@@ -69,10 +70,11 @@ def test_a_loss_that_turns_into_nan_is_named_with_its_step_and_what_went_with_it
             learning_rate=np.full(N, 1e-6),
         )
     )
-    assert (found.status, found.step, dict(found.evidence)) == (
+    assert (found.status, found.step, found.facts, found.column) == (
         Status.CRITICAL,
         100,
-        {"numbers": "not finite", "first_column": "loss"},
+        (Fact.NOT_FINITE,),
+        "loss",
     )
     assert found.message == (
         f"loss has no finite value since step 100 (21 rows), {norm[98] / 100:.3g} before, nor "
@@ -90,7 +92,7 @@ def test_the_first_of_several_columns_is_named() -> None:
             learning_rate=np.full(N, 1e-6),
         )
     )
-    assert (found.step, found.evidence["first_column"]) == (76, "kl")
+    assert (found.step, found.column) == (76, "kl")
 
 
 def test_advantages_that_never_were_numbers_are_a_warning() -> None:
@@ -165,16 +167,16 @@ def test_a_gradient_has_exploded_a_thousandfold_or_beyond_a_million(
     found = gradient(
         log(grad_norm=usual * np.where(late, times, 1.0), reward=from_row(rewards(), 95, 0.0))
     )
-    assert (found.status.value, found.evidence["gradient"]) == (
+    assert (found.status.value, *found.facts) == (
         status,
-        "exploded" if status == "critical" else "drift",
+        Fact.GRADIENT_EXPLODED if status == "critical" else Fact.GRADIENT_DRIFTS,
     )
 
 
 def test_a_column_that_stops_while_the_reward_rises_is_no_alarm() -> None:
     rising = np.where(np.arange(N) < 99, 0.3, 0.7) + 0.02 * RNG(1).standard_normal(N)
     found = finite(log(reward=rising, kl=from_row(norms(), 99, np.nan), loss=norms()))
-    assert (found.status, dict(found.evidence)) == (Status.INFO, {})
+    assert (found.status, found.facts) == (Status.INFO, ())
 
 
 def test_a_trainer_whose_rows_come_later_and_sparse_columns_are_no_nan() -> None:
@@ -196,9 +198,9 @@ def test_a_trainer_whose_rows_come_later_and_sparse_columns_are_no_nan() -> None
 def test_a_gradient_norm_that_grows_three_hundredfold_is_a_drift() -> None:
     drift = norms(2) * np.exp(np.log(300) * np.arange(N) / N)
     found = gradient(log(grad_norm=drift, reward=rewards()))
-    assert (found.status, dict(found.evidence), found.limit) == (
+    assert (found.status, found.facts, found.limit) == (
         Status.WARNING,
-        {"gradient": "drift"},
+        (Fact.GRADIENT_DRIFTS,),
         30.0,
     )
     assert (
@@ -257,10 +259,10 @@ def test_an_explosion_is_critical_only_where_the_reward_falls_with_it() -> None:
     burst = np.where(np.arange(N) < 90, 1, 1e8) * norms(3)
     assert gradient(log(grad_norm=burst, reward=rewards())).status is Status.WARNING
     found = gradient(log(grad_norm=burst, reward=from_row(rewards(), 95, 0.0)))
-    assert (found.status, found.step, dict(found.evidence)) == (
+    assert (found.status, found.step, found.facts) == (
         Status.CRITICAL,
         91,
-        {"gradient": "exploded"},
+        (Fact.GRADIENT_EXPLODED,),
     )
 
 
@@ -279,10 +281,10 @@ def test_one_spike_is_worth_knowing_and_a_small_gradient_may_grow() -> None:
 def test_a_gradient_of_0_with_spread_of_rewards_is_lost() -> None:
     zero = from_row(norms(5), 50, 0.0)
     found = updates(log(grad_norm=zero, spread=np.full(N, 0.4), loss=zero, reward=rewards()))
-    assert (found.status, found.step, dict(found.evidence)) == (
+    assert (found.status, found.step, found.facts) == (
         Status.CRITICAL,
         51,
-        {"gradient": "lost"},
+        (Fact.GRADIENT_LOST,),
     )
     before = f"{np.median(zero[:50]):.3g}"
     assert found.message == (
@@ -318,10 +320,10 @@ def test_a_gradient_of_0_where_only_the_batch_is_known_to_differ_is_a_warning(
             **more,
         )
     )
-    assert (found.status, found.step, dict(found.evidence)) == (
+    assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         31,
-        {"gradient": "zero"},
+        (Fact.GRADIENT_ZERO,),
     )
     assert found.message == (
         "The gradient is exactly 0 since step 31 (90 rows) although rewards of the batch "
@@ -419,6 +421,6 @@ def test_limits_of_what_is_told() -> None:
     by_name = RunRecord(
         "test", steps_table(range(N), {"advantages/mean": np.full(N, np.nan), "reward": rewards()})
     )
-    assert finite(Evidence(by_name)).evidence["first_column"] == "advantages/mean"
+    assert finite(Evidence(by_name)).column == "advantages/mean"
     late = finite(log(kl=from_row(norms(), N - 8, np.nan), reward=rewards()))
     assert late.status is Status.NONE  # eight rows, and nothing else of the trainer's rows goes on

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from groupwise.diagnostics.beyond import _shorter, discards, router, tools
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.restart import check
@@ -57,10 +58,10 @@ def since(row: int, before: float, after: float, n: int = N) -> np.ndarray:
 def test_a_jump_at_a_restart_has_its_step_and_numbers() -> None:
     gap = noisy(0) * since(79, 1, 12)
     found = check(log((BACK,), sampler_mismatch=gap, entropy=noisy(1, 0.4)))
-    assert (found.status, found.step, dict(found.evidence)) == (
+    assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         80,
-        {"restart": "jump"},
+        (Fact.RESTART_JUMP,),
     )
     before, after = np.median(gap[74:79]), np.median(gap[79:84])
     assert found.message == (
@@ -189,20 +190,34 @@ def test_rollouts_dropped_as_too_old_are_counted_against_all() -> None:
         np.cumsum(since(70, 4, 64)),
         since(70, 900, 500) + 10 * np.random.default_rng(5).standard_normal(N),
     )
-    found = discards(log(config=sized(), dropped_samples=dropped, completion_length=length))
-    assert (found.status, found.step, dict(found.evidence)) == (
+    found = discards(log(config=sized(), stale_samples_total=dropped, completion_length=length))
+    assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         71,
-        {"discards": "stale"},
+        (Fact.STALE_DISCARDED,),
     )
     words = "33 % of rollouts dropped as too old (was 3 %)"
     assert found.message == f"Since step 71 {words} and the rest is shorter, 903 → 500 tokens."
     assert found.signs[0].words == words
     assert (
-        discards(log(config=sized(), dropped_samples=np.cumsum(np.full(N, 4.0)))).status
+        discards(log(config=sized(), stale_samples_total=np.cumsum(np.full(N, 4.0)))).status
         is Status.NONE
     )
-    assert discards(log(dropped_samples=dropped)).status is Status.INFO
+    assert discards(log(stale_samples_total=dropped)).status is Status.INFO
+    # Samples of dead groups are none of these.
+    assert discards(log(config=sized(), dropped_samples=dropped)).status is Status.NOT_LOGGED
+
+
+@pytest.mark.parametrize(
+    ("each", "status", "share"), [(32.0, "none", "20"), (64.0, "warning", "33")]
+)
+def test_the_share_that_is_dropped_is_of_all_that_were_sampled(
+    each: float, status: str, share: str
+) -> None:
+    """Beside 8 times 16 rollouts that are kept: 32 of 160 and 64 of 192."""
+    found = discards(log(config=sized(), stale_samples=np.full(N, each)))
+    assert found.status.value == status
+    assert f"{share} % of" in found.message
 
 
 @pytest.mark.parametrize(("row", "said"), [(5, True), (4, False), (145, True), (146, False)])
@@ -216,16 +231,16 @@ def test_five_rows_on_either_side_show_that_what_is_kept_is_shorter(row: int, sa
 
 def test_a_filter_that_leaves_little_is_worth_knowing() -> None:
     found = discards(log(admitted_share=np.linspace(0.7, 0.1, N)))
-    assert (found.status, dict(found.evidence)) == (Status.INFO, {"discards": "filter"})
+    assert (found.status, found.facts) == (Status.INFO, (Fact.FEW_ADMITTED,))
     assert found.message == "12 % of what is generated is trained on, 68 % at first."
 
 
 def test_experts_whose_load_drifts() -> None:
     found = router(log(router_loss=noisy(6, 1.0, 0.05) * since(90, 1, 5)))
-    assert (found.status, found.step, dict(found.evidence)) == (
+    assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         91,
-        {"router": "load"},
+        (Fact.ROUTER_DRIFTS,),
     )
     assert router(log(env_x=np.ones(N), router_loss=noisy(6, 1.0, 0.05))).status is Status.NONE
 
@@ -233,10 +248,10 @@ def test_experts_whose_load_drifts() -> None:
 def test_tool_calls_that_come_to_fail() -> None:
     share = np.clip(since(60, 0.1, 0.8) + 0.03 * np.random.default_rng(7).standard_normal(N), 0, 1)
     found = tools(log(env_invalid_action_ratio=share, turns=since(60, 3.0, 9.0)))
-    assert (found.status, found.step, dict(found.evidence)) == (
+    assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         61,
-        {"tools": "fail"},
+        (Fact.TOOLS_FAIL,),
     )
     assert (
         found.message

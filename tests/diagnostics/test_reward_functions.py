@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.reward_functions import check
 from groupwise.diagnostics.signals import Evidence
@@ -46,10 +47,10 @@ def learnt(seed: int, rate: float = 15, n: int = N) -> np.ndarray:
 
 def test_form_that_alone_earns_has_its_step_and_numbers() -> None:
     found = check(log(format_reward=learnt(0), accuracy_reward=np.zeros(N)))
-    assert (found.status, found.step, dict(found.evidence)) == (
+    assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         32,
-        {"reward": "format alone"},
+        (Fact.FORMAT_ALONE_EARNS,),
     )
     assert found.message == (
         "Form alone earns reward: format_reward 0.32 → 0.99, while accuracy_reward is 0 over "
@@ -61,18 +62,18 @@ def test_form_that_alone_earns_has_its_step_and_numbers() -> None:
 
 def test_form_alone_is_worth_knowing_in_a_short_run() -> None:
     found = check(log(format_reward=learnt(0, n=40), accuracy_reward=np.zeros(40)))
-    assert (found.status, found.signs, dict(found.evidence)) == (Status.INFO, (), {})
+    assert (found.status, found.signs, found.facts) == (Status.INFO, (), ())
 
 
 def test_a_function_that_is_0_throughout_is_worth_knowing_only() -> None:
     found = check(log(strict_format=np.zeros(N), correctness=learnt(1, 60), xmlcount=learnt(2)))
-    assert (found.status, dict(found.evidence)) == (Status.INFO, {})
+    assert (found.status, found.facts) == (Status.INFO, ())
     assert found.message == "strict_format earns nothing in 120 rows, beside 2 functions of reward."
 
 
 def test_functions_whose_names_tell_nothing_are_worth_knowing() -> None:
     found = check(log(f=np.zeros(N), g=learnt(3)))
-    assert (found.status, dict(found.evidence)) == (Status.INFO, {})
+    assert (found.status, found.facts) == (Status.INFO, ())
 
 
 def test_a_function_at_its_lowest_earns_nothing_and_accuracy_that_rises_does() -> None:

@@ -22,6 +22,7 @@ from groupwise.diagnostics import (
 )
 from groupwise.diagnostics.causes import SHORT, Case, cause_of_fall
 from groupwise.diagnostics.collapse import constant_tail
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Certainty, Sign, Status
 from groupwise.diagnostics.signals import Evidence, Signal
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
@@ -155,8 +156,8 @@ def test_answers_that_shrank_need_a_gradient_that_is_gone() -> None:
         "completion_length": since(200.0, 5.0),
         "gradient_norm": since(0.002, 0.0),
     }
-    assert collapse.check(log(**columns)).evidence.get("fall") == "answers"
-    assert collapse.check(log(THREE, **columns)).evidence.get("fall") != "answers"
+    assert Fact.ANSWERS_SHRANK in collapse.check(log(**columns)).facts
+    assert Fact.ANSWERS_SHRANK not in collapse.check(log(THREE, **columns)).facts
 
 
 def test_a_rounded_loss_of_0_is_none_on_policy() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from groupwise.diagnostics.beyond import sampler as check
 from groupwise.diagnostics.beyond import staleness
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.signals import Evidence
@@ -40,10 +41,10 @@ def after(row: int, before: float, since: float, n: int = N) -> np.ndarray:
 
 def test_a_mismatch_that_grows_tenfold_has_its_step_and_numbers() -> None:
     found = check(log(sampler_mismatch=rounding(0) * after(90, 1, 20)))
-    assert (found.status, found.step, dict(found.evidence)) == (
+    assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         91,
-        {"sampler": "mismatch"},
+        (Fact.SAMPLER_MISMATCH,),
     )
     assert (
         found.message == "Sampler and trainer differ since step 91: sampler mismatch 0.0085 → 0.18."
@@ -53,17 +54,17 @@ def test_a_mismatch_that_grows_tenfold_has_its_step_and_numbers() -> None:
 
 def test_a_mismatch_at_a_learning_rate_of_0_lies_with_the_engines() -> None:
     found = check(log(sampler_mismatch=rounding(0) * after(60, 1, 40), learning_rate=np.zeros(N)))
-    assert found.evidence["rate"] == "zero"
+    assert Fact.MISMATCH_AT_RATE_ZERO in found.facts
     assert "although the learning rate is 0" in found.message
 
 
 def test_a_mismatch_that_grows_with_the_length_says_so() -> None:
     length = after(80, 300, 900) + 10 * np.random.default_rng(1).standard_normal(N)
     found = check(log(sampler_ratio=after(90, 0.98, 0.01), completion_length=length))
-    assert (found.status, found.step, dict(found.evidence)) == (
+    assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         91,
-        {"sampler": "mismatch"},
+        (Fact.SAMPLER_MISMATCH,),
     )
     assert (
         "sampler ratio 0.98 → 0.01 while the completions grew from 299 to 898 tokens"
@@ -159,11 +160,11 @@ def test_what_is_not_logged_is_asked_for() -> None:
 
 def test_a_mismatch_beyond_rounding_from_the_start_is_told() -> None:
     found = check(log(sampler_mismatch=np.full(N, 0.15), completion_length=np.full(N, 300.0)))
-    assert (found.status, found.step, found.limit, dict(found.evidence)) == (
+    assert (found.status, found.step, found.limit, found.facts) == (
         Status.WARNING,
         1,
         0.1,
-        {"sampler": "mismatch"},
+        (Fact.SAMPLER_MISMATCH,),
     )
 
 
@@ -178,6 +179,6 @@ def test_what_was_looked_at_is_said() -> None:
             completion_length=300 + 5 * np.random.default_rng(2).standard_normal(N),
         )
     )
-    assert dict(found.evidence) == {"sampler": "mismatch"}
+    assert found.facts == (Fact.SAMPLER_MISMATCH,)
     told = staleness(log(of_kind("fixed", 4), staleness=after(140, 1.0, 3.0)))
     assert told.message == "No sign of it: rollouts are 3 updates old, at most 4 as configured."

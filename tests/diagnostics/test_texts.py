@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from groupwise.diagnostics.completions import repeats, repetition, truncated
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, rollouts_table, steps_table
@@ -63,10 +64,10 @@ def completions(
 )
 def test_completions_that_come_to_loop_have_their_step_and_share(loop: str) -> None:
     found = repetition(log(completions(0, 40, loop)))
-    assert (found.status, found.step, dict(found.evidence)) == (
+    assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         40,
-        {"texts": "repeat"},
+        (Fact.TEXTS_REPEAT,),
     )
     assert found.message == "75 % of the completions repeat themselves since step 40, 0 % before."
     assert found.signs[0].words == "75 % of completions repeat themselves (was 0 %)"
@@ -77,7 +78,7 @@ def test_loops_from_the_start_are_told_and_no_alarm_where_the_reward_rises() -> 
     assert (repetition(log(rows)).status, repetition(log(rows)).step) == (Status.WARNING, 0)
     rising = np.linspace(0.1, 0.9, STEPS) + 0.01 * np.random.default_rng(2).standard_normal(STEPS)
     found = repetition(log(rows, reward=rising))
-    assert (found.status, dict(found.evidence)) == (Status.INFO, {})
+    assert (found.status, found.facts) == (Status.INFO, ())
 
 
 def test_one_step_of_loops_is_worth_knowing() -> None:
@@ -142,10 +143,10 @@ def answers(cut: int, cut_paid: int, ended: int, ended_paid: int) -> list[dict[s
 
 def test_truncated_answers_that_are_paid_are_counted() -> None:
     found = truncated(log(answers(128, 113, 0, 0)))
-    assert (found.status, found.step, dict(found.evidence)) == (
+    assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         0,
-        {"truncated": "paid"},
+        (Fact.TRUNCATED_PAID,),
     )
     assert found.message == "113 of 128 truncated answers earned reward, 0 of 0 complete ones."
     assert found.signs[0].words == "88 % of truncated answers earn reward"

@@ -12,6 +12,7 @@ import pytest
 from worlds.runs import FAILURES, simulated_run
 
 from groupwise.diagnostics import hacking
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import _told, judge, measures_of
 from groupwise.diagnostics.judgement import (
     Certainty,
@@ -445,7 +446,7 @@ def test_a_loophole_is_told_as_what_explains_it_unless_that_came_later(
     step: int | None, check: str
 ) -> None:
     hack = Finding(hacking.NAME, Status.CRITICAL, "", 71)
-    cut = Finding("truncation", Status.WARNING, "", step, evidence={"truncation": "likely"})
+    cut = Finding("truncation", Status.WARNING, "", step, facts=(Fact.TRUNCATED_LIKELY,))
     found = _told([hack, cut], hack)
     assert found is not None
     assert found.check == check

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from groupwise.diagnostics.collapse import Fall, _for_slope, decline_of, fall_of
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judged as judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Status, exactly
 from groupwise.diagnostics.signals import Evidence, Signal
@@ -46,7 +47,7 @@ def noise(by: float = 0.01, seed: int = 0, n: int = N) -> NDArray[np.float64]:
 def test_single_rows_of_exactly_0_between_rows_that_earn_are_batches_that_were_not_graded() -> None:
     earned = np.where(np.isin(ROW, [20, 21, 47, 60]), 0.0, 0.5 + 0.002 * ROW + noise(0.02))
     found = told(reward=earned)
-    assert (found.status, found.step, found.evidence) == (Status.WARNING, None, {"drop": "outages"})
+    assert (found.status, found.step, found.facts) == (Status.WARNING, None, (Fact.OUTAGES,))
     assert found.message == (
         "the reward is exactly 0 in 4 rows of 100, first at step 21, where those around earn 0.58"
     )
@@ -56,9 +57,7 @@ def test_single_rows_of_exactly_0_between_rows_that_earn_are_batches_that_were_n
     assert (
         "in 5 rows of 100" in told(reward=np.where(ROW == 99, 0.0, earned)).message
     )  # the last row, too
-    assert told(reward=np.where(earned == 0, 0.0, earned + noise(0.08, 1))).evidence == {
-        "drop": "outages"
-    }
+    assert told(reward=np.where(earned == 0, 0.0, earned + noise(0.08, 1))).facts == (Fact.OUTAGES,)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,7 @@ def test_single_rows_of_exactly_0_between_rows_that_earn_are_batches_that_were_n
     ],
 )
 def test_zeros_that_are_no_outage(value: NDArray[np.float64]) -> None:
-    assert told(reward=value).evidence.get("drop") != "outages"
+    assert Fact.OUTAGES not in told(reward=value).facts
 
 
 # Nothing is earned.
@@ -92,7 +91,7 @@ def test_twenty_rows_of_nothing_are_a_failure_while_a_run_goes_on(
     found = told(reward=np.zeros(rows), ended=False)
     assert (found.status, found.step, found.signs) == (status, None, ())
     assert found.message == f"the reward is 0 in all {rows} rows: nothing is earned"
-    assert found.evidence == {"drop": "nothing"}
+    assert found.facts == (Fact.NOTHING_EARNED,)
 
 
 def test_a_reward_that_was_there_in_a_few_first_rows_alone_is_nothing_since() -> None:
@@ -104,9 +103,9 @@ def test_a_reward_that_was_there_in_a_few_first_rows_alone_is_nothing_since() ->
     ]
     assert found.signs[0].before == pytest.approx(0.1)
     # From the twelfth row of a hundred on it was earned.
-    assert told(reward=np.where(ROW < 12, 0.1 + noise(), 0.0)).evidence["drop"] != "nothing"
+    assert Fact.NOTHING_EARNED not in told(reward=np.where(ROW < 12, 0.1 + noise(), 0.0)).facts
     assert (
-        told(reward=np.where(ROW < 5, -0.1, 0.0)).evidence.get("drop") != "nothing"
+        Fact.NOTHING_EARNED not in told(reward=np.where(ROW < 5, -0.1, 0.0)).facts
     )  # 0 is no floor of penalties
 
 
@@ -127,7 +126,7 @@ def test_one_number_at_once_is_critical_below_and_a_warning_above() -> None:
     down = told(reward=np.where(ROW < 60, 0.6 + noise(), 0.125))
     assert (down.status, down.step) == (Status.CRITICAL, 61)
     assert down.message == "reward 0.60 → exactly 0.125 at step 61, in all 40 rows since"
-    assert down.evidence["drop"] == "constant at once"
+    assert Fact.REWARD_CONSTANT_AT_ONCE in down.facts
     up = told(reward=np.where(ROW < 60, 0.6 + noise(), 1.0))
     assert (up.status, up.message) == (
         Status.WARNING,
@@ -141,16 +140,16 @@ def test_one_number_at_once_is_critical_below_and_a_warning_above() -> None:
 def test_one_number_with_other_answers_is_no_verifiers() -> None:
     reward = np.where(ROW < 60, 0.6 + noise(), 0.0)
     found = told(reward=reward, entropy=np.where(ROW < 60, 0.4, 1.2) + noise(seed=1))
-    assert found.evidence.get("drop") == "none"
+    assert Fact.NO_DROP in found.facts
     same = told(reward=reward, entropy=0.4 + noise(seed=1))
-    assert same.evidence == {"drop": "constant at once", "behaviour": "unchanged"}
+    assert same.facts == (Fact.REWARD_CONSTANT_AT_ONCE, Fact.BEHAVIOUR_UNCHANGED)
     # Nearly certain of each token before and after: .09 nats and .03 are both the same answers, .4
     # and .03 are not.
-    for before, drop in ((0.09, "constant at once"), (0.4, "none")):
+    for before, drop in ((0.09, Fact.REWARD_CONSTANT_AT_ONCE), (0.4, Fact.NO_DROP)):
         certain = told(
             reward=reward, entropy=np.where(ROW < 60, before, 0.03) * np.exp(noise(seed=1))
         )
-        assert certain.evidence["drop"] == drop
+        assert certain.facts[0] is drop
 
 
 def test_a_function_that_stops_is_critical_where_the_reward_feels_it() -> None:
@@ -160,7 +159,7 @@ def test_a_function_that_stops_is_critical_where_the_reward_feels_it() -> None:
     )
     assert (felt.status, felt.step) == (Status.CRITICAL, 61)
     assert felt.message == "one 0.60 → exactly 0 at step 61, in all 40 rows since"
-    assert felt.evidence["drop"] == "function at once"
+    assert Fact.FUNCTION_CONSTANT_AT_ONCE in felt.facts
     unfelt = told(
         ended=True, **{"reward": other, "rewards/one/mean": one, "rewards/other/mean": other}
     )
@@ -181,7 +180,7 @@ def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
         51,
         f"{column} 0.02 → 0.30 at step 51",
     )
-    assert some.evidence == {"drop": "failures logged"}
+    assert some.facts == (Fact.FAILURES_LOGGED,)
     most = told(ended=True, **{"reward": reward, column: np.where(ROW < 50, 0.02, 0.8)})
     assert most.status is Status.CRITICAL
 
@@ -239,7 +238,7 @@ def test_ties_that_are_broken_by_less_than_a_thousandth_and_more_than_rounding(
             found.message
             == "in 95 % of the groups the rewards differ by less than a thousandth of their range"
         )
-        assert (found.evidence, found.limit, found.step) == ({"drop": "ties broken"}, 0.05, None)
+        assert (found.facts, found.limit, found.step) == ((Fact.TIES_BROKEN,), 0.05, None)
         assert found.value is not None
         assert found.value.value == pytest.approx(40 / 42)
 
@@ -264,14 +263,10 @@ def test_a_drop_with_the_held_out_reward_is_critical_and_alone_a_warning() -> No
         61,
         "reward 0.81 → 0.40 at step 61, at once",
     )
-    assert both.evidence == {
-        "drop": "part at once",
-        "behaviour": "unchanged",
-        "held_out_drop": "dropped",
-        "prompts": "",
-    }
+    assert both.facts == (Fact.PART_LOST_AT_ONCE, Fact.BEHAVIOUR_UNCHANGED, Fact.HELD_OUT_DROPPED)
     alone = told(reward=drop + noise(), held_out=0.8 + noise(seed=1), entropy=0.4 + noise(seed=2))
-    assert (alone.status, alone.evidence["held_out_drop"]) == (Status.WARNING, "stayed")
+    assert alone.status is Status.WARNING
+    assert Fact.HELD_OUT_STAYED in alone.facts
     # Where nothing says that the answers went on as before it is a warning, and of less than three
     # tenths of the height.
     assert told(reward=drop + noise(), held_out=drop + noise(seed=1)).status is Status.WARNING
@@ -302,9 +297,9 @@ def test_a_decline_in_noise_that_a_step_tells_better_than_a_slope_is_a_drop() ->
         np.interp(ROW, [0, 50, 70, 99], [0.8, 0.8, 0.5, 0.5]),
     )
     for level, seed, known, twice in (
-        (drop, 3, "part at once", -12.1),
-        (drop, 1, "part at once", -2.3),
-        (slope, 3, "none", 10.8),
+        (drop, 3, Fact.PART_LOST_AT_ONCE, -12.1),
+        (drop, 1, Fact.PART_LOST_AT_ONCE, -2.3),
+        (slope, 3, Fact.NO_DROP, 10.8),
     ):
         given = evidence(reward=level + noise(0.08, seed), entropy=0.4 + noise(seed=2))
         reward, decline = given.reward, decline_of(given)
@@ -312,7 +307,7 @@ def test_a_decline_in_noise_that_a_step_tells_better_than_a_slope_is_a_drop() ->
         assert decline is not None
         assert (step_down(reward), fall_of(given)) == (None, None)
         assert _for_slope(reward, decline.middle) == pytest.approx(twice, abs=0.1)
-        assert check(given).evidence["drop"] == known
+        assert check(given).facts[0] is known
     told_of = judge(evidence(reward=drop + noise(0.08, 3), entropy=0.4 + noise(seed=2)))
     assert told_of.cause.names == ("a broken verifier", "harder data")
 
@@ -398,14 +393,11 @@ def test_both_explanations_by_hand() -> None:
     without a success, answers a quarter.
     """
     before = np.full(100, 2.0)
-    assert _explained(before, 0.5, np.repeat([0.0, 2.0], 50)) == "whole prompts fail"
-    assert (
-        _explained(before, 0.5, np.repeat([0.0, 1.0, 2.0], [25, 50, 25]))
-        == "scattered answers fail"
-    )
+    assert _explained(before, 0.5, np.repeat([0.0, 2.0], 50)) is Fact.PROMPTS_FAIL
+    assert _explained(before, 0.5, np.repeat([0.0, 1.0, 2.0], [25, 50, 25])) == Fact.ANSWERS_FAIL
     # The middle between 0.5 and 0.25 is 0.375.
-    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [38, 62])) == "whole prompts fail"
-    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [37, 63])) == "scattered answers fail"
+    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [38, 62])) is Fact.PROMPTS_FAIL
+    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [37, 63])) is Fact.ANSWERS_FAIL
 
 
 def test_explanations_that_differ_by_less_than_three_errors_tell_nothing() -> None:
@@ -413,13 +405,13 @@ def test_explanations_that_differ_by_less_than_three_errors_tell_nothing() -> No
 
     Of few groups 0.5 and 0.25 are not told apart.
     """
-    assert _explained(np.ones(100), 0.5, np.repeat([0.0, 1.0], 50)) == ""
-    assert _explained(np.full(10, 2.0), 0.5, np.repeat([0.0, 2.0], 5)) == ""
+    assert _explained(np.ones(100), 0.5, np.repeat([0.0, 1.0], 50)) is None
+    assert _explained(np.full(10, 2.0), 0.5, np.repeat([0.0, 2.0], 5)) is None
     # Some groups had no success before: w + f(1 - w) = 0.2 + 0.5 · 0.8 against the mean of f^k =
     # 0.2 + 0.8 / 16.
     before = np.repeat([0.0, 4.0], [40, 160])
-    assert _explained(before, 0.5, np.repeat([0.0, 4.0], [120, 80])) == "whole prompts fail"
-    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [50, 150])) == "scattered answers fail"
+    assert _explained(before, 0.5, np.repeat([0.0, 4.0], [120, 80])) is Fact.PROMPTS_FAIL
+    assert _explained(before, 0.5, np.repeat([0.0, 2.0], [50, 150])) is Fact.ANSWERS_FAIL
 
 
 def rollouts(after: list[list[float]]) -> list[dict[str, Any]]:
@@ -436,48 +428,46 @@ def test_who_fails_by_the_rollouts() -> None:
     whole = rollouts([[0.0] * 4, [1.0] * 4, [0.0] * 4, [1.0] * 4])
     scattered = rollouts([[1.0, 0.0, 1.0, 0.0]] * 4)
     reward = np.where(np.arange(20) < 10, 1.0, 0.5)
-    assert who_fails(evidence(whole, reward=reward), 11) == "whole prompts fail"
-    assert who_fails(evidence(scattered, reward=reward), 11) == "scattered answers fail"
+    assert who_fails(evidence(whole, reward=reward), 11) is Fact.PROMPTS_FAIL
+    assert who_fails(evidence(scattered, reward=reward), 11) is Fact.ANSWERS_FAIL
     # Fewer than twenty groups on a side, a rate that did not fall, or rewards that hardly any
     # shares tell nothing.
-    assert who_fails(evidence(whole, reward=reward), 17) == ""
-    assert who_fails(evidence(whole, reward=reward), 5) == ""
-    assert who_fails(evidence(rollouts([[1.0] * 4] * 4), reward=reward), 11) == ""
+    assert who_fails(evidence(whole, reward=reward), 17) is None
+    assert who_fails(evidence(whole, reward=reward), 5) is None
+    assert who_fails(evidence(rollouts([[1.0] * 4] * 4), reward=reward), 11) is None
     graded = [
         {**row, "reward": row["reward"] + 0.01 * place / len(whole)}
         for place, row in enumerate(whole)
     ]
-    assert who_fails(evidence(graded, reward=reward), 11) == ""
+    assert who_fails(evidence(graded, reward=reward), 11) is None
     # Of a sum of several functions right is what earns all of them.
     formatted = [
         {**row, "reward": row["reward"] + 0.1 * (place % 3 > 0)} for place, row in enumerate(whole)
     ]
-    assert who_fails(evidence(formatted, reward=reward), 11) == "whole prompts fail"
-    assert who_fails(evidence(reward=reward), 11) == ""
+    assert who_fails(evidence(formatted, reward=reward), 11) is Fact.PROMPTS_FAIL
+    assert who_fails(evidence(reward=reward), 11) is None
 
 
 def test_one_number_amid_the_rows_before_is_frozen() -> None:
     value = np.where(ROW < 60, 0.6 + noise(0.05), 0.61)
     found = told(reward=value)
-    assert (found.status, found.step, found.evidence) == (Status.WARNING, 61, {"drop": "frozen"})
+    assert (found.status, found.step, found.facts) == (Status.WARNING, 61, (Fact.REWARD_FROZEN,))
     assert found.message == "the reward is exactly 0.61 in all 40 rows since step 61"
     assert judge(evidence(reward=value, entropy=1 + noise())).cause.names == ("a broken verifier",)
-    assert (
-        told(reward=np.where(ROW < 60, 0.6 + noise(0.05), 0.8)).evidence.get("drop") != "frozen"
-    )  # above all of them: a top
+    assert told(reward=np.where(ROW < 60, 0.6 + noise(0.05), 0.8)).facts  # above all of them: a top
     highest = np.where(
         ROW < 60, 0.6 + noise(0.05), 0.72
     )  # of a share .72 is none, and two scatters are no jump
-    assert told(reward=highest).evidence["drop"] == "frozen"
-    assert told(reward=2 * highest).evidence["drop"] != "frozen"
+    assert Fact.REWARD_FROZEN in told(reward=highest).facts
+    assert Fact.REWARD_FROZEN not in told(reward=2 * highest).facts
     slope = np.where(ROW < 40, 0.7 + noise(), np.clip(0.7 - 0.02 * (ROW - 40), 0.2, 1))
-    assert told(reward=slope).evidence["drop"] != "frozen"  # the foot of a slope
+    assert Fact.REWARD_FROZEN not in told(reward=slope).facts  # the foot of a slope
     assert (
-        told(reward=np.where(ROW < 81, 0.6 + noise(0.05), 0.61)).evidence.get("drop") != "frozen"
+        Fact.REWARD_FROZEN not in told(reward=np.where(ROW < 81, 0.6 + noise(0.05), 0.61)).facts
     )  # nineteen rows
     answers = np.where(ROW < 60, 1.0, 0.01)
     assert (
-        told(reward=value, entropy=answers + 0.1 * noise()).evidence.get("drop") != "frozen"
+        Fact.REWARD_FROZEN not in told(reward=value, entropy=answers + 0.1 * noise()).facts
     )  # a policy of one answer
 
 
@@ -488,4 +478,4 @@ def test_a_slope_that_is_steepest_somewhere_is_no_drop() -> None:
             - 0.1 * np.arange(400) / 400
             + 0.03 * np.random.default_rng(seed).standard_normal(400)
         )
-        assert told(reward=value).evidence == {"drop": "none"}
+        assert told(reward=value).facts == (Fact.NO_DROP,)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence, Signal
 from groupwise.diagnostics.zero_variance import (
@@ -86,8 +87,8 @@ def test_a_group_that_is_too_small(size: int, dead: float, status: Status, messa
     found = told(size, reward=0.4 + NOISE, dead=np.full(N, dead))
     assert (found.status, found.message) == (status, message)
     if status is not Status.NONE:
-        grave = "likely" if status is Status.WARNING else "possible"
-        assert found.evidence == {"small_group": grave, "zero_variance": "as expected"}
+        small = Fact.SMALL_GROUP_LIKELY if status is Status.WARNING else Fact.SMALL_GROUP_POSSIBLE
+        assert found.facts == (small, Fact.GROUPS_AS_EXPECTED)
         assert found.limit == 0.5
 
 
@@ -110,9 +111,9 @@ def test_groups_of_two_or_three_are_too_small_where_a_little_fewer_gain(
 
 def test_near_the_top_no_group_is_too_small() -> None:
     found = told(2, reward=0.9 + NOISE, dead=np.full(N, 0.75))
-    assert (found.status, found.evidence) == (
+    assert (found.status, found.facts) == (
         Status.NONE,
-        {"zero_variance": "explained by the reward"},
+        (Fact.GROUPS_EXPLAINED,),
     )
 
 
@@ -136,9 +137,9 @@ def test_fewer_groups_teach_at_the_same_mean(dead: float, status: Status) -> Non
         "the same mean"
     )
     assert found.limit == pytest.approx(0.3)
-    assert found.evidence == {
-        "zero_variance": "above expectation" if status is Status.WARNING else "as expected"
-    }
+    assert found.facts == (
+        Fact.GROUPS_ALIKE if status is Status.WARNING else Fact.GROUPS_AS_EXPECTED,
+    )
 
 
 @pytest.mark.parametrize(("before", "found"), [(4, True), (3, False)])
@@ -171,7 +172,7 @@ def test_hardly_any_group_teaches() -> None:
     assert found.message == (
         "97 % of the groups have zero variance since step 61, 30 % before: hardly any group teaches"
     )
-    assert found.evidence == {"zero_variance": "above expectation", "groups": "at once"}
+    assert found.facts == (Fact.GROUPS_ALIKE, Fact.GROUPS_ALIKE_AT_ONCE)
     # At an even chance 1 - 2/2^4 of the groups of four would teach.
     assert found.limit == pytest.approx(1 - 0.875, abs=1e-3)
     start = told(4, reward=0.5 + NOISE, dead=np.full(N, 0.97), gradient=np.full(N, 1.0))
@@ -180,18 +181,18 @@ def test_hardly_any_group_teaches() -> None:
         "97 % of the groups have zero variance: hardly any group teaches",
     )
     climbs = told(4, reward=0.5 + NOISE, dead=np.clip(0.3 + 0.67 * ROW / 60, 0, 0.97) + 0.1 * NOISE)
-    assert (climbs.status, climbs.evidence) == (
+    assert (climbs.status, climbs.facts) == (
         Status.CRITICAL,
-        {"zero_variance": "above expectation"},
+        (Fact.GROUPS_ALIKE,),
     )
 
 
 def test_groups_that_become_alike_at_once_as_the_reward_rises_have_not_broken() -> None:
     """A reward of unknown range leaps to its height at row 60, and its groups with it."""
     found = told(4, reward=np.where(ROW < 60, 4.0, 5.0) + NOISE, dead=np.where(ROW < 60, 0.3, 0.97))
-    assert (found.status, found.evidence) == (
+    assert (found.status, found.facts) == (
         Status.INFO,
-        {"zero_variance": "explained by the reward"},
+        (Fact.GROUPS_EXPLAINED,),
     )
 
 
@@ -204,22 +205,22 @@ def test_groups_of_a_reward_that_came_to_its_largest_value_fast_have_not_broken(
         np.minimum(0.5 + 0.05 * ROW, 1.1),
     )
     found = told(8, 4, reward=reward - 0.03 * (NOISE < 0), dead=dead)
-    assert (found.status, found.evidence) == (
+    assert (found.status, found.facts) == (
         Status.INFO,
-        {"zero_variance": "explained by the reward"},
+        (Fact.GROUPS_EXPLAINED,),
     )
-    assert told(8, 4, reward=reward + NOISE, dead=dead).evidence == {
-        "zero_variance": "above expectation",
-        "groups": "at once",
-    }
+    assert told(8, 4, reward=reward + NOISE, dead=dead).facts == (
+        Fact.GROUPS_ALIKE,
+        Fact.GROUPS_ALIKE_AT_ONCE,
+    )
 
 
 def test_a_reward_of_unknown_range_that_arrives_takes_its_groups_along() -> None:
     arrives, dead = np.minimum(3 + ROW / 30, 5.0), np.clip(0.3 + 0.67 * ROW / 60, 0, 0.97)
     found = told(4, reward=arrives + NOISE, dead=dead)
-    assert (found.status, found.evidence) == (
+    assert (found.status, found.facts) == (
         Status.INFO,
-        {"zero_variance": "explained by the reward"},
+        (Fact.GROUPS_EXPLAINED,),
     )
     assert found.message.endswith("; the reward stands at its height, and its range is not known")
     # A jump at a standing reward is another thing.
@@ -229,7 +230,8 @@ def test_a_reward_of_unknown_range_that_arrives_takes_its_groups_along() -> None
 def test_groups_that_break_at_once_while_a_reward_goes_on_at_its_pace_have_broken() -> None:
     """Within as few rows as the groups took the reward hardly moved."""
     found = told(4, reward=3 + ROW / 60 + 5 * NOISE, dead=np.where(ROW < 60, 0.3, 0.97))
-    assert (found.status, found.evidence["groups"]) == (Status.CRITICAL, "at once")
+    assert found.status is Status.CRITICAL
+    assert Fact.GROUPS_ALIKE_AT_ONCE in found.facts
 
 
 def test_a_reward_of_tenths_near_a_tenth_leaves_its_groups_no_room() -> None:
@@ -253,9 +255,9 @@ def test_groups_that_broke_before_they_were_found_starved_are_held_against_the_r
     that are not what was usual.
     """
     found = told(4, reward=4.0 + 5 * NOISE, dead=np.repeat([0.3, 0.85, 0.97], [60, 6, 34]))
-    assert (found.status, found.evidence) == (
+    assert (found.status, found.facts) == (
         Status.CRITICAL,
-        {"zero_variance": "above expectation", "groups": "at once"},
+        (Fact.GROUPS_ALIKE, Fact.GROUPS_ALIKE_AT_ONCE),
     )
 
 
@@ -266,7 +268,7 @@ def test_groups_that_are_all_wrong_from_the_first_row() -> None:
         found.message
         == "98 % of the groups are all wrong from the first row on (mean reward 0.006)"
     )
-    assert found.evidence == {"zero_variance": "all wrong"}
+    assert found.facts == (Fact.GROUPS_ALL_WRONG,)
 
 
 def test_a_reward_that_stands_at_a_tenth_from_the_first_row_may_be_all_right() -> None:
@@ -412,7 +414,7 @@ def test_groups_are_all_wrong_where_nine_in_ten_are_and_hardly_anything_is_earne
     level: float, dead: float, wrong: bool
 ) -> None:
     found = told(2, reward=np.full(N, level) + 1e-5 * (-1.0) ** ROW, dead=np.full(N, dead))
-    assert (found.evidence["zero_variance"] == "all wrong") is wrong
+    assert (Fact.GROUPS_ALL_WRONG in found.facts) is wrong
 
 
 @pytest.mark.parametrize(

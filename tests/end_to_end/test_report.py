@@ -127,11 +127,13 @@ def test_the_embedded_run_makes_a_page_of_its_whole_story(answers: Answers) -> N
     ):
         assert f"<h2>{section}</h2>" in page
     assert 'class="banner ok"' in page
-    assert "are expected of independent rollouts" in page
     assert "trainer_state.json" in page
     start = page.index('id="groupwise-results">') + len('id="groupwise-results">')
     embedded = json.loads(page[start : page.index("</script>", start)])
     assert told(embedded["runs"]) == json.loads(answers.report)["runs"]
+    screen = embedded["runs"][0]["screen"]
+    drawn = {chart["key"]: chart for chart in (*screen["sparks"], *screen["others"])}
+    assert drawn["dead_group_share"]["lines"][0]["x"][-1] >= 299
 
 
 def test_a_page_and_its_data_name_no_folder_of_ours(answers: Answers) -> None:

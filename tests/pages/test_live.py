@@ -425,6 +425,8 @@ def test_the_hub_follows_and_judges_until_it_is_stopped(tmp_path: Path) -> None:
         await following
 
     asyncio.run(talk())
+    assert (newest(hub, "judged")["rows"], newest(hub, "state")["rows"]) == (35, 35)
+    assert hub.stopping
 
 
 def test_a_log_that_was_replaced_by_one_of_as_many_rows_is_judged_anew(

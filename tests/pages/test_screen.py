@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from groupwise.diagnostics.cost import NO_CLOCK
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import (
     Cause,
     Certainty,
@@ -267,7 +268,7 @@ CHECKS = (
         75,
         Interval(0.95, 0.9, 0.97),
         0.5,
-        evidence={"drop": "at once"},
+        facts=(Fact.PART_LOST_AT_ONCE,),
     ),
     Finding("entropy", Status.INFO, "the entropy is low"),
     Finding("length_runaway", Status.NONE, "2 % are truncated"),
@@ -304,7 +305,7 @@ def test_why_adds_the_numbers() -> None:
     answers = printed(replace(OK, checks=CHECKS), verbose=True).splitlines()[2:]
     assert [line for line in said if not line.startswith("      ")] == answers
     assert said[2:4] == [
-        "      0.95 (0.9 to 0.97), against 0.5; drop: at once",
+        "      0.95 (0.9 to 0.97), against 0.5; drop: part at once",
         "      best minus mean: pass@8 less mean@8 is 0.2",
     ]
     assert said[said.index(answers[3]) + 1] == "      same text: no texts; log the completions"

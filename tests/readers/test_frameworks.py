@@ -327,53 +327,6 @@ def test_openrlhfs_steps_are_those_that_it_prints(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def example(key: str) -> str:
-    """A key of a log that a key of the table stands for."""
-    import re
-
-    key = re.sub(r"<n>", "8", key)
-    key = re.sub(r"<(\w+)>", r"my\1", key)
-    return re.sub(r"\{([^|{}]+)[^{}]*\}", r"\1", key)
-
-
-PLAIN_RULES = [rule for rule in RULES if not rule.judged]
-
-
-@pytest.mark.parametrize(
-    "rule", PLAIN_RULES, ids=[f"{rule.framework}:{rule.key}" for rule in PLAIN_RULES]
-)
-def test_every_rule_gives_its_quantity(rule: object) -> None:
-    from groupwise.readers.keys import Rule
-
-    assert isinstance(rule, Rule)
-    key = example(rule.key)
-    version = rule.until or rule.since or None
-    config = RunConfig().with_settings({"framework_version": version and f"{version}.0"}, "test")
-    found = {
-        item.column: item
-        for item in meanings_of(
-            {key: np.linspace(0.1, 0.4, 4)},
-            config,
-            framework=rule.framework,
-            complete=False,
-            window=1.0,
-        )
-    }
-    quantity = (
-        rule.quantity.replace("<function>", "myfunction")
-        .replace("<source>", "mysource")
-        .replace("<variable>", "myvariable")
-    )
-    single = (
-        quantity.split("/mysource")[0]
-        if quantity.startswith("eval/reward/") and rule.framework != "trl"
-        else quantity
-    )
-    ending = next((f"_{part}" for part in ("min", "max") if "{" + part in rule.key), "")
-    assert found[key].quantity in (quantity + ending, single)
-    assert "{}" not in found[key].definition
-
-
 @pytest.mark.parametrize(
     "rule", RULES, ids=[f"{rule.framework}:{rule.key}:{rule.since}" for rule in RULES]
 )
@@ -386,47 +339,6 @@ def test_every_quantity_is_described(rule: object) -> None:
     assert {bare.split("/")[0]} <= {name.split("/")[0] for name in known_quantities()}
     low, high = version_of(rule.since), version_of(rule.until)
     assert low is None or high is None or low <= high
-
-
-@pytest.mark.parametrize(
-    ("framework", "version", "key", "quantity"),
-    [
-        ("verl", "0.4.0", "actor/entropy_loss", "entropy"),
-        ("verl", "0.8.0", "actor/entropy_loss", None),
-        ("verl", "0.8.0", "val-core/a/b/acc/mean@8", "eval/reward"),
-        ("verl", None, "val_at/x", None),
-        ("verl", None, "val-aux/a/len/best@4/mean", "eval/pass_at_k/a/len"),
-        ("verl", None, "val-core/a/acc/mean_at_8", "eval/reward"),
-        ("openrlhf", None, "train/group_reward_std", "reward_std_within_group"),
-        ("openrlhf", None, "eval/eval_math_pass1", "eval/reward"),
-        ("slime", None, "eval/aime", "eval/reward"),
-        ("nemo-rl", None, "train/gen_kl_error", "sampler_mismatch"),
-        ("ms-swift", None, "train/reward_std", "reward_std_within_group"),
-        ("trl", "0.26.0", "train/reward_std", "reward_std_within_group"),
-        ("trl", "0.27.0", "reward_std", "reward_std_batch"),
-        ("unsloth", None, "kl", "kl"),
-        ("trl", "1.8.0", "aux_loss", "router_loss"),
-        ("verl", None, "num_turns/mean", "turns"),
-        ("verl", None, "training/num_turns/max", "turns_max"),
-        ("prime-rl", None, "train/agg/all/policy/num_turns/mean", "turns"),
-        ("slime", None, "rollout/repetition_frac", "repetition_share"),
-        ("slime", None, "train/tis", "sampler_ratio"),
-        ("nemo-rl", None, "train/sampling_importance_ratio", "sampler_ratio"),
-        ("", None, "grpo/frac_reward_zero_std", "dead_group_share"),
-        ("", None, "batch/solver/fractions/too_hard", "all_wrong_share"),
-        ("", None, "batch/solver/fractions/too_easy", "all_right_share"),
-    ],
-)
-def test_keys_by_framework_and_version(
-    framework: str, version: str | None, key: str, quantity: str | None
-) -> None:
-    config = RunConfig().with_settings({"framework_version": version}, "test")
-    data = {key: np.linspace(0.1, 0.4, 4)}
-    found = {
-        item.column: item.quantity
-        for item in meanings_of(data, config, framework=framework, complete=False, window=1.0)
-    }
-    assert found.get(key) == quantity
 
 
 def test_entropy_loss_is_a_term_of_the_loss_where_entropy_is_logged_too() -> None:

@@ -673,6 +673,7 @@ def test_a_run_of_verls_rollouts_is_fitted(
         ({"truncated": True}, "ended", 0.0),
         ({"is_truncated": False}, "ended", 1.0),
         ({"finish_reason": "length"}, "ended", 0.0),
+        ({"finish_reason": "max_tokens"}, "ended", 0.0),
         ({"finish_reason": "stop"}, "ended", 1.0),
         ({"ended": False}, "ended", 0.0),
         ({"reward_fns": {"acc": 1, "fmt": 0.5}}, "reward/fmt", 0.5),

@@ -207,6 +207,17 @@ def test_the_outlook_of_logged_columns() -> None:
     assert zero_variance_outlook(made) == zero_variance_of_columns(
         share[-20:], 4, mean_T=mean[-20:], groups=4
     )
+    long = logged(
+        "frac_reward_zero_std",
+        "dead_group_share",
+        share * 5,
+        mean * 5,
+        group_size=4,
+        prompts_per_step=4,
+    )
+    assert zero_variance_outlook(long) == zero_variance_of_columns(
+        (share * 5)[-30:], 4, mean_T=(mean * 5)[-30:], groups=4
+    )
     graded = logged(
         "frac_reward_zero_std",
         "dead_group_share",

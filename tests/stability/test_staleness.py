@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from worlds.two_arms import TwoArmMode, two_arm_mode
+from tests.stability.two_arms import TwoArmMode, two_arm_mode
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.stability.threshold import grows, partly_stale, period_matrix, threshold

@@ -35,9 +35,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 HERE = Path(__file__).resolve().parent
 sys.path.extend(str(HERE.parent / name) for name in ("language_models", "u_statistic"))
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from faults import (  # noqa: E402
+import numpy as np
+import torch
+from faults import (
     BLOCKS,
     LANGUAGE,
     SMALL,
@@ -49,14 +49,14 @@ from faults import (  # noqa: E402
     members,
     sharpness,
 )
-from small_model import held_out_reward, policy, settings  # noqa: E402
+from small_model import held_out_reward, policy, settings
 
-from groupwise.errors import InsufficientDataError  # noqa: E402
-from groupwise_lab.trainer.folder import NotFiniteError, TrainingStoppedError  # noqa: E402
-from groupwise_lab.trainer.grpo import _Run  # noqa: E402
-from groupwise_lab.trainer.policy import Actor, Policy, policy_size  # noqa: E402
-from groupwise_lab.trainer.settings import TrainSettings  # noqa: E402
-from groupwise_lab.trainer.warm_up import default_cache, right_probability, warm_up  # noqa: E402
+from groupwise.errors import InsufficientDataError
+from groupwise_lab.trainer.folder import NotFiniteError, TrainingStoppedError
+from groupwise_lab.trainer.grpo import _Run
+from groupwise_lab.trainer.policy import Actor, Policy, policy_size
+from groupwise_lab.trainer.settings import TrainSettings
+from groupwise_lab.trainer.warm_up import default_cache, right_probability, warm_up
 
 EVERY = 5  # updates between looks
 FIRST_UPDATE = "first_update"

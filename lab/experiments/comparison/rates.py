@@ -5,21 +5,19 @@ known.
 
 Groups: runs are a level, a seed's own shift and AR(1) noise of steps; only the late mean is
 compared. Pairs: two runs of one curve, fitted as the command fits them (a second a pair). 0 leaves
-a study out. Prints the tables and writes groups.csv and pairs.csv beside this file.
+a study out. Prints the tables and writes the tables `groups` and `pairs`.
 """
 
-from __future__ import annotations
-
-import argparse
-import csv
 import math
-from collections.abc import Iterable
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
+from common import Row, Rows, arguments, print_table, results_of
 
 from groupwise.comparison.contrasts import Setup, contrast
 from groupwise.comparison.curves import Curve, curve, late_level, time_to
@@ -69,14 +67,14 @@ def noise(rng: np.random.Generator, rows: int, correlation: float) -> FloatArray
     return value
 
 
-def group_cell(cell: GroupCell, replicates: int, seed: int) -> dict[str, Any]:
+def group_cell(cell: GroupCell, replicates: int, seed: int) -> Row:
     """False alarms, coverage and power of one kind of groups."""
     rng = np.random.default_rng(seed)
     step = np.arange(float(ROWS))
     alarms = permuted = divergences = covered = found = spreads = 0
     for _ in range(replicates):
         shared = rng.normal(0, 0.1, cell.runs[0]) if cell.paired else None
-        groups: list[list[Curve]] = []
+        groups = []
         for count, spread in zip(cell.runs, cell.spread, strict=True):
             own = (
                 rng.normal(0, spread, count)
@@ -116,7 +114,7 @@ def group_cell(cell: GroupCell, replicates: int, seed: int) -> dict[str, Any]:
         "seed_interval": spreads,
         "power": found,
     }
-    row: dict[str, Any] = {
+    row = {
         "cell": cell.name,
         "n": replicates,
         **{name: hits / replicates for name, hits in rates.items()},
@@ -136,16 +134,14 @@ PAIRS = (
 )
 
 
-def pair_cell(
-    name: str, rows: int, correlation: float, replicates: int, seed: int
-) -> dict[str, Any]:
+def pair_cell(name: str, rows: int, correlation: float, replicates: int, seed: int) -> Row:
     """False alarms of the first divergence, and coverage of late mean and time to a level, as
     the command fits them.
     """
     rng = np.random.default_rng(seed)
     step = np.arange(float(rows))
     mean = 0.8 - 0.6 * np.exp(-step / (rows / 5))
-    late, reach = mean[step >= 0.75 * rows].mean(), float(np.interp(rows / 6, step, mean))
+    late, reach = mean[step >= 0.75 * rows].mean(), np.interp(rows / 6, step, mean)
     alarms = found = covered = timed = 0
     onsets = []
     for _ in range(replicates):
@@ -171,51 +167,29 @@ def pair_cell(
         "false_alarms": alarms / replicates,
         "upper_95": wilson(alarms, replicates, level=0.9).high,
         "found": found / replicates,
-        "onset_median": float(np.median(onsets)) / rows if onsets else math.nan,
+        "onset_median": np.median(onsets) / rows if onsets else math.nan,
         "late_covered": covered / (2 * replicates),
         "time_covered": timed / (2 * replicates),
     }
 
 
-def show(rows: Iterable[dict[str, Any]], path: Path) -> None:
-    """Print a table and write it, row by row as they come."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = None
-        for row in rows:
-            if writer is None:
-                writer = csv.DictWriter(file, list(row), lineterminator="\n")
-                writer.writeheader()
-                print("| " + " | ".join(row) + " |")
-            print(
-                "| "
-                + " | ".join(
-                    f"{value:.3f}" if isinstance(value, float) else str(value)
-                    for value in row.values()
-                )
-                + " |",
-                flush=True,
-            )
-            writer.writerow(row)
-            file.flush()
+def show(name: str, rows: Rows) -> None:
+    """Write a table and print it."""
+    results_of(__file__).write(name, rows, digits=17)
+    lines = [
+        [f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()]
+        for row in rows
+    ]
+    print_table(name, list(rows[0]), lines)
 
 
 def main() -> None:
     """Run both studies."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--groups", type=int, default=1000)
-    parser.add_argument("--pairs", type=int, default=200)
-    given = parser.parse_args()
-    here = Path(__file__).parent
+    given = arguments(__doc__, groups=1000, pairs=200)
     if given.groups:
-        show(
-            (group_cell(cell, given.groups, 11 + i) for i, cell in enumerate(GROUPS)),
-            here / "groups.csv",
-        )
+        show("groups", [group_cell(cell, given.groups, 11 + i) for i, cell in enumerate(GROUPS)])
     if given.pairs:
-        show(
-            (pair_cell(*cell, given.pairs, 31 + i) for i, cell in enumerate(PAIRS)),
-            here / "pairs.csv",
-        )
+        show("pairs", [pair_cell(*cell, given.pairs, 31 + i) for i, cell in enumerate(PAIRS)])
 
 
 if __name__ == "__main__":

@@ -9,11 +9,9 @@ signs, and alarms as a run goes on.
 `rates` judges runs of every kind once they have ended; `sequential` judges healthy runs after every
 row, as one that looks all the time. Each run has its own seed and is kept in the state's folder as
 it is done, so that a study that was cut short goes on where it stopped; another version of the
-engine begins anew. `tables` writes states.csv, causes.csv, likely.csv, signs.csv and sequential.csv
-beside this script from what is there. The simulator is `lab/experiments/worlds/logs.py`.
+engine begins anew. `tables` writes the tables states, causes, likely, signs and sequential of
+results.txt from what is there. The simulator is `lab/experiments/worlds/logs.py`.
 """
-
-from __future__ import annotations
 
 import os
 import sys
@@ -23,7 +21,6 @@ os.environ.setdefault(
 )  # before polars is loaded: its threads only wait for each other on such small tables
 
 import argparse
-import csv
 import hashlib
 import json
 import re
@@ -35,7 +32,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -47,9 +43,11 @@ from groupwise.diagnostics.judgement import Certainty, Judgement, Learning, Stat
 from groupwise.record.run import RunRecord
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from common import Row, Rows, results_of, where
 from worlds.logs import HEALTHY, ILL, KINDS, Truth, run_of
 
 HERE = Path(__file__).parent
+RESULTS = results_of(__file__)
 FIRST_SEED = (
     1_000_000  # of the tables; rules were mended while looking at the first hundred of each kind
 )
@@ -134,7 +132,7 @@ def rows_off(record: RunRecord, step: int | None, low: int, high: int) -> float 
     return float(row - high if row > high else min(row - low, 0))
 
 
-def judged(kind: str, seed: int) -> dict[str, Any]:
+def judged(kind: str, seed: int) -> Row:
     """Judge one run that has ended."""
     record, truth = run_of(kind, seed)
     found = judge(record)
@@ -144,22 +142,23 @@ def judged(kind: str, seed: int) -> dict[str, Any]:
         *ALLOWED[truth.label],
         *(("watch",) if truth.stands and found.learning is Learning.FLAT else ()),
     )
-    told: dict[str, Any] = {
+    told = {
         "kind": kind,
         "seed": seed,
         "state": str(found.state),
         "right": str(found.state) in allowed,
+        "stands": truth.stands,
     }
-    told |= {"stands": truth.stands}
     verdict = verdict_of(found, truth)
     # The right words: the true cause at any certainty; none where there is none.
-    told |= {"worded": verdict in RIGHT if truth.causes else verdict == "none"}
     told |= {
+        "worded": verdict in RIGHT if truth.causes else verdict == "none",
         "verdict": verdict,
         "certainty": str(found.cause.certainty),
         "names": causes_in(found.cause.names),
+        "learning": str(found.learning),
+        "headline": found.headline[:120],
     }
-    told |= {"learning": str(found.learning), "headline": found.headline[:120]}
     if truth.signs is not None and truth.onset is not None:
         told["sign_off"] = rows_off(record, sign, *truth.signs)
         told["onset_off"] = rows_off(record, found.since_step, truth.onset, truth.onset)
@@ -175,12 +174,12 @@ def until(record: RunRecord, rows: int) -> RunRecord:
     return replace(record, steps=steps, rollouts=rollouts)
 
 
-def watched(kind: str, seed: int, rows: int = ROWS) -> dict[str, Any]:
+def watched(kind: str, seed: int, rows: int = ROWS) -> Row:
     """Judge one run after every row: the first row at which it is failing, and at which it is to
     be watched; None where it never is.
     """
     record, _ = run_of(kind, seed, rows=rows)
-    first: dict[State, tuple[int, str]] = {}
+    first = {}
     for row in range(1, rows + 1):
         found = judge(until(record, row), ended=False)
         first.setdefault(found.state, (row, found.headline[:120]))
@@ -215,7 +214,7 @@ def engine() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:10]
 
 
-def known(path: Path) -> list[dict[str, Any]]:
+def known(path: Path) -> Rows:
     """What is kept in a file, but for a last line that was cut short."""
     if not path.exists():
         return []
@@ -227,13 +226,13 @@ def known(path: Path) -> list[dict[str, Any]]:
 
 
 def study(
-    call: Callable[[str, int], dict[str, Any]],
+    call: Callable[[str, int], Row],
     tasks: Sequence[tuple[str, int]],
     path: Path,
     *,
     workers: int,
     seconds: float,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Call a function for every task that is not in the file yet, and write each as it is done,
     until the time is over.
     """
@@ -253,12 +252,12 @@ def study(
 
 
 def _called(
-    call: Callable[[str, int], dict[str, Any]],
+    call: Callable[[str, int], Row],
     left: Sequence[tuple[str, int]],
     *,
     workers: int,
     end: float,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Results as they come, until a time."""
     if workers == 1:
         for task in left:
@@ -295,30 +294,26 @@ def lower(count: int, runs: int, level: float = 0.025) -> float:
     return 0.0 if count == 0 else float(beta.ppf(level, count, runs - count + 1))
 
 
-def write(path: Path, header: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
-    """Write a CSV."""
-    with path.open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(header)
-        table.writerows(
-            [f"{cell:.4f}" if isinstance(cell, float) else cell for cell in line] for line in lines
-        )
+def write(name: str, header: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+    """Write a table, numbers with four places."""
+    written = [
+        [f"{cell:.4f}" if isinstance(cell, float) else cell for cell in line] for line in lines
+    ]
+    RESULTS.write(name, [dict(zip(header, line, strict=True)) for line in written])
 
 
-def grouped(
-    found: Sequence[dict[str, Any]], kinds: Sequence[str] = KINDS
-) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def grouped(found: Sequence[Row], kinds: Sequence[str] = KINDS) -> Iterator[tuple[str, Rows]]:
     """Runs by kind, in the order of the kinds."""
     for kind in kinds:
-        part = [one for one in found if one["kind"] == kind]
+        part = where(found, kind=kind)
         if part:
             yield kind, part
 
 
-def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home: Path) -> None:
+def tables(found: Sequence[Row], seen: Sequence[Row]) -> None:
     """Write all tables."""
     states = [str(state) for state in State if state is not State.FAILING]
-    lines: list[list[object]] = []
+    lines = []
     for kind, part in grouped(found):
         count, wrong = Counter(one["state"] for one in part), sum(not one["right"] for one in part)
         shares = [count[state] / len(part) for state in states]
@@ -332,9 +327,7 @@ def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home
                 1 - wrong / len(part),
             ]
         )
-    write(
-        home / "states.csv", ["kind", "runs", *states, "alarms", "alarms_upper", "allowed"], lines
-    )
+    write("states", ["kind", "runs", *states, "alarms", "alarms_upper", "allowed"], lines)
     lines = []
     for kind, part in grouped(found, ILL):
         count = Counter(one["verdict"] for one in part)
@@ -342,9 +335,9 @@ def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home
         lines.append(
             [kind, len(part), *(count[verdict] / len(part) for verdict in VERDICTS), worded]
         )
-    write(home / "causes.csv", ["kind", "runs", *VERDICTS, "right words"], lines)
+    write("causes", ["kind", "runs", *VERDICTS, "right words"], lines)
     write(
-        home / "likely.csv",
+        "likely",
         ["certainty", "named", "runs", "right", "low", "high"],
         calibration(found),
     )
@@ -364,7 +357,7 @@ def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home
                     ]
                 )
     write(
-        home / "signs.csv",
+        "signs",
         ["kind", "what", "runs", "median", "ninth_tenth", "within_five_rows"],
         lines,
     )
@@ -377,19 +370,19 @@ def tables(found: Sequence[dict[str, Any]], seen: Sequence[dict[str, Any]], home
             rest = [upper(alarms, len(part)), watch, watch / len(part), upper(watch, len(part))]
             lines.append([kind, len(part), alarms, alarms / len(part), *rest])
     write(
-        home / "sequential.csv",
+        "sequential",
         ["kind", "runs", "alarms", "share", "upper", "watched", "watched_share", "watched_upper"],
         lines,
     )
 
 
-def calibration(found: Sequence[dict[str, Any]]) -> list[list[object]]:
+def calibration(found: Sequence[Row]) -> list[list[object]]:
     """How often a named cause is the true one, by what was named and how surely; of a healthy
     run none is.
     """
-    lines: list[list[object]] = []
+    lines = []
     for certainty in ("likely", "possible"):
-        part = [one for one in found if one["certainty"] == certainty]
+        part = where(found, certainty=certainty)
         for name in ["all", *sorted({one["names"][0] for one in part if one["names"]})]:
             of = [one for one in part if name in ("all", *one["names"])]
             right = sum(one["verdict"].endswith(", right") for one in of)

@@ -8,10 +8,9 @@ no licence and are not part of the project. Labels: FOLDER/hard/LABELS.tsv for t
 labels.tsv here for the rest: "manifest" where FOLDER/MANIFEST.md states the outcome, "eye" where
 the numbers of the log were looked at; both were written before the judgement was asked. --commands
 asks `diagnose --json` and `report --json` of each run too, and compares; --looks judges beginnings
-of the runs too, as if they went on. Writes labels.csv, which holds no number of a log but steps.
+of the runs too, as if they went on. Writes the table `labels`, which
+holds no number of a log but steps.
 """
-
-from __future__ import annotations
 
 import argparse
 import contextlib
@@ -22,6 +21,7 @@ import math
 import os
 import re
 import statistics
+import sys
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -29,7 +29,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
+from common import results_of
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement, State
@@ -183,7 +184,7 @@ def families(words: str) -> frozenset[str]:
 
 def data_folder(given: str | None = None) -> Path:
     """The folder of logs, whether it is there or not."""
-    return Path(given or os.environ.get("GROUPWISE_DATA") or HERE.parents[2] / "shared" / "data")
+    return Path(given or os.environ.get("GROUPWISE_DATA") or HERE.parents[3] / "shared" / "data")
 
 
 def labels_in(home: Path) -> list[Label]:
@@ -394,14 +395,6 @@ def print_looks(home: Path, looks: int) -> None:
             )
 
 
-def write_csv(runs: Sequence[Judged]) -> None:
-    """Write the table beside this script."""
-    with (HERE / "labels.csv").open("w", newline="") as file:
-        table = csv.DictWriter(file, list(line_of(runs[0])), lineterminator="\n")
-        table.writeheader()
-        table.writerows(map(line_of, runs))
-
-
 def judged_runs(home: Path) -> Iterator[Judged]:
     """Yield the labelled runs with their judgements; one that cannot be read is said and left
     out.
@@ -454,7 +447,7 @@ def main() -> None:
                 ),
             ),
         )
-    write_csv(runs)
+    results_of(__file__).write("labels", [line_of(run) for run in runs])
     print(
         f"\n{len(runs)} runs in {time.perf_counter() - start:.0f} s:",
         Counter(run.label.label for run in runs),

@@ -3,12 +3,10 @@ is known exactly.
 
     python lab/experiments/diagnosis/measures.py --runs 400 [--seed 20261121]
 
-Writes measures.csv: one row a number and a world, with the share of intervals that hold the truth
-and its Wilson interval. The margin is not among them:
+Writes the table `measures`: one row a number and a world, with the share of intervals that hold
+the truth and its Wilson interval. The margin is not among them:
 lab/experiments/predictable_grpo/force_of_runs.py has it.
 """
-
-from __future__ import annotations
 
 import os
 import sys
@@ -17,13 +15,12 @@ os.environ.setdefault(
     "POLARS_MAX_THREADS", "1"
 )  # before polars is loaded: its threads only wait for each other on such small tables
 
-import argparse
-import csv
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.random import Generator
 
 from groupwise.diagnostics import concentration, hacking, zero_variance
 from groupwise.diagnostics.judgement import Measure
@@ -32,12 +29,12 @@ from groupwise.intervals import Interval, wilson
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from common import arguments, results_of
 from worlds.runs import autoregressive_noise, simulated_run
 
-HERE = Path(__file__).parent
 SEED = 20261121
 STEPS = 150
-Measured = Callable[[np.random.Generator], tuple[Measure | None, float]]
+Measured = Callable[[Generator], tuple[Measure | None, float]]
 
 
 def record_of(reward_PG: np.ndarray | None = None, **columns: np.ndarray) -> RunRecord:
@@ -67,7 +64,7 @@ def named(found: tuple[Measure, ...], name: str) -> Measure | None:
 def ceiling(correlation: float) -> Measured:
     """The entropy law with noise in both, of the rewards autoregressive."""
 
-    def world(rng: np.random.Generator) -> tuple[Measure | None, float]:
+    def world(rng: Generator) -> tuple[Measure | None, float]:
         entropy = rng.uniform(0.4, 1.0) * rng.uniform(0.1, 0.5) ** (np.arange(STEPS) / STEPS)
         slope, top = rng.uniform(0.3, 0.8), rng.uniform(0.6, 0.95)
         reward = (
@@ -86,7 +83,7 @@ def ceiling(correlation: float) -> Measured:
 def groups(name: str) -> Measured:
     """Prompts equally hard and independent completions, right or wrong, or of three grades."""
 
-    def world(rng: np.random.Generator) -> tuple[Measure | None, float]:
+    def world(rng: Generator) -> tuple[Measure | None, float]:
         size, chance = int(rng.choice([4, 8])), rng.uniform(0.2, 0.85)
         shape = (STEPS, 16, size)
         if name == "dead_beyond_chance":
@@ -109,7 +106,7 @@ def groups(name: str) -> Measured:
     return world
 
 
-def progress(rng: np.random.Generator) -> tuple[Measure | None, float]:
+def progress(rng: Generator) -> tuple[Measure | None, float]:
     """A training and a held-out reward that gain at a constant pace."""
     place = np.arange(STEPS) / STEPS
     train, held = rng.uniform(0.1, 0.5), rng.uniform(-0.1, 0.4)
@@ -124,7 +121,7 @@ def progress(rng: np.random.Generator) -> tuple[Measure | None, float]:
     ) / STEPS
 
 
-def onset(rng: np.random.Generator) -> tuple[Measure | None, float]:
+def onset(rng: Generator) -> tuple[Measure | None, float]:
     """A simulated run that is hacked from a step on, and the range that is told for this step."""
     record, step = simulated_run("reward_hacking", rng)
     pair = hacking.pair_of(Evidence(record))
@@ -153,37 +150,20 @@ WORLDS: tuple[tuple[str, str, Measured], ...] = (
 
 def main() -> None:
     """Run every world and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=400)
-    parser.add_argument(
-        "--seed", type=int, default=SEED, help="the table of the documentation has the default"
-    )
-    given = parser.parse_args()
-    with (HERE / "measures.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["number", "world", "runs", "told", "inside", "low", "high"])
-        for place, (name, said, world) in enumerate(WORLDS):
-            pairs_ = [
-                world(np.random.default_rng([given.seed, place, i])) for i in range(given.runs)
-            ]
-            told = [
-                (one.value, truth)
-                for one, truth in pairs_
-                if one is not None and one.value is not None
-            ]
-            share = wilson(
-                sum(value.low <= truth <= value.high for value, truth in told), len(told)
-            )
-            table.writerow(
-                [
-                    name,
-                    said,
-                    given.runs,
-                    len(told),
-                    *(f"{x:.4f}" for x in (share.value, share.low, share.high)),
-                ]
-            )
-            file.flush()
+    given = arguments(__doc__, runs=400, seed=SEED)
+    rows = []
+    for place, (name, said, world) in enumerate(WORLDS):
+        seen = [world(np.random.default_rng([given.seed, place, i])) for i in range(given.runs)]
+        known = [
+            (measure.value, truth)
+            for measure, truth in seen
+            if measure is not None and measure.value is not None
+        ]
+        share = wilson(sum(value.low <= truth <= value.high for value, truth in known), len(known))
+        row = {"number": name, "world": said, "runs": given.runs, "told": len(known)}
+        ends = {"inside": share.value, "low": share.low, "high": share.high}
+        rows.append(row | {key: f"{end:.4f}" for key, end in ends.items()})
+    results_of(__file__).write("measures", rows)
 
 
 if __name__ == "__main__":

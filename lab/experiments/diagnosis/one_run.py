@@ -14,10 +14,7 @@ In one_run.csv the toolkit's line is its rule `detect_grpo_completion_length_dri
 says nothing.
 """
 
-from __future__ import annotations
-
 import argparse
-import csv
 import html
 import json
 import subprocess
@@ -27,17 +24,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from peers import ITS_NAMES, log_of, run_of, tools_of
+from peers import ITS_NAMES, log_of, results_of, run_of, tools_of
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.record.run import RunRecord
 from groupwise.wording import sentence
 
-HERE, ROOT = Path(__file__).parent, Path(__file__).resolve().parents[2]
-PICTURE = ROOT.parent / "docs" / "img" / "verdicts.svg"
+RESULTS, ROOT = results_of(__file__), Path(__file__).resolve().parents[3]
+PICTURE = ROOT / "docs" / "img" / "verdicts.svg"
 KIND, SEED, ROWS = "length_runaway", 2, 150  # as in scripts/gallery.py
-HEADER = ("tool", "severity", "step", "rule", "message")
 # One log in; a list of severity, step or "", rule and message out, as peers.py asks them.
 RLWATCH = """
 import json, sys, tempfile, logging, os
@@ -47,8 +43,9 @@ from rlwatch.config import RLWatchConfig
 from rlwatch.detectors import DetectorSuite
 suite, said = DetectorSuite(RLWatchConfig()), []
 for row in json.load(sys.stdin)["rows"]:
-    for alert in suite.check_step(row["step"], entropy=row.get("entropy"), kl_divergence=row.get("kl"), reward_mean=row.get("reward"),
-                                  reward_std=row.get("reward_std"), loss=row.get("loss"), grad_norm=row.get("grad_norm")):
+    known = {name: row.get(name) for name in ("entropy", "reward_std", "loss", "grad_norm")}
+    known |= {"kl_divergence": row.get("kl"), "reward_mean": row.get("reward")}
+    for alert in suite.check_step(row["step"], **known):
         said.append([str(alert.severity), row["step"], str(alert.detector), alert.message])
 print(json.dumps(said))
 """
@@ -57,8 +54,13 @@ import json, sys
 from rl_doctor.diagnosis import diagnose
 from rl_doctor.ingest.base import run_from_records
 log = json.load(sys.stdin)
-found = diagnose(run_from_records([{**row, **more} for row, more in zip(log["rows"], log["more"])], config=log["config"]))
-print(json.dumps([[one.severity.name.lower(), "", one.detector, f"{one.title}: {one.summary}"] for one in found.problems]))
+rows = [{**row, **more} for row, more in zip(log["rows"], log["more"])]
+found = diagnose(run_from_records(rows, config=log["config"]))
+said = [
+    [one.severity.name.lower(), "", one.detector, f"{one.title}: {one.summary}"]
+    for one in found.problems
+]
+print(json.dumps(said))
 """
 TOOLKIT = """
 import json, os, sys, types, warnings
@@ -70,12 +72,13 @@ for name in ("post_training_toolkit", "post_training_toolkit.models"):
 import pandas as pd
 from post_training_toolkit.models.heuristics import run_heuristics
 log = pd.DataFrame(json.load(sys.stdin)["rows"])
-columns = {theirs: next((log[key] for key in keys if key in log), None) for theirs, keys in names.items()}
-known = {theirs: column for theirs, column in columns.items() if column is not None and column.notna().any()}
+first = {theirs: [log[key] for key in keys if key in log][:1] for theirs, keys in names.items()}
+known = {theirs: column[0] for theirs, column in first.items() if column}
+known = {theirs: column for theirs, column in known.items() if column.notna().any()}
 found = run_heuristics(pd.DataFrame({"step": log["step"], **known}), "grpo")
 print(json.dumps([[one.severity, "", one.type, one.message] for one in found]))
 """
-# What the picture calls a tool -> its name in one_run.csv and in peers_real.csv.
+# What the picture calls a tool -> its name in one_run and in peers_real.
 TOOLS = {
     "rlwatch 0.5.1": "rlwatch",
     "rldoctor 0.2.0": "rldoctor",
@@ -83,8 +86,8 @@ TOOLS = {
 }
 NOTES = (
     (
-        "The run is simulated, so the cause is known. Our checks were built with the public runs at "
-        "hand, the others' were not."
+        "The run is simulated, so the cause is known. Our checks were built with the public runs "
+        "at hand, the others' were not."
     ),
     (
         "* by its rule's text, not run. rldoctor is given every log under TRL's names; as files it "
@@ -127,16 +130,12 @@ def asked(tool: str, command: Sequence[str], log: str) -> list[Said]:
 
 def kept() -> list[Said]:
     """What they said when they were last asked."""
-    with (HERE / "one_run.csv").open(newline="", encoding="utf-8") as file:
-        return [Said(**row) for row in csv.DictReader(file)]
+    return [Said(**row) for row in RESULTS.texts("one_run")]
 
 
 def false_alarms() -> dict[str, tuple[int, int]]:
     """Of each tool the critical alarms on healthy public runs, and how many those are."""
-    with (HERE / "peers_real.csv").open(newline="", encoding="utf-8") as file:
-        return {
-            row["tool"]: (int(row["critical"]), int(row["healthy"])) for row in csv.DictReader(file)
-        }
+    return {row["tool"]: (row["critical"], row["healthy"]) for row in RESULTS.read("peers_real")}
 
 
 def the_run() -> RunRecord:
@@ -283,12 +282,8 @@ def main() -> None:
     said = [one for one in kept() if one.tool not in fresh] + [
         one for told in fresh.values() for one in told
     ]
-    with (HERE / "one_run.csv").open("w", newline="", encoding="utf-8") as file:
-        table_ = csv.DictWriter(file, HEADER, lineterminator="\n")
-        table_.writeheader()
-        table_.writerows(
-            map(asdict, sorted(said, key=lambda one: list(TOOLS.values()).index(one.tool)))
-        )
+    said.sort(key=lambda one: list(TOOLS.values()).index(one.tool))
+    RESULTS.write("one_run", [asdict(one) for one in said])
     PICTURE.write_text(drawn(record, kept()), encoding="utf-8")
     print(f"{PICTURE.relative_to(ROOT)}: {PICTURE.stat().st_size:,} bytes")
 

@@ -18,10 +18,8 @@ arguments. rldoctor is given the rows under TRL's names, which it reads first, t
 column under the log's own name, and the settings. "Without entropy" leaves out the alarms of rules
 on the entropy alone; none of them changes another.
 
-Writes peers.csv; judges no tool's advice. The labelled public runs: peers_real.py.
+Writes the table `peers`; judges no tool's advice. The labelled public runs: peers_real.py.
 """
-
-from __future__ import annotations
 
 import os
 import sys
@@ -31,11 +29,10 @@ os.environ.setdefault(
 )  # before polars is loaded: its threads only wait for each other on such small tables
 
 import argparse
-import csv
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -51,9 +48,9 @@ from groupwise.intervals import wilson
 from groupwise.record.run import RunRecord
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from common import results_of
 from worlds.logs import KINDS, run_of
 
-HERE = Path(__file__).parent
 # All run in other environments: one log a line in; for each naming a line out: what raised an alarm
 # and how grave, seconds and words.
 RLWATCH = """
@@ -65,9 +62,11 @@ from rlwatch.detectors import DetectorSuite
 for line in sys.stdin:
     suite, worst, words, start = DetectorSuite(RLWatchConfig()), {}, 0, time.perf_counter()
     for row in json.loads(line)["rows"]:
-        for alert in suite.check_step(row["step"], entropy=row.get("entropy"), kl_divergence=row.get("kl"), reward_mean=row.get("reward"),
-                                      reward_std=row.get("reward_std"), loss=row.get("loss"), grad_norm=row.get("grad_norm")):
-            words += sum(any(map(str.isalpha, word)) for word in f"{alert.message} {alert.recommendation}".split())
+        known = {name: row.get(name) for name in ("entropy", "reward_std", "loss", "grad_norm")}
+        known |= {"kl_divergence": row.get("kl"), "reward_mean": row.get("reward")}
+        for alert in suite.check_step(row["step"], **known):
+            said = f"{alert.message} {alert.recommendation}".split()
+            words += sum(any(map(str.isalpha, word)) for word in said)
             if worst.get(str(alert.detector)) != "critical":
                 worst[str(alert.detector)] = str(alert.severity)
     print(json.dumps({"rlwatch": [worst, time.perf_counter() - start, words]}), flush=True)
@@ -80,9 +79,12 @@ from rl_doctor.report.terminal import render
 grave = {"CRITICAL": "critical", "WARNING": "warning", "INFO": "info"}
 for line in sys.stdin:
     log, start = json.loads(line), time.perf_counter()
-    found = diagnose(run_from_records([{**row, **more} for row, more in zip(log["rows"], log["more"])], config=log["config"]))
-    words = sum(any(map(str.isalpha, word)) for word in render(found, width=100, color=False).split())
-    told = {one.detector: grave[one.severity.name] for one in found.findings if one.severity.name in grave}
+    rows = [{**row, **more} for row, more in zip(log["rows"], log["more"])]
+    found = diagnose(run_from_records(rows, config=log["config"]))
+    said = render(found, width=100, color=False).split()
+    words = sum(any(map(str.isalpha, word)) for word in said)
+    told = {one.detector: one.severity.name for one in found.findings}
+    told = {name: grave[severity] for name, severity in told.items() if severity in grave}
     print(json.dumps({"rldoctor": [told, time.perf_counter() - start, words]}), flush=True)
 """
 # The packages are entered by their folders, so that neither a trainer nor a plotting library is
@@ -97,20 +99,28 @@ for name in ("post_training_toolkit", "post_training_toolkit.models"):
 import pandas as pd
 from post_training_toolkit.models.heuristics import run_heuristics
 from post_training_toolkit.heuristics.executor import run_yaml_heuristics
-run_yaml_heuristics(pd.DataFrame({"step": [1]}), "grpo")  # run_heuristics would pass over a failure here without a word
-tree = ast.parse(open(os.path.join(home, "post_training_toolkit", "integrations", "trl.py")).read())
-tables = {n.targets[0].id: n.value for n in ast.walk(tree) if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)}
-callback = {**ast.literal_eval(tables["BASE_METRIC_MAPPINGS"]), **ast.literal_eval(tables["GRPO_METRIC_MAPPINGS"])}
+# run_heuristics would pass over a failure here without a word
+run_yaml_heuristics(pd.DataFrame({"step": [1]}), "grpo")
+trl = os.path.join(home, "post_training_toolkit", "integrations", "trl.py")
+assigned = [node for node in ast.walk(ast.parse(open(trl).read())) if isinstance(node, ast.Assign)]
+first = [(node.targets[0], node.value) for node in assigned]
+tables = {target.id: value for target, value in first if isinstance(target, ast.Name)}
+callback = {}
+for name in ("BASE_METRIC_MAPPINGS", "GRPO_METRIC_MAPPINGS"):
+    callback.update(ast.literal_eval(tables[name]))
 grave = {"high": "critical", "medium": "warning", "low": "info"}
 for line in sys.stdin:
     log, told = pd.DataFrame(json.loads(line)["rows"]), {}
     for naming, names in (("toolkit, TRL's names", callback), ("toolkit, its names", its_names)):
         start = time.perf_counter()
-        columns = {theirs: next((log[key] for key in keys if key in log), None) for theirs, keys in names.items()}
-        known = {theirs: column for theirs, column in columns.items() if column is not None and column.notna().any()}
+        first = {name: [log[key] for key in keys if key in log][:1] for name, keys in names.items()}
+        known = {theirs: column[0] for theirs, column in first.items() if column}
+        known = {theirs: column for theirs, column in known.items() if column.notna().any()}
         found = run_heuristics(pd.DataFrame({"step": log["step"], **known}), "grpo")
-        words = sum(any(map(str.isalpha, word)) for insight in found for word in insight.message.split())
-        told[naming] = [{insight.type: grave[insight.severity] for insight in found}, time.perf_counter() - start, words]
+        said = [word for insight in found for word in insight.message.split()]
+        words = sum(any(map(str.isalpha, word)) for word in said)
+        alarms = {insight.type: grave[insight.severity] for insight in found}
+        told[naming] = [alarms, time.perf_counter() - start, words]
     print(json.dumps(told), flush=True)
 """
 # What a rule of the toolkit looks for -> what TRL calls it.
@@ -305,19 +315,6 @@ def simulated(kind: str, *, runs: int, tools: Tools) -> list[list[object]]:
     return lines
 
 
-def write(path: Path, parts: Iterable[list[list[object]]]) -> None:
-    """Write a table as its parts come, beside the old one until it is whole."""
-    partial_path = path.with_suffix(".partial")
-    with partial_path.open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(HEADER)
-        for part in parts:
-            table.writerows(part)
-            file.flush()
-            print(part[0][0], flush=True)
-    partial_path.replace(path)
-
-
 def tools_of(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Tools]:
     """The options of the script with those of the tools, read; a tool that is not given is said
     to be skipped.
@@ -352,7 +349,9 @@ def main() -> None:
         return
     call = partial(simulated, runs=given.runs, tools=tools)
     with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:
-        write(HERE / "peers.csv", pool.map(call, KINDS))
+        parts = pool.map(call, KINDS)
+        rows = [dict(zip(HEADER, line, strict=True)) for part in parts for line in part]
+    results_of(__file__).write("peers", rows)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,11 @@ diagnose` ends with 0, 1 or 3, the JSON of `rl_doctor.cli diagnose` has the fiel
 trackio's import_csv or import_tf_events, its only two, leaves a metric whose name has "reward" in
 it, and what `wandb leet inspect --summary` prints has a line that names one. rldoctor needs
 tensorboard beside it, trackio its extra of that name. Seconds are those of a processor from the
-start of the command to its end, of what opened, medians. Writes peers_open.csv.
+start of the command to its end, of what opened, medians. Writes the table
+`peers_open`.
 """
 
-from __future__ import annotations
-
 import argparse
-import csv
 import json
 import os
 import shutil
@@ -26,9 +24,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from labels import data_folder
+from labels import data_folder, results_of
 
-HERE = Path(__file__).parent
 KINDS = {  # kind of log -> one of the folder
     "TRL, trainer_state.json": "trl/imjonezz_llama31_8b_gsm8k_G6.trainer_state.json",
     "TRL, console": "hard/rho0.30_seed43.log",
@@ -49,8 +46,8 @@ os.environ["TRACKIO_DIR"] = home
 import trackio
 log = sys.argv[1]
 (trackio.import_tf_events if os.path.isdir(log) else trackio.import_csv)(log, project="p")
-kept = b"".join(open(os.path.join(here, name), "rb").read() for here, _, names in os.walk(home) for name in names)
-sys.exit(0 if b"reward" in kept.lower() else 1)
+files = [os.path.join(here, name) for here, _, names in os.walk(home) for name in names]
+sys.exit(0 if any(b"reward" in open(file, "rb").read().lower() for file in files) else 1)
 """
 Answer = tuple[bool, float]  # whether it opened, and the seconds
 
@@ -96,7 +93,7 @@ def main() -> None:
     parser.add_argument("--wandb", metavar="PYTHON")
     given = parser.parse_args()
     home = data_folder(given.folder)
-    tools: dict[str, Callable[[str], Answer]] = {
+    tools = {
         "groupwise": lambda log: timed(
             [sys.executable, "-m", "groupwise", "diagnose", log],
             lambda done: done.returncode in (0, 1, 3),
@@ -133,10 +130,7 @@ def main() -> None:
             }
         )
         print(rows[-1])
-    with (HERE / "peers_open.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, ["tool", *KINDS, "opened", "seconds"], lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+    results_of(__file__).write("peers_open", rows)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,10 @@ its next as well (ours: watch). A cause counts as named where any alarm of a too
 severity above a note, is about what the label is about (ours: a cause at any certainty). Seconds
 and words are medians: rldoctor's words are those of its page in the terminal, the others' those of
 their messages where they have any. rldoctor is also given the files as they are, where it knows
-their endings. Writes peers_real.csv.
+their endings. Writes the table `peers_real`.
 """
 
-from __future__ import annotations
-
 import argparse
-import csv
 import json
 import statistics
 import subprocess
@@ -25,9 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from labels import FAILED, HEALTHY, Judged, data_folder, families, judged_runs, opened
-from peers import Answer, Told, log_of, ours, tools_of
+from peers import Answer, Told, log_of, ours, results_of, tools_of
 
-HERE = Path(__file__).parent
 # What the rules of the other tools are about, in the families of labels.py; a rule that is not here
 # is about none of them.
 ABOUT = {
@@ -189,10 +185,7 @@ def main() -> None:
         kept, answers = as_they_are(home, tools.rldoctor, runs)
         lines.append(line_of("rldoctor, files as they are", kept, answers))
         lines.append(line_of("groupwise, the same files", kept, [our_answer(run) for run in kept]))
-    with (HERE / "peers_real.csv").open("w", newline="") as file:
-        table = csv.DictWriter(file, HEADER, lineterminator="\n")
-        table.writeheader()
-        table.writerows(lines)
+    results_of(__file__).write("peers_real", lines)
     for line in lines:
         print(line)
 

@@ -1,19 +1,19 @@
-"""The picture and the tables of lab/docs/studies/diagnosis-experiments.md, from the CSV files
+"""The picture and the tables of lab/docs/studies/diagnosis-experiments.md, from the results
 beside this script; runs no simulation.
 
 python lab/experiments/diagnosis/tables.py
 """
 
-from __future__ import annotations
-
-import csv
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-HERE = Path(__file__).resolve().parent
-PICTURE = HERE.parents[1] / "docs" / "img" / "diagnosis-confusion.svg"
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
+from common import pyplot, results_of, save, where
+
+RESULTS = results_of(__file__)
 VERDICTS = (
     "likely, right",
     "possible, right",
@@ -22,14 +22,6 @@ VERDICTS = (
     "wrong, not likely",
     "likely, wrong",
 )
-
-
-def rows(name: str) -> list[dict[str, str]]:
-    """Rows of a table; none where it was not made."""
-    path = HERE / name
-    return (
-        list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.exists() else []
-    )
 
 
 def share(text: str) -> str:
@@ -51,15 +43,9 @@ def lines_of(
 
 def draw() -> None:
     """Draw what was named for each kind."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "groupwise"
-    import matplotlib.pyplot as plt
-
-    found = rows("causes.csv")
+    found = RESULTS.texts("causes")
     table = np.array([[float(row[verdict]) for verdict in VERDICTS] for row in found])
-    figure, axes = plt.subplots(figsize=(7.0, 0.32 * len(found) + 1.6))
+    figure, axes = pyplot().subplots(figsize=(7.0, 0.32 * len(found) + 1.6))
     axes.imshow(table, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for (i, j), value in np.ndenumerate(table):
         if value >= 0.005:
@@ -78,8 +64,7 @@ def draw() -> None:
     axes.set_yticks(range(len(found)), [row["kind"].replace("_", " ") for row in found], fontsize=9)
     axes.set_xlabel("what the judgement named as the cause")
     axes.set_title("Simulated runs by named cause, per cent of each row", fontsize=10)
-    figure.tight_layout()
-    figure.savefig(PICTURE, metadata={"Date": None})
+    save(figure, "diagnosis-confusion.svg")
 
 
 def peers(found: list[dict[str, str]]) -> list[str]:
@@ -142,7 +127,7 @@ def labels(found: list[dict[str, str]]) -> list[str]:
         "|---" * 7 + "|",
     ]
     for label in dict.fromkeys(row["label"] for row in found):
-        mine = [row for row in found if row["label"] == label]
+        mine = where(found, label=label)
         counts = [sum(row["state"] == state for row in mine) for state in states]
         placed = [float(row["rows_off"]) for row in mine if row["rows_off"]]
         near = f"{sum(off <= 5 for off in placed)} of {len(placed)}" if placed else ""
@@ -156,14 +141,16 @@ def states() -> list[str]:
         key: key.replace("_", " ")
         for key in ("kind", "runs", "ok", "watch", "failed", "cannot_tell", "allowed")
     }
-    return lines_of(rows("states.csv"), heads, ("ok", "watch", "failed", "cannot_tell", "allowed"))
+    return lines_of(
+        RESULTS.texts("states"), heads, ("ok", "watch", "failed", "cannot_tell", "allowed")
+    )
 
 
 def causes() -> list[str]:
     """What is named for each kind."""
     shares = (*VERDICTS, "right words")
     return lines_of(
-        rows("causes.csv"),
+        RESULTS.texts("causes"),
         {"kind": "kind", "runs": "runs"} | {share: share for share in shares},
         shares,
     )
@@ -172,7 +159,7 @@ def causes() -> list[str]:
 def calibration() -> list[str]:
     """How often what is said to be likely or possible is true."""
     lines = ["| said | cause | runs | right | 95 % |", "|---|---|---|---|---|"]
-    for row in rows("likely.csv"):
+    for row in RESULTS.texts("likely"):
         ends = f"{100 * float(row['low']):.0f} to {100 * float(row['high']):.0f}"
         lines.append(
             f"| {row['certainty']} | {row['named'].replace('_', ' ')} | {row['runs']} | "
@@ -187,7 +174,7 @@ def signs() -> list[str]:
         "| kind | what | runs | rows off, median | 90 % within | within five rows |",
         "|---|---|---|---|---|---|",
     ]
-    for row in rows("signs.csv"):
+    for row in RESULTS.texts("signs"):
         what = "first sign" if row["what"] == "sign_off" else "onset"
         middle, most = (f"{float(row[key]):.3g}" for key in ("median", "ninth_tenth"))
         lines.append(
@@ -199,9 +186,16 @@ def signs() -> list[str]:
 
 def sequential() -> list[str]:
     """Alarms on healthy runs that are looked at after every row."""
-    heads = {"kind": "kind", "runs": "runs", "alarms": "alarms", "upper": "upper limit"}
-    heads |= {"watched": "to be watched", "watched_share": "share", "watched_upper": "upper limit "}
-    return lines_of(rows("sequential.csv"), heads, ("upper", "watched_share", "watched_upper"))
+    heads = {
+        "kind": "kind",
+        "runs": "runs",
+        "alarms": "alarms",
+        "upper": "upper limit",
+        "watched": "to be watched",
+        "watched_share": "share",
+        "watched_upper": "upper limit ",
+    }
+    return lines_of(RESULTS.texts("sequential"), heads, ("upper", "watched_share", "watched_upper"))
 
 
 def main() -> None:
@@ -210,11 +204,11 @@ def main() -> None:
     for table in (states(), causes(), calibration(), signs(), sequential()):
         print("\n".join(table) + "\n")
     for table_of, name in (
-        (labels, "labels.csv"),
-        (peers, "peers.csv"),
-        (peers_real, "peers_real.csv"),
+        (labels, "labels"),
+        (peers, "peers"),
+        (peers_real, "peers_real"),
     ):
-        print("\n".join(table_of(rows(name))) + "\n")
+        print("\n".join(table_of(RESULTS.texts(name))) + "\n")
 
 
 if __name__ == "__main__":

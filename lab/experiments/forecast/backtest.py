@@ -8,15 +8,16 @@ Each run is foretold from 10, 20, 40 and 60 % of it, beside what people do by ha
 theta where statsmodels is installed. Runs of one source count as one cluster.
 """
 
-from __future__ import annotations
-
 import argparse
-import csv
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
+from common import results_of
 
 from groupwise.errors import GroupwiseError
 from groupwise.forecasting.calibration import UNCALIBRATED, shipped
@@ -33,8 +34,8 @@ from groupwise_lab.forecasts.scoreboard import (
     summarise_backtests,
 )
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-TRAINED = Path(__file__).resolve().parent / "results" / "trainer_runs.csv"
+DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
+RESULTS = results_of(__file__)
 # Runs of one source: the same people, code and task, told apart by seeds and settings. Another file
 # is a cluster of its own.
 SWEEPS = {
@@ -63,7 +64,7 @@ def usable(root: Path) -> list[tuple[str, MetricSeries]]:
     """Every run with at least `FEWEST` rows whose reward moves; copies and shorter prefixes of
     one run count once.
     """
-    found: dict[bytes, tuple[str, MetricSeries]] = {}
+    found = {}
     for path in sorted(
         p
         for p in root.rglob("*")
@@ -109,10 +110,10 @@ def of_trained_runs(
     """Score the runs of the embedded trainer by the shipped table and by none; each task is a
     cluster.
     """
-    if not TRAINED.exists():
+    rows = RESULTS.texts("trainer_runs")
+    if not rows:
         return None
-    with TRAINED.open(newline="", encoding="utf-8") as file:
-        runs = {name: np.array(cells, dtype=float) for name, *cells in csv.reader(file)}
+    runs = {row["run"]: np.array(row["rewards"].split(), dtype=float) for row in rows}
     tried = [
         (
             name.rsplit("-", 1)[0],
@@ -216,13 +217,18 @@ def between(one: Interval) -> str:
     )
 
 
+def parser(text: str | None) -> argparse.ArgumentParser:
+    """Of scripts that read a folder of logs."""
+    made = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("data", nargs="?", type=Path, default=DATA)
+    return made
+
+
 def main() -> None:
     """Read the arguments and print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data", nargs="?", type=Path, default=DATA)
-    found = of_public_runs(parser.parse_args().data)
+    found = of_public_runs(parser(__doc__).parse_args().data)
     if found is not None:
         show(
             "Public runs, each cluster by the table of the others",

@@ -8,13 +8,10 @@ lies from the one that is shipped; --write puts it in its place. DATA is a folde
 (default: ../shared/data).
 """
 
-from __future__ import annotations
-
-import argparse
 from pathlib import Path
 
 import numpy as np
-from backtest import DATA, of_public_runs
+from backtest import of_public_runs, parser
 from rich.console import Console
 
 import groupwise
@@ -28,17 +25,14 @@ SHIPPED = Path(groupwise.__file__).parent / "forecasting" / "calibration.json"
 
 def apart(one: Calibration, other: Calibration) -> float:
     """The largest difference between two tables."""
-    return max(float(np.abs(one.terms[kind] - other.terms[kind]).max()) for kind in KINDS)
+    return max(np.abs(one.terms[kind] - other.terms[kind]).max() for kind in KINDS)
 
 
 def main() -> None:
     """Make the table, print what it is worth, and write it where that is asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data", nargs="?", type=Path, default=DATA)
-    parser.add_argument("--write", action="store_true")
-    asked = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--write", action="store_true")
+    asked = options.parse_args()
     found = of_public_runs(asked.data, {"last_mean": last_mean, "smoothing": smoothing})
     if found is None:
         return

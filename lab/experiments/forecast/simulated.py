@@ -11,12 +11,14 @@ its parameters (linear about the truth; of a curve drawn, its covariance known b
 and that of the noise alone.
 """
 
-from __future__ import annotations
-
-import argparse
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
+from common import arguments, print_table
 
 from groupwise.arrays import Float
 from groupwise.forecasting.calibration import UNCALIBRATED, Calibration, shipped
@@ -102,7 +104,7 @@ def one_world(
 ) -> dict[str, tuple[float, float, float]]:
     """Coverage of each table's band, and its mean width over both ideal ones."""
     rng = np.random.default_rng(seed)
-    found: dict[str, list[tuple[float, float, float]]] = {table: [] for table in TABLES}
+    found = {table: [] for table in TABLES}
     for _ in range(runs):
         if name == DRAWN:
             mean, covariance = drawn(share, rng)
@@ -129,8 +131,8 @@ def one_world(
             found[table].append(
                 (
                     float(held),
-                    float(np.mean((high - low) / by_law)),
-                    float(np.mean((high - low) / by_noise)),
+                    np.mean((high - low) / by_law),
+                    np.mean((high - low) / by_noise),
                 )
             )
     return {
@@ -140,24 +142,21 @@ def one_world(
 
 def main() -> None:
     """Try every world and print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    runs = arguments(__doc__, runs=100).runs
+    lines = [
+        [
+            f"{name} | {share:.0%}",
+            *(f"{part:.2f}" for table in one_world(name, share, runs).values() for part in table),
+        ]
+        for name in (*WORLDS, DRAWN)
+        for share in SHARES
+    ]
+    print_table(
+        "The 90 % band where a law holds",
+        "world | seen | base covers | width to law | to noise | shipped covers | width to law | "
+        "to noise",
+        lines,
     )
-    parser.add_argument("--runs", type=int, default=100)
-    runs = parser.parse_args().runs
-    print(
-        (
-            "| world | seen | base covers | width to law | to noise | shipped covers | width to "
-            "law | to noise |\n|"
-        )
-        + "---|" * 8
-    )
-    for name in (*WORLDS, DRAWN):
-        for share in SHARES:
-            cells = [
-                f"{one:.2f}" for table in one_world(name, share, runs).values() for one in table
-            ]
-            print(f"| {name} | {share:.0%} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

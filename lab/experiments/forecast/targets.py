@@ -9,16 +9,12 @@ and that plus a half, one and two spreads of the forecast at the end. A level is
 mean of the last of ten windows lies above it. Each cluster of runs weighs the same.
 """
 
-from __future__ import annotations
-
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
-from backtest import DATA, foretold, usable
+from backtest import foretold, parser, usable
 
 from groupwise.forecasting.calibration import UNCALIBRATED, Calibration
 from groupwise_lab.forecasts.calibrate import calibrate
@@ -58,7 +54,7 @@ def asked_of(one: TriedRun, table: Calibration) -> Iterator[Asked]:
 def by_others(tried: Sequence[TriedRun]) -> tuple[list[Asked], list[Asked]]:
     """Chances by the table of the other clusters, and by none."""
     cases = [one.trial.case(one.cluster, one.name) for one in tried]
-    found: list[Asked] = []
+    found = []
     for cluster in sorted({one.cluster for one in tried}):
         table = calibrate([case for case in cases if case.cluster != cluster])
         found += [
@@ -71,16 +67,14 @@ def of_clusters(some: Sequence[Asked], values: Sequence[float]) -> list[float]:
     """The mean of a number over each cluster."""
     clusters = sorted({one.cluster for one in some})
     return [
-        float(
-            np.mean([value for one, value in zip(some, values, strict=True) if one.cluster == name])
-        )
+        np.mean([value for one, value in zip(some, values, strict=True) if one.cluster == name])
         for name in clusters
     ]
 
 
 def brier(some: Sequence[Asked]) -> float:
     """Mean squared distance of the chance to what came, 0 or 1; clusters weigh the same."""
-    return float(np.mean(of_clusters(some, [(one.chance - one.reached) ** 2 for one in some])))
+    return np.mean(of_clusters(some, [(one.chance - one.reached) ** 2 for one in some]))
 
 
 def show(title: str, every: Sequence[Asked]) -> None:
@@ -111,11 +105,7 @@ def show(title: str, every: Sequence[Asked]) -> None:
 
 def main() -> None:
     """Read the arguments and print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data", nargs="?", type=Path, default=DATA)
-    tried = foretold(usable(parser.parse_args().data), {"last_mean": last_mean})
+    tried = foretold(usable(parser(__doc__).parse_args().data), {"last_mean": last_mean})
     if not tried:
         print("no usable run")
         return

@@ -3,22 +3,18 @@
     python lab/experiments/forecast/trainer_runs.py [--seeds 6] [--demo 20] [--steps 400]
 
 Four tasks, each from a start of .2, and as many more seeds of the first as `make demo` is judged
-on. One column a run, one row a step, in results/trainer_runs.csv beside this file; runs that are
+on. One row a run, its rewards step by step, in the table `trainer_runs`; runs that are
 there are not repeated, so that it can be stopped at any time. A minute a run.
 """
 
-from __future__ import annotations
-
-import argparse
-import csv
-import os
+import sys
 import tempfile
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
+from common import arguments, results_of
 
-PIECES = Path(__file__).resolve().parent / "results" / "trainer_runs.csv"
+RESULTS = results_of(__file__)
 TASKS = (("modular_addition", 2), ("sorting", 4), ("brackets", 5), ("subtraction", 2))
 START = 0.2
 
@@ -45,33 +41,18 @@ def rewards_of(task_name: str, level: int, seed: int, steps: int, cache: Path) -
     return [round(float(reward), 6) for reward in record.steps["reward"]]
 
 
-def kept() -> dict[str, list[float]]:
-    """The runs that are there, by name."""
-    if not PIECES.exists():
-        return {}
-    with PIECES.open(newline="", encoding="utf-8") as file:
-        return {name: [float(cell) for cell in cells] for name, *cells in csv.reader(file)}
-
-
 def main() -> None:
     """Train what is missing, the seeds of all tasks by turns."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name, usual in (("seeds", 6), ("demo", 20), ("steps", 400)):
-        parser.add_argument(f"--{name}", type=int, default=usual)
-    asked = parser.parse_args()
+    asked = arguments(__doc__, seeds=6, demo=20, steps=400)
     wanted = [(task, seed) for seed in range(asked.seeds) for task in TASKS]
     wanted += [(TASKS[0], seed) for seed in range(asked.seeds, asked.demo)]
-    PIECES.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as cache:
         for (task, level), seed in wanted:
             name = f"{task}-{seed}"
-            if name in kept():
+            if any(row["run"] == name for row in RESULTS.texts("trainer_runs")):
                 continue
             rewards = rewards_of(task, level, seed, asked.steps, Path(cache))
-            with PIECES.open("a", newline="", encoding="utf-8") as file:
-                csv.writer(file, lineterminator="\n").writerow([name, *rewards])
+            RESULTS.add("trainer_runs", {"run": name, "rewards": " ".join(map(str, rewards))})
             print(f"{name}: {rewards[0]:.2f} to {rewards[-1]:.2f}", flush=True)
 
 

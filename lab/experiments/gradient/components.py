@@ -5,32 +5,30 @@ prompts, where both are known exactly.
     [--quick]
 
 prints the first table of lab/docs/theory/gradient.md ("How well it works") and writes
-components.csv beside this file: for three kinds of reward, and for prompts whose scores differ in
+the table `components`: for three kinds of reward, and for prompts whose scores differ in
 length with the spread of rewards in proportion, by three laws (the intervals were chosen on the
 lognormal one, and have met the others here only), B = 64 and 256 prompts and m = 4 to 64 rollouts,
 the relative error of the mean estimate of Vp, T and R, and how often the 95 % intervals of the
 three, of G*, of the best integer size at 1,024 rollouts and of the regret of G = 8 hold the truth.
 """
 
-from __future__ import annotations
-
-import argparse
-import csv
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from numpy.random import Generator
 
 from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from common import Rows, arguments, print_table, results_of
 from worlds.bandit import BanditWorld, random_world
 
 # How long a prompt's scores are, where prompts differ in that.
-LENGTHS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+LENGTHS: dict[str, Callable[[Generator, int], np.ndarray]] = {
     "lognormal": lambda rng, count: np.exp(0.5 * rng.standard_normal(count)),
     "a tenth is long": lambda rng, count: np.where(rng.random(count) < 0.1, 3.0, 1.0),
     "gamma": lambda rng, count: rng.gamma(4.0, 0.25, count),
@@ -38,6 +36,7 @@ LENGTHS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 WORLDS = ("binary", "continuous", "noisy", *LENGTHS)
 CELLS = [(64, 4), (64, 8), (64, 16), (64, 32), (64, 64), (256, 8)]
 NAMES = ("vp", "t", "r")
+OTHERS = ("g_star", "best_size", "regret")
 BUDGET, IN_USE = 1024, 8
 
 
@@ -57,8 +56,8 @@ def world_of(kind: str) -> BanditWorld:
 
 
 def unlike_world(
-    rng: np.random.Generator,
-    lengths: Callable[[np.random.Generator, int], np.ndarray],
+    rng: Generator,
+    lengths: Callable[[Generator, int], np.ndarray],
     prompts: int = 4000,
     arms: int = 12,
     width: int = 8,
@@ -104,7 +103,7 @@ def one_cell(
     rng = np.random.default_rng([seed, WORLDS.index(kind), prompts, rollouts])
     total, hits = (
         dict.fromkeys(NAMES, 0.0),
-        dict.fromkeys((*NAMES, "g_star", "best_size", "regret"), 0),
+        dict.fromkeys((*NAMES, *OTHERS), 0),
     )
     for _ in range(replicates):
         score, reward, prompt = world.sample(prompts, rollouts, rng)
@@ -118,7 +117,7 @@ def one_cell(
         low, high = plan.group_size_interval or (0, 0)
         hits["best_size"] += low <= best <= high
         hits["regret"] += plan.present is not None and plan.present.regret.covers(regret)
-    row: dict[str, object] = {
+    row = {
         "reward": kind,
         "prompts": prompts,
         "rollouts": rollouts,
@@ -128,47 +127,35 @@ def one_cell(
     return row | {f"coverage_{name}": count / replicates for name, count in hits.items()}
 
 
-def show(rows: list[dict[str, object]]) -> None:
+def show(rows: Rows) -> None:
     """Print the table in Markdown."""
-    print(
-        "| reward | B | m | error of Vp | T | R | coverage of Vp | T | R | G* | best size | regret "
-        "|"
+    header = (
+        "reward | B | m | error of Vp | T | R | coverage of Vp | T | R | G* | best size | regret"
     )
-    print("|---" * 12 + "|")
-    for row in rows:
-        numbers = [f"{row[f'error_{name}']:+.1%}" for name in NAMES]
-        numbers += [
-            f"{row[f'coverage_{name}']:.3f}" for name in (*NAMES, "g_star", "best_size", "regret")
+    lines = [
+        [
+            f"{row['reward']} | {row['prompts']} | {row['rollouts']}",
+            *(f"{row[f'error_{name}']:+.1%}" for name in NAMES),
+            *(f"{row[f'coverage_{name}']:.3f}" for name in (*NAMES, *OTHERS)),
         ]
-        print(f"| {row['reward']} | {row['prompts']} | {row['rollouts']} | {' | '.join(numbers)} |")
+        for row in rows
+    ]
+    print_table("Errors and coverage", header, lines)
 
 
 def main() -> None:
     """Run all cells."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--replicates", type=int, default=2000)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=2026)
-    parser.add_argument(
-        "--in-use", type=int, default=IN_USE, help="the group size whose regret is looked at"
-    )
-    parser.add_argument("--quick", action="store_true", help="only B = 64, m = 8")
-    arguments = parser.parse_args()
-    cells = [(kind, *cell) for kind in WORLDS for cell in ([(64, 8)] if arguments.quick else CELLS)]
-    with ProcessPoolExecutor(arguments.processes) as pool:
+    given = arguments(__doc__, replicates=2000, processes=2, seed=2026, in_use=IN_USE, quick=False)
+    cells = [(kind, *cell) for kind in WORLDS for cell in ([(64, 8)] if given.quick else CELLS)]
+    with ProcessPoolExecutor(given.processes) as pool:
         jobs = [
-            pool.submit(one_cell, *cell, arguments.replicates, arguments.seed, arguments.in_use)
+            pool.submit(one_cell, *cell, given.replicates, given.seed, given.in_use)
             for cell in cells
         ]
         rows = [job.result() for job in jobs]
     show(rows)
-    if not arguments.quick and arguments.in_use == IN_USE:
-        path = Path(__file__).with_name("components.csv")
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
-        print(f"written to {path.name}")
+    if not given.quick and given.in_use == IN_USE:
+        results_of(__file__).write("components", rows, digits=17)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,6 @@ after some updates. One column has the squared lengths of scores in the space of
 products of different rollouts, as verl's proxy of the variance has.
 """
 
-from __future__ import annotations
-
-import argparse
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -29,17 +26,18 @@ sys.path += [
     str(HERE.parent / "language_models"),
 ]
 
-import torch  # noqa: E402
-from cells import print_table  # noqa: E402
-from small_model import FORMATS, MEMORY, policy, roll, settings, task  # noqa: E402
-from world import roll as roll_policy  # noqa: E402
-from world import start, world_task  # noqa: E402
+import torch
+from cells import print_table
+from common import arguments
+from small_model import FORMATS, MEMORY, policy, roll, settings, task
+from world import batch_of, start, world_task
+from world import roll as roll_policy
 
-from groupwise.estimators.components import components  # noqa: E402
-from groupwise.scores.language_models import head_alone  # noqa: E402
-from groupwise.scores.scores import inner_products, score_gram  # noqa: E402
-from groupwise_lab.trainer.credit import score_batch  # noqa: E402
-from groupwise_lab.trainer.grpo import train  # noqa: E402
+from groupwise.estimators.components import components
+from groupwise.scores.language_models import head_alone
+from groupwise.scores.scores import inner_products, score_gram
+from groupwise_lab.trainer.credit import score_batch
+from groupwise_lab.trainer.grpo import train
 
 WIDTH = 1 << 15  # of sketches of a large model's scores: inner products within 1 % of a trace
 ACCURACIES = (0.1, 0.3, 0.6, 0.9)
@@ -48,7 +46,7 @@ Case = tuple[
 ]  # what it is called, the model, its rollouts and their rewards
 
 
-def lengths(model: Any, batch: dict[str, torch.Tensor]) -> np.ndarray:
+def lengths(model, batch: dict[str, torch.Tensor]) -> np.ndarray:
     """Sum over tokens of |e_y - pi|^2, a few rollouts at a time."""
     found = []
     with torch.no_grad():
@@ -74,17 +72,7 @@ def policies(groups: int, group_size: int) -> Iterator[Case]:
             group_size,
             torch.Generator().manual_seed(0),
         )
-        ids = torch.cat(
-            [rolled.prompt_PL.repeat_interleave(group_size, 0), rolled.sampled.completion_NL], 1
-        )
-        mask = rolled.sampled.mask_NL.long()
-        before = torch.zeros(len(ids), rolled.prompt_PL.shape[1], dtype=torch.long)
-        batch = {
-            "input_ids": ids,
-            "completion_mask": torch.cat([before, mask], 1),
-            "attention_mask": torch.cat([before + 1, mask], 1),
-        }
-        yield [f"{accuracy:g}"], model, batch, rolled.reward_PG.reshape(-1)
+        yield [f"{accuracy:g}"], model, batch_of(rolled, group_size), rolled.reward_PG.reshape(-1)
 
 
 def adapters(groups: int, group_size: int, updates: int) -> Iterator[Case]:
@@ -140,14 +128,7 @@ def row_of(case: Case, group_size: int, width: int | None) -> list[str]:
 
 def main() -> None:
     """Print a table."""
-    asked = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    asked.add_argument("--groups", type=int, default=64)
-    asked.add_argument("--group-size", type=int, default=16)
-    asked.add_argument("--updates", type=int, default=0)
-    asked.add_argument("--adapter", action="store_true")
-    given = asked.parse_args()
+    given = arguments(__doc__, groups=64, group_size=16, updates=0, adapter=False)
     found = (
         adapters(given.groups, given.group_size, given.updates)
         if given.adapter
@@ -155,7 +136,7 @@ def main() -> None:
     )
     names = ["format", "updates", "reward"] if given.adapter else ["right at the start"]
     every = "the adapter's" if given.adapter else "all parameters"
-    heads = (f"R/T, {every}", "the head's", "lengths alone", f"G*, {every}", "the head's")
+    heads = (f"R/T, {every} | the head's | lengths alone | G*, {every} | the head's",)
     rows = [row_of(case, given.group_size, WIDTH if given.adapter else None) for case in found]
     print_table(
         f"A first pass: {given.groups} groups of {given.group_size}", (*names, *heads), rows

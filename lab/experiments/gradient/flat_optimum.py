@@ -10,13 +10,11 @@ update. The size is planned from 64 groups of 16 before anything is trained; the
 round number, not tuned.
 """
 
-from __future__ import annotations
-
-import argparse
 import sys
 from pathlib import Path
 
 import numpy as np
+from numpy import ndarray
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
 
@@ -46,24 +44,22 @@ class Task:
         merit_PA = self.feature_PAD @ wanted_D
         self.chance_PA = 1 / (1 + np.exp(-merit_PA))
 
-    def world(self, parameter_D: np.ndarray) -> BanditWorld:
+    def world(self, parameter_D: ndarray) -> BanditWorld:
         """Every outcome of every prompt."""
         return softmax_world(self.feature_PAD, parameter_D, self.chance_PA, binary=True)
 
-    def policy(self, parameter_SD: np.ndarray) -> np.ndarray:
+    def policy(self, parameter_SD: ndarray) -> ndarray:
         """Probabilities of the answers, seed by seed and prompt by prompt."""
         logit_SPA = np.einsum("pad,sd->spa", self.feature_PAD, parameter_SD)
         weight_SPA = np.exp(logit_SPA - logit_SPA.max(axis=2, keepdims=True))
         return np.asarray(weight_SPA / weight_SPA.sum(axis=2, keepdims=True))
 
-    def value(self, parameter_SD: np.ndarray) -> np.ndarray:
+    def value(self, parameter_SD: ndarray) -> ndarray:
         """The exact mean reward."""
         return np.asarray((self.policy(parameter_SD) * self.chance_PA).sum(axis=2).mean(axis=1))
 
 
-def gradients(
-    task: Task, parameter_SD: np.ndarray, size: int, rng: np.random.Generator
-) -> np.ndarray:
+def gradients(task: Task, parameter_SD: ndarray, size: int, rng: np.random.Generator) -> ndarray:
     """One minibatch for every seed: its leave-one-out gradient."""
     seeds, prompts = len(parameter_SD), ROLLOUTS // size
     policy_SPA = task.policy(parameter_SD)
@@ -80,7 +76,7 @@ def gradients(
     return np.asarray(np.einsum("sbg,sbgd->sd", advantage_SBG, feature_SBGD) / prompts)
 
 
-def trained(task: Task, size: int, seeds: int, updates: int) -> tuple[np.ndarray, np.ndarray]:
+def trained(task: Task, size: int, seeds: int, updates: int) -> tuple[ndarray, ndarray]:
     """Mean over the run and final exact mean reward of every seed."""
     rng = np.random.default_rng([size, 1])
     parameter_SD = np.zeros((seeds, WIDTH))
@@ -93,10 +89,7 @@ def trained(task: Task, size: int, seeds: int, updates: int) -> tuple[np.ndarray
 
 def main() -> None:
     """Predict, train, print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--seeds", type=int, default=1500)
-    parser.add_argument("--updates", type=int, default=40)
-    asked = parser.parse_args()
+    asked = common.arguments(__doc__, seeds=1500, updates=40)
     task = Task()
     world = task.world(np.zeros(WIDTH))
     exact = world.moments()
@@ -119,21 +112,18 @@ def main() -> None:
         drawn = np.concatenate(
             [gradients(task, np.zeros((4000, WIDTH)), size, rng) for _ in range(6)]
         )
-        measured = float(((drawn - exact.gradient_D) ** 2).sum(axis=1).mean())
+        measured = ((drawn - exact.gradient_D) ** 2).sum(axis=1).mean()
         mean, final = results[size]
         shown = [
             f"{some.mean():.4f} ± {1.96 * some.std() / len(some) ** 0.5:.4f}"
             for some in (mean, final)
         ]
-        rows.append([str(size), f"{one / error.min():.3f}", f"{measured / one:.3f}", *shown])
+        rows.append([f"{size} | {one / error.min():.3f} | {measured / one:.3f}", *shown])
     common.print_table(
         "A flat optimum",
         (
-            "G",
-            "error, predicted, over the least",
-            "measured over predicted",
-            "mean of the run",
-            "final",
+            "G | error, predicted, over the least | measured over predicted | "
+            "mean of the run | final"
         ),
         rows,
     )

@@ -11,38 +11,41 @@ of the batch at that very G, one rollout a micro-batch; `prompts as units` gives
 group a micro-batch instead.
 """
 
-from __future__ import annotations
-
-import argparse
-import csv
-import os
 import sys
 from pathlib import Path
-from typing import Any
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from numpy import ndarray
 
 from groupwise.estimators.best_group_size import Budget, error_of
 from groupwise.estimators.components import components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from common import (
+    BLUE,
+    VERMILION,
+    arguments,
+    column,
+    doublings,
+    print_table,
+    pyplot,
+    results_of,
+    save,
+)
 from worlds.bandit import BanditWorld, random_world
 
 SIZES = (2, 4, 8, 16, 32, 64)
 PROMPTS = 32
-HERE = Path(__file__).resolve()
 
 
-def per_rollout_gradients(score_ND: np.ndarray, reward_N: np.ndarray, size: int) -> np.ndarray:
+def per_rollout_gradients(score_ND: ndarray, reward_N: ndarray, size: int) -> ndarray:
     """Each rollout's contribution to the leave-one-out gradient of its batch."""
     grouped = reward_N.reshape(-1, size)
     advantage = (grouped - grouped.mean(axis=1, keepdims=True)) * size / (size - 1)
     return advantage.ravel()[:, None] * score_ND
 
 
-def traintools_variance(micro_gradient: np.ndarray, micro_size: int) -> float:
+def traintools_variance(micro_gradient: ndarray, micro_size: int) -> float:
     """tr(Sigma)/N as traintools' estimator reports it; NaN where it is not installed."""
     try:
         import torch
@@ -50,7 +53,7 @@ def traintools_variance(micro_gradient: np.ndarray, micro_size: int) -> float:
     except ImportError:
         return float("nan")
     full = micro_size * len(micro_gradient)
-    found: Any = GNSEstimator(decay=0.0).update(torch.from_numpy(micro_gradient), micro_size, full)
+    found = GNSEstimator(decay=0.0).update(torch.from_numpy(micro_gradient), micro_size, full)
     return float(found.tr_sigma) / full
 
 
@@ -59,7 +62,7 @@ def one_size(
 ) -> dict[str, float]:
     """What the peers say of batches at one group size, over the exact variance."""
     truth = (world.vp + world.t / size + world.r / (size * (size - 1))) / PROMPTS
-    said: dict[str, list[float]] = {"iid": [], "traintools": [], "traintools_prompts": []}
+    said = {"iid": [], "traintools": [], "traintools_prompts": []}
     for _ in range(replicates):
         score, reward, _ = world.sample(PROMPTS, size, rng)
         gradient = per_rollout_gradients(score, reward, size)
@@ -69,11 +72,11 @@ def one_size(
             traintools_variance(gradient.reshape(PROMPTS, size, -1).mean(axis=1), size)
         )
     return {"group_size": size, "truth": truth} | {
-        name: float(np.mean(values)) / truth for name, values in said.items()
+        name: np.mean(values) / truth for name, values in said.items()
     }
 
 
-def our_predictions(world: BanditWorld, replicates: int, rng: np.random.Generator) -> np.ndarray:
+def our_predictions(world: BanditWorld, replicates: int, rng: np.random.Generator) -> ndarray:
     """Predicted variance at every size, one row a replicate, from batches of 64 prompts with 8
     rollouts.
     """
@@ -92,83 +95,67 @@ def our_predictions(world: BanditWorld, replicates: int, rng: np.random.Generato
     return np.array(rows)
 
 
-def draw(rows: list[dict[str, float]], path: Path) -> None:
+def draw(rows: list[dict[str, float]]) -> None:
     """Ratio to the truth over group size."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams |= {"svg.hashsalt": "groupwise", "svg.fonttype": "none", "font.size": 11}
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6.4, 3.9), layout="constrained")
-    size = [row["group_size"] for row in rows]
+    figure, axes = pyplot().subplots(figsize=(6.4, 3.9))
+    size = column(rows, "group_size")
     axes.axhline(1, color="#888888", linewidth=1)
     axes.fill_between(
         size,
-        [row["ours_low"] for row in rows],
-        [row["ours_high"] for row in rows],
-        color="#0072b2",
+        column(rows, "ours_low"),
+        column(rows, "ours_high"),
+        color=BLUE,
         alpha=0.15,
         linewidth=0,
     )
     axes.plot(
         size,
-        [row["ours"] for row in rows],
+        column(rows, "ours"),
         "o-",
-        color="#0072b2",
+        color=BLUE,
         label="predicted from a batch at G = 8 (mean and 90 %)",
     )
     axes.plot(
         size,
-        [row["traintools"] for row in rows],
+        column(rows, "traintools"),
         "s--",
-        color="#d55e00",
+        color=VERMILION,
         label="noise scale, rollouts as independent",
     )
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(size, [str(int(value)) for value in size])
+    doublings(axes, size)
     axes.set_ylim(0, 2)
     axes.set_xlabel("group size G (rollouts a prompt)")
     axes.set_ylabel("variance said / true variance")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper left")
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    axes.legend(loc="upper left")
+    save(figure, "noise-scale.svg")
 
 
 def main() -> None:
     """Run, print, write and draw."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--replicates", type=int, default=400)
-    arguments = parser.parse_args()
+    replicates = arguments(__doc__, replicates=400).replicates
     rng = np.random.default_rng(2026)
     world = random_world(
         np.random.default_rng(20260101), prompts=4000, arms=6, dimensions=12, rewards="binary"
     )
-    rows = [one_size(world, size, arguments.replicates, rng) for size in SIZES]
-    predicted = our_predictions(world, arguments.replicates, rng) / np.array(
-        [row["truth"] for row in rows]
+    rows = [one_size(world, size, replicates, rng) for size in SIZES]
+    predicted = our_predictions(world, replicates, rng) / column(rows, "truth")
+    for row, ratios in zip(rows, predicted.T, strict=True):
+        low, high = np.quantile(ratios, [0.05, 0.95])
+        row |= {"ours": float(ratios.mean()), "ours_low": float(low), "ours_high": float(high)}
+    print_table(
+        "The variance of a batch's gradient",
+        "G | true variance | ours, from G = 8 (90 % of batches) | rollouts as i.i.d. | "
+        "traintools | traintools, by prompt",
+        [
+            f"{row['group_size']} | {row['truth']:.4g} | {row['ours']:.2f} "
+            f"({row['ours_low']:.2f}-{row['ours_high']:.2f}) | {row['iid']:.2f} | "
+            f"{row['traintools']:.2f} | {row['traintools_prompts']:.2f}"
+            for row in rows
+        ],
     )
-    for row, column in zip(rows, predicted.T, strict=True):
-        low, high = np.quantile(column, [0.05, 0.95])
-        row |= {"ours": float(column.mean()), "ours_low": float(low), "ours_high": float(high)}
-    print(
-        "| G | true variance | ours, from G = 8 (90 % of batches) | rollouts as i.i.d. | "
-        "traintools | traintools, by prompt |"
-    )
-    print("|---" * 6 + "|")
-    for row in rows:
-        ours = f"{row['ours']:.2f} ({row['ours_low']:.2f}-{row['ours_high']:.2f})"
-        peers = " | ".join(
-            f"{row[name]:.2f}" for name in ("iid", "traintools", "traintools_prompts")
-        )
-        print(f"| {row['group_size']} | {row['truth']:.4g} | {ours} | {peers} |")
-    with HERE.with_name("noise_scale.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    if np.isfinite([row["traintools"] for row in rows]).all():
-        draw(rows, HERE.parents[2] / "docs" / "img" / "noise-scale.svg")
+    results_of(__file__).write("noise_scale", rows, digits=17)
+    if np.isfinite(column(rows, "traintools")).all():
+        draw(rows)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,10 @@ Components are estimated from few groups of 8; where the interval of Vp reaches 
 chooses a size for 512 rollouts: `point` the best for the estimates, `draws` the least mean regret
 over bootstrap draws of the components, `uniform` the same over Vp from 0 to the upper end of its
 interval, `minimax` the least of the largest regret there. Regret is the excess of the true error
-over that of the truly best size; the table goes to open_plans.csv.
+over that of the truly best size; writes the table
+`open_plans`.
 """
 
-from __future__ import annotations
-
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from groupwise.estimators.best_group_size import Budget, error_of
 from groupwise.estimators.components import Components, components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from common import write_csv
+from common import arguments, results_of
 from worlds.bandit import random_world
 
 BUDGET, SIZE = Budget(512.0), 8
@@ -58,10 +56,8 @@ def choices(found: Components, rng: np.random.Generator) -> dict[str, int]:
 
 def main() -> None:
     """Draw, choose, and print."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--repeats", type=int, default=400)
-    repeats = options.parse_args().repeats
-    rows: list[dict[str, Any]] = []
+    repeats = arguments(__doc__, repeats=400).repeats
+    rows = []
     for rewards in ("binary", "continuous"):
         for prompts in (1, 2, 4, 2000):  # one prompt has Vp = 0: there no group is too large
             world = random_world(
@@ -70,7 +66,7 @@ def main() -> None:
             truth = regret_of(np.array([world.vp, world.t, world.r]))
             for groups in (16, 48):
                 rng = np.random.default_rng(groups)
-                regret: dict[str, list[float]] = {}
+                regret = {}
                 for _ in range(repeats):
                     score, reward, prompt = world.sample(groups, SIZE, rng)
                     found = components(reward, prompt, score_ND=score)
@@ -91,7 +87,7 @@ def main() -> None:
                     }
                 print(row)
                 rows += [row] if row["open"] else []
-    write_csv(Path(__file__).with_suffix(".csv"), rows)
+    results_of(__file__).write("open_plans", rows)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ and 1; every number is a sum over arms, nothing is sampled. "Rollouts" is what t
 where it is to be the same share of the squared gradient as without errors.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -60,7 +58,7 @@ def judged(world: BanditWorld, errors: VerifierErrors) -> tuple[float, float]:
     least = []
     for some in (VerifierErrors(), errors):
         moments, vp = noisy_moments(plain, some), some.slope**2 * world.vp
-        t, r = float(moments.oracle_variance_P.mean()), float(moments.degenerate.mean())
+        t, r = moments.oracle_variance_P.mean(), moments.degenerate.mean()
         best = float(optimal_group_size(vp, r))
         least.append((vp + t + 2 * (r * vp) ** 0.5) / some.slope**2)
     return best, least[1] / least[0]
@@ -68,9 +66,7 @@ def judged(world: BanditWorld, errors: VerifierErrors) -> tuple[float, float]:
 
 def draw(worlds: list[BanditWorld]) -> None:
     """Best group size over either rate."""
-    figure, axes = common.pyplot().subplots(
-        1, 2, figsize=(7.4, 3.6), layout="constrained", sharey=True
-    )
+    figure, axes = common.pyplot().subplots(1, 2, figsize=(7.4, 3.6), sharey=True)
     rate_R = np.linspace(0, 0.3, 31)
     for ax, name in zip(axes, ("false_positive", "false_negative"), strict=True):
         for value, world, (colour, dash) in zip(VALUES, worlds, STYLES, strict=True):
@@ -86,20 +82,17 @@ def draw(worlds: list[BanditWorld]) -> None:
 def main() -> None:
     """Print and draw."""
     worlds = [world_of(value) for value in VALUES]
-    print(
-        "| false positives | false negatives | "
-        + " | ".join(f"G*, mean reward {v:g} | rollouts" for v in VALUES)
-        + " |"
-    )
-    print("|---" * (2 + 2 * len(VALUES)) + "|")
+    lines = []
     for rates in (
         [(rate, 0.0) for rate in RATES] + [(0.0, rate) for rate in RATES[1:]] + [(0.1, 0.1)]
     ):
-        cells = [
-            f"{size:.2f} | x {cost:.2f}"
-            for size, cost in (judged(world, VerifierErrors(*rates)) for world in worlds)
-        ]
-        print(f"| {rates[0]:g} | {rates[1]:g} | " + " | ".join(cells) + " |")
+        pairs = [judged(world, VerifierErrors(*rates)) for world in worlds]
+        cells = [f"{size:.2f} | x {cost:.2f}" for size, cost in pairs]
+        lines.append([f"{rates[0]:g} | {rates[1]:g}", *cells])
+    header = [f"G*, mean reward {value:g} | rollouts" for value in VALUES]
+    common.print_table(
+        "A verifier that errs", ["false positives | false negatives", *header], lines
+    )
     draw(worlds)
 
 

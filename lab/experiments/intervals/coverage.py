@@ -4,22 +4,20 @@ of noise.
     python lab/experiments/intervals/coverage.py [--replicates 2000] [--processes 2] [--plug-in |
     --competing]
 
-prints the table of lab/docs/theory/fit.md and writes coverage.csv beside this file. `--plug-in`
+prints the table of lab/docs/theory/fit.md and writes the table `coverage`. `--plug-in`
 takes the likeliest noise as known, as most programs do: a negative control, which writes nothing.
 `--competing` lets all laws compete, as a user does, and measures the plateau only, since the other
 parameters belong to the law that was chosen.
 """
 
-from __future__ import annotations
-
-import argparse
-import csv
 import math
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from scipy.special import stdtrit
 
 from groupwise.forecasting.fit import fit
@@ -29,6 +27,7 @@ from groupwise.forecasting.observations import observe
 from groupwise.intervals import Interval
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+from common import Rows, arguments, print_table, results_of
 from worlds.runs import Curve, simulated_curve
 
 CURVES = {
@@ -44,7 +43,7 @@ NAMES = ("plateau", "start", "natural_frequency", "damping_ratio")
 
 def one_cell(
     curve_name: str, noise_name: str, n: int, replicates: int, seed: int, mode: str = "law"
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Coverage of each parameter in one cell, and how often the fit says "not identifiable"."""
     curve, (correlation, smoothing) = CURVES[curve_name], NOISES[noise_name]
     rng = np.random.default_rng(
@@ -70,7 +69,7 @@ def one_cell(
             hits[name] += hit
             clear_hits[name] += hit and not unclear
     clear = replicates - open_status
-    row: dict[str, object] = {
+    row = {
         "noise": noise_name,
         "n": n,
         "curve": curve_name,
@@ -85,7 +84,7 @@ def one_cell(
 
 
 def intervals_in_mode(
-    time_T: np.ndarray, value_T: np.ndarray, mode: str
+    time_T: ndarray, value_T: ndarray, mode: str
 ) -> tuple[dict[str, Interval], bool]:
     """The intervals under study, and whether the fit warns of them."""
     if mode == "plug-in":
@@ -94,58 +93,44 @@ def intervals_in_mode(
     return dict(result.parameters), result.status != "converged"
 
 
-def plug_in_intervals(time_T: np.ndarray, value_T: np.ndarray) -> dict[str, Interval]:
+def plug_in_intervals(time_T: ndarray, value_T: ndarray) -> dict[str, Interval]:
     """Intervals with Student's quantile, as if the likeliest noise were the true one."""
     observations = observe(time_T, value_T)
     found = fit_law(observations, law_by_name("oscillator"))
     return intervals_of(found, widening=np.full(4, stdtrit(found.noise.freedom, 0.975)))
 
 
-def show(rows: list[dict[str, object]]) -> None:
+def show(rows: Rows) -> None:
     """Print the table in Markdown."""
     names = [name for name in NAMES if name in rows[0]]
-    print(
-        f"| noise | n | curve | {' | '.join(name.replace('_', ' ') for name in names)} | not "
-        "identifiable |"
-    )
-    print("|---" * (4 + len(names)) + "|")
+    lines = []
     for row in rows:
         cells = []
         for name in names:
-            share, count = float(str(row[name])), int(str(row["replicates"]))
+            share, count = row[name], row["replicates"]
             cells.append(f"{share:.3f} ± {math.sqrt(max(share * (1 - share), 1e-9) / count):.3f}")
-        print(
-            f"| {row['noise']} | {row['n']} | {row['curve']} | {' | '.join(cells)} | "
-            f"{float(str(row['not_identifiable'])):.3f} |"
-        )
+        kind = f"{row['noise']} | {row['n']} | {row['curve']}"
+        lines.append([kind, *cells, f"{row['not_identifiable']:.3f}"])
+    spelled = [name.replace("_", " ") for name in names]
+    print_table("Coverage", ["noise | n | curve", *spelled, "not identifiable"], lines)
 
 
 def main() -> None:
     """Run all cells in two processes and write the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    given = arguments(
+        __doc__, replicates=2000, processes=2, seed=2026, plug_in=False, competing=False
     )
-    parser.add_argument("--replicates", type=int, default=2000)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=2026)
-    parser.add_argument("--plug-in", action="store_true")
-    parser.add_argument("--competing", action="store_true")
-    arguments = parser.parse_args()
-    mode = "plug-in" if arguments.plug_in else "competing" if arguments.competing else "law"
+    mode = "plug-in" if given.plug_in else "competing" if given.competing else "law"
     cells = [(curve, noise, n) for noise in NOISES for n in LENGTHS for curve in CURVES]
-    with ProcessPoolExecutor(arguments.processes) as pool:
+    with ProcessPoolExecutor(given.processes) as pool:
         futures = [
-            pool.submit(one_cell, *cell, arguments.replicates, arguments.seed, mode)
-            for cell in cells
+            pool.submit(one_cell, *cell, given.replicates, given.seed, mode) for cell in cells
         ]
         rows = [future.result() for future in futures]
     show(rows)
     if mode != "law":
         return
-    with (Path(__file__).parent / "coverage.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    results_of(__file__).write("coverage", rows, digits=17)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,8 @@ of five to ten minutes of a core, are in results/best_group_size; the tables of
 lab/docs/studies/language-models.md are printed.
 """
 
-from __future__ import annotations
-
 import math
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,30 +23,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
-
-from cells import Cell, Rows, options, pieces, print_table, run_asked, say_missing  # noqa: E402
-from small_model import (  # noqa: E402
+from small_model import (
     FORMATS,
     HELD_OUT,
     PAGE,
+    RESULTS,
+    Cell,
+    Rows,
     held_out_reward,
     measured,
+    options,
     policy,
+    print_table,
+    printed,
     ranged,
+    refresh,
+    run_asked,
+    say_missing,
     settings,
     task,
     told,
 )
 
-from groupwise.intervals import student_quantile  # noqa: E402
-from groupwise_lab.trainer.grpo import train  # noqa: E402
-from pages import printed, refresh  # noqa: E402
+from groupwise.intervals import student_quantile
+from groupwise_lab.trainer.grpo import train
 
-FOLDER = HERE / "results" / "best_group_size"
-SCRIPT = "lab/experiments/language_models/best_group_size.py"
+PIECES = RESULTS.within("best_group_size")
 SIZES = (2, 4, 8, 16, 32)
 SEEDS = 3
 STEPS, EVERY = 25, 5
@@ -95,11 +94,11 @@ def curve(
     seed: int,
     steps: int = STEPS,
     completion_length: int | None = None,
-    **others: Any,
+    **others,
 ) -> Rows:
     """One run: the reward on held-out problems every five updates, and what each update saw."""
     actor, world = policy(), task(form, completion_length=completion_length)
-    rows: Rows = []
+    rows = []
     spent, began = 0.0, time.process_time()
 
     def measure(step: int, logged: dict[str, Any]) -> None:
@@ -247,17 +246,13 @@ def show_runs(done: dict[str, Rows], grid: Grid = OWN) -> None:
         for seed, runs in found.items():
             areas.append(
                 [
-                    optimizer,
-                    form,
-                    str(seed),
+                    f"{optimizer} | {form} | {seed}",
                     *(f"{area(runs[size]):.3f}" if size in runs else "" for size in grid.sizes),
                 ]
             )
             ends.append(
                 [
-                    optimizer,
-                    form,
-                    str(seed),
+                    f"{optimizer} | {form} | {seed}",
                     *(ending(runs[size]) if size in runs else "" for size in grid.sizes),
                 ]
             )
@@ -275,21 +270,21 @@ def show_runs(done: dict[str, Rows], grid: Grid = OWN) -> None:
             )
             places = [grid.sizes.index(size), *range(len(grid.sizes))]
             told = regrets(whole, places) if tested else ["not tested"] * len(places)
-            lost.append([optimizer, form, str(len(whole)), str(size), *told])
+            lost.append([f"{optimizer} | {form} | {len(whole)} | {size}", *told])
     sizes = tuple(f"G = {size}" for size in grid.sizes)
     print_table(
         f"Area under the held-out reward, 25 updates{grid.said}",
-        ("optimiser", "format", "seed", *sizes),
+        ("optimiser | format | seed", *sizes),
         areas,
     )
     print_table(
         f"Held-out reward after 25 updates{grid.said}",
-        ("optimiser", "format", "seed", *sizes),
+        ("optimiser | format | seed", *sizes),
         ends,
     )
-    heads = ("seeds", "predicted", "of the prediction", *(f"of {size}" for size in grid.sizes))
+    heads = ("seeds | predicted | of the prediction", *(f"of {size}" for size in grid.sizes))
     print_table(
-        f"Regret of the area, 95 % over seeds{grid.said}", ("optimiser", "format", *heads), lost
+        f"Regret of the area, 95 % over seeds{grid.said}", ("optimiser | format", *heads), lost
     )
 
 
@@ -301,53 +296,50 @@ def show_predictions(done: dict[str, Rows], said: str = "") -> None:
     keys = ("vp", "t", "r", "group_size")
     rows = [
         [
-            form,
-            f"{float(row['reward']):.2f}",
-            f"{float(row['informative']):.0%}",
+            f"{form} | {float(row['reward']):.2f} | {float(row['informative']):.0%}",
             *(ranged(row, key) for key in keys),
         ]
         for form, row in first
     ]
     print_table(
         f"Before training: 32 prompts of 16 rollouts{said}",
-        ("format", "reward", "informative groups", "Vp", "T", "R", "G*, 95 %"),
+        "format | reward | informative groups | Vp | T | R | G*, 95 %",
         rows,
     )
 
 
 def show() -> None:
     """Print the tables of what is there."""
-    done = pieces(FOLDER)
+    done = PIECES.tables()
     show_predictions(done)
     rows = [
-        [optimizer, form, f"{cell.arguments['rate']:g}", f"{area(done[cell.name]):.3f}"]
+        [(f"{optimizer} | {form} | {cell.arguments['rate']:g} | {area(done[cell.name]):.3f}")]
         for optimizer, form in STUDIES
         for cell in pilot_cells(optimizer, form)
         if cell.name in done
     ]
-    print_table("Pilot: G = 8, 15 updates", ("optimiser", "format", "learning rate", "area"), rows)
+    print_table("Pilot: G = 8, 15 updates", "optimiser | format | learning rate | area", rows)
     show_runs(done)
 
 
 def main() -> None:
     """Run what is missing and print the tables."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
     asked, began = options(__doc__), time.perf_counter()
     minutes = asked.minutes
-    cells: list[Cell] = []
+    cells = []
     for optimizer, form in STUDIES:
         before = [*pilot_cells(optimizer, form)]
         if optimizer == "adamw":
             before.append(Cell(f"prediction-{form}", prediction, {"form": form, "seed": 0}))
         cells += before
-        run_asked(before, FOLDER, asked)
-    whole = [(study, rate_of(*study, pieces(FOLDER))) for study in STUDIES]
+        run_asked(before, PIECES, asked)
+    whole = [(study, rate_of(*study, PIECES.tables())) for study in STUDIES]
     runs = [cell for study, rate in whole if rate is not None for cell in run_cells(*study, rate)]
     runs.sort(key=lambda cell: cell.arguments["seed"])  # every study's first seed before the second
     asked.minutes = minutes - (time.perf_counter() - began) / 60
-    run_asked(runs, FOLDER, asked)
+    run_asked(runs, PIECES, asked)
     refresh(PAGE, printed(show))
-    say_missing([*cells, *runs], FOLDER, SCRIPT)
+    say_missing([*cells, *runs], PIECES)
 
 
 if __name__ == "__main__":

@@ -10,45 +10,43 @@ curvature are then exact sums. An adapter of rank 4 on the last six layers is tr
 KL term of weight .5 in the reward. Cells: the fixed point, by least squares on the listed
 log-probabilities; its modes, from scores, by Lanczos on products with the Hessian, and by kicks;
 the largest stable learning rate, predicted, then found by expected updates after a kick; sampled
-runs on both sides of it. Pieces are in results/dynamics; the tables are put into the page.
+runs on both sides of it. Pieces are in results.txt; the tables are put into the page.
 """
 
-from __future__ import annotations
-
-import sys
 import time
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from small_model import (
+    PAGE,
+    RESULTS,
+    Cell,
+    Rows,
+    column,
+    options,
+    policy,
+    print_table,
+    run_and_show,
+)
+
+# isort: split
+from deep_threshold import BRACKET, FACTORS, fitted_edge, measured_cells
+from deep_world import GROUP, Linear, Setting, cached, sampled_step, trained
 from torch import Tensor
 from torch.func import functional_call
+from worlds.truth import ExactLoss, ExactWorld, curvature, leading_modes
 
-HERE = Path(__file__).resolve().parent
-sys.path += [
-    str(HERE.parent / "u_statistic"),
-    str(HERE.parent / "predictable_grpo"),
-    str(HERE.parent),
-]
+from groupwise.scores.language_models import prompt_ids
+from groupwise.stability.threshold import rule_threshold, threshold
+from groupwise_lab.theory.stiffness import kicked_stiffness
+from groupwise_lab.trainer.file_task import readable_by
+from groupwise_lab.trainer.text_tasks import make_text_task
+from groupwise_lab.trainer.text_verifiers import DAYS
 
-from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
-from deep_threshold import BRACKET, FACTORS, fitted_edge, measured_cells  # noqa: E402
-from deep_world import GROUP, Linear, Setting, cached, sampled_step, trained  # noqa: E402
-from small_model import PAGE, policy  # noqa: E402
-from worlds.truth import ExactLoss, ExactWorld, curvature, leading_modes  # noqa: E402
-
-from groupwise.scores.language_models import prompt_ids  # noqa: E402
-from groupwise.stability.threshold import rule_threshold, threshold  # noqa: E402
-from groupwise_lab.theory.stiffness import kicked_stiffness  # noqa: E402
-from groupwise_lab.trainer.file_task import readable_by  # noqa: E402
-from groupwise_lab.trainer.text_tasks import make_text_task  # noqa: E402
-from groupwise_lab.trainer.text_verifiers import DAYS  # noqa: E402
-
-FOLDER = HERE / "results" / "dynamics"
-SCRIPT = "lab/experiments/language_models/dynamics.py"
+PIECES = RESULTS.within("dynamics")
 PROMPTS, KL_WEIGHT, RANK, LAYERS, MODES = 7, 0.5, 4, 6, 4
 ITERATIONS, NEAR = 40, 1e-4  # of the search for the fixed point; nats left at its end
 # nats by which a kick moves log-probabilities: a thousand times the rounding, and straight to a
@@ -83,7 +81,7 @@ class ListedWorld(ExactWorld):
 
     def __init__(
         self,
-        model: Any,
+        model,
         rows: list[list[int]],
         tokens: list[int],
         right: list[int],
@@ -131,11 +129,8 @@ class ListedWorld(ExactWorld):
             name: part.view(shape).to(precision)
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
-        out: Any = functional_call(
-            self.model, values, (), {**self.read, "logits_to_keep": self.last_P}
-        )
-        found: Tensor = out.logits[0][:, self.token_O].double().log_softmax(-1)
-        return found
+        out = functional_call(self.model, values, (), {**self.read, "logits_to_keep": self.last_P})
+        return out.logits[0][:, self.token_O].double().log_softmax(-1)
 
     def best(self) -> tuple[Tensor, float]:
         """The best of all policies, each prompt's reference weighted by exp(reward / KL weight),
@@ -247,7 +242,7 @@ def nearer(
 def point() -> Rows:
     """Start and fixed point, beside the best that any policy can do."""
     began, world = time.process_time(), days()
-    rows: Rows = []
+    rows = []
     for where, at_D in (("start", world.start_D), ("fixed point", resting(world)[0])):
         step_D, log_PO = world.update(at_D)
         row = {
@@ -303,7 +298,7 @@ def modes() -> Rows:
     (slope_D,) = torch.autograd.grad(world.value(world.log_probabilities(at)), at)
     unit_D = slope_D / slope_D.norm()
     lanczos = leading_modes(curvature(world, point_D), len(point_D), 1, tolerance=1e-3)
-    rows: Rows = []
+    rows = []
     for value, direction_D in zip(value_K, direction_KD, strict=False):
         kick_D = kick_along(direction_D, value)
         apart_D = world.update(point_D - kick_D)[0] - world.update(point_D + kick_D)[0]
@@ -422,8 +417,8 @@ def sampled(setting: Setting, factor: float, seed: int, group: int = GROUP) -> R
         lambda now_D: float((now_D - point_D) @ direction_KD[0]),
     )
     third = len(seen) // 3
-    along = scale * np.array([row["watched"] for row in seen])
-    rewards = np.array([row["value"] for row in seen])
+    along = scale * column(seen, "watched")
+    rewards = column(seen, "value")
     row = {
         "lag": setting.lag,
         "interval": setting.interval,
@@ -431,8 +426,6 @@ def sampled(setting: Setting, factor: float, seed: int, group: int = GROUP) -> R
         "factor": factor,
         "seed": seed,
         "rate": rate,
-    }
-    row |= {
         "spread_early": along[:third].std(),
         "spread_late": along[-third:].std(),
         "value_late": rewards[-third:].mean(),
@@ -457,8 +450,8 @@ def sampled_run(
     """
     rng = np.random.default_rng([seed, round(1e9 * rate)])
     now_D, velocity_D = start_D.clone(), torch.zeros_like(start_D)
-    log_PO: dict[int, Tensor] = {}
-    rows: Rows = []
+    log_PO = {}
+    rows = []
     for update in range(SAMPLED_UPDATES):
         at = setting.sampled_at(update)
         step_D, log_PO[update], _ = sampled_step(
@@ -501,27 +494,26 @@ def sampled_cells(group: int = GROUP) -> list[Cell]:
     ]
 
 
-def said(row: Any) -> str:
+def said(row) -> str:
     """A lag in words."""
     return "none" if row["lag"] == "none" else f"refresh of {row['interval']}"
 
 
 def show() -> None:
     """Print the tables of what is there."""
-    done = pieces(FOLDER)
+    done = PIECES.tables()
     rows = [
         [
-            row["where"],
-            f"{row['reward']:.4f}",
-            f"{row['kl']:.4f}",
-            f"{row['gap']:.1e}",
-            f"{row['gradient_norm']:.1e}",
+            (
+                f"{row['where']} | {row['reward']:.4f} | {row['kl']:.4f} | {row['gap']:.1e} | "
+                f"{row['gradient_norm']:.1e}"
+            )
         ]
         for row in done.get("point", [])
     ]
     print_table(
         "Seven days: start and fixed point",
-        ("where", "reward", "KL", "objective below the best of all", "gradient"),
+        "where | reward | KL | objective below the best of all | gradient",
         rows,
     )
     keys = ("scores", "lanczos", "kick", "share")
@@ -531,7 +523,7 @@ def show() -> None:
     ]
     print_table(
         "Seven days: stiffness",
-        ("mode", "from scores", "by Lanczos", "by kicks", "share of the reward's slope"),
+        "mode | from scores | by Lanczos | by kicks | share of the reward's slope",
         rows,
     )
     rows = []
@@ -543,14 +535,7 @@ def show() -> None:
             )  # the series are too short to say how far an edge may move
             told = (f"{row['predicted']:.4g}", *seen, f"{row['measured'] / row['rule']:.2f}")
             rows.append([said(vars(setting)), f"{setting.momentum:g}", *told])
-    head = (
-        "lag",
-        "momentum",
-        "predicted edge",
-        "measured",
-        "difference",
-        "over the published rule",
-    )
+    head = "lag | momentum | predicted edge | measured | difference | over the published rule"
     print_table("Seven days: edges of the learning rate", head, rows)
     show_sampled(done)
 
@@ -564,15 +549,10 @@ def show_sampled(done: dict[str, Rows], group: int = GROUP) -> None:
         told = [
             f"{row[key]:.3g}" for key in ("spread_early", "spread_late", "value_late", "lowest")
         ]
-        rows.append([said(row), f"{row['factor']:g}", str(row["seed"]), *told])
+        rows.append([said(row), f"{row['factor']:g} | {row['seed']}", *told])
     head = (
-        "lag",
-        "learning rate over the edge",
-        "seed",
-        "swing, first third (nats)",
-        "last third",
-        "mean reward, last third",
-        "lowest",
+        "lag | learning rate over the edge | seed | swing, first third (nats) | "
+        "last third | mean reward, last third | lowest"
     )
     print_table(
         f"Seven days: sampled, {group} completions of every prompt, momentum .9", head, rows
@@ -581,7 +561,7 @@ def show_sampled(done: dict[str, Rows], group: int = GROUP) -> None:
 
 def main() -> None:
     """Run what is missing and print the tables."""
-    run_and_show(cells(), FOLDER, SCRIPT, options(__doc__), show, PAGE)
+    run_and_show(cells(), PIECES, options(__doc__), show, PAGE)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,8 @@ tests/fixtures/language_models, where the judgement of each is tested; the table
 lab/docs/studies/language-models.md is printed.
 """
 
-from __future__ import annotations
-
 import gzip
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,26 +18,34 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
+from small_model import (
+    FORMATS,
+    HOME,
+    PAGE,
+    RESULTS,
+    Cell,
+    Row,
+    Rows,
+    options,
+    policy,
+    print_table,
+    run_and_show,
+    settings,
+)
 
-from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
-from small_model import FORMATS, PAGE, policy, settings  # noqa: E402
+import groupwise as gw
+from groupwise.readers import open_run
+from groupwise_lab.trainer.grpo import train
+from groupwise_lab.trainer.rewards import FailingVerifier, Problem, TaskVerifier
+from groupwise_lab.trainer.tasks import Task
+from groupwise_lab.trainer.text_tasks import make_text_task
 
-import groupwise as gw  # noqa: E402
-from groupwise.readers import open_run  # noqa: E402
-from groupwise_lab.trainer.grpo import train  # noqa: E402
-from groupwise_lab.trainer.rewards import FailingVerifier, Problem, TaskVerifier  # noqa: E402
-from groupwise_lab.trainer.tasks import Task  # noqa: E402
-from groupwise_lab.trainer.text_tasks import make_text_task  # noqa: E402
-
-FOLDER = HERE / "results" / "failures"
-JOURNALS = HERE.parents[1] / "tests" / "fixtures" / "language_models"
-SCRIPT = "lab/experiments/language_models/failures.py"
+PIECES = RESULTS.within("failures")
+JOURNALS = HOME.parents[1] / "tests" / "fixtures" / "language_models"
 BREAKS_AT = 18
 
 
-def world(name: str, form: str, **options: Any) -> Task:
+def world(name: str, form: str, **options) -> Task:
     """A task in a format."""
     return make_text_task(name, examples=FORMATS[form], **options)
 
@@ -94,7 +99,7 @@ class Phases(Sequence[Problem]):
         """As many as both have."""
         return min(map(len, self.phases))
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, place):
         """Of the phase."""
         return self.phases[self.now][place]
 
@@ -107,7 +112,7 @@ class Phases(Sequence[Problem]):
 class ByFamily:
     """Each problem judged by the verifier of its own task."""
 
-    verifiers: dict[str, Any]
+    verifiers: Row
     weights: dict[str, float] = field(default_factory=lambda: {"strict": 1.0, "sloppy": 0.0})
 
     def __call__(
@@ -117,7 +122,7 @@ class ByFamily:
         ended: Sequence[bool],
         *,
         step: int = 0,
-    ) -> Any:
+    ):
         """Judge; the problems of a step are of one family."""
         return self.verifiers[problems[0].family](problems, completions, ended, step=step)
 
@@ -125,7 +130,7 @@ class ByFamily:
 def harder() -> Task:
     """The larger of two numbers, and from a step on digits to sort; what is held out stays easy."""
     easy, hard = world("larger_of_two", "three_examples"), world("sort_three", "three_examples")
-    phases: Any = Phases(easy.train, hard.train)
+    phases = Phases(easy.train, hard.train)
     both = ByFamily({easy.name: easy.verifier, hard.name: hard.verifier})
     return replace(
         easy, train=phases, verifier=both, completion_length=hard.completion_length, recipe={}
@@ -140,7 +145,7 @@ class Failure:
     steps: int
     rate: float
     group_size: int
-    others: dict[str, Any] = field(default_factory=dict)
+    others: Row = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1)
 
 
@@ -182,7 +187,7 @@ def broken(name: str, seed: int) -> Rows:
     others = {"rollouts_every": 1, "evaluate_every": 6, "evaluation_problems": 24, **failure.others}
     chosen = settings("adamw", failure.rate, failure.group_size, seed, failure.steps, **others)
 
-    def told(step: int, _row: Any) -> None:
+    def told(step: int, _row) -> None:
         if isinstance(task.train, Phases):
             task.train.now = int(step + 1 >= BREAKS_AT)
 
@@ -198,17 +203,15 @@ def broken(name: str, seed: int) -> Rows:
         return [judged(Path(home) / name) | {"seconds": time.process_time() - began}]
 
 
-def judged(run: Path) -> dict[str, Any]:
+def judged(run: Path) -> Row:
     """What the judgement says of a run."""
     found = gw.open_run(run).judgement
     sign = found.first_sign
-    row = {
+    return {
         "state": found.state,
         "headline": found.headline,
         "certainty": found.cause.certainty,
         "causes": "; ".join(found.cause.names),
-    }
-    return row | {
         "log": "; ".join(found.cause.log),
         "sign": "" if sign is None else sign.signal,
         "step": "" if sign is None else sign.step,
@@ -240,7 +243,7 @@ def show() -> None:
     """Print what the judgement says now of every journal that is there, what it said when the
     run had ended, and what moved.
     """
-    rows, first = [], pieces(FOLDER)
+    rows, first = [], PIECES.tables()
     for path in sorted(JOURNALS.glob("*.jsonl.gz")):
         with tempfile.TemporaryDirectory() as home:
             run = Path(home) / path.name.removesuffix(".jsonl.gz")
@@ -250,9 +253,7 @@ def show() -> None:
         told = f"{first[run.name][0]['state']}, {cause(first[run.name][0])}"
         rows.append(
             [
-                run.name,
-                str(row["state"]),
-                row["headline"],
+                f"{run.name} | {row['state']} | {row['headline']}",
                 cause(row),
                 f"{row['sign']} {row['step']}".strip(),
                 told,
@@ -260,21 +261,15 @@ def show() -> None:
             ]
         )
     head = (
-        "run",
-        "state",
-        "headline",
-        "cause",
-        "first sign",
-        "said first, before rules were mended",
-        "truncated",
-        "entropy, nats a token",
+        "run | state | headline | cause | first sign | "
+        "said first, before rules were mended | truncated | entropy, nats a token"
     )
     print_table("Failures made on purpose", head, rows)
 
 
 def main() -> None:
     """Run what is missing and print the table."""
-    run_and_show(cells(), FOLDER, SCRIPT, options(__doc__), show, PAGE)
+    run_and_show(cells(), PIECES, options(__doc__), show, PAGE)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,8 @@ on the problems of GSM8K of one or two calculations at G = 4, 16 and 64, with co
 the middle and at the end (GROUPWISE_GSM8K names the file); (iv) seconds of sampling and of a loss
 beside those of the card's largest matrix product. The first seed of all comes before the second of
 any. A piece that fails is told, and none begins when less time is left than the last of its kind
-took. Pieces are in results/gpu; the tables of what is there are put into the page.
+took. Pieces are in results.txt; the tables of what is there are put into the page.
 """
-
-from __future__ import annotations
 
 import os
 import tempfile
@@ -23,18 +21,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from best_group_size import FOLDER as STUDY
+from best_group_size import PIECES as STUDY
 from best_group_size import SIZES, Grid, prediction, rate_of, run_cells, show_predictions, show_runs
-from cells import Cell, Rows, options, pieces, print_table, run_asked, say_missing
 from dynamics import sampled_cells, show_sampled
 from small_model import (
     DEVICE,
     FORMATS,
     PAGE,
+    RESULTS,
+    Cell,
+    Rows,
     held_out_reward,
     measured,
+    options,
     policy,
+    print_table,
+    printed,
+    refresh,
     roll,
+    run_asked,
+    say_missing,
     settings,
     task,
 )
@@ -42,10 +48,8 @@ from small_model import (
 from groupwise.scores.language_models import models_home
 from groupwise_lab.trainer.grpo import train
 from groupwise_lab.trainer.text_tasks import make_text_task
-from pages import printed, refresh
 
-FOLDER = Path(__file__).resolve().parent / "results" / "gpu"
-SCRIPT = "lab/experiments/language_models/gpu.py"
+PIECES = RESULTS.within("gpu")
 PROBLEMS = "GROUPWISE_GSM8K"
 TOKENS, ROLLOUTS, PASS = 64, 512, 128
 MANY = Grid(
@@ -70,9 +74,9 @@ def qwen(group_size: int, seed: int) -> Rows:
     """(iii) one run on GSM8K, with components before, in the middle and at the end."""
     world = make_text_task("gsm8k_easy", file=os.environ[PROBLEMS])
     actor = policy(QWEN, checkpointing=True)  # without which 64 answers of 160 tokens take 130 GB
-    rows: Rows = []
+    rows = []
 
-    def look(step: int, logged: Any) -> None:
+    def look(step: int, logged) -> None:
         row = {
             "step": step,
             "reward": logged.get("reward", ""),
@@ -144,7 +148,7 @@ def _products(size: int = 4096 if DEVICE.startswith("cuda") else 512) -> float:
 
 def cells() -> list[Cell]:
     """All pieces, by priority."""
-    pilot = pieces(STUDY)
+    pilot = STUDY.tables()
     rates = {form: rate_of("adamw", form, pilot) for form in FORMATS}
     before = [
         Cell(
@@ -190,7 +194,7 @@ def lacking(cell: Cell) -> str:
 
 def show() -> None:
     """Print the tables of what is there."""
-    done = pieces(FOLDER)
+    done = PIECES.tables()
     kinds = {name.split("-")[0] for name in done}
     if "prediction" in kinds:
         show_predictions(done, f" of {TOKENS} tokens")
@@ -199,7 +203,9 @@ def show() -> None:
     if MORE.name in kinds:
         show_runs(
             done
-            | {name: rows for name, rows in pieces(STUDY).items() if name.startswith("prediction")},
+            | {
+                name: rows for name, rows in STUDY.tables().items() if name.startswith("prediction")
+            },
             MORE,
         )
     if "sampled" in kinds:
@@ -222,9 +228,7 @@ def show_qwen(done: dict[str, Rows]) -> None:
         for size, looks in looked.items()
         for row in looks
     ]
-    print_table(
-        "Qwen on GSM8K", ("G", "update", "reward", "held-out reward", "Vp", "T", "R", "G*"), rows
-    )
+    print_table("Qwen on GSM8K", "G | update | reward | held-out reward | Vp | T | R | G*", rows)
 
 
 def show_speed(done: dict[str, Rows]) -> None:
@@ -233,15 +237,13 @@ def show_speed(done: dict[str, Rows]) -> None:
         [form, *_limits(row)] for form in FORMATS for row in done.get(f"speed-{form}", [])[1:]
     ]  # the first warms the card up
     heads = (
-        "format",
-        "tokens a second, sampling",
-        "tokens a second, loss",
-        "loss over two products a parameter and token",
+        "format | tokens a second, sampling | tokens a second, loss | "
+        "loss over two products a parameter and token"
     )
     print_table("Speed against the card's limits", heads, rows)
 
 
-def _short(value: Any) -> str:
+def _short(value) -> str:
     """A number in four digits; nothing where there is none."""
     return "" if value == "" else f"{float(value):.4g}"
 
@@ -257,15 +259,14 @@ def _limits(row: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     """Run what is missing until the time is over, and print the tables."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
     asked, every = options(__doc__), cells()
     asked.workers = 1  # one card
     for reason in dict.fromkeys(filter(None, map(lacking, every))):
         kinds = dict.fromkeys(cell.name.split("-")[0] for cell in every if lacking(cell) == reason)
         print(f"{reason}: left out are the pieces {', '.join(kinds)}.")
-    run_asked([cell for cell in every if not lacking(cell)], FOLDER, asked)
+    run_asked([cell for cell in every if not lacking(cell)], PIECES, asked)
     refresh(PAGE, printed(show))
-    say_missing(every, FOLDER, SCRIPT)
+    say_missing(every, PIECES)
 
 
 if __name__ == "__main__":

@@ -10,27 +10,31 @@ the group's deviation. The law: leave-one-out exceeds V(x) by R/(G(G-1)) a promp
 results/gradient_error; the tables of lab/docs/studies/language-models.md are printed.
 """
 
-from __future__ import annotations
-
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
+from numpy import ndarray
+from small_model import (
+    FORMATS,
+    MEMORY,
+    PAGE,
+    RESULTS,
+    Cell,
+    Rows,
+    options,
+    policy,
+    print_table,
+    roll,
+    run_and_show,
+    task,
+)
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
+from groupwise.estimators.moments import MOMENTS, moments_of_scores
+from groupwise.intervals import mean_interval, ratio_interval, student_quantile
+from groupwise.scores.scores import score_sketch
+from groupwise_lab.trainer.credit import score_batch
 
-from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
-from small_model import FORMATS, MEMORY, PAGE, policy, roll, task  # noqa: E402
-
-from groupwise.estimators.moments import MOMENTS, moments_of_scores  # noqa: E402
-from groupwise.intervals import mean_interval, ratio_interval, student_quantile  # noqa: E402
-from groupwise.scores.scores import score_sketch  # noqa: E402
-from groupwise_lab.trainer.credit import score_batch  # noqa: E402
-
-FOLDER = HERE / "results" / "gradient_error"
-SCRIPT = "lab/experiments/language_models/gradient_error.py"
+PIECES = RESULTS.within("gradient_error")
 SIZES, ROLLOUTS, PROMPTS, PIECE, SHUFFLES = (2, 4, 8, 16, 32), 64, 24, 6, 200
 WIDTH = 16384  # of the sketches: inner products within 1 % of a trace
 VALUE_ROLLOUTS = 512  # more of a prompt, not scored, whose mean reward stands for V(x)
@@ -38,7 +42,7 @@ BASELINES = ("value", "leave_one_out", "none", "std")
 MEASURED = ("remainder", "score_norm2", "kappa", "mean")
 
 
-def advantages(reward_JG: np.ndarray, value: float) -> dict[str, np.ndarray]:
+def advantages(reward_JG: ndarray, value: float) -> dict[str, ndarray]:
     """What each baseline multiplies the scores of every group with; the division by the
     deviation is TRL's, with 1e-4.
     """
@@ -54,7 +58,7 @@ def advantages(reward_JG: np.ndarray, value: float) -> dict[str, np.ndarray]:
 
 
 def variances(
-    gram_MM: np.ndarray, reward_M: np.ndarray, value: float, size: int, rng: np.random.Generator
+    gram_MM: ndarray, reward_M: ndarray, value: float, size: int, rng: np.random.Generator
 ) -> dict[str, float]:
     """Variance of a group's gradient under each baseline: that between disjoint groups, over
     many ways to make them.
@@ -132,7 +136,7 @@ def cells() -> list[Cell]:
 
 def show() -> None:
     """Print the laws beside what was measured: means over prompts, with intervals over them."""
-    done = pieces(FOLDER)
+    done = PIECES.tables()
     rows, plain = [], []
     for form in FORMATS:
         every = [
@@ -154,41 +158,28 @@ def show() -> None:
                     interval(excess - law),
                     ratio(excess, law),
                 ]
-                rows.append([form, str(len(own)), str(size), *shown])
+                rows.append([f"{form} | {len(own)} | {size}", *shown])
         if every:
-            plain.append([form, str(len(column["none"])), *without_baseline(column, SIZES[-1])])
+            plain.append([f"{form} | {len(column['none'])}", *without_baseline(column, SIZES[-1])])
     head = (
-        "format",
-        "prompts",
-        "G",
-        "V(x)",
-        "leave-one-out",
-        "none",
-        "std",
-        "excess",
-        "R/(G(G-1))",
-        "difference, 95 %",
-        "ratio, 95 %",
+        "format | prompts | G | V(x) | leave-one-out | none | std | excess | "
+        "R/(G(G-1)) | difference, 95 % | ratio, 95 %"
     )
     print_table("Variance of one prompt's gradient", head, rows)
     head = (
-        "format",
-        "prompts",
-        "kappa, 95 %",
-        "V^2 S + 2 V kappa",
-        "G times the excess, 95 %",
-        "difference, 95 %",
+        "format | prompts | kappa, 95 % | V^2 S + 2 V kappa | "
+        "G times the excess, 95 % | difference, 95 %"
     )
     print_table("No baseline against V(x)", head, plain)
 
 
-def interval(value_P: np.ndarray) -> str:
+def interval(value_P: ndarray) -> str:
     """A mean over prompts with its interval."""
     found = mean_interval(value_P, level=0.95)
     return f"{found.value:.2g} ({found.low:.2g} to {found.high:.2g})"
 
 
-def ratio(excess_P: np.ndarray, law_P: np.ndarray) -> str:
+def ratio(excess_P: ndarray, law_P: ndarray) -> str:
     """The mean excess over what the law says, with an interval over prompts that knows how the
     two move together.
     """
@@ -201,7 +192,7 @@ def ratio(excess_P: np.ndarray, law_P: np.ndarray) -> str:
     return f"{found.value:.2f} ({found.low:.2f} to {high})"
 
 
-def without_baseline(column: dict[str, np.ndarray], size: int) -> list[str]:
+def without_baseline(column: dict[str, ndarray], size: int) -> list[str]:
     """What the theory says that a gradient without a baseline varies by more than one with V(x),
     and what it does.
     """
@@ -217,7 +208,7 @@ def without_baseline(column: dict[str, np.ndarray], size: int) -> list[str]:
 
 def main() -> None:
     """Run what is missing and print the table."""
-    run_and_show(cells(), FOLDER, SCRIPT, options(__doc__), show, PAGE)
+    run_and_show(cells(), PIECES, options(__doc__), show, PAGE)
 
 
 if __name__ == "__main__":

@@ -7,31 +7,24 @@ explains, and does noise fall as 1/G?
 trains SmolLM2 on the seven days of `dynamics.py`, on policy, from the pretrained start: 400 updates
 with groups of 4 or 16 of every prompt, by AdamW at 1e-4 and by SGD with momentum at a tenth of the
 largest stable rate, four seeds each. Logged are the sampled reward, its sampling variance, and the
-exact value beneath. Pieces are in results/long_runs; the tables are put into the page.
+exact value beneath. Pieces are in results.txt; the tables are put into the page.
 """
 
-from __future__ import annotations
-
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy import ndarray
+from small_model import PAGE, RESULTS, Cell, Rows, column, options, print_table, run_and_show
 
-HERE = Path(__file__).resolve().parent
-sys.path += [str(HERE.parent / "u_statistic"), str(HERE.parent / "predictable_grpo"), str(HERE)]
+# isort: split
+from deep_world import sampled_step
+from dynamics import Setting, days, predicted_edge, stiffest
 
-from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
-from deep_world import sampled_step  # noqa: E402
-from dynamics import Setting, days, predicted_edge, stiffest  # noqa: E402
-from small_model import PAGE  # noqa: E402
+import groupwise as gw
+from groupwise.intervals import student_quantile
 
-import groupwise as gw  # noqa: E402
-from groupwise.intervals import student_quantile  # noqa: E402
-
-FOLDER = HERE / "results" / "long_runs"
-SCRIPT = "lab/experiments/language_models/long_runs.py"
+PIECES = RESULTS.within("long_runs")
 SIZES, SEEDS, UPDATES, MOMENTUM = (4, 16), 4, 400, 0.9
 ADAM_RATE, SGD_SHARE = 1e-4, 0.1
 LAST = 100  # updates that a run's end is told from
@@ -86,17 +79,12 @@ def cells() -> list[Cell]:
     ]
 
 
-def column(rows: Rows, name: str) -> np.ndarray:
-    """A column of a run."""
-    return np.array([float(row[name]) for row in rows])
-
-
 def told(rows: Rows) -> dict[str, Any]:
     """What the logged reward of a run says: the law of the oscillator, the best of all laws, and
     the exact value beneath.
     """
     step_T, reward_T, value_T = (column(rows, name) for name in ("step", "reward", "value"))
-    given: dict[str, Any] = {
+    given = {
         "variance_T": column(rows, "variance"),
         "smoothing": 1,
         "healthy": "up",
@@ -116,7 +104,7 @@ def told(rows: Rows) -> dict[str, Any]:
     }
 
 
-def updates_to(value_T: np.ndarray, level: float) -> int | None:
+def updates_to(value_T: ndarray, level: float) -> int | None:
     """Updates after which the exact value is at a level for the first time; None where it never
     is.
     """
@@ -124,18 +112,18 @@ def updates_to(value_T: np.ndarray, level: float) -> int | None:
     return int(there[0]) if len(there) else None
 
 
-def fresh_noise(value_T: np.ndarray) -> float:
+def fresh_noise(value_T: ndarray) -> float:
     """Variance of what an update's gradient brings anew, less what momentum carries over, where
     the value passes the levels.
     """
     change_T = np.diff(value_T)
     fresh_T, at_T = change_T[1:] - MOMENTUM * change_T[:-1], value_T[1:-1]
-    return float(np.var(fresh_T[(at_T >= LEVELS[0]) & (at_T < LEVELS[1])]))
+    return np.var(fresh_T[(at_T >= LEVELS[0]) & (at_T < LEVELS[1])])
 
 
 def show() -> None:
     """Print what each run says, and what the sizes say of each other."""
-    done = {name: told(rows) for name, rows in pieces(FOLDER).items()}
+    done = {name: told(rows) for name, rows in PIECES.tables().items()}
     rows = []
     for cell in cells():
         if cell.name in done:
@@ -149,23 +137,17 @@ def show() -> None:
             updates = "not reached" if seen["updates"] is None else str(seen["updates"])
             rows.append(
                 [
-                    given["optimizer"],
-                    str(given["group_size"]),
-                    str(given["seed"]),
+                    f"{given['optimizer']} | {given['group_size']} | {given['seed']}",
                     seen["law"],
                     *shares,
                     updates,
                 ]
             )
     head = (
-        "optimiser",
-        "G",
-        "seed",
-        "best law",
-        "oscillator: R2, raw",
-        "of what noise leaves",
-        "value, last 100",
-        "noise of an update",
+        (
+            "optimiser | G | seed | best law | oscillator: R2, raw | "
+            "of what noise leaves | value, last 100 | noise of an update"
+        ),
     )
     print_table(
         "Seven days: 400 updates from the pretrained start",
@@ -185,8 +167,7 @@ def show() -> None:
         if len(seeds) > 2:
             rows.append(
                 [
-                    optimizer,
-                    str(len(seeds)),
+                    f"{optimizer} | {len(seeds)}",
                     ratio(found, "fluctuation"),
                     difference(found),
                     ratio(found, "updates"),
@@ -197,22 +178,22 @@ def show() -> None:
             "variance of an update's noise, G = 4 over 16 (1/G: 4)",
             "value at the end, G = 16 less 4",
         )
-        head = ("optimiser", "seeds", noise, end, f"updates to {REACHED:g}, G = 4 over 16")
+        head = ("optimiser | seeds", noise, end, f"updates to {REACHED:g}, G = 4 over 16")
         print_table("Seven days: what the group size changes", head, rows)
 
 
-def paired(found: dict[int, list[dict[str, Any]]], name: str) -> tuple[np.ndarray, ...]:
+def paired(found: dict[int, Rows], name: str) -> tuple[ndarray, ...]:
     """A number of every run, by group size."""
-    return tuple(np.array([one[name] for one in found[size]]) for size in SIZES)
+    return tuple(column(found[size], name) for size in SIZES)
 
 
-def over_seeds(value_S: np.ndarray) -> tuple[float, float, float]:
+def over_seeds(value_S: ndarray) -> tuple[float, float, float]:
     """The mean over seeds and Student's 95 % interval: four seeds tell no skewness."""
     half = student_quantile(0.95, len(value_S) - 1) * value_S.std(ddof=1) / len(value_S) ** 0.5
     return value_S.mean(), value_S.mean() - half, value_S.mean() + half
 
 
-def ratio(found: dict[int, list[dict[str, Any]]], name: str) -> str:
+def ratio(found: dict[int, Rows], name: str) -> str:
     """How many times the smaller group's number is the larger one's, over seeds; where a run has
     none, that is said.
     """
@@ -223,7 +204,7 @@ def ratio(found: dict[int, list[dict[str, Any]]], name: str) -> str:
     return f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
-def difference(found: dict[int, list[dict[str, Any]]]) -> str:
+def difference(found: dict[int, Rows]) -> str:
     """What the larger group earns more in the end, over seeds."""
     small, large = paired(found, "late")
     value, low, high = over_seeds(large - small)
@@ -232,7 +213,7 @@ def difference(found: dict[int, list[dict[str, Any]]]) -> str:
 
 def main() -> None:
     """Run what is missing and print the tables."""
-    run_and_show(cells(), FOLDER, SCRIPT, options(__doc__), show, PAGE)
+    run_and_show(cells(), PIECES, options(__doc__), show, PAGE)
 
 
 if __name__ == "__main__":

@@ -6,25 +6,29 @@ Qwen2.5-Coder-1.5B?
 
 measures them at the start on three tasks, from one sample of 8 prompts of 8 rollouts, with a LoRA
 adapter of rank 16. Gemma is asked behind three examples, in texts ("Question: ...", "Answer:")
-whose answer ends with its line; Qwen plainly, in chats. Pieces are in results/other_models.
+whose answer ends with its line; Qwen plainly, in chats. Pieces are in results.txt.
 """
 
-from __future__ import annotations
-
-import sys
 import time
-from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
+from small_model import (
+    PAGE,
+    RESULTS,
+    Cell,
+    Rows,
+    measured,
+    options,
+    policy,
+    print_table,
+    ranged,
+    run_and_show,
+    task,
+    told,
+)
 
-from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
-from small_model import PAGE, measured, policy, ranged, task, told  # noqa: E402
+from groupwise_lab.trainer.file_task import readable_by
 
-from groupwise_lab.trainer.file_task import readable_by  # noqa: E402
-
-FOLDER = HERE / "results" / "other_models"
-SCRIPT = "lab/experiments/language_models/other_models.py"
+PIECES = RESULTS.within("other_models")
 # The folder, how it is asked, and what: what is easy for 270 million parameters teaches 1.5 billion
 # nothing.
 MODELS = {
@@ -57,7 +61,7 @@ def cells() -> list[Cell]:
 
 def show() -> None:
     """Print the table of what is there."""
-    done, rows = pieces(FOLDER), []
+    done, rows = PIECES.tables(), []
     for cell in cells():
         for row in done.get(cell.name, []):
             said = (f"{float(row['reward']):.2f}", f"{float(row['informative']):.0%}")
@@ -68,13 +72,13 @@ def show() -> None:
                     *(ranged(row, key) for key in ("vp", "t", "r", "group_size")),
                 ]
             )
-    head = ("model", "task", "reward", "informative groups", "Vp", "T", "R", "G*, 95 %")
+    head = "model | task | reward | informative groups | Vp | T | R | G*, 95 %"
     print_table("Other models: 8 prompts of 8 rollouts", head, rows)
 
 
 def main() -> None:
     """Run what is missing and print the table."""
-    run_and_show(cells(), FOLDER, SCRIPT, options(__doc__), show, PAGE)
+    run_and_show(cells(), PIECES, options(__doc__), show, PAGE)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,31 @@ strict verifier's reward is trained on, and every run of a format begins with th
 chooses nothing that the scripts beside it vary.
 """
 
-from __future__ import annotations
-
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+
+HOME = Path(__file__).resolve().parent
+sys.path += [str(HOME.parent / name) for name in ("u_statistic", "predictable_grpo", ".")]
+
+from cells import (  # noqa: F401
+    Cell,
+    options,
+    print_table,
+    printed,
+    refresh,
+    run_and_show,
+    run_asked,
+    say_missing,
+)
+from common import Row, Rows, column, results_of, where  # noqa: F401
 
 from groupwise.estimators.components import Components, components
 from groupwise.scores.language_models import load_language_model
@@ -28,6 +43,7 @@ from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import Task
 from groupwise_lab.trainer.text_tasks import make_text_task
 
+RESULTS = results_of(__file__)
 FORMATS = {"zero_shot": 0, "three_examples": 3}  # worked examples before the question
 RANK = 16
 ROLLOUTS = 64  # N of a step
@@ -75,17 +91,15 @@ def task(
 
 
 def settings(
-    optimizer: str, rate: float, group_size: int, seed: int, steps: int, **others: Any
+    optimizer: str, rate: float, group_size: int, seed: int, steps: int, **others
 ) -> TrainSettings:
     """The algorithm that the theory speaks of: leave-one-out advantages, sums over tokens, no
     division, no ratio, no clipping.
     """
-    own: dict[str, Any] = {
+    own = {
         "rollouts_per_step": ROLLOUTS,
         "micro_batch": max(32, group_size),
         "advantage": "leave_one_out",
-    }
-    own |= {
         "importance_ratio": "none",
         "clip": None,
         "evaluate_every": 0,
@@ -155,7 +169,7 @@ def told(found: Components, rolled: Rolled) -> dict[str, Any]:
     a row of results.
     """
     reward_PG = rolled.reward_N.reshape(len(rolled.prompt_PL), -1)
-    row: dict[str, Any] = {
+    row = {
         "reward": float(reward_PG.mean()),
         "informative": float((reward_PG.min(1) < reward_PG.max(1)).mean()),
     }

@@ -11,27 +11,16 @@ stiffness is known from scores, and measured by Lanczos and by a kick. Pieces ar
 results/stiffness; the tables are put into the page.
 """
 
-from __future__ import annotations
-
-import sys
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
+from dynamics import ListedWorld, days, kick_along, modes_of_scores, settled
+from small_model import PAGE, RESULTS, Cell, Rows, options, print_table, run_and_show
+from worlds.truth import curvature, leading_modes
 
-HERE = Path(__file__).resolve().parent
-sys.path += [str(HERE.parent / "u_statistic"), str(HERE)]
+from groupwise.intervals import student_quantile
 
-from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
-from dynamics import ListedWorld, days, kick_along, modes_of_scores, settled  # noqa: E402
-from small_model import PAGE  # noqa: E402
-from worlds.truth import curvature, leading_modes  # noqa: E402
-
-from groupwise.intervals import student_quantile  # noqa: E402
-
-FOLDER = HERE / "results" / "stiffness"
-SCRIPT = "lab/experiments/language_models/stiffness_of_models.py"
+PIECES = RESULTS.within("stiffness")
 MODELS = ("smollm2", "gemma3_270m", "qwen2_5_coder_1_5b")
 SEEDS, EARNED = 3, 0.58  # what the best policy gives to the right day: SmolLM2's of `dynamics.py`
 
@@ -57,14 +46,13 @@ def stiffness(name: str, seed: int) -> Rows:
     lanczos = leading_modes(curvature(world, point_D), len(point_D), 1, tolerance=1e-3)
     kick_D = kick_along(direction_KD[0], float(value_K[0]), world.loss.kl_weight)
     apart_D = world.update(point_D - kick_D)[0] - world.update(point_D + kick_D)[0]
-    row: dict[str, Any] = {
+    row = {
         "model": name,
         "parameters": world.size,
         "adapter": len(point_D),
-        "listed": float(world.listed_P.mean()),
-    }
-    row |= {"start": start, "scores": value_K[0]}
-    row |= {
+        "listed": world.listed_P.mean(),
+        "start": start,
+        "scores": value_K[0],
         "lanczos": lanczos.value_K[0],
         "kick": float(apart_D @ kick_D / (2 * kick_D @ kick_D)),
         "trace": float(value_K.sum()),
@@ -115,29 +103,19 @@ def exponent(rows: Rows, key: str) -> str:
 
 def show() -> None:
     """Print the tables of what is there."""
-    done = pieces(FOLDER)
+    done = PIECES.tables()
     rows = [row for cell in cells() for row in done.get(cell.name, [])]
     keys = ("listed", "start", "scores", "lanczos", "kick", "trace", "softest")
     told = [
         [
-            row["model"],
-            f"{float(row['parameters']) / 1e6:,.0f} M",
-            f"{int(row['adapter']):,}",
+            (f"{row['model']} | {float(row['parameters']) / 1e6:,.0f} M | {int(row['adapter']):,}"),
             *(f"{float(row[key]):.4g}" for key in keys),
         ]
         for row in sorted(rows, key=lambda row: float(row["parameters"]))
     ]
     head = (
-        "model",
-        "size",
-        "free",
-        "listed",
-        "right at the start",
-        "K by scores",
-        "by Lanczos",
-        "by a kick",
-        "all modes",
-        "softest",
+        "model | size | free | listed | right at the start | K by scores | "
+        "by Lanczos | by a kick | all modes | softest"
     )
     print_table("Stiffness of three models where they give the right day .58", head, told)
     if len({row["model"] for row in rows}) > 1:
@@ -147,14 +125,14 @@ def show() -> None:
         ]
         print_table(
             "Power of the model's size",
-            ("of", "exponent, 95 % over models or draws, the wider one"),
+            "of | exponent, 95 % over models or draws, the wider one",
             said,
         )
 
 
 def main() -> None:
     """Run what is missing and print the tables."""
-    run_and_show(cells(), FOLDER, SCRIPT, options(__doc__), show, PAGE)
+    run_and_show(cells(), PIECES, options(__doc__), show, PAGE)
 
 
 if __name__ == "__main__":

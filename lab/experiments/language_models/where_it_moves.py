@@ -8,26 +8,33 @@ Components of SmolLM2 from 16 prompts of 16 rollouts each: every five updates of
 both formats; at the start on six tasks in both formats; after five updates with adapters of rank 4
 and 64, and of the adapter on a third of the layers alone (before any, B is 0 and the gradient of
 every adapter a random projection of that of the weights: rank and layers could not show anything).
-Pieces are in results/where_it_moves; the table of lab/docs/studies/language-models.md is printed.
+Pieces are in results.txt; the table of lab/docs/studies/language-models.md is printed.
 """
 
-from __future__ import annotations
-
-import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
+from small_model import (
+    FORMATS,
+    PAGE,
+    RANK,
+    RESULTS,
+    Cell,
+    Rows,
+    measured,
+    options,
+    policy,
+    print_table,
+    ranged,
+    run_and_show,
+    settings,
+    task,
+    told,
+)
 
-from cells import Cell, Rows, options, pieces, print_table, run_and_show  # noqa: E402
-from small_model import FORMATS, PAGE, RANK, measured, policy, ranged, settings, task, told  # noqa: E402
+from groupwise_lab.trainer.grpo import train
 
-from groupwise_lab.trainer.grpo import train  # noqa: E402
-
-FOLDER = HERE / "results" / "where_it_moves"
-SCRIPT = "lab/experiments/language_models/where_it_moves.py"
+PIECES = RESULTS.within("where_it_moves")
 TASKS = ("larger_of_two", "one_digit_sum", "day_of_the_week", "sort_three", "letters", "format")
 # Of the adapter alone, on thirty layers counted from 0.
 LAYERS = {
@@ -62,9 +69,9 @@ def trained(rank: int = RANK, parameters: str | None = None) -> Rows:
 def along(form: str) -> Rows:
     """Components of a run at the start and every five updates."""
     actor, world = policy(), task(form)
-    rows: Rows = []
+    rows = []
 
-    def look(step: int, _logged: Any = None) -> None:
+    def look(step: int, _logged=None) -> None:
         if step % EVERY == 0:
             found = measured(actor, world, prompts=PROMPTS, group_size=GROUP_SIZE, seed=1)
             rows.append({"step": step} | told(*found))
@@ -98,25 +105,25 @@ def cells() -> list[Cell]:
 
 def show() -> None:
     """Print the table of what is there."""
-    done = pieces(FOLDER)
+    done = PIECES.tables()
     rows = [
         [
-            cell.name,
-            str(row["step"]),
-            f"{float(row['reward']):.2f}",
-            f"{float(row['informative']):.0%}",
+            (
+                f"{cell.name} | {row['step']} | {float(row['reward']):.2f} | "
+                f"{float(row['informative']):.0%}"
+            )
         ]
         + [ranged(row, key) for key in ("vp", "t", "r", "group_size")]
         for cell in cells()
         for row in done.get(cell.name, [])
     ]
-    head = ("what", "updates", "reward", "informative groups", "Vp", "T", "R", "G*, 95 %")
+    head = "what | updates | reward | informative groups | Vp | T | R | G*, 95 %"
     print_table("What moves the best group size: 16 prompts of 16 rollouts", head, rows)
 
 
 def main() -> None:
     """Run what is missing and print the table."""
-    run_and_show(cells(), FOLDER, SCRIPT, options(__doc__), show, PAGE)
+    run_and_show(cells(), PIECES, options(__doc__), show, PAGE)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ everywhere and sees no exact threshold. Bandit of the note, KL term in the rewar
 force is as stale as the rollouts. It simulates no noise.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -21,14 +19,17 @@ import numpy as np
 from drawing import (
     BLACK,
     LAG_STYLE,
+    RESULTS,
+    Rows,
+    column,
+    doublings,
     logits_at,
     note_bandit,
     options,
     print_table,
     pyplot,
-    read_csv,
     save,
-    write_csv,
+    where,
 )
 from kicks import kicked
 
@@ -76,8 +77,7 @@ def grows(
     )
     # A run that has settled lies at rounding, early and late; one that has long grown goes round a
     # limit cycle, early and late.
-    grown: np.ndarray = (late > early) & (late > 1e-3 * KICK) | (late > 100 * KICK)
-    return grown
+    return (late > early) & (late > 1e-3 * KICK) | (late > 100 * KICK)
 
 
 def located(
@@ -119,30 +119,27 @@ def boundary_row(lag: LagName, momentum: float, interval: int, stiffness: float)
     }
 
 
-def show_boundary(rows: list[dict[str, Any]]) -> None:
+def show_boundary(rows: Rows) -> None:
     """The located thresholds."""
     lines = [
         [
-            f"{row['momentum']:g}",
-            row["lag"],
-            str(row["interval"]),
-            f"{row['located']:.4g}",
-            f"{row['exact']:.4g}",
-            f"{100 * row['gap']:+.2f} %",
-            f"{row['rule']:.4g}",
-            f"{row['exact_over_rule']:.2f}",
+            (
+                f"{row['momentum']:g} | {row['lag']} | {row['interval']} | "
+                f"{row['located']:.4g} | {row['exact']:.4g} | {100 * row['gap']:+.2f} % | "
+                f"{row['rule']:.4g} | {row['exact_over_rule']:.2f}"
+            )
         ]
         for row in rows
     ]
     print_table(
         "Thresholds of learning rate x stiffness",
-        ("momentum", "lag", "R", "located", "exact", "gap", "rule", "exact / rule"),
+        "momentum | lag | R | located | exact | gap | rule | exact / rule",
         lines,
     )
     print(f"\nLargest gap {100 * max(abs(row['gap']) for row in rows):.2f} %.")
 
 
-def ratio_rows() -> list[dict[str, Any]]:
+def ratio_rows() -> Rows:
     """Exact threshold over the rule, at each lag and momentum: at interval 1, and its ends over
     intervals of 2 to 256.
     """
@@ -159,12 +156,16 @@ def ratio_rows() -> list[dict[str, Any]]:
                     "at_1": float(threshold(lag, momentum, 1) / rule_threshold(momentum, 1)),
                 }
             )
-            rows[-1] |= {"least": float(ratio[least]), "least_at": int(interval[least])}
-            rows[-1] |= {"most": float(ratio[most]), "most_at": int(interval[most])}
+            rows[-1] |= {
+                "least": float(ratio[least]),
+                "least_at": int(interval[least]),
+                "most": float(ratio[most]),
+                "most_at": int(interval[most]),
+            }
     return rows
 
 
-def ratio_curves() -> list[dict[str, Any]]:
+def ratio_curves() -> Rows:
     """Exact threshold over the rule where the picture needs it: whole intervals about a twelfth
     of a doubling apart.
     """
@@ -181,21 +182,21 @@ def ratio_curves() -> list[dict[str, Any]]:
     ]
 
 
-def show_ratios(rows: list[dict[str, Any]]) -> None:
+def show_ratios(rows: Rows) -> None:
     """The table."""
     lines = [
-        [row["lag"], f"{row['momentum']:g}", f"{row['at_1']:.3f}"]
+        [f"{row['lag']} | {row['momentum']:g} | {row['at_1']:.3f}"]
         + [f"{row[end]:.3f} (R = {row[f'{end}_at']})" for end in ("least", "most")]
         for row in rows
     ]
     print_table(
         "Exact threshold over the published rule, R to 256",
-        ("lag", "momentum", "R = 1", "least, R >= 2", "most, R >= 2"),
+        "lag | momentum | R = 1 | least, R >= 2 | most, R >= 2",
         lines,
     )
 
 
-def partly_stale_rows(stiffness: float, lags: tuple[LagName, ...]) -> list[dict[str, Any]]:
+def partly_stale_rows(stiffness: float, lags: tuple[LagName, ...]) -> Rows:
     """Momentum .9, interval 8: what of the force is stale."""
     rows = []
     for lag in lags:
@@ -205,7 +206,7 @@ def partly_stale_rows(stiffness: float, lags: tuple[LagName, ...]) -> list[dict[
     return rows
 
 
-def show_partly_stale(rows: list[dict[str, Any]]) -> None:
+def show_partly_stale(rows: Rows) -> None:
     """The table."""
     lines = [
         [
@@ -215,23 +216,19 @@ def show_partly_stale(rows: list[dict[str, Any]]) -> None:
         for row in rows
     ]
     header = (
-        "lag",
-        "exact, all stale",
-        "KL in the reward",
-        "KL in the loss",
-        "exact ratio, KL in the reward",
-        "exact ratio, KL in the loss",
+        "lag | exact, all stale | KL in the reward | KL in the loss | "
+        "exact ratio, KL in the reward | exact ratio, KL in the loss"
     )
     print_table(
         "Located thresholds of learning rate x stiffness, momentum .9, interval 8", header, lines
     )
 
 
-def draw_map(rows: list[dict[str, Any]], stiffness: float) -> None:
+def draw_map(rows: Rows, stiffness: float) -> None:
     """Lines are exact, markers are located."""
-    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 5.2), layout="constrained", sharey=True)
+    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 5.2), sharey=True)
     interval = np.arange(1, 65)
-    handles: list[Any] = []
+    handles = []
     for ax, momentum in zip(axes, MOMENTA, strict=True):
         handles = []
         for lag in LAGS:
@@ -243,10 +240,10 @@ def draw_map(rows: list[dict[str, Any]], stiffness: float) -> None:
                 color=colour,
                 linewidth=1.6,
             )
-            some = [row for row in rows if row["lag"] == lag.name and row["momentum"] == momentum]
+            some = where(rows, lag=lag.name, momentum=momentum)
             handles += ax.plot(
-                [row["interval"] for row in some],
-                [row["learning_rate"] for row in some],
+                column(some, "interval"),
+                column(some, "learning_rate"),
                 marker,
                 color=colour,
                 markersize=7,
@@ -262,9 +259,8 @@ def draw_map(rows: list[dict[str, Any]], stiffness: float) -> None:
             linewidth=1.4,
             label="published rule",
         )
-        ax.set_xscale("log", base=2)
         ax.set_yscale("log")
-        ax.set_xticks(INTERVALS, [str(value) for value in INTERVALS])
+        doublings(ax, INTERVALS)
         ax.set_xlabel("refresh interval R (updates)")
         ax.set_title(f"momentum {momentum:g}")
     axes[0].set_ylabel("largest stable learning rate $\\eta$\n(1 / reward units)")
@@ -276,29 +272,28 @@ def draw_map(rows: list[dict[str, Any]], stiffness: float) -> None:
     save(figure, "dynamics-boundary.svg")
 
 
-def draw_ratio(rows: list[dict[str, Any]]) -> None:
+def draw_ratio(rows: Rows) -> None:
     """Exact over rule, at two momenta."""
-    figure, ax = pyplot().subplots(figsize=(6.4, 4.4), layout="constrained")
+    figure, ax = pyplot().subplots(figsize=(6.4, 4.4))
     ax.axhspan(0.5, 1, color="#eeeeee", linewidth=0)
     ax.axhline(1, color=BLACK, linestyle="--", linewidth=1.4)
     for lag in ("refresh", "fixed", "async"):
         colour, marker, _ = LAG_STYLE[lag]
         for momentum, dash in zip(DRAWN_MOMENTA, ("-", ":"), strict=True):
-            some = [row for row in rows if row["lag"] == lag and row["momentum"] == momentum]
-            x, y = [row["interval"] for row in some], [row["exact_over_rule"] for row in some]
+            some = where(rows, lag=lag, momentum=momentum)
+            x, y = column(some, "interval").tolist(), column(some, "exact_over_rule")
             style = (
                 {"marker": marker, "markevery": [x.index(2**power) for power in range(9)]}
                 if dash == "-"
                 else {"linewidth": 2.2}
             )
             ax.plot(x, y, dash, color=colour, label=f"{lag}, momentum {momentum:g}", **style)
-    ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ticks = (0.5, 0.7, 1, 1.5, 2, 4, 10, 40)
     ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
     ax.set_ylim(0.5, 60)
-    ax.set_xticks([2**power for power in range(9)], [str(2**power) for power in range(9)])
+    doublings(ax, [2**power for power in range(9)])
     ax.set_xlabel("refresh interval R (updates)")
     ax.set_ylabel("exact threshold / published rule")
     ax.annotate("the rule is unsafe", (256, 0.55), ha="right", color="#444444")
@@ -310,9 +305,9 @@ def main() -> None:
     """Run, print, write and draw."""
     asked = options(__doc__)
     if asked.tables:
-        show_boundary(read_csv("boundary.csv"))
-        show_ratios(read_csv("exact_over_rule.csv"))
-        show_partly_stale(read_csv("partly_stale.csv"))
+        show_boundary(RESULTS.read("boundary"))
+        show_ratios(RESULTS.read("exact_over_rule"))
+        show_partly_stale(RESULTS.read("partly_stale"))
         return
     world, training = note_bandit(), Training(0.5, kl_place="reward")
     found = kicked(world, training, asked.seed).stiffness
@@ -336,10 +331,10 @@ def main() -> None:
     show_partly_stale(partly)
     if asked.quick:
         return
-    write_csv("boundary.csv", rows)
-    write_csv("partly_stale.csv", partly)
-    write_csv("exact_over_rule.csv", ratios)
-    write_csv("exact_over_rule_curves.csv", curves)
+    RESULTS.write("boundary", rows)
+    RESULTS.write("partly_stale", partly)
+    RESULTS.write("exact_over_rule", ratios)
+    RESULTS.write("exact_over_rule_curves", curves)
     draw_map(rows, found.value)
     draw_ratio(curves)
 

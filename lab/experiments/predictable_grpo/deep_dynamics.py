@@ -8,13 +8,11 @@ runs what is missing, smallest first: policies taught a little of eleven kinds o
 size); 400 updates of heavy-ball SGD (momentum .9, eta .0005) with leave-one-out advantages on
 two-digit addition, 32 prompts with G = 4 or 16 rollouts; four times that rate; momentum varied at a
 fixed eta/(1 - mu); the spread of short runs from one start, by G; and of every run the laws fitted
-and a forecast from 40 %. Pieces are in results/deep_dynamics; the tables of
+and a forecast from 40 %. Pieces are in results.txt; the tables of
 lab/docs/studies/deep-dynamics.md are printed and its pictures drawn. Accuracies of held-out
 problems and of ten families that are not trained on are exact: the probability of the one right
 answer.
 """
-
-from __future__ import annotations
 
 import random
 import sys
@@ -26,14 +24,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "u_statistic"))  # the runner of cells
+sys.path.append(str(Path(__file__).resolve().parents[1] / "u_statistic"))  # the runner of cells
 
-from cells import Cell, Rows, options, pieces, run_asked, say_missing  # noqa: E402
-from deep_dynamics_pages import show  # noqa: E402
+from cells import Cell, Rows, options, run_asked, say_missing
+from deep_dynamics_pages import show
+from drawing import RESULTS, column
 
-FOLDER = HERE / "results" / "deep_dynamics"
-SCRIPT = "lab/experiments/predictable_grpo/deep_dynamics.py"
+PIECES, FITS = RESULTS.within("deep_dynamics"), RESULTS.within("deep_dynamics_fits")
 SIZES, GROUPS, SEEDS = ("tiny", "small", "medium"), (4, 16), 3
 PROMPTS, STEPS, MOMENTUM, RATE = 32, 400, 0.9, 0.0005
 STARTS = {"warm": 0.10, "low": 0.04}  # accuracy over all kinds that the teaching stops at
@@ -75,7 +72,7 @@ def world() -> tuple[Any, tuple[Any, ...], Any]:
     )
 
 
-def start(size: str, kind: str = "warm") -> Any:
+def start(size: str, kind: str = "warm"):
     """The policy that every run of a size begins with; from the cache after the first time."""
     from groupwise_lab.trainer.policy import Policy, policy_size
     from groupwise_lab.trainer.warm_up import default_cache, warm_up
@@ -87,7 +84,7 @@ def start(size: str, kind: str = "warm") -> Any:
     return policy
 
 
-def values(policy: Any, task: Any, problems: Sequence[Any]) -> Any:
+def values(policy, task, problems: Sequence[Any]):
     """V(x) of every problem: the probability of its right answer."""
     import torch
 
@@ -102,7 +99,7 @@ def values(policy: Any, task: Any, problems: Sequence[Any]) -> Any:
         )
 
 
-def gradient(policy: Any, task: Any, problems: Sequence[Any]) -> Any:
+def gradient(policy, task, problems: Sequence[Any]):
     """Gradient of the mean value, exact."""
     import torch
 
@@ -114,7 +111,7 @@ def gradient(policy: Any, task: Any, problems: Sequence[Any]) -> Any:
     return torch.cat([part.reshape(-1) for part in parts]).double()
 
 
-def exact_row(policy: Any) -> dict[str, float]:
+def exact_row(policy) -> dict[str, float]:
     """Mean, spread within and between prompts of the trained task, its held-out accuracy, and
     that of every other family.
     """
@@ -124,8 +121,8 @@ def exact_row(policy: Any) -> dict[str, float]:
         "value": float(found.mean()),
         "within": float((found * (1 - found)).mean()),
         "between": float(found.var()),
+        "held_out": float(values(policy, task, task.held_out[:CHECKED]).mean()),
     }
-    row |= {"held_out": float(values(policy, task, task.held_out[:CHECKED]).mean())}
     return row | {
         other.name: float(values(policy, other, other.held_out).mean()) for other in others
     }
@@ -182,9 +179,9 @@ def curve(
         checkpoint_every=steps,
     )
     known = exact_row(policy)
-    rows: Rows = [{"step": 0, "reward": "", **known}]
+    rows = [{"step": 0, "reward": "", **known}]
 
-    def watch(step: int, row: Any) -> None:
+    def watch(step: int, row) -> None:
         found = exact_row(policy) if step % (EVERY if families else 100) == 0 else {}
         rows.append(
             {
@@ -206,16 +203,16 @@ def fitted(run: str, group_size: int) -> Rows:
     import groupwise as gw
     from groupwise_lab.forecasts.backtest import backtest
 
-    rows = pieces(FOLDER)[run]
+    rows = PIECES.read(run)
     known = [row for row in rows if row["value"] != ""]
-    at = np.array([row["step"] for row in known], dtype=float)
+    at = np.array(column(known, "step"), dtype=float)
     noise = [row["within"] / (PROMPTS * group_size) + row["between"] / PROMPTS for row in known]
-    step_T = np.array([row["step"] for row in rows[1:]], dtype=float)
-    reward_T = np.array([row["reward"] for row in rows[1:]], dtype=float)
+    step_T = np.array(column(rows[1:], "step"), dtype=float)
+    reward_T = np.array(column(rows[1:], "reward"), dtype=float)
     variance_T = np.interp(step_T, at, noise)
-    given: dict[str, Any] = {"variance_T": variance_T, "smoothing": 1, "healthy": "up"}
+    given = {"variance_T": variance_T, "smoothing": 1, "healthy": "up"}
     every = gw.fit(step_T, reward_T, momentum=MOMENTUM, **given)
-    row: dict[str, Any] = {"run": run, "law": every.law, "status": every.status}
+    row = {"run": run, "law": every.law, "status": every.status}
     row |= {f"aicc_{found.law}": found.aicc for found in every.candidates} | {
         f"r2_{found.law}": found.r_squared for found in every.candidates
     }
@@ -262,7 +259,7 @@ def spread(
     along = gradient(policy, task, task.train)
     norm2 = float(along.square().sum())
     found = projected(policy, along / norm2**0.5)
-    rows: Rows = []
+    rows = []
     for replicate in range(replicates):
         policy.load_state_dict(begun)
         settings = TrainSettings(
@@ -287,16 +284,17 @@ def spread(
         row = {
             "group_size": group_size,
             "replicate": replicate,
-            "value": float(np.mean(values(policy, task, task.train[:CHECKED]))),
+            "value": np.mean(values(policy, task, task.train[:CHECKED])),
+            "along": along_gradient,
+            "steps": steps,
+            "rate": rate,
+            "gradient_norm2": norm2,
         }
-        row |= {"along": along_gradient, "steps": steps, "rate": rate, "gradient_norm2": norm2}
         rows.append(row | found)
     return rows
 
 
-def projected(
-    policy: Any, direction: Any, *, groups: int = 512, group_size: int = 16
-) -> dict[str, float]:
+def projected(policy, direction, *, groups: int = 512, group_size: int = 16) -> dict[str, float]:
     """Vp, T and R of scores along one direction, from one sample of rollouts."""
     import numpy as np
     import torch
@@ -324,13 +322,11 @@ def projected(
     return {"vp": found.vp.value, "t": found.t.value, "r": found.r.value}
 
 
-def directional(
-    policy: Any, direction: Any, prompt_PL: Any, sampled: Any, step: float = 1e-2
-) -> Any:
+def directional(policy, direction, prompt_PL, sampled, step: float = 1e-2):
     """The score of every rollout along a direction, by a central difference."""
     import torch
 
-    def moved(by: float) -> Any:
+    def moved(by: float):
         place = 0
         with torch.no_grad():
             for parameter in policy.parameters():
@@ -411,7 +407,7 @@ def fit_cells() -> list[Cell]:
         for seed in range(SEEDS)
     ]
     names += [(cell.name, 16) for cell in momentum_cells() if cell.name.startswith("momentum")]
-    there = {path.stem for path in FOLDER.glob("*.csv")}
+    there = PIECES.tables()
     return [
         Cell(name, fitted, {"run": name, "group_size": group})
         for name, group in names
@@ -423,7 +419,7 @@ def quick() -> None:
     """Everything once, as small as it gets."""
     STARTS["warm"] = 0.0005
     print(
-        [row["step"] for row in curve("tiny", 4, 0, steps=4, families=False)],
+        column(curve("tiny", 4, 0, steps=4, families=False), "step"),
         begin("tiny")[0]["parameters"],
     )
     print([sorted(row)[0] for row in spread(4, 2, 2, "tiny")])
@@ -435,10 +431,10 @@ def main() -> None:
     if asked.quick:
         quick()
         return
-    run_asked(training_cells(), FOLDER, asked)
-    run_asked(fit_cells(), FOLDER / "fits", asked)
-    show(pieces(FOLDER), pieces(FOLDER / "fits"))
-    say_missing(training_cells(), FOLDER, SCRIPT)
+    run_asked(training_cells(), PIECES, asked)
+    run_asked(fit_cells(), FITS, asked)
+    show(PIECES.tables(), FITS.tables())
+    say_missing(training_cells(), PIECES)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,13 @@
 It runs nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from drawing import BLACK, BLUE, GREEN, ORANGE, VERMILION, print_table, pyplot, save
+from drawing import BLACK, BLUE, GREEN, ORANGE, VERMILION, column, print_table, pyplot, save
+from numpy import ndarray
 
 from groupwise.intervals import student_quantile
 
@@ -45,17 +44,15 @@ def seeds(
     ]
 
 
-def rewards(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+def rewards(rows: Sequence[Mapping[str, Any]]) -> ndarray:
     """The mean reward of every update's batch."""
-    return np.array([row["reward"] for row in rows[1:]], dtype=float)
+    return np.array(column(rows[1:], "reward"), dtype=float)
 
 
-def known(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
+def known(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[ndarray, ndarray]:
     """Updates at which something was computed exactly, and what."""
     there = [row for row in rows if row[name] != ""]
-    return np.array([row["step"] for row in there], dtype=float), np.array(
-        [row[name] for row in there], dtype=float
-    )
+    return np.array(column(there, "step"), dtype=float), np.array(column(there, name), dtype=float)
 
 
 def spoken(value_S: Sequence[float], digits: int = 3) -> str:
@@ -82,7 +79,7 @@ def fit_table(fits: Pieces) -> None:
             ]
             if not found:
                 continue
-            raw, adjusted = [part["r2"] for part in found], [part["r2_adjusted"] for part in found]
+            raw, adjusted = column(found, "r2"), column(found, "r2_adjusted")
             ahead = [
                 spoken([part[f"aicc_{law}"] - part["aicc_oscillator"] for part in found], 1)
                 for law in LAWS[1:]
@@ -90,9 +87,7 @@ def fit_table(fits: Pieces) -> None:
             limited = sum(part["status"] == "converged" for part in found)
             rows.append(
                 [
-                    size,
-                    str(group),
-                    str(len(found)),
+                    f"{size} | {group} | {len(found)}",
                     spoken(raw),
                     spoken(adjusted),
                     *ahead,
@@ -100,11 +95,7 @@ def fit_table(fits: Pieces) -> None:
                 ]
             )
     header = [
-        "size",
-        "G",
-        "seeds",
-        "R², raw",
-        "R², noise-adjusted",
+        "size | G | seeds | R², raw | R², noise-adjusted",
         *(f"AICc of {law} - oscillator" for law in LAWS[1:]),
         "identifiable",
     ]
@@ -119,13 +110,11 @@ def forecast_table(fits: Pieces) -> None:
     rows = []
     for method in METHODS:
         error = np.array([part[f"error_{method}"] for part in found])
-        ratio = np.exp(
-            np.mean(np.log(np.array([part["error_groupwise"] for part in found]) / error))
-        )
-        rows.append([method, f"{error.mean():.4f}", f"{ratio:.2f}"])
+        ratio = np.exp(np.mean(np.log(column(found, "error_groupwise") / error)))
+        rows.append([f"{method} | {error.mean():.4f} | {ratio:.2f}"])
     print_table(
         f"Forecast of the last 60 % from the first 40 %, {len(found)} runs",
-        ["method", "mean absolute error", "ours over it"],
+        "method | mean absolute error | ours over it",
         rows,
     )
     held = []
@@ -155,9 +144,7 @@ def mean_table(runs: Pieces) -> None:
             said = {"value": "trained on", "held_out": "held out"}.get(name, name)
             rows.append(
                 [
-                    size,
-                    said,
-                    f"{first:.4f}",
+                    f"{size} | {said} | {first:.4f}",
                     spoken(ends[0], 4),
                     spoken(ends[1], 4),
                     f"{difference:+.4f} ({low:+.4f} to {high:+.4f})",
@@ -165,7 +152,7 @@ def mean_table(runs: Pieces) -> None:
             )
     print_table(
         "Exact accuracy at update 400, by group size",
-        ["size", "family", "start", "G = 4", "G = 16", "difference (95 %)"],
+        "size | family | start | G = 4 | G = 16 | difference (95 %)",
         rows,
     )
 
@@ -187,15 +174,17 @@ def rate_table(runs: Pieces) -> None:
                 ]
                 low, high, difference = apart(*ends)
                 said = f"{difference:+.3f} ({low:+.3f} to {high:+.3f})"
-                rows.append([size, name, str(updates), spoken(ends[0]), spoken(ends[1]), said])
+                rows.append(
+                    [f"{size} | {name} | {updates}", spoken(ends[0]), spoken(ends[1]), said]
+                )
     print_table(
         "G at two learning rates",
-        ["size", "eta", "updates", "G = 4", "G = 16", "difference (95 %)"],
+        "size | eta | updates | G = 4 | G = 16 | difference (95 %)",
         rows,
     )
 
 
-def apart(one_S: np.ndarray, other_S: np.ndarray) -> tuple[float, float, float]:
+def apart(one_S: ndarray, other_S: ndarray) -> tuple[float, float, float]:
     """Interval of the difference of two means, and the difference."""
     difference = float(other_S.mean() - one_S.mean())
     error = math.sqrt(one_S.var(ddof=1) / len(one_S) + other_S.var(ddof=1) / len(other_S))
@@ -205,7 +194,7 @@ def apart(one_S: np.ndarray, other_S: np.ndarray) -> tuple[float, float, float]:
 
 def momentum_runs(runs: Pieces, kind: str) -> dict[float, list[Sequence[Mapping[str, Any]]]]:
     """Runs of one start at G = 16 by momentum."""
-    found: dict[float, list[Sequence[Mapping[str, Any]]]] = {}
+    found = {}
     for name, rows in runs.items():
         if name.startswith(f"momentum-{kind}-mu"):
             found.setdefault(float(name.split("-mu")[1].split("-")[0]), []).append(rows)
@@ -214,7 +203,7 @@ def momentum_runs(runs: Pieces, kind: str) -> dict[float, list[Sequence[Mapping[
     return dict(sorted(found.items()))
 
 
-def delay(reward_T: np.ndarray, reference_T: np.ndarray) -> float:
+def delay(reward_T: ndarray, reference_T: ndarray) -> float:
     """Updates by which one curve lags another: the shift with the smallest squared distance; nan
     where that is an end of the range.
     """
@@ -225,9 +214,7 @@ def delay(reward_T: np.ndarray, reference_T: np.ndarray) -> float:
 
     def distance(shift: float) -> float:
         moved = np.maximum(time_T - shift, 0.0)  # before its beginning the reference stands still
-        return float(
-            np.mean((reward_T - coefficients(np.minimum(moved, len(time_T))))[inside] ** 2)
-        )
+        return np.mean((reward_T - coefficients(np.minimum(moved, len(time_T))))[inside] ** 2)
 
     best = int(np.argmin([distance(shift) for shift in shifts]))
     return (
@@ -251,29 +238,23 @@ def momentum_table(runs: Pieces, fits: Pieces) -> None:
             ends = spoken([known(part, "value")[1][-1] for part in found])
             rows.append(
                 [
-                    kind,
-                    f"{momentum:g}",
-                    str(len(found)),
-                    f"{inertia:.1f}",
+                    f"{kind} | {momentum:g} | {len(found)} | {inertia:.1f}",
                     ("none fits" if np.isnan(late).any() else spoken(late, 1))
                     if late
                     else "reference",
                     spoken(rate),
-                    fast,
-                    ends,
+                    f"{fast} | {ends}",
                 ]
             )
     header = [
-        "start",
-        "momentum",
-        "seeds",
-        "mu/(1 - mu), updates",
-        "delay against momentum 0, updates",
-        "rise over 100 updates",
+        (
+            "start | momentum | seeds | mu/(1 - mu), updates | "
+            "delay against momentum 0, updates | rise over 100 updates"
+        )
     ]
     print_table(
         "Momentum at a fixed eta/(1 - mu) of .005",
-        [*header, "tau2 of the closed form, updates", "accuracy at 400"],
+        [*header, "tau2 of the closed form, updates | accuracy at 400"],
         rows,
     )
 
@@ -301,29 +282,23 @@ def spread_table(runs: Pieces) -> None:
     rows, measured, predicted = [], {}, {}
     for group, part in found.items():
         first = part[0]
-        along = np.array([row["along"] for row in part])
-        value = np.array([row["value"] for row in part])
+        along = column(part, "along")
+        value = column(part, "value")
         noise = (first["vp"] + first["t"] / group + first["r"] / (group * (group - 1))) / PROMPTS
         predicted[group] = first["steps"] * first["rate"] ** 2 * noise
-        measured[group] = float(along.var(ddof=1))
+        measured[group] = along.var(ddof=1)
         rows.append(
             [
-                str(group),
-                str(len(part)),
-                f"{along.mean():.4f}",
-                f"{measured[group]:.3e}",
-                f"{predicted[group]:.3e}",
-                f"{value.var(ddof=1):.3e}",
+                (
+                    f"{group} | {len(part)} | {along.mean():.4f} | {measured[group]:.3e} | "
+                    f"{predicted[group]:.3e} | {value.var(ddof=1):.3e}"
+                )
             ]
         )
-    header = [
-        "G",
-        "runs",
-        "mean displacement",
-        "its variance, measured",
-        "predicted, nothing fitted",
-        "variance of the value",
-    ]
+    header = (
+        "G | runs | mean displacement | its variance, measured | "
+        "predicted, nothing fitted | variance of the value"
+    )
     print_table("Ten updates of SGD from one start, along the gradient", header, rows)
     ratio = measured[4] / measured[16]
     low, high = ratio_interval(ratio, len(found[4]), len(found[16]))
@@ -360,8 +335,8 @@ def stiffness(rows: Sequence[Mapping[str, Any]]) -> float:
 
 def size_table(runs: Pieces) -> None:
     """Stiffness by size, and its exponent."""
-    rows: list[list[str]] = []
-    points: list[tuple[float, float]] = []
+    rows = []
+    points = []
     for size in SIZES:
         if f"start-{size}" not in runs:
             continue
@@ -373,21 +348,14 @@ def size_table(runs: Pieces) -> None:
         ]
         rows.append(
             [
-                size,
-                f"{first['parameters']:,}",
-                f"{first['value']:.3f}",
-                f"{steep:.2f}",
+                f"{size} | {first['parameters']:,} | {first['value']:.3f} | {steep:.2f}",
                 *(spoken(found[group]) for group in GROUPS),
             ]
         )
-    header = [
-        "size",
-        "parameters",
-        "accuracy at the start",
-        "K at the start, |g|²/(1 - V)",
-        "K of the run, G = 4",
-        "K of the run, G = 16",
-    ]
+    header = (
+        "size | parameters | accuracy at the start | K at the start, |g|²/(1 - V) | "
+        "K of the run, G = 4 | K of the run, G = 16"
+    )
     print_table("Stiffness towards reward 1, per unit of learning rate", header, rows)
     if len({place for place, _ in points}) > 1:
         slope, low, high = exponent(points)
@@ -408,7 +376,7 @@ def exponent(points: Sequence[tuple[float, float]]) -> tuple[float, float, float
     return slope, slope - reach, slope + reach
 
 
-def smooth(value_T: np.ndarray, width: int = 15) -> np.ndarray:
+def smooth(value_T: ndarray, width: int = 15) -> ndarray:
     """A running mean that keeps its length."""
     padded = np.pad(value_T, width // 2, mode="edge")
     return np.convolve(padded, np.full(width, 1 / width), mode="valid")
@@ -425,10 +393,10 @@ def draw_curves(runs: Pieces) -> None:
         for group in GROUPS:
             colour, dash, marker = STYLE[group]
             for place, part in enumerate(seeds(runs, size, group)):
-                step_T = np.arange(1, len(rewards(part)) + 1)
+                step_T = np.arange(1, len(rewards(part)) + 1, 3)  # of means of 15
                 panel.plot(
                     step_T,
-                    smooth(rewards(part)),
+                    smooth(rewards(part))[::3],
                     color=colour,
                     linestyle=dash,
                     linewidth=0.9,
@@ -452,7 +420,6 @@ def draw_curves(runs: Pieces) -> None:
         panel.set(title=f"{size}: {parameters}", xlabel="optimiser updates")
     panels[0][0].set_ylabel("mean reward (mean of 15 updates)")
     panels[0][0].legend(loc="upper left")
-    figure.tight_layout()
     save(figure, "deep-dynamics-curves.svg")
 
 
@@ -514,5 +481,4 @@ def draw_checks(runs: Pieces) -> None:
         title="held out (blue) and ten other families",
     )
     right.legend()
-    figure.tight_layout()
     save(figure, "deep-dynamics-checks.svg")

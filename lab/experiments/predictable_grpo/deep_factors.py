@@ -6,11 +6,6 @@ as they come. `python deep_factors.py` runs what is missing (some ten minutes of
 `--tables` prints, `--quick` tries everything.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import torch
 from deep_pieces import Pieces
@@ -26,16 +21,16 @@ from deep_world import (
     symmetric,
     trained,
 )
-from drawing import options, print_table
+from drawing import Row, options, print_table
 from worlds.truth import leading_modes
 
 from groupwise.stability.threshold import threshold
 
-FACTORS = Pieces("deep_factors.csv", ("factor",))
-LARGE = Pieces("deep_factors_large.csv", ("factor", "over_edge"))
-ADAM = Pieces("deep_factors_adam.csv", ("over_edge", "seed"))
+FACTORS = Pieces("deep_factors", ("factor",))
+LARGE = Pieces("deep_factors_large", ("factor", "over_edge"))
+ADAM = Pieces("deep_factors_adam", ("over_edge", "seed"))
 CENTRE = Setting("refresh", 0.9, 8)
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS: dict[str, Row] = {
     "centre": {},
     "exact ratio": {"ratio": "exact"},
     "clipped ratio": {"ratio": "clipped"},
@@ -89,7 +84,7 @@ def adam(deep: Deep, *, quick: bool) -> None:
     scale_D = adam_scale(deep, 3 if quick else 60)
     root = scale_D.sqrt().numpy()
     whole = pull(deep.world, deep.point_D, part="both")
-    scaled: Callable[[np.ndarray], np.ndarray] = lambda vector: root * whole(root * vector)  # noqa: E731
+    scaled = lambda vector: root * whole(root * vector)  # noqa: E731
     top = leading_modes(scaled, len(root), 4 if quick else 12)
     vectors = top.vector_DK
     parts = []
@@ -105,8 +100,9 @@ def adam(deep: Deep, *, quick: bool) -> None:
         located, error, rates, _ = located_edge(
             deep, deep.world, CENTRE, predicted, kick_D, watch_D, kinked=False, scale_D=scale_D
         )
-        row = {"factor": "Adam, divisor held", "predicted": predicted / (1 - BETA1)}
-        row |= {
+        row = {
+            "factor": "Adam, divisor held",
+            "predicted": predicted / (1 - BETA1),
             "measured": located * predicted / (1 - BETA1),
             "error": error * predicted / (1 - BETA1),
         }
@@ -125,7 +121,7 @@ def adam(deep: Deep, *, quick: bool) -> None:
 
 def adam_run(
     deep: Deep, scale_D: torch.Tensor, watch_D: np.ndarray, rate: float, seed: int, updates: int
-) -> dict[str, Any]:
+) -> Row:
     """Adam on sampled groups from the fixed point, its second moments those that the noise gives
     there.
     """
@@ -146,20 +142,18 @@ def adam_run(
         along.append(float((now_D - deep.point_D) @ watch))
         value.append(float(deep.world.value(now_PO)))
     third = updates // 3
-    row = {
+    return {
         "learning_rate": rate,
-        "spread_early": float(np.std(along[:third])),
-        "spread_late": float(np.std(along[-third:])),
-    }
-    return row | {
-        "value_late": float(np.mean(value[-third:])),
-        "value_lowest": float(np.min(value)),
+        "spread_early": np.std(along[:third]),
+        "spread_late": np.std(along[-third:]),
+        "value_late": np.mean(value[-third:]),
+        "value_lowest": np.min(value),
     }
 
 
 def large(deep: Deep, basis: np.ndarray, edge: float, *, quick: bool) -> None:
     """What ratio, clipping and std do at four times the edge, after a large kick."""
-    cases: dict[str, dict[str, Any]] = {
+    cases = {
         name: VARIANTS[name]
         for name in ("centre", "exact ratio", "clipped ratio", "KL in the loss")
     }
@@ -187,8 +181,6 @@ def large(deep: Deep, basis: np.ndarray, edge: float, *, quick: bool) -> None:
                 "over_edge": over,
                 "value": float(value.mean()),
                 "lowest": float(value.min()),
-            }
-            row |= {
                 "highest": float(value.max()),
                 "spread_along": float(path.along_TK[late, 0].std()),
             }
@@ -201,8 +193,7 @@ def show() -> None:
     centre = next((row["measured"] for row in rows if row["factor"] == "centre"), float("nan"))
     lines = [
         [
-            row["factor"],
-            f"{row['predicted']:.4g}",
+            f"{row['factor']} | {row['predicted']:.4g}",
             *measured_cells(row),
             f"{row['measured'] / centre:.3g}",
         ]
@@ -211,52 +202,41 @@ def show() -> None:
     if lines:
         print_table(
             "Edges, refresh, R = 8, momentum .9",
-            ("factor", "predicted", "measured", "difference", "over the centre's"),
+            "factor | predicted | measured | difference | over the centre's",
             lines,
         )
     lines = []
     for row in LARGE.rows():
         lines.append(
             [
-                row["factor"],
-                f"{row['over_edge']:g}",
-                f"{row['value']:.4f}",
-                f"{row['lowest']:.3f} to {row['highest']:.3f}",
+                (
+                    f"{row['factor']} | {row['over_edge']:g} | {row['value']:.4f} | "
+                    f"{row['lowest']:.3f} to {row['highest']:.3f}"
+                )
             ]
         )
-        lines[-1] += [f"{row['spread_along']:.2g}", f"{row['divergence']:.3f}"]
+        lines[-1] += [f"{row['spread_along']:.2g} | {row['divergence']:.3f}"]
     header = (
-        "factor",
-        "learning rate over the centre's edge",
-        "mean reward",
-        "range",
-        "spread along the stiffest mode",
-        "KL",
+        "factor | learning rate over the centre's edge | mean reward | range | "
+        "spread along the stiffest mode | KL"
     )
     print_table("After a large kick, the last quarter of 104 updates", header, lines)
     lines = []
     for row in ADAM.rows():
         lines.append(
             [
-                f"{row['over_edge']:g}",
-                str(row["seed"]),
-                f"{row['learning_rate']:.3g}",
-                f"{row['spread_early']:.3g}",
+                (
+                    f"{row['over_edge']:g} | {row['seed']} | {row['learning_rate']:.3g} | "
+                    f"{row['spread_early']:.3g}"
+                )
             ]
         )
         lines[-1] += [
-            f"{row['spread_late']:.3g}",
-            f"{row['value_late']:.4f}",
-            f"{row['value_lowest']:.3f}",
+            f"{row['spread_late']:.3g} | {row['value_late']:.4f} | {row['value_lowest']:.3f}"
         ]
     header = (
-        "learning rate over the edge",
-        "seed",
-        "learning rate",
-        "spread, first third",
-        "last third",
-        "mean reward",
-        "lowest",
+        "learning rate over the edge | seed | learning rate | spread, first third | "
+        "last third | mean reward | lowest"
     )
     if lines:
         print_table("Adam on sampled groups of 8", header, lines)

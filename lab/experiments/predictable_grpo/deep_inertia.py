@@ -6,32 +6,29 @@ whatever delays a curve here is momentum. Beside it the laws that a fit would ch
 deep_inertia.py` runs what is missing (a few minutes of one core), `--tables` prints.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from deep_pieces import Pieces
 from deep_world import Deep, Setting, deep_world, trained
 from drawing import BLACK, BLUE, GREEN, VERMILION, options, print_table, pyplot, save
+from numpy import ndarray
 
-CURVES = Pieces("deep_inertia.csv", ("momentum",))
+CURVES = Pieces("deep_inertia", ("momentum",))
 EFFECTIVE, UPDATES, EVERY = 0.01, 400, 8
 MOMENTA = (0.0, 0.97, 0.9, 0.99)
 LAWS = ("oscillator", "exponential", "logistic")
 
 
-def delay(reward_T: np.ndarray, reference_T: np.ndarray, time_T: np.ndarray) -> float:
+def delay(reward_T: ndarray, reference_T: ndarray, time_T: ndarray) -> float:
     """Updates by which a curve lags a reference, where both rise: at the levels that both reach,
     the mean shift.
     """
     low, high = max(reward_T[0], reference_T[0]), min(reward_T.max(), reference_T.max())
     level = np.linspace(low + 0.1 * (high - low), high - 0.1 * (high - low), 30)
-    return float(
-        np.mean(
-            np.interp(level, np.maximum.accumulate(reward_T), time_T)
-            - np.interp(level, reference_T, time_T)
-        )
+    return np.mean(
+        np.interp(level, np.maximum.accumulate(reward_T), time_T)
+        - np.interp(level, reference_T, time_T)
     )
 
 
@@ -52,7 +49,7 @@ def curve_row(deep: Deep, momentum: float, updates: int) -> dict[str, Any]:
     }
 
 
-def curves() -> dict[float, tuple[np.ndarray, np.ndarray]]:
+def curves() -> dict[float, tuple[ndarray, ndarray]]:
     """Updates and rewards by momentum."""
     found = {}
     for row in sorted(CURVES.rows(), key=lambda row: float(row["momentum"])):
@@ -77,10 +74,10 @@ def show() -> None:
         }
         lines.append(
             [
-                f"{momentum:g}",
-                f"{momentum / (1 - momentum):.1f}",
-                f"{late:.1f}",
-                f"{slope[0] / slope.max():.2f}",
+                (
+                    f"{momentum:g} | {momentum / (1 - momentum):.1f} | {late:.1f} | "
+                    f"{slope[0] / slope.max():.2f}"
+                )
             ]
         )
         lines[-1] += [
@@ -89,11 +86,10 @@ def show() -> None:
             f"{reward_T[-1]:.3f}",
         ]
     header = (
-        "momentum",
-        "mu/(1 - mu)",
-        "delay against momentum 0",
-        "first slope over the steepest",
-        "steepest at update",
+        (
+            "momentum | mu/(1 - mu) | delay against momentum 0 | "
+            "first slope over the steepest | steepest at update"
+        ),
     )
     print_table(
         "Noise-free curves, eta/(1 - mu) = .01",
@@ -104,7 +100,7 @@ def show() -> None:
 
 def draw() -> None:
     """The curves."""
-    figure, ax = pyplot().subplots(figsize=(6.4, 3.8), layout="constrained")
+    figure, ax = pyplot().subplots(figsize=(6.4, 3.8))
     styles = ((BLACK, "-"), (GREEN, (0, (5, 1))), (BLUE, "--"), (VERMILION, ":"))
     for (momentum, (time_T, reward_T)), (colour, dash) in zip(
         curves().items(), styles, strict=False

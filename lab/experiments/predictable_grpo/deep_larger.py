@@ -9,8 +9,6 @@ from where it ends, runs at multiples of the predicted edge. Pieces are written 
 where it is not the recorded one nothing is added.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +21,8 @@ import torch
 from deep_pieces import Pieces
 from deep_world import KL_WEIGHT, START, Setting
 from drawing import options, print_table
+from numpy import ndarray
+from torch import Tensor
 from worlds.truth import leading_modes, twice_differentiable
 
 from groupwise.stability.threshold import threshold
@@ -30,9 +30,9 @@ from groupwise_lab.trainer.policy import Policy, policy_size
 from groupwise_lab.trainer.tasks import Task, make_task
 from groupwise_lab.trainer.warm_up import default_cache, warm_up
 
-LEARNING = Pieces("deep_larger_learning.csv", ("update",))
-SPECTRUM = Pieces("deep_larger_spectrum.csv", ("where", "part"))
-RUNS = Pieces("deep_larger_runs.csv", ("lag", "factor", "seed"))
+LEARNING = Pieces("deep_larger_learning", ("update",))
+SPECTRUM = Pieces("deep_larger_spectrum", ("where", "part"))
+RUNS = Pieces("deep_larger_runs", ("lag", "factor", "seed"))
 LAGS = ("refresh", "fixed", "async")
 MOMENTUM, INTERVAL = 0.9, 8
 GROUP, PROMPTS, SCORED, SAMPLES = 8, 32, 1536, 4
@@ -57,10 +57,10 @@ class Rollouts:
         divergence: mean of log(pi/pi_ref), nats.
     """
 
-    prompt_PL: torch.Tensor
-    completion_NL: torch.Tensor
-    mask_NL: torch.Tensor
-    advantage_N: torch.Tensor
+    prompt_PL: Tensor
+    completion_NL: Tensor
+    mask_NL: Tensor
+    advantage_N: Tensor
     value: float
     divergence: float
 
@@ -75,11 +75,11 @@ class Larger:
         self.reference = copy.deepcopy(self.policy)
         self.parameters = list(self.policy.parameters())
 
-    def flat(self) -> torch.Tensor:
+    def flat(self) -> Tensor:
         """Parameters as one vector."""
         return torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
 
-    def stand_at(self, parameter_D: torch.Tensor) -> None:
+    def stand_at(self, parameter_D: Tensor) -> None:
         """Put the parameters there."""
         with torch.no_grad():
             torch.nn.utils.vector_to_parameters(parameter_D.float(), self.parameters)
@@ -108,13 +108,12 @@ class Larger:
             float(behind_N.mean()),
         )
 
-    def log_probability(self, rollouts: Rollouts) -> torch.Tensor:
+    def log_probability(self, rollouts: Rollouts) -> Tensor:
         """Of each whole completion."""
-        found: torch.Tensor = (
+        return (
             self.policy.log_probabilities(rollouts.prompt_PL, rollouts.completion_NL)
             * rollouts.mask_NL
         ).sum(1)
-        return found
 
 
 def batches(setting: Setting, draw: Callable[[], Drawn]) -> Iterator[Drawn]:
@@ -136,7 +135,7 @@ def trained(
     *,
     setting: Setting,
     prompts: int,
-    watch_D: torch.Tensor | None = None,
+    watch_D: Tensor | None = None,
 ) -> tuple[list[float], ...]:
     """Heavy-ball SGD from where the policy stands: mean reward, divergence and place along a
     direction, of each update.
@@ -144,7 +143,7 @@ def trained(
     generator = torch.Generator().manual_seed(seed)
     start_D, now_D = world.flat(), world.flat()
     velocity_D = torch.zeros_like(now_D)
-    seen: tuple[list[float], ...] = ([], [], [])
+    seen = ([], [], [])
     for batch in islice(batches(setting, lambda: world.rollouts(prompts, generator)), updates):
         log_N = world.log_probability(batch)
         parts = torch.autograd.grad((log_N * batch.advantage_N.to(log_N)).mean(), world.parameters)
@@ -161,16 +160,14 @@ def trained(
     return seen
 
 
-def products(
-    world: Larger, rollouts: Rollouts, weight_N: torch.Tensor
-) -> Callable[[np.ndarray], np.ndarray]:
+def products(world: Larger, rollouts: Rollouts, weight_N: Tensor) -> Callable[[ndarray], ndarray]:
     """Products with the mean of weighted squares of scores."""
     with twice_differentiable():
         log_N = world.log_probability(rollouts)
         dummy_N = torch.ones_like(log_N, requires_grad=True)
         mixed = torch.autograd.grad(log_N, world.parameters, dummy_N, create_graph=True)
 
-    def product(vector: np.ndarray) -> np.ndarray:
+    def product(vector: ndarray) -> ndarray:
         places = torch.split(
             torch.as_tensor(vector, dtype=torch.float32), [part.numel() for part in mixed]
         )
@@ -187,7 +184,7 @@ def products(
     return product
 
 
-def spectrum(world: Larger, where: str, *, scored: int = SCORED) -> tuple[float, np.ndarray]:
+def spectrum(world: Larger, where: str, *, scored: int = SCORED) -> tuple[float, ndarray]:
     """The stiffest mode's eigenvalue in samples other than the one that found it, and its
     direction; pieces are written.
     """
@@ -208,25 +205,23 @@ def spectrum(world: Larger, where: str, *, scored: int = SCORED) -> tuple[float,
             float(direction @ products(world, *pair)(direction))
             for pair in zip(others, weights, strict=True)
         ]
-        outside = float(np.mean(quotients))
+        outside = np.mean(quotients)
         if not SPECTRUM.has(where, part):
             row = {
                 "where": where,
                 "part": part,
                 "inside": float(top.value_K[0]),
                 "outside": outside,
-            }
-            row |= {
                 "outside_error": float(np.std(quotients, ddof=1) / np.sqrt(SAMPLES)),
                 "second": float(top.value_K[1]),
             }
             SPECTRUM.add(
-                row | {"rollouts": scored, "value": float(np.mean([one.value for one in others]))}
+                row | {"rollouts": scored, "value": np.mean([one.value for one in others])}
             )
     return outside, direction
 
 
-def learned(world: Larger, *, quick: bool) -> torch.Tensor:
+def learned(world: Larger, *, quick: bool) -> Tensor:
     """Where training on policy from the warm start ends: the same as the pieces that are there."""
     updates = 16 if quick else LEARN_UPDATES
     spectrum(world, "warm start", scored=128 if quick else SCORED)
@@ -238,8 +233,8 @@ def learned(world: Larger, *, quick: bool) -> torch.Tensor:
         part = slice(at, at + 40)
         row = {
             "update": at,
-            "value": float(np.mean(value_T[part])),
-            "divergence": float(np.mean(divergence_T[part])),
+            "value": np.mean(value_T[part]),
+            "divergence": np.mean(divergence_T[part]),
         }
         if abs(recorded.get(at, row["value"]) - row["value"]) > SAME:
             raise SystemExit(
@@ -254,8 +249,8 @@ def learned(world: Larger, *, quick: bool) -> torch.Tensor:
 
 def run_row(
     world: Larger,
-    end_D: torch.Tensor,
-    direction: np.ndarray,
+    end_D: Tensor,
+    direction: ndarray,
     stiffest: float,
     lag: str,
     factor: float,
@@ -271,20 +266,18 @@ def run_row(
     )
     third = len(along_T) // 3
     early, late = np.array(along_T[:third]), np.array(along_T[-third:])
-    row: dict[str, Any] = {
+    return {
         "lag": lag,
         "factor": factor,
         "seed": seed,
         "learning_rate": factor * edge,
         "updates": len(along_T),
-    }
-    row |= {
         "spread_early": float(early.std()),
         "spread_late": float(late.std()),
-        "value_late": float(np.mean(value_T[-third:])),
+        "value_late": np.mean(value_T[-third:]),
+        "value_lowest": np.min(np.convolve(value_T, np.ones(8) / 8, "valid")),
+        "divergence": np.mean(divergence_T[-third:]),
     }
-    row |= {"value_lowest": float(np.min(np.convolve(value_T, np.ones(8) / 8, "valid")))}
-    return row | {"divergence": float(np.mean(divergence_T[-third:]))}
 
 
 def edge_of(lag: str, stiffest: float) -> float:
@@ -295,23 +288,22 @@ def edge_of(lag: str, stiffest: float) -> float:
 def show() -> None:
     """All tables."""
     lines = [
-        [str(row["update"]), f"{row['value']:.3f}", f"{row['divergence']:.3f}"]
+        [f"{row['update']} | {row['value']:.3f} | {row['divergence']:.3f}"]
         for row in LEARNING.rows()
     ]
     print_table(
         f"SGD on addition mod 100, on policy, eta = {LEARN_RATE:g}, momentum .9, 64 prompts",
-        ("from update", "mean reward of 40", "KL"),
+        "from update | mean reward of 40 | KL",
         lines,
     )
     lines = []
     for row in SPECTRUM.rows():
         lines.append(
             [
-                row["where"],
-                row["part"],
-                f"{row['inside']:.1f}",
-                f"{row['outside']:.1f} +- {row['outside_error']:.1f}",
-                f"{row['second']:.1f}",
+                (
+                    f"{row['where']} | {row['part']} | {row['inside']:.1f} | "
+                    f"{row['outside']:.1f} +- {row['outside_error']:.1f} | {row['second']:.1f}"
+                )
             ]
         )
         edges = [
@@ -319,12 +311,10 @@ def show() -> None:
         ]
         lines[-1].append("{:.3g} ({:.3g} to {:.3g})".format(*edges))
     header = (
-        "where",
-        "part",
-        "largest eigenvalue, in the sample that found it",
-        f"in {SAMPLES} others",
-        "second",
-        "edge of the learning rate, refresh",
+        (
+            "where | part | largest eigenvalue, in the sample that found it | "
+            f"in {SAMPLES} others | second | edge of the learning rate, refresh"
+        ),
     )
     print_table(f"Stiffness from scores of {SCORED} rollouts", header, lines)
     lines = []
@@ -333,35 +323,32 @@ def show() -> None:
     ):
         lines.append(
             [
-                row["lag"],
-                f"{row['factor']:g}",
-                str(row["seed"]),
-                f"{row['learning_rate']:.3g}",
-                f"{row['spread_early']:.3g}",
+                (
+                    f"{row['lag']} | {row['factor']:g} | {row['seed']} | "
+                    f"{row['learning_rate']:.3g} | {row['spread_early']:.3g}"
+                )
             ]
         )
         lines[-1] += [
-            f"{row['spread_late']:.3g}",
-            f"{row['value_late']:.3f}",
-            f"{row['value_lowest']:.3f}",
-            f"{row['divergence']:.3f}",
+            (
+                f"{row['spread_late']:.3g} | {row['value_late']:.3f} | "
+                f"{row['value_lowest']:.3f} | {row['divergence']:.3f}"
+            )
         ]
     header = (
-        "lag",
-        "over the edge",
-        "seed",
-        "learning rate",
-        "spread along the stiffest mode, first third",
-        "last third",
+        (
+            "lag | over the edge | seed | learning rate | "
+            "spread along the stiffest mode, first third | last third"
+        ),
     )
     print_table(
         f"Runs from there, {RUN_UPDATES} updates",
-        (*header, "mean reward, last third", "lowest of 8 updates", "KL"),
+        (*header, "mean reward, last third | lowest of 8 updates | KL"),
         lines,
     )
 
 
-def run_missing(world: Larger, end_D: torch.Tensor, direction: np.ndarray, stiffest: float) -> None:
+def run_missing(world: Larger, end_D: Tensor, direction: ndarray, stiffest: float) -> None:
     """All runs that are not there."""
     for lag, seed, factor in combined(LAGS, (1, 2, 3), FACTORS):
         if not RUNS.has(lag, factor, seed):

@@ -1,54 +1,34 @@
-"""Rows of a CSV beside the scripts that are written as they come, so that a run that was cut off
-goes on where it was.
+"""Rows that are written as they come, so that a run that was cut off goes on where it was.
 
 Rows are told apart by some of their columns. It computes nothing.
 """
 
-from __future__ import annotations
-
-import csv
-from typing import Any
-
-from drawing import HERE, read_csv, written
+from drawing import RESULTS, Results, Rows
 
 
 class Pieces:
-    """The rows of one file.
+    """The rows of one table.
 
     Args:
-        name: of the file.
+        name: of the table.
         keys: columns that tell rows apart.
     """
 
     def __init__(self, name: str, keys: tuple[str, ...]) -> None:
-        self.path, self.keys = HERE / name, keys
-        self._memory: list[dict[str, Any]] | None = None
+        self.name, self.keys, self.results = name, keys, RESULTS
 
     def keep_in_memory(self) -> None:
         """Read and write no file from now on."""
-        self._memory = []
+        self.results = Results()
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> Rows:
         """What is there."""
-        if self._memory is not None:
-            return list(self._memory)
-        return read_csv(self.path.name) if self.path.exists() else []
+        return self.results.read(self.name)
 
     def has(self, *values: object) -> bool:
         """Whether a row with these keys is there."""
-        return any(
-            all(row[key] == value for key, value in zip(self.keys, values, strict=True))
-            for row in self.rows()
-        )
+        return any(tuple(row[key] for key in self.keys) == values for row in self.rows())
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: dict[str, object]) -> None:
         """Write one more."""
-        if self._memory is not None:
-            self._memory.append(row)
-            return
-        fresh = not self.path.exists()
-        with self.path.open("a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(row), lineterminator="\n")
-            if fresh:
-                writer.writeheader()
-            writer.writerow(written(row))
+        self.results.add(self.name, row)

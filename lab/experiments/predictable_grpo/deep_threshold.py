@@ -6,10 +6,9 @@ come; what is there is not run again. `python deep_threshold.py` runs what is mi
 minutes of one core; `--edges N` ends after N edges), `--tables` prints, `--quick` tries everything.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -31,21 +30,20 @@ from deep_world import (
     symmetric,
     trained,
 )
-from drawing import BLACK, LAG_STYLE, options, print_table, pyplot, save
+from drawing import BLACK, LAG_STYLE, Row, column, doublings, options, print_table, pyplot, save
+from numpy import ndarray
 from worlds.truth import ExactWorld, leading_modes
 
 from groupwise.stability.spectrum import oscillation_onset
 from groupwise.stability.threshold import rule_threshold, threshold
 from groupwise_lab.theory.stiffness import kicked_stiffness, relaxed_stiffness
 
-SPECTRUM = Pieces("deep_spectrum.csv", ("kl_in", "part", "rank"))
-EDGES = Pieces("deep_edges.csv", ("kl_in", "lag", "momentum", "interval"))
-LINEAR = Pieces("deep_edges_linear.csv", ("kl_in", "lag", "momentum", "interval"))
-RUNS = Pieces("deep_runs.csv", ("start", "lag", "momentum", "interval", "factor"))
-SAMPLED = Pieces(
-    "deep_sampled.csv", ("lag", "momentum", "interval", "group_size", "seed", "factor")
-)
-STIFFNESS = Pieces("deep_stiffness.csv", ("method",))
+SPECTRUM = Pieces("deep_spectrum", ("kl_in", "part", "rank"))
+EDGES = Pieces("deep_edges", ("kl_in", "lag", "momentum", "interval"))
+LINEAR = Pieces("deep_edges_linear", ("kl_in", "lag", "momentum", "interval"))
+RUNS = Pieces("deep_runs", ("start", "lag", "momentum", "interval", "factor"))
+SAMPLED = Pieces("deep_sampled", ("lag", "momentum", "interval", "group_size", "seed", "factor"))
+STIFFNESS = Pieces("deep_stiffness", ("method",))
 COUNT = 20
 # parameter units along the mode that grows first, about .00002 nats of log-probability: a
 # hundredfold growth is linear still
@@ -82,7 +80,7 @@ def settings() -> Iterator[tuple[str, Setting]]:
         yield from (("reward", Setting(lag, momentum, interval)) for lag in LAGS)
 
 
-def directions(deep: Deep, world: ExactWorld) -> np.ndarray:
+def directions(deep: Deep, world: ExactWorld) -> ndarray:
     """Directions that carry the stiffest modes; where the parts of the pull do not commute, the
     stiffest ones of each part as well.
     """
@@ -111,7 +109,7 @@ def directions(deep: Deep, world: ExactWorld) -> np.ndarray:
     ]  # the parts' stiffest directions are nearly those of their sum: what is there twice, once
 
 
-def spectra(deep: Deep, kl_in: str) -> tuple[ExactWorld, np.ndarray, Linear]:
+def spectra(deep: Deep, kl_in: str) -> tuple[ExactWorld, ndarray, Linear]:
     """The world with its KL term there, its stiffest modes, and both Jacobians between
     directions that carry them.
     """
@@ -131,7 +129,7 @@ def spectra(deep: Deep, kl_in: str) -> tuple[ExactWorld, np.ndarray, Linear]:
     return world, basis, found
 
 
-def stiffness(deep: Deep, stiffest_D: np.ndarray) -> float:
+def stiffness(deep: Deep, stiffest_D: ndarray) -> float:
     """The stiffness that the reward shows, by kicks and by relaxation; returns that by kicks."""
     if not STIFFNESS.has("relaxation"):
         point = deep.point_D.numpy()
@@ -185,10 +183,10 @@ def edge_row(
     world: ExactWorld,
     setting: Setting,
     found: Linear,
-    basis: np.ndarray,
+    basis: ndarray,
     scalar: float,
     reward_mode: float,
-) -> dict[str, Any]:
+) -> Row:
     """One edge, predicted and measured."""
     began = time.process_time()
     limit = float(threshold(setting.lag, setting.momentum, setting.interval))
@@ -198,9 +196,7 @@ def edge_row(
     )
     return {
         "kl_in": world.loss.kl_in,
-        "lag": setting.lag,
-        "momentum": setting.momentum,
-        "interval": setting.interval,
+        **asdict(setting),
         "predicted": predicted,
         "measured": located * predicted,
         "error": error * predicted,
@@ -220,7 +216,7 @@ def kicked_edge(
     setting: Setting,
     predicted: float,
     found: Linear,
-    basis: np.ndarray,
+    basis: ndarray,
     *,
     kinked: bool,
 ) -> tuple[float, float, list[float], list[float]]:
@@ -239,8 +235,8 @@ def located_edge(
     world: ExactWorld,
     setting: Setting,
     predicted: float,
-    kick_D: np.ndarray,
-    watch_D: np.ndarray,
+    kick_D: ndarray,
+    watch_D: ndarray,
     *,
     kinked: bool,
     scale_D: torch.Tensor | None = None,
@@ -248,7 +244,7 @@ def located_edge(
 ) -> tuple[float, float, list[float], list[float]]:
     """`fitted_edge` of training from a kick."""
 
-    def along(factor: float) -> np.ndarray:
+    def along(factor: float) -> ndarray:
         path = trained(
             world,
             deep.point_D,
@@ -272,7 +268,7 @@ def updates_after_kick(setting: Setting) -> int:
 
 
 def fitted_edge(
-    along: Callable[[float], np.ndarray],
+    along: Callable[[float], ndarray],
     setting: Setting,
     *,
     kinked: bool,
@@ -306,7 +302,7 @@ def fitted_edge(
     return found, abs(found - again), rates, sizes
 
 
-def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> dict[str, Any]:
+def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> Row:
     """What the same kick and the same fit find where the linear theory is all there is: the
     error of the method.
     """
@@ -315,7 +311,7 @@ def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> di
     )
     position_K, velocity_K, watch_K = found.growing(1.001 * predicted, setting)
 
-    def along(factor: float) -> np.ndarray:
+    def along(factor: float) -> ndarray:
         seen_TK = found.path(
             factor * predicted,
             setting,
@@ -323,29 +319,27 @@ def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> di
             KICK * velocity_K,
             updates_after_kick(setting),
         )
-        series_T: np.ndarray = seen_TK @ watch_K
+        series_T = seen_TK @ watch_K
         far = np.abs(series_T) > 100 * KICK
         return series_T[: int(far.argmax()) + 1] if far.any() else series_T
 
     located = fitted_edge(along, setting, kinked=setting.lag == "none")[0]
     return {
         "kl_in": kl_in,
-        "lag": setting.lag,
-        "momentum": setting.momentum,
-        "interval": setting.interval,
+        **asdict(setting),
         "located": located,
     }
 
 
 def run_row(
     deep: Deep,
-    basis: np.ndarray,
+    basis: ndarray,
     setting: Setting,
     edge: float,
     factor: float,
     start: str,
     updates: int,
-) -> dict[str, Any]:
+) -> Row:
     """Training from the policy that was warmed up, or from a large kick, at a multiple of the
     predicted edge.
     """
@@ -371,18 +365,12 @@ def run_row(
     turns = int((np.diff(np.sign(swings[len(swings) // 4 :])) != 0).sum())
     row = {
         "start": start,
-        "lag": setting.lag,
-        "momentum": setting.momentum,
-        "interval": setting.interval,
+        **asdict(setting),
         "factor": factor,
-    }
-    row |= {
         "learning_rate": factor * edge,
         "updates": len(path.value_T),
         "value": float(value.mean()),
         "lowest": float(value.min()),
-    }
-    row |= {
         "highest": float(value.max()),
         "divergence": float(path.divergence_T[late].mean()),
         "spread_along": float(along.std()),
@@ -393,19 +381,19 @@ def run_row(
 
 def sampled_row(
     deep: Deep,
-    basis: np.ndarray,
+    basis: ndarray,
     setting: Setting,
     edge: float,
     factor: float,
     seed: int,
     updates: int,
-) -> dict[str, Any]:
+) -> Row:
     """Training on sampled groups of 8 of every problem, from the fixed point."""
     rng, world = np.random.default_rng([seed, round(100 * factor)]), deep.world
     now_D, velocity_D = deep.point_D.clone(), torch.zeros_like(deep.point_D)
     stiffest = torch.as_tensor(basis[:, 0])
     along, value = [], []
-    seen: dict[int, torch.Tensor] = {}
+    seen = {}
     for update in range(updates):
         step_D, seen[update], _ = sampled_step(
             world, now_D, seen.get(setting.sampled_at(update)), rng
@@ -417,21 +405,15 @@ def sampled_row(
         along.append(float((now_D - deep.point_D) @ stiffest))
         value.append(float(world.value(now_PO)))
     third = updates // 3
-    row = {
-        "lag": setting.lag,
-        "momentum": setting.momentum,
-        "interval": setting.interval,
+    return {
+        **asdict(setting),
         "group_size": GROUP,
         "seed": seed,
-    }
-    row |= {
         "factor": factor,
-        "spread_early": float(np.std(along[:third])),
-        "spread_late": float(np.std(along[-third:])),
-    }
-    return row | {
-        "value_late": float(np.mean(value[-third:])),
-        "value_lowest": float(np.min(value)),
+        "spread_early": np.std(along[:third]),
+        "spread_late": np.std(along[-third:]),
+        "value_late": np.mean(value[-third:]),
+        "value_lowest": np.min(value),
         "updates": updates,
     }
 
@@ -467,40 +449,39 @@ def show() -> None:
             if some:
                 lines.append(
                     [
-                        kl_in,
-                        part,
+                        f"{kl_in} | {part}",
                         ", ".join(f"{value:.3g}" for value in some[:6]),
                         f"{some[-1]:.3g}",
                     ]
                 )
     print_table(
         "Pull to the fixed point: eigenvalues",
-        ("KL term in the", "part", "largest", f"the {COUNT}th"),
+        f"KL term in the | part | largest | the {COUNT}th",
         lines,
     )
     lines = [
         [
-            row["method"],
-            f"{row['stiffness']:.4g} ({row['low']:.4g} to {row['high']:.4g})",
-            str(row["n"]),
-            f"{row['share_of_stiffest']:.4f}",
+            (
+                f"{row['method']} | "
+                f"{row['stiffness']:.4g} ({row['low']:.4g} to {row['high']:.4g}) | {row['n']} | "
+                f"{row['share_of_stiffest']:.4f}"
+            )
         ]
         for row in STIFFNESS.rows()
     ]
     print_table(
         "Stiffness that the reward shows",
-        ("method", "K", "n", "share of the stiffest mode in the reward's slope"),
+        "method | K | n | share of the stiffest mode in the reward's slope",
         lines,
     )
     key = ("kl_in", "lag", "momentum", "interval")
     by_method = {tuple(row[name] for name in key): percent(row["located"]) for row in LINEAR.rows()}
     lines = [
         [
-            row["kl_in"],
-            f"{row['momentum']:g}",
-            row["lag"],
-            str(row["interval"]),
-            f"{row['predicted']:.4g}",
+            (
+                f"{row['kl_in']} | {row['momentum']:g} | {row['lag']} | {row['interval']} | "
+                f"{row['predicted']:.4g}"
+            )
         ]
         + measured_cells(row)
         + [by_method.get(tuple(row[name] for name in key), "")]
@@ -511,66 +492,51 @@ def show() -> None:
         for row in EDGES.rows()
     ]
     header = (
-        "KL term in the",
-        "momentum",
-        "lag",
-        "R",
-        "predicted edge",
-        "measured",
-        "measured against predicted",
-        "of it the method's",
+        (
+            "KL term in the | momentum | lag | R | predicted edge | measured | "
+            "measured against predicted | of it the method's"
+        ),
     )
     print_table(
         "Edges of the learning rate",
-        (*header, "largest eigenvalue alone", "reward mode alone", "published rule"),
+        (*header, "largest eigenvalue alone | reward mode alone | published rule"),
         lines,
     )
     lines = [
         [
             row["start"],
             "on policy" if row["lag"] == "none" else f"{row['lag']}, R = {row['interval']}",
-            f"{row['factor']:g}",
-            f"{row['learning_rate']:.3g}",
-            f"{row['value']:.4f}",
-            f"{row['lowest']:.3f} to {row['highest']:.3f}",
-            f"{row['objective']:.4f}",
-            f"{row['spread_along']:.2g}",
-            str(row["turns"]),
+            (
+                f"{row['factor']:g} | {row['learning_rate']:.3g} | {row['value']:.4f} | "
+                f"{row['lowest']:.3f} to {row['highest']:.3f} | {row['objective']:.4f} | "
+                f"{row['spread_along']:.2g} | {row['turns']}"
+            ),
         ]
         for row in sorted(RUNS.rows(), key=lambda row: (row["start"], row["lag"], row["factor"]))
     ]
     header = (
-        "from",
-        "lag",
-        "learning rate over the edge",
-        "learning rate",
-        "mean reward at the end",
-        "range",
-        "objective",
-        "spread along",
-        "turns",
+        (
+            "from | lag | learning rate over the edge | learning rate | "
+            "mean reward at the end | range | objective | spread along | turns"
+        ),
     )
     print_table("Runs, momentum .9, 240 updates; the last quarter", header, lines)
     lines = [
         [
-            row["lag"],
-            f"{row['factor']:g}",
-            str(row["seed"]),
-            f"{row['spread_early']:.3g}",
-            f"{row['spread_late']:.3g}",
-            f"{row['value_late']:.4f}",
-            f"{row['value_lowest']:.3f}",
+            (
+                f"{row['lag']} | {row['factor']:g} | {row['seed']} | "
+                f"{row['spread_early']:.3g} | {row['spread_late']:.3g} | "
+                f"{row['value_late']:.4f} | {row['value_lowest']:.3f}"
+            )
         ]
         for row in SAMPLED.rows()
     ]
     header = (
-        "lag",
-        "learning rate over the edge",
-        "seed",
-        "spread along the stiffest mode, first third",
-        "last third",
-        "mean reward, last third",
-        "lowest",
+        (
+            "lag | learning rate over the edge | seed | "
+            "spread along the stiffest mode, first third | last third | "
+            "mean reward, last third | lowest"
+        ),
     )
     print_table("Sampled, 8 completions of every problem", header, lines)
 
@@ -592,7 +558,7 @@ def draw() -> None:
         for row in EDGES.rows()
         if row["kl_in"] == "reward" and row["lag"] != "none" and row["momentum"] == 0.9
     ]
-    figure, ax = pyplot().subplots(figsize=(6.4, 4.6), layout="constrained")
+    figure, ax = pyplot().subplots(figsize=(6.4, 4.6))
     for lag in LAGS:
         colour, marker, dash = LAG_STYLE[lag]
         line = range(2 if lag == "refresh" else 1, 17)
@@ -632,13 +598,12 @@ def draw() -> None:
         linewidth=1.6,
         label="refresh, by the reward's stiffness",
     )
-    ax.set_xscale("log", base=2)
     ax.set(
         yscale="log",
         xlabel="interval R (updates)",
         ylabel="largest stable learning rate (1 / reward units)",
     )
-    ax.set_xticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"])
+    doublings(ax, [1, 2, 4, 8, 16])
     ax.legend()
     save(figure, "deep-threshold.svg")
 
@@ -652,7 +617,7 @@ def draw_learning() -> None:
         for row in EDGES.rows()
         if row["momentum"] == 0.9 and row["kl_in"] == "reward"
     }
-    figure, ax = pyplot().subplots(figsize=(6.4, 3.8), layout="constrained")
+    figure, ax = pyplot().subplots(figsize=(6.4, 3.8))
     for setting in (ON_POLICY, CENTRE):
         colour, marker, dash = LAG_STYLE[setting.lag]
         some = sorted(
@@ -661,8 +626,8 @@ def draw_learning() -> None:
         )
         label = "on policy" if setting == ON_POLICY else "refresh, R = 8"
         ax.plot(
-            [row["learning_rate"] for row in some],
-            [row["objective"] for row in some],
+            column(some, "learning_rate"),
+            column(some, "objective"),
             marker + dash,
             color=colour,
             label=label,
@@ -682,7 +647,7 @@ def draw_learning() -> None:
 
 def find_edges(
     deep: Deep,
-    known: dict[str, tuple[ExactWorld, np.ndarray, Linear]],
+    known: dict[str, tuple[ExactWorld, ndarray, Linear]],
     wanted: list[tuple[str, Setting]],
 ) -> None:
     """All edges that are missing."""
@@ -701,7 +666,7 @@ def find_edges(
             LINEAR.add(linear_row(setting, kl_in, found, stiffest))
 
 
-def beyond(deep: Deep, basis: np.ndarray, found: Linear, edge: float, *, quick: bool) -> None:
+def beyond(deep: Deep, basis: ndarray, found: Linear, edge: float, *, quick: bool) -> None:
     """Runs with sampled groups, and runs that start far from the fixed point."""
     for setting in SAMPLED_LAGS[:1] if quick else SAMPLED_LAGS:
         own = (

@@ -5,8 +5,6 @@ The tiny policy after its warm-up, 40 problems. `python deep_truth.py` measures 
 one core), `--tables` prints, `--quick` takes 10 problems.
 """
 
-from __future__ import annotations
-
 import time
 
 import numpy as np
@@ -23,7 +21,7 @@ from groupwise_lab.trainer.policy import Policy, policy_size
 from groupwise_lab.trainer.tasks import make_task
 from groupwise_lab.trainer.warm_up import default_cache, warm_up
 
-TRUTH = Pieces("deep_truth.csv", ("what",))
+TRUTH = Pieces("deep_truth", ("what",))
 
 
 def add(
@@ -141,9 +139,9 @@ def main() -> None:
     lines = []
     for row in TRUTH.rows():
         interval = f" ({row['low']:.4g} to {row['high']:.4g})" if row["high"] > row["low"] else ""
-        lines.append([row["what"], f"{row['truth']:.4g}", f"{row['estimate']:.4g}{interval}"])
-        lines[-1] += [f"{row['seconds_truth']:.2f}", f"{row['seconds_estimate']:.2f}"]
-    header = ("what", "truth", "estimate (95 %)", "processor s, truth", "processor s, estimate")
+        lines.append([f"{row['what']} | {row['truth']:.4g} | {row['estimate']:.4g}{interval}"])
+        lines[-1] += [f"{row['seconds_truth']:.2f} | {row['seconds_estimate']:.2f}"]
+    header = "what | truth | estimate (95 %) | processor s, truth | processor s, estimate"
     print_table(
         "Truth and estimate, 40 problems of addition mod 10, tiny policy, 1,000 rollouts a problem",
         header,

@@ -6,8 +6,6 @@ expected updates over all 100 problems and 381 completions each, in double preci
 point is kept in the cache of warm-ups. It draws no picture.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import eigh
+from torch import Tensor
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
 
@@ -74,7 +73,7 @@ class Deep:
     world: ExactWorld
     task: Task
     policy: Policy
-    point_D: torch.Tensor
+    point_D: Tensor
     iterations: int
 
     def with_loss(self, **changes: object) -> ExactWorld:
@@ -107,7 +106,7 @@ def cached(name: str, make: Callable[[], Float]) -> Float:
     return np.asarray(np.load(path))
 
 
-def climbed(world: ExactWorld, start_D: torch.Tensor, iterations: int) -> torch.Tensor:
+def climbed(world: ExactWorld, start_D: Tensor, iterations: int) -> Tensor:
     """The maximum of the objective, by L-BFGS."""
     parameter_D = start_D.clone().requires_grad_()
     search = torch.optim.LBFGS(
@@ -119,7 +118,7 @@ def climbed(world: ExactWorld, start_D: torch.Tensor, iterations: int) -> torch.
         tolerance_change=0,
     )
 
-    def loss() -> torch.Tensor:
+    def loss() -> Tensor:
         search.zero_grad()
         value = -world.objective(parameter_D)
         value.backward()  # type: ignore[no-untyped-call]
@@ -129,7 +128,7 @@ def climbed(world: ExactWorld, start_D: torch.Tensor, iterations: int) -> torch.
     return parameter_D.detach()
 
 
-def pull(world: ExactWorld, point_D: torch.Tensor, *, part: str) -> Callable[[Float], Float]:
+def pull(world: ExactWorld, point_D: Tensor, *, part: str) -> Callable[[Float], Float]:
     """Products with minus the Jacobian of the expected update: in the present policy, in the one
     that sampled, or in both at once.
     """
@@ -166,8 +165,15 @@ class Linear:
         if setting.lag == "fixed":
             depth = setting.interval
             whole = np.zeros((size * (depth + 2), size * (depth + 2)))
-            blocks = {(0, 0): one - now, (0, 1): momentum * one, (0, depth + 1): -stale}
-            blocks |= {(1, 0): -now, (1, 1): momentum * one, (1, depth + 1): -stale, (2, 0): one}
+            blocks = {
+                (0, 0): one - now,
+                (0, 1): momentum * one,
+                (0, depth + 1): -stale,
+                (1, 0): -now,
+                (1, 1): momentum * one,
+                (1, depth + 1): -stale,
+                (2, 0): one,
+            }
             blocks |= {(row, row - 1): one for row in range(3, depth + 2)}
             for (row, column), block in blocks.items():
                 whole[row * size : (row + 1) * size, column * size : (column + 1) * size] += block
@@ -243,7 +249,7 @@ class Linear:
         return (low + high) / 2
 
 
-def linear(world: ExactWorld, point_D: torch.Tensor, basis_DK: Float) -> Linear:
+def linear(world: ExactWorld, point_D: Tensor, basis_DK: Float) -> Linear:
     """Both Jacobians between orthonormal directions."""
     found = []
     for part in ("now", "stale"):
@@ -254,8 +260,7 @@ def linear(world: ExactWorld, point_D: torch.Tensor, basis_DK: Float) -> Linear:
 
 def symmetric(matrix: Float) -> Float:
     """Eigenvalues of a matrix that is symmetric but for rounding, largest first."""
-    values: Float = eigh((matrix + matrix.T) / 2, eigvals_only=True)[::-1]
-    return values
+    return eigh((matrix + matrix.T) / 2, eigvals_only=True)[::-1]
 
 
 @dataclass(frozen=True)
@@ -273,22 +278,22 @@ class Path:
     along_TK: Float
     value_T: Float
     divergence_T: Float
-    end_D: torch.Tensor
+    end_D: Tensor
 
 
 def trained(
     world: ExactWorld,
-    point_D: torch.Tensor,
+    point_D: Tensor,
     setting: Setting,
     *,
-    start_D: torch.Tensor,
+    start_D: Tensor,
     learning_rate: float,
     updates: int,
     watch_DK: Float,
     held: bool = True,
     farthest: float = float("inf"),
-    scale_D: torch.Tensor | None = None,
-    velocity_D: torch.Tensor | None = None,
+    scale_D: Tensor | None = None,
+    velocity_D: Tensor | None = None,
 ) -> Path:
     """Heavy-ball training on expected updates.
 
@@ -315,7 +320,7 @@ def trained(
         start_D.clone(),
         torch.zeros_like(start_D) if velocity_D is None else velocity_D,
     )
-    seen: dict[int, torch.Tensor] = {}
+    seen = {}
     along, value, divergence = [(now_D - point_D) @ watch], [], []
     for update in range(updates):
         at = setting.sampled_at(update)
@@ -336,11 +341,11 @@ def trained(
 
 def sampled_step(
     world: ExactWorld,
-    now_D: torch.Tensor,
-    old_PO: torch.Tensor | None,
+    now_D: Tensor,
+    old_PO: Tensor | None,
     rng: np.random.Generator,
     group: int = GROUP,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """The leave-one-out gradient of groups of all problems, drawn by the old policy or the
     present one; log-probabilities now; counts.
     """

@@ -11,27 +11,28 @@ the loss: in the reward it makes all arms tie at the fixed point, and nothing sw
 nothing of lags.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
-import numpy as np
 from drawing import (
     BLACK,
     BLUE,
     GREEN,
+    RESULTS,
     VERMILION,
+    Row,
+    Rows,
+    column,
+    doublings,
     logits_at,
     note_bandit,
     options,
     print_table,
     pyplot,
-    read_csv,
     save,
-    write_csv,
+    where,
 )
 from moments import mode_noise
+from numpy import ndarray
 from prompts import rest_of, shared_world, simulate_prompts
 from worlds.fluctuations import group_size_test, stationary_variance, temperature_over_stiffness
 
@@ -55,14 +56,14 @@ WARMING = (
 )
 
 
-def spread(series_TS: np.ndarray) -> tuple[float, float]:
+def spread(series_TS: ndarray) -> tuple[float, float]:
     """Variance about the mean of all runs and records, and its standard error over runs."""
     # A run's records are correlated, its square distances are one number; runs are independent.
     square_S = ((series_TS - series_TS.mean()) ** 2).mean(axis=0)
-    return float(square_S.mean()), float(square_S.std(ddof=1) / math.sqrt(len(square_S)))
+    return square_S.mean(), float(square_S.std(ddof=1) / math.sqrt(len(square_S)))
 
 
-def one_prompt(size: int, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+def one_prompt(size: int, runs: int, seed: int) -> tuple[ndarray, ndarray, Row]:
     """Settled runs of the bandit of the note, and what predicts them."""
     world = note_bandit()
     rest = fixed_point(world, Training(1.0))
@@ -84,14 +85,13 @@ def one_prompt(size: int, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray,
         "r": noise.r,
         "gain": noise.gain,
         "learning_rate": training.learning_rate,
+        "reward_variance": noise.reward_variance,
+        "value_variance": 0.0,
     }
-    parts |= {"reward_variance": noise.reward_variance, "value_variance": 0.0}
     return found.value[seen], found.series["reward"][seen], parts
 
 
-def unlike_prompts(
-    size: int, runs: int, seed: int
-) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+def unlike_prompts(size: int, runs: int, seed: int) -> tuple[ndarray, ndarray, Row]:
     """Settled runs of the shared parameter, and what predicts them."""
     world = shared_world()
     rest = rest_of(world)
@@ -110,12 +110,19 @@ def unlike_prompts(
         seed=seed,
     )
     seen = slice(BURN // EVERY, None)
-    parts = {"vp": rest.vp, "t": rest.t, "r": rest.r, "gain": rest.gain, "learning_rate": rate}
-    parts |= {"reward_variance": rest.reward_variance, "value_variance": rest.value_variance}
+    parts = {
+        "vp": rest.vp,
+        "t": rest.t,
+        "r": rest.r,
+        "gain": rest.gain,
+        "learning_rate": rate,
+        "reward_variance": rest.reward_variance,
+        "value_variance": rest.value_variance,
+    }
     return value[seen], measured[seen], parts
 
 
-def band_row(name: str, size: int, runs: int, seed: int) -> dict[str, Any]:
+def band_row(name: str, size: int, runs: int, seed: int) -> Row:
     """One group size: simulated and predicted variances."""
     value, measured, parts = (one_prompt if name == "one prompt" else unlike_prompts)(
         size, runs, seed
@@ -140,30 +147,30 @@ def band_row(name: str, size: int, runs: int, seed: int) -> dict[str, Any]:
     return row | {name: parts[name] for name in ("vp", "t", "r")}
 
 
-def show(name: str, rows: list[dict[str, Any]]) -> None:
+def show(name: str, rows: Rows) -> None:
     """One world's table, and what a test of 1/G says of it."""
+    first = rows[0]["predicted"] * rows[0]["group_size"]
     lines = [
         [
-            str(row["group_size"]),
-            f"{row['variance']:.3e} ± {1.96 * row['standard_error']:.0e}",
-            f"{row['predicted']:.3e}",
-            f"{row['variance'] / row['predicted']:.3f}",
-            f"{row['predicted'] * row['group_size'] / (rows[0]['predicted'] * rows[0]['group_size']):.2f}",
-            f"{row['measured']:.3e}",
-            f"{row['predicted_measured']:.3e}",
+            (
+                f"{row['group_size']} | "
+                f"{row['variance']:.3e} ± {1.96 * row['standard_error']:.0e} | "
+                f"{row['predicted']:.3e} | {row['variance'] / row['predicted']:.3f} | "
+                f"{row['predicted'] * row['group_size'] / first:.2f} | {row['measured']:.3e} | "
+                f"{row['predicted_measured']:.3e}"
+            )
         ]
         for row in rows
     ]
     header = (
-        "G",
-        "variance, simulated, 95 %",
-        "predicted",
-        "simulated / predicted",
-        f"G x predicted, over that of G = {rows[0]['group_size']}",
+        (
+            "G | variance, simulated, 95 % | predicted | simulated / predicted | "
+            f"G x predicted, over that of G = {rows[0]['group_size']}"
+        ),
     )
     print_table(
         f"Swings of the true mean reward: {name}",
-        (*header, "of the measured mean", "predicted"),
+        (*header, "of the measured mean | predicted"),
         lines,
     )
     at = {row["group_size"]: row for row in rows}
@@ -189,11 +196,11 @@ def show(name: str, rows: list[dict[str, Any]]) -> None:
         worth = [2 * (row[key] / row[error_key]) ** 2 for row in rows]
         print(
             f"{what} mean: "
-            f"{group_size_test([row['group_size'] for row in rows], [row[key] for row in rows], worth).status}"
+            f"{group_size_test(column(rows, 'group_size'), column(rows, key), worth).status}"
         )
 
 
-def temperature_row(share: float, swing: float, runs: int, seed: int) -> dict[str, Any]:
+def temperature_row(share: float, swing: float, runs: int, seed: int) -> Row:
     """Simulated variance at one force beside temperature over stiffness and the exact linear
     law, by which p swings by `swing`.
     """
@@ -234,44 +241,38 @@ def temperature_row(share: float, swing: float, runs: int, seed: int) -> dict[st
     }
 
 
-def show_temperature(rows: list[dict[str, Any]]) -> None:
+def show_temperature(rows: Rows) -> None:
     """Where the formula ends."""
     lines = [
         [
-            f"{row['force_over_threshold']:g}",
-            f"{row['force']:.4g}",
-            str(row["prompts"]),
-            f"{math.sqrt(row['exact']):.3f}",
             (
+                f"{row['force_over_threshold']:g} | {row['force']:.4g} | {row['prompts']} | "
+                f"{math.sqrt(row['exact']):.3f} | "
                 f"{row['variance'] / row['exact']:.3f} ± "
-                f"{1.96 * row['standard_error'] / row['exact']:.3f}"
-            ),
-            f"{row['temperature_over_stiffness'] / row['exact']:.3f}",
+                f"{1.96 * row['standard_error'] / row['exact']:.3f} | "
+                f"{row['temperature_over_stiffness'] / row['exact']:.3f}"
+            )
         ]
         for row in rows
     ]
     header = (
-        "a / threshold",
-        "a",
-        "groups an update",
-        "deviation of p, exact",
-        "simulated / exact",
-        "temperature over stiffness / exact",
+        "a / threshold | a | groups an update | deviation of p, exact | "
+        "simulated / exact | temperature over stiffness / exact"
     )
     print_table(
         "Variance of the true mean as the force grows, on-policy, no momentum, G = 8", header, lines
     )
 
 
-def draw(rows: list[dict[str, Any]]) -> None:
+def draw(rows: Rows) -> None:
     """Both worlds beside each other."""
-    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 4.8), layout="constrained", sharey=True)
-    handles: list[Any] = []
+    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 4.8), sharey=True)
+    handles = []
     for ax, name in zip(axes, SIZES, strict=True):
-        some = [row for row in rows if row["world"] == name]
-        size = np.array([row["group_size"] for row in some])
+        some = where(rows, world=name)
+        size = column(some, "group_size")
         of = {
-            key: 1e6 * np.array([row[key] for row in some])
+            key: 1e6 * column(some, key)
             for key in ("variance", "standard_error", "predicted", "floor")
         }
         first = of["predicted"][0] * size[0] / size
@@ -300,9 +301,8 @@ def draw(rows: list[dict[str, Any]]) -> None:
             handles += ax.plot(
                 size, of["floor"], "--", color=GREEN, linewidth=1.6, label="floor: between prompts"
             )
-        ax.set_xscale("log", base=2)
         ax.set_yscale("log")
-        ax.set_xticks(size, [str(value) for value in size])
+        doublings(ax, size)
         ax.set_xlabel("group size G (rollouts a prompt)")
         groups = "one group" if PROMPTS[name] == 1 else f"{PROMPTS[name]} prompts"
         ax.set_title(f"{name}\n({groups} an update)")
@@ -316,8 +316,8 @@ def main() -> None:
     asked = options(__doc__, replicates=2000)
     if asked.tables:
         for name in SIZES:
-            show(name, [row for row in read_csv("fluctuations.csv") if row["world"] == name])
-        show_temperature(read_csv("temperature.csv"))
+            show(name, where(RESULTS.read("fluctuations"), world=name))
+        show_temperature(RESULTS.read("temperature"))
         return
     runs = 100 if asked.quick else asked.replicates
     rows = []
@@ -334,8 +334,8 @@ def main() -> None:
     show_temperature(warming)
     if asked.quick:
         return
-    write_csv("fluctuations.csv", rows)
-    write_csv("temperature.csv", warming)
+    RESULTS.write("fluctuations", rows)
+    RESULTS.write("temperature", warming)
     draw(rows)
 
 

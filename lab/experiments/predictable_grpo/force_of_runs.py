@@ -10,15 +10,12 @@ stale, which the judgement is not told; and one whose better arm is rare at the 
 KL term in the reward. It draws nothing.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import numpy as np
-from drawing import note_bandit, options, print_table, read_csv, write_csv
+from drawing import RESULTS, Rows, column, note_bandit, options, print_table, where
 
 from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.stability import measured_stability
@@ -75,7 +72,7 @@ def record_of(reward_T: np.ndarray, deviation_T: np.ndarray, prompts: int) -> Ru
 
 def judged_row(record: RunRecord, momentum: float, lag: LagSetting, force: float) -> dict[str, Any]:
     """What is said of one run."""
-    row: dict[str, Any] = {
+    row = {
         "verdict": "refused",
         "law": "",
         "found": math.nan,
@@ -102,7 +99,7 @@ def judged_row(record: RunRecord, momentum: float, lag: LagSetting, force: float
 
 def all_rows(
     momenta: tuple[float, ...], shares: tuple[float, ...], prompts_P: tuple[int, ...], seed: int
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Every setting, a run each."""
     rows = []
     for (name, world, place, stale), momentum, (lag, interval), share, prompts in product(
@@ -146,15 +143,15 @@ def all_rows(
     return rows
 
 
-def summary(rows: list[dict[str, Any]], name: str) -> list[str]:
+def summary(rows: Rows, name: str) -> list[str]:
     """One line of a table: shares of verdicts, wrong ones, and how far the force is off where a
     margin is promised.
     """
     total = len(rows)
-    stable = [row for row in rows if row["verdict"] == "stable"]
+    stable = where(rows, verdict="stable")
     wrong = sum(row["share"] > 1 for row in stable)
     trusted = [row for row in rows if row["verdict"] in {"stable", "open"} and not row["doubted"]]
-    ratio = np.array([row["found"] for row in trusted])
+    ratio = column(trusted, "found")
     inside = [row["low"] <= 1 <= row["high"] for row in trusted]
     quantiles = (
         "–"
@@ -173,18 +170,15 @@ def summary(rows: list[dict[str, Any]], name: str) -> list[str]:
     return [*line, said, quantiles, f"{np.mean(inside):.0%} of {len(inside)}" if inside else "–"]
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: Rows) -> None:
     """The tables."""
     header = (
-        "runs",
-        "refused",
-        "open",
-        "stable",
-        "stable, yet not",
-        "force found / true, 5 / 50 / 95 %",
-        "interval has the true one",
+        (
+            "runs | refused | open | stable | stable, yet not | "
+            "force found / true, 5 / 50 / 95 % | interval has the true one"
+        ),
     )
-    groups: tuple[tuple[str, Callable[[dict[str, Any]], Any]], ...] = (
+    groups = (
         ("world", lambda row: row["world"]),
         ("force / threshold", lambda row: row["share"]),
         ("momentum", lambda row: row["momentum"]),
@@ -214,7 +208,7 @@ def main() -> None:
     """Run, print and write."""
     asked = options(__doc__)
     if asked.tables:
-        show(read_csv("force_of_runs.csv"))
+        show(RESULTS.read("force_of_runs"))
         return
     rows = (
         all_rows((0.9,), (0.1, 1.2), PROMPTS[:1], asked.seed)
@@ -223,7 +217,7 @@ def main() -> None:
     )
     show(rows)
     if not asked.quick:
-        write_csv("force_of_runs.csv", rows)
+        RESULTS.write("force_of_runs", rows)
 
 
 if __name__ == "__main__":

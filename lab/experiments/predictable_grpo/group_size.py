@@ -11,25 +11,26 @@ policy (Adam: from p = .7, where the noise of a batch exceeds its signal). It sa
 size of swings: that is fluctuations.py.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 from drawing import (
     BLACK,
     BLUE,
     ORANGE,
+    RESULTS,
     VERMILION,
+    Row,
+    Rows,
+    column,
+    doublings,
     logits_at,
     note_bandit,
     options,
     print_table,
     pyplot,
-    read_csv,
     save,
-    write_csv,
+    where,
 )
 from moments import ModeNoise, mode_noise
 from worlds.fluctuations import stationary_variance
@@ -66,7 +67,7 @@ def plateau_row(
     seed: int,
     *,
     long: int = LONG,
-) -> tuple[dict[str, Any], BanditRuns]:
+) -> tuple[Row, BanditRuns]:
     """Exact fixed point; expected path and simulated mean over the same last updates; where the
     expected path ends much later.
     """
@@ -86,16 +87,16 @@ def plateau_row(
         "kl_place": place,
         "group_size": size,
         "fixed_point": exact,
-        "expected": float(path[UPDATES + 1 - WINDOW : UPDATES + 1].mean()),
-        "long_run": float(path[-1000:].mean()),
-        "mean": float(last.mean()),
+        "expected": path[UPDATES + 1 - WINDOW : UPDATES + 1].mean(),
+        "long_run": path[-1000:].mean(),
+        "mean": last.mean(),
         "standard_error": float(last.std(ddof=1) / math.sqrt(replicates)),
     }
     row["time"] = time_to_63(np.arange(long + 1), path, row["long_run"])
     return row, runs
 
 
-def noise_row(size: int, replicates: int, seed: int) -> dict[str, Any]:
+def noise_row(size: int, replicates: int, seed: int) -> Row:
     r"""Leave-one-out with one group an update: how far the noise itself moves the plateau, to
     second order.
 
@@ -131,7 +132,7 @@ def noise_row(size: int, replicates: int, seed: int) -> dict[str, Any]:
 
 def plateau_rows(
     replicates: int, seed: int, *, quick: bool
-) -> tuple[list[dict[str, Any]], dict[tuple[str, int], BanditRuns]]:
+) -> tuple[Rows, dict[tuple[str, int], BanditRuns]]:
     """All cells; curves of those with the KL term in the loss."""
     rows, curves = [], {}
     for place in ("loss",) if quick else ("loss", "reward"):
@@ -146,7 +147,7 @@ def plateau_rows(
     return rows, curves
 
 
-def time_row(optimizer: str, size: int, replicates: int, seed: int) -> dict[str, Any]:
+def time_row(optimizer: str, size: int, replicates: int, seed: int) -> Row:
     """Time of 63 % of the way, with its standard error over tenths of the replicates."""
     world = note_bandit()
     adam = optimizer == "adam"
@@ -185,7 +186,7 @@ def predicted_adam_time(noise: ModeNoise, size: int, stiffness: float) -> float:
     return math.sqrt(noise.variance(size, 1) / 2) / (ADAM_RATE * stiffness)
 
 
-def time_rows(replicates: int, seed: int, *, quick: bool) -> list[dict[str, Any]]:
+def time_rows(replicates: int, seed: int, *, quick: bool) -> Rows:
     """SGD and Adam over group sizes, with the heuristic's prediction for Adam."""
     world = note_bandit()
     rest = fixed_point(world, Training(1.0))
@@ -210,7 +211,7 @@ def time_rows(replicates: int, seed: int, *, quick: bool) -> list[dict[str, Any]
     return rows
 
 
-def show_plateaus(rows: list[dict[str, Any]]) -> None:
+def show_plateaus(rows: Rows) -> None:
     """Plateaus and times of each advantage."""
     lines = [
         [
@@ -231,26 +232,29 @@ def show_plateaus(rows: list[dict[str, Any]]) -> None:
         ]
         for row in rows
     ]
-    header = ("advantage", "KL term in", "G", "fixed point", "expected path, long run")
-    header = (*header, f"at update {UPDATES}", "simulated there, 95 %", "updates to 63 %")
+    header = ("advantage | KL term in | G | fixed point | expected path, long run",)
+    header = (*header, f"at update {UPDATES} | simulated there, 95 % | updates to 63 %")
     print_table(
-        f"Plateau of the reward; SGD, learning rate {RATE}, no momentum, {PROMPTS} groups an update",
+        f"Plateau of the reward; SGD, learning rate {RATE}, no momentum, {PROMPTS} groups an "
+        "update",
         header,
         lines,
     )
 
 
-def show_noise(rows: list[dict[str, Any]]) -> None:
+def show_noise(rows: Rows) -> None:
     """What noise does to the plateau."""
     lines = [
         [
-            str(row["group_size"]),
-            f"{1e3 * row['shift']:+.2f} ± {1.96e3 * row['standard_error']:.2f}",
-            f"{1e3 * row['second_order']:+.2f}",
+            (
+                f"{row['group_size']} | "
+                f"{1e3 * row['shift']:+.2f} ± {1.96e3 * row['standard_error']:.2f} | "
+                f"{1e3 * row['second_order']:+.2f}"
+            )
         ]
         for row in rows
     ]
-    header = ("G", "simulated, 95 %", "second order")
+    header = "G | simulated, 95 % | second order"
     print_table(
         "Leave-one-out, one group an update: mean reward less the fixed point, thousandths",
         header,
@@ -258,35 +262,30 @@ def show_noise(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def show_times(rows: list[dict[str, Any]]) -> None:
+def show_times(rows: Rows) -> None:
     """Times of two optimisers."""
     lines = [
         [
-            row["optimizer"],
-            str(row["group_size"]),
-            f"{row['time']:.1f} ± {1.96 * row['standard_error']:.1f}",
-            f"{row['predicted']:.1f}",
-            f"{row['ratio']:.2f}",
-            f"{row['predicted_ratio']:.2f}",
+            (
+                f"{row['optimizer']} | {row['group_size']} | "
+                f"{row['time']:.1f} ± {1.96 * row['standard_error']:.1f} | "
+                f"{row['predicted']:.1f} | {row['ratio']:.2f} | {row['predicted_ratio']:.2f}"
+            )
         ]
         for row in rows
     ]
     header = (
-        "optimiser",
-        "G",
-        "updates to 63 %, 95 %",
-        "predicted time constant",
-        "faster than G = 4",
-        "predicted",
+        "optimiser | G | updates to 63 %, 95 % | predicted time constant | "
+        "faster than G = 4 | predicted"
     )
     print_table("One group an update, momentum .9, from p = .7", header, lines)
 
 
-def draw(curves: dict[tuple[str, int], BanditRuns], times: list[dict[str, Any]]) -> None:
+def draw(curves: dict[tuple[str, int], BanditRuns], times: Rows) -> None:
     """Curves of three advantages; times of two optimisers."""
     plt = pyplot()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 4.6), layout="constrained")
-    handles: list[Any] = []
+    figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 4.6))
+    handles = []
     widest = 0.0
     for (_, label), colour in zip(ADVANTAGES, (BLUE, ORANGE, VERMILION), strict=True):
         # The pale broad line first, so that the dashes show where both are one.
@@ -300,7 +299,7 @@ def draw(curves: dict[tuple[str, int], BanditRuns], times: list[dict[str, Any]])
                 1.96 * runs.value.std(axis=1, ddof=1) / math.sqrt(runs.value.shape[1]),
             )
             seen = runs.step_T <= 300
-            widest = max(widest, float(error.max()))
+            widest = max(widest, error.max())
             handles += left.plot(
                 runs.step_T[seen], mean[seen], color=colour, label=f"{label}, G = {size}", **style
             )
@@ -311,11 +310,11 @@ def draw(curves: dict[tuple[str, int], BanditRuns], times: list[dict[str, Any]])
     left.set_ylim(0.28, 1.0)
     left.set_title("advantages (SGD)")
     for name, colour, marker in (("sgd", BLUE, "o"), ("adam", VERMILION, "s")):
-        some = [row for row in times if row["optimizer"] == name]
-        size = [row["group_size"] for row in some]
+        some = where(times, optimizer=name)
+        size = column(some, "group_size")
         right.errorbar(
             size,
-            [row["time"] for row in some],
+            column(some, "time"),
             [1.96 * row["standard_error"] for row in some],
             fmt=marker,
             color=colour,
@@ -325,9 +324,8 @@ def draw(curves: dict[tuple[str, int], BanditRuns], times: list[dict[str, Any]])
         if name == "adam":
             scaled = [some[0]["time"] / row["predicted_ratio"] for row in some]
             right.plot(size, scaled, ":", color=BLACK, linewidth=2, label="Adam if noise were all")
-    right.set_xscale("log", base=2)
     right.set_yscale("log")
-    right.set_xticks(TIME_SIZES, [str(value) for value in TIME_SIZES])
+    doublings(right, TIME_SIZES)
     ticks = (20, 50, 100, 200, 500, 1000)
     right.set_yticks(ticks, [str(tick) for tick in ticks])
     right.minorticks_off()
@@ -344,9 +342,9 @@ def main() -> None:
     """Run, print, write and draw."""
     asked = options(__doc__, replicates=2000)
     if asked.tables:
-        show_plateaus(read_csv("group_size_plateau.csv"))
-        show_noise(read_csv("group_size_noise.csv"))
-        show_times(read_csv("group_size_time.csv"))
+        show_plateaus(RESULTS.read("group_size_plateau"))
+        show_noise(RESULTS.read("group_size_noise"))
+        show_times(RESULTS.read("group_size_time"))
         return
     replicates = 50 if asked.quick else asked.replicates
     rows, curves = plateau_rows(replicates, asked.seed, quick=asked.quick)
@@ -360,14 +358,14 @@ def main() -> None:
     show_times(times)
     if asked.quick:
         return
-    write_csv("group_size_plateau.csv", rows)
-    write_csv("group_size_noise.csv", noisy)
-    write_csv("group_size_time.csv", times)
-    write_csv("group_size_curves.csv", curve_rows(curves))
+    RESULTS.write("group_size_plateau", rows)
+    RESULTS.write("group_size_noise", noisy)
+    RESULTS.write("group_size_time", times)
+    RESULTS.write("group_size_curves", curve_rows(curves))
     draw(curves, times)
 
 
-def curve_rows(curves: dict[tuple[str, int], BanditRuns]) -> list[dict[str, Any]]:
+def curve_rows(curves: dict[tuple[str, int], BanditRuns]) -> Rows:
     """The drawn curves as rows."""
     rows = []
     for (label, size), runs in curves.items():

@@ -9,13 +9,11 @@ with momentum .9; writes inertia.csv. Rows are the measured means of single runs
 It draws nothing.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
 import numpy as np
-from drawing import note_bandit, options, print_table, read_csv, short, write_csv
+from drawing import RESULTS, Rows, note_bandit, options, print_table, short
 
 from groupwise.forecasting.fit import fit
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
@@ -30,7 +28,7 @@ def cases() -> list[tuple[str, Bandit, Training, float | None]]:
     """
     note, free = note_bandit(), bandit([0, 1])
     arms = bandit([0, 0.1, 0.2, 0.3, 0.5, 1], kl_weight=0.1)
-    found: list[tuple[str, Bandit, Training, float | None]] = []
+    found = []
     for momentum in (0.0, 0.9):
         # The same force an update at either momentum: what a run does in the end does not differ.
         rate = 1 - momentum
@@ -84,7 +82,7 @@ def one_row(
         records=Records(("value", "reward")),
     )
     time_T = np.arange(float(UPDATES))
-    share: dict[str, list[float]] = {"oscillator": [], "exponential": [], "best": []}
+    share = {"oscillator": [], "exponential": [], "best": []}
     best, tau2 = [], []
     for run in range(runs):
         reward_T = found.series["reward"][:UPDATES, run].astype(np.float64)
@@ -96,39 +94,36 @@ def one_row(
         share["best"].append(max(said.values()))
         best.append(all_laws.candidates[0].law)
         tau2.append(alone.parameters["tau2"].value)
-    row: dict[str, Any] = {"run": name, "momentum": training.momentum}
-    row |= {f"r_squared_{law}": float(np.median(values)) for law, values in share.items()}
-    row |= {"r_squared_oscillator_least": min(share["oscillator"]), "tau2": float(np.median(tau2))}
+    row = {"run": name, "momentum": training.momentum}
+    row |= {f"r_squared_{law}": np.median(values) for law, values in share.items()}
+    row |= {"r_squared_oscillator_least": min(share["oscillator"]), "tau2": np.median(tau2)}
     row["oscillator_best"] = best.count("oscillator") / runs
     return row | {"best": max(sorted(set(best)), key=best.count)}
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: Rows) -> None:
     """The table."""
     lines = [
         [
-            row["run"],
-            f"{row['momentum']:g}",
-            f"{row['r_squared_oscillator']:.3f} ({row['r_squared_oscillator_least']:.3f})",
-            f"{row['r_squared_exponential']:.3f}",
-            f"{row['r_squared_best']:.3f}",
-            f"{row['best']}",
-            f"{row['oscillator_best']:.0%}",
+            (
+                f"{row['run']} | {row['momentum']:g} | "
+                f"{row['r_squared_oscillator']:.3f} ({row['r_squared_oscillator_least']:.3f}) | "
+                f"{row['r_squared_exponential']:.3f} | {row['r_squared_best']:.3f} | "
+                f"{row['best']} | {row['oscillator_best']:.0%}"
+            ),
             short(row["tau2"]),
             f"{1 / (1 - row['momentum']):.0f}",
         ]
         for row in rows
     ]
     header = (
-        "run",
-        "momentum",
-        "R² of the oscillator, median (least)",
-        "exponential",
-        "best",
-        "mostly best by AICc",
+        (
+            "run | momentum | R² of the oscillator, median (least) | exponential | best | "
+            "mostly best by AICc"
+        ),
     )
     print_table(
-        "Shares explained", (*header, "oscillator best", "fitted tau2", "1/(1 - momentum)"), lines
+        "Shares explained", (*header, "oscillator best | fitted tau2 | 1/(1 - momentum)"), lines
     )
 
 
@@ -136,13 +131,13 @@ def main() -> None:
     """Run, print and write."""
     asked = options(__doc__, replicates=20)
     if asked.tables:
-        show(read_csv("inertia.csv"))
+        show(RESULTS.read("inertia"))
         return
     chosen = cases()[:1] if asked.quick else cases()
     rows = [one_row(*case, 2 if asked.quick else asked.replicates, asked.seed) for case in chosen]
     show(rows)
     if not asked.quick:
-        write_csv("inertia.csv", rows)
+        RESULTS.write("inertia", rows)
 
 
 if __name__ == "__main__":

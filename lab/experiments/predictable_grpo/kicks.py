@@ -7,10 +7,9 @@ prints the measured stiffness beside the exact one. Its step is the expected upd
 at a vanishing learning rate.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from drawing import note_bandit, options
+from numpy import ndarray
 
 from groupwise_lab.simulate.bandit_runs import Records, expected_path
 from groupwise_lab.simulate.softmax_bandit import Bandit, Training, fixed_point, policy_of
@@ -23,18 +22,18 @@ class Kicked:
     def __init__(self, world: Bandit, training: Training) -> None:
         self.world, self.training = world, training
 
-    def mean_reward(self, parameter_D: np.ndarray) -> float:
+    def mean_reward(self, parameter_D: ndarray) -> float:
         """Value of the policy."""
         return float(policy_of(parameter_D) @ self.world.reward_A)
 
-    def expected_step(self, parameter_D: np.ndarray) -> np.ndarray:
+    def expected_step(self, parameter_D: ndarray) -> ndarray:
         """One expected update over its learning rate."""
         rate = self.training.learning_rate
         path = expected_path(self.world, self.training, steps=1, start_AS=parameter_D)
         return np.asarray((path.logit_AS[:, 0] - parameter_D) / rate)
 
 
-def settled(world: Bandit, training: Training) -> np.ndarray:
+def settled(world: Bandit, training: Training) -> ndarray:
     """The point where the expected dynamics come to rest, found by running them."""
     return np.asarray(
         expected_path(world, training, steps=4000, records=Records(every=4000)).logit_AS[:, 0]

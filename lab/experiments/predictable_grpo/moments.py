@@ -7,8 +7,6 @@ prints the components of the bandit of the note. It knows the leave-one-out grad
 with the KL term in the loss.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

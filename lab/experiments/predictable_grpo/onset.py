@@ -10,25 +10,24 @@ The onset is located on the bandit's own curve by regressing each reward on the 
 stiffness is measured by kicks. It looks at no threshold of instability: that is boundary.py.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 from drawing import (
     BLACK,
     BLUE,
     GREEN,
+    RESULTS,
     VERMILION,
+    Row,
+    Rows,
+    column,
     logits_at,
     note_bandit,
     options,
     print_table,
     pyplot,
-    read_csv,
     save,
-    write_csv,
 )
 from kicks import measured_stiffness
 
@@ -51,7 +50,7 @@ def eigenvalues(force: float, momentum: float, stiffness: float) -> np.ndarray:
     # A thousandth of a thousandth of the way: the law is linear there to as many digits.
     start = logits_at(rest.value - 1e-6)
     path = expected_path(world, training, steps=60, start_AS=start).value[:, 0] - rest.value
-    scale = float(np.abs(path).max())
+    scale = np.abs(path).max()
     coefficient, *_ = np.linalg.lstsq(
         np.stack([path[1:-1], path[:-2]], axis=1) / scale, path[2:] / scale, rcond=None
     )
@@ -81,7 +80,7 @@ def oscillator_onset(force: float, reading: str, lag: str) -> float:
     return (low + high) / 2
 
 
-def onset_row(force: float, stiffness: float) -> dict[str, Any]:
+def onset_row(force: float, stiffness: float) -> Row:
     """One force."""
     exact = (1 - math.sqrt(force)) ** 2
     measured = located_onset(force, stiffness)
@@ -101,7 +100,7 @@ def turn_of(force: float, momentum: float) -> float:
     return math.acos(inner) if inner < 1 else 0.0
 
 
-def overshoot_row(momentum: float, stiffness: float, replicates: int, seed: int) -> dict[str, Any]:
+def overshoot_row(momentum: float, stiffness: float, replicates: int, seed: int) -> Row:
     """Overshoot at one momentum, as a share of the way; at the update at which the exact
     recursion is highest.
     """
@@ -109,13 +108,13 @@ def overshoot_row(momentum: float, stiffness: float, replicates: int, seed: int)
     rest = fixed_point(world, Training(1.0))
     curve = recursion(force, momentum, 400, lag="none")
     peak = int(curve.argmax())
-    row: dict[str, Any] = {
+    row = {
         "momentum": momentum,
         "recursion": float(curve.max() - 1) if curve.max() > 1 else 0.0,
         "peak": peak,
     }
     row["turn"] = turn_of(force, momentum)
-    row["turn_bandit"] = float(np.abs(np.angle(eigenvalues(force, momentum, stiffness))).max())
+    row["turn_bandit"] = np.abs(np.angle(eigenvalues(force, momentum, stiffness))).max()
     for reading in ("centred", "backward"):
         mode = oscillator(force, momentum, lag="none", reading=reading)  # type: ignore[arg-type]
         row[reading] = mode.quantities["overshoot"] if mode.damping > 0 else 1.0
@@ -132,21 +131,19 @@ def overshoot_row(momentum: float, stiffness: float, replicates: int, seed: int)
         records=Records(every=peak),
     )
     above = (runs.value[-1] - rest.value) / (rest.value - START)
-    row["mean"] = float(above.mean())
+    row["mean"] = above.mean()
     row["standard_error"] = float(above.std(ddof=1) / math.sqrt(replicates))
     return row
 
 
-def draw(rows: list[dict[str, Any]]) -> None:
+def draw(rows: Rows) -> None:
     """Overshoot above, angle of the eigenvalues below."""
-    figure, (top, bottom) = pyplot().subplots(
-        2, 1, figsize=(6.4, 5.8), layout="constrained", sharex=True
-    )
-    momentum = np.array([row["momentum"] for row in rows])
+    figure, (top, bottom) = pyplot().subplots(2, 1, figsize=(6.4, 5.8), sharex=True)
+    momentum = column(rows, "momentum")
     exact = (1 - math.sqrt(DRAWN)) ** 2
 
     def of(name: str, scale: float = 100.0) -> np.ndarray:
-        return scale * np.array([row[name] for row in rows])
+        return scale * column(rows, name)
 
     for ax in (top, bottom):
         ax.axvline(exact, color="#777777", linewidth=1, linestyle=(0, (5, 3)))
@@ -189,18 +186,13 @@ def draw(rows: list[dict[str, Any]]) -> None:
     save(figure, "dynamics-onset.svg")
 
 
-def show(onsets: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
+def show(onsets: Rows, rows: Rows) -> None:
     """Both tables."""
-    header: tuple[str, ...] = (
-        "force a",
-        "exact $(1-\\sqrt a)^2$",
-        "located on the bandit",
-        "difference",
-        "backward",
-        "centred",
+    header = (
+        "force a | exact $(1-\\sqrt a)^2$ | located on the bandit | difference | backward | centred"
     )
     lines = [
-        [f"{row['force']:g}", f"{row['exact']:.4f}", f"{row['bandit']:.4f}", f"{row['gap']:+.1e}"]
+        [(f"{row['force']:g} | {row['exact']:.4f} | {row['bandit']:.4f} | {row['gap']:+.1e}")]
         + [f"{row[name]:.4f}" for name in ("backward", "centred")]
         for row in onsets
     ]
@@ -208,24 +200,18 @@ def show(onsets: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     some = [row for row in rows if row["momentum"] in (0.8, 0.82, 0.84, 0.86, 0.9, 0.95)]
     lines = [
         [
-            f"{row['momentum']:g}",
-            f"{row['turn']:.4f}",
-            f"{row['turn_bandit']:.4f}",
-            f"{100 * row['recursion']:.3g}",
-            f"{100 * row['mean']:.3g} ± {196 * row['standard_error']:.1g}",
-            f"{100 * row['centred']:.3g}",
-            f"{100 * row['backward']:.3g}",
+            (
+                f"{row['momentum']:g} | {row['turn']:.4f} | {row['turn_bandit']:.4f} | "
+                f"{100 * row['recursion']:.3g} | "
+                f"{100 * row['mean']:.3g} ± {196 * row['standard_error']:.1g} | "
+                f"{100 * row['centred']:.3g} | {100 * row['backward']:.3g}"
+            )
         ]
         for row in some
     ]
     header = (
-        "momentum",
-        "angle, exact",
-        "angle, bandit",
-        "overshoot, exact",
-        "simulated, 95 %",
-        "centred",
-        "backward",
+        "momentum | angle, exact | angle, bandit | overshoot, exact | "
+        "simulated, 95 % | centred | backward"
     )
     print_table(
         f"Overshoot, % of the way, and angle of the eigenvalues, radians an update, at a = {DRAWN}",
@@ -238,7 +224,7 @@ def main() -> None:
     """Run, print, write and draw."""
     asked = options(__doc__, replicates=4000)
     if asked.tables:
-        show(read_csv("onset.csv"), read_csv("overshoot.csv"))
+        show(RESULTS.read("onset"), RESULTS.read("overshoot"))
         return
     stiffness = measured_stiffness()
     onsets = [onset_row(force, stiffness) for force in (FORCES[1:2] if asked.quick else FORCES)]
@@ -256,8 +242,8 @@ def main() -> None:
     show(onsets, rows)
     if asked.quick:
         return
-    write_csv("onset.csv", onsets)
-    write_csv("overshoot.csv", rows)
+    RESULTS.write("onset", onsets)
+    RESULTS.write("overshoot", rows)
     draw(rows)
 
 

@@ -9,12 +9,11 @@ replacement, G rollouts of each, takes the leave-one-out gradient and the exact 
 prompts. `simulate.bandit_runs` has one prompt only, hence these lines. It has no lag.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 from drawing import options
+from numpy import ndarray
 
 POPULATION, KL_WEIGHT = 64, 0.5
 
@@ -29,21 +28,19 @@ class SharedWorld:
         kl_weight: beta, reward units a nat.
     """
 
-    offset_X: np.ndarray
-    slope_X: np.ndarray
+    offset_X: ndarray
+    slope_X: ndarray
     kl_weight: float
 
-    def probability(
-        self, theta: np.ndarray, prompt: np.ndarray | slice = slice(None)
-    ) -> np.ndarray:
+    def probability(self, theta: ndarray, prompt: ndarray | slice = slice(None)) -> ndarray:
         """Of the better arm."""
         return np.asarray(1 / (1 + np.exp(-self.offset_X[prompt] - self.slope_X[prompt] * theta)))
 
-    def value(self, theta_S: np.ndarray) -> np.ndarray:
+    def value(self, theta_S: ndarray) -> ndarray:
         """Mean reward over the population, for each theta."""
         return np.asarray(self.probability(theta_S[:, None]).mean(axis=1))
 
-    def drift(self, theta: float) -> np.ndarray:
+    def drift(self, theta: float) -> ndarray:
         """Expected gradient of each prompt, its KL term included."""
         p = self.probability(np.asarray(theta))
         return np.asarray(self.slope_X * p * (1 - p) * (1 - self.kl_weight * self.slope_X * theta))
@@ -86,28 +83,25 @@ def rest_of(world: SharedWorld) -> Rest:
     """The fixed point by root finding; its components by sums over arms and prompts."""
     from scipy.optimize import brentq
 
-    theta = float(brentq(lambda place: float(world.drift(place).mean()), 0.0, 20.0, xtol=1e-13))
+    theta = float(brentq(lambda place: world.drift(place).mean(), 0.0, 20.0, xtol=1e-13))
     p, s = world.probability(np.asarray(theta)), world.slope_X
     pq = p * (1 - p)
-    gradient_X, between = s * pq, float(world.drift(theta).var())
+    gradient_X, between = s * pq, world.drift(theta).var()
     # Of the product of score and centred reward: E[(score (r - p))^2] = s^2 pq (q^3 + p^3).
     first = s**2 * pq * ((1 - p) ** 3 + p**3) - gradient_X**2
     second = (s * pq) ** 2 + gradient_X**2
-    stiffness = float(
-        (
-            world.kl_weight * s**2 * pq
-            - s**2 * pq * (1 - 2 * p) * (1 - world.kl_weight * s * theta)
-        ).mean()
-    )
+    stiffness = (
+        world.kl_weight * s**2 * pq - s**2 * pq * (1 - 2 * p) * (1 - world.kl_weight * s * theta)
+    ).mean()
     return Rest(
         theta,
         stiffness,
-        float(gradient_X.mean()),
+        gradient_X.mean(),
         between,
-        float(first.mean()),
-        float(second.mean()),
-        float(pq.mean()),
-        float(p.var()),
+        first.mean(),
+        second.mean(),
+        pq.mean(),
+        p.var(),
     )
 
 
@@ -123,7 +117,7 @@ def simulate_prompts(
     every: int,
     runs: int,
     seed: int,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[ndarray, ndarray]:
     """True mean reward and measured batch mean at every record, (T, S)."""
     rng = np.random.default_rng([seed, size])
     theta_S, velocity_S = np.full(runs, start), np.zeros(runs)

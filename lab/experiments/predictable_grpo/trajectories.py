@@ -11,26 +11,26 @@ stiffness is up to 1.4 times that of the fixed point). It fits nothing: stiffnes
 the exact ones.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 from drawing import (
     BLACK,
     BLUE,
+    RESULTS,
     VERMILION,
+    Rows,
+    column,
     logits_at,
     note_bandit,
     options,
     print_table,
     pyplot,
-    read_csv,
     save,
     short,
-    write_csv,
+    where,
 )
+from numpy import ndarray
 
 from groupwise.forecasting.laws import oscillator_decay
 from groupwise.stability.threshold import LAGS, threshold
@@ -45,12 +45,12 @@ STARTS = {"near": 0.75, "reference": 0.3}
 PROMPTS, GROUP_SIZE = 32, 8
 
 
-def late_trajectory(curve: Oscillator, time_T: np.ndarray) -> np.ndarray:
+def late_trajectory(curve: Oscillator, time_T: ndarray) -> ndarray:
     """The same oscillator at rest at update 0 instead of half an update before it."""
     return np.asarray(1 - oscillator_decay(time_T, curve.natural_frequency, curve.damping_ratio))
 
 
-def error_grid(*, quick: bool) -> list[dict[str, Any]]:
+def error_grid(*, quick: bool) -> Rows:
     """Largest distance of each closed form to the exact recursion, as a share of the way."""
     rows = []
     momenta, shares = (
@@ -84,17 +84,15 @@ def _errors(force: float, momentum: float, interval: int, lag: str) -> dict[str,
     for reading in ("centred", "backward"):
         curve = oscillator(force, momentum, refresh_interval=interval, lag=lag, reading=reading)  # type: ignore[arg-type]
         settles = curve.damping > 0
-        found[reading] = (
-            float(np.abs(curve.trajectory(time_T) - exact).max()) if settles else math.nan
-        )
+        found[reading] = np.abs(curve.trajectory(time_T) - exact).max() if settles else math.nan
         if reading == "centred":
             found["centred_from_0"] = (
-                float(np.abs(late_trajectory(curve, time_T) - exact).max()) if settles else math.nan
+                np.abs(late_trajectory(curve, time_T) - exact).max() if settles else math.nan
             )
     return found
 
 
-def one_regime(name: str, start: str, replicates: int, seed: int) -> dict[str, np.ndarray]:
+def one_regime(name: str, start: str, replicates: int, seed: int) -> dict[str, ndarray]:
     """Curves of one regime from one start, as shares of the way."""
     force, updates, world = REGIMES[name], UPDATES[name], note_bandit()
     training = Training(
@@ -142,23 +140,23 @@ def one_regime(name: str, start: str, replicates: int, seed: int) -> dict[str, n
     return curves
 
 
-def regime_errors(curves: dict[str, np.ndarray]) -> dict[str, float]:
+def regime_errors(curves: dict[str, ndarray]) -> dict[str, float]:
     """Largest distances between the curves, and how far the simulated mean lies from the
     expected path in its standard errors.
     """
     errors = {
-        f"{name}_to_recursion": float(np.abs(curves[name] - curves["recursion"]).max())
+        f"{name}_to_recursion": np.abs(curves[name] - curves["recursion"]).max()
         for name in ("centred", "backward")
     }
-    errors["centred_to_mean"] = float(np.abs(curves["centred"] - curves["mean"]).max())
-    errors["backward_to_mean"] = float(np.abs(curves["backward"] - curves["mean"]).max())
-    errors["recursion_to_expected"] = float(np.abs(curves["recursion"] - curves["expected"]).max())
-    errors["mean_to_expected"] = float(np.abs(curves["mean"] - curves["expected"]).max())
-    errors["standard_error"] = float(curves["standard_error"].max())
+    errors["centred_to_mean"] = np.abs(curves["centred"] - curves["mean"]).max()
+    errors["backward_to_mean"] = np.abs(curves["backward"] - curves["mean"]).max()
+    errors["recursion_to_expected"] = np.abs(curves["recursion"] - curves["expected"]).max()
+    errors["mean_to_expected"] = np.abs(curves["mean"] - curves["expected"]).max()
+    errors["standard_error"] = curves["standard_error"].max()
     return errors
 
 
-def show_grid(rows: list[dict[str, Any]]) -> None:
+def show_grid(rows: Rows) -> None:
     """The grid as a table: largest errors over momenta and intervals, at each share of the
     threshold.
     """
@@ -166,12 +164,8 @@ def show_grid(rows: list[dict[str, Any]]) -> None:
     lines = []
     for lag in LAGS:
         for share in shares:
-            some = [
-                row
-                for row in rows
-                if row["lag"] == lag.name and row["force_over_threshold"] == share
-            ]
-            line = [lag.name, f"{share:g}"]
+            some = where(rows, lag=lag.name, force_over_threshold=share)
+            line = [f"{lag.name} | {share:g}"]
             for name in ("centred", "centred_from_0", "backward"):
                 values = [100 * row[name] for row in some if not math.isnan(row[name])]
                 missing = len(some) - len(values)
@@ -181,14 +175,7 @@ def show_grid(rows: list[dict[str, Any]]) -> None:
                 row["centred"] < row["backward"] or math.isnan(row["backward"]) for row in some
             )
             lines.append([*line, f"{nearer} of {len(some)}"])
-    header = (
-        "lag",
-        "a / threshold",
-        "centred",
-        "centred, at rest at 0",
-        "backward",
-        "centred nearer",
-    )
+    header = "lag | a / threshold | centred | centred, at rest at 0 | backward | centred nearer"
     print_table(
         "Largest error of the closed form over a run, % of the way: median (worst) over momenta "
         "and intervals",
@@ -197,20 +184,18 @@ def show_grid(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def show_regimes(rows: list[dict[str, Any]]) -> None:
+def show_regimes(rows: Rows) -> None:
     """Distances between the drawn curves."""
     lines = []
     for name in REGIMES:
         for start in STARTS.values():
-            some = [row for row in rows if row["regime"] == name and row["start"] == start]
-            curves = {
-                key: np.array([row[key] for row in some])
-                for key in some[0]
-                if key not in ("regime", "start")
-            }
+            some = where(rows, regime=name, start=start)
+            curves = {key: column(some, key) for key in some[0] if key not in ("regime", "start")}
             errors = regime_errors(curves)
-            lines.append([name, f"{start:g}", *(f"{100 * value:.2g}" for value in errors.values())])
-    header = ("regime", "from p", *(name.replace("_", " ") for name in errors))
+            lines.append(
+                [f"{name} | {start:g}", *(f"{100 * value:.2g}" for value in errors.values())]
+            )
+    header = ("regime | from p", *(name.replace("_", " ") for name in errors))
     print_table(
         f"Largest distances, % of the way; momentum {MOMENTUM}, refresh interval {INTERVAL}",
         header,
@@ -218,15 +203,13 @@ def show_regimes(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def draw(curves: dict[tuple[str, str], dict[str, np.ndarray]]) -> None:
+def draw(curves: dict[tuple[str, str], dict[str, ndarray]]) -> None:
     """Three regimes beside each other, both starts below each other."""
-    figure, axes = pyplot().subplots(
-        2, 3, figsize=(7.6, 5.4), layout="constrained", sharex="col", sharey=True
-    )
-    handles: list[Any] = []
-    for column, name in enumerate(REGIMES):
+    figure, axes = pyplot().subplots(2, 3, figsize=(7.6, 5.4), sharex="col", sharey=True)
+    handles = []
+    for place, name in enumerate(REGIMES):
         for row, start in enumerate(STARTS):
-            ax, some = axes[row, column], curves[name, start]
+            ax, some = axes[row, place], curves[name, start]
             time_T = some["update"]
             sparse = slice(None, None, max(1, len(time_T) // 16))
             ax.axhline(1, color="#999999", linewidth=0.8)
@@ -281,8 +264,8 @@ def main() -> None:
     """Run, print, write and draw."""
     asked = options(__doc__, replicates=2000)
     if asked.tables:
-        show_grid(read_csv("trajectory_errors.csv"))
-        show_regimes(read_csv("trajectories.csv"))
+        show_grid(RESULTS.read("trajectory_errors"))
+        show_regimes(RESULTS.read("trajectories"))
         return
     replicates = 50 if asked.quick else asked.replicates
     grid = error_grid(quick=asked.quick)
@@ -301,8 +284,8 @@ def main() -> None:
     show_regimes(rows)
     if asked.quick:
         return
-    write_csv("trajectory_errors.csv", grid)
-    write_csv("trajectories.csv", rows)
+    RESULTS.write("trajectory_errors", grid)
+    RESULTS.write("trajectories", rows)
     draw(curves)
 
 

@@ -5,14 +5,12 @@
 
 runs what is missing of: leave-one-out and SGD at 512 rollouts a step for 300 steps, `adaptive.mode`
 act from G = 32 and from G = 4, five seeds, with the task, start, learning rate and seeds of the
-runs of fixed size in results/optimal_group_size; many probes of three sizes at the start, for what
+runs of fixed size in results.txt; many probes of three sizes at the start, for what
 chance decides; and runs divided by std with Adam, which the law is not of. The pieces are in
-results/adaptive_group_size; the tables of lab/docs/studies/adaptive-group-size.md are printed and
+results.txt; the tables of lab/docs/studies/adaptive-group-size.md are printed and
 put there, and its picture is drawn. It runs no group size that is fixed: `optimal_group_size.py`
 does.
 """
-
-from __future__ import annotations
 
 import math
 import time
@@ -25,10 +23,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from cells import HERE, Cell, Rows, options, pieces, print_table, run_asked, say_missing
+from cells import RESULTS, Cell, Rows, column, options, print_table, run_and_show
 from group_size_results import Score, averaged, final, half_width, paired
 from optimal_group_size import RATES, STEPS, name_of
-from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, pyplot, save
+from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, doublings, pyplot, save
 from training import START, run, settings_of
 from world import start, world_task
 
@@ -40,11 +38,9 @@ from groupwise_lab.trainer.controller import (
     running_components,
 )
 from groupwise_lab.trainer.settings import AdaptiveSettings
-from pages import printed, refresh
 
-FOLDER = HERE / "results" / "adaptive_group_size"
-FIXED = HERE / "results" / "optimal_group_size"
-SCRIPT = "lab/experiments/u_statistic/adaptive_group_size.py"
+PIECES = RESULTS.within("adaptive_group_size")
+FIXED = RESULTS.within("optimal_group_size")
 N = 512
 SIZES = (2, 4, 8, 16, 32, 64, 128)
 KEPT = ("group_size", "planned_group_size", "running_vp", "running_t", "running_r")
@@ -102,10 +98,10 @@ def probes_timed() -> Iterator[list[float]]:
     """Processor seconds of every probe: the record's are the clock's, which on a busy machine
     tell of others.
     """
-    spent: list[float] = []
+    spent = []
     probe = trainer.probe
 
-    def timed(*given: Any, **named: Any) -> Components:
+    def timed(*given, **named) -> Components:
         began = time.process_time()
         try:
             return probe(*given, **named)
@@ -204,7 +200,7 @@ def fixed_scores(fixed: Done, algorithm: str, score: Score) -> dict[int, dict[in
 def best_fixed(found: Mapping[int, Mapping[int, float]], seeds: Sequence[int]) -> int:
     """The size of highest mean among those that have all these seeds."""
     whole = {
-        size: float(np.mean([own[seed] for seed in seeds]))
+        size: np.mean([own[seed] for seed in seeds])
         for size, own in found.items()
         if set(seeds) <= set(own)
     }
@@ -225,27 +221,20 @@ def regret_table(done: Done, fixed: Done) -> None:
             lost, half = paired(
                 [found[best][seed] for seed in seeds], [own[seed] for seed in seeds]
             )
-            level = float(np.mean([found[best][seed] for seed in seeds]))
+            level = np.mean([found[best][seed] for seed in seeds])
             regret = f"{100 * lost / level:.2f} % ± {100 * half / level:.2f}"
             lines.append(
                 [
-                    chosen.label,
-                    what,
-                    str(len(seeds)),
-                    f"{np.mean(list(own.values())):.4f}",
-                    f"{best} ({level:.4f})",
-                    regret,
+                    (
+                        f"{chosen.label} | {what} | {len(seeds)} | "
+                        f"{np.mean(list(own.values())):.4f} | {best} ({level:.4f}) | {regret}"
+                    )
                 ]
             )
             lines[-1].append(against(own, found.get(chosen.start, {})))
     header = (
-        "",
-        "",
-        "seeds",
-        "adaptive",
-        "best fixed G",
-        "regret, 95 %",
-        "gained over the size at the start, 95 % (seeds)",
+        " |  | seeds | adaptive | best fixed G | regret, 95 % | "
+        "gained over the size at the start, 95 % (seeds)"
     )
     print_table("Regret against the best fixed size", header, lines)
 
@@ -265,7 +254,7 @@ def same_runs(done: Done, fixed: Done, arm: str) -> list[str]:
     for seed, rows in runs_of(done, arm).items():
         for size in SIZES:
             other = fixed.get(name_of(ARMS[arm].algorithm, N, size, seed), [])
-            if [row["held_out"] for row in other] == [row["held_out"] for row in rows]:
+            if np.array_equal(column(other, "held_out"), column(rows, "held_out")):
                 found.append(f"{seed} (G = {size})")
     return found
 
@@ -297,11 +286,8 @@ def sizes_table(done: Done, fixed: Done) -> None:
             ]
         )
     header = (
-        "",
-        "G after the first look",
-        "G in use (share of looks)",
-        "changes seen",
-        "seeds that are a run of fixed G",
+        " | G after the first look | G in use (share of looks) | changes seen | "
+        "seeds that are a run of fixed G"
     )
     print_table("What was chosen, seed by seed", header, lines)
 
@@ -321,35 +307,29 @@ def looks_table(done: Done) -> None:
                 followed(probes[at : at + LOOKS], 4, rule)
                 for at in range(0, len(probes) - LOOKS + 1, LOOKS)
             ]
-            changes = float(
-                np.mean([sum(a != b for a, b in pairwise([4, *chain])) for chain in chains])
-            )
-            away = float(np.mean([size != 4 for chain in chains for size in chain]))
+            changes = np.mean([sum(a != b for a, b in pairwise([4, *chain])) for chain in chains])
+            away = np.mean([size != 4 for chain in chains for size in chain])
             told = ", ".join(
                 f"{size} ({100 * count / len(probes):.0f} %)"
                 for size, count in sorted(first.items())
             )
             lines.append(
                 [
-                    f"{prompts} x {rollouts}",
-                    label,
-                    str(len(probes)),
-                    told,
-                    str(len(chains)),
-                    f"{changes:.1f}",
-                    f"{100 * away:.0f} %",
+                    (
+                        f"{prompts} x {rollouts} | {label} | {len(probes)} | {told} | "
+                        f"{len(chains)} | {changes:.1f} | {100 * away:.0f} %"
+                    )
                 ]
             )
     header = (
-        "prompts x rollouts",
-        "hysteresis",
-        "probes",
-        "one look from G = 32 leads to",
-        "chains of 12 looks from G = 4",
+        (
+            "prompts x rollouts | hysteresis | probes | one look from G = 32 leads to | "
+            "chains of 12 looks from G = 4"
+        ),
     )
     print_table(
         "What chance decides, at the policy of the start",
-        (*header, "changes a chain", "looks after which G is not 4"),
+        (*header, "changes a chain | looks after which G is not 4"),
         lines,
     )
 
@@ -374,20 +354,17 @@ def cost_table(done: Done) -> None:
         rollouts = f"{drawn:,} ({100 * drawn / (N * STEPS):.1f} %)"
         lines.append(
             [
-                chosen.label,
-                str(probes),
-                f"{1000 * each:.0f}",
-                span,
-                rollouts,
-                f"{np.mean(lost):.4f} ± {half_width(lost):.4f}",
+                (
+                    f"{chosen.label} | {probes} | {1000 * each:.0f} | {span} | {rollouts} | "
+                    f"{np.mean(lost):.4f} ± {half_width(lost):.4f}"
+                )
             ]
         )
     header = (
-        "",
-        "probes a run",
-        "processor ms each",
-        "share of processor time, 95 %",
-        "rollouts beside the 153,600 of training",
+        (
+            " | probes a run | processor ms each | share of processor time, 95 % | "
+            "rollouts beside the 153,600 of training"
+        ),
     )
     print_table("What measuring costs", (*header, "final accuracy lost at equal time, 95 %"), lines)
 
@@ -395,28 +372,27 @@ def cost_table(done: Done) -> None:
 def final_at(rows: Rows, step: float) -> float:
     """The final accuracy of a run that ends at a step, between looks on a straight line."""
     ends = range(3, len(rows) + 1)
-    return float(
-        np.interp(
-            step, [rows[end - 1]["step"] for end in ends], [final(rows[:end]) for end in ends]
-        )
+    return np.interp(
+        step, [rows[end - 1]["step"] for end in ends], [final(rows[:end]) for end in ends]
     )
 
 
-def show(done: Done) -> None:
-    """All tables."""
-    fixed = pieces(FIXED)
+def show() -> None:
+    """Print and draw what is there."""
+    done, fixed = PIECES.tables(), FIXED.tables()
     regret_table(done, fixed)
     sizes_table(done, fixed)
     looks_table(done)
     cost_table(done)
+    draw(done, fixed)
 
 
-def draw(done: Done) -> None:
+def draw(done: Done, fixed: Done) -> None:
     """Learning curves; group sizes and the G* that was measured along the runs; accuracy by size
     with the adaptive runs beside.
     """
-    plt, fixed = pyplot(), pieces(FIXED)
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10.4, 4.2), layout="constrained")
+    plt = pyplot()
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10.4, 4.2))
     for size, colour, dash in ((4, BLACK, "-"), (32, VERMILION, ":")):
         curves(
             left,
@@ -447,15 +423,13 @@ def draw(done: Done) -> None:
             for row in rows[1:]
         ]
         label = "1 + sqrt(R/Vp), measured so far" if place == 0 else None
-        middle.plot(
-            [row["step"] for row in rows[1:]], real, ".", color=GREEN, markersize=3, label=label
-        )
+        middle.plot(column(rows[1:], "step"), real, ".", color=GREEN, markersize=3, label=label)
     middle.set_yscale("log", base=2)
     middle.set_yticks((2, 4, 8, 16, 32), ["2", "4", "8", "16", "32"])
     middle.set(xlabel="updates", ylabel="group size in use", title="what was chosen, every seed")
     middle.legend(loc="center right")
     found = fixed_scores(fixed, "sgd", averaged)
-    mean = [float(np.mean(list(own.values()))) for own in found.values()]
+    mean = [np.mean(list(own.values())) for own in found.values()]
     half = [half_width(list(own.values())) for own in found.values()]
     right.errorbar(
         list(found), mean, half, fmt="o", linestyle="-", color=BLACK, capsize=3, label="fixed"
@@ -472,8 +446,7 @@ def draw(done: Done) -> None:
                 capsize=3,
                 label=f"adaptive, {ARMS[arm].label}",
             )
-    right.set_xscale("log", base=2)
-    right.set_xticks(SIZES, [str(size) for size in SIZES])
+    doublings(right, SIZES)
     right.set(
         xlabel="group size, fixed or at the start",
         ylabel="held-out accuracy, mean of the run",
@@ -483,12 +456,12 @@ def draw(done: Done) -> None:
     save(figure, "adaptive-group-size.svg")
 
 
-def curves(axis: Any, runs: Sequence[Rows], colour: str, dash: str, label: str) -> None:
+def curves(axis, runs: Sequence[Rows], colour: str, dash: str, label: str) -> None:
     """The mean of learning curves."""
     if runs:
-        mean = np.mean([[row["held_out"] for row in rows] for rows in runs], axis=0)
+        mean = np.mean([column(rows, "held_out") for rows in runs], axis=0)
         axis.plot(
-            [row["step"] for row in runs[0]],
+            column(runs[0], "step"),
             mean,
             dash,
             color=colour,
@@ -502,15 +475,11 @@ def main() -> None:
     asked = options(__doc__)
     if asked.quick:
         print(
-            [[row["group_size"] for row in adaptive(arm, 0, 128, 10)][1:] for arm in ARMS],
+            [column(adaptive(arm, 0, 128, 10), "group_size")[1:] for arm in ARMS],
             len(looks(4, 4, 2)),
         )
         return
-    run_asked(all_cells(), FOLDER, asked)
-    done = pieces(FOLDER)
-    refresh("adaptive-group-size.md", printed(lambda: show(done)))
-    draw(done)
-    say_missing(all_cells(), FOLDER, SCRIPT)
+    run_and_show(all_cells(), PIECES, asked, show, "adaptive-group-size.md")
 
 
 if __name__ == "__main__":

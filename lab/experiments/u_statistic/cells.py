@@ -1,15 +1,12 @@
-"""The runner of this folder: cells that each leave one CSV piece, written when it is done; what is
+"""The runner of this folder: cells that each leave one table, written when it is done; what is
 there already is not run again.
 
 Ctrl-C loses the cells that were running and nothing else; the same command goes on. It knows no
 experiment.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
-import os
 import sys
 import time
 import traceback
@@ -23,11 +20,11 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 
-from common import Rows, parser, print_table, read_csv, write_csv  # noqa: F401 - scripts take them from here
+from common import Results, Row, Rows, column, parser, print_table, results_of, where  # noqa: F401
 
 from pages import printed, refresh
 
-HERE = Path(__file__).resolve().parent
+RESULTS = results_of(__file__)
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Cell:
     """One piece of an experiment.
 
     Args:
-        name: of its file, without ending.
+        name: of its table.
         function: of a module, called with `arguments`; returns the rows.
         arguments: plain data.
     """
@@ -59,25 +56,14 @@ def options(text: str | None) -> argparse.Namespace:
     return made.parse_args()
 
 
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows so that the file is whole or absent, with six digits."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    write_csv(partial, rows, digits=6)
-    partial.replace(path)
-
-
-def pieces(folder: Path) -> dict[str, Rows]:
-    """The rows of every cell that is done, by name."""
-    return {path.stem: read_csv(path) for path in sorted(folder.glob("*.csv"))}
-
-
-def missing(cells: Iterable[Cell], folder: Path) -> list[Cell]:
+def missing(cells: Iterable[Cell], results: Results) -> list[Cell]:
     """The cells that are not done, in their order."""
-    return [cell for cell in cells if not (folder / f"{cell.name}.csv").exists()]
+    done = results.tables()
+    return [cell for cell in cells if cell.name not in done]
 
 
 def run_missing(
-    cells: Sequence[Cell], folder: Path, *, workers: int = 1, minutes: float = 60.0
+    cells: Sequence[Cell], results: Results, *, workers: int = 1, minutes: float = 60.0
 ) -> list[Cell]:
     """Run what is missing, in order, and write each piece as it comes; return what is still
     missing.
@@ -85,14 +71,14 @@ def run_missing(
     A cell that fails is told, and the next one begins. With one worker none begins when less time
     is left than the last of its kind took.
     """
-    wanted, began = missing(cells, folder), time.perf_counter()
+    wanted, began = missing(cells, results), time.perf_counter()
     print(
         f"{len(cells) - len(wanted)} of {len(cells)} cells are there; {len(wanted)} to run",
         flush=True,
     )
     if workers <= 1:
-        _run_in_turn(wanted, folder, began + 60 * minutes)
-        return missing(cells, folder)
+        _run_in_turn(wanted, results, began + 60 * minutes)
+        return missing(cells, results)
     waiting = list(reversed(wanted))
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         running = {}
@@ -103,14 +89,14 @@ def run_missing(
             if not running:
                 break
             ready = next(as_completed(running))
-            _kept(running.pop(ready), ready.result, folder)
-    return missing(cells, folder)
+            _kept(running.pop(ready), ready.result, results)
+    return missing(cells, results)
 
 
-def _run_in_turn(wanted: Sequence[Cell], folder: Path, end: float) -> None:
+def _run_in_turn(wanted: Sequence[Cell], results: Results, end: float) -> None:
     """Run one cell after the other while their time lasts."""
-    took: dict[str, float] = {}
-    too_long: set[str] = set()
+    took = {}
+    too_long = set()
     for cell in wanted:
         kind, left = cell.name.split("-")[0], end - time.perf_counter()
         if left <= 0:
@@ -125,16 +111,16 @@ def _run_in_turn(wanted: Sequence[Cell], folder: Path, end: float) -> None:
             too_long.add(kind)
             continue
         began = time.perf_counter()
-        _kept(cell, partial(_timed, cell), folder)
+        _kept(cell, partial(_timed, cell), results)
         took[kind] = time.perf_counter() - began
 
 
-def run_asked(cells: Sequence[Cell], folder: Path, asked: argparse.Namespace) -> None:
+def run_asked(cells: Sequence[Cell], results: Results, asked: argparse.Namespace) -> None:
     """Run what is missing of the cells that the command names; nothing with --tables."""
     if not asked.tables:
         run_missing(
             [cell for cell in cells if asked.only in cell.name],
-            folder,
+            results,
             workers=asked.workers,
             minutes=asked.minutes,
         )
@@ -142,8 +128,7 @@ def run_asked(cells: Sequence[Cell], folder: Path, asked: argparse.Namespace) ->
 
 def run_and_show(
     cells: Sequence[Cell],
-    folder: Path,
-    script: str,
+    results: Results,
     asked: argparse.Namespace,
     show: Callable[[], None],
     page: str,
@@ -151,10 +136,9 @@ def run_and_show(
     """Run what is missing, print the tables and put them into their page, and say what was not
     run.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    run_asked(cells, folder, asked)
+    run_asked(cells, results, asked)
     refresh(page, printed(show))
-    say_missing(cells, folder, script)
+    say_missing(cells, results)
 
 
 def _timed(cell: Cell) -> tuple[Rows, float]:
@@ -166,11 +150,11 @@ def _timed(cell: Cell) -> tuple[Rows, float]:
     return cell.function(**cell.arguments), time.perf_counter() - began
 
 
-def _kept(cell: Cell, result: Callable[[], tuple[Rows, float]], folder: Path) -> None:
+def _kept(cell: Cell, result: Callable[[], tuple[Rows, float]], results: Results) -> None:
     """Keep the rows of a cell, or tell why there are none."""
     try:
         rows, seconds = result()
-        write_rows(folder / f"{cell.name}.csv", rows)
+        results.write(cell.name, rows, digits=6)
     except Exception as error:  # noqa: BLE001 - whatever it is: the other cells are not lost for it
         traceback.print_exc()
         print(f"{cell.name} failed: {type(error).__name__}: {error}", flush=True)
@@ -178,14 +162,15 @@ def _kept(cell: Cell, result: Callable[[], tuple[Rows, float]], folder: Path) ->
         print(f"{cell.name}: {seconds:.1f} s", flush=True)
 
 
-def say_missing(cells: Sequence[Cell], folder: Path, script: str) -> None:
+def say_missing(cells: Sequence[Cell], results: Results) -> None:
     """Say plainly what was not run."""
-    left = missing(cells, folder)
+    left = missing(cells, results)
     if left:
         kinds = Counter(cell.name.rsplit("-seed", 1)[0] for cell in left)
         said = ", ".join(
             name if count == 1 else f"{name} ({count} seeds)" for name, count in kinds.items()
         )
         print(
-            f"\n{len(left)} of {len(cells)} cells are missing: {said}. `python {script}` runs them."
+            f"\n{len(left)} of {len(cells)} cells are missing: {said}. "
+            "The script runs them without --tables."
         )

@@ -7,8 +7,6 @@ before it too. It weighs no advantage: the trainer's `oracle` takes its values i
 ones.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import random
@@ -16,6 +14,8 @@ from collections import deque
 
 import numpy as np
 import torch
+from numpy import ndarray
+from torch import Tensor
 from world import world_task
 
 from groupwise_lab.trainer.credit import Judged
@@ -49,28 +49,27 @@ class Critic(torch.nn.Module):
         self.optimizer = torch.optim.Adam(self.parameters(), lr=rate)
         self.passes, self.seen, self.draw = (
             passes,
-            deque[tuple[torch.Tensor, torch.Tensor]](maxlen=MEMORY),
+            deque[tuple[Tensor, Tensor]](maxlen=MEMORY),
             random.Random(0),
         )
 
-    def forward(self, prompt_PL: torch.Tensor) -> torch.Tensor:
+    def forward(self, prompt_PL: Tensor) -> Tensor:
         """Logits of V(x)."""
-        logit_P: torch.Tensor = self.end(self.trunk(prompt_PL)[:, -1])[:, 0]
-        return logit_P
+        return self.end(self.trunk(prompt_PL)[:, -1])[:, 0]
 
-    def values(self, prompt_PL: torch.Tensor) -> np.ndarray:
+    def values(self, prompt_PL: Tensor) -> ndarray:
         """V(x) of every prompt."""
         with torch.no_grad():
             return np.asarray(self(prompt_PL).sigmoid().double().numpy())
 
-    def learned(self, actor: Actor, task: Task, judged: Judged) -> dict[str, np.ndarray]:
+    def learned(self, actor: Actor, task: Task, judged: Judged) -> dict[str, ndarray]:
         """Values of a batch, then what it teaches."""
         prompt_PL = actor.prompt_tokens(task, judged.problems)
         value_P = self.values(prompt_PL)
         self.learn(prompt_PL, judged.reward_N.reshape(len(value_P), -1).mean(1))
         return {"value": value_P}
 
-    def learn(self, prompt_PL: torch.Tensor, mean_P: np.ndarray) -> None:
+    def learn(self, prompt_PL: Tensor, mean_P: ndarray) -> None:
         """Steps of Adam on the cross-entropy of mean rewards."""
         self.seen.append((prompt_PL, torch.from_numpy(mean_P).float()))
         for place in range(self.passes):
@@ -80,7 +79,7 @@ class Critic(torch.nn.Module):
             self.optimizer.step()
 
 
-def critic_values(critic: Critic, policy: Policy, first: int) -> np.ndarray:
+def critic_values(critic: Critic, policy: Policy, first: int) -> ndarray:
     """Its values of the first training problems."""
     task = world_task()
     return critic.values(policy.prompt_tokens(task, task.train[:first]))

@@ -9,17 +9,15 @@ from 0 to 1. First twelve critics watch one and the same run (seed 100, whose ad
 first one's values), each with its own learning rate, number of passes over the last batches, and
 batches of the start policy to learn from beforehand; the one that explains most of V(x) on held-out
 problems trains in the runs of five seeds, beside leave-one-out, the true V(x), and no baseline.
-Pieces are in results/fair_critic; prints the tables of lab/docs/studies/gradient-experiments.md.
+Pieces are in results.txt; prints the tables of lab/docs/studies/gradient-experiments.md.
 """
-
-from __future__ import annotations
 
 from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
-from cells import HERE, Cell, Rows, options, pieces, print_table, run_asked, say_missing
+from cells import RESULTS, Cell, Rows, column, options, print_table, run_and_show, run_asked
 from critic import Critic
 from group_size_results import averaged, final, paired
 from oracle import spread
@@ -30,10 +28,8 @@ from groupwise_lab.theory.mse import Reference, within_prompt_variance
 from groupwise_lab.trainer.credit import Judged
 from groupwise_lab.trainer.policy import Actor, Policy
 from groupwise_lab.trainer.tasks import Task
-from pages import printed, refresh
 
-FOLDER = HERE / "results" / "fair_critic"
-SCRIPT = "lab/experiments/u_statistic/fair_critic.py"
+PIECES = RESULTS.within("fair_critic")
 ACCURACY, SIZE, ROLLOUTS, RATE = 0.5, 4, 512, 0.03
 STEPS, SEEDS, TUNED_ON = 150, 5, 100
 LOOKED_AT = (0, 50, 100, 150)
@@ -100,14 +96,12 @@ def best(rows: Rows) -> tuple[float, int, int]:
     """The critic that explains most on the average of all looks."""
 
     def score(one: tuple[float, int, int]) -> float:
-        return float(
-            np.mean(
-                [
-                    row["explained"]
-                    for row in rows
-                    if (row["rate"], row["passes"], row["batches"]) == one
-                ]
-            )
+        return np.mean(
+            [
+                row["explained"]
+                for row in rows
+                if (row["rate"], row["passes"], row["batches"]) == one
+            ]
         )
 
     return max(TUNED_OVER, key=score)
@@ -125,7 +119,7 @@ def looked(critic: Critic | None, step: int, policy: Policy) -> dict[str, Any]:
         "error_constant",
         "error_critic",
     )
-    row: dict[str, Any] = dict.fromkeys(names, "")
+    row = dict.fromkeys(names, "")
     if critic is None or step not in LOOKED_AT:
         return row
     problems = world_task().held_out[:PROBLEMS]
@@ -153,7 +147,7 @@ def curve(
 ) -> Rows:
     """One run with one baseline."""
     if baseline == "critic" and chosen is None:
-        chosen = best(pieces(FOLDER)["tune"])
+        chosen = best(PIECES.read("tune"))
     critic = prepared(*chosen) if chosen is not None else None
     advantage = "oracle" if critic is not None else baseline
     settings = settings_of("sgd", ROLLOUTS, SIZE, seed, steps, RATE, advantage=advantage)
@@ -187,17 +181,10 @@ def tables(done: dict[str, Rows]) -> None:
         ]
         if own:
             lines.append(
-                [
-                    f"{rate:g}",
-                    str(passes),
-                    str(batches),
-                    *(f"{row['explained']:.2f}" for row in own),
-                ]
+                [f"{rate:g} | {passes} | {batches}", *(f"{row['explained']:.2f}" for row in own)]
             )
     header = (
-        "learning rate",
-        "passes",
-        "batches beforehand",
+        "learning rate | passes | batches beforehand",
         *(f"step {step}" for step in LOOKED_AT),
     )
     print_table(
@@ -229,15 +216,8 @@ def tables(done: dict[str, Rows]) -> None:
                 [score(runs["leave_one_out"][seed]) for seed in both],
             )
             cells.append(f"{gap:+.4f} ± {half:.4f}")
-        lines.append([label, str(len(runs[name])), *cells])
-    header = (
-        "baseline",
-        "runs",
-        "mean of the run",
-        "minus leave-one-out",
-        "final",
-        "minus leave-one-out",
-    )
+        lines.append([f"{label} | {len(runs[name])}", *cells])
+    header = "baseline | runs | mean of the run | minus leave-one-out | final | minus leave-one-out"
     print_table(
         "Held-out accuracy from a start of .5, G = 4, SGD, 512 rollouts a step; differences within "
         "seeds, 95 %",
@@ -256,7 +236,7 @@ def tables(done: dict[str, Rows]) -> None:
                 "error_constant",
                 "error_critic",
             )
-            mean = {name: float(np.mean([row[name] for row in some])) for name in names}
+            mean = {name: np.mean(column(some, name)) for name in names}
             lines.append(
                 [
                     str(step),
@@ -265,13 +245,8 @@ def tables(done: dict[str, Rows]) -> None:
                 ]
             )
     header = (
-        "step",
-        "sd of V(x)",
-        "explained by the critic",
-        "error, leave-one-out",
-        "oracle V(x)",
-        "mean of all V(x)",
-        "critic",
+        "step | sd of V(x) | explained by the critic | error, leave-one-out | "
+        "oracle V(x) | mean of all V(x) | critic"
     )
     print_table(
         "The tuned critic along its own runs, and the squared error of a group's gradient with "
@@ -293,14 +268,9 @@ def main() -> None:
             ],
         )
         return
-    FOLDER.mkdir(parents=True, exist_ok=True)
     cells = all_cells()
-    run_asked(cells[:1], FOLDER, asked)  # the runs need what the tuning chose
-    run_asked(cells[1:], FOLDER, asked)
-    done = pieces(FOLDER)
-    if "tune" in done:
-        refresh("gradient-experiments.md", printed(lambda: tables(done)))
-    say_missing(cells, FOLDER, SCRIPT)
+    run_asked(cells[:1], PIECES, asked)  # the runs need what the tuning chose
+    run_and_show(cells, PIECES, asked, lambda: tables(PIECES.tables()), "gradient-experiments.md")
 
 
 if __name__ == "__main__":

@@ -14,13 +14,12 @@ KL term is exact for the prompts drawn. It knows no limiting law, and holds none
 estimators.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
 from groupwise.arrays import finite_array
@@ -205,7 +204,7 @@ def bandit_world(
 
 
 def linear_world(
-    rng: np.random.Generator,
+    rng: Generator,
     *,
     prompts: int,
     answers: int,
@@ -251,7 +250,7 @@ class _Update:
 def falling_runs(
     world: RegularisedWorld,
     baseline: Baseline,
-    rng: np.random.Generator,
+    rng: Generator,
     *,
     group_size: int,
     prompts: int,
@@ -293,7 +292,7 @@ def drawn_gradients(
     world: RegularisedWorld,
     baseline: Baseline,
     theta_D: ArrayLike,
-    rng: np.random.Generator,
+    rng: Generator,
     *,
     group_size: int,
     prompts: int,
@@ -323,7 +322,7 @@ def _update(world: RegularisedWorld, baseline: Baseline, group_size: int, prompt
     )
 
 
-def _gradient(update: _Update, theta_DR: Float, rng: np.random.Generator) -> Float:
+def _gradient(update: _Update, theta_DR: Float, rng: Generator) -> Float:
     """One minibatch gradient of J for every run, shape (D, R); answers come first in all arrays,
     so that sums over them are fast.
     """
@@ -356,7 +355,7 @@ def _gradient(update: _Update, theta_DR: Float, rng: np.random.Generator) -> Flo
     )
 
 
-def _prompts(update: _Update, rng: np.random.Generator, runs: int) -> NDArray[np.int64]:
+def _prompts(update: _Update, rng: Generator, runs: int) -> NDArray[np.int64]:
     """Prompts of the minibatches, shape (B, R)."""
     shape = (update.prompts, runs)
     count = len(update.cumulative_P)
@@ -367,9 +366,7 @@ def _prompts(update: _Update, rng: np.random.Generator, runs: int) -> NDArray[np
     )
 
 
-def _coefficients(
-    update: _Update, chance_AM: Single, reward_AM: Single, rng: np.random.Generator
-) -> Single:
+def _coefficients(update: _Update, chance_AM: Single, reward_AM: Single, rng: Generator) -> Single:
     """What every answer's score is multiplied with in its group's gradient: its count times
     reward less baseline, over G.
     """
@@ -384,7 +381,7 @@ def _coefficients(
     return np.asarray(count_AM * reward_AM / size)
 
 
-def _counts(size: int, chance_AM: Single, rng: np.random.Generator) -> Single:
+def _counts(size: int, chance_AM: Single, rng: Generator) -> Single:
     """Multinomial counts, one binomial after the other."""
     answers, groups = chance_AM.shape
     count_AM = np.empty((answers, groups), np.float32)
@@ -398,7 +395,7 @@ def _counts(size: int, chance_AM: Single, rng: np.random.Generator) -> Single:
     return count_AM
 
 
-def _binomial(most: int, trials_M: Single, chance_M: Single, rng: np.random.Generator) -> Single:
+def _binomial(most: int, trials_M: Single, chance_M: Single, rng: Generator) -> Single:
     """Binomial counts with trials and chance of each entry; `most` bounds the trials."""
     if most > BY_INVERSION:
         return rng.binomial(trials_M.astype(np.int64), chance_M).astype(np.float32)

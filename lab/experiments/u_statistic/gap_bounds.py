@@ -8,26 +8,23 @@ the bound holds where its conditions do; then how loose it is, and the stationar
 step beside a quarter of the step times the error. It tests no law: `gap_law` does.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 from falling_steps import falling_runs
 from gap_world import (
     BASELINE,
     BLACK,
     BLUE,
+    RESULTS,
     VERMILION,
+    Rows,
     Stage,
+    column,
     options,
     parts_at,
     print_table,
     pyplot,
-    read_csv,
     save,
     stage,
-    write_csv,
 )
 
 from groupwise.theory.final_gap import limiting_gap, stationary_gap
@@ -71,9 +68,7 @@ def landscape(
     axes = [np.linspace(low, high, GRID) for low, high in zip(low_D, high_D, strict=True)]
     grid_SD = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(low_D))
     gap_S = place.world.objective(place.best_D) - place.world.objectives(grid_SD)
-    curve = max(
-        float(np.abs(np.linalg.eigvalsh(place.world.hessian(theta))).max()) for theta in grid_SD
-    )
+    curve = max(np.abs(np.linalg.eigvalsh(place.world.hessian(theta))).max() for theta in grid_SD)
     clear = gap_S > 1e-6  # next to the optimum the ratio is the curvature, and rounding is not
     ratio = [
         float((place.world.gradient(theta) ** 2).sum() / (2 * gap))
@@ -81,7 +76,7 @@ def landscape(
     ]
     least = float(np.linalg.eigvalsh(-place.hessian_DD)[0])
     mse = max(
-        float(np.trace(parts_at(place.world, theta).covariance(BASELINE[baseline], size, PROMPTS)))
+        np.trace(parts_at(place.world, theta).covariance(BASELINE[baseline], size, PROMPTS))
         for theta in grid_SD
     )
     first = place.world.objective(place.best_D) - place.world.objective(start_D)
@@ -96,7 +91,7 @@ def case(
     runs: int,
     steps: tuple[int, ...],
     rng: np.random.Generator,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Rows of one case: the simulated mean gap beside its bounds."""
     place = stage("two answers")
     start_D = place.best_D if start == "optimum" else np.zeros(2)
@@ -132,37 +127,31 @@ def case(
         )
     rows = []
     for n, gap_R in zip(found.step_S, found.gap_SR, strict=True):
-        row: dict[str, Any] = {
+        row = {
             "schedule": kind,
             "start": start,
             "baseline": baseline,
             "group_size": size,
             "step": step,
             "updates": int(n),
-        }
-        row |= {
             "runs": runs,
-            "gap": float(gap_R.mean()),
+            "gap": gap_R.mean(),
             "error": float(gap_R.std() / np.sqrt(runs)),
             "bound": float(bound.bound_T[n]),
-        }
-        row |= {
             "smoothness": world.smoothness,
             "pl": world.pl,
             "mse": world.mse,
             "void": int(bound.void),
             "limit": limit,
-        }
-        row |= {
             "leading": float(leading),
             "lemma_constant": float(closed),
-            "quarter": step * float(np.trace(covariance)) / 4,
+            "quarter": step * np.trace(covariance) / 4,
         }
         rows.append(row)
     return rows
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: Rows) -> None:
     """The last row of every case, and whether any bound was broken."""
     last = [
         row
@@ -171,30 +160,18 @@ def show(rows: list[dict[str, Any]]) -> None:
     ]
     lines = [
         [
-            row["schedule"],
-            row["start"],
-            row["baseline"],
-            str(row["group_size"]),
-            f"{row['smoothness']:.3f}",
-            f"{row['pl']:.3f}",
-            f"{row['mse']:.4f}",
-            f"{row['gap']:.3e} ± {1.96 * row['error']:.0e}",
-            f"{row['bound']:.3e}",
-            f"{row['bound'] / row['gap']:.1f}",
+            (
+                f"{row['schedule']} | {row['start']} | {row['baseline']} | "
+                f"{row['group_size']} | {row['smoothness']:.3f} | {row['pl']:.3f} | "
+                f"{row['mse']:.4f} | {row['gap']:.3e} ± {1.96 * row['error']:.0e} | "
+                f"{row['bound']:.3e} | {row['bound'] / row['gap']:.1f}"
+            )
         ]
         for row in last
     ]
     header = (
-        "steps",
-        "start",
-        "baseline",
-        "G",
-        "L",
-        "mu",
-        "M",
-        f"gap after {last[0]['updates']}, 95 %",
-        "bound",
-        "bound / gap",
+        "steps | start | baseline | G | L | mu | M | "
+        f"gap after {last[0]['updates']}, 95 % | bound | bound / gap"
     )
     print_table("Bounds beside the truth", header, lines)
     valid = [row for row in rows if not row["void"]]
@@ -219,10 +196,10 @@ def show(rows: list[dict[str, Any]]) -> None:
             )
 
 
-def draw(rows: list[dict[str, Any]]) -> None:
+def draw(rows: Rows) -> None:
     """Truth and bound, falling steps on the left, constant ones on the right."""
-    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 3.6), layout="constrained", sharey=True)
-    handles: list[Any] = []
+    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 3.6), sharey=True)
+    handles = []
     for ax, kind in zip(axes, ("falling", "constant"), strict=True):
         some = [
             r
@@ -230,18 +207,18 @@ def draw(rows: list[dict[str, Any]]) -> None:
             if (r["schedule"], r["start"], r["baseline"], r["group_size"])
             == (kind, "reference", "leave_one_out", 4)
         ]
-        n = np.array([row["updates"] for row in some])
+        n = column(some, "updates")
         handles = [
             ax.errorbar(
                 n,
-                [r["gap"] for r in some],
+                column(some, "gap"),
                 [1.96 * r["error"] for r in some],
                 fmt="o",
                 color=BLUE,
                 capsize=3,
                 label="runs, 95 %",
             ),
-            *ax.plot(n, [row["bound"] for row in some], "--", color=VERMILION, label="bound"),
+            *ax.plot(n, column(some, "bound"), "--", color=VERMILION, label="bound"),
         ]
         level = [
             row["limit"] / (row["updates"] + OFFSET) if kind == "falling" else row["limit"]
@@ -275,9 +252,9 @@ def main() -> None:
         if chosen.quick:
             show(rows)
             return
-        write_csv("gap_bounds.csv", rows)
-    show(read_csv("gap_bounds.csv"))
-    draw(read_csv("gap_bounds.csv"))
+        RESULTS.write("gap_bounds", rows)
+    show(RESULTS.read("gap_bounds"))
+    draw(RESULTS.read("gap_bounds"))
 
 
 if __name__ == "__main__":

@@ -11,10 +11,7 @@ constant. A Kolmogorov-Smirnov test of a right law fails once in a thousand. It 
 `gap_rate` does.
 """
 
-from __future__ import annotations
-
 import time
-from typing import Any
 
 import numpy as np
 from falling_steps import falling_runs
@@ -22,18 +19,18 @@ from gap_world import (
     BASELINE,
     BLACK,
     NAME,
+    RESULTS,
     STYLE,
+    Row,
+    Rows,
     Stage,
     options,
     print_table,
     pyplot,
-    read_csv,
     save,
     stage,
-    write_csv,
 )
 from scipy import stats
-from worlds.chi_square_mixture import ChiSquareMixture
 
 from groupwise.theory.final_gap import limiting_gap
 
@@ -60,7 +57,7 @@ FALSE_ALARM = 1e-3
 
 def setting(
     place: Stage, baseline: str, size: int, runs: int, steps: int, rng: np.random.Generator
-) -> tuple[dict[str, Any], np.ndarray]:
+) -> tuple[Row, np.ndarray]:
     """One row: the runs of one setting beside the law; and the scaled gaps."""
     begun = time.process_time()
     found = falling_runs(
@@ -79,60 +76,58 @@ def setting(
     covariance = place.parts.covariance(BASELINE[baseline], size, PROMPTS)
     gap = limiting_gap(place.hessian_DD, covariance, place.step_constant)
     printed = limiting_gap(place.hessian_DD, covariance, place.step_constant, factor="printed")
-    row: dict[str, Any] = {
+    row = {
         "world": place.name,
         "baseline": baseline,
         "group_size": size,
         "prompts": PROMPTS,
-    }
-    row |= {"step_constant": place.step_constant, "steps": steps, "runs": runs}
-    row |= {
-        "mean": float(scaled.mean()),
+        "step_constant": place.step_constant,
+        "steps": steps,
+        "runs": runs,
+        "mean": scaled.mean(),
         "mean_error": float(scaled.std() / np.sqrt(runs)),
         "law_mean": gap.mean,
     }
     for level in (0.9, 0.99):
         name, law = f"q{round(100 * level)}", float(gap.quantile(level))
-        error = np.sqrt(level * (1 - level) / runs) / float(ChiSquareMixture(gap.weight_K).pdf(law))
+        low, high = gap.law.cdf([0.999 * law, 1.001 * law])
+        error = np.sqrt(level * (1 - level) / runs) * 0.002 * law / (high - low)
         row |= {
-            name: float(np.quantile(scaled, level)),
+            name: np.quantile(scaled, level),
             f"{name}_error": float(error),
             f"law_{name}": law,
         }
     test = stats.kstest(scaled, gap.law.cdf)
-    row |= {"ks": float(test.statistic), "ks_p": float(test.pvalue), "printed_mean": printed.mean}
     row |= {
+        "ks": float(test.statistic),
+        "ks_p": float(test.pvalue),
+        "printed_mean": printed.mean,
         "printed_ks": float(stats.kstest(scaled, printed.law.cdf).statistic),
         "seconds": time.process_time() - begun,
     }
     return row, scaled
 
 
-def score(row: dict[str, Any], name: str) -> float:
+def score(row: Row, name: str) -> float:
     """By how many standard errors a simulated number is off."""
     return float((row[name] - row[f"law_{name}"]) / row[f"{name}_error"])
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: Rows) -> None:
     """The table and what it comes to."""
     lines = []
     for row in rows:
-        cells = [row["world"], NAME[row["baseline"]], str(row["group_size"]), f"{row['runs']:,}"]
+        cells = [
+            (f"{row['world']} | {NAME[row['baseline']]} | {row['group_size']} | {row['runs']:,}")
+        ]
         cells += [
             f"{row[name]:.4f} / {row[f'law_{name}']:.4f} ({score(row, name):+.1f})"
             for name in ("mean", "q90", "q99")
         ]
-        lines.append([*cells, f"{row['ks_p']:.2g}", f"{row['printed_mean']:.4f}"])
+        lines.append([*cells, f"{row['ks_p']:.2g} | {row['printed_mean']:.4f}"])
     header = (
-        "world",
-        "baseline",
-        "G",
-        "runs",
-        "mean: runs / law (errors)",
-        "90 %",
-        "99 %",
-        "KS p",
-        "printed mean",
+        "world | baseline | G | runs | mean: runs / law (errors) | 90 % | 99 % | "
+        "KS p | printed mean"
     )
     print_table("n times the gap, simulated and by the law", header, lines)
     scores = np.array([[score(row, name) for name in ("mean", "q90", "q99")] for row in rows])
@@ -161,14 +156,12 @@ def show(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def draw(quantiles: list[dict[str, Any]]) -> None:
+def draw(quantiles: Rows) -> None:
     """Quantiles of the runs over those of the law: on a plot of one against the other every
     point would lie on the line.
     """
-    figure, axes = pyplot().subplots(
-        1, 3, figsize=(8.4, 3.4), layout="constrained", sharex=True, sharey=True
-    )
-    handles: list[Any] = []
+    figure, axes = pyplot().subplots(1, 3, figsize=(8.4, 3.4), sharex=True, sharey=True)
+    handles = []
     for ax, size in zip(axes, (2, 8, 16), strict=True):
         handles = [ax.axhline(1, color=BLACK, linewidth=1, label="equal")]
         for baseline, (colour, marker) in STYLE.items():
@@ -187,6 +180,7 @@ def draw(quantiles: list[dict[str, Any]]) -> None:
                 linewidth=0.6,
                 color=colour,
                 markersize=3,
+                markevery=0.02,
                 label=NAME[baseline],
             )
         ax.set(xscale="log", ylim=(0.85, 1.15), title=f"G = {size}")
@@ -201,12 +195,12 @@ def main() -> None:
     """Run the settings one after the other; the files grow as they are done."""
     chosen = options(__doc__, runs=200_000, steps=1600, first=0, last=len(SETTINGS))
     if not chosen.tables:
-        rows: list[dict[str, Any]] = []
-        quantiles: list[dict[str, Any]] = []
+        rows = []
+        quantiles = []
         if chosen.first:  # go on where an earlier call ended
             rows, quantiles = (
-                read_csv("gap_law.csv")[: chosen.first],
-                read_csv("gap_law_quantiles.csv")[: chosen.first * len(LEVELS)],
+                RESULTS.read("gap_law")[: chosen.first],
+                RESULTS.read("gap_law_quantiles")[: chosen.first * len(LEVELS)],
             )
         for number, (name, baseline, size, share) in enumerate(
             SETTINGS[: 2 if chosen.quick else chosen.last]
@@ -230,8 +224,8 @@ def main() -> None:
                 for level, seen, said in zip(LEVELS, np.quantile(scaled, LEVELS), law, strict=True)
             ]
             if not chosen.quick:
-                write_csv("gap_law.csv", rows)
-                write_csv("gap_law_quantiles.csv", quantiles)
+                RESULTS.write("gap_law", rows)
+                RESULTS.write("gap_law_quantiles", quantiles)
                 print(
                     f"{name}, {baseline}, G = {size}: {score(row, 'mean'):+.2f} errors, "
                     f"{row['seconds']:.0f} s",
@@ -240,8 +234,8 @@ def main() -> None:
         if chosen.quick:
             show(rows)
             return
-    show(read_csv("gap_law.csv"))
-    draw(read_csv("gap_law_quantiles.csv"))
+    show(RESULTS.read("gap_law"))
+    draw(RESULTS.read("gap_law_quantiles"))
 
 
 if __name__ == "__main__":

@@ -8,23 +8,20 @@ At a fixed number of prompts the weights' differences against G(G-1) on logarith
 is the exact statement of which the paper has O(G^-2). It simulates nothing.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 from gap_world import (
     BLACK,
     BLUE,
     ORANGE,
     RESULTS,
+    Rows,
+    column,
     options,
     print_table,
     pyplot,
-    read_csv,
     save,
     stage,
-    write_csv,
+    where,
 )
 
 from groupwise.theory.final_gap import compare_final_gaps, components_at_cost, cost_of_noise
@@ -39,7 +36,7 @@ def slope(size_S: np.ndarray, difference_S: np.ndarray) -> float:
     return float(np.polyfit(np.log(size_S * (size_S - 1)), np.log(difference_S), 1)[0])
 
 
-def rows_of(name: str) -> list[dict[str, Any]]:
+def rows_of(name: str) -> Rows:
     """Every weight and their sum at every G."""
     place = stage(name)
     rows = []
@@ -48,13 +45,11 @@ def rows_of(name: str) -> list[dict[str, Any]]:
             place.parts, place.hessian_DD, place.step_constant, group_size=size, prompts=PROMPTS
         )
         total = pair.leave_one_out.mean - pair.oracle.mean
-        row: dict[str, Any] = {
+        row = {
             "world": name,
             "group_size": size,
             "leave_one_out": pair.leave_one_out.mean,
             "oracle": pair.oracle.mean,
-        }
-        row |= {
             "fixed": pair.fixed.mean,
             "difference": total,
             "times_g_g1": total * size * (size - 1),
@@ -71,68 +66,52 @@ def rows_of(name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def of_runs() -> tuple[float, float] | None:
-    """Slope and its standard error from the simulated means of leave-one-out and the oracle,
-    weighted by their errors.
-    """
-    if not (RESULTS / "gap_law.csv").is_file():
-        return None
+def gaps_of_runs() -> tuple[np.ndarray, ...]:
+    """G(G-1), what the simulated mean of leave-one-out exceeds the oracle's by, and its error."""
     rows = {
         (row["baseline"], row["group_size"]): row
-        for row in read_csv("gap_law.csv")
-        if row["world"] == "two answers"
+        for row in where(RESULTS.read("gap_law"), world="two answers")
     }
-    seen = [size for size in SIZES if ("oracle", size) in rows and ("leave_one_out", size) in rows]
-    pairs = [(size, rows["leave_one_out", size], rows["oracle", size]) for size in seen]
-    kept = [
-        (size, a["mean"] - b["mean"], np.hypot(a["mean_error"], b["mean_error"]))
-        for size, a, b in pairs
-    ]
-    kept = [
-        (size, gap, error) for size, gap, error in kept if gap > 5 * error
-    ]  # a logarithm of noise is no point of a line
-    if len(kept) < 2:
+    sizes = [size for size in SIZES if ("oracle", size) in rows and ("leave_one_out", size) in rows]
+    own, best = ([rows[name, size] for size in sizes] for name in ("leave_one_out", "oracle"))
+    size = np.array(sizes, dtype=float)
+    error = np.hypot(column(own, "mean_error"), column(best, "mean_error"))
+    return size * (size - 1), column(own, "mean") - column(best, "mean"), error
+
+
+def of_runs() -> tuple[float, float] | None:
+    """Slope of the simulated differences and its standard error, weighted by their errors."""
+    product, gap, error = gaps_of_runs()
+    kept = gap > 5 * error  # a logarithm of noise is no point of a line
+    if kept.sum() < 2:
         return None
-    x = np.log([size * (size - 1.0) for size, _, _ in kept])
-    y, weight = (
-        np.log([gap for _, gap, _ in kept]),
-        np.array([gap / error for _, gap, error in kept]),
-    )
+    x, y, weight = np.log(product[kept]), np.log(gap[kept]), (gap / error)[kept]
     centred = x - np.average(x, weights=weight**2)
-    return float((weight**2 * centred) @ y / ((weight**2 * centred) @ centred)), float(
-        1 / np.sqrt((weight**2 * centred) @ centred)
-    )
+    precision = (weight**2 * centred) @ centred
+    return (weight**2 * centred) @ y / precision, 1 / np.sqrt(precision)
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: Rows) -> None:
     """Tables and slopes."""
     lines = [
         [
-            row["world"],
-            str(row["group_size"]),
+            f"{row['world']} | {row['group_size']}",
             *(f"{row[key]:.5f}" for key in ("leave_one_out", "oracle", "fixed")),
             f"{row['times_g_g1']:.5f}",
         ]
         for row in rows
     ]
-    header = (
-        "world",
-        "G",
-        "leave-one-out",
-        "oracle",
-        "no baseline",
-        "(leave-one-out - oracle) x G(G-1)",
-    )
+    header = "world | G | leave-one-out | oracle | no baseline | (leave-one-out - oracle) x G(G-1)"
     print_table("Expected n x gap by the law, 8 prompts an update", header, lines)
     print()
     for name in WORLDS:
-        some = [row for row in rows if row["world"] == name]
-        size = np.array([row["group_size"] for row in some], dtype=float)
+        some = where(rows, world=name)
+        size = np.array(column(some, "group_size"), dtype=float)
         count = len([1 for k in (1, 2, 3) if some[0][f"weight_{k}"] != ""])
         own = [
             slope(size, np.array([row[f"weight_{k + 1}"] for row in some])) for k in range(count)
         ]
-        total = slope(size, np.array([row["difference"] for row in some]))
+        total = slope(size, column(some, "difference"))
         place = stage(name)
         vp, _, r = components_at_cost(
             place.parts, cost_of_noise(place.hessian_DD, place.step_constant)
@@ -141,10 +120,11 @@ def show(rows: list[dict[str, Any]]) -> None:
             slope(size[1:], np.array([row[f"weight_{k + 1}"] for row in some[1:]]))
             for k in range(count)
         ]
+        between, second = np.trace(place.parts.between_DD), np.trace(place.parts.second_DD)
         print(
             f"{name}: slope of the sum {total:.6f}, of the single weights {_listed(own)}, from G = "
             f"4 on {_listed(later)}; best G for the final gap {_best(vp, r)}, for the gradient "
-            f"{_best(float(np.trace(place.parts.between_DD)), float(np.trace(place.parts.second_DD)))}."
+            f"{_best(between, second)}."
         )
     measured = of_runs()
     if measured is not None:
@@ -166,47 +146,27 @@ def _best(vp: float, r: float) -> str:
     return f"{1 + np.sqrt(r / vp):.2f}" if vp > 1e-12 * r else "without end"
 
 
-def draw(rows: list[dict[str, Any]]) -> None:
+def draw(rows: Rows) -> None:
     """Differences against G(G-1)."""
-    figure, ax = pyplot().subplots(figsize=(5.2, 3.8), layout="constrained")
+    figure, ax = pyplot().subplots(figsize=(5.2, 3.8))
     for name, colour, marker in zip(
         WORLDS[:2], (BLUE, ORANGE), ("o", "s"), strict=True
     ):  # the bandit's lie on those of the first
-        some = [row for row in rows if row["world"] == name]
+        some = where(rows, world=name)
         x = np.array([row["group_size"] * (row["group_size"] - 1) for row in some])
-        ax.plot(x, [row["difference"] for row in some], marker, color=colour, label=f"{name}, law")
+        ax.plot(x, column(some, "difference"), marker, color=colour, label=f"{name}, law")
         ax.plot(x, some[0]["difference"] * x[0] / x, "-", color=colour, linewidth=0.8)
-    if (RESULTS / "gap_law.csv").is_file():
-        runs = {
-            (row["baseline"], row["group_size"]): row
-            for row in read_csv("gap_law.csv")
-            if row["world"] == "two answers"
-        }
-        seen = [
-            size for size in SIZES if ("oracle", size) in runs and ("leave_one_out", size) in runs
-        ]
-        gap = np.array(
-            [runs["leave_one_out", size]["mean"] - runs["oracle", size]["mean"] for size in seen]
-        )
-        error = np.array(
-            [
-                np.hypot(
-                    runs["leave_one_out", size]["mean_error"], runs["oracle", size]["mean_error"]
-                )
-                for size in seen
-            ]
-        )
-        clear = gap > 2 * error  # others have no place on a logarithmic axis
-        x = np.array([size * (size - 1) for size in seen])
-        ax.errorbar(
-            x[clear],
-            gap[clear],
-            1.96 * error[clear],
-            fmt="x",
-            color=BLACK,
-            capsize=3,
-            label="two answers, runs, 95 %",
-        )
+    x, gap, error = gaps_of_runs()
+    clear = gap > 2 * error  # others have no place on a logarithmic axis
+    ax.errorbar(
+        x[clear],
+        gap[clear],
+        1.96 * error[clear],
+        fmt="x",
+        color=BLACK,
+        capsize=3,
+        label="two answers, runs, 95 %",
+    )
     ax.set(
         xscale="log",
         yscale="log",
@@ -222,7 +182,7 @@ def main() -> None:
     chosen = options(__doc__)
     rows = [row for name in WORLDS for row in rows_of(name)]
     if not chosen.quick:
-        write_csv("gap_rate.csv", rows)
+        RESULTS.write("gap_rate", rows)
     show(rows)
     if not chosen.quick:
         draw(rows)

@@ -1,30 +1,27 @@
-"""What the scripts on the final gap share: the worlds, the law of a setting, CSV beside the script,
-and plain options.
+"""What the scripts on the final gap share: the worlds, the law of a setting, results, and
+plain options.
 
 Three worlds: a linear softmax policy over four prompts with two answers each, the same with six
 prompts of three answers, and a bandit of four arms in its logits, whose Hessian lacks a rank. It
 runs nothing by itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 
 import common
 import numpy as np
-from common import BLACK, BLUE, GREEN, ORANGE, VERMILION  # noqa: F401 - scripts take them from here
+from common import BLACK, BLUE, GREEN, ORANGE, VERMILION, Results, Row, Rows, column, where  # noqa: F401 - scripts take them from here
 from falling_steps import RegularisedWorld, bandit_world, linear_world
 
 from groupwise.theory.final_gap import CovarianceParts, MatrixMoments, covariance_parts
 
-RESULTS = Path(__file__).resolve().parent / "results" / "final_gap"
+RESULTS = common.results_of(__file__).within("final_gap")
 BASELINE = {
     "leave_one_out": "leave_one_out",
     "oracle": "oracle",
@@ -94,29 +91,17 @@ def options(text: str | None, **numbers: int) -> argparse.Namespace:
     )
 
 
-def write_csv(name: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows among the results, with nine digits."""
-    common.write_csv(RESULTS / name, rows)
-
-
-def read_csv(name: str) -> common.Rows:
-    """Read what `write_csv` wrote."""
-    return common.read_csv(RESULTS / name)
-
-
 def print_table(title: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     """Print a table as the page shows it."""
     common.print_table(title, header, lines, rule=" --- ")
 
 
-def pyplot() -> Any:
+def pyplot():
     """Matplotlib's pyplot in the style of these figures."""
-    return common.pyplot(
-        {"svg.fonttype": "path", "font.size": 10, "axes.grid": True, "grid.color": "#dddddd"}
-    )
+    return common.pyplot({"font.size": 10, "axes.grid": True, "grid.color": "#dddddd"})
 
 
-def save(figure: Any, name: str) -> None:
+def save(figure, name: str) -> None:
     """Write a figure and say so."""
     common.save(figure, name)
     print(f"drawn: {name}")

@@ -8,23 +8,21 @@ runs what is missing: for each policy the truth (exact values and gradients of a
 the error within prompts, over 384 problems of 64 rollouts cut into groups of 4 to 64, against the
 exact gradient of each problem (the paper's figure 4); and the error of whole batches of 512
 rollouts, by repetition, against the exact gradient of the mean value over all problems; and what
-one step of SGD with such a batch does to the exact accuracy. Pieces are in results/gradient_mse;
+one step of SGD with such a batch does to the exact accuracy. Pieces are in results.txt;
 prints the tables of lab/docs/studies/gradient- experiments.md and draws docs/img/gradient-mse.svg.
 It trains nothing but the warm-up.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from cells import HERE, Cell, Rows, options, pieces, print_table, run_asked, say_missing
+from cells import RESULTS, Cell, Row, Rows, options, print_table, run_and_show, where
+from numpy import ndarray
 from optimal_group_size import RATES
-from pictures import STYLE, pyplot, save
+from pictures import STYLE, doublings, pyplot, save
 from training import START
 from world import (
     Rollouts,
@@ -45,10 +43,8 @@ from groupwise_lab.trainer.advantages import leave_one_out, oracle, vanilla
 from groupwise_lab.trainer.baselines import shrinkage, variance_optimal, weighted_leave_one_out
 from groupwise_lab.trainer.policy import Policy
 from groupwise_lab.trainer.rewards import Problem
-from pages import printed, refresh
 
-FOLDER = HERE / "results" / "gradient_mse"
-SCRIPT = "lab/experiments/u_statistic/gradient_mse.py"
+PIECES = RESULTS.within("gradient_mse")
 STARTS = (0.06, 0.25, 0.6)
 SIZES = (4, 8, 16, 32, 64)
 ESTIMATORS = (
@@ -89,8 +85,8 @@ class Scale:
 
 
 def weights(
-    reward_PG: np.ndarray, moments: PromptMoments, norm2_PG: np.ndarray | None = None
-) -> dict[str, np.ndarray]:
+    reward_PG: ndarray, moments: PromptMoments, norm2_PG: ndarray | None = None
+) -> dict[str, ndarray]:
     """Advantages of whole groups with every baseline, over G; the moments are those of their
     prompts, the lengths those of their scores.
     """
@@ -112,7 +108,7 @@ def weights(
     return {name: np.asarray(advantage) / size for name, advantage in found.items()}
 
 
-def taken(moments: PromptMoments, chosen: np.ndarray) -> PromptMoments:
+def taken(moments: PromptMoments, chosen: ndarray) -> PromptMoments:
     """Moments of some prompts."""
     names = (
         "value_P",
@@ -125,7 +121,7 @@ def taken(moments: PromptMoments, chosen: np.ndarray) -> PromptMoments:
     return PromptMoments(*(getattr(moments, name)[chosen] for name in names))
 
 
-def predicted_within(name: str, moments: PromptMoments, size: int) -> np.ndarray:
+def predicted_within(name: str, moments: PromptMoments, size: int) -> ndarray:
     """The formula, of each prompt; none of the weighted mean, whose weights are random."""
     if name == "weighted_leave_one_out":
         return np.full(len(moments.value_P), math.nan)
@@ -174,9 +170,9 @@ def within_rows(policy: Policy, some: Sequence[Problem], moments: PromptMoments,
 
 def _within_of_size(
     size: int,
-    gram_PGG: np.ndarray,
-    along_PG: np.ndarray,
-    reward_PG: np.ndarray,
+    gram_PGG: ndarray,
+    along_PG: ndarray,
+    reward_PG: ndarray,
     moments: PromptMoments,
 ) -> Rows:
     """All estimators, over every group of one size that the rollouts hold."""
@@ -212,13 +208,9 @@ def _within_of_size(
             "estimator": name,
             "measured": float(measured.mean()),
             "predicted": float(formula.mean()),
-        }
-        row |= {
             "standard_error": standard_error(measured),
             "gap_error": standard_error(measured - formula),
-        }
-        row |= {"excess": float(excess[:used].mean()) if name == "leave_one_out" else math.nan}
-        row |= {
+            "excess": float(excess[:used].mean()) if name == "leave_one_out" else math.nan,
             "excess_predicted": float(moments.degenerate[:used].mean()) / (size * (size - 1)),
             "excess_error": standard_error(excess[:used]),
         }
@@ -226,12 +218,12 @@ def _within_of_size(
     return rows_out
 
 
-def squares(weight_PG: np.ndarray, gram_PGG: np.ndarray) -> np.ndarray:
+def squares(weight_PG: ndarray, gram_PGG: ndarray) -> ndarray:
     """Squared length of a weighted sum of scores, of every group."""
     return np.asarray(np.einsum("pi,pij,pj->p", weight_PG, gram_PGG, weight_PG, optimize=True))
 
 
-def standard_error(value: np.ndarray) -> float:
+def standard_error(value: ndarray) -> float:
     """Of a mean."""
     return float(value.std(ddof=1) / math.sqrt(len(value)))
 
@@ -242,10 +234,10 @@ def batch_rows(
     """Squared distance of the gradient of whole batches from that of the mean value."""
     gradient = exact_gradient(policy, problems)
     rng, draw = np.random.default_rng([seed, 9]), torch.Generator().manual_seed(seed)
-    rows: Rows = []
+    rows = []
     names = OF_BATCHES
     for size in SIZES:
-        found: dict[str, list[float]] = {name: [] for name in names}
+        found = {name: [] for name in names}
         for _ in range(repeats):
             rollouts, weight = batch(policy, problems, known, size, rng, draw)
             for name in names:
@@ -263,8 +255,6 @@ def batch_rows(
                 "estimator": name,
                 "measured": float(value.mean()),
                 "predicted": formula,
-            }
-            row |= {
                 "standard_error": standard_error(value),
                 "gap_error": standard_error(value),
                 "excess": math.nan,
@@ -282,7 +272,7 @@ def batch(
     size: int,
     rng: np.random.Generator,
     draw: torch.Generator,
-) -> tuple[Rollouts, dict[str, np.ndarray]]:
+) -> tuple[Rollouts, dict[str, ndarray]]:
     """A batch in groups of this size, and by baseline what each of its scores weighs in the
     gradient.
     """
@@ -293,13 +283,13 @@ def batch(
 
 
 def squared_distance(
-    policy: Policy, rollouts: Rollouts, weight_PG: np.ndarray, gradient: torch.Tensor
+    policy: Policy, rollouts: Rollouts, weight_PG: ndarray, gradient: torch.Tensor
 ) -> float:
     """Of the weighted sum of scores from a gradient."""
     return float((weighted_scores(policy, rollouts, weight_PG) - gradient).square().sum())
 
 
-def weighted_scores(policy: Policy, rollouts: Rollouts, weight_PG: np.ndarray) -> torch.Tensor:
+def weighted_scores(policy: Policy, rollouts: Rollouts, weight_PG: ndarray) -> torch.Tensor:
     """The weighted sum of the scores of all rollouts."""
     sampled, own = rollouts.sampled, list(policy.parameters())
     log_N = (
@@ -332,19 +322,13 @@ def measured(accuracy: float, scale: Scale | None = None, seed: int = 3) -> Rows
         "vp": known.vp,
         "t": known.t,
         "r": known.r,
-    }
-    about |= {
         "gradient_norm2": known.gradient_norm2,
         "best": known.group_size,
         "sample_vp": sample.vp.value,
         "sample_t": sample.t.value,
-    }
-    about |= {
         "sample_r": sample.r.value,
         "sample_r_low": sample.r.interval.low,
         "sample_r_high": sample.r.interval.high,
-    }
-    about |= {
         "sample_best": sample.group_size.value,
         "sample_best_low": sample.group_size.low,
         "sample_best_high": sample.group_size.high,
@@ -364,10 +348,10 @@ def one_step(sizes: tuple[int, ...] = (2, 4, 8, 16, 32), repeats: int = 32, seed
         float(exact_values(policy, looked).mean()),
         value_after(policy, rate * gradient, looked),
     )
-    rows: Rows = []
+    rows = []
     for size in sizes:
         names = OF_BATCHES if size <= 8 else OF_BATCHES[1:2]
-        found: dict[str, list[float]] = {name: [] for name in names}
+        found = {name: [] for name in names}
         for _ in range(repeats):
             rollouts, weight = batch(policy, problems, known, size, rng, draw)
             for name in names:
@@ -407,16 +391,14 @@ def all_cells() -> list[Cell]:
     ] + [Cell("one-step", one_step)]
 
 
-def ordered(done: dict[str, Rows]) -> dict[str, Rows]:
-    """The pieces by accuracy, then the gain of one step."""
-    return {
-        name: done[name]
-        for name in (*(f"start-{accuracy:g}" for accuracy in STARTS), "one-step")
-        if name in done
-    }
+def show() -> None:
+    """Print and draw what is there."""
+    done = PIECES.tables()
+    tables(done)
+    draw(done)
 
 
-def estimated(row: dict[str, Any]) -> float | None:
+def estimated(row: Row) -> float | None:
     """What one sample of 64 groups of 16 rollouts predicts; it knows leave-one-out and the
     oracle only.
     """
@@ -426,13 +408,13 @@ def estimated(row: dict[str, Any]) -> float | None:
     )
     if pairs is None:
         return None
-    inside: float = row["sample_t"] / size + pairs
+    inside = row["sample_t"] / size + pairs
     return inside if row["kind"] == "within" else (row["sample_vp"] + inside) * size / BATCH
 
 
 def of_kind(rows: Rows, kind: str) -> Rows:
     """Rows of within or batch."""
-    return [row for row in rows if row["kind"] == kind]
+    return where(rows, kind=kind)
 
 
 def tables(done: dict[str, Rows]) -> None:
@@ -444,9 +426,8 @@ def tables(done: dict[str, Rows]) -> None:
         [
             f"{row['value']:.3f}",
             *(f"{row[name]:.1f}" for name in ("vp", "t", "r")),
-            f"{row['gradient_norm2']:.2f}",
-            f"{row['best']:.2f}",
             (
+                f"{row['gradient_norm2']:.2f} | {row['best']:.2f} | "
                 f"{row['sample_best']:.2f} ({row['sample_best_low']:.2f} to "
                 f"{row['sample_best_high']:.2f})"
             ),
@@ -454,22 +435,17 @@ def tables(done: dict[str, Rows]) -> None:
         for row in first
     ]
     header = (
-        "accuracy",
-        "Vp",
-        "T",
-        "R",
-        "squared gradient",
-        "G* of the truth",
-        "G* of one sample of 64 groups of 16, 95 %",
+        "accuracy | Vp | T | R | squared gradient | G* of the truth | "
+        "G* of one sample of 64 groups of 16, 95 %"
     )
     print_table("The policies", header, lines)
     for kind in ("within", "batch"):
         lines = []
         for rows in done.values():
             for name in ESTIMATORS if kind == "within" else OF_BATCHES:
-                some = [row for row in of_kind(rows, kind) if row["estimator"] == name]
+                some = where(of_kind(rows, kind), estimator=name)
                 lines.append(
-                    [f"{some[0]['value']:.2f}", LABELS[name], *(error_cell(row) for row in some)]
+                    [f"{some[0]['value']:.2f} | {LABELS[name]}", *(error_cell(row) for row in some)]
                 )
         what = (
             "of a group within its prompt"
@@ -478,29 +454,26 @@ def tables(done: dict[str, Rows]) -> None:
         )
         print_table(
             f"Squared error {what}: measured / formula / from one sample",
-            ("accuracy", "baseline", *map(str, SIZES)),
+            ("accuracy | baseline", *map(str, SIZES)),
             lines,
         )
     lines = []
     for rows in done.values():
-        some = [row for row in of_kind(rows, "within") if row["estimator"] == "leave_one_out"]
+        some = where(of_kind(rows, "within"), estimator="leave_one_out")
         cells = [scaled_excess(row) for row in some]
         own = some[0]["excess_predicted"] * SIZES[0] * (SIZES[0] - 1)
         lines.append(
             [
                 f"{some[0]['value']:.2f}",
                 *cells,
-                f"{own:.0f}",
-                f"{some[0]['r']:.0f}",
+                f"{own:.0f} | {some[0]['r']:.0f}",
                 sample_r(some[0]),
             ]
         )
     header = (
         "accuracy",
         *(f"G = {size}" for size in SIZES),
-        "R of these problems",
-        "R of all problems",
-        "R, one sample, 95 %",
+        "R of these problems | R of all problems | R, one sample, 95 %",
     )
     print_table(
         "Excess of leave-one-out over the oracle, times G(G-1), ± 1.96 standard errors",
@@ -545,7 +518,7 @@ def step_table(rows: Rows) -> None:
     )
 
 
-def error_cell(row: dict[str, Any]) -> str:
+def error_cell(row: Row) -> str:
     """Measured, formula, estimate."""
     guess = estimated(row)
     digits = 3 if row["kind"] == "batch" else 2
@@ -554,13 +527,13 @@ def error_cell(row: dict[str, Any]) -> str:
     return said if guess is None else f"{said} / {guess:.{digits}f}"
 
 
-def scaled_excess(row: dict[str, Any]) -> str:
+def scaled_excess(row: Row) -> str:
     """The excess in units of 1/(G(G-1))."""
     scale = row["group_size"] * (row["group_size"] - 1)
     return f"{scale * row['excess']:.0f} ± {1.96 * scale * row['excess_error']:.0f}"
 
 
-def sample_r(row: dict[str, Any]) -> str:
+def sample_r(row: Row) -> str:
     """R with its interval."""
     return f"{row['sample_r']:.0f} ({row['sample_r_low']:.0f} to {row['sample_r_high']:.0f})"
 
@@ -569,12 +542,12 @@ def draw(done: dict[str, Rows]) -> None:
     """Error against G, measured and by formula, a panel a policy; and the excess times G(G-1)."""
     plt = pyplot()
     done = {name: rows for name, rows in done.items() if name != "one-step"}
-    figure, axes = plt.subplots(1, len(done) + 1, figsize=(11, 4.4), layout="constrained")
-    handles: list[Any] = []
+    figure, axes = plt.subplots(1, len(done) + 1, figsize=(11, 4.4))
+    handles = []
     for axis, rows in zip(axes, done.values(), strict=False):
         for name in ESTIMATORS:
             colour, marker, dash = STYLE[name]
-            some = [row for row in of_kind(rows, "within") if row["estimator"] == name]
+            some = where(of_kind(rows, "within"), estimator=name)
             axis.plot(
                 SIZES,
                 [row["predicted"] * row["group_size"] for row in some],
@@ -599,7 +572,7 @@ def draw(done: dict[str, Rows]) -> None:
     last = axes[-1]
     looks = (("#56b4e9", "v", 0.93), ("#0072b2", "o", 1.0), ("#000000", "s", 1.07))
     for rows, (colour, marker, aside) in zip(done.values(), looks, strict=False):
-        some = [row for row in of_kind(rows, "within") if row["estimator"] == "leave_one_out"]
+        some = where(of_kind(rows, "within"), estimator="leave_one_out")
         value = [row["excess"] / row["excess_predicted"] for row in some]
         error = [1.96 * row["excess_error"] / row["excess_predicted"] for row in some]
         place = [aside * size for size in SIZES]
@@ -621,10 +594,9 @@ def draw(done: dict[str, Rows]) -> None:
     save(figure, "gradient-mse.svg")
 
 
-def _group_axis(axis: Any) -> None:
+def _group_axis(axis) -> None:
     """Group sizes by doublings."""
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(SIZES, [str(size) for size in SIZES])
+    doublings(axis, SIZES)
     axis.set_xlabel("group size G")
 
 
@@ -635,12 +607,7 @@ def main() -> None:
         rows = measured(0.25, Scale(problems=256, within=128, score_rollouts=4, repeats=2))
         print(len(rows), all(row["measured"] > 0 for row in rows), len(one_step((4, 16), 2)))
         return
-    run_asked(all_cells(), FOLDER, asked)
-    done = ordered(pieces(FOLDER))
-    if done:
-        refresh("gradient-experiments.md", printed(lambda: tables(done)))
-        draw(done)
-    say_missing(all_cells(), FOLDER, SCRIPT)
+    run_and_show(all_cells(), PIECES, asked, show, "gradient-experiments.md")
 
 
 if __name__ == "__main__":

@@ -5,15 +5,14 @@ Runs of a seed share the seed across group sizes, so differences are taken withi
 bootstrap draws whole seeds. It runs nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from cells import Rows, print_table
-from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, pyplot, save
+from cells import Rows, column, print_table
+from numpy import ndarray
+from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, doublings, pyplot, save
 from scipy import stats
 
 SIZES = (2, 4, 8, 16, 32, 64, 128)
@@ -29,12 +28,12 @@ def final(rows: Rows) -> float:
     """Held-out accuracy at the end: the mean of the last three looks, for a single look is a
     single step.
     """
-    return float(np.mean([row["held_out"] for row in rows[-3:]]))
+    return np.mean(column(rows[-3:], "held_out"))
 
 
 def averaged(rows: Rows) -> float:
     """Held-out accuracy averaged over the run."""
-    return float(np.mean([row["held_out"] for row in rows]))
+    return np.mean(column(rows, "held_out"))
 
 
 def until(step: int) -> Score:
@@ -46,7 +45,7 @@ def scores(
     done: Done, algorithm: str, rollouts: int, score: Score, *, prefix: str = ""
 ) -> dict[int, dict[int, float]]:
     """Size -> seed -> score."""
-    found: dict[int, dict[int, float]] = {}
+    found = {}
     for size in SIZES:
         for seed in range(100):
             rows = done.get(f"{prefix}{algorithm}-N{rollouts}-G{size:03d}-seed{seed}")
@@ -55,7 +54,7 @@ def scores(
     return found
 
 
-def shared(found: dict[int, dict[int, float]]) -> tuple[list[int], np.ndarray]:
+def shared(found: dict[int, dict[int, float]]) -> tuple[list[int], ndarray]:
     """Sizes that have all the seeds that the sizes next to the predicted one share, and their
     scores, sizes x seeds.
     """
@@ -69,12 +68,10 @@ def paired(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
     interval.
     """
     difference = np.subtract(one, other)
-    return float(difference.mean()), half_width(difference.tolist()) if len(
-        difference
-    ) > 1 else math.nan
+    return difference.mean(), half_width(difference.tolist()) if len(difference) > 1 else math.nan
 
 
-def bootstrap(value_GS: np.ndarray) -> np.ndarray:
+def bootstrap(value_GS: ndarray) -> ndarray:
     """Share of draws of seeds in which each size is best."""
     rng = np.random.default_rng(0)
     seed_DS = rng.integers(value_GS.shape[1], size=(DRAWS, value_GS.shape[1]))
@@ -82,11 +79,11 @@ def bootstrap(value_GS: np.ndarray) -> np.ndarray:
     return np.bincount(best_D, minlength=len(value_GS)) / DRAWS
 
 
-def regret(value_GS: np.ndarray, place: int) -> tuple[float, float]:
+def regret(value_GS: ndarray, place: int) -> tuple[float, float]:
     """What the size at `place` loses against the best, relative to the best; and the most that
     the 95 % t intervals allow for.
     """
-    mean = float(value_GS[place].mean())
+    mean = value_GS[place].mean()
     above = [
         paired(row.tolist(), value_GS[place].tolist())
         for at, row in enumerate(value_GS)
@@ -108,14 +105,15 @@ def prediction_table(done: Done) -> None:
     lines = [
         [f"{row[name]:.1f}" for name in ("vp", "t", "r")]
         + [
-            f"{row['real']:.2f} ({row['low']:.2f} to {row['high']:.2f})",
-            str(row["planned"]),
-            str(row["of_grid"]),
+            (
+                f"{row['real']:.2f} ({row['low']:.2f} to {row['high']:.2f}) | "
+                f"{row['planned']} | {row['of_grid']}"
+            )
         ]
     ]
     print_table(
         "Before training: one sample of 64 groups of 16",
-        ("Vp", "T", "R", "G*, 95 %", "planned", "of the grid"),
+        "Vp | T | R | G*, 95 % | planned | of the grid",
         lines,
     )
     relative = [row[f"mse_{size}"] / row[f"mse_{row['of_grid']}"] for size in SIZES]
@@ -142,11 +140,11 @@ def pilot_table(done: Done) -> None:
     for rollouts in BUDGETS:
         rows = [*done.get(f"pilot-N{rollouts}-lower", []), *done.get(f"pilot-N{rollouts}", [])]
         lines += [
-            [str(rollouts), f"{row['rate']:g}", f"{row['mean']:.3f}", f"{row['final']:.3f}"]
+            [f"{rollouts} | {row['rate']:g} | {row['mean']:.3f} | {row['final']:.3f}"]
             for row in rows
         ]
     print_table(
-        "Pilot: SGD at G = 8, 150 steps", ("N", "learning rate", "mean of the run", "final"), lines
+        "Pilot: SGD at G = 8, 150 steps", "N | learning rate | mean of the run | final", lines
     )
 
 
@@ -167,22 +165,17 @@ def regret_table(done: Done) -> None:
                     f"{100 * now:.1f} % (0 to {100 * most:.1f} %)",
                 ]
             if cells:
-                lines.append([label, str(rollouts), str(value_GS.shape[1]), *cells])
+                lines.append([f"{label} | {rollouts} | {value_GS.shape[1]}", *cells])
     header = (
-        "",
-        "N",
-        "seeds",
-        "best, mean of the run",
-        f"regret of G = {chosen}",
-        "best, final",
-        f"regret of G = {chosen}",
+        f" | N | seeds | best, mean of the run | regret of G = {chosen} | best, final | "
+        f"regret of G = {chosen}"
     )
     print_table(
         "Best size (share of draws of seeds) and regret of the prediction, 95 %", header, lines
     )
 
 
-def shares(sizes: Sequence[int], share: np.ndarray) -> str:
+def shares(sizes: Sequence[int], share: ndarray) -> str:
     """Sizes that are best in some draws."""
     return ", ".join(
         f"{size} ({100 * part:.0f} %)"
@@ -239,17 +232,17 @@ def iteration_table(done: Done) -> None:
                 if value_GS.ndim == 2 and value_GS.shape[1] >= 2:
                     cells.append(shares(sizes, bootstrap(value_GS)))
             if cells:
-                lines.append([label, str(rollouts), *cells])
+                lines.append([f"{label} | {rollouts}", *cells])
     print_table(
         "Best size by mean accuracy up to a step (share of draws of seeds)",
-        ("", "N", "50", "100", "200", "300"),
+        " | N | 50 | 100 | 200 | 300",
         lines,
     )
 
 
 def over_least(row: Mapping[str, Any], size: int) -> float:
     """Squared error of the gradient at a group size over that at the real-valued best one."""
-    least: float = row["vp"] + row["t"] + 2 * math.sqrt(row["r"] * row["vp"])
+    least = row["vp"] + row["t"] + 2 * math.sqrt(row["r"] * row["vp"])
     return (row["vp"] * size + row["t"] + row["r"] / (size - 1)) / least
 
 
@@ -259,29 +252,20 @@ def drift_table(done: Done) -> None:
     for algorithm, label in ALGORITHMS.items():
         lines += [
             [
-                label,
-                str(row["step"]),
-                f"{row['value']:.3f}",
+                f"{label} | {row['step']} | {row['value']:.3f}",
                 *(f"{row[name]:.1f}" for name in ("vp", "t", "r")),
-                f"{row['gradient_norm2']:.2f}",
-                f"{row['best']:.2f}",
-                f"{row['estimated']:.2f} ({row['low']:.2f} to {row['high']:.2f})",
+                (
+                    f"{row['gradient_norm2']:.2f} | {row['best']:.2f} | "
+                    f"{row['estimated']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+                ),
                 *(f"{over_least(row, size):.2f}" for size in NEAR),
             ]
             for row in done.get(f"along-{algorithm}", [])
         ]
     header = (
-        "run",
-        "step",
-        "accuracy",
-        "Vp",
-        "T",
-        "R",
-        "squared gradient",
-        "G*, truth",
-        "G*, one sample, 95 %",
+        "run | step | accuracy | Vp | T | R | squared gradient | G*, truth | G*, one sample, 95 %"
     )
-    header += tuple(f"error of G = {size} over the least" for size in NEAR)
+    header = [header, *(f"error of G = {size} over the least" for size in NEAR)]
     print_table("Along one run, G = 4, N = 512", header, lines)
 
 
@@ -299,14 +283,14 @@ def epochs_table(done: Done) -> None:
                     done,
                     "adam",
                     512,
-                    lambda rows, key=key: float(np.mean([row[key] for row in rows[-3:]])),
+                    lambda rows, key=key: np.mean(column(rows[-3:], key)),
                     prefix=prefix,
                 )
                 cells.append(spread(list(found.get(size, {}).values())))
             lines.append([what, name, *cells])
     print_table(
         "Final accuracy, divided by std, Adam, N = 512 (standard error)",
-        ("", "", "G = 4", "G = 16", "G = 64", "G = 128"),
+        " |  | G = 4 | G = 16 | G = 64 | G = 128",
         lines,
     )
 
@@ -319,7 +303,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.3f}{error}"
 
 
-def show(done: Done) -> None:
+def tables(done: Done) -> None:
     """All tables."""
     if "prediction" in done:
         prediction_table(done)
@@ -342,7 +326,7 @@ def draw(done: Done) -> None:
 def _draw_sizes(done: Done) -> None:
     """Three panels: predicted error, and mean accuracy of both algorithms."""
     plt = pyplot()
-    figure, (left, *others) = plt.subplots(1, 3, figsize=(10.4, 4.2), layout="constrained")
+    figure, (left, *others) = plt.subplots(1, 3, figsize=(10.4, 4.2))
     row = done["prediction"][0]
     size = np.geomspace(2, 128, 200)
     error = row["vp"] * size + row["t"] + row["r"] / (size - 1)
@@ -364,7 +348,7 @@ def _draw_sizes(done: Done) -> None:
             some = sorted(found)
             if not some:
                 continue
-            mean = [float(np.mean(list(found[one].values()))) for one in some]
+            mean = [np.mean(list(found[one].values())) for one in some]
             half = [half_width(list(found[one].values())) for one in some]
             axis.errorbar(
                 some,
@@ -382,8 +366,7 @@ def _draw_sizes(done: Done) -> None:
         if axis.get_legend_handles_labels()[0]:
             axis.legend(loc="upper right")
     for axis in (left, *others):
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(SIZES, [str(one) for one in SIZES])
+        doublings(axis, SIZES)
         axis.set_xlabel("group size G")
     save(figure, "optimal-group-size.svg")
 
@@ -400,15 +383,15 @@ def half_width(values: Sequence[float]) -> float:
 def _draw_drift(done: Done) -> None:
     """G* along one run of each algorithm; learning curves of every size."""
     plt = pyplot()
-    figure, axes = plt.subplots(1, 3, figsize=(10.4, 4.2), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(10.4, 4.2))
     for (algorithm, label), colour, marker in zip(
         ALGORITHMS.items(), (BLUE, VERMILION), ("o", "s"), strict=True
     ):
         rows = done.get(f"along-{algorithm}", [])
-        step = [row["step"] for row in rows]
-        axes[0].plot(step, [row["best"] for row in rows], "-", color=colour, linewidth=1.6)
+        step = column(rows, "step")
+        axes[0].plot(step, column(rows, "best"), "-", color=colour, linewidth=1.6)
         if rows:
-            middle = [row["estimated"] for row in rows]
+            middle = column(rows, "estimated")
             low, high = (
                 [row["estimated"] - row["low"] for row in rows],
                 [row["high"] - row["estimated"] for row in rows],
@@ -422,7 +405,7 @@ def _draw_drift(done: Done) -> None:
     if axes[0].get_legend_handles_labels()[0]:
         axes[0].legend(loc="upper left")
     colours = plt.get_cmap("viridis")
-    handles: list[Any] = []
+    handles = []
     for axis, (algorithm, label) in zip(axes[1:], ALGORITHMS.items(), strict=True):
         for place, size in enumerate(SIZES):
             runs = [
@@ -431,10 +414,10 @@ def _draw_drift(done: Done) -> None:
                 if name.startswith(f"{algorithm}-N512-G{size:03d}-")
             ]
             if runs:
-                mean = np.mean([[row["held_out"] for row in rows] for rows in runs], axis=0)
+                mean = np.mean([column(rows, "held_out") for rows in runs], axis=0)
                 dash = ("-", "--", "-.", ":")[place % 4]
                 line = axis.plot(
-                    [row["step"] for row in runs[0]],
+                    column(runs[0], "step"),
                     mean,
                     dash,
                     color=colours(place / len(SIZES)),

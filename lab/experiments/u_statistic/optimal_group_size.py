@@ -7,27 +7,23 @@ runs what is missing of: the prediction, from one sample of 64 groups of 16 roll
 start, before any training; a pilot that chooses SGD's learning rate; runs of G = 2 to 128 at 512,
 256 and 128 rollouts a step, five seeds, with leave-one-out and SGD (the algorithm analysed) and
 with TRL's normalised advantages and Adam (the one people run); components along a run; the paper's
-epochs of 128/G. Pieces are in results/optimal_group_size; the tables of
+epochs of 128/G. Pieces are in results.txt; the tables of
 lab/docs/studies/optimal-group-size.md are printed and its pictures drawn. Addition modulo 100,
 policy of 0.1 million parameters, accuracy exact on 2,000 held-out and 2,000 training problems.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
-from cells import HERE, Cell, Rows, options, pieces, run_asked, run_missing, say_missing
-from group_size_results import SIZES, draw, show
+from cells import RESULTS, Cell, Rows, column, options, run_and_show, run_missing
+from group_size_results import SIZES, draw, tables
 from training import START, run, settings_of
 from world import Truth, exact_values, sampled_components, start, truth, world_task
 
 from groupwise.estimators.best_group_size import Budget, error_of, plan_from_components
 from groupwise_lab.trainer.policy import Policy
-from pages import printed, refresh
 
-FOLDER = HERE / "results" / "optimal_group_size"
-SCRIPT = "lab/experiments/u_statistic/optimal_group_size.py"
+PIECES = RESULTS.within("optimal_group_size")
 BUDGETS = (512, 128, 256)
 STEPS = 300
 SEEDS = 5
@@ -69,15 +65,12 @@ def prediction(
             "vp": found.vp.value,
             "t": found.t.value,
             "r": found.r.value,
-        }
-        row |= {"gradient_norm2": found.gradient_norm2.value, "real": found.group_size.value}
-        row |= {
+            "gradient_norm2": found.gradient_norm2.value,
+            "real": found.group_size.value,
             "low": found.group_size.low,
             "high": found.group_size.high,
             "planned": plan.group_size,
             "planned_low": low,
-        }
-        row |= {
             "planned_high": high,
             "within_2_low": plan.within_2_percent[0],
             "within_2_high": plan.within_2_percent[1],
@@ -97,13 +90,13 @@ def pilot(rollouts: int, rates: tuple[float, ...] = PILOT_RATES, steps: int = 15
     rows = []
     for rate in rates:
         curve = run(settings_of("sgd", rollouts, 8, 1000, steps, rate))
-        held_out = [row["held_out"] for row in curve]
+        held_out = column(curve, "held_out")
         rows.append(
             {
                 "rollouts": rollouts,
                 "rate": rate,
                 "final": held_out[-1],
-                "mean": float(np.mean(held_out)),
+                "mean": np.mean(held_out),
             }
         )
     return rows
@@ -118,7 +111,7 @@ def curve(
     pool: int | None = None,
 ) -> Rows:
     """One run; with a pool, in epochs over that many problems."""
-    others: dict[str, Any] = {} if pool is None else {"prompt_pool": pool, "prompt_order": "epochs"}
+    others = {} if pool is None else {"prompt_pool": pool, "prompt_order": "epochs"}
     return run(
         settings_of(
             algorithm, rollouts, group_size, seed, steps, RATES[algorithm, rollouts], **others
@@ -134,7 +127,7 @@ def along(
     problems: int = 2000,
 ) -> Rows:
     """Components along one run: the truth, and what samples of 64 groups of 16 say."""
-    rows: Rows = []
+    rows = []
 
     def watch(step: int, policy: Policy) -> None:
         if step in followed:
@@ -152,19 +145,18 @@ def along(
 def components_row(known: Truth, policy: Policy, step: int) -> dict[str, Any]:
     """True components, and G* of the truth and of one sample."""
     found = sampled_components(policy, world_task().train, seed=100 + step)
-    row = {
+    return {
         "step": step,
-        "value": float(exact_values(policy, world_task().train).mean()),
+        "value": exact_values(policy, world_task().train).mean(),
         "vp": known.vp,
         "t": known.t,
         "r": known.r,
-    }
-    row |= {
         "gradient_norm2": known.gradient_norm2,
         "best": known.group_size,
         "estimated": found.group_size.value,
+        "low": found.group_size.low,
+        "high": found.group_size.high,
     }
-    return row | {"low": found.group_size.low, "high": found.group_size.high}
 
 
 def name_of(algorithm: str, rollouts: int, group_size: int, seed: int) -> str:
@@ -240,12 +232,14 @@ def quick() -> None:
         ],
         len(pilot(64, (0.01,), 10)),
     )
-    print([row["step"] for row in along("sgd", 4, 10, (0, 10), 256)])
+    print(column(along("sgd", 4, 10, (0, 10), 256), "step"))
 
 
-def ordered(done: dict[str, Rows]) -> dict[str, Rows]:
-    """The pieces as the tables take them."""
-    return done
+def show() -> None:
+    """Print and draw what is there."""
+    done = PIECES.tables()
+    tables(done)
+    draw(done)
 
 
 def main() -> None:
@@ -256,12 +250,8 @@ def main() -> None:
         return
     if not asked.tables:
         cells = [cell for cell in all_cells() if asked.only in cell.name]
-        run_missing(cells[:1], FOLDER)  # before the first run, whatever else there is
-    run_asked(all_cells(), FOLDER, asked)
-    done = pieces(FOLDER)
-    refresh("optimal-group-size.md", printed(lambda: show(done)))
-    draw(done)
-    say_missing(all_cells(), FOLDER, SCRIPT)
+        run_missing(cells[:1], PIECES)  # before the first run, whatever else there is
+    run_and_show(all_cells(), PIECES, asked, show, "optimal-group-size.md")
 
 
 if __name__ == "__main__":

@@ -8,31 +8,27 @@ runs what is missing: SGD runs at 512 rollouts a step with the true value of eve
 learned value network, with the mean of leave-one-out drawn towards the other prompts, and without
 any baseline, G = 2 to 16, by the settings of the leave-one-out runs of optimal_group_size.py, which
 it reads; the critic's error and what it does to the gradient's along each run; time and memory of a
-step. Pieces are in results/oracle; prints the tables of lab/docs/studies/gradient-experiments.md
+step. Pieces are in results.txt; prints the tables of lab/docs/studies/gradient-experiments.md
 and draws docs/img/oracle-critic.svg.
 """
-
-from __future__ import annotations
 
 import time
 from typing import Any
 
 import numpy as np
-from cells import HERE, Cell, Rows, options, pieces, print_table, run_asked, say_missing
+from cells import RESULTS, Cell, Rows, column, options, print_table, run_and_show, where
 from critic import Critic, critic_values
 from group_size_results import averaged, final, paired
-from optimal_group_size import FOLDER as LEAVE_ONE_OUT
+from optimal_group_size import PIECES as LEAVE_ONE_OUT
 from optimal_group_size import RATES, STEPS, name_of
-from pictures import STYLE, pyplot, save
+from pictures import STYLE, doublings, pyplot, save
 from training import START, Watch, run, settings_of
 from world import start, truth, world_task
 
-from groupwise_lab.theory.mse import within_prompt_variance
+from groupwise_lab.theory.mse import Reference, within_prompt_variance
 from groupwise_lab.trainer.policy import Policy
-from pages import printed, refresh
 
-FOLDER = HERE / "results" / "oracle"
-SCRIPT = "lab/experiments/u_statistic/oracle.py"
+PIECES = RESULTS.within("oracle")
 ROLLOUTS = 512
 SIZES = (4, 2, 8, 16)
 SEEDS = 3
@@ -63,21 +59,19 @@ def looked(size: int, critic: Critic, steps: tuple[int, ...]) -> Watch:
             "error_oracle",
             "error_critic",
         )
-        row: dict[str, Any] = dict.fromkeys(names, "")
+        row = dict.fromkeys(names, "")
         if step not in steps:
             return row
         moments = truth(policy, world_task().train[:PROBLEMS], score_rollouts=2).moments
-        row["error_leave_one_out"] = float(
-            within_prompt_variance("leave_one_out", moments, size).mean()
-        )
-        row["error_oracle"] = float(within_prompt_variance("oracle", moments, size).mean())
-        row["value_spread"] = float(moments.value_P.std())
+        row["error_leave_one_out"] = within_prompt_variance("leave_one_out", moments, size).mean()
+        row["error_oracle"] = within_prompt_variance("oracle", moments, size).mean()
+        row["value_spread"] = moments.value_P.std()
         value_P = critic_values(critic, policy, PROBLEMS)
         row["critic_rmse"] = float(np.sqrt(np.mean((value_P - moments.value_P) ** 2)))
-        row["critic_bias"] = float(np.mean(value_P - moments.value_P))
-        row["error_critic"] = float(
-            within_prompt_variance("constant", moments, size, reference=value_P).mean()
-        )
+        row["critic_bias"] = np.mean(value_P - moments.value_P)
+        row["error_critic"] = within_prompt_variance(
+            "constant", moments, size, reference=Reference(value_P)
+        ).mean()
         return row
 
     return watch
@@ -167,7 +161,7 @@ def runs_of(done: dict[str, Rows], baseline: str, size: int) -> dict[int, Rows]:
     """Seed -> run of one baseline and group size, those of leave-one-out from the other
     experiment.
     """
-    given = pieces(LEAVE_ONE_OUT) if baseline == "leave_one_out" else done
+    given = LEAVE_ONE_OUT.tables() if baseline == "leave_one_out" else done
     names = [
         name_of("sgd", ROLLOUTS, size, seed)
         if given is not done
@@ -199,18 +193,13 @@ def accuracy_table(done: dict[str, Rows]) -> None:
                     else f"{gap:+.4f}" + ("" if np.isnan(half) else f" ± {half:.4f}")
                 )
                 cells += [spread([score(rows) for rows in some.values()]), own]
-            lines.append([str(size), label, str(len(some)), *cells])
+            lines.append([f"{size} | {label} | {len(some)}", *cells])
     print_table(
         "Held-out accuracy, SGD, 512 rollouts a step: mean (standard error over seeds); difference "
         "from leave-one-out within seeds, 95 %",
         (
-            "G",
-            "baseline",
-            "runs",
-            "mean of the run",
-            "minus leave-one-out",
-            "final",
-            "minus leave-one-out",
+            "G | baseline | runs | mean of the run | minus leave-one-out | final | "
+            "minus leave-one-out"
         ),
         lines,
     )
@@ -230,7 +219,7 @@ def tables(done: dict[str, Rows]) -> None:
             ]
             if some:
                 value = {
-                    name: float(np.mean([row[name] for row in some]))
+                    name: np.mean(column(some, name))
                     for name in some[0]
                     if name.startswith(("critic", "error", "value"))
                 }
@@ -238,21 +227,16 @@ def tables(done: dict[str, Rows]) -> None:
                 won = (value["error_leave_one_out"] - value["error_critic"]) / gap
                 lines.append(
                     [
-                        str(size),
-                        str(step),
-                        f"{value['value_spread']:.3f}",
-                        f"{value['critic_rmse']:.3f}",
-                        f"{value['critic_bias']:+.3f}",
+                        (
+                            f"{size} | {step} | {value['value_spread']:.3f} | "
+                            f"{value['critic_rmse']:.3f} | {value['critic_bias']:+.3f}"
+                        )
                     ]
                     + [f"{value[f'error_{name}']:.1f}" for name in COMPARED]
                     + [f"{100 * won:.0f} %"]
                 )
     header = (
-        "G",
-        "step",
-        "sd of V(x)",
-        "critic's rms error",
-        "its bias",
+        "G | step | sd of V(x) | critic's rms error | its bias",
         *(f"error, {BASELINES[name]}" for name in COMPARED),
         "won of the gap",
     )
@@ -272,23 +256,20 @@ def cost_table(rows: Rows) -> None:
     for size in sorted({row["group_size"] for row in rows}):
         base = 0.0
         for baseline in COMPARED:
-            some = [
-                row for row in rows if row["group_size"] == size and row["baseline"] == baseline
-            ]
-            cpu = float(np.median([row["cpu"] for row in some]))
+            some = where(rows, group_size=size, baseline=baseline)
+            cpu = np.median(column(some, "cpu"))
             base = base or cpu
             lines.append(
                 [
-                    str(size),
-                    BASELINES[baseline],
-                    f"{1000 * cpu:.1f}",
-                    f"{cpu / base:.2f}",
-                    f"{some[0]['numbers'] / 1000:.0f}",
+                    (
+                        f"{size} | {BASELINES[baseline]} | {1000 * cpu:.1f} | {cpu / base:.2f} | "
+                        f"{some[0]['numbers'] / 1000:.0f}"
+                    )
                 ]
             )
     print_table(
         "One step at 512 rollouts, median of 3 rounds",
-        ("G", "baseline", "processor ms", "over leave-one-out", "thousand numbers kept"),
+        "G | baseline | processor ms | over leave-one-out | thousand numbers kept",
         lines,
     )
 
@@ -311,16 +292,14 @@ def draw(done: dict[str, Rows]) -> None:
     ]
     if not sizes:
         return
-    figure, axes = plt.subplots(
-        1, len(sizes) + 1, figsize=(2.9 * len(sizes) + 3.2, 4.2), layout="constrained"
-    )
+    figure, axes = plt.subplots(1, len(sizes) + 1, figsize=(2.9 * len(sizes) + 3.2, 4.2))
     for axis, size in zip(axes, sizes, strict=False):
         for baseline in BASELINES:
             colour, marker, dash = STYLE[baseline]
             some = list(runs_of(done, baseline, size).values())
             if some:
-                value = np.mean([[row["held_out"] for row in rows] for rows in some], axis=0)
-                step = [row["step"] for row in some[0]]
+                value = np.mean([column(rows, "held_out") for rows in some], axis=0)
+                step = column(some[0], "step")
                 axis.plot(step, value, dash, marker=marker, markevery=6, markersize=5, color=colour)
         axis.set_title(f"G = {size}")
         axis.set_xlabel("updates")
@@ -334,7 +313,7 @@ def draw(done: dict[str, Rows]) -> None:
             for size in sorted(SIZES)
         }
         at = [size * 1.05 ** (place - 2) for size, some in found.items() if some]
-        mean = [float(np.mean(some)) for some in found.values() if some]
+        mean = [np.mean(some) for some in found.values() if some]
         error = [
             float(np.std(some, ddof=1) / np.sqrt(len(some))) if len(some) > 1 else 0.0
             for some in found.values()
@@ -345,17 +324,18 @@ def draw(done: dict[str, Rows]) -> None:
                 at, mean, error, fmt=marker, linestyle=dash, color=colour, capsize=3, label=label
             )
         )
-    last.set_xscale("log", base=2)
-    last.set_xticks(sorted(SIZES), [str(size) for size in sorted(SIZES)])
+    doublings(last, sorted(SIZES))
     last.set_xlabel("group size G")
     last.set_title("mean of the run, standard errors")
     figure.legend(handles=handles, loc="outside lower center", ncols=5)
     save(figure, "oracle-critic.svg")
 
 
-def ordered(done: dict[str, Rows]) -> dict[str, Rows]:
-    """The pieces as the tables take them."""
-    return done
+def show() -> None:
+    """Print and draw what is there."""
+    done = PIECES.tables()
+    tables(done)
+    draw(done)
 
 
 def main() -> None:
@@ -364,12 +344,7 @@ def main() -> None:
     if asked.quick:
         print([len(curve(baseline, 4, 0, 10, (10,))) for baseline in BASELINES], len(cost(10, 1)))
         return
-    run_asked(all_cells(), FOLDER, asked)
-    done = pieces(FOLDER)
-    if done:
-        refresh("gradient-experiments.md", printed(lambda: tables(done)))
-        draw(done)
-    say_missing(all_cells(), FOLDER, SCRIPT)
+    run_and_show(all_cells(), PIECES, asked, show, "gradient-experiments.md")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ A page marks the place of each table by its title in a comment, `<!-- The polici
 of the table below it are replaced. What stands around them is written by hand. It computes nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

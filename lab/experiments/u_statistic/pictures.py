@@ -4,14 +4,28 @@ Colours are Okabe and Ito's; every series has its own marker and dash besides. I
 itself.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 
-from common import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, pyplot, save  # noqa: F401 - scripts take them from here
+from common import (  # noqa: F401 - scripts take them from here
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    Results,
+    Row,
+    Rows,
+    column,
+    doublings,
+    pyplot,
+    save,
+    where,
+)
 
 STYLE: dict[str, tuple[str, str, str]] = {
     "vanilla": (VERMILION, "v", ":"),

@@ -4,14 +4,13 @@ problems every ten steps.
 Nothing of the run is kept but its rows. It chooses no settings.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cells import Rows
 from world import exact_values, start, world_task
 
 from groupwise_lab.trainer.credit import Ingredients
@@ -33,7 +32,7 @@ def settings_of(
     seed: int,
     steps: int,
     rate: float,
-    **others: Any,
+    **others,
 ) -> TrainSettings:
     """The algorithm that is analysed (sgd), or the one that people run (adam).
 
@@ -47,7 +46,7 @@ def settings_of(
         rate: learning rate.
         others: further settings.
     """
-    own: dict[str, Any] = {"optimizer": "sgd", "advantage": "leave_one_out"}
+    own = {"optimizer": "sgd", "advantage": "leave_one_out"}
     if algorithm == "adam":
         own = {"optimizer": "adam", "advantage": "trl/grpo/1.16.0"}
     return TrainSettings(
@@ -75,23 +74,23 @@ def run(
     ingredients: Ingredients | None = None,
     kept: Sequence[str] = (),
     accuracy: float = START,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Train from the common start; rows of step, accuracies, processor seconds spent in
     training, and columns kept of the record.
     """
     task, policy = world_task(), start(accuracy)
     trained = task.train[: settings.prompt_pool or CHECKED]
-    rows: list[dict[str, Any]] = []
+    rows = []
     spent = 0.0
     began = time.process_time()
 
     def measure(step: int, logged: Mapping[str, Any]) -> None:
         nonlocal spent, began
         spent += time.process_time() - began
-        held_out = float(exact_values(policy, task.held_out).mean())
+        held_out = exact_values(policy, task.held_out).mean()
         # The accuracy on the training problems is asked for at the end only.
         train_accuracy = (
-            float(exact_values(policy, trained).mean()) if step > settings.steps - 3 * EVERY else ""
+            exact_values(policy, trained).mean() if step > settings.steps - 3 * EVERY else ""
         )
         row = {"step": step, "held_out": held_out, "train": train_accuracy}
         row |= {"gradient_norm": float(logged.get("gradient_norm") or 0), "seconds": spent} | {

@@ -7,8 +7,6 @@ value is $p$, the prompt's gradient $p\,s^*$, $\kappa = p(|s^*|^2 - S_2)$ and $T
 nothing but the warm-up.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -63,7 +62,7 @@ class Rollouts:
         reward_PG: 1 where the completion is the right one.
     """
 
-    prompt_PL: torch.Tensor
+    prompt_PL: Tensor
     sampled: Sampled
     reward_PG: Float
 
@@ -80,7 +79,7 @@ def roll(
     return Rollouts(prompt_PL, sampled, right_N.double().numpy().reshape(len(problems), group_size))
 
 
-def answer_log_probability(policy: Policy, problems: Sequence[Problem]) -> torch.Tensor:
+def answer_log_probability(policy: Policy, problems: Sequence[Problem]) -> Tensor:
     """Log-probability of the right completion of every problem, differentiable."""
     task = world_task()
     answer_PL, mask_PL = policy.answer_tokens(task, problems)
@@ -99,7 +98,7 @@ def exact_values(policy: Policy, problems: Sequence[Problem]) -> Float:
     return torch.cat(parts).double().exp().numpy()
 
 
-def exact_gradient(policy: Policy, problems: Sequence[Problem]) -> torch.Tensor:
+def exact_gradient(policy: Policy, problems: Sequence[Problem]) -> Tensor:
     """Gradient of the mean value, by backpropagation through the exact value of every problem."""
     own = list(policy.parameters())
     total = torch.zeros(sum(parameter.numel() for parameter in own), dtype=torch.float64)
@@ -110,8 +109,8 @@ def exact_gradient(policy: Policy, problems: Sequence[Problem]) -> torch.Tensor:
 
 
 def single_scores(
-    policy: Policy, prompt_NL: torch.Tensor, completion_NL: torch.Tensor, mask_NL: torch.Tensor
-) -> torch.Tensor:
+    policy: Policy, prompt_NL: Tensor, completion_NL: Tensor, mask_NL: Tensor
+) -> Tensor:
     """The score of every rollout, N x D, in blocks of any number of rollouts that fit into
     memory.
     """
@@ -119,11 +118,11 @@ def single_scores(
     first = prompt_NL.shape[1] - 1
 
     def log_probability(
-        given: dict[str, torch.Tensor],
-        prompt_L: torch.Tensor,
-        completion_L: torch.Tensor,
-        mask_L: torch.Tensor,
-    ) -> torch.Tensor:
+        given: dict[str, Tensor],
+        prompt_L: Tensor,
+        completion_L: Tensor,
+        mask_L: Tensor,
+    ) -> Tensor:
         ids = torch.cat([prompt_L, completion_L])[None, :-1]
         logits = functional_call(policy, given, (ids,))[0, first:]
         return (logits.log_softmax(-1).gather(1, completion_L[:, None])[:, 0] * mask_L).sum()
@@ -135,7 +134,7 @@ def single_scores(
     return torch.cat([found[name].reshape(len(prompt_NL), -1) for name in values], 1)
 
 
-def rollout_scores(policy: Policy, rollouts: Rollouts) -> torch.Tensor:
+def rollout_scores(policy: Policy, rollouts: Rollouts) -> Tensor:
     """The scores of all rollouts, N x D."""
     size = len(rollouts.sampled.completion_NL) // len(rollouts.prompt_PL)
     return single_scores(
@@ -146,7 +145,7 @@ def rollout_scores(policy: Policy, rollouts: Rollouts) -> torch.Tensor:
     )
 
 
-def answer_scores(policy: Policy, problems: Sequence[Problem]) -> torch.Tensor:
+def answer_scores(policy: Policy, problems: Sequence[Problem]) -> Tensor:
     """The score of the right completion of every problem, P x D."""
     task = world_task()
     answer_PL, mask_PL = policy.answer_tokens(task, problems)
@@ -236,6 +235,20 @@ def prompt_moments(p: Float, own: Float, s2: Float) -> PromptMoments:
     )
 
 
+def batch_of(rollouts: Rollouts, group_size: int) -> dict[str, Tensor]:
+    """Rollouts as the library takes scores of them."""
+    ids = torch.cat(
+        [rollouts.prompt_PL.repeat_interleave(group_size, 0), rollouts.sampled.completion_NL], 1
+    )
+    mask = rollouts.sampled.mask_NL.long()
+    before = torch.zeros(len(ids), rollouts.prompt_PL.shape[1], dtype=torch.long)
+    return {
+        "input_ids": ids,
+        "completion_mask": torch.cat([before, mask], 1),
+        "attention_mask": torch.cat([before + 1, mask], 1),
+    }
+
+
 def sampled_components(
     policy: Policy,
     problems: Sequence[Problem],
@@ -252,17 +265,7 @@ def sampled_components(
         group_size,
         torch.Generator().manual_seed(seed),
     )
-    ids = torch.cat(
-        [rollouts.prompt_PL.repeat_interleave(group_size, 0), rollouts.sampled.completion_NL], 1
-    )
-    mask = rollouts.sampled.mask_NL.long()
-    before = torch.zeros(len(ids), rollouts.prompt_PL.shape[1], dtype=torch.long)
-    batch = {
-        "input_ids": ids,
-        "completion_mask": torch.cat([before, mask], 1),
-        "attention_mask": torch.cat([before + 1, mask], 1),
-    }
-    gram = score_gram(policy, batch).gram_NN
+    gram = score_gram(policy, batch_of(rollouts, group_size)).gram_NN
     return components(
         rollouts.reward_PG.reshape(-1), np.repeat(np.arange(groups), group_size), gram_NN=gram
     )

@@ -8,14 +8,17 @@ foreseen at twice and four times that size stands beside what all subsets of the
 and beside what one pass rate for all prompts would foresee.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from numpy.random import Generator
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
+from common import Rows, results_of
 
 from groupwise.arrays import Float
 from groupwise.estimators.zero_variance import (
@@ -25,13 +28,12 @@ from groupwise.estimators.zero_variance import (
     zero_variance_of_groups,
 )
 
-HERE = Path(__file__).parent
 FILES = (
     "tinkerlab_p1b_arith_llama1b_G16",
     "tinkerlab_p1b_gsm8k_llama8b_inst_G32",
     "tinkerlab_p1b_gsm8k_qwen3_8b_G16",
 )
-WORLDS: dict[str, Callable[[np.random.Generator, int], Float]] = {
+WORLDS: dict[str, Callable[[Generator, int], Float]] = {
     "one pass rate .3": lambda rng, n: 0.3 + 0 * rng.random(n),
     "beta(.5, .5)": lambda rng, n: rng.beta(0.5, 0.5, n),
     "beta(.3, 2)": lambda rng, n: rng.beta(0.3, 2.0, n),
@@ -53,11 +55,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=200)
     options = parser.parse_args()
     if options.data is not None:
-        _written("zero_variance_real.csv", _real(options.data))
-    _written("zero_variance.csv", _simulated(options.repeats))
+        _written("zero_variance_real", _real(options.data))
+    _written("zero_variance", _simulated(options.repeats))
 
 
-def _real(folder: Path) -> list[dict[str, object]]:
+def _real(folder: Path) -> Rows:
     """Deal rollouts into smaller groups, foresee, and compare."""
     rows = []
     for name in FILES:
@@ -89,7 +91,7 @@ def _real(folder: Path) -> list[dict[str, object]]:
                     rows.append(
                         {
                             "rollouts": name,
-                            **_row(found, columns, float(reward_PG.mean()), place, seen.value),
+                            **_row(found, columns, reward_PG.mean(), place, seen.value),
                         }
                     )
     return rows
@@ -111,16 +113,13 @@ def _row(
     }
 
 
-def _simulated(repeats: int) -> list[dict[str, object]]:
+def _simulated(repeats: int) -> Rows:
     """Coverage and error in worlds whose truth is known."""
     rows = []
     for world, draw in WORLDS.items():
         many = draw(np.random.default_rng(1), MANY)
         for group in (4, 8):
-            truth = [
-                float((many**other + (1 - many) ** other).mean())
-                for other in (2 * group, 4 * group)
-            ]
+            truth = [(many**other + (1 - many) ** other).mean() for other in (2 * group, 4 * group)]
             for groups in (64, 512):
                 rng = np.random.default_rng(groups + group)
                 drawn = [_once(rng, draw, group, groups) for _ in range(repeats)]
@@ -148,8 +147,8 @@ def _simulated(repeats: int) -> list[dict[str, object]]:
 
 
 def _once(
-    rng: np.random.Generator,
-    draw: Callable[[np.random.Generator, int], Float],
+    rng: Generator,
+    draw: Callable[[Generator, int], Float],
     group: int,
     groups: int,
 ) -> tuple[ZeroVarianceOutlook, ZeroVarianceOutlook]:
@@ -165,12 +164,9 @@ def _once(
     return zero_variance_of_groups(reward_PG.ravel(), np.repeat(np.arange(groups), group)), columns
 
 
-def _written(name: str, rows: list[dict[str, object]]) -> None:
+def _written(name: str, rows: Rows) -> None:
     """Write a table and print it."""
-    with (HERE / "results" / name).open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    results_of(__file__).write(name, rows)
     for row in rows:
         print("  ".join(f"{key} {value}" for key, value in row.items()))
 

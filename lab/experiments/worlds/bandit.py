@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
 from groupwise.arrays import finite_array
@@ -172,7 +173,7 @@ class BanditWorld:
         self,
         prompts: int,
         group_size: int | Sequence[int] | Index,
-        rng: np.random.Generator,
+        rng: Generator,
         *,
         replace: bool = True,
     ) -> tuple[Float, Float, Index]:
@@ -180,7 +181,7 @@ class BanditWorld:
         return self.sample_at(self.draw_prompts(prompts, rng, replace=replace), group_size, rng)
 
     def sample_at(
-        self, prompt_B: ArrayLike, group_size: int | Sequence[int] | Index, rng: np.random.Generator
+        self, prompt_B: ArrayLike, group_size: int | Sequence[int] | Index, rng: Generator
     ) -> tuple[Float, Float, Index]:
         """Draw one group for each of the prompts given."""
         prompt_B = np.asarray(prompt_B, dtype=np.intp)
@@ -196,9 +197,7 @@ class BanditWorld:
         score_ND = self.score_POD.reshape(prompts * outcomes, dimensions).take(row_N, axis=0)
         return score_ND, self.reward_PO.ravel().take(row_N), group_N
 
-    def draw_prompts(
-        self, prompts: int, rng: np.random.Generator, *, replace: bool = True
-    ) -> Index:
+    def draw_prompts(self, prompts: int, rng: Generator, *, replace: bool = True) -> Index:
         """Draw the prompts of a minibatch."""
         count = len(self.weight_P)
         if replace:
@@ -281,7 +280,7 @@ def tabular_world(
 
 
 def random_world(
-    rng: np.random.Generator,
+    rng: Generator,
     *,
     prompts: int = 32,
     arms: int = 5,

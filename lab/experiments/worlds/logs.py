@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
+from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy.signal import lfilter
+from worlds.runs import autoregressive_noise as autoregressive
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
@@ -88,12 +89,9 @@ class World:
         """The number of steps."""
         return int(self.ability.size)
 
-
-def autoregressive(rng: np.random.Generator, n: int, deviation: float, correlation: float) -> Float:
-    """Draw stationary first-order autoregressive noise."""
-    shocks = rng.standard_normal(n) * deviation
-    shocks[1:] *= np.sqrt(1 - correlation**2)
-    return np.asarray(lfilter([1.0], [1.0, -correlation], shocks))
+    def lower(self, loss: Float) -> None:
+        """Take something off what is solved in training and held out."""
+        self.ability, self.held_out = self.ability - loss, self.held_out - loss
 
 
 def _ramp(world: World, onset: float, length: float) -> Float:
@@ -102,12 +100,12 @@ def _ramp(world: World, onset: float, length: float) -> Float:
     return np.asarray(place * place * (3 - 2 * place))
 
 
-def _when(world: World, rng: np.random.Generator, low: float = 0.3, high: float = 0.75) -> int:
+def _when(world: World, rng: Generator, low: float = 0.3, high: float = 0.75) -> int:
     """A step in the middle of the run."""
     return int(rng.uniform(low, high) * world.steps)
 
 
-def _stretch(world: World, rng: np.random.Generator, low: float = 2, high: float = 25) -> float:
+def _stretch(world: World, rng: Generator, low: float = 2, high: float = 25) -> float:
     """How many steps a change takes: rows, log-uniform."""
     return float(np.exp(rng.uniform(np.log(low), np.log(high)))) * world.window
 
@@ -115,29 +113,38 @@ def _stretch(world: World, rng: np.random.Generator, low: float = 2, high: float
 def _ability_at(world: World, level: float, place: int) -> None:
     """Lift or lower the whole run so that its ability at a step is a given one."""
     shift = level - world.ability[place]
-    world.ability += shift
-    world.held_out += shift
+    world.lower(-shift)
+
+
+def _ability_within(world: World, place: int, low: float, high: float = np.inf) -> None:
+    """The same, so that it lies between two levels."""
+    _ability_at(world, float(np.clip(world.ability[place], low, high)), place)
+
+
+def _stands_at(world: World, rng: Generator, onset: int) -> None:
+    """Training and held-out ability hover about where they are."""
+    for value in (world.ability, world.held_out):
+        value[onset:] = value[onset] + 0.05 * autoregressive(rng, world.steps, 1.0, 0.9)[onset:]
 
 
 # --------------------------------------------------------------------------------------------------
 # healthy kinds
 
 
-def _steady(world: World, rng: np.random.Generator) -> None:
+def _steady(world: World, rng: Generator) -> None:
     """It learns."""
 
 
-def _to_the_top(world: World, rng: np.random.Generator) -> None:
+def _to_the_top(world: World, rng: Generator) -> None:
     """The reward comes to its top and stays; groups are all right, the entropy is spent."""
     place = np.arange(world.steps) / world.steps
     rise = rng.uniform(3.0, 6.0) * (1 - np.exp(-rng.uniform(6, 20) * place))
-    world.ability += rise
-    world.held_out += rise
+    world.lower(-rise)
     world.entropy *= np.exp(-rng.uniform(0.5, 2.0) * (1 - np.exp(-6 * place)))
     world.formatted = np.maximum(world.formatted, 1 - 0.3 * np.exp(-20 * place))
 
 
-def _at_top_from_the_start(world: World, rng: np.random.Generator) -> None:
+def _at_top_from_the_start(world: World, rng: Generator) -> None:
     """Nearly everything is solved from the first row."""
     noise = autoregressive(rng, world.steps, 0.1, 0.95)
     world.ability, world.held_out = rng.uniform(3.5, 5.5) + noise, rng.uniform(2.5, 4.5) + noise
@@ -145,7 +152,7 @@ def _at_top_from_the_start(world: World, rng: np.random.Generator) -> None:
     world.formatted = np.full(world.steps, rng.uniform(0.97, 1.0))
 
 
-def _one_function_zero(world: World, rng: np.random.Generator) -> None:
+def _one_function_zero(world: World, rng: Generator) -> None:
     """A strict reward function that hardly anything earns, throughout."""
     world.rewards, world.framework = (
         str(rng.choice(["accuracy+strict", "accuracy+format+strict"])),
@@ -154,7 +161,7 @@ def _one_function_zero(world: World, rng: np.random.Generator) -> None:
     world.needs |= {"reward/accuracy", "reward/strict_format"}
 
 
-def _recovered_dip(world: World, rng: np.random.Generator) -> None:
+def _recovered_dip(world: World, rng: Generator) -> None:
     """The reward falls and comes back."""
     onset, down, back = (
         _when(world, rng, 0.25, 0.6),
@@ -171,13 +178,13 @@ def _recovered_dip(world: World, rng: np.random.Generator) -> None:
         world.log_length += rng.uniform(-0.4, 0.4) * shape
 
 
-def _slightly_harder_prompts(world: World, rng: np.random.Generator) -> None:
+def _slightly_harder_prompts(world: World, rng: Generator) -> None:
     """Harder prompts from a step on that hardly dent the reward, and are learnt."""
     onset = _when(world, rng)
     world.ease -= rng.uniform(0.1, 0.35) * (np.arange(world.steps) >= onset)
 
 
-def _curriculum(world: World, rng: np.random.Generator) -> None:
+def _curriculum(world: World, rng: Generator) -> None:
     """Stages, each harder than the last: the reward is a saw-tooth, and rises."""
     stages = int(rng.integers(3, 6))
     stage = np.minimum(np.arange(world.steps) * stages // world.steps, stages - 1)
@@ -189,7 +196,7 @@ def _curriculum(world: World, rng: np.random.Generator) -> None:
     world.held_out = world.ability - rng.uniform(1.0, 3.0)
 
 
-def _restart(world: World, rng: np.random.Generator) -> None:
+def _restart(world: World, rng: Generator) -> None:
     """Resumed from a checkpoint some rows earlier: what was learnt since is learnt again, with a
     jolt of the optimizer.
     """
@@ -202,14 +209,14 @@ def _restart(world: World, rng: np.random.Generator) -> None:
     world.mismatch[onset : onset + 3 * world.window] *= rng.uniform(1.0, 2.0)
 
 
-def _noisy_small_batches(world: World, rng: np.random.Generator) -> None:
+def _noisy_small_batches(world: World, rng: Generator) -> None:
     """4 to 16 completions a row."""
     world.prompts, world.group_size = (
         int(n) for n in ((1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (2, 2))[rng.integers(6)]
     )
 
 
-def _slow_learner(world: World, rng: np.random.Generator) -> None:
+def _slow_learner(world: World, rng: Generator) -> None:
     """A small gain over the whole run, of large batches."""
     gain = rng.uniform(0.4, 0.8) * np.arange(world.steps) / world.steps
     noise = autoregressive(rng, world.steps, 0.03, 0.9)
@@ -218,7 +225,7 @@ def _slow_learner(world: World, rng: np.random.Generator) -> None:
     world.prompts = int(rng.choice([64, 128]))
 
 
-def _reasoning_grows(world: World, rng: np.random.Generator) -> None:
+def _reasoning_grows(world: World, rng: Generator) -> None:
     """Answers get two to six times as long while the reward rises."""
     place = np.arange(world.steps) / world.steps
     growth = rng.uniform(0.7, 1.8) * (place if rng.random() < 0.5 else 1 - np.exp(-3 * place))
@@ -226,11 +233,10 @@ def _reasoning_grows(world: World, rng: np.random.Generator) -> None:
     # The limit is set so that few are cut off at the end.
     world.limit = float(np.exp(world.log_length.max() + rng.uniform(1.3, 3.0) * world.length_sd))
     extra = rng.uniform(0.5, 1.5) * place
-    world.ability += extra
-    world.held_out += extra
+    world.lower(-extra)
 
 
-def _warm_up_and_decay(world: World, rng: np.random.Generator) -> None:
+def _warm_up_and_decay(world: World, rng: Generator) -> None:
     """The learning rate rises over the first rows and falls to 0 at the end."""
     n, few = world.steps, max(int(rng.uniform(0.03, 0.15) * world.steps), 1)
     place = np.clip((np.arange(n) - few) / max(n - few, 1), 0, 1)
@@ -246,34 +252,34 @@ def _warm_up_and_decay(world: World, rng: np.random.Generator) -> None:
     world.needs |= {"learning_rate"}
 
 
-def _epochs(world: World, rng: np.random.Generator) -> None:
+def _epochs(world: World, rng: Generator) -> None:
     """The same prompts in the same order every epoch."""
     rows = int(rng.integers(5, max(world.steps // world.window // 4, 7)))
     ease = np.repeat(rng.uniform(0.3, 0.9) * rng.standard_normal(rows), world.window)
     world.ease = np.resize(ease - ease.mean(), world.steps)
 
 
-def _alternating_sources(world: World, rng: np.random.Generator) -> None:
+def _alternating_sources(world: World, rng: Generator) -> None:
     """An easy and a hard data source in turn."""
     world.ease = np.resize(
         rng.uniform(0.3, 1.2) * np.repeat([1.0, -1.0], world.window), world.steps
     )
 
 
-def _shorter_answers(world: World, rng: np.random.Generator) -> None:
+def _shorter_answers(world: World, rng: Generator) -> None:
     """Answers get to a half or a third as long while the reward rises."""
     world.log_length -= rng.uniform(0.5, 1.2) * (
         1 - np.exp(-rng.uniform(3, 8) * np.arange(world.steps) / world.steps)
     )
 
 
-def _isolated_spikes(world: World, rng: np.random.Generator) -> None:
+def _isolated_spikes(world: World, rng: Generator) -> None:
     """Now and then the gradient norm of one row is ten times as large, and nothing comes of it."""
     spikes = rng.random(world.steps) < rng.uniform(0.01, 0.05)
     world.gradient *= np.where(spikes, rng.uniform(4, 30, world.steps), 1.0)
 
 
-def _asynchronous(world: World, rng: np.random.Generator) -> None:
+def _asynchronous(world: World, rng: Generator) -> None:
     """Samples are a few updates old, and the mismatch stands at a higher level."""
     world.mismatch *= rng.uniform(3, 10)
     world.needs |= {"sampler_mismatch", "staleness"}
@@ -283,7 +289,7 @@ def _asynchronous(world: World, rng: np.random.Generator) -> None:
 # neither well nor ill
 
 
-def _overfitting(world: World, rng: np.random.Generator) -> Change:
+def _overfitting(world: World, rng: Generator) -> Change:
     """The training reward rises to the end; the held-out one stops at a peak, or falls a little."""
     onset = _when(world, rng, 0.3, 0.6)
     _ability_at(world, float(rng.uniform(0.0, 1.0)), onset)
@@ -298,7 +304,7 @@ def _overfitting(world: World, rng: np.random.Generator) -> Change:
     return onset, world.steps - 1, onset
 
 
-def _group_too_small(world: World, rng: np.random.Generator) -> Change:
+def _group_too_small(world: World, rng: Generator) -> Change:
     """Two completions a prompt, on prompts that are nearly all easy or hard: most groups teach
     nothing.
     """
@@ -310,7 +316,7 @@ def _group_too_small(world: World, rng: np.random.Generator) -> Change:
     return 0, 0, 0
 
 
-def _flat(world: World, rng: np.random.Generator) -> Change:
+def _flat(world: World, rng: Generator) -> Change:
     """Nothing is learnt, below the top: a learning rate of 0, or too small to do anything."""
     n = world.steps
     world.learning_rate = np.full(n, 0.0 if rng.random() < 0.3 else 1e-9)
@@ -322,7 +328,7 @@ def _flat(world: World, rng: np.random.Generator) -> Change:
     return 0, 0, 0
 
 
-def _cut_off(world: World, rng: np.random.Generator) -> Change:
+def _cut_off(world: World, rng: Generator) -> Change:
     """Most completions reach the limit from the first row on, and little is learnt."""
     n = world.steps
     world.log_length = (
@@ -340,7 +346,7 @@ def _cut_off(world: World, rng: np.random.Generator) -> Change:
     return 0, 0, 0
 
 
-def _format_alone(world: World, rng: np.random.Generator) -> Change:
+def _format_alone(world: World, rng: Generator) -> Change:
     """The format earns all of the reward; what is wanted is earned by almost nobody."""
     n = world.steps
     world.rewards, world.framework = "accuracy+format", "trl"
@@ -352,7 +358,7 @@ def _format_alone(world: World, rng: np.random.Generator) -> Change:
     return 0, n - 1, 0
 
 
-def _zero_throughout(world: World, rng: np.random.Generator) -> Change:
+def _zero_throughout(world: World, rng: Generator) -> Change:
     """Nothing ever earns a reward: the verifier accepts nothing, or the prompts are beyond the
     policy.
     """
@@ -369,24 +375,24 @@ def _zero_throughout(world: World, rng: np.random.Generator) -> Change:
 
 
 def _policy_breaks(
-    world: World, rng: np.random.Generator, onset: int, *, grow: float, wait: float, stretch: float
+    world: World, rng: Generator, onset: int, *, grow: float, wait: float, stretch: float
 ) -> Change:
     """Length first, then entropy, format and what is solved."""
-    _ability_at(world, max(float(world.ability[onset]), 0.0), onset)
+    _ability_within(world, onset, 0.0)
     late = onset + wait
     world.log_length += grow * _ramp(world, onset, stretch)
     world.entropy *= np.exp(
         rng.uniform(np.log(2.0), np.log(6.0)) * _ramp(world, onset + 0.3 * wait, stretch)
     )
     loss = (float(world.ability[onset]) + rng.uniform(2.5, 6.0)) * _ramp(world, late, stretch)
-    world.ability, world.held_out = world.ability - loss, world.held_out - loss
+    world.lower(loss)
     world.formatted *= 1 - rng.uniform(0.7, 1.0) * _ramp(world, late, stretch)
     world.kl *= np.exp(rng.uniform(1.0, 4.0) * _ramp(world, onset, stretch))
     world.gradient *= np.exp(rng.uniform(0.3, 2.5) * _ramp(world, onset, stretch))
     return onset, int(onset + 0.5 * stretch + 0.3 * wait), int(late + 0.3 * stretch)
 
 
-def _length_runaway(world: World, rng: np.random.Generator) -> Change:
+def _length_runaway(world: World, rng: Generator) -> Change:
     """The policy runs away in length: answers grow to the limit or four to ten times as long,
     entropy up, format and reward gone.
     """
@@ -404,7 +410,7 @@ def _length_runaway(world: World, rng: np.random.Generator) -> Change:
     )
 
 
-def _length_collapse(world: World, rng: np.random.Generator) -> Change:
+def _length_collapse(world: World, rng: Generator) -> Change:
     """The policy comes apart: answers of a few tokens, entropy up, reward gone."""
     onset = _when(world, rng)
     world.needs |= {"completion_length", "entropy"}
@@ -418,7 +424,7 @@ def _length_collapse(world: World, rng: np.random.Generator) -> Change:
     )
 
 
-def _policy_collapse(world: World, rng: np.random.Generator) -> Change:
+def _policy_collapse(world: World, rng: Generator) -> Change:
     """The policy comes apart, its answers as long as before: entropy and KL up, gradients spike,
     reward gone.
     """
@@ -438,11 +444,11 @@ def _policy_collapse(world: World, rng: np.random.Generator) -> Change:
     )
 
 
-def _swings(world: World, rng: np.random.Generator) -> Change:
+def _swings(world: World, rng: Generator) -> Change:
     """The reward swings ever wider, and gradients spike."""
     onset = _when(world, rng, 0.25, 0.5)
     since, left = np.maximum(np.arange(world.steps) - onset, 0), world.steps - onset
-    _ability_at(world, float(np.clip(world.ability[onset], -0.3, 1.0)), onset)
+    _ability_within(world, onset, -0.3, 1.0)
     world.ability[onset:] = world.ability[onset]
     swing = np.minimum(0.5 * np.exp(since / (0.3 * left)), 3.0) * np.sin(
         2 * np.pi * since / rng.uniform(left / 10, left / 5)
@@ -457,14 +463,14 @@ def _swings(world: World, rng: np.random.Generator) -> Change:
     return onset, int(onset + 0.5 * left), int(onset + 0.5 * left)
 
 
-def _numerics(world: World, rng: np.random.Generator) -> Change:
+def _numerics(world: World, rng: Generator) -> Change:
     """A column is not finite from a step on, or the gradient norm leaves all bounds; then the
     reward is 0.
     """
     onset = _when(world, rng, 0.25, 0.8)
     delay = int(rng.integers(0, 4)) * world.window
     broken = onset + delay
-    _ability_at(world, max(float(world.ability[onset]), -0.5), onset)
+    _ability_within(world, onset, -0.5)
     if rng.random() < 0.35:
         world.gradient[onset:] *= 10.0 ** rng.uniform(4, 16, world.steps - onset)
         broken = onset + max(delay, world.window)
@@ -485,12 +491,12 @@ def _numerics(world: World, rng: np.random.Generator) -> Change:
     return onset, onset, broken
 
 
-def _verifier(world: World, rng: np.random.Generator) -> Change:
+def _verifier(world: World, rng: Generator) -> Change:
     """All completions, or scattered ones, are graded as wrong from one step to the next; the
     policy stays where it is.
     """
     onset = _when(world, rng)
-    _ability_at(world, max(float(world.ability[onset]), 0.0), onset)
+    _ability_within(world, onset, 0.0)
     share = 1.0 if rng.random() < 0.4 else float(rng.uniform(0.5, 0.9))
     world.false_zero[onset:] = share
     world.ability[onset:] = world.ability[onset] + 0.3 * (
@@ -503,12 +509,12 @@ def _verifier(world: World, rng: np.random.Generator) -> Change:
     return onset, onset, onset
 
 
-def _harder_data(world: World, rng: np.random.Generator) -> Change:
+def _harder_data(world: World, rng: Generator) -> Change:
     """From a step on most prompts are beyond the policy: whole prompts fail, and answers stay as
     they were.
     """
     onset = _when(world, rng)
-    _ability_at(world, float(np.clip(world.ability[onset], 0.3, 1.5)), onset)
+    _ability_within(world, onset, 0.3, 1.5)
     world.spread = float(rng.uniform(0.5, 1.2))
     world.impossible[onset:] = rng.uniform(0.45, 0.9)
     world.log_length[onset:] += rng.uniform(0.0, 0.15)
@@ -520,16 +526,16 @@ def _harder_data(world: World, rng: np.random.Generator) -> Change:
     return onset, onset, onset
 
 
-def _sampler(world: World, rng: np.random.Generator) -> Change:
+def _sampler(world: World, rng: Generator) -> Change:
     """Sampler and trainer drift apart; effective samples fall, and with them the reward."""
     onset, stretch = _when(world, rng, 0.2, 0.5), _stretch(world, rng, 15, 50)
-    _ability_at(world, max(float(world.ability[onset]), 0.0), onset)
+    _ability_within(world, onset, 0.0)
     most = np.exp(rng.uniform(np.log(0.15), np.log(3.0)))
     world.mismatch *= (most / world.mismatch[onset]) ** _ramp(world, onset, stretch)
     seen = int(np.argmax(world.mismatch > 0.15 * most))
     late = onset + 0.6 * stretch
     loss = rng.uniform(1.5, 6.0) * _ramp(world, late, _stretch(world, rng, 5, 25))
-    world.ability, world.held_out = world.ability - loss, world.held_out - loss
+    world.lower(loss)
     world.entropy *= np.exp(rng.uniform(-0.3, 0.7) * _ramp(world, late, stretch))
     world.gradient *= np.exp(rng.uniform(0.0, 1.5) * _ramp(world, late, stretch))
     world.needs |= (
@@ -540,42 +546,38 @@ def _sampler(world: World, rng: np.random.Generator) -> Change:
     return onset, seen, int(late + 5 * world.window)
 
 
-def _concentration(world: World, rng: np.random.Generator) -> Change:
+def _concentration(world: World, rng: Generator) -> Change:
     """The entropy is spent below the top: each prompt has one answer, right or wrong, and the
     reward stands still.
     """
     onset, stretch = _when(world, rng, 0.25, 0.6), _stretch(world, rng, 10, 30)
-    _ability_at(world, float(np.clip(world.ability[onset], -1.0, 0.8)), onset)
+    _ability_within(world, onset, -1.0, 0.8)
     world.entropy *= np.exp(-rng.uniform(3.5, 6.0) * _ramp(world, onset, stretch))
     world.identical = rng.uniform(0.9, 1.0) * _ramp(world, onset, stretch)
-    for name in ("ability", "held_out"):
-        value = getattr(world, name)
-        value[onset:] = value[onset] + 0.05 * autoregressive(rng, world.steps, 1.0, 0.9)[onset:]
+    _stands_at(world, rng, onset)
     world.needs |= {"entropy"}
     return onset, int(onset + 0.6 * stretch), int(onset + 0.5 * stretch)
 
 
-def _degeneracy(world: World, rng: np.random.Generator) -> Change:
+def _degeneracy(world: World, rng: Generator) -> Change:
     """The completions of a group come out the same from a step on: a seed, a cache, a
     temperature of 0.
     """
     onset = _when(world, rng)
-    _ability_at(world, float(np.clip(world.ability[onset], -1.0, 1.0)), onset)
+    _ability_within(world, onset, -1.0, 1.0)
     world.identical[onset:] = rng.uniform(0.95, 1.0)
-    for name in ("ability", "held_out"):
-        value = getattr(world, name)
-        value[onset:] = value[onset] + 0.05 * autoregressive(rng, world.steps, 1.0, 0.9)[onset:]
+    _stands_at(world, rng, onset)
     world.needs |= {"dead_group_share", "entropy"} if world.framework == "trl" else {"entropy"}
     world.kept = world.framework == "verl"
     return onset, onset, onset
 
 
-def _hacking(world: World, rng: np.random.Generator) -> Change:
+def _hacking(world: World, rng: Generator) -> Change:
     """A loophole is found: wrong answers earn the reward, and the held-out reward stops or
     falls.
     """
     onset, stretch = _when(world, rng, 0.2, 0.6), _stretch(world, rng, 8, 40)
-    _ability_at(world, float(np.clip(world.ability[onset], -2.0, 0.3)), onset)
+    _ability_within(world, onset, -2.0, 0.3)
     world.bonus = rng.uniform(0.5, 0.95) * _ramp(world, onset, stretch)
     fall = rng.uniform(0.0, 1.5) * _ramp(world, onset, 1.5 * stretch)
     world.held_out[onset:] = (
@@ -589,7 +591,7 @@ def _hacking(world: World, rng: np.random.Generator) -> Change:
     return onset, int(onset + 0.6 * stretch), int(onset + 0.3 * stretch)
 
 
-def _hacking_true_logged(world: World, rng: np.random.Generator) -> Change:
+def _hacking_true_logged(world: World, rng: Generator) -> Change:
     """The reward is a proxy that rises; the true one is logged beside it, and stays or falls."""
     found = _hacking(world, rng)
     world.rewards, world.framework = "proxy", "trl"
@@ -599,7 +601,7 @@ def _hacking_true_logged(world: World, rng: np.random.Generator) -> Change:
     return found
 
 
-def _declining(world: World, rng: np.random.Generator) -> Change:
+def _declining(world: World, rng: Generator) -> Change:
     """The reward goes down by and by, by a fifth to a half, and does not come back."""
     onset = _when(world, rng, 0.2, 0.5)
     _ability_at(world, float(rng.uniform(0.8, 2.0)), onset)
@@ -609,13 +611,13 @@ def _declining(world: World, rng: np.random.Generator) -> Change:
     world.ability[onset:] = (
         world.ability[onset] + 0.05 * autoregressive(rng, world.steps, 1.0, 0.9)[onset:]
     )
-    world.ability, world.held_out = world.ability - fall, world.held_out - fall
+    world.lower(fall)
     world.formatted = np.full(world.steps, float(world.formatted[-1]))
     return onset, int(onset + 0.5 * (world.steps - onset)), onset
 
 
 # kind -> what it does to the world, its label, its cause
-_HEALTHY: Mapping[str, Callable[[World, np.random.Generator], None]] = {
+_HEALTHY: Mapping[str, Callable[[World, Generator], None]] = {
     "steady": _steady,
     "to_the_top": _to_the_top,
     "at_top_from_the_start": _at_top_from_the_start,
@@ -634,7 +636,7 @@ _HEALTHY: Mapping[str, Callable[[World, np.random.Generator], None]] = {
     "isolated_spikes": _isolated_spikes,
     "asynchronous": _asynchronous,
 }
-_ILL: Mapping[str, tuple[Callable[[World, np.random.Generator], Change], str, tuple[str, ...]]] = {
+_ILL: Mapping[str, tuple[Callable[[World, Generator], Change], str, tuple[str, ...]]] = {
     "length_runaway": (_length_runaway, "collapse", ("length",)),
     "length_collapse": (_length_collapse, "collapse", ("instability",)),
     "policy_collapse": (_policy_collapse, "collapse", ("instability",)),
@@ -712,7 +714,7 @@ def _stands(world: World) -> bool:
     return since < 0.1 * float(chance[n - ends :].mean() - chance[:ends].mean())
 
 
-def _world(rng: np.random.Generator, rows: int, *, window: int) -> World:
+def _world(rng: Generator, rows: int, *, window: int) -> World:
     """A run that learns."""
     n = rows * window
     place = np.arange(n) / n
@@ -791,7 +793,7 @@ class _Drawn:
 
 
 def _functions(
-    world: World, rng: np.random.Generator, right: Bool, formatted: Bool, earns: Bool
+    world: World, rng: Generator, right: Bool, formatted: Bool, earns: Bool
 ) -> tuple[dict[str, Float], dict[str, float]]:
     """The reward functions, and the weight of each in the total."""
     value, shape = earns.astype(np.float64), earns.shape
@@ -828,7 +830,7 @@ def _functions(
     return {"accuracy": value}, {"accuracy": 1.0}
 
 
-def _draw(world: World, rng: np.random.Generator) -> _Drawn:
+def _draw(world: World, rng: Generator) -> _Drawn:
     """Draw the completions."""
     shape = (world.steps, world.prompts, world.group_size)
     step = (slice(None), None, None)
@@ -855,7 +857,7 @@ def _draw(world: World, rng: np.random.Generator) -> _Drawn:
     return _Drawn(total, functions, length, cut)
 
 
-def _held_out(world: World, rng: np.random.Generator) -> Float:
+def _held_out(world: World, rng: Generator) -> Float:
     """The mean reward on held-out prompts at every few rows, by the same functions; NaN
     elsewhere.
     """
@@ -877,7 +879,7 @@ def _held_out(world: World, rng: np.random.Generator) -> Float:
     return np.where(due, low + gain * right + of_format * formatted, np.nan)
 
 
-def _quantities(world: World, rng: np.random.Generator, drawn: _Drawn) -> dict[str, Float]:
+def _quantities(world: World, rng: Generator, drawn: _Drawn) -> dict[str, Float]:
     """What a trainer counts at every step, by canonical quantity; of the same quantity min and
     max have a suffix.
     """
@@ -957,7 +959,7 @@ def _key(quantity: str, world: World) -> tuple[str, float]:
     return (trl if world.framework == "trl" else verl), share
 
 
-def _logged(kind: str, seed: int, world: World, rng: np.random.Generator) -> RunRecord:
+def _logged(kind: str, seed: int, world: World, rng: Generator) -> RunRecord:
     """Draw the completions and log them as a trainer does."""
     drawn = _draw(world, rng)
     counted = _quantities(world, rng, drawn)

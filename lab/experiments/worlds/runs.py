@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
+from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.linalg import expm
 from scipy.signal import lfilter
@@ -52,11 +53,6 @@ FAILURES = (
     "dynamical_instability",
 )
 SYMPTOMS = ("no_learning", "length_runaway", "collapse")
-MIXTURES = (
-    ("reward_hacking", "policy_concentration"),
-    ("reward_hacking", "dynamical_instability"),
-    ("verifier_failure", "reward_hacking"),
-)
 CONTROLS = ("sign_randomised", "time_shuffled", "step_index_only")
 
 
@@ -96,28 +92,20 @@ class SimulatedLog:
     right_TB: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
 
 
-def simulated_log(kind: str, rng: np.random.Generator, *, steps: int | None = None) -> SimulatedLog:
+def simulated_log(kind: str, rng: Generator, *, steps: int | None = None) -> SimulatedLog:
     """Simulate one run."""
-    parts = kind.split("+")
-    if any(part not in (*HEALTHY, *FAILURES, *SYMPTOMS) for part in parts):
+    if kind not in (*HEALTHY, *FAILURES, *SYMPTOMS):
         raise InvalidArgumentError(
             f"expected a kind of run, got {kind[:60]!r}: use one of "
             f"{', '.join((*HEALTHY, *FAILURES, *SYMPTOMS))}"
         )
     count = int(rng.choice([80, 120, 200, 400])) if steps is None else steps
-    world = _healthy_world(parts[0], rng, count)
+    world = _healthy_world(kind, rng, count)
     onset: int | None = None
-    for number, part in enumerate(parts):
-        if part in _BREAKS:
-            place = (
-                int(rng.uniform(0.3, 0.7) * count)
-                if number == 0
-                else min(int(onset or 0) + int(0.1 * count), int(0.8 * count))
-            )
-            if part in ("no_learning",):
-                place = 0
-            _BREAKS[part](world, place, rng)
-            onset = place if onset is None else onset
+    if kind in _BREAKS:
+        place = int(rng.uniform(0.3, 0.7) * count)
+        onset = 0 if kind == "no_learning" else place
+        _BREAKS[kind](world, onset, rng)
     window, smoothed = (
         (int(rng.choice([5, 10])), 1)
         if kind == "windowed"
@@ -128,7 +116,7 @@ def simulated_log(kind: str, rng: np.random.Generator, *, steps: int | None = No
     return _logged(kind, world, rng, window=window, smoothed=smoothed, onset=onset)
 
 
-def _healthy_world(kind: str, rng: np.random.Generator, n: int) -> World:
+def _healthy_world(kind: str, rng: Generator, n: int) -> World:
     """A run that learns, settles, or stands at its top."""
     place = np.arange(n) / max(n - 1, 1)
     start, gain, speed = rng.uniform(-2.0, 0.5), rng.uniform(1.0, 3.0), rng.uniform(2.0, 8.0)
@@ -175,7 +163,7 @@ def _healthy_world(kind: str, rng: np.random.Generator, n: int) -> World:
     )
 
 
-def _order(kind: str, rng: np.random.Generator, n: int) -> FloatArray | float:
+def _order(kind: str, rng: Generator, n: int) -> FloatArray | float:
     """Prompts in the same order every epoch, an easy and a hard data source in turn, or harder
     prompts from a step on.
     """
@@ -194,7 +182,16 @@ def _ramp(n: int, onset: int, length: float) -> FloatArray:
     return np.clip((np.arange(n) - onset) / max(length, 1.0), 0.0, 1.0)
 
 
-def _break_verifier(world: World, onset: int, rng: np.random.Generator) -> None:
+def _level(world: World, onset: int, rng: Generator) -> float:
+    """Let the ability hover from the onset on, below the top; return where."""
+    middle = float(np.clip(world.ability_T[onset], -1.0, 1.0))
+    world.ability_T = world.ability_T - world.ability_T[onset] + middle
+    hover = autoregressive_noise(rng, len(world.ability_T), 1.0, 0.9)
+    world.ability_T[onset:] = middle + 0.05 * hover[onset:]
+    return middle
+
+
+def _break_verifier(world: World, onset: int, rng: Generator) -> None:
     """All rollouts, or most of them, are graded 0 from one step to the next; the policy stays
     where it is.
     """
@@ -206,7 +203,7 @@ def _break_verifier(world: World, onset: int, rng: np.random.Generator) -> None:
     )
 
 
-def _hack(world: World, onset: int, rng: np.random.Generator) -> None:
+def _hack(world: World, onset: int, rng: Generator) -> None:
     """A loophole is found: wrong answers earn the reward, and the held-out ability stops or
     falls.
     """
@@ -223,19 +220,17 @@ def _hack(world: World, onset: int, rng: np.random.Generator) -> None:
     world.length_T = world.length_T * np.exp(rng.uniform(0.0, 0.6) * _ramp(n, onset, 0.3 * n))
 
 
-def _degenerate(world: World, onset: int, rng: np.random.Generator) -> None:
+def _degenerate(world: World, onset: int, rng: Generator) -> None:
     """The rollouts of a group come out the same: a seed, a cache, or a temperature of 0; nothing
     is learnt from there on.
     """
     n = len(world.ability_T)
     world.identical_T[onset:] = rng.uniform(0.95, 1.0)
-    middle = float(np.clip(world.ability_T[onset], -1.0, 1.0))
-    world.ability_T = world.ability_T - world.ability_T[onset] + middle
-    world.ability_T[onset:] = middle + 0.05 * autoregressive_noise(rng, n, 1.0, 0.9)[onset:]
+    middle = _level(world, onset, rng)
     world.held_out_T[onset:] = middle + 0.05 * autoregressive_noise(rng, n, 1.0, 0.9)[onset:]
 
 
-def _concentrate(world: World, onset: int, rng: np.random.Generator) -> None:
+def _concentrate(world: World, onset: int, rng: Generator) -> None:
     """The entropy is spent: each prompt has one answer, right or wrong, and the reward stands
     still below the top.
     """
@@ -243,13 +238,11 @@ def _concentrate(world: World, onset: int, rng: np.random.Generator) -> None:
     ramp = _ramp(n, onset, rng.uniform(0.1, 0.2) * n)
     world.entropy_T = world.entropy_T * np.exp(-rng.uniform(4.0, 7.0) * ramp)
     world.identical_T = np.maximum(world.identical_T, ramp * rng.uniform(0.93, 1.0))
-    middle = float(np.clip(world.ability_T[onset], -1.0, 1.0))
-    world.ability_T = world.ability_T - world.ability_T[onset] + middle
-    world.ability_T[onset:] = middle + 0.05 * autoregressive_noise(rng, n, 1.0, 0.9)[onset:]
+    _level(world, onset, rng)
     world.held_out_T[onset:] = world.ability_T[onset:]
 
 
-def _destabilise(world: World, onset: int, rng: np.random.Generator) -> None:
+def _destabilise(world: World, onset: int, rng: Generator) -> None:
     """The reward swings ever wider, or the policy comes apart; gradients spike and the entropy
     rises.
     """
@@ -281,7 +274,7 @@ def _destabilise(world: World, onset: int, rng: np.random.Generator) -> None:
     world.gradient_T = world.gradient_T * np.where(spikes, rng.uniform(10, 100, n), 1.0)
 
 
-def _stand_still(world: World, onset: int, rng: np.random.Generator) -> None:
+def _stand_still(world: World, onset: int, rng: Generator) -> None:
     """A learning rate of 0, or so small that nothing moves."""
     n = len(world.ability_T)
     world.learning_rate = 0.0 if rng.random() < 0.5 else 1e-12
@@ -292,7 +285,7 @@ def _stand_still(world: World, onset: int, rng: np.random.Generator) -> None:
     world.length_T = world.length_T * (1 + 0.03 * rng.standard_normal(n))
 
 
-def _run_away(world: World, onset: int, rng: np.random.Generator) -> None:
+def _run_away(world: World, onset: int, rng: Generator) -> None:
     """Answers grow until most are cut off, and earn no more."""
     n = len(world.ability_T)
     ramp = _ramp(n, onset, 0.2 * n)
@@ -301,7 +294,7 @@ def _run_away(world: World, onset: int, rng: np.random.Generator) -> None:
     world.ability_T[onset:] = world.ability_T[onset] - rng.uniform(0.0, 0.5) * ramp[onset:]
 
 
-def _collapse(world: World, onset: int, rng: np.random.Generator) -> None:
+def _collapse(world: World, onset: int, rng: Generator) -> None:
     """The policy comes apart over a stretch: the reward goes to nothing, answers change."""
     n = len(world.ability_T)
     ramp = _ramp(n, onset, rng.uniform(0.03, 0.12) * n)
@@ -311,7 +304,7 @@ def _collapse(world: World, onset: int, rng: np.random.Generator) -> None:
     world.length_T = world.length_T * np.exp(rng.choice([-2.0, 1.0]) * ramp)
 
 
-_BREAKS: Mapping[str, Callable[[World, int, np.random.Generator], None]] = {
+_BREAKS: Mapping[str, Callable[[World, int, Generator], None]] = {
     "verifier_failure": _break_verifier,
     "reward_hacking": _hack,
     "advantage_degeneracy": _degenerate,
@@ -326,7 +319,7 @@ _BREAKS: Mapping[str, Callable[[World, int, np.random.Generator], None]] = {
 def _logged(
     kind: str,
     world: World,
-    rng: np.random.Generator,
+    rng: Generator,
     *,
     window: int,
     smoothed: int,
@@ -401,7 +394,7 @@ def _logged(
     )
 
 
-def _label(kind: str, columns: dict[str, FloatArray], rng: np.random.Generator) -> None:
+def _label(kind: str, columns: dict[str, FloatArray], rng: Generator) -> None:
     """Give the rewards the grades -1 and 1, or 0 and .1, or beside them a penalty that grows
     with the answers.
     """
@@ -468,7 +461,7 @@ def oscillator_mean(curve: Curve, n: int) -> FloatArray:
 
 
 def autoregressive_noise(
-    rng: np.random.Generator, n: int, deviation: float, correlation: float
+    rng: Generator, n: int, deviation: float, correlation: float
 ) -> FloatArray:
     """Draw stationary first-order autoregressive noise."""
     shocks = rng.standard_normal(n) * deviation
@@ -477,7 +470,7 @@ def autoregressive_noise(
 
 
 def simulated_curve(
-    rng: np.random.Generator,
+    rng: Generator,
     curve: Curve,
     n: int,
     *,
@@ -509,7 +502,7 @@ _MEANINGS = {
 
 
 def simulated_run(
-    kind: str, rng: np.random.Generator, *, steps: int | None = None, rollouts: bool = False
+    kind: str, rng: Generator, *, steps: int | None = None, rollouts: bool = False
 ) -> tuple[RunRecord, int | None]:
     """Simulate one training run, healthy or with a failure, as a record."""
     log = simulated_log(kind, rng, steps=steps)
@@ -551,7 +544,7 @@ def record_of(log: SimulatedLog, columns: Mapping[str, FloatArray]) -> RunRecord
     return RunRecord(log.kind, table, config=config, meanings=meanings)
 
 
-def control_run(control: str, kind: str, rng: np.random.Generator) -> RunRecord:
+def control_run(control: str, kind: str, rng: Generator) -> RunRecord:
     """Simulate a negative control: a run whose order, or whose values, carry no failure any
     more.
     """

@@ -75,7 +75,7 @@ def test_an_unstable_run_is_not_called_stable(
     assert "No margin can be promised" in said
     assert "Margin" not in said
     assert "not to be trusted here" in said
-    assert main(["stability", "run", "-o", "map.svg"]) == 2
+    assert main(["stability", "run", "-o", "map.html"]) == 2
     assert "a setting that has a map" in capsys.readouterr().err
 
 

@@ -19,9 +19,9 @@ from groupwise_lab.trainer.tasks import make_task
 
 torch = pytest.importorskip("torch")
 
-from worlds.truth import ExactLoss, ExactWorld  # noqa: E402
+from worlds.truth import ExactLoss, ExactWorld
 
-from groupwise_lab.trainer.policy import Policy, PolicySize  # noqa: E402
+from groupwise_lab.trainer.policy import Policy, PolicySize
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "predictable_grpo"
 

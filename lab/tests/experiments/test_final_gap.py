@@ -1,10 +1,9 @@
 """The experiments on the final gap: scripts run, their worlds have an optimum, and the page
-shows the tables of the CSV files.
+shows the tables of the results.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -17,11 +16,6 @@ FOLDER = ROOT / "experiments" / "u_statistic"
 PAGE = ROOT / "docs" / "studies" / "final-gap.md"
 SCRIPTS = ("gap_law", "gap_rate", "gap_bounds", "mixture_accuracy")
 Loader = Callable[[str], ModuleType]
-
-
-def rows(name: str) -> list[dict[str, str]]:
-    with (FOLDER / "results" / "final_gap" / name).open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.mark.thinned(1)
@@ -38,11 +32,11 @@ def test_every_world_has_an_optimum_with_curvature(load: Loader) -> None:
         assert np.abs(place.world.gradient(place.best_D)).max() < 1e-10
 
 
-def test_the_law_holds_within_three_standard_errors() -> None:
-    """Leave-one-out at five group sizes: mean, 90 and 99 % quantile of the CSV, fifteen numbers."""
+def test_the_law_holds_within_three_standard_errors(load: Loader) -> None:
+    """Leave-one-out at five group sizes: mean, 90 and 99 % quantile of the table, fifteen numbers."""
     main = [
         row
-        for row in rows("gap_law.csv")
+        for row in load("gap_world").RESULTS.texts("gap_law")
         if row["world"] == "two answers" and row["baseline"] == "leave_one_out"
     ]
     assert [int(row["group_size"]) for row in main] == [2, 4, 8, 16, 64]
@@ -53,8 +47,8 @@ def test_the_law_holds_within_three_standard_errors() -> None:
             ), (row["group_size"], what)
 
 
-def test_no_bound_whose_conditions_hold_lies_below_the_truth() -> None:
-    valid = [row for row in rows("gap_bounds.csv") if row["void"] == "0"]
+def test_no_bound_whose_conditions_hold_lies_below_the_truth(load: Loader) -> None:
+    valid = [row for row in load("gap_world").RESULTS.texts("gap_bounds") if row["void"] == "0"]
     assert len(valid) > 50
     assert all(float(row["bound"]) > float(row["gap"]) - 3 * float(row["error"]) for row in valid)
 
@@ -66,7 +60,7 @@ def test_the_tables_are_those_of_the_page(
     """Every row that the script prints stands in the page, digit for digit."""
     module = load(name)
     monkeypatch.setattr(module, "draw", lambda *_: None)
-    monkeypatch.setattr(module, "write_csv", lambda *_: None)
+    monkeypatch.setattr(load("common").Results, "write", lambda *_: None)
     shown = set(PAGE.read_text(encoding="utf-8").splitlines())
     table = [line for line in printed(name, "--tables").splitlines() if line.startswith("| ")]
     assert len(table) > 5

@@ -4,7 +4,6 @@ code makes.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -92,13 +91,12 @@ def test_trained_runs_are_scored_by_task(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = load("backtest")
-    monkeypatch.setattr(module, "TRAINED", tmp_path / "runs.csv")
+    results = load("common").Results()
+    monkeypatch.setattr(module, "RESULTS", results)
     assert module.of_trained_runs() is None
-    with (tmp_path / "runs.csv").open("w", newline="") as file:
-        for name in ("sorting-0", "sorting-1", "brackets-0"):
-            csv.writer(file).writerow(
-                [name, *np.random.default_rng(len(name)).uniform(0.2, 0.4, 50).round(4)]
-            )
+    for name in ("sorting-0", "sorting-1", "brackets-0"):
+        rewards = np.random.default_rng(len(name)).uniform(0.2, 0.4, 50).round(4)
+        results.add("trainer_runs", {"run": name, "rewards": " ".join(map(str, rewards))})
     scored, bare = module.of_trained_runs({})
     assert (scored.runs, scored.clusters, bare.clusters) == (3, 2, 2)
     assert scored.whole.interval_scores != bare.whole.interval_scores
@@ -145,16 +143,15 @@ def test_the_code_that_the_shipped_table_was_made_with_is_that_of_today() -> Non
 
 
 @pytest.mark.slow
-def test_the_demo_shows_a_forecast_that_holds() -> None:
+def test_the_demo_shows_a_forecast_that_holds(load: Load) -> None:
     """What `make demo` forecasts at 40 % of 400 steps, four means of 20 steps, over twenty seeds of
     its run.
     """
-    with (FOLDER / "results" / "trainer_runs.csv").open(newline="", encoding="utf-8") as file:
-        runs = [
-            np.array(cells, dtype=float)
-            for name, *cells in csv.reader(file)
-            if name.startswith("modular_addition")
-        ]
+    runs = [
+        np.array(row["rewards"].split(), dtype=float)
+        for row in load("backtest").RESULTS.texts("trainer_runs")
+        if row["run"].startswith("modular_addition")
+    ]
     inside, width = 0, 0.0
     for reward in runs:
         ends = np.array([220, 280, 340, 400])

@@ -20,7 +20,7 @@ from groupwise_lab.trainer.tasks import Task, make_task
 
 torch = pytest.importorskip("torch")
 
-from worlds.truth import (  # noqa: E402
+from worlds.truth import (
     ExactLoss,
     ExactWorld,
     OutcomeTree,
@@ -34,9 +34,9 @@ from worlds.truth import (  # noqa: E402
     values,
 )
 
-from groupwise_lab.trainer.adaptive import probe  # noqa: E402
-from groupwise_lab.trainer.grpo import train  # noqa: E402
-from groupwise_lab.trainer.policy import Policy, PolicySize, policy_size  # noqa: E402
+from groupwise_lab.trainer.adaptive import probe
+from groupwise_lab.trainer.grpo import train
+from groupwise_lab.trainer.policy import Policy, PolicySize, policy_size
 
 
 def drawing(seed: int = 5) -> Any:

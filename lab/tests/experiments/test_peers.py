@@ -4,7 +4,6 @@ against its tables.
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -265,20 +264,20 @@ def test_without_logs_nothing_is_run(printed: Callable[..., str], tmp_path: Path
 
 
 def test_the_page_has_the_table_of_simulated_runs(load: Loader) -> None:
-    with (FOLDER / "peers.csv").open(newline="") as file:
-        lines = load("tables").peers(list(csv.DictReader(file)))
+    module = load("tables")
+    lines = module.peers(module.RESULTS.texts("peers"))
     assert "\n".join(lines) in PAGE.read_text(encoding="utf-8")
 
 
 def test_the_page_has_the_table_of_public_runs(load: Loader) -> None:
-    with (FOLDER / "peers_real.csv").open(newline="") as file:
-        lines = load("tables").peers_real(list(csv.DictReader(file)))
+    module = load("tables")
+    lines = module.peers_real(module.RESULTS.texts("peers_real"))
     assert "\n".join(lines) in PAGE.read_text(encoding="utf-8")
 
 
 def test_the_page_has_the_table_of_labels(load: Loader) -> None:
-    with (FOLDER / "labels.csv").open(newline="") as file:
-        lines = load("tables").labels(list(csv.DictReader(file)))
+    module = load("tables")
+    lines = module.labels(module.RESULTS.texts("labels"))
     assert "\n".join(lines) in PAGE.read_text(encoding="utf-8")
 
 
@@ -290,17 +289,17 @@ def test_the_picture_of_the_readme_is_what_the_tools_said(load: Loader) -> None:
     assert {one.tool for one in module.kept()} == set(module.TOOLS.values())
 
 
-def test_the_table_of_what_opens_is_what_was_counted() -> None:
-    with (FOLDER / "peers_open.csv").open(newline="", encoding="utf-8") as file:
-        counted = {row["tool"]: (row["opened"], row["seconds"]) for row in csv.DictReader(file)}
+def test_the_table_of_what_opens_is_what_was_counted(load: Loader) -> None:
+    rows = load("tables").RESULTS.texts("peers_open")
+    counted = {row["tool"]: (row["opened"], row["seconds"]) for row in rows}
     section = PAGE.read_text(encoding="utf-8").split("## What opens")[1].split("\n## ")[0]
-    rows = [
+    shown = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in section.splitlines()
         if line.startswith("| ")
     ][1:]
     assert {
         row[0].split()[0].replace("W&B", "wandb"): (row[1], row[4])
-        for row in rows
+        for row in shown
         if row[1] != "not tried"
     } == counted

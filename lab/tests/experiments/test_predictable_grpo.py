@@ -4,7 +4,6 @@ page, numbers those of the theory.
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Callable
@@ -36,19 +35,6 @@ SCRIPTS = (
 Loader = Callable[[str], ModuleType]
 
 
-def numbers(path: Path) -> list[dict[str, Any]]:
-    """Rows of a CSV file; cells that are numbers as such."""
-
-    def cell(text: str) -> Any:
-        try:
-            return float(text)
-        except ValueError:
-            return text
-
-    with path.open(newline="", encoding="utf-8") as file:
-        return [{key: cell(text) for key, text in row.items()} for row in csv.DictReader(file)]
-
-
 def binomial_variance(value_K: np.ndarray, p: float, size: int) -> tuple[float, float]:
     """Mean and variance of a function of the number of right answers, by summing over it."""
     chance_K = np.array(
@@ -67,8 +53,10 @@ def test_scripts_run_and_leave_nothing_in_a_quick_run(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(load("drawing"), "HERE", tmp_path)
+    kept = load("drawing").RESULTS.tables()
+    monkeypatch.setattr(load("drawing").RESULTS, "path", tmp_path / "results.txt")
     monkeypatch.setattr(load("common"), "PICTURES", tmp_path)
+    assert kept
     if name == "force_of_runs":
         script = load(name)
         monkeypatch.setattr(script, "LAGS", script.LAGS[:2])
@@ -189,11 +177,11 @@ def test_simulated_prompts_drift_as_expected(load: Loader) -> None:
     )
 
 
-def test_located_thresholds_are_the_exact_ones() -> None:
+def test_located_thresholds_are_the_exact_ones(load: Loader) -> None:
     """The learning rate is located to a thousandth; stiffness is measured to five in a hundred
     thousand.
     """
-    rows = numbers(FOLDER / "boundary.csv")
+    rows = load("drawing").RESULTS.read("boundary")
     assert {(row["lag"], row["momentum"]) for row in rows} == set(
         product(("none", "fixed", "refresh", "async"), (0.9, 0.0))
     )
@@ -218,7 +206,7 @@ def test_one_threshold_is_located_again(load: Loader) -> None:
 
 def test_the_table_of_ratios_is_that_of_the_thresholds(load: Loader) -> None:
     now = load("boundary").ratio_rows()
-    kept = numbers(FOLDER / "exact_over_rule.csv")
+    kept = load("drawing").RESULTS.read("exact_over_rule")
     assert len(now) == len(kept) == 21
     for fresh, row in zip(now, kept, strict=True):
         assert [fresh["least"], fresh["most"], fresh["at_1"]] == pytest.approx(
@@ -226,11 +214,11 @@ def test_the_table_of_ratios_is_that_of_the_thresholds(load: Loader) -> None:
         )
 
 
-def test_swings_are_the_predicted_ones() -> None:
+def test_swings_are_the_predicted_ones(load: Loader) -> None:
     """14 variances within four standard errors: one false alarm in a thousand seeds; this seed
     is kept.
     """
-    for row in numbers(FOLDER / "fluctuations.csv"):
+    for row in load("drawing").RESULTS.read("fluctuations"):
         assert abs(row["variance"] - row["predicted"]) < 4 * row["standard_error"], row
         assert (
             abs(row["measured"] - row["predicted_measured"]) < 4 * row["standard_error_measured"]
@@ -238,16 +226,16 @@ def test_swings_are_the_predicted_ones() -> None:
         assert row["predicted"] > row["floor"]
 
 
-def test_noise_moves_the_plateau_by_the_second_order() -> None:
-    for row in numbers(FOLDER / "group_size_noise.csv"):
+def test_noise_moves_the_plateau_by_the_second_order(load: Loader) -> None:
+    for row in load("drawing").RESULTS.read("group_size_noise"):
         assert abs(row["shift"] - row["second_order"]) < 4 * row["standard_error"], row
 
 
-def test_hardly_a_run_is_called_stable_that_is_not() -> None:
+def test_hardly_a_run_is_called_stable_that_is_not(load: Loader) -> None:
     """The table of the how-to: of the runs called stable at most two per cent may be none; and
     some that are stable are called so.
     """
-    rows = numbers(FOLDER / "force_of_runs.csv")
+    rows = load("drawing").RESULTS.read("force_of_runs")
     stable = [row for row in rows if row["verdict"] == "stable"]
     assert len(stable) > 0.1 * len(rows)
     assert sum(row["share"] > 1 for row in stable) <= 0.02 * len(stable)
@@ -255,8 +243,9 @@ def test_hardly_a_run_is_called_stable_that_is_not() -> None:
     assert sum(row["low"] <= 1 <= row["high"] for row in promised) > 0.9 * len(promised)
 
 
-def test_csv_files_are_no_larger_than_their_pictures_need() -> None:
-    assert {path.name for path in FOLDER.glob("*.csv") if path.stat().st_size > 60_000} == set()
+def test_tables_are_no_larger_than_their_pictures_need(load: Loader) -> None:
+    results = load("drawing").RESULTS
+    assert [name for name in results.tables() if len(str(results.texts(name))) > 250_000] == []
 
 
 @pytest.mark.slow
@@ -271,17 +260,19 @@ def test_a_whole_run_gives_the_files_that_are_kept(
     """To five digits: a sum may be ordered otherwise on another machine, and a draw at the edge
     of an arm fall the other way.
     """
-    monkeypatch.setattr(load("drawing"), "HERE", tmp_path)
+    results = load("drawing").RESULTS
+    before = results.tables()
+    monkeypatch.setattr(results, "path", tmp_path / "results.txt")
     monkeypatch.setattr(load("common"), "PICTURES", tmp_path)
     printed(name)
-    made = sorted(tmp_path.glob("*.csv"))
+    made = results.tables()
     assert made
-    for path in made:
-        for fresh, kept in zip(numbers(path), numbers(FOLDER / path.name), strict=True):
-            assert _words(fresh) == _words(kept), path.name
+    for table, rows in made.items():
+        for fresh, kept in zip(rows, before[table], strict=True):
+            assert _words(fresh) == _words(kept), table
             assert _numbers(fresh) == pytest.approx(
                 _numbers(kept), rel=1e-5, abs=1e-8, nan_ok=True
-            ), path.name
+            ), table
     assert name in {"inertia", "force_of_runs"} or list(tmp_path.glob("*.svg"))
 
 

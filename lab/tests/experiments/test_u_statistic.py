@@ -17,9 +17,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "experiments" / "u_statistic"
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "lab" / "experiments" / "u_statistic"
 Study = Callable[[str], ModuleType]
+
+
+def results_in(study: Study, folder: Path) -> Any:
+    return study("common").Results(folder / "results.txt")
+
+
+def one_row(number: int) -> list[dict[str, int]]:
+    return [{"a": number}]
 
 
 def test_the_runner_writes_each_piece_once_and_goes_on(study: Study, tmp_path: Path) -> None:
@@ -34,18 +42,20 @@ def test_the_runner_writes_each_piece_once_and_goes_on(study: Study, tmp_path: P
         return [{"name": name, "number": 1, "share": 0.25}]
 
     wanted = [cells.Cell(name, work, {"name": name}) for name in ("first", "broken", "last")]
+    results = results_in(study, tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        cells.run_missing(wanted, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["first.csv"]
-    assert cells.run_missing(wanted, tmp_path) == []
+        cells.run_missing(wanted, results)
+    assert list(results.tables()) == ["first"]
+    assert cells.run_missing(wanted, results) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["results.txt"]
     assert ran == ["first", "broken", "broken", "last"]
-    assert cells.pieces(tmp_path)["last"] == [{"name": "last", "number": 1, "share": 0.25}]
+    assert results.read("last") == [{"name": "last", "number": 1, "share": 0.25}]
 
 
 def test_no_cell_begins_after_the_time_is_up(study: Study, tmp_path: Path) -> None:
     cells = study("cells")
     wanted = [cells.Cell("one", lambda: [{"a": 1}])]
-    assert cells.run_missing(wanted, tmp_path, minutes=-1.0) == wanted
+    assert cells.run_missing(wanted, results_in(study, tmp_path), minutes=-1.0) == wanted
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -55,12 +65,12 @@ def test_a_cell_that_fails_is_told_and_the_next_one_begins(
     cells = study("cells")
     wanted = [
         cells.Cell("bad", divmod, {}),
-        cells.Cell("good", study("common").read_csv, {"path": tmp_path / "in.txt"}),
+        cells.Cell("good", one_row, {"number": 1}),
     ]
-    (tmp_path / "in.txt").write_text("a\n1\n")
-    assert cells.run_missing(wanted, tmp_path, workers=workers) == wanted[:1]
+    results = results_in(study, tmp_path)
+    assert cells.run_missing(wanted, results, workers=workers) == wanted[:1]
     assert "bad failed: TypeError: divmod expected 2 arguments, got 0" in capsys.readouterr().out
-    assert cells.pieces(tmp_path) == {"good": [{"a": 1}]}
+    assert results.tables() == {"good": [{"a": 1}]}
 
 
 def test_no_cell_begins_when_less_time_is_left_than_the_last_of_its_kind_took(
@@ -86,7 +96,8 @@ def test_no_cell_begins_when_less_time_is_left_than_the_last_of_its_kind_took(
         ("short-3", 1.0),
     )
     wanted = [cells.Cell(name, work, {"seconds": seconds}) for name, seconds in asked]
-    left = [cell.name for cell in cells.run_missing(wanted, tmp_path, minutes=1.0)]
+    results = results_in(study, tmp_path)
+    left = [cell.name for cell in cells.run_missing(wanted, results, minutes=1.0)]
     # 25, 30 and 55 s have gone when 5 are left: enough for the short kind, once.
     assert left == ["long-3", "long-4", "short-3"]
     out = capsys.readouterr().out
@@ -100,10 +111,32 @@ def test_the_runner_runs_what_the_command_names_and_nothing_for_tables(
     cells = study("cells")
     wanted = [cells.Cell(name, lambda: [{"a": 1}]) for name in ("first", "second")]
     asked = {"only": "sec", "workers": 1, "minutes": 60.0}
-    cells.run_asked(wanted, tmp_path, Namespace(tables=True, **asked))
-    assert list(cells.pieces(tmp_path)) == []
-    cells.run_asked(wanted, tmp_path, Namespace(tables=False, **asked))
-    assert list(cells.pieces(tmp_path)) == ["second"]
+    results = results_in(study, tmp_path)
+    cells.run_asked(wanted, results, Namespace(tables=True, **asked))
+    assert results.tables() == {}
+    cells.run_asked(wanted, results, Namespace(tables=False, **asked))
+    assert list(results.tables()) == ["second"]
+
+
+def test_results_are_read_as_they_were_written(study: Study, tmp_path: Path) -> None:
+    """Tables of one file: text, whole numbers, numbers to nine digits; a row more; names apart by
+    their beginning.
+    """
+    results = results_in(study, tmp_path)
+    rows = [{"name": 'a "b", c', "count": 3, "share": 1 / 3, "none": ""}]
+    results.write("first", rows)
+    results.within("part").write("first", [{"x": 1.5}])
+    results.add("first", {"name": "d", "count": 4, "share": 2.0, "none": "x"})
+    results.add("new", {"y": 1})
+    assert results.read("first") == [
+        {"name": 'a "b", c', "count": 3, "share": 0.333333333, "none": ""},
+        {"name": "d", "count": 4, "share": 2, "none": "x"},
+    ]
+    assert results.texts("first")[0]["share"] == "0.333333333"
+    assert results.tables().keys() == {"first", "new"}
+    assert results.within("part").tables() == {"first": [{"x": 1.5}]}
+    assert ("new" in results, "part" in results, results.read("part")) == (True, False, [])
+    assert results.path.read_text().splitlines()[:2] == ["## first", "name,count,share,none"]
 
 
 def test_moments_of_a_prompt_are_those_of_its_outcomes(study: Study) -> None:
@@ -241,10 +274,8 @@ def test_the_prediction_was_written_before_the_first_run(study: Study) -> None:
 
 
 def test_the_learning_rate_is_the_best_of_the_pilot(study: Study) -> None:
-    module, done = (
-        study("optimal_group_size"),
-        study("cells").pieces(FOLDER / "results" / "optimal_group_size"),
-    )
+    module = study("optimal_group_size")
+    done = module.PIECES.tables()
     for rollouts in module.BUDGETS:
         best = max(
             (*done[f"pilot-N{rollouts}"], *done.get(f"pilot-N{rollouts}-lower", ())),
@@ -278,18 +309,18 @@ def test_a_critic_gives_values_before_it_learns_from_the_batch(study: Study, pol
 @pytest.mark.parametrize(
     ("script", "page"),
     [
-        ("optimal_group_size", "docs/studies/optimal-group-size.md"),
-        ("gradient_mse", "docs/studies/gradient-experiments.md"),
-        ("oracle", "docs/studies/gradient-experiments.md"),
+        ("optimal_group_size", "lab/docs/studies/optimal-group-size.md"),
+        ("gradient_mse", "lab/docs/studies/gradient-experiments.md"),
+        ("oracle", "lab/docs/studies/gradient-experiments.md"),
     ],
 )
 def test_the_page_has_the_tables_of_its_pieces(
     study: Study, script: str, page: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = study(script)
-    done = study("cells").pieces(module.FOLDER)
+    done = module.PIECES.tables()
     assert done
-    (module.show if script == "optimal_group_size" else module.tables)(module.ordered(done))
+    module.tables(done)
     text = (ROOT / page).read_text(encoding="utf-8").splitlines()
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert [line for line in lines if line not in text] == [], (

@@ -1,7 +1,7 @@
 """Charts as plain data: lines with roles, decimated so that their size does not grow with the run;
 and the reward in a few heights.
 
-A chart says what is to be seen, in the words of `report/assets/panel.js`, which draws it on every
+A chart says what is to be seen, in the words of `pages/assets/panel.js`, which draws it on every
 page; `--json` prints it.
 """
 
@@ -39,10 +39,6 @@ Role = Literal[
     "unstable",
     "unsafe",
     "here",
-    "first_run",
-    "second_run",
-    "first_level",
-    "second_level",
 ]
 POINTS = 600
 FEW_ROWS = 30  # rows that need no mean beside them
@@ -86,11 +82,11 @@ class Mark(Plain):
 
 @dataclass(frozen=True, slots=True)
 class Chart(Plain):
-    """One chart, or the sentence that says why there is none."""
+    """One chart."""
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("key", "title", "subject", "x_label", "unit", "x_scale", "y_scale", "y_range"),
-        *("caption", "unavailable", "lines", "marks", "shade", "small", "wide"),
+        *("caption", "lines", "marks", "shade", "small", "wide"),
     )
 
     key: str  # unique on the page of its run
@@ -101,9 +97,6 @@ class Chart(Plain):
     marks: tuple[Mark, ...] = ()  # vertical rules
     caption: str = ""  # what to see, and how it was made
     wide: bool = False  # whether it takes the full width
-    unavailable: str = (
-        ""  # why there is nothing to draw and what to log to get it; "" where there is
-    )
     subject: str = ""  # the log's own key that is shown, "" where the title says it
     y_range: tuple[float, float] | None = (
         None  # ordinates at the bottom and the top edge, or None to show everything

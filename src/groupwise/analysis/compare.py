@@ -1,5 +1,5 @@
-"""Runs compared: each judged by itself, then held against the others; what is found as data, as
-an answer in words and as a chart.
+"""Runs compared: each judged by itself, then held against the others; the result as data and as
+an answer in words.
 """
 
 from __future__ import annotations
@@ -8,21 +8,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.analysis.charts import (
-    Chart,
-    Line,
-    Mark,
-    Role,
-    mean_size,
-    rounded,
-    running_mean,
-    smooth_line,
-)
 from groupwise.analysis.compare_answer import TRAILING, ComparedGroup, ComparedRun, answered, noted
 from groupwise.analysis.fitted import cut
 from groupwise.analysis.run_groups import (
@@ -37,13 +27,12 @@ from groupwise.analysis.run_groups import (
 )
 from groupwise.comparison.compare import Question, not_compared
 from groupwise.comparison.compare import compare as compare_curves
-from groupwise.comparison.curves import FEWEST_ROWS, Curve, curve, within
-from groupwise.comparison.results import Comparison, Pairing
+from groupwise.comparison.curves import FEWEST_ROWS, Curve, curve
+from groupwise.comparison.results import Comparison
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.intervals import Interval, percent
-from groupwise.plain import Said, plain
+from groupwise.plain import Said
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import MetricSeries, metric_series
 from groupwise.wording import clean
@@ -72,6 +61,12 @@ class RunComparison(Said):
             30-40, difference 0.00 (−0.27 to 0.27).
     """
 
+    KEYS: ClassVar = (
+        *("answer=sentence", "metric", "level=found.level", "late_from=found.late_from"),
+        *("late_to=found.late_to", "reach=found.reach", "paired=found.paired"),
+        *("bounds=found.bounds", "groups", "seed_noise=found.seed_noise", "comparisons", "notes"),
+    )
+
     metric: str
     groups: tuple[ComparedGroup, ...]
     curves: tuple[tuple[Curve, ...], ...]
@@ -82,41 +77,29 @@ class RunComparison(Said):
 
     def __str__(self) -> str:
         """The answer."""
+        return self.sentence
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one line."""
         return " ".join(self.answer)
 
     def name(self, place: int) -> str:
         """Name of a group that is compared."""
         return next(group.name for group in self.groups if group.place == place)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The keys of `groupwise compare --json`."""
-        found = self.found
-        comparisons = [
+    @property
+    def comparisons(self) -> list[dict[str, Any]]:
+        """The contrasts of every pair of groups, with where their curves part."""
+        return [
             {
                 "first": self.name(pairing.first),
                 "second": self.name(pairing.second),
                 "contrasts": pairing.contrasts,
                 "divergence": pairing.divergence,
             }
-            for pairing in found.pairings
+            for pairing in self.found.pairings
         ]
-        shown: dict[str, Any] = plain(
-            {
-                "answer": str(self),
-                "metric": self.metric,
-                "level": found.level,
-                "late_from": found.late_from,
-                "late_to": found.late_to,
-                "reach": found.reach,
-                "paired": found.paired,
-                "bounds": found.bounds,
-                "groups": self.groups,
-                "seed_noise": found.seed_noise,
-                "comparisons": comparisons,
-                "notes": self.notes,
-            }
-        )
-        return shown
 
 
 def compare(
@@ -405,78 +388,3 @@ def _shown(
             )
         shown.append(ComparedGroup(group.name, tuple(runs), place))
     return tuple(shown)
-
-
-def comparison_chart(comparison: RunComparison, pairing: Pairing) -> Chart:
-    """Chart two groups: every run, the late level of each group with its interval, and where
-    they part.
-    """
-    found = comparison.found
-    runs: list[Line] = []
-    levels: list[Line] = []
-    sizes = set()
-    roles: tuple[tuple[int, Role, Role], ...] = (
-        (pairing.first, "first_run", "first_level"),
-        (pairing.second, "second_run", "second_level"),
-    )
-    for g, run_role, level_role in roles:
-        name = comparison.name(g)
-        for run in comparison.curves[g]:
-            size = mean_size(run.value_T.size, groups=40)
-            sizes.add(size)
-            runs.append(
-                smooth_line(clean(name), run_role, run.step_T, running_mean(run.value_T, size))
-            )
-        middle = _group_level(found, g)
-        if math.isfinite(middle.value):
-            value, low, high = (
-                rounded([end, end]) for end in (middle.value, middle.low, middle.high)
-            )
-            ends, band = (found.late_from, found.late_to), f"{percent(middle.level)} interval"
-            levels.append(
-                Line(clean(f"{name}, late mean"), level_role, ends, value, low, high, band)
-            )
-    marks = [Mark(found.late_from, "late window")]
-    if pairing.divergence.status == "diverged":
-        marks.insert(0, Mark(pairing.divergence.step, "first divergence"))
-    rows = f"running means of {min(sizes)} rows"
-    source = (
-        "spread of the runs" if found.seed_noise["level"].freedom else "noise of the steps alone"
-    )
-    caption = (
-        f"Each thin line is one run, {rows}; bands: {percent(found.level)} interval of a group's "
-        f"late mean by the {source}."
-    )
-    key = clean(comparison.metric)
-    return Chart(
-        "comparison",
-        "Runs compared",
-        "step",
-        "metric",
-        (*runs, *levels),
-        tuple(marks),
-        caption,
-        wide=True,
-        subject=key,
-    )
-
-
-def _group_level(found: Comparison, g: int) -> Interval:
-    """Late mean of one group with its interval: by the spread within groups, or step noise where
-    no group has two runs.
-    """
-    from scipy.special import stdtrit
-
-    runs, noise = (
-        [run for run in found.measured["level"][g] if run.usable],
-        found.seed_noise["level"],
-    )
-    if not runs:
-        return Interval(math.nan, -math.inf, math.inf, found.level)
-    if not noise.freedom:
-        return runs[0].interval
-    mean = float(np.mean([run.value for run in runs]))
-    half = float(stdtrit(noise.freedom, 0.5 + found.level / 2)) * math.sqrt(
-        max(noise.between, noise.step) / len(runs)
-    )
-    return within(Interval(mean, mean - half, mean + half, found.level), found.bounds)

@@ -7,20 +7,26 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from groupwise.comparison.results import Comparison, Contrast, Measured, SeedNoise
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.intervals import percent
-from groupwise.plain import plain
+from groupwise.plain import Plain
 from groupwise.wording import alike, count, decimals_of, number, ranged
 
 TRAILING = 10  # rows at the end of a run, whose raw mean is where it ends
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedRun:
+class ComparedRun(Plain):
     """One run of a comparison."""
+
+    KEYS: ClassVar = (
+        *("name", "state=judgement.state", "headline=judgement.headline"),
+        *("since_step=judgement.since_step", "rows", "last_step", "ends_at", "left_out"),
+        *("level", "speed", "held"),
+    )
 
     name: str  # as its log calls it
     label: str  # its name as it is shown
@@ -34,32 +40,19 @@ class ComparedRun:
         None  # step from which it holds the level; None where it is not compared
     )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        judged = self.judgement
-        shown: dict[str, Any] = plain(
-            {
-                "name": self.name,
-                "state": judged.state,
-                "headline": judged.headline,
-                "since_step": judged.since_step,
-                "rows": self.rows,
-                "last_step": self.last_step,
-                "ends_at": self.ends_at,
-                "left_out": self.left_out,
-                "level": self.level,
-                "speed": self.speed,
-                "held": None
-                if self.speed is None or not self.speed.usable
-                else math.isfinite(self.speed.value),
-            }
-        )
-        return shown
+    @property
+    def held(self) -> bool | None:
+        """Whether it holds the level by the end; None where that was not measured."""
+        if self.speed is None or not self.speed.usable:
+            return None
+        return math.isfinite(self.speed.value)
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedGroup:
+class ComparedGroup(Plain):
     """Runs of one setting in a comparison."""
+
+    KEYS: ClassVar = ("name", "runs")
 
     name: str  # what they are called
     runs: tuple[ComparedRun, ...]  # all of them
@@ -91,10 +84,6 @@ class ComparedGroup:
     def times(self) -> list[float]:
         """Steps from which its runs hold the level, infinite where one does not by the end."""
         return [run.speed.value for run in self.runs if run.speed is not None and run.speed.usable]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"name": self.name, "runs": [run.as_dict() for run in self.runs]}
 
 
 def shared_key(names: Sequence[str]) -> tuple[str, list[str]]:
@@ -149,8 +138,8 @@ def _raw(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
     """What is said of two groups that have too few rows for more than to look at where they end."""
     return (
         (
-            f"{b.name} {_ends_at(b, a)}, {a.name} {_ends_at(a, b)} ({_means([a, b])}), too few rows to "
-            "tell noise from a difference."
+            f"{b.name} {_ends_at(b, a)}, {a.name} {_ends_at(a, b)} ({_means([a, b])}), too few "
+            "rows to tell noise from a difference."
         ),
     )
 
@@ -176,12 +165,8 @@ def _failure(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
         f"({_means([worse, other])})"
     )
     if len(a.runs) == len(b.runs) == 1:
-        return (
-            (
-                f"{'Both failed' if other.failed else f'{worse.name} failed, {other.name} did not'}: "
-                f"{ends}."
-            ),
-        )
+        which = "Both failed" if other.failed else f"{worse.name} failed, {other.name} did not"
+        return (f"{which}: {ends}.",)
     return (f"{_share(worse)} of {worse.name} failed, {_share(other)} of {other.name}: {ends}.",)
 
 
@@ -235,8 +220,8 @@ def _ranking(groups: Sequence[ComparedGroup], found: Comparison) -> tuple[str, .
         top = max(groups, key=lambda group: group.ends_at)
         return (
             (
-                f"{top.name} ends highest, at {number(top.ends_at, digits=2)}; too few rows to tell "
-                "noise from a difference."
+                f"{top.name} ends highest, at {number(top.ends_at, digits=2)}; too few rows to "
+                "tell noise from a difference."
             ),
         )
     best = max(known, key=lambda group: group.level)

@@ -312,8 +312,8 @@ def _guess_notes(full: int, rollouts: int, limit: int) -> tuple[str, ...]:
     )
     return (
         (
-            f"{share}: if that is not the sampler's limit, give it with --max-completion-length, or "
-            "--set max_completion_length=L."
+            f"{share}: if that is not the sampler's limit, give it with "
+            "--max-completion-length, or --set max_completion_length=L."
         ),
     )
 

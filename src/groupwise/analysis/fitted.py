@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,7 @@ from groupwise.diagnostics.signs import short
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.results import FitResult, Forecast, Target, band_said
 from groupwise.intervals import Interval, finite_or_none, percent
-from groupwise.plain import Plain, Said, plain
+from groupwise.plain import Plain, Said
 from groupwise.record.run import RunRecord
 from groupwise.wording import alike, capital, clean, duration, readable, sentence, tokens
 
@@ -118,6 +118,13 @@ class ForecastRow(Plain):
 class Outlook(Said):
     """A forecast on the clock of the log, and what the law of the fit says of its end."""
 
+    KEYS: ClassVar = (
+        *("status=result.status", "message=result.message", "level=result.level", "forecast=rows"),
+        *("expected_gain=gain", "target", "law=law.law", "law_status=law.status"),
+        *("plateau=law_end", "step_of_95_percent=done_step", "tokens_of_95_percent=done_tokens"),
+        "hours_of_95_percent=done_hours",
+    )
+
     result: Forecast  # with times in updates
     rows: tuple[ForecastRow, ...]  # the steps asked for, or a few sensible ones
     grid: tuple[ForecastRow, ...]  # rows from the last logged step to the furthest, for drawing
@@ -174,24 +181,16 @@ class Outlook(Said):
             "the metric ends."
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """The keys of `groupwise forecast --json`, without metric and run."""
-        shown: dict[str, Any] = {
-            "status": self.result.status,
-            "message": self.result.message,
-            "level": self.result.level,
-            "forecast": self.rows,
-            "expected_gain": self.result.expected_gain.as_dict()
-            | {"from_step": self.gain_from, "to_step": self.gain_to},
-            "target": self.target,
-            "law": self.law.law,
-            "law_status": self.law.status,
-            "plateau": None if self.beside_the_law else self.law.parameters["plateau"],
-            "step_of_95_percent": self.done_step,
-            "tokens_of_95_percent": self.done_tokens,
-            "hours_of_95_percent": self.done_hours,
-        }
-        return {key: plain(value) for key, value in shown.items()}
+    @property
+    def gain(self) -> dict[str, Any]:
+        """What the steps ahead are expected to gain."""
+        steps = {"from_step": self.gain_from, "to_step": self.gain_to}
+        return self.result.expected_gain.as_dict() | steps
+
+    @property
+    def law_end(self) -> Interval | None:
+        """Where the law of the fit ends, unless the forecast goes elsewhere."""
+        return None if self.beside_the_law else self.law.parameters["plateau"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +254,11 @@ class Fitted:
         return dataclasses.replace(
             fit, time_T=self.clock.steps(fit.time_T), change_time=change, message=message
         )
+
+    @property
+    def title(self) -> str:
+        """What the metric is called above a chart."""
+        return capital(subject(self.metric, self.quantity).removeprefix("the "))
 
     @property
     def rewarding(self) -> bool:

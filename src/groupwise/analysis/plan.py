@@ -129,7 +129,10 @@ def group_size_evidence(
                 saved = load_components(place)
                 return _planned(record, saved.components, saved.provenance)
             notes = (
-                "Components lie beside the run, but not as of an earlier step: they are left aside.",
+                (
+                    "Components lie beside the run, but not as of an earlier step: they are left "
+                    "aside."
+                ),
             )
         except GroupwiseError as error:
             notes = (sentence(clean(error, longest=300).replace(str(place), place.name)),)
@@ -219,8 +222,8 @@ def scaling_notes(record: RunRecord) -> tuple[str, ...]:
         return ()
     return (
         (
-            f"The run divides its advantages by the deviation of the {scaling}; these numbers are for "
-            "advantages that are not divided."
+            f"The run divides its advantages by the deviation of the {scaling}; these numbers "
+            "are for advantages that are not divided."
         ),
     )
 

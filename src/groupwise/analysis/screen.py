@@ -30,12 +30,12 @@ from groupwise.analysis.evidence import (
     definition_of,
     meaning_of,
 )
-from groupwise.analysis.fitted import Fitted, subject
+from groupwise.analysis.fitted import Fitted
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics.judgement import Judgement, Sign
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
-from groupwise.series.groups import GroupEvidence, group_evidence
+from groupwise.series.groups import GroupEvidence
 from groupwise.wording import capital, clean, number, sentence, share
 
 TILES, SPARKS = 4, 4
@@ -140,9 +140,6 @@ class Screen(Plain):
     others: tuple[Chart, ...]  # signals for which the first screen has no room
     rows: tuple[Row, ...]  # every signal in numbers
     axes: tuple[Axis, ...]  # clocks that the charts can be drawn along in place of the step
-    table: tuple[
-        tuple[str, ...], ...
-    ]  # head and means over neighbouring rows, for readers without scripts
 
 
 _OF_TILES = (
@@ -168,7 +165,7 @@ def screen_of(
     than said.
     """
     reward = _signal(
-        Behaviour("reward", _name(fitted), ""), fitted.clock.step_T, fitted.series.value_T
+        Behaviour("reward", fitted.title, ""), fitted.clock.step_T, fitted.series.value_T
     )
     if reward is not None and fitted.metric == judged.metric:
         known = (
@@ -203,16 +200,7 @@ def screen_of(
         others=others,
         rows=tuple(_row(one, since) for one in every),
         axes=axes_of(record.steps),
-        table=_table(every),
     )
-
-
-def reward_chart(
-    record: RunRecord, fitted: Fitted, judged: Judgement, *, points: int = POINTS
-) -> Chart:
-    """Return the chart of the first screen alone."""
-    signals = [*_signals(record, group_evidence(record), fitted.metric, judged)]
-    return _reward_chart(fitted, signals, judged, _shade(record, judged), points)
 
 
 def _shade(record: RunRecord, judged: Judgement) -> tuple[float, None] | None:
@@ -244,11 +232,6 @@ def _told(one: Signal, judged: Judgement) -> Signal:
             None,
         ),
     )
-
-
-def _name(fitted: Fitted) -> str:
-    """Return what the metric is called."""
-    return capital(subject(fitted.metric, fitted.quantity).removeprefix("the "))
 
 
 def _since(judged: Judgement) -> float | None:
@@ -414,7 +397,7 @@ def _reward_chart(
     key = clean(fitted.metric, longest=80)
     return Chart(
         "reward",
-        _name(fitted),
+        fitted.title,
         STEP,
         "",
         tuple(lines),
@@ -447,29 +430,3 @@ def _row(one: Signal, since: float | None) -> Row:
         one.written(float(one.value_T.max())),
         int(one.value_T.size),
     )
-
-
-def _table(signals: Sequence[Signal], rows: int = 20) -> tuple[tuple[str, ...], ...]:
-    """Return a table of means over neighbouring steps, its head first."""
-    if not signals:
-        return ()
-    edges = np.unique(
-        np.round(
-            np.linspace(
-                min(one.step_T[0] for one in signals),
-                max(one.step_T[-1] for one in signals) + 1,
-                rows + 1,
-            )
-        )
-    )
-    made = [("Steps", *(one.title for one in signals))]
-    for i in range(edges.size - 1):
-        parts = [
-            one.value_T[(one.step_T >= edges[i]) & (one.step_T < edges[i + 1])] for one in signals
-        ]
-        cells = [
-            one.written(float(part.mean())) if part.size else "–"
-            for one, part in zip(signals, parts, strict=True)
-        ]
-        made.append((f"{edges[i]:,.0f} to {edges[i + 1] - 1:,.0f}", *cells))
-    return tuple(made)

@@ -7,16 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from groupwise.analysis.charts import POINTS, Chart
-from groupwise.analysis.evidence import (
-    error_chart,
-    forecast_chart,
-    group_chart,
-    residual_charts,
-    zero_variance_chart,
-)
+from groupwise.analysis.evidence import error_chart, forecast_chart
 from groupwise.analysis.fitted import Ahead, Fitted, cut, fit_metric, no_forecast, nothing_fitted
 from groupwise.analysis.plan import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.prompt_table import PromptTable, prompt_table
@@ -26,7 +20,7 @@ from groupwise.analysis.stability import StabilityEvidence, stability_evidence
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import MissingMetricError
-from groupwise.plain import Plain, plain
+from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import group_evidence
 from groupwise.threads import on_one_thread
@@ -39,6 +33,13 @@ _FEWEST_POINTS, _FEWEST_HELD = 120, 12
 class Summary(Plain):
     """Everything that a report says of one run."""
 
+    KEYS: ClassVar = (
+        *("run=name", "metric=fitted.metric", "quantity=fitted.quantity", "judgement", "screen"),
+        *("steps", "fit=fitted", "forecast=fitted.outlook", "charts", "group_size", "stability"),
+        *("rollouts", "prompts", "settings", "unknown_settings", "columns=meanings", "notes"),
+        "sources",
+    )
+
     name: str  # of the run, cleaned
     judgement: Judgement  # how it stands, and why
     screen: Screen  # what the first screen shows
@@ -47,9 +48,7 @@ class Summary(Plain):
     last_step: int  # of the rows used
     rows: int  # rows used
     until: float | None  # last step that was to be used, or None
-    charts: dict[
-        str, tuple[Chart, ...]
-    ]  # by section: "forecast", "residuals", "group_size", "stability"
+    charts: dict[str, tuple[Chart, ...]]  # by section: "forecast", "group_size", "stability"
     no_forecast: str  # why there is none, "" where there is one
     group_size: GroupSizeEvidence  # what the run says of it
     stability: StabilityEvidence  # what the run says of it
@@ -57,42 +56,19 @@ class Summary(Plain):
     prompts: PromptTable  # which of them teach, and what each deserves
     settings: dict[str, dict[str, str]]  # value and source of each that is known
     unknown_settings: tuple[str, ...]  # names of the others
-    meanings: tuple[
-        dict[str, str], ...
-    ]  # column, quantity, definition and doubt of each logged key
+    meanings: tuple[dict[str, str], ...]  # column, quantity, definition, doubt of each logged key
     notes: tuple[str, ...]  # of the reader and of the fit
     sources: tuple[dict[str, Any], ...]  # path, reader, bytes, rows and note of each file
 
-    def as_dict(self) -> dict[str, Any]:
-        """Everything on the page as plain data for JSON."""
-        shown: dict[str, Any] = plain(
-            {
-                "run": self.name,
-                "metric": self.fitted.metric,
-                "quantity": self.fitted.quantity,
-                "judgement": self.judgement,
-                "screen": self.screen,
-                "steps": {
-                    "first": self.first_step,
-                    "last": self.last_step,
-                    "rows": self.rows,
-                    "until": self.until,
-                },
-                "fit": self.fitted,
-                "forecast": self.fitted.outlook,
-                "charts": self.charts,
-                "group_size": self.group_size,
-                "stability": self.stability,
-                "rollouts": self.rollouts,
-                "prompts": self.prompts,
-                "settings": self.settings,
-                "unknown_settings": self.unknown_settings,
-                "columns": self.meanings,
-                "notes": self.notes,
-                "sources": self.sources,
-            }
-        )
-        return shown
+    @property
+    def steps(self) -> dict[str, float | None]:
+        """The rows used."""
+        return {
+            "first": self.first_step,
+            "last": self.last_step,
+            "rows": self.rows,
+            "until": self.until,
+        }
 
 
 def page_room(runs: int, completions: int = HELD) -> tuple[int, int]:
@@ -147,13 +123,12 @@ def summarise(
     none_shown = no_forecast(judgement, fitted.problem)
     groups = group_evidence(used)
     points, completions = room
-    small = points // 2  # half the width needs no more
     group_size = group_size_evidence(used, opened=opened, until=until)
     stability = stability_evidence(used, fitted)
-    charts: dict[str, Sequence[Chart | None]] = {
-        "forecast": [] if none_shown else [forecast_chart(fitted, points=points)],
-        "residuals": residual_charts(fitted, points=small),
-        "group_size": [_group_size_chart(group_size, used), group_chart(groups, points=small)],
+    forecast = None if none_shown else forecast_chart(fitted, points=points)
+    charts: dict[str, tuple[Chart, ...]] = {
+        "forecast": () if forecast is None else (forecast,),
+        "group_size": () if group_size.plan is None else (error_chart(group_size.plan),),
         "stability": stability.charts,
     }
     return Summary(
@@ -165,10 +140,7 @@ def summarise(
         last_step=int(used.steps["step"][-1]),
         rows=len(used.steps),
         until=until,
-        charts={
-            section: tuple(chart for chart in made if chart is not None)
-            for section, made in charts.items()
-        },
+        charts=charts,
         no_forecast=none_shown,
         group_size=group_size,
         stability=stability,
@@ -195,20 +167,6 @@ def _fitted(record: RunRecord, metric: str, **asked: Any) -> Fitted:
         if metric != "reward":
             raise
         return nothing_fitted(metric, str(error))
-
-
-def _group_size_chart(found: GroupSizeEvidence, record: RunRecord) -> Chart | None:
-    """Chart the error over the group size, or else the share of zero-variance groups, where
-    either is known.
-    """
-    if found.plan is not None:
-        return error_chart(found.plan)
-    if found.rewards is None:
-        return None
-    statistics = found.rewards.statistics
-    return zero_variance_chart(
-        statistics, record.config.value("group_size") or statistics.group_size
-    )
 
 
 def _meanings(record: RunRecord) -> tuple[dict[str, str], ...]:

@@ -12,7 +12,6 @@ import typer
 
 from groupwise.cli import shared as cli
 from groupwise.errors import InvalidArgumentError
-from groupwise.files import free_target, write_whole
 
 if TYPE_CHECKING:
     from groupwise.record.run import RunRecord
@@ -66,9 +65,6 @@ def compare(
         float | None, cli.option("S", "The spread between seeds, where it is known beforehand.")
     ] = None,
     level: cli.FitLevel = 0.95,
-    output: Annotated[
-        Path | None, cli.option("FILE", "Draw two groups into this .svg.", "--output", "-o")
-    ] = None,
     opening: cli.Opening,
     why: Annotated[
         bool,
@@ -77,23 +73,17 @@ def compare(
         ),
     ] = False,
     as_json: cli.Json = False,
-    force: Annotated[
-        bool, cli.flag("--force", "Overwrite a figure that is there already.")
-    ] = False,
 ) -> None:
     """Did a run fail, and is the difference of the others real: level and speed, with step noise
     and seed noise apart.
     """
-    from groupwise.analysis.compare import compare_runs, comparison_chart
+    from groupwise.analysis.compare import compare_runs
     from groupwise.analysis.run_groups import grouped_by, typed_groups
     from groupwise.comparison.compare import Question
     from groupwise.pages.comparison import print_comparison
-    from groupwise.pages.figures import standalone
 
     rows = _split(runs, by, baseline)
     every = [path for row in rows for path in row]
-    if output is not None:
-        free_target(output, every, force=force, endings=(".svg",))
     question = Question(late, reach, effect, seed_deviation, level)
     with cli.advancing(quiet=as_json, total=2 * len(every)) as step:
         records = _apart(
@@ -109,20 +99,10 @@ def compare(
         found = compare_runs(
             groups, metric, question, until=until, sorted_by=by, pair_by=pair_by, step=step
         )
-    if output is not None:
-        if len(found.found.pairings) > 1:
-            raise InvalidArgumentError(
-                f"-o expects two groups, got {len(groups)}: name the two to be drawn"
-            )
-        write_whole(
-            output, standalone(comparison_chart(found, found.found.pairings[0])), force=force
-        )
     if as_json:
         cli.print_json(found.as_dict())
-        return
-    print_comparison(found, cli.out_console(), why=why)
-    if output is not None:
-        cli.print_lines(f"\nThe figure: {output}")
+    else:
+        print_comparison(found, cli.out_console(), why=why)
 
 
 def _opened(

@@ -142,7 +142,7 @@ def components(
     ] = False,
 ) -> None:
     """Variance components of the gradient, from scores in a file or from a run and its model."""
-    from groupwise.analysis.component_file import is_components, path_beside
+    from groupwise.analysis.component_file import path_beside
     from groupwise.analysis.components import Measurement, measure_run
     from groupwise.scores.pieces import is_first
 
@@ -172,18 +172,8 @@ def components(
             "which is no run",
             {"--model": model, "--steps": steps, "--set, --config or --column": opening or None},
         )
-        if is_components(source):
-            _refuse(
-                source, "which holds components already", {**of_scores, **mean, "--output": output}
-            )
         _of_file(
-            source,
-            output,
-            level,
-            group_size=group_size,
-            zero_mean=zero_mean is not False,
-            force=force,
-            as_json=as_json,
+            source, output, level, size=group_size, mean=zero_mean, force=force, as_json=as_json
         )
         return
     _refuse(source, "which is no file of scores", of_scores)
@@ -256,8 +246,8 @@ def _of_file(
     output: Path | None,
     level: float | None,
     *,
-    group_size: int | None,
-    zero_mean: bool,
+    size: int | None,
+    mean: bool | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -270,11 +260,13 @@ def _of_file(
     )
 
     if is_components(source):
+        needless = {"--group-size": size, "--zero-mean/--any-mean": mean, "--output": output}
+        _refuse(source, "which holds components already", needless)
         _show(load_components(source, level=level), None, as_json=as_json, told=True)
         return
     if output is not None:
         _check_target(output, [source], force=force)
-    found = components_of_scores(source, level=level, zero_mean=zero_mean, group_size=group_size)
+    found = components_of_scores(source, level=level, zero_mean=mean is not False, group_size=size)
     _keep(SavedComponents(found, {"file": source.name}), output, force=force, as_json=as_json)
 
 

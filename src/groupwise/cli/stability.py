@@ -83,7 +83,7 @@ def stability(
         cli.option("S", "Stale share of the force: 1 unless a KL term is in the loss."),
     ] = None,
     output: Annotated[
-        Path | None, cli.option("FILE", "Draw the map into this .html or .svg.", "--output", "-o")
+        Path | None, cli.option("FILE", "Draw the map into this .html page.", "--output", "-o")
     ] = None,
     metric: cli.Metric = "reward",
     law: Annotated[
@@ -120,7 +120,7 @@ def stability(
     paths = [place for place in (path, opening.config) if place is not None]
     inputs = list(paths)
     if output is not None:
-        free_target(output, inputs, force=force, endings=(".html", ".svg"))
+        free_target(output, inputs, force=force, endings=(".html",))
     opening, trainer_lag = _trainer_apart(opening, trainer, of_run=path is not None)
     if path is None:
         answer = _of_numbers(typed, trainer_lag)
@@ -133,7 +133,7 @@ def stability(
             answer.data["notes"].append(_CHOSEN)
     if output is not None:
         free_target(output, inputs, force=force)
-        write_whole(output, answer.drawn(output, [*paths, output]), force=force)
+        write_whole(output, answer.drawn([*paths, output]), force=force)
     if as_json:
         cli.print_json(answer.data)
         return
@@ -255,17 +255,15 @@ class _Answer:
     grids: list[Grid]
     chart: Callable[[], Chart] | None
 
-    def drawn(self, output: Path, typed: list[Path]) -> str:
+    def drawn(self, typed: list[Path]) -> str:
         """Return the file of the map."""
-        from groupwise.pages.figures import standalone
         from groupwise.pages.html import made_by, stability_page
 
         if self.chart is None:
             raise InvalidArgumentError(
                 f"expected a setting that has a map for -o, got one without: {self.conclusion}"
             )
-        if output.suffix.lower() == ".svg":
-            return standalone(self.chart())
+        made = made_by(cli.typed_arguments(typed))
         return stability_page(
             self.title,
             self.conclusion,

@@ -8,7 +8,6 @@ asked for where it is not logged. What went wrong is not judged here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.numerics import beyond, fell_since, rose_since
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
@@ -113,7 +113,7 @@ def divergence(evidence: Evidence) -> Finding:
         message,
         sign,
         FAR_KL,
-        {"kl": "huge"},
+        Fact.KL_HUGE,
     )
 
 
@@ -196,10 +196,10 @@ def _mismatch(evidence: Evidence, row: int, one: _Told) -> Finding:
     begun, before, late = _left(one.value_T, row)
     step = int(one.signal.step_T[begun])
     words = f"{one.words} {led_to(before, f'{late:.2g}')}"
-    facts, more = {"sampler": "mismatch"}, ""
+    facts, more = [Fact.SAMPLER_MISMATCH], ""
     rate, length = evidence.quantity("learning_rate"), evidence.quantity("completion_length")
     if rate is not None and not rate.value_T.any():
-        facts["rate"] = "zero"
+        facts.append(Fact.MISMATCH_AT_RATE_ZERO)
         more = " although the learning rate is 0, so the engines differ and not the policy"
     elif length is not None and row > 0 and (grown := _grown(length, step)) is not None:
         more = f" while the completions grew from {grown[0]:,.0f} to {grown[1]:,.0f} tokens"
@@ -208,7 +208,7 @@ def _mismatch(evidence: Evidence, row: int, one: _Told) -> Finding:
     )
     message = f"Sampler and trainer differ since step {step:,}: {words}{more}."
     return by_sign(
-        MISMATCH, status, message, Sign(one.quantity, step, before, late, words), one.limit, facts
+        MISMATCH, status, message, Sign(one.quantity, step, before, late, words), one.limit, *facts
     )
 
 
@@ -266,28 +266,18 @@ def staleness(evidence: Evidence) -> Finding:
         since,
         f"age of rollouts {led_to(before, f'{since:.2g}')} updates",
     )
-    return by_sign(
-        STALENESS, Status.WARNING, message, sign, longest, {"staleness": "beyond the settings"}
-    )
+    return by_sign(STALENESS, Status.WARNING, message, sign, longest, Fact.ROLLOUTS_STALE)
 
 
 def discards(evidence: Evidence) -> Finding:
     """Look for rollouts that are dropped because they came too late, which are the long ones of
     hard prompts.
     """
-    known = [
-        one
-        for one in evidence.record.meanings
-        if one.quantity == "dropped_samples" and "too old" in one.definition
-    ]
-    dropped = None if not known else next(iter(evidence.matching(re.escape(known[0].column))), None)
+    total = evidence.quantity("stale_samples_total")
+    dropped = evidence.quantity("stale_samples") if total is None else total
     if dropped is None or len(dropped) < FEWEST_ROWS:
         return _of_admitted(evidence.quantity("admitted_share"))
-    each = (
-        np.diff(dropped.value_T, prepend=0.0)
-        if "so far" in known[0].definition
-        else dropped.value_T
-    )
+    each = dropped.value_T if total is None else np.diff(total.value_T, prepend=0.0)
     size, prompts = evidence.group_size, evidence.setting("prompts_per_step")
     if size is None or prompts is None:
         said = (
@@ -324,7 +314,7 @@ def discards(evidence: Evidence) -> Finding:
         message,
         sign,
         DROPPED,
-        {"discards": "stale"},
+        Fact.STALE_DISCARDED,
         log="the lengths of what is dropped",
     )
 
@@ -357,7 +347,7 @@ def _of_admitted(admitted: Signal | None) -> Finding:
         DISCARDS,
         Status.INFO if few else Status.NONE,
         said,
-        evidence={"discards": "filter"} if few else {},
+        facts=(Fact.FEW_ADMITTED,) if few else (),
     )
 
 
@@ -389,7 +379,7 @@ def router(evidence: Evidence) -> Finding:
                 f"The experts' load drifts since step {step:,}: {words}.",
                 Sign(ROUTER, step, early, late, words),
             )
-            ratio, known_as = exactly(late / early), {"router": "load"}
+            ratio = exactly(late / early)
             return Finding(
                 ROUTER,
                 Status.WARNING,
@@ -398,7 +388,7 @@ def router(evidence: Evidence) -> Finding:
                 ratio,
                 UNBALANCED,
                 signs=(sign,),
-                evidence=known_as,
+                facts=(Fact.ROUTER_DRIFTS,),
             )
     return Finding(ROUTER, Status.NONE, "No sign of experts whose load drifts.")
 
@@ -440,7 +430,7 @@ def tools(evidence: Evidence) -> Finding:
         f"Tool calls fail since step {step:,}: {words}{more}.",
         sign,
         limit,
-        {"tools": "fail"},
+        Fact.TOOLS_FAIL,
     )
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
+from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.signals import Evidence, gained_since, stands_since
 from groupwise.diagnostics.verifier import who_fails
@@ -63,13 +65,21 @@ DO: Mapping[str, str] = {
     UNSTABLE: "restart from step {step}; lr ÷ 3, or fewer updates a generation",
     SHORT: "restart from step {step}; lr ÷ 3, or fewer updates a generation",
     NUMERICS: "restart from step {step}; clip the gradient; lr ÷ 3; look for empty masks",
-    VERIFIER: "run the reward function by hand on completions of step {onset}; restart from step {step}",
+    VERIFIER: (
+        "run the reward function by hand on completions of step {onset}; restart from step {step}"
+    ),
     HARDER: "see what changed in the prompts at step {onset} before you stop",
-    HACKING: "read the completions with the highest reward; close the loophole; restart from step {step}",
+    HACKING: (
+        "read the completions with the highest reward; close the loophole; restart from step {step}"
+    ),
     OVERFITTING: "evaluate on fresh prompts; keep the checkpoint with the best held-out reward",
     TRUNCATION: "raise the completion limit, or mask truncated completions",
-    CONCENTRATION: "restart from step {step}; keep entropy: clip higher, a KL or entropy term, new prompts",
-    SAMPLER: "restart from step {step}; sample and train in one precision; truncate importance weights",
+    CONCENTRATION: (
+        "restart from step {step}; keep entropy: clip higher, a KL or entropy term, new prompts"
+    ),
+    SAMPLER: (
+        "restart from step {step}; sample and train in one precision; truncate importance weights"
+    ),
     SMALL_GROUP: "raise the group size, or drop prompts that are always right or always wrong",
     FORMAT: "weigh correctness above format; grade some completions by hand",
     AGAINST: "weigh them anew: what one earns another takes back",
@@ -78,7 +88,9 @@ DO: Mapping[str, str] = {
         "size"
     ),
     NO_RATE: "set a learning rate above 0; check the schedule and its number of steps",
-    NO_GRADIENT: "look at advantages and loss mask of one batch: the rewards differ and nothing moves",
+    NO_GRADIENT: (
+        "look at advantages and loss mask of one batch: the rewards differ and nothing moves"
+    ),
     REPETITION: "read some completions; penalise repetition, or lower the temperature",
     PAID: "pay no truncated answer",
     STALE: "check the queue between sampler and trainer",
@@ -86,12 +98,14 @@ DO: Mapping[str, str] = {
     TOOLS: "read failing tool calls; check the environment before the policy",
     ROUTER: "raise the balance loss of the router, or replay its routes in training",
     RESTART: "resume with optimizer state, weights of the sampler and data order",
-    DISCARDS: "keep partial rollouts, or raise the allowed age; log the pass rate of what is dropped",
+    DISCARDS: (
+        "keep partial rollouts, or raise the allowed age; log the pass rate of what is dropped"
+    ),
     TOO_HARD: "grade some completions by hand; take easier prompts",
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """What is known of a failure."""
 
@@ -103,11 +117,14 @@ class Case:
     slow: bool = False  # whether it took a good part of the log
     learning: Learning = Learning.UNKNOWN
 
-    def fact(self, name: str) -> str:
-        """Return what the checks say of a fact, the first that says anything."""
-        return next(
-            (one.evidence[name] for one in self.answers.values() if one.evidence.get(name)), ""
-        )
+    @cached_property
+    def facts(self) -> frozenset[Fact]:
+        """What the checks state."""
+        return frozenset(fact for answer in self.answers.values() for fact in answer.facts)
+
+    def finding(self, fact: Fact) -> Finding | None:
+        """Return the answer that states a fact, or None."""
+        return next((answer for answer in self.answers.values() if fact in answer.facts), None)
 
     def ratio(self, quantity: str) -> float:
         """Return the level after over that before of a signal that moved; 1 where it did not."""
@@ -130,20 +147,17 @@ class Case:
         """Whether sampler and trainer came apart before anything else moved: a policy that
         breaks takes them apart as well.
         """
-        found = next(
-            (one for one in self.answers.values() if one.evidence.get("sampler") == "mismatch"),
-            None,
-        )
-        if found is not None and found.evidence.get("rate") == "zero":
+        if Fact.MISMATCH_AT_RATE_ZERO in self.facts:
             return True  # nothing is learnt, so that the engines themselves differ
-        mine = [sign.step for sign in (*(found.signs if found else ()), *self._of_sampler)]
+        mismatch = self.finding(Fact.SAMPLER_MISMATCH)
+        own = [sign.step for sign in (*(mismatch.signs if mismatch else ()), *self._of_sampler)]
         others = [
             sign.step for name, sign in self.signs.items() if name not in (*SAMPLED, "reward")
         ]
         # Of a slow fall the first rows are hard to tell from noise: the reward moved where it was
         # halfway down.
         others += [self.onset] if "reward" in self.signs and self.onset is not None else []
-        return bool(mine) and min(mine) < min(others, default=min(mine) + 1)
+        return bool(own) and min(own) < min(others, default=min(own) + 1)
 
     @property
     def _of_sampler(self) -> list[Sign]:
@@ -155,11 +169,8 @@ class Case:
     @property
     def fell_at_restart(self) -> bool:
         """Whether the reward is among what jumped as the run was restarted."""
-        jumps = next(
-            (one.signs for one in self.answers.values() if one.evidence.get("restart") == "jump"),
-            (),
-        )
-        return any(sign.signal == "reward" for sign in jumps)
+        jump = self.finding(Fact.RESTART_JUMP)
+        return jump is not None and any(sign.signal == "reward" for sign in jump.signs)
 
     @property
     def shrank(self) -> bool:
@@ -182,9 +193,7 @@ class Case:
     @property
     def tools_failed(self) -> bool:
         """Whether tool calls have come to fail about the change."""
-        found = next(
-            (one for one in self.answers.values() if one.evidence.get("tools") == "fail"), None
-        )
+        found = self.finding(Fact.TOOLS_FAIL)
         reward = self.evidence.reward
         if found is None or found.step is None or reward is None or self.onset is None:
             return False
@@ -200,35 +209,42 @@ class Case:
 
 # What the verifier's check saw of grades alone, and how surely it is the verifier.
 _OF_VERIFIER = {
-    "failures logged": Certainty.LIKELY,
-    "outages": Certainty.POSSIBLE,
-    "frozen": Certainty.POSSIBLE,
+    Fact.FAILURES_LOGGED: Certainty.LIKELY,
+    Fact.OUTAGES: Certainty.POSSIBLE,
+    Fact.REWARD_FROZEN: Certainty.POSSIBLE,
 }
+DECLINES = {Fact.DECLINE, Fact.TRAINING_DECLINES_ALONE}
+# The held-out reward did not fall with the training reward.
+_OF_TRAINING = {Fact.TRAINING_FALLS_ALONE, Fact.TRAINING_DECLINES_ALONE}
+# A slow decline, or that of one function, is no verifier's, unless it came at once.
+_SLOW = {*DECLINES, Fact.FUNCTION_FALL_AT_ONCE, Fact.FUNCTION_FALL_BY_AND_BY}
+_AT_ONCE = {Fact.PART_LOST_AT_ONCE, Fact.REWARD_CONSTANT_AT_ONCE}
 
 
 def cause_of_fall(case: Case) -> Cause:
     """Say why a reward fell, or never rose from 0."""
-    if case.fact("numbers") == "not finite":  # where the rewards alone are no numbers, they come so
-        first = case.fact("first_column")
+    broken = case.finding(Fact.NOT_FINITE)
+    if broken is not None:  # where the rewards alone are no numbers, they come so
         return (
             Cause(Certainty.POSSIBLE, (VERIFIER,))
             if "reward" in case.signs
-            else _likely(f"{NUMERICS} ({first} first)")
+            else _likely(f"{NUMERICS} ({broken.column} first)")
         )
-    if case.fact("gradient") == "exploded" or case.ratio("gradient_norm") >= _EXPLODED:
+    if Fact.GRADIENT_EXPLODED in case.facts or case.ratio("gradient_norm") >= _EXPLODED:
         return _likely(f"{NUMERICS} (the gradient exploded)")
-    if case.fact("sampler") == "mismatch" and case.sampler_first:
+    if Fact.SAMPLER_MISMATCH in case.facts and case.sampler_first:
         return _likely(SAMPLER)
-    if case.fact("rate") == "likely":
+    if Fact.RATE_ZERO in case.facts:
         return _likely(NO_RATE)
-    standing = cause_of_standing(case) if case.fact("fall") == "answers" else Cause()
+    standing = cause_of_standing(case) if Fact.ANSWERS_SHRANK in case.facts else Cause()
     if (
         standing.names
     ):  # the reward goes on: a policy that gives one short answer has not come apart
         return standing
-    if case.fact("drop") in _OF_VERIFIER:
-        return Cause(_OF_VERIFIER[case.fact("drop")], (VERIFIER,))
-    if case.fact("drop") == "nothing":
+    for fact, certainty in _OF_VERIFIER.items():
+        if fact in case.facts:
+            return Cause(certainty, (VERIFIER,))
+    if Fact.NOTHING_EARNED in case.facts:
         standing = cause_of_standing(case)
         return (
             standing
@@ -239,7 +255,7 @@ def cause_of_fall(case: Case) -> Cause:
         return _likely(SAMPLER)
     # A policy that answers what is held out as before has not come apart, whatever it does on other
     # prompts.
-    return _graded_down(case) if "of training alone" in case.fact("fall") else _of_behaviour(case)
+    return _graded_down(case) if _OF_TRAINING & case.facts else _of_behaviour(case)
 
 
 def _of_behaviour(case: Case) -> Cause:
@@ -253,9 +269,9 @@ def _of_behaviour(case: Case) -> Cause:
         # What concentrates as its answers shrink may do what it is paid for.
         return _likely(SHORT) if entropy >= 1 else Cause(Certainty.POSSIBLE, (SHORT,))
     apart = (
-        case.fact("swings") == "oscillate"
+        Fact.REWARD_OSCILLATES in case.facts
         or case.ratio("gradient_norm") >= 10
-        or case.fact("weights")
+        or Fact.FEW_WEIGHTS_COUNT in case.facts
     )
     if entropy >= 1.4 or apart:
         if not any(
@@ -263,18 +279,11 @@ def _of_behaviour(case: Case) -> Cause:
         ):
             return Cause(Certainty.CANNOT_TELL, (UNSTABLE, LENGTH), (LOG_LENGTH,))
         return _likely(SHORT if case.shrank else UNSTABLE)
-    if entropy <= 0.5 and (case.fact("drop"), case.fact("behaviour")) != (
-        "constant at once",
-        "unchanged",
-    ):
+    as_before = {Fact.REWARD_CONSTANT_AT_ONCE, Fact.BEHAVIOUR_UNCHANGED} <= case.facts
+    if entropy <= 0.5 and (not as_before or Fact.BEHAVIOUR_CHANGED in case.facts):
         return Cause(Certainty.POSSIBLE, (CONCENTRATION,))
-    # A slow decline, or that of one function, is no verifier's.
-    slow = case.slow or case.fact("fall").startswith(("function", "partial"))
-    return (
-        cause_of_standing(case)
-        if slow and case.fact("drop") not in ("part at once", "constant at once")
-        else _graded_down(case)
-    )
+    slow = case.slow or _SLOW & case.facts
+    return cause_of_standing(case) if slow and not _AT_ONCE & case.facts else _graded_down(case)
 
 
 def _graded_down(case: Case) -> Cause:
@@ -283,22 +292,22 @@ def _graded_down(case: Case) -> Cause:
         return Cause(Certainty.POSSIBLE, (TOOLS,))
     if not case.watched:
         return Cause(Certainty.CANNOT_TELL, (VERIFIER, UNSTABLE), (LOG_BEHAVIOUR,))
-    if case.fact("drop") == "constant at once":
+    if Fact.REWARD_CONSTANT_AT_ONCE in case.facts:
         return _likely(VERIFIER)
     if case.tools_failed:
         return _likely(TOOLS)
-    prompts = case.fact("prompts") or (
-        "" if case.onset is None else who_fails(case.evidence, case.onset)
-    )
-    if prompts == "whole prompts fail":
+    failing = case.facts & {Fact.PROMPTS_FAIL, Fact.ANSWERS_FAIL}
+    if not failing and case.onset is not None:
+        failing = frozenset(stated(who_fails(case.evidence, case.onset)))
+    if Fact.PROMPTS_FAIL in failing:
         return _likely(HARDER)
-    if prompts == "scattered answers fail" or case.fact("held_out_drop") == "dropped":
+    if Fact.ANSWERS_FAIL in failing or Fact.HELD_OUT_DROPPED in case.facts:
         return _likely(VERIFIER) if case.abrupt else Cause(Certainty.POSSIBLE, (VERIFIER,))
-    if case.fact("truncation") == "likely" and case.gained("truncated_share") > 0:
+    if Fact.TRUNCATED_LIKELY in case.facts and case.gained("truncated_share") > 0:
         return _likely(TRUNCATION)  # few answers end, and as their share moves so does the reward
     if case.fell_at_restart:
         return Cause(Certainty.POSSIBLE, (RESTART,))
-    if not case.abrupt and "of training alone" not in case.fact("fall"):
+    if not case.abrupt and not _OF_TRAINING & case.facts:
         return Cause(Certainty.CANNOT_TELL, (HARDER, UNSTABLE), (LOG_REWARDS, LOG_HELD_OUT))
     return Cause(Certainty.CANNOT_TELL, (VERIFIER, HARDER), (LOG_REWARDS,))
 
@@ -310,41 +319,39 @@ def _likely(name: str) -> Cause:
 
 # What a check says, the cause it speaks for, and how sure that is.
 _STANDING = (
-    ("rate", "likely", NO_RATE, Certainty.LIKELY),
-    ("gradient", "lost", NO_GRADIENT, Certainty.LIKELY),
-    ("truncation", "likely", TRUNCATION, Certainty.LIKELY),
-    ("truncation", "possible", TRUNCATION, Certainty.POSSIBLE),
-    ("reward", "format alone", FORMAT, Certainty.LIKELY),
-    ("reward", "against each other", AGAINST, Certainty.LIKELY),
-    ("entropy", "gone", CONCENTRATION, Certainty.LIKELY),
-    ("entropy", "low", CONCENTRATION, Certainty.POSSIBLE),
-    ("small_group", "likely", SMALL_GROUP, Certainty.LIKELY),
-    ("zero_variance", "above expectation", ALIKE, Certainty.LIKELY),
-    ("sampler", "mismatch", SAMPLER, Certainty.POSSIBLE),
-    ("components", "part", HACKING, Certainty.POSSIBLE),
-    ("texts", "repeat", REPETITION, Certainty.POSSIBLE),
-    ("truncated", "paid", PAID, Certainty.POSSIBLE),
-    ("staleness", "beyond the settings", STALE, Certainty.POSSIBLE),
-    ("kl", "huge", FAR, Certainty.POSSIBLE),
-    ("tools", "fail", TOOLS, Certainty.LIKELY),
-    ("router", "load", ROUTER, Certainty.POSSIBLE),
-    ("restart", "jump", RESTART, Certainty.POSSIBLE),
-    ("discards", "stale", DISCARDS, Certainty.POSSIBLE),
-    ("swings", "oscillate", UNSTABLE, Certainty.LIKELY),
-    ("small_group", "possible", SMALL_GROUP, Certainty.POSSIBLE),
+    (Fact.RATE_ZERO, NO_RATE, Certainty.LIKELY),
+    (Fact.GRADIENT_LOST, NO_GRADIENT, Certainty.LIKELY),
+    (Fact.TRUNCATED_LIKELY, TRUNCATION, Certainty.LIKELY),
+    (Fact.TRUNCATED_POSSIBLE, TRUNCATION, Certainty.POSSIBLE),
+    (Fact.FORMAT_ALONE_EARNS, FORMAT, Certainty.LIKELY),
+    (Fact.FUNCTIONS_OPPOSED, AGAINST, Certainty.LIKELY),
+    (Fact.ENTROPY_GONE, CONCENTRATION, Certainty.LIKELY),
+    (Fact.ENTROPY_LOW, CONCENTRATION, Certainty.POSSIBLE),
+    (Fact.SMALL_GROUP_LIKELY, SMALL_GROUP, Certainty.LIKELY),
+    (Fact.GROUPS_ALIKE, ALIKE, Certainty.LIKELY),
+    (Fact.SAMPLER_MISMATCH, SAMPLER, Certainty.POSSIBLE),
+    (Fact.COLUMNS_PART, HACKING, Certainty.POSSIBLE),
+    (Fact.TEXTS_REPEAT, REPETITION, Certainty.POSSIBLE),
+    (Fact.TRUNCATED_PAID, PAID, Certainty.POSSIBLE),
+    (Fact.ROLLOUTS_STALE, STALE, Certainty.POSSIBLE),
+    (Fact.KL_HUGE, FAR, Certainty.POSSIBLE),
+    (Fact.TOOLS_FAIL, TOOLS, Certainty.LIKELY),
+    (Fact.ROUTER_DRIFTS, ROUTER, Certainty.POSSIBLE),
+    (Fact.RESTART_JUMP, RESTART, Certainty.POSSIBLE),
+    (Fact.STALE_DISCARDED, DISCARDS, Certainty.POSSIBLE),
+    (Fact.REWARD_OSCILLATES, UNSTABLE, Certainty.LIKELY),
+    (Fact.SMALL_GROUP_POSSIBLE, SMALL_GROUP, Certainty.POSSIBLE),
 )
 
 
 def cause_of_standing(case: Case) -> Cause:
     """Say why a reward stands still, or what else is wrong, from the facts of the checks."""
-    if (case.fact("cut_off"), case.fact("truncated")) == ("in mid-run", "paid"):
+    if {Fact.CUT_OFF_IN_MID_RUN, Fact.TRUNCATED_PAID} <= case.facts:
         return Cause(
             Certainty.POSSIBLE, (PAID,)
         )  # the policy has learnt to be cut off, since that pays better than an end
-    for name, value, cause, certainty in _STANDING:
-        found = next(
-            (answer for answer in case.answers.values() if answer.evidence.get(name) == value), None
-        )
+    for fact, cause, certainty in _STANDING:
+        found = case.finding(fact)
         if found is not None:
             rises = cause in (CONCENTRATION, ALIKE) and _rises(case, found)
             return Cause(Certainty.POSSIBLE if rises else certainty, (cause,))
@@ -360,8 +367,8 @@ def _rises(case: Case, found: Finding) -> bool:
     """
     if case.learning is not Learning.LEARNING or stands_since(case.evidence, found.step):
         return False
-    lost = found.evidence.get("groups") == "at once" or (
-        "entropy" in found.evidence and case.fact("zero_variance") == "above expectation"
+    lost = Fact.GROUPS_ALIKE_AT_ONCE in found.facts or (
+        {Fact.ENTROPY_GONE, Fact.ENTROPY_LOW} & {*found.facts} and Fact.GROUPS_ALIKE in case.facts
     )
     return not lost or gained_since(case.evidence, found.step)
 

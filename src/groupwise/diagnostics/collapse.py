@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float, moving_mean
+from groupwise.arrays import Float, median, moving_mean
+from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.hacking import DECLINED
 from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.reward_functions import UNPAID, WANTED, weights_of
@@ -39,7 +40,7 @@ from groupwise.diagnostics.swings import level_of, reward_level
 from groupwise.intervals import Interval
 from groupwise.wording import clean
 
-NAME = "collapse"
+NAME, HELD_OUT = "collapse", "held-out reward"
 # Completions of a tenth of their length are no longer the same answers; healthy public runs
 # shortened to a quarter at most.
 _TENTH = 0.1
@@ -83,7 +84,7 @@ def _held(evidence: Evidence, reward: Signal) -> Finding:
         )
         return Finding(NAME, Status.NOT_LOGGED, _too_noisy(reward), log=log if moves else "")
     return Finding(
-        NAME, Status.NONE, "No sign of it: the reward holds its height.", evidence={"fall": "none"}
+        NAME, Status.NONE, "No sign of it: the reward holds its height.", facts=(Fact.NO_FALL,)
     )
 
 
@@ -100,7 +101,7 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
     }
     weights = weights_of(evidence)
     others = {
-        **({} if evidence.held_out is None else {"held-out reward": evidence.held_out}),
+        **({} if evidence.held_out is None else {HELD_OUT: evidence.held_out}),
         **earned,
     }
     # A function that earned next to nothing beside the others has no height to lose.
@@ -116,7 +117,7 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
         ):
             continue
         # Neither is what training gains from, and is not paid by.
-        unpaid = name == "held-out reward" or abs(weights.get(name, 1.0)) < UNPAID
+        unpaid = name == HELD_OUT or abs(weights.get(name, 1.0)) < UNPAID
         if (
             fall is None
             or not unpaid
@@ -152,26 +153,26 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
     step, ends = int(signal.step_T[fall.row]), ends_of(signal, fall)
     words = f"{name} {arrow(ends.before, ends.after)}"
     message = f"{words} {ends.where}{', for good' if evidence.ended else ''}"
-    known = {
-        "fall": "lasting" if name == "reward" else "function",
-        "behaviour": behaviour_change(evidence, step),
-    }
-    known["fall"] += ", by and by" if by_and_by(signal, fall.row) else ""
+    slow = by_and_by(signal, fall.row)
+    if name == "reward":
+        fact = Fact.FALL_BY_AND_BY if slow else Fact.FALL_AT_ONCE
+    else:
+        fact = Fact.FUNCTION_FALL_BY_AND_BY if slow else Fact.FUNCTION_FALL_AT_ONCE
     status = Status.CRITICAL if settled(evidence, signal, fall) else Status.WARNING
     if (
-        name != "held-out reward"
-        and held_out_at(evidence, step, fall.end - fall.height, ever=True) == "stayed"
+        name != HELD_OUT
+        and held_out_at(evidence, step, fall.end - fall.height, ever=True) is Fact.HELD_OUT_STAYED
     ):
         status, message = Status.WARNING, f"{message}; the held-out reward did not fall with it"
         # The held-out total says that the policy goes on; of a function it says nothing where
         # another one pays.
-        known["fall"] = "of training alone" if name == "reward" else "of a function alone"
+        fact = Fact.TRAINING_FALLS_ALONE if name == "reward" else Fact.FUNCTION_FALLS_ALONE
     signs = (
         ()
         if name == "reward"
         else (
             Sign(
-                "held_out" if name == "held-out reward" else name,
+                "held_out" if name == HELD_OUT else name,
                 step,
                 ends.before,
                 ends.after,
@@ -180,12 +181,11 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
         )
     )
     advice = "go back to a checkpoint before this step"
+    facts = stated(fact, behaviour_change(evidence, step))
     lost = ends.share_lost(
         reward_floor(evidence) if name == "reward" else floor_of(signal), fall.lost
     )
-    return Finding(
-        NAME, status, message, step, lost, HALF, advice=advice, signs=signs, evidence=known
-    )
+    return Finding(NAME, status, message, step, lost, HALF, advice=advice, signs=signs, facts=facts)
 
 
 def settled(evidence: Evidence, signal: Signal, fall: Fall) -> bool:
@@ -199,9 +199,7 @@ def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a fall that was made good."""
     step = int(signal.step_T[fall.row])
     message = f"{name} {arrow(fall.height, fall.end)} at step {step:,}, and came back"
-    return Finding(
-        NAME, Status.INFO, message, step, fall.lost, HALF, evidence={"fall": "recovered"}
-    )
+    return Finding(NAME, Status.INFO, message, step, fall.lost, HALF, facts=(Fact.FALL_RECOVERED,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,16 +307,16 @@ def _decline(evidence: Evidence) -> Finding | None:
         return None
     height, after, step = found.height, found.after, int(reward.step_T[found.begin])
     message = f"reward {arrow(height, after.value)}, falling since step {step:,}"
-    advice, known = (
+    advice, fact = (
         "evaluate the best checkpoint and the last one on held-out prompts",
-        {"fall": "partial"},
+        Fact.DECLINE,
     )
     level, status = reward_level(evidence)[0], Status.WARNING
     if (
         at_once(level, found.middle)
-        and held_out_at(evidence, step, after.value - height) == "stayed"
+        and held_out_at(evidence, step, after.value - height) is Fact.HELD_OUT_STAYED
     ):
-        known["fall"] = "partial, of training alone"
+        fact = Fact.TRAINING_DECLINES_ALONE
     elif len(level) - found.end >= _PATIENCE:
         most = -HALF * (height - reward_floor(evidence))
         status = (
@@ -326,7 +324,7 @@ def _decline(evidence: Evidence) -> Finding | None:
             if level.change(found.best, slice(found.end, None)).high < most
             else status
         )
-    return Finding(NAME, status, message, step, after, height, advice=advice, evidence=known)
+    return Finding(NAME, status, message, step, after, height, advice=advice, facts=(fact,))
 
 
 def _shortened(evidence: Evidence) -> Finding | None:
@@ -346,12 +344,10 @@ def _shortened(evidence: Evidence) -> Finding | None:
         if gradient is not None
         else []
     )
-    silent += (
-        [float(np.median(alike.value_T[alike.at(after) :])) > HALF] if alike is not None else []
-    )
+    silent += [median(alike.value_T[alike.at(after) :]) > HALF] if alike is not None else []
     if not silent or not all(silent):
         return None
-    step, before, end = int(after), float(earlier[-1]), float(np.median(value[onset:]))
+    step, before, end = int(after), float(earlier[-1]), median(value[onset:])
     ratio = value[onset:] / before
     interval = Interval(
         end / before, float(np.quantile(ratio, 0.025)), float(np.quantile(ratio, 0.975))
@@ -371,7 +367,7 @@ def _shortened(evidence: Evidence) -> Finding | None:
         _TENTH,
         advice=advice,
         signs=(sign,),
-        evidence={"fall": "answers"},
+        facts=(Fact.ANSWERS_SHRANK,),
     )
 
 
@@ -688,7 +684,7 @@ def span_of_fall(signal: Signal, row: int) -> tuple[int, int]:
         low, high = near
 
 
-def behaviour_change(evidence: Evidence, step: float) -> str:
+def behaviour_change(evidence: Evidence, step: float) -> Fact | None:
     """Say whether entropy and length went on as before over a step.
 
     The measure is how much the same means of neighbouring stretches moved at any earlier row, so
@@ -717,26 +713,29 @@ def behaviour_change(evidence: Evidence, step: float) -> str:
         )  # between neighbouring stretches, at every row that has both
         ratios.append(change / max(0.2, float(error), float(moved.max(initial=0.0))))
     if not ratios:
-        return ""
-    return "changed" if max(ratios) > 1.3 else "unchanged"
+        return None
+    return Fact.BEHAVIOUR_CHANGED if max(ratios) > 1.3 else Fact.BEHAVIOUR_UNCHANGED
 
 
-def held_out_at(evidence: Evidence, step: float, change: float, *, ever: bool = False) -> str:
+def held_out_at(
+    evidence: Evidence, step: float, change: float, *, ever: bool = False
+) -> Fact | None:
     """Say whether the held-out reward dropped at a step, half as much as the training reward or
     more.
     """
     held = evidence.held_out
     if held is None:
-        return ""
+        return None
     row = held.at(step)
     before, after = (
         slice(max(0, row - _NEAR), row),
         slice(max(row, len(held) - _NEAR) if ever else row, None if ever else row + _NEAR),
     )
     if row < 2 or len(held) - row < 2:
-        return ""
+        return None
     found = held.change(before, after)
     if found.low > change / 2:
         # What is down already can drop no further.
-        return "stayed" if float(held.value_T[before].mean()) - floor_of(held) > -change / 2 else ""
-    return "dropped" if found.high < 0 else ""
+        stays = float(held.value_T[before].mean()) - floor_of(held) > -change / 2
+        return Fact.HELD_OUT_STAYED if stays else None
+    return Fact.HELD_OUT_DROPPED if found.high < 0 else None

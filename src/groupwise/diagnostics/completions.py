@@ -15,8 +15,10 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from groupwise.arrays import median
 from groupwise.diagnostics.collapse import HALF, fall_of
 from groupwise.diagnostics.concentration import LOG_TEXTS, completions_of
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.numerics import beyond, rose_since
@@ -55,7 +57,7 @@ LOOPS = 0.3
 PAID, _MANY, _STANDARD_ERRORS = 0.5, 20, 3.0
 # A share that rises by so much, and by so many standard errors.
 _RISES, _CLEARLY = 0.2, 5.0
-_LIKELY = {"truncation": "likely"}
+_LIKELY = (Fact.TRUNCATED_LIKELY,)
 
 
 def truncation(evidence: Evidence) -> Finding:
@@ -78,7 +80,7 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
         return None
     before, late = slice(max(0, len(cut) - 4 * few), len(cut) - few), slice(len(cut) - few, None)
     rose, fell = cut.change(before, late), -reward.score(before, late)
-    first, mean = float(np.median(cut.value_T[before])), float(cut.value_T[late].mean())
+    first, mean = median(cut.value_T[before]), float(cut.value_T[late].mean())
     on_its_way = float(cut.value_T[-1]) >= mean
     if (
         rose.value < _RISES
@@ -98,7 +100,7 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
     )
     was, now = float(reward.value_T[before].mean()), progress_of(evidence).after
     message = f"{sign.words}, rising since step {step:,} as the reward fell: {arrow(was, now)}"
-    return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, {"truncation": "possible"})
+    return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, Fact.TRUNCATED_POSSIBLE)
 
 
 def _by_share(cut: Signal) -> Finding:
@@ -110,7 +112,7 @@ def _by_share(cut: Signal) -> Finding:
         late.value > HALF and onset is None and whole.value > HALF
     ):  # of small batches single rows lie on both sides
         message = f"{100 * whole.value:.0f} % of the completions of the run are truncated"
-        return Finding(TRUNCATION, Status.WARNING, message, None, whole, HALF, evidence=_LIKELY)
+        return Finding(TRUNCATION, Status.WARNING, message, None, whole, HALF, facts=_LIKELY)
     if onset is None or late.value <= HALF:
         return Finding(
             TRUNCATION,
@@ -123,8 +125,8 @@ def _by_share(cut: Signal) -> Finding:
             f"{now:.0f} % of the completions are truncated, and were from the start "
             f"({100 * first:.0f} %)"
         )
-        return Finding(TRUNCATION, Status.WARNING, message, None, late, HALF, evidence=_LIKELY)
-    before = float(np.median(cut.value_T[max(0, onset - 20) : max(onset, 1)]))
+        return Finding(TRUNCATION, Status.WARNING, message, None, late, HALF, facts=_LIKELY)
+    before = median(cut.value_T[max(0, onset - 20) : max(onset, 1)])
     sign = Sign(
         "truncated_share",
         step,
@@ -145,7 +147,7 @@ def _by_share(cut: Signal) -> Finding:
         late,
         HALF,
         signs=(sign,),
-        evidence={**_LIKELY, "cut_off": "in mid-run"},
+        facts=(*_LIKELY, Fact.CUT_OFF_IN_MID_RUN),
     )
 
 
@@ -164,7 +166,7 @@ def _by_rows(length: Signal) -> Finding | None:
         f"all completions are cut off at {most:,.0f} tokens in {100 * share.value:.0f} % of the "
         f"last {late.size} rows"
     )
-    return Finding(TRUNCATION, Status.WARNING, message, None, share, _ALL_CUT, evidence=_LIKELY)
+    return Finding(TRUNCATION, Status.WARNING, message, None, share, _ALL_CUT, facts=_LIKELY)
 
 
 def _by_limit(evidence: Evidence, length: Signal) -> Finding | None:
@@ -185,7 +187,7 @@ def _by_limit(evidence: Evidence, length: Signal) -> Finding | None:
         step,
         late,
         _AT_LIMIT * limit,
-        evidence={"truncation": "possible"},
+        facts=(Fact.TRUNCATED_POSSIBLE,),
     )
 
 
@@ -247,7 +249,7 @@ def repetition(evidence: Evidence) -> Finding:
         message,
         Sign("repetition", step, before, late, words),
         LOOPS,
-        {"texts": "repeat"},
+        Fact.TEXTS_REPEAT,
     )
 
 
@@ -311,7 +313,7 @@ def truncated(evidence: Evidence) -> Finding:
     sign = Sign(
         "truncated_reward", step, None, share, f"{percent(share)} of truncated answers earn reward"
     )
-    return by_sign(TRUNCATED, Status.WARNING, f"{said}.", sign, PAID, {"truncated": "paid"})
+    return by_sign(TRUNCATED, Status.WARNING, f"{said}.", sign, PAID, Fact.TRUNCATED_PAID)
 
 
 def _cut(evidence: Evidence, graded: pl.DataFrame) -> pl.Series | None:

@@ -19,7 +19,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, median
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
@@ -93,28 +94,22 @@ def check(evidence: Evidence) -> Finding:
             f"No sign of it: entropy {arrow(_start(entropy), late)} nats a token.",
         )
     step, rest = int(entropy.step_T[onset]), left[onset:]
-    value = Interval(
-        float(np.median(rest)), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975))
-    )
+    value = Interval(median(rest), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
     first, now = _start(entropy), float(entropy.value_T[onset:].mean())
     words = f"entropy {arrow(first, now)}"
     if _at_the_top(evidence, step):
-        message, known = (
-            f"{words} nats a token since step {step:,}, with the reward at its top",
-            {"entropy": "spent at the top"},
-        )
-        return Finding(NAME, Status.INFO, message, step, value, SPENT, evidence=known)
+        message = f"{words} nats a token since step {step:,}, with the reward at its top"
+        facts = (Fact.ENTROPY_SPENT_AT_TOP,)
+        return Finding(NAME, Status.INFO, message, step, value, SPENT, facts=facts)
     flat = _is_flat(evidence, step)
     status = _gravity(
         evidence, step, value.value, flat=flat, alike=_have_become_alike(evidence, step, same)
     )
     stands = "and the reward stands" if flat else "while the reward still moves"
     message = f"{words} nats a token since step {step:,}, {stands}"
-    known, signs = (
-        {"entropy": "gone" if status is Status.CRITICAL else "low"},
-        (Sign("entropy", step, first, now, words, step),),
-    )
-    return Finding(NAME, status, message, step, value, SPENT, signs=signs, evidence=known)
+    facts = (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
+    signs = (Sign("entropy", step, first, now, words, step),)
+    return Finding(NAME, status, message, step, value, SPENT, signs=signs, facts=facts)
 
 
 def _gravity(evidence: Evidence, step: int, left: float, *, flat: bool, alike: bool) -> Status:
@@ -288,15 +283,15 @@ def _by_answers(evidence: Evidence, same: Signal) -> Finding:
         )
     step, value = int(same.step_T[onset]), same.mean(slice(onset, None))
     status, fact = (
-        (Status.INFO, "spent at the top")
+        (Status.INFO, Fact.ENTROPY_SPENT_AT_TOP)
         if _at_the_top(evidence, step)
-        else (Status.CRITICAL, "gone")
+        else (Status.CRITICAL, Fact.ENTROPY_GONE)
     )
     message = (
         f"{100 * value.value:.0f} % of the pairs of completions of one prompt are the same text "
         f"since step {step:,}"
     )
-    return Finding(NAME, status, message, step, value, 0.5, evidence={"entropy": fact})
+    return Finding(NAME, status, message, step, value, 0.5, facts=(fact,))
 
 
 _BEST = re.compile(

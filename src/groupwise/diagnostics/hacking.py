@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics import reward_functions
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
 from groupwise.diagnostics.reward_functions import (
     FORM,
@@ -104,7 +105,7 @@ def check(evidence: Evidence) -> Finding:
     )
     if coupling is not None:
         moved = f"Held-out gain over training gain is {coupling.value:.2g}"
-    return Finding(NAME, Status.NONE, f"{moved} ({pair.name}).", evidence={"held_out": "follows"})
+    return Finding(NAME, Status.NONE, f"{moved} ({pair.name}).", facts=(Fact.HELD_OUT_FOLLOWS,))
 
 
 def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding | None:
@@ -229,7 +230,7 @@ def _one_of_two(pair: Pair, found: Finding, rose: Interval | None) -> Finding:
     return replace(
         found,
         status=Status.WARNING,
-        evidence={"held_out": "stands after a gain"} if gained else found.evidence,
+        facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,) if gained else found.facts,
     )
 
 
@@ -290,7 +291,7 @@ def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
     open_ = (
         found is None
         or found.status is Status.INFO
-        or "stands after a gain" in found.evidence.values()
+        or Fact.HELD_OUT_STANDS_AFTER_GAIN in found.facts
     )
     return (_fell(pair, evidence) if open_ else None) or found
 
@@ -317,9 +318,9 @@ def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
     # A loophole pays: training that cannot have gained half as much found none.
     rose = gain + _GAINED * noise > -_HALF * held
     lost = Interval(held, held - 1.96 * error, held + 1.96 * error)
-    known = {"held_out": "falls as training rises" if rose else "falls alone"}
+    fact = Fact.HELD_OUT_FALLS_AS_TRAINING_RISES if rose else Fact.HELD_OUT_FALLS_ALONE
     return Finding(
-        NAME, Status.WARNING, message, step, lost, -DECLINED * height, signs=(sign,), evidence=known
+        NAME, Status.WARNING, message, step, lost, -DECLINED * height, signs=(sign,), facts=(fact,)
     )
 
 
@@ -401,7 +402,7 @@ def _behind(
     if still > _GAINED * error or (gained and _slow(pair, parting)):
         return _overfitting(pair, row, coupling)
     found = _finding(pair, evidence, coupling, Status.WARNING, f" since step {parting.step:,}")
-    return replace(found, evidence={"held_out": "stands after a gain"}) if gained else found
+    return replace(found, facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,)) if gained else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,9 +485,7 @@ def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
         f"Since step {step:,} the training reward rises and {pair.told} stands: "
         f"{arrow(before, best, last)}, as in overfitting."
     )
-    return Finding(
-        NAME, Status.INFO, message, step, coupling, TRANSFER, evidence={"held_out": "overfitting"}
-    )
+    return Finding(NAME, Status.INFO, message, step, coupling, TRANSFER, facts=(Fact.OVERFITTING,))
 
 
 def _finding(
@@ -513,12 +512,10 @@ def _finding(
     )
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
     message = f"{began} {signs[0].words} while {signs[1].words}{_longer(evidence, since)}{ratio}."
-    known = (
-        {}
-        if status is Status.INFO
-        else {"held_out": "falls" if coupling is None or coupling.high < 0 else "flat"}
-    )
-    return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs, evidence=known)
+    falls = coupling is None or coupling.high < 0
+    fact = Fact.HELD_OUT_FALLS if falls else Fact.HELD_OUT_FLAT
+    facts = () if status is Status.INFO else (fact,)
+    return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs, facts=facts)
 
 
 def _sign(
@@ -589,7 +586,7 @@ def _parted(
     if (
         absent != set(task)
         or not (evidence.ended or len(reward) >= LONG)
-        or reward_functions.check(evidence).evidence
+        or reward_functions.check(evidence).facts
     ):
         absent = set()
     notes = []
@@ -665,9 +662,9 @@ def _apart(
         "nothing is earned of what is wanted" if nothing else "one is earned at the other's expense"
     )
     message = f"{signs[0].words} while {signs[1].words}: {why}."
-    known = {"components": "part"} if status is Status.WARNING else {}
+    facts = (Fact.COLUMNS_PART,) if status is Status.WARNING else ()
     return Finding(
-        NAME, status, message, step, other.change(early, late), 0.0, signs=signs, evidence=known
+        NAME, status, message, step, other.change(early, late), 0.0, signs=signs, facts=facts
     )
 
 
@@ -724,9 +721,9 @@ def _beside_nothing(functions: Mapping[str, Signal], share: Interval, *, task: b
         )
         for name, one in functions.items()
     ]
-    status, known = (Status.WARNING, {"components": "part"}) if task else (Status.INFO, {})
+    status, facts = (Status.WARNING, (Fact.COLUMNS_PART,)) if task else (Status.INFO, ())
     message = f"{signs[0].words} while {signs[1].words}, which counts too"
-    return Finding(NAME, status, message, since, share, NOTHING, signs=tuple(signs), evidence=known)
+    return Finding(NAME, status, message, since, share, NOTHING, signs=tuple(signs), facts=facts)
 
 
 NAME = "reward_hacking"
@@ -813,6 +810,7 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
                 reward,
                 functions[name],
                 f"{clean(name, longest=40)}, which has no weight in the total",
+                same=True,
             )
             found.append(
                 None
@@ -827,7 +825,7 @@ def pair_of(evidence: Evidence) -> Pair | None:
     return next(iter(pairs_of(evidence)), None)
 
 
-def _paired(reward: Signal, held: Signal, name: str) -> Pair | None:
+def _paired(reward: Signal, held: Signal, name: str, *, same: bool = False) -> Pair | None:
     """Training and another reward at the same steps, or None where they have too few in common
     or different units.
     """
@@ -852,9 +850,9 @@ def _paired(reward: Signal, held: Signal, name: str) -> Pair | None:
         noise,
         name,
         scales != (1.0, 1.0),
-        "weight" in name,
+        same,
     )
-    return found if found.same else _in_common(found)
+    return found if same else _in_common(found)
 
 
 def _deviation(value_M: Float) -> float:

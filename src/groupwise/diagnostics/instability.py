@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupwise.arrays import Float, moving_mean
+from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.collapse import Fall, fall_of, settled
+from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.judgement import Finding, Measure, Status, exactly
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -82,16 +83,16 @@ def check(evidence: Evidence) -> Finding:
         _weights(evidence),
     )
     signs = [sign for sign in looked if sign is not None]
-    known = _facts(signs, reward, fall)
+    facts = _facts(signs, reward, fall)
     if not signs and order is not None:
         said = (
             f"the reward comes round every {order.period} rows with the same profile, throughout: "
             "the order of the data"
         )
-        return Finding(NAME, Status.INFO, said, None, exactly(order.share), 0.0, evidence=known)
+        return Finding(NAME, Status.INFO, said, None, exactly(order.share), 0.0, facts=facts)
     if not signs:
         return Finding(
-            NAME, Status.NONE, "No sign of it: neither swing nor growing scatter.", evidence=known
+            NAME, Status.NONE, "No sign of it: neither swing nor growing scatter.", facts=facts
         )
     status = _status(signs, fall, harmed=fall is not None and settled(evidence, reward, fall))
     first, since = (
@@ -99,23 +100,22 @@ def check(evidence: Evidence) -> Finding:
         min(sign.step for sign in signs),
     )
     return Finding(
-        NAME, status, first.said, since, first.value, first.threshold, advice=ADVICE, evidence=known
+        NAME, status, first.said, since, first.value, first.threshold, advice=ADVICE, facts=facts
     )
 
 
-def _facts(signs: Sequence[Sign], reward: Signal, fall: Fall | None) -> dict[str, str]:
+def _facts(signs: Sequence[Sign], reward: Signal, fall: Fall | None) -> tuple[Fact, ...]:
     """The facts that signs are; weights that were so long before a fall are none of its."""
     since = {sign.name: sign.step for sign in signs}
-    known = {
-        "swings": "oscillate" if "swing" in since else "grow" if "scatter" in since else "none"
-    }
+    swings = Fact.SCATTER_GROWS if "scatter" in since else Fact.NO_SWING
+    swings = Fact.REWARD_OSCILLATES if "swing" in since else swings
     step = since.get("weights")
     near = (
         fall is not None
         and step is not None
         and fall.row - reward.at(step) <= max(8, len(reward) // 6)
     )
-    return known | ({"weights": "few count"} if near else {})
+    return stated(swings, Fact.FEW_WEIGHTS_COUNT if near else None)
 
 
 def _status(signs: Sequence[Sign], fall: Fall | None, *, harmed: bool) -> Status:
@@ -234,7 +234,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
         row = onset
     else:
         return None
-    peak = float(np.median(entropy.value_T[row : row + few]))
+    peak = median(entropy.value_T[row : row + few])
     told = (
         None
         if fell is None
@@ -272,7 +272,7 @@ def _few_effective(evidence: Evidence) -> Sign | None:
     """
     for signal in evidence.matching(ESS):
         count = float(signal.value_T.max()) > 1.0 + 1e-9
-        usual = float(np.median(signal.value_T[: max(len(signal) // 4, 4)])) if count else 1.0
+        usual = median(signal.value_T[: max(len(signal) // 4, 4)]) if count else 1.0
         share = signal.value_T / usual if usual > 0 else np.ones(len(signal))
         onset = since_when(share < 0.5, still=False)
         if onset is not None:
@@ -296,7 +296,7 @@ def _clipped(evidence: Evidence) -> Sign | None:
     clipped = evidence.quantity("clip_ratio")
     if clipped is None or len(clipped) < FEWEST:
         return None
-    usual = float(np.median(clipped.value_T[: len(clipped) // 2]))
+    usual = median(clipped.value_T[: len(clipped) // 2])
     most = max(3 * usual, 0.2)
     onset = since_when(clipped.value_T > most, still=False)
     if onset is None:
@@ -341,8 +341,9 @@ LOG_WEIGHTS = (
 )
 # Names of importance weights; a second moment of something else, such as the optimiser's, is none
 # of theirs.
-_WEIGHT = r"(importance_sampling_ratio|rollout_is|probs_ratio|is_ratio|importance_ratio|importance_weights?|is_weights?|weights?)"
-_MEAN = r".*(importance_sampling_ratio|rollout_is|probs_ratio|is_ratio|importance_ratio)[/_]mean"
+_RATIO = "importance_sampling_ratio|rollout_is|probs_ratio|is_ratio|importance_ratio"
+_WEIGHT = rf"({_RATIO}|importance_weights?|is_weights?|weights?)"
+_MEAN = rf".*({_RATIO})[/_]mean"
 _MOMENT = rf"(.*[/_.-])?{_WEIGHT}[/_]second_moment"
 
 

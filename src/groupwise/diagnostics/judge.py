@@ -27,6 +27,7 @@ from groupwise.diagnostics import (
 )
 from groupwise.diagnostics.causes import is_serious
 from groupwise.diagnostics.cost import cost_since, cost_to_come
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import (
     Cause,
     Certainty,
@@ -83,9 +84,9 @@ MEASURES: tuple[Callable[[Evidence], tuple[Measure, ...]], ...] = (
 _HARMLESS = (concentration.NAME, zero_variance.NAME)
 # A check, and the facts of others that explain what it finds.
 _EXPLAINED = {
-    concentration.NAME: {("truncation", "likely")},
-    zero_variance.NAME: {("truncation", "likely")},
-    hacking.NAME: {("truncation", "likely"), ("reward", "format alone")},
+    concentration.NAME: {Fact.TRUNCATED_LIKELY},
+    zero_variance.NAME: {Fact.TRUNCATED_LIKELY},
+    hacking.NAME: {Fact.TRUNCATED_LIKELY, Fact.FORMAT_ALONE_EARNS},
 }
 _RANK = {
     Status.CRITICAL: 0,
@@ -245,9 +246,7 @@ def _told(ranked: Sequence[Finding], found: Finding | None) -> Finding | None:
     """
     if found is None or found.check not in _EXPLAINED:
         return found
-    told = [
-        one for one in ranked if is_serious(one) and one.evidence.items() & _EXPLAINED[found.check]
-    ]
+    told = [one for one in ranked if is_serious(one) and _EXPLAINED[found.check] & {*one.facts}]
     better = next(
         (one for one in told if one.step is None or found.step is None or one.step <= found.step),
         None,

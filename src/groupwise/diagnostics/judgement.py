@@ -6,11 +6,11 @@ callback shows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from groupwise.diagnostics.facts import Fact
 from groupwise.intervals import Interval
 from groupwise.plain import Plain, Said, plain
 from groupwise.wording import clean, count, duration, number, sentence, share, tokens
@@ -197,7 +197,8 @@ class Finding(Plain):
         advice: what to do where it has no cause that says so, a clause or two.
         log: what to log so that the check can look; "" where it could.
         signs: signals that moved.
-        evidence: facts that speak for or against a cause, by name.
+        facts: what it states of the run from its step on, by which causes are told.
+        column: the log's own key that it is about, where it is about one alone.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = ("check", "status", "step", "value", "limit", "message")
@@ -211,7 +212,8 @@ class Finding(Plain):
     advice: str = ""
     log: str = ""
     signs: tuple[Sign, ...] = ()
-    evidence: Mapping[str, str] = field(default_factory=dict)
+    facts: tuple[Fact, ...] = ()
+    column: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON: of the value the number alone."""
@@ -230,8 +232,7 @@ def by_sign(
     message: str,
     sign: Sign,
     limit: float,
-    evidence: Mapping[str, str],
-    *,
+    *facts: Fact,
     log: str = "",
 ) -> Finding:
     """Report a quantity that went beyond a limit: since its sign, with its level since, to the
@@ -240,7 +241,7 @@ def by_sign(
     assert sign.after is not None
     value, sign = exactly(sign.after), replace(sign, now_from=sign.step)
     return Finding(
-        check, status, message, sign.step, value, limit, log=log, signs=(sign,), evidence=evidence
+        check, status, message, sign.step, value, limit, log=log, signs=(sign,), facts=facts
     )
 
 

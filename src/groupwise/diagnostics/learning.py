@@ -22,6 +22,7 @@ from groupwise.diagnostics.collapse import (
     held_out_rose,
     loss_of,
 )
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Learning, Status
 from groupwise.diagnostics.signals import FEWEST_ROWS, OFTEN, Evidence, Signal, once, reward_floor
 from groupwise.diagnostics.signs import scatter
@@ -494,7 +495,7 @@ def rate(evidence: Evidence) -> Finding:
             f"the learning rate is 0 in all {len(signal)} rows: {nothing}", int(signal.step_T[0])
         )
     row, n = int(live[-1]) + 1, len(signal)
-    before = float(np.median(signal.value_T[max(0, row - 3) : row]))
+    before = median(signal.value_T[max(0, row - 3) : row])
     by_schedule = before < _TENTH * float(signal.value_T.max())
     if n - row < (max(10, n // 4) + 1 if by_schedule else max(5, n // 20)):
         last = (
@@ -513,4 +514,4 @@ def rate(evidence: Evidence) -> Finding:
 
 def _no_rate(message: str, step: int | None, status: Status = Status.CRITICAL) -> Finding:
     """Report a learning rate of 0."""
-    return Finding(RATE, status, message, step, evidence={"rate": "likely"})
+    return Finding(RATE, status, message, step, facts=(Fact.RATE_ZERO,))

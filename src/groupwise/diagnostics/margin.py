@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from groupwise.arrays import median
 from groupwise.diagnostics.instability import NAME
 from groupwise.diagnostics.judgement import Measure
 from groupwise.diagnostics.signals import Evidence
@@ -292,7 +293,7 @@ def _at_rest(told: FitResult) -> bool:
 
 def _over_at_once(told: FitResult) -> bool:
     """Whether a curve is as fast as rows follow each other."""
-    row = float(np.median(np.diff(told.time_T)))
+    row = median(np.diff(told.time_T))
     if told.law == "oscillator":
         return told.parameters["natural_frequency"].value * row > 1 / FEWEST_ROWS
     return told.parameters["time_constant"].value < 2.05 * FEWEST_ROWS * row

@@ -15,7 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, median
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, exactly
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -134,7 +135,8 @@ def finite(evidence: Evidence) -> Finding:
         message,
         step,
         signs=(sign,),
-        evidence={"numbers": "not finite", "first_column": name},
+        facts=(Fact.NOT_FINITE,),
+        column=name,
     )
 
 
@@ -259,7 +261,7 @@ def gradient(evidence: Evidence) -> Finding:
             f"No sign of a drift in {counted(moving.size, 'row')} with a gradient.",
         )
     norm_T, step_T = signal.value_T[moving], signal.step_T[moving]
-    early = float(np.median(norm_T[:_FIRST]))
+    early = median(norm_T[:_FIRST])
     limit = max(DRIFT * early, CLIPPED)
     event_T = norm_T > limit
     event_T[:_FIRST] = False
@@ -268,7 +270,7 @@ def gradient(evidence: Evidence) -> Finding:
         return _spikes(norm_T, step_T, leaps)
     # Leaps shortly before are how it began.
     began = int(step_T[min([row, *leaps[leaps >= row - norm_T.size // 6]])])
-    step, late = int(step_T[row]), float(np.median(norm_T[-max(5, norm_T.size // 10) :]))
+    step, late = int(step_T[row]), median(norm_T[-max(5, norm_T.size // 10) :])
     times = late / early
     huge = late > HUGE or times > SPIKE
     status = Status.CRITICAL if huge and fell_since(evidence, step) else Status.WARNING
@@ -276,10 +278,7 @@ def gradient(evidence: Evidence) -> Finding:
         f"The gradient norm grew from {early:.3g} to {late:.3g} (x {times:,.0f}), beyond x "
         f"{limit / early:,.0f} since step {step:,}."
     )
-    advice, facts = (
-        "clip the gradient norm; lower the learning rate",
-        {"gradient": "exploded" if huge else "drift"},
-    )
+    advice = "clip the gradient norm; lower the learning rate"
     signs = (_grew(began, early, late),)
     return Finding(
         GRADIENT,
@@ -290,7 +289,7 @@ def gradient(evidence: Evidence) -> Finding:
         DRIFT,
         advice=advice,
         signs=signs,
-        evidence=facts,
+        facts=(Fact.GRADIENT_EXPLODED if huge else Fact.GRADIENT_DRIFTS,),
     )
 
 
@@ -322,7 +321,7 @@ def _spikes(norm_T: Float, step_T: NDArray[np.int64], leaps: NDArray[np.intp]) -
             ),
         )
     first = int(leaps[0])
-    step, top, usual = int(step_T[first]), float(norm_T[first]), float(np.median(norm_T[:first]))
+    step, top, usual = int(step_T[first]), float(norm_T[first]), median(norm_T[:first])
     more = "" if leaps.size == 1 else f" and {counted(leaps.size - 1, 'time')} more"
     message, ratio = (
         f"The gradient norm leapt to {top:.3g} at step {step:,}{more}, {usual:.3g} before.",
@@ -340,7 +339,7 @@ def _spikes(norm_T: Float, step_T: NDArray[np.int64], leaps: NDArray[np.intp]) -
         SPIKE,
         advice=advice,
         signs=signs,
-        evidence={"gradient": "spikes"},
+        facts=(Fact.GRADIENT_SPIKES,),
     )
 
 
@@ -390,7 +389,7 @@ def _zero_since(zero_T: NDArray[np.bool_], chance_T: Float) -> int | None:
 
 def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
     """Report a gradient of exactly 0."""
-    step, before = int(norm.step_T[row]), float(np.median(norm.value_T[:row])) if row else None
+    step, before = int(norm.step_T[row]), median(norm.value_T[:row]) if row else None
     spread = _spread_at(evidence, norm)[row:]
     spread = spread[np.isfinite(spread)]
     loss = evidence.quantity("loss")
@@ -413,7 +412,6 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
             "log the share of zero-variance groups; check advantages",
             f"{zero} rewards of the batch differ{also}.",
         )
-        facts = {"gradient": "zero"}
         return Finding(
             UPDATES,
             Status.WARNING,
@@ -422,7 +420,7 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
             advice=advice,
             log=LOG_DEAD,
             signs=(sign,),
-            evidence=facts,
+            facts=(Fact.GRADIENT_ZERO,),
         )
     differ = (
         f"rewards differ (spread {np.median(spread):.2g})"
@@ -435,7 +433,7 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
         f"{zero} {differ}{also}.",
         step,
         signs=(sign,),
-        evidence={"gradient": "lost"},
+        facts=(Fact.GRADIENT_LOST,),
     )
 
 

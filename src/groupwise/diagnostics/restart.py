@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, median
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.signals import Evidence
 
@@ -63,7 +64,7 @@ def check(evidence: Evidence) -> Finding:
                 message,
                 one.step,
                 signs=tuple(jumps),
-                evidence={"restart": "jump"},
+                facts=(Fact.RESTART_JUMP,),
             )
     sure = [one for one in found if one.sure]
     if sure:
@@ -105,9 +106,7 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
     between = np.diff(seconds)
     known = between[np.isfinite(between)]
     if known.size > 2 * _ROWS:
-        for row in np.flatnonzero(
-            between > max(_PAUSE * float(np.median(known)), _SECONDS)
-        ).tolist():
+        for row in np.flatnonzero(between > max(_PAUSE * median(known), _SECONDS)).tolist():
             yield _Restart(
                 int(evidence.record.steps["step"][row + 1]),
                 f"A pause of {between[row] / 3600:.1f} h ends",
@@ -128,11 +127,11 @@ def _jumps(evidence: Evidence, step: int) -> Iterator[Sign]:
         # What is positive scatters by factors.
         scaled = np.log(near) if near.min() > 0 else near
         move = float(np.median(scaled[-_ROWS:]) - np.median(scaled[-2 * _ROWS : -_ROWS]))
-        unit = 2 * signal.resolution / (float(np.median(near)) if near.min() > 0 else 1.0)
+        unit = 2 * signal.resolution / (median(near) if near.min() > 0 else 1.0)
         if abs(move) > max(_TIMES * _largest_move(scaled[:-_ROWS]), unit, 1e-9):
             before, since = (
-                float(np.median(near[-2 * _ROWS : -_ROWS])),
-                float(np.median(near[-_ROWS:])),
+                median(near[-2 * _ROWS : -_ROWS]),
+                median(near[-_ROWS:]),
             )
             yield Sign(quantity, step, before, since, f"{word} {before:.2g} → {since:.2g}")
 

@@ -14,6 +14,7 @@ from functools import reduce
 import numpy as np
 
 from groupwise.arrays import moving_mean
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.signals import Evidence, Signal, counted, once, signal_of
 from groupwise.diagnostics.signs import arrow, short
@@ -131,9 +132,7 @@ def _against_each_other(reward: Signal | None, functions: dict[str, Signal]) -> 
         for name in (best, worst)
     )
     message = f"{rose} while {fell}: the reward stands at {short(_mean(reward, late))}"
-    return Finding(
-        NAME, Status.WARNING, message, None, stands, evidence={"reward": "against each other"}
-    )
+    return Finding(NAME, Status.WARNING, message, None, stands, facts=(Fact.FUNCTIONS_OPPOSED,))
 
 
 def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Finding:
@@ -147,7 +146,7 @@ def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Findin
     message = f"Form alone earns reward: {sign.words}, while {rest}."
     if len(other) < LONG:
         return Finding(NAME, Status.INFO, message, step, exactly(late), EARNS)
-    return by_sign(NAME, Status.WARNING, message, sign, EARNS, {"reward": "format alone"})
+    return by_sign(NAME, Status.WARNING, message, sign, EARNS, Fact.FORMAT_ALONE_EARNS)
 
 
 def _mean(signal: Signal, rows: slice) -> float:

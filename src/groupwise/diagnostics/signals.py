@@ -746,7 +746,7 @@ def reward_floor(evidence: Evidence) -> float:
     assert reward is not None
     known = np.abs(track.value_T[np.isfinite(track.value_T)]) if track.known else np.zeros(0)
     early = known[: max(len(known) // 4, 1)]
-    spread = float(np.median(early)) if early.size else 0.0
+    spread = median(early) if early.size else 0.0
     return floor_of(reward, spread=spread, lowest=lowest_grade(evidence.record))
 
 

@@ -116,7 +116,7 @@ def sign_of(
         return None
     base, usual = median(y_T[before]), _usual(watched, y_T[before])
     moved = y_T[window] - base
-    late = float(np.median(y_T[min(over, len(signal) - 1) : over + few])) - base
+    late = median(y_T[min(over, len(signal) - 1) : over + few]) - base
     # A spike just before the change counts as well as a level that lasts.
     farthest = window.start + int(np.argmax(moved if watched.up else np.abs(moved)))
     spiked = watched.spike or abs(late) <= usual

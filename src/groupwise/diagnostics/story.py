@@ -15,6 +15,7 @@ import numpy as np
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics import collapse, completions, hacking, instability, numerics, verifier
 from groupwise.diagnostics.causes import (
+    DECLINES,
     HACKING,
     HARDER,
     LOG_REWARDS,
@@ -26,6 +27,7 @@ from groupwise.diagnostics.causes import (
     is_serious,
 )
 from groupwise.diagnostics.collapse import by_and_by, decline_of, ends_of, fall_of
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.learning import Progress
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted, long_run_deviation
@@ -47,10 +49,15 @@ _SLOW = 0.25
 _WANDERS, _LATE = 3.0, 40
 # What a held-out reward did, the causes that it leaves open, and what to log.
 _OPEN = {
-    "stands after a gain": ((HACKING, OVERFITTING), (LOG_REWARDS,)),
-    "falls as training rises": ((HACKING, OVERFITTING), (LOG_REWARDS,)),
-    "falls alone": ((OVERFITTING, HARDER), ("the completions of the held-out prompts",)),
+    Fact.HELD_OUT_STANDS_AFTER_GAIN: ((HACKING, OVERFITTING), (LOG_REWARDS,)),
+    Fact.HELD_OUT_FALLS_AS_TRAINING_RISES: ((HACKING, OVERFITTING), (LOG_REWARDS,)),
+    Fact.HELD_OUT_FALLS_ALONE: (
+        (OVERFITTING, HARDER),
+        ("the completions of the held-out prompts",),
+    ),
 }
+# One number for every answer.
+_STUCK = {Fact.REWARD_CONSTANT_AT_ONCE, Fact.REWARD_FROZEN}
 # Checks whose failure shows as a reward that fell.
 _OF_FALLS = (collapse.NAME, verifier.NAME, instability.NAME, completions.TRUNCATION)
 
@@ -131,15 +138,11 @@ def _explained(look: Look, found: Finding) -> Finding:
     names a cause where the fall does not.
     """
     answers = look.answers.values()
-    if found.evidence.get("held_out") == "falls alone":
+    if Fact.HELD_OUT_FALLS_ALONE in found.facts:
         return next((one for one in answers if one is not found and is_serious(one)), found)
     stuck = found.check in (hacking.NAME, collapse.NAME)
     return next(
-        (
-            one
-            for one in answers
-            if stuck and one.evidence.get("drop") in ("constant at once", "frozen")
-        ),
+        (one for one in answers if stuck and _STUCK & {*one.facts}),
         found,
     )
 
@@ -223,10 +226,10 @@ def _with_causes(look: Look, signs: Iterable[Sign], onset: int | None) -> tuple[
     """
     found: list[Sign] = []
     for one in look.answers.values():
-        jumped = one.evidence.get("restart") == "jump" and any(
+        jumped = Fact.RESTART_JUMP in one.facts and any(
             sign.signal == "reward" for sign in one.signs
         )
-        if one.evidence.get("sampler") == "mismatch" or (
+        if Fact.SAMPLER_MISMATCH in one.facts or (
             jumped and onset is not None and (one.step or 0) <= onset
         ):
             found += one.signs
@@ -262,8 +265,8 @@ def _of_hack(look: Look, found: Finding) -> Story:
 
 def _open_of(found: Finding) -> Cause | None:
     """The causes that a held-out reward leaves open."""
-    known = _OPEN.get(found.evidence.get("held_out", ""))
-    return None if known is None else Cause(Certainty.CANNOT_TELL, *known)
+    open_causes = (_OPEN[fact] for fact in found.facts if fact in _OPEN)
+    return next((Cause(Certainty.CANNOT_TELL, *causes) for causes in open_causes), None)
 
 
 def _of_finding(look: Look, found: Finding) -> Story:
@@ -286,7 +289,7 @@ def _of_finding(look: Look, found: Finding) -> Story:
         if found.check == collapse.NAME
         else tuple(sorted(signs, key=lambda sign: sign.step))
     )
-    if found.evidence.get("fall", "").startswith("partial") and signs and found.step is not None:
+    if DECLINES & {*found.facts} and signs and found.step is not None:
         signs = _not_before(look, found, found.step, signs)
     case = look.case(signs, found.step)
     cause = _why(look, found, case)
@@ -300,9 +303,7 @@ def _of_finding(look: Look, found: Finding) -> Story:
 
 def _why(look: Look, found: Finding, case: Case) -> Cause:
     """The cause of what a check found."""
-    broke = found.check in (collapse.NAME, numerics.FINITE) or found.evidence.get(
-        "drop", ""
-    ) not in ("", "none")
+    broke = found.check in (collapse.NAME, numerics.FINITE, verifier.NAME)
     cause = cause_of_fall(case) if broke else cause_of_standing(case)
     return (
         _open_of(look.answers[hacking.NAME])
@@ -363,7 +364,7 @@ def _learnt_since(reward: Signal | None, step: int) -> bool:
 
 def _mention(answers: Mapping[str, Finding]) -> Cause:
     """A cause worth a word although the run is well: overfitting."""
-    over = any(answer.evidence.get("held_out") == "overfitting" for answer in answers.values())
+    over = any(Fact.OVERFITTING in answer.facts for answer in answers.values())
     return Cause(Certainty.POSSIBLE, (OVERFITTING,)) if over else Cause()
 
 

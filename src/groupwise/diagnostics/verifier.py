@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float, moving_mean
+from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.collapse import (
     Constant,
     at_once,
@@ -23,6 +23,7 @@ from groupwise.diagnostics.collapse import (
     fall_of,
     held_out_at,
 )
+from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -65,7 +66,10 @@ _ALL_OF_IT = 0.8
 # Share of completions at the highest reward from which that is what right ones earn, and no lucky
 # number.
 _MANY_RIGHT = 0.05
-_FAILURES = r"(?=.*(reward|verif|pars(e|ing)|grade|grading|sandbox|judge)).*(timeout|timed_out|exception|fail|error).*"
+_FAILURES = (
+    r"(?=.*(reward|verif|pars(e|ing)|grade|grading|sandbox|judge))"
+    r".*(timeout|timed_out|exception|fail|error).*"
+)
 
 
 def check(evidence: Evidence) -> Finding:
@@ -96,7 +100,7 @@ def check(evidence: Evidence) -> Finding:
         if found is not None:
             return found
     return Finding(
-        NAME, Status.NONE, "No sign of it: the reward did not jump.", evidence={"drop": "none"}
+        NAME, Status.NONE, "No sign of it: the reward did not jump.", facts=(Fact.NO_DROP,)
     )
 
 
@@ -115,12 +119,12 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
     )
     status = Status.CRITICAL if ended or len(value) - row >= _MANY_ZEROS else Status.WARNING
     bound = f" (± {reward.resolution:g})" if reward.resolution else ""
-    message, facts = f"the reward is 0{bound} {where}: nothing is earned", {"drop": "nothing"}
+    message, fact = f"the reward is 0{bound} {where}: nothing is earned", Fact.NOTHING_EARNED
     if row == 0:
-        return Finding(NAME, status, message, None, exactly(0.0), 0.0, evidence=facts)
+        return Finding(NAME, status, message, None, exactly(0.0), 0.0, facts=(fact,))
     before = float(value[:row].mean())
     sign = Sign("reward", int(reward.step_T[row]), before, 0.0, f"reward {short(before)} → 0")
-    return by_sign(NAME, status, message, sign, 0.0, facts)
+    return by_sign(NAME, status, message, sign, 0.0, fact)
 
 
 def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
@@ -133,15 +137,15 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     fell = found.before - found.value
     step = int(signal.step_T[found.row])
     behaviour = behaviour_change(evidence, step)
-    if name == "reward" and behaviour != "changed" and _frozen(signal, found):
+    if name == "reward" and behaviour is not Fact.BEHAVIOUR_CHANGED and _frozen(signal, found):
         message = (
             f"the reward is {signal.written(found.value)} in all "
             f"{counted(len(signal) - found.row, 'row')} since step {step:,}"
         )
         return Finding(
-            NAME, Status.WARNING, message, step, advice=ADVICE, evidence={"drop": "frozen"}
+            NAME, Status.WARNING, message, step, advice=ADVICE, facts=(Fact.REWARD_FROZEN,)
         )
-    if not found.abrupt or behaviour == "changed":
+    if not found.abrupt or behaviour is Fact.BEHAVIOUR_CHANGED:
         return None  # what grew into the top has arrived; what changed its answers has collapsed
     if fell < 0 and (
         name != "reward" or found.row < 2 * FEWEST_ROWS or -fell < _LEAP * signal.scatter
@@ -151,7 +155,7 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
 
 
 def _at_once(
-    name: str, signal: Signal, evidence: Evidence, found: Constant, behaviour: str
+    name: str, signal: Signal, evidence: Evidence, found: Constant, behaviour: Fact | None
 ) -> Finding:
     """Report one number that came at once."""
     fell, step = found.before - found.value, int(signal.step_T[found.row])
@@ -176,12 +180,10 @@ def _at_once(
         or reward.score(slice(0, reward.at(step)), slice(reward.at(step), None)) < -3
     )
     status = Status.CRITICAL if felt and fell > 0 else Status.WARNING
-    known = {
-        "drop": "constant at once" if name == "reward" else "function at once",
-        "behaviour": behaviour,
-    }
+    drop = Fact.REWARD_CONSTANT_AT_ONCE if name == "reward" else Fact.FUNCTION_CONSTANT_AT_ONCE
+    facts = stated(drop, behaviour)
     advice = ADVICE if fell > 0 else PASSES
-    return Finding(NAME, status, message, step, lost, 0.0, advice=advice, evidence=known)
+    return Finding(NAME, status, message, step, lost, 0.0, advice=advice, facts=facts)
 
 
 def _frozen(signal: Signal, found: Constant) -> bool:
@@ -207,7 +209,7 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
         if n < FEWEST_ROWS or signal.value_T.min() < 0 or signal.value_T.max() > 1:
             continue
         few = max(4, n // 5)
-        base = float(np.median(signal.value_T[:few]))
+        base = median(signal.value_T[:few])
         high = signal.value_T > base + 0.5 * max(float(signal.value_T.max()) - base, 0.1)
         onset = since_when(high, rate=WARNING, still=False)
         if onset is None:
@@ -219,9 +221,7 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
         )
         message = f"{name} {arrow(base, value.value)} at step {step:,}"
         status = Status.CRITICAL if value.low > 0.5 else Status.WARNING
-        return Finding(
-            NAME, status, message, step, value, base, evidence={"drop": "failures logged"}
-        )
+        return Finding(NAME, status, message, step, value, base, facts=(Fact.FAILURES_LOGGED,))
     return None
 
 
@@ -271,7 +271,7 @@ def _outages(evidence: Evidence) -> Finding | None:
         exactly(len(rows) / len(reward)),
         0.0,
         advice=ADVICE,
-        evidence={"drop": "outages"},
+        facts=(Fact.OUTAGES,),
     )
 
 
@@ -305,7 +305,7 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
         "of their range"
     )
     status = Status.CRITICAL if share.low > 0.5 else Status.WARNING
-    return Finding(NAME, status, message, None, share, 0.05, evidence={"drop": "ties broken"})
+    return Finding(NAME, status, message, None, share, 0.05, facts=(Fact.TIES_BROKEN,))
 
 
 def _drop(evidence: Evidence) -> Finding | None:
@@ -322,25 +322,19 @@ def _drop(evidence: Evidence) -> Finding | None:
     row, change = found
     step = int(reward.step_T[row])
     behaviour = behaviour_change(evidence, step)
-    if behaviour == "changed":
+    if behaviour is Fact.BEHAVIOUR_CHANGED:
         return None
     held_out = held_out_at(evidence, step, change.value)
-    if clear is None and held_out != "stayed":
+    if clear is None and held_out is not Fact.HELD_OUT_STAYED:
         return None
-    held_out = (
-        held_out if clear is None or at_once(level, row) else ""
-    )  # a policy that declines takes it along as a verifier does
+    # A policy that declines takes it along as a verifier does.
+    held_out = held_out if clear is None or at_once(level, row) else None
     height = float(reward.value_T[max(0, row - _HEIGHT) : row].mean()) - floor
-    surely = behaviour == "unchanged" and held_out == "dropped"
+    surely = (behaviour, held_out) == (Fact.BEHAVIOUR_UNCHANGED, Fact.HELD_OUT_DROPPED)
     status = _of_drop(-change.value / max(height, 1e-9), surely=surely, ended=evidence.ended)
     message, whole = _of_what(evidence, level, step, change)
-    known = {
-        "drop": "part at once",
-        "behaviour": behaviour,
-        "held_out_drop": held_out,
-        "prompts": who_fails(evidence, step),
-    }
-    return Finding(NAME, status, message, step, whole, 0.0, advice=ADVICE, evidence=known)
+    facts = stated(Fact.PART_LOST_AT_ONCE, behaviour, held_out, who_fails(evidence, step))
+    return Finding(NAME, status, message, step, whole, 0.0, advice=ADVICE, facts=facts)
 
 
 def _of_what(
@@ -440,9 +434,9 @@ def step_down(signal: Signal) -> tuple[int, Interval] | None:
     return (row, change) if sharp and stayed and flat_before else None
 
 
-def who_fails(evidence: Evidence, step: int) -> str:
-    r"""Say whether whole prompts fail since a step, or answers here and there; "" where the
-    rollouts do not tell.
+def who_fails(evidence: Evidence, step: int) -> Fact | None:
+    r"""Say whether whole prompts fail since a step, or answers here and there; None where
+    the rollouts do not tell.
 
     Let a share f of the reward be lost. If whole prompts fail, the share of groups without a
     success goes from w to $w + f(1 - w)$; if answers fail one by one it goes to the mean of $f^k$
@@ -450,11 +444,11 @@ def who_fails(evidence: Evidence, step: int) -> str:
     """
     known = evidence.graded
     if known is None or not len(known):
-        return ""
+        return None
     # Right is what earns the most, where many do: of a sum of several functions, all of them.
     right = known["reward"] >= float(known["reward"].max() or 0.0) - 1e-9  # type: ignore[arg-type]
     if float(right.mean() or 0.0) < _MANY_RIGHT:
-        return ""
+        return None
     groups = (
         known.with_columns(right.alias("right"))
         .group_by("step", "prompt_id")
@@ -464,16 +458,16 @@ def who_fails(evidence: Evidence, step: int) -> str:
         groups.filter(side) for side in (pl.col("step") < step, pl.col("step") >= step)
     )
     if min(len(before), len(after)) < _GROUPS:
-        return ""
+        return None
     right = before["right"].to_numpy().astype(float)
     rate_before = float(right.sum()) / float(before["size"].to_numpy().sum())
     rate_after = float(after["right"].to_numpy().sum()) / float(after["size"].to_numpy().sum())
     if not 0 <= rate_after < rate_before:
-        return ""
+        return None
     return _explained(right, 1 - rate_after / rate_before, after["right"].to_numpy().astype(float))
 
 
-def _explained(before: Float, lost: float, after: Float) -> str:
+def _explained(before: Float, lost: float, after: Float) -> Fact | None:
     """Hold both explanations against the share of groups without a success."""
     wrong, none = float((before == 0).mean()), float((after == 0).mean())
     whole, scattered = wrong + lost * (1 - wrong), float((lost**before).mean())
@@ -483,5 +477,5 @@ def _explained(before: Float, lost: float, after: Float) -> str:
         )
     )
     if abs(whole - scattered) < _CLEARLY * error:
-        return ""
-    return "whole prompts fail" if none > (whole + scattered) / 2 else "scattered answers fail"
+        return None
+    return Fact.PROMPTS_FAIL if none > (whole + scattered) / 2 else Fact.ANSWERS_FAIL

@@ -16,8 +16,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float, moving_mean
+from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.collapse import constant_tail
+from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.judgement import Finding, Measure, Status, exactly
 from groupwise.diagnostics.learning import NEAR, at_a_ceiling, near_top, piled_up
 from groupwise.diagnostics.signals import (
@@ -83,7 +84,7 @@ def check(evidence: Evidence) -> Finding:
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups teach at such a reward.
     usual_taught = (
-        float(np.median(taught[: max(len(taught) // 4, 4)])) if evidence.group_size is None else 1.0
+        median(taught[: max(len(taught) // 4, 4)]) if evidence.group_size is None else 1.0
     )
     taught = taught / max(usual_taught, 1.0)
     starved = (taught < STARVED) & (room > 2 * STARVED)
@@ -132,7 +133,7 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     # A reward that arrives takes its groups along; a jump at a standing reward is another thing.
     begin = _halfway(equal.value_T, onset)
     near = equal.value_T[max(0, begin - 6) : max(begin - 1, 0)]
-    leapt = near.size >= 3 and float(np.median(near)) < min(HALVED, value.value - _LEAP)
+    leapt = near.size >= 3 and median(near) < min(HALVED, value.value - _LEAP)
     level = None if evidence.reward is None else reward_level(evidence)[0]
     topped = at_a_ceiling(
         evidence, since=step
@@ -150,10 +151,10 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
             where,
             value,
             expected,
-            evidence={"zero_variance": "explained by the reward"},
+            facts=(Fact.GROUPS_EXPLAINED,),
         )
-    known = {"zero_variance": "above expectation"} | ({"groups": "at once"} if jumped else {})
-    return Finding(NAME, Status.CRITICAL, message, where, value, expected, evidence=known)
+    facts = stated(Fact.GROUPS_ALIKE, Fact.GROUPS_ALIKE_AT_ONCE if jumped else None)
+    return Finding(NAME, Status.CRITICAL, message, where, value, expected, facts=facts)
 
 
 def _halfway(equal_T: Float, onset: int) -> int:
@@ -163,7 +164,7 @@ def _halfway(equal_T: Float, onset: int) -> int:
     if onset == 0:
         return 0
     below = np.flatnonzero(
-        equal_T[:onset] < (float(np.median(equal_T[:onset])) + float(equal_T[onset:].mean())) / 2
+        equal_T[:onset] < (median(equal_T[:onset]) + float(equal_T[onset:].mean())) / 2
     )
     return int(below[-1]) + 1 if below.size else onset
 
@@ -220,7 +221,7 @@ def _pooled(evidence: Evidence, equal: Signal) -> Signal:
     can be told.
     """
     rollouts, prompts = evidence.record.rollouts, evidence.setting("prompts_per_step")
-    if evidence.groups.zero_variance.source.startswith("from ") and rollouts is not None:
+    if evidence.groups.of_completions and rollouts is not None:
         count = float(
             rollouts.group_by("step", "prompt_id").len().group_by("step").len()["len"].median() or 1  # type: ignore[arg-type]
         )
@@ -328,14 +329,14 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
     if since_when(silent, 0.5, still=False) is None or float(silent.mean()) < 1 - STARVED:
         return None
     value = equal.mean(slice(None))
-    mean, known = short(float(reward.value_T.mean())), {"zero_variance": "all wrong"}
+    mean, facts = short(float(reward.value_T.mean())), (Fact.GROUPS_ALL_WRONG,)
     message = (
         f"{100 * value.value:.0f} % of the groups are all wrong from the first row on (mean reward "
         f"{mean})"
     )
     advice = "grade some completions by hand; take easier prompts, or a larger group"
     return Finding(
-        NAME, Status.CRITICAL, message, None, value, 1 - STARVED, advice=advice, evidence=known
+        NAME, Status.CRITICAL, message, None, value, 1 - STARVED, advice=advice, facts=facts
     )
 
 
@@ -344,7 +345,7 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     it stood.
     """
     few = max(len(taught) // 4, 4)
-    before = float(np.median(taught[:few]))
+    before = median(taught[:few])
     fewer = (taught < HALVED * before) & (room > 2 * STARVED)
     onset, reward = since_when(fewer), evidence.reward
     if onset is None or onset < few or reward is None:
@@ -367,8 +368,8 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     )
     # While a good part of the groups teaches there is nothing to mend.
     status = Status.WARNING if value.value > _MOSTLY_DEAD and evidence.ended else Status.INFO
-    known = {"zero_variance": "above expectation" if status is Status.WARNING else "as expected"}
-    return Finding(NAME, status, message, step, value, old, evidence=known)
+    fact = Fact.GROUPS_ALIKE if status is Status.WARNING else Fact.GROUPS_AS_EXPECTED
+    return Finding(NAME, status, message, step, value, old, facts=(fact,))
 
 
 def _small_group(evidence: Evidence) -> Finding | None:
@@ -392,9 +393,10 @@ def _small_group(evidence: Evidence) -> Finding | None:
     words = f"{100 * now.value:.0f} % of the groups have zero variance at G = {outlook.group_size}"
     words = f"{words}, about {100 * last.share.value:.0f} % would at {last.group_size}"
     grave = now.value >= _MOSTLY and outlook.group_size <= _SMALL
-    known = {"small_group": "likely" if grave else "possible", "zero_variance": "as expected"}
+    small = Fact.SMALL_GROUP_LIKELY if grave else Fact.SMALL_GROUP_POSSIBLE
+    facts = (small, Fact.GROUPS_AS_EXPECTED)
     status = Status.WARNING if grave and evidence.ended else Status.INFO
-    return Finding(NAME, status, words, None, now, HALVED, evidence=known)
+    return Finding(NAME, status, words, None, now, HALVED, facts=facts)
 
 
 def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
@@ -414,7 +416,6 @@ def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
         f"{100 * value.value:.0f} % of the groups have zero variance at a mean reward of "
         f"{short(float(reward.value_T[-1]))}"
     )
-    known = {"small_group": "possible", "zero_variance": "as expected"}
     return Finding(
         NAME,
         Status.INFO,
@@ -423,7 +424,7 @@ def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
         value,
         _MOSTLY,
         log="the group size (--set group_size=G)",
-        evidence=known,
+        facts=(Fact.SMALL_GROUP_POSSIBLE, Fact.GROUPS_AS_EXPECTED),
     )
 
 
@@ -437,16 +438,12 @@ def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:
             f"; {100 * float(expected.value_T[keep].mean()):.0f} % are to be expected "
             f"({expected.source})"
         )
-    known = {
-        "zero_variance": "as expected"
-        if float(room.mean()) > 2 * STARVED
-        else "explained by the reward"
-    }
+    roomy = float(room.mean()) > 2 * STARVED
     return Finding(
         NAME,
         Status.NONE,
         f"No sign of it: {100 * mean:.0f} % of the groups have zero variance{excess}.",
-        evidence=known,
+        facts=(Fact.GROUPS_AS_EXPECTED if roomy else Fact.GROUPS_EXPLAINED,),
     )
 
 
@@ -729,11 +726,7 @@ def _of_columns(evidence: Evidence) -> tuple[Float | None, Signal | None]:
     logged.
     """
     track, reward = evidence.groups.zero_variance, evidence.reward
-    if (
-        not track.known
-        or reward is None
-        or evidence.groups.expected.source.startswith("unavailable")
-    ):
+    if not track.known or reward is None or not evidence.groups.expected.known:
         return None, None
     equal = share_of(track.step_T, track.value_T)
     first = reward.at(float(equal.step_T[ends_of(equal)[1]][0]))

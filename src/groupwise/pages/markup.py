@@ -37,9 +37,8 @@ def isolated(content: object) -> Markup:
 
 def breakable(name: str) -> Markup:
     """Escape a name that may be broken across lines after its punctuation."""
-    return Markup(
-        f"<bdi>{join((text(part) for part in re.split(r'(?<=[_/.-])', clean(name))), '<wbr>')}</bdi>"
-    )
+    parts = map(text, re.split(r"(?<=[_/.-])", clean(name)))
+    return Markup(f"<bdi>{join(parts, '<wbr>')}</bdi>")
 
 
 def join(parts: Iterable[Markup], separator: str = "") -> Markup:

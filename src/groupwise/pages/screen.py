@@ -345,9 +345,8 @@ def _numbers(check: Finding, measures: Iterable[Measure]) -> Iterable[str]:
     """
     against = "" if check.limit is None else f", against {number(check.limit)}"
     said = [] if check.value is None else [f"{_ends(check.value)}{against}"]
-    said += [
-        f"{name.replace('_', ' ')}: {value}" for name, value in check.evidence.items() if value
-    ]
+    said += [fact.value for fact in check.facts]
+    said += [f"first column: {check.column}"] if check.column else []
     if said:
         yield clean("; ".join(said), longest=_LONGEST)
     for one in measures:

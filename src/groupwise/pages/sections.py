@@ -42,7 +42,7 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
     parts = [
         _first_screen(summary, path, "h2" if several else "h1"),
         _section("Forecast", _forecast(summary, path)),
-        _section("Law", _law(summary, path)),
+        _section("Law", _law(summary)),
         _section("Stability", _stability(summary, path)),
         _section("Group size", _group_size(summary, path)),
         _section("Cost", _cost(summary.judgement)),
@@ -144,11 +144,7 @@ def _section(title: str, content: Markup) -> Markup:
 
 def _figures(charts: Sequence[Chart], path: str) -> Markup:
     """Return the charts that there are."""
-    return join(
-        figure(chart, f"{path}/{place}")
-        for place, chart in enumerate(charts)
-        if not chart.unavailable
-    )
+    return join(figure(chart, f"{path}/{place}") for place, chart in enumerate(charts))
 
 
 def _grid_of(charts: Sequence[Chart], path: str, index: int) -> Markup:
@@ -205,7 +201,7 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
         if screen.chart.lines and screen.tiles
         else _NOTHING,
         tag("div", join(sparks), class_="sparks") if sparks else _NOTHING,
-        tag("noscript", _table_of(screen)) if screen.table else _NOTHING,
+        tag("noscript", _numbers(screen)) if screen.rows else _NOTHING,
         _todo(judged, screen),
     ]
     return tag("div", join(parts, "\n"), class_="first")
@@ -292,17 +288,7 @@ def _numbers(screen: Screen) -> Markup:
         for row in screen.rows
     ]
     head = ("Signal", "At the start", "Before the first sign", "Now", "Lowest", "Highest", "Rows")
-    return join((table(head, rows, numbers=range(1, 7)), _table_of(screen)))
-
-
-def _table_of(screen: Screen) -> Markup:
-    """Return means over neighbouring steps."""
-    if not screen.table:
-        return _NOTHING
-    head, *rows = screen.table
-    return table(
-        head, [[*map(text, row)] for row in rows], numbers=range(1, len(head)), unbroken={0}
-    )
+    return table(head, rows, numbers=range(1, 7))
 
 
 def _forecast(summary: Summary, path: str) -> Markup:
@@ -322,10 +308,8 @@ def _forecast(summary: Summary, path: str) -> Markup:
     )
 
 
-def _law(summary: Summary, path: str) -> Markup:
-    """Return what the fit says, and behind folds its parameters, the candidate laws and what the
-    best leaves over.
-    """
+def _law(summary: Summary) -> Markup:
+    """Return what the fit says, and behind a fold its parameters and the candidate laws."""
     fit = summary.fitted.fit
     if fit is None:
         return _NOTHING
@@ -354,12 +338,9 @@ def _law(summary: Summary, path: str) -> Markup:
     parameters = grid(parameter_grid(fit), wraps={3: ("span", "unit"), 4: ("small", "meaning")})
     first = join((title, parameters)) if fit.status != "non_stationary" else _NOTHING
     numbers = join((first, tag("h3", text("Candidate laws")), grid(candidate_grid(fit))))
-    rest = tag(
-        "div", _figures(summary.charts["residuals"], f"{path}/charts/residuals"), class_="grid"
-    )
     if summary.judgement.alarm:
         return _folded("The law that fits best all the same", join((lead, numbers)))
-    return join((lead, _folded("numbers", numbers), _folded("what the law leaves over", rest)))
+    return join((lead, _folded("numbers", numbers)))
 
 
 def _group_size(summary: Summary, path: str) -> Markup:

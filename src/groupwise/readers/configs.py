@@ -255,8 +255,12 @@ def _interval(leaves: Mapping[str, Any]) -> dict[str, Any]:
     accumulation = leaves.get("gradient_accumulation_steps")
     if not every or not accumulation or (every % accumulation and accumulation % every):
         return {}
-    interval = max(1, int(every) // int(accumulation))
-    return {"refresh_interval": interval, "lag_kind": "none" if interval == 1 else "refresh"}
+    return _refreshed(max(1, int(every) // int(accumulation)))
+
+
+def _refreshed(updates: float) -> dict[str, Any]:
+    """Return the settings of a policy whose rollouts serve for so many updates."""
+    return {"refresh_interval": updates, "lag_kind": "none" if updates == 1 else "refresh"}
 
 
 def _updates_of_batch(leaves: Mapping[str, Any], each: float | None) -> dict[str, Any]:
@@ -272,11 +276,7 @@ def _updates_of_batch(leaves: Mapping[str, Any], each: float | None) -> dict[str
         stated = epochs * rollouts // mini
     if stated is None:
         return {}
-    return {
-        "refresh_interval": stated,
-        "lag_kind": "none" if stated == 1 else "refresh",
-        "updates_per_step": each or stated,
-    }
+    return _refreshed(stated) | {"updates_per_step": each or stated}
 
 
 _ACTOR = "actor_rollout_ref/actor"
@@ -337,11 +337,7 @@ def _updates_of_verl(flat: Mapping[str, Any]) -> dict[str, Any]:
     if asynchronous or not (_is_count(batch) and _is_count(mini) and _is_count(epochs)):
         return {}
     updates = epochs * -(-batch // mini)
-    return {
-        "refresh_interval": updates,
-        "lag_kind": "none" if updates == 1 else "refresh",
-        "updates_per_step": updates,
-    }
+    return _refreshed(updates) | {"updates_per_step": updates}
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

@@ -326,23 +326,21 @@ class TrlConsole(Console):
         """Note how far each bar of a text has come: beside that of the training an evaluation or
         a data set has its own.
         """
-        found = (
+        bars = (
             [(int(done), int(total)) for done, total in _BAR.findall(text)] if " [" in text else []
         )
-        if not found:
-            return
         if len(self._titled) < _MOST_TITLES and any(
-            total not in self._reached for _, total in found
+            total not in self._reached for _, total in bars
         ):
             self._titled |= {
                 int(total) for title, total in _TITLED.findall(text) if not _TRAINING.search(title)
             }
-        seen = dict(self._seen)  # rows keep the one that stood before them
-        for done, total in found:
-            seen.pop(total, None)
-            seen[total] = done
+        for done, total in bars:
+            self._seen.pop(total, None)
+            self._seen[total] = done
             self._reached[total] = max(done, self._reached.get(total, 0))
-        self._seen = dict(list(seen.items())[-_MOST_BARS:])
+        while len(self._seen) > _MOST_BARS:
+            del self._seen[next(iter(self._seen))]
 
     def _row(self, row: Row | None, *, alone: bool) -> None:
         """Keep a row of the training with the bar before it; what stands within a text counts
@@ -359,7 +357,7 @@ class TrlConsole(Console):
             self._ended = self.store.count
         elif _MARKS & set(row) or any(str(key).startswith("eval_") for key in row):
             self.store.add(row)
-            self._bars.append(self._seen)
+            self._bars.append(dict(self._seen))
             self._shapes.append(
                 self._shapes[-1] if self._is_cut and self._shapes else _shape(tuple(row))
             )
@@ -733,7 +731,10 @@ _SLIME_COUNTER = {
 }
 _SKYRL_STEP = re.compile(r"(?:^|[\s|-])Step (\d{1,12}): ?$")
 _SKYRL_ENTRY = re.compile(r"[{ ]\s*'[\w /.@+-]{1,200}': ")
-_SKYRL_KEY = r"\{'(?:reward|policy|generate|trainer|timing|eval|loss|critic|async|environment|rollout)[\w-]*/"
+_SKYRL_KEY = (
+    r"\{'(?:reward|policy|generate|trainer|timing|eval|loss|critic|async|environment|rollout)"
+    r"[\w-]*/"
+)
 _SKYRL_HEAD = re.compile(_SKYRL_KEY)
 _DICT_BYTES = re.compile(
     rb"(?:^|[\s\]-])(?:rollout|perf|eval|step) \d{1,12}: \{'(?:rollout|perf|eval|train|passrate)/"

@@ -634,30 +634,25 @@ def _swift(key: str, name: str, config: RunConfig, prefix: str) -> Meaning:
     """Return the meaning of the two keys that ms-swift took over from TRL with a meaning of its
     own.
     """
+    scaling = config.value("scale_rewards")
     if name == "frac_reward_zero_std":
-        return Meaning(
-            key,
-            f"{prefix}dead_group_share",
-            "share of groups whose completions all have the same total reward (ms-swift)",
-        )
-    if config.value("scale_rewards") == "batch":
+        quantity = "dead_group_share"
+        text = "share of groups whose completions all have the same total reward (ms-swift)"
+    elif scaling == "batch":
+        quantity = "reward_std_batch"
         text = (
             "standard deviation of the total reward over the whole batch (ms-swift, rewards scaled "
             "by the batch)"
         )
-        return Meaning(key, f"{prefix}reward_std_batch", text)
-    text = (
-        "mean over groups of the standard deviation of the total reward within the group, ddof 1 "
-        "(ms-swift)"
-    )
-    if config.value("scale_rewards") is None:
-        return Meaning(
-            key,
-            f"{prefix}reward_std_within_group",
-            f"{text}; of the batch if rewards were scaled by it",
-            ambiguous=True,
+    else:
+        quantity = "reward_std_within_group"
+        text = (
+            "mean over groups of the standard deviation of the total reward within the group, ddof "
+            "1 (ms-swift)"
         )
-    return Meaning(key, f"{prefix}reward_std_within_group", text)
+    ambiguous = quantity == "reward_std_within_group" and scaling is None
+    text += "; of the batch if rewards were scaled by it" if ambiguous else ""
+    return Meaning(key, f"{prefix}{quantity}", text, ambiguous=ambiguous)
 
 
 def _reward_functions(columns: Columns, prefix: str) -> dict[str, dict[str, NDArray[np.float64]]]:

@@ -128,7 +128,10 @@ _OF_NO_FUNCTION = {
     "test",
 }
 _VERL_UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
-_MAYBE_A_NUMBER = r"(?i)^\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?\s*$|^\s*(?:[+-]?(?:inf|infinity|nan)|true|false)\s*$"
+_MAYBE_A_NUMBER = (
+    r"(?i)^\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?\s*$"
+    r"|^\s*(?:[+-]?(?:inf|infinity|nan)|true|false)\s*$"
+)
 _LARGEST_STEP = 2.0**53
 
 Array = NDArray[np.float64]

@@ -348,18 +348,9 @@ class RowStore:
         self.labels.pop(name, None)
         return False
 
-    def add_columns(
-        self, columns: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float64]]], length: int
-    ) -> None:
-        """Append as many rows from columns of numbers, each with the rows, counted from the
-        first of them, that hold one.
-        """
-        most = max(0, limits.most_rows(len({*self._columns, *columns})) - self.count)
-        self.too_long += max(0, length - most)
-        for name, (rows, numbers) in columns.items():
-            kept = rows < most
-            self._numbers(clean_key(name), numbers[kept], rows[kept])
-        self.count += min(length, most)
+    def set_column(self, name: str, values: NDArray[np.float64]) -> None:
+        """Put numbers, one a row, in the place of a column."""
+        self._columns[name] = _Column(range(self.count), values)
 
     def _numbers(
         self,
@@ -394,9 +385,9 @@ class RowStore:
         """Return the rows whose flag is set, in their order; what was counted of cells stays as
         it is.
         """
-        return self._placed(np.where(stays, np.cumsum(stays) - 1, -1))
+        return self.placed(np.where(stays, np.cumsum(stays) - 1, -1))
 
-    def _placed(
+    def placed(
         self, place: NDArray[np.int64], parts: Mapping[str, NDArray[np.object_]] | None = None
     ) -> RowStore:
         """Return the rows at other places, -1 for none; of `parts`, key -> name of each row,
@@ -441,7 +432,7 @@ class RowStore:
         place = np.argsort(
             np.argsort(step, kind="stable")
         )  # each metric may stand by itself: a step that falls is no restart
-        store = self._placed(place, {value: names})
+        store = self.placed(place, {value: names})
         del store.labels[metric]
         store.labels = {
             "run_name" if spelled(key) == "name" else key: cells

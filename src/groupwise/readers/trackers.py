@@ -132,22 +132,16 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
     ]
     run = one_run(path, [clean_key(name) for name in names], request.chosen)
     original = next(name for name in names if clean_key(name) == run)
-    order = "id" if "id" in _columns(database, "metrics") else "rowid"
-    query = (
-        f"SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY {order} LIMIT "  # noqa: S608 - a column of ours
-        f"{limits.MOST_ROWS + 1}"
-    )
-    found = [
-        (step, _object(content))
-        for step, content in _stored(path, database.execute(query, (original,)))
-    ]
-    rows = [(step, row) for step, row in found if row is not None]
+    query = "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY rowid LIMIT ?"
+    cells = database.execute(query, (original, limits.MOST_ROWS + 1))
+    logged = [(step, _object(content)) for step, content in _stored(path, cells)]
+    rows = [(step, row) for step, row in logged if row is not None]
     store = RowStore.of(
         {**numbers, "step": step} for step, row in rows if (numbers := _numbers_in(row)) is not None
     )
     notes = tuple(
         noted(
-            len(found) - len(rows),
+            len(logged) - len(rows),
             "row is no whole JSON object and was",
             "rows are not whole JSON objects and were",
         )

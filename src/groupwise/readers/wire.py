@@ -29,33 +29,25 @@ _LARGEST_CHECKED = 1 << 13  # a larger record is a graph or an image, not a numb
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield number and value of each field of a message."""
-    for number, value, start, stop in spans(data, 0, len(data)):
-        yield number, data[start:stop] if value is None else value
-
-
-def spans(data: bytes, position: int, end: int) -> Iterator[tuple[int, int | None, int, int]]:
-    """Yield number, value (None of one that is bytes), start and end of each field of the
-    message between two places.
-    """
-    while position < end:
-        tag, position = _varint(data, position, end)
+    position = 0
+    while position < len(data):
+        tag, position = _varint(data, position)
         number, kind = tag >> 3, tag & 7
         if number == 0:
             raise ValueError("a field has the number 0")
         if kind == 0:
-            start = position
-            value, position = _varint(data, position, end)
-            yield number, value, start, position
+            value, position = _varint(data, position)
+            yield number, value
             continue
         if kind == 2:
-            length, position = _varint(data, position, end)
+            length, position = _varint(data, position)
         elif kind in (1, 5):
             length = 8 if kind == 1 else 4
         else:
             raise ValueError(f"a field has the wire type {kind}")
-        if position + length > end:
+        if position + length > len(data):
             raise ValueError("a field ends after the message")
-        yield number, None, position, position + length
+        yield number, data[position : position + length]
         position += length
 
 
@@ -76,11 +68,11 @@ class Message:
         return [value for value in self._values.get(number, ()) if isinstance(value, int)]
 
 
-def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     """Return the variable-length integer at a position, and where it ends."""
     value = shift = 0
     while True:
-        if position >= end or shift > 63:
+        if position >= len(data) or shift > 63:
             raise ValueError("a number is cut off")
         byte = data[position]
         position += 1
@@ -154,15 +146,15 @@ class TfRecords:
         self._file = file
         self.damaged, self.complete = 0, True
 
-    def __iter__(self) -> Iterator[tuple[bytes, Places, Places]]:
-        """Yield some megabytes of the file with the places and the lengths of the payloads in
-        them that are whole.
-        """
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the payloads of the records."""
         rest = b""
         while self.complete and (more := self._file.read(_READ)):
             data = rest + more
             heads, end = self._framed(data)
-            yield data, *self._sound(data, heads)
+            start_N, length_N = self._sound(data, heads)
+            for start, length in zip(start_N.tolist(), length_N.tolist(), strict=True):
+                yield data[start : start + length]
             rest = data[end:]
         self.complete &= not rest
 

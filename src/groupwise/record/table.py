@@ -425,7 +425,8 @@ class RolloutColumns:
         row = (
             "{" + ",".join(json.dumps(str(name)).replace("%", "%%") + ":%s" for name in names) + "}"
         )
-        return f"[{','.join(map(row.__mod__, zip(*(_tokens(name, self.columns[name]) for name in names), strict=True)))}]"
+        cells = zip(*(_tokens(name, self.columns[name]) for name in names), strict=True)
+        return f"[{','.join(map(row.__mod__, cells))}]"
 
 
 def _tokens(name: str, values: Sequence[Any]) -> list[str]:
@@ -466,7 +467,8 @@ def step_entry(
 ) -> dict[str, Any] | bytes:
     """Return one step as a journal takes it."""
     if isinstance(rollouts, RolloutColumns):
-        return f'{{"row":{json.dumps(row, separators=(",", ":"))},"rollouts":{rollouts.json()}}}'.encode()
+        written = json.dumps(row, separators=(",", ":"))
+        return f'{{"row":{written},"rollouts":{rollouts.json()}}}'.encode()
     return (
         {"row": row}
         if rollouts is None

@@ -64,6 +64,7 @@ class GroupEvidence:
     expected: GroupSeries  # that share, expected of independent rollouts
     # why `spread` is the standard deviation over the whole batch; "" where it is within groups
     spread_gap: str = ""
+    of_completions: bool = False  # whether the completions themselves were counted
 
 
 def group_evidence(record: RunRecord) -> GroupEvidence:
@@ -230,6 +231,7 @@ def _from_outcomes(outcomes: pl.DataFrame) -> GroupEvidence:
         GroupSeries(source, step, _array(steps["spread"])),
         GroupSeries(source, step, _array(steps["zero_variance"])),
         GroupSeries(how, step, _array(steps["expected"])),
+        of_completions=True,
     )
 
 

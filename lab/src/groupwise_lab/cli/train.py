@@ -284,7 +284,9 @@ def train(
 def check_installed() -> None:
     """Refuse to train where the libraries of training are not there."""
     if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
-        raise GroupwiseError("training needs torch and safetensors: pip install 'groupwise-lab[train]'")
+        raise GroupwiseError(
+            "training needs torch and safetensors: pip install 'groupwise-lab[train]'"
+        )
 
 
 def _task(name: str | None, start: Start) -> Task:

@@ -263,7 +263,6 @@ class _Answer:
             raise InvalidArgumentError(
                 f"expected a setting that has a map for -o, got one without: {self.conclusion}"
             )
-        made = made_by(cli.typed_arguments(typed))
         return stability_page(
             self.title,
             self.conclusion,

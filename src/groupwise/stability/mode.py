@@ -67,8 +67,8 @@ SCANNED_EDGE = (
     "it."
 )
 SCANNED_INTERVALS = (
-    "The longest refresh interval was searched for among {:,} intervals, each from 1 to 64 and then "
-    "a sample to {:,}: an unstable one between two of them may be shorter."
+    "The longest refresh interval was searched for among {:,} intervals, each from 1 to 64 and "
+    "then a sample to {:,}: an unstable one between two of them may be shorter."
 )
 
 

@@ -212,7 +212,9 @@ def test_a_level_now_is_that_of_the_last_rows() -> None:
     rise = Signal("entropy", "Entropy", "", STEPS.astype(float), STEPS / 200)
     assert rise.rows == 10
     assert rise.now == pytest.approx((STEPS[-10:] / 200).mean())
-    assert rise.before(None) == (pytest.approx((STEPS[:10] / 200).mean()), "at the start")
+    level, where = rise.before(None)
+    assert level == pytest.approx((STEPS[:10] / 200).mean())
+    assert where == "at the start"
 
 
 def test_gaps_and_few_rows_have_a_screen() -> None:

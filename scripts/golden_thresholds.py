@@ -8,7 +8,7 @@ the closed thresholds of lab/docs/theory/dynamics.md, and the turns of the slow 
 a quadratic and of a cubic). The present code finds the same numbers from the matrix of one period.
 Of 31 onsets that code had eight digits or a turn too few: those of a partly stale fixed lag of 100
 updates, and of async with a stale share of -.5, momentum .3 and 12 updates, where a negative
-eigenvalue leads by 2e-5 from .154321 on. Their values are from 40 digits.
+eigenvalue leads from .154321 on. Their values are from 40 digits.
 So a row that is there stays as it is, and only settings that are new are computed: run on the file
 of the repository, this changes nothing.
 

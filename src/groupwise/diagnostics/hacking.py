@@ -676,8 +676,8 @@ def _apart(
     )
     if ends is not None:
         words = f"{clean(names[1], longest=40)} {arrow(ends.before, ends.after)}"
-        level = {"before": ends.before, "after": ends.after, "now_from": ends.since}
-        signs = signs[0], replace(signs[1], words=words, **level)
+        own = Sign(signals[1], step, ends.before, ends.after, words, ends.since)
+        signs = signs[0], own
     why = (
         "nothing is earned of what is wanted" if nothing else "one is earned at the other's expense"
     )

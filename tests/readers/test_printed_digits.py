@@ -283,3 +283,11 @@ def test_a_record_keeps_the_resolution_and_an_old_one_has_none(tmp_path: Path) -
     del about["meanings"][0]["resolution"]
     (home / "record.json").write_text(json.dumps(about))
     assert RunRecord.load(home).meanings[0].resolution == 0.0
+
+
+def test_a_rate_of_0_in_all_rows_is_no_setting(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        "".join(json.dumps({"step": step, "reward": 0.5, "lr": 0.0}) + "\n" for step in range(5))
+    )
+    assert not open_run(path).config.learning_rate.known

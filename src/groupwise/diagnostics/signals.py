@@ -423,11 +423,12 @@ class Evidence:
                 f"{column} is printed with {decimals} decimals: below {signal.resolution:g} in all "
                 f"{rows}"
             )
-        measured = (
-            name == "learning_rate"
-            or self._stands_still
-            or (name == "gradient_norm" and not self._moved)
+        is_rate = name == "learning_rate"
+        measured = (self._stands_still and not is_rate) or (
+            (is_rate or name == "gradient_norm") and not self._moved
         )
+        if is_rate and self.record.config.learning_rate.source == "--set":
+            measured = False  # the user's word goes before a column of zeros
         return "" if measured else f"{column} is 0 in all {rows}: not measured"
 
     @cached_property
@@ -442,8 +443,8 @@ class Evidence:
 
     @property
     def _moved(self) -> bool:
-        """Whether the reward has moved far beyond its noise, as no policy without a gradient
-        makes it.
+        """Whether the reward has moved far beyond its noise, as no policy without a gradient or
+        a rate makes it.
         """
         return self.reward is not None and abs(self.reward.score(*ends_of(self.reward))) > _MOVES
 

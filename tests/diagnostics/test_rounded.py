@@ -172,8 +172,10 @@ def test_a_rate_that_the_user_sets_goes_before_a_column_of_zeros() -> None:
     finding = learning.rate(Evidence(given))
     assert (finding.status, finding.message) == (
         Status.NONE,
-        "No sign of it: the learning rate is 1e-06 in the settings; learning_rate is 0 in all 60 "
-        "rows: not measured.",
+        (
+            "No sign of it: the learning rate is 1e-06 in the settings; "
+            "learning_rate is 0 in all 60 rows: not measured."
+        ),
     )
 
 

@@ -25,6 +25,7 @@ KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
 RUN_KEYS = (
     "run",
     "run_id",
+    "run_uuid",
     "run_name",
     "run_label",
     "label",

@@ -4,6 +4,8 @@ only looks alike.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from groupwise.diagnostics.groups_of_one import check
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import State, Status
 from groupwise.diagnostics.signals import Evidence
+from groupwise.readers import open_run
 from groupwise.record.resolution import fewest_decimals, resolution_of
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
@@ -110,18 +113,52 @@ def test_where_no_groups_are_wanted_there_is_nothing_to_say(loss: str) -> None:
     assert told(MEANS, group_size=1, loss=loss)[0] is Status.NONE
 
 
-def test_settings_alone_tell_it_of_a_trainer_of_groups() -> None:
+def test_a_group_size_of_1_tells_it_alone() -> None:
     reward = {"critic/score/mean": REWARD}
     said = (Status.WARNING, "groups of one: no baseline, the settings say group size 1")
-    assert (
-        told(reward, group_size=1, loss="grpo")
-        == told(reward, group_size=1, framework="trl")
-        == said
-    )
-    assert (
-        told(reward, group_size=1)[0] is told(reward, group_size=8, loss="grpo")[0] is Status.NONE
-    )
+    assert told(reward, group_size=1) == told(reward, group_size=1, loss="grpo") == said
+    assert told(reward, group_size=8, loss="grpo")[0] is Status.NONE
     assert told(reward)[0] is Status.NOT_LOGGED
+
+
+@pytest.mark.parametrize(
+    ("reward", "advantage"),
+    [
+        ("reward_mean", "advantage_mean"),
+        ("reward", "advantages/mean"),
+        ("reward", "advantages"),
+        ("train/reward", "train/advantage"),
+    ],
+)
+def test_a_log_of_any_program_tells_it_by_its_advantages(
+    tmp_path: Path, reward: str, advantage: str
+) -> None:
+    path = tmp_path / "log.jsonl"
+
+    def state(advantage_T: np.ndarray) -> State:
+        rows = zip(ROW.tolist(), REWARD.tolist(), advantage_T.tolist(), strict=True)
+        lines = [json.dumps({"step": s, reward: r, advantage: a, "kl": 0.01}) for s, r, a in rows]
+        path.write_text("\n".join(lines))
+        return judge(open_run(path)).state
+
+    assert state(REWARD) is State.WATCH
+    assert state(REWARD - REWARD.mean()) is State.OK
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_group_size_of_1_is_read_from_a_column_or_a_file_beside(
+    tmp_path: Path, beside: bool
+) -> None:
+    size = {"num_generations": 1}
+    (tmp_path / "metrics.jsonl").write_text(
+        "\n".join(
+            json.dumps({"step": s, "reward": r} | ({} if beside else size))
+            for s, r in zip(ROW.tolist(), REWARD.tolist(), strict=True)
+        )
+    )
+    if beside:
+        (tmp_path / "config.json").write_text(json.dumps(size))
+    assert judge(open_run(tmp_path)).headline.startswith("groups of one: no baseline")
 
 
 @pytest.mark.parametrize("other", ["critic/advantages/mean", "reward_std"])

@@ -129,6 +129,12 @@ TASK = (
     "metrics/rouge_l",
     "quality",
     "pass@8",
+    "train/f1_score",
+    "judge_score",
+    "score/answer",
+    "hit@1",
+    "verifier_pass",
+    "map",
 )
 OTHER = (
     "format_accuracy",
@@ -139,6 +145,13 @@ OTHER = (
     "timing/accuracy",
     "entropy",
     "tool_success_rate",
+    "format_score",
+    "length_score",
+    "cache_hit_rate",
+    "score_loss",
+    "diversity_score",
+    "bitmap",
+    "scored",
 )
 
 

@@ -423,12 +423,10 @@ class Evidence:
                 f"{column} is printed with {decimals} decimals: below {signal.resolution:g} in all "
                 f"{rows}"
             )
-        is_rate = name == "learning_rate"
-        measured = (self._stands_still and not is_rate) or (
-            (is_rate or name == "gradient_norm") and not self._moved
-        )
-        if is_rate and self.record.config.learning_rate.source == "--set":
-            measured = False  # the user's word goes before a column of zeros
+        if name == "learning_rate":  # the user's word goes before a column of zeros
+            measured = not self._moved and self.record.config.learning_rate.source != "--set"
+        else:
+            measured = self._stands_still or (name == "gradient_norm" and not self._moved)
         return "" if measured else f"{column} is 0 in all {rows}: not measured"
 
     @cached_property

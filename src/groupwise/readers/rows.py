@@ -313,7 +313,7 @@ class RowStore:
         number = parse_number(value)
         if number is None and value[-1:] == "%":
             number = parse_number(value[:-1])
-            if number is not None and "%" not in name:
+            if number and "%" not in name:
                 number /= 100.0  # a share; a column that is in % by its name becomes one later
         if number is not None:
             if number == number:

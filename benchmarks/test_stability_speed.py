@@ -4,7 +4,7 @@ every cell's own matrix.
     make bench    (or: python -m pytest benchmarks/test_stability_speed.py --benchmark-only -s -o
     addopts=)
 
-The yardstick is what one would write without closed forms; it is timed on a twentieth of the cells.
+The yardstick is what one would write without a bisection; it is timed on a twentieth of the cells.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from groupwise.stability.lags import lag_by_name
 from groupwise.stability.mode import largest_rates
+from groupwise.stability.threshold import lag_by_name, period_matrix
 
 SIDE, MOST_SECONDS = 200, 1.0
 RATES, INTERVALS = np.geomspace(1e-4, 10, SIDE), np.arange(1, SIDE + 1)
@@ -41,7 +41,7 @@ def test_one_matrix_a_cell(benchmark: BenchmarkFixture, lag: str) -> None:
 
     def radii() -> list[bool]:
         return [
-            bool(np.abs(np.linalg.eigvals(kind.matrix(0.2 * e, 0.9, int(r)))).max() < 1)
+            bool(np.abs(np.linalg.eigvals(period_matrix(kind, 0.2 * e, 0.9, int(r)))).max() < 1)
             for e in rates
             for r in intervals
         ]

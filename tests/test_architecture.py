@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import statistics
 import subprocess
 import sys
@@ -44,6 +45,7 @@ LABORATORY = ROOT / "lab"
 GOALS = {"src/groupwise": 290_000, "lab/src/groupwise_lab": 110_000, "lab/experiments": 120_000}
 BUDGETS = {"src/groupwise": 343_000, "lab/src/groupwise_lab": 110_000, "lab/experiments": 133_500}
 COLUMNS = 100
+PRAGMA = re.compile(r"  # (noqa|type: ignore)\b.*")
 
 RUN_MAIN = "from groupwise.cli.app import main\ntry: main()\nexcept SystemExit: pass"
 COMMANDS = {"cli", "__main__"}
@@ -314,7 +316,7 @@ def test_no_line_is_longer_than_a_hundred_columns() -> None:
         for folder in BUDGETS
         for path in sorted((ROOT / folder).rglob("*.py"))
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if len(line) > COLUMNS
+        if len(PRAGMA.sub("", line)) > COLUMNS
     ]
     assert long == []
 

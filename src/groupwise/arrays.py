@@ -165,7 +165,8 @@ def check_whole(name: str, value: object, least: int) -> None:
         )
 
 
-def _check_number(name: str, value: Any, below: float, above_zero: bool) -> None:  # noqa: FBT001 - a row of a table
+# a row of a table
+def _check_number(name: str, value: Any, below: float, above_zero: bool) -> None:  # noqa: FBT001
     """Refuse anything but a number of its interval."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (is_number and 0 <= value < below) or (above_zero and value == 0):

@@ -11,16 +11,17 @@ import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
-from groupwise.stability.force import _by_decay, _by_flips, _Mode
-from groupwise.stability.lags import Lag, lag_by_name, mixed_lag, partly_stale
+from groupwise.stability.force import ForceOfMotion, _of_decay, _of_flips
 from groupwise.stability.mode import WINDOW, longest_interval, stability
+from groupwise.stability.spectrum import oscillation_onset, positive_leads, spectrum
 from groupwise.stability.swings import early_warning, lasting_swing
 from groupwise.stability.threshold import (
-    _positive_leads,
-    crossed,
-    first_growth,
-    oscillation_onset,
-    spectrum,
+    Lag,
+    grows,
+    lag_by_name,
+    lowest_edge,
+    partly_stale,
+    period_matrix,
     threshold,
 )
 
@@ -30,31 +31,33 @@ def test_matrices_of_two_updates_by_hand() -> None:
     v - .25 x.
     """
     assert np.allclose(
-        lag_by_name("none").matrix(0.1, 0.5, 2), [[0.9, 0.5], [-0.1, 0.5]], rtol=0, atol=1e-15
-    )
-    assert np.allclose(
-        lag_by_name("refresh").matrix(0.1, 0.5, 2),
-        [[0.75, 0.75], [-0.15, 0.25]],
+        period_matrix(lag_by_name("none"), 0.1, 0.5, 2),
+        [[0.9, 0.5, 0.0], [-0.1, 0.5, 0.0], [1.0, 0.0, 0.0]],
         rtol=0,
         atol=1e-15,
     )
     assert np.allclose(
-        lag_by_name("async").matrix(0.1, 0.5, 2),
+        period_matrix(lag_by_name("refresh"), 0.1, 0.5, 2),
+        [[0.75, 0.75, 0.0], [-0.15, 0.25, 0.0], [1.0, 0.0, 0.0]],
+        rtol=0,
+        atol=1e-15,
+    )
+    assert np.allclose(
+        period_matrix(lag_by_name("async"), 0.1, 0.5, 2),
         [[1.0, 0.75, -0.25], [0.0, 0.25, -0.15], [1.0, 0.0, 0.0]],
         rtol=0,
         atol=1e-15,
     )
     fixed: list[list[float]] = [[1, 0.5, 0, -0.1], [0, 0.5, 0, -0.1], [1, 0, 0, 0], [0, 0, 1, 0]]
-    assert lag_by_name("fixed").matrix(0.1, 0.5, 2).tolist() == fixed
-    # A mixture of a fifth current, and of four fifths two updates old.
+    assert period_matrix(lag_by_name("fixed"), 0.1, 0.5, 2).tolist() == fixed
+    # A fifth current, and four fifths two updates old.
     both: list[list[float]] = [
         [0.98, 0.5, 0, -0.08],
         [-0.02, 0.5, 0, -0.08],
         [1, 0, 0, 0],
         [0, 0, 1, 0],
     ]
-    assert np.allclose(mixed_lag([0.2, 0.0, 0.8]).matrix(0.1, 0.5, 1), both)
-    assert np.allclose(partly_stale("fixed", 0.8).matrix(0.1, 0.5, 2), both)
+    assert np.allclose(period_matrix(partly_stale("fixed", 0.8), 0.1, 0.5, 2), both)
 
 
 @pytest.mark.parametrize("kind", ["refresh", "async"])
@@ -68,10 +71,10 @@ def test_a_block_is_what_single_updates_do(kind: str, share: float) -> None:
     for _ in range(interval):
         speed = momentum * speed - force * (share * stale + (1 - share) * here)
         here += speed
-    state = [x, v] if kind == "refresh" else [x, v, before]
-    found = partly_stale(kind, share).matrix(force, momentum, interval) @ state
+    state = [x, v, before]
+    found = period_matrix(partly_stale(kind, share), force, momentum, interval) @ state
     assert found[:2].tolist() == pytest.approx([here, speed], rel=1e-13)
-    assert kind == "refresh" or found[2] == x
+    assert found[2] == x
 
 
 def test_a_stack_of_matrices_is_the_matrices() -> None:
@@ -81,11 +84,11 @@ def test_a_stack_of_matrices_is_the_matrices() -> None:
         partly_stale("fixed", 0.4),
         lag_by_name("none"),
     ):
-        stack = lag.matrix([[0.1, 0.2]], [[0.3], [0.9]], 3)
+        stack = period_matrix(lag, [[0.1, 0.2]], [[0.3], [0.9]], 3)
         for row, momentum in enumerate((0.3, 0.9)):
             for column, force in enumerate((0.1, 0.2)):
                 assert np.allclose(
-                    stack[row, column], lag.matrix(force, momentum, 3), rtol=1e-15, atol=0
+                    stack[row, column], period_matrix(lag, force, momentum, 3), rtol=1e-15, atol=0
                 )
 
 
@@ -95,10 +98,7 @@ def test_a_stack_of_matrices_is_the_matrices() -> None:
 def test_mean_lags(lag: str, mean: float) -> None:
     assert lag_by_name(lag).mean_lag(4) == mean
     assert partly_stale(lag, 0.5).mean_lag(4) == mean / 2
-    assert [lag_by_name(lag).period(4), mixed_lag([1.0]).period(4)] == [
-        4 if lag in {"refresh", "async"} else 1,
-        1,
-    ]
+    assert lag_by_name(lag).period(4) == (4 if lag in {"refresh", "async"} else 1)
 
 
 def test_edges_by_hand() -> None:
@@ -119,7 +119,8 @@ def test_edges_by_hand() -> None:
     assert float(threshold("fixed", 0.5, 1, stale_share=0.1)) == pytest.approx(
         3 / 0.8, rel=1e-12
     )  # 2(1 + mu)/(1 - 2 sigma)
-    assert float(threshold(mixed_lag([0.5, 0.5]), 0.0, 1)) == pytest.approx(2.0, rel=1e-12)
+    # Half current, half one update old: (1 - a/2) and -a/2 in one number's recursion.
+    assert float(threshold("fixed", 0.0, 1, stale_share=0.5)) == pytest.approx(2.0, rel=1e-12)
     assert threshold("refresh", [0.0, 0.9], [[1], [4]]).shape == (2, 2)
 
 
@@ -155,10 +156,9 @@ def test_a_window_above_the_edge_is_named_and_unstable() -> None:
         assert (WINDOW in found.notes) is (force in {3.63, 4.99})
         assert found.regime == ("unstable" if force > 1.382 else "underdamped")
     kind = partly_stale("refresh", 0.6)
-    edge = float(first_growth(kind, np.array([0.0]), 2)[0])
-    assert crossed(kind, edge * (1 + 1e-9), np.array([0.0]), 2).tolist() == [True]
-    assert crossed(kind, edge * (1 - 1e-9), np.array([0.0]), 2).tolist() == [False]
-    assert crossed(kind, 4.5, np.array([0.0]), 2).tolist() == [True]
+    edge = float(lowest_edge(kind, 0.0, 2))
+    grown = grows(kind, [edge * (1 - 1e-9), edge * (1 + 1e-9), 4.5, 5.01], 0.0, 2)
+    assert grown.tolist() == [False, True, False, True]
 
 
 def test_the_motion_of_one_number() -> None:
@@ -201,7 +201,7 @@ def test_the_motion_of_an_oscillation() -> None:
 def test_eigenvalues_of_a_long_lag_are_those_of_its_matrix() -> None:
     for force, momentum, share in ((0.004, 0.9, 1.0), (0.01, 0.0, 1.3), (0.4, 0.5, 0.7)):
         kind = partly_stale("fixed", share)
-        wanted = np.linalg.eigvals(kind.matrix(force, momentum, 80))
+        wanted = np.linalg.eigvals(period_matrix(kind, force, momentum, 80))
         found = spectrum(kind, force, momentum, 80)
         slow = wanted[(np.abs(wanted) > np.exp(-1 / 80)) & (wanted.imag >= 0)]
         assert all(np.abs(found - value).min() < 1e-9 for value in slow)
@@ -212,16 +212,16 @@ def test_forces_back_from_a_decay_by_hand() -> None:
     """One number: refresh of four updates at a time constant of 20 is 1 - e^-.2 over 4, or,
     flipping its sign, 1 + e^-.2 over 4.
     """
-    mode = _Mode("refresh", 0.0, 4)
+    mode = ForceOfMotion("refresh", 0.0, 4)
     assert mode.slow(20.0) == pytest.approx((1 - math.exp(-0.2)) / 4, rel=1e-12)
     assert mode.envelope(20.0) == pytest.approx((1 + math.exp(-0.2)) / 4, rel=1e-9)
-    assert (mode.slow(math.inf), mode.slow(0.0), mode.flips, mode.one_envelope) == (
+    assert (mode.slow(math.inf), mode.slow(0.0), mode.flips, mode.same_envelope) == (
         0.0,
         math.inf,
         True,
         False,
     )
-    swing = _Mode("none", 0.81, 1)
+    swing = ForceOfMotion("none", 0.81, 1)
     force = 0.2
     turn = math.acos((1.81 - force) / 2 / 0.9)
     assert swing.frequency(math.hypot(math.log(0.9), turn)) == pytest.approx(force, rel=1e-9)
@@ -229,7 +229,7 @@ def test_forces_back_from_a_decay_by_hand() -> None:
         0.905e-6, rel=1e-12
     )  # (1 + mu)/2 times its square
     assert swing.frequency(100.0) == math.inf
-    assert (swing.flips, swing.one_envelope) == (False, True)
+    assert (swing.flips, swing.same_envelope) == (False, True)
 
 
 def test_a_lasting_swing_is_fishers_share() -> None:
@@ -329,7 +329,7 @@ def test_a_slow_mode_is_told_at_first_order() -> None:
 
 def test_a_long_double_buffered_run_has_the_spectrum_of_its_map() -> None:
     for share in (1.0, 0.7):
-        values = np.linalg.eigvals(partly_stale("async", share).matrix(1e-4, 0.9, 100))
+        values = np.linalg.eigvals(period_matrix(partly_stale("async", share), 1e-4, 0.9, 100))
         found = stability(1e-4, 0.9, refresh_interval=100, lag="async", stale_share=share)
         assert found.spectral_radius == pytest.approx(float(np.abs(values).max()), rel=1e-8)
 
@@ -342,10 +342,27 @@ def test_a_stale_share_other_than_one_is_named() -> None:
         )
 
 
+def test_a_search_of_a_partly_stale_lag_says_what_it_looked_at() -> None:
+    """Half stale at R = 4 and momentum .9: from .01 (1 - mu)/(R (.5 + .5)) to 5 (1 + mu)/.5."""
+    notes = stability(0.02, 0.9, refresh_interval=4, stale_share=0.5).notes
+    forces, intervals = notes[-2:]
+    assert forces.startswith("The threshold was searched for at ")
+    assert " forces, 0.00025 to 19: an unstable stretch between two of them" in forces
+    assert intervals.startswith("The longest refresh interval was searched for among 144 intervals")
+    assert "a sample to 16,384" in intervals
+    angles = stability(0.02, 0.9, refresh_interval=4, lag="fixed", stale_share=0.5).notes[-2]
+    # 96 angles a half turn of the delay, of 4 + 2 updates, and 59 near 0.
+    assert f"at {59 + 96 * 6 - 1} angles of an eigenvalue on the unit circle, 0 to π" in angles
+    for share in (1.0, 0.0):
+        for lag in ("none", "fixed", "refresh", "async"):
+            whole = stability(0.002, 0.9, refresh_interval=4, lag=lag, stale_share=share)
+            assert not any("searched for" in note for note in whole.notes)
+
+
 def test_a_tie_with_a_positive_number_is_no_turn() -> None:
     """Sizes of eigenvalues agree to twelve digits where they are the same."""
-    assert _positive_leads(np.array([0.9, -0.9 * (1 + 1e-13)], dtype=complex))
-    assert not _positive_leads(np.array([0.9, -0.9 * (1 + 1e-11)], dtype=complex))
+    assert positive_leads(np.array([0.9, -0.9 * (1 + 1e-13)], dtype=complex))
+    assert not positive_leads(np.array([0.9, -0.9 * (1 + 1e-11)], dtype=complex))
 
 
 def test_no_interval_is_too_long_where_the_current_part_answers_without_a_swing() -> None:
@@ -362,11 +379,10 @@ def test_flips_without_momentum_have_two_forces() -> None:
     """
     kept = math.exp(-4 / 8)
     for frequency, force in ((0.1, (1 - kept) / 4), (0.7, (1 + kept) / 4)):
-        found = _by_flips(
-            _Mode("refresh", 0.0, 4),
+        found = _of_flips(
+            ForceOfMotion("refresh", 0.0, 4),
             Interval(frequency, frequency, frequency),
             Interval(8.0, 8.0, 8.0),
-            None,
         )
         assert found.force.value == pytest.approx(force, rel=1e-9)
         assert [found.force.low, found.force.high] == pytest.approx(
@@ -377,4 +393,4 @@ def test_flips_without_momentum_have_two_forces() -> None:
 @pytest.mark.parametrize("time", [0.0, -0.5, math.inf])
 def test_a_time_constant_that_is_none_tells_no_force(time: float) -> None:
     with pytest.raises(InsufficientDataError, match="expected a bounded tau"):
-        _by_decay(_Mode("none", 0.9, 1), "tau", Interval(time, time, time), None)
+        _of_decay(ForceOfMotion("none", 0.9, 1), "tau", Interval(time, time, time))

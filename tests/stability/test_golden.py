@@ -1,4 +1,4 @@
-"""Thresholds, onsets, windows and motions against tests/golden/thresholds.json: closed forms
+"""Thresholds, onsets and motions against tests/golden/thresholds.json: closed forms
 that no present code uses found them.
 """
 
@@ -10,12 +10,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from groupwise.stability.lags import partly_stale
-from groupwise.stability.mode import stability, stable_momenta
-from groupwise.stability.threshold import mixed_threshold, oscillation_onset, threshold
+from groupwise.stability.mode import stability
+from groupwise.stability.spectrum import oscillation_onset
+from groupwise.stability.threshold import threshold
 
 GOLDEN: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parents[1] / "golden" / "thresholds.json").read_text(encoding="utf-8")
@@ -64,27 +63,6 @@ def test_onsets(lag: str, share: float) -> None:
         assert found == pytest.approx(wanted, rel=1e-9 if lag != "fixed" or share == 1 else 1e-8), (
             row
         )
-
-
-def test_mixtures() -> None:
-    for row in GOLDEN["mixtures"]:
-        assert mixed_threshold(row["momentum"], row["shares"]) == pytest.approx(
-            row["threshold"], rel=1e-9
-        )
-
-
-@pytest.mark.parametrize(
-    "row",
-    GOLDEN["momentum_windows"],
-    ids=lambda row: f"{row['lag']}-{row['interval']}-{row['force']}",
-)
-def test_windows_of_momentum(row: dict[str, Any]) -> None:
-    found = stable_momenta(
-        partly_stale(row["lag"], row["stale_share"]), row["force"], row["interval"]
-    )
-    assert np.array(found).ravel().tolist() == pytest.approx(
-        np.array(row["windows"]).ravel().tolist(), abs=2e-8
-    )
 
 
 @pytest.mark.thinned(2)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import math
 import time
-from typing import Any
 
 import numpy as np
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.stability.lags import lag_by_name, partly_stale
-from groupwise.stability.mode import rate_limits, readings, stability
-from groupwise.stability.mode import stable_momenta as windows_of
-from groupwise.stability.threshold import oscillation_onset, rule_threshold, threshold
-from groupwise_lab.theory.oscillator import oscillator, recursion
+from groupwise.stability.mode import rate_limits, stability
+from groupwise.stability.spectrum import oscillation_onset
+from groupwise.stability.threshold import partly_stale, period_matrix, rule_threshold, threshold
+from groupwise_lab.theory.oscillator import recursion
 
 
 @pytest.mark.thinned(12)
@@ -42,9 +40,6 @@ def test_what_would_be_safe_is_safe_and_one_more_is_not() -> None:
         longest = int(found.max_refresh_interval)
         assert float(threshold(lag, 0.9, longest)) > 0.02 >= float(threshold(lag, 0.9, longest + 1))
         assert found.max_learning_rate == pytest.approx(0.1 * float(threshold(lag, 0.9, 2)) / 0.02)
-        largest = found.max_momentum
-        assert float(threshold(lag, largest, 2)) > 0.02
-        assert largest == pytest.approx(0.9999) or float(threshold(lag, largest + 2e-4, 2)) <= 0.02
 
 
 def test_thresholds_fall_with_the_interval() -> None:
@@ -137,11 +132,6 @@ def test_a_partly_stale_run_is_judged_by_its_own_recursion(lag: str) -> None:
         for interval in range(1, int(min(longest, 40)) + 1)
     )
     assert float(threshold(lag, 0.8, longest + 1, stale_share=0.7)) <= force
-    assert float(threshold(lag, found.max_momentum, 3, stale_share=0.7)) > force
-    assert (
-        found.max_momentum == 0.9999
-        or float(threshold(lag, found.max_momentum + 3e-4, 3, stale_share=0.7)) <= force
-    )
     below, above = (
         stability(part * found.oscillation_onset, 0.8, refresh_interval=3, lag=lag, stale_share=0.7)
         for part in (0.99, 1.01)
@@ -155,37 +145,6 @@ def test_which_of_the_two_rules_binds() -> None:
     assert [one.learning_rate for one in rate_limits(found, 0.1)] == pytest.approx(
         [0.33859, 0.125], rel=1e-4
     )
-
-
-def test_readings_are_the_theorys() -> None:
-    centred, backward = readings(0.01, 0.9, refresh_interval=8)
-    assert centred.mass == pytest.approx(0.95)
-    assert centred.damping == pytest.approx(0.1 - 0.01 * 3.5)
-    assert backward.mass == pytest.approx(0.9)
-    assert backward.damping == pytest.approx(0.1 - 0.08)
-    fixed, _ = readings(0.01, 0.9, refresh_interval=4, lag="fixed")
-    assert fixed.mass == pytest.approx(0.95 + 0.01 * 16 / 2)
-    assert {reading.restoring for reading in readings(0.01, 0.9)} == {0.01}
-
-
-@pytest.mark.parametrize(("momentum", "onset"), [(0.9, 0.00263340), (0.5, 0.08578644)])
-def test_the_backward_reading_oscillates_where_the_map_does(momentum: float, onset: float) -> None:
-    """On policy at (1 - sqrt(mu))^2, whatever the kind of lag is called that has none; .00278
-    and .125 were said once.
-    """
-    assert onset == pytest.approx((1 - momentum**0.5) ** 2, abs=1e-8)
-    current: list[dict[str, Any]] = [
-        {"lag": "none"},
-        {"lag": "none", "refresh_interval": 8},
-        {"lag": "refresh"},
-        {"lag": "fixed", "refresh_interval": 8, "stale_share": 0.0},
-    ]
-    for setting in current:
-        for force, real in ((0.999 * onset, True), (1.001 * onset, False)):
-            reading = readings(force, momentum, **setting)[1]
-            assert (reading.damping**2 > 4 * reading.mass * reading.restoring) == real
-    part = readings(0.01, momentum, lag="fixed", refresh_interval=8, stale_share=0.25)[1]
-    assert part.damping == pytest.approx((1 - momentum) - 0.01 * (0.75 * 1 + 0.25 * 8))
 
 
 def test_a_map_of_forty_thousand_settings_is_fast_enough_to_draw() -> None:
@@ -240,18 +199,7 @@ def test_plain_data_has_the_keys_of_the_issue() -> None:
         "max_learning_rate",
         "max_refresh_interval",
     }
-    assert wanted | {"oscillator", "time_constants", "oscillation_onset"} <= set(plain)
-    assert set(plain["oscillator"]) == {"mass", "damping", "restoring"}
-
-
-def test_backward_damping_changes_sign_at_the_rule() -> None:
-    rule = float(rule_threshold(0.9, 8))
-    assert (
-        oscillator(0.999 * rule, 0.9, refresh_interval=8, reading="backward").regime != "unstable"
-    )
-    assert (
-        oscillator(1.001 * rule, 0.9, refresh_interval=8, reading="backward").regime == "unstable"
-    )
+    assert wanted | {"time_constants", "oscillation_onset"} <= set(plain)
 
 
 def brute_block(lag: str, force: float, momentum: float, interval: int, share: float) -> np.ndarray:
@@ -421,62 +369,10 @@ def test_onset_of_a_partly_fixed_lag(share: float, momentum: float, interval: in
     onset = oscillation_onset("fixed", momentum, interval, stale_share=share)
     for part, turns in ((0.2, False), (0.9, False), (0.999, False), (1.001, True)):
         values = np.linalg.eigvals(
-            partly_stale("fixed", share).matrix(part * onset, momentum, interval)
+            period_matrix(partly_stale("fixed", share), part * onset, momentum, interval)
         )
         leading = values[np.argmax(np.abs(values))]
         assert bool(abs(leading.imag) > 1e-7 * abs(leading) or leading.real <= 0) is turns, part
-
-
-def stable_momenta(
-    force: float, interval: int, lag: str, share: float, grid: np.ndarray
-) -> np.ndarray:
-    """Where the threshold, scanned for by brute force, is above the force."""
-    return np.array(
-        [
-            force < float(threshold(lag, float(momentum), interval, stale_share=share))
-            for momentum in grid
-        ]
-    )
-
-
-@pytest.mark.thinned(3)
-@pytest.mark.parametrize(
-    ("force", "interval", "lag", "share", "windows"),
-    [
-        (1.207, 2, "refresh", 1.0, 1),
-        (3.0, 1, "refresh", 1.0, 1),
-        (0.02, 8, "refresh", 1.0, 1),
-        (2.1, 4, "none", 1.0, 1),
-        (5.0, 4, "async", 1.0, 0),
-        (0.05, 5, "async", 1.04, 1),
-        (1.2, 2, "refresh", 0.9, 1),
-        (0.3, 3, "fixed", 0.7, 1),
-    ],
-)
-def test_windows_of_momentum(
-    force: float, interval: int, lag: str, share: float, windows: int
-) -> None:
-    found = windows_of(partly_stale(lag, share), force, interval)
-    assert len(found) == windows
-    grid = np.linspace(0, 0.9999, 120)
-    inside = np.zeros(len(grid), dtype=bool)
-    for low, high in found:
-        assert low < high
-        inside |= (grid >= low) & (grid <= high)
-    assert (inside == stable_momenta(force, interval, lag, share, grid)).all()
-
-
-def test_the_largest_momentum_is_the_end_of_its_window() -> None:
-    below, inside, above = (
-        stability(1.207, momentum, refresh_interval=2) for momentum in (0.3, 0.5, 0.7)
-    )
-    (window,) = windows_of(lag_by_name("refresh"), 1.207, 2)
-    assert window == pytest.approx((0.45, 0.5644), abs=0.005)
-    assert [one.stable for one in (below, inside, above)] == [False, True, False]
-    assert below.max_momentum == inside.max_momentum == above.max_momentum == window[1]
-    assert below.momentum_windows == (window,)
-    assert below.as_dict()["momentum_windows"] == [list(window)]
-    assert stability(5.0, 0.3, refresh_interval=4, lag="async").as_dict()["max_momentum"] is None
 
 
 @pytest.mark.slow
@@ -505,6 +401,8 @@ def test_many_modes_of_a_long_fixed_lag_do_not_take_minutes() -> None:
 def test_the_spectrum_of_a_long_fixed_lag_is_that_of_its_map(
     interval: int, force: float, momentum: float, share: float
 ) -> None:
-    values = np.linalg.eigvals(partly_stale("fixed", share).matrix(force, momentum, interval))
+    values = np.linalg.eigvals(
+        period_matrix(partly_stale("fixed", share), force, momentum, interval)
+    )
     found = stability(force, momentum, refresh_interval=interval, lag="fixed", stale_share=share)
     assert found.spectral_radius == pytest.approx(float(np.abs(values).max()), rel=1e-8)

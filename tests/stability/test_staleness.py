@@ -12,8 +12,7 @@ import pytest
 from tests.stability.two_arms import TwoArmMode, two_arm_mode
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.stability.lags import mixed_lag, partly_stale
-from groupwise.stability.threshold import grows, threshold
+from groupwise.stability.threshold import grows, partly_stale, period_matrix, threshold
 from groupwise_lab.theory.oscillator import recursion
 
 SHARES = (-0.5, 0.2, 0.5, 0.9, 1.04, 1.5)
@@ -123,7 +122,7 @@ def test_closed_forms_where_there_are_any() -> None:
 
 @pytest.mark.parametrize("kind", ["fixed", "refresh", "async"])
 def test_the_recursion_is_the_power_of_the_map(kind: str) -> None:
-    matrix = partly_stale(kind, 0.6).matrix(0.02, 0.7, 3)
+    matrix = period_matrix(partly_stale(kind, 0.6), 0.02, 0.7, 3)
     state = np.full(len(matrix), -1.0)
     state[1] = 0.0
     curve = recursion(0.02, 0.7, 30, refresh_interval=3, lag=kind, stale_share=0.6)
@@ -334,8 +333,6 @@ def test_bad_input_is_a_sentence() -> None:
         threshold("refresh", 0.5, 2, stale_share=math.nan)
     with pytest.raises(InvalidArgumentError, match="whole updates"):
         threshold("refresh", 0.5, 2.5, stale_share=0.5)
-    with pytest.raises(InvalidArgumentError, match="stale share of 1 with a mixture"):
-        partly_stale(mixed_lag([0.5, 0.5]), 0.5)
     with pytest.raises(InvalidArgumentError, match="finite stale share"):
         partly_stale("refresh", math.inf)
 

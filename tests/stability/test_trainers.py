@@ -14,8 +14,7 @@ import pytest
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.settings import RULES as SETTINGS
-from groupwise.stability.lags import LAGS
-from groupwise.stability.threshold import threshold
+from groupwise.stability.threshold import LAGS, threshold
 from groupwise.stability.trainers import (
     KL_SETTINGS,
     RATIO_SETTINGS,
@@ -127,11 +126,13 @@ def test_settings_tell_the_lag(
 ) -> None:
     found = lag_of_trainer(framework, settings)
     assert (found.kind, found.refresh_interval, found.importance_ratio, found.kl_term) == expected
-    assert found.said
+    assert found.reasons
     # What is unknown is asked for, and only that.
-    assert bool(RATIO_SETTINGS & set(found.asked)) == (found.importance_ratio == "unknown")
-    assert bool(KL_SETTINGS & set(found.asked)) == (found.kl_term == "unknown")
-    assert set(found.asked) <= RATIO_SETTINGS | KL_SETTINGS
+    assert bool(RATIO_SETTINGS & set(found.unknown_settings)) == (
+        found.importance_ratio == "unknown"
+    )
+    assert bool(KL_SETTINGS & set(found.unknown_settings)) == (found.kl_term == "unknown")
+    assert set(found.unknown_settings) <= RATIO_SETTINGS | KL_SETTINGS
 
 
 def test_every_rule_is_tried_above() -> None:
@@ -190,20 +191,8 @@ def test_slime_async_is_what_its_loop_does(updates: int, spacing: int) -> None:
         assert found.kind == "async"
         assert set(lags) == set(range(updates, 2 * updates))
     else:
-        assert found.refresh_interval == max(lags)
-        total = sum(lags.values())
-        assert {lag: share for lag, share in enumerate(found.weight_D) if share} == pytest.approx(
-            {k: n / total for k, n in lags.items()}
-        )
-
-
-def test_mixtures_sum_to_one_and_end_at_the_bound() -> None:
-    for framework, settings, _ in CASES:
-        found = lag_of_trainer(framework, settings)
-        assert not found.weight_D or (
-            sum(found.weight_D) == pytest.approx(1)
-            and len(found.weight_D) == found.refresh_interval + 1
-        )
+        assert (found.kind, found.refresh_interval) == ("fixed", max(lags))
+        assert found.worst_case
 
 
 @pytest.mark.parametrize("entry", TRAINERS, ids=lambda entry: entry.name)
@@ -293,14 +282,14 @@ def test_a_bound_is_nearly_the_worst_lag(momentum: float, pattern: list[int], sh
 
 def test_how_a_lag_follows_is_said_in_numbers() -> None:
     assert (
-        lag_of_trainer("slime", {"num_steps_per_rollout": 4}).said[-1]
+        lag_of_trainer("slime", {"num_steps_per_rollout": 4}).reasons[-1]
         == "4 updates a generation, their importance ratio clipped: lags 0 to 3."
     )
     assert [
         lag_of_trainer("prime-rl", {"max_off_policy_steps": bound}).worst_case for bound in (0, 8)
     ] == [False, True]
-    said = lag_of_trainer("nemo-rl", NEMO | {"max_trajectory_age_steps": 2}).said
-    assert "At max_trajectory_age_steps 2 up to 2 steps, and up to 3 updates within one." in said
+    reasons = lag_of_trainer("nemo-rl", NEMO | {"max_trajectory_age_steps": 2}).reasons
+    assert "At max_trajectory_age_steps 2 up to 2 steps, and up to 3 updates within one." in reasons
 
 
 @pytest.mark.parametrize(

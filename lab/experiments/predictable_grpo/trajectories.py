@@ -33,8 +33,7 @@ from drawing import (
 from numpy import ndarray
 
 from groupwise.forecasting.laws import oscillator_decay
-from groupwise.stability.lags import LAGS
-from groupwise.stability.threshold import threshold
+from groupwise.stability.threshold import LAGS, threshold
 from groupwise_lab.simulate.bandit_runs import expected_path, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import Training, fixed_point
 from groupwise_lab.theory.oscillator import Oscillator, oscillator, recursion

@@ -16,7 +16,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 
 import common
 import numpy as np
-from common import BLACK, BLUE, GREEN, ORANGE, VERMILION, Results, Row, Rows, column, where  # noqa: F401 - scripts take them from here
+
+# scripts take them from here
+from common import BLACK, BLUE, GREEN, ORANGE, VERMILION, Results, Row, Rows, column, where  # noqa: F401
 from falling_steps import RegularisedWorld, bandit_world, linear_world
 
 from groupwise.theory.final_gap import CovarianceParts, MatrixMoments, covariance_parts

@@ -16,8 +16,13 @@ from numpy.typing import ArrayLike
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise.plain import Plain
-from groupwise.stability.lags import Float, check_setting, partly_stale
-from groupwise.stability.threshold import threshold
+from groupwise.stability.threshold import (
+    Float,
+    check_setting,
+    partly_stale,
+    period_matrix,
+    threshold,
+)
 from groupwise_lab.theory.mse import mse
 
 
@@ -101,7 +106,7 @@ def _updates(
 ) -> list[Float]:
     """The updates of one period as matrices; the first two rows are position and velocity."""
     if lag in {"none", "fixed"}:
-        return [partly_stale(lag, stale_share).matrix(force, momentum, interval)]
+        return [period_matrix(partly_stale(lag, stale_share), force, momentum, interval)]
     slots = 1 if lag == "refresh" else 2
     inner = np.eye(2 + slots)
     inner[:2, 1] = momentum

@@ -18,10 +18,10 @@ from worlds.fluctuations import (
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import components
-from groupwise.stability.mode import readings
 from groupwise.stability.swings import early_warning
 from groupwise.stability.threshold import threshold
 from groupwise_lab.theory.mse import reward_band, variance_ratio
+from groupwise_lab.theory.oscillator import oscillator
 
 
 def simulated_variance(
@@ -242,7 +242,7 @@ def test_an_interval_of_one_is_on_policy() -> None:
 def test_the_leading_order_holds_for_small_forces_and_diverges_with_the_damping() -> None:
     for momentum, lag, interval in ((0.9, "none", 1), (0.5, "refresh", 4), (0.5, "async", 4)):
         force = 1e-4 * (1 - momentum)
-        damping = readings(force, momentum, refresh_interval=interval, lag=lag)[0].damping
+        damping = oscillator(force, momentum, refresh_interval=interval, lag=lag).damping
         exact = stationary_variance(
             force,
             momentum,

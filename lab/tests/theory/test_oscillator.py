@@ -4,6 +4,8 @@ from it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
@@ -14,6 +16,8 @@ from groupwise.forecasting.laws import (
     oscillator_quantities,
     oscillator_slopes,
 )
+from groupwise.stability.threshold import rule_threshold
+from groupwise_lab.theory.oscillator import oscillator
 
 RATIOS = (0.03, 0.1, 0.5, 0.9, 1 - 1e-6, 1 - 1e-12, 1.0, 1 + 1e-12, 1 + 1e-6, 1.1, 2.0, 8.0, 30.0)
 
@@ -132,3 +136,44 @@ def test_the_inflection_is_where_the_curve_is_steepest(zeta: float) -> None:
     time = np.linspace(0.0, 3 * inflection, 30_001)
     steepest = time[int(np.gradient(oscillator_decay(time, omega, zeta), time).argmin())]
     assert inflection == pytest.approx(steepest, rel=1e-3)
+
+
+def test_readings_are_the_theorys() -> None:
+    centred = oscillator(0.01, 0.9, refresh_interval=8)
+    backward = oscillator(0.01, 0.9, refresh_interval=8, reading="backward")
+    assert centred.mass == pytest.approx(0.95)
+    assert centred.damping == pytest.approx(0.1 - 0.01 * 3.5)
+    assert backward.mass == pytest.approx(0.9)
+    assert backward.damping == pytest.approx(0.1 - 0.08)
+    fixed = oscillator(0.01, 0.9, refresh_interval=4, lag="fixed")
+    assert fixed.mass == pytest.approx(0.95 + 0.01 * 16 / 2)
+    assert centred.restoring == backward.restoring == 0.01
+
+
+@pytest.mark.parametrize(("momentum", "onset"), [(0.9, 0.00263340), (0.5, 0.08578644)])
+def test_the_backward_reading_oscillates_where_the_map_does(momentum: float, onset: float) -> None:
+    """On policy at (1 - sqrt(mu))^2, whatever the kind of lag is called that has none."""
+    assert onset == pytest.approx((1 - momentum**0.5) ** 2, abs=1e-8)
+    current: list[dict[str, Any]] = [
+        {"lag": "none"},
+        {"lag": "none", "refresh_interval": 8},
+        {"lag": "refresh"},
+        {"lag": "fixed", "refresh_interval": 8, "stale_share": 0.0},
+    ]
+    for setting in current:
+        for force, regime in ((0.999 * onset, "overdamped"), (1.001 * onset, "underdamped")):
+            assert oscillator(force, momentum, reading="backward", **setting).regime == regime
+    part = oscillator(
+        0.01, momentum, lag="fixed", refresh_interval=8, stale_share=0.25, reading="backward"
+    )
+    assert part.damping == pytest.approx((1 - momentum) - 0.01 * (0.75 * 1 + 0.25 * 8))
+
+
+def test_backward_damping_changes_sign_at_the_rule() -> None:
+    rule = float(rule_threshold(0.9, 8))
+    below, above = (
+        oscillator(share * rule, 0.9, refresh_interval=8, reading="backward")
+        for share in (0.999, 1.001)
+    )
+    assert below.regime != "unstable"
+    assert above.regime == "unstable"

@@ -463,7 +463,12 @@ def letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model of letters, with a line's end among them and without a chat template."""
     vocabulary = Vocabulary("".join(map(chr, range(32, 127))) + "\n")
     policy = Policy(policy_size("tiny"), vocabulary_size=len(vocabulary), context=256, seed=1)
-    return save_policy(policy, tmp_path_factory.mktemp("letters") / "gpt2", vocabulary)
+    folder = save_policy(policy, tmp_path_factory.mktemp("letters") / "gpt2", vocabulary)
+    # As a real model's tokenizer, it has a token for whatever else a text holds.
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["unk_token"] = "<pad>"
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
 
 
 def test_a_model_without_a_chat_template_is_asked_in_texts_and_answers_in_a_line(

@@ -152,7 +152,8 @@ def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
     """Name groups of runs as they were typed."""
     common = []
     for row in records:
-        prefix = commonprefix([record.name for record in row])  # noqa: RUF071 - of letters, not of folders
+        # of letters, not of folders
+        prefix = commonprefix([record.name for record in row])  # noqa: RUF071
         # Without what stands before a seed's number.
         common.append(prefix if len(row) == 1 else _unnumbered(prefix))
     lost = [

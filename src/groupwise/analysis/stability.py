@@ -31,10 +31,10 @@ from groupwise.record.run import RunRecord
 from groupwise.series.staleness import (
     LagSetting,
     UnknownSettingError,
-    asking,
     kl_notes,
     lag_of,
     momentum_of,
+    request_for,
 )
 from groupwise.wording import alike, law_name, number, readable, sentence
 
@@ -44,18 +44,11 @@ if TYPE_CHECKING:
     from groupwise.stability.mode import ImportanceRatio, RateLimit, Stability
     from groupwise.stability.swings import EarlyWarning, LastingSwing
 
-_OF_A_FORCE = (
-    "regime",
-    "stable",
-    "spectral_radius",
-    "margin",
-    "max_learning_rate",
-    "max_refresh_interval",
-    "max_refresh_status",
-    "max_momentum",
-    "oscillator",
-    "period",
-    "margin_interval",
+_OF_A_FORCE = dict.fromkeys(
+    (
+        *("regime", "stable", "spectral_radius", "margin", "max_learning_rate"),
+        *("max_refresh_interval", "max_refresh_status", "period", "margin_interval"),
+    )
 )
 
 
@@ -64,28 +57,19 @@ class StabilityEvidence(Plain):
     """The section on stability."""
 
     KEYS: ClassVar[tuple[str, ...]] = (
-        "verdict",
-        "said",
-        "doubts",
-        "asked",
-        "swing",
-        "early_warning=warning",
-        "learning_rate",
-        "limits",
-        "notes=all_notes",
+        *("verdict", "said=conclusion", "doubts", "asked=unknown_settings", "swing"),
+        *("early_warning=warning", "learning_rate", "limits", "notes=all_notes"),
     )
 
-    found: Stability | None = None  # where the mode that the reward shows stands, or None
+    mode: Stability | None = None  # where the mode that the reward shows stands, or None
     force: EffectiveForce | None = None  # per update, with its interval, or None
-    margin: Interval | None = (
-        None  # threshold over force, with its interval; None where none can be promised
-    )
+    margin: Interval | None = None  # threshold over force; None where none can be promised
     # of the learning rate, by rule; empty where the learning rate is unknown or Adam's
     limits: tuple[RateLimit, ...] = ()
     learning_rate: float | None = None  # the present one, or None
     notes: tuple[str, ...] = ()  # sentences on what to know
     unavailable: str = ""  # why nothing can be said, or ""
-    asked: tuple[str, ...] = ()  # settings that would be needed
+    unknown_settings: tuple[str, ...] = ()  # those that would be needed
     charts: tuple[Chart, ...] = ()  # the map, or none
     doubts: tuple[str, ...] = ()  # why no margin can be promised
     swing: LastingSwing | None = None  # of the last rows, where it was looked for
@@ -110,56 +94,55 @@ class StabilityEvidence(Plain):
         return self.learning_rate is not None and not self.adam and self.margin is not None
 
     @property
-    def said(self) -> str:
+    def conclusion(self) -> str:
         """What it comes to, in one sentence."""
         if self.doubts:
             return f"Open: {'; '.join(self.doubts)}. No margin can be promised."
-        if self.found is None or self.margin is None or self.force is None:
+        if self.mode is None or self.margin is None or self.force is None:
             return f"Unavailable: {self.unavailable}"
-        force, limit = number(self.force.force.value), number(self.found.threshold)
-        told = (
+        force, limit = number(self.force.force.value), number(self.mode.threshold)
+        numbers = (
             f"a force of {force} an update where {limit} is the limit, a margin of "
             f"{ranged_margin(self.margin)}"
         )
         if self.verdict == "stable":
-            return f"The mode that the reward shows is stable as far as the log shows: {told}."
+            return f"The mode that the reward shows is stable as far as the log shows: {numbers}."
         return (
-            f"Open: {told}. The margin may be below 1, so the data do not say whether this mode is "
-            "stable."
+            f"Open: {numbers}. The margin may be below 1, so the data do not say whether this mode "
+            "is stable."
         )
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """What to know of the numbers, and what else should be said."""
-        found = () if self.found is None else self.found.notes
-        return (
-            *found,
-            *self.notes,
-            *((asking(self.asked),) if self.asked and not self.unavailable else ()),
-        )
+        """What to know of the numbers, and which settings to give."""
+        notes = (*(self.mode.notes if self.mode else ()), *self.notes)
+        if self.unknown_settings and not self.unavailable:
+            return (*notes, request_for(self.unknown_settings))
+        return notes
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; what no margin can be promised for is null."""
-        shown = Plain.as_dict(self)
+        plain_data = Plain.as_dict(self)
         if self.verdict == "unavailable":
-            return shown
-        force = plain(self.force)
-        if self.found is None:
-            names = ("threshold", "rule_threshold", "oscillation_onset", *_OF_A_FORCE)
-            return {**dict.fromkeys(names), "time_constants": [], "effective_force": force, **shown}
-        judged = {**self.found.as_dict(), **shown, "status": self.said, "effective_force": force}
-        # Without a learning rate the limits are factors of the present one, and of a lag that there
-        # is not no interval is the longest.
+            return plain_data
+        force = {"effective_force": plain(self.force)}
+        if self.mode is None:
+            of_lag = dict.fromkeys(("threshold", "rule_threshold", "oscillation_onset"))
+            return {**of_lag, **_OF_A_FORCE, "time_constants": [], **force, **plain_data}
+        plain_data = {**self.mode.as_dict(), **plain_data, "status": self.conclusion, **force}
+        # Without a learning rate the limits are factors of the present one.
         if not self.knows_rate:
-            judged["max_learning_rate"] = None
-        if self.found.lag == "none":
-            judged |= {"max_refresh_interval": None, "max_refresh_status": "not applicable"}
+            plain_data["max_learning_rate"] = None
+        if self.mode.lag == "none":
+            plain_data |= NO_INTERVAL
         if self.margin is None:
-            return (
-                judged | dict.fromkeys(_OF_A_FORCE) | {"time_constants": [], "momentum_windows": []}
-            )
+            return {**plain_data, **_OF_A_FORCE, "time_constants": []}
         stable = True if self.verdict == "stable" else None
-        return judged | {"stable": stable, "margin_interval": self.margin.as_dict()}
+        return {**plain_data, "stable": stable, "margin_interval": self.margin.as_dict()}
+
+
+NO_INTERVAL = {"max_refresh_interval": None, "max_refresh_status": "not applicable"}
+"""What is said of the longest interval where there is no lag."""
 
 
 def ranged(interval: Interval) -> str:
@@ -222,29 +205,19 @@ PERHAPS_NO_LAG = (
 )
 
 
-def with_ratio(found: Stability, ratio: ImportanceRatio = "clipped") -> tuple[str, ...]:
+def with_ratio(mode: Stability, ratio: ImportanceRatio = "clipped") -> tuple[str, ...]:
     """Say what the importance ratio makes of an instability, which is judged without it."""
-    low, high = found.bounds
-    if found.stable or high <= found.threshold:
+    low, high = mode.bounds
+    if mode.stable or high <= mode.threshold:
         return ()
-    if found.force < low:
-        return (f"With the exact importance ratio it is stable up to {number(low)}.",)
-    if found.force >= high:
+    if mode.force >= high:
         return ("No importance ratio would hold it.",)
-    if ratio == "exact":
-        return (
-            (
-                f"With the exact importance ratio it is stable up to {number(high)}, unless a KL "
-                "term "
-                "is in the reward."
-            ),
-        )
-    return (
-        (
-            "A clipped importance ratio may hold it: unclipped it would be stable up to "
-            f"{number(high)}."
-        ),
-    )
+    unless = "" if mode.force < low else ", unless a KL term is in the reward"
+    if unless and ratio != "exact":
+        clipped = "A clipped importance ratio may hold it: unclipped it would be stable up to"
+        return (f"{clipped} {number(high)}.",)
+    end = number(high if unless else low)
+    return (f"With the exact importance ratio it is stable up to {end}{unless}.",)
 
 
 def stability_evidence(record: RunRecord, fitted: Fitted) -> StabilityEvidence:
@@ -259,7 +232,7 @@ def stability_evidence(record: RunRecord, fitted: Fitted) -> StabilityEvidence:
         momentum, adam = momentum_of(record)
         return measured_stability(record, fitted, momentum, lag_of(record), adam=adam)
     except UnknownSettingError as error:
-        return StabilityEvidence(unavailable=str(error), asked=(error.name,))
+        return StabilityEvidence(unavailable=str(error), unknown_settings=(error.name,))
     except GroupwiseError as error:
         return StabilityEvidence(unavailable=sentence(str(error)))
 
@@ -296,33 +269,29 @@ def measured_stability(
         )
     rate = record.config.value("learning_rate")
     rate = rate if rate is not None and rate > 0 else None
-    told_rate = None if adam else rate
+    rate_of_sgd = None if adam else rate
     law = law_name(fit.law)
-    told, force, margin = margin_of(
-        fits_with_a_force(fit, fitted.by_law, law=law), momentum, lag, rate=told_rate
+    with_force, force, margin = margin_of(
+        fits_with_a_force(fit, fitted.by_law, law=law), momentum, lag, rate=rate_of_sgd
     )
-    doubts = doubts_of(fit, told, force, law=law, swings=swings)
-    found = judged(force.force.value, momentum, lag.left[0], learning_rate=rate)
-    windows = min(
-        10, len(told.residual_T) // 20
-    )  # five at least tell whether swings grow along the run
-    warning = (
-        early_warning(told.residual_T, windows=windows, level=ALARM)
-        if warn and windows >= 5
-        else None
-    )
-    notes = _notes(record, fit, found, lag, force, told=told, adam=adam)
-    if warning is not None and warning.p_value < ALARM:
-        notes.append(warning.status)
+    doubts = doubts_of(fit, with_force, force, law=law, swings=swings)
+    mode = judged(force.force.value, momentum, lag.remaining[0], learning_rate=rate)
+    notes = _notes(record, fit, lag, force, with_force=with_force, adam=adam)
+    warning = None
+    # Five windows at least show whether swings grow along the run.
+    windows = min(10, len(with_force.residual_T) // 20)
+    if warn and windows >= 5:
+        warning = early_warning(with_force.residual_T, windows=windows, level=ALARM)
+        notes += [warning.status] if warning.p_value < ALARM else []
     return StabilityEvidence(
-        found,
+        mode,
         force,
         None if doubts else margin,
-        () if told_rate is None or doubts else rate_limits(found, told_rate),
+        () if rate_of_sgd is None or doubts else rate_limits(mode, rate_of_sgd),
         rate,
         tuple(notes),
-        asked=lag.asked,
-        charts=() if doubts else (map_chart(found, told_rate, force=force.force),),
+        unknown_settings=lag.unknown_settings,
+        charts=() if doubts else (map_chart(mode, rate_of_sgd, force=force.force),),
         doubts=doubts,
         swing=swing,
         warning=warning,
@@ -334,44 +303,28 @@ ALARM = 0.05
 """False-alarm rate of the sentence on growing swings."""
 
 
-def mixture_notes(found: Stability, lag: LagSetting) -> list[str]:
-    """What the mixture of lags behind a bound would allow."""
-    if not lag.weight_D:
-        return []
-    from groupwise.stability.threshold import mixed_threshold
-
-    limit = mixed_threshold(found.momentum, lag.weight_D)
-    return [
-        (
-            f"The threshold of the mixture of lags is {number(limit)}, that of the fixed lag at "
-            f"the bound {number(found.threshold)}."
-        )
-    ]
-
-
 def _notes(
     record: RunRecord,
     fit: FitResult,
-    found: Stability,
     lag: LagSetting,
     force: EffectiveForce,
     *,
-    told: FitResult,
+    with_force: FitResult,
     adam: bool,
 ) -> list[str]:
     """What to know of a judgement from a run."""
     notes = [NO_GUARANTEE, WHOLE_CURVE, force.status]
-    if told is not fit:
+    if with_force is not fit:
         notes.append(
             f"The law of the reward is the {law_name(fit.law)}, which has no force: it is read off "
-            f"the {law_name(told.law)}."
+            f"the {law_name(with_force.law)}."
         )
     if adam:
         notes += [ADAM, ADAM_RATE]
-    if told.status == "not_identifiable":
+    if with_force.status == "not_identifiable":
         notes.append(
-            f"The log does not single out this law: {readable(told.message).rstrip('.')}; the "
-            "interval is for this law alone."
+            f"The log does not single out this law: {readable(with_force.message).rstrip('.')}; "
+            "the interval is for this law alone."
         )
     schedule = str(record.config.value("learning_rate_schedule") or "constant")
     if not schedule.startswith("constant"):
@@ -380,11 +333,11 @@ def _notes(
             "and was larger at the peak."
         )
     notes.append(HALF_FORCE)
-    if len(lag.left) > 1:
+    if len(lag.remaining) > 1:
         notes.append(PERHAPS_NO_LAG)
-    elif lag.left[0] is not lag:
+    elif lag.remaining[0] is not lag:
         return [*notes, NO_LAG_LEFT, *lag.notes]
-    return [*notes, *lag.notes, *kl_notes(lag), *mixture_notes(found, lag)]
+    return [*notes, *lag.notes, *kl_notes(lag)]
 
 
 FloatArray = NDArray[np.float64]
@@ -396,56 +349,44 @@ _KINDS = {"fixed": "Fixed lag", "refresh": "Periodic refresh", "async": "Double-
 
 
 def map_chart(
-    found: Stability, learning_rate: float | None, *, force: Interval | None = None
+    mode: Stability, learning_rate: float | None, *, force: Interval | None = None
 ) -> Chart:
     """Chart the stability of a mode over learning rate and refresh interval."""
     from groupwise.stability.mode import largest_rates
 
     rate = 1.0 if learning_rate is None else learning_rate
-    lag = "refresh" if found.lag == "none" else found.lag
-    spread = np.unique(
-        np.round(np.geomspace(1, max(_FURTHEST, 4 * found.refresh_interval), _POINTS))
-    )
-    interval = np.union1d(spread, [float(found.refresh_interval)])
+    lag = "refresh" if mode.lag == "none" else mode.lag
+    furthest = max(_FURTHEST, 4 * mode.refresh_interval)
+    spread = np.round(np.geomspace(1, furthest, _POINTS))
+    interval = np.union1d(spread, [float(mode.refresh_interval)])
     limit, rule = largest_rates(
-        lag, found.momentum, found.force / rate, interval, stale_share=found.stale_share
+        lag, mode.momentum, mode.force / rate, interval, stale_share=mode.stale_share
     )
-    seen = np.concatenate(
-        [limit[1:], rule, [rate]]
-    )  # an on-policy limit far above all else is cut off
-    bottom, top = _digits(float(seen.min()) / _ROOM), _digits(float(seen.max()) * _ROOM)
+    # An on-policy limit far above all else is cut off.
+    shown = np.concatenate([limit[1:], rule, [rate]])
+    bottom, top = _digits(float(shown.min()) / _ROOM), _digits(float(shown.max()) * _ROOM)
     x = tuple(int(value) for value in interval)
-    nothing = (None,) * len(x)
-    allowed = bool((rule > limit * (1 + 1e-9)).any())  # by the published rule, of what is unstable
-    lines = [
-        Line("unstable", "unstable", x, nothing, _written(limit), _written(np.full(len(x), top)))
-    ]
-    if allowed:
-        lines.append(
-            Line(
-                "allowed by the rule, yet unstable",
-                "unsafe",
-                x,
-                nothing,
-                _written(limit),
-                _written(np.maximum(limit, rule)),
-            )
-        )
-    lines.append(_boundary(x, limit, found.force, force))
+    nothing, low = (None,) * len(x), _written(limit)
+    lines = [Line("unstable", "unstable", x, nothing, low, _written(np.full(len(x), top)))]
+    unsafe = bool((rule > limit * (1 + 1e-9)).any())
+    if unsafe:
+        high = _written(np.maximum(limit, rule))
+        lines.append(Line("allowed by the rule, yet unstable", "unsafe", x, nothing, low, high))
+    lines.append(_boundary(x, limit, mode.force, force))
     lines.append(Line("published rule", "rival", x, _written(rule)))
-    free = np.full(len(x), found.bounds[1] * rate / found.force)
-    if found.bounds[1] > found.threshold and free[0] < top:
-        lines.append(Line("boundary with the exact ratio", "second_rival", x, _written(free)))
-    lines.append(
-        Line("you are here", "here", (found.refresh_interval,), _written(np.array([rate])))
-    )
+    free = mode.bounds[1] * rate / mode.force
+    if mode.bounds[1] > mode.threshold and free < top:
+        exact = _written(np.full(len(x), free))
+        lines.append(Line("boundary with the exact ratio", "second_rival", x, exact))
+    here = _written(np.array([rate]))
+    lines.append(Line("you are here", "here", (mode.refresh_interval,), here))
     return Chart(
         "stability_map",
         "Stability over learning rate and refresh interval",
         "refresh interval, optimiser updates",
         "learning rate" if learning_rate is not None else "learning rate, present = 1",
         tuple(lines),
-        caption=_caption(found, lag, free=free[0], unsafe=allowed, band=force is not None),
+        caption=_caption(mode, lag, free=free, unsafe=unsafe, band=force is not None),
         wide=True,
         y_range=(bottom, top),
         x_scale="log2",
@@ -465,19 +406,19 @@ def _boundary(
     )
 
 
-def _caption(found: Stability, lag: str, *, free: float, unsafe: bool, band: bool) -> str:
+def _caption(mode: Stability, lag: str, *, free: float, unsafe: bool, band: bool) -> str:
     """Say what the map holds fixed, and what to see."""
     words = [
         (
-            f"{_KINDS[lag]} at momentum {number(found.momentum)} and the present stiffness, "
+            f"{_KINDS[lag]} at momentum {number(mode.momentum)} and the present stiffness, "
             "without an importance ratio."
         )
     ]
-    if found.lag == "none":
+    if mode.lag == "none":
         words.append(
             "The run is on-policy, at 1; the rest is what several updates a generation would do."
         )
-    if found.bounds[1] > found.threshold:
+    if mode.bounds[1] > mode.threshold:
         words.append(f"With the exact ratio the boundary is {number(free)} throughout.")
     if band:
         words.append("The band is what the log leaves open.")

@@ -166,7 +166,8 @@ class Program:
         )
 
 
-def _print_version(context: typer.Context, wanted: bool) -> None:  # noqa: FBT001 - typer passes it so
+# typer passes it so
+def _print_version(context: typer.Context, wanted: bool) -> None:  # noqa: FBT001
     """Print the version and stop."""
     if wanted:
         typer.echo(f"{context.info_name} {__version__}")

@@ -5,7 +5,7 @@ would be safe.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from groupwise.pages.tables import Grid
     from groupwise.record.run import RunRecord
     from groupwise.series.staleness import LagSetting
-    from groupwise.stability.mode import Stability
     from groupwise.stability.trainers import TrainerLag
 
 _LONGEST = 1_000_000
@@ -103,45 +102,42 @@ def stability(
     from groupwise.forecasting.laws import law_by_name
     from groupwise.pages.text import print_stability
 
-    of_loss: dict[str, Any] = {
-        "importance_ratio": importance_ratio,
-        "kl_in": kl_in,
-        "stale_share": stale_share,
-    }
     typed = Typed(
-        learning_rate,
-        momentum,
-        stiffness,
-        optimizer,
-        second_moment,
-        lag_kind,
-        refresh_interval,
-        **of_loss,
+        learning_rate=learning_rate,
+        momentum=momentum,
+        stiffness=stiffness,
+        optimizer=optimizer,
+        second_moment=second_moment,
+        lag_kind=lag_kind,
+        refresh_interval=refresh_interval,
+        importance_ratio=importance_ratio,
+        kl_in=kl_in,
+        stale_share=stale_share,
     )
     typed.check(trainer)
     if law is not None:
         law_by_name(law)
-    inputs = [place for place in (path, opening.config) if place is not None]
+    paths = [place for place in (path, opening.config) if place is not None]
+    inputs = list(paths)
     if output is not None:
         free_target(output, inputs, force=force, endings=(".html",))
-    opening, told = _trainer_apart(opening, trainer, of_run=path is not None)
+    opening, trainer_lag = _trainer_apart(opening, trainer, of_run=path is not None)
     if path is None:
-        answer = _of_numbers(typed, told)
+        answer = _of_numbers(typed, trainer_lag)
     else:
         record = opening.open(path)
         inputs += cli.logs_of(record)
         fit = partial(fit_metric, metric=metric, until=until, level=level, law=law)
-        answer = _of_run(typed.over(record), typed, told, fit, chosen=law is not None)
+        answer = _of_run(typed.over(record), typed, trainer_lag, fit)
+        if law is not None:
+            answer.data["notes"].append(_CHOSEN)
     if output is not None:
         free_target(output, inputs, force=force)
-        typed_paths = [place for place in (path, opening.config, output) if place is not None]
-        write_whole(output, answer.drawn(typed_paths), force=force)
+        write_whole(output, answer.drawn([*paths, output]), force=force)
     if as_json:
         cli.print_json(answer.data)
         return
-    print_stability(
-        answer.found, answer.data["notes"], cli.out_console(), grids=answer.grids, said=answer.said
-    )
+    print_stability(answer.conclusion, answer.data["notes"], cli.out_console(), grids=answer.grids)
     if output is not None:
         cli.print_lines(f"\nThe map: {output}")
 
@@ -164,7 +160,7 @@ class Typed:
     def check(self, trainer: str | None) -> None:
         """Check what needs no run: ranges and names, and that the lag is said once."""
         from groupwise.series.staleness import optimizer_of
-        from groupwise.stability.lags import lag_by_name
+        from groupwise.stability.threshold import lag_by_name
 
         if self.momentum is not None and not 0 <= self.momentum < 1:
             raise InvalidArgumentError(
@@ -194,29 +190,26 @@ class Typed:
 
     def stiffnesses(self) -> list[float]:
         """Split the stiffnesses, stiffest first."""
-        found = sorted(cli.numbers("--stiffness", self.stiffness or "", "0.5,20"), reverse=True)
-        if found[-1] <= 0:
+        stiffness = sorted(cli.numbers("--stiffness", self.stiffness or "", "0.5,20"), reverse=True)
+        if stiffness[-1] <= 0:
             raise InvalidArgumentError(
-                f"--stiffness expects numbers above 0; got {found[-1]:g}: "
+                f"--stiffness expects numbers above 0; got {stiffness[-1]:g}: "
                 "where it is not positive the fixed point is no stable one, and no learning rate "
                 "makes it so"
             )
-        if len(found) > _MOST_MODES:
+        if len(stiffness) > _MOST_MODES:
             raise InvalidArgumentError(
-                f"--stiffness expects at most {_MOST_MODES} modes; got {len(found)}"
+                f"--stiffness expects at most {_MOST_MODES} modes; got {len(stiffness)}"
             )
-        return found
+        return stiffness
 
     def forces(self, stiffness: list[float]) -> list[float]:
         """Return the force per update of each mode of a whole setting."""
         from groupwise.stability.mode import adam_force
 
-        rate = float(self.learning_rate or 0)
-        scale = (
-            rate
-            if self.second_moment is None
-            else rate * adam_force(1.0, 1.0, float(self.momentum or 0), self.second_moment)
-        )
+        rate = scale = float(self.learning_rate or 0)
+        if self.second_moment is not None:
+            scale *= adam_force(1.0, 1.0, float(self.momentum or 0), self.second_moment)
         if not (math.isfinite(scale * stiffness[0]) and scale * stiffness[-1] > 0):
             raise InvalidArgumentError(
                 "expected --learning-rate times --stiffness between the least and the largest "
@@ -226,37 +219,30 @@ class Typed:
 
     def over(self, record: RunRecord) -> RunRecord:
         """Let what was typed stand in for what the run says."""
-        names = (
-            "learning_rate",
-            "optimizer",
-            "momentum",
-            "lag_kind",
-            "refresh_interval",
-            "importance_ratio",
-            "kl_in",
-        )
-        given = {name: getattr(self, name) for name in names} | {"beta1": self.momentum}
-        return replace(record, config=record.config.with_settings(given, "the command line"))
+        names = ("learning_rate", "optimizer", "momentum", "lag_kind", "refresh_interval")
+        given = {name: getattr(self, name) for name in (*names, "importance_ratio", "kl_in")}
+        config = record.config.with_settings({**given, "beta1": self.momentum}, "the command line")
+        return replace(record, config=config)
 
     def on(self, lag: LagSetting) -> LagSetting:
-        """Return a lag with what was typed of the loss in the place of what was found or asked."""
+        """Return a lag with what was typed of the loss in the place of what the settings say."""
         from groupwise.series.staleness import UNKNOWN_RATIO
         from groupwise.stability.trainers import KL_SETTINGS, RATIO_SETTINGS
 
+        change: dict[str, Any] = {}
+        unknown = set(lag.unknown_settings)
         if self.importance_ratio is not None:
-            asked = tuple(name for name in lag.asked if name not in RATIO_SETTINGS)
+            unknown -= RATIO_SETTINGS
             notes = tuple(note for note in lag.notes if note != UNKNOWN_RATIO)
-            lag = replace(
-                lag,
-                importance_ratio=self.importance_ratio,  # type: ignore[arg-type]
-                asked=asked,
-                notes=notes,
-                ratio_known=True,
-            )
+            change |= {"importance_ratio": self.importance_ratio, "ratio_known": True}
+            change |= {"notes": notes}
         if self.kl_in is not None:
-            asked = tuple(name for name in lag.asked if name not in KL_SETTINGS)
-            lag = replace(lag, kl_term=self.kl_in, asked=asked)  # type: ignore[arg-type]
-        return lag if self.stale_share is None else replace(lag, stale_share=self.stale_share)
+            unknown -= KL_SETTINGS
+            change["kl_term"] = self.kl_in
+        if self.stale_share is not None:
+            change["stale_share"] = self.stale_share
+        left = tuple(name for name in lag.unknown_settings if name in unknown)
+        return replace(lag, unknown_settings=left, **change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +250,8 @@ class _Answer:
     """What is printed, as data, as tables and as a map."""
 
     title: str
-    said: str
-    found: Stability | None
-    data: Mapping[str, Any]
+    conclusion: str
+    data: dict[str, Any]
     grids: list[Grid]
     chart: Callable[[], Chart] | None
 
@@ -276,17 +261,16 @@ class _Answer:
 
         if self.chart is None:
             raise InvalidArgumentError(
-                f"expected a setting that has a map for -o, got one without: {self.said}"
+                f"expected a setting that has a map for -o, got one without: {self.conclusion}"
             )
-        made = made_by(cli.typed_arguments(typed))
         return stability_page(
             self.title,
-            self.said,
+            self.conclusion,
             self.chart(),
             self.grids,
             self.data["notes"],
             results=self.data,
-            made=made,
+            made=made_by(cli.typed_arguments(typed)),
         )
 
 
@@ -298,15 +282,12 @@ def _trainer_apart(
     """
     from groupwise.stability.trainers import lag_of_trainer, takes
 
-    own = {
-        name: value
-        for name, value in opening.settings.items()
-        if trainer is not None and takes(trainer, name)
-    }
-    opening = replace(
-        opening,
-        settings={name: value for name, value in opening.settings.items() if name not in own},
-    )
+    own: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    for name, value in opening.settings.items():
+        of_trainer = trainer is not None and takes(trainer, name)
+        (own if of_trainer else rest)[name] = value
+    opening = replace(opening, settings=rest)
     if not of_run and opening.settings:
         names = ", ".join(name[:60] for name in opening.settings)
         whose = (
@@ -325,37 +306,32 @@ def _trainer_apart(
     return opening, None if trainer is None else lag_of_trainer(trainer, own)
 
 
-def _of_numbers(typed: Typed, told: TrainerLag | None) -> _Answer:
+def _of_numbers(typed: Typed, trainer_lag: TrainerLag | None) -> _Answer:
     """Judge a setting whose stiffness is known."""
-    from groupwise.analysis.stability import ADAM, map_chart, mixture_notes, with_ratio
+    from groupwise.analysis.stability import ADAM, NO_INTERVAL, map_chart, with_ratio
     from groupwise.diagnostics.margin import judged
     from groupwise.pages.tables import limit_grid, mode_grid, stability_grid
-    from groupwise.series.staleness import LagSetting, asking, kl_notes, setting_of_trainer
+    from groupwise.series.staleness import LagSetting, kl_notes, request_for, setting_of_trainer
     from groupwise.stability.mode import rate_limits
 
-    _refuse_missing(typed, lag_known=told is not None)
+    _refuse_missing(typed, lag_known=trainer_lag is not None)
     interval = 1 if typed.lag_kind == "none" else int(typed.refresh_interval or 1)
     lag = typed.on(
-        LagSetting(str(typed.lag_kind), interval) if told is None else setting_of_trainer(told)
+        LagSetting(str(typed.lag_kind), interval)
+        if trainer_lag is None
+        else setting_of_trainer(trainer_lag)
     )
     rate, momentum = float(typed.learning_rate or 0), float(typed.momentum or 0)
     stiffness = typed.stiffnesses()
     modes = tuple(
         judged(force, momentum, lag, learning_rate=rate) for force in typed.forces(stiffness)
     )
-    found = modes[0]
-    limits = rate_limits(found, rate)
-    notes = [
-        *found.notes,
-        *([ADAM] if typed.adam else []),
-        *lag.notes,
-        *kl_notes(lag),
-        *mixture_notes(found, lag),
-    ]
-    notes += [asking(lag.asked)] if lag.asked else []
+    mode = modes[0]
+    limits = rate_limits(mode, rate)
+    notes = [*mode.notes, *([ADAM] if typed.adam else []), *lag.notes, *kl_notes(lag)]
+    notes += [request_for(lag.unknown_settings)] if lag.unknown_settings else []
     data: dict[str, Any] = {
-        **found.as_dict(),
-        "lag_shares": None,  # of a mixture, which earlier versions took
+        **mode.as_dict(),
         "learning_rate": rate,
         "stiffness": stiffness[0],
         "optimizer": "adam" if typed.adam else "sgd",
@@ -363,52 +339,38 @@ def _of_numbers(typed: Typed, told: TrainerLag | None) -> _Answer:
         "kl_term": lag.kl_term,
         "limits": [limit.as_dict() for limit in limits],
         "modes": [
-            {"stiffness": value, "stable": mode.stable, "margin": mode.margin}
-            for value, mode in zip(stiffness, modes, strict=True)
+            {"stiffness": value, "stable": each.stable, "margin": each.margin}
+            for value, each in zip(stiffness, modes, strict=True)
         ],
-        "trainer": None if told is None else told.as_dict(),
-        "asked": list(lag.asked),
+        "trainer": None if trainer_lag is None else trainer_lag.as_dict(),
+        "asked": list(lag.unknown_settings),
         "notes": list(dict.fromkeys(notes)),
+        **(NO_INTERVAL if mode.lag == "none" else {}),
     }
-    if found.lag == "none":
-        data |= {
-            "max_refresh_interval": None,
-            "max_refresh_status": "not applicable",
-        }  # there is no interval to be too long
-    grids = [
-        stability_grid(found),
-        limit_grid(limits),
-        *([mode_grid(modes, stiffness)] if len(modes) > 1 else []),
-    ]
-    said = " ".join((found.status, *with_ratio(found, lag.importance_ratio)))
-    return _Answer(
-        "Stability of a setting", said, found, data, grids, partial(map_chart, found, rate)
-    )
+    grids = [stability_grid(mode), limit_grid(limits)]
+    grids += [mode_grid(modes, stiffness)] if len(modes) > 1 else []
+    conclusion = " ".join((mode.status, *with_ratio(mode, lag.importance_ratio)))
+    chart = partial(map_chart, mode, rate)
+    return _Answer("Stability of a setting", conclusion, data, grids, chart)
 
 
 def _refuse_missing(typed: Typed, *, lag_known: bool) -> None:
     """Ask for all that is missing at once."""
+    no_lag = typed.lag_kind is None and not lag_known
+    no_interval = typed.refresh_interval is None and typed.lag_kind != "none" and not lag_known
+    no_second_moment = typed.second_moment is None and typed.adam
     absent = {
         "--learning-rate": typed.learning_rate is None,
         "--momentum": typed.momentum is None,
         "--stiffness": typed.stiffness is None,
-        "--lag-kind": typed.lag_kind is None and not lag_known,
-        "--refresh-interval": typed.refresh_interval is None
-        and typed.lag_kind != "none"
-        and not lag_known,
-        "--second-moment": typed.second_moment is None and typed.adam,
+        "--lag-kind": no_lag,
+        "--refresh-interval": no_interval,
+        "--second-moment": no_second_moment,
     }
     if any(absent.values()):
-        hint = (
-            "; a trainer's own settings tell the lag with --trainer NAME"
-            if absent["--lag-kind"]
-            else ""
-        )
-        hint += (
-            "; Adam divides by the root of its second moment, which is in no log"
-            if absent["--second-moment"]
-            else ""
-        )
+        hint = "; a trainer's own settings tell the lag with --trainer NAME" if no_lag else ""
+        if no_second_moment:
+            hint += "; Adam divides by the root of its second moment, which is in no log"
         missing = ", no ".join(name for name, lacks in absent.items() if lacks)
         raise InvalidArgumentError(f"expected a run or a whole setting, got no {missing}{hint}")
     if typed.second_moment is not None and not typed.adam:
@@ -420,28 +382,22 @@ def _refuse_missing(typed: Typed, *, lag_known: bool) -> None:
 def _of_run(
     record: RunRecord,
     typed: Typed,
-    told: TrainerLag | None,
+    trainer_lag: TrainerLag | None,
     fit: Callable[[RunRecord], Fitted],
-    *,
-    chosen: bool,
 ) -> _Answer:
     """Judge the mode that a run's reward shows."""
     from groupwise.analysis.stability import measured_stability
     from groupwise.pages.tables import evidence_grid, limit_grid
     from groupwise.series.staleness import lag_of, momentum_of, setting_of_trainer
 
-    for name, value in (
-        ("--stiffness", typed.stiffness),
-        ("--second-moment", typed.second_moment),
-        ("--stale-share", typed.stale_share),
-    ):
-        if value is not None:
+    for name in ("stiffness", "second_moment", "stale_share"):
+        if getattr(typed, name) is not None:
             raise InvalidArgumentError(
-                f"expected a run or {name}, got both: a run tells the force itself; leave out one "
-                "of them"
+                f"expected a run or --{name.replace('_', '-')}, got both: a run tells the force "
+                "itself; leave out one of them"
             )
     momentum, adam = momentum_of(record)
-    lag = typed.on(setting_of_trainer(told) if told is not None else lag_of(record))
+    lag = typed.on(lag_of(record) if trainer_lag is None else setting_of_trainer(trainer_lag))
     fitted = fit(record)
     if not fitted.rewarding:
         raise MissingMetricError(
@@ -457,10 +413,10 @@ def _of_run(
         "optimizer": "adam" if adam else "sgd",
         "importance_ratio": lag.importance_ratio if lag.ratio_known else None,
         "kl_term": lag.kl_term,
-        "trainer": None if told is None else told.as_dict(),
-        "notes": [*evidence.all_notes, *([_CHOSEN] if chosen else [])],
+        "trainer": None if trainer_lag is None else trainer_lag.as_dict(),
+        "notes": list(evidence.all_notes),
     }
-    grids = [] if evidence.found is None else [evidence_grid(evidence)]
+    grids = [] if evidence.mode is None else [evidence_grid(evidence)]
     grids += [limit_grid(evidence.limits)] if evidence.limits else []
     chart = partial(evidence.charts.__getitem__, 0) if evidence.charts else None
-    return _Answer(record.name, evidence.said, evidence.found, data, grids, chart)
+    return _Answer(record.name, evidence.conclusion, data, grids, chart)

@@ -93,7 +93,7 @@ def _measured(evidence: Evidence, momentum: float, lag: LagSetting, *, adam: boo
     doubts = doubts_of(best, told, force, law=law, swings=swings)
     if doubts:
         return _none("; ".join(doubts))
-    found = judged(force.force.value, momentum, lag.left[0])
+    found = judged(force.force.value, momentum, lag.remaining[0])
     stable = "the whole of it above 1: stable as far as the log shows"
     place = stable if margin.low > 1 else "which may be below 1: not told from instability"
     heuristic = ", Adam mapped heuristically" if adam else ""
@@ -163,14 +163,14 @@ def margin_of(
                     lag=one.kind,
                     learning_rate=rate,
                 )
-                for one in lag.left
+                for one in lag.remaining
             ]
         except InsufficientDataError as error:
             problem = problem or error
             continue
         limits = [
             float(threshold(one.kind, momentum, one.refresh_interval, stale_share=one.stale_share))
-            for one in lag.left
+            for one in lag.remaining
         ]
         forces = [_widened(force) for force in forces]
         margins = [_margin(limit, force.force) for limit, force in zip(limits, forces, strict=True)]

@@ -23,7 +23,10 @@ from groupwise.wording import clean
 NAME = "reward_functions"
 LOG = "the mean of every reward function (TRL: rewards/NAME/mean)"
 FORM = re.compile(
-    r"format|xml|(^|_)tags?(_|$)|think|style|struct|compil|syntax|json|boxed|pars(e|able)|length|(^|_)int_|language|readab",
+    (
+        r"format|xml|(^|_)tags?(_|$)|think|style|struct|compil|syntax|json|boxed|pars(e|able)"
+        r"|length|(^|_)int_|language|readab"
+    ),
     re.IGNORECASE,
 )
 # Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in

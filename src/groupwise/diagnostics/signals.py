@@ -55,7 +55,10 @@ LOG_REWARD = (
     "reward=NAME)"
 )
 _HELD_OUT = re.compile(
-    r"(val-core/.*|(eval|val|validation|test)[/_].*(acc|accuracy|reward|score|mean@\d+|pass@1|pass1)(/mean)?)",
+    (
+        r"(val-core/.*|(eval|val|validation|test)[/_].*(acc|accuracy|reward|score|mean@\d+|pass@1"
+        r"|pass1)(/mean)?)"
+    ),
     re.IGNORECASE,
 )
 # What an evaluation table calls the reward that it holds.

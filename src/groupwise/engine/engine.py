@@ -289,7 +289,8 @@ class _Job:
             return
         self._idle.append(worker)
         if answer.kind is Kind.VALUE:
-            value = pickle.loads(answer.value)  # noqa: S301 - from a worker that this process started
+            # from a worker that this process started
+            value = pickle.loads(answer.value)  # noqa: S301
             self._close(given, Status.DONE, value=value, size=len(answer.value))
         else:
             self._failed(

@@ -54,7 +54,8 @@ class SlurmWorker:
         """Return what the worker says, or None where the job has ended."""
         if not self._out.exists():
             return None
-        found: Answer = pickle.loads(self._out.read_bytes())  # noqa: S301 - from a worker that this process started, in a folder of ours
+        # from a worker that this process started, in a folder of ours
+        found: Answer = pickle.loads(self._out.read_bytes())  # noqa: S301
         self._out.unlink()
         return found
 
@@ -123,7 +124,8 @@ class SlurmCrew:
         box.mkdir(mode=0o700)
         try:
             job = self._executor.submit(serve, box, *self._needs)
-        except Exception as error:  # noqa: BLE001 - submitit raises what sbatch says in several classes
+        except Exception as error:  # noqa: BLE001
+            # submitit raises what sbatch says in several classes
             raise GroupwiseError(
                 f"expected SLURM to take a job, got {first_line(error)}: check SBATCH_PARTITION "
                 "and its like"

@@ -54,7 +54,8 @@ class Work:
     def ready(self) -> Answer:
         """Unpickle the function and watch the memory."""
         try:
-            self._function = pickle.loads(self._pickled)  # noqa: S301 - from the driver that started this process
+            # from the driver that started this process
+            self._function = pickle.loads(self._pickled)  # noqa: S301
         except Exception as error:  # noqa: BLE001 - the driver says it
             return Answer(Kind.RAISED, sentence=_said(error))
         if self._memory is not None:
@@ -65,11 +66,13 @@ class Work:
         """Apply the function to one shard."""
         assert self._function is not None
         try:
-            value = self._function(pickle.loads(payload))  # noqa: S301 - from the driver that started this process
+            # from the driver that started this process
+            value = self._function(pickle.loads(payload))  # noqa: S301
             return Answer(Kind.VALUE, pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
         except GroupwiseError as error:
             return Answer(Kind.REFUSED, sentence=first_line(error))
-        except Exception as error:  # noqa: BLE001 - whatever the function raises costs its shard alone
+        except Exception as error:  # noqa: BLE001
+            # whatever the function raises costs its shard alone
             return Answer(Kind.RAISED, sentence=_said(error))
 
 

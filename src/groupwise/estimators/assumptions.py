@@ -8,15 +8,12 @@ nothing of the gradient, and a few long scores hold much of Vp.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.plain import Assumption, AssumptionStatus
-
-if TYPE_CHECKING:
-    from groupwise.estimators.components import Components
 
 ALARM = 4.0
 """Standard errors: a false alarm in 30,000 for a normal statistic, and far fewer than one in 100
@@ -29,49 +26,43 @@ _FEWEST_NEIGHBOURS = 20  # prompts below which no correlation passes the alarm
 _PROMPTS_PER_VARIANCE = 6.0
 
 
-def assumptions_of(components: Components) -> tuple[Assumption, ...]:
-    """Check each assumption that an estimate makes."""
-    scores = (_zero_score_mean(components),) if components.zero_mean else ()
-    return (*scores, _independent_prompts(components), _informative_groups(components))
-
-
-def _zero_score_mean(components: Components) -> Assumption:
+def zero_score_mean(mean_norm2: float, standard_error: float, prompts: int) -> Assumption:
     name = "scores with a mean of 0 within prompts"
-    mean = components.others["score_mean_norm2"]
-    if components.prompts < 3 or not mean.standard_error > 0:
-        sentence = f"{components.prompts:,} prompts cannot tell whether the scores average to zero."
+    if prompts < 3 or not standard_error > 0:
+        sentence = f"{prompts:,} prompts cannot tell whether the scores average to zero."
         return Assumption(name, AssumptionStatus.UNKNOWN, sentence)
-    errors = mean.value / mean.standard_error
+    errors = mean_norm2 / standard_error
     if errors <= ALARM:
         return Assumption(
             name,
             AssumptionStatus.HOLDS,
-            f"The squared length of the scores' mean within prompts is {mean.value:.3g}, "
+            f"The squared length of the scores' mean within prompts is {mean_norm2:.3g}, "
             f"{errors:.2g} standard errors from 0.",
         )
     return Assumption(
         name,
         AssumptionStatus.VIOLATED,
         "The scores do not average to zero within prompts, as a policy's own scores do: the "
-        f"squared length of their mean is {mean.value:.3g}, {errors:.2g} standard errors from 0. "
+        f"squared length of their mean is {mean_norm2:.3g}, {errors:.2g} standard errors from 0. "
         "Were the rollouts sampled by another checkpoint, at another temperature or with top-p, or "
         "divided by their length? Do without the assumption: zero_mean=False, --any-mean in a "
         "command.",
     )
 
 
-def _independent_prompts(components: Components) -> Assumption:
+def independent_prompts(moment_P: Mapping[str, Float], prompts: int) -> Assumption:
+    """Whether prompts resemble their neighbours; no moments where only their sums are kept."""
     name = "independent prompts"
-    if components.pseudo_PC is None or components.prompts < _FEWEST_NEIGHBOURS:
+    if not moment_P or prompts < _FEWEST_NEIGHBOURS:
         sentence = f"{_FEWEST_NEIGHBOURS} prompts and their own moments could tell whether "
         return Assumption(
             name, AssumptionStatus.UNKNOWN, f"{sentence}neighbouring prompts are independent."
         )
     correlation, quantity = max(
-        (_neighbour_correlation(components.moment_of_prompts(key)), text)
+        (_neighbour_correlation(moment_P[key]), text)
         for key, text in (("value", "mean reward"), ("score_norm2", "score length"))
     )
-    most = ALARM / math.sqrt(components.prompts)
+    most = ALARM / math.sqrt(prompts)
     measured = f"the {quantity} of neighbouring prompts has a rank correlation of {correlation:.2g}"
     if correlation <= most:
         sentence = f"Prompts do not resemble their neighbours: {measured}, at most {most:.2g}."
@@ -96,12 +87,14 @@ def _neighbour_correlation(value_P: Float) -> float:
     return float(rank[1:] @ rank[:-1]) / squares + 1 / (count - 1) if squares > 0 else 0.0
 
 
-def _informative_groups(components: Components) -> Assumption:
+def informative_groups(
+    moment_P: Mapping[str, Float], norm2: float, standard_error: float, prompts: int
+) -> Assumption:
     name = "enough informative groups"
-    unlikeness = _unlikeness(components)
+    unlikeness = _unlikeness(moment_P, norm2, standard_error, prompts)
     # Vp goes with the square of E|s|^2, and exp(2uz) has the relative variance exp(4u^2) - 1.
     relative_variance = math.expm1(min(4 * unlikeness**2, 100.0))
-    if components.prompts < _PROMPTS_PER_VARIANCE * relative_variance:
+    if prompts < _PROMPTS_PER_VARIANCE * relative_variance:
         return Assumption(
             name,
             AssumptionStatus.VIOLATED,
@@ -111,11 +104,11 @@ def _informative_groups(components: Components) -> Assumption:
             "rollouts a prompt in 78 to 86 %, T and R in 93 to 98 %, and the best group size in "
             "81 to 97 %. More prompts help, more rollouts of each do not.",
         )
-    if components.pseudo_PC is None:
+    if not moment_P:
         sentence = "Sums over prompts do not hold how many groups had rewards that differ."
         return Assumption(name, AssumptionStatus.UNKNOWN, sentence)
-    informative = np.count_nonzero(components.moment_of_prompts("r"))
-    measured = f"{informative:,} of {components.prompts:,} groups have rewards that differ"
+    informative = np.count_nonzero(moment_P["r"])
+    measured = f"{informative:,} of {prompts:,} groups have rewards that differ"
     if informative >= FEWEST_INFORMATIVE:
         return Assumption(name, AssumptionStatus.HOLDS, f"{measured}.")
     return Assumption(
@@ -127,15 +120,16 @@ def _informative_groups(components: Components) -> Assumption:
     )
 
 
-def _unlikeness(components: Components) -> float:
+def _unlikeness(
+    moment_P: Mapping[str, Float], norm2: float, standard_error: float, prompts: int
+) -> float:
     """Standard deviation of the logarithm of prompts' E|s|^2.
 
     Where only sums are kept it is that of a lognormal law with their spread.
     """
-    norm2 = components.others["score_norm2"]
-    if norm2.n < 3 or norm2.value <= 0:
+    if prompts < 3 or norm2 <= 0:
         return 0.0
-    if components.pseudo_PC is None:
-        return math.sqrt(math.log1p(norm2.n * (norm2.standard_error / norm2.value) ** 2))
-    each_P = components.moment_of_prompts("score_norm2")
+    if not moment_P:
+        return math.sqrt(math.log1p(prompts * (standard_error / norm2) ** 2))
+    each_P = moment_P["score_norm2"]
     return float(np.log(each_P[each_P > 0]).std())

@@ -20,7 +20,11 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.assumptions import assumptions_of
+from groupwise.estimators.assumptions import (
+    independent_prompts,
+    informative_groups,
+    zero_score_mean,
+)
 from groupwise.estimators.moments import (
     MOMENTS,
     TOO_SMALL,
@@ -188,7 +192,18 @@ class Components(Said):
             independent prompts holds
             enough informative groups holds
         """
-        return assumptions_of(self)
+        mean, norm2 = self.others["score_mean_norm2"], self.others["score_norm2"]
+        moment_P = (
+            {}
+            if self.pseudo_PC is None
+            else {name: self.moment_of_prompts(name) for name in QUANTITIES}
+        )
+        scores = zero_score_mean(mean.value, mean.standard_error, self.prompts)
+        return (
+            *((scores,) if self.zero_mean else ()),
+            independent_prompts(moment_P, self.prompts),
+            informative_groups(moment_P, norm2.value, norm2.standard_error, self.prompts),
+        )
 
     def moment_of_prompts(self, name: str) -> Float:
         """Return the pseudo-values of one of `QUANTITIES`, one a prompt."""

@@ -148,7 +148,8 @@ class GroupwiseCallback:
 
     # What the trainer calls
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - the trainer's signature
+    # the trainer's signature
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """Open the record and say what is wrong with the settings."""
         self._main = bool(getattr(state, "is_world_process_zero", True))
         if self._unfit:

@@ -272,7 +272,8 @@ class Hub:
         except BrokenProcessPool:
             self._failures += 1
             found = {"problem": "The process that judges the run died, perhaps for want of memory."}
-        except Exception as error:  # noqa: BLE001 - the page goes on without a judgement and says so
+        except Exception as error:  # noqa: BLE001
+            # the page goes on without a judgement and says so
             found = {
                 "problem": (
                     f"The run could not be judged: {clean(error, longest=200)}. This is a defect "

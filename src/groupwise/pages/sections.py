@@ -374,21 +374,21 @@ def _group_size(summary: Summary, path: str) -> Markup:
 
 def _stability(summary: Summary, path: str) -> Markup:
     """Return how far the run is from instability, or what would have to be known to say it."""
-    found = summary.stability
-    if found.found is None:
+    evidence = summary.stability
+    if evidence.mode is None:
         return (
-            tag("p", isolated(found.said))
-            if found.verdict == "open" or found.unavailable
+            tag("p", isolated(evidence.conclusion))
+            if evidence.verdict == "open" or evidence.unavailable
             else _NOTHING
         )
-    grids = [grid(evidence_grid(found))]
-    if found.limits:
-        grids += [tag("h3", text("What each rule allows")), grid(limit_grid(found.limits))]
-    grids.append(_listed(map(isolated, found.all_notes)))
+    grids = [grid(evidence_grid(evidence))]
+    if evidence.limits:
+        grids += [tag("h3", text("What each rule allows")), grid(limit_grid(evidence.limits))]
+    grids.append(_listed(map(isolated, evidence.all_notes)))
     return join(
         (
-            tag("p", text(found.said)),
-            _figures(found.charts, f"{path}/charts/stability"),
+            tag("p", text(evidence.conclusion)),
+            _figures(evidence.charts, f"{path}/charts/stability"),
             _folded("numbers", join(grids)),
         )
     )

@@ -446,7 +446,6 @@ def stability_grid(
         rows.append(("Largest learning rate", number(found.max_learning_rate), of))
     rows += [
         ("Longest refresh interval", _longest(found), "updates, at this force"),
-        ("Stable momenta", _momenta(found.momentum_windows), "at this force and interval"),
         onset,
     ]
     if found.time_constants:
@@ -466,9 +465,9 @@ def evidence_grid(evidence: StabilityEvidence) -> Grid:
     """Return where the mode of a run stands as a table of texts, without what no margin can be
     promised for.
     """
-    assert evidence.found is not None
+    assert evidence.mode is not None
     return stability_grid(
-        evidence.found,
+        evidence.mode,
         margin=evidence.margin,
         force=None if evidence.force is None else evidence.force.force,
         learning_rate=evidence.knows_rate,
@@ -495,15 +494,6 @@ def _onset(found: Stability) -> str:
         if math.isfinite(found.oscillation_onset)
         else "grows before"
     )
-
-
-def _momenta(windows: Sequence[tuple[float, float]]) -> str:
-    """The stable momenta in words."""
-    words = [
-        f"{'up' if low == 0 else number(low, digits=4)} to {number(high, digits=4)}"
-        for low, high in windows
-    ]
-    return " and ".join(words) or "none"
 
 
 def limit_grid(limits: Sequence[RateLimit]) -> Grid:

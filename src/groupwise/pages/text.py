@@ -32,7 +32,6 @@ from groupwise.pages.tables import (
     reward_grid,
     zero_variance_grid,
 )
-from groupwise.stability.mode import Stability
 from groupwise.wording import (
     capital,
     clean,
@@ -213,17 +212,12 @@ def print_reward_facts(facts: RewardFacts, notes: Sequence[str], console: Consol
 
 
 def print_stability(
-    found: Stability | None,
-    notes: Sequence[str],
-    console: Console,
-    *,
-    grids: Sequence[Grid],
-    said: str = "",
+    conclusion: str, notes: Sequence[str], console: Console, *, grids: Sequence[Grid]
 ) -> None:
     """Print where a mode stands."""
     out = Printer(console)
     out.heading("Stability")
-    out.line(said or (found.status if found else ""))
+    out.line(conclusion)
     for grid in grids:
         out.grid(grid)
     out.notes(notes)

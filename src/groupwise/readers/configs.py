@@ -97,7 +97,8 @@ _TWIN_ENDINGS = (
     ".yaml",
 )
 _GENERIC_LOGS = re.compile(
-    r"(trainer_state\.json|metrics\.(jsonl?|csv)|log(s|ging)?\.(jsonl?|csv|txt)|history\.(jsonl?|csv)|step_logs\.json|train\.log)"
+    r"(trainer_state\.json|metrics\.(jsonl?|csv)|log(s|ging)?\.(jsonl?|csv|txt)|history\.(jsonl?"
+    r"|csv)|step_logs\.json|train\.log)"
 )
 
 

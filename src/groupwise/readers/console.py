@@ -206,15 +206,18 @@ _AROUND = re.compile(
     r"]?\d\d:\d\d:\d\d)?(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?"
     r"|\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:"  # Python's own format
     r"|\b(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR|CRITICAL|stdout|stderr)\b"
-    r"|[\w./<>\-]{1,200}\.py:\d{1,6}|\b[\w.<>\-]{1,200}:[\w.<>\-]{1,100}:\d{1,6}|\b\w{1,60}(?:\.\w{1,60}){1,10}\b"
+    r"|[\w./<>\-]{1,200}\.py:\d{1,6}|\b[\w.<>\-]{1,200}:[\w.<>\-]{1,100}:\d{1,6}"
+    r"|\b\w{1,60}(?:\.\w{1,60}){1,10}\b"
     r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ "
     r"_])?(?:[Ss]tep|[Ii]ter(?:ation)?|[Uu]pdate)[ =:]{0,2}\d{1,12}"
     r"|\beval_metrics\b)"
     r"|^\s*\d{1,5}:\s"  # the rank in front of a line, as srun puts it
 )
 _TRAINERS_KEY = re.compile(
-    r"(?:train/|eval[_/])?(?:loss|policy_loss|grad_norm|learning_rate|epoch|reward|reward_std|kl|entropy|num_tokens|step_time|return"
-    r"|frac_reward_zero_std|completion_length|response_length|total_length|actor_lr|group_reward_std|(?:completions|rewards|clip_ratio)/.+)"
+    r"(?:train/|eval[_/])?(?:loss|policy_loss|grad_norm|learning_rate|epoch|reward|reward_std|kl"
+    r"|entropy|num_tokens|step_time|return"
+    r"|frac_reward_zero_std|completion_length|response_length|total_length|actor_lr"
+    r"|group_reward_std|(?:completions|rewards|clip_ratio)/.+)"
 )
 _PAIR_IN_ROW = re.compile(r"'([\w /.\-]{1,80})': ?'?-?\d")
 _OPEN = re.compile(
@@ -636,7 +639,8 @@ def sniff_verl(seen: Peek) -> float:
 
 
 _OVERRIDE = re.compile(
-    r"(?<![\w./])\+{0,2}((?:actor_rollout_ref|algorithm|data|trainer|reward_model|critic)(?:\.\w+){1,8})=([^\s'\"\\]{1,200})"
+    r"(?<![\w./])\+{0,2}((?:actor_rollout_ref|algorithm|data|trainer|reward_model"
+    r"|critic)(?:\.\w+){1,8})=([^\s'\"\\]{1,200})"
 )
 _DUMP = re.compile(r"\{'(?:actor_rollout_ref|algorithm|actor|data|async_training)': ")
 _INSERTED = re.compile(r"\([\w.:<>\- ]{1,80}pid=\d+")
@@ -735,7 +739,8 @@ _DICT_BYTES = re.compile(
     + _SKYRL_KEY.encode()
 )
 _ANY_DICT = re.compile(
-    rb"\{'(?:rollout|perf|eval|train|passrate|reward|policy|generate|trainer|timing|loss|critic|async|environment)[\w-]*/"
+    rb"\{'(?:rollout|perf|eval|train|passrate|reward|policy|generate|trainer|timing|loss|critic"
+    rb"|async|environment)[\w-]*/"
 )
 _MOST_ENTRIES = 2000
 _MOST_SENDERS = 64
@@ -861,7 +866,8 @@ _KNOWN = re.compile(
     r")?(reward|scores?|acc|accuracy|loss|returns?)\b|reward|success"
 )
 _SETTING = re.compile(
-    r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model|G)=([^\s|,]{1,100})"
+    r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model"
+    r"|G)=([^\s|,]{1,100})"
 )
 _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
 _COUNTS = frozenset({"step", "iteration", "iter", "update", "epoch"})

@@ -106,12 +106,15 @@ _NEWEST: Version = (99, 99)
 # What measures success, where a log calls nothing a reward, and what an evaluation calls its
 # reward.
 _SUCCESS = re.compile(
-    r"((answer|env|episode|canonical|solver|math)_)*(accuracy|acc|scores?|success(es)?(_rate|_once)?|(solve|pass|win)_rate|pass@1|returns?"
-    r"|(frac|fraction|share|percent|pct)_correct|correct(ness)?(_(rate|frac|fraction|ratio))?|em|exact_match)"
+    r"((answer|env|episode|canonical|solver|math)_)*(accuracy|acc|scores?|success(es)?(_rate"
+    r"|_once)?|(solve|pass|win)_rate|pass@1|returns?"
+    r"|(frac|fraction|share|percent|pct)_correct|correct(ness)?(_(rate|frac|fraction|ratio))?|em"
+    r"|exact_match)"
 )
 # What an evaluation says of a part of the reward, or beside it, is no score of a source.
 _NO_SOURCE = re.compile(
-    r"(^|_)(format|fmt|len|length|penalty|token|tool|repetition|std|min|max|loss|best|ref|valid)(_|$)"
+    r"(^|_)(format|fmt|len|length|penalty|token|tool|repetition|std|min|max|loss|best|ref"
+    r"|valid)(_|$)"
 )
 # What a version of TRL began to log, and whether it does so in every run; the completeness of a log
 # then bounds its version from above.
@@ -127,8 +130,10 @@ _SINCE: tuple[tuple[re.Pattern[str], Version, bool], ...] = (
 )
 # Only TRL's asynchronous trainer logs these; its reward_std never became the batch's.
 _ASYNCHRONOUS = re.compile(
-    r"sample/(staleness_|dropped_stale|rollout_queue_size|time_in_queue).*|perf/(rollout_wait_s|weight_sync_s|fwd_bwd_s)"
-    r"|rollout/(inflight|generated_tok_s|score_queue_size|backpressure_s|fork_frac)|weight_sync_time_s|queue_wait_time_s|training_tok/s"
+    r"sample/(staleness_|dropped_stale|rollout_queue_size|time_in_queue).*|perf/(rollout_wait_s"
+    r"|weight_sync_s|fwd_bwd_s)"
+    r"|rollout/(inflight|generated_tok_s|score_queue_size|backpressure_s|fork_frac)"
+    r"|weight_sync_time_s|queue_wait_time_s|training_tok/s"
 )
 _AGGREGATION_FROM: Version = (0, 27)
 TRL_FAMILY = frozenset({"trl", "unsloth", "ms-swift"})
@@ -143,7 +148,10 @@ _MARKS: tuple[tuple[str, str], ...] = (
     ("areal", r"ppo_actor/.+"),
     (
         "open-instruct",
-        r"(val/)?(all_zero_reward_groups_ratio|stop_rate)|unsolved_batch_size_ratio|objective/kl\d?_avg",
+        (
+            r"(val/)?(all_zero_reward_groups_ratio|stop_rate)|unsolved_batch_size_ratio"
+            r"|objective/kl\d?_avg"
+        ),
     ),
     (
         "tinker",

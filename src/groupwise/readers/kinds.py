@@ -35,7 +35,8 @@ _SUPERVISED = frozenset(
     }
 )
 _EARNED = re.compile(
-    r"clip_|kl|completion|rollout|response|reward|score|return|advantage|success|solve|correct|pass@|win_rate|(?<!token_)acc(uracy)?(?![a-z])"
+    r"clip_|kl|completion|rollout|response|reward|score|return|advantage|success|solve|correct"
+    r"|pass@|win_rate|(?<!token_)acc(uracy)?(?![a-z])"
 )
 CLOCK = re.compile(
     r"_?(runtime|timestamp|wall_?time|time|epoch|elapsed(_s|_seconds)?)|.*global_step"

@@ -641,7 +641,8 @@ def function_names(names: Iterable[str], total: str) -> dict[str, str]:
 _MOST_FILES = 100_000
 _FIRST_ROWS = 20
 _DUMP = re.compile(
-    r"(?:(?:train_data_|global_)?step[_-]?|rollout_(?:data_)?)?(\d{1,12})\.jsonl|(\d{4,12})\.parquet"
+    r"(?:(?:train_data_|global_)?step[_-]?|rollout_(?:data_)?)?(\d{1,12})\.jsonl"
+    r"|(\d{4,12})\.parquet"
 )
 _EPISODES = re.compile(r"step_(\d{1,12})")
 _STEP_IN_NAME = re.compile(

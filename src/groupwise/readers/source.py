@@ -22,7 +22,8 @@ DAMAGED_LINES = "line is no whole JSON object and was", "lines are not whole JSO
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # what colours a terminal and moves its cursor
 # A number as NumPy or PyTorch print theirs.
 _SCALAR = re.compile(
-    r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)|array\(([^(),\[\]]*)(?:,[^()]*)?\)"
+    r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)"
+    r"|array\(([^(),\[\]]*)(?:,[^()]*)?\)"
 )
 _CONTROL = re.compile(r"[\0-\x07\x0b\x0e-\x1a\x1c-\x1f]")
 _FIRST_TEXT = 1 << 20

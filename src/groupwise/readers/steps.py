@@ -471,7 +471,8 @@ STEP_KEYS = (
     CALLS,
 )
 _COUNTER = re.compile(
-    r"(?:train|training|trainer|rollouts?|eval|evaluation|val|valid|validation|test|progress)/_?(?:global_)?steps?|_step"
+    r"(?:train|training|trainer|rollouts?|eval|evaluation|val|valid|validation|test"
+    r"|progress)/_?(?:global_)?steps?|_step"
 )
 
 

@@ -324,7 +324,8 @@ class Recorder:
                     self._trouble("")
                     return
                 continue
-            except Exception as error:  # noqa: BLE001 - a step that can never be written is not to hold up those behind it
+            except Exception as error:  # noqa: BLE001
+                # a step that can never be written is not to hold up those behind it
                 if isinstance(error, GroupwiseError | OSError) and not isinstance(
                     error, InvalidArgumentError
                 ):

@@ -5,7 +5,7 @@ besides the force.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
@@ -20,6 +20,18 @@ UNKNOWN_RATIO = "What the loss does about the lag is unknown: no importance rati
 UNKNOWN_PLACE = (
     "Not known, and it would change the answer: where the KL term is. In the reward it keeps the "
     "whole force stale whatever the ratio; give it with --kl-in none, reward or loss."
+)
+UNKNOWN_KIND = (
+    "expected the kind of lag, which the run does not say: give it with --set lag_kind=none, "
+    "fixed, refresh or async"
+)
+UNKNOWN_INTERVAL = (
+    "expected the refresh interval, which the run does not say: give it with --set "
+    "refresh_interval=UPDATES"
+)
+CURRENT_TERM = (
+    "A KL term in the loss is current while the reward's part of the force is stale: without "
+    "--stale-share the whole force is taken as stale (in the two-armed bandit 1.04 of it is)."
 )
 
 
@@ -40,16 +52,15 @@ class LagSetting:
     importance_ratio: ImportanceRatio = "none"  # none, exact or clipped
     kl_term: KLTerm = "unknown"  # none, reward, loss or unknown
     notes: tuple[str, ...] = ()  # how it follows
-    weight_D: tuple[float, ...] = ()  # mixture of lags behind a bound, or empty
-    asked: tuple[str, ...] = ()  # settings that are unknown and would change it
+    unknown_settings: tuple[str, ...] = ()  # those that would change it
     # share of the force that is as old as the rollouts; below 1 where a KL term in the loss is
     # current
     stale_share: float = 1.0
-    ratio_known: bool = True  # whether the importance ratio is known; where not, none is counted on
+    ratio_known: bool = True  # where the ratio is not known, none is counted on
 
     def __post_init__(self) -> None:
-        """Refuse a fixed lag whose update matrix would be too large."""
-        from groupwise.stability.lags import LONGEST_FIXED_LAG
+        """Refuse a fixed lag whose matrix would be too large."""
+        from groupwise.stability.spectrum import LONGEST_FIXED_LAG
 
         if self.kind == "fixed" and self.refresh_interval > LONGEST_FIXED_LAG:
             raise InvalidArgumentError(
@@ -64,42 +75,31 @@ class LagSetting:
         return oldest.get(self.kind, 2 * self.refresh_interval - 1)
 
     @property
-    def left(self) -> tuple[LagSetting, ...]:
+    def remaining(self) -> tuple[LagSetting, ...]:
         """The lags that may remain after the loss's correction: this one, none, or both where
         ratio or KL term leave it open.
         """
-        if (
-            self.kind == "none"
-            or self.kl_term == "reward"
-            or (self.importance_ratio == "none" and self.ratio_known)
-        ):
+        uncorrected = self.importance_ratio == "none" and self.ratio_known
+        if self.kind == "none" or self.kl_term == "reward" or uncorrected:
             return (self,)
-        free = LagSetting("none", 1)
-        return (
-            (free,)
-            if self.importance_ratio == "exact" and self.kl_term != "unknown"
-            else (self, free)
-        )
+        corrected = self.importance_ratio == "exact" and self.kl_term != "unknown"
+        on_policy = LagSetting("none", 1)
+        return (on_policy,) if corrected else (self, on_policy)
 
 
 def setting_of_trainer(lag: TrainerLag) -> LagSetting:
     """Return the lag that a trainer's own settings amount to; an importance ratio that is
     unknown is not counted on.
     """
-    notes = lag.said
-    if lag.importance_ratio == "unknown":
-        notes = (*notes, UNKNOWN_RATIO)
-    ratio: ImportanceRatio = "none" if lag.importance_ratio == "unknown" else lag.importance_ratio
-    known = lag.importance_ratio != "unknown"
+    unknown = lag.importance_ratio == "unknown"
     return LagSetting(
         lag.kind,
         lag.refresh_interval,
-        ratio,
+        "none" if lag.importance_ratio == "unknown" else lag.importance_ratio,
         lag.kl_term,
-        notes,
-        lag.weight_D,
-        lag.asked,
-        ratio_known=known,
+        (*lag.reasons, UNKNOWN_RATIO) if unknown else lag.reasons,
+        lag.unknown_settings,
+        ratio_known=not unknown,
     )
 
 
@@ -120,76 +120,58 @@ def momentum_of(record: RunRecord) -> tuple[float, bool]:
     """Return the momentum of a run, beta1 for Adam, and whether it is Adam."""
     momentum, beta1 = record.config.value("momentum"), record.config.value("beta1")
     name = record.config.value("optimizer")
-    adam = (
-        optimizer_of(str(name)) == "adam"
-        if name is not None
-        else momentum is None and beta1 is not None
-    )
+    adam = momentum is None and beta1 is not None
+    if name is not None:
+        adam = optimizer_of(str(name)) == "adam"
     value = beta1 if adam else momentum
-    if value is None:
-        wanted = "beta1" if adam else "momentum"
-        how = (
-            f"--set {wanted}=VALUE"
-            if name is not None
-            else "--set momentum=VALUE for SGD, --set beta1=VALUE for Adam"
-        )
-        raise UnknownSettingError(
-            wanted,
-            (
-                f"expected the {wanted} of the optimiser, which the run does not say: give it with "
-                f"{how}"
-            ),
-        )
-    return float(value), adam
+    if value is not None:
+        return float(value), adam
+    wanted = "beta1" if adam else "momentum"
+    how = f"--set {wanted}=VALUE"
+    if name is None:
+        how = "--set momentum=VALUE for SGD, --set beta1=VALUE for Adam"
+    raise UnknownSettingError(
+        wanted,
+        f"expected the {wanted} of the optimiser, which the run does not say: give it with {how}",
+    )
 
 
 def lag_of(record: RunRecord) -> LagSetting:
-    """Return the lag that a run's settings tell."""
+    """Return the lag that a run's settings give."""
     kind, interval = record.config.value("lag_kind"), record.config.value("refresh_interval")
     if kind is None:
-        raise UnknownSettingError(
-            "lag_kind",
-            (
-                "expected the kind of lag, which the run does not say: give it with --set "
-                "lag_kind=none, fixed, refresh or async"
-            ),
-        )
+        raise UnknownSettingError("lag_kind", UNKNOWN_KIND)
     if kind == "none":
         return LagSetting("none", 1)
     if interval is None:
-        raise UnknownSettingError(
-            "refresh_interval",
-            (
-                "expected the refresh interval, which the run does not say: give it with --set "
-                "refresh_interval=UPDATES"
-            ),
-        )
+        raise UnknownSettingError("refresh_interval", UNKNOWN_INTERVAL)
     framework = str(record.config.value("framework") or "").lower()
-    kl = _kl_of(record, framework)
+    kl_term = _kl_term_of(record, framework)
     # A trainer's own setting of this name says token or sequence: both are clipped ratios.
-    ratio = record.config.value("importance_ratio")
-    known: dict[str, ImportanceRatio] = {"none": "none", "exact": "exact", "clipped": "clipped"}
-    if ratio in known:
-        return LagSetting(str(kind), int(interval), known[str(ratio)], kl)
-    if framework in {"trl", "verl", "unsloth"} and kind == "refresh":
-        return LagSetting(str(kind), int(interval), "clipped", kl)
-    return LagSetting(str(kind), int(interval), "none", kl, (UNKNOWN_RATIO,), ratio_known=False)
+    ratios: dict[Any, ImportanceRatio] = {"none": "none", "exact": "exact", "clipped": "clipped"}
+    ratio = ratios.get(record.config.value("importance_ratio"))
+    if ratio is None and framework in {"trl", "verl", "unsloth"} and kind == "refresh":
+        ratio = "clipped"
+    if ratio is None:
+        notes = (UNKNOWN_RATIO,)
+        return LagSetting(str(kind), int(interval), "none", kl_term, notes, ratio_known=False)
+    return LagSetting(str(kind), int(interval), ratio, kl_term)
 
 
-def _kl_of(record: RunRecord, framework: str) -> KLTerm:
-    """Return where the KL term of a run is: as the settings say, nowhere at a weight of 0, in
-    TRL's loss, else unknown.
+def _kl_term_of(record: RunRecord, framework: str) -> KLTerm:
+    """The place of the KL term of a run: as the settings say, nowhere at a weight of 0, in TRL's
+    loss, else unknown.
     """
     weight, place = record.config.value("kl_weight"), record.config.value("kl_in")
     places: dict[str, KLTerm] = {"none": "none", "reward": "reward", "loss": "loss"}
-    if place is not None and weight != 0:
-        return places[str(place)]
     if weight == 0:
         return "none"
+    if place is not None:
+        return places[str(place)]
     return "loss" if weight is not None and framework in {"trl", "unsloth"} else "unknown"
 
 
-def asking(names: tuple[str, ...]) -> str:
+def request_for(names: tuple[str, ...]) -> str:
     """Return the sentence that asks for settings that are unknown and would change the answer."""
     return (
         f"Not known, and it would change the answer: {', '.join(names)}. Give "
@@ -205,10 +187,4 @@ def kl_notes(lag: LagSetting) -> list[str]:
         return [UNKNOWN_PLACE]
     if lag.kind == "none" or lag.kl_term != "loss" or lag.stale_share != 1:
         return []
-    current = "A KL term in the loss is current while the reward's part of the force is stale"
-    return [
-        (
-            f"{current}: without --stale-share the whole force is taken as stale (in the two-armed "
-            "bandit 1.04 of it is)."
-        )
-    ]
+    return [CURRENT_TERM]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -18,22 +17,16 @@ from numpy.typing import ArrayLike
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Plain
-from groupwise.stability.lags import (
-    LONGEST_FIXED_LAG,
+from groupwise.stability.spectrum import LONGEST_FIXED_LAG, oscillation_onset, spectrum
+from groupwise.stability.threshold import (
     Complex,
-    Flags,
     Float,
     Lag,
     check_setting,
+    lowest_edge,
     partly_stale,
-)
-from groupwise.stability.threshold import (
-    CLOSED,
-    crossed,
-    first_growth,
-    oscillation_onset,
     rule_threshold,
-    spectrum,
+    scan_of_edge,
     threshold,
 )
 
@@ -44,7 +37,8 @@ IntervalStatus = Literal[
     "exact", "at least", "any", "none"
 ]  # of a longest interval: found, the longest looked at, proved, none at all
 
-LARGEST_MOMENTUM = 0.9999
+AT_EDGE = 1 - 1e-12
+"""Share of the edge from which a force counts as at it."""
 LONGEST_INTERVAL = 1_000_000
 """Longest interval that is looked at, in updates."""
 LONGEST_PARTLY_STALE = 16_384
@@ -55,22 +49,27 @@ WINDOW = (
     "threshold. It counts as unstable, since whatever lowers the force by enough makes the mode "
     "grow."
 )
+EXACT_RATIO = (
+    "With the exact importance ratio no lag is left but in the old deviation and in a KL term "
+    "inside the reward."
+)
+CLIPPED_RATIO = (
+    "A clipped importance ratio is exact while no ratio leaves its range: small swings have the "
+    "upper bound. Larger ones are held by the clip but need not settle, and no linear threshold "
+    "speaks of them."
+)
 AT_LEAST = (
     "No refresh interval up to {:,.0f} updates is unstable at this force; longer ones were not "
     "looked at."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Reading(Plain):
-    r"""The oscillator $m r'' + \gamma r' + k (r - r^*) = 0$ that stands for the discrete law."""
-
-    KEYS = ("mass", "damping", "restoring")
-
-    name: str  # backward (the paper's rule is its damping) or centred (the smaller error)
-    mass: float  # m
-    damping: float  # gamma, per update
-    restoring: float  # k, per update squared; the force per update a, not the stiffness
+SCANNED_EDGE = (
+    "The threshold was searched for at {}: an unstable stretch between two of them may lie below "
+    "it."
+)
+SCANNED_INTERVALS = (
+    "The longest refresh interval was searched for among {:,} intervals, each from 1 to 64 and "
+    "then a sample to {:,}: an unstable one between two of them may be shorter."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,37 +77,10 @@ class Stability(Plain):
     """Where one mode stands."""
 
     KEYS = (
-        *(
-            "regime",
-            "stable",
-            "spectral_radius",
-            "threshold",
-            "rule_threshold",
-            "margin",
-            "max_learning_rate",
-            "max_refresh_interval",
-        ),
-        *(
-            "max_refresh_status",
-            "max_momentum",
-            "momentum_windows",
-            "oscillator",
-            "readings=readings_by_name",
-            "time_constants",
-            "period",
-        ),
-        *(
-            "oscillation_onset",
-            "force",
-            "lag",
-            "refresh_interval",
-            "momentum",
-            "stale_share",
-            "bounds",
-            "tightness",
-            "status",
-            "notes",
-        ),
+        *("regime", "stable", "spectral_radius", "threshold", "rule_threshold", "margin"),
+        *("max_learning_rate", "max_refresh_interval", "max_refresh_status", "time_constants"),
+        *("period", "oscillation_onset", "force", "lag", "refresh_interval", "momentum"),
+        *("stale_share", "bounds", "tightness", "status", "notes"),
     )
 
     force: float  # learning rate x stiffness, a
@@ -121,50 +93,29 @@ class Stability(Plain):
     threshold: float  # of a, for this lag without importance ratio
     rule_threshold: float  # (1 - mu)/R, the published rule
     margin: float  # threshold over a
-    max_learning_rate: (
-        float | None
-    )  # at the threshold; None where the present learning rate is not known
-    max_refresh_interval: (
-        float  # the longest one up to which all are stable; infinite where none is too long
-    )
-    # upper end of the window of stable momenta that holds the present one, or else of the nearest;
-    # 0.9999 where none above it is too large, NaN where none is stable
-    max_momentum: float
+    max_learning_rate: float | None  # at the threshold; None where the present one is not known
+    # the longest interval up to which all are stable; infinite where none is too long
+    max_refresh_interval: float
+    max_refresh_status: IntervalStatus
     oscillation_onset: float  # a from which this mode oscillates; infinite where it grows before
     time_constants: tuple[float, ...]  # of the slow modes of the matrix, in updates
     period: float  # of its oscillation in updates, infinite where it has none
-    readings: tuple[Reading, ...]  # oscillators, centred first
-    bounds: tuple[
-        float, float
-    ]  # thresholds that the importance ratio leaves possible, lowest first
-    notes: tuple[str, ...]  # sentences
-    stale_share: float = 1.0  # share of the restoring force that is as old as the rollouts
-    max_refresh_status: IntervalStatus = "exact"
-    momentum_windows: tuple[
-        tuple[float, float], ...
-    ] = ()  # (low, high) of the stable momenta at this force and interval, up to 0.9999
+    # thresholds that the importance ratio leaves possible, lowest first
+    bounds: tuple[float, float]
+    stale_share: float  # share of the restoring force that is as old as the rollouts
+    notes: tuple[str, ...] = ()  # sentences
 
     @property
     def stable(self) -> bool:
         """Whether the force is below the first threshold, so that the mode returns to its fixed
         point without an importance ratio.
         """
-        return self.force < self.threshold
+        return self.force < AT_EDGE * self.threshold
 
     @property
     def tightness(self) -> float:
         """How far the bounds lie apart, upper over lower; 1 where the threshold is known."""
         return self.bounds[1] / self.bounds[0]
-
-    @property
-    def oscillator(self) -> Reading:
-        """The centred reading."""
-        return self.readings[0]
-
-    @property
-    def readings_by_name(self) -> dict[str, Reading]:
-        """Both readings under their names."""
-        return {reading.name: reading for reading in self.readings}
 
     @property
     def status(self) -> str:
@@ -203,70 +154,32 @@ def stability(
             "use threshold"
         )
     interval = 1 if kind.name == "none" else refresh_interval
-    limit = float(first_growth(kind, np.array([momentum]), interval)[0])
+    limit = float(lowest_edge(kind, momentum, interval))
     constants, period, radius = _motion(kind, force, momentum, interval, limit)
-    longest, known = longest_interval(kind, force, momentum)
-    windows = stable_momenta(kind, force, interval)
+    longest, longest_status = longest_interval(kind, force, momentum)
     margin = limit / float(force)  # beyond the range of numbers it is infinite
-    found = Stability(
+    regime: Regime = "underdamped" if math.isfinite(period) else "overdamped"
+    mode = Stability(
         force=force,
         lag=kind.name,
         refresh_interval=interval,
         momentum=momentum,
-        regime="unstable"
-        if force >= limit
-        else "underdamped"
-        if math.isfinite(period)
-        else "overdamped",
+        regime="unstable" if force >= AT_EDGE * limit else regime,
         spectral_radius=radius,
         threshold=limit,
         rule_threshold=(1 - momentum) / interval,
         margin=margin,
         max_learning_rate=None if learning_rate is None else learning_rate * margin,
         max_refresh_interval=longest,
-        max_momentum=_nearest_end(windows, momentum),
+        max_refresh_status=longest_status,
         oscillation_onset=oscillation_onset(kind, momentum, interval, stale_share=kind.stale_share),
         time_constants=constants,
         period=period,
-        readings=readings(
-            force, momentum, refresh_interval=interval, lag=kind, stale_share=stale_share
-        ),
         bounds=_bounds(limit, 2 * (1 + momentum), importance_ratio, kl_term),
-        notes=(),
         stale_share=stale_share,
-        max_refresh_status=known,
-        momentum_windows=windows,
     )
-    return replace(found, notes=tuple(_notes(found, importance_ratio, kl_term)))
-
-
-def readings(
-    force: float,
-    momentum: float,
-    *,
-    refresh_interval: int = 1,
-    lag: str | Lag = "refresh",
-    stale_share: float = 1.0,
-) -> tuple[Reading, Reading]:
-    r"""Return both oscillators that stand for the discrete law, centred first.
-
-    Centred: $m = (1+\mu)/2$ ($+ad^2/2$ for a fixed lag), $\gamma = (1-\mu) - ad$ with the mean lag
-    d. Backward: $m = \mu$, $\gamma = (1-\mu) - aR$, whose sign is the published rule; what is
-    current has $R = 1$, and the oscillation sets in exactly where that of the map does. In both $k
-    = a$. Where a share of the force is stale, d and R count that often, and the rest as current.
-
-    Source: backward, arXiv 2606.30789 as far as its rule tells; centred, derived here.
-    """
-    kind = partly_stale(lag, stale_share)
-    mean_lag = kind.mean_lag(refresh_interval)
-    mass = (1 + momentum) / 2 + (
-        stale_share * force * refresh_interval**2 / 2 if kind.name == "fixed" else 0.0
-    )
-    reach = 1.0 if kind.name == "none" else 1 + kind.stale_share * (refresh_interval - 1)
-    return (
-        Reading("centred", mass, (1 - momentum) - force * mean_lag, force),
-        Reading("backward", momentum, (1 - momentum) - force * reach, force),
-    )
+    notes = _notes(mode, importance_ratio, kl_term)
+    return replace(mode, notes=(*notes, *_notes_on_scans(mode, kind)))
 
 
 def _motion(
@@ -283,7 +196,7 @@ def _motion(
         span=span,
         slowest=slowest,
     )
-    if force < limit:
+    if force < AT_EDGE * limit:
         return constants, period, min(radius, math.nextafter(1, 0))
     return constants, period, radius if radius < 1 - 1e-9 else max(radius, 1.0)
 
@@ -334,7 +247,7 @@ def longest_interval(kind: Lag, force: float, momentum: float) -> tuple[float, I
     share = kind.stale_share
 
     def unstable(interval: int) -> bool:
-        return bool(crossed(kind, force, np.array([momentum]), interval)[0])
+        return AT_EDGE * float(lowest_edge(kind, momentum, interval, most=force)) <= force
 
     if kind.name == "none" or share == 0:
         return (0.0, "none") if unstable(1) else (math.inf, "any")
@@ -358,55 +271,7 @@ def _tried_intervals(share: float) -> list[int]:
         return [*(2**power for power in range(20)), LONGEST_INTERVAL]
     ladder = np.geomspace(64, LONGEST_PARTLY_STALE, 41).astype(np.int64)
     # Even and odd blocks differ where the current part flips its sign.
-    found: list[int] = np.unique(np.concatenate([np.arange(1, 65), ladder, ladder - 1])).tolist()
-    return found
-
-
-def stable_momenta(kind: Lag, force: float, interval: int) -> tuple[tuple[float, float], ...]:
-    r"""Return the momenta at which a mode is stable, as windows up to `LARGEST_MOMENTUM`: there may
-    be a gap at small ones.
-
-    Searched for by scanning and halving each change; a window that is narrower than a thousandth (a
-    hundredth where a part of the force is current) may be missed.
-    """
-
-    def stable(momentum: Float) -> Flags:
-        return ~crossed(kind, force, momentum, interval)
-
-    count = 120
-    if kind.name in CLOSED and kind.stale_share in (0.0, 1.0):
-        count = 400 if kind.name == "fixed" else 2000
-    near_one = 1 - np.geomspace(0.02, 1 - LARGEST_MOMENTUM, 40)
-    grid = np.unique(np.concatenate([np.linspace(0, 0.99, count), near_one]))
-    inside = stable(grid)
-    changes = np.flatnonzero(inside[1:] != inside[:-1])
-    edges = [
-        _last_stable(stable, float(grid[place]), float(grid[place + 1]), inside=bool(inside[place]))
-        for place in changes
-    ]
-    ends = [*([0.0] if inside[0] else []), *edges, *([LARGEST_MOMENTUM] if inside[-1] else [])]
-    return tuple(zip(ends[::2], ends[1::2], strict=True))
-
-
-def _last_stable(
-    stable: Callable[[Float], Flags], low: float, high: float, *, inside: bool
-) -> float:
-    """The last stable momentum between two of which one is stable."""
-    while high - low > 1e-8:
-        middle = (low + high) / 2
-        low, high = (
-            (middle, high) if bool(stable(np.array([middle]))[0]) == inside else (low, middle)
-        )
-    return low if inside else high
-
-
-def _nearest_end(windows: Sequence[tuple[float, float]], momentum: float) -> float:
-    """The upper end of the window that holds a momentum, or else of the nearest one; NaN where
-    there is none.
-    """
-    if not windows:
-        return math.nan
-    return min(windows, key=lambda window: max(window[0] - momentum, momentum - window[1], 0.0))[1]
+    return sorted({*range(1, 65), *ladder.tolist(), *(ladder - 1).tolist()})
 
 
 def _check_mode(
@@ -438,34 +303,39 @@ def _check_mode(
         )
 
 
-def _notes(found: Stability, ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
+def _notes(mode: Stability, ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
     """What to know of the numbers."""
-    notes, limit, rule = [], found.threshold, found.rule_threshold
-    if not found.stable and found.spectral_radius < 1:
+    notes, limit, rule = [], mode.threshold, mode.rule_threshold
+    if not mode.stable and mode.spectral_radius < 1:
         notes.append(WINDOW)
     if rule > limit * (1 + 1e-12):
         notes.append(
             f"The published rule, {rule:.3g}, lies above the exact threshold: it is unsafe here."
         )
-    elif found.lag != "none" and rule < 0.5 * limit:
+    elif mode.lag != "none" and rule < 0.5 * limit:
         notes.append(
             f"The published rule, {rule:.3g}, is {limit / rule:.2g} times stricter than need be."
         )
-    if found.stale_share != 1:
+    if mode.stale_share != 1:
         notes.append(
-            f"A share of {found.stale_share:.3g} of the force is taken as stale, the rest as "
+            f"A share of {mode.stale_share:.3g} of the force is taken as stale, the rest as "
             "current."
         )
-    if found.lag != "none" and ratio != "none":
+    if mode.lag != "none" and ratio != "none":
         notes += _notes_on_ratio(ratio, kl_term)
-    return [
-        *notes,
-        *(
-            [AT_LEAST.format(found.max_refresh_interval)]
-            if found.max_refresh_status == "at least"
-            else []
-        ),
-    ]
+    return notes
+
+
+def _notes_on_scans(mode: Stability, kind: Lag) -> list[str]:
+    """What a search did not look at."""
+    at_least = mode.max_refresh_status == "at least"
+    if kind.constant_force or kind.stale_share in {0, 1}:
+        return [AT_LEAST.format(mode.max_refresh_interval)] if at_least else []
+    notes = [SCANNED_EDGE.format(scan_of_edge(kind, mode.momentum, mode.refresh_interval))]
+    if at_least or mode.max_refresh_status == "exact":
+        tried = _tried_intervals(kind.stale_share)
+        notes.append(SCANNED_INTERVALS.format(len(tried), tried[-1]))
+    return notes
 
 
 def _notes_on_ratio(ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
@@ -478,18 +348,8 @@ def _notes_on_ratio(ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
         held = "The clip holds the swings beyond the threshold; it does not move the threshold."
         return [stays, held] if ratio == "clipped" else [stays]
     if ratio == "exact":
-        return [
-            (
-                "With the exact importance ratio no lag is left but in the old deviation and in a "
-                "KL term inside the reward."
-            )
-        ]
-    clipped = (
-        "A clipped importance ratio is exact while no ratio leaves its range: small swings have "
-        "the upper bound. Larger ones are held by the clip but need not settle, and no linear "
-        "threshold speaks of them."
-    )
-    return [clipped]
+        return [EXACT_RATIO]
+    return [CLIPPED_RATIO]
 
 
 def largest_rates(
@@ -507,25 +367,15 @@ def largest_rates(
 
     Source: derived here (lab/docs/theory/dynamics.md).
     """
-    interval = np.asarray(interval_R, dtype=np.float64)
     if not (math.isfinite(force_per_rate) and force_per_rate > 0):
         raise InvalidArgumentError(
             f"expected a positive stiffness, got {force_per_rate:g}: without a restoring force "
             "nothing settles"
         )
-    limit = (
-        np.broadcast_to(threshold(lag, momentum, interval, stale_share=stale_share), interval.shape)
-        / force_per_rate
-    )
-    # Without a lag the published rule knows no interval: one update a generation.
-    rule = (
-        np.broadcast_to(
-            rule_threshold(momentum, np.ones_like(interval) if lag == "none" else interval),
-            interval.shape,
-        )
-        / force_per_rate
-    )
-    return limit, rule
+    # Without a lag the published rule has one update a generation, whatever the interval.
+    generation_R = np.ones_like(interval_R) if lag == "none" else interval_R
+    limit = threshold(lag, momentum, interval_R, stale_share=stale_share)
+    return limit / force_per_rate, rule_threshold(momentum, generation_R) / force_per_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,13 +391,13 @@ class RateLimit(Plain):
     note: str  # what to know
 
 
-def rate_limits(found: Stability, learning_rate: float) -> tuple[RateLimit, ...]:
+def rate_limits(mode: Stability, learning_rate: float) -> tuple[RateLimit, ...]:
     """Return what each rule allows at most, the smallest one marked."""
     limits = [
-        ("exact", learning_rate * found.margin, "of the linear mode, without importance ratio"),
+        ("exact", learning_rate * mode.margin, "of the linear mode, without importance ratio"),
         (
             "published",
-            learning_rate * found.rule_threshold / found.force,
+            learning_rate * mode.rule_threshold / mode.force,
             "learning rate × stiffness × interval < 1 − momentum",
         ),
     ]

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.plain import Plain
-from groupwise.stability.lags import Float
+from groupwise.stability.threshold import Float
 
 _LATE = 0.4
 _FEWEST_LATE = 24

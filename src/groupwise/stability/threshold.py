@@ -1,39 +1,135 @@
 r"""The edge of stability: the lowest force per update $a = \eta K$ at which a mode grows, for every
 kind of lag.
 
-Where lab/docs/theory/dynamics.md derives a closed form it is used; else the edge is searched for.
-Delays whose weights do not change leave the unit circle where $a(e^{iw})$ is first real and
-positive; a block of which a part is current is scanned over the force with the matrix of `lags`,
-and the first force at which an eigenvalue lies outside the unit circle is bisected. A window of
-stability may lie above the edge.
+One mode of heavy-ball descent is $v_{t+1} = \mu v_t - a[(1-\sigma)x_t + \sigma x_{t-d}]$, $x_{t+1}
+= x_t + v_{t+1}$: the share $\sigma$ of the force is as old as the rollouts, and kinds of lag differ
+in the age d. `period_matrix` builds what one period does to a mode, `threshold` bisects for the
+force at which an eigenvalue of it leaves the unit circle. A window of stability may lie above the
+edge.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.stability.lags import (
-    Complex,
-    Flags,
-    Float,
-    Lag,
-    block_sums,
-    check_setting,
-    mixed_lag,
-    partly_stale,
+
+Float = NDArray[np.float64]
+Complex = NDArray[np.complex128]
+Flags = NDArray[np.bool_]
+Whole = NDArray[np.int64]
+
+_TURN = 96  # angles a half turn of the delay
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """One kind of lag, with the share of the force that is as old as the rollouts."""
+
+    name: str  # none, fixed, refresh or async
+    description: str
+    where: str  # in which trainers it occurs
+    # sigma; above 1 or below 0 where the two parts of the force pull against each other
+    stale_share: float = 1.0
+
+    @property
+    def constant_force(self) -> bool:
+        """Whether all of the force of a period comes from one position."""
+        return self.name in {"none", "refresh", "async"} and self.stale_share == 1
+
+    def period(self, interval: int) -> int:
+        """Updates that one period covers."""
+        return interval if self.name in {"refresh", "async"} else 1
+
+    def mean_lag(self, interval: float) -> float:
+        """Mean age of what the force is computed from, in updates; what is current counts as 0."""
+        ages = {"fixed": interval, "refresh": (interval - 1) / 2, "async": (3 * interval - 1) / 2}
+        return self.stale_share * ages.get(self.name, 0.0)
+
+
+LAGS: tuple[Lag, ...] = (
+    Lag("none", "every rollout comes from the policy it updates", "on-policy training"),
+    Lag("fixed", "every rollout is R updates old", "pipelines and queues of constant length"),
+    Lag(
+        "refresh",
+        "R updates on one generation of rollouts: lags 0 to R - 1",
+        "several mini-batches or epochs a generation",
+    ),
+    Lag(
+        "async",
+        "the next R updates use rollouts generated during the last R: lags R to 2R - 1",
+        "double-buffered asynchronous generation",
+    ),
 )
 
-_SECTIONS = 33
-_CHUNK = 192
-_TURN = 48  # points a turn of the oldest delay
-_PER_DECADE = 40  # forces that are looked at
-_ANGLES = 8  # points a half turn of the current part, an update
-_MOST_ANGLES = 20_000
+
+def lag_by_name(name: str) -> Lag:
+    """Return a kind of lag."""
+    for lag in LAGS:
+        if lag.name == name:
+            return lag
+    names = ", ".join(lag.name for lag in LAGS)
+    raise InvalidArgumentError(f"expected a kind of lag, got {name[:60]!r}: use one of {names}")
+
+
+def partly_stale(lag: str | Lag, stale_share: float = 1.0) -> Lag:
+    """Return a lag of which a share of the force is stale, the rest being current."""
+    kind = lag_by_name(lag) if isinstance(lag, str) else lag
+    if not np.isfinite(stale_share):
+        raise InvalidArgumentError(
+            f"expected a finite stale share of the force, got {stale_share:g}"
+        )
+    return kind if kind.name == "none" else replace(kind, stale_share=stale_share)
+
+
+def period_matrix(
+    lag: Lag, force: ArrayLike, momentum: ArrayLike, interval: ArrayLike = 1
+) -> Float:
+    """Return the matrix of one period; arrays broadcast to a stack, but for a fixed lag's interval.
+
+    The state of a fixed lag is (x, v, x one update ago, ..., x that many updates ago). Else it is
+    (x, v, the position that the rollouts are from), and a period is R updates: refresh begins it
+    with rollouts from x, async ends it with those from where it began.
+    """
+    fixed = lag.name == "fixed"
+    a, mu, updates = np.broadcast_arrays(
+        np.asarray(force, dtype=np.float64), np.asarray(momentum, dtype=np.float64), interval
+    )
+    size = int(np.max(interval)) + 2 if fixed else 3
+    update = np.zeros((*a.shape, size, size))
+    update[..., :2, 0] = -((1 - lag.stale_share) * a)[..., None]
+    update[..., :2, 1] = mu[..., None]
+    update[..., :2, -1] = -(lag.stale_share * a)[..., None]
+    update[..., 0, 0] += 1.0
+    if fixed:
+        update[..., 2, 0] = 1.0
+        update[..., range(3, size), range(2, size - 1)] = 1.0
+        return update
+    update[..., 2, 2] = 1.0
+    period = update if lag.name == "none" else _power(update, updates)
+    if lag.name == "async":
+        period[..., 2, :] = [1.0, 0.0, 0.0]
+        return period
+    with np.errstate(invalid="ignore"):
+        period[..., 0] += period[..., 2]
+    period[..., 2] = 0.0
+    return period
+
+
+def _power(matrix: Float, exponent: Whole) -> Float:
+    """Powers of a stack of matrices, each with its own exponent, by repeated squares."""
+    product, left = np.broadcast_to(np.eye(3), matrix.shape), exponent.astype(np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        while left.any():
+            product = np.where((left % 2 == 1)[..., None, None], product @ matrix, product)
+            matrix, left = matrix @ matrix, left // 2
+    return product
 
 
 def threshold(
@@ -46,24 +142,34 @@ def threshold(
     Source: derived here (lab/docs/theory/dynamics.md); the published rule, $(1-\mu)/R$, is arXiv
     2606.30789's.
     """
-    mu, interval = (
-        np.asarray(momentum, dtype=np.float64),
-        np.asarray(refresh_interval, dtype=np.float64),
+    mu, interval = np.broadcast_arrays(
+        np.asarray(momentum, dtype=np.float64), np.asarray(refresh_interval, dtype=np.float64)
     )
     check_setting(mu, interval)
-    kind = partly_stale(lag, stale_share)
-    mu, interval = np.broadcast_arrays(mu, interval)
-    if kind.name in CLOSED and kind.stale_share == 1:
-        return CLOSED[kind.name](mu, interval)
-    if (interval != np.floor(interval)).any():
+    if (broken := interval[interval != np.floor(interval)]).size:
         raise InvalidArgumentError(
-            "expected whole updates as refresh interval, got "
-            f"{interval[interval != np.floor(interval)].flat[0]:g}"
+            f"expected whole updates as refresh interval, got {broken.flat[0]:g}"
         )
-    found = np.empty(mu.shape)
-    for updates in np.unique(interval):
-        found[interval == updates] = first_growth(kind, mu[interval == updates], int(updates))
-    return found
+    return lowest_edge(partly_stale(lag, stale_share), mu, interval)
+
+
+def lowest_edge(
+    kind: Lag, momentum: ArrayLike, interval: ArrayLike, *, most: float = math.inf
+) -> Float:
+    """Return the threshold of a lag; where only a part of the force is stale, what lies above a
+    given force is not looked for, and infinite.
+    """
+    mu, updates = np.broadcast_arrays(np.asarray(momentum, dtype=np.float64), interval)
+    if kind.stale_share == 0:
+        kind = lag_by_name("none")
+    mu_N, updates_N = mu.ravel(), updates.ravel().astype(np.int64)
+    if kind.constant_force:
+        edge_N = _edge_of_constant_force(kind, mu_N, updates_N)
+    elif kind.name == "fixed":
+        edge_N = _edge_of_delay(kind, mu_N, updates_N, most)
+    else:
+        edge_N = _edge_of_blocks(kind, mu_N, updates_N, most)
+    return edge_N.reshape(mu.shape)
 
 
 def rule_threshold(momentum: ArrayLike, refresh_interval: ArrayLike) -> Float:
@@ -72,453 +178,190 @@ def rule_threshold(momentum: ArrayLike, refresh_interval: ArrayLike) -> Float:
     Source: arXiv 2606.30789.
     """
     check_setting(momentum, refresh_interval)
-    rule: Float = (1 - np.asarray(momentum, dtype=np.float64)) / np.asarray(
-        refresh_interval, dtype=np.float64
+    return np.asarray((1 - np.asarray(momentum)) / np.asarray(refresh_interval, dtype=np.float64))
+
+
+def _edge_of_constant_force(kind: Lag, mu_N: Float, interval_N: Whole) -> Float:
+    """Bisect the force: the characteristic polynomial is linear in it, and no window of stability
+    lies above the edge, which is at most that of on-policy training.
+    """
+    without = _characteristic(period_matrix(kind, 0.0, mu_N, interval_N))[..., None]
+    each = _characteristic(period_matrix(kind, 1.0, mu_N, interval_N))[..., None] - without
+
+    def grown(force_NF: Float) -> Flags:
+        return _excess(without + force_NF * each) >= 0
+
+    return first_place(grown, np.zeros(len(mu_N)), 2.1 * (1 + mu_N))
+
+
+def _edge_of_blocks(kind: Lag, mu_N: Float, interval_N: Whole, most: float) -> Float:
+    """Bisect the force between the first that grows, of those that are scanned, and the one
+    before.
+    """
+    edge_N = np.full(len(mu_N), math.inf)
+    for n, (mu, interval) in enumerate(zip(mu_N.tolist(), interval_N.tolist(), strict=True)):
+        grown = partial(grows, kind, momentum=mu, interval=interval)
+        force = _scanned_forces(kind, mu, interval)
+        force = np.append(force[force < most], most) if most < force[-1] else force
+        growing = grown(force)
+        if growing.any():
+            first = int(np.argmax(growing))
+            before = force[first - 1 : first] if first else np.zeros(1)
+            edge_N[n] = first_place(grown, before, force[first : first + 1])[0]
+    return edge_N
+
+
+def _edge_of_delay(kind: Lag, mu_N: Float, age_N: Whole, most: float) -> Float:
+    r"""Bisect the angle w at which $e^{iw}$ is an eigenvalue under a real force.
+
+    The matrix is as large as the lag, but its characteristic equation, $(\lambda - 1)(1 -
+    \mu/\lambda) + a(1 - \sigma + \sigma\lambda^{-d}) = 0$, is linear in the force.
+    """
+
+    def side(angle: Float, mu: ArrayLike, age: ArrayLike) -> Float:
+        return np.sign(_force_on_circle(kind, angle, mu, age)[0].imag)
+
+    edge_N = np.full(len(mu_N), math.inf)
+    row_B, low_B, high_B = np.arange(len(mu_N)), np.full(len(mu_N), 1e-12), math.pi / (2 * age_N)
+    if kind.stale_share != 1:
+        edge_N = _positive_force(kind, np.array([math.pi]), mu_N, age_N)
+        brackets = []
+        for n, (mu, age) in enumerate(zip(mu_N.tolist(), age_N.tolist(), strict=True)):
+            angle = _scanned_angles(kind, mu, age, most)
+            sign = side(angle, mu, age)
+            place = np.flatnonzero(sign[1:] != sign[:-1])
+            brackets.append((np.full(len(place), n), angle[place], angle[place + 1]))
+        row_B, low_B, high_B = (np.concatenate(parts) for parts in zip(*brackets, strict=True))
+    mu_B, age_B = mu_N[row_B], age_N[row_B]
+    below_B1 = side(low_B, mu_B, age_B)[:, None]
+    crossing_B = first_place(
+        lambda angle: np.not_equal(side(angle, mu_B[:, None], age_B[:, None]), below_B1),
+        low_B,
+        high_B,
     )
-    return rule
+    np.minimum.at(edge_N, row_B, _positive_force(kind, crossing_B, mu_B, age_B))
+    return edge_N
 
 
-def mixed_threshold(momentum: float, weight_D: ArrayLike) -> float:
-    """Return the threshold of a batch that mixes lags 0, 1, 2, ... with given shares."""
-    return float(threshold(mixed_lag(weight_D), momentum, 1))
-
-
-def first_growth(kind: Lag, momentum_N: Float, interval: int) -> Float:
-    """Return the lowest force at which a mode grows, for each momentum."""
-    if kind.stale_share == 0:
-        return CLOSED["none"](momentum_N, momentum_N)
-    if kind.stale_share == 1 and kind.name in CLOSED:
-        return CLOSED[kind.name](momentum_N, np.full(len(momentum_N), float(interval)))
-    if kind.by_block:
-        low, high = _bracket(kind, momentum_N, interval)
-        return _first_place(
-            lambda force: grows(kind, force, momentum_N[:, None], interval),
-            low,
-            high,
-            sections=_SECTIONS,
-            rounds=16,
-        )
-    ages, weight = kind.delays(interval)
-    return np.array([first_crossing(float(mu), ages, weight) for mu in momentum_N])
-
-
-def crossed(kind: Lag, force: float, momentum_N: Float, interval: int) -> Flags:
-    """Return whether the lowest force at which a mode grows is at most a given one, for each
-    momentum.
+def _force_on_circle(
+    kind: Lag, angle: Float, mu: ArrayLike, age: ArrayLike
+) -> tuple[Complex, Float]:
+    """The force of an eigenvalue on the unit circle times the square of its denominator, which has
+    no poles, and that square.
     """
-    if kind.by_block and kind.stale_share not in (0.0, 1.0):
-        found = grows(kind, force, momentum_N, interval)
-        rest = (
-            ~found
-        )  # stable at this force: only a scan tells whether an unstable stretch lies below it
-        if rest.any():
-            found[rest] = np.isfinite(_bracket(kind, momentum_N[rest], interval, most=force)[1])
-        return found
-    if kind.name == "mixed" or kind.stale_share not in (0.0, 1.0):
-        ages, weight = kind.delays(interval)
-        return np.array(
-            [first_crossing(float(mu), ages, weight, most=force) <= force for mu in momentum_N]
-        )
-    return np.asarray(first_growth(kind, momentum_N, interval) <= force)
+    turn = np.exp(1j * angle)
+    pull = 1 - kind.stale_share + kind.stale_share * np.exp(-1j * angle * np.asarray(age))
+    return (1 - turn) * (1 - np.asarray(mu) / turn) * np.conj(pull), np.abs(pull) ** 2
 
 
-def _fixed_edge(mu: Float, lag: Float) -> Float:
-    r"""$2\sin(w/2)\sqrt{(1-\mu)^2 + 4\mu\sin^2(w/2)}$ where $(1+\mu)\tan(wd) =
-    (1-\mu)\cot(w/2)$, w in $(0, \pi/2d)$.
+def _positive_force(kind: Lag, angle: Float, mu: Float, age: Whole) -> Float:
+    product, square = _force_on_circle(kind, angle, mu, age)
+    positive = (product.real > 0) & (square > 1e-18)
+    return np.where(positive, product.real / np.where(positive, square, 1.0), math.inf)
+
+
+def _scanned_angles(kind: Lag, mu: float, age: int, most: float) -> Float:
+    """Rising angles at which a delay is looked at, up to where no force below a given one can
+    reach the unit circle.
     """
-    low, high = np.zeros(mu.shape), np.pi / (2 * lag)
-    for _ in range(60):
-        middle = (low + high) / 2
-        above = np.sin(middle * lag) * np.sin(middle / 2) * (1 + mu) > np.cos(
-            middle * lag
-        ) * np.cos(middle / 2) * (1 - mu)
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    sine = np.sin((low + high) / 4)
-    edge: Float = 2 * sine * np.sqrt((1 - mu) ** 2 + 4 * mu * sine**2)
-    return edge
+    turns = _TURN * (age + 2)
+    step, coarse = math.pi / turns, np.linspace(0, math.pi, 1000)
+    way = np.abs(np.exp(1j * coarse) - 1) * np.abs(1 - mu * np.exp(-1j * coarse))
+    least = way / (abs(kind.stale_share) + abs(1 - kind.stale_share))
+    last = (int(np.searchsorted(least, most)) + 1) * turns // len(coarse)
+    # At a momentum near 1 the first crossing is near 0.
+    return np.append(np.geomspace(1e-9, step, 60)[:-1], step * np.arange(1, min(last, turns)))
 
 
-def _refresh_edge(mu: Float, interval: Float) -> Float:
-    r"""$\min\{2(1+q)/(S(1+q) - \mu L^2),\ (1-q)/(\mu L^2 - qS)\}$; a bound whose denominator is
-    not positive is none.
+def first_place(held: Callable[[Float], Flags], low_N: Float, high_N: Float) -> Float:
+    """Return the first place of each bracket at which a condition holds, by sections.
+
+    It is taken not to hold at the lower end, and to hold at the upper one.
     """
-    q, geometric, ramp = block_sums(mu, interval)
-    square = mu * geometric**2
-    flip, turn = ramp * (1 + q) - square, square - q * ramp
-    small = 1e-12 * np.maximum(
-        square, q * ramp
-    )  # at R = 1 the second denominator is zero but for rounding
-    with np.errstate(divide="ignore", invalid="ignore"):
-        edge: Float = np.minimum(
-            np.where(flip > 0, 2 * (1 + q) / flip, np.inf),
-            np.where(turn > small, (1 - q) / turn, np.inf),
-        )
-    return edge
+    row, part = np.arange(len(low_N)), np.linspace(0, 1, 17)
+    for _ in range(20):
+        if (high_N <= np.nextafter(low_N, math.inf)).all():
+            break
+        points = low_N[:, None] + (high_N - low_N)[:, None] * part
+        points[:, -1] = high_N
+        seen = held(points)
+        seen[:, 0], seen[:, -1] = False, True
+        place = np.argmax(seen, axis=1)
+        low_N, high_N = points[row, place - 1], points[row, place]
+    return high_N
 
 
-def _async_edge(mu: Float, interval: Float) -> Float:
-    r"""Jury's conditions on $\lambda^3 - (1+q)\lambda^2 + (q + aS)\lambda + ac$, $c = \mu L^2 -
-    qS$.
-
-    A pair leaves the unit circle where $a^2c^2 + a(S + c(1+q)) = 1 - q$. No root leaves at -1,
-    since $c < S$: $(1-\mu)(S - c) = (1+q)R - 2\sum_{j=1}^R \mu^j \ge 1 - q$, as powers lie below
-    their chord.
+def _scanned_forces(kind: Lag, mu: float, interval: int) -> Float:
+    r"""Rising forces at which a block is looked at: on a logarithmic scale from a hundredth of the
+    published rule; and at every angle of the current part's eigenvalues, where its force is $1 +
+    \mu - 2\sqrt\mu\cos\theta$, since the block then turns R times as fast.
     """
-    q, geometric, ramp = block_sums(mu, interval)
-    c = mu * geometric**2 - q * ramp
-    linear = ramp + c * (1 + q)
-    # The smaller root of the quadratic without cancellation, and without dividing by c, which may
-    # be zero.
-    edge: Float = 2 * (1 - q) / (linear + np.sqrt(linear**2 + 4 * c**2 * (1 - q)))
-    return edge
+    share = kind.stale_share
+    low = 0.01 * (1 - mu) / (interval * (abs(share) + abs(1 - share)))
+    high = 5 * (1 + mu) / min(max(abs(1 - share), 0.2), 1.0)
+    spread = np.geomspace(low, high, 40 * math.ceil(math.log10(high / low)))
+    if share >= 1:
+        return spread
+    angle = np.linspace(0, np.pi, min(24 * interval, 20_000) + 1)
+    turning = (1 + mu - 2 * math.sqrt(mu) * np.cos(angle)) / (1 - share)
+    even = np.linspace(0, high, min(4 * interval, 20_000) + 8)[1:]
+    return np.sort(np.concatenate([spread, turning, even]))
 
 
-CLOSED: dict[str, Callable[[Float, Float], Float]] = {
-    "none": lambda mu, _: 2 * (1 + mu),  # whatever the interval
-    "fixed": _fixed_edge,
-    "refresh": _refresh_edge,
-    "async": _async_edge,
-}
-"""Edges of a wholly stale force in closed form, of (momentum, interval)
-(lab/docs/theory/dynamics.md, Thresholds).
-"""
+def scan_of_edge(kind: Lag, momentum: float, interval: int) -> str:
+    """Return the range and the grid that the search for the edge of a partly stale lag covers."""
+    if kind.name == "fixed":
+        angles = _scanned_angles(kind, momentum, interval, math.inf)
+        return f"{len(angles):,} angles of an eigenvalue on the unit circle, 0 to π"
+    force = _scanned_forces(kind, momentum, interval)
+    return f"{len(force):,} forces, {force[0]:.3g} to {force[-1]:.3g}"
 
 
 def grows(kind: Lag, force: ArrayLike, momentum: ArrayLike, interval: int) -> Flags:
     """Return whether a block has an eigenvalue outside the unit circle."""
-    return np.asarray(_excess(kind, force, momentum, interval).max(axis=0) > 0)
+    # What a block grows by less than its rounding is neutral and counts as settling.
+    matrix = period_matrix(kind, force, momentum, interval)
+    return _excess(_characteristic(matrix)) > 1e-13 + 1e-15 * interval
 
 
-def _excess(kind: Lag, force: ArrayLike, momentum: ArrayLike, interval: int) -> Float:
-    """Jury's conditions on the characteristic polynomial of a block: one of them is positive where
-    an eigenvalue is outside the circle.
-
-    What a block grows by less than its rounding is neutral and counts as settling.
+def _characteristic(matrix: Float) -> Float:
+    r"""The coefficients t, m, c of $\lambda^3 - t\lambda^2 + m\lambda - c$ of matrices of three
+    rows, on the first axis.
     """
-    matrix = kind.matrix(force, momentum, interval)
+    entry = np.moveaxis(matrix, (-2, -1), (0, 1))
     with np.errstate(over="ignore", invalid="ignore"):
-        trace = matrix[..., 0, 0] + matrix[..., 1, 1]
-        minor = matrix[..., 0, 0] * matrix[..., 1, 1] - matrix[..., 0, 1] * matrix[..., 1, 0]
-        if kind.name == "refresh":  # lambda^2 - trace lambda + minor
-            excess = np.stack([np.abs(trace) - 1 - minor, minor - 1])
-        else:
-            # lambda^3 - trace lambda^2 + middle lambda - constant: the last row of the matrix is
-            # (1, 0, 0)
-            middle = minor - matrix[..., 0, 2]
-            constant = matrix[..., 0, 1] * matrix[..., 1, 2] - matrix[..., 0, 2] * matrix[..., 1, 1]
-            pair = np.abs(middle - constant * trace) - (1 - constant**2)
-            excess = np.stack([np.abs(trace + constant) - 1 - middle, np.abs(constant) - 1, pair])
+        t = entry[0, 0] + entry[1, 1] + entry[2, 2]
+        m = sum(
+            entry[i, i] * entry[j, j] - entry[i, j] * entry[j, i]
+            for i, j in ((0, 1), (0, 2), (1, 2))
+        )
+        c = sum(
+            entry[2, i] * (entry[0, j] * entry[1, k] - entry[0, k] * entry[1, j])
+            for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+        )
+    return np.stack([t, m, c])
+
+
+def _excess(coefficients: Float) -> Float:
+    """The largest of Jury's conditions: positive where an eigenvalue is outside the unit circle."""
+    t, m, c = coefficients
+    with np.errstate(over="ignore", invalid="ignore"):
+        pair = np.abs(m - c * t) - (1 - c**2)
+        excess = np.maximum(np.maximum(np.abs(t + c) - 1 - m, np.abs(c) - 1), pair)
     # What is no number has left the range of numbers.
-    return np.where(np.isnan(excess), np.inf, excess - 1e-13 - 1e-15 * interval)
+    return np.where(np.isnan(excess), np.inf, excess)
 
 
-def _bracket(
-    kind: Lag, momentum_N: Float, interval: int, most: float = math.inf
-) -> tuple[Float, Float]:
-    """Scan the force of blocks with a current part: the first that grows, infinite where none
-    does up to a limit, and the one before.
-    """
-    force_NF = np.minimum(_scanned_forces(kind, momentum_N, interval), most)
-    if math.isfinite(most):
-        force_NF = np.append(
-            force_NF[:, force_NF.min(axis=0) < most], np.full((len(momentum_N), 1), most), axis=1
+def check_setting(momentum: ArrayLike, interval: ArrayLike) -> None:
+    """Refuse a momentum or an interval outside its domain."""
+    mu, updates = np.asarray(momentum, dtype=np.float64), np.asarray(interval, dtype=np.float64)
+    usable = (mu >= 0) & (mu < 1)
+    if not usable.all():
+        raise InvalidArgumentError(
+            f"expected a momentum of at least 0 and below 1, got {mu[~usable].flat[0]:g}"
         )
-    excess_CNF = _excess(kind, force_NF, momentum_N[:, None], interval)
-    grown = excess_CNF.max(axis=0) > 0
-    first, row = np.argmax(grown, axis=1), np.arange(len(momentum_N))
-    high = np.where(grown.any(axis=1), force_NF[row, first], math.inf)
-    low = np.where(first > 0, force_NF[row, first - 1], 0.0)
-    for n, before, peak in _peaks(kind, force_NF, excess_CNF, momentum_N, interval):
-        if peak < high[n]:
-            low[n], high[n] = before, peak
-    return low, high
-
-
-def _first_place(
-    held: Callable[[Float], Flags], low: Float, high: Float, *, sections: int, rounds: int
-) -> Float:
-    """The first place of each bracket at which a condition holds, by sections of it; at the
-    upper end it is taken to hold.
-    """
-    row, part = np.arange(len(low)), np.linspace(0, 1, sections)
-    for _ in range(rounds if len(low) else 0):
-        points = low[:, None] + (high - low)[:, None] * part
-        points[:, -1] = high
-        seen = held(points)
-        seen[:, -1] = True
-        place = np.maximum(np.argmax(seen, axis=1), 1)
-        low, high = points[row, place - 1], points[row, place]
-    return high
-
-
-def _peaks(
-    kind: Lag, force_NF: Float, excess_CNF: Float, momentum_N: Float, interval: int
-) -> list[tuple[int, float, float]]:
-    """Forces between two that were looked at where a condition has a peak that grows: momentum,
-    the force before, the peak.
-    """
-    left, here, right = excess_CNF[..., :-2], excess_CNF[..., 1:-1], excess_CNF[..., 2:]
-    # The vertex of a parabola lies at most an eighth of its neighbours' fall above the highest of
-    # three points.
-    with np.errstate(invalid="ignore"):
-        near = (
-            (here <= 0)
-            & (here >= left)
-            & (here >= right)
-            & (-here < 0.35 * (here - np.minimum(left, right)))
+    usable = (updates >= 1) & np.isfinite(updates)
+    if not usable.all():
+        raise InvalidArgumentError(
+            f"expected a refresh interval of at least 1 update, got {updates[~usable].flat[0]:g}"
         )
-    condition, n, place = np.nonzero(near)
-    before = force_NF[n, place]
-    low, high, row = before, force_NF[n, place + 2], np.arange(len(n))
-    for _ in range(4):
-        points = np.linspace(low, high, _SECTIONS, axis=1)
-        seen = _excess(kind, points, momentum_N[n, None], interval)[condition, row]
-        top = np.argmax(seen, axis=1)
-        low, high = (
-            points[row, np.maximum(top - 1, 0)],
-            points[row, np.minimum(top + 1, _SECTIONS - 1)],
-        )
-    grown = seen[row, top] > 0
-    return list(
-        zip(
-            n[grown].tolist(), before[grown].tolist(), points[row, top][grown].tolist(), strict=True
-        )
-    )
-
-
-def _scanned_forces(kind: Lag, momentum_N: Float, interval: int) -> Float:
-    r"""Rising forces at which a block is looked at, for each momentum.
-
-    On a logarithmic scale from a hundredth of the published rule; and at every angle of the current
-    part's eigenvalues, where its force is $1 + \mu - 2\sqrt\mu\cos\theta$, since the block then
-    turns R times as fast.
-    """
-    share = kind.stale_share
-    gross = abs(share) + abs(1 - share)
-    low, high = (
-        0.01 * (1 - momentum_N) / (interval * gross),
-        5 * (1 + momentum_N) / max(abs(1 - share), 0.2),
-    )
-    count = math.ceil(_PER_DECADE * math.log10(float((high / low).max())))
-    spread = np.geomspace(low, high, count, axis=1)
-    if share >= 1:
-        return spread
-    angle = np.linspace(0, np.pi, min(_ANGLES * interval, _MOST_ANGLES) + 1)
-    root = np.sqrt(momentum_N)[:, None]
-    turning = ((1 - root) ** 2 + 4 * root * np.sin(angle / 2) ** 2) / (1 - share)
-    even = np.linspace(0, 1, min(4 * interval, _MOST_ANGLES) + 8)[1:] * high[:, None]
-    return np.sort(np.concatenate([spread, turning, even], axis=1), axis=1)
-
-
-def first_crossing(
-    momentum: float, age_D: ArrayLike, weight_D: ArrayLike, *, most: float = math.inf
-) -> float:
-    r"""Return the smallest force at which a root of $(\lambda - 1)(1 - \mu/\lambda) + a\sum_d
-    p_d\lambda^{-d}$ reaches the unit circle.
-
-    The angle w is scanned for a change of sign of the imaginary part of $a(e^{iw})$. $|a|$ rises
-    with w at least as $|e^{iw} - 1||1 - \mu e^{-iw}|/\sum|p_d|$, which ends the scan.
-    """
-    ages, weight = np.asarray(age_D, dtype=np.float64), np.asarray(weight_D, dtype=np.float64)
-    reach = float(np.abs(weight).sum())
-
-    def parts(angle: Float) -> tuple[Float, Float]:
-        """The force times the square of its denominator, so that it has no poles, and that
-        square.
-        """
-        turn = np.exp(1j * angle)
-        delayed = np.exp(-1j * np.multiply.outer(angle, ages)) @ weight
-        return -(turn - 1) * (1 - momentum / turn) * np.conj(delayed), np.abs(delayed) ** 2
-
-    def imaginary(angle: Float) -> Float:
-        return parts(angle)[0].imag
-
-    def least(angle: Float) -> Float:
-        """A bound of the force from below, which rises with the angle."""
-        return np.asarray(
-            np.abs(np.exp(1j * angle) - 1) * np.abs(1 - momentum * np.exp(-1j * angle)) / reach
-        )
-
-    def lowest(angle: Float) -> float:
-        product, square = parts(angle)
-        forward = (product.real > 0) & (square > 1e-18)
-        return float((product.real[forward] / square[forward]).min(initial=math.inf))
-
-    step = 2 * np.pi / (_TURN * (float(ages.max()) + 2))
-    even = step * np.arange(1, math.ceil(np.pi / step - 0.5))
-    grid = np.concatenate(
-        [np.geomspace(1e-9, step, 60)[:-1], even, [np.pi]]
-    )  # at a momentum near 1 the first crossing is near 0
-    best = lowest(grid[-1:])
-    for start in range(0, len(grid) - 1, _CHUNK):
-        piece = grid[start : start + _CHUNK + 1]
-        if least(piece[0]) > min(best, most):
-            break
-        piece = _finer_at_dips(piece, imaginary(piece))
-        value = imaginary(piece)
-        change = np.flatnonzero(
-            (value[1:] * value[:-1] < 0) & (least(piece[:-1]) <= min(best, most))
-        )
-        best = min(
-            best,
-            lowest(piece[value == 0]),
-            lowest(_roots(imaginary, piece[change], piece[change + 1])),
-        )
-    return best
-
-
-def _finer_at_dips(grid: Float, value: Float) -> Float:
-    """A grid with more points wherever its values come near zero without a change of sign: there
-    may be two.
-    """
-    size = np.abs(value)
-    left, here, right = size[:-2], size[1:-1], size[2:]
-    near = (
-        (here <= left)
-        & (here <= right)
-        & (value[:-2] * value[2:] > 0)
-        & (here < 0.35 * (np.maximum(left, right) - here))
-    )
-    place = np.flatnonzero(near)
-    if not len(place):
-        return grid
-    return np.union1d(grid, np.linspace(grid[place], grid[place + 2], 2 * _SECTIONS))
-
-
-def _roots(values: Callable[[Float], Float], low: Float, high: Float) -> Float:
-    """Roots from brackets."""
-    below = np.sign(values(low))[:, None]
-    return _first_place(
-        lambda place: np.sign(values(place)) != below, low, high, sections=_SECTIONS // 2, rounds=13
-    )
-
-
-def oscillation_onset(
-    lag: str | Lag, momentum: float, refresh_interval: int = 1, *, stale_share: float = 1.0
-) -> float:
-    r"""Return the smallest force from which the slowest mode oscillates; infinite where it grows
-    before.
-
-    It is where the slow real eigenvalue meets the next: on-policy $(1-\sqrt\mu)^2$. Where a part of
-    the force is current it is the first force at which the leading eigenvalue is no positive
-    number.
-    """
-    check_setting(momentum, refresh_interval)
-    kind = partly_stale(lag, stale_share)
-    if kind.stale_share == 0 or (kind.name == "refresh" and refresh_interval == 1):
-        return (1 - math.sqrt(momentum)) ** 2
-    if kind.stale_share == 1:
-        return float(
-            kind.force(meeting(kind, momentum, refresh_interval), momentum, refresh_interval)
-        )
-    return _first_turn(kind, momentum, refresh_interval)
-
-
-def meeting(kind: Lag, momentum: float, interval: int) -> float:
-    """Return the eigenvalue at which the slow mode meets the next: where its force is first
-    largest below 1.
-    """
-    # On a logarithmic scale of the distance from 1, then ever finer between the neighbours of the
-    # top.
-    gap = np.append(np.geomspace(1e-9, 1, 4000)[:-1], 1 - 1e-12)
-    for _ in range(8):
-        force = kind.force(1 - gap, momentum, interval)
-        top = int(np.argmax(np.diff(force, append=-np.inf) < 0))
-        gap = np.linspace(gap[max(top - 1, 0)], gap[min(top + 1, len(gap) - 1)], 101)
-    return 1 - float(gap[50])
-
-
-def _first_turn(kind: Lag, momentum: float, interval: int) -> float:
-    """The first force below the threshold at which the leading eigenvalue is no positive number,
-    by a scan on both scales and sections.
-    """
-    limit = float(first_growth(kind, np.array([momentum]), interval)[0])
-    low, count = 0.0, 400 if kind.by_block else 40
-    forces = limit * np.union1d(
-        np.geomspace(1e-6 if kind.by_block else 1e-4, 1, count),
-        np.linspace(0, 1, count // 2 + 1)[1:],
-    )
-    for _ in range(9):
-        turned = _turns(kind, forces, momentum, interval)
-        if not turned.any():
-            return math.inf
-        first = int(np.argmax(turned))
-        low, high = float(forces[first - 1]) if first else low, float(forces[first])
-        forces = np.append(np.linspace(low, high, 18)[1:-1], high)
-    return high
-
-
-def _turns(kind: Lag, force_F: Float, momentum: float, interval: int) -> Flags:
-    """Whether the largest eigenvalue at each force is anything but a positive number; one that
-    ties with a positive number is not.
-    """
-    if kind.name == "fixed" and interval > _SMALL:
-        spectra = [spectrum(kind, float(force), momentum, interval) for force in force_F]
-    else:
-        spectra = list(np.linalg.eigvals(kind.matrix(force_F, momentum, interval)))
-    return np.array([not _positive_leads(value) for value in spectra])
-
-
-def _positive_leads(value_E: Complex) -> bool:
-    """Whether a positive number is the largest eigenvalue, or as large."""
-    size = np.abs(value_E)
-    positive = (np.abs(value_E.imag) <= 1e-7 * size) & (value_E.real > 0)
-    return bool((positive & (size >= (1 - 1e-12) * size.max())).any())
-
-
-def spectrum(kind: Lag, force: float, momentum: float, interval: int) -> Complex:
-    """Return the eigenvalues of one period; of a long fixed lag those found by Newton's steps;
-    infinity beyond the range of numbers.
-    """
-    if (
-        kind.name == "fixed"
-        and interval > _SMALL
-        and (found := _values_of_long_lag(kind, force, momentum, interval)) is not None
-    ):
-        return found
-    matrix = kind.matrix(force, momentum, interval)
-    if not np.isfinite(matrix).all():
-        return np.array([complex(math.inf)])
-    return np.linalg.eigvals(matrix).astype(np.complex128)
-
-
-_SMALL = 64
-"""Longest fixed lag whose matrix is cheaper than Newton's steps."""
-
-
-def _values_of_long_lag(kind: Lag, force: float, momentum: float, lag: int) -> Complex | None:
-    r"""The eigenvalues of one update with a long fixed lag: Newton's steps on $h(\lambda) +
-    a\sigma\lambda^{-d}$.
-    """
-    stale, current = force * kind.stale_share, force * (1 - kind.stale_share)
-    if force * (abs(kind.stale_share) + abs(1 - kind.stale_share)) > 1e100:
-        return None
-
-    def held(value: Complex) -> Complex:
-        return (value - 1) * (1 - momentum / value) + current
-
-    # One start on the unit circle for each turn of the delay; the two roots of the current part
-    # have their own, and so have real ones.
-    turn = 2j * np.pi * np.arange(0, lag // 2 + 2)
-    free = np.roots([1.0, -(1 + momentum - current), momentum]).astype(np.complex128)
-    line = np.linspace(max(momentum, 0.01), 1 - 1e-9, 50).astype(np.complex128)
-    with np.errstate(all="ignore"):
-        value = np.concatenate([np.exp((turn + 1j) / lag), free[free != 0], line])
-        moving = np.arange(len(value))
-        for _ in range(60):
-            place = value[moving]
-            power = stale * np.exp(-lag * np.log(place))
-            change = (held(place) + power) / (1 - momentum / place**2 - lag * power / place)
-            # A step beyond a branch's width would land on another one.
-            change *= np.minimum(1, 0.5 / lag / np.maximum(np.abs(change), 1e-300))
-            goes_on = np.abs(change) > 1e-16
-            moving = moving[goes_on]
-            value[moving] -= change[goes_on]
-        error = np.abs(held(value) + stale * np.exp(-lag * np.log(value)))
-        good = (
-            np.isfinite(value)
-            & (error < 1e-9 * (np.abs(held(value)) + np.abs(value - 1) + abs(current)))
-            & (value != 0)
-        )
-    found = np.sort(np.where(value[good].imag < 0, np.conj(value[good]), value[good]))
-    return found[np.append(np.abs(np.diff(found)) > 1e-9, True)] if len(found) else None

@@ -3,8 +3,7 @@ it updates.
 
 `TRAINERS` is the table; every lag counts in optimiser updates. A bound on staleness becomes a fixed
 lag at the bound, which is nearly the worst: lags that change below the bound can be about 5 % less
-stable. A known pattern that is none of the four kinds also gives its mixture. What a trainer needs
-and was not told is asked for. No threshold is computed here.
+stable. What a trainer needs and was not given is asked for. No threshold is computed here.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from groupwise.errors import InvalidArgumentError
@@ -23,7 +22,7 @@ Ratio = Literal["none", "exact", "clipped", "unknown"]
 KlTerm = Literal["none", "reward", "loss", "unknown"]
 Evidence = Literal["ran", "read", "documentation", "second-hand"]
 _YES, _NO = {"true", "yes", "1", "on"}, {"false", "no", "0", "off", "none", "null"}
-_LONGEST_WINDOW, _LONGEST_MIXTURE = 100_000, 1_000
+_LONGEST_WINDOW = 100_000
 _OPENRLHF = ("rollout_batch_size", "n_samples_per_prompt")
 _NEMO = ("num_prompts_per_step", "num_generations_per_prompt")
 
@@ -39,17 +38,17 @@ _PAIRS = {
 
 def by_leaf(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings under the last part of their paths, with underscores."""
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for path, value in settings.items():
         parts = [part.strip("- ").replace("-", "_").lower() for part in re.split(r"[./]", path)]
         name = _PAIRS.get((parts[-2], parts[-1]), parts[-1]) if len(parts) > 1 else parts[-1]
-        if name in found and str(found[name]) != str(value):
+        if name in leaves and str(leaves[name]) != str(value):
             raise InvalidArgumentError(
-                f"expected one value of {name[:60]}, got {found[name]!r} and {value!r}: give it "
+                f"expected one value of {name[:60]}, got {leaves[name]!r} and {value!r}: give it "
                 "once"
             )
-        found[name] = value
-    return found
+        leaves[name] = value
+    return leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +71,12 @@ class Settings:
         if value is None:
             return None
         try:
-            found = math.nan if isinstance(value, bool) else float(value)
+            number = math.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError):
-            found = math.nan
-        if not (math.isfinite(found) and found >= 0):
+            number = math.nan
+        if not (math.isfinite(number) and number >= 0):
             raise self._refusal(name, "a number of at least 0")
-        return found
+        return number
 
     def flag(self, name: str) -> bool | None:
         """Return a setting as yes or no, or None where it is not given."""
@@ -107,21 +106,18 @@ class TrainerLag(Plain):
     """The lag of one run."""
 
     KEYS = (
-        *("trainer", "lag=kind", "refresh_interval", "weights=weight_D", "worst_case"),
-        *("importance_ratio", "kl_term", "said", "asked"),
+        *("trainer", "lag=kind", "refresh_interval", "worst_case", "importance_ratio", "kl_term"),
+        *("said=reasons", "asked=unknown_settings"),
     )
 
-    trainer: str  # entry of `TRAINERS` that told it
+    trainer: str  # entry of `TRAINERS`
     kind: Kind
     refresh_interval: int  # R in updates; of a fixed lag the lag itself
     importance_ratio: Ratio  # what the loss does about the lag
     # where the KL penalty is: in the reward it is as stale as the rollouts, in the loss current
     kl_term: KlTerm
-    said: tuple[str, ...]  # how it follows, in sentences
-    asked: tuple[str, ...] = ()  # settings that are unknown and change the answer
-    # share of the lags 0, 1, ..., where their pattern is known and none of the four kinds; else
-    # empty
-    weight_D: tuple[float, ...] = ()
+    reasons: tuple[str, ...]  # how it follows, in sentences
+    unknown_settings: tuple[str, ...] = ()  # those that would change the answer
     # whether the settings only bound the lag; the kind is then that of the bound, nearly the worst
     # case
     worst_case: bool = False
@@ -133,46 +129,30 @@ class _Age:
 
     kind: Kind
     refresh_interval: int
-    said: tuple[str, ...]
+    reasons: tuple[str, ...]
     worst_case: bool = False
-    weight_D: tuple[float, ...] = ()
 
 
-def _block(updates: int, *said: str) -> _Age:
+def _block(updates: int, *reasons: str) -> _Age:
     """R updates on one generation."""
     if updates == 1:
-        return _Age("none", 1, (*said, "One update a generation: on-policy."))
+        return _Age("none", 1, (*reasons, "One update a generation: on-policy."))
     more = (
         f"{updates} updates a generation, their importance ratio clipped: lags 0 to {updates - 1}."
     )
-    return _Age("refresh", updates, (*said, more))
+    return _Age("refresh", updates, (*reasons, more))
 
 
-def _bound(lag: int, *said: str) -> _Age:
-    """A lag of which only the largest value is known."""
+def _bound(lag: int, *reasons: str) -> _Age:
+    """A lag whose largest value alone is in the settings."""
     if lag == 0:
-        return _Age("none", 1, (*said, "The bound is 0: on-policy."))
+        return _Age("none", 1, (*reasons, "The bound is 0: on-policy."))
     more = (
         f"Rollouts are at most {lag} updates old; how old they are is not in the settings. All of "
         "them at the bound is nearly the worst: lags that change below it can have a threshold "
         "about 5 % lower."
     )
-    return _Age("fixed", lag, (*said, more), worst_case=True)
-
-
-def _pattern(lags: list[int], *said: str) -> _Age:
-    """Lags whose pattern is known, as a bound with their shares."""
-    found = _bound(max(lags), *said)
-    if max(lags) > _LONGEST_MIXTURE:
-        return found
-    weight = [0.0] * (max(lags) + 1)
-    for lag in lags:
-        weight[lag] += 1 / len(lags)
-    more = (
-        "Where generation never falls behind, the lags follow a known pattern, whose mixture is "
-        "given beside the fixed lag at the bound."
-    )
-    return replace(found, weight_D=tuple(weight), said=(*found.said, more))
+    return _Age("fixed", lag, (*reasons, more), worst_case=True)
 
 
 def _trl(settings: Settings) -> _Age:
@@ -186,18 +166,17 @@ def _trl(settings: Settings) -> _Age:
     # of one, at worst this far into it.
     into = accumulation - math.gcd(every, accumulation)
     updates = 1 + (into + every - 1) // accumulation
-    said = [
-        (
-            f"Settings: num_iterations {iterations} x steps_per_generation {steps} / "
-            f"gradient_accumulation_steps {accumulation}."
-        )
-    ]
+    how = (
+        f"Settings: num_iterations {iterations} x steps_per_generation {steps} / "
+        f"gradient_accumulation_steps {accumulation}."
+    )
+    reasons = [how]
     if every % accumulation and accumulation % every:
-        said.append(
+        reasons.append(
             f"Generations and updates do not end together: the lag of at most {updates - 1} is "
             f"taken as that of {updates} updates."
         )
-    return _block(updates, *said)
+    return _block(updates, *reasons)
 
 
 def _trl_async(settings: Settings) -> _Age:
@@ -269,11 +248,9 @@ def _verl_fully_async(settings: Settings) -> _Age:
         f"The queue may hold {ahead:g} windows more: lags of {min(lags)} to {max(lags)} updates "
         "where generation is fast enough."
     )
-    return (
-        _Age("async", window, (how, more, "One window ahead: double-buffered."))
-        if ahead == 1
-        else _pattern(lags, how, more)
-    )
+    if ahead == 1:
+        return _Age("async", window, (how, more, "One window ahead: double-buffered."))
+    return _bound(max(lags), how, more)
 
 
 def _verl_separate_async(settings: Settings) -> _Age:
@@ -346,7 +323,7 @@ def _slime_async(settings: Settings) -> _Age:
     )
     if spacing == 1:
         return _Age("async", updates, (how, "Double-buffered."))
-    return _pattern([updates + update for update in range(updates * spacing)], how)
+    return _bound(updates * (spacing + 1) - 1, how)
 
 
 def _nemo_rl(settings: Settings) -> _Age:
@@ -384,79 +361,75 @@ def _areal(settings: Settings) -> _Age:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What settings say of a term: the place of the first that is on; unknown where none is and
-    one was not given.
+class TermRule:
+    """How settings give the place of a term: that of the first setting that is on; unknown where
+    none is and one was not given.
     """
 
-    choices: tuple[
-        tuple[str, Callable[[Settings, str], Any], str], ...
-    ] = ()  # setting, how it is read, and its place
+    # setting, how it is read, and its place
+    choices: tuple[tuple[str, Callable[[Settings, str], Any], str], ...] = ()
     otherwise: str = "none"  # where none is on
-    weight: str | None = (
-        None  # a setting that has to be known, and switches the term off where it is 0
-    )
+    # a setting that is needed, and switches the term off where it is 0
+    weight: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The settings that are read."""
         return (*(name for name, _, _ in self.choices), *([self.weight] if self.weight else []))
 
-    def by(self, settings: Settings) -> tuple[Any, tuple[str, ...]]:
-        """Return the place, and which settings would have to be known for it to be more than
-        unknown.
-        """
+    def place(self, settings: Settings) -> tuple[Any, tuple[str, ...]]:
+        """Return the place, and the settings without which it is unknown."""
         weight = settings.number(self.weight) if self.weight else 1.0
         if weight == 0:
             return "none", ()
         values = [(name, read(settings, name), place) for name, read, place in self.choices]
-        asked = tuple(name for name, value, _ in values if value is None)
+        missing = tuple(name for name, value, _ in values if value is None)
         if self.weight and weight is None:
-            return "unknown", (self.weight, *asked)
+            return "unknown", (self.weight, *missing)
         for _, value, place in values:
             if value:
                 return place, ()
-        return ("unknown" if asked else self.otherwise), asked
+        return ("unknown" if missing else self.otherwise), missing
 
 
-_NONE, _LOSS, _CLIPPED = Told(), Told(otherwise="loss"), Told(otherwise="clipped")
-_VERL_KL = Told(
+_NONE, _LOSS, _CLIPPED = TermRule(), TermRule(otherwise="loss"), TermRule(otherwise="clipped")
+_VERL_KL = TermRule(
     (("use_kl_in_reward", Settings.flag, "reward"), ("use_kl_loss", Settings.flag, "loss"))
 )
 # The ratio of verl reaches back to the sampling policy with bypass_mode, or with rollout_is.
-_VERL_RATIO = Told(
+_VERL_RATIO = TermRule(
     (("bypass_mode", Settings.flag, "clipped"), ("rollout_is", Settings.word, "clipped"))
 )
-_OPENRLHF_KL = Told(
+_OPENRLHF_KL = TermRule(
     (("use_kl_loss", Settings.flag, "loss"),), otherwise="reward", weight="init_kl_coef"
 )
-_SLIME_KL = Told((("kl_coef", Settings.number, "reward"), ("use_kl_loss", Settings.flag, "loss")))
-_NEMO_KL = Told((("reference_policy_kl_penalty", Settings.number, "loss"),))
+_SLIME_KL = TermRule(
+    (("kl_coef", Settings.number, "reward"), ("use_kl_loss", Settings.flag, "loss"))
+)
+_NEMO_KL = TermRule((("reference_policy_kl_penalty", Settings.number, "loss"),))
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerRule:
-    """How one trainer's settings tell its lag."""
+    """How one trainer's settings give its lag."""
 
     name: str
     framework: str  # the name that a run's settings carry
     title: str  # as people call it
     age: Callable[[Settings], _Age]
-    kl_term: Told
+    kl_term: TermRule
     # asked for where rollouts are older than their own generation; within one it is clipped
-    ratio: Told
+    ratio: TermRule
     lag: str  # what it comes to, in a phrase
-    evidence: (
-        Evidence  # the source of the rule: ran, read (its source), documentation, or second-hand
-    )
+    # the source of the rule: ran, read (its source), documentation, or second-hand
+    evidence: Evidence
     version: str  # that was looked at
     needs: tuple[str, ...]  # settings without which nothing follows
     # settings whose presence says that it is this trainer of the framework; none for the
     # framework's usual one
     marks: tuple[str, ...] = ()
-    switches: tuple[
-        str, ...
-    ] = ()  # settings that say outright whether it is this trainer, by yes, no, or its own name
+    # settings that say outright whether it is this trainer, by yes, no, or its own name
+    switches: tuple[str, ...] = ()
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -474,7 +447,7 @@ TRAINERS: tuple[TrainerRule, ...] = (
         "trl",
         "TRL's GRPOTrainer",
         _trl,
-        Told((("beta", Settings.number, "loss"),)),
+        TermRule((("beta", Settings.number, "loss"),)),
         _CLIPPED,
         (
             "refresh, R = num_iterations x steps_per_generation / gradient_accumulation_steps; "
@@ -517,7 +490,7 @@ TRAINERS: tuple[TrainerRule, ...] = (
         _VERL_KL,
         _VERL_RATIO,
         "R = trigger_parameter_sync_step x require_batches x ppo_epochs: refresh at "
-        "staleness_threshold 0, async at 1, else fixed at the bound, with the mixture",
+        "staleness_threshold 0, async at 1, else fixed at the bound",
         "documentation",
         "0.9.1",
         needs=(
@@ -599,11 +572,8 @@ TRAINERS: tuple[TrainerRule, ...] = (
         "slime's train_async.py",
         _slime_async,
         _SLIME_KL,
-        Told((("use_tis", Settings.flag, "clipped"),)),
-        (
-            "async, R = num_steps_per_rollout, at update_weights_interval 1, else fixed at the "
-            "bound, with the mixture"
-        ),
+        TermRule((("use_tis", Settings.flag, "clipped"),)),
+        "async, R = num_steps_per_rollout, at update_weights_interval 1, else fixed at the bound",
         "read",
         "0.3",
         needs=("num_steps_per_rollout", "update_weights_interval"),
@@ -627,7 +597,7 @@ TRAINERS: tuple[TrainerRule, ...] = (
         "NeMo-RL, asynchronous",
         _nemo_rl_async,
         _NEMO_KL,
-        Told((("use_importance_sampling_correction", Settings.flag, "clipped"),)),
+        TermRule((("use_importance_sampling_correction", Settings.flag, "clipped"),)),
         "async with R as above at max_trajectory_age_steps 1, else fixed at the bound",
         "documentation",
         "0.7",
@@ -640,7 +610,7 @@ TRAINERS: tuple[TrainerRule, ...] = (
         "areal",
         "AReaL",
         _areal,
-        Told((("kl_ctl", Settings.number, "reward"),)),
+        TermRule((("kl_ctl", Settings.number, "reward"),)),
         _CLIPPED,
         "refresh, R = ppo_n_minibatches, at max_head_offpolicyness 0, else fixed at the bound",
         "documentation",
@@ -651,9 +621,9 @@ TRAINERS: tuple[TrainerRule, ...] = (
 
 
 RATIO_SETTINGS = frozenset(name for rule in TRAINERS for name in rule.ratio.names)
-"""Settings that tell the importance ratio, and nothing else."""
+"""Settings that give the importance ratio, and nothing else."""
 KL_SETTINGS = frozenset(name for rule in TRAINERS for name in rule.kl_term.names)
-"""Settings that tell where the KL term is, and nothing else."""
+"""Settings that give the place of the KL term, and nothing else."""
 
 
 def lag_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerLag:
@@ -672,25 +642,24 @@ def lag_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerLag:
         )
     read = Settings(entry.title, given)
     age = entry.age(read)
-    kl_term, asked = entry.kl_term.by(read)
+    kl_term, unknown = entry.kl_term.place(read)
     # Nothing is to be corrected on-policy, and what is left within one generation the loss clips.
     within: Ratio = "clipped" if age.kind == "refresh" else "none"
-    ratio, more = entry.ratio.by(read) if age.kind in {"fixed", "async"} else (within, ())
+    ratio, more = entry.ratio.place(read) if age.kind in {"fixed", "async"} else (within, ())
     return TrainerLag(
         entry.name,
         age.kind,
         age.refresh_interval,
         ratio,
         kl_term,
-        age.said,
-        (*asked, *more),
-        age.weight_D,
+        age.reasons,
+        (*unknown, *more),
         age.worst_case,
     )
 
 
 def takes(framework: str, name: str) -> bool:
-    """Say whether a setting is one that tells a trainer's lag."""
+    """Return whether a setting is part of what gives a trainer's lag."""
     leaf = next(iter(by_leaf({name: None})))
     return any(leaf in entry.settings for entry in _family(framework))
 
@@ -714,9 +683,9 @@ def _family(framework: str) -> list[TrainerRule]:
     exact = [entry for entry in TRAINERS if entry.name == name and entry.framework != name]
     family = exact or [entry for entry in TRAINERS if entry.framework == name]
     if not family:
-        known = ", ".join(dict.fromkeys(entry.framework for entry in TRAINERS))
+        names = ", ".join(dict.fromkeys(entry.framework for entry in TRAINERS))
         raise InvalidArgumentError(
-            f"expected a trainer, got {framework[:60]!r}: use one of {known}, or give --lag-kind "
+            f"expected a trainer, got {framework[:60]!r}: use one of {names}, or give --lag-kind "
             "and --refresh-interval"
         )
     return family

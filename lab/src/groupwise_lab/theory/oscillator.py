@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.laws import oscillator_decay, oscillator_quantities
 from groupwise.intervals import Interval, student_quantile
-from groupwise.stability.lags import Float, lag_by_name
-from groupwise.stability.mode import readings
+from groupwise.stability.threshold import Float, Lag, lag_by_name, partly_stale
 
 ReadingName = Literal["centred", "backward"]
 
@@ -84,9 +83,15 @@ def oscillator(
     reading: ReadingName = "centred",
     stale_share: float = 1.0,
 ) -> Oscillator:
-    r"""Return the oscillator of one mode.
+    r"""Return the oscillator of one mode, $m r'' + \gamma r' + k (r - r^*) = 0$ with $k = a$.
 
-    Source: arXiv 2606.30789 for the model; both readings as in lab/docs/theory/dynamics.md.
+    Centred: $m = (1+\mu)/2$ ($+ad^2/2$ for a fixed lag), $\gamma = (1-\mu) - ad$ with the mean lag
+    d. Backward: $m = \mu$, $\gamma = (1-\mu) - aR$, whose sign is the published rule; what is
+    current has $R = 1$, and the oscillation sets in exactly where that of the map does. Where a
+    share of the force is stale, d and R count that often, and the rest as current.
+
+    Source: backward, arXiv 2606.30789 as far as its rule tells; centred, derived here
+    (lab/docs/theory/dynamics.md).
     """
     if not (math.isfinite(force) and force > 0 and 0 <= momentum < 1):
         raise InvalidArgumentError(
@@ -98,15 +103,28 @@ def oscillator(
             "expected an interval of at least 1 and the reading centred or backward, got "
             f"{refresh_interval} and {reading[:60]!r}"
         )
-    both = readings(
-        force, momentum, refresh_interval=refresh_interval, lag=lag, stale_share=stale_share
-    )
-    chosen = both[0] if reading == "centred" else both[1]
+    mass, damping = _readings(partly_stale(lag, stale_share), force, momentum, refresh_interval)[
+        reading
+    ]
     # A mass of zero (backward, without momentum) is the first-order law: a mass that no curve can
     # tell from zero stands for it.
-    mass = max(chosen.mass, 1e-9 * chosen.damping**2 / force if chosen.damping > 0 else 1e-12)
-    frequency, ratio = math.sqrt(force / mass), chosen.damping / (2 * math.sqrt(mass * force))
-    return Oscillator(chosen.mass, chosen.damping, force, reading, frequency, ratio)
+    moved = max(mass, 1e-9 * damping**2 / force if damping > 0 else 1e-12)
+    frequency, ratio = math.sqrt(force / moved), damping / (2 * math.sqrt(moved * force))
+    return Oscillator(mass, damping, force, reading, frequency, ratio)
+
+
+def _readings(
+    kind: Lag, force: float, momentum: float, interval: int
+) -> dict[str, tuple[float, float]]:
+    """Mass and damping of both readings."""
+    mass = (1 + momentum) / 2
+    if kind.name == "fixed":
+        mass += kind.stale_share * force * interval**2 / 2
+    reach = 1.0 if kind.name == "none" else 1 + kind.stale_share * (interval - 1)
+    return {
+        "centred": (mass, (1 - momentum) - force * kind.mean_lag(interval)),
+        "backward": (momentum, (1 - momentum) - force * reach),
+    }
 
 
 def recursion(

@@ -62,7 +62,8 @@ _PHRASE = re.compile(r"answer(?: is|:| =)", re.IGNORECASE)
 # A number with words behind it, which may hold other numbers; "2 and 3" or "3 of 4" is no such
 # thing.
 _NUMBER_FIRST = re.compile(
-    rf"\\?\$?({_WRITTEN_NUMBER.pattern})(?![0-9])[,;.]?\s+(?:\(|(?!(?:and|or|of|to|by|times|plus|minus|over)\b)(?:a\s+)?[A-Za-z]{{2}})"
+    rf"\\?\$?({_WRITTEN_NUMBER.pattern})(?![0-9])[,;.]?\s+(?:\(|(?!(?:and|or|of|to|by|times|plus"
+    rf"|minus|over)\b)(?:a\s+)?[A-Za-z]{{2}})"
 )
 _AND = re.compile(r"\\(?:text|mbox|mathrm)\{\s*(?:and|or)\s*\}|(?<![A-Za-z])(?:and|or)(?![A-Za-z])")
 _SEVERAL = "; "  # between answers that are all asked for: thousands have commas too

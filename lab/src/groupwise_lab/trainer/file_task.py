@@ -68,7 +68,8 @@ class LeftOutWarning(GroupwiseWarning):
     """Rows of a file are left out."""
 
 
-def same_text(problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001 - the form of every reward function
+# the form of every reward function
+def same_text(problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001
     """Return 1 for the answer and its end, spaces around it apart, else 0."""
     return float(ended and completion.strip() == problem.answer.strip())
 

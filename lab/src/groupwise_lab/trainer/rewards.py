@@ -86,7 +86,8 @@ def total_reward(verifier: Verifier, rewards: Rewards) -> NDArray[np.float64]:
     return np.sum(parts, axis=0) if parts else np.zeros(len(next(iter(rewards.values()))))
 
 
-def exact(problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001 - the form of every reward function
+# the form of every reward function
+def exact(problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001
     """Return 1 for the answer to the last symbol, with END after it, else 0."""
     return float(ended and completion == problem.answer)
 

@@ -36,7 +36,10 @@ _IS_LARGER = re.compile(rf"({_NUMBER})\s+is\s+(?:the\s+)?{_LARGER}\b", re.IGNORE
 _DIVIDER = re.compile(r"\b(?:is|are|equals|makes)\b|=|:|→", re.IGNORECASE)
 # What the question asked about, said again, is no claim: "3 + 4", "the sum of 3 and 4".
 _OPERANDS = re.compile(
-    rf"\W*(?:the\s+(?:\w+\s+){{1,2}}(?:of|between)\s+)?{_NUMBER}\s*(?:[-+*/×x,]|and|or|plus|minus|times)\s*{_NUMBER}",
+    (
+        rf"\W*(?:the\s+(?:\w+\s+){{1,2}}(?:of|between)\s+)?{_NUMBER}\s*(?:[-+*/×x,]|and|or|plus"
+        rf"|minus|times)\s*{_NUMBER}"
+    ),
     re.IGNORECASE,
 )
 _DAY = "|".join(DAYS)
@@ -63,7 +66,8 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] 
 }
 
 
-def claims_right_number(problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001 - the form of every reward function
+# the form of every reward function
+def claims_right_number(problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001
     """Return 1 where every sentence that claims a number claims the right one, and one does."""
     return _agreed(_claims(_read(completion, ended=ended), problem), number_of(problem.answer))
 

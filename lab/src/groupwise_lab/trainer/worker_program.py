@@ -125,7 +125,8 @@ def main() -> None:
     for line in questions:
         try:
             answer(answering(json.loads(line)))
-        except BaseException as error:  # noqa: BLE001 - whatever is raised: then there is no reward, and nothing is decided
+        except BaseException as error:  # noqa: BLE001
+            # whatever is raised: then there is no reward, and nothing is decided
             answer({"error": said(error)})
 
 

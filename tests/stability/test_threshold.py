@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.stability.lags import LAGS, Lag, block_sums, lag_by_name, mixed_lag
-from groupwise.stability.threshold import (
-    first_crossing,
-    meeting,
-    mixed_threshold,
-    oscillation_onset,
-    threshold,
-)
+from groupwise.stability.spectrum import force_of_eigenvalue, oscillation_onset
+from groupwise.stability.threshold import LAGS, lag_by_name, period_matrix, threshold
 from groupwise_lab.theory.oscillator import recursion
 
 MOMENTA = (0.0, 0.3, 0.5, 0.9, 0.95, 0.99)
@@ -136,7 +128,7 @@ def test_the_slow_mode_turns_where_the_products_do(
 def test_the_force_of_an_eigenvalue_gives_the_product_that_eigenvalue(kind: str) -> None:
     lag = lag_by_name(kind)
     for momentum, interval, eigenvalue in ((0.0, 3, 0.7), (0.8, 1, 0.95), (0.8, 4, 0.97)):
-        force = lag.force(eigenvalue, momentum, interval)
+        force = force_of_eigenvalue(lag, eigenvalue, momentum, interval)
         assert (
             np.abs(
                 np.linalg.eigvals(product_of_updates(kind, force, momentum, interval)) - eigenvalue
@@ -158,7 +150,7 @@ def test_no_smaller_force_is_unstable(kind: str) -> None:
 @pytest.mark.parametrize("kind", [lag.name for lag in LAGS])
 def test_closed_maps_have_the_eigenvalues_of_the_products(kind: str) -> None:
     for momentum, interval in ((0.0, 2), (0.6, 3), (0.95, 7)):
-        closed = np.linalg.eigvals(lag_by_name(kind).matrix(0.013, momentum, interval))
+        closed = np.linalg.eigvals(period_matrix(lag_by_name(kind), 0.013, momentum, interval))
         product = np.linalg.eigvals(product_of_updates(kind, 0.013, momentum, interval))
         for value in closed[np.abs(closed) > 1e-6]:
             assert np.abs(product - value).min() < 1e-9
@@ -197,75 +189,11 @@ def test_a_fixed_lag_of_one_has_the_known_threshold() -> None:
         assert float(threshold("fixed", momentum, 1)) == pytest.approx(1 - momentum, rel=1e-12)
 
 
-def test_block_sums_are_sums() -> None:
-    for momentum in (0.0, 0.5, 0.999):
-        for interval in (1, 2, 50):
-            powers = momentum ** np.arange(interval)
-            q, geometric, ramp = (float(part) for part in block_sums(momentum, interval))
-            assert q == pytest.approx(momentum**interval, rel=1e-12)
-            assert geometric == pytest.approx(powers.sum(), rel=1e-12)
-            assert ramp == pytest.approx(
-                ((interval - np.arange(interval)) * powers).sum(), rel=1e-10
-            )
-
-
-@pytest.mark.parametrize(
-    "weight", [[1.0], [0.0, 1.0], [0.25] * 4, [0.5, 0.0, 0.0, 0.0, 0.5], [0.1, 0.2, 0.3, 0.4]]
-)
-@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
-def test_mixed_lags(weight: list[float], momentum: float) -> None:
-    limit = mixed_threshold(momentum, weight)
-    spectrum = [
-        float(np.abs(np.linalg.eigvals(mixed_lag(weight).matrix(share * limit, momentum, 1))).max())
-        for share in (1 - 1e-7, 1 + 1e-7)
-    ]
-    assert spectrum[0] < 1 < spectrum[1]
-    for share in (0.9, 0.5, 0.1):
-        assert (
-            np.abs(np.linalg.eigvals(mixed_lag(weight).matrix(share * limit, momentum, 1))).max()
-            < 1
-        )
-
-
-def test_mixtures_with_weights_of_either_sign() -> None:
-    """Twenty random mixtures: stable on a fine sweep below the first crossing, unstable just
-    above it.
-    """
-    rng = np.random.default_rng(7)
-    for _ in range(20):
-        momentum, ages = float(rng.uniform(0, 0.97)), np.unique(rng.integers(0, 12, 4))
-        weight = rng.normal(size=len(ages))
-        weight += (1 - weight.sum()) / len(ages)
-        limit = first_crossing(momentum, ages, weight)
-        mixture = Lag("mixed", "", "", 1.0, tuple(np.bincount(ages, weights=weight)))
-
-        def grows(force: float, momentum: float = momentum, mixture: Lag = mixture) -> float:
-            return float(np.abs(np.linalg.eigvals(mixture.matrix(force, momentum, 1))).max() - 1)
-
-        assert max(grows(share * limit) for share in np.linspace(0.002, 0.999999, 200)) < 1e-9
-        assert grows(limit * (1 + 1e-6)) > 0
-
-
-def test_a_mixture_is_a_lag() -> None:
-    lag = mixed_lag([0.0] * 8 + [1.0])
-    fixed = lag_by_name("fixed")
-    assert meeting(lag, 0.9, 1) == pytest.approx(meeting(fixed, 0.9, 8), rel=1e-7)
-    assert threshold(lag, [0.0, 0.9], 1).tolist() == pytest.approx(
-        threshold(fixed, [0.0, 0.9], 8).tolist(), rel=1e-9
-    )
-
-
-def test_mixed_lags_of_one_kind_are_that_kind() -> None:
-    assert mixed_threshold(0.9, [0.0] * 8 + [1.0]) == pytest.approx(
-        float(threshold("fixed", 0.9, 8)), rel=1e-9
-    )
-
-
 @pytest.mark.parametrize("kind", [lag.name for lag in LAGS])
 def test_the_recursion_is_the_power_of_the_map(kind: str) -> None:
     interval, momentum, force = 3, 0.7, 0.02
     lag = lag_by_name(kind)
-    matrix = lag.matrix(force, momentum, interval)
+    matrix = period_matrix(lag, force, momentum, interval)
     state = np.full(len(matrix), -1.0)
     state[1] = 0.0
     curve = recursion(force, momentum, 30, refresh_interval=interval, lag=kind)
@@ -274,12 +202,10 @@ def test_the_recursion_is_the_power_of_the_map(kind: str) -> None:
         assert curve[step * lag.period(interval)] == pytest.approx(1 + state[0], abs=1e-12)
 
 
-def test_shares_that_are_none_are_refused() -> None:
-    for weight in ([0.5], [-0.5, 1.5], []):
-        with pytest.raises(InvalidArgumentError, match="shares of the lags"):
-            mixed_threshold(0.5, weight)
+def test_what_is_no_lag_and_no_momentum_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="none, fixed, refresh, async"):
         lag_by_name("late")
     with pytest.raises(InvalidArgumentError, match="below 1, got 1"):
-        mixed_threshold(1.0, [1.0])
-    assert math.isclose(mixed_threshold(0.0, [1.0]), 2.0)
+        threshold("fixed", 1.0, 1)
+    with pytest.raises(InvalidArgumentError, match=r"whole updates as refresh interval, got 2\.5"):
+        threshold("refresh", 0.5, [2.0, 2.5])

@@ -116,13 +116,33 @@ def test_json_is_the_judgement_and_the_measures_where_asked(
 ) -> None:
     judged_as(monkeypatch, BY_HAND)
     assert main(["diagnose", str(log), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == BY_HAND.as_dict()
+    plain = json.loads(capsys.readouterr().out)
+    notes = plain.pop("notes")
+    assert plain == BY_HAND.as_dict()
     assert main(["diagnose", str(log), "--json", "--why", "-v"]) == 0
     more = json.loads(capsys.readouterr().out)
+    assert more.pop("notes") == notes
     measures, remarks = more.pop("measures"), more.pop("remarks")
+    assert remarks[:-1] == notes
     assert remarks[-1].startswith("settings not found: group_size, ")
     assert more == BY_HAND.as_dict()
     assert {tuple(one) for one in measures} == {("check", "name", "value", "message", "log_this")}
+
+
+def test_json_has_the_exception_behind_the_last_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(
+        "".join(f"step:{t} - critic/score/mean:0.{t} - actor/kl:0.01\n" for t in range(10, 40))
+        + 'Traceback (most recent call last):\n  File "/home/zoe/train.py", line 88, in <module>\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    )
+    main(["diagnose", str(path), "--json"])
+    assert json.loads(capsys.readouterr().out)["notes"][-1] == (
+        "behind its last row, step 39, stands a traceback: OutOfMemoryError: CUDA out of memory "
+        "(zoe/train.py, line 88)"
+    )
 
 
 def test_the_screen_has_the_reward_and_what_was_asked_for(

@@ -4,6 +4,7 @@ constant, at exact values.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,36 @@ def test_a_gradient_of_0_throughout_is_measured_unless_the_reward_moves(
             Status.NOT_LOGGED,
             "gradient_norm is 0 in all 60 rows: not measured.",
         )
+
+
+@pytest.mark.parametrize(
+    ("columns", "status"),
+    [
+        ({}, Status.CRITICAL),
+        ({"reward": 0.5 + 0.01 * (-1.0) ** ROW}, Status.CRITICAL),
+        ({"reward": RISES}, Status.NOT_LOGGED),
+        ({"reward": RISES, "loss": 0.0, "gradient_norm": 0.0}, Status.NOT_LOGGED),
+    ],
+)
+def test_a_rate_of_0_throughout_is_measured_unless_the_reward_moves(
+    columns: dict[str, Any], status: Status
+) -> None:
+    assert learning.rate(log(learning_rate=0.0, **columns)).status is status
+
+
+def test_a_rate_that_the_user_sets_goes_before_a_column_of_zeros() -> None:
+    evidence = log(learning_rate=0.0, reward=0.5)
+    given = replace(
+        evidence.record, config=RunConfig().with_settings({"learning_rate": 1e-6}, "--set")
+    )
+    finding = learning.rate(Evidence(given))
+    assert (finding.status, finding.message) == (
+        Status.NONE,
+        (
+            "No sign of it: the learning rate is 1e-06 in the settings; "
+            "learning_rate is 0 in all 60 rows: not measured."
+        ),
+    )
 
 
 def test_answers_that_shrank_need_a_gradient_that_is_gone() -> None:

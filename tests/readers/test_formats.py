@@ -598,6 +598,7 @@ OTHERS = {
         "margin": 1.5,
     },
     "profiling": {"profiling/step": 0.5, "gpu0/memory": 3.0, "timing_s/gen": 2.0},
+    "profiling ": {"profiling/step": 0.5, "gpu_mem": 30.1},
     "pre-training": {
         "lm loss": 3.5,
         "consumed samples": 256.0,

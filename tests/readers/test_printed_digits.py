@@ -213,6 +213,24 @@ def test_how_many_decimals_hold_all_values() -> None:
             {},
         ),  # a 0 at an end, and more decimals elsewhere: no fixed format
         ([{"a": "0.50", "n": "3"}, {"a": "0.25", "n": "4"}], {"a": 5e-3}),
+        # one decimal, of more than a share
+        (
+            [{"a": "1.2", "lr": "0.0"}, {"a": "2.1", "lr": "0.0"}, {"a": "3.3", "lr": "0.0"}],
+            {"a": 5e-2, "lr": 5e-2},
+        ),
+        # four decimals beside a clock in full
+        (
+            [
+                {"a": a, "lr": 0.0, "time": 1.7e9 + 3.1415927 * a}
+                for a in (0.1405, 0.1226, 0.0895, 0.1304)
+            ],
+            {"a": 5e-5, "lr": 5e-5},
+        ),
+        ([{"a": a, "lr": 0.0} for a in (0.14052, 0.12263, 0.0895)], {"a": 5e-6, "lr": 5e-6}),
+        # shares of sixteen and of a hundred, and small numbers
+        ([{"a": n / 16, "lr": 0.0} for n in (1, 3, 5, 7)], {}),
+        ([{"a": n / 100, "lr": 0.0} for n in (31, 33, 47)], {"a": 5e-3}),
+        ([{"a": 0.4, "lr": n * 1e-5} for n in (1, 2, 3)], {}),
     ],
 )
 def test_values_that_are_round_by_themselves_are_not_rounded(
@@ -283,3 +301,11 @@ def test_a_record_keeps_the_resolution_and_an_old_one_has_none(tmp_path: Path) -
     del about["meanings"][0]["resolution"]
     (home / "record.json").write_text(json.dumps(about))
     assert RunRecord.load(home).meanings[0].resolution == 0.0
+
+
+def test_a_rate_of_0_in_all_rows_is_no_setting(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        "".join(json.dumps({"step": step, "reward": 0.5, "lr": 0.0}) + "\n" for step in range(5))
+    )
+    assert not open_run(path).config.learning_rate.known

@@ -57,8 +57,9 @@ def table(column: str, names: list[Any], *, interleaved: bool) -> Rows:
         ("run", [0, 1]),
         ("seed", [42, 43]),
         ("Run Name", ["x#1", "y z"]),
+        ("run_uuid", ["0a1b", "2c3d"]),
     ],
-    ids=["run", "label", "numbers", "seeds", "odd"],
+    ids=["run", "label", "numbers", "seeds", "odd", "uuid"],
 )
 @pytest.mark.parametrize("file", WRITERS)
 def test_each_run_of_a_table(

@@ -669,10 +669,25 @@ def test_columns_of_cells_that_are_no_plain_numbers_are_named(tmp_path: Path) ->
     record = open_run(tmp_path / "run.csv")
     assert record.notes == ("1 column is no plain numbers and left out: tokens ('1,000')",)
     (tmp_path / "shares.csv").write_text(
-        "step,accuracy\n" + "\n".join(f"{t},{t}.5%" for t in range(1, 9))
+        "step,accuracy\n" + "\n".join(f"{t},{t}.5pp" for t in range(1, 9))
     )
-    with pytest.raises(UnreadableRunError, match=r"accuracy such as '1\.5%': write plain numbers"):
+    with pytest.raises(UnreadableRunError, match=r"accuracy such as '1\.5pp': write plain numbers"):
         open_run(tmp_path / "shares.csv")
+
+
+@pytest.mark.parametrize("name", ["reward", "reward_pct", "truncated", "truncated (%)"])
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_cells_in_percent_are_shares(name: str, ending: str, tmp_path: Path) -> None:
+    rows = [{"step": t, name: f"{t}4.2%", "kl": 0.01} for t in range(1, 9)]
+    path = tmp_path / f"a.{ending}"
+    path.write_text(
+        "\n".join(map(json.dumps, rows))
+        if ending == "jsonl"
+        else "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)])
+    )
+    assert open_run(path).steps[name].to_list() == pytest.approx(
+        [t / 10 + 0.042 for t in range(1, 9)]
+    )
 
 
 def test_numbers_inside_metrics_keep_their_names(tmp_path: Path) -> None:

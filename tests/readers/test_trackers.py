@@ -240,6 +240,15 @@ def test_bounds_of_an_exported_chart_are_not_metrics() -> None:
     assert exported_runs(["step", "a - b"]) == {}
 
 
+def test_a_chart_without_bounds_holds_the_same_key_of_several_runs() -> None:
+    assert exported_runs(["Step", "a - train/reward", "b - train/reward"]) == {
+        "a": {"Step": "Step", "a - train/reward": "train/reward"},
+        "b": {"Step": "Step", "b - train/reward": "train/reward"},
+    }
+    assert exported_runs(["step", "train - reward", "val - reward"]) == {}
+    assert exported_runs(["step", "critic - reward", "actor - loss"]) == {}
+
+
 @pytest.mark.parametrize("as_bytes", [True, False])
 def test_trackio(tmp_path: Path, as_bytes: bool) -> None:
     record = open_run(trackio_database(tmp_path / "project.db", as_bytes=as_bytes))

@@ -40,6 +40,7 @@ def diagnose(
     if as_json:
         cli.print_json(
             found.as_dict()
+            | {"notes": record.notes}
             | ({} if measures is None else {"measures": measures, "remarks": remarks})
         )
     else:

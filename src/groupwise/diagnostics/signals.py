@@ -426,11 +426,10 @@ class Evidence:
                 f"{column} is printed with {decimals} decimals: below {signal.resolution:g} in all "
                 f"{rows}"
             )
-        measured = (
-            name == "learning_rate"
-            or self._stands_still
-            or (name == "gradient_norm" and not self._moved)
-        )
+        if name == "learning_rate":  # the user's word goes before a column of zeros
+            measured = not self._moved and self.record.config.learning_rate.source != "--set"
+        else:
+            measured = self._stands_still or (name == "gradient_norm" and not self._moved)
         return "" if measured else f"{column} is 0 in all {rows}: not measured"
 
     @cached_property
@@ -445,8 +444,8 @@ class Evidence:
 
     @property
     def _moved(self) -> bool:
-        """Whether the reward has moved far beyond its noise, as no policy without a gradient
-        makes it.
+        """Whether the reward has moved far beyond its noise, as no policy without a gradient or
+        a rate makes it.
         """
         return self.reward is not None and abs(self.reward.score(*ends_of(self.reward))) > _MOVES
 

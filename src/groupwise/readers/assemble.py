@@ -431,7 +431,8 @@ def _with_rate(
     if (
         not len(rates)
         or config.learning_rate.known
-        or (rounding and rates.max() < TELLING * rounding)
+        or not rates.any()
+        or rates.max() < TELLING * rounding
     ):
         return config
     found: dict[str, Any] = {"learning_rate": float(rates.max())}

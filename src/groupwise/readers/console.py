@@ -62,14 +62,9 @@ class Console(Feed):
         self.store = RowStore()
         self.damaged = 0
         self.chosen = ""  # run of several
-        self._tracebacks, self._printer = (
-            Tracebacks(),
-            "",
-        )  # the second: the process that printed the last row
-        self._is_cut, self._cut_rows = (
-            False,
-            0,
-        )  # whether the present line is cut off, and how many rows were
+        self._tracebacks = Tracebacks()
+        self._printer = ""  # the process that printed the last row
+        self._is_cut, self._cut_rows = False, 0  # the present line, and how many rows were
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
@@ -127,13 +122,11 @@ class Console(Feed):
             (row for row, name in runs.items() if name == request.chosen),
             default=self.store.count - 1,
         )
-        quoted = self._tracebacks.behind.get(last + 1)
-        stopped = (
-            (f"behind its last row, step {record.steps['step'][-1]}, stands a traceback: {quoted}",)
-            if quoted
-            else ()
-        )
-        return replace(record, notes=(*record.notes, *stopped))
+        if quoted := self._tracebacks.behind.get(last + 1):
+            step = record.steps["step"][-1]
+            stopped = f"behind its last row, step {step}, stands a traceback: {quoted}"
+            record = replace(record, notes=(*record.notes, stopped))
+        return record
 
 
 def parse_row(text: str) -> Row | None:

@@ -40,7 +40,7 @@ from groupwise.readers.source import (
 from groupwise.readers.steps import STEP_KEYS, is_evaluation, one_run
 from groupwise.record.run import RunRecord
 
-_NAMES = ("tag", "name", "run_name", "run_id", "run", "experiment")
+_NAMES = ("tag", "name", "run_name", "run_id", "run_uuid", "run", "experiment")
 _HEADERS, _BODIES = (
     ("columns", "header", "headers", "fields"),
     ("data", "rows", "values"),

@@ -38,7 +38,9 @@ _EARNED = re.compile(
     r"clip_|kl|completion|rollout|response|reward|score|return|advantage|success|solve|correct"
     r"|pass@|win_rate|(?<!token_)acc(uracy)?(?![a-z])"
 )
-_CLOCK = re.compile(r"_?(runtime|timestamp|wall_?time|time|epoch)|.*global_step")
+CLOCK = re.compile(
+    r"_?(runtime|timestamp|wall_?time|time|epoch|elapsed(_s|_seconds)?)|.*global_step"
+)
 
 
 def check_kind(record: RunRecord, path: Path) -> None:
@@ -60,7 +62,7 @@ def check_kind(record: RunRecord, path: Path) -> None:
 
 def refusal(kind: str, names: Sequence[str], path: Path) -> UnreadableRunError:
     """Return what is said of the log of another program."""
-    some = some_of([name[:40] for name in names if not _CLOCK.fullmatch(name)])
+    some = some_of([name[:40] for name in names if not CLOCK.fullmatch(name)])
     return UnreadableRunError(
         f"expected a log with a reward, got {shown(path)}: no reward in it: it looks like {kind} "
         f"({some}); name the reward with --column reward=NAME"
@@ -71,7 +73,7 @@ def kind_of(keys: Iterable[str], quantities: Mapping[str, str]) -> str:
     """Return what the columns of a log look like, given what some of them mean; "" for a log of
     reinforcement learning.
     """
-    names = [name for name in keys if not _CLOCK.fullmatch(name)]
+    names = [name for name in keys if not CLOCK.fullmatch(name)]
     for kind, needs, rest in _KINDS:
         held = [[name for name in names if pattern.fullmatch(name)] for pattern in needs]
         others = set(names).difference(*held) if rest == "labelled" else set(names)

@@ -6,21 +6,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from groupwise.readers.rows import RowStore
-from groupwise.record.resolution import fewest_decimals, fits, resolution_of
+from groupwise.readers.kinds import CLOCK
+from groupwise.readers.rows import RowStore, plain
+from groupwise.record.resolution import TELLING, fewest_decimals, fits, resolution_of
 
 # What trainers round to, and the different values that show it: settings and shares of a few
-# rollouts are round by themselves.
-_LEAST, _MOST, _FEWEST_VALUES = 2, 4, 3
+# rollouts are round by themselves. Fewer decimals may be those of a share of ten or a hundred.
+_MOST, _FEWEST_VALUES, _NO_SHARE = 5, 3, 3
 _SAMPLE = 64
 
 
 def resolutions(store: RowStore) -> dict[str, float]:
     """Return half a unit of the last printed digit of each column that is rounded."""
-    needed = {key: _decimals(store, key) for key in store.names()}
+    keys = [key for key in store.names() if not CLOCK.fullmatch(plain(key))]
+    needed = {key: _decimals(store, key) for key in keys}
     rounded = {key: decimals for key, (decimals, sure) in needed.items() if decimals and sure}
     writers = max(rounded.values(), default=0)
-    if len(rounded) > 1 and all(
+    several = len(rounded) > 1 or any(
+        decimals >= _NO_SHARE or np.nanmax(np.abs(store.sparse(key)[1])) > 1.0
+        for key, decimals in rounded.items()
+    )
+    if several and all(
         decimals is not None and decimals <= writers for decimals, _ in needed.values()
     ):
         # The writer rounds whatever it writes; counts stay whole.
@@ -49,4 +55,9 @@ def _decimals(store: RowStore, key: str) -> tuple[int | None, bool]:
         return None, False
     decimals = fewest_decimals(values, _MOST + 1)
     several = len(set(values[: 100 * _SAMPLE].tolist())) >= _FEWEST_VALUES
-    return decimals, several and decimals is not None and decimals >= _LEAST
+    if decimals is None or not several:
+        return decimals, False
+    units = np.rint(np.abs(values) * 10.0**decimals).astype(np.int64)
+    # Shares of a few rollouts keep to a part of the digits, and of small numbers few are left.
+    grid = int(np.gcd.reduce(np.append(units, 10**decimals)))
+    return decimals, grid == 1 and int(units.max()) >= TELLING

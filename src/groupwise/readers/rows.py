@@ -25,6 +25,7 @@ KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
 RUN_KEYS = (
     "run",
     "run_id",
+    "run_uuid",
     "run_name",
     "run_label",
     "label",
@@ -149,7 +150,7 @@ class RowStore:
         ] = {}  # row -> text, of keys that tell rows apart or hold few, short texts
         self.unread: dict[
             str, str
-        ] = {}  # the first cell that begins as a number does and is none, such as 12%
+        ] = {}  # the first cell that begins as a number does and is none, such as 12ms
         self.decimals: dict[
             str, int
         ] = {}  # of the cells of a key, where a print shows a fixed number of them
@@ -310,6 +311,10 @@ class RowStore:
     def _text(self, name: str, value: str) -> None:
         """Append a cell that holds a text: perhaps a number, perhaps a label."""
         number = parse_number(value)
+        if number is None and value[-1:] == "%":
+            number = parse_number(value[:-1])
+            if number and "%" not in name:
+                number /= 100.0  # a share; a column that is in % by its name becomes one later
         if number is not None:
             if number == number:
                 self._cell(name, number)

@@ -208,6 +208,8 @@ class CsvFeed(Feed):
             notes.append(
                 "a table that W&B exported: the bounds of what its chart averaged (__MIN, __MAX) "
                 "are left out"
+                if any(name.endswith("__MIN") for name in self._names or [])
+                else "a table of a chart that a tracker exported: each of its columns is of one run"
             )
         elif {spelled(key) for key in self._names or []} == _OF_ONE_TAG:
             store = store.renamed(

@@ -17,6 +17,7 @@ from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import Peek, json_in, noted, peek, shown
+from groupwise.readers.steps import is_evaluation
 from groupwise.readers.wire import BlockRecords, Message, text
 from groupwise.record.run import RunRecord
 
@@ -109,7 +110,11 @@ def exported_runs(names: Sequence[str]) -> dict[str, dict[str, str]]:
 
 def _charted(names: Sequence[str]) -> dict[str, tuple[str, str, str]]:
     """Return the run and the key of each column of a chart that W&B exported, none for any other
-    table.
+    table: one that has the bounds, or the same key of several runs and not of training and tests.
     """
     split = {name: name.rpartition(" - ") for name in names if " - " in name}
-    return split if len(split) > 1 and any(map(_RANGE.fullmatch, names)) else {}
+    are_runs = any(map(_RANGE.fullmatch, names)) or (
+        len({key for _, _, key in split.values()}) < len(split)
+        and not any(is_evaluation(f"{run}/{key}") for run, _, key in split.values())
+    )
+    return split if len(split) > 1 and are_runs else {}

@@ -43,7 +43,7 @@ LABORATORY = ROOT / "lab"
 # today and is only ever lowered, on the way to GOALS; whoever raises one writes a decision that
 # says what was tried.
 GOALS = {"src/groupwise": 290_000, "lab/src/groupwise_lab": 110_000, "lab/experiments": 120_000}
-BUDGETS = {"src/groupwise": 343_000, "lab/src/groupwise_lab": 110_000, "lab/experiments": 133_500}
+BUDGETS = {"src/groupwise": 341_000, "lab/src/groupwise_lab": 110_000, "lab/experiments": 133_500}
 COLUMNS = 100
 PRAGMA = re.compile(r"  # (noqa|type: ignore)\b.*")
 

@@ -560,7 +560,7 @@ def test_the_plain_form_has_schema_1_and_its_keys() -> None:
     found = judge(log(reward=fallen())).as_dict()
     assert list(found) == [
         *("schema", "state", "headline", "since_step", "first_sign", "then", "cause", "learning"),
-        *("do", "cost", "spent", "to_come", "not_logged", "checks"),
+        *("do", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
     ]
     assert (found["schema"], found["state"], found["learning"]) == (1, "failed", "falling")
     assert list(found["first_sign"]) == ["signal", "step", "before", "after"]

@@ -335,7 +335,6 @@ def _asked(home: Path, file: str, command: str) -> str:
         start(arguments)
     printed = json.loads(out.getvalue() or "{}")
     found = printed["runs"][0]["judgement"] if "runs" in printed else printed
-    found.pop("notes", None)  # of the record: a report has them beside the judgement
     return (
         json.dumps(found, sort_keys=True) if "state" in found else f"{command} printed no judgement"
     )

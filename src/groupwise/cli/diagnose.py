@@ -40,7 +40,6 @@ def diagnose(
     if as_json:
         cli.print_json(
             found.as_dict()
-            | {"notes": record.notes}
             | ({} if measures is None else {"measures": measures, "remarks": remarks})
         )
     else:

@@ -169,6 +169,7 @@ def judged(evidence: Evidence) -> Judgement:
         if state is not State.CANNOT_TELL
         else _needed(evidence, answers),
         checks=tuple(ranked),
+        notes=evidence.record.notes,
         last_step=last,
         ended=evidence.ended,
         metric="" if evidence.reward is None else evidence.reward.column,

@@ -275,6 +275,7 @@ class Judgement(Said):
         to_come: what is to come until the planned last step, or None.
         not_logged: what to log, one entry a missing signal.
         checks: the answer of every check, worst first.
+        notes: what reading the log had to decide, and the exception behind its last row.
         last_step: the newest step of the log, or None.
         ended: whether it was judged as a run that is over.
         metric: the column that was judged as the reward.
@@ -285,7 +286,7 @@ class Judgement(Said):
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("state", "headline", "since_step", "first_sign", "then", "cause"),
-        *("learning", "do", "cost", "spent", "to_come", "not_logged", "checks"),
+        *("learning", "do", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
     )
 
     run: str
@@ -300,6 +301,7 @@ class Judgement(Said):
     cost: Cost | None = None
     not_logged: tuple[str, ...] = ()
     checks: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
     last_step: int | None = None
     spent: Cost | None = None
     to_come: Cost | None = None

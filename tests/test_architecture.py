@@ -40,9 +40,8 @@ SLOW_TO_LOAD = HEAVY | {"matplotlib", "scipy", "polars", "pandas", "numpy"}
 ROOT = Path(__file__).resolve().parent.parent
 LABORATORY = ROOT / "lab"
 # Python tokens without docstrings and comments, by the tokenizer of Python 3.11. Each is what stands
-# today and is only ever lowered, on the way to GOALS; whoever raises one writes a decision that
-# says what was tried.
-GOALS = {"src/groupwise": 290_000, "lab/src/groupwise_lab": 110_000, "lab/experiments": 120_000}
+# today and is only ever lowered: the goals are 290,000, 110,000 and 120,000. Whoever raises one
+# writes a decision that says what was tried.
 BUDGETS = {"src/groupwise": 341_000, "lab/src/groupwise_lab": 110_000, "lab/experiments": 133_500}
 COLUMNS = 100
 PRAGMA = re.compile(r"  # (noqa|type: ignore)\b.*")

@@ -399,7 +399,6 @@ def test_a_coding_agent_finds_every_command_of_the_skill_and_its_header() -> Non
 
 
 def test_the_notebook_prints_what_it_keeps() -> None:
-    pytest.importorskip("matplotlib")
     module = script("make_notebook")
     for cell, outputs in module.executed(json.loads(module.NOTEBOOK.read_text(encoding="utf-8"))):
         kept, came = ([_text(output) for output in found] for found in (cell["outputs"], outputs))

@@ -163,7 +163,7 @@ def gram_of_scores() -> tuple[Job, Job]:
 def point_of_the_law() -> tuple[Job, Job]:
     from benchmarks.test_chi_square_speed import FAR, WEIGHT, imhof
 
-    from groupwise.theory.chi_square_mixture import ChiSquareMixture
+    from groupwise_lab.theory.chi_square_mixture import ChiSquareMixture
 
     law = ChiSquareMixture(WEIGHT.astype(float))
     return lambda: law.sf(FAR), lambda: imhof(WEIGHT, FAR)

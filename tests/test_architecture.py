@@ -69,7 +69,6 @@ MATHEMATICS = {
     "forecasting",
     "stability",
     "estimators",
-    "theory",
 }  # arrays in, results out: they know no record
 COMPUTING = {
     "forecasting",
@@ -111,7 +110,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stability": FOUNDATION | {"forecasting"},  # the force is read off a fitted curve
     "estimators": FOUNDATION,
     "scores": FOUNDATION | {"estimators"},  # sums of scores become components
-    "theory": FOUNDATION | {"forecasting", "stability", "estimators"},
     "comparison": FOUNDATION | {"forecasting"},  # curves are fitted by one engine
     "diagnostics": SERIES | {"forecasting", "stability"},  # a record -> findings
     # a record in, plain results out

@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
 import common
 from worlds.bandit import BanditWorld, softmax_world
 
-from groupwise.theory.verifier_noise import VerifierErrors
+from groupwise.estimators.verifier_noise import VerifierErrors
 from groupwise_lab.theory.mse import PromptMoments, noisy_moments, optimal_group_size
 
 VALUES = (0.1, 0.5, 0.9)

@@ -10,8 +10,8 @@ from worlds.bandit import BanditWorld, random_world
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import QUANTITIES, components
+from groupwise.estimators.verifier_noise import VerifierErrors, with_verifier_errors
 from groupwise.scores.sums import score_sums
-from groupwise.theory.verifier_noise import VerifierErrors, with_verifier_errors
 from groupwise_lab.theory.mse import (
     PromptMoments,
     noisy_moments,

@@ -213,6 +213,7 @@ def test_where_vp_may_be_zero_the_size_with_the_smallest_mean_regret_is_told() -
     pseudo = np.zeros((40, len(QUANTITIES)))
     pseudo[:, QUANTITIES.index("vp")] = np.where(np.arange(40) % 2, 2.0, -2.2)
     pseudo[:, QUANTITIES.index("t")], pseudo[:, QUANTITIES.index("r")] = 1.0, 40.0
+    pseudo[:, QUANTITIES.index("within_gradient_norm2")] = 1.0  # informative groups
     made = components_of_pseudo_values(pseudo, Sample(40, 320, 0, zero_mean=True))
     assert made.vp.value == pytest.approx(-0.1)
     plan = plan_from_components(made, Budget(64), present=4)

@@ -541,8 +541,9 @@ def test_sums_too_large_to_add_up_are_refused() -> None:
 
 
 def pseudo_of(**columns: np.ndarray) -> np.ndarray:
-    """Pseudo-values of sixteen prompts, zero but for some quantities."""
+    """Pseudo-values of sixteen informative prompts, zero but for some quantities."""
     table = np.zeros((16, len(QUANTITIES)))
+    table[:, QUANTITIES.index("within_gradient_norm2")] = 1.0
     for name, values in columns.items():
         table[:, QUANTITIES.index(name)] = values
     return table

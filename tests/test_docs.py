@@ -16,9 +16,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from worlds.logs import run_of
 
 from groupwise import examples
+from groupwise_lab.worlds.logs import run_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, LAB_DOCS = ROOT / "docs", ROOT / "lab" / "docs"

@@ -13,7 +13,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds.runs import simulated_run
 
 from groupwise.diagnostics import concentration, hacking, instability, margin
 from groupwise.diagnostics.judge import CHECKS, judge, judged, measures_of
@@ -24,6 +23,7 @@ from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 from groupwise.series.staleness import LagSetting
 from groupwise_lab.theory.oscillator import recursion
+from groupwise_lab.worlds.runs import simulated_run
 
 NAMES = {
     "reward": "reward",

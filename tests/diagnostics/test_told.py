@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds.runs import FAILURES, simulated_run
 
 from groupwise.diagnostics import hacking
 from groupwise.diagnostics.facts import Fact
@@ -27,6 +26,7 @@ from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.signs import arrow
 from groupwise.diagnostics.story import _learnt_since, _stands
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
+from groupwise_lab.worlds.runs import FAILURES, simulated_run
 
 NAMES = {
     "reward": "reward",

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from worlds.bandit import random_world
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.baseline_errors import compare_baselines
@@ -26,6 +25,7 @@ from groupwise.estimators.components import (
     components_of_pseudo_values,
 )
 from groupwise.scores.sums import score_sums
+from groupwise_lab.worlds.bandit import random_world
 
 
 def by_trying(vp: float, t: float, r: float, budget: int) -> dict[int, float]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from worlds.bandit import BanditWorld, random_world, softmax_world
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import (
@@ -26,6 +25,7 @@ from groupwise.estimators.components import (
 from groupwise.estimators.moments import MOMENTS, moments_of_gram, moments_of_scores
 from groupwise.intervals import Interval
 from groupwise.scores.sums import score_sums
+from groupwise_lab.worlds.bandit import BanditWorld, random_world, softmax_world
 
 NEAR = 1e-10
 

@@ -19,9 +19,10 @@ from numpy.random import Generator
 from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import components
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 from common import Row, arguments, print_table, results_of
-from worlds.bandit import BanditWorld, softmax_world
+
+from groupwise_lab.worlds.bandit import BanditWorld, softmax_world
 
 PROMPTS, ARMS, WIDTH, BUDGET = 4000, 6, 12, 512
 NAMES = ("vp", "t", "r", "g_star")

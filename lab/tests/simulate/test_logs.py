@@ -7,10 +7,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from worlds.logs import HEALTHY, ILL, KINDS, Truth, _stands, _world, run_of
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
+from groupwise_lab.worlds.logs import HEALTHY, ILL, KINDS, Truth, _stands, _world, run_of
 
 Float = np.ndarray
 

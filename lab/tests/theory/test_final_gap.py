@@ -7,7 +7,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import linalg, stats
-from worlds.bandit import random_world
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.final_gap import (
@@ -20,6 +19,7 @@ from groupwise_lab.theory.final_gap import (
     limiting_gap,
     stationary_gap,
 )
+from groupwise_lab.worlds.bandit import random_world
 
 
 def matrices(seed: int, dimensions: int = 4) -> tuple[np.ndarray, np.ndarray]:

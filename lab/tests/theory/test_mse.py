@@ -15,7 +15,6 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from worlds.bandit import BanditWorld, random_world, softmax_world, tabular_world
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.mse import (
@@ -30,6 +29,7 @@ from groupwise_lab.theory.mse import (
     squared_bias,
     within_prompt_variance,
 )
+from groupwise_lab.worlds.bandit import BanditWorld, random_world, softmax_world, tabular_world
 
 EXACT = 1e-10
 KINDS: tuple[Literal["binary", "continuous", "noisy"], ...] = ("binary", "continuous", "noisy")

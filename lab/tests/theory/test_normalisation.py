@@ -8,7 +8,6 @@ from math import comb
 
 import numpy as np
 import pytest
-from worlds.bandit import BanditWorld, random_world
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.mse import PromptMoments
@@ -19,6 +18,7 @@ from groupwise_lab.theory.normalisation import (
     normalised_objective,
     normalised_slope,
 )
+from groupwise_lab.worlds.bandit import BanditWorld, random_world
 
 EXACT = 1e-10
 NAMES = [normalisation.name for normalisation in NORMALISATIONS]

@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from worlds.bandit import BanditWorld, random_world
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise_lab.theory.ustatistic import (
@@ -22,6 +21,7 @@ from groupwise_lab.theory.ustatistic import (
     u_statistic,
     u_statistic_variance,
 )
+from groupwise_lab.worlds.bandit import BanditWorld, random_world
 
 EXACT = 1e-10
 KINDS: tuple[Literal["binary", "continuous", "noisy"], ...] = ("binary", "continuous", "noisy")

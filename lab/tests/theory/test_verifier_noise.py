@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from worlds.bandit import BanditWorld, random_world
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import QUANTITIES, components
@@ -18,6 +17,7 @@ from groupwise_lab.theory.mse import (
     optimal_group_size,
     within_prompt_variance,
 )
+from groupwise_lab.worlds.bandit import BanditWorld, random_world
 
 EXACT = 1e-10
 RATES = [(0.0, 0.0), (0.05, 0.0), (0.0, 0.2), (0.1, 0.3)]

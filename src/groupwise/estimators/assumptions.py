@@ -121,12 +121,15 @@ def scores_of_like_length(
     unlikeness = _unlikeness(moment_P, norm2, standard_error, prompts)
     # Vp goes with the square of E|s|^2, and exp(2uz) has the relative variance exp(4u^2) - 1.
     relative_variance = math.expm1(min(4 * unlikeness**2, 100.0))
+    # Short scores of solved prompts make logarithms unlike and hold nothing: the long ones count.
+    spread2 = prompts * (standard_error / norm2) ** 2 if norm2 > 0 else 0.0
+    of_long_ones = math.expm1(min(4 * math.log1p(spread2), 100.0))
     factor = f"E|s|^2 by a factor of {math.exp(unlikeness):.2g} either way"
     if prompts >= _PROMPTS_PER_VARIANCE * relative_variance:
         sentence = f"The prompts' scores are of like length ({factor})."
         return Assumption(name, AssumptionStatus.HOLDS, sentence)
     differ = f"The prompts' scores differ much in length ({factor}), so that a few prompts not "
-    if prompts < relative_variance:
+    if prompts < min(relative_variance, of_long_ones):
         return Assumption(
             name,
             AssumptionStatus.VIOLATED,

@@ -18,6 +18,7 @@ from groupwise.arrays import Float
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.numerics import beyond, fell_since, rose_since
+from groupwise.diagnostics.sampler import signature
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 from groupwise.diagnostics.signs import led_to
 from groupwise.errors import GroupwiseError
@@ -55,6 +56,8 @@ LOW_RATIO, HIGH_RATIO, FEW = 0.5, 2.0, 0.1
 # to a few per cent.
 DROPPED, ADMITTED, UNBALANCED, FAILING, MORE = 0.2, 0.2, 3.0, 0.5, 0.3
 _FIRST, _NEAR = 10, 20
+# Signatures of a mismatch however small the gap is.
+_FROM_THE_START = (Fact.SAMPLING_TRUNCATED, Fact.RATIO_SUMMED)
 _ROUTER = r".*(router|expert|(^|[/_])moe([/_]|$)|load_balanc|max_vio).*"
 _TOOLS = r".*((tool|action).*(fail|error|invalid)|(fail|error|invalid).*(tool|action)).*"
 
@@ -159,6 +162,9 @@ def sampler(evidence: Evidence) -> Finding:
             log=LOG_GAP,
         )
     found = [(row, one) for one in told if (row := beyond(one.signal, one.event_T)) is not None]
+    shown = signature(evidence)
+    if not found and shown is not None and shown[0] in _FROM_THE_START:
+        found = [(0, told[0])]
     if found:
         return _mismatch(
             evidence, *min(found, key=lambda each: int(each[1].signal.step_T[each[0]]))
@@ -199,13 +205,18 @@ def _mismatch(evidence: Evidence, row: int, one: _Told) -> Finding:
     begun, before, late = _left(one.value_T, row)
     step = int(one.signal.step_T[begun])
     words = f"{one.words} {led_to(before, f'{late:.2g}')}"
-    facts, more = [Fact.SAMPLER_MISMATCH], ""
+    shown, more = signature(evidence), ""
+    facts = [Fact.SAMPLER_MISMATCH] if shown is None else [Fact.SAMPLER_MISMATCH, shown[0]]
     rate, length = evidence.quantity("learning_rate"), evidence.quantity("completion_length")
     if rate is not None and not rate.value_T.any():
         facts.append(Fact.MISMATCH_AT_RATE_ZERO)
         more = " although the learning rate is 0, so the engines differ and not the policy"
     elif length is not None and row > 0 and (grown := _grown(length, step)) is not None:
         more = f" while the completions grew from {grown[0]:,.0f} to {grown[1]:,.0f} tokens"
+    if shown is not None and shown[0] in _FROM_THE_START:
+        words = shown[1]
+    elif shown is not None:
+        more += f"; {shown[1]}"
     status = (
         Status.CRITICAL if one.quantity == "sampler_mismatch" and late > WRONG else Status.WARNING
     )
@@ -367,7 +378,7 @@ def router(evidence: Evidence) -> Finding:
     for signal in found:
         early = float(np.median(np.abs(signal.value_T[:_FIRST])))
         row = (
-            _since_the_first(signal, np.abs(signal.value_T) > UNBALANCED * early)
+            since_the_first(signal, np.abs(signal.value_T) > UNBALANCED * early)
             if early > 0
             else None
         )
@@ -410,7 +421,7 @@ def tools(evidence: Evidence) -> Finding:
     signal = shares[0]
     early, name = float(signal.value_T[:_FIRST].mean()), clean(signal.column, longest=40)
     limit = max(FAILING, early + MORE)
-    row = _since_the_first(signal, signal.value_T > limit)
+    row = since_the_first(signal, signal.value_T > limit)
     if row is None:
         late = float(signal.value_T[-_FIRST:].mean())
         return Finding(
@@ -437,7 +448,7 @@ def tools(evidence: Evidence) -> Finding:
     )
 
 
-def _since_the_first(signal: Signal, event_T: NDArray[np.bool_]) -> int | None:
+def since_the_first(signal: Signal, event_T: NDArray[np.bool_]) -> int | None:
     """The row since which rows of a rare kind are most of them; the first rows are what it is
     held against.
     """

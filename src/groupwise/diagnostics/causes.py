@@ -41,6 +41,22 @@ TOOLS = "tool calls fail"
 ROUTER = "the load of the experts drifts"
 RESTART = "a restart that lost state"
 DISCARDS = "discards starve slow, hard prompts"
+TRUNCATED_SAMPLING = "the sampler draws from a truncated distribution (top-p, top-k or min-p)"
+SUMMED = "a ratio is summed over tokens, not averaged"
+NEVER_SYNCED = "the trained weights never reach the sampler"
+OLD = "the rollouts wait in a stale queue"
+RETOKENISED = "the history is tokenised again between turns"
+DRIFTING = "the optimisation itself drives sampler and trainer apart"
+ADVANTAGES = "advantages are divided by a deviation near 0"
+TOO_LONG = "the update is far longer than the settings say"
+TOO_SHORT = "hardly any of the policy's gradient arrives"
+ENVIRONMENT = "one environment loses what the others hide"
+INFRASTRUCTURE = "environments or infrastructure fail"
+PRECISION = "the engines compute in unlike precision"
+TOO_FAST = "the learning rate is too large from the start"
+TOO_SLOW = "the learning rate is far too small"
+FEW_PROMPTS = "too few prompts a step"
+NO_CALLS = "the policy stops calling its tools"
 
 # Quantities of the sampler beside the trainer.
 SAMPLED = ("sampler_mismatch", "effective_sample_size", "importance_ratio", "staleness")
@@ -102,6 +118,32 @@ DO: Mapping[str, str] = {
         "keep partial rollouts, or raise the allowed age; log the pass rate of what is dropped"
     ),
     TOO_HARD: "grade some completions by hand; take easier prompts",
+    TRUNCATED_SAMPLING: (
+        "sample at top_p 1 without top-k and min-p, or renormalise the trainer's probabilities over "
+        "the kept tokens"
+    ),
+    SUMMED: "average the log-ratio over the tokens of an answer",
+    NEVER_SYNCED: (
+        "check the synchronisation of weights or adapter: rollouts seem to come from the first "
+        "policy"
+    ),
+    OLD: "fewer updates a generation, or a bound on the age of rollouts",
+    RETOKENISED: "train on the sampled tokens; do not tokenise the history again",
+    DRIFTING: "restart from step {step}; lr ÷ 3: the gap grows with the gradient",
+    ADVANTAGES: "leave out groups of near ties, or add an epsilon to the deviation",
+    TOO_LONG: "compare the loss of one batch with a hand-written one; check what is summed",
+    TOO_SHORT: (
+        "check that the loss holds the policy term: without it a higher lr only follows the KL"
+    ),
+    ENVIRONMENT: "evaluate that environment alone; weigh it up, or restart from step {step}",
+    INFRASTRUCTURE: (
+        "mask episodes that fail by their environment; look at its log of step {onset}"
+    ),
+    PRECISION: "one precision and deterministic kernels in both, or truncate importance weights",
+    TOO_FAST: "start anew with lr ÷ 10 and a warm-up of 20 updates",
+    TOO_SLOW: "lr × 10 (LoRA takes ten times the rate of all weights)",
+    FEW_PROMPTS: "smaller groups of more prompts: G = 8 at the same number of rollouts",
+    NO_CALLS: "read answers without calls; restart from step {step}; reward the use of tools",
 }
 
 
@@ -296,6 +338,9 @@ def _graded_down(case: Case) -> Cause:
         return _likely(VERIFIER)
     if case.tools_failed:
         return _likely(TOOLS)
+    for fact, cause in ((Fact.INFRASTRUCTURE_FAILS, INFRASTRUCTURE), (Fact.TOOLS_STOPPED, NO_CALLS)):
+        if case.finding(fact) is not None:
+            return _likely(cause)
     failing = case.facts & {Fact.PROMPTS_FAIL, Fact.ANSWERS_FAIL}
     if not failing and case.onset is not None:
         failing = frozenset(stated(who_fails(case.evidence, case.onset)))
@@ -320,6 +365,9 @@ def _likely(name: str) -> Cause:
 # What a check says, the cause it speaks for, and how sure that is.
 _STANDING = (
     (Fact.RATE_ZERO, NO_RATE, Certainty.LIKELY),
+    (Fact.DESTROYED_AT_ONCE, TOO_FAST, Certainty.LIKELY),
+    (Fact.POLICY_UNMOVED, TOO_SLOW, Certainty.POSSIBLE),
+    (Fact.FEW_PROMPTS, FEW_PROMPTS, Certainty.POSSIBLE),
     (Fact.GRADIENT_LOST, NO_GRADIENT, Certainty.LIKELY),
     (Fact.TRUNCATED_LIKELY, TRUNCATION, Certainty.LIKELY),
     (Fact.TRUNCATED_POSSIBLE, TRUNCATION, Certainty.POSSIBLE),
@@ -329,7 +377,20 @@ _STANDING = (
     (Fact.ENTROPY_LOW, CONCENTRATION, Certainty.POSSIBLE),
     (Fact.SMALL_GROUP_LIKELY, SMALL_GROUP, Certainty.LIKELY),
     (Fact.GROUPS_ALIKE, ALIKE, Certainty.LIKELY),
+    (Fact.SAMPLING_TRUNCATED, TRUNCATED_SAMPLING, Certainty.LIKELY),
+    (Fact.RATIO_SUMMED, SUMMED, Certainty.LIKELY),
+    (Fact.GAP_FOLLOWS_KL, NEVER_SYNCED, Certainty.LIKELY),
+    (Fact.GAP_FOLLOWS_AGE, OLD, Certainty.POSSIBLE),
+    (Fact.GAP_FOLLOWS_TURNS, RETOKENISED, Certainty.POSSIBLE),
+    (Fact.GAP_GROWS_AS_ENTROPY_FALLS, PRECISION, Certainty.POSSIBLE),
+    (Fact.GAP_FOLLOWS_GRADIENT, DRIFTING, Certainty.POSSIBLE),
     (Fact.SAMPLER_MISMATCH, SAMPLER, Certainty.POSSIBLE),
+    (Fact.ADVANTAGE_IMPOSSIBLE, ADVANTAGES, Certainty.LIKELY),
+    (Fact.GRADIENT_ABOVE_USUAL, TOO_LONG, Certainty.POSSIBLE),
+    (Fact.GRADIENT_BELOW_USUAL, TOO_SHORT, Certainty.POSSIBLE),
+    (Fact.INFRASTRUCTURE_FAILS, INFRASTRUCTURE, Certainty.LIKELY),
+    (Fact.ENVIRONMENT_FELL, ENVIRONMENT, Certainty.LIKELY),
+    (Fact.TOOLS_STOPPED, NO_CALLS, Certainty.LIKELY),
     (Fact.COLUMNS_PART, HACKING, Certainty.POSSIBLE),
     (Fact.TEXTS_REPEAT, REPETITION, Certainty.POSSIBLE),
     (Fact.TRUNCATED_PAID, PAID, Certainty.POSSIBLE),

@@ -68,6 +68,26 @@ class Fact(Enum):
     KL_HUGE = "kl: huge"
     STALE_DISCARDED = "discards: stale"
     FEW_ADMITTED = "discards: filter"
+    # by which signature they differ
+    SAMPLING_TRUNCATED = "sampler: truncated"
+    RATIO_SUMMED = "sampler: ratio summed"
+    GAP_FOLLOWS_KL = "sampler: gap follows the KL"
+    GAP_FOLLOWS_AGE = "sampler: gap follows the age"
+    GAP_FOLLOWS_TURNS = "sampler: gap follows the turns"
+    GAP_GROWS_AS_ENTROPY_FALLS = "sampler: gap grows as entropy falls"
+    GAP_FOLLOWS_GRADIENT = "sampler: gap follows the gradient"
+    # the update against its settings
+    ADVANTAGE_IMPOSSIBLE = "update: advantage"
+    GRADIENT_ABOVE_USUAL = "update: norm above the usual"
+    GRADIENT_BELOW_USUAL = "update: norm below the usual"
+    # how fast the policy moves
+    DESTROYED_AT_ONCE = "pace: destroyed at once"
+    POLICY_UNMOVED = "pace: unmoved"
+    FEW_PROMPTS = "pace: few prompts"
+    # environments, tools, infrastructure
+    ENVIRONMENT_FELL = "environment: fell"
+    INFRASTRUCTURE_FAILS = "environment: infrastructure"
+    TOOLS_STOPPED = "tools: stopped"
     ROUTER_DRIFTS = "router: load"
     TOOLS_FAIL = "tools: fail"
     RESTART_JUMP = "restart: jump"

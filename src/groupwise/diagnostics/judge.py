@@ -14,14 +14,17 @@ from groupwise.diagnostics import (
     collapse,
     completions,
     concentration,
+    environment,
     groups_of_one,
     hacking,
     instability,
     learning,
     margin,
     numerics,
+    pace,
     restart,
     reward_functions,
+    update,
     verifier,
     zero_variance,
 )
@@ -51,6 +54,7 @@ _MOST = 0.6
 # from it.
 CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     numerics.finite,
+    pace.check,
     collapse.check,
     verifier.check,
     hacking.check,
@@ -72,6 +76,10 @@ CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     beyond.discards,
     beyond.router,
     beyond.tools,
+    environment.environments,
+    environment.infrastructure,
+    environment.tool_use,
+    update.check,
 )
 MEASURES: tuple[Callable[[Evidence], tuple[Measure, ...]], ...] = (
     hacking.measures,

@@ -1,0 +1,85 @@
+r"""By which signature sampler and trainer differ: each cause of the gap leaves another one.
+
+With the mean gap d of log-probability a token, and the mean importance ratio w: a truncated
+distribution (top-p, top-k, min-p) keeps a share $e^{-d}$ of the mass, so that $w = e^{-d}$ from the
+first row on; a ratio that is summed over tokens is far below $e^{-d}$; weights that never arrive
+let d grow as the KL to the first policy does, while nothing is learnt. Whether they differ too much
+is judged in `beyond`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from groupwise.arrays import Float
+from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, ends_of
+
+# A share e^-d of the mass below .97 is no rounding; w is e^-d to within a third of its logarithm.
+KEPT, ALIKE, SUMMED = 0.97, 0.35, 5.0
+# A gap that stands, grows, or goes with another column, by rank.
+STEADY, GREW, TOGETHER = 0.3, 3.0, 0.8
+_FIRST = 10
+_MOVED = 3.0  # standard errors by which a reward has moved
+
+
+def signature(evidence: Evidence) -> tuple[Fact, str] | None:
+    """Return the fact that the gap speaks for, with its numbers in words; None where none."""
+    gap, ratio = evidence.quantity("sampler_mismatch"), evidence.quantity("sampler_ratio")
+    if gap is None or len(gap) < FEWEST_ROWS:
+        return None
+    early, late = _ends(np.abs(gap.value_T))
+    if ratio is not None and len(ratio) >= FEWEST_ROWS and early > 0:
+        first, last = _ends(ratio.value_T)
+        kept = 0 < first < KEPT and abs(last - first) <= STEADY * (1 - first)
+        shrinkage = -math.log(first) if kept else 0.0
+        words = f"mean ratio {first:.3g}, gap {early:.2g} nats"
+        if kept and shrinkage > SUMMED * early:
+            return Fact.RATIO_SUMMED, f"{words} (e^-gap is {math.exp(-early):.3g})"
+        if kept and abs(shrinkage / early - 1) <= ALIKE:
+            return Fact.SAMPLING_TRUNCATED, f"{words} (e^-gap is {math.exp(-early):.3g})"
+    grows = late > GREW * early > 0
+    for quantity, fact, words in _COMPANIONS:
+        other = evidence.quantity(quantity)
+        together = 0.0 if other is None else _rank_correlation(gap, other)
+        if fact is Fact.GAP_FOLLOWS_KL and not (grows and _stands(evidence)):
+            continue
+        if (-together if quantity == "entropy" else together) > TOGETHER:
+            return fact, f"the gap goes with {words} (rank correlation {together:.2g})"
+    return None
+
+
+# What the gap may go with, the fact that it speaks for, and the column in words; the first counts.
+_COMPANIONS = (
+    ("kl", Fact.GAP_FOLLOWS_KL, "the KL to the reference while the reward stands"),
+    ("staleness", Fact.GAP_FOLLOWS_AGE, "the age of the rollouts"),
+    ("turns", Fact.GAP_FOLLOWS_TURNS, "the number of turns"),
+    ("entropy", Fact.GAP_GROWS_AS_ENTROPY_FALLS, "an entropy that falls"),
+    ("gradient_norm", Fact.GAP_FOLLOWS_GRADIENT, "the gradient's norm"),
+)
+
+
+def _ends(value_T: Float) -> tuple[float, float]:
+    """The median of the first rows and of the last."""
+    few = min(_FIRST, max(3, len(value_T) // 4))
+    return float(np.median(value_T[:few])), float(np.median(value_T[-few:]))
+
+
+def _stands(evidence: Evidence) -> bool:
+    """Whether the reward has not moved although the policy has."""
+    reward = evidence.reward
+    return reward is not None and abs(reward.score(*ends_of(reward))) < _MOVED
+
+
+def _rank_correlation(one: Signal, other: Signal) -> float:
+    """Spearman's correlation over the steps that both have; 0 with few of them."""
+    from scipy.stats import rankdata
+
+    _, left, right = np.intersect1d(one.step_T, other.step_T, return_indices=True)
+    if len(left) < 2 * FEWEST_ROWS:
+        return 0.0
+    ranks = [rankdata(column) for column in (np.abs(one.value_T[left]), other.value_T[right])]
+    spreads = [float(rank.std()) for rank in ranks]
+    return float(np.corrcoef(*ranks)[0, 1]) if min(spreads) > 0 else 0.0

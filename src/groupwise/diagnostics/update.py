@@ -1,0 +1,83 @@
+"""Is the update what the settings say? Advantages that no group can have, and gradients far from
+what trainers of language models log.
+
+In a group of G the advantage of one rollout is at most $\\sqrt{G-1}$ deviations (Samuelson). Which
+rewards a batch should earn is not judged here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted, ends_of
+
+NAME = "update"
+# The square root of G - 1 for groups of 1,024, and so many times the largest reward where
+# advantages are not divided by the deviation.
+LARGEST_ADVANTAGE, OF_REWARD = 32.0, 10.0
+# Medians of the gradient norm of 60 public healthy runs lie between .007 and 13 (most .1 to 2).
+LARGE_NORM, SMALL_NORM = 30.0, 0.005
+_FIRST = 10
+# Standard errors by which a reward has moved.
+_MOVED = 3.0
+
+
+def check(evidence: Evidence) -> Finding:
+    """Look for an update that cannot be right."""
+    ends = [evidence.quantity(f"advantage_{end}") for end in ("min", "max")]
+    advantages = [signal for signal in ends if signal is not None and len(signal) >= FEWEST_ROWS]
+    norm = evidence.quantity("gradient_norm")
+    norm = None if norm is None or len(norm) < FEWEST_ROWS else norm
+    if norm is None and not advantages:
+        return Finding(
+            NAME, Status.NOT_LOGGED, "Neither advantages nor the gradient's norm are in the log."
+        )
+    for signal in advantages:
+        if (finding := _of_advantage(evidence, signal)) is not None:
+            return finding
+    if norm is not None and (finding := _of_norm(evidence, norm)) is not None:
+        return finding
+    return Finding(NAME, Status.NONE, "No sign of an update that cannot be right.")
+
+
+def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:
+    """Advantages that no group of a thousand rollouts can have."""
+    reward = evidence.reward
+    if reward is None or str(evidence.setting("loss")).lower() in ("ppo", "gae"):
+        return None
+    limit = max(LARGEST_ADVANTAGE, OF_REWARD * float(np.abs(reward.value_T).max()))
+    rows = np.flatnonzero(np.abs(advantage.value_T) > limit)
+    if not rows.size:
+        return None
+    worst = float(advantage.value_T[rows][np.abs(advantage.value_T[rows]).argmax()])
+    usual, step = float(np.median(advantage.value_T)), int(advantage.step_T[rows[0]])
+    words = f"advantage {usual:.3g} → {worst:,.4g}"
+    message = (
+        f"{words} in {counted(rows.size, 'row')}, first at step {step:,}; no group has one above "
+        f"{limit:.3g}."
+    )
+    sign = Sign("advantage", step, usual, worst, words)
+    return by_sign(NAME, Status.WARNING, message, sign, limit, Fact.ADVANTAGE_IMPOSSIBLE)
+
+
+def _of_norm(evidence: Evidence, norm: Signal) -> Finding | None:
+    """A norm that is far from the usual from the first row on; one that grew or was lost later is
+    another finding.
+    """
+    first, whole = float(np.median(norm.value_T[:_FIRST])), float(np.median(norm.value_T))
+    step = int(norm.step_T[0])
+    words = f"gradient norm {whole:.3g}"
+    if min(first, whole) > LARGE_NORM:
+        message = f"{words} from the first row on; healthy runs have .01 to 13."
+        sign = Sign("gradient_norm", step, None, whole, words)
+        return by_sign(NAME, Status.WARNING, message, sign, LARGE_NORM, Fact.GRADIENT_ABOVE_USUAL)
+    reward, spread = evidence.reward, evidence.groups.spread
+    stands = reward is not None and abs(reward.score(*ends_of(reward))) < _MOVED
+    differ = spread.known and float(np.nanmedian(spread.value_T)) > 0
+    if 0 < max(first, whole) < SMALL_NORM and stands and differ:
+        message = f"{words} from the first row on and rewards differ; healthy runs have .01 to 13."
+        sign = Sign("gradient_norm", step, None, whole, words)
+        return by_sign(NAME, Status.WARNING, message, sign, SMALL_NORM, Fact.GRADIENT_BELOW_USUAL)
+    return None

@@ -52,6 +52,7 @@ class Learning(StrEnum):
 
     LEARNING = "learning"
     AT_TOP = "at_top"
+    ARRIVED = "arrived"  # it rose, and stands below its top
     FLAT = "flat"
     FALLING = "falling"
     RECOVERED = "recovered"

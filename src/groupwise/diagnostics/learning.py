@@ -39,6 +39,8 @@ _GAIN, _LITTLE = 2.0, 0.5
 # The part of what it gained in all that a reward which stands cannot have gained since, by the
 # upper limit: noise alone hides as much.
 _PART = 0.5
+# The share of the rows that brought nothing from which a reward that rose is worth a look.
+_WASTED = 0.75
 # Those that a reward once gained, which has begun to rise however low it stands at the moment.
 _BEGUN = 3.0
 # Rows before and after a fall from one row to the next, and its standard errors.
@@ -180,7 +182,7 @@ def _height(
         and (piled_up(evidence, level) or at_a_ceiling(evidence))
     ):
         found = Learning.AT_TOP
-    if found is Learning.FLAT and _climbs(level, reward_floor(evidence)):
+    if found in (Learning.FLAT, Learning.ARRIVED) and _climbs(level, reward_floor(evidence)):
         found, since = Learning.LEARNING, None
     return found, since
 
@@ -189,7 +191,7 @@ def _or_held_out(evidence: Evidence, level: Signal, found: Progress) -> Progress
     """The progress of a reward that stands where prompts chosen by their pass rate, or harder
     ones, keep it: what the held-out one does.
     """
-    if found.learning is not Learning.FLAT:
+    if found.learning not in (Learning.FLAT, Learning.ARRIVED):
         return found
     rose = held_out_rose(evidence, int(level.step_T[0]) if found.since is None else found.since)
     return (
@@ -363,11 +365,18 @@ def _since_its_gain(
     since = next(
         (row for row, fewest, below in looks if n - row >= fewest and stood(row, below)), None
     )
-    return (
-        (Learning.LEARNING, None)
-        if since is None
-        else (Learning.FLAT, int(level.step_T[_arrived(level, since)]))
-    )
+    if since is None:
+        return Learning.LEARNING, None
+    row = _arrived(level, since)
+    wasted = n - row >= _WASTED * n or _fell_back(level, row)
+    return (Learning.FLAT if wasted else Learning.ARRIVED), int(level.step_T[row])
+
+
+def _fell_back(level: Signal, row: int) -> bool:
+    """Whether the last rows are clearly below the best ones since a row."""
+    few = max(_ROWS_OF_A_STEP, len(level) // 10)
+    means = moving_mean(level.value_T[row:], few)
+    return float(means.max() - means[-1]) > _GAIN * level.deviation * float(np.sqrt(2 / few))
 
 
 def _arrived(level: Signal, row: int) -> int:

@@ -15,11 +15,11 @@ from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
 from groupwise.diagnostics.signs import arrow, short
 
 NAME = "pace"
-# The reward of the starting policy is gone within ten rows: less than so much of it is left then
+# The reward of the starting policy is gone within ten updates: less than so much of it is left then
 # and at the end, beyond so many standard deviations of a row.
 _SOON, LEFT, SURELY = 10, 0.4, 5.0
-# What went with it: entropy or length less than half, or length more than twice.
-SPENT = 0.5
+# What went with it: entropy or length a quarter less, or a third more.
+CHANGED = 0.75
 # A policy that is no farther than this from its reference, nats a token, after so many steps.
 NEAR, _LONG = 3e-4, 100
 # Groups of 32 and more on fewer prompts than this.
@@ -49,13 +49,15 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
         return None
     entropy, length = evidence.quantity("entropy"), evidence.quantity("completion_length")
     changes = [_change(signal) for signal in (entropy, length) if signal is not None]
-    if not any(change < SPENT or change > 1 / SPENT for change in changes):
+    if not any(change < CHANGED or change > 1 / CHANGED for change in changes):
         return None
     row = int(np.argmax(value < low + LEFT * (start - low)))
     first, step = int(reward.step_T[0]), int(reward.step_T[row])
+    if step - first > _SOON:
+        return None
     words = f"reward {arrow(start, soon)}"
     sign = Sign("reward", first, start, late, words)
-    message = f"{words} within {step - first:,} steps of the start, and it never came back"
+    message = f"{words} in the first {step - first:,} updates, and it never came back"
     return by_sign(NAME, Status.CRITICAL, message, sign, LEFT * start, Fact.DESTROYED_AT_ONCE)
 
 

@@ -396,8 +396,10 @@ def _course(progress: Progress) -> str:
         )
     if progress.learning is Learning.FALLING:
         return f"{moved}, falling since step {progress.since:,}"
-    if progress.since is not None:
+    if progress.learning is Learning.FLAT and progress.since is not None:
         return f"nothing learnt since step {progress.since:,}: {moved} in all"
+    if progress.learning is Learning.ARRIVED:
+        return f"{moved}, where it stands since step {progress.since:,}"
     gain = (
         ""
         if progress.gain is None

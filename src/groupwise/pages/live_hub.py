@@ -53,6 +53,7 @@ _LEARNING = {
     Learning.LEARNING: "rising",
     Learning.AT_TOP: "at its top",
     Learning.FLAT: "flat",
+    Learning.ARRIVED: "arrived",
     Learning.FALLING: "falling",
     Learning.RECOVERED: "fell and recovered",
 }

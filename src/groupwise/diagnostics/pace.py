@@ -62,9 +62,9 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
 
 
 def _change(signal: Signal) -> float:
-    """What ten rows left of the first one."""
+    """What the next ten rows are of the first one."""
     start = float(signal.value_T[0])
-    return float(signal.value_T[_SOON : 2 * _SOON].mean()) / start if start > 0 else 1.0
+    return float(np.median(signal.value_T[2 : 2 + _SOON])) / start if start > 0 else 1.0
 
 
 def _unmoved(evidence: Evidence, reward: Signal) -> Finding | None:

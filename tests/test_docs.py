@@ -167,20 +167,21 @@ def test_every_law_is_explained() -> None:
 
 
 def test_the_table_of_causes_holds_every_cause_and_each_has_one_page_with_what_to_do() -> None:
-    from groupwise.diagnostics.causes import DO
+    from groupwise.diagnostics.causes import CAUSES
 
+    said = {row.label.format(column="a column"): row for row in CAUSES.values()}
     overview = (DOCS / "theory" / "judgement.md").read_text(encoding="utf-8")
     rows = re.findall(
         r"^\| \[([^\]]+)\]\(../playbook/([\w-]+)\.md\) \| \S[^|]* \|$", overview, re.MULTILINE
     )
-    assert sorted(cause for cause, _ in rows) == sorted(DO)
+    assert sorted(rows) == sorted((cause, row.page) for cause, row in said.items())
     playbook = {
         page.stem: page.read_text(encoding="utf-8") for page in (DOCS / "playbook").glob("*.md")
     }
     assert {page for _, page in rows} == set(playbook)
     for cause, page in rows:
         told = re.findall(rf"^- \*{re.escape(cause)}\*: (.*)$", playbook[page], re.MULTILINE)
-        assert told == [DO[cause].format(step="N", onset="N")], cause
+        assert told == [said[cause].do.format(step="N", onset="N")], cause
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "playbook").glob("*.md")), ids=name_of)

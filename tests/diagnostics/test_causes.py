@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.diagnostics import causes
-from groupwise.diagnostics.causes import Case, advice_for, cause_of_fall, cause_of_standing
-from groupwise.diagnostics.facts import Fact, stated
+from groupwise.diagnostics.causes import CAUSES, Case, advice_for, verdict
+from groupwise.diagnostics.facts import Fact, Observation, Seen, stated
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
+CAUSE = {key: row.label for key, row in CAUSES.items()}
 LIKELY, POSSIBLE, OPEN = Certainty.LIKELY, Certainty.POSSIBLE, Certainty.CANNOT_TELL
 
 
@@ -30,6 +30,26 @@ def evidence(*columns: str) -> Evidence:
             meanings=tuple(Meaning(name, name, "test") for name in given),
         )
     )
+
+
+def cause_of_fall(of_fall: Case) -> Cause:
+    return verdict(replace(of_fall, question=Fact.FELL))
+
+
+def cause_of_standing(standing: Case) -> Cause:
+    return verdict(replace(standing, question=Fact.STANDS))
+
+
+def comes_first(found: Case) -> bool:
+    return found.state(Fact.FIRST, CAUSES["sampler"]) is Seen.SEEN
+
+
+def is_watched(found: Case) -> bool:
+    return Fact.WATCHED in found.seen
+
+
+def told(certainty: Certainty, *keys: str, log: tuple[str, ...] = ()) -> Cause:
+    return Cause(certainty, tuple(CAUSE[key] for key in keys), log, keys)
 
 
 def sign(signal: str, before: float | None, after: float | None, step: int = 5) -> Sign:
@@ -56,29 +76,34 @@ LASTING = (Fact.FALL_AT_ONCE,)
         ((Fact.NOT_FINITE,), (), LIKELY, ("numerics (loss first)",)),
         ((Fact.GRADIENT_EXPLODED,), (), LIKELY, ("numerics (the gradient exploded)",)),
         ((), (sign("gradient_norm", 1.0, 1e4),), LIKELY, ("numerics (the gradient exploded)",)),
-        ((), (sign("gradient_norm", 1.0, 9.9e3),), LIKELY, (causes.UNSTABLE,)),
-        ((Fact.RATE_ZERO,), (), LIKELY, (causes.NO_RATE,)),
-        ((Fact.FAILURES_LOGGED,), (), LIKELY, (causes.VERIFIER,)),
-        ((Fact.NOTHING_EARNED,), (), OPEN, (causes.TOO_HARD, causes.VERIFIER)),
-        ((Fact.NOTHING_EARNED, Fact.TRUNCATED_LIKELY), (), LIKELY, (causes.TRUNCATION,)),
+        ((), (sign("gradient_norm", 1.0, 9.9e3),), LIKELY, (CAUSE["instability"],)),
+        ((Fact.RATE_ZERO,), (), LIKELY, (CAUSE["learning_rate_zero"],)),
+        ((Fact.FAILURES_LOGGED,), (), LIKELY, (CAUSE["verifier"],)),
+        ((Fact.NOTHING_EARNED,), (), OPEN, (CAUSE["too_hard"], CAUSE["verifier"])),
+        ((Fact.NOTHING_EARNED, Fact.TRUNCATED_LIKELY), (), LIKELY, (CAUSE["truncation"],)),
         # What the policy did.
-        ((), (sign(LENGTH, 100.0, 150.0),), LIKELY, (causes.LENGTH,)),
-        ((), (sign(CUT, 0.1, 0.25),), LIKELY, (causes.LENGTH,)),
-        ((), (sign(LENGTH, 100.0, 60.0),), LIKELY, (causes.SHORT,)),
-        ((), (sign(ENTROPY, 0.5, 0.7),), LIKELY, (causes.UNSTABLE,)),
-        ((Fact.REWARD_OSCILLATES,), (), LIKELY, (causes.UNSTABLE,)),
-        ((), (sign("gradient_norm", 1.0, 10.0),), LIKELY, (causes.UNSTABLE,)),
-        ((Fact.FEW_WEIGHTS_COUNT,), (), LIKELY, (causes.UNSTABLE,)),
-        ((), (sign(ENTROPY, 0.8, 0.4),), POSSIBLE, (causes.CONCENTRATION,)),
+        ((), (sign(LENGTH, 100.0, 150.0),), LIKELY, (CAUSE["length"],)),
+        ((), (sign(CUT, 0.1, 0.25),), LIKELY, (CAUSE["length"],)),
+        ((), (sign(LENGTH, 100.0, 60.0),), LIKELY, (CAUSE["shrinking"],)),
+        ((), (sign(ENTROPY, 0.5, 0.7),), LIKELY, (CAUSE["instability"],)),
+        ((Fact.REWARD_OSCILLATES,), (), LIKELY, (CAUSE["instability"],)),
+        ((), (sign("gradient_norm", 1.0, 10.0),), LIKELY, (CAUSE["instability"],)),
+        ((Fact.FEW_WEIGHTS_COUNT,), (), LIKELY, (CAUSE["instability"],)),
+        ((), (sign(ENTROPY, 0.8, 0.4),), POSSIBLE, (CAUSE["concentration"],)),
         # The first that holds is told.
-        ((), (sign(LENGTH, 100.0, 150.0), sign(ENTROPY, 0.5, 0.9)), LIKELY, (causes.LENGTH,)),
-        ((), (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.7)), LIKELY, (causes.UNSTABLE,)),
+        ((), (sign(LENGTH, 100.0, 150.0), sign(ENTROPY, 0.5, 0.9)), LIKELY, (CAUSE["length"],)),
+        (
+            (),
+            (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.7)),
+            LIKELY,
+            (CAUSE["instability"],),
+        ),
         # Answers to harder prompts grow too.
         (
             LASTING,
             (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.69)),
             OPEN,
-            (causes.VERIFIER, causes.HARDER),
+            (CAUSE["verifier"], CAUSE["harder_data"]),
         ),
         # What is held out is answered as before: on other prompts a policy answers at other
         # lengths.
@@ -86,56 +111,66 @@ LASTING = (Fact.FALL_AT_ONCE,)
             (Fact.TRAINING_FALLS_ALONE,),
             (sign(LENGTH, 100.0, 200.0), sign(ENTROPY, 0.5, 1.0)),
             OPEN,
-            (causes.VERIFIER, causes.HARDER),
+            (CAUSE["verifier"], CAUSE["harder_data"]),
         ),
         (
             (Fact.TRAINING_DECLINES_ALONE,),
             (sign(LENGTH, 100.0, 200.0),),
             OPEN,
-            (causes.VERIFIER, causes.HARDER),
+            (CAUSE["verifier"], CAUSE["harder_data"]),
         ),
-        ((Fact.FUNCTION_FALLS_ALONE,), (sign(LENGTH, 100.0, 200.0),), LIKELY, (causes.LENGTH,)),
-        ((Fact.REWARD_CONSTANT_AT_ONCE,), (sign(ENTROPY, 0.5, 0.9),), LIKELY, (causes.UNSTABLE,)),
+        ((Fact.FUNCTION_FALLS_ALONE,), (sign(LENGTH, 100.0, 200.0),), LIKELY, (CAUSE["length"],)),
+        (
+            (Fact.REWARD_CONSTANT_AT_ONCE,),
+            (sign(ENTROPY, 0.5, 0.9),),
+            LIKELY,
+            (CAUSE["instability"],),
+        ),
         # Answers that went on as before.
-        ((Fact.REWARD_CONSTANT_AT_ONCE,), (), LIKELY, (causes.VERIFIER,)),
-        ((Fact.REWARD_CONSTANT_AT_ONCE, Fact.DECLINE), (), LIKELY, (causes.VERIFIER,)),
-        ((*LASTING, Fact.PROMPTS_FAIL), (), LIKELY, (causes.HARDER,)),
-        ((*LASTING, Fact.ANSWERS_FAIL), (), LIKELY, (causes.VERIFIER,)),
-        ((*LASTING, Fact.HELD_OUT_DROPPED), (), LIKELY, (causes.VERIFIER,)),
-        (LASTING, (), OPEN, (causes.VERIFIER, causes.HARDER)),
+        ((Fact.REWARD_CONSTANT_AT_ONCE,), (), LIKELY, (CAUSE["verifier"],)),
+        ((Fact.REWARD_CONSTANT_AT_ONCE, Fact.DECLINE), (), LIKELY, (CAUSE["verifier"],)),
+        ((*LASTING, Fact.PROMPTS_FAIL), (), LIKELY, (CAUSE["harder_data"],)),
+        ((*LASTING, Fact.ANSWERS_FAIL), (), LIKELY, (CAUSE["verifier"],)),
+        ((*LASTING, Fact.HELD_OUT_DROPPED), (), LIKELY, (CAUSE["verifier"],)),
+        (LASTING, (), OPEN, (CAUSE["verifier"], CAUSE["harder_data"])),
         # Answers that are cut off as they were explain no fall; more of them do.
-        ((*LASTING, Fact.TRUNCATED_LIKELY), (), OPEN, (causes.VERIFIER, causes.HARDER)),
-        ((*LASTING, Fact.TRUNCATED_LIKELY), (sign(CUT, 0.7, 0.8),), LIKELY, (causes.TRUNCATION,)),
+        ((*LASTING, Fact.TRUNCATED_LIKELY), (), OPEN, (CAUSE["verifier"], CAUSE["harder_data"])),
+        ((*LASTING, Fact.TRUNCATED_LIKELY), (sign(CUT, 0.7, 0.8),), LIKELY, (CAUSE["truncation"],)),
         (
             (*LASTING, Fact.TRUNCATED_LIKELY, Fact.PROMPTS_FAIL),
             (),
             LIKELY,
-            (causes.HARDER,),
+            (CAUSE["harder_data"],),
         ),
         # Moves below what counts are none.
         (
             LASTING,
             (sign(LENGTH, 100.0, 129.0), sign(ENTROPY, 0.5, 0.69)),
             OPEN,
-            (causes.VERIFIER, causes.HARDER),
+            (CAUSE["verifier"], CAUSE["harder_data"]),
         ),
         (
             LASTING,
             (sign(LENGTH, 100.0, 61.0), sign(CUT, 0.1, 0.24)),
             OPEN,
-            (causes.VERIFIER, causes.HARDER),
+            (CAUSE["verifier"], CAUSE["harder_data"]),
         ),
         (
             LASTING,
             (sign(ENTROPY, 0.8, 0.41), sign("gradient_norm", 1.0, 9.9)),
             OPEN,
-            (causes.VERIFIER, causes.HARDER),
+            (CAUSE["verifier"], CAUSE["harder_data"]),
         ),
         # A slow decline, or that of one function, is no verifier's.
         ((Fact.DECLINE,), (), Certainty.NONE, ()),
         ((Fact.FUNCTION_FALL_AT_ONCE,), (), Certainty.NONE, ()),
-        ((Fact.FUNCTION_FALL_AT_ONCE, Fact.COLUMNS_PART), (), POSSIBLE, (causes.HACKING,)),
-        ((Fact.DECLINE, Fact.PART_LOST_AT_ONCE), (), OPEN, (causes.VERIFIER, causes.HARDER)),
+        ((Fact.FUNCTION_FALL_AT_ONCE, Fact.COLUMNS_PART), (), POSSIBLE, (CAUSE["reward_hacking"],)),
+        (
+            (Fact.DECLINE, Fact.PART_LOST_AT_ONCE),
+            (),
+            OPEN,
+            (CAUSE["verifier"], CAUSE["harder_data"]),
+        ),
     ],
 )
 def test_why_a_reward_fell(
@@ -145,7 +180,7 @@ def test_why_a_reward_fell(
     assert (found.certainty, found.names) == (certainty, names)
 
 
-@pytest.mark.parametrize(("last", "name"), [(6.0, causes.SHORT), (6.1, causes.UNSTABLE)])
+@pytest.mark.parametrize(("last", "name"), [(6.0, CAUSE["shrinking"]), (6.1, CAUSE["instability"])])
 def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(
     last: float, name: str
 ) -> None:
@@ -166,12 +201,12 @@ def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(
         (
             LASTING,
             OPEN,
-            (causes.HARDER, causes.UNSTABLE),
-            (causes.LOG_REWARDS, causes.LOG_HELD_OUT),
+            (CAUSE["harder_data"], CAUSE["instability"]),
+            ("completions with their rewards",),
         ),
-        ((*LASTING, Fact.ANSWERS_FAIL), POSSIBLE, (causes.VERIFIER,), ()),
-        ((*LASTING, Fact.HELD_OUT_DROPPED), POSSIBLE, (causes.VERIFIER,), ()),
-        ((*LASTING, Fact.PROMPTS_FAIL), LIKELY, (causes.HARDER,), ()),
+        ((*LASTING, Fact.ANSWERS_FAIL), POSSIBLE, (CAUSE["verifier"],), ()),
+        ((*LASTING, Fact.HELD_OUT_DROPPED), POSSIBLE, (CAUSE["verifier"],), ()),
+        ((*LASTING, Fact.PROMPTS_FAIL), LIKELY, (CAUSE["harder_data"],), ()),
     ],
 )
 def test_a_fall_by_and_by_is_hardly_the_verifiers(
@@ -189,18 +224,18 @@ def test_a_fall_by_and_by_is_hardly_the_verifiers(
 def test_what_is_not_logged_is_asked_for_and_no_cause_is_guessed() -> None:
     nothing = cause_of_fall(case((*LASTING, Fact.REWARD_CONSTANT_AT_ONCE), logged=()))
     assert nothing == Cause(
-        OPEN, (causes.VERIFIER, causes.UNSTABLE), ("entropy and completion length",)
+        OPEN, (CAUSE["verifier"], CAUSE["instability"]), ("entropy and completion length",)
     )
     no_length = cause_of_fall(case(LASTING, sign(ENTROPY, 0.5, 0.9), logged=(ENTROPY,)))
-    assert no_length == Cause(OPEN, (causes.UNSTABLE, causes.LENGTH), ("completion length",))
+    assert no_length == Cause(OPEN, (CAUSE["instability"], CAUSE["length"]), ("completion length",))
     assert cause_of_fall(case(LASTING, sign(ENTROPY, 0.5, 0.9), logged=(ENTROPY, CUT))) == Cause(
-        LIKELY, (causes.UNSTABLE,)
+        LIKELY, (CAUSE["instability"],)
     )
     assert cause_of_fall(case((Fact.NOTHING_EARNED,))).log == ("completions with their rewards",)
     assert cause_of_fall(case(LASTING)).log == ("completions with their rewards",)
-    assert not case(logged=()).watched
-    assert case(logged=(LENGTH,)).watched
-    assert case(logged=(ENTROPY,)).watched
+    assert not is_watched(case(logged=()))
+    assert is_watched(case(logged=(LENGTH,)))
+    assert is_watched(case(logged=(ENTROPY,)))
 
 
 def test_a_signal_without_a_level_before_has_no_ratio() -> None:
@@ -219,7 +254,7 @@ def test_the_first_check_that_states_a_fact_is_found() -> None:
     both = Case(evidence(), answers, {}, None)
     assert (both.finding(Fact.OUTAGES), both.finding(Fact.DECLINE)) == (answers["b"], answers["c"])
     assert both.finding(Fact.NO_FALL) is None
-    assert both.facts == {Fact.OUTAGES, Fact.DECLINE}
+    assert {Fact.OUTAGES, Fact.DECLINE} <= {*both.seen}
 
 
 # The sampler: first, or after the policy broke.
@@ -244,29 +279,30 @@ def of_sampler(*signs: Sign, at_rate_zero: bool = False, own: tuple[Sign, ...] =
 def test_a_sampler_that_differs_first_is_the_cause_and_one_that_follows_is_none() -> None:
     mismatch = sign("sampler_mismatch", 0.01, 0.05, step=4)
     assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=5))) == Cause(
-        LIKELY, (causes.SAMPLER,)
+        LIKELY, (CAUSE["sampler"],)
     )
     assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=4))) == Cause(
-        LIKELY, (causes.UNSTABLE,)
+        LIKELY, (CAUSE["instability"],)
     )
     assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=3))) == Cause(
-        LIKELY, (causes.UNSTABLE,)
+        LIKELY, (CAUSE["instability"],)
     )
-    assert of_sampler(mismatch).sampler_first
+    assert comes_first(of_sampler(mismatch))
     # The reward moved where it was halfway down, at step 5: the first rows of a slow fall may be
     # noise.
     assert cause_of_fall(of_sampler(mismatch, sign("reward", 0.8, 0.3, step=3))) == Cause(
-        LIKELY, (causes.SAMPLER,)
+        LIKELY, (CAUSE["sampler"],)
     )
     late = sign("sampler_mismatch", 0.01, 0.05, step=5)
-    assert not of_sampler(late, sign("reward", 0.8, 0.3, step=3)).sampler_first
+    assert not comes_first(of_sampler(late, sign("reward", 0.8, 0.3, step=3)))
     # Below five times its level it has not moved, whatever came before.
-    assert not of_sampler(sign("sampler_mismatch", 0.01, 0.049, step=4)).sampler_first
+    assert not comes_first(of_sampler(sign("sampler_mismatch", 0.01, 0.049, step=4)))
     # A check's own sign counts as it is, and engines that differ at a learning rate of 0 always do.
     own = (sign("sampler_mismatch", 0.01, 0.02, step=4),)
-    assert of_sampler(sign(ENTROPY, 0.5, 0.9), own=own).sampler_first
-    assert of_sampler(sign(ENTROPY, 0.5, 0.9, step=1), at_rate_zero=True).sampler_first
-    assert not of_sampler().sampler_first
+    assert comes_first(of_sampler(sign(ENTROPY, 0.5, 0.9), own=own))
+    at_zero = of_sampler(sign(ENTROPY, 0.5, 0.9, step=1), at_rate_zero=True)
+    assert cause_of_fall(at_zero) == Cause(LIKELY, (CAUSE["sampler"],))
+    assert not comes_first(of_sampler())
 
 
 def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
@@ -280,12 +316,12 @@ def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
         facts=(Fact.RESTART_JUMP,),
     )
     told = replace(found, answers={**found.answers, "restart": jump})
-    assert cause_of_fall(told) == Cause(POSSIBLE, (causes.RESTART,))
+    assert cause_of_fall(told) == Cause(POSSIBLE, (CAUSE["restart"],))
     # What jumped there besides is no cause of a fall elsewhere.
     other = replace(jump, signs=(sign("kl", 0.1, 0.9),))
     assert cause_of_fall(replace(told, answers={**found.answers, "restart": other})).names == (
-        causes.VERIFIER,
-        causes.HARDER,
+        CAUSE["verifier"],
+        CAUSE["harder_data"],
     )
 
 
@@ -295,50 +331,49 @@ def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
 @pytest.mark.parametrize(
     ("fact", "cause", "certainty"),
     [
-        (Fact.RATE_ZERO, causes.NO_RATE, LIKELY),
-        (Fact.GRADIENT_LOST, causes.NO_GRADIENT, LIKELY),
-        (Fact.TRUNCATED_LIKELY, causes.TRUNCATION, LIKELY),
-        (Fact.TRUNCATED_POSSIBLE, causes.TRUNCATION, POSSIBLE),
-        (Fact.FORMAT_ALONE_EARNS, causes.FORMAT, LIKELY),
-        (Fact.ENTROPY_GONE, causes.CONCENTRATION, LIKELY),
-        (Fact.ENTROPY_LOW, causes.CONCENTRATION, POSSIBLE),
-        (Fact.SMALL_GROUP_LIKELY, causes.SMALL_GROUP, LIKELY),
-        (Fact.SMALL_GROUP_POSSIBLE, causes.SMALL_GROUP, POSSIBLE),
-        (Fact.GROUPS_ALIKE, causes.ALIKE, LIKELY),
-        (Fact.SAMPLER_MISMATCH, causes.SAMPLER, POSSIBLE),
-        (Fact.COLUMNS_PART, causes.HACKING, POSSIBLE),
-        (Fact.TEXTS_REPEAT, causes.REPETITION, POSSIBLE),
-        (Fact.TRUNCATED_PAID, causes.PAID, POSSIBLE),
-        (Fact.ROLLOUTS_STALE, causes.STALE, POSSIBLE),
-        (Fact.KL_HUGE, causes.FAR, POSSIBLE),
-        (Fact.TOOLS_FAIL, causes.TOOLS, LIKELY),
-        (Fact.ROUTER_DRIFTS, causes.ROUTER, POSSIBLE),
-        (Fact.RESTART_JUMP, causes.RESTART, POSSIBLE),
-        (Fact.STALE_DISCARDED, causes.DISCARDS, POSSIBLE),
-        (Fact.REWARD_OSCILLATES, causes.UNSTABLE, LIKELY),
+        (Fact.RATE_ZERO, CAUSE["learning_rate_zero"], LIKELY),
+        (Fact.GRADIENT_LOST, CAUSE["no_gradient"], LIKELY),
+        (Fact.TRUNCATED_LIKELY, CAUSE["truncation"], LIKELY),
+        (Fact.TRUNCATED_POSSIBLE, CAUSE["truncation"], POSSIBLE),
+        (Fact.FORMAT_ALONE_EARNS, CAUSE["format_alone"], LIKELY),
+        (Fact.ENTROPY_GONE, CAUSE["concentration"], LIKELY),
+        (Fact.ENTROPY_LOW, CAUSE["concentration"], POSSIBLE),
+        (Fact.SMALL_GROUP_LIKELY, CAUSE["small_group"], LIKELY),
+        (Fact.SMALL_GROUP_POSSIBLE, CAUSE["small_group"], POSSIBLE),
+        (Fact.GROUPS_ALIKE, CAUSE["zero_variance"], LIKELY),
+        (Fact.SAMPLER_MISMATCH, CAUSE["sampler"], POSSIBLE),
+        (Fact.COLUMNS_PART, CAUSE["reward_hacking"], POSSIBLE),
+        (Fact.TEXTS_REPEAT, CAUSE["repetition"], POSSIBLE),
+        (Fact.TRUNCATED_PAID, CAUSE["truncated_paid"], POSSIBLE),
+        (Fact.ROLLOUTS_STALE, CAUSE["stale"], POSSIBLE),
+        (Fact.KL_HUGE, CAUSE["far"], POSSIBLE),
+        (Fact.TOOLS_FAIL, CAUSE["tools"], LIKELY),
+        (Fact.ROUTER_DRIFTS, CAUSE["router"], POSSIBLE),
+        (Fact.RESTART_JUMP, CAUSE["restart"], POSSIBLE),
+        (Fact.STALE_DISCARDED, CAUSE["discards"], POSSIBLE),
+        (Fact.REWARD_OSCILLATES, CAUSE["instability"], LIKELY),
     ],
 )
 def test_why_a_reward_stands(fact: Fact, cause: str, certainty: Certainty) -> None:
     assert cause_of_standing(case((fact,))) == Cause(certainty, (cause,))
     assert cause_of_standing(case((Fact.NO_FALL,))) == Cause()
     # What concentrates while the reward rises may yet learn.
-    rises = POSSIBLE if cause in (causes.CONCENTRATION, causes.ALIKE) else certainty
+    rises = POSSIBLE if cause in (CAUSE["concentration"], CAUSE["zero_variance"]) else certainty
     assert cause_of_standing(case((fact,), learning=Learning.LEARNING)).certainty is rises
-    assert cause in causes.DO
 
 
 def test_of_several_facts_the_first_of_the_list_is_told() -> None:
     facts = (Fact.REWARD_OSCILLATES, Fact.TRUNCATED_LIKELY, Fact.GROUPS_ALIKE)
-    assert cause_of_standing(case(facts)).names == (causes.TRUNCATION,)
+    assert cause_of_standing(case(facts)).names == (CAUSE["truncation"],)
     # Answers that are cut off since they are paid better have learnt to be; from the start on they
     # were it for themselves.
     paid = (Fact.TRUNCATED_LIKELY, Fact.TRUNCATED_PAID)
     assert cause_of_standing(case((*paid, Fact.CUT_OFF_IN_MID_RUN))) == Cause(
-        POSSIBLE, (causes.PAID,)
+        POSSIBLE, (CAUSE["truncated_paid"],)
     )
-    assert cause_of_standing(case(paid)) == Cause(LIKELY, (causes.TRUNCATION,))
+    assert cause_of_standing(case(paid)) == Cause(LIKELY, (CAUSE["truncation"],))
     assert cause_of_standing(case((Fact.TRUNCATED_LIKELY, Fact.CUT_OFF_IN_MID_RUN))) == Cause(
-        LIKELY, (causes.TRUNCATION,)
+        LIKELY, (CAUSE["truncation"],)
     )
     assert cause_of_standing(case(())) == Cause()
 
@@ -350,44 +385,44 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
     ("cause", "step", "onset", "line"),
     [
         (
-            Cause(LIKELY, (causes.LENGTH,)),
+            told(LIKELY, "length"),
             1070,
             1080,
             "restart from step 1,070; mask truncated completions; lr ÷ 3",
         ),
-        (Cause(LIKELY, (causes.LENGTH,)), None, 1080, "mask truncated completions; lr ÷ 3"),
+        (told(LIKELY, "length"), None, 1080, "mask truncated completions; lr ÷ 3"),
         (
-            Cause(LIKELY, (causes.HARDER,)),
+            told(LIKELY, "harder_data"),
             9,
             12,
             "see what changed in the prompts at step 12 before you stop",
         ),
         (
-            Cause(LIKELY, (causes.HARDER,)),
+            told(LIKELY, "harder_data"),
             None,
             None,
             "see what changed in the prompts before you stop",
         ),
         (
-            Cause(LIKELY, (causes.VERIFIER,)),
+            told(LIKELY, "verifier"),
             None,
             None,
             "run the reward function by hand on completions",
         ),
         (
-            Cause(LIKELY, (f"{causes.NUMERICS} (loss first)",)),
+            told(LIKELY, "not_finite"),
             4,
             5,
             "restart from step 4; clip the gradient; lr ÷ 3; look for empty masks",
         ),
         (
-            Cause(OPEN, (causes.UNSTABLE, causes.LENGTH), (causes.LOG_LENGTH, "another")),
+            told(OPEN, "instability", "length", log=("completion length", "another")),
             4,
             5,
             "log completion length; restart from step 4; lr ÷ 3, or fewer updates a generation",
         ),
         (
-            Cause(OPEN, (causes.TOO_HARD, causes.VERIFIER)),
+            told(OPEN, "too_hard", "verifier"),
             4,
             5,
             "grade some completions by hand; take easier prompts",
@@ -406,14 +441,20 @@ def test_nothing_to_do_is_no_line() -> None:
     assert advice_for(Cause(), None, step=None, onset=None) == ""
 
 
-def test_every_cause_has_a_line_of_its_own() -> None:
-    named = {
-        value
-        for name, value in vars(causes).items()
-        if name.isupper() and isinstance(value, str) and not name.startswith("LOG")
-    }
-    assert set(causes.DO) == named
-    assert all(causes.DO.values())
+def test_every_cause_has_a_line_of_its_own_and_evidence() -> None:
+    assert all(row.do and row.clauses and row.label for row in CAUSES.values())
+    assert len({row.label for row in CAUSES.values()}) == len(CAUSES)
+
+
+def test_a_case_says_of_a_fact_whether_it_is_seen_absent_or_not_logged() -> None:
+    row = CAUSES["length"]
+    longer = case((), sign(LENGTH, 100.0, 200.0))
+    assert longer.state(Fact.LENGTH_RAN_AWAY, row) is Seen.SEEN
+    assert case().state(Fact.LENGTH_RAN_AWAY, row) is Seen.ABSENT
+    assert case(logged=(ENTROPY,)).state(Fact.LENGTH_RAN_AWAY, row) is Seen.NOT_LOGGED
+    assert longer.seen[Fact.LENGTH_RAN_AWAY] == Observation(
+        Fact.LENGTH_RAN_AWAY, 5, 100.0, 200.0, None, (LENGTH,)
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from groupwise.diagnostics import (
     verifier,
     zero_variance,
 )
-from groupwise.diagnostics.causes import SHORT, Case, cause_of_fall
+from groupwise.diagnostics.causes import CAUSES, Case, verdict
 from groupwise.diagnostics.collapse import constant_tail
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Certainty, Sign, Status
@@ -374,5 +374,5 @@ def test_answers_that_shrink_as_the_policy_concentrates_may_be_what_is_paid(
         "completion_length": Sign("completion_length", 5, 100.0, 60.0, ""),
         "entropy": Sign("entropy", 5, 1.0, entropy, ""),
     }
-    found = cause_of_fall(Case(log(reward=RISES), {}, moved, 5))
-    assert (found.certainty, found.names) == (certainty, (SHORT,))
+    found = verdict(Case(log(reward=RISES), {}, moved, 5))
+    assert (found.certainty, found.names) == (certainty, (CAUSES["shrinking"].label,))

@@ -6,7 +6,17 @@ after.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
+
+
+class Seen(Enum):
+    """What a log says of a fact."""
+
+    SEEN = "seen"
+    ABSENT = "absent"
+    NOT_LOGGED = "not logged"
 
 
 class Fact(Enum):
@@ -42,6 +52,7 @@ class Fact(Enum):
     OUTAGES = "drop: outages"
     TIES_BROKEN = "drop: ties broken"
     # reward_hacking: the held-out reward beside the training reward
+    LOOPHOLE = "held out: gain not shared, beyond doubt"
     HELD_OUT_FOLLOWS = "held out: follows"
     HELD_OUT_FALLS = "held out: falls"
     HELD_OUT_FLAT = "held out: flat"
@@ -114,6 +125,63 @@ class Fact(Enum):
     GROUPS_ALIKE_AT_ONCE = "groups: at once"
     SMALL_GROUP_LIKELY = "small group: likely"
     SMALL_GROUP_POSSIBLE = "small group: possible"
+    # what is to be explained
+    FELL = "to explain: the reward fell, or its numbers ended"
+    FELL_BY_AND_BY = "fall: took rows"
+    FELL_SLOWLY = "fall: took a good part of the log, or is partial"
+    POLICY_MAY_FAIL = "fall: may be the policy's own"
+    STANDS = "to explain: the reward stands, fell slowly, or nothing is earned"
+    PARTED = "to explain: training and held-out reward parted"
+    ROSE = "to explain: the reward rose, or is at its top"
+    # what signals did about a change
+    LENGTH_RAN_AWAY = "length: x 1.5, or 15 % more truncated"
+    LENGTH_SHRANK = "length: x 0.6"
+    LENGTH_ENDS_SHORT = "length: the last answers x 0.6"
+    TRUNCATED_MORE = "truncation: rose at the change"
+    ENTROPY_ROSE = "entropy: x 1.4"
+    ENTROPY_FELL = "entropy: fell at the change"
+    ENTROPY_HALVED = "entropy: halved"
+    GRADIENT_GREW = "gradient: x 10 at the change"
+    GRADIENT_BROKE = "gradient: x 10,000 at the change"
+    REWARD_NOT_FINITE = "numbers: the reward's own"
+    SAMPLER_MOVED = "sampler: x 5 at the change"
+    REWARD_JUMPED_AT_RESTART = "restart: the reward jumped"
+    WATCHED = "behaviour: entropy or length is logged"
+    GAINS_AS_ENTROPY_FALLS = "reward: rises as entropy is spent"
+    GAINS_AS_GROUPS_ALIKE = "reward: rises as groups become alike"
+    FIRST = "order: the cause's own quantity moved first, or with the reward"
+
+
+# The quantities of which one must be logged for a fact to be shown absent.
+NEEDED: Mapping[Fact, tuple[str, ...]] = {
+    Fact.LENGTH_RAN_AWAY: ("completion_length", "truncated_share"),
+    Fact.LENGTH_SHRANK: ("completion_length",),
+    Fact.LENGTH_ENDS_SHORT: ("completion_length",),
+    Fact.TRUNCATED_MORE: ("truncated_share",),
+    Fact.ENTROPY_ROSE: ("entropy",),
+    Fact.ENTROPY_FELL: ("entropy",),
+    Fact.ENTROPY_HALVED: ("entropy",),
+    Fact.GRADIENT_GREW: ("gradient_norm",),
+    Fact.GRADIENT_BROKE: ("gradient_norm",),
+    Fact.GRADIENT_LOST: ("gradient_norm",),
+    Fact.RATE_ZERO: ("learning_rate",),
+    Fact.KL_HUGE: ("kl",),
+    Fact.ROLLOUTS_STALE: ("staleness",),
+    Fact.TRUNCATED_LIKELY: ("truncated_share", "completion_length"),
+    Fact.TOOLS_FAIL: ("tool_failure_share",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A fact that was seen: from which step, the levels before and after, and their noise."""
+
+    fact: Fact
+    step: int | None = None
+    before: float | None = None
+    after: float | None = None
+    noise: float | None = None  # half of the 95 % interval of the number that it rests on
+    columns: tuple[str, ...] = ()
 
 
 def stated(*facts: Fact | None) -> tuple[Fact, ...]:

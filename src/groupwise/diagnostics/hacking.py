@@ -94,7 +94,8 @@ def check(evidence: Evidence) -> Finding:
         default=None,
     )
     if worst is not None:
-        return worst
+        sure = worst.status is Status.CRITICAL
+        return replace(worst, facts=(*worst.facts, Fact.LOOPHOLE)) if sure else worst
     if pair is None:
         why, log = _no_pair(evidence)
         unknown = "" if log is LOG_UNITS else ", so a rise cannot be told from an exploited one"

@@ -100,11 +100,15 @@ class Cause(Plain):
         certainty: likely, possible, cannot_tell or none.
         names: the cause; two of them where the log cannot tell between them.
         log: what would tell.
+        keys: the rows of `causes.tsv` that the names are of.
     """
+
+    KEYS: ClassVar[tuple[str, ...]] = ("certainty", "names", "log")
 
     certainty: Certainty = Certainty.NONE
     names: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
+    keys: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def sure(self) -> str:

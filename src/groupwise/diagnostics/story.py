@@ -14,18 +14,7 @@ import numpy as np
 
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics import collapse, completions, hacking, instability, numerics, verifier
-from groupwise.diagnostics.causes import (
-    DECLINES,
-    HACKING,
-    HARDER,
-    LOG_REWARDS,
-    OVERFITTING,
-    Case,
-    advice_for,
-    cause_of_fall,
-    cause_of_standing,
-    is_serious,
-)
+from groupwise.diagnostics.causes import Case, advice_for, is_serious, verdict
 from groupwise.diagnostics.collapse import by_and_by, decline_of, ends_of, fall_of
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
@@ -47,15 +36,7 @@ _LEAST = 0.15
 _SLOW = 0.25
 # Scatters of a row by which a reward that stands wanders for a reason, over so many late rows.
 _WANDERS, _LATE = 3.0, 40
-# What a held-out reward did, the causes that it leaves open, and what to log.
-_OPEN = {
-    Fact.HELD_OUT_STANDS_AFTER_GAIN: ((HACKING, OVERFITTING), (LOG_REWARDS,)),
-    Fact.HELD_OUT_FALLS_AS_TRAINING_RISES: ((HACKING, OVERFITTING), (LOG_REWARDS,)),
-    Fact.HELD_OUT_FALLS_ALONE: (
-        (OVERFITTING, HARDER),
-        ("the completions of the held-out prompts",),
-    ),
-}
+_DECLINES = {Fact.DECLINE, Fact.TRAINING_DECLINES_ALONE}
 # One number for every answer.
 _STUCK = {Fact.REWARD_CONSTANT_AT_ONCE, Fact.REWARD_FROZEN}
 # Checks whose failure shows as a reward that fell.
@@ -70,25 +51,27 @@ class Look:
     answers: Mapping[str, Finding]
     progress: Progress
 
-    def case(
+    def cause(
         self,
+        question: Fact,
         signs: tuple[Sign, ...] = (),
         onset: int | None = None,
         *,
         abrupt: bool = True,
         slow: bool = False,
-    ) -> Case:
-        """Return what speaks for and against causes."""
-        by_signal = {sign.signal: sign for sign in signs}
-        return Case(
+    ) -> Cause:
+        """Return why what is asked came about."""
+        case = Case(
             self.evidence,
             self.answers,
-            by_signal,
+            {sign.signal: sign for sign in signs},
             onset,
             abrupt=abrupt,
             slow=slow,
             learning=self.progress.learning,
+            question=question,
         )
+        return verdict(case)
 
     def before(self, step: int | None) -> int | None:
         """Return the last logged step before a step, or None at the beginning."""
@@ -126,7 +109,7 @@ def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
     if found is not None:
         return _of_finding(look, found)
     learning = look.progress.learning
-    cause = cause_of_standing(look.case()) if learning is Learning.FLAT else _mention(look.answers)
+    cause = look.cause(Fact.STANDS if learning is Learning.FLAT else Fact.ROSE)
     advice = advice_for(cause, None, step=None, onset=None)
     if learning is Learning.FALLING or (learning is Learning.FLAT and not cause.names):
         advice = FELL_LATE if learning is Learning.FALLING else _stands(look.evidence)
@@ -197,7 +180,8 @@ def _of_fall(look: Look, found: Finding) -> Story:
         own.last,
     )
     slow = level.at(own.last) - level.at(own.first) >= _SLOW * len(level)
-    cause = cause_of_fall(look.case(signs, onset, abrupt=not by_and_by(level, fall.row), slow=slow))
+    abrupt = not by_and_by(level, fall.row)
+    cause = look.cause(Fact.FELL, signs, onset, abrupt=abrupt, slow=slow)
     fell = "collapsed" if found.status is Status.CRITICAL else "fell"
     headline = f"reward {arrow(before, after)}, {fell} {own.where}"
     return Story(
@@ -248,25 +232,14 @@ def _with_causes(look: Look, signs: Iterable[Sign], onset: int | None) -> tuple[
 
 def _of_hack(look: Look, found: Finding) -> Story:
     """Tell of a reward that rose without the held-out one."""
-    likely = found.status is Status.CRITICAL
-    cause = Cause(Certainty.LIKELY if likely else Certainty.POSSIBLE, (HACKING,))
+    cause = look.cause(Fact.PARTED, found.signs, found.step)
     words = ", ".join(sign.words for sign in found.signs)
-    headline = (
-        f"{words}: reward hacking {'likely' if likely else 'possible'}" if words else found.message
-    )
-    if _open_of(found) is not None:
-        headline, cause = (
-            f"{words}: they part" if len(found.signs) > 1 else found.message,
-            _open_of(found) or cause,
-        )
+    if cause.certainty is not Certainty.CANNOT_TELL:
+        headline = f"{words}: reward hacking {cause.sure}" if words else found.message
+    else:
+        headline = f"{words}: they part" if len(found.signs) > 1 else found.message
     advice = advice_for(cause, found, step=look.before(found.step), onset=found.step)
     return Story(headline, found.step, found.signs, cause, advice)
-
-
-def _open_of(found: Finding) -> Cause | None:
-    """The causes that a held-out reward leaves open."""
-    open_causes = (_OPEN[fact] for fact in found.facts if fact in _OPEN)
-    return next((Cause(Certainty.CANNOT_TELL, *causes) for causes in open_causes), None)
 
 
 def _of_finding(look: Look, found: Finding) -> Story:
@@ -289,27 +262,16 @@ def _of_finding(look: Look, found: Finding) -> Story:
         if found.check == collapse.NAME
         else tuple(sorted(signs, key=lambda sign: sign.step))
     )
-    if DECLINES & {*found.facts} and signs and found.step is not None:
+    if _DECLINES & {*found.facts} and signs and found.step is not None:
         signs = _not_before(look, found, found.step, signs)
-    case = look.case(signs, found.step)
-    cause = _why(look, found, case)
+    broke = found.check in (collapse.NAME, numerics.FINITE, verifier.NAME)
+    cause = look.cause(Fact.FELL if broke else Fact.STANDS, signs, found.step)
     first = min(
         (step for step in (found.step, *(sign.step for sign in signs)) if step is not None),
         default=None,
     )
     advice = advice_for(cause, found, step=look.before(first), onset=found.step)
     return Story(found.message, found.step, signs, cause, advice)
-
-
-def _why(look: Look, found: Finding, case: Case) -> Cause:
-    """The cause of what a check found."""
-    broke = found.check in (collapse.NAME, numerics.FINITE, verifier.NAME)
-    cause = cause_of_fall(case) if broke else cause_of_standing(case)
-    return (
-        _open_of(look.answers[hacking.NAME])
-        if found.check == collapse.NAME and not cause.names
-        else None
-    ) or cause
 
 
 def _not_before(look: Look, found: Finding, step: int, signs: tuple[Sign, ...]) -> tuple[Sign, ...]:
@@ -360,12 +322,6 @@ def _learnt_since(reward: Signal | None, step: int) -> bool:
     return bool(
         means[began:].max() - means[: began - few + 1].max() > 2 * scatter * np.sqrt(2 / few)
     )
-
-
-def _mention(answers: Mapping[str, Finding]) -> Cause:
-    """A cause worth a word although the run is well: overfitting."""
-    over = any(Fact.OVERFITTING in answer.facts for answer in answers.values())
-    return Cause(Certainty.POSSIBLE, (OVERFITTING,)) if over else Cause()
 
 
 def _course(progress: Progress) -> str:

@@ -42,6 +42,7 @@ NAMES = (
         "staleness",
         "tool_failures",
     ),
+    *("environments", "infrastructure", "pace", "tool_use", "update"),
     *("truncated_rewards", "truncation", "updates", "verifier", "zero_variance"),
 )
 

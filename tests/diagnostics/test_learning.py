@@ -239,14 +239,28 @@ def test_a_plateau_is_dated_by_where_the_rise_ended_and_not_by_the_quarter() -> 
     """
     level = np.interp(np.arange(200), [0, 40, 60, 199], [0.3, 0.3, 0.55, 0.55])
     found = progress_of(of_rows(level, 0.05, (0.0, 1.0)))
-    assert found.learning is Learning.FLAT
+    assert found.learning is Learning.ARRIVED
     assert found.since is not None
     assert 58 <= found.since <= 64
 
 
+@pytest.mark.parametrize(("rise", "learning"), [(49, "flat"), (52, "arrived")])
+def test_three_quarters_of_the_rows_that_brought_nothing_are_worth_a_look(
+    rise: int, learning: str
+) -> None:
+    """A reward that jumps at a row of 200 and stands since: 151 rows are more than 150."""
+    level = np.where(np.arange(200) < rise, 0.1, 0.4)
+    assert progress_of(of_rows(level, 0.05, (0.0, 1.0))).learning.value == learning
+
+
+def test_a_reward_that_fell_back_from_its_best_has_not_arrived() -> None:
+    level = np.interp(np.arange(200), [0, 60, 100, 140, 199], [0.1, 0.5, 0.6, 0.45, 0.45])
+    assert progress_of(of_rows(level, 0.05, (0.0, 1.0))).learning is not Learning.ARRIVED
+
+
 @pytest.mark.parametrize(
     ("errors", "rows", "learning"),
-    [(0.49, 120, "flat"), (0.51, 120, "learning"), (0.0, 116, "learning")],
+    [(0.49, 120, "arrived"), (0.51, 120, "learning"), (0.0, 116, "learning")],
 )
 def test_sixty_rows_of_a_second_half_that_shows_no_gain_at_all_make_one_too(
     errors: float, rows: int, learning: str
@@ -258,7 +272,7 @@ def test_sixty_rows_of_a_second_half_that_shows_no_gain_at_all_make_one_too(
         [0.1, 0.3, 0.4, 0.4 + errors * 0.05 * np.sqrt(2 / 20)], [30, 30, rows - 80, 20]
     )
     found = progress_of(of_rows(level, 0.05, (0.0, 1.0)))
-    assert (found.learning.value, found.since) == (learning, 61 if learning == "flat" else None)
+    assert (found.learning.value, found.since) == (learning, 61 if learning == "arrived" else None)
 
 
 @pytest.mark.parametrize(

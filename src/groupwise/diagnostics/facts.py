@@ -88,7 +88,7 @@ class Fact(Enum):
     GAP_GROWS_AS_ENTROPY_FALLS = "sampler: gap grows as entropy falls"
     GAP_FOLLOWS_GRADIENT = "sampler: gap follows the gradient"
     # the update against its settings
-    ADVANTAGE_IMPOSSIBLE = "update: advantage"
+    ADVANTAGE_IMPOSSIBLE = "update: advantage that no group has"
     GRADIENT_ABOVE_USUAL = "update: norm above the usual"
     GRADIENT_BELOW_USUAL = "update: norm below the usual"
     # how fast the policy moves

@@ -18,7 +18,7 @@ from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, ends_of
 
 # A share e^-d of the mass below .97 is no rounding; w is e^-d to within a third of its logarithm.
-KEPT, ALIKE, SUMMED = 0.97, 0.35, 5.0
+KEPT, FAR_BELOW, ALIKE, SUMMED = 0.97, 0.9, 0.35, 5.0
 # A gap that stands, grows, or goes with another column, by rank.
 STEADY, GREW, TOGETHER = 0.3, 3.0, 0.8
 _FIRST = 10
@@ -28,15 +28,15 @@ _MOVED = 3.0  # standard errors by which a reward has moved
 def signature(evidence: Evidence) -> tuple[Fact, str] | None:
     """Return the fact that the gap speaks for, with its numbers in words; None where none."""
     gap, ratio = evidence.quantity("sampler_mismatch"), evidence.quantity("sampler_ratio")
-    if gap is None or len(gap) < FEWEST_ROWS:
+    if gap is None or len(gap) < 2 * _FIRST:
         return None
     early, late = _ends(np.abs(gap.value_T))
-    if ratio is not None and len(ratio) >= FEWEST_ROWS and early > 0:
+    if ratio is not None and len(ratio) >= 2 * _FIRST and early > 0:
         first, last = _ends(ratio.value_T)
         kept = 0 < first < KEPT and abs(last - first) <= STEADY * (1 - first)
         shrinkage = -math.log(first) if kept else 0.0
         words = f"mean ratio {first:.3g}, gap {early:.2g} nats"
-        if kept and shrinkage > SUMMED * early:
+        if kept and first < FAR_BELOW and shrinkage > SUMMED * early:
             return Fact.RATIO_SUMMED, f"{words} (e^-gap is {math.exp(-early):.3g})"
         if kept and abs(shrinkage / early - 1) <= ALIKE:
             return Fact.SAMPLING_TRUNCATED, f"{words} (e^-gap is {math.exp(-early):.3g})"

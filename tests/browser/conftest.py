@@ -32,9 +32,9 @@ def chromium() -> str | None:
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """Chromium, driven by Playwright; gone with its module, since its event loop would stop
+    """Chromium, driven by Playwright; gone with its folder, since its event loop would stop
     every other one in this thread.
     """
     for library in ("starlette", "uvicorn"):
@@ -80,7 +80,7 @@ class Page:
             self.page.screenshot(path=str(PICTURES / f"{name}.png"), full_page=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def tabs(browser: Any) -> list[Any]:
     """Empty pages that wait for the next test: a new one is a new process, which takes longer
     than most tests. Our pages store nothing.

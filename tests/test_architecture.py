@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.cases import each_case
 
 import groupwise
 
@@ -385,7 +386,7 @@ def exported() -> set[str]:
     return set(groupwise.__all__) - {"__version__"}
 
 
-@pytest.mark.parametrize("name", sorted(exported()))
+@each_case("name", sorted(exported()))
 def test_exported_names_and_their_methods_are_documented(name: str) -> None:
     item = getattr(groupwise, name)
     methods = vars(item).items() if isinstance(item, type) else ()
@@ -400,7 +401,7 @@ def sections(docstring: str) -> list[str]:
     return [line.strip() for line in docstring.splitlines() if line.strip() in known]
 
 
-@pytest.mark.parametrize("name", sorted(exported()))
+@each_case("name", sorted(exported()))
 def test_exported_functions_explain_themselves(name: str) -> None:
     """A name offered at the top has, where it is a function, its arguments, its result and an
     example that runs as a doctest.

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.cases import each_case
 from worlds.logs import run_of
 
 from groupwise import examples
@@ -93,14 +94,12 @@ def test_what_did_not_work_is_a_page_and_no_diary() -> None:
     assert words((LAB_DOCS / "log.md").read_text(encoding="utf-8")) <= 1500
 
 
-@pytest.mark.parametrize(
-    "page", sorted([*DOCS.glob("how-to/*.md"), *LAB_DOCS.glob("how-to/*.md")]), ids=name_of
-)
+@each_case("page", sorted([*DOCS.glob("how-to/*.md"), *LAB_DOCS.glob("how-to/*.md")]))
 def test_a_page_of_how_to_is_read_at_one_sitting(page: Path) -> None:
     assert 150 <= words(page.read_text(encoding="utf-8")) <= 550
 
 
-@pytest.mark.parametrize("page", [*PAGES, SKILL], ids=name_of)
+@each_case("page", [*PAGES, SKILL])
 def test_paths_and_tests_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     home = page.parent if page.name == "README.md" else ROOT
@@ -183,7 +182,7 @@ def test_the_table_of_causes_holds_every_cause_and_each_has_one_page_with_what_t
         assert told == [DO[cause].format(step="N", onset="N")], cause
 
 
-@pytest.mark.parametrize("page", sorted((DOCS / "playbook").glob("*.md")), ids=name_of)
+@each_case("page", sorted((DOCS / "playbook").glob("*.md")))
 def test_a_page_of_the_playbook_is_short_and_says_what_why_what_to_do_and_what_to_log(
     page: Path,
 ) -> None:
@@ -324,10 +323,9 @@ def console(body: str) -> list[tuple[str, str]]:
     return pairs
 
 
-@pytest.mark.parametrize(
+@each_case(
     "page",
     [*PAGES, SKILL, *(ROOT / name for name in ("VISION.md", "CHANGELOG.md", "llms.txt"))],
-    ids=name_of,
 )
 def test_internal_links_resolve(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.analysis.component_file import path_beside, save_components
 from groupwise.analysis.evidence import error_chart
@@ -317,7 +318,7 @@ def test_without_data_there_is_no_band() -> None:
     assert "band" not in chart.caption
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("amount", "values"),
     [
         *product(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.analysis.charts import Chart, Line
 from groupwise.analysis.fitted import Fitted, fit_metric
@@ -306,7 +307,7 @@ def test_a_run_is_stable_or_open_and_never_unstable(low: float, high: float, ver
     assert StabilityEvidence(margin=Interval(low, low, high), doubts=("x",)).verdict == "open"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "mapped"),
     [
         ("adamw_torch_fused", "adam"),
@@ -464,7 +465,7 @@ def test_tables_write_what_was_judged() -> None:
     assert mode_grid([stability(5.0, 0.9, lag="none")], [5.0]).rows[0][2] == "unstable"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "low", "high", "said"),
     [
         (34_819.0, 0.2, 131_167.0, "over 1,000 times (0.2 to over 1,000)"),

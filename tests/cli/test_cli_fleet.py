@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.cases import each_case
 from tests.cli.deadly import Deadly
 
 from groupwise.analysis import fleet as fleets
@@ -170,7 +171,7 @@ def test_every_run_of_a_file_of_several_is_a_row(
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("states", "fail_on", "code"),
     [
         ("ok", "watch", 0),

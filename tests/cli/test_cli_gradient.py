@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from tests.cli.asked import printed, refused
 
 from groupwise.analysis.component_file import SavedComponents, path_beside, save_components
@@ -273,7 +274,7 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
     assert printed(capsys, "plan", "run.csv")["zero_variance"] is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "words"),
     [
         (["plan", "--budget", "64"], "--vp and --t and --r are missing"),
@@ -510,7 +511,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@each_case("name", BAD)
 def test_bad_numbers_are_told_in_a_sentence(
     capsys: pytest.CaptureFixture[str], here: Path, name: str
 ) -> None:
@@ -584,7 +585,7 @@ HOSTILE: dict[str, bytes | dict[str, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each_case("name", HOSTILE)
 def test_a_hostile_archive_is_a_sentence(
     capsys: pytest.CaptureFixture[str], here: Path, name: str
 ) -> None:
@@ -616,7 +617,7 @@ def test_an_archive_that_swells_is_not_unpacked(
     assert "swell to" in refused(capsys, "components", "bad.npz")
 
 
-@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])
+@each_case("part", [0.1, 0.5, 0.9, 0.999])
 def test_a_torn_archive_is_a_sentence(
     capsys: pytest.CaptureFixture[str], here: Path, part: float
 ) -> None:

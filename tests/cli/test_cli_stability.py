@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise import examples
 from groupwise.cli import app as cli
@@ -70,8 +71,8 @@ def printed(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("lag", ["none", "fixed", "refresh", "async"])
-@pytest.mark.parametrize("stiffness", [0.182398, 40.0])
+@each_case("lag", ["none", "fixed", "refresh", "async"])
+@each_case("stiffness", [0.182398, 40.0])
 def test_every_promised_key(capsys: pytest.CaptureFixture[str], lag: str, stiffness: float) -> None:
     arguments = (
         f"--learning-rate .11 --momentum .9 --stiffness {stiffness} --refresh-interval 8 "

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.presets import PRESETS, AdvantageSpec, preset
@@ -203,7 +204,7 @@ BEST = {
 }
 
 
-@pytest.mark.parametrize("key", BEST, ids="-".join)
+@each_case("key", BEST)
 def test_the_constants_are_those_of_the_trainers(key: tuple[str, str]) -> None:
     advantage = preset(key[0], estimator=key[1]).advantages([[0.9, 0.1, 0.1, 0.1]])
     assert advantage[0, 0] == pytest.approx(BEST[key], rel=1e-12)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from worlds.runs import FAILURES, simulated_run
 
 from groupwise.diagnostics import hacking
@@ -113,7 +114,7 @@ def test_the_second_moment_of_an_alarm_is_that_of_the_measure() -> None:
     assert value.value == pytest.approx(2.3, abs=1e-12)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("since", "certainty", "names"),
     [
         (55, Certainty.LIKELY, ("the policy came apart (instability)",)),
@@ -289,7 +290,7 @@ def test_every_finding_names_its_number() -> None:
     assert len(seen) >= 6
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "advice"),
     [
         (
@@ -348,7 +349,7 @@ def test_a_reward_that_wanders_is_no_reason_for_a_higher_rate() -> None:
     )  # it rose, and stands
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("gain", "step", "learnt"),
     [(0.129, 41, True), (0.126, 41, False), (0.129, 10, False), (0.129, 72, False)],
 )

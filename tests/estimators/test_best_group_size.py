@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from tests.cases import each_case
 from worlds.bandit import random_world
 
 from groupwise.errors import InvalidArgumentError
@@ -260,7 +261,7 @@ def test_words_say_when_not_to_bother() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("values", "message"),
     [
         ((-1, 1, 1), "zero or positive"),

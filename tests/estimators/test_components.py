@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.cases import each_case
 from worlds.bandit import BanditWorld, random_world, softmax_world
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
@@ -79,9 +80,9 @@ def moments_of_every_group(
     return groups.probability_M, found.moment_PC
 
 
-@pytest.mark.parametrize("size", [4, 5, 6])
-@pytest.mark.parametrize("zero_mean", [True, False])
-@pytest.mark.parametrize("prompt", [0, 1])
+@each_case("size", [4, 5, 6])
+@each_case("zero_mean", [True, False])
+@each_case("prompt", [0, 1])
 def test_moments_are_unbiased_over_all_outcomes(size: int, zero_mean: bool, prompt: int) -> None:
     world = small_world(3)
     probability, moments = moments_of_every_group(world, prompt, size, zero_mean=zero_mean)
@@ -372,7 +373,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@each_case("case", BAD)
 def test_bad_input_is_refused_in_a_sentence(case: str) -> None:
     changes, message = BAD[case]
     score = np.random.default_rng(0).normal(size=(8, 2))
@@ -416,8 +417,8 @@ def large_gram() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return score @ score.T, rng.normal(size=400), np.repeat(np.arange(50), 8)
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("place", [(3, 2), (3, 201), (398, 5)])
+@each_case("order", ["C", "F"])
+@each_case("place", [(3, 2), (3, 201), (398, 5)])
 def test_one_entry_of_a_gram_matrix_that_has_no_mirror_image_is_enough(
     place: tuple[int, int], order: Any
 ) -> None:
@@ -442,7 +443,7 @@ def test_products_of_two_kinds_of_scores_are_no_gram_matrix() -> None:
             components(reward, prompt, gram_NN=wrong)
 
 
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int64])
+@each_case("kind", [np.float16, np.float32, np.float64, np.int64])
 def test_a_gram_matrix_may_be_rounded(kind: Any) -> None:
     gram, reward, prompt = large_gram()
     noise = np.random.default_rng(6).normal(size=gram.shape) * 1e-4
@@ -452,8 +453,8 @@ def test_a_gram_matrix_may_be_rounded(kind: Any) -> None:
     assert components(reward, prompt, gram_NN=rounded).prompts == 50
 
 
-@pytest.mark.parametrize("place", [(3, 3), (3, 201), (398, 5), (0, 9)])
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@each_case("place", [(3, 3), (3, 201), (398, 5), (0, 9)])
+@each_case("bad", [np.nan, np.inf])
 def test_what_is_not_finite_is_found_wherever_it_stands(place: tuple[int, int], bad: float) -> None:
     """Also between groups of equal rewards, which get no weight."""
     gram, reward, prompt = large_gram()

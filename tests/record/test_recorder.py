@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.record.journal import SecondWriterError
 from groupwise.record.recorder import Recorder
@@ -120,7 +121,7 @@ def test_killed_runs_keep_every_finished_step_once_and_whole(tmp_path: Path) -> 
     )  # five new steps each time, and at most three of those before done again
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+@each_case("share", [0.0, 0.1, 0.5, 0.9, 0.999])
 def test_a_step_cut_off_anywhere_is_dropped_and_the_record_goes_on(
     share: float, tmp_path: Path
 ) -> None:
@@ -189,7 +190,7 @@ def test_by_column_too_a_zero_keeps_its_sign_and_what_is_no_text_becomes_one(
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "said"),
     [
         ({"prompt_id": [0, 1], "reward": [1.0]}, "columns of one length"),

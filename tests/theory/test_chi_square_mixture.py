@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.theory.chi_square_mixture import ChiSquareMixture
@@ -61,7 +62,7 @@ def test_samples_follow_the_law(name: str) -> None:
     assert stats.kstest(drawn, law.cdf).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("degrees", [1, 2, 3, 7, 100])
+@each_case("degrees", [1, 2, 3, 7, 100])
 def test_equal_weights_are_one_chi_square(degrees: int) -> None:
     law, exact = law_of([3.0] * degrees), stats.chi2(degrees, scale=3)
     upper, lower = exact.isf([0.3, 1e-3, 1e-12, 1e-90]), exact.ppf([0.3, 1e-3])
@@ -133,7 +134,7 @@ def test_imhofs_integral_by_quadrature() -> None:
     assert float(law_of(weight).sf(point)) == pytest.approx(0.5 + value / math.pi, abs=1e-6)
 
 
-@pytest.mark.parametrize("small", [1e-3, 1e-6, 1e-9, 1e-12])
+@each_case("small", [1e-3, 1e-6, 1e-9, 1e-12])
 def test_a_second_weight_of_hardly_any_size_keeps_all_digits(small: float) -> None:
     """P(Q <= x) is the mean over the small chi-square of an exact distribution function, a sum
     by Gauss and Hermite.
@@ -145,7 +146,7 @@ def test_a_second_weight_of_hardly_any_size_keeps_all_digits(small: float) -> No
     assert law.cdf(law.ppf([0.01, 0.5, 0.99])) == pytest.approx([0.01, 0.5, 0.99], rel=1e-11)
 
 
-@pytest.mark.parametrize("weight", [[1.0, 0.0], [1.0, math.nan], [], [1.0, -1.0]], ids=str)
+@each_case("weight", [[1.0, 0.0], [1.0, math.nan], [], [1.0, -1.0]])
 def test_bad_laws_get_a_sentence(weight: list[float]) -> None:
     with pytest.raises(InvalidArgumentError, match="expected") as caught:
         law_of(weight)

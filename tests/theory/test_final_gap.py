@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import linalg, stats
+from tests.cases import each_case
 from worlds.bandit import random_world
 
 from groupwise.errors import InvalidArgumentError
@@ -60,7 +61,7 @@ def parts_of(seed: int) -> tuple[CovarianceParts, np.ndarray]:
     return parts, matrices(seed, 3)[0]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each_case("seed", range(4))
 def test_the_covariance_solves_lyapunovs_equation(seed: int) -> None:
     """(b Lambda - 1/2) Sigma + Sigma (b Lambda - 1/2) = b^2 Omega, solved by scipy."""
     hessian, noise = matrices(seed)
@@ -246,7 +247,7 @@ def test_what_holds_of_the_gradient_holds_of_the_final_gap() -> None:
 ONE = np.ones((1, 1))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("call", "sentence"),
     [
         (lambda: limiting_gap([[1.0, 0], [0, -1.0]], np.eye(2), 2.0), "negative semi-definite"),
@@ -301,7 +302,7 @@ def test_the_sentence_of_the_report_drops_an_interval_that_has_no_end() -> None:
     assert "(10 % to 40 %)" in excess_sentence(4, (0.2, 0.1, 0.4))
 
 
-@pytest.mark.parametrize("step", [0.0, -1.0, 2.0, np.nan])
+@each_case("step", [0.0, -1.0, 2.0, np.nan])
 def test_a_constant_step_that_does_not_settle_gets_a_sentence(step: float) -> None:
     with pytest.raises(InvalidArgumentError, match="below 2 over the largest curvature"):
         stationary_gap([[-1.0]], ONE, step)

@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError, named
 from groupwise_lab.trainer.benchmarks import (
@@ -232,7 +233,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@each_case("name", BROKEN)
 def test_broken_files_are_one_sentence(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(BROKEN[name])

@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from worlds.bandit import BanditWorld, random_world, softmax_world, tabular_world
 
 from groupwise.errors import InvalidArgumentError
@@ -252,8 +253,8 @@ def test_minibatches_of_two_prompts(world: BanditWorld, name: str, size: int) ->
     assert law == pytest.approx(error_by_enumeration(name, world, size, replace=True), abs=EXACT)
 
 
-@pytest.mark.parametrize("name", [baseline.name for baseline in BASELINES])
-@pytest.mark.parametrize("kind", KINDS)
+@each_case("name", [baseline.name for baseline in BASELINES])
+@each_case("kind", KINDS)
 def test_minibatches_from_a_finite_set_of_prompts(
     kind: Literal["binary", "continuous", "noisy"], name: str
 ) -> None:
@@ -463,9 +464,7 @@ def good() -> dict[str, np.ndarray]:
     return {name: np.ones(2) for name in names}
 
 
-@pytest.mark.parametrize(
-    "name", ["score_norm2_P", "reward_variance_P", "oracle_variance_P", "gradient_norm2_P"]
-)
+@each_case("name", ["score_norm2_P", "reward_variance_P", "oracle_variance_P", "gradient_norm2_P"])
 def test_negative_variances_are_refused(name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"got -1.0 in {name}"):
         PromptMoments(**good() | {name: np.array([1.0, -1.0])})

@@ -8,6 +8,7 @@ from math import comb
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from worlds.bandit import BanditWorld, random_world
 
 from groupwise.errors import InvalidArgumentError
@@ -62,9 +63,9 @@ def advantages(
     )
 
 
-@pytest.mark.parametrize(("ddof", "eps", "leave_one_out"), CHOICES)
-@pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("name", NAMES)
+@each_case(("ddof", "eps", "leave_one_out"), CHOICES)
+@each_case("size", [2, 4])
+@each_case("name", NAMES)
 def test_mean_of_the_divided_gradient(
     world: BanditWorld, name: str, size: int, ddof: int, eps: float, leave_one_out: bool
 ) -> None:
@@ -87,7 +88,7 @@ def drift(name: str, p: float, size: int, **choices: bool) -> float:
     return float(normalised_slope(name, p, size, **choices)) / limit
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("p", "std"),
     [
         (0.5, (0.70, 0.94)),

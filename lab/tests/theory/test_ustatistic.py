@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from worlds.bandit import BanditWorld, random_world
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
@@ -41,7 +42,7 @@ def leave_one_out_by_hand(score_GD: np.ndarray, reward_G: np.ndarray) -> np.ndar
     return np.asarray(np.sum(terms, axis=0) / size)
 
 
-@pytest.mark.parametrize("size", [2, 3, 5, 9])
+@each_case("size", [2, 3, 5, 9])
 def test_leave_one_out_is_the_mean_over_pairs(size: int) -> None:
     """Lemma 1: three ways to the same number, for any scores and rewards, none of them with mean
     zero.

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from lab.tests.commands import main
+from tests.cases import each_case
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -358,7 +359,7 @@ def test_questions_that_do_not_fit_are_told_and_answers_are_shortened(
     assert "1 of 2 problems do not fit" in printed(arguments, capsys)
 
 
-@pytest.mark.parametrize("positions", [1, 5, 6, 64])
+@each_case("positions", [1, 5, 6, 64])
 def test_problems_of_a_task_that_do_not_fit_are_told_and_answers_are_shortened(
     positions: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

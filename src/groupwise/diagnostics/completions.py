@@ -259,11 +259,13 @@ def _loops(record: RunRecord, rollouts: pl.DataFrame) -> Iterator[tuple[int, flo
     chosen = steps.gather(
         np.unique(np.linspace(0, len(steps) - 1, min(_STEPS, len(steps))).astype(int)).tolist()
     )
-    of_steps = [
-        rollouts.filter(pl.col("step") == step).select("step", "completion") for step in chosen
-    ]
-    some = pl.concat(
-        [rows.gather_every(max(1, len(rows) // _EACH)).head(_EACH) for rows in of_steps]
+    place = pl.int_range(pl.len()).over("step")
+    apart = (pl.len().over("step") // _EACH).clip(1)
+    some = (
+        rollouts.select("step", "completion")
+        .filter(pl.col("step").is_in(chosen.implode()))
+        .filter((place % apart == 0) & (place < apart * _EACH))
+        .sort("step", maintain_order=True)
     )
     for (step,), part in record.with_completions(
         some, pl.col("completion").str.slice(-_LONGEST)

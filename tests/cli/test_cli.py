@@ -248,7 +248,7 @@ def test_a_log_is_never_written_to_even_with_force(
     assert inside.read_bytes() == before
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "words"),
     [
         (["fit", "LOG", "--metric", "nope"], "entropy"),

@@ -247,7 +247,7 @@ def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(
     assert Path("fleet.csv").read_bytes() == before
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "said"),
     [
         ("nowhere", "does not exist: check the path"),

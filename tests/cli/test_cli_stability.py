@@ -301,7 +301,7 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "words"),
     [
         (

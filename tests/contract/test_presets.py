@@ -19,7 +19,8 @@ TRAINERS = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "traine
     encoding="utf-8"
 )
 PROMPTS, SIZE = 5, 6
-EACH_SPEC = pytest.mark.parametrize(
+EACH_SPEC = each_case("spec", PRESETS)
+EACH_SPEC_APART = pytest.mark.parametrize(
     "spec", PRESETS, ids=lambda spec: f"{spec.framework}-{spec.estimator}-{spec.since or 'read'}"
 )
 KINDS = {
@@ -90,7 +91,7 @@ def plain(spec: AdvantageSpec, reward: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.thinned(43)
-@EACH_SPEC
+@EACH_SPEC_APART
 @pytest.mark.parametrize("kind", ["continuous", "heavy"])
 def test_every_preset_computes_its_definition(spec: AdvantageSpec, kind: str) -> None:
     reward = sample(kind)

@@ -658,7 +658,7 @@ REFUSED: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each_case("case", REFUSED)
 def test_what_cannot_be_used_is_one_sentence(
     case: str,
     run_folder: Path,

@@ -44,7 +44,8 @@ from groupwise_lab.trainer.tasks import (
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "tasks.md").read_text(
     encoding="utf-8"
 )
-EACH = pytest.mark.parametrize("family", TASKS, ids=lambda family: family.name)
+EACH = each_case("family", TASKS)
+EACH_APART = pytest.mark.parametrize("family", TASKS, ids=lambda family: family.name)
 PROBLEM = Problem("1+1=", "02", "addition", 1)
 JUDGE = TaskVerifier.of(answer_pattern="-?[0-9]+", format_reward=True)
 CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -148,7 +149,7 @@ def test_tokens_fit_and_come_back(family: TaskFamily) -> None:
 
 
 @pytest.mark.thinned(12)
-@EACH
+@EACH_APART
 @pytest.mark.parametrize("place", ["lowest", "usual", "highest"])
 def test_there_are_eight_families_to_transfer_to_without_a_training_prompt(
     family: TaskFamily, place: str

@@ -48,6 +48,7 @@ SLOW_PAGES = {
     "train.md",
     "many-machines.md",
     "calibrate.md",
+    "truth.md",
 }  # they train or backtest
 # Words that are written by hand, of the instrument's pages and of the laboratory's.
 MOST_WORDS = {DOCS: 18_000, LAB_DOCS: 45_000}

@@ -205,12 +205,10 @@ def _csv(rows: Sequence[Mapping[str, Any]], digits: int, *, header: bool = True)
 
 def _value(text: str) -> Any:
     """A whole number, a number, or the text itself."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    try:
+        return int(text) if text.lstrip("-").isdecimal() else float(text)
+    except ValueError:
+        return text
 
 
 def where(rows: Iterable[Row], **values: Any) -> Rows:

@@ -64,6 +64,7 @@ def test_the_cost_is_the_probes_share(study: Study, capsys: pytest.CaptureFixtur
     )
 
 
+@pytest.mark.slow
 def test_the_page_has_the_tables_of_its_pieces(
     study: Study, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,6 +177,7 @@ def test_simulated_prompts_drift_as_expected(load: Loader) -> None:
     )
 
 
+@pytest.mark.slow
 def test_located_thresholds_are_the_exact_ones(load: Loader) -> None:
     """The learning rate is located to a thousandth; stiffness is measured to five in a hundred
     thousand.

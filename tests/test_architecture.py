@@ -155,13 +155,19 @@ def tree(path: Path) -> ast.Module:
 
 
 @cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a file."""
+    return tuple(ast.walk(tree(path)))
+
+
+@cache
 def imports(path: Path, *, whole: bool = True) -> tuple[str, ...]:
     """The modules that a file imports anywhere, or only those that load with it."""
     return tuple(imported(path, whole=whole))
 
 
 def imported(path: Path, *, whole: bool) -> Iterator[str]:
-    for node in ast.walk(tree(path)) if whole else loaded_with(tree(path).body):
+    for node in nodes(path) if whole else loaded_with(tree(path).body):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -188,7 +194,7 @@ def loaded_with(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 def functions() -> Iterator[tuple[Path, ast.FunctionDef]]:
     for path in modules():
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef):
                 yield path, node
 
@@ -258,7 +264,7 @@ def test_pages_compute_nothing() -> None:
         f"{dotted(path)} imports {alias.name} from {node.module}"
         for path in modules()
         if part(dotted(path)) == "pages"
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and part(node.module or "") in COMPUTING | {"readers"}
         for alias in node.names
         if not alias.name[0].isupper()
@@ -291,7 +297,7 @@ def test_the_instrument_never_imports_the_laboratory() -> None:
 def tokens(path: Path) -> int:
     """Names, operators, numbers and strings of a file, without docstrings."""
     docstrings = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if ast.get_docstring(node, clean=False) is not None and first is not None:

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "lab" / "experiments"))
-from worlds.logs import run_of
+from groupwise_lab.worlds.logs import run_of
 
 KINDS = (
     "steady",

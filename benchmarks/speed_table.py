@@ -47,9 +47,8 @@ def judging(rows: int) -> Job:
     """Judge six healthy kinds of runs without rollouts; what one takes."""
     from dataclasses import replace
 
-    from worlds.logs import run_of
-
     from groupwise.diagnostics.judge import judge
+    from groupwise_lab.worlds.logs import run_of
 
     records = [replace(run_of(kind, 9_000_000, rows=rows)[0], rollouts=None) for kind in KINDS]
     return lambda: Took(sum(seconds(partial(judge, record)) for record in records) / len(records))
@@ -65,7 +64,7 @@ def judging_one(home: Path, rows: int) -> Job:
 
 
 def cold(home: Path) -> tuple[Job, Job]:
-    from worlds.logs import run_of
+    from groupwise_lab.worlds.logs import run_of
 
     log = run_of("steady", 3, rows=160)[0].save(home / "run")
     commands = (
@@ -163,7 +162,7 @@ def gram_of_scores() -> tuple[Job, Job]:
 def point_of_the_law() -> tuple[Job, Job]:
     from benchmarks.test_chi_square_speed import FAR, WEIGHT, imhof
 
-    from groupwise.theory.chi_square_mixture import ChiSquareMixture
+    from groupwise_lab.theory.chi_square_mixture import ChiSquareMixture
 
     law = ChiSquareMixture(WEIGHT.astype(float))
     return lambda: law.sf(FAR), lambda: imhof(WEIGHT, FAR)

@@ -21,11 +21,11 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from groupwise.theory.chi_square_mixture import ChiSquareMixture
+from groupwise_lab.theory.chi_square_mixture import ChiSquareMixture
 
 WEIGHT = np.asarray(0.9 ** np.arange(100), dtype=np.float64)
 FAR = 33.0
-GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden" / "chi_square.json"
+GOLDEN = Path(__file__).resolve().parent.parent / "lab" / "tests" / "golden" / "chi_square.json"
 
 
 def truth() -> float:

@@ -11,11 +11,11 @@ import lmfit
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
-from worlds.runs import Curve, simulated_curve
 
 from groupwise.forecasting.fit import fit
 from groupwise.forecasting.forecast import forecast
 from groupwise.forecasting.laws import law_by_name
+from groupwise_lab.worlds.runs import Curve, simulated_curve
 
 CURVE = Curve(0.75, 0.2, 9.0, 0.7)
 

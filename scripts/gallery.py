@@ -2,9 +2,9 @@
 
     python scripts/gallery.py [--runs FOLDER]
 
-One of the embedded run, five of simulated runs that went wrong (`lab/experiments/worlds/logs.py`).
-With --runs the simulated runs are kept there as records, so that the commands of the gallery can be
-tried.
+One of the embedded run, five of simulated runs that went wrong
+(`lab/src/groupwise_lab/worlds/logs.py`). With --runs the simulated runs are kept there as records,
+so that the commands of the gallery can be tried.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +24,7 @@ from groupwise.analysis.summary import summarise
 from groupwise.pages.html import made_by, render
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "lab" / "experiments"))  # worlds
-from worlds.logs import run_of
+from groupwise_lab.worlds.logs import run_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "img"

@@ -1,4 +1,4 @@
-"""Write tests/golden/chi_square.json: tail probabilities of weighted sums of chi-squares in
+"""Write lab/tests/golden/chi_square.json: tail probabilities of weighted sums of chi-squares in
 40-digit arithmetic.
 
     python scripts/make_chi_square_golden.py        (needs mpmath; some minutes)
@@ -22,7 +22,7 @@ from typing import Any
 from mpmath import mp, mpc, mpf
 
 mp.dps = 40
-TARGET = Path(__file__).resolve().parent.parent / "tests" / "golden" / "chi_square.json"
+TARGET = Path(__file__).resolve().parent.parent / "lab" / "tests" / "golden" / "chi_square.json"
 LogMgf = Callable[[Any], Any]
 
 

@@ -30,9 +30,8 @@ TEXTS = (
 def write(folder: Path) -> object:
     """Write the run, and return its writer, which is to stay open: a run goes on while it is."""
     sys.path.insert(0, str(ROOT / "lab" / "experiments"))
-    from worlds.logs import run_of
-
     from groupwise.record.run import RecordWriter
+    from groupwise_lab.worlds.logs import run_of
 
     record, _ = run_of("length_runaway", seed=SEED, rows=150)
     writer = RecordWriter(folder, name="math-7b", config=record.config, meanings=record.meanings)

@@ -43,7 +43,7 @@ LABORATORY = ROOT / "lab"
 # Python tokens without docstrings and comments, by the tokenizer of Python 3.11. Each is what stands
 # today and is only ever lowered: the goals are 290,000, 110,000 and 120,000. Whoever raises one
 # writes a decision that says what was tried.
-BUDGETS = {"src/groupwise": 341_000, "lab/src/groupwise_lab": 110_000, "lab/experiments": 133_500}
+BUDGETS = {"src/groupwise": 338_600, "lab/src/groupwise_lab": 110_000, "lab/experiments": 120_000}
 COLUMNS = 100
 PRAGMA = re.compile(r"  # (noqa|type: ignore)\b.*")
 
@@ -70,7 +70,6 @@ MATHEMATICS = {
     "forecasting",
     "stability",
     "estimators",
-    "theory",
 }  # arrays in, results out: they know no record
 COMPUTING = {
     "forecasting",
@@ -112,7 +111,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stability": FOUNDATION | {"forecasting"},  # the force is read off a fitted curve
     "estimators": FOUNDATION,
     "scores": FOUNDATION | {"estimators"},  # sums of scores become components
-    "theory": FOUNDATION | {"forecasting", "stability", "estimators"},
     "comparison": FOUNDATION | {"forecasting"},  # curves are fitted by one engine
     "diagnostics": SERIES | {"forecasting", "stability"},  # a record -> findings
     # a record in, plain results out
@@ -232,7 +230,7 @@ def test_imports_point_downwards() -> None:
 
 def test_simulated_worlds_share_no_code_with_what_they_judge() -> None:
     """A record is only data."""
-    worlds = LABORATORY / "experiments" / "worlds"
+    worlds = LABORATORY / "src" / "groupwise_lab" / "worlds"
     taken = {
         part(name)
         for world in ("bandit", "logs", "runs")

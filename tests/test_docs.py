@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 from tests.cases import each_case
-from worlds.logs import run_of
 
 from groupwise import examples
+from groupwise_lab.worlds.logs import run_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, LAB_DOCS = ROOT / "docs", ROOT / "lab" / "docs"

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds.runs import CONTROLS, HEALTHY, control_run, simulated_run
 
 from groupwise.diagnostics import concentration
 from groupwise.diagnostics.facts import Fact
@@ -19,6 +18,7 @@ from groupwise.diagnostics.judge import CHECKS, judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Learning, State, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
+from groupwise_lab.worlds.runs import CONTROLS, HEALTHY, control_run, simulated_run
 
 NAMES = (
     *(

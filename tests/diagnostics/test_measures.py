@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import each_case
-from worlds.runs import simulated_run
 
 from groupwise.diagnostics import concentration, hacking, instability, margin
 from groupwise.diagnostics.judge import CHECKS, judge, judged, measures_of
@@ -25,6 +24,7 @@ from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 from groupwise.series.staleness import LagSetting
 from groupwise_lab.theory.oscillator import recursion
+from groupwise_lab.worlds.runs import simulated_run
 
 NAMES = {
     "reward": "reward",
@@ -275,7 +275,7 @@ def test_the_same_prompt_before_and_after_predicts_dead_groups() -> None:
     assert groups["own"].to_list() == [1.0] * (2 * N)
 
 
-@pytest.mark.parametrize(("again", "own"), [(3, True), (2, False)])
+@each_case(("again", "own"), [(3, True), (2, False)])
 def test_half_of_the_groups_must_have_been_there_before_and_after(again: int, own: bool) -> None:
     """Of five groups a step three have a prompt that every step has, or two; the others come
     once.

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from worlds.runs import simulated_run
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Learning, State, Status
 from groupwise.record.run import Meaning, RunRecord, steps_table
+from groupwise_lab.worlds.runs import simulated_run
 
 NAMES = {
     "reward": "reward",

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases import each_case
-from worlds.runs import FAILURES, simulated_run
 
 from groupwise.diagnostics import hacking
 from groupwise.diagnostics.facts import Fact
@@ -28,6 +27,7 @@ from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.signs import arrow
 from groupwise.diagnostics.story import _learnt_since, _stands
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
+from groupwise_lab.worlds.runs import FAILURES, simulated_run
 
 NAMES = {
     "reward": "reward",
@@ -88,7 +88,7 @@ def test_an_effective_sample_size_that_is_a_count_is_held_against_its_own_beginn
     assert found.message.startswith(said)
 
 
-@pytest.mark.parametrize("column", ["is/weight_second_moment", "optimizer/second_moment"])
+@each_case("column", ["is/weight_second_moment", "optimizer/second_moment"])
 def test_a_second_moment_is_one_where_all_weights_are_equal(column: str) -> None:
     moment = 1.05 + 0.01 * np.random.default_rng(2).random(N)
     assert judge(log(reward=RISE, entropy=ENTROPY, **{column: moment})).state is State.OK
@@ -158,7 +158,7 @@ def test_a_noisy_reward_of_unknown_top_that_rises_has_learnt() -> None:
     assert flat.headline == "nothing learnt in 3,999 steps: reward 0.98 → 0.99 (gain -0.09 to 0.11)"
 
 
-@pytest.mark.parametrize("level", [0.0, 0.5, -0.2])
+@each_case("level", [0.0, 0.5, -0.2])
 def test_a_constant_mean_of_groups_that_differ_is_no_failure(level: float) -> None:
     # Ranks, centred rewards and games against itself have one mean by construction.
     found = judge(log(reward=np.full(N, level), spread=np.full(N, 0.4), entropy=ENTROPY))
@@ -440,9 +440,7 @@ def test_the_range_of_an_onset_holds_it() -> None:
     assert inside >= 30
 
 
-@pytest.mark.parametrize(
-    ("step", "check"), [(None, "truncation"), (71, "truncation"), (72, hacking.NAME)]
-)
+@each_case(("step", "check"), [(None, "truncation"), (71, "truncation"), (72, hacking.NAME)])
 def test_a_loophole_is_told_as_what_explains_it_unless_that_came_later(
     step: int | None, check: str
 ) -> None:

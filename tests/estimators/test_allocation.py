@@ -8,7 +8,6 @@ import itertools
 
 import numpy as np
 import pytest
-from worlds.bandit import BanditWorld, random_world
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.allocation import (
@@ -17,6 +16,7 @@ from groupwise.estimators.allocation import (
     shrunk_variance,
 )
 from groupwise_lab.theory.ustatistic import leave_one_out_gradient
+from groupwise_lab.worlds.bandit import BanditWorld, random_world
 
 ROLLOUTS = 12
 

@@ -7,14 +7,17 @@ import pytest
 from scipy import stats
 
 from groupwise.estimators.assumptions import FEWEST_INFORMATIVE
+from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import Components, components
 from groupwise.plain import Assumption, AssumptionStatus
 from groupwise.scores.sums import score_sums
 
 HOLDS, VIOLATED, UNKNOWN = AssumptionStatus
-SCORES, PROMPTS, GROUPS = (
+SCORES, PROMPTS, LENGTHS, TAILS, GROUPS = (
     "scores with a mean of 0 within prompts",
     "independent prompts",
+    "scores of like length",
+    "rewards of light tails",
     "enough informative groups",
 )
 SIZE, WIDTH = 8, 5
@@ -47,9 +50,11 @@ def test_data_that_bear_all_out_have_no_note() -> None:
     assert [(entry.name, entry.status) for entry in assumptions] == [
         (SCORES, HOLDS),
         (PROMPTS, HOLDS),
+        (LENGTHS, HOLDS),
+        (TAILS, HOLDS),
         (GROUPS, HOLDS),
     ]
-    assert str(assumptions[2]) == "64 of 64 groups have rewards that differ."
+    assert str(assumptions[4]) == "64 of 64 groups have two rewards or more on either side."
     assert estimate.notes == ()
 
 
@@ -102,7 +107,7 @@ def test_groups_of_equal_rewards_violate_the_third(varying: int, status: Assumpt
     estimate = measured(independent(64), varying=varying)
     assumption = by_name(estimate)[GROUPS]
     assert assumption.status is status
-    assert f"{varying} of 64 groups have rewards that differ" in assumption.sentence
+    assert f"{varying} of 64 groups have two rewards or more on either side" in assumption.sentence
     assert (assumption.sentence in estimate.notes) == (status is VIOLATED)
     assert ("--groups N" in assumption.sentence) == (status is VIOLATED)
 
@@ -114,7 +119,63 @@ def test_few_prompts_and_sums_leave_open_what_they_do_not_hold() -> None:
     label = np.repeat(np.arange(64), SIZE)
     sums = score_sums(rng.normal(size=(512, WIDTH)), rng.normal(size=512), label)
     statuses = {name: entry.status for name, entry in by_name(sums.components()).items()}
-    assert statuses == {SCORES: HOLDS, PROMPTS: UNKNOWN, GROUPS: UNKNOWN}
+    assert statuses == {
+        SCORES: HOLDS,
+        PROMPTS: UNKNOWN,
+        LENGTHS: HOLDS,
+        TAILS: UNKNOWN,
+        GROUPS: UNKNOWN,
+    }
+
+
+def test_few_informative_groups_open_vp_up_to_its_ceiling_and_name_no_size() -> None:
+    """Of 64 prompts five have two successes: Vp <= R/2 - |g|^2 is all that is known of it."""
+    rng = np.random.default_rng(8)
+    reward_PG = np.zeros((64, SIZE))
+    reward_PG[:5, :2] = 1.0
+    reward_PG[5:20, 0] = 1.0
+    label = np.repeat(np.arange(64), SIZE)
+    estimate = components(reward_PG.ravel(), label, score_ND=rng.normal(size=(512, WIDTH)))
+    assert estimate.left_open == {"vp"}
+    assert estimate.vp.interval.low <= 0
+    assert estimate.vp.interval.high >= estimate.r.interval.high / 2 > estimate.vp.value
+    assert estimate.group_size.high == np.inf
+    assert estimate.group_size.low == pytest.approx(1 + np.sqrt(2))
+    plan = plan_from_components(estimate, Budget(512))
+    assert str(plan).startswith("No best size can be told")
+    assert plan.group_size < 16, "the bootstrap of five groups put nearly all on one prompt"
+
+
+def test_a_heavy_tail_of_rewards_leaves_no_upper_end() -> None:
+    rng = np.random.default_rng(9)
+    label, score = np.repeat(np.arange(64), SIZE), rng.normal(size=(512, WIDTH))
+    normal = components(rng.normal(size=512), label, score_ND=score)
+    heavy = components(rng.normal(size=512) ** 5, label, score_ND=score)
+    assert by_name(normal)[TAILS].status is HOLDS
+    assert by_name(heavy)[TAILS].status is VIOLATED
+    assert heavy.left_open == {"vp", "t", "r"}
+    assert (heavy.t.interval.high, heavy.r.interval.high) == (np.inf, np.inf)
+    assert heavy.t.status == f"T = {heavy.t.value:.4g}, at least {heavy.t.interval.low:.4g}"
+    right = components(rng.random(512) < 0.02, label, score_ND=score)
+    assert by_name(right)[TAILS].status is not VIOLATED, "rewards of 0 and 1 have no tail"
+
+
+def test_copies_of_prompts_that_follow_one_another_are_left_out_together() -> None:
+    """Eight copies of eight prompts: the estimate of the eight means, and their spread."""
+    rng = np.random.default_rng(10)
+    family_P = np.repeat(np.arange(8), 8)
+    chance_P, length_P = np.linspace(0.2, 0.8, 8)[family_P], np.linspace(1.0, 2.0, 8)[family_P]
+    label = np.repeat(np.arange(64), SIZE)
+    reward = rng.random(512) < chance_P[label]
+    estimate = components(
+        reward, label, score_ND=rng.normal(size=(512, WIDTH)) * length_P[label, None]
+    )
+    assert "the intervals rest on 8 blocks of 8 neighbours" in str(by_name(estimate)[PROMPTS])
+    t_F = estimate.moment_of_prompts("t").reshape(8, 8).mean(axis=1)
+    assert estimate.t.value == pytest.approx(t_F.mean())
+    assert estimate.t.standard_error == pytest.approx(stats.sem(t_F))
+    pairs = 7 / 63  # of copies
+    assert estimate.vp.value == pytest.approx(estimate.moment_of_prompts("vp").mean() / (1 - pairs))
 
 
 def test_independent_prompts_raise_no_alarm() -> None:

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from tests.cases import each_case
-from worlds.bandit import random_world
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.baseline_errors import compare_baselines
@@ -27,6 +26,7 @@ from groupwise.estimators.components import (
     components_of_pseudo_values,
 )
 from groupwise.scores.sums import score_sums
+from groupwise_lab.worlds.bandit import random_world
 
 
 def by_trying(vp: float, t: float, r: float, budget: int) -> dict[int, float]:
@@ -214,6 +214,7 @@ def test_where_vp_may_be_zero_the_size_with_the_smallest_mean_regret_is_told() -
     pseudo = np.zeros((40, len(QUANTITIES)))
     pseudo[:, QUANTITIES.index("vp")] = np.where(np.arange(40) % 2, 2.0, -2.2)
     pseudo[:, QUANTITIES.index("t")], pseudo[:, QUANTITIES.index("r")] = 1.0, 40.0
+    pseudo[:, QUANTITIES.index("within_gradient_norm2")] = 1.0  # informative groups
     made = components_of_pseudo_values(pseudo, Sample(40, 320, 0, zero_mean=True))
     assert made.vp.value == pytest.approx(-0.1)
     plan = plan_from_components(made, Budget(64), present=4)
@@ -398,7 +399,7 @@ def test_the_regret_by_hand() -> None:
     assert plan.present.gain_lost == pytest.approx(1 - (norm2 + least) / (norm2 + plan.present.mse))
 
 
-@pytest.mark.parametrize(("prompts", "told"), [(24, False), (128, True)])
+@each_case(("prompts", "told"), [(24, False), (128, True)])
 def test_bands_and_best_sizes_are_those_of_the_draws(prompts: int, told: bool) -> None:
     """Prompts drawn again with the same generator, each draw with its own curve; the interval of
     the best size takes in Fieller's ends.

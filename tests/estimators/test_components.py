@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.cases import each_case
-from worlds.bandit import BanditWorld, random_world, softmax_world
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import (
@@ -27,6 +26,7 @@ from groupwise.estimators.components import (
 from groupwise.estimators.moments import MOMENTS, moments_of_gram, moments_of_scores
 from groupwise.intervals import Interval
 from groupwise.scores.sums import score_sums
+from groupwise_lab.worlds.bandit import BanditWorld, random_world, softmax_world
 
 NEAR = 1e-10
 
@@ -145,7 +145,7 @@ def by_tuples(score: np.ndarray, reward: np.ndarray) -> tuple[float, float, floa
     return float(own), float(second - own), float(apart + own)
 
 
-@pytest.mark.parametrize("size", [4, 5, 7])
+@each_case("size", [4, 5, 7])
 def test_closed_forms_equal_the_sums_over_tuples(size: int) -> None:
     rng = np.random.default_rng(size)
     score, reward = rng.normal(size=(size, 3)), rng.normal(size=size)
@@ -169,7 +169,7 @@ def same(one: Components, other: Components) -> None:
     )
 
 
-@pytest.mark.parametrize("zero_mean", [True, False])
+@each_case("zero_mean", [True, False])
 def test_scores_gram_and_sums_say_the_same(zero_mean: bool) -> None:
     score, reward, prompt = batch()
     plain = components(reward, prompt, score_ND=score, zero_mean=zero_mean)
@@ -214,7 +214,7 @@ def test_batches_add_up_exactly() -> None:
         rows + moments_of_scores(score[:, :2], reward, prompt)
 
 
-@pytest.mark.parametrize(("spread", "told"), [(0.7, True), (0.2, False)])
+@each_case(("spread", "told"), [(0.7, True), (0.2, False)])
 def test_prompts_whose_scores_differ_much_in_length_are_told(spread: float, told: bool) -> None:
     """E|s|^2 as exp(2 x spread x z): its logarithm has twice the spread, and .8 is the limit."""
     rng = np.random.default_rng(7)
@@ -509,7 +509,7 @@ def test_numbers_too_large_to_add_up_are_refused() -> None:
             components(reward * scale, prompt, score_ND=score)
 
 
-@pytest.mark.parametrize(("kind", "near"), [(np.float32, 1e-6), (np.float16, 1e-6)])
+@each_case(("kind", "near"), [(np.float32, 1e-6), (np.float16, 1e-6)])
 def test_squared_lengths_of_many_small_numbers_add_up(kind: Any, near: float) -> None:
     """A quarter of a million of them beside a large one: a sum in single precision drops those
     that it meets after that.
@@ -525,7 +525,7 @@ def test_squared_lengths_of_many_small_numbers_add_up(kind: Any, near: float) ->
     assert found.r.value == pytest.approx(exact.r.value, rel=1e-3)
 
 
-@pytest.mark.parametrize("scale", [1e-40, 1e-100, 1e-170])
+@each_case("scale", [1e-40, 1e-100, 1e-170])
 def test_numbers_too_small_to_multiply_are_refused(scale: float) -> None:
     score, reward, prompt = batch()
     with pytest.raises(InvalidArgumentError, match=r"underflow.*: multiply them by a constant"):
@@ -542,8 +542,9 @@ def test_sums_too_large_to_add_up_are_refused() -> None:
 
 
 def pseudo_of(**columns: np.ndarray) -> np.ndarray:
-    """Pseudo-values of sixteen prompts, zero but for some quantities."""
+    """Pseudo-values of sixteen informative prompts, zero but for some quantities."""
     table = np.zeros((16, len(QUANTITIES)))
+    table[:, QUANTITIES.index("within_gradient_norm2")] = 1.0
     for name, values in columns.items():
         table[:, QUANTITIES.index(name)] = values
     return table
@@ -619,7 +620,7 @@ def test_too_few_prompts_give_a_best_size_without_limits() -> None:
     assert np.isnan(found.vp.standard_error)
 
 
-@pytest.mark.parametrize(("errors", "told"), [(3.9, False), (4.1, True), (-4.1, False)])
+@each_case(("errors", "told"), [(3.9, False), (4.1, True), (-4.1, False)])
 def test_the_alarm_of_the_scores_mean_is_at_four_standard_errors(errors: float, told: bool) -> None:
     spread = np.array([-1.0, 1.0] * 8)
     mean = pseudo_of(vp=VP, r=R, score_mean_norm2=spread + errors * stats.sem(spread))

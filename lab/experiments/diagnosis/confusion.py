@@ -10,7 +10,7 @@ signs, and alarms as a run goes on.
 row, as one that looks all the time. Each run has its own seed and is kept in the state's folder as
 it is done, so that a study that was cut short goes on where it stopped; another version of the
 engine begins anew. `tables` writes the tables states, causes, likely, signs and sequential of
-results.txt from what is there. The simulator is `lab/experiments/worlds/logs.py`.
+results.txt from what is there. The simulator is `lab/src/groupwise_lab/worlds/logs.py`.
 """
 
 import os
@@ -22,6 +22,7 @@ os.environ.setdefault(
 
 import argparse
 import hashlib
+import inspect
 import json
 import re
 import time
@@ -42,9 +43,10 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement, Learning, State
 from groupwise.record.run import RunRecord
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 from common import Row, Rows, results_of, where
-from worlds.logs import HEALTHY, ILL, KINDS, Truth, run_of
+
+from groupwise_lab.worlds.logs import HEALTHY, ILL, KINDS, Truth, run_of
 
 HERE = Path(__file__).parent
 RESULTS = results_of(__file__)
@@ -210,7 +212,7 @@ def engine() -> str:
         for part in parts
         for path in ((home / part).rglob("*.py") if (home / part).is_dir() else [home / part])
     )
-    files += [HERE.parent / "worlds" / "logs.py"]
+    files += [Path(inspect.getfile(run_of))]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:10]
 
 

@@ -28,9 +28,10 @@ from groupwise.diagnostics.signals import Evidence
 from groupwise.intervals import Interval, wilson
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 from common import arguments, results_of
-from worlds.runs import autoregressive_noise, simulated_run
+
+from groupwise_lab.worlds.runs import autoregressive_noise, simulated_run
 
 SEED = 20261121
 STEPS = 150

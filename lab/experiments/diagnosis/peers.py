@@ -47,9 +47,10 @@ from groupwise.errors import MissingMetricError
 from groupwise.intervals import wilson
 from groupwise.record.run import RunRecord
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 from common import results_of
-from worlds.logs import KINDS, run_of
+
+from groupwise_lab.worlds.logs import KINDS, run_of
 
 # All run in other environments: one log a line in; for each naming a line out: what raised an alarm
 # and how grave, seconds and words.

@@ -23,9 +23,10 @@ from numpy.random import Generator
 from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import components
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 from common import Rows, arguments, print_table, results_of
-from worlds.bandit import BanditWorld, random_world
+
+from groupwise_lab.worlds.bandit import BanditWorld, random_world
 
 # How long a prompt's scores are, where prompts differ in that.
 LENGTHS: dict[str, Callable[[Generator, int], np.ndarray]] = {

@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 from numpy import ndarray
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 
 import common
-from worlds.bandit import BanditWorld, softmax_world
 
 from groupwise.estimators.best_group_size import Budget, error_of, plan_from_components
 from groupwise.estimators.components import components
 from groupwise_lab.theory.mse import optimal_group_size
+from groupwise_lab.worlds.bandit import BanditWorld, softmax_world
 
 ROLLOUTS, RATE = 64, 6.0
 SIZES = (2, 4, 8, 16, 32, 64)

@@ -20,7 +20,7 @@ from numpy import ndarray
 from groupwise.estimators.best_group_size import Budget, error_of
 from groupwise.estimators.components import components
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 from common import (
     BLUE,
     VERMILION,
@@ -32,7 +32,8 @@ from common import (
     results_of,
     save,
 )
-from worlds.bandit import BanditWorld, random_world
+
+from groupwise_lab.worlds.bandit import BanditWorld, random_world
 
 SIZES = (2, 4, 8, 16, 32, 64)
 PROMPTS = 32

@@ -22,7 +22,8 @@ from groupwise.estimators.components import Components, components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from common import arguments, results_of
-from worlds.bandit import random_world
+
+from groupwise_lab.worlds.bandit import random_world
 
 BUDGET, SIZE = Budget(512.0), 8
 SIZES = np.unique(512 // np.arange(1, 257))

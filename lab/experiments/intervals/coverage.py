@@ -26,9 +26,10 @@ from groupwise.forecasting.laws import law_by_name
 from groupwise.forecasting.observations import observe
 from groupwise.intervals import Interval
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 from common import Rows, arguments, print_table, results_of
-from worlds.runs import Curve, simulated_curve
+
+from groupwise_lab.worlds.runs import Curve, simulated_curve
 
 CURVES = {
     "underdamped": Curve(0.75, 0.2, 2 * math.pi * 1.25, 0.4),

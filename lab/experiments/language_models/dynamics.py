@@ -37,7 +37,7 @@ from deep_threshold import BRACKET, FACTORS, fitted_edge, measured_cells
 from deep_world import GROUP, Linear, Setting, cached, sampled_step, trained
 from torch import Tensor
 from torch.func import functional_call
-from worlds.truth import ExactLoss, ExactWorld, curvature, leading_modes
+from truth import ExactLoss, ExactWorld, curvature, leading_modes
 
 from groupwise.scores.language_models import prompt_ids
 from groupwise.stability.threshold import rule_threshold, threshold

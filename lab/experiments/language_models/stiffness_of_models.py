@@ -16,7 +16,7 @@ import time
 import numpy as np
 from dynamics import ListedWorld, days, kick_along, modes_of_scores, settled
 from small_model import PAGE, RESULTS, Cell, Rows, options, print_table, run_and_show
-from worlds.truth import curvature, leading_modes
+from truth import curvature, leading_modes
 
 from groupwise.intervals import student_quantile
 

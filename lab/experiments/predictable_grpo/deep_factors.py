@@ -22,7 +22,7 @@ from deep_world import (
     trained,
 )
 from drawing import Row, options, print_table
-from worlds.truth import leading_modes
+from truth import leading_modes
 
 from groupwise.stability.threshold import threshold
 

@@ -23,7 +23,7 @@ from deep_world import KL_WEIGHT, START, Setting
 from drawing import options, print_table
 from numpy import ndarray
 from torch import Tensor
-from worlds.truth import leading_modes, twice_differentiable
+from truth import leading_modes, twice_differentiable
 
 from groupwise.stability.threshold import threshold
 from groupwise_lab.trainer.policy import Policy, policy_size

@@ -32,7 +32,7 @@ from deep_world import (
 )
 from drawing import BLACK, LAG_STYLE, Row, column, doublings, options, print_table, pyplot, save
 from numpy import ndarray
-from worlds.truth import ExactWorld, leading_modes
+from truth import ExactWorld, leading_modes
 
 from groupwise.stability.spectrum import oscillation_onset
 from groupwise.stability.threshold import rule_threshold, threshold

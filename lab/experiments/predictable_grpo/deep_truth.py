@@ -9,11 +9,11 @@ import time
 
 import numpy as np
 import torch
+import truth as measure
 from deep_pieces import Pieces
 from deep_world import START
 from drawing import options, print_table
-from worlds import truth as measure
-from worlds.truth import OutcomeTree, outcome_log_probabilities, outcome_rewards
+from truth import OutcomeTree, outcome_log_probabilities, outcome_rewards
 
 from groupwise.intervals import wilson
 from groupwise_lab.trainer.adaptive import probe

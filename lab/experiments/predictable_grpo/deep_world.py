@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from torch import Tensor
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # worlds
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 
-from worlds.truth import ExactLoss, ExactWorld
+from truth import ExactLoss, ExactWorld
 
 from groupwise_lab.trainer.policy import Policy, policy_size
 from groupwise_lab.trainer.tasks import Task, make_task

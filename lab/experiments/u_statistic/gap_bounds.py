@@ -27,13 +27,13 @@ from gap_world import (
     stage,
 )
 
-from groupwise.theory.final_gap import limiting_gap, stationary_gap
 from groupwise_lab.theory.bounds import (
     Landscape,
     constant_step_bound,
     decaying_step_bound,
     lemma_constants,
 )
+from groupwise_lab.theory.final_gap import limiting_gap, stationary_gap
 
 PROMPTS, OFFSET = 8, 40
 STEPS = (1, 3, 10, 30, 100, 300, 1000)

@@ -32,7 +32,7 @@ from gap_world import (
 )
 from scipy import stats
 
-from groupwise.theory.final_gap import limiting_gap
+from groupwise_lab.theory.final_gap import limiting_gap
 
 PROMPTS, OFFSET = 8, 40
 SIZES = (2, 4, 8, 16, 64)

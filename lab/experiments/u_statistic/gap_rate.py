@@ -24,7 +24,7 @@ from gap_world import (
     where,
 )
 
-from groupwise.theory.final_gap import compare_final_gaps, components_at_cost, cost_of_noise
+from groupwise_lab.theory.final_gap import compare_final_gaps, components_at_cost, cost_of_noise
 
 SIZES = (2, 4, 8, 16, 64)
 WORLDS = ("two answers", "three answers", "bandit")

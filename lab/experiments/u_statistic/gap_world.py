@@ -21,7 +21,7 @@ import numpy as np
 from common import BLACK, BLUE, GREEN, ORANGE, VERMILION, Results, Row, Rows, column, where  # noqa: F401
 from falling_steps import RegularisedWorld, bandit_world, linear_world
 
-from groupwise.theory.final_gap import CovarianceParts, MatrixMoments, covariance_parts
+from groupwise_lab.theory.final_gap import CovarianceParts, MatrixMoments, covariance_parts
 
 RESULTS = common.results_of(__file__).within("final_gap")
 BASELINE = {

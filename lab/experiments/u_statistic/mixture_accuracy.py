@@ -3,9 +3,9 @@ by quadrature.
 
     python lab/experiments/u_statistic/mixture_accuracy.py   (seconds)
 
-The truth is tests/golden/chi_square.json: 40-digit arithmetic by methods that share nothing with
-the library's. Times are the median of several calls. The peer is shown where it is installed (`pip
-install momentchi2`). It measures no quantile: the golden tests do.
+The truth is lab/tests/golden/chi_square.json: 40-digit arithmetic by methods that share nothing
+with the library's. Times are the median of several calls. The peer is shown where it is
+installed (`pip install momentchi2`). It measures no quantile: the golden tests do.
 """
 
 import importlib.util
@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from gap_world import RESULTS, Row, options, print_table
 
-from groupwise.theory.chi_square_mixture import ChiSquareMixture
+from groupwise_lab.theory.chi_square_mixture import ChiSquareMixture
 
-GOLDEN = Path(__file__).resolve().parents[3] / "tests" / "golden" / "chi_square.json"
+GOLDEN = Path(__file__).resolve().parents[3] / "lab" / "tests" / "golden" / "chi_square.json"
 SMALLEST_TAIL = 1e-7  # the claim goes down to 1e-6
 
 

@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from worlds.bandit import BanditWorld, random_world, softmax_world, tabular_world
 
 from groupwise.errors import InvalidArgumentError
+from groupwise_lab.worlds.bandit import BanditWorld, random_world, softmax_world, tabular_world
 
 KINDS: tuple[Literal["binary", "continuous", "noisy"], ...] = ("binary", "continuous", "noisy")
 

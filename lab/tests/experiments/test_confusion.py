@@ -10,9 +10,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from worlds.logs import HEALTHY, KINDS, Truth, run_of
 
 from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
+from groupwise_lab.worlds.logs import HEALTHY, KINDS, Truth, run_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "diagnosis"

@@ -20,7 +20,7 @@ from groupwise_lab.trainer.tasks import make_task
 
 torch = pytest.importorskip("torch")
 
-from worlds.truth import ExactLoss, ExactWorld
+from truth import ExactLoss, ExactWorld
 
 from groupwise_lab.trainer.policy import Policy, PolicySize
 

@@ -15,7 +15,7 @@ from groupwise_lab.trainer.tasks import END, PAD, Task, make_task
 
 torch = pytest.importorskip("torch")
 
-from worlds.truth import OutcomeTree, outcome_log_probabilities, outcome_rewards
+from truth import OutcomeTree, outcome_log_probabilities, outcome_rewards
 
 from groupwise_lab.trainer.policy import Policy, policy_size
 from groupwise_lab.trainer.warm_up import right_probability

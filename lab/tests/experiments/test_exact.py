@@ -14,7 +14,7 @@ from groupwise_lab.trainer.tasks import Task
 
 torch = pytest.importorskip("torch")
 
-from worlds.truth import ExactLoss, ExactWorld
+from truth import ExactLoss, ExactWorld
 
 MakeWorld = Callable[..., ExactWorld]
 

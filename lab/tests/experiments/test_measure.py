@@ -20,7 +20,7 @@ from groupwise_lab.trainer.tasks import Task, make_task
 
 torch = pytest.importorskip("torch")
 
-from worlds.truth import (
+from truth import (
     ExactLoss,
     ExactWorld,
     OutcomeTree,
@@ -82,7 +82,7 @@ def test_values_by_one_pass_by_enumeration_and_by_rollouts_agree(
         np.testing.assert_allclose(
             found.value_P, (share * outcome_rewards(task, problems, tree)).sum(1), atol=1e-12
         )
-    monkeypatch.setattr("worlds.truth.method_for", lambda policy, task: "rollouts")
+    monkeypatch.setattr("truth.method_for", lambda policy, task: "rollouts")
     sampled = values(policy, formatted_task, problems, rollouts=1500, generator=drawing())
     assert sampled.method == "rollouts"
     # Nine values and a mean, each wrong beyond 4 standard errors one time in 16,000.
@@ -107,7 +107,7 @@ def test_gradients_by_one_pass_by_enumeration_and_by_rollouts_agree(
     np.testing.assert_allclose(
         by_tree.gradient_D, formatted.expected_step(formatted.start_D.numpy()), atol=1e-12
     )
-    monkeypatch.setattr("worlds.truth.method_for", lambda policy, task: "rollouts")
+    monkeypatch.setattr("truth.method_for", lambda policy, task: "rollouts")
     sampled = gradient(policy, formatted_task, problems, rollouts=1000, generator=drawing())
     # The error is a root mean square over many directions: twice it is beyond any of a thousand
     # seeds tried.
@@ -252,7 +252,7 @@ def test_what_cannot_be_measured_is_said_in_one_sentence(
         true_components(policy, small_task, small_task.train[:1])
     with pytest.raises(InvalidArgumentError, match="number of eigenvalues"):
         leading_modes(lambda vector: vector, 3, 3)
-    monkeypatch.setattr("worlds.truth.method_for", lambda policy, task: "rollouts")
+    monkeypatch.setattr("truth.method_for", lambda policy, task: "rollouts")
     with pytest.raises(InvalidArgumentError, match="generator"):
         values(policy, small_task, small_task.train[:2])
     with pytest.raises(InvalidArgumentError, match="even number"):
@@ -320,7 +320,7 @@ def test_a_value_is_that_of_the_verifier_whatever_its_rewards_are_called(
     found = values(policy, task, problems, rollouts=500, generator=drawing(1))
     assert found.method == method
     assert (found.error_P == 0).all() == (method != "rollouts")
-    monkeypatch.setattr("worlds.truth.method_for", lambda policy, task: "rollouts")
+    monkeypatch.setattr("truth.method_for", lambda policy, task: "rollouts")
     sampled = values(policy, task, problems, rollouts=500, generator=drawing(2))
     # A mean beyond 4 standard errors one time in 16,000; of two means, their errors added in
     # squares.

@@ -12,10 +12,10 @@ from types import ModuleType
 
 import pytest
 from diagnosis.labels import Judged, Label
-from worlds.logs import run_of
 
 from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
+from groupwise_lab.worlds.logs import run_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "diagnosis"

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.cases import each_case
-from worlds.logs import HEALTHY, ILL, KINDS, Truth, _stands, _world, run_of
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
+from groupwise_lab.worlds.logs import HEALTHY, ILL, KINDS, Truth, _stands, _world, run_of
 
 Float = np.ndarray
 

@@ -13,9 +13,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from worlds.runs import autoregressive_noise
 
 from groupwise.forecasting.fit import fit
+from groupwise_lab.worlds.runs import autoregressive_noise
 
 ROOT = Path(__file__).resolve().parents[2]
 REPLICATES = int(os.environ.get("GROUPWISE_REPLICATES", "2000"))

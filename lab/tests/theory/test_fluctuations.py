@@ -8,13 +8,6 @@ import math
 
 import numpy as np
 import pytest
-from worlds.fluctuations import (
-    group_size_test,
-    reward_band_of_modes,
-    stationary_covariance,
-    stationary_variance,
-    temperature_over_stiffness,
-)
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import components
@@ -22,6 +15,13 @@ from groupwise.stability.swings import early_warning
 from groupwise.stability.threshold import threshold
 from groupwise_lab.theory.mse import reward_band, variance_ratio
 from groupwise_lab.theory.oscillator import oscillator
+from groupwise_lab.worlds.fluctuations import (
+    group_size_test,
+    reward_band_of_modes,
+    stationary_covariance,
+    stationary_variance,
+    temperature_over_stiffness,
+)
 
 
 def simulated_variance(

@@ -16,7 +16,6 @@ from typing import Literal
 import numpy as np
 import pytest
 from tests.cases import each_case
-from worlds.bandit import BanditWorld, random_world, softmax_world, tabular_world
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.mse import (
@@ -31,6 +30,7 @@ from groupwise_lab.theory.mse import (
     squared_bias,
     within_prompt_variance,
 )
+from groupwise_lab.worlds.bandit import BanditWorld, random_world, softmax_world, tabular_world
 
 EXACT = 1e-10
 KINDS: tuple[Literal["binary", "continuous", "noisy"], ...] = ("binary", "continuous", "noisy")
@@ -480,7 +480,7 @@ def test_a_negative_value_or_kappa_is_none_of_our_business() -> None:
         PromptMoments(**{name: np.asarray(1.0) for name in good()})
 
 
-@pytest.mark.parametrize("name", ["leave_one_out", "full_group_mean", "shrunk"])
+@each_case("name", ["leave_one_out", "full_group_mean", "shrunk"])
 def test_groups_of_one_have_no_others(name: str) -> None:
     for law in (within_prompt_variance, squared_bias):
         with pytest.raises(

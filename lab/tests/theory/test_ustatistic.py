@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 import pytest
 from tests.cases import each_case
-from worlds.bandit import BanditWorld, random_world
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise_lab.theory.ustatistic import (
@@ -23,6 +22,7 @@ from groupwise_lab.theory.ustatistic import (
     u_statistic,
     u_statistic_variance,
 )
+from groupwise_lab.worlds.bandit import BanditWorld, random_world
 
 EXACT = 1e-10
 KINDS: tuple[Literal["binary", "continuous", "noisy"], ...] = ("binary", "continuous", "noisy")
@@ -191,7 +191,7 @@ def test_the_zetas_are_what_they_are_called(world: BanditWorld) -> None:
     )
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
+@each_case("order", [1, 2, 3])
 def test_the_general_u_statistic_is_unbiased_for_central_moments(order: int) -> None:
     """Kernels of order 1, 2 and 3 for mean, variance and third cumulant, over all samples of
     five from three values.

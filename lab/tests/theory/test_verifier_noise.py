@@ -7,18 +7,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.cases import each_case
-from worlds.bandit import BanditWorld, random_world
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import QUANTITIES, components
+from groupwise.estimators.verifier_noise import VerifierErrors, with_verifier_errors
 from groupwise.scores.sums import score_sums
-from groupwise.theory.verifier_noise import VerifierErrors, with_verifier_errors
 from groupwise_lab.theory.mse import (
     PromptMoments,
     noisy_moments,
     optimal_group_size,
     within_prompt_variance,
 )
+from groupwise_lab.worlds.bandit import BanditWorld, random_world
 
 EXACT = 1e-10
 RATES = [(0.0, 0.0), (0.05, 0.0), (0.0, 0.2), (0.1, 0.3)]

@@ -484,7 +484,7 @@ def test_the_kl_term_in_the_loss_is_the_gradient_at_the_present_policy_whatever_
     """Every completion of every prompt, weighed by the probability that another policy draws it,
     each as two tokens.
     """
-    from worlds.truth import ExactLoss, ExactWorld
+    from truth import ExactLoss, ExactWorld
 
     task = make_task("modular_addition", level=1, held_out_share=0.0)
     policy = Policy(policy_size("tiny"), vocabulary_size=len(task.vocabulary)).double()

@@ -27,7 +27,7 @@ from groupwise_lab.trainer.text_tasks import in_texts, make_text_task
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from worlds.truth import values  # noqa: E402
+from truth import values  # noqa: E402
 
 from groupwise.scores.language_models import load_language_model, tokens_of  # noqa: E402
 from groupwise_lab.trainer.adaptive import probe  # noqa: E402

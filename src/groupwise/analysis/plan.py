@@ -4,7 +4,6 @@ rewards alone say.
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,6 @@ from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import group_evidence, recent_steps, zero_variance_outlook
 from groupwise.series.rollout_sample import recurrence_notes
-from groupwise.theory.final_gap import excess_sentence
 from groupwise.wording import clean, count, sentence, shown_argument
 
 LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
@@ -73,7 +71,6 @@ class GroupSizeEvidence(Plain):
         "plan",
         "baselines",
         "rewards_alone=rewards",
-        "final_gap",
         "provenance",
         "notes",
     )
@@ -87,25 +84,19 @@ class GroupSizeEvidence(Plain):
         default_factory=dict
     )  # what the components were computed from
     missing: str = ""  # what to log, where nothing can be said; else ""
-    # what the size in use costs in the end beside an oracle baseline, in a sentence; "" where
-    # unknown
-    final_gap: str = ""
 
     @property
     def said(self) -> tuple[str, ...]:
         """What it comes to, in sentences."""
         if self.plan is not None:
-            return (self.plan.status, self.final_gap) if self.final_gap else (self.plan.status,)
+            return (self.plan.status,)
         if self.components is not None:
             return (self.components.status,)
         return () if self.rewards is None else (LABEL, self.rewards.statistics.status)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        shown = Plain.as_dict(self) | {
-            "final_gap": self.final_gap or None,
-            "provenance": shown_provenance(self.provenance),
-        }
+        shown = Plain.as_dict(self) | {"provenance": shown_provenance(self.provenance)}
         if (
             self.plan is not None
         ):  # the components stand beside it, and no more of its curve than a table shows
@@ -169,21 +160,7 @@ def _planned(
         )
     baselines = compare_baselines(components, size, prompts)
     notes += [*plan.notes, *scaling_notes(record)]
-    end = _final_gap(baselines, size)
-    return GroupSizeEvidence(
-        components, plan, baselines, None, tuple(notes), provenance, final_gap=end
-    )
-
-
-def _final_gap(baselines: Sequence[BaselineRow], size: int) -> str:
-    """What the size in use costs in the end beside an oracle: its error over the oracle's, less
-    one.
-    """
-    ratio = next(row.ratio for row in baselines if row.name == "oracle")
-    if not (0 < ratio.value <= 1):
-        return ""
-    low, high = (1 / end - 1 if end > 0 else math.inf for end in (ratio.high, ratio.low))
-    return excess_sentence(size, (1 / ratio.value - 1, low, high))
+    return GroupSizeEvidence(components, plan, baselines, None, tuple(notes), provenance)
 
 
 def provenance_notes(provenance: Mapping[str, Any]) -> tuple[str, ...]:

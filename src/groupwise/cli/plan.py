@@ -119,8 +119,8 @@ def plan(
     from groupwise.analysis.plan import batch_in_use
     from groupwise.estimators.baseline_errors import compare_baselines
     from groupwise.estimators.best_group_size import plan_from_components, plan_group_size
+    from groupwise.estimators.verifier_noise import VerifierErrors, with_verifier_errors
     from groupwise.pages.text import print_plan
-    from groupwise.theory.verifier_noise import VerifierErrors, with_verifier_errors
 
     spending = Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
     numbers = {"--vp": vp, "--t": t, "--r": r}

@@ -367,6 +367,8 @@ def _drawn_components(components: Components, rng: np.random.Generator, draws: i
             len(pseudo), np.full(len(pseudo), 1 / len(pseudo)), size=draws
         ) / len(pseudo)
         drawn = weight @ pseudo[:, : len(components.vtr)]
+    if "vp" in components.left_open:  # anything from 0 to R/2, above which no policy lies
+        drawn[:, 0] = rng.random(len(drawn)) * drawn[:, 2] / 2
     positive: Float = np.maximum(drawn, 0.0)
     # A draw of nothing but zeros has no best size.
     some: Float = positive[positive.sum(axis=1) > 0]

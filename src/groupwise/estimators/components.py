@@ -21,8 +21,11 @@ from numpy.typing import ArrayLike
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.assumptions import (
+    block_length,
     independent_prompts,
     informative_groups,
+    rewards_of_light_tails,
+    scores_of_like_length,
     zero_score_mean,
 )
 from groupwise.estimators.moments import (
@@ -190,6 +193,8 @@ class Components(Said):
             ...     print(assumption.name, assumption.status.value)
             scores with a mean of 0 within prompts holds
             independent prompts holds
+            scores of like length holds
+            rewards of light tails holds
             enough informative groups holds
         """
         mean, norm2 = self.others["score_mean_norm2"], self.others["score_norm2"]
@@ -202,8 +207,16 @@ class Components(Said):
         return (
             *((scores,) if self.zero_mean else ()),
             independent_prompts(moment_P, self.prompts),
-            informative_groups(moment_P, norm2.value, norm2.standard_error, self.prompts),
+            scores_of_like_length(moment_P, norm2.value, norm2.standard_error, self.prompts),
+            rewards_of_light_tails(moment_P, self.prompts, self.rollouts),
+            informative_groups(moment_P, self.prompts),
         )
+
+    @property
+    def left_open(self) -> frozenset[str]:
+        """Quantities whose interval the data leave open: without one of Vp no size is the best."""
+        checked = self.check_assumptions()
+        return frozenset(name for assumption in checked for name in assumption.leaves_open)
 
     def moment_of_prompts(self, name: str) -> Float:
         """Return the pseudo-values of one of `QUANTITIES`, one a prompt."""
@@ -239,10 +252,10 @@ class Components(Said):
         interval of the ratio.
         """
         vp, r = self.vp.value, self.r.value
-        if self.prompts < 3:
-            return Interval(
-                math.inf if vp <= 0 else 1 + math.sqrt(max(r, 0.0) / vp), 1.0, math.inf, self.level
-            )
+        if self.prompts < 3 or "vp" in self.left_open:
+            least = 1.0 if self.prompts < 3 else 1 + math.sqrt(2)  # Vp is at most R/2
+            size = math.inf if vp <= 0 else 1 + math.sqrt(max(r, 0.0) / vp)
+            return Interval(size, min(least, size), math.inf, self.level)
         relative = weights(vp=1 / vp if vp > 0 else 1.0, r=-1 / r if r > 0 else 0.0)
         pick = np.ix_(
             [QUANTITIES.index("r"), QUANTITIES.index("vp")],
@@ -371,21 +384,41 @@ def components_of_pseudo_values(
     Source: Tukey (1958).
     """
     refuse_extremes(pseudo_PC)
-    prompts, quantities = pseudo_PC.shape
+    block_BC = _blocks(pseudo_PC)
+    blocks, quantities = block_BC.shape
     covariance = (
-        np.cov(pseudo_PC, rowvar=False) / prompts
-        if prompts > 2
+        np.cov(block_BC, rowvar=False) / blocks
+        if blocks > 2
         else np.full((quantities, quantities), np.nan)
     )
-    intervals = [mean_interval(column, level=level) for column in pseudo_PC.T]
+    intervals = [mean_interval(column, level=level) for column in block_BC.T]
     return _assembled(
-        pseudo_PC.mean(axis=0),
+        block_BC.mean(axis=0),
         covariance,
         intervals,
         sample,
         method="jackknife",
         pseudo_PC=pseudo_PC,
     )
+
+
+def _blocks(pseudo_PC: Float) -> Float:
+    """What independent blocks of neighbours say: the prompts themselves where they do not resemble
+    their neighbours.
+
+    Pairs within a block, a share q of all, say |g(x)|^2 in place of |g|^2 where prompts of a block
+    are copies: |g|^2 less q E|g(x)|^2 over 1 - q is free of them.
+    """
+    columns = dict(zip(QUANTITIES, pseudo_PC.T, strict=True))
+    length = block_length(columns, len(pseudo_PC))
+    if length == 1:
+        return pseudo_PC
+    share = (length - 1) / (len(pseudo_PC) - 1)
+    columns["vp"] = columns["vp"] / (1 - share)
+    columns["gradient_norm2"] = columns["within_gradient_norm2"] - columns["vp"]
+    whole = len(pseudo_PC) // length * length
+    table_PC = np.column_stack([columns[name] for name in QUANTITIES])[:whole]
+    return np.asarray(table_PC.reshape(-1, length, len(QUANTITIES)).mean(axis=1))
 
 
 def components_of_sums(
@@ -489,16 +522,35 @@ def _assembled(
         pseudo_PC=pseudo_PC,
         notes=(),
     )
+    assumptions = result.check_assumptions()
+    if "t" in result.left_open:
+        result = replace(result, t=_without_end(result.t), r=_without_end(result.r))
+    if "vp" in result.left_open:
+        result = replace(result, vp=_up_to(result.vp, result.r.interval.high / 2))
     left_out = (
         f"{sample.left_out:,} rollouts were left out because their groups have fewer than four; "
         "nothing is biased if the size of a group has nothing to do with its prompt."
     )
     violated = [
         assumption.sentence
-        for assumption in result.check_assumptions()
+        for assumption in assumptions
         if assumption.status is AssumptionStatus.VIOLATED
     ]
     return replace(result, notes=(*([left_out] if sample.left_out else []), *violated))
+
+
+def _up_to(vp: Estimate, ceiling: float) -> Estimate:
+    """Vp with an interval from 0 to the most that any policy has, R/2 - |g|^2 (Cauchy-Schwarz)."""
+    interval = vp.interval
+    widened = replace(interval, low=min(interval.low, 0.0), high=max(interval.high, ceiling))
+    return estimate_of("vp", widened, vp.standard_error, vp.n)
+
+
+def _without_end(estimate: Estimate) -> Estimate:
+    """An estimate whose interval has no upper end."""
+    text = f"{estimate.symbol} = {estimate.value:.4g}, at least {estimate.interval.low:.4g}"
+    interval = replace(estimate.interval, high=math.inf)
+    return replace(estimate, interval=interval, status=text)
 
 
 def _score_reward_variance(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from weakref import WeakSet
 
 from groupwise import limits
@@ -31,6 +31,8 @@ _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,15}) ")
 _HALF_A_HEAD = re.compile(rb"[0-9a-f]{0,8}|[0-9a-f]{8} [0-9]{0,15}")
 _SALVAGE = 16  # bytes that are checked in search of sound entries, for each byte of a damaged line
 _MOST_TOLD = 5
+_BLOCK = 1 << 20  # bytes that are read at once
+_HOLE = bytes(_BLOCK)
 
 
 class SecondWriterError(GroupwiseError):
@@ -230,10 +232,8 @@ def read_journal(
     entries: list[Any] = []
     reader, size, rows = LineReader(), 0, 0
     try:
-        with path.open("rb", buffering=1 << 20) as file:
-            while rows <= most and (
-                line := file.readline(limits.LONGEST_LINE)
-            ):  # a longer one is taken in pieces
+        with path.open("rb") as file:
+            for line in _lines(file):
                 size += len(line)
                 for entry in reader.take(line):
                     rows += "row" in entry
@@ -242,6 +242,8 @@ def read_journal(
                     kept = entry if keep is None else keep(entry)
                     if kept is not None:
                         entries.append(kept)
+                if rows > most:
+                    break
     except FileNotFoundError:
         return Content([])
     except OSError as error:
@@ -252,6 +254,22 @@ def read_journal(
     return Content(
         entries, size - reader.torn, reader.torn, tuple(reader.damage), is_cut=rows > most
     )
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield lines with their ends; one that is too long, or a hole, comes in pieces."""
+    parts: list[bytes] = []
+    while block := file.read(_BLOCK):
+        *whole, last = block.split(b"\n")
+        for line in whole:
+            yield b"".join([*parts, line, b"\n"])
+            parts.clear()
+        parts.append(last)
+        if len(parts) * _BLOCK >= limits.LONGEST_LINE or last == _HOLE:
+            yield b"".join(parts)
+            parts.clear()
+    if rest := b"".join(parts):
+        yield rest
 
 
 def _sync_folder(folder: Path) -> None:

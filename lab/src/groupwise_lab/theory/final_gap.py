@@ -19,8 +19,7 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float, finite_array
 from groupwise.errors import InvalidArgumentError
-from groupwise.intervals import percent
-from groupwise.theory.chi_square_mixture import ChiSquareMixture
+from groupwise_lab.theory.chi_square_mixture import ChiSquareMixture
 
 Factor = Literal["corrected", "printed"]
 
@@ -333,24 +332,4 @@ def components_at_cost(parts: CovarianceParts, cost_DD: ArrayLike) -> tuple[floa
         float((cost * parts.between_DD).sum()),
         float((cost * parts.first_DD).sum()),
         float((cost * parts.second_DD).sum()),
-    )
-
-
-def excess_sentence(group_size: int, excess: tuple[float, float, float]) -> str:
-    """Say what the present group size costs in final gap where only traces are known.
-
-    At a constant small step the expected gap near the optimum is a quarter of the step times the
-    gradient's mean squared error, so the excess over an oracle baseline is that of the error, if
-    noise is spread over the directions with curvature as over all: traces cannot tell, and noise in
-    flat directions counts in them.
-
-    Source: derived here (lab/docs/theory/final-gap.md).
-    """
-    value, low, high = excess
-    known = math.isfinite(low) and math.isfinite(high) and high > low
-    between = f" ({percent(max(low, 0.0))} to {percent(high)})" if known else ""
-    return (
-        f"Final gap: near its optimum, at a constant learning rate, groups of {group_size} leave "
-        f"it {percent(value)}{between} above an oracle baseline's, if noise is spread over the "
-        "directions with curvature as over all."
     )

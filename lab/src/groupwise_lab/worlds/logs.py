@@ -21,10 +21,10 @@ import numpy as np
 import polars as pl
 from numpy.random import Generator
 from numpy.typing import NDArray
-from worlds.runs import autoregressive_noise as autoregressive
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
+from groupwise_lab.worlds.runs import autoregressive_noise as autoregressive
 
 Float = NDArray[np.float64]
 Bool = NDArray[np.bool_]

@@ -14,7 +14,7 @@ from scipy import integrate, stats
 from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.theory.chi_square_mixture import ChiSquareMixture
+from groupwise_lab.theory.chi_square_mixture import ChiSquareMixture
 
 LAWS = {
     "one": [2.0],
@@ -52,7 +52,7 @@ def test_moments_are_those_of_the_quantiles(weight: object) -> None:
     assert float(mass @ (quantile - mean) ** 2) == pytest.approx(law.var(), rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["two", "three", "geometric"])
+@each_case("name", ["two", "three", "geometric"])
 def test_samples_follow_the_law(name: str) -> None:
     """Kolmogorov-Smirnov on 2,000 draws from one fixed seed a law; a right law fails with
     probability 1e-4 for one seed.
@@ -62,12 +62,39 @@ def test_samples_follow_the_law(name: str) -> None:
     assert stats.kstest(drawn, law.cdf).pvalue > 1e-4
 
 
-@each_case("degrees", [1, 2, 3, 7, 100])
+TAILS = [1e-30, 1e-12, 1e-3, 0.3]
+
+
+@each_case("degrees", [1, 30, 300, 1_000, 100_000])
 def test_equal_weights_are_one_chi_square(degrees: int) -> None:
     law, exact = law_of([3.0] * degrees), stats.chi2(degrees, scale=3)
-    upper, lower = exact.isf([0.3, 1e-3, 1e-12, 1e-90]), exact.ppf([0.3, 1e-3])
-    assert law.sf(upper) == pytest.approx(exact.sf(upper), rel=1e-11)
-    assert law.cdf(lower) == pytest.approx(exact.cdf(lower), rel=1e-11)
+    upper, lower = exact.isf(TAILS), exact.ppf(TAILS)
+    assert law.sf(upper) == pytest.approx(TAILS, rel=1e-9)
+    assert law.cdf(lower) == pytest.approx(TAILS, rel=1e-9)
+    assert law.isf(TAILS[:2]) == pytest.approx(upper[:2], rel=1e-11)
+    assert law.ppf(TAILS[:2]) == pytest.approx(lower[:2], rel=1e-11)
+
+
+@each_case("count", [1, 30, 1_000, 50_000])
+def test_harmonic_weights_twice_are_a_maximum(count: int) -> None:
+    """The largest of n exponentials is the sum of others over 1 to n: P(Q <= x) is
+    (1 - exp(-x/2))^n.
+    """
+    law = law_of(np.repeat(1 / np.arange(1.0, count + 1), 2))
+    share = np.array(TAILS)
+    lower = -2 * np.log(-np.expm1(np.log(share) / count))
+    upper = -2 * np.log(-np.expm1(np.log1p(-share) / count))
+    assert law.cdf(lower) == pytest.approx(TAILS, rel=1e-9)
+    assert law.sf(upper) == pytest.approx(TAILS, rel=1e-9)
+
+
+@each_case("count", [1_000, 5_000])
+def test_many_equal_weights_never_turn_back(count: int) -> None:
+    """Where a path on the wrong side of 0 once gave 1 for 1e-111."""
+    law = law_of(np.ones(count))
+    below = law.cdf(np.linspace(0.25, 1.6, 60) * count)
+    assert (np.diff(below) >= 0).all()
+    assert below[0] < 1e-100
 
 
 @given(weights, st.floats(0.05, 0.95), st.floats(1e-3, 1e3))
@@ -153,7 +180,7 @@ def test_bad_laws_get_a_sentence(weight: list[float]) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])
+@each_case("share", [-0.1, 1.1, math.nan])
 def test_bad_questions_get_a_sentence(share: float) -> None:
     with pytest.raises(InvalidArgumentError, match="probabilities from 0 to 1"):
         law_of([1.0]).ppf(share)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -121,6 +121,8 @@ def summarise(
     used = cut(record, until)
     judgement = judge(used, ended=ended)
     none_shown = no_forecast(judgement, fitted.problem)
+    if none_shown:
+        fitted = replace(fitted, outlook=None)
     groups = group_evidence(used)
     points, completions = room
     group_size = group_size_evidence(used, opened=opened, until=until)

@@ -48,7 +48,7 @@ class Summary(Plain):
     last_step: int  # of the rows used
     rows: int  # rows used
     until: float | None  # last step that was to be used, or None
-    charts: dict[str, tuple[Chart, ...]]  # by section: "forecast", "group_size", "stability"
+    charts: dict[str, tuple[Chart, ...]]  # by section: "forecast", "group_size"
     no_forecast: str  # why there is none, "" where there is one
     group_size: GroupSizeEvidence  # what the run says of it
     stability: StabilityEvidence  # what the run says of it
@@ -131,7 +131,6 @@ def summarise(
     charts: dict[str, tuple[Chart, ...]] = {
         "forecast": () if forecast is None else (forecast,),
         "group_size": () if group_size.plan is None else (error_chart(group_size.plan),),
-        "stability": stability.charts,
     }
     return Summary(
         name=clean(record.name) or "unnamed run",

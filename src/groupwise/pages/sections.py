@@ -43,7 +43,7 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
         _first_screen(summary, path, "h2" if several else "h1"),
         _section("Forecast", _forecast(summary, path)),
         _section("Law", _law(summary)),
-        _section("Stability", _stability(summary, path)),
+        _section("Stability", _stability(summary)),
         _section("Group size", _group_size(summary, path)),
         _section("Cost", _cost(summary.judgement)),
         _section("Rollouts", _rollouts(summary, path)),
@@ -372,7 +372,7 @@ def _group_size(summary: Summary, path: str) -> Markup:
     )
 
 
-def _stability(summary: Summary, path: str) -> Markup:
+def _stability(summary: Summary) -> Markup:
     """Return how far the run is from instability, or what would have to be known to say it."""
     evidence = summary.stability
     if evidence.mode is None:
@@ -388,7 +388,6 @@ def _stability(summary: Summary, path: str) -> Markup:
     return join(
         (
             tag("p", text(evidence.conclusion)),
-            _figures(evidence.charts, f"{path}/charts/stability"),
             _folded("numbers", join(grids)),
         )
     )

@@ -25,10 +25,10 @@ from groupwise.pages.tables import (
     evidence_grid,
     forecast_grid,
     limit_grid,
+    outlook_grid,
     parameter_grid,
     plan_grid,
     prompt_grid,
-    reward_grid,
 )
 from groupwise.wording import count, file_size, law_name, number, readable, sentence
 
@@ -362,8 +362,8 @@ def _group_size(summary: Summary, path: str) -> Markup:
             tag("h3", text("Baselines at the batch in use")),
             grid(baseline_grid(found.baselines, found.plan)),
         ]
-    if found.rewards is not None:
-        grids.append(grid(reward_grid(found.rewards.statistics)))
+    if found.rewards is not None and found.rewards.zero_variance is not None:
+        grids.append(grid(outlook_grid(found.rewards.zero_variance)))
     notes = _listed(map(isolated, found.notes)) if found.notes else _NOTHING
     said = (*found.said, *((found.missing,) if found.missing else ()))
     charts = _figures(summary.charts["group_size"], f"{path}/charts/group_size")

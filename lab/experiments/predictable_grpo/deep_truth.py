@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from deep_pieces import Pieces
 from deep_world import START
-from drawing import options, print_table
+from note import options, print_table
 from worlds import truth as measure
 from worlds.truth import OutcomeTree, outcome_log_probabilities, outcome_rewards
 

@@ -43,7 +43,7 @@ LABORATORY = ROOT / "lab"
 # Python tokens without docstrings and comments, by the tokenizer of Python 3.11. Each is what stands
 # today and is only ever lowered: the goals are 290,000, 110,000 and 120,000. Whoever raises one
 # writes a decision that says what was tried.
-BUDGETS = {"src/groupwise": 338_600, "lab/src/groupwise_lab": 110_000, "lab/experiments": 120_000}
+BUDGETS = {"src/groupwise": 335_500, "lab/src/groupwise_lab": 110_000, "lab/experiments": 110_000}
 COLUMNS = 100
 PRAGMA = re.compile(r"  # (noqa|type: ignore)\b.*")
 
@@ -249,7 +249,10 @@ def test_pictures_are_small_and_each_folder_of_experiments_has_one_file_of_resul
         for path in (LABORATORY / "experiments").rglob("*")
         if path.is_file() and path.suffix not in {".py", ".pyc"}
     }
-    written = {name for name in kept if not name.startswith("advice/")} - {"diagnosis/labels.tsv"}
+    written = {name for name in kept if not name.startswith("advice/")} - {
+        "diagnosis/labels.tsv",
+        "pictures.tsv",
+    }
     assert {Path(name).name for name in written} == {"results.txt"}
     assert len(written) == len({Path(name).parent for name in written})
 

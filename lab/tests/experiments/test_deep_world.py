@@ -319,13 +319,8 @@ def test_tables_of_the_pages_are_those_that_are_printed(
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.syspath_prepend(str(FOLDER.parent / "u_statistic"))
     monkeypatch.setattr(sys, "argv", ["script", "--tables"])
-    importlib.import_module("deep_dynamics_pages")
     for name in PAGES[page]:
         module = importlib.import_module(name)
-        for other in (name, "deep_dynamics_pages"):
-            monkeypatch.setattr(
-                sys.modules[other], "save", lambda figure, file: None, raising=False
-            )
         module.main()
     printed = capsys.readouterr().out.splitlines()
     shown = (FOLDER.parents[1] / "docs" / "studies" / page).read_text(encoding="utf-8").splitlines()

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.components import Components
+from groupwise.estimators.components import Components, components_of_moments
 from groupwise.estimators.controller import Decision, VarianceEstimate, decide
-from groupwise.scores.sums import ScoreSums, score_sums
+from groupwise.estimators.moments import GroupMoments, moments_of_scores
 
 if TYPE_CHECKING:
     import torch
@@ -83,18 +83,16 @@ class Probe:
         self.components: Components | None = None
         self.decision: Decision | None = None
         self._told = True
-        self._latest: deque[ScoreSums] = deque(maxlen=settings.window)
+        self._latest: deque[GroupMoments] = deque(maxlen=settings.window)
 
     def add(self, score_NK: Float, reward_N: Float, prompt_N: NDArray[np.int64]) -> None:
         """Take in one probe and estimate anew; a probe without a usable group changes nothing."""
         missing = np.unique(prompt_N[~np.isfinite(reward_N)])
         kept = ~np.isin(prompt_N, missing)
         try:
-            self._latest.append(score_sums(score_NK[kept], reward_N[kept], prompt_N[kept]))
-            total = self._latest[0]
-            for sums in list(self._latest)[1:]:
-                total = total + sums
-            self.components, self._told = total.components(), False
+            self._latest.append(moments_of_scores(score_NK[kept], reward_N[kept], prompt_N[kept]))
+            self.components = components_of_moments(GroupMoments.joined(self._latest))
+            self._told = False
         except (InsufficientDataError, InvalidArgumentError):
             return
 

@@ -22,7 +22,10 @@ from groupwise.record.recorder import UNEVEN, Say
 from groupwise.record.run import Meaning, RunConfig
 from groupwise.record.table import BASE_COLUMNS, RolloutColumns
 
-MEANINGS = tuple(Meaning(**row) for row in table_rows(Path(__file__).with_name("meanings.tsv")))
+MEANINGS = tuple(
+    Meaning(row["column"], row["quantity"], row["definition"])
+    for row in table_rows(Path(__file__).with_name("meanings.tsv"))
+)
 RESERVED = frozenset((*BASE_COLUMNS, *(meaning.column for meaning in MEANINGS)))
 
 

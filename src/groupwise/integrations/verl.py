@@ -231,8 +231,8 @@ class Tap:
             len(first)
         )  # groups in the order of their first rollout
         extras = given.get("non_tensor_batch") or {}
-        config = given.get("config")
-        keys = config.get("gdpo_reward_keys") if hasattr(config, "get") else ()
+        config: Any = given.get("config")
+        keys = config.get("gdpo_reward_keys") if hasattr(config, "get") else None
         parts = {
             str(key): np.asarray(extras[key], dtype=np.float64)[real_N]
             for key in keys or ()

@@ -34,7 +34,7 @@ from groupwise.readers.console import (
     sniff_trl,
     sniff_verl,
 )
-from groupwise.readers.journals import JournalFeed
+from groupwise.readers.journals import JournalFeed, given_settings
 from groupwise.readers.json_logs import (
     JsonlFeed,
     read_event_stream,
@@ -133,15 +133,7 @@ class Reader:
 
 def _read_record(path: Path, request: Request) -> RunRecord:
     """Read a saved record; the user's settings win over the saved ones."""
-    record = RunRecord.load(path)
-    if not len(record.steps):
-        raise NothingYetError(
-            f"expected a record with steps, got none in {shown(path)}: nothing has been appended "
-            "yet"
-        )
-    return dataclasses.replace(
-        record, config=dataclasses.replace(record.config, **request.config.known())
-    )
+    return given_settings(RunRecord.load(path), path, request)
 
 
 READERS: tuple[Reader, ...] = (

@@ -37,6 +37,7 @@ _ODD = {
     "id": "{cells} of {column} {is_or_are} beyond 64 bits, and kept modulo 2**64",
     "no id": "{cells} of {column} {is_or_are} missing, and the completion left out",
     "clock": "{cells} of {column} fell or was not finite: the steps stand in for this clock",
+    "old": "{cells} of {column} {is_or_are} of more rollouts than there is room for, and left out",
     "nan": "{cells} of {column} {is_or_are} NaN, and read as missing",
     "window": "{cells} of {column} did not lie above 0: 1 stands in for it",
 }
@@ -193,6 +194,26 @@ def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
         return table
     odd["wide", ""] += sum(table[name].count() for name in table.columns[most:])
     return table[:, :most]
+
+
+def newest(rollouts: pl.DataFrame | None, odd: Odd) -> pl.DataFrame | None:
+    """Return the rollouts of the newest steps that there is room for, and of these the newest
+    texts.
+    """
+    if rollouts is None:
+        return None
+    most = limits.MOST_CELLS // rollouts.width
+    if len(rollouts) > most:
+        rollouts = rollouts.filter(pl.col("step") > rollouts["step"][-most - 1])
+    for name in TEXT_COLUMNS:
+        if name in rollouts.columns:
+            length = rollouts[name].str.len_bytes().fill_null(0)
+            older = rollouts["step"].filter(length.cum_sum(reverse=True) > limits.MOST_TEXT)
+            if len(older):
+                kept = pl.when(pl.col("step") > older[-1]).then(pl.col(name))
+                before, rollouts = rollouts[name].count(), rollouts.with_columns(kept)
+                odd["old", name] += before - rollouts[name].count()
+    return rollouts if len(rollouts) else None
 
 
 def text_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:

@@ -17,7 +17,7 @@ from groupwise.arrays import Float
 from groupwise.readers.keys import meanings_of
 from groupwise.record.recorder import UNEVEN
 from groupwise.record.run import Meaning, RunConfig
-from groupwise.record.table import BASE_COLUMNS, RolloutColumns
+from groupwise.record.table import BASE_COLUMNS
 
 MEANINGS: tuple[Meaning, ...] = (
     Meaning(
@@ -166,7 +166,7 @@ class Generation:
             row["completions/mean_length"] = _mean(self.length_N)
         return row
 
-    def rollouts(self) -> RolloutColumns:
+    def rollouts(self) -> list[dict[str, Any]]:
         """Return the completions, as `RecordWriter.append` takes them."""
         columns: dict[str, Sequence[Any]] = {"prompt_id": self.prompt_N.tolist()}
         if self.prompts is not None:
@@ -181,9 +181,10 @@ class Generation:
             numbers["advantage"] = self.advantage_N
         if self.length_N is not None:
             numbers["length"] = self.length_N
-        return RolloutColumns(
-            columns | {name: _plain(value_N) for name, value_N in numbers.items()}
-        )
+        columns |= {name: _plain(value_N) for name, value_N in numbers.items()}
+        return [
+            dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)
+        ]
 
 
 def joined(generations: Sequence[Generation]) -> Generation:

@@ -42,7 +42,6 @@ from groupwise.record.run import (
 from groupwise.record.table import (
     BASE_COLUMNS,
     Odd,
-    RolloutColumns,
     columns_of,
     readable_cells,
     rollouts_table,
@@ -63,7 +62,7 @@ _SHARE = 20
 
 Say = Callable[[str], None]
 Meanings = Callable[[Mapping[str, NDArray[np.float64]], RunConfig], tuple[Meaning, ...]]
-Rollouts = Sequence[Mapping[str, Any]] | RolloutColumns
+Rollouts = Sequence[Mapping[str, Any]]
 
 
 def to_terminal(sentence: str) -> None:
@@ -255,7 +254,7 @@ class Recorder:
     def append(self, row: Mapping[str, Any], rollouts: Rollouts | None = None) -> None:
         """Write one step; one that comes again replaces what was there from it on."""
         try:
-            row = checked_row(self._readable(row))
+            row = checked_row(self._readable([row])[0][0])
         except Exception as error:  # noqa: BLE001 - a row of whatever kind costs itself and no more
             self._say(f"a step is not recorded: {reason_of(error)}")
             return
@@ -331,7 +330,10 @@ class Recorder:
                 ):
                     self._trouble(str(error))
                     return
-                if self._without_odd_cells():
+                row, rollouts = self._waiting[0]
+                readable, is_odd = self._readable(rollouts or ())
+                if is_odd:
+                    self._waiting[0] = row, readable
                     continue
                 self._say(f"a step is not recorded: {reason_of(error)}")
             else:
@@ -354,37 +356,19 @@ class Recorder:
                 )
                 self._syncer.problem = ""
 
-    def _readable(self, row: Mapping[Any, Any]) -> dict[str, Any]:
-        """Return a row with None for what cannot be recorded, which is told once a column."""
+    def _readable(self, rows: Rollouts) -> tuple[list[dict[str, Any]], bool]:
+        """Return rows with None for what cannot be recorded, which is told once a column, and
+        whether there was any.
+        """
         odd = Odd()
-        readable = readable_cells(row, odd)
-        for _, name in odd:
-            if name not in self._odd_columns:
-                self._odd_columns.add(name)
-                self._say(
-                    f"{clean(name, longest=60)!r} holds what is no number or text: such cells are "
-                    "missing in the record"
-                )
-        return readable
-
-    def _without_odd_cells(self) -> bool:
-        """Take odd cells out of the step that waits longest; return whether there were any."""
-        row, rollouts = self._waiting[0]
-        if not rollouts:
-            return False
-        try:
-            rows = rollouts.rows() if isinstance(rollouts, RolloutColumns) else rollouts
-        except ValueError:  # columns of several lengths
-            return False
-        readable = [self._readable(completion) for completion in rows]
-        if all(
-            cell is before[name]
-            for before, after in zip(rows, readable, strict=True)
-            for name, cell in after.items()
-        ):
-            return False
-        self._waiting[0] = (row, readable)
-        return True
+        readable = [readable_cells(row, odd) for row in rows]
+        for name in sorted({name for _, name in odd} - self._odd_columns):
+            self._odd_columns.add(name)
+            self._say(
+                f"{clean(name, longest=60)!r} holds what is no number or text: such cells are "
+                "missing in the record"
+            )
+        return readable, bool(odd)
 
     def _begun_anew(self, error: JournalGoneError) -> bool:
         """Begin a record that was deleted again with all steps, whose rows are still in memory;
@@ -459,11 +443,7 @@ class Recorder:
         odd = Odd()
         steps = steps_of_rows(self.rows, odd)
         rollouts = rollouts_table(
-            [
-                {**one, "step": number}
-                for number, some in self._recent
-                for one in (some.rows() if isinstance(some, RolloutColumns) else some)
-            ],
+            [{**one, "step": number} for number, some in self._recent for one in some],
             odd,
         )
         meanings = tuple(meaning for meaning in self._meanings if meaning.column in steps.columns)

@@ -40,7 +40,6 @@ from groupwise.record.settings import RunConfig, Setting
 from groupwise.record.table import (
     BASE_COLUMNS,
     Odd,
-    RolloutColumns,
     check_rollouts,
     check_steps,
     mended,
@@ -473,7 +472,7 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
     def append(
         self,
         step_row: Mapping[str, Any],
-        rollouts: Sequence[Mapping[str, Any]] | RolloutColumns | None = None,
+        rollouts: Sequence[Mapping[str, Any]] | None = None,
         *,
         sync: bool = True,
     ) -> None:
@@ -483,7 +482,7 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
             step_row: "step" (a whole number), any of the base columns, and the logged keys: numbers
                 or None.
             rollouts: one mapping a completion, with "prompt_id" and any of the columns of
-                `RunRecord.rollouts`; or these by column.
+                `RunRecord.rollouts`.
             sync: whether to wait for the disk; without, `sync` does it.
 
         Raises:

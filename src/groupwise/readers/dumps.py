@@ -10,38 +10,24 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from groupwise.readers.source import vocabulary
+
 Row = Mapping[Any, Any]
 
 
 # What was logged of a completion beside its reward: the name in the record, and how logs spell it;
 # a group lists it in the plural.
 SPELLINGS = {
-    "advantage": ("advantage", "advantages"),
-    "length": (
+    name: vocabulary(name)
+    for name in (
+        "advantage",
         "length",
-        "completion_length",
-        "response_length",
-        "completion_len",
-        "response_token_length",
-        "completion_tokens",
-        "response_tokens",
-        "num_tokens",
-        "lengths",
-        "completion_lengths",
-        "response_lengths",
-    ),
-    "entropy": ("entropy", "token_entropy", "entropies", "token_entropies"),
-    "log_probability": (
+        "entropy",
         "log_probability",
-        "logprob",
-        "log_prob",
-        "logprobs",
-        "log_probs",
-        "token_logprobs",
-    ),
-    "ended": ("ended",),
-    "end_token": ("end_token",),
-    "truncated": ("truncated", "is_truncated", "finish_reason", "finish_reasons"),
+        "ended",
+        "end_token",
+        "truncated",
+    )
 }
 SPELLED = frozenset(key for keys in SPELLINGS.values() for key in keys)
 
@@ -161,9 +147,9 @@ def _advantage(tokens: Any) -> dict[str, float]:
 
 
 GROUPS = "groups"
-_REWARDS = ("rewards", "reward", "group_rewards", "scores", "total_rewards", "reward_list")
-_COMPLETIONS = ("completions", "completion", "responses", "outputs", "texts")
-_OF_A_STEP = ("loss", "learning_rate", "lr", "grad_norm", "reward_std")
+_REWARDS = vocabulary("rewards_of_a_group")
+_COMPLETIONS = vocabulary("completions_of_a_group")
+_OF_A_STEP = vocabulary("only_of_a_step")
 
 
 def _values(row: Row, keys: Sequence[str]) -> list[Any]:

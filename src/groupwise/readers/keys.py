@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.readers.rows import plain, snake
-from groupwise.readers.source import table_beside
+from groupwise.readers.source import table_beside, vocabulary
 from groupwise.readers.steps import is_counter
 from groupwise.record.run import Meaning, RunConfig
 
@@ -125,15 +125,10 @@ _NO_SOURCE = re.compile(
 )
 # What a version of TRL began to log, and whether it does so in every run; the completeness of a log
 # then bounds its version from above.
-_SINCE: tuple[tuple[re.Pattern[str], Version, bool], ...] = (
-    (re.compile(r"completions/mean_length|rewards/.*"), (0, 17), False),
-    (re.compile(r"frac_reward_zero_std"), (0, 18), True),
-    (re.compile(r"entropy"), (0, 20), True),
-    (re.compile(r"sampling/.*"), (0, 23), False),
-    (re.compile(r"step_time"), (0, 26), True),
-    (re.compile(r"vespo/.*"), (1, 0), False),
-    (re.compile(r"aux_loss"), (1, 7), False),
-    (re.compile(r"policy_loss|entropy_coef"), (1, 8), False),
+_SINCE = tuple(
+    (re.compile(row["pattern"]), version_of(row["since"]) or _NEWEST, bool(row["always"]))
+    for row in table_beside("marks.tsv")
+    if row["since"]
 )
 # Only TRL's asynchronous trainer logs these; its reward_std never became the batch's.
 _ASYNCHRONOUS = re.compile(
@@ -144,86 +139,27 @@ _ASYNCHRONOUS = re.compile(
 )
 _AGGREGATION_FROM: Version = (0, 27)
 TRL_FAMILY = frozenset({"trl", "unsloth", "ms-swift"})
-# A framework is known by any one of these keys; the first that fits counts.
-_MARKS: tuple[tuple[str, str], ...] = (
-    ("roll", r"val_correct/.+|token/response_length/mean|actor_train/grad_norm"),
-    ("verl", r"critic[/_](score|rewards)[/_]mean|actor[/_]pg_clipfrac|val-core[/_].+"),
-    ("prime-rl", r"train/agg/(all|effective)/.+|mismatch_kl/all/mean|entropy/all/mean"),
-    ("slime", r"rollout/raw_reward|train/train_rollout_logprob_abs_diff"),
-    ("nemo-rl", r"(train/)?(baseline_reward/pct_[01]|token_mult_prob_error|probs_ratio_clamped)"),
-    ("skyrl", r"reward/avg_raw_reward|policy/policy_entropy"),
-    ("areal", r"ppo_actor/.+"),
-    (
-        "open-instruct",
-        (
-            r"(val/)?(all_zero_reward_groups_ratio|stop_rate)|unsolved_batch_size_ratio"
-            r"|objective/kl\d?_avg"
-        ),
-    ),
-    (
-        "tinker",
-        r"env/all/(reward/total|by_group/frac_mixed)|progress/done_frac|optim/kl_sample_train_v\d",
-    ),
-    (
-        "openrlhf",
-        r"(train/)?(group_reward_std|vllm_kl|dynamic_filtering_pass_rate|actor_grad_norm)",
-    ),
-    ("marin", r"inference\.(rollout|eval)/.+/avg_reward|(train/)?trainer_sampler_prob_diff_mean"),
-    ("forge", r"reward/evaluate_response/.+|rl_trainer/.+"),
-    ("tunix", r"global/(train|eval)/rewards/.+"),
-    ("rlinf", r"env/success_once"),
-    ("art", r"train/(exception_rate|reward_std_dev)"),
-)
 # An evaluation's prefix, as `is_evaluation` of steps.py knows it.
 _HELD_OUT = re.compile(
     r"^(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. "
     r"]|(?<=/)(eval|evaluation|val|validation)/"
 )
-_FRAMEWORKS = tuple((name, re.compile(pattern)) for name, pattern in _MARKS)
+# A framework is known by any one of these keys; the first that fits counts.
+_FRAMEWORKS = tuple(
+    (row["framework"], re.compile(row["pattern"]))
+    for row in table_beside("marks.tsv")
+    if not row["since"]
+)
 _PERCENT = re.compile(r"%|(?<![a-z])(pct|percent|percentage)(?![a-z])", re.IGNORECASE)
 _LARGEST_SHARE = 1.0001
 _OF_GROUPS = frozenset(
     {"dead_group_share", "live_group_share", "all_wrong_share", "all_right_share"}
 )
 _SPARSE = 3  # an evaluation is logged at a third of the steps at most
-_NO_FUNCTION = frozenset(
-    {
-        "mean",
-        "std",
-        "max",
-        "min",
-        "total",
-        "sum",
-        "count",
-        "var",
-        "median",
-        "advantage",
-        "advantages",
-    }
-)
+_NO_FUNCTION = frozenset(vocabulary("no_reward_function"))
 # Words that say who measured and over what: a key of an unknown log means the same without them.
 _MEANS = frozenset({"mean", "avg", "average"})
-_ASIDE = _MEANS | frozenset(
-    {
-        "overall",
-        "train",
-        "training",
-        "trainer",
-        "actor",
-        "policy",
-        "learner",
-        "rollout",
-        "rollouts",
-        "rl",
-        "grpo",
-        "stats",
-        "global",
-        "update",
-        "batch",
-        "objective",
-        "agg",
-    }
-)
+_ASIDE = _MEANS | frozenset(vocabulary("aside"))
 # Of a log whose program is unknown: names as loops of one's own, trackers and other tools write
 # them, without those words.
 _PLAIN = tuple((re.compile(row["pattern"]), row["quantity"]) for row in table_beside("names.tsv"))

@@ -44,49 +44,22 @@ from groupwise.readers.source import (
     peek,
     shown,
     some_of,
+    vocabulary,
 )
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet, steps_table
 from groupwise.record.texts import Texts
 
-PROMPT_KEYS = ("prompt", "input", "question", "problem", "query", "instruction", "messages")
-COMPLETION_KEYS = ("completion", "output", "response", "generation", "text")
-REWARD_KEYS = (
-    "reward",
-    "score",
-    "total_reward",
-    "rewards/total",
-    "reward/total",
-    "rewards",
-    "acc",
-    "accuracy",
-    "correct",
-)
-GROUP_KEYS = (
-    "group",
-    "group_id",
-    "group_index",
-    "prompt_id",
-    "prompt_index",
-    "uid",
-    "problem_id",
-    "question_id",
-    "question_index",
-    "id",
-)
+PROMPT_KEYS = vocabulary("prompt")
+COMPLETION_KEYS = vocabulary("completion")
+REWARD_KEYS = vocabulary("reward")
+GROUP_KEYS = vocabulary("group")
 # What may name a prompt of the data set: it is the same prompt at another step.
-_PROMPT_NAMES = ("prompt_id", "prompt_index", "problem_id", "question_id", "question_index", "id")
-STEP_KEYS = ("step", "global_step", "training_step", "train_step", "grpo_step", "iteration")
-FUNCTION_PREFIXES = (
-    "reward/",
-    "rewards/",
-    "reward_fns/",
-    "reward_functions/",
-    "reward_funcs/",
-    "reward_components/",
-)
-STEP_LOG_KEYS = ("loss", "learning_rate", "lr", "grad_norm", "reward_std")
+_PROMPT_NAMES = vocabulary("prompt_name")
+STEP_KEYS = vocabulary("rollout_step")
+FUNCTION_PREFIXES = vocabulary("function_prefix")
+STEP_LOG_KEYS = vocabulary("only_of_a_step")
 
 _TEXT_KEYS = frozenset(PROMPT_KEYS + COMPLETION_KEYS)
 _BY_TOKEN = frozenset(
@@ -96,37 +69,7 @@ _REASONS = ("finish_reason", "finish_reasons")
 _CUT_OFF = ("length", "max_tokens")  # reasons to finish at the limit
 # A column such as format_reward is what one function gave, one such as mean_reward is not.
 _OF_A_FUNCTION = re.compile(r"(\w+)_rewards?")
-_OF_NO_FUNCTION = {
-    "total",
-    "sum",
-    "mean",
-    "avg",
-    "average",
-    "median",
-    "max",
-    "min",
-    "best",
-    "worst",
-    "std",
-    "var",
-    "group",
-    "batch",
-    "step",
-    "episode",
-    "final",
-    "raw",
-    "shaped",
-    "normalized",
-    "scaled",
-    "clipped",
-    "baseline",
-    "expected",
-    "cumulative",
-    "running",
-    "eval",
-    "val",
-    "test",
-}
+_OF_NO_FUNCTION = frozenset(vocabulary("no_function"))
 _VERL_UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
 _MAYBE_A_NUMBER = (
     r"(?i)^\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?\s*$"
@@ -245,7 +188,6 @@ class RolloutRows:
         left_out: rows that are no rollouts.
         silent: rows without a completion.
         messages: texts that are lists of chat messages.
-        later_outputs: rows that are a second output, or a later one, of one of verl's rollouts.
         split_uids: rows whose verl uid names its group.
         texts: whether completions are kept; else each has a place, from 0.
     """
@@ -260,7 +202,7 @@ class RolloutRows:
         self._again: list[Callable[[], pl.Series]] = []
         self.file_step: list[float] = []
         self.labels: dict[str, list[str | None]] = {}
-        self.left_out = self.silent = self.messages = self.later_outputs = self.split_uids = 0
+        self.left_out = self.silent = self.messages = self.split_uids = 0
         self.texts = texts
         self._known: dict[str, str] = {}
 
@@ -375,7 +317,6 @@ class RolloutRows:
         match = _VERL_UID.fullmatch(text) if key == "uid" and layout.verl else None
         if match:
             self.split_uids += 1
-            self.later_outputs += int(match[3]) > 0
             text = match[1]
         return _sound(text)
 
@@ -576,13 +517,7 @@ def row_notes(rows: RolloutRows) -> list[str]:
     notes += noted(
         rows.messages, "text is a list", "texts are lists", "of chat messages: kept as JSON text"
     )
-    further = (
-        "row is a further output of its rollout,",
-        "rows are further outputs of their rollouts,",
-    )
-    return notes + noted(
-        rows.later_outputs, *further, "by the uid, and counts as a completion of its own"
-    )
+    return notes
 
 
 def function_names(names: Iterable[str], total: str) -> dict[str, str]:

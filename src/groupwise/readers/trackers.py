@@ -20,7 +20,7 @@ from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, number_in, parse_yaml
 from groupwise.readers.rows import RowStore, clean_key
-from groupwise.readers.source import Peek, inside, json_in, noted, open_text, peek, shown
+from groupwise.readers.source import Peek, folders_in, json_in, noted, open_text, peek, shown
 from groupwise.readers.steps import one_run
 from groupwise.readers.trl import typed_completions, with_completions
 from groupwise.record.run import RunRecord, Source
@@ -318,16 +318,11 @@ def _runs(path: Path) -> Iterator[Path]:
     if is_mlflow_run(path):
         yield path
         return
-    for inner in _folders(path):
+    for inner in folders_in(path, _MOST):
         if is_mlflow_run(inner):
             yield inner
         elif (inner / "meta.yaml").is_file():
-            yield from (run for run in _folders(inner) if is_mlflow_run(run))
-
-
-def _folders(path: Path) -> list[Path]:
-    """Return the folders inside one that are not hidden."""
-    return [inner for inner in inside(path, _MOST) if inner.is_dir() and inner.name[0] != "."]
+            yield from (run for run in folders_in(inner, _MOST) if is_mlflow_run(run))
 
 
 def is_mlflow_run(path: Path) -> bool:

@@ -569,12 +569,8 @@ def _parsed_meaning(entry: Mapping[str, Any]) -> Meaning:
     )
 
 
-def parse_about(
-    about: Any, home: Path
-) -> tuple[str, RunConfig, tuple[Meaning, ...], tuple[Source, ...], tuple[str, ...]]:
-    """Return name, settings, meanings, sources and notes from plain data that anybody may have
-    edited.
-    """
+def parse_about(about: Any, home: Path) -> RunRecord:
+    """Return what plain data that anybody may have edited says of a record, without its tables."""
     try:
         if about["format"] != FORMAT or about["version"] != VERSION:
             raise UnreadableRunError(
@@ -584,14 +580,12 @@ def parse_about(
         config = RunConfig()
         for key, setting in about["config"].items():
             config = config.with_settings({key: setting["value"]}, str(setting["source"]))
-        meanings = tuple(_parsed_meaning(entry) for entry in about["meanings"])
-        sources = tuple(Source(**entry) for entry in about.get("sources", []))
-        return (
-            str(about["name"]),
-            config,
-            meanings,
-            sources,
-            tuple(str(note) for note in about.get("notes", [])),
+        return dataclasses.replace(
+            RunRecord.empty(str(about["name"])),
+            config=config,
+            meanings=tuple(_parsed_meaning(entry) for entry in about["meanings"]),
+            sources=tuple(Source(**entry) for entry in about.get("sources", [])),
+            notes=tuple(str(note) for note in about.get("notes", [])),
         )
     except (KeyError, TypeError, ValueError, AttributeError, InvalidArgumentError) as error:
         reason = str(error)[:120]
@@ -616,7 +610,7 @@ def load_saved(home: Path) -> tuple[RunRecord, str]:
         raise UnreadableRunError(
             f"expected JSON in {home / SAVED}, got {str(error)[:80]}: {_RESTORE}"
         ) from None
-    name, config, meanings, sources, notes = parse_about(about, home)
+    record = parse_about(about, home)
     sums, labels = about.get("checksums"), about.get("labels")
     if not isinstance(sums, dict) or _STEPS not in sums:
         raise UnreadableRunError(f"expected a table of steps in {home}, got none: {_RESTORE}")
@@ -629,8 +623,9 @@ def load_saved(home: Path) -> tuple[RunRecord, str]:
     texts = (
         {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
     )
-    return RunRecord(
-        name, steps, rollouts, config, meanings, sources, (*notes, *([lost] if lost else [])), texts
+    notes = (*record.notes, *([lost] if lost else []))
+    return dataclasses.replace(
+        record, steps=steps, rollouts=rollouts, notes=notes, labels=texts
     ), lost
 
 
@@ -757,27 +752,27 @@ class JournalRows:
         what is damaged and what is odd in it.
         """
         self._settle()
-        record, name, meanings = self._record, self._record.name, self._record.meanings
-        config, notes, sources = record.config, record.notes, record.sources
+        record, sources = self._record, self._record.sources
         if self._about:
-            name, config, stated, _, more = parse_about(self._about, self.path.parent)
-            meanings, notes = stated or meanings, (*notes, *more)
+            stated = parse_about(self._about, self.path.parent)
+            record = dataclasses.replace(
+                record,
+                name=stated.name,
+                config=stated.config,
+                meanings=stated.meanings or record.meanings,
+                notes=(*record.notes, *stated.notes),
+            )
         if self.path.is_file():
             rows = len(record.steps) - self._saved
             sources = (*sources, Source(str(self.path), "journal", self.lines.end, rows))
         later = [limits.later_rows(limits.MOST_ROWS)] if self.is_full else []
-        return dataclasses.replace(
-            with_notes(
-                dataclasses.replace(record, notes=notes),
-                (*notes_on(self.lines.damage), *later),
-                Odd(self._odd),
-            ),
-            name=name,
-            config=config,
-            meanings=tuple(
-                meaning for meaning in meanings if meaning.column in record.steps.columns
-            ),
-            sources=sources,
+        meanings = [
+            meaning for meaning in record.meanings if meaning.column in record.steps.columns
+        ]
+        return with_notes(
+            dataclasses.replace(record, meanings=tuple(meanings), sources=sources),
+            (*notes_on(self.lines.damage), *later),
+            Odd(self._odd),
         )
 
 

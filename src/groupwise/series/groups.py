@@ -324,15 +324,13 @@ def _all_from(k: pl.Series, m: pl.Series, size: pl.Series) -> pl.Series:
     from scipy.special import gammaln
 
     successes, draws, group = _array(k), _array(m), _array(size)
-    enough = successes >= group
-    kept = np.where(enough, successes, group)
-    logarithm = (
-        gammaln(kept + 1)
-        - gammaln(kept - group + 1)
-        - gammaln(draws + 1)
-        + gammaln(np.maximum(draws - group, 0) + 1)
-    )
-    return pl.Series("chance", np.where(enough & (draws >= group), np.exp(logarithm), 0.0))
+    enough = (successes >= group) & (draws >= group)
+
+    def logarithm(count: Float) -> Float:
+        return np.asarray(gammaln(count + 1) - gammaln(np.maximum(count - group, 0) + 1))
+
+    chance = np.exp(logarithm(np.where(enough, successes, draws)) - logarithm(draws))
+    return pl.Series("chance", np.where(enough, chance, 0.0))
 
 
 def _from_columns(record: RunRecord) -> GroupEvidence:

@@ -143,7 +143,7 @@ class Recorder:
             str, str
         ] = {}  # what tells this run from others, written into the record: `resume.opened` sets it
         self._given, self._after, self._pending, self._next_try = self.config, 0, False, 0.0
-        self._uneven, self._size_changes = False, 0
+        self._uneven = False
         self._name, self._meanings_of, self._say = name or folder.name, meanings_of, guarded(say)
         self._meanings: tuple[Meaning, ...] = ()
         self._columns: set[str] = set()
@@ -220,7 +220,6 @@ class Recorder:
             str(note) for note in about.get("notes") or () if _step_of_change(str(note)) <= after
         ]
         self.notes = list(dict.fromkeys((*before, *self.notes)))
-        self._size_changes = sum(_step_of_change(note) > 0 for note in self.notes)
         self._uneven = any(row.get(UNEVEN) for row in self.rows)
         sizes = [(row["step"], size) for row in self.rows if (size := _size_of(row))]
         changed = [later for earlier, later in pairwise(sizes) if later[1] != earlier[1]]
@@ -300,14 +299,9 @@ class Recorder:
         sentence = f"the group size changed from {before:g} to {size:g} at step {step}"
         if sentence in self.notes:
             return
-        self.config, self._size_changes = _resized(self.config, step, size), self._size_changes + 1
-        if self._size_changes <= _MOST_CHANGES:
+        self.config = _resized(self.config, step, size)
+        if sum(_step_of_change(note) > 0 for note in self.notes) < _MOST_CHANGES:
             self.note(sentence)
-        elif self._size_changes == _MOST_CHANGES + 1:
-            self.note(
-                "the group size goes on changing: group_size has it for each step, and no change "
-                f"after step {step} is noted"
-            )
 
     def _write(self) -> None:
         """Write all that waits; a failure is said once, and it goes on waiting."""

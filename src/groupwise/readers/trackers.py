@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -263,10 +264,16 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
                 "SELECT key, value FROM params WHERE run_uuid = ?", (identity,)
             ).fetchall()
         )
-    stated = ((_settings(parameters), "MLflow's parameters"),)
-    return assemble(
-        Log(store, path, "database", path.stat().st_size, stated=stated, name=name), request
-    )
+    log = Log(store, path, "database", path.stat().st_size, name=name)
+    return _with_parameters(log, parameters, request)
+
+
+def _with_parameters(log: Log, parameters: Mapping[Any, Any], request: Request) -> RunRecord:
+    """Return the record of a run of MLflow's, whose parameters are texts; "a/b" and "a.b" are
+    paths.
+    """
+    settings = {str(key).replace(".", "/"): number_in(value) for key, value in parameters.items()}
+    return assemble(replace(log, stated=((settings, "MLflow's parameters"),)), request)
 
 
 def _chosen_run(path: Path, titles: Mapping[str, str], chosen: str) -> tuple[str, str]:
@@ -281,11 +288,6 @@ def _chosen_run(path: Path, titles: Mapping[str, str], chosen: str) -> tuple[str
         chosen = next(name for name, identity in named.items() if identity == chosen)
     name = one_run(path, named, chosen)
     return name, named[name]
-
-
-def _settings(parameters: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return MLflow's parameters, which are all texts; "a/b" and "a.b" are paths."""
-    return {str(key).replace(".", "/"): number_in(value) for key, value in parameters.items()}
 
 
 def _rows_of(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
@@ -352,9 +354,8 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
         key: file.read_text(encoding="utf-8", errors="replace").strip()
         for key, file in small.items()
     }
-    stated = ((_settings(parameters), "MLflow's parameters"),)
     notes = tuple(noted(damaged, "line is damaged and was", "lines are damaged and were"))
-    return assemble(Log(store, home, "mlflow", size, notes, stated=stated, name=name), request)
+    return _with_parameters(Log(store, home, "mlflow", size, notes, name=name), parameters, request)
 
 
 def _title(run: Path) -> str:

@@ -88,14 +88,15 @@ def load_state(path: Path) -> State:
     return State(path, seen.size, RowStore.of(rows), about, len(history) - len(rows))
 
 
-def _logging_steps(state: State) -> int | None:
-    """Return the steps between two rows: TRL takes a number below 1 as a share of all steps."""
-    given, longest = state.about.get("logging_steps"), state.about.get("max_steps")
-    if not isinstance(given, float) or not 0 < given < 1e9:
-        return None
-    if given >= 1:
-        return int(given)
-    return math.ceil(given * longest) if isinstance(longest, float) and 0 < longest < 1e9 else None
+def _stated(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a state holds: TRL takes logging_steps below 1 as a share of all."""
+    every, longest = (
+        value if isinstance(value := about.get(key), float) and 0 < value < 1e9 else None
+        for key in ("logging_steps", "max_steps")
+    )
+    if every is not None and every < 1:
+        every = math.ceil(every * longest) if longest else None
+    return {"logging_steps": every and int(every), "planned_steps": longest}
 
 
 def _record(
@@ -110,11 +111,7 @@ def _record(
         )
     if state.skipped:
         found.append("the summary row at the end is left out")
-    longest = state.about.get("max_steps")
-    planned = longest if isinstance(longest, float) and 0 < longest < 1e9 else None
-    stated = (
-        ({"logging_steps": _logging_steps(state), "planned_steps": planned}, shown(state.path)),
-    )
+    stated = ((_stated(state.about), shown(state.path)),)
     name = folder.name if folder is not None and folder.name else state.path.name
     record = assemble(
         Log(

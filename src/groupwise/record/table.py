@@ -133,17 +133,11 @@ def _float_column(
 
 
 def steps_of_rows(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) -> pl.DataFrame:
-    """Return a steps table from rows."""
+    """Return a steps table from rows: updates that are missing are the steps, windows are 1."""
     columns = columns_of(
         [{name: value for name, value in row.items() if name != "step"} for row in rows], odd
     )
-    return steps_of_columns([int(row["step"]) for row in rows], columns)
-
-
-def steps_of_columns(step: Sequence[int], columns: dict[str, NDArray[np.float64]]) -> pl.DataFrame:
-    """Return a steps table from columns with the base ones among them; updates that are missing
-    are the steps, windows are 1.
-    """
+    step = [int(row["step"]) for row in rows]
     base: dict[str, Any] = {name: columns.pop(name, None) for name in BASE_COLUMNS[1:]}
     for name, default in (("optimizer_updates", np.array(step, dtype=np.float64)), ("window", 1.0)):
         if base[name] is not None:
@@ -201,7 +195,9 @@ def newest(rollouts: pl.DataFrame | None, odd: Odd) -> pl.DataFrame | None:
         return None
     most = limits.MOST_CELLS // rollouts.width
     if len(rollouts) > most:
-        rollouts = rollouts.filter(pl.col("step") > rollouts["step"][-most - 1])
+        kept_rows = rollouts.filter(pl.col("step") > rollouts["step"][-most - 1])
+        odd["old", "prompt_id"] += len(rollouts) - len(kept_rows)
+        rollouts = kept_rows
     for name in TEXT_COLUMNS:
         if name in rollouts.columns:
             length = rollouts[name].str.len_bytes().fill_null(0)

@@ -571,7 +571,7 @@ def test_generations_of_one_step_are_joined_with_their_groups_apart() -> None:
     both = joined([one, two])
     assert both.prompt_N.tolist() == [0, 0, 1, 2]
     assert both.completions == ["x", "y", "z", "w"]
-    assert [row.get("reward/a") for row in both.rollouts().rows()] == [1.0, 2.0, None, None]
+    assert [row.get("reward/a") for row in both.rollouts()] == [1.0, 2.0, None, None]
     assert both.row()["dead_group_share"] == 0.0
 
 

@@ -192,14 +192,6 @@ class TestVerl:
         assert record.steps["step"].to_list() == [9, 10]
         assert any("names of the files" in note for note in record.notes)
 
-    def test_a_further_output_of_a_rollout_is_said(self, tmp_path: Path) -> None:
-        rows = verl_rows(1)
-        rows.append(rows[-1] | {"uid": "0a_3-b1_5_1"})
-        assert any(
-            note.startswith("1 row is a further output")
-            for note in open_run(write(tmp_path / "1.jsonl", rows)).notes
-        )
-
     def test_a_damaged_dump_is_left_out(self, tmp_path: Path) -> None:
         for step in (1, 2):
             write(tmp_path / f"{step}.jsonl", verl_rows(step))

@@ -251,7 +251,6 @@ class TestOrder:
         assert values(record, "reward") == [float(row) for row in range(8)]
         assert values(record, "optimizer_updates") == [spacing * row for row in range(8)]
         assert "numbered 1 to 8" in " ".join(record.notes)
-        assert "fractional steps of the log are the clock" in " ".join(record.notes)
 
     def test_fractional_steps_of_a_restarted_run(self, tmp_path: Path) -> None:
         record = opened(

@@ -19,7 +19,7 @@ from groupwise.readers.follow import Follower
 from groupwise.record.journal import Journal
 from groupwise.record.recorder import Recorder
 from groupwise.record.run import RecordWriter, RunRecord
-from groupwise.record.table import BASE_COLUMNS, RolloutColumns
+from groupwise.record.table import BASE_COLUMNS
 
 HUGE = 10**400
 numbers = st.one_of(
@@ -133,24 +133,6 @@ def test_what_is_recorded_is_read(steps: list[tuple[dict[Any, Any], list[dict[st
                     for text in kept
                 ]
                 assert record.rollouts["completion"].to_list() == texts_kept
-
-
-@given(st.lists(rollouts.filter(lambda one: len(one) == 4), min_size=1, max_size=4))
-def test_by_column_too(some: list[dict[str, Any]]) -> None:
-    columns = {
-        name: [one[name] for one in some]
-        for name in ("prompt_id", "prompt", "completion", "reward")
-    }
-    with tempfile.TemporaryDirectory() as home:
-        for name, given_rollouts in (("rows", some), ("columns", RolloutColumns(columns))):
-            with RecordWriter(Path(home) / name) as writer:
-                writer.append({"step": 1}, given_rollouts)
-        by_rows, by_columns = (
-            loaded_and_followed(Path(home) / name).rollouts for name in ("rows", "columns")
-        )
-        assert by_rows is not None
-        assert by_columns is not None
-        assert by_rows.equals(by_columns)
 
 
 json_values = st.recursive(

@@ -524,3 +524,34 @@ class TestJournal:
         with pytest.raises(GroupwiseError, match="choose a folder"):
             Journal(tmp_path / "none" / "journal.jsonl")
         assert read_journal(tmp_path / "none") == Content([])
+
+
+def test_of_more_rollouts_than_there_is_room_for_the_newest_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupwise.record.run._HELD", 200)
+    with RecordWriter(tmp_path) as writer:
+        for step in range(1, 11):
+            writer.append(
+                {"step": step, "reward": 0.5},
+                [{"prompt_id": 0, "completion": f"{step:010d}", "reward": 1.0}],
+            )
+    whole = RunRecord.load(tmp_path)
+    assert whole.rollouts is not None
+    assert (len(whole.rollouts), whole.notes) == (10, ())
+    monkeypatch.setattr("groupwise.limits.MOST_TEXT", 35)
+    record = RunRecord.load(tmp_path)
+    assert record.rollouts is not None
+    assert record.rollouts["completion"].to_list() == [
+        *[None] * 7,
+        *(f"{step:010d}" for step in (8, 9, 10)),
+    ]
+    assert record.rollouts["reward"].to_list() == [1.0] * 10
+    assert record.notes == (
+        "7 cells of 'completion' are of more rollouts than there is room for, and left out",
+    )
+    monkeypatch.setattr("groupwise.limits.MOST_CELLS", 4 * 5)
+    fewer = RunRecord.load(tmp_path)
+    assert fewer.rollouts is not None
+    assert fewer.rollouts["step"].to_list() == [6, 7, 8, 9, 10]
+    assert fewer.steps["step"].to_list() == list(range(1, 11))

@@ -200,11 +200,8 @@ def test_keys_that_hold_null_in_some_rows_are_read_by_column(
     assert PlainRows().table(block) is not None
 
 
-@each_case("window", [1, 2, 7, 1 << 18])
-def test_marks_behind_backslashes(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of n backslashes before a quotation mark an odd number makes it a letter, however long the
-    run and wherever a window ends.
-    """
-    monkeypatch.setattr(columns, "_WINDOW", window)
+def test_marks_behind_backslashes() -> None:
+    """Of n backslashes before a quotation mark an odd number makes it a letter."""
     block = b"{" + b"x".join(b"\\" * number + b'"' for number in range(40))
     assert columns._marks(block) == 20
+    assert columns._marks(b"{" + b"\\" * 1000 + b'"') == -1

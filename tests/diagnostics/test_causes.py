@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics.causes import CAUSES, Case, advice_for, verdict
 from groupwise.diagnostics.facts import Fact, Observation, Seen, stated
@@ -70,7 +71,7 @@ LENGTH, ENTROPY, CUT = "completion_length", "entropy", "truncated_share"
 LASTING = (Fact.FALL_AT_ONCE,)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("facts", "signs", "certainty", "names"),
     [
         ((Fact.NOT_FINITE,), (), LIKELY, ("numerics (loss first)",)),
@@ -195,7 +196,7 @@ def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(
     assert cause_of_fall(Case(Evidence(run), {}, signs, 5)).names == (name,)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("facts", "certainty", "names", "log"),
     [
         (
@@ -328,7 +329,7 @@ def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
 # A reward that stands.
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fact", "cause", "certainty"),
     [
         (Fact.RATE_ZERO, CAUSE["learning_rate_zero"], LIKELY),
@@ -381,7 +382,7 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
 # What to do.
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("cause", "step", "onset", "line"),
     [
         (
@@ -457,7 +458,7 @@ def test_a_case_says_of_a_fact_whether_it_is_seen_absent_or_not_logged() -> None
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("cause", "words"),
     [
         (Cause(), ""),

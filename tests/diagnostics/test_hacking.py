@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from worlds.runs import simulated_run
 
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.hacking import (
@@ -715,3 +716,18 @@ def test_cells_that_are_missing_hide_no_function_that_stays_behind(missing: floa
         {} if missing > 0.2 else {"judge": pytest.approx(1.0), "true": pytest.approx(0.0)}
     )
     assert told(**columns).status is (Status.NOT_LOGGED if missing > 0.2 else Status.CRITICAL)
+
+
+def test_training_parts_from_the_held_out_reward_where_it_is_hacked() -> None:
+    # Median error of 2 to 3 % of the run in lab/experiments/diagnosis/delay.csv; above 8 % in 14
+    # runs less than once in 1,000.
+    errors = []
+    for seed in range(14):
+        record, onset = simulated_run(
+            "reward_hacking", np.random.default_rng([77, seed]), steps=200
+        )
+        pair = pair_of(Evidence(record))
+        assert pair is not None
+        assert onset is not None
+        errors.append(abs(parting_of(pair).step - onset) / 200)
+    assert np.median(errors) < 0.08

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from groupwise.analysis.charts import Chart, Line
 from groupwise.analysis.fitted import Fitted
-from groupwise.diagnostics.margin import (
+from groupwise.analysis.margin import (
     LARGE,
     NO_APPROACH,
     doubts_of,

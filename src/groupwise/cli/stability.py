@@ -308,8 +308,8 @@ def _trainer_apart(
 
 def _of_numbers(typed: Typed, trainer_lag: TrainerLag | None) -> _Answer:
     """Judge a setting whose stiffness is known."""
+    from groupwise.analysis.margin import judged
     from groupwise.analysis.stability import ADAM, NO_INTERVAL, map_chart, with_ratio
-    from groupwise.diagnostics.margin import judged
     from groupwise.pages.tables import limit_grid, mode_grid, stability_grid
     from groupwise.series.staleness import LagSetting, kl_notes, request_for, setting_of_trainer
     from groupwise.stability.mode import rate_limits

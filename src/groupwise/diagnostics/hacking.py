@@ -19,7 +19,7 @@ from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics import reward_functions
 from groupwise.diagnostics.collapse import DECLINED, Ends, ends_of, fall_of
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
+from groupwise.diagnostics.judgement import Finding, Sign, Status
 from groupwise.diagnostics.reward_functions import (
     FORM,
     LONG,
@@ -986,36 +986,6 @@ def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[
     return float(last.mean() - first.mean()), float(
         deviation * np.sqrt(1 / first.size + 1 / last.size)
     )
-
-
-def measures(evidence: Evidence) -> tuple[Measure, ...]:
-    r"""Return the gap of progress and the coupling of the gains, from the first stretch both have
-    in common to the last.
-
-    The gap is $\Delta\text{training} - \Delta\text{held out}$, in units of the reward.
-    """
-    pair = pair_of(evidence)
-    if pair is None:
-        return (Measure(NAME, "progress_gap", None, *_no_pair(evidence)),)
-    early, late = pair.ends
-    train, error_train = pair.gain_of_training(early, late)
-    held, error_held = pair.gain_held_out(early, late)
-    half = 1.96 * float(np.hypot(error_train, error_held))
-    gap = Interval(train - held, train - held - half, train - held + half)
-    said = (
-        f"from step {pair.step_M[0]:,} to {pair.step_M[-1]:,} the training reward gained "
-        f"{train:.3g}, {pair.told} {held:.3g}: a gap of "
-        f"{ranged(gap)}{IN_SHARES if pair.percent else ''}"
-    )
-    coupling = coupling_of(pair, early, late)
-    if coupling is None:
-        why = (
-            "the training reward has not moved beyond four standard errors, so that a ratio of "
-            "gains tells nothing"
-        )
-        return (Measure(NAME, "progress_gap", gap, said), Measure(NAME, "coupling", None, why))
-    ratio = f"held-out gain over training gain is {ranged(coupling, 2)}"
-    return (Measure(NAME, "progress_gap", gap, said), Measure(NAME, "coupling", coupling, ratio))
 
 
 @dataclass(frozen=True, slots=True)

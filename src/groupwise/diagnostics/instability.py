@@ -18,7 +18,7 @@ import numpy as np
 from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.collapse import Fall, fall_of, settled
 from groupwise.diagnostics.facts import Fact, stated
-from groupwise.diagnostics.judgement import Finding, Measure, Status, exactly
+from groupwise.diagnostics.judgement import Finding, Status, exactly
 from groupwise.diagnostics.signals import (
     CRITICAL,
     LOG_REWARD,
@@ -26,9 +26,7 @@ from groupwise.diagnostics.signals import (
     Evidence,
     Signal,
     counted,
-    ends_of,
     lasting,
-    ranged,
     rare_event_factors,
     signal_of,
     since_when,
@@ -335,90 +333,12 @@ def _rows(value: Interval) -> str:
 
 
 ESS = r"(.*[/_.-])?(eff(ective)?_sample_size|ess)(_ratio|[/_]mean)?"
-LOG_WEIGHTS = (
-    "the importance weights: verl rollout_corr/rollout_is_eff_sample_size and chi2_token, "
-    "open-instruct val/ratio_var, TRL with vLLM sampling/importance_sampling_ratio/{mean,max}"
-)
 # Names of importance weights; a second moment of something else, such as the optimiser's, is none
 # of theirs.
 _RATIO = "importance_sampling_ratio|rollout_is|probs_ratio|is_ratio|importance_ratio"
 _WEIGHT = rf"({_RATIO}|importance_weights?|is_weights?|weights?)"
 _MEAN = rf".*({_RATIO})[/_]mean"
 _MOMENT = rf"(.*[/_.-])?{_WEIGHT}[/_]second_moment"
-
-
-def measures(evidence: Evidence) -> tuple[Measure, ...]:
-    """Return the effective share of samples and the second moment of the importance weights."""
-    share, moment = _effective_share(evidence), _second_moment(evidence)
-    if share is None and moment is None:
-        return (
-            Measure(
-                NAME,
-                "effective_samples",
-                None,
-                "nothing in the log tells how unlike the importance weights are",
-                LOG_WEIGHTS,
-            ),
-        )
-    return tuple(found for found in (share, moment) if found is not None)
-
-
-def _effective_share(evidence: Evidence) -> Measure | None:
-    """The effective share as logged, else from the second moment, else at least so much."""
-    for signal in evidence.matching(ESS):
-        if float(signal.value_T.max()) <= 1.0 + 1e-9 and float(signal.value_T.min()) >= 0.0:
-            return _measured(
-                "effective_samples",
-                signal,
-                f"{signal.column}: the effective share of the samples under their weights is",
-                1.0,
-            )
-    moments, bound = moments_of(evidence), _largest(evidence)
-    if moments is not None:
-        mean, second, name = moments
-        share = signal_of(name.column, name.step_T, mean**2 / np.maximum(second, 1e-300))
-        return _measured(
-            "effective_samples",
-            share,
-            f"from {name.column}: the effective share of the samples is",
-            1.0,
-        )
-    if bound is None:
-        return None
-    mean, largest, name = bound
-    low = _late_mean(np.minimum(mean / np.maximum(largest, 1e-300), 1.0), name)
-    said = (
-        f"{name.column} and the largest weight: at least {100 * low:.0f} % of the samples are "
-        "effective"
-    )
-    return Measure(NAME, "effective_samples", Interval(low, low, 1.0), said)
-
-
-def _second_moment(evidence: Evidence) -> Measure | None:
-    """The second moment as logged, else at most so much."""
-    moments, bound = moments_of(evidence), _largest(evidence)
-    if moments is not None:
-        _, second, name = moments
-        signal = signal_of(name.column, name.step_T, second)
-        return _measured(
-            "weight_second_moment",
-            signal,
-            f"from {name.column}: the second moment of the importance weights is",
-        )
-    if bound is None:
-        return None
-    mean, largest, name = bound
-    high, low = _late_mean(mean * largest, name), _late_mean(mean**2, name)
-    said = (
-        f"{name.column} and the largest weight: the second moment of the importance weights is at "
-        f"most {high:.3g}"
-    )
-    return Measure(NAME, "weight_second_moment", Interval(high, low, high), said)
-
-
-def _late_mean(value_T: Float, beside: Signal) -> float:
-    """The mean of the last rows of what stands beside a signal."""
-    return float(value_T[ends_of(beside)[1]].mean())
 
 
 def moments_of(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
@@ -437,16 +357,6 @@ def moments_of(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
     return None
 
 
-def _largest(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
-    """Mean and largest weight by row."""
-    found = (
-        (mean.value_T, top, mean)
-        for mean, top in _beside_means(evidence, "max")
-        if float(mean.value_T.min()) > 0
-    )
-    return next(found, None)
-
-
 def _beside_means(evidence: Evidence, end: str) -> Iterator[tuple[Signal, Float]]:
     """Yield the mean weights of each column with what is logged beside them under the same name
     but for its end, at the same steps.
@@ -459,10 +369,3 @@ def _beside_means(evidence: Evidence, end: str) -> Iterator[tuple[Signal, Float]
                     signal_of(mean.column, mean.step_T[mine], mean.value_T[mine]),
                     other.value_T[its],
                 )
-
-
-def _measured(name: str, signal: Signal, words: str, most: float = np.inf) -> Measure:
-    """A measure of the last rows, which is not below 0."""
-    value = signal.mean(ends_of(signal)[1])
-    value = Interval(value.value, max(value.low, 0.0), min(value.high, most))
-    return Measure(NAME, name, value, f"{words} {ranged(value)}")

@@ -18,7 +18,6 @@ from groupwise.diagnostics import (
     hacking,
     instability,
     learning,
-    margin,
     numerics,
     restart,
     reward_functions,
@@ -34,7 +33,6 @@ from groupwise.diagnostics.judgement import (
     Finding,
     Judgement,
     Learning,
-    Measure,
     State,
     Status,
 )
@@ -73,13 +71,6 @@ CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     beyond.router,
     beyond.tools,
 )
-MEASURES: tuple[Callable[[Evidence], tuple[Measure, ...]], ...] = (
-    hacking.measures,
-    zero_variance.measures,
-    concentration.measures,
-    margin.measures,
-    instability.measures,
-)
 # Checks whose finding may be what success looks like: an alarm only where the cause is likely.
 _HARMLESS = (concentration.NAME, zero_variance.NAME)
 # A check, and the facts of others that explain what it finds.
@@ -116,13 +107,6 @@ def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
         'reward 0.80 → 0.00, collapsed at step 40'
     """
     return judged(Evidence(record, ended=has_ended(record) if ended is None else ended))
-
-
-def measures_of(evidence: Evidence) -> tuple[Measure, ...]:
-    """Return the numbers beside the checks, which change no state; some take a fit of the
-    reward.
-    """
-    return tuple(one for measure in MEASURES for one in measure(evidence))
 
 
 def judged(evidence: Evidence) -> Judgement:

@@ -249,17 +249,6 @@ def by_sign(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Measure(Plain):
-    """A number beside a check: it raises no alarm and changes no state."""
-
-    check: str  # the check that it belongs to
-    name: str  # of the number
-    value: Interval | None  # with its interval; None where the log does not tell it
-    message: str  # what it is, in a sentence; why there is none where there is none
-    log_this: str = ""  # what to log to get it; "" where it is there
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Judgement(Said):
     """What a log says of its run.

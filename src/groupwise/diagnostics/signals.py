@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -23,16 +23,13 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float, median, moving_mean
 from groupwise.errors import MissingMetricError
 from groupwise.forecasting.e_process import change_evidence
-from groupwise.intervals import Interval, wilson
+from groupwise.intervals import Interval
 from groupwise.limits import LARGEST_VALUE
 from groupwise.record.resolution import TELLING, zero_rows
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence, group_evidence
 from groupwise.series.metric import MetricSeries, metric_series
 from groupwise.wording import clean
-
-if TYPE_CHECKING:
-    from groupwise.forecasting.results import FitResult
 
 Answer = TypeVar("Answer")
 
@@ -215,8 +212,6 @@ class Evidence:
     """A run with its signals, each made once."""
 
     record: RunRecord  # the run
-    # fits the reward by the law of a name, or by all laws; None where nobody has fitted it yet
-    fit_reward: Callable[[str | None], FitResult] | None = None
     ended: bool = (
         True  # whether the run is over; while it goes on, what may pass in a few rows is waited for
     )
@@ -609,21 +604,6 @@ def ends_of(signal: Signal) -> tuple[slice, slice]:
     n = len(signal)
     few = max(3, n // 5)
     return (slice(0, few), slice(n - few, n)) if n >= 2 * few else (slice(0, n), slice(0, n))
-
-
-def as_sure_as(share: Signal, groups: pl.DataFrame | None) -> Interval:
-    """Return the mean share of the last rows, no surer than as many groups can tell: rows that
-    are all 0 have no scatter.
-    """
-    late = ends_of(share)[1]
-    value = share.mean(late)
-    low, high = max(value.low, 0.0), min(value.high, 1.0)
-    if groups is not None:
-        last = groups.filter(pl.col("step").is_in(share.step_T[late].tolist()))
-        count = len(last.select("step", "prompt_id").unique())
-        counted = wilson(round(value.value * count), count)
-        low, high = min(low, counted.low, value.value), max(high, counted.high, value.value)
-    return Interval(value.value, low, high)
 
 
 def blocks(signal: Signal, size: int) -> tuple[Float, NDArray[np.int64]]:

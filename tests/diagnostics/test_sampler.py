@@ -171,7 +171,7 @@ def test_a_mismatch_beyond_rounding_from_the_start_is_told() -> None:
 def test_what_was_looked_at_is_said() -> None:
     assert (
         check(log(sampler_mismatch=after(75, 0.01, 0.02))).message
-        == "No sign of it: sampler mismatch 0.01 → 0.02."
+        == "sampler mismatch 0.01 → 0.02, within its limit."
     )
     found = check(
         log(

@@ -125,7 +125,7 @@ def _leap(kl: Signal) -> Finding:
         return Finding(
             DIVERGENCE,
             Status.NONE,
-            f"No sign of it: KL {early:.2g} nats a token in the first rows and {late:.2g} in the "
+            f"KL {early:.2g} nats a token in the first rows and {late:.2g} in the "
             f"last, where {FAR_KL:g} is far.",
         )
     first, rows = int(kl.step_T[spikes[0]]), counted(int(spikes.size), "row")
@@ -166,7 +166,7 @@ def sampler(evidence: Evidence) -> Finding:
     value, few = told[0].value_T, _few(len(told[0].signal))
     early, late = float(np.median(value[:few])), float(np.median(value[-few:]))
     return Finding(
-        MISMATCH, Status.NONE, f"No sign of it: {told[0].words} {early:.2g} → {late:.2g}."
+        MISMATCH, Status.NONE, f"{told[0].words} {early:.2g} → {late:.2g}, within its limit."
     )
 
 

@@ -72,6 +72,7 @@ class Fact(Enum):
     GRADIENT_LOST = "gradient: lost"
     GRADIENT_ZERO = "gradient: zero"
     RATE_ZERO = "rate: likely"
+    CRASHED = "crash: the log ends in an error"
     # sampler and trainer
     SAMPLER_MISMATCH = "sampler: mismatch"
     MISMATCH_AT_RATE_ZERO = "rate: zero"

@@ -6,6 +6,7 @@ Every command, page and callback shows it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from groupwise.diagnostics.judgement import (
     Finding,
     Judgement,
     Learning,
+    Sign,
     State,
     Status,
 )
@@ -70,6 +72,7 @@ CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     beyond.discards,
     beyond.router,
     beyond.tools,
+    numerics.crash,
 )
 # Checks whose finding may be what success looks like: an alarm only where the cause is likely.
 _HARMLESS = (concentration.NAME, zero_variance.NAME)
@@ -79,6 +82,8 @@ _EXPLAINED = {
     zero_variance.NAME: {Fact.TRUNCATED_LIKELY},
     hacking.NAME: {Fact.TRUNCATED_LIKELY, Fact.FORMAT_ALONE_EARNS},
 }
+# Checks of one quantity, which are no bare "no sign of it" where its move is told.
+_QUANTITIES = {beyond.DIVERGENCE: "kl", beyond.MISMATCH: "sampler_mismatch"}
 _RANK = {
     Status.CRITICAL: 0,
     Status.WARNING: 1,
@@ -137,7 +142,7 @@ def judged(evidence: Evidence) -> Judgement:
     return Judgement(
         run=evidence.record.name,
         state=state,
-        headline=story.headline,
+        headline="; ".join((story.headline, *_crashed(answers[numerics.CRASH]))),
         since_step=story.onset,
         first_sign=first,
         then=story.signs[1:],
@@ -152,7 +157,7 @@ def judged(evidence: Evidence) -> Judgement:
         not_logged=_not_logged(answers.values())
         if state is not State.CANNOT_TELL
         else _needed(evidence, answers),
-        checks=tuple(ranked),
+        checks=tuple(_beside(answer, story.signs) for answer in ranked),
         notes=evidence.record.notes,
         last_step=last,
         ended=evidence.ended,
@@ -161,6 +166,20 @@ def judged(evidence: Evidence) -> Judgement:
         now=now,
         now_from=now_from,
     )
+
+
+def _beside(answer: Finding, signs: Iterable[Sign]) -> Finding:
+    """The answer of a check beside the signs that are told: what moved within its limit is worth
+    knowing.
+    """
+    moved = _QUANTITIES.get(answer.check) in {sign.signal for sign in signs}
+    bare = moved and answer.status is Status.NONE
+    return replace(answer, status=Status.INFO) if bare else answer
+
+
+def _crashed(answer: Finding) -> tuple[str, ...]:
+    """What the log ends in, where that is an error."""
+    return (answer.message,) if Fact.CRASHED in answer.facts else ()
 
 
 def _levels(story: Story, progress: Progress) -> tuple[float | None, float | None, int | None]:

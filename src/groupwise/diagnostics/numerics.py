@@ -30,7 +30,7 @@ from groupwise.diagnostics.signals import (
 )
 from groupwise.wording import clean
 
-FINITE, GRADIENT, UPDATES = "numbers", "gradient", "updates"
+FINITE, GRADIENT, UPDATES, CRASH = "numbers", "gradient", "updates", "crash"
 LOG_NORM = "the norm of the gradient before clipping (TRL: grad_norm; verl: actor/grad_norm)"
 LOG_DEAD = (
     "the share of groups with zero variance (TRL: frac_reward_zero_std), or completions with their "
@@ -138,6 +138,16 @@ def finite(evidence: Evidence) -> Finding:
         facts=(Fact.NOT_FINITE,),
         column=name,
     )
+
+
+def crash(evidence: Evidence) -> Finding:
+    """Look for an exception that ended the program."""
+    error, steps = evidence.record.error, evidence.record.steps["step"]
+    if not error or not len(steps):
+        return Finding(CRASH, Status.NONE, "No sign of an error that ended the run.")
+    step = int(steps[-1])
+    message = f"the log ends in an error at step {step:,}: {clean(error, longest=120)}"
+    return Finding(CRASH, Status.INFO, message, step, facts=(Fact.CRASHED,))
 
 
 def _also(broken: list[_Broken]) -> str:

@@ -10,14 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import reduce
+from pathlib import Path
 
 import numpy as np
 
+import groupwise
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.signals import Evidence, Signal, counted, once, signal_of
 from groupwise.diagnostics.signs import arrow, short
+from groupwise.files import table_rows
 from groupwise.wording import clean
 
 NAME = "reward_functions"
@@ -30,10 +33,16 @@ FORM = re.compile(
     re.IGNORECASE,
 )
 # Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in
-# health.
+# health. What the readers take for a score of the task is one as a function, too.
+_SCORES = "|".join(
+    row["pattern"]
+    for row in table_rows(Path(groupwise.__file__).parent / "readers" / "names.tsv")
+    if row["quantity"] == "task_score"
+)
 WANTED = re.compile(
     r"correct|accura|answer|solv|truth|success|exact|quality|outcome"
-    r"|(^|_)(acc|f|f1|em|env|task|gold|win|(ndcg|mrr|recall|precision|pass)(_?at)?[_@]?\d*)($|_)",
+    r"|(^|_)(acc|f|f1|em|env|task|gold|win|(ndcg|mrr|recall|precision|pass)(_?at)?[_@]?\d*)($|_)"
+    rf"|^({_SCORES})$",
     re.IGNORECASE,
 )
 # A weight below which a function is not paid.

@@ -14,7 +14,7 @@ import polars as pl
 from groupwise.arrays import Float, median
 from groupwise.diagnostics.collapse import fall_of
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Sign, Status
+from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign, not_logged
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
@@ -57,25 +57,18 @@ def check(evidence: Evidence) -> Finding:
                 f"{counted(rows, 'row')} of entropy or of groups of completions, where "
                 f"{FEWEST_ROWS} are the fewest"
             )
-            return Finding(NAME, Status.NOT_LOGGED, few, log="more steps")
-        return Finding(
-            NAME,
-            Status.NOT_LOGGED,
-            said or "neither entropy nor the texts of the completions are in the log",
-            log=LOG,
+            return not_logged(NAME, few, "more steps")
+        return not_logged(
+            NAME, said or "neither entropy nor the texts of the completions are in the log", LOG
         )
     left = share_left(entropy)
     onset = since_when(left < SPENT)
     if onset is None:
-        late = float(entropy.value_T[-_few(entropy) :].mean())
-        return Finding(
-            NAME,
-            Status.NONE,
-            f"No sign of it: entropy {arrow(_start(entropy), late)} nats a token.",
-        )
+        late = entropy.level(slice(-_few(entropy), None))
+        return no_sign(NAME, f"No sign of it: entropy {arrow(_start(entropy), late)} nats a token.")
     step, rest = int(entropy.step_T[onset]), left[onset:]
     value = Interval(median(rest), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
-    first, now = _start(entropy), float(entropy.value_T[onset:].mean())
+    first, now = _start(entropy), entropy.level(slice(onset, None))
     words = f"entropy {arrow(first, now)}"
     said = f"entropy {short(first)} at the start and {short(now)} nats a token since step {step:,}"
     if _at_the_top(evidence, step):
@@ -162,7 +155,7 @@ def _few(signal: Signal) -> int:
 
 def _start(entropy: Signal) -> float:
     """Entropy at the start: of the first rows alone, since it falls fastest there."""
-    return float(entropy.value_T[: max(1, len(entropy) // 40)].mean())
+    return entropy.level(slice(None, max(1, len(entropy) // 40)))
 
 
 def _at_the_top(evidence: Evidence, step: float) -> bool:
@@ -170,7 +163,7 @@ def _at_the_top(evidence: Evidence, step: float) -> bool:
     reward = evidence.reward
     if reward is None or reward.bounds is None or evidence.by_tenths:
         return False
-    mean = float(reward.value_T[min(reward.at(step), len(reward) - 3) :].mean())
+    mean = reward.level(slice(min(reward.at(step), len(reward) - 3), None))
     return mean >= reward.bounds[0] + _ARRIVED * (reward.bounds[1] - reward.bounds[0])
 
 
@@ -205,7 +198,7 @@ def _is_flat(evidence: Evidence, step: float) -> bool:
 def _have_become_alike(evidence: Evidence, step: float, same: Signal | None) -> bool:
     """Whether groups or answers have become alike with the entropy."""
     if same is not None and same.at(step) < len(same):
-        return float(same.value_T[same.at(step) :].mean()) > 0.5
+        return same.level(slice(same.at(step), None)) > 0.5
     alike = evidence.groups.zero_variance
     if alike.known:
         after = alike.value_T[alike.step_T >= step]
@@ -227,11 +220,9 @@ def _by_answers(evidence: Evidence, same: Signal) -> Finding:
     """Judge by the texts alone."""
     onset = since_when(same.value_T > 0.5, still=False)
     if onset is None:
-        share = 100 * float(same.value_T[-_few(same) :].mean())
-        return Finding(
-            NAME,
-            Status.NONE,
-            f"Of the pairs of completions of one prompt {share:.0f} % are the same text.",
+        share = 100 * same.level(slice(-_few(same), None))
+        return no_sign(
+            NAME, f"Of the pairs of completions of one prompt {share:.0f} % are the same text."
         )
     step, value = int(same.step_T[onset]), same.mean(slice(onset, None))
     status, fact = (

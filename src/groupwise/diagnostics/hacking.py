@@ -19,7 +19,7 @@ from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics import reward_functions
 from groupwise.diagnostics.collapse import DECLINED, Ends, ends_of, fall_of
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Sign, Status
+from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign, not_logged
 from groupwise.diagnostics.reward_functions import (
     FORM,
     LONG,
@@ -77,7 +77,7 @@ def check(evidence: Evidence) -> Finding:
     """
     reward, functions = together(evidence)
     if reward is None:
-        return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
+        return not_logged(NAME, evidence.no_reward, LOG_REWARD)
     weights, pairs = weights_of(evidence), pairs_of(evidence)
     pair = pairs[0] if pairs else None
     held = None if pair is None or pair.same else pair
@@ -99,14 +99,14 @@ def check(evidence: Evidence) -> Finding:
     if pair is None:
         why, log = _no_pair(evidence)
         unknown = "" if log is LOG_UNITS else ", so a rise cannot be told from an exploited one"
-        return Finding(NAME, Status.NOT_LOGGED, f"{why}{unknown}", log=log)
+        return not_logged(NAME, f"{why}{unknown}", log)
     coupling, moved = (
         _overall(pair),
         "The training reward has not moved beyond four standard errors",
     )
     if coupling is not None:
         moved = f"Held-out gain over training gain is {coupling.value:.2g}"
-    return Finding(NAME, Status.NONE, f"{moved} ({pair.name}).", facts=(Fact.HELD_OUT_FOLLOWS,))
+    return no_sign(NAME, f"{moved} ({pair.name}).", Fact.HELD_OUT_FOLLOWS)
 
 
 def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding | None:
@@ -637,8 +637,8 @@ def _fell_clearly(signal: Signal, limit: float, *, own: bool) -> bool:
     eighth of its height.
     """
     early, late = _sixths(signal)
-    lost, span = -signal.change(early, late).value, float(np.ptp(signal.value_T)) or 1.0
-    height = float(signal.value_T[early].mean()) if float(signal.value_T.min()) >= 0 else span
+    lost, span = -signal.change(early, late).value, signal.span or 1.0
+    height = signal.level(early) if signal.low >= 0 else span
     return signal.score(early, late) <= -limit and lost >= (
         DECLINED * height if own else 0.25 * span
     )
@@ -700,11 +700,7 @@ def _one_earns_all(
     if len(reward) < _FEWEST_IN_COMMON or len(counted) < 2:
         return None
     # What is at nothing earns nothing, however large its weight makes its noise.
-    earning = [
-        name
-        for name, function in counted.items()
-        if float(function.value_T[late].mean()) >= _LITTLE
-    ]
+    earning = [name for name, function in counted.items() if function.level(late) >= _LITTLE]
     best = max(
         earning or counted, key=lambda name: weights[name] * counted[name].change(early, late).value
     )
@@ -712,7 +708,7 @@ def _one_earns_all(
     if gain < _LITTLE or counted[best].score(early, late) < 4 or FORM.search(best):
         return None
     for name, function in counted.items():
-        change, never_less = function.change(early, late), float(function.value_T.min()) >= 0
+        change, never_less = function.change(early, late), function.low >= 0
         if name not in (best, *earning) and never_less and change.high <= NOTHING * gain:
             share = Interval(change.value / gain, change.low / gain, change.high / gain)
             task = WANTED.search(name) and not any(map(of_task, earning))
@@ -825,7 +821,7 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
     # does, another may grade anything.
     wanted = any(map(WANTED.search, _paid(weights)))
     for name in sorted(weights, key=lambda name: not WANTED.search(name)):
-        unrewarded = abs(weights[name]) < UNPAID and float(np.ptp(functions[name].value_T)) > 0
+        unrewarded = abs(weights[name]) < UNPAID and functions[name].span > 0
         if unrewarded and not FORM.search(name) and len(reward) >= FEWEST_ROWS:
             pair = _paired(
                 reward,

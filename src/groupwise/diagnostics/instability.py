@@ -18,7 +18,7 @@ import numpy as np
 from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.collapse import Fall, fall_of, settled
 from groupwise.diagnostics.facts import Fact, stated
-from groupwise.diagnostics.judgement import Finding, Status, exactly
+from groupwise.diagnostics.judgement import Finding, Status, exactly, no_sign, not_logged
 from groupwise.diagnostics.signals import (
     CRITICAL,
     LOG_REWARD,
@@ -67,10 +67,10 @@ def check(evidence: Evidence) -> Finding:
     """
     reward = evidence.reward
     if reward is None:
-        return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
+        return not_logged(NAME, evidence.no_reward, LOG_REWARD)
     if len(reward) < FEWEST:
         said = f"{counted(len(reward), 'row')} of reward cannot tell a swing from noise"
-        return Finding(NAME, Status.NOT_LOGGED, said, log=f"the reward of {FEWEST} steps or more")
+        return not_logged(NAME, said, f"the reward of {FEWEST} steps or more")
     reward, order = reward_level(evidence)
     fall = fall_of(evidence)
     step = None if fall is None else int(reward.step_T[fall.row])
@@ -89,9 +89,7 @@ def check(evidence: Evidence) -> Finding:
         )
         return Finding(NAME, Status.INFO, said, None, exactly(order.share), 0.0, facts=facts)
     if not signs:
-        return Finding(
-            NAME, Status.NONE, "No sign of it: neither swing nor growing scatter.", facts=facts
-        )
+        return no_sign(NAME, "No sign of it: neither swing nor growing scatter.", *facts)
     status = _status(signs, fall, harmed=fall is not None and settled(evidence, reward, fall))
     first, since = (
         min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"))),
@@ -269,7 +267,7 @@ def _few_effective(evidence: Evidence) -> Sign | None:
     was at first where it is a count.
     """
     for signal in evidence.matching(ESS):
-        count = float(signal.value_T.max()) > 1.0 + 1e-9
+        count = signal.high > 1.0 + 1e-9
         usual = median(signal.value_T[: max(len(signal) // 4, 4)]) if count else 1.0
         share = signal.value_T / usual if usual > 0 else np.ones(len(signal))
         onset = since_when(share < 0.5, still=False)

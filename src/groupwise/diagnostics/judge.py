@@ -226,11 +226,7 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     for a cause that is likely.
     """
     reward = evidence.reward
-    if (
-        reward is None
-        or progress.learning is not Learning.FALLING
-        or float(reward.value_T.min()) >= 0
-    ):
+    if reward is None or progress.learning is not Learning.FALLING or reward.low >= 0:
         return False
     fall = collapse.fall_of(evidence)
     if fall is not None and fall.lasts and not collapse.settled(evidence, reward, fall):
@@ -238,7 +234,7 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     few = max(3, len(reward) // 10)
     early, late = slice(0, few), slice(len(reward) - few, None)
     lost = -reward.score(early, late)
-    most = -reward.change(early, late).value > _MOST * abs(float(reward.value_T[early].mean()))
+    most = -reward.change(early, late).value > _MOST * abs(reward.level(early))
     return (lost > _BEYOND_DOUBT and most) or (
         lost > _SURELY and cause.certainty is Certainty.LIKELY
     )
@@ -263,7 +259,7 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:
     reward = evidence.reward
     if evidence.relative:
         first = LOG_RELATIVE
-    elif reward is not None and float(np.ptp(reward.value_T)) == 0 and len(reward) >= FEWEST_ROWS:
+    elif reward is not None and reward.span == 0 and len(reward) >= FEWEST_ROWS:
         first = (
             "completions with their rewards: graded by hand they say whether right ones get this "
             "reward"

@@ -230,6 +230,16 @@ def exactly(value: float) -> Interval:
     return Interval(value, value, value)
 
 
+def not_logged(check: str, message: str, log: str = "") -> Finding:
+    """Answer that the log does not hold what a check needs."""
+    return Finding(check, Status.NOT_LOGGED, message, log=log)
+
+
+def no_sign(check: str, message: str, *facts: Fact) -> Finding:
+    """Answer that there is no sign of what a check looks for."""
+    return Finding(check, Status.NONE, message, facts=facts)
+
+
 def by_sign(
     check: str,
     status: Status,

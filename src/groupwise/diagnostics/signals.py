@@ -116,6 +116,25 @@ class Signal:
         """Return the number of rows."""
         return int(self.value_T.size)
 
+    @property
+    def low(self) -> float:
+        """Return the smallest value."""
+        return float(self.value_T.min())
+
+    @property
+    def high(self) -> float:
+        """Return the largest value."""
+        return float(self.value_T.max())
+
+    @property
+    def span(self) -> float:
+        """Return the largest value less the smallest."""
+        return self.high - self.low
+
+    def level(self, rows: slice) -> float:
+        """Return the mean of some rows."""
+        return float(self.value_T[rows].mean())
+
     def mean(self, rows: slice) -> Interval:
         """Return the mean of some rows with its 95 % interval."""
         part = self.value_T[rows]
@@ -257,7 +276,7 @@ class Evidence:
         mean = float(reward.value_T.mean())
         variance = float(np.nanmedian(spread.value_T)) ** 2 if spread.known else 0.0
         return (
-            mean > 0 and max(float(reward.value_T.max()), mean + variance / mean) <= _TENTH + 1e-9
+            mean > 0 and max(reward.high, mean + variance / mean) <= _TENTH + 1e-9
         )  # as sums of tenths are rounded
 
     @cached_property
@@ -285,14 +304,10 @@ class Evidence:
             return None
         low, high = (
             min(0.0, float((reward if least is None else least).value_T.min())),
-            float(most.value_T.max()),
+            most.high,
         )
         again = float((most.value_T == high).mean()) >= OFTEN
-        return (
-            (low, high)
-            if again and low <= float(reward.value_T.min()) and float(reward.value_T.max()) <= high
-            else None
-        )
+        return (low, high) if again and low <= reward.low and reward.high <= high else None
 
     @cached_property
     def batch_spreads(self) -> list[Float]:
@@ -337,7 +352,7 @@ class Evidence:
         if (
             reward is None
             or len(reward) < 2
-            or float(np.ptp(reward.value_T)) > 1e-9 * max(1.0, abs(float(reward.value_T[0])))
+            or reward.span > 1e-9 * max(1.0, abs(float(reward.value_T[0])))
             or not spread.known
         ):
             return ""
@@ -580,8 +595,8 @@ def stands_since(evidence: Evidence, step: int | None) -> bool:
     early, late = _thirds_since(reward, step)
     if len(reward) - early.start < _FEWEST_SINCE:
         return False
-    here = float(reward.value_T[early].mean())
-    start = float(reward.value_T[: late.stop - late.start].mean())
+    here = reward.level(early)
+    start = reward.level(slice(None, late.stop - late.start))
     room = here - start if reward.bounds is None else reward.bounds[1] - here
     return reward.change(early, late).high < _LITTLE * room
 

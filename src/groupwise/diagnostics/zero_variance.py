@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.collapse import constant_tail
 from groupwise.diagnostics.facts import Fact, stated
-from groupwise.diagnostics.judgement import Finding, Status, exactly
+from groupwise.diagnostics.judgement import Finding, Status, exactly, no_sign, not_logged
 from groupwise.diagnostics.learning import NEAR, at_a_ceiling, near_top, piled_up
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
@@ -71,7 +71,7 @@ def check(evidence: Evidence) -> Finding:
             log = f"more groups, {GROUPS * FEWEST_ROWS} in all"
         elif evidence.graded is not None and len(evidence.graded):
             log = "two completions of each prompt and more"
-        return _without_spread(evidence) or Finding(NAME, Status.NOT_LOGGED, said, log=log)
+        return _without_spread(evidence) or not_logged(NAME, said, log)
     room = _room(evidence, equal)
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups teach at such a reward.
@@ -116,7 +116,7 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     before = (
         ""
         if where is None
-        else f" since step {step:,}, {100 * float(equal.value_T[:onset].mean()):.0f} % before"
+        else f" since step {step:,}, {100 * equal.level(slice(None, onset)):.0f} % before"
     )
     message = (
         f"{100 * value.value:.0f} % of the groups have zero variance{before}: hardly any group "
@@ -189,7 +189,7 @@ def _at_its_height(evidence: Evidence, step: int) -> bool:
         return False
     few = max(3, len(reward) // 10)
     levels = moving_mean(reward.value_T, few)
-    late = float(reward.value_T[min(reward.at(step), len(reward) - few) :].mean())
+    late = reward.level(slice(min(reward.at(step), len(reward) - few), None))
     return bool(
         late > float(levels.max()) - 0.1 * float(np.ptp(levels)) - 2 * reward.scatter / np.sqrt(few)
     )
@@ -345,12 +345,8 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     step = int(equal.step_T[onset])
     row = reward.at(step)
     moved = reward.change(slice(0, max(row, 1)), slice(row, len(reward)))
-    span = (
-        float(np.ptp(reward.value_T))
-        if reward.bounds is None
-        else reward.bounds[1] - reward.bounds[0]
-    )
-    value, old = equal.mean(slice(onset, None)), float(equal.value_T[:onset].mean())
+    span = reward.span if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
+    value, old = equal.mean(slice(onset, None)), equal.level(slice(None, onset))
     if abs(moved.value) > 0.15 * span or value.low <= old:
         # another reward has other groups, and groups that are not more often alike are no fewer
         return None
@@ -431,11 +427,10 @@ def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:
             f"({expected.source})"
         )
     roomy = float(room.mean()) > 2 * STARVED
-    return Finding(
+    return no_sign(
         NAME,
-        Status.NONE,
         f"No sign of it: {100 * mean:.0f} % of the groups have zero variance{excess}.",
-        facts=(Fact.GROUPS_AS_EXPECTED if roomy else Fact.GROUPS_EXPLAINED,),
+        Fact.GROUPS_AS_EXPECTED if roomy else Fact.GROUPS_EXPLAINED,
     )
 
 

@@ -24,6 +24,7 @@ NAMES = (
     *(
         "collapse",
         "concentration",
+        "crash",
         "discards",
         "divergence",
         "gradient",

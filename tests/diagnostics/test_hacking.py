@@ -165,15 +165,6 @@ def test_a_gain_that_is_not_shared_is_hacking() -> None:
     assert follows.facts == (Fact.HELD_OUT_FOLLOWS,)
 
 
-def test_answers_that_grew_along_are_said_to() -> None:
-    found = told(
-        reward=UP + noise(),
-        held_out=0.3 + noise(seed=1),
-        length=100 * (1 + ROW / 20) + noise(1.0, seed=2),
-    )
-    assert "held-out 0.30 → 0.30, while the completions grew longer;" in found.message
-
-
 @pytest.mark.parametrize(
     ("lost", "message"), [(0.0, "0.26 → 0.50 → 0.50"), (0.05, "0.26 → 0.49 → 0.46")]
 )

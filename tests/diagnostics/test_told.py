@@ -329,15 +329,6 @@ def test_a_warning_beside_a_reward_that_tells_nothing_is_no_state() -> None:
     assert all("divergence" in serious(one) for one in found)
 
 
-def test_a_note_asks_for_no_rollback() -> None:
-    reward = 0.5 + np.where(np.arange(N) < 90, 0.02, 0.12) * np.random.default_rng(
-        9
-    ).standard_normal(N)
-    found = judge(log(reward=reward))
-    assert found_by(found, "instability").status is Status.INFO
-    assert "lr" not in found.do
-
-
 def test_a_reward_in_per_cent_beside_a_held_out_share_is_no_hacking() -> None:
     rng = np.random.default_rng(10)
     train, held = RISE, np.clip(RISE - 0.05 + 0.02 * rng.standard_normal(N), 0, 1)

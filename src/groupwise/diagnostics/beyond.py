@@ -61,7 +61,7 @@ FAR, GROWN, ROUNDING, WRONG = 0.1, 10.0, 0.03, 1.0
 LOW_RATIO, HIGH_RATIO, FEW = 0.5, 2.0, 0.1
 # A fifth of the rollouts dropped is a selection by age, and so by length; experts' load is balanced
 # to a few per cent.
-DROPPED, ADMITTED, UNBALANCED, FAILING, MORE = 0.2, 0.2, 3.0, 0.5, 0.3
+DROPPED, UNBALANCED, FAILING, MORE = 0.2, 3.0, 0.5, 0.3
 _FIRST, _NEAR = 10, 20
 _ROUTER = r".*(router|expert|(^|[/_])moe([/_]|$)|load_balanc|max_vio).*"
 _TOOLS = r".*((tool|action).*(fail|error|invalid)|(fail|error|invalid).*(tool|action)).*"
@@ -200,12 +200,10 @@ def _mismatch(evidence: Evidence, row: int, one: _Told) -> Finding:
     step = int(one.signal.step_T[begun])
     words = f"{one.words} {led_to(before, f'{late:.2g}')}"
     facts, more = [Fact.SAMPLER_MISMATCH], ""
-    rate, length = evidence.quantity("learning_rate"), evidence.quantity("completion_length")
+    rate = evidence.quantity("learning_rate")
     if rate is not None and not rate.value_T.any():
         facts.append(Fact.MISMATCH_AT_RATE_ZERO)
         more = " although the learning rate is 0, so the engines differ and not the policy"
-    elif length is not None and row > 0 and (grown := _grown(length, step)) is not None:
-        more = f" while the completions grew from {grown[0]:,.0f} to {grown[1]:,.0f} tokens"
     status = (
         Status.CRITICAL if one.quantity == "sampler_mismatch" and late > WRONG else Status.WARNING
     )
@@ -213,14 +211,6 @@ def _mismatch(evidence: Evidence, row: int, one: _Told) -> Finding:
     return by_sign(
         MISMATCH, status, message, Sign(one.quantity, step, before, late, words), one.limit, *facts
     )
-
-
-def _grown(length: Signal, step: int) -> tuple[float, float] | None:
-    """The length before a step and now, where it grew by half and beyond its noise."""
-    row, few = length.at(step), _few(len(length))
-    before, after = slice(0, max(few, min(row, 2 * few))), slice(len(length) - few, None)
-    first, last = length.level(before), length.level(after)
-    return (first, last) if last > 1.5 * first and length.score(before, after) > 3 else None
 
 
 def staleness(evidence: Evidence) -> Finding:
@@ -273,7 +263,7 @@ def discards(evidence: Evidence) -> Finding:
     total = evidence.quantity("stale_samples_total")
     dropped = evidence.quantity("stale_samples") if total is None else total
     if dropped is None or len(dropped) < FEWEST_ROWS:
-        return _of_admitted(evidence.quantity("admitted_share"))
+        return not_logged(DISCARDS, "Which rollouts are dropped is not in the log.")
     each = dropped.value_T if total is None else np.diff(total.value_T, prepend=0.0)
     size, prompts = evidence.group_size, evidence.setting("prompts_per_step")
     if size is None or prompts is None:
@@ -325,21 +315,6 @@ def _shorter(evidence: Evidence, step: int) -> str:
     return (
         f" and the rest is shorter, {length.mean(before).value:,.0f} → "
         f"{length.mean(after).value:,.0f} tokens"
-    )
-
-
-def _of_admitted(admitted: Signal | None) -> Finding:
-    """Say how much of what is generated is trained on, where a filter says so."""
-    if admitted is None or len(admitted) < FEWEST_ROWS:
-        return not_logged(DISCARDS, "Which rollouts are dropped is not in the log.")
-    early, late = (admitted.level(part) for part in (slice(0, _FIRST), slice(-_FIRST, None)))
-    said = f"{percent(late)} of what is generated is trained on, {percent(early)} at first."
-    few = late < ADMITTED
-    return Finding(
-        DISCARDS,
-        Status.INFO if few else Status.NONE,
-        said,
-        facts=(Fact.FEW_ADMITTED,) if few else (),
     )
 
 
@@ -404,18 +379,12 @@ def tools(evidence: Evidence) -> Finding:
             f"{name} is {percent(late)}, {percent(early)} at first.",
         )
     step, late = int(signal.step_T[row]), signal.level(slice(row, None))
-    turns = evidence.quantity("turns")
-    more = (
-        ""
-        if turns is None
-        else f", turns {turns.value_T[:_FIRST].mean():.2g} → {turns.value_T[-_FIRST:].mean():.2g}"
-    )
     words = f"{name} {percent(early)} → {percent(late)}"
     sign = Sign("tool_failure_share", step, early, late, words)
     return by_sign(
         TOOLS,
         Status.WARNING,
-        f"Tool calls fail since step {step:,}: {words}{more}.",
+        f"Tool calls fail since step {step:,}: {words}.",
         sign,
         limit,
         Fact.TOOLS_FAIL,

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import median
-from groupwise.diagnostics.collapse import HALF, fall_of
+from groupwise.diagnostics.collapse import HALF
 from groupwise.diagnostics.concentration import LOG_TEXTS, completions_of
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import (
@@ -76,7 +76,11 @@ def truncation(evidence: Evidence) -> Finding:
     if length is None or len(length) < FEWEST_ROWS:
         said = "neither length nor the share of truncated completions is in the log"
         return not_logged(TRUNCATION, said, LOG_CUT)
-    return _by_rows(length) or _by_limit(evidence, length) or _by_length(evidence, length)
+    few = max(4, len(length) // 6)
+    first, last = length.level(slice(few)), length.level(slice(-few, None))
+    said = f"the completions are {short(last)} tokens long, {short(first)} at the beginning."
+    found = _by_rows(length) or _by_limit(evidence, length)
+    return found or no_sign(TRUNCATION, f"No sign of it: {said}")
 
 
 def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
@@ -196,23 +200,6 @@ def _by_limit(evidence: Evidence, length: Signal) -> Finding | None:
         _AT_LIMIT * limit,
         facts=(Fact.TRUNCATED_POSSIBLE,),
     )
-
-
-def _by_length(evidence: Evidence, length: Signal) -> Finding:
-    """Judge by length alone: it doubled and more as the reward fell for good."""
-    few = max(4, len(length) // 6)
-    early, late = slice(0, few), slice(len(length) - few, None)
-    first, last = length.level(early), length.level(late)
-    fall = fall_of(evidence)
-    doubled = last > 2 * first and length.score(early, late) > 5
-    if not doubled or fall is None or not fall.lasts:
-        said = (
-            f"No sign of it: the completions are {short(last)} tokens long, {short(first)} at the "
-            "beginning."
-        )
-        return no_sign(TRUNCATION, said)
-    message = f"the completions grew from {short(first)} to {short(last)} tokens as the reward fell"
-    return Finding(TRUNCATION, Status.WARNING, message, None, length.mean(late), 2 * first)
 
 
 def repetition(evidence: Evidence) -> Finding:

@@ -79,14 +79,12 @@ class Fact(Enum):
     ROLLOUTS_STALE = "staleness: beyond the settings"
     KL_HUGE = "kl: huge"
     STALE_DISCARDED = "discards: stale"
-    FEW_ADMITTED = "discards: filter"
     ROUTER_DRIFTS = "router: load"
     TOOLS_FAIL = "tools: fail"
     RESTART_JUMP = "restart: jump"
     # instability
     NO_SWING = "swings: none"
     REWARD_OSCILLATES = "swings: oscillate"
-    SCATTER_GROWS = "swings: grow"
     FEW_WEIGHTS_COUNT = "weights: few count"
     # completions
     TRUNCATED_LIKELY = "truncation: likely"

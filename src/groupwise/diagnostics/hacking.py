@@ -119,14 +119,14 @@ def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding |
         else _uncoupled(pair, evidence)
     )
     if pair.same and (found is None or found.status is Status.INFO):
-        found = _left_behind(pair, evidence, held_out) or found
+        found = _left_behind(pair, held_out) or found
     fresh = (
         found is not None and found.status is Status.WARNING and _too_fresh(pair, evidence, found)
     )
     return None if fresh else found
 
 
-def _left_behind(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding | None:
+def _left_behind(pair: Pair, held_out: Pair | None) -> Finding | None:
     """Report a reward function without weight that fell, or has not gained, since training parted
     from it: both grade the same answers.
 
@@ -144,9 +144,7 @@ def _left_behind(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Findi
     # Where something speaks for training only a fall beyond doubt asks for a look.
     coupling, doubtful = coupling_of(pair, before, after), _follows(held_out) or not pair.judges
     if coupling is None:
-        return _falls_alone(
-            pair, evidence, slice(max(0, begin - (n - end)), begin), after, doubtful=doubtful
-        )
+        return _falls_alone(pair, slice(max(0, begin - (n - end)), begin), after, doubtful=doubtful)
     gain, opened = pair.gain_of_training(before, after)[0], _opened(pair, before, after)
     # The noise of the answers is in both: the gap may tell what is not shared where either scatters
     # too much.
@@ -157,18 +155,16 @@ def _left_behind(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Findi
     if (doubtful and held > -_limit(pair) * noise) or (held_out is not None and not fell):
         return None
     status = Status.CRITICAL if fell and not doubtful else Status.WARNING
-    return _finding(pair, evidence, coupling, status, f" since step {parting.step:,}")
+    return _finding(pair, coupling, status, f" since step {parting.step:,}")
 
 
-def _falls_alone(
-    pair: Pair, evidence: Evidence, before: slice, after: slice, *, doubtful: bool
-) -> Finding | None:
+def _falls_alone(pair: Pair, before: slice, after: slice, *, doubtful: bool) -> Finding | None:
     """Report a reward function without weight that fell beyond doubt while training stood."""
     held, noise = pair.gain_held_out(before, after)
     stands = pair.gain_of_training(before, after)[0] > TRANSFER * held
     if held > -_limit(pair) * noise or not stands or _opened(pair, before, after) < 0:
         return None
-    return _finding(pair, evidence, None, Status.WARNING if doubtful else Status.CRITICAL)
+    return _finding(pair, None, Status.WARNING if doubtful else Status.CRITICAL)
 
 
 def _limit(pair: Pair, *, looks: int = 1) -> float:
@@ -210,12 +206,12 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     """
     enough = evidence.ended or len(pair.step_M) >= _FEWEST_GOING
     rose = _overall(pair) if enough and pair.gain_of_training(*pair.ends)[0] > 0 else None
-    found = _throughout(pair, evidence, rose, TRANSFER)
+    found = _throughout(pair, rose, TRANSFER)
     if found is not None and (found.status is Status.INFO or not _shared_first(pair)):
         return found
     since = _since_its_best(pair, evidence) if found is None else _fell(pair, evidence)
     if since is None and found is None and evidence.ended:
-        found = _throughout(pair, evidence, rose, _HALF)
+        found = _throughout(pair, rose, _HALF)
     return (
         since
         if since is not None or found is None or found.status is Status.INFO
@@ -245,9 +241,7 @@ def _shared_first(pair: Pair) -> bool:
     return shared and not pair.same and gain < _GAINED * noise
 
 
-def _throughout(
-    pair: Pair, evidence: Evidence, whole: Interval | None, least: float
-) -> Finding | None:
+def _throughout(pair: Pair, whole: Interval | None, least: float) -> Finding | None:
     """Report a gain of which less than a share is shared over the whole run, beyond doubt."""
     if whole is None or whole.high >= least:
         return None
@@ -260,7 +254,7 @@ def _throughout(
             return None
         status = Status.CRITICAL if held < -_GAINED * error else Status.WARNING
     status = Status.INFO if _solved(pair, few_of(pair)) and whole.high >= 0 else status
-    return _finding(pair, evidence, whole, status, " over the whole log")
+    return _finding(pair, whole, status, " over the whole log")
 
 
 def _best_of(pair: Pair) -> slice:
@@ -281,14 +275,14 @@ def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
     coupling = coupling_of(pair, early, late)
     rose = pair.gain_of_training(early, late)[0] > 0
     if coupling is None or not rose or held >= float(ndtri(CRITICAL / len(pair.step_M))) * error:
-        found = _flat_since(pair, evidence)
+        found = _flat_since(pair)
     # What was gained before and is mostly kept was learnt: the training prompts are learnt by heart
     # beyond it.
     elif -held <= _HALF * pair.gain_held_out(pair.ends[0], early)[0]:
-        found = _behind(pair, evidence, early.start, coupling, gained=True)
+        found = _behind(pair, early.start, coupling, gained=True)
     else:
         where = f" since the held-out reward was best, at step {pair.step_M[early.start]:,}"
-        return _finding(pair, evidence, coupling, Status.CRITICAL, where)
+        return _finding(pair, coupling, Status.CRITICAL, where)
     open_ = (
         found is None
         or found.status is Status.INFO
@@ -341,7 +335,7 @@ def _solved(pair: Pair, few: int) -> bool:
     )
 
 
-def _flat_since(pair: Pair, evidence: Evidence) -> Finding | None:
+def _flat_since(pair: Pair) -> Finding | None:
     """Report the stretch up to the end over which training gained most without the held-out reward.
 
     Training gains what lies above the best level it had reached: what comes back from a dip has
@@ -381,13 +375,11 @@ def _flat_since(pair: Pair, evidence: Evidence) -> Finding | None:
     assert coupling is not None
     gained, error = pair.gain_held_out(slice(0, few), early)
     if sure:
-        return _behind(pair, evidence, start, coupling, gained=gained > _GAINED * error)
+        return _behind(pair, start, coupling, gained=gained > _GAINED * error)
     return _overfitting(pair, start, coupling) if gained > _GAINED * error else None
 
 
-def _behind(
-    pair: Pair, evidence: Evidence, row: int, coupling: Interval, *, gained: bool
-) -> Finding:
+def _behind(pair: Pair, row: int, coupling: Interval, *, gained: bool) -> Finding:
     """Report a held-out reward that stays behind training since a row: by a loophole, by training
     learnt by heart, or by either.
 
@@ -397,12 +389,12 @@ def _behind(
     """
     parting = parting_of(pair)
     if _leapt(pair, parting) or (pair.same and gained):
-        return _finding(pair, evidence, coupling, Status.CRITICAL, f" since step {parting.step:,}")
+        return _finding(pair, coupling, Status.CRITICAL, f" since step {parting.step:,}")
     since, few = int(np.searchsorted(pair.step_M, parting.step)), few_of(pair)
     still, error = pair.gain_held_out(slice(since, since + few), pair.ends[1])
     if still > _GAINED * error or (gained and _slow(pair, parting)):
         return _overfitting(pair, row, coupling)
-    found = _finding(pair, evidence, coupling, Status.WARNING, f" since step {parting.step:,}")
+    found = _finding(pair, coupling, Status.WARNING, f" since step {parting.step:,}")
     return replace(found, facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,)) if gained else found
 
 
@@ -489,9 +481,7 @@ def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
     return Finding(NAME, Status.INFO, message, step, coupling, TRANSFER, facts=(Fact.OVERFITTING,))
 
 
-def _finding(
-    pair: Pair, evidence: Evidence, coupling: Interval | None, status: Status, where: str = ""
-) -> Finding:
+def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str = "") -> Finding:
     """Put the finding into words; its onset is where training began to gain on the held-out
     reward.
     """
@@ -512,7 +502,7 @@ def _finding(
         )
     )
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
-    message = f"{began} {signs[0].words} while {signs[1].words}{_longer(evidence, since)}{ratio}."
+    message = f"{began} {signs[0].words} while {signs[1].words}{ratio}."
     falls = coupling is None or coupling.high < 0
     fact = Fact.HELD_OUT_FALLS if falls else Fact.HELD_OUT_FLAT
     facts = () if status is Status.INFO else (fact,)
@@ -531,16 +521,6 @@ def _sign(
     step_M, value_M = rows_M
     ends = float(value_M[before].mean()), float(value_M[late].mean())
     return Sign(signal, since, *ends, f"{name} {arrow(*ends)}", int(step_M[late][0]))
-
-
-def _longer(evidence: Evidence, since: int) -> str:
-    """Say whether the answers grew along."""
-    length = evidence.quantity("completion_length")
-    if length is None or len(length) < FEWEST_ROWS:
-        return ""
-    row, few = length.at(since), max(3, len(length) // 8)
-    grew = length.score(slice(row, row + few), slice(len(length) - few, None)) > 4
-    return ", while the completions grew longer" if grew else ""
 
 
 def _follows(pair: Pair | None) -> bool:

@@ -1,9 +1,8 @@
-r"""Dynamical instability: a reward that swings or breaks down as the policy comes apart.
+"""Dynamical instability: a reward that swings or breaks down as the policy comes apart.
 
-Signs: a swing at one frequency that slow noise does not explain, growing scatter beyond that of the
-rollouts, an entropy that rises as the reward falls, importance weights that degenerate. A sign
-alone is a warning; with harm to the reward it is critical. Which setting is to blame is the
-business of `groupwise stability`. Source: critical slowing down, Scheffer et al. (2009); the
+Signs: a swing at one frequency that slow noise does not explain, an entropy that rises as the
+reward falls, importance weights that degenerate. A sign alone is a warning; with harm to the reward
+it is critical. Which setting is to blame is the business of `groupwise stability`. Source: the
 oscillator of 2606.30789.
 """
 
@@ -15,12 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupwise.arrays import Float, median, moving_mean
+from groupwise.arrays import Float, median
 from groupwise.diagnostics.collapse import Fall, fall_of, settled
 from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.judgement import Finding, Status, exactly, no_sign, not_logged
 from groupwise.diagnostics.signals import (
-    CRITICAL,
     LOG_REWARD,
     WARNING,
     Evidence,
@@ -62,9 +60,7 @@ class Sign:
 
 
 def check(evidence: Evidence) -> Finding:
-    """Look for swings, growing scatter, a policy that comes apart, and degenerate importance
-    weights.
-    """
+    """Look for swings, a policy that comes apart, and degenerate importance weights."""
     reward = evidence.reward
     if reward is None:
         return not_logged(NAME, evidence.no_reward, LOG_REWARD)
@@ -76,7 +72,6 @@ def check(evidence: Evidence) -> Finding:
     step = None if fall is None else int(reward.step_T[fall.row])
     looked = (
         _swinging(reward, order),
-        _scatter(reward),
         _apart(evidence, step),
         _weights(evidence),
     )
@@ -89,8 +84,8 @@ def check(evidence: Evidence) -> Finding:
         )
         return Finding(NAME, Status.INFO, said, None, exactly(order.share), 0.0, facts=facts)
     if not signs:
-        return no_sign(NAME, "No sign of it: neither swing nor growing scatter.", *facts)
-    status = _status(signs, fall, harmed=fall is not None and settled(evidence, reward, fall))
+        return no_sign(NAME, "No sign of it: the reward does not swing.", *facts)
+    status = _status(signs, harmed=fall is not None and settled(evidence, reward, fall))
     first, since = (
         min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"))),
         min(sign.step for sign in signs),
@@ -103,8 +98,7 @@ def check(evidence: Evidence) -> Finding:
 def _facts(signs: Sequence[Sign], reward: Signal, fall: Fall | None) -> tuple[Fact, ...]:
     """The facts that signs are; weights that were so long before a fall are none of its."""
     since = {sign.name: sign.step for sign in signs}
-    swings = Fact.SCATTER_GROWS if "scatter" in since else Fact.NO_SWING
-    swings = Fact.REWARD_OSCILLATES if "swing" in since else swings
+    swings = Fact.REWARD_OSCILLATES if "swing" in since else Fact.NO_SWING
     step = since.get("weights")
     near = (
         fall is not None
@@ -114,17 +108,10 @@ def _facts(signs: Sequence[Sign], reward: Signal, fall: Fall | None) -> tuple[Fa
     return stated(swings, Fact.FEW_WEIGHTS_COUNT if near else None)
 
 
-def _status(signs: Sequence[Sign], fall: Fall | None, *, harmed: bool) -> Status:
-    """A sign is a warning, but scatter without a fall is not; a growing swing or a fall that is
-    there to stay makes it critical.
-    """
-    names = {sign.name for sign in signs}
-    grave = names & (
-        {"apart", "swing", "weights"} if fall is None else {"apart", "swing", "weights", "scatter"}
-    )
-    if any(sign.harm for sign in signs) or (harmed and (grave or len(signs) > 1)):
-        return Status.CRITICAL
-    return Status.WARNING if grave else Status.INFO
+def _status(signs: Sequence[Sign], *, harmed: bool) -> Status:
+    """A sign is a warning; a growing swing or a fall that is there to stay makes it critical."""
+    harmed = harmed or any(sign.harm for sign in signs)
+    return Status.CRITICAL if harmed else Status.WARNING
 
 
 def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
@@ -158,44 +145,6 @@ def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
     )
     said = f"the reward {goes} by ±{short(swing.amplitude)} every {swing.period:.3g} rows"
     return Sign("swing", said, int(reward.step_T[course.row]), swing.radius, 1.0, harm)
-
-
-def _scatter(reward: Signal) -> Sign | None:
-    """A scatter from row to row that grew beyond what the changing level explains."""
-    n = len(reward)
-    if n < 40:
-        return None
-    late_count, early_count = max(n // 5, 8), n // 2
-    second = reward.value_T[2:] - 2 * reward.value_T[1:-1] + reward.value_T[:-2]
-    scales = [np.ones(n - 2)]
-    if reward.bounds is not None:
-        low, high = reward.bounds
-        level = moving_mean(np.pad(reward.value_T, 5, mode="edge"), 11)[1:-1]
-        scales.append(np.maximum((level - low) * (high - level), 0.01 * (high - low) ** 2))
-    # Of right and wrong answers the level sets the scatter, of other rewards it need not: it must
-    # have grown either way.
-    squares = [second**2 / scale for scale in scales]
-    pairs = [
-        (float(square[:early_count].mean()), float(square[-late_count:].mean()))
-        for square in squares
-    ]
-    before, after = min(pairs, key=lambda pair: pair[1] / max(pair[0], 1e-300))
-    # A reward without a known range scatters more the more of it there is.
-    grew = reward.bounds is None and reward.score(slice(0, n // 2), slice(n - n // 5, n)) > 2
-    if before <= 0 or grew:
-        return None
-    from scipy.special import fdtrc, fdtri
-
-    # Second differences of white noise correlate: 35/18 of them count as one.
-    freedom = [max(count * 18 / 35, 1.0) for count in (late_count, early_count)]
-    ratio = after / before
-    low, high = (ratio / float(fdtri(*freedom, p)) for p in (0.975, 0.025))
-    if float(fdtrc(*freedom, ratio)) > CRITICAL or low < _DOUBLED:
-        return None
-    said = f"the scatter from row to row has grown {ratio:.2g} times in variance"
-    return Sign(
-        "scatter", said, int(reward.step_T[-late_count]), Interval(ratio, low, high), _DOUBLED
-    )
 
 
 def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
@@ -283,7 +232,7 @@ def _few_effective(evidence: Evidence) -> Sign | None:
                     f"the effective sample size of the importance weights, {signal.column}, is "
                     f"{percent} of what it was at first"
                 )
-            return Sign("weights", said + _rows(value), int(signal.step_T[onset]), value, 0.5)
+            return Sign("weights", said, int(signal.step_T[onset]), value, 0.5)
     return None
 
 
@@ -313,21 +262,13 @@ def _unequal(evidence: Evidence) -> Sign | None:
     if onset is None:
         return None
     value = _mean_and_range(moment[onset:])
-    said = (
-        f"the second moment of the importance weights is {value.value:.3g}, by "
-        f"{signal.column}{_rows(value)}"
-    )
+    said = f"the second moment of the importance weights is {value.value:.3g}, by {signal.column}"
     return Sign("weights", said, int(signal.step_T[onset]), value, _DOUBLED)
 
 
 def _mean_and_range(value_T: Float) -> Interval:
     """The mean of some rows with their range."""
     return Interval(float(value_T.mean()), float(value_T.min()), float(value_T.max()))
-
-
-def _rows(value: Interval) -> str:
-    """The range of rows in words."""
-    return f" (range of the rows: {value.low:.3g} to {value.high:.3g})"
 
 
 ESS = r"(.*[/_.-])?(eff(ective)?_sample_size|ess)(_ratio|[/_]mean)?"

@@ -81,9 +81,7 @@ _FAILURES = (
 
 
 def check(evidence: Evidence) -> Finding:
-    """Look for a reward of nothing but 0, for one number at once, for a drop, for ties broken by
-    nearly nothing, for logged failures.
-    """
+    """Look for a reward of nothing but 0, one number at once, a drop, and logged failures."""
     reward = evidence.reward
     if reward is None:
         return not_logged(NAME, evidence.no_reward, LOG_REWARD)

@@ -29,9 +29,9 @@ def numbers(node: ast.AST, place: str) -> Iterator[tuple[str, float]]:
             for name, value in constants(child):
                 yield from numbers(ast.Expr(value), f"{place}.{name}")
         elif isinstance(child, ast.Constant):
-            value = child.value
-            if isinstance(value, int | float) and type(value) is not bool and value not in EXEMPT:
-                yield place, float(value)
+            number = child.value
+            if isinstance(number, int | float) and number not in EXEMPT:  # and so no truth value
+                yield place, float(number)
         elif not isinstance(child, ast.JoinedStr | ast.Slice):
             yield from numbers(child, place)
 

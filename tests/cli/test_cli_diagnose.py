@@ -122,10 +122,9 @@ def test_json_is_the_judgement_and_the_measures_where_asked(
     assert plain == BY_HAND.as_dict()
     assert main(["diagnose", str(log), "--json", "--why", "-v"]) == 0
     more = json.loads(capsys.readouterr().out)
-    measures, remarks = more.pop("measures"), more.pop("remarks")
+    remarks = more.pop("remarks")
     assert remarks[-1].startswith("settings not found: group_size, ")
     assert more == BY_HAND.as_dict()
-    assert {tuple(one) for one in measures} == {("check", "name", "value", "message", "log_this")}
 
 
 def test_json_has_the_exception_behind_the_last_row(
@@ -139,6 +138,14 @@ def test_json_has_the_exception_behind_the_last_row(
     )
     main(["diagnose", str(path), "--json"])
     says("cli/cli_diagnose/1", json.loads(capsys.readouterr().out)["notes"][-1])
+    main(["diagnose", str(path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert "the log ends in an error at step 39: OutOfMemoryError" in " ".join(
+        line.strip() for line in lines[:2]
+    )
+    assert "  likely      an error ended the run" in lines
+    main(["diagnose", str(path), "--until", "30"])
+    assert "error" not in capsys.readouterr().out
 
 
 def test_the_screen_has_the_reward_and_what_was_asked_for(
@@ -155,10 +162,7 @@ def test_the_screen_has_the_reward_and_what_was_asked_for(
     monkeypatch.undo()
     main(["diagnose", str(log), "--why"])
     said = capsys.readouterr().out.splitlines()
-    place = next(place for place, line in enumerate(said) if line.startswith("  Zero variance"))
-    assert any(
-        line.startswith("      effective group size: ") for line in said[place + 1 : place + 5]
-    )
+    assert "      fall: none" in said
     assert said[-1].startswith("  Settings not found: group_size, prompts_per_step, ")
 
 

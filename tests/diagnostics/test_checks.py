@@ -25,6 +25,7 @@ NAMES = (
     *(
         "collapse",
         "concentration",
+        "crash",
         "discards",
         "divergence",
         "gradient",

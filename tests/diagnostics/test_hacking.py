@@ -39,6 +39,7 @@ from groupwise.diagnostics.judgement import Certainty, Finding, State, Status
 from groupwise.diagnostics.reward_functions import weights_of
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
+from groupwise_lab.worlds.runs import simulated_run
 
 NAMES = {"reward": "reward", "held_out": "eval/reward", "length": "completion_length"}
 N = 100
@@ -164,15 +165,6 @@ def test_a_gain_that_is_not_shared_is_hacking() -> None:
         "Held-out gain over training gain is 0.99 (held-out reward).",
     )
     assert follows.facts == (Fact.HELD_OUT_FOLLOWS,)
-
-
-def test_answers_that_grew_along_are_said_to() -> None:
-    found = told(
-        reward=UP + noise(),
-        held_out=0.3 + noise(seed=1),
-        length=100 * (1 + ROW / 20) + noise(1.0, seed=2),
-    )
-    assert "held-out 0.30 → 0.30, while the completions grew longer;" in found.message
 
 
 @pytest.mark.parametrize(
@@ -714,3 +706,18 @@ def test_cells_that_are_missing_hide_no_function_that_stays_behind(missing: floa
         {} if missing > 0.2 else {"judge": pytest.approx(1.0), "true": pytest.approx(0.0)}
     )
     assert told(**columns).status is (Status.NOT_LOGGED if missing > 0.2 else Status.CRITICAL)
+
+
+def test_training_parts_from_the_held_out_reward_where_it_is_hacked() -> None:
+    # Median error of 2 to 3 % of the run in lab/experiments/diagnosis/delay.csv; above 8 % in 14
+    # runs less than once in 1,000.
+    errors = []
+    for seed in range(14):
+        record, onset = simulated_run(
+            "reward_hacking", np.random.default_rng([77, seed]), steps=200
+        )
+        pair = pair_of(Evidence(record))
+        assert pair is not None
+        assert onset is not None
+        errors.append(abs(parting_of(pair).step - onset) / 200)
+    assert np.median(errors) < 0.08

@@ -252,23 +252,6 @@ def test_a_run_that_goes_on_below_what_it_had_reached_is_not_told_to_learn_still
     assert "dip" not in judge(log(reward=back), ended=False).headline
 
 
-def test_scatter_and_a_fall_of_a_run_that_goes_on_wait_as_long() -> None:
-    """The scatter grew 25 times in variance with the fall: with it the fall is a failure, once
-    dips of healthy runs are over.
-    """
-    reward = np.where(ROW < 60, 0.8 + noise(), 0.1 + noise(by=0.06, seed=2))
-    for rows, status, state in (
-        (71, Status.WARNING, State.WATCH),
-        (72, Status.CRITICAL, State.FAILING),
-    ):
-        found = judge(log(reward=reward[:rows]), ended=False)
-        assert (status_of(found, "instability"), found.state) == (status, state)
-    below = judge(
-        log(reward=reward[:71] - 0.1), ended=False
-    )  # where 0 is no floor the loss itself is waited for as well
-    assert (below.state, judge(log(reward=reward[:71] - 0.1)).state) == (State.WATCH, State.FAILED)
-
-
 def test_flat_and_few_rows_of_a_run_that_goes_on_are_open() -> None:
     for rows in (30, 59):
         found = judge(log(reward=0.3 + noise(rows)), ended=False)

@@ -9,6 +9,7 @@ from tests.golden.sentences import says
 from groupwise.diagnostics.beyond import _left
 from groupwise.diagnostics.beyond import divergence as check
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.judge import judged
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.numerics import rose_since
 from groupwise.diagnostics.signals import Evidence
@@ -141,3 +142,14 @@ def test_the_level_before_is_that_of_the_twenty_rows_before_it_left() -> None:
         9.0,
     )  # .95 is halfway in logarithms
     assert _left(np.array([0.1, 0.1, 0.1, 0.9, 9.0]), 4)[0] == 4
+
+
+def test_a_kl_that_moved_with_a_fall_is_not_said_to_show_no_sign() -> None:
+    fell = np.arange(N) >= 75
+    record = log(np.where(fell, 0.5, 0.02) + 0.001 * np.arange(N) % 0.003, reward=0.8 - 0.7 * fell)
+    judgement = judged(record)
+    signs = [sign for sign in (judgement.first_sign, *judgement.then) if sign is not None]
+    assert "kl" in {sign.signal for sign in signs}
+    found = next(answer for answer in judgement.checks if answer.check == "divergence")
+    assert found.status is Status.INFO
+    assert "no sign" not in found.message.lower()

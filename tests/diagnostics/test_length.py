@@ -122,25 +122,6 @@ def test_a_limit_of_the_settings_that_the_mean_length_is_near() -> None:
     assert told(config, length=490.0 + noise(3.0), cut=np.full(N, 0.2)).status is Status.NONE
 
 
-def test_length_alone_counts_where_it_doubled_as_the_reward_fell() -> None:
-    length = np.where(ROW < 40, 100.0, 250.0) + noise(3.0)
-    fell, rose = (
-        np.where(ROW < 45, 0.8, 0.1) + noise(0.01, 1),
-        np.linspace(0.2, 0.8, N) + noise(0.01, 1),
-    )
-    found = told(length=length, reward=fell)
-    assert (found.status, found.message) == (
-        Status.WARNING,
-        "the completions grew from 99.5 to 251 tokens as the reward fell",
-    )
-    assert found.limit == pytest.approx(2 * length[:13].mean())
-    says("diagnostics/length/7", told(length=length, reward=rose).message)
-    assert (
-        told(length=np.where(ROW < 40, 100.0, 190.0) + noise(3.0), reward=fell).status
-        is Status.NONE
-    )
-
-
 def test_too_few_rows_and_no_column_are_said_to_be_missing() -> None:
     none, few = told(reward=ROW), told(cut=np.full(7, 0.9), reward=ROW[:7])
     for found in (none, few):

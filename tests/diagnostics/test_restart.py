@@ -229,12 +229,6 @@ def test_five_rows_on_either_side_show_that_what_is_kept_is_shorter(row: int, sa
     ) is said
 
 
-def test_a_filter_that_leaves_little_is_worth_knowing() -> None:
-    found = discards(log(admitted_share=np.linspace(0.7, 0.1, N)))
-    assert (found.status, found.facts) == (Status.INFO, (Fact.FEW_ADMITTED,))
-    says("diagnostics/restart/1", found.message)
-
-
 def test_experts_whose_load_drifts() -> None:
     found = router(log(router_loss=noisy(6, 1.0, 0.05) * since(90, 1, 5)))
     assert (found.status, found.step, found.facts) == (

@@ -10,7 +10,7 @@ from tests.golden.sentences import says
 
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Status
-from groupwise.diagnostics.reward_functions import check
+from groupwise.diagnostics.reward_functions import check, of_task
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
@@ -161,3 +161,12 @@ def test_functions_that_pull_against_each_other() -> None:
         mixed({"reward": 0.4 + noise(3), "right": 0.4 + noise(3), "steps": right, "brief": brief})
     )
     assert unpaid.status is Status.NONE  # the total is the first alone
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [("judge_score", True), ("correctness", True), ("format_score", False), ("judge", False)],
+)
+def test_a_task_is_known_by_one_table_of_names(name: str, *, wanted: bool) -> None:
+    """The readers' score of a task is a reward function of the task, too."""
+    assert of_task(name) is wanted

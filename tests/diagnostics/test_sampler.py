@@ -57,20 +57,6 @@ def test_a_mismatch_at_a_learning_rate_of_0_lies_with_the_engines() -> None:
     assert "although the learning rate is 0" in found.message
 
 
-def test_a_mismatch_that_grows_with_the_length_says_so() -> None:
-    length = after(80, 300, 900) + 10 * np.random.default_rng(1).standard_normal(N)
-    found = check(log(sampler_ratio=after(90, 0.98, 0.01), completion_length=length))
-    assert (found.status, found.step, found.facts) == (
-        Status.WARNING,
-        91,
-        (Fact.SAMPLER_MISMATCH,),
-    )
-    assert (
-        "sampler ratio 0.98 → 0.01 while the completions grew from 299 to 898 tokens"
-        in found.message
-    )
-
-
 def test_a_nat_of_mismatch_is_another_model() -> None:
     found = check(log(sampler_mismatch=np.full(N, -2.0)))
     assert (found.status, found.step, found.signs[0].before) == (Status.CRITICAL, 1, None)

@@ -10,19 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import f
 from tests.cases import each_case
 
 from groupwise.diagnostics.instability import (
     _apart,
     _clipped,
     _few_effective,
-    _scatter,
     _unequal,
     check,
 )
 from groupwise.diagnostics.judgement import Finding, Status
-from groupwise.diagnostics.signals import Evidence, signal_of
+from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.swings import (
     _alternations,
     _line,
@@ -167,39 +165,6 @@ def test_the_chance_of_three_bins_by_hand() -> None:
     assert chance == pytest.approx(
         40 * ((1 - p) ** 19 + 19 * p * (1 - p) ** 18 + 171 * p**2 * (1 - p) ** 17)
     )
-
-
-def test_a_scatter_that_grew_by_hand() -> None:
-    """Rows 10 ± 0.1, from row 70 on 10 ± 0.5: second differences of 0.4 and 2, a ratio of 25; of
-    20 and 50 of them 18 in 35 count.
-    """
-    reward = 10 + np.where(np.arange(100) < 70, 0.1, 0.5) * (-1.0) ** np.arange(100)
-    found = _scatter(signal_of("reward", np.arange(1, 101), reward))
-    assert found is not None
-    low, high = (25 / float(f.ppf(p, 20 * 18 / 35, 50 * 18 / 35)) for p in (0.975, 0.025))
-    assert [found.value.value, found.value.low, found.value.high] == pytest.approx(
-        [25.0, low, high]
-    )
-    assert (found.said, found.step) == (
-        "the scatter from row to row has grown 25 times in variance",
-        81,
-    )
-
-
-@pytest.mark.parametrize(
-    ("level", "height", "grew"), [(0.5, 1.0, False), (0.05, 5.3, True), (0.5, 5.3, True)]
-)
-def test_a_scatter_that_the_level_of_right_answers_explains_has_not_grown(
-    level: float, height: float, grew: bool
-) -> None:
-    """From .05 to a half p(1 - p) grows 5.3 times, and so does the variance of right and wrong;
-    5.3 times as much as p(1 - p) is a sign.
-    """
-    share = np.interp(np.arange(200), [0, 104, 150, 200], [0.05, 0.05, level, level])
-    height_T = np.where(np.arange(200) < 150, 1.0, np.sqrt(height))
-    reward = share + 0.05 * height_T * np.sqrt(share * (1 - share)) * (-1.0) ** np.arange(200)
-    found = _scatter(signal_of("reward", np.arange(200), reward, bounds=(0.0, 1.0)))
-    assert (found is not None) is grew
 
 
 @pytest.mark.parametrize(

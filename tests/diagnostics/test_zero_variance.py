@@ -4,10 +4,12 @@ their prompts.
 
 from __future__ import annotations
 
+from itertools import combinations
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
@@ -24,6 +26,7 @@ from groupwise.diagnostics.zero_variance import (
     _rises_at,
     _room_of_mean,
     _rose_to,
+    chance,
     check,
 )
 from groupwise.intervals import Interval
@@ -441,3 +444,65 @@ def test_rows_without_spread_are_told_where_most_are(flat: int, rows: int, statu
     found = told(reward=np.linspace(0.1, 0.4, rows), spread=[0.0] * flat + [0.25] * (rows - flat))
     assert found.status is status
     assert ("are equal in 55 of 60 rows" in found.message) == (status is Status.INFO)
+
+
+# Rewards of completions, dealt at random.
+
+
+@pytest.mark.parametrize(
+    "pool", [[0.0, 0.5, 0.5, 1.0, 1.0, 1.0], [0.1, 0.1, 0.1, 0.2], [1.0] * 5, [0.1, 0.2, 0.3]]
+)
+@pytest.mark.parametrize("size", [2, 3])
+def test_chance_of_a_dead_group_is_that_of_all_ways_to_deal(pool: list[float], size: int) -> None:
+    ways = list(combinations(pool, size))
+    expected = sum(len(set(way)) == 1 for way in ways) / len(ways)
+    value, k = np.unique(pool, return_counts=True)
+    counts = pl.DataFrame({"pool": [1] * len(value), "outcome": value, "k": k})
+    counts = counts.with_columns(m=pl.lit(len(pool)))
+    found = chance(pl.DataFrame({"pool": [1], "size": [size]}), counts)["chance"].to_list()
+    assert found == pytest.approx([expected], abs=1e-12)
+
+
+def of_rollouts(rows: list[dict[str, Any]], mean: Any) -> tuple[Status, int | None]:
+    run = RunRecord(
+        "run",
+        steps_table(range(1, 61), {"reward": mean}),
+        rollouts_table(rows),
+        meanings=(Meaning("reward", "reward", "test"),),
+    )
+    found = check(Evidence(run))
+    return found.status, found.step
+
+
+@pytest.mark.slow
+def test_graded_rewards_at_the_top_leave_no_room_and_in_the_middle_they_do() -> None:
+    rng = np.random.default_rng(0)
+    top = [
+        [2.0 if rng.random() < 0.997 else 0.3 * float(rng.random()) for _ in range(8)]
+        for _ in range(16 * 60)
+    ]
+    rows = [
+        {"step": 1 + i // 16, "prompt_id": i % 16, "reward": reward}
+        for i, group in enumerate(top)
+        for reward in group
+    ]
+    mean = np.array(top).reshape(60, -1).mean(axis=1)
+    assert of_rollouts(rows, mean) == (Status.NONE, None)
+    # All completions of a step have one reward from step 31 on, at no end of the range: chance
+    # leaves them alike, and nothing is learnt.
+    rows = []
+    for step in range(1, 61):
+        own = 0.2 + 1.6 * float(rng.random())
+        for prompt in range(16):
+            rows += [
+                {
+                    "step": step,
+                    "prompt_id": prompt,
+                    "reward": own if step > 30 else 2 * float(rng.random()),
+                }
+                for _ in range(8)
+            ]
+    table = rollouts_table(rows)
+    assert table is not None
+    means = table.group_by("step").agg(pl.col("reward").mean()).sort("step")["reward"].to_numpy()
+    assert of_rollouts(rows, means) == (Status.CRITICAL, 31)

@@ -9,10 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
+import polars as pl
 import pytest
 
 from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
 from groupwise_lab.worlds.logs import HEALTHY, KINDS, Truth, run_of
+from groupwise_lab.worlds.runs import simulated_run
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "diagnosis"
@@ -114,3 +117,25 @@ def test_every_kind_can_be_judged(load: Loader) -> None:
 @pytest.mark.parametrize("table", ["states", "causes", "calibration", "signs", "sequential"])
 def test_the_page_has_the_tables(load: Loader, table: str) -> None:
     assert "\n".join(getattr(load("tables"), table)()) in PAGE.read_text(encoding="utf-8")
+
+
+def test_rollouts_of_simulated_runs_are_those_of_the_steps() -> None:
+    with_, without = (
+        simulated_run(
+            "policy_concentration", np.random.default_rng(9), steps=80, rollouts=rollouts
+        )[0]
+        for rollouts in (True, False)
+    )
+    assert with_.steps.equals(without.steps)
+    assert with_.rollouts is not None
+    with_.validate()
+    groups = with_.rollouts.group_by("step", "prompt_id").agg(
+        pl.col("reward").mean(), pl.col("reward").n_unique().alias("values")
+    )
+    steps = (
+        groups.group_by("step")
+        .agg(pl.col("reward").mean(), (pl.col("values") == 1).mean().alias("dead"))
+        .sort("step")
+    )
+    assert np.allclose(steps["reward"], without.steps["reward"], atol=1e-12)
+    assert np.allclose(steps["dead"], without.steps["frac_reward_zero_std"], atol=1e-12)

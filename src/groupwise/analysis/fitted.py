@@ -301,7 +301,8 @@ def cut(record: RunRecord, until: float | None) -> RunRecord:
             f"--until expects a step of the log, {first} to {last}; got {until:g}: use a later one"
         )
     rollouts = None if record.rollouts is None else record.rollouts.filter(pl.col("step") <= until)
-    return dataclasses.replace(record, steps=steps, rollouts=rollouts)
+    error = record.error if len(steps) == len(record.steps) else ""
+    return dataclasses.replace(record, steps=steps, rollouts=rollouts, error=error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from groupwise.analysis.fitted import Fitted
-from groupwise.diagnostics.margin import (
+from groupwise.analysis.margin import (
     LARGE,
     NO_APPROACH,
     doubts_of,

@@ -25,8 +25,7 @@ def diagnose(
 ) -> int:
     """How a run stands and why: exit code 0 ok, 1 watch or worse, 2 unusable, 3 cannot tell."""
     from groupwise.analysis.charts import reward_heights
-    from groupwise.diagnostics.judge import judge, measures_of
-    from groupwise.diagnostics.signals import Evidence
+    from groupwise.diagnostics.judge import judge
     from groupwise.pages.screen import print_judgement
 
     opening = opening.told(gpus=gpus, gpu_price=price)
@@ -36,16 +35,13 @@ def diagnose(
 
         record = cut(record, until)
     found = judge(record)
-    measures, remarks = (measures_of(Evidence(record)), record.remarks()) if why else (None, ())
+    remarks = record.remarks() if why else ()
     if as_json:
-        cli.print_json(
-            found.as_dict()
-            | ({} if measures is None else {"measures": measures, "remarks": remarks})
-        )
+        cli.print_json(found.as_dict() | ({"remarks": remarks} if why else {}))
     else:
         heights = reward_heights(record)
         print_judgement(
-            found, heights, cli.out_console(), verbose=verbose, why=measures, remarks=remarks
+            found, heights, cli.out_console(), verbose=verbose, why=why, remarks=remarks
         )
     return cli.exit_code([found.state], fail_on=fail_on)
 

@@ -172,8 +172,8 @@ def _of_numbers(
     typed: dict[str, Any], opening: cli.Opening, trainer_lag: TrainerLag | None
 ) -> _Answer:
     """Judge a setting whose stiffness is known."""
+    from groupwise.analysis.margin import judged
     from groupwise.analysis.stability import ADAM, NO_INTERVAL, with_ratio
-    from groupwise.diagnostics.margin import judged
     from groupwise.pages.tables import limit_grid, mode_grid, stability_grid
     from groupwise.series.staleness import LagSetting, kl_notes, optimizer_of, request_for
     from groupwise.stability.mode import rate_limits

@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
+from groupwise.diagnostics.judgement import (
+    Finding,
+    Sign,
+    Status,
+    by_sign,
+    exactly,
+    no_sign,
+    not_logged,
+)
 from groupwise.diagnostics.numerics import beyond, fell_since, rose_since
 from groupwise.diagnostics.sampler import signature
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
@@ -54,7 +62,7 @@ FAR, GROWN, ROUNDING, WRONG = 0.1, 10.0, 0.03, 1.0
 LOW_RATIO, HIGH_RATIO, FEW = 0.5, 2.0, 0.1
 # A fifth of the rollouts dropped is a selection by age, and so by length; experts' load is balanced
 # to a few per cent.
-DROPPED, ADMITTED, UNBALANCED, FAILING, MORE = 0.2, 0.2, 3.0, 0.5, 0.3
+DROPPED, UNBALANCED, FAILING, MORE = 0.2, 3.0, 0.5, 0.3
 _FIRST, _NEAR = 10, 20
 # Signatures of a mismatch however small the gap is.
 _FROM_THE_START = (Fact.SAMPLING_TRUNCATED, Fact.RATIO_SUMMED)
@@ -89,11 +97,9 @@ def divergence(evidence: Evidence) -> Finding:
     kl = evidence.quantity("kl")
     if kl is None:
         said = evidence.unmeasured("kl") or "The KL to the reference policy is not in the log"
-        return Finding(DIVERGENCE, Status.NOT_LOGGED, f"{said}.", log=LOG_KL)
+        return not_logged(DIVERGENCE, f"{said}.", LOG_KL)
     if len(kl) < FEWEST_ROWS:
-        return Finding(
-            DIVERGENCE, Status.NONE, f"No sign of it in {counted(len(kl), 'row')} of KL."
-        )
+        return no_sign(DIVERGENCE, f"No sign of it in {counted(len(kl), 'row')} of KL.")
     row = beyond(kl, kl.value_T > FAR_KL)
     if row is None:
         return _leap(kl)
@@ -125,10 +131,9 @@ def _leap(kl: Signal) -> Finding:
     few, spikes = _few(len(kl)), np.flatnonzero(kl.value_T > BEYOND_CHANCE)
     early, late = float(np.median(kl.value_T[:few])), float(np.median(kl.value_T[-few:]))
     if not spikes.size:
-        return Finding(
+        return no_sign(
             DIVERGENCE,
-            Status.NONE,
-            f"No sign of it: KL {early:.2g} nats a token in the first rows and {late:.2g} in the "
+            f"KL {early:.2g} nats a token in the first rows and {late:.2g} in the "
             f"last, where {FAR_KL:g} is far.",
         )
     first, rows = int(kl.step_T[spikes[0]]), counted(int(spikes.size), "row")
@@ -155,11 +160,8 @@ def sampler(evidence: Evidence) -> Finding:
     """Look for a sampler that does not match the trainer."""
     told = list(_told(evidence))
     if not told:
-        return Finding(
-            MISMATCH,
-            Status.NOT_LOGGED,
-            "How far sampler and trainer differ is not in the log.",
-            log=LOG_GAP,
+        return not_logged(
+            MISMATCH, "How far sampler and trainer differ is not in the log.", LOG_GAP
         )
     found = [(row, one) for one in told if (row := beyond(one.signal, one.event_T)) is not None]
     shown = signature(evidence)
@@ -171,9 +173,7 @@ def sampler(evidence: Evidence) -> Finding:
         )
     value, few = told[0].value_T, _few(len(told[0].signal))
     early, late = float(np.median(value[:few])), float(np.median(value[-few:]))
-    return Finding(
-        MISMATCH, Status.NONE, f"No sign of it: {told[0].words} {early:.2g} → {late:.2g}."
-    )
+    return no_sign(MISMATCH, f"{told[0].words} {early:.2g} → {late:.2g}, within its limit.")
 
 
 def _told(evidence: Evidence) -> Iterator[_Told]:
@@ -207,12 +207,10 @@ def _mismatch(evidence: Evidence, row: int, one: _Told) -> Finding:
     words = f"{one.words} {led_to(before, f'{late:.2g}')}"
     shown, more = signature(evidence), ""
     facts = [Fact.SAMPLER_MISMATCH] if shown is None else [Fact.SAMPLER_MISMATCH, shown[0]]
-    rate, length = evidence.quantity("learning_rate"), evidence.quantity("completion_length")
+    rate = evidence.quantity("learning_rate")
     if rate is not None and not rate.value_T.any():
         facts.append(Fact.MISMATCH_AT_RATE_ZERO)
         more = " although the learning rate is 0, so the engines differ and not the policy"
-    elif length is not None and row > 0 and (grown := _grown(length, step)) is not None:
-        more = f" while the completions grew from {grown[0]:,.0f} to {grown[1]:,.0f} tokens"
     if shown is not None and shown[0] in _FROM_THE_START:
         words = shown[1]
     elif shown is not None:
@@ -226,24 +224,13 @@ def _mismatch(evidence: Evidence, row: int, one: _Told) -> Finding:
     )
 
 
-def _grown(length: Signal, step: int) -> tuple[float, float] | None:
-    """The length before a step and now, where it grew by half and beyond its noise."""
-    row, few = length.at(step), _few(len(length))
-    before, after = slice(0, max(few, min(row, 2 * few))), slice(len(length) - few, None)
-    first, last = float(length.value_T[before].mean()), float(length.value_T[after].mean())
-    return (first, last) if last > 1.5 * first and length.score(before, after) > 3 else None
-
-
 def staleness(evidence: Evidence) -> Finding:
     """Look for rollouts that are older than the settings allow."""
     age = evidence.quantity("staleness")
     if age is None or len(age) < FEWEST_ROWS:
         wanted = evidence.setting("lag_kind") not in (None, "none")
-        return Finding(
-            STALENESS,
-            Status.NOT_LOGGED,
-            "The age of the rollouts is not in the log.",
-            log=LOG_AGE if wanted else "",
+        return not_logged(
+            STALENESS, "The age of the rollouts is not in the log.", LOG_AGE if wanted else ""
         )
     late = float(np.median(age.value_T[-_few(len(age)) :]))
     try:
@@ -259,13 +246,10 @@ def staleness(evidence: Evidence) -> Finding:
     # Half an update above the oldest that may be is no rounding.
     row = beyond(age, age.value_T > longest + 0.5)
     if row is None:
-        return Finding(
+        return no_sign(
             STALENESS,
-            Status.NONE,
-            (
-                f"No sign of it: rollouts are {late:.2g} updates old, at most {longest:g} as "
-                "configured."
-            ),
+            f"No sign of it: rollouts are {late:.2g} updates old, at most {longest:g} as "
+            "configured.",
         )
     step, since = int(age.step_T[row]), float(np.median(age.value_T[row:]))
     before = float(np.median(age.value_T[:row])) if row else None
@@ -290,7 +274,7 @@ def discards(evidence: Evidence) -> Finding:
     total = evidence.quantity("stale_samples_total")
     dropped = evidence.quantity("stale_samples") if total is None else total
     if dropped is None or len(dropped) < FEWEST_ROWS:
-        return _of_admitted(evidence.quantity("admitted_share"))
+        return not_logged(DISCARDS, "Which rollouts are dropped is not in the log.")
     each = dropped.value_T if total is None else np.diff(total.value_T, prepend=0.0)
     size, prompts = evidence.group_size, evidence.setting("prompts_per_step")
     if size is None or prompts is None:
@@ -307,13 +291,10 @@ def discards(evidence: Evidence) -> Finding:
     share = each / (each + size * float(prompts))
     row = beyond(dropped, share > DROPPED)
     if row is None:
-        return Finding(
+        return no_sign(
             DISCARDS,
-            Status.NONE,
-            (
-                f"No sign of it: {percent(float(share.mean()))} of the rollouts are dropped as too "
-                "old."
-            ),
+            f"No sign of it: {percent(float(share.mean()))} of the rollouts are dropped as too "
+            "old.",
         )
     step, late = int(dropped.step_T[row]), float(share[row:].mean())
     before = float(share[:row].mean()) if row else None
@@ -348,23 +329,6 @@ def _shorter(evidence: Evidence, step: int) -> str:
     )
 
 
-def _of_admitted(admitted: Signal | None) -> Finding:
-    """Say how much of what is generated is trained on, where a filter says so."""
-    if admitted is None or len(admitted) < FEWEST_ROWS:
-        return Finding(DISCARDS, Status.NOT_LOGGED, "Which rollouts are dropped is not in the log.")
-    early, late = (
-        float(admitted.value_T[part].mean()) for part in (slice(0, _FIRST), slice(-_FIRST, None))
-    )
-    said = f"{percent(late)} of what is generated is trained on, {percent(early)} at first."
-    few = late < ADMITTED
-    return Finding(
-        DISCARDS,
-        Status.INFO if few else Status.NONE,
-        said,
-        facts=(Fact.FEW_ADMITTED,) if few else (),
-    )
-
-
 def router(evidence: Evidence) -> Finding:
     """Look for experts whose load drifts apart."""
     known = evidence.quantity("router_loss")
@@ -374,7 +338,7 @@ def router(evidence: Evidence) -> Finding:
         else [one for one in evidence.matching(_ROUTER) if len(one) >= FEWEST_ROWS]
     )
     if not found:
-        return Finding(ROUTER, Status.NOT_LOGGED, "No load of experts is in the log.")
+        return not_logged(ROUTER, "No load of experts is in the log.")
     for signal in found:
         early = float(np.median(np.abs(signal.value_T[:_FIRST])))
         row = (
@@ -404,44 +368,34 @@ def router(evidence: Evidence) -> Finding:
                 signs=(sign,),
                 facts=(Fact.ROUTER_DRIFTS,),
             )
-    return Finding(ROUTER, Status.NONE, "No sign of experts whose load drifts.")
+    return no_sign(ROUTER, "No sign of experts whose load drifts.")
 
 
 def tools(evidence: Evidence) -> Finding:
     """Look for tool calls or actions that have come to fail."""
     known = evidence.quantity("tool_failure_share")
     found = [known] if known is not None else evidence.matching(_TOOLS)
-    shares = [
-        one
-        for one in found
-        if len(one) >= FEWEST_ROWS and one.value_T.min() >= 0 and one.value_T.max() <= 1
-    ]
+    shares = [one for one in found if len(one) >= FEWEST_ROWS and one.low >= 0 and one.high <= 1]
     if not shares:
-        return Finding(TOOLS, Status.NOT_LOGGED, "No share of failing tool calls is in the log.")
+        return not_logged(TOOLS, "No share of failing tool calls is in the log.")
     signal = shares[0]
-    early, name = float(signal.value_T[:_FIRST].mean()), clean(signal.column, longest=40)
+    early, name = signal.level(slice(None, _FIRST)), clean(signal.column, longest=40)
     limit = max(FAILING, early + MORE)
     row = since_the_first(signal, signal.value_T > limit)
     if row is None:
-        late = float(signal.value_T[-_FIRST:].mean())
+        late = signal.level(slice(-_FIRST, None))
         return Finding(
             TOOLS,
             Status.INFO if late > FAILING else Status.NONE,
             f"{name} is {percent(late)}, {percent(early)} at first.",
         )
-    step, late = int(signal.step_T[row]), float(signal.value_T[row:].mean())
-    turns = evidence.quantity("turns")
-    more = (
-        ""
-        if turns is None
-        else f", turns {turns.value_T[:_FIRST].mean():.2g} → {turns.value_T[-_FIRST:].mean():.2g}"
-    )
+    step, late = int(signal.step_T[row]), signal.level(slice(row, None))
     words = f"{name} {percent(early)} → {percent(late)}"
     sign = Sign("tool_failure_share", step, early, late, words)
     return by_sign(
         TOOLS,
         Status.WARNING,
-        f"Tool calls fail since step {step:,}: {words}{more}.",
+        f"Tool calls fail since step {step:,}: {words}.",
         sign,
         limit,
         Fact.TOOLS_FAIL,

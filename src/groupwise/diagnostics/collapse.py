@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.facts import Fact, stated
-from groupwise.diagnostics.judgement import Finding, Sign, Status
+from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign, not_logged
 from groupwise.diagnostics.reward_functions import UNPAID, WANTED, weights_of
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -58,7 +58,7 @@ def check(evidence: Evidence) -> Finding:
     """Look for a collapse of the reward, of a reward function, or of the answers themselves."""
     reward = evidence.reward
     if reward is None:
-        return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
+        return not_logged(NAME, evidence.no_reward, LOG_REWARD)
     found = [(name, signal, fall) for name, signal, fall in _falls(evidence) if fall is not None]
     last = sorted(
         (item for item in found if item[2].lasts),
@@ -77,16 +77,14 @@ def check(evidence: Evidence) -> Finding:
 def _held(evidence: Evidence, reward: Signal) -> Finding:
     """Say that nothing fell, or that the rows are too noisy to say so."""
     if row_size(reward_level(evidence)[0], reward_floor(evidence)) is None:
-        moves = float(np.ptp(reward.value_T)) > 0  # of one number more rows tell no more
+        moves = reward.span > 0  # of one number more rows tell no more
         log = (
             MORE_ROWS
             if evidence.graded is not None
             else "more rows, or the rollouts with their rewards"
         )
-        return Finding(NAME, Status.NOT_LOGGED, _too_noisy(reward), log=log if moves else "")
-    return Finding(
-        NAME, Status.NONE, "No sign of it: the reward holds its height.", facts=(Fact.NO_FALL,)
-    )
+        return not_logged(NAME, _too_noisy(reward), log if moves else "")
+    return no_sign(NAME, "No sign of it: the reward holds its height.", Fact.NO_FALL)
 
 
 def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
@@ -95,18 +93,14 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
     yield "reward", reward_level(evidence)[0], fall_of(evidence)
     # A penalty that grows as the answers get longer is the price of them; it shows in the reward
     # where it is more.
-    earned = {
-        name: signal
-        for name, signal in evidence.functions.items()
-        if float(signal.value_T.min()) >= 0
-    }
+    earned = {name: signal for name, signal in evidence.functions.items() if signal.low >= 0}
     weights = weights_of(evidence)
     others = {
         **({} if evidence.held_out is None else {HELD_OUT: evidence.held_out}),
         **earned,
     }
     # A function that earned next to nothing beside the others has no height to lose.
-    least = _LITTLE * max((float(signal.value_T.max()) for signal in earned.values()), default=0.0)
+    least = _LITTLE * max((signal.high for signal in earned.values()), default=0.0)
     for name, signal in others.items():
         # What comes round with the order of the data is no fall.
         level = level_of(signal)[0]
@@ -296,7 +290,7 @@ def held_out_rose(evidence: Evidence, step: int) -> tuple[float, float] | None:
     early, between, late = (slice(start, start + few) for start in (begin, middle, len(held) - few))
     if held.score(early, late) < _RISES or held.score(between, late) < 1:
         return None
-    return float(held.value_T[early].mean()), float(held.value_T[late].mean())
+    return held.level(early), held.level(late)
 
 
 def _decline(evidence: Evidence) -> Finding | None:
@@ -376,7 +370,7 @@ def _too_noisy(reward: Signal) -> str:
     """Say why no height can be told."""
     if len(reward) < FEWEST_ROWS:
         return f"{counted(len(reward), 'row')}: a height and a fall need {FEWEST_ROWS}"
-    if float(np.ptp(reward.value_T)) == 0:
+    if reward.span == 0:
         return f"the reward is {reward.value_T[0]:.3g} in all rows: no height to fall from"
     return f"a row scatters by {reward.scatter:.2g}, so much that half of the height could be noise"
 
@@ -584,9 +578,7 @@ def find_fall(signal: Signal, floor: float) -> Fall | None:
     lasts = found.lasts and bool(tail.mean() >= HALF)
     top = float(np.max(height[start])) if np.isfinite(height[start]) else float(height.max())
     end = float(after.mean()) if lasts else float(after[below[start:]].mean())
-    if signal.value_T.min() < 0 and top - end < 2 * _CLEAR * deviation / np.sqrt(
-        max(3, len(after))
-    ):
+    if signal.low < 0 and top - end < 2 * _CLEAR * deviation / np.sqrt(max(3, len(after))):
         return None  # where 0 is no floor slow noise reaches it too
     half = _LUCK * deviation / np.sqrt(max(len(after), 1))
     span = top - floor
@@ -737,6 +729,6 @@ def held_out_at(
     found = held.change(before, after)
     if found.low > change / 2:
         # What is down already can drop no further.
-        stays = float(held.value_T[before].mean()) - floor_of(held) > -change / 2
+        stays = held.level(before) - floor_of(held) > -change / 2
         return Fact.HELD_OUT_STAYED if stays else None
     return Fact.HELD_OUT_DROPPED if found.high < 0 else None

@@ -16,10 +16,18 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import median
-from groupwise.diagnostics.collapse import HALF, fall_of
+from groupwise.diagnostics.collapse import HALF
 from groupwise.diagnostics.concentration import LOG_TEXTS, completions_of
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
+from groupwise.diagnostics.judgement import (
+    Finding,
+    Sign,
+    Status,
+    by_sign,
+    exactly,
+    no_sign,
+    not_logged,
+)
 from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.numerics import beyond, rose_since
 from groupwise.diagnostics.signals import (
@@ -67,8 +75,12 @@ def truncation(evidence: Evidence) -> Finding:
         return _by_rise(evidence, cut) or _by_share(cut)
     if length is None or len(length) < FEWEST_ROWS:
         said = "neither length nor the share of truncated completions is in the log"
-        return Finding(TRUNCATION, Status.NOT_LOGGED, said, log=LOG_CUT)
-    return _by_rows(length) or _by_limit(evidence, length) or _by_length(evidence, length)
+        return not_logged(TRUNCATION, said, LOG_CUT)
+    few = max(4, len(length) // 6)
+    first, last = length.level(slice(few)), length.level(slice(-few, None))
+    said = f"the completions are {short(last)} tokens long, {short(first)} at the beginning."
+    found = _by_rows(length) or _by_limit(evidence, length)
+    return found or no_sign(TRUNCATION, f"No sign of it: {said}")
 
 
 def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
@@ -80,7 +92,7 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
         return None
     before, late = slice(max(0, len(cut) - 4 * few), len(cut) - few), slice(len(cut) - few, None)
     rose, fell = cut.change(before, late), -reward.score(before, late)
-    first, mean = median(cut.value_T[before]), float(cut.value_T[late].mean())
+    first, mean = median(cut.value_T[before]), cut.level(late)
     on_its_way = float(cut.value_T[-1]) >= mean
     if (
         rose.value < _RISES
@@ -98,7 +110,7 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
         mean,
         f"{100 * mean:.0f} % truncated (was {100 * first:.0f} %)",
     )
-    was, now = float(reward.value_T[before].mean()), progress_of(evidence).after
+    was, now = reward.level(before), progress_of(evidence).after
     message = f"{sign.words}, rising since step {step:,} as the reward fell: {arrow(was, now)}"
     return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, Fact.TRUNCATED_POSSIBLE)
 
@@ -114,12 +126,11 @@ def _by_share(cut: Signal) -> Finding:
         message = f"{100 * whole.value:.0f} % of the completions of the run are truncated"
         return Finding(TRUNCATION, Status.WARNING, message, None, whole, HALF, facts=_LIKELY)
     if onset is None or late.value <= HALF:
-        return Finding(
+        return no_sign(
             TRUNCATION,
-            Status.NONE,
             f"No sign of it: {100 * late.value:.0f} % of the last completions are truncated.",
         )
-    now, step, first = 100 * late.value, int(cut.step_T[onset]), float(cut.value_T[:3].mean())
+    now, step, first = 100 * late.value, int(cut.step_T[onset]), cut.level(slice(None, 3))
     if first > HALF:
         message = (
             f"{now:.0f} % of the completions are truncated, and were from the start "
@@ -191,39 +202,15 @@ def _by_limit(evidence: Evidence, length: Signal) -> Finding | None:
     )
 
 
-def _by_length(evidence: Evidence, length: Signal) -> Finding:
-    """Judge by length alone: it doubled and more as the reward fell for good."""
-    few = max(4, len(length) // 6)
-    early, late = slice(0, few), slice(len(length) - few, None)
-    first, last = float(length.value_T[early].mean()), float(length.value_T[late].mean())
-    fall = fall_of(evidence)
-    doubled = last > 2 * first and length.score(early, late) > 5
-    if not doubled or fall is None or not fall.lasts:
-        said = (
-            f"No sign of it: the completions are {short(last)} tokens long, {short(first)} at the "
-            "beginning."
-        )
-        return Finding(TRUNCATION, Status.NONE, said)
-    message = f"the completions grew from {short(first)} to {short(last)} tokens as the reward fell"
-    return Finding(TRUNCATION, Status.WARNING, message, None, length.mean(late), 2 * first)
-
-
 def repetition(evidence: Evidence) -> Finding:
     """Look for completions that have come to repeat themselves."""
     share, texts = evidence.quantity("repetition_share"), completions_of(evidence)
     if share is None and texts is None:
-        return Finding(
-            REPETITION,
-            Status.NOT_LOGGED,
-            "The texts of the completions are not in the log.",
-            log=LOG_TEXTS,
-        )
+        return not_logged(REPETITION, "The texts of the completions are not in the log.", LOG_TEXTS)
     if texts is not None:
         told = list(_loops(evidence.record, texts))
         if not told:
-            return Finding(
-                REPETITION, Status.NONE, "No completion is long enough to repeat itself."
-            )
+            return no_sign(REPETITION, "No completion is long enough to repeat itself.")
         share = share_of(*zip(*told, strict=True))
     assert share is not None
     row = beyond(share, share.value_T > LOOPS)
@@ -235,8 +222,8 @@ def repetition(evidence: Evidence) -> Finding:
             "themselves."
         )
         return Finding(REPETITION, Status.INFO if some else Status.NONE, said)
-    step, late = int(share.step_T[row]), float(share.value_T[row:].mean())
-    before = float(share.value_T[:row].mean()) if row else None
+    step, late = int(share.step_T[row]), share.level(slice(row, None))
+    before = share.level(slice(None, row)) if row else None
     was, words = "", f"{percent(late)} of completions repeat themselves"
     if before is not None:
         was, words = f", {percent(before)} before", f"{words} (was {percent(before)})"
@@ -284,19 +271,16 @@ def truncated(evidence: Evidence) -> Finding:
     graded = evidence.graded
     cut = None if graded is None else _cut(evidence, graded)
     if graded is None or cut is None:
-        return Finding(
+        return not_logged(
             TRUNCATED,
-            Status.NOT_LOGGED,
             "Which answers were cut off, and what each earned, is not in the log.",
-            log=LOG_ENDS,
+            LOG_ENDS,
         )
     paid = graded.select(pl.col("reward") > max(0.0, float(graded["reward"].min()))).to_series()  # type: ignore[arg-type]
     many, ended = int(cut.sum()), int((~cut).sum())
     if many < _MANY:
-        return Finding(
-            TRUNCATED,
-            Status.NONE,
-            f"No sign of it: {counted(many, 'answer')} of {len(cut):,} cut off.",
+        return no_sign(
+            TRUNCATED, f"No sign of it: {counted(many, 'answer')} of {len(cut):,} cut off."
         )
     got, whole = int((paid & cut).sum()), int((paid & ~cut).sum())
     share, other = got / many, whole / ended if ended else 0.0
@@ -308,7 +292,7 @@ def truncated(evidence: Evidence) -> Finding:
         f"{got:,} of {many:,} truncated answers earned reward, {whole:,} of {ended:,} complete ones"
     )
     if share < PAID or (ended and share - other < _STANDARD_ERRORS * error):
-        return Finding(TRUNCATED, Status.NONE, f"No sign of it: {said}.")
+        return no_sign(TRUNCATED, f"No sign of it: {said}.")
     step = int(graded.filter(cut & paid)["step"].min())  # type: ignore[arg-type]
     sign = Sign(
         "truncated_reward", step, None, share, f"{percent(share)} of truncated answers earn reward"

@@ -72,13 +72,13 @@ class Fact(Enum):
     GRADIENT_LOST = "gradient: lost"
     GRADIENT_ZERO = "gradient: zero"
     RATE_ZERO = "rate: likely"
+    CRASHED = "crash: the log ends in an error"
     # sampler and trainer
     SAMPLER_MISMATCH = "sampler: mismatch"
     MISMATCH_AT_RATE_ZERO = "rate: zero"
     ROLLOUTS_STALE = "staleness: beyond the settings"
     KL_HUGE = "kl: huge"
     STALE_DISCARDED = "discards: stale"
-    FEW_ADMITTED = "discards: filter"
     # by which signature they differ
     SAMPLING_TRUNCATED = "sampler: truncated"
     RATIO_SUMMED = "sampler: ratio summed"
@@ -105,7 +105,6 @@ class Fact(Enum):
     # instability
     NO_SWING = "swings: none"
     REWARD_OSCILLATES = "swings: oscillate"
-    SCATTER_GROWS = "swings: grow"
     FEW_WEIGHTS_COUNT = "weights: few count"
     # completions
     TRUNCATED_LIKELY = "truncation: likely"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.judgement import Finding, Status, no_sign, not_logged
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
 
 NAME = "groups_of_one"
@@ -22,13 +22,11 @@ def check(evidence: Evidence) -> Finding:
     """Look for advantages that are the rewards themselves, and for a group size of 1."""
     size, loss = evidence.setting("group_size"), str(evidence.setting("loss")).lower()
     if loss in _WITHOUT:
-        return Finding(NAME, Status.NONE, "No groups are wanted.")
+        return no_sign(NAME, "No groups are wanted.")
     advantages = [evidence.quantity(f"advantage{part}") for part in ("", "_max", "_min")]
     logged = any(signal is not None for signal in advantages)
     if not logged and size is None:
-        return Finding(
-            NAME, Status.NOT_LOGGED, "Neither the group size nor advantages are in the log."
-        )
+        return not_logged(NAME, "Neither the group size nor advantages are in the log.")
     same = next(
         (pair for kind in ("reward", "reward_after_kl") if (pair := _same(evidence, kind))), None
     )
@@ -37,7 +35,7 @@ def check(evidence: Evidence) -> Finding:
     elif size == 1 and not logged and not _rewards_differ(evidence):
         why = "the settings say group size 1"
     else:
-        return Finding(NAME, Status.NONE, "No sign of it.")
+        return no_sign(NAME, "No sign of it.")
     return Finding(NAME, Status.WARNING, f"groups of one: no baseline, {why}", advice=ADVICE)
 
 
@@ -51,9 +49,7 @@ def _same(evidence: Evidence, kind: str) -> tuple[Signal, Signal] | None:
             for part in parts
         ]
         known = [(one, other) for one, other in pairs if one is not None and other is not None]
-        moves = any(
-            len(reward) >= FEWEST_ROWS and float(np.ptp(reward.value_T)) > 0 for _, reward in known
-        )
+        moves = any(len(reward) >= FEWEST_ROWS and reward.span > 0 for _, reward in known)
         if len(known) == len(parts) and moves and all(equal_in_print(*pair) for pair in known):
             return known[0]
     return None

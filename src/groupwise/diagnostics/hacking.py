@@ -19,7 +19,7 @@ from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics import reward_functions
 from groupwise.diagnostics.collapse import DECLINED, Ends, ends_of, fall_of
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Measure, Sign, Status
+from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign, not_logged
 from groupwise.diagnostics.reward_functions import (
     FORM,
     LONG,
@@ -77,7 +77,7 @@ def check(evidence: Evidence) -> Finding:
     """
     reward, functions = together(evidence)
     if reward is None:
-        return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
+        return not_logged(NAME, evidence.no_reward, LOG_REWARD)
     weights, pairs = weights_of(evidence), pairs_of(evidence)
     pair = pairs[0] if pairs else None
     held = None if pair is None or pair.same else pair
@@ -99,14 +99,14 @@ def check(evidence: Evidence) -> Finding:
     if pair is None:
         why, log = _no_pair(evidence)
         unknown = "" if log is LOG_UNITS else ", so a rise cannot be told from an exploited one"
-        return Finding(NAME, Status.NOT_LOGGED, f"{why}{unknown}", log=log)
+        return not_logged(NAME, f"{why}{unknown}", log)
     coupling, moved = (
         _overall(pair),
         "The training reward has not moved beyond four standard errors",
     )
     if coupling is not None:
         moved = f"Held-out gain over training gain is {coupling.value:.2g}"
-    return Finding(NAME, Status.NONE, f"{moved} ({pair.name}).", facts=(Fact.HELD_OUT_FOLLOWS,))
+    return no_sign(NAME, f"{moved} ({pair.name}).", Fact.HELD_OUT_FOLLOWS)
 
 
 def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding | None:
@@ -119,14 +119,14 @@ def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding |
         else _uncoupled(pair, evidence)
     )
     if pair.same and (found is None or found.status is Status.INFO):
-        found = _left_behind(pair, evidence, held_out) or found
+        found = _left_behind(pair, held_out) or found
     fresh = (
         found is not None and found.status is Status.WARNING and _too_fresh(pair, evidence, found)
     )
     return None if fresh else found
 
 
-def _left_behind(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding | None:
+def _left_behind(pair: Pair, held_out: Pair | None) -> Finding | None:
     """Report a reward function without weight that fell, or has not gained, since training parted
     from it: both grade the same answers.
 
@@ -144,9 +144,7 @@ def _left_behind(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Findi
     # Where something speaks for training only a fall beyond doubt asks for a look.
     coupling, doubtful = coupling_of(pair, before, after), _follows(held_out) or not pair.judges
     if coupling is None:
-        return _falls_alone(
-            pair, evidence, slice(max(0, begin - (n - end)), begin), after, doubtful=doubtful
-        )
+        return _falls_alone(pair, slice(max(0, begin - (n - end)), begin), after, doubtful=doubtful)
     gain, opened = pair.gain_of_training(before, after)[0], _opened(pair, before, after)
     # The noise of the answers is in both: the gap may tell what is not shared where either scatters
     # too much.
@@ -157,18 +155,16 @@ def _left_behind(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Findi
     if (doubtful and held > -_limit(pair) * noise) or (held_out is not None and not fell):
         return None
     status = Status.CRITICAL if fell and not doubtful else Status.WARNING
-    return _finding(pair, evidence, coupling, status, f" since step {parting.step:,}")
+    return _finding(pair, coupling, status, f" since step {parting.step:,}")
 
 
-def _falls_alone(
-    pair: Pair, evidence: Evidence, before: slice, after: slice, *, doubtful: bool
-) -> Finding | None:
+def _falls_alone(pair: Pair, before: slice, after: slice, *, doubtful: bool) -> Finding | None:
     """Report a reward function without weight that fell beyond doubt while training stood."""
     held, noise = pair.gain_held_out(before, after)
     stands = pair.gain_of_training(before, after)[0] > TRANSFER * held
     if held > -_limit(pair) * noise or not stands or _opened(pair, before, after) < 0:
         return None
-    return _finding(pair, evidence, None, Status.WARNING if doubtful else Status.CRITICAL)
+    return _finding(pair, None, Status.WARNING if doubtful else Status.CRITICAL)
 
 
 def _limit(pair: Pair, *, looks: int = 1) -> float:
@@ -210,12 +206,12 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     """
     enough = evidence.ended or len(pair.step_M) >= _FEWEST_GOING
     rose = _overall(pair) if enough and pair.gain_of_training(*pair.ends)[0] > 0 else None
-    found = _throughout(pair, evidence, rose, TRANSFER)
+    found = _throughout(pair, rose, TRANSFER)
     if found is not None and (found.status is Status.INFO or not _shared_first(pair)):
         return found
     since = _since_its_best(pair, evidence) if found is None else _fell(pair, evidence)
     if since is None and found is None and evidence.ended:
-        found = _throughout(pair, evidence, rose, _HALF)
+        found = _throughout(pair, rose, _HALF)
     return (
         since
         if since is not None or found is None or found.status is Status.INFO
@@ -245,9 +241,7 @@ def _shared_first(pair: Pair) -> bool:
     return shared and not pair.same and gain < _GAINED * noise
 
 
-def _throughout(
-    pair: Pair, evidence: Evidence, whole: Interval | None, least: float
-) -> Finding | None:
+def _throughout(pair: Pair, whole: Interval | None, least: float) -> Finding | None:
     """Report a gain of which less than a share is shared over the whole run, beyond doubt."""
     if whole is None or whole.high >= least:
         return None
@@ -260,7 +254,7 @@ def _throughout(
             return None
         status = Status.CRITICAL if held < -_GAINED * error else Status.WARNING
     status = Status.INFO if _solved(pair, few_of(pair)) and whole.high >= 0 else status
-    return _finding(pair, evidence, whole, status, " over the whole log")
+    return _finding(pair, whole, status, " over the whole log")
 
 
 def _best_of(pair: Pair) -> slice:
@@ -281,14 +275,14 @@ def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
     coupling = coupling_of(pair, early, late)
     rose = pair.gain_of_training(early, late)[0] > 0
     if coupling is None or not rose or held >= float(ndtri(CRITICAL / len(pair.step_M))) * error:
-        found = _flat_since(pair, evidence)
+        found = _flat_since(pair)
     # What was gained before and is mostly kept was learnt: the training prompts are learnt by heart
     # beyond it.
     elif -held <= _HALF * pair.gain_held_out(pair.ends[0], early)[0]:
-        found = _behind(pair, evidence, early.start, coupling, gained=True)
+        found = _behind(pair, early.start, coupling, gained=True)
     else:
         where = f" since the held-out reward was best, at step {pair.step_M[early.start]:,}"
-        return _finding(pair, evidence, coupling, Status.CRITICAL, where)
+        return _finding(pair, coupling, Status.CRITICAL, where)
     open_ = (
         found is None
         or found.status is Status.INFO
@@ -341,7 +335,7 @@ def _solved(pair: Pair, few: int) -> bool:
     )
 
 
-def _flat_since(pair: Pair, evidence: Evidence) -> Finding | None:
+def _flat_since(pair: Pair) -> Finding | None:
     """Report the stretch up to the end over which training gained most without the held-out reward.
 
     Training gains what lies above the best level it had reached: what comes back from a dip has
@@ -381,13 +375,11 @@ def _flat_since(pair: Pair, evidence: Evidence) -> Finding | None:
     assert coupling is not None
     gained, error = pair.gain_held_out(slice(0, few), early)
     if sure:
-        return _behind(pair, evidence, start, coupling, gained=gained > _GAINED * error)
+        return _behind(pair, start, coupling, gained=gained > _GAINED * error)
     return _overfitting(pair, start, coupling) if gained > _GAINED * error else None
 
 
-def _behind(
-    pair: Pair, evidence: Evidence, row: int, coupling: Interval, *, gained: bool
-) -> Finding:
+def _behind(pair: Pair, row: int, coupling: Interval, *, gained: bool) -> Finding:
     """Report a held-out reward that stays behind training since a row: by a loophole, by training
     learnt by heart, or by either.
 
@@ -397,12 +389,12 @@ def _behind(
     """
     parting = parting_of(pair)
     if _leapt(pair, parting) or (pair.same and gained):
-        return _finding(pair, evidence, coupling, Status.CRITICAL, f" since step {parting.step:,}")
+        return _finding(pair, coupling, Status.CRITICAL, f" since step {parting.step:,}")
     since, few = int(np.searchsorted(pair.step_M, parting.step)), few_of(pair)
     still, error = pair.gain_held_out(slice(since, since + few), pair.ends[1])
     if still > _GAINED * error or (gained and _slow(pair, parting)):
         return _overfitting(pair, row, coupling)
-    found = _finding(pair, evidence, coupling, Status.WARNING, f" since step {parting.step:,}")
+    found = _finding(pair, coupling, Status.WARNING, f" since step {parting.step:,}")
     return replace(found, facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,)) if gained else found
 
 
@@ -489,9 +481,7 @@ def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
     return Finding(NAME, Status.INFO, message, step, coupling, TRANSFER, facts=(Fact.OVERFITTING,))
 
 
-def _finding(
-    pair: Pair, evidence: Evidence, coupling: Interval | None, status: Status, where: str = ""
-) -> Finding:
+def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str = "") -> Finding:
     """Put the finding into words; its onset is where training began to gain on the held-out
     reward.
     """
@@ -512,7 +502,7 @@ def _finding(
         )
     )
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
-    message = f"{began} {signs[0].words} while {signs[1].words}{_longer(evidence, since)}{ratio}."
+    message = f"{began} {signs[0].words} while {signs[1].words}{ratio}."
     falls = coupling is None or coupling.high < 0
     fact = Fact.HELD_OUT_FALLS if falls else Fact.HELD_OUT_FLAT
     facts = () if status is Status.INFO else (fact,)
@@ -531,16 +521,6 @@ def _sign(
     step_M, value_M = rows_M
     ends = float(value_M[before].mean()), float(value_M[late].mean())
     return Sign(signal, since, *ends, f"{name} {arrow(*ends)}", int(step_M[late][0]))
-
-
-def _longer(evidence: Evidence, since: int) -> str:
-    """Say whether the answers grew along."""
-    length = evidence.quantity("completion_length")
-    if length is None or len(length) < FEWEST_ROWS:
-        return ""
-    row, few = length.at(since), max(3, len(length) // 8)
-    grew = length.score(slice(row, row + few), slice(len(length) - few, None)) > 4
-    return ", while the completions grew longer" if grew else ""
 
 
 def _follows(pair: Pair | None) -> bool:
@@ -637,8 +617,8 @@ def _fell_clearly(signal: Signal, limit: float, *, own: bool) -> bool:
     eighth of its height.
     """
     early, late = _sixths(signal)
-    lost, span = -signal.change(early, late).value, float(np.ptp(signal.value_T)) or 1.0
-    height = float(signal.value_T[early].mean()) if float(signal.value_T.min()) >= 0 else span
+    lost, span = -signal.change(early, late).value, signal.span or 1.0
+    height = signal.level(early) if signal.low >= 0 else span
     return signal.score(early, late) <= -limit and lost >= (
         DECLINED * height if own else 0.25 * span
     )
@@ -700,11 +680,7 @@ def _one_earns_all(
     if len(reward) < _FEWEST_IN_COMMON or len(counted) < 2:
         return None
     # What is at nothing earns nothing, however large its weight makes its noise.
-    earning = [
-        name
-        for name, function in counted.items()
-        if float(function.value_T[late].mean()) >= _LITTLE
-    ]
+    earning = [name for name, function in counted.items() if function.level(late) >= _LITTLE]
     best = max(
         earning or counted, key=lambda name: weights[name] * counted[name].change(early, late).value
     )
@@ -712,7 +688,7 @@ def _one_earns_all(
     if gain < _LITTLE or counted[best].score(early, late) < 4 or FORM.search(best):
         return None
     for name, function in counted.items():
-        change, never_less = function.change(early, late), float(function.value_T.min()) >= 0
+        change, never_less = function.change(early, late), function.low >= 0
         if name not in (best, *earning) and never_less and change.high <= NOTHING * gain:
             share = Interval(change.value / gain, change.low / gain, change.high / gain)
             task = WANTED.search(name) and not any(map(of_task, earning))
@@ -825,7 +801,7 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
     # does, another may grade anything.
     wanted = any(map(WANTED.search, _paid(weights)))
     for name in sorted(weights, key=lambda name: not WANTED.search(name)):
-        unrewarded = abs(weights[name]) < UNPAID and float(np.ptp(functions[name].value_T)) > 0
+        unrewarded = abs(weights[name]) < UNPAID and functions[name].span > 0
         if unrewarded and not FORM.search(name) and len(reward) >= FEWEST_ROWS:
             pair = _paired(
                 reward,
@@ -986,36 +962,6 @@ def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[
     return float(last.mean() - first.mean()), float(
         deviation * np.sqrt(1 / first.size + 1 / last.size)
     )
-
-
-def measures(evidence: Evidence) -> tuple[Measure, ...]:
-    r"""Return the gap of progress and the coupling of the gains, from the first stretch both have
-    in common to the last.
-
-    The gap is $\Delta\text{training} - \Delta\text{held out}$, in units of the reward.
-    """
-    pair = pair_of(evidence)
-    if pair is None:
-        return (Measure(NAME, "progress_gap", None, *_no_pair(evidence)),)
-    early, late = pair.ends
-    train, error_train = pair.gain_of_training(early, late)
-    held, error_held = pair.gain_held_out(early, late)
-    half = 1.96 * float(np.hypot(error_train, error_held))
-    gap = Interval(train - held, train - held - half, train - held + half)
-    said = (
-        f"from step {pair.step_M[0]:,} to {pair.step_M[-1]:,} the training reward gained "
-        f"{train:.3g}, {pair.told} {held:.3g}: a gap of "
-        f"{ranged(gap)}{IN_SHARES if pair.percent else ''}"
-    )
-    coupling = coupling_of(pair, early, late)
-    if coupling is None:
-        why = (
-            "the training reward has not moved beyond four standard errors, so that a ratio of "
-            "gains tells nothing"
-        )
-        return (Measure(NAME, "progress_gap", gap, said), Measure(NAME, "coupling", None, why))
-    ratio = f"held-out gain over training gain is {ranged(coupling, 2)}"
-    return (Measure(NAME, "progress_gap", gap, said), Measure(NAME, "coupling", coupling, ratio))
 
 
 @dataclass(frozen=True, slots=True)

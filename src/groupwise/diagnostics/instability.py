@@ -1,9 +1,8 @@
-r"""Dynamical instability: a reward that swings or breaks down as the policy comes apart.
+"""Dynamical instability: a reward that swings or breaks down as the policy comes apart.
 
-Signs: a swing at one frequency that slow noise does not explain, growing scatter beyond that of the
-rollouts, an entropy that rises as the reward falls, importance weights that degenerate. A sign
-alone is a warning; with harm to the reward it is critical. Which setting is to blame is the
-business of `groupwise stability`. Source: critical slowing down, Scheffer et al. (2009); the
+Signs: a swing at one frequency that slow noise does not explain, an entropy that rises as the
+reward falls, importance weights that degenerate. A sign alone is a warning; with harm to the reward
+it is critical. Which setting is to blame is the business of `groupwise stability`. Source: the
 oscillator of 2606.30789.
 """
 
@@ -15,20 +14,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupwise.arrays import Float, median, moving_mean
+from groupwise.arrays import Float, median
 from groupwise.diagnostics.collapse import Fall, fall_of, settled
 from groupwise.diagnostics.facts import Fact, stated
-from groupwise.diagnostics.judgement import Finding, Measure, Status, exactly
+from groupwise.diagnostics.judgement import Finding, Status, exactly, no_sign, not_logged
 from groupwise.diagnostics.signals import (
-    CRITICAL,
     LOG_REWARD,
     WARNING,
     Evidence,
     Signal,
     counted,
-    ends_of,
     lasting,
-    ranged,
     rare_event_factors,
     signal_of,
     since_when,
@@ -64,21 +60,18 @@ class Sign:
 
 
 def check(evidence: Evidence) -> Finding:
-    """Look for swings, growing scatter, a policy that comes apart, and degenerate importance
-    weights.
-    """
+    """Look for swings, a policy that comes apart, and degenerate importance weights."""
     reward = evidence.reward
     if reward is None:
-        return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
+        return not_logged(NAME, evidence.no_reward, LOG_REWARD)
     if len(reward) < FEWEST:
         said = f"{counted(len(reward), 'row')} of reward cannot tell a swing from noise"
-        return Finding(NAME, Status.NOT_LOGGED, said, log=f"the reward of {FEWEST} steps or more")
+        return not_logged(NAME, said, f"the reward of {FEWEST} steps or more")
     reward, order = reward_level(evidence)
     fall = fall_of(evidence)
     step = None if fall is None else int(reward.step_T[fall.row])
     looked = (
         _swinging(reward, order),
-        _scatter(reward),
         _apart(evidence, step),
         _weights(evidence),
     )
@@ -91,10 +84,8 @@ def check(evidence: Evidence) -> Finding:
         )
         return Finding(NAME, Status.INFO, said, None, exactly(order.share), 0.0, facts=facts)
     if not signs:
-        return Finding(
-            NAME, Status.NONE, "No sign of it: neither swing nor growing scatter.", facts=facts
-        )
-    status = _status(signs, fall, harmed=fall is not None and settled(evidence, reward, fall))
+        return no_sign(NAME, "No sign of it: the reward does not swing.", *facts)
+    status = _status(signs, harmed=fall is not None and settled(evidence, reward, fall))
     first, since = (
         min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"))),
         min(sign.step for sign in signs),
@@ -107,8 +98,7 @@ def check(evidence: Evidence) -> Finding:
 def _facts(signs: Sequence[Sign], reward: Signal, fall: Fall | None) -> tuple[Fact, ...]:
     """The facts that signs are; weights that were so long before a fall are none of its."""
     since = {sign.name: sign.step for sign in signs}
-    swings = Fact.SCATTER_GROWS if "scatter" in since else Fact.NO_SWING
-    swings = Fact.REWARD_OSCILLATES if "swing" in since else swings
+    swings = Fact.REWARD_OSCILLATES if "swing" in since else Fact.NO_SWING
     step = since.get("weights")
     near = (
         fall is not None
@@ -118,17 +108,10 @@ def _facts(signs: Sequence[Sign], reward: Signal, fall: Fall | None) -> tuple[Fa
     return stated(swings, Fact.FEW_WEIGHTS_COUNT if near else None)
 
 
-def _status(signs: Sequence[Sign], fall: Fall | None, *, harmed: bool) -> Status:
-    """A sign is a warning, but scatter without a fall is not; a growing swing or a fall that is
-    there to stay makes it critical.
-    """
-    names = {sign.name for sign in signs}
-    grave = names & (
-        {"apart", "swing", "weights"} if fall is None else {"apart", "swing", "weights", "scatter"}
-    )
-    if any(sign.harm for sign in signs) or (harmed and (grave or len(signs) > 1)):
-        return Status.CRITICAL
-    return Status.WARNING if grave else Status.INFO
+def _status(signs: Sequence[Sign], *, harmed: bool) -> Status:
+    """A sign is a warning; a growing swing or a fall that is there to stay makes it critical."""
+    harmed = harmed or any(sign.harm for sign in signs)
+    return Status.CRITICAL if harmed else Status.WARNING
 
 
 def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
@@ -162,44 +145,6 @@ def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
     )
     said = f"the reward {goes} by ±{short(swing.amplitude)} every {swing.period:.3g} rows"
     return Sign("swing", said, int(reward.step_T[course.row]), swing.radius, 1.0, harm)
-
-
-def _scatter(reward: Signal) -> Sign | None:
-    """A scatter from row to row that grew beyond what the changing level explains."""
-    n = len(reward)
-    if n < 40:
-        return None
-    late_count, early_count = max(n // 5, 8), n // 2
-    second = reward.value_T[2:] - 2 * reward.value_T[1:-1] + reward.value_T[:-2]
-    scales = [np.ones(n - 2)]
-    if reward.bounds is not None:
-        low, high = reward.bounds
-        level = moving_mean(np.pad(reward.value_T, 5, mode="edge"), 11)[1:-1]
-        scales.append(np.maximum((level - low) * (high - level), 0.01 * (high - low) ** 2))
-    # Of right and wrong answers the level sets the scatter, of other rewards it need not: it must
-    # have grown either way.
-    squares = [second**2 / scale for scale in scales]
-    pairs = [
-        (float(square[:early_count].mean()), float(square[-late_count:].mean()))
-        for square in squares
-    ]
-    before, after = min(pairs, key=lambda pair: pair[1] / max(pair[0], 1e-300))
-    # A reward without a known range scatters more the more of it there is.
-    grew = reward.bounds is None and reward.score(slice(0, n // 2), slice(n - n // 5, n)) > 2
-    if before <= 0 or grew:
-        return None
-    from scipy.special import fdtrc, fdtri
-
-    # Second differences of white noise correlate: 35/18 of them count as one.
-    freedom = [max(count * 18 / 35, 1.0) for count in (late_count, early_count)]
-    ratio = after / before
-    low, high = (ratio / float(fdtri(*freedom, p)) for p in (0.975, 0.025))
-    if float(fdtrc(*freedom, ratio)) > CRITICAL or low < _DOUBLED:
-        return None
-    said = f"the scatter from row to row has grown {ratio:.2g} times in variance"
-    return Sign(
-        "scatter", said, int(reward.step_T[-late_count]), Interval(ratio, low, high), _DOUBLED
-    )
 
 
 def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
@@ -271,7 +216,7 @@ def _few_effective(evidence: Evidence) -> Sign | None:
     was at first where it is a count.
     """
     for signal in evidence.matching(ESS):
-        count = float(signal.value_T.max()) > 1.0 + 1e-9
+        count = signal.high > 1.0 + 1e-9
         usual = median(signal.value_T[: max(len(signal) // 4, 4)]) if count else 1.0
         share = signal.value_T / usual if usual > 0 else np.ones(len(signal))
         onset = since_when(share < 0.5, still=False)
@@ -287,7 +232,7 @@ def _few_effective(evidence: Evidence) -> Sign | None:
                     f"the effective sample size of the importance weights, {signal.column}, is "
                     f"{percent} of what it was at first"
                 )
-            return Sign("weights", said + _rows(value), int(signal.step_T[onset]), value, 0.5)
+            return Sign("weights", said, int(signal.step_T[onset]), value, 0.5)
     return None
 
 
@@ -317,10 +262,7 @@ def _unequal(evidence: Evidence) -> Sign | None:
     if onset is None:
         return None
     value = _mean_and_range(moment[onset:])
-    said = (
-        f"the second moment of the importance weights is {value.value:.3g}, by "
-        f"{signal.column}{_rows(value)}"
-    )
+    said = f"the second moment of the importance weights is {value.value:.3g}, by {signal.column}"
     return Sign("weights", said, int(signal.step_T[onset]), value, _DOUBLED)
 
 
@@ -329,96 +271,13 @@ def _mean_and_range(value_T: Float) -> Interval:
     return Interval(float(value_T.mean()), float(value_T.min()), float(value_T.max()))
 
 
-def _rows(value: Interval) -> str:
-    """The range of rows in words."""
-    return f" (range of the rows: {value.low:.3g} to {value.high:.3g})"
-
-
 ESS = r"(.*[/_.-])?(eff(ective)?_sample_size|ess)(_ratio|[/_]mean)?"
-LOG_WEIGHTS = (
-    "the importance weights: verl rollout_corr/rollout_is_eff_sample_size and chi2_token, "
-    "open-instruct val/ratio_var, TRL with vLLM sampling/importance_sampling_ratio/{mean,max}"
-)
 # Names of importance weights; a second moment of something else, such as the optimiser's, is none
 # of theirs.
 _RATIO = "importance_sampling_ratio|rollout_is|probs_ratio|is_ratio|importance_ratio"
 _WEIGHT = rf"({_RATIO}|importance_weights?|is_weights?|weights?)"
 _MEAN = rf".*({_RATIO})[/_]mean"
 _MOMENT = rf"(.*[/_.-])?{_WEIGHT}[/_]second_moment"
-
-
-def measures(evidence: Evidence) -> tuple[Measure, ...]:
-    """Return the effective share of samples and the second moment of the importance weights."""
-    share, moment = _effective_share(evidence), _second_moment(evidence)
-    if share is None and moment is None:
-        return (
-            Measure(
-                NAME,
-                "effective_samples",
-                None,
-                "nothing in the log tells how unlike the importance weights are",
-                LOG_WEIGHTS,
-            ),
-        )
-    return tuple(found for found in (share, moment) if found is not None)
-
-
-def _effective_share(evidence: Evidence) -> Measure | None:
-    """The effective share as logged, else from the second moment, else at least so much."""
-    for signal in evidence.matching(ESS):
-        if float(signal.value_T.max()) <= 1.0 + 1e-9 and float(signal.value_T.min()) >= 0.0:
-            return _measured(
-                "effective_samples",
-                signal,
-                f"{signal.column}: the effective share of the samples under their weights is",
-                1.0,
-            )
-    moments, bound = moments_of(evidence), _largest(evidence)
-    if moments is not None:
-        mean, second, name = moments
-        share = signal_of(name.column, name.step_T, mean**2 / np.maximum(second, 1e-300))
-        return _measured(
-            "effective_samples",
-            share,
-            f"from {name.column}: the effective share of the samples is",
-            1.0,
-        )
-    if bound is None:
-        return None
-    mean, largest, name = bound
-    low = _late_mean(np.minimum(mean / np.maximum(largest, 1e-300), 1.0), name)
-    said = (
-        f"{name.column} and the largest weight: at least {100 * low:.0f} % of the samples are "
-        "effective"
-    )
-    return Measure(NAME, "effective_samples", Interval(low, low, 1.0), said)
-
-
-def _second_moment(evidence: Evidence) -> Measure | None:
-    """The second moment as logged, else at most so much."""
-    moments, bound = moments_of(evidence), _largest(evidence)
-    if moments is not None:
-        _, second, name = moments
-        signal = signal_of(name.column, name.step_T, second)
-        return _measured(
-            "weight_second_moment",
-            signal,
-            f"from {name.column}: the second moment of the importance weights is",
-        )
-    if bound is None:
-        return None
-    mean, largest, name = bound
-    high, low = _late_mean(mean * largest, name), _late_mean(mean**2, name)
-    said = (
-        f"{name.column} and the largest weight: the second moment of the importance weights is at "
-        f"most {high:.3g}"
-    )
-    return Measure(NAME, "weight_second_moment", Interval(high, low, high), said)
-
-
-def _late_mean(value_T: Float, beside: Signal) -> float:
-    """The mean of the last rows of what stands beside a signal."""
-    return float(value_T[ends_of(beside)[1]].mean())
 
 
 def moments_of(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
@@ -437,16 +296,6 @@ def moments_of(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
     return None
 
 
-def _largest(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
-    """Mean and largest weight by row."""
-    found = (
-        (mean.value_T, top, mean)
-        for mean, top in _beside_means(evidence, "max")
-        if float(mean.value_T.min()) > 0
-    )
-    return next(found, None)
-
-
 def _beside_means(evidence: Evidence, end: str) -> Iterator[tuple[Signal, Float]]:
     """Yield the mean weights of each column with what is logged beside them under the same name
     but for its end, at the same steps.
@@ -459,10 +308,3 @@ def _beside_means(evidence: Evidence, end: str) -> Iterator[tuple[Signal, Float]
                     signal_of(mean.column, mean.step_T[mine], mean.value_T[mine]),
                     other.value_T[its],
                 )
-
-
-def _measured(name: str, signal: Signal, words: str, most: float = np.inf) -> Measure:
-    """A measure of the last rows, which is not below 0."""
-    value = signal.mean(ends_of(signal)[1])
-    value = Interval(value.value, max(value.low, 0.0), min(value.high, most))
-    return Measure(NAME, name, value, f"{words} {ranged(value)}")

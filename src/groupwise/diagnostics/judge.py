@@ -6,6 +6,7 @@ Every command, page and callback shows it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from groupwise.diagnostics import (
     hacking,
     instability,
     learning,
-    margin,
     numerics,
     pace,
     restart,
@@ -37,7 +37,7 @@ from groupwise.diagnostics.judgement import (
     Finding,
     Judgement,
     Learning,
-    Measure,
+    Sign,
     State,
     Status,
 )
@@ -80,13 +80,7 @@ CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     environment.infrastructure,
     environment.tool_use,
     update.check,
-)
-MEASURES: tuple[Callable[[Evidence], tuple[Measure, ...]], ...] = (
-    hacking.measures,
-    zero_variance.measures,
-    concentration.measures,
-    margin.measures,
-    instability.measures,
+    numerics.crash,
 )
 # Checks whose finding may be what success looks like: an alarm only where the cause is likely.
 _HARMLESS = (concentration.NAME, zero_variance.NAME)
@@ -96,6 +90,8 @@ _EXPLAINED = {
     zero_variance.NAME: {Fact.TRUNCATED_LIKELY},
     hacking.NAME: {Fact.TRUNCATED_LIKELY, Fact.FORMAT_ALONE_EARNS},
 }
+# Checks of one quantity, which are no bare "no sign of it" where its move is told.
+_QUANTITIES = {beyond.DIVERGENCE: "kl", beyond.MISMATCH: "sampler_mismatch"}
 _RANK = {
     Status.CRITICAL: 0,
     Status.WARNING: 1,
@@ -126,13 +122,6 @@ def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
     return judged(Evidence(record, ended=has_ended(record) if ended is None else ended))
 
 
-def measures_of(evidence: Evidence) -> tuple[Measure, ...]:
-    """Return the numbers beside the checks, which change no state; some take a fit of the
-    reward.
-    """
-    return tuple(one for measure in MEASURES for one in measure(evidence))
-
-
 def judged(evidence: Evidence) -> Judgement:
     """Judge evidence that is at hand."""
     answers = {answer.check: answer for answer in (check(evidence) for check in CHECKS)}
@@ -161,7 +150,7 @@ def judged(evidence: Evidence) -> Judgement:
     return Judgement(
         run=evidence.record.name,
         state=state,
-        headline=story.headline,
+        headline="; ".join((story.headline, *_crashed(answers[numerics.CRASH]))),
         since_step=story.onset,
         first_sign=first,
         then=story.signs[1:],
@@ -176,7 +165,7 @@ def judged(evidence: Evidence) -> Judgement:
         not_logged=_not_logged(answers.values())
         if state is not State.CANNOT_TELL
         else _needed(evidence, answers),
-        checks=tuple(ranked),
+        checks=tuple(_beside(answer, story.signs) for answer in ranked),
         notes=evidence.record.notes,
         last_step=last,
         ended=evidence.ended,
@@ -185,6 +174,20 @@ def judged(evidence: Evidence) -> Judgement:
         now=now,
         now_from=now_from,
     )
+
+
+def _beside(answer: Finding, signs: Iterable[Sign]) -> Finding:
+    """The answer of a check beside the signs that are told: what moved within its limit is worth
+    knowing.
+    """
+    moved = _QUANTITIES.get(answer.check) in {sign.signal for sign in signs}
+    bare = moved and answer.status is Status.NONE
+    return replace(answer, status=Status.INFO) if bare else answer
+
+
+def _crashed(answer: Finding) -> tuple[str, ...]:
+    """What the log ends in, where that is an error."""
+    return (answer.message,) if Fact.CRASHED in answer.facts else ()
 
 
 def _levels(story: Story, progress: Progress) -> tuple[float | None, float | None, int | None]:
@@ -231,11 +234,7 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     for a cause that is likely.
     """
     reward = evidence.reward
-    if (
-        reward is None
-        or progress.learning is not Learning.FALLING
-        or float(reward.value_T.min()) >= 0
-    ):
+    if reward is None or progress.learning is not Learning.FALLING or reward.low >= 0:
         return False
     fall = collapse.fall_of(evidence)
     if fall is not None and fall.lasts and not collapse.settled(evidence, reward, fall):
@@ -243,7 +242,7 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     few = max(3, len(reward) // 10)
     early, late = slice(0, few), slice(len(reward) - few, None)
     lost = -reward.score(early, late)
-    most = -reward.change(early, late).value > _MOST * abs(float(reward.value_T[early].mean()))
+    most = -reward.change(early, late).value > _MOST * abs(reward.level(early))
     return (lost > _BEYOND_DOUBT and most) or (
         lost > _SURELY and cause.certainty is Certainty.LIKELY
     )
@@ -268,7 +267,7 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:
     reward = evidence.reward
     if evidence.relative:
         first = LOG_RELATIVE
-    elif reward is not None and float(np.ptp(reward.value_T)) == 0 and len(reward) >= FEWEST_ROWS:
+    elif reward is not None and reward.span == 0 and len(reward) >= FEWEST_ROWS:
         first = (
             "completions with their rewards: graded by hand they say whether right ones get this "
             "reward"

@@ -231,6 +231,16 @@ def exactly(value: float) -> Interval:
     return Interval(value, value, value)
 
 
+def not_logged(check: str, message: str, log: str = "") -> Finding:
+    """Answer that the log does not hold what a check needs."""
+    return Finding(check, Status.NOT_LOGGED, message, log=log)
+
+
+def no_sign(check: str, message: str, *facts: Fact) -> Finding:
+    """Answer that there is no sign of what a check looks for."""
+    return Finding(check, Status.NONE, message, facts=facts)
+
+
 def by_sign(
     check: str,
     status: Status,
@@ -248,17 +258,6 @@ def by_sign(
     return Finding(
         check, status, message, sign.step, value, limit, log=log, signs=(sign,), facts=facts
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Measure(Plain):
-    """A number beside a check: it raises no alarm and changes no state."""
-
-    check: str  # the check that it belongs to
-    name: str  # of the number
-    value: Interval | None  # with its interval; None where the log does not tell it
-    message: str  # what it is, in a sentence; why there is none where there is none
-    log_this: str = ""  # what to log to get it; "" where it is there
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -23,7 +23,7 @@ from groupwise.diagnostics.collapse import (
     loss_of,
 )
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Learning, Status
+from groupwise.diagnostics.judgement import Finding, Learning, Status, no_sign, not_logged
 from groupwise.diagnostics.signals import FEWEST_ROWS, OFTEN, Evidence, Signal, once, reward_floor
 from groupwise.diagnostics.signs import scatter
 from groupwise.diagnostics.swings import reward_level
@@ -96,7 +96,7 @@ def progress_of(evidence: Evidence) -> Progress:
     if reward is None:
         return Progress(Learning.UNKNOWN, float("nan"), float("nan"), None, None, 0)
     steps = int(reward.step_T[-1] - reward.step_T[0])
-    if len(reward) < FEWEST_ROWS or float(np.ptp(reward.value_T)) == 0:
+    if len(reward) < FEWEST_ROWS or reward.span == 0:
         ends = float(reward.value_T[0]), float(reward.value_T[-1])
         return Progress(Learning.UNKNOWN, *ends, None, None, steps, int(reward.step_T[-1]))
     level, fall = reward_level(evidence)[0], fall_of(evidence)
@@ -141,7 +141,7 @@ def _held(evidence: Evidence, level: Signal) -> Progress:
             before=dip[1],
         )
     # The gain is of quarters, and its sentence names their levels; noisy ends may say the opposite.
-    before, after = (float(level.value_T[part].mean()) for part in ends)
+    before, after = (level.level(part) for part in ends)
     if (found is Learning.FLAT and since is None) or (
         found is Learning.LEARNING and after <= before
     ):
@@ -157,7 +157,7 @@ def _between(
     since: int | None,
 ) -> Progress:
     """The progress between two stretches of rows, of which the second is the last."""
-    before, after = (float(level.value_T[part].mean()) for part in ends)
+    before, after = (level.level(part) for part in ends)
     return Progress(
         found,
         before,
@@ -207,7 +207,7 @@ def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
     """
     few, floor = 3, reward_floor(evidence)
     means = moving_mean(level.value_T, few) - floor
-    late = float(level.value_T[-max(len(level) // 10, few) :].mean()) - floor
+    late = level.level(slice(-max(len(level) // 10, few), None)) - floor
     height = np.minimum(
         np.concatenate([np.full(few, -np.inf), np.maximum.accumulate(means)[:-few]]), late
     )
@@ -268,8 +268,8 @@ def _course(
 
 def _hides_all(level: Signal, gain: Interval) -> bool:
     """Whether the rows cannot tell a reward that stands from one that has learnt all there was."""
-    return level.bounds is not None and gain.high >= level.bounds[1] - float(
-        level.value_T[: max(len(level) // 4, 2)].mean()
+    return level.bounds is not None and gain.high >= level.bounds[1] - level.level(
+        slice(None, max(len(level) // 4, 2))
     )
 
 
@@ -438,7 +438,7 @@ def near_top(evidence: Evidence, level: Signal) -> bool | None:
     if level.bounds is None or evidence.by_tenths:
         return None
     low, high = level.bounds
-    left = (high - float(level.value_T[-max(len(level) // 4, 1) :].mean())) / (high - low)
+    left = (high - level.level(slice(-max(len(level) // 4, 1), None))) / (high - low)
     # Between the ends of a sum there may be easy parts: the last tenth of its range is its top.
     if evidence.memo.get("ends") and _TENTH < left <= NEAR:
         return None
@@ -465,7 +465,7 @@ def at_a_ceiling(evidence: Evidence, *, since: int | None = None) -> bool:
     if reward is None:
         return False
     top, rows = (
-        float(reward.value_T.max()),
+        reward.high,
         reward.value_T[0 if since is None else min(reward.at(since), len(reward) - 1) :],
     )
     return float(rows.mean()) > (1 - _TENTH) * top > 0 and float((rows == top).mean()) >= OFTEN
@@ -474,9 +474,9 @@ def at_a_ceiling(evidence: Evidence, *, since: int | None = None) -> bool:
 def _held_out_arrived(evidence: Evidence) -> bool:
     """Whether a held-out share stands near its top."""
     held = evidence.held_out
-    if held is None or float(held.value_T.min()) < 0 or float(held.value_T.max()) > 1:
+    if held is None or held.low < 0 or held.high > 1:
         return False
-    return bool(float(held.value_T[-max(len(held) // 4, 1) :].mean()) >= 1 - NEAR)
+    return bool(held.level(slice(-max(len(held) // 4, 1), None)) >= 1 - NEAR)
 
 
 RATE, _FEWEST_RATES = "learning_rate", 3
@@ -492,12 +492,10 @@ def rate(evidence: Evidence) -> Finding:
         if stated == 0:
             return _no_rate(f"the learning rate is 0 in the settings: {nothing}", None)
         if stated is not None and hidden:
-            return Finding(
-                RATE,
-                Status.NONE,
-                f"No sign of it: the learning rate is {stated:.2g} in the settings; {hidden}.",
+            return no_sign(
+                RATE, f"No sign of it: the learning rate is {stated:.2g} in the settings; {hidden}."
             )
-        return Finding(RATE, Status.NOT_LOGGED, hidden or "the learning rate is not in the log")
+        return not_logged(RATE, hidden or "the learning rate is not in the log")
     live = np.flatnonzero(~signal.is_zero)
     if not live.size:
         return _no_rate(
@@ -505,14 +503,14 @@ def rate(evidence: Evidence) -> Finding:
         )
     row, n = int(live[-1]) + 1, len(signal)
     before = median(signal.value_T[max(0, row - 3) : row])
-    by_schedule = before < _TENTH * float(signal.value_T.max())
+    by_schedule = before < _TENTH * signal.high
     if n - row < (max(10, n // 4) + 1 if by_schedule else max(5, n // 20)):
         last = (
             f"{signal.value_T[-1]:.2g}"
             if signal.value_T[-1] or not signal.resolution
             else f"below {signal.resolution:g}"
         )
-        return Finding(RATE, Status.NONE, f"No sign of it: the learning rate is {last}.")
+        return no_sign(RATE, f"No sign of it: the learning rate is {last}.")
     step = int(signal.step_T[row])
     message = (
         f"the learning rate {before:.2g} → 0 at step {step:,}: nothing has been learnt in the "

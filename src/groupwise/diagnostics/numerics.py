@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, median
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Sign, Status, exactly
+from groupwise.diagnostics.judgement import Finding, Sign, Status, exactly, no_sign, not_logged
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
@@ -30,7 +30,7 @@ from groupwise.diagnostics.signals import (
 )
 from groupwise.wording import clean
 
-FINITE, GRADIENT, UPDATES = "numbers", "gradient", "updates"
+FINITE, GRADIENT, UPDATES, CRASH = "numbers", "gradient", "updates", "crash"
 LOG_NORM = "the norm of the gradient before clipping (TRL: grad_norm; verl: actor/grad_norm)"
 LOG_DEAD = (
     "the share of groups with zero variance (TRL: frac_reward_zero_std), or completions with their "
@@ -109,11 +109,8 @@ def finite(evidence: Evidence) -> Finding:
     broken = sorted(_broken(evidence), key=lambda one: (one.row, _WATCHED.index(one.quantity)))
     if not broken:
         if all(evidence.quantity(name) is None for name in _WATCHED):
-            return Finding(
-                FINITE,
-                Status.NOT_LOGGED,
-                "None of loss, gradient, reward, KL and entropy is in the log.",
-                log=LOG_NORM,
+            return not_logged(
+                FINITE, "None of loss, gradient, reward, KL and entropy is in the log.", LOG_NORM
             )
         return _finite_but_for_a_few(evidence)
     first = broken[0]
@@ -140,6 +137,16 @@ def finite(evidence: Evidence) -> Finding:
     )
 
 
+def crash(evidence: Evidence) -> Finding:
+    """Look for an exception that ended the program."""
+    error, steps = evidence.record.error, evidence.record.steps["step"]
+    if not error or not len(steps):
+        return no_sign(CRASH, "No sign of an error that ended the run.")
+    step = int(steps[-1])
+    message = f"the log ends in an error at step {step:,}: {clean(error, longest=120)}"
+    return Finding(CRASH, Status.INFO, message, step, facts=(Fact.CRASHED,))
+
+
 def _also(broken: list[_Broken]) -> str:
     """Say which others went with the first column that is not finite."""
     others = [clean(one.column, longest=60) for one in broken[1:] if one.row == broken[0].row][:3]
@@ -160,7 +167,7 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
                 f"step {first:,}."
             )
             return Finding(FINITE, Status.WARNING if many else Status.INFO, message, first)
-    return Finding(FINITE, Status.NONE, "No column turned into something that is no finite number.")
+    return no_sign(FINITE, "No column turned into something that is no finite number.")
 
 
 def _columns(evidence: Evidence, quantity: str) -> list[str]:
@@ -252,13 +259,11 @@ def gradient(evidence: Evidence) -> Finding:
     signal = evidence.quantity("gradient_norm")
     if signal is None:
         said = evidence.unmeasured("gradient_norm") or "The gradient norm is not in the log"
-        return Finding(GRADIENT, Status.NOT_LOGGED, f"{said}.", log=LOG_NORM)
+        return not_logged(GRADIENT, f"{said}.", LOG_NORM)
     moving = np.flatnonzero(signal.value_T > _ROUNDING)
     if moving.size < 2 * _FIRST:
-        return Finding(
-            GRADIENT,
-            Status.NONE,
-            f"No sign of a drift in {counted(moving.size, 'row')} with a gradient.",
+        return no_sign(
+            GRADIENT, f"No sign of a drift in {counted(moving.size, 'row')} with a gradient."
         )
     norm_T, step_T = signal.value_T[moving], signal.step_T[moving]
     early = median(norm_T[:_FIRST])
@@ -312,13 +317,10 @@ def _leaps(norm_T: Float) -> NDArray[np.intp]:
 def _spikes(norm_T: Float, step_T: NDArray[np.int64], leaps: NDArray[np.intp]) -> Finding:
     """Report single rows that leapt."""
     if not leaps.size:
-        return Finding(
+        return no_sign(
             GRADIENT,
-            Status.NONE,
-            (
-                f"No sign of a drift: gradient norm {np.median(norm_T[:_FIRST]):.3g} → "
-                f"{norm_T[-1]:.3g}."
-            ),
+            f"No sign of a drift: gradient norm {np.median(norm_T[:_FIRST]):.3g} → "
+            f"{norm_T[-1]:.3g}.",
         )
     first = int(leaps[0])
     step, top, usual = int(step_T[first]), float(norm_T[first]), median(norm_T[:first])
@@ -491,19 +493,14 @@ def _mixed(evidence: Evidence, norm: Signal) -> NDArray[np.bool_]:
 def _of_loss(loss: Signal | None, norm: Signal | None) -> Finding:
     """Say of a loss of 0 that it is normal on policy."""
     if loss is None and norm is None:
-        return Finding(
-            UPDATES,
-            Status.NOT_LOGGED,
-            "Neither loss nor gradient norm is in the log.",
-            log=LOG_NORM,
-        )
+        return not_logged(UPDATES, "Neither loss nor gradient norm is in the log.", LOG_NORM)
     nothing = (
         0.0
         if loss is None or len(loss) < 5
         else float((np.abs(loss.value_T) < max(1e-6, loss.resolution)).mean())
     )
     if nothing <= 0.5:
-        return Finding(UPDATES, Status.NONE, "No sign of updates of exactly nothing.")
+        return no_sign(UPDATES, "No sign of updates of exactly nothing.")
     message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as it is on policy:"
     if norm is None:
         return Finding(

@@ -14,7 +14,7 @@ import polars as pl
 
 from groupwise.arrays import Float, median
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Sign, Status
+from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign
 from groupwise.diagnostics.signals import Evidence
 
 RESTART = "restart"
@@ -74,7 +74,7 @@ def check(evidence: Evidence) -> Finding:
             f"{sure[0].said} at step {sure[0].step:,}, and nothing jumped there.",
             sure[0].step,
         )
-    return Finding(RESTART, Status.NONE, "No sign of a restart in mid-run.")
+    return no_sign(RESTART, "No sign of a restart in mid-run.")
 
 
 def _restarts(evidence: Evidence) -> Iterator[_Restart]:

@@ -10,14 +10,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import reduce
+from pathlib import Path
 
 import numpy as np
 
+import groupwise
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
+from groupwise.diagnostics.judgement import (
+    Finding,
+    Sign,
+    Status,
+    by_sign,
+    exactly,
+    no_sign,
+    not_logged,
+)
 from groupwise.diagnostics.signals import Evidence, Signal, counted, once, signal_of
 from groupwise.diagnostics.signs import arrow, short
+from groupwise.files import table_rows
 from groupwise.wording import clean
 
 NAME = "reward_functions"
@@ -30,10 +41,16 @@ FORM = re.compile(
     re.IGNORECASE,
 )
 # Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in
-# health.
+# health. What the readers take for a score of the task is one as a function, too.
+_SCORES = "|".join(
+    row["pattern"]
+    for row in table_rows(Path(groupwise.__file__).parent / "readers" / "names.tsv")
+    if row["quantity"] == "task_score"
+)
 WANTED = re.compile(
     r"correct|accura|answer|solv|truth|success|exact|quality|outcome"
-    r"|(^|_)(acc|f|f1|em|env|task|gold|win|(ndcg|mrr|recall|precision|pass)(_?at)?[_@]?\d*)($|_)",
+    r"|(^|_)(acc|f|f1|em|env|task|gold|win|(ndcg|mrr|recall|precision|pass)(_?at)?[_@]?\d*)($|_)"
+    rf"|^({_SCORES})$",
     re.IGNORECASE,
 )
 # A weight below which a function is not paid.
@@ -55,11 +72,9 @@ def check(evidence: Evidence) -> Finding:
     """Look for rewards that form alone earns."""
     functions = {name: signal for name, signal in evidence.functions.items() if len(signal) >= _FEW}
     if not evidence.functions:
-        return Finding(
-            NAME, Status.NOT_LOGGED, "The reward functions are not in the log one by one.", log=LOG
-        )
+        return not_logged(NAME, "The reward functions are not in the log one by one.", LOG)
     if len(functions) < 2:
-        return Finding(NAME, Status.NONE, "One reward function has none beside it.")
+        return no_sign(NAME, "One reward function has none beside it.")
     unpaid = [name for name, weight in weights_of(evidence).items() if abs(weight) < UNPAID]
     against = _against_each_other(
         evidence.reward, {name: signal for name, signal in functions.items() if name not in unpaid}
@@ -77,7 +92,7 @@ def _earning(functions: dict[str, Signal]) -> Finding:
             f"{clean(name, longest=40)} {_late(signal):.2g}"
             for name, signal in list(functions.items())[:4]
         )
-        return Finding(NAME, Status.NONE, f"No sign of it: every reward function earns ({said}).")
+        return no_sign(NAME, f"No sign of it: every reward function earns ({said}).")
     purpose = [name for name in functions if not FORM.search(name)]
     form = next(
         (
@@ -141,7 +156,7 @@ def _against_each_other(reward: Signal | None, functions: dict[str, Signal]) -> 
 def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Finding:
     """Report that form alone earns."""
     signal, other = functions[form], functions[purpose]
-    early, late, name = float(signal.value_T[:_FEW].mean()), _late(signal), clean(form, longest=40)
+    early, late, name = signal.level(slice(None, _FEW)), _late(signal), clean(form, longest=40)
     reached = moving_mean(signal.value_T, 5) >= EARNS * _top(signal)
     step = int(signal.step_T[int(np.argmax(reached))])
     sign = Sign(f"reward/{form}", step, early, late, f"{name} {early:.2g} → {late:.2g}")
@@ -154,7 +169,7 @@ def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Findin
 
 def _mean(signal: Signal, rows: slice) -> float:
     """The mean of some rows."""
-    return float(signal.value_T[rows].mean())
+    return signal.level(rows)
 
 
 def _late(signal: Signal) -> float:
@@ -164,8 +179,8 @@ def _late(signal: Signal) -> float:
 
 def _top(signal: Signal) -> float:
     """The most that a function can have earned: 1 where it stays within 0 and 1."""
-    most = float(signal.value_T.max())
-    return 1.0 if 0 <= most <= 1 and signal.value_T.min() >= 0 else most
+    most = signal.high
+    return 1.0 if 0 <= most <= 1 and signal.low >= 0 else most
 
 
 def _earning_nothing(functions: dict[str, Signal]) -> list[str]:
@@ -178,7 +193,7 @@ def earns_nothing(signal: Signal, scale: float | None = None) -> bool:
     """Return whether a function stays at 0, or at the lowest that it ever was, but for luck;
     without a scale by its own top.
     """
-    floor, few = min(0.0, float(signal.value_T.min())), max(_FEW // 2, len(signal) // 4)
+    floor, few = min(0.0, signal.low), max(_FEW // 2, len(signal) // 4)
     earned = max(_late(signal), float(signal.value_T.mean())) - floor
     luck = floor == 0 and signal.score(slice(0, few), slice(len(signal) - few, None)) <= 2
     return earned <= (_LUCK if luck else NOTHING) * max(

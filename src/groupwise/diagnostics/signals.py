@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -23,16 +23,13 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float, median, moving_mean
 from groupwise.errors import MissingMetricError
 from groupwise.forecasting.e_process import change_evidence
-from groupwise.intervals import Interval, wilson
+from groupwise.intervals import Interval
 from groupwise.limits import LARGEST_VALUE
 from groupwise.record.resolution import TELLING, zero_rows
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence, group_evidence
 from groupwise.series.metric import MetricSeries, metric_series
 from groupwise.wording import clean
-
-if TYPE_CHECKING:
-    from groupwise.forecasting.results import FitResult
 
 Answer = TypeVar("Answer")
 
@@ -118,6 +115,25 @@ class Signal:
     def __len__(self) -> int:
         """Return the number of rows."""
         return int(self.value_T.size)
+
+    @property
+    def low(self) -> float:
+        """Return the smallest value."""
+        return float(self.value_T.min())
+
+    @property
+    def high(self) -> float:
+        """Return the largest value."""
+        return float(self.value_T.max())
+
+    @property
+    def span(self) -> float:
+        """Return the largest value less the smallest."""
+        return self.high - self.low
+
+    def level(self, rows: slice) -> float:
+        """Return the mean of some rows."""
+        return float(self.value_T[rows].mean())
 
     def mean(self, rows: slice) -> Interval:
         """Return the mean of some rows with its 95 % interval."""
@@ -215,8 +231,6 @@ class Evidence:
     """A run with its signals, each made once."""
 
     record: RunRecord  # the run
-    # fits the reward by the law of a name, or by all laws; None where nobody has fitted it yet
-    fit_reward: Callable[[str | None], FitResult] | None = None
     ended: bool = (
         True  # whether the run is over; while it goes on, what may pass in a few rows is waited for
     )
@@ -262,7 +276,7 @@ class Evidence:
         mean = float(reward.value_T.mean())
         variance = float(np.nanmedian(spread.value_T)) ** 2 if spread.known else 0.0
         return (
-            mean > 0 and max(float(reward.value_T.max()), mean + variance / mean) <= _TENTH + 1e-9
+            mean > 0 and max(reward.high, mean + variance / mean) <= _TENTH + 1e-9
         )  # as sums of tenths are rounded
 
     @cached_property
@@ -290,14 +304,10 @@ class Evidence:
             return None
         low, high = (
             min(0.0, float((reward if least is None else least).value_T.min())),
-            float(most.value_T.max()),
+            most.high,
         )
         again = float((most.value_T == high).mean()) >= OFTEN
-        return (
-            (low, high)
-            if again and low <= float(reward.value_T.min()) and float(reward.value_T.max()) <= high
-            else None
-        )
+        return (low, high) if again and low <= reward.low and reward.high <= high else None
 
     @cached_property
     def batch_spreads(self) -> list[Float]:
@@ -342,7 +352,7 @@ class Evidence:
         if (
             reward is None
             or len(reward) < 2
-            or float(np.ptp(reward.value_T)) > 1e-9 * max(1.0, abs(float(reward.value_T[0])))
+            or reward.span > 1e-9 * max(1.0, abs(float(reward.value_T[0])))
             or not spread.known
         ):
             return ""
@@ -585,8 +595,8 @@ def stands_since(evidence: Evidence, step: int | None) -> bool:
     early, late = _thirds_since(reward, step)
     if len(reward) - early.start < _FEWEST_SINCE:
         return False
-    here = float(reward.value_T[early].mean())
-    start = float(reward.value_T[: late.stop - late.start].mean())
+    here = reward.level(early)
+    start = reward.level(slice(None, late.stop - late.start))
     room = here - start if reward.bounds is None else reward.bounds[1] - here
     return reward.change(early, late).high < _LITTLE * room
 
@@ -609,21 +619,6 @@ def ends_of(signal: Signal) -> tuple[slice, slice]:
     n = len(signal)
     few = max(3, n // 5)
     return (slice(0, few), slice(n - few, n)) if n >= 2 * few else (slice(0, n), slice(0, n))
-
-
-def as_sure_as(share: Signal, groups: pl.DataFrame | None) -> Interval:
-    """Return the mean share of the last rows, no surer than as many groups can tell: rows that
-    are all 0 have no scatter.
-    """
-    late = ends_of(share)[1]
-    value = share.mean(late)
-    low, high = max(value.low, 0.0), min(value.high, 1.0)
-    if groups is not None:
-        last = groups.filter(pl.col("step").is_in(share.step_T[late].tolist()))
-        count = len(last.select("step", "prompt_id").unique())
-        counted = wilson(round(value.value * count), count)
-        low, high = min(low, counted.low, value.value), max(high, counted.high, value.value)
-    return Interval(value.value, low, high)
 
 
 def blocks(signal: Signal, size: int) -> tuple[Float, NDArray[np.int64]]:

@@ -227,11 +227,7 @@ def limit_of(evidence: Evidence) -> float | None:
     most = None if length is None else repeated_most(length)
     stated = evidence.setting("max_completion_length")
     # A limit that lengths go beyond is none of this run: a notebook's other cell, another unit.
-    beyond = (
-        length is not None
-        and stated is not None
-        and float(length.value_T.max()) > 1.01 * float(stated)
-    )
+    beyond = length is not None and stated is not None and length.high > 1.01 * float(stated)
     return most if stated is None or beyond else float(stated)
 
 
@@ -239,9 +235,9 @@ def repeated_most(length: Signal) -> float | None:
     """Return the largest mean length where many rows share it: only a limit makes them all
     alike.
     """
-    most = float(length.value_T.max())
+    most = length.high
     same = int((length.value_T >= 0.999 * most).sum())
-    varies = float(length.value_T.min()) < 0.9 * most
+    varies = length.low < 0.9 * most
     return most if varies and same >= max(5, len(length) // 10) else None
 
 

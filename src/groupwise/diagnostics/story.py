@@ -373,7 +373,7 @@ def _open(evidence: Evidence, progress: Progress) -> str:
         return evidence.relative
     if len(reward) < FEWEST_ROWS:
         return f"{counted(len(reward), 'row')} of reward: too few to tell anything"
-    if float(np.ptp(reward.value_T)) == 0:
+    if reward.span == 0:
         return (
             f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows: it tells "
             "nothing apart"

@@ -1,7 +1,7 @@
-"""Is the update what the settings say? Advantages that no group can have, and gradients far from
+r"""Is the update what the settings say? Advantages that no group can have, and gradients far from
 what trainers of language models log.
 
-In a group of G the advantage of one rollout is at most $\\sqrt{G-1}$ deviations (Samuelson). Which
+In a group of G the advantage of one rollout is at most $\sqrt{G-1}$ deviations (Samuelson). Which
 rewards a batch should earn is not judged here.
 """
 

@@ -24,7 +24,15 @@ from groupwise.diagnostics.collapse import (
     held_out_at,
 )
 from groupwise.diagnostics.facts import Fact, stated
-from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, exactly
+from groupwise.diagnostics.judgement import (
+    Finding,
+    Sign,
+    Status,
+    by_sign,
+    exactly,
+    no_sign,
+    not_logged,
+)
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
@@ -73,21 +81,16 @@ _FAILURES = (
 
 
 def check(evidence: Evidence) -> Finding:
-    """Look for a reward of nothing but 0, for one number at once, for a drop, for ties broken by
-    nearly nothing, for logged failures.
-    """
+    """Look for a reward of nothing but 0, one number at once, a drop, and logged failures."""
     reward = evidence.reward
     if reward is None:
-        return Finding(NAME, Status.NOT_LOGGED, evidence.no_reward, log=LOG_REWARD)
+        return not_logged(NAME, evidence.no_reward, LOG_REWARD)
     if len(reward) < FEWEST_ROWS:
-        return Finding(
-            NAME,
-            Status.NOT_LOGGED,
-            f"{counted(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest",
-            log=MORE_ROWS,
+        return not_logged(
+            NAME, f"{counted(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest", MORE_ROWS
         )
     if evidence.relative:
-        return Finding(NAME, Status.NOT_LOGGED, evidence.relative, log=LOG_RELATIVE)
+        return not_logged(NAME, evidence.relative, LOG_RELATIVE)
     nothing = _nothing(reward, ended=evidence.ended)
     if nothing is not None:
         return nothing
@@ -99,9 +102,7 @@ def check(evidence: Evidence) -> Finding:
         found = search(evidence)
         if found is not None:
             return found
-    return Finding(
-        NAME, Status.NONE, "No sign of it: the reward did not jump.", facts=(Fact.NO_DROP,)
-    )
+    return no_sign(NAME, "No sign of it: the reward did not jump.", Fact.NO_DROP)
 
 
 def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
@@ -206,11 +207,11 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
     """Report a logged rate of exceptions, timeouts or failed parses that rose."""
     for signal in evidence.matching(_FAILURES):
         n = len(signal)
-        if n < FEWEST_ROWS or signal.value_T.min() < 0 or signal.value_T.max() > 1:
+        if n < FEWEST_ROWS or signal.low < 0 or signal.high > 1:
             continue
         few = max(4, n // 5)
         base = median(signal.value_T[:few])
-        high = signal.value_T > base + 0.5 * max(float(signal.value_T.max()) - base, 0.1)
+        high = signal.value_T > base + 0.5 * max(signal.high - base, 0.1)
         onset = since_when(high, rate=WARNING, still=False)
         if onset is None:
             continue
@@ -233,7 +234,7 @@ def _outages(evidence: Evidence) -> Finding | None:
     assert reward is not None
     earns = np.flatnonzero(reward.value_T != 0)
     rest = signal_of("reward", reward.step_T[earns], reward.value_T[earns], bounds=reward.bounds)
-    if len(rest) < FEWEST_ROWS or float(rest.value_T.min()) < 0:
+    if len(rest) < FEWEST_ROWS or rest.low < 0:
         return None
     # Where many rows pass before one earns again the reward had fallen.
     bounds = np.append(earns, len(reward))
@@ -329,7 +330,7 @@ def _drop(evidence: Evidence) -> Finding | None:
         return None
     # A policy that declines takes it along as a verifier does.
     held_out = held_out if clear is None or at_once(level, row) else None
-    height = float(reward.value_T[max(0, row - _HEIGHT) : row].mean()) - floor
+    height = reward.level(slice(max(0, row - _HEIGHT), row)) - floor
     surely = (behaviour, held_out) == (Fact.BEHAVIOUR_UNCHANGED, Fact.HELD_OUT_DROPPED)
     status = _of_drop(-change.value / max(height, 1e-9), surely=surely, ended=evidence.ended)
     message, whole = _of_what(evidence, level, step, change)

@@ -4,10 +4,6 @@ A zero-variance group carries no gradient. Independent rollouts of a prompt with
 equal rewards with probability $p^G + (1-p)^G$, so a run at 0.95 has many such groups and is well.
 What is wrong is fewer groups that teach than the reward leaves room for: their share, over what it
 would be if all prompts were equally hard, is what is left. It does not say which prompts to use.
-
-Numbers beside the check: rewards of one pool dealt at random into a group of G are all equal with
-probability $\sum_v \binom{k_v}{G}/\binom{N}{G}$, $k_v$ of the N rewards being v: the expectation
-over all resamplings without replacement, exactly.
 """
 
 from __future__ import annotations
@@ -19,16 +15,14 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.collapse import constant_tail
 from groupwise.diagnostics.facts import Fact, stated
-from groupwise.diagnostics.judgement import Finding, Measure, Status, exactly
+from groupwise.diagnostics.judgement import Finding, Status, exactly, no_sign, not_logged
 from groupwise.diagnostics.learning import NEAR, at_a_ceiling, near_top, piled_up
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
     Signal,
-    as_sure_as,
     blocks,
     counted,
-    ends_of,
     lasting,
     rare_event_factors,
     share_of,
@@ -37,14 +31,12 @@ from groupwise.diagnostics.signals import (
 )
 from groupwise.diagnostics.signs import short
 from groupwise.diagnostics.swings import reward_level
-from groupwise.intervals import Interval
 from groupwise.series.groups import zero_variance_outlook
 
 NAME = "zero_variance"
 LOG_REWARDS = (
     "the completions with their rewards (TRL: log_completions=True; verl: trainer.rollout_data_dir)"
 )
-LOG_SPLIT = f"{LOG_REWARDS}, or the shares of groups that are all right and all wrong"
 LOG = (
     f"{LOG_REWARDS}, or the share of groups whose rewards are all equal (TRL: frac_reward_zero_std)"
 )
@@ -79,7 +71,7 @@ def check(evidence: Evidence) -> Finding:
             log = f"more groups, {GROUPS * FEWEST_ROWS} in all"
         elif evidence.graded is not None and len(evidence.graded):
             log = "two completions of each prompt and more"
-        return _without_spread(evidence) or Finding(NAME, Status.NOT_LOGGED, said, log=log)
+        return _without_spread(evidence) or not_logged(NAME, said, log)
     room = _room(evidence, equal)
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups teach at such a reward.
@@ -124,7 +116,7 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     before = (
         ""
         if where is None
-        else f" since step {step:,}, {100 * float(equal.value_T[:onset].mean()):.0f} % before"
+        else f" since step {step:,}, {100 * equal.level(slice(None, onset)):.0f} % before"
     )
     message = (
         f"{100 * value.value:.0f} % of the groups have zero variance{before}: hardly any group "
@@ -197,7 +189,7 @@ def _at_its_height(evidence: Evidence, step: int) -> bool:
         return False
     few = max(3, len(reward) // 10)
     levels = moving_mean(reward.value_T, few)
-    late = float(reward.value_T[min(reward.at(step), len(reward) - few) :].mean())
+    late = reward.level(slice(min(reward.at(step), len(reward) - few), None))
     return bool(
         late > float(levels.max()) - 0.1 * float(np.ptp(levels)) - 2 * reward.scatter / np.sqrt(few)
     )
@@ -265,12 +257,12 @@ def _at_an_end(evidence: Evidence, equal: Signal) -> Float:
     rewards of more than right and wrong.
     """
     several = evidence.graded is not None and evidence.graded["reward"].n_unique() > 2
-    groups = graded_groups(evidence) if several else None
+    groups = chance_at_an_end(evidence) if several else None
     if groups is None:
         return np.zeros(len(equal))
-    steps = groups.group_by("step").agg(pl.col("edges").fill_null(0.0).mean()).sort("step")
+    steps = groups.group_by("step").agg(pl.col("chance").fill_null(0.0).mean()).sort("step")
     parts = np.split(
-        steps["edges"].to_numpy().astype(float),
+        steps["chance"].to_numpy().astype(float),
         np.searchsorted(steps["step"].to_numpy(), equal.step_T[1:]),
     )
     return np.array([float(part.mean()) if part.size else 0.0 for part in parts])
@@ -353,12 +345,8 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     step = int(equal.step_T[onset])
     row = reward.at(step)
     moved = reward.change(slice(0, max(row, 1)), slice(row, len(reward)))
-    span = (
-        float(np.ptp(reward.value_T))
-        if reward.bounds is None
-        else reward.bounds[1] - reward.bounds[0]
-    )
-    value, old = equal.mean(slice(onset, None)), float(equal.value_T[:onset].mean())
+    span = reward.span if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
+    value, old = equal.mean(slice(onset, None)), equal.level(slice(None, onset))
     if abs(moved.value) > 0.15 * span or value.low <= old:
         # another reward has other groups, and groups that are not more often alike are no fewer
         return None
@@ -439,30 +427,22 @@ def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:
             f"({expected.source})"
         )
     roomy = float(room.mean()) > 2 * STARVED
-    return Finding(
+    return no_sign(
         NAME,
-        Status.NONE,
         f"No sign of it: {100 * mean:.0f} % of the groups have zero variance{excess}.",
-        facts=(Fact.GROUPS_AS_EXPECTED if roomy else Fact.GROUPS_EXPLAINED,),
+        Fact.GROUPS_AS_EXPECTED if roomy else Fact.GROUPS_EXPLAINED,
     )
 
 
 # A value this near to the end of the range that was seen is that end.
 _EDGE = 0.05
-_LARGEST = 1e4
 # Groups that a pool has at least: of one group alone its own rewards predict it, whatever it is.
 _POOL = 4
 
 
-def measures(evidence: Evidence) -> tuple[Measure, ...]:
-    """Return the numbers beside `zero_variance`."""
-    groups = graded_groups(evidence)
-    return (_beyond_chance(groups), *_split(evidence, groups), _effective(evidence, groups))
-
-
-def graded_groups(evidence: Evidence) -> pl.DataFrame | None:
-    """Return the groups of two and more with their rewards and what chance predicts, or None
-    without rewards of completions.
+def chance_at_an_end(evidence: Evidence) -> pl.DataFrame | None:
+    """Return the groups of two and more with the chance that the rewards of their pool, dealt at
+    random, leave each all at one end; None without rewards of completions.
     """
     if evidence.graded is None:
         return None
@@ -474,38 +454,14 @@ def graded_groups(evidence: Evidence) -> pl.DataFrame | None:
     known = known.with_columns(
         (pl.col("step").rank("dense") - 1).floordiv(_steps_of_a_pool(known)).alias("pool")
     )
-    prompt = ["prompt"] if "prompt" in known.columns and known["prompt"].count() else []
-    groups = (
-        known.group_by("step", "prompt_id")
-        .agg(
-            pl.col("pool").first(),
-            pl.len().alias("size"),
-            pl.col("outcome").min().alias("low"),
-            pl.col("outcome").max().alias("high"),
-            *(pl.col(name).first() for name in prompt),
-        )
-        .with_columns((pl.col("low") == pl.col("high")).alias("equal"))
-        .sort("step", "prompt_id")
-    )
+    groups = known.group_by("step", "prompt_id").agg(pl.col("pool").first(), pl.len().alias("size"))
     counts = known.group_by("pool", "outcome").agg(pl.len().alias("k"))
     first, last = float(known["outcome"].min()), float(known["outcome"].max())  # type: ignore[arg-type]
     margin = _EDGE * (last - first)
     ends = counts.with_columns(pl.col("k").sum().over("pool").alias("m")).filter(
         (pl.col("outcome") <= first + margin) | (pl.col("outcome") >= last - margin)
     )
-    groups = groups.join(
-        chance(groups, counts, ("pool",)).rename({"chance": "pooled"}),
-        on=["pool", "size"],
-        how="left",
-    )
-    groups = groups.join(
-        chance(groups, ends, ("pool",)).rename({"chance": "edges"}), on=["pool", "size"], how="left"
-    )
-    return (
-        _with_own(groups, known)
-        if prompt
-        else groups.with_columns(pl.lit(None, dtype=pl.Float64).alias("own"))
-    )
+    return groups.join(chance(groups, ends), on=["pool", "size"], how="left")
 
 
 def _steps_of_a_pool(known: pl.DataFrame) -> int:
@@ -516,219 +472,16 @@ def _steps_of_a_pool(known: pl.DataFrame) -> int:
     return -(-_POOL // max(int(groups.median() or 1), 1))  # type: ignore[arg-type]
 
 
-def chance(groups: pl.DataFrame, counts: pl.DataFrame, unit: tuple[str, ...]) -> pl.DataFrame:
-    r"""Return the probability that all rewards of a group are equal, the rewards of a pool being
-    dealt at random.
+def chance(groups: pl.DataFrame, counts: pl.DataFrame) -> pl.DataFrame:
+    r"""Return the probability that all rewards of a group are equal, the rewards of a pool of m
+    being dealt at random.
 
-    $\sum_v \prod_{i<G} \frac{k_v - i}{N - i}$.
+    $\sum_v \prod_{i<G} \frac{k_v - i}{m - i}$.
     """
-    if "m" not in counts.columns:
-        counts = counts.with_columns(pl.col("k").sum().over(unit).alias("m"))
-    sizes = groups.select(*unit, "size").unique()
-    table = sizes.join(counts, on=list(unit), how="left")
+    table = groups.select("pool", "size").unique().join(counts, on="pool", how="left")
     share = np.ones(len(table))
     k, m, size = (table[name].fill_null(0).to_numpy().astype(float) for name in ("k", "m", "size"))
     for i in range(int(size.max()) if len(size) else 0):
         share = np.where(i < size, share * np.clip(k - i, 0, None) / np.maximum(m - i, 1), share)
     table = table.with_columns(pl.Series("chance", np.where((m >= size) | (m == 0), share, np.nan)))
-    return table.group_by(*unit, "size").agg(pl.col("chance").sum().fill_nan(None))
-
-
-def _with_own(groups: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """Add the chance by the rewards of the same prompt just before and after; null where there
-    are too few.
-    """
-    visits = groups.with_columns(pl.int_range(pl.len()).over("prompt").alias("visit"))
-    counts = known.group_by("step", "prompt_id", "outcome").agg(pl.len().alias("k"))
-    counts = visits.select("step", "prompt_id", "prompt", "visit").join(
-        counts, on=["step", "prompt_id"]
-    )
-    near = pl.concat([counts.with_columns(pl.col("visit") + move) for move in (1, -1)])
-    pool = near.group_by("prompt", "visit", "outcome").agg(pl.col("k").sum())
-    told = visits.join(pool.select("prompt", "visit").unique(), on=["prompt", "visit"], how="semi")
-    own = chance(told, pool, ("prompt", "visit")).rename({"chance": "own"})
-    return visits.join(own, on=["prompt", "visit", "size"], how="left").drop("visit")
-
-
-def _beyond_chance(groups: pl.DataFrame | None) -> Measure:
-    """Measure zero-variance groups less those that chance predicts, at the end of the log."""
-    if groups is None:
-        return Measure(
-            NAME,
-            "dead_beyond_chance",
-            None,
-            "the rewards of the completions are not in the log",
-            LOG_REWARDS,
-        )
-    by_prompt = 2 * groups["own"].count() >= len(groups)
-    name = "own" if by_prompt else "pooled"
-    steps = (
-        groups.drop_nulls(name)
-        .with_columns(pl.col("equal").cast(pl.Float64))
-        .group_by("step")
-        .agg(
-            (pl.col("equal") - pl.col(name)).mean().alias("excess"),
-            pl.col("equal").mean(),
-            pl.col(name).mean(),
-        )
-        .sort("step")
-    )
-    step, excess, equal, predicted = (
-        steps[column].to_numpy().astype(float) for column in ("step", "excess", "equal", name)
-    )
-    signal = signal_of("excess", step.astype(np.int64), excess, bounds=(-1.0, 1.0))
-    late = ends_of(signal)[1]
-    value, counted = signal.mean(late), as_sure_as(share_of(step, equal), groups)
-    expected = float(predicted[late].mean())
-    value = Interval(
-        value.value,
-        min(value.low, counted.low - expected),
-        max(value.high, counted.high - expected),
-    )
-    whose = (
-        "the same prompts' rewards just before and after"
-        if by_prompt
-        else "the rewards of each step, or of the few around it, dealt at random into groups,"
-    )
-    least = (
-        "" if by_prompt else ": the least that can be expected of prompts that are not equally hard"
-    )
-    said = (
-        f"{100 * float(equal[late].mean()):.0f} % of the last groups are alike in reward; {whose} "
-        f"predict {100 * expected:.0f} %{least}"
-    )
-    return Measure(NAME, "dead_beyond_chance", value, said)
-
-
-def _split(evidence: Evidence, groups: pl.DataFrame | None) -> tuple[Measure, ...]:
-    """Measure groups that are all right and all wrong, at the end of the log."""
-    right, wrong = evidence.quantity("all_right_share"), evidence.quantity("all_wrong_share")
-    words, between = ("all right", "all wrong"), None
-    if groups is not None:
-        least, most = float(groups["low"].min()), float(groups["high"].max())  # type: ignore[arg-type]
-        if least == most:
-            return (
-                Measure(
-                    NAME, "all_right", None, "all completions have the same reward, right or wrong"
-                ),
-            )
-        alike = pl.col("equal")
-        steps = (
-            groups.group_by("step")
-            .agg(
-                (alike & (pl.col("high") == most)).mean().alias("right"),
-                (alike & (pl.col("low") == least)).mean().alias("wrong"),
-                (alike & (pl.col("low") > least) & (pl.col("high") < most)).mean().alias("between"),
-            )
-            .sort("step")
-        )
-        right, wrong, between = (
-            share_of(steps["step"], steps[name]) for name in ("right", "wrong", "between")
-        )
-        words = (f"all at {most:.3g}, the highest reward", f"all at {least:.3g}, the lowest")
-    if right is None and wrong is None:
-        return (
-            Measure(
-                NAME,
-                "all_right",
-                None,
-                "nothing in the log tells groups that are all right from those all wrong",
-                LOG_SPLIT,
-            ),
-        )
-    found = []
-    if between is not None and not between.value_T.any():
-        between = None  # of right and wrong answers there is nothing between
-    parts = (
-        ("all_right", right, words[0]),
-        ("all_wrong", wrong, words[1]),
-        ("all_alike_between", between, "alike at a reward between"),
-    )
-    for name, signal, word in parts:
-        if signal is not None:
-            value = as_sure_as(signal, groups)
-            found.append(
-                Measure(
-                    NAME, name, value, f"{100 * value.value:.0f} % of the last groups are {word}"
-                )
-            )
-    return tuple(found)
-
-
-def _effective(evidence: Evidence, groups: pl.DataFrame | None) -> Measure:
-    """Measure the size at which groups of independent completions, all prompts equally hard,
-    would have zero variance as often.
-    """
-    log = f"{LOG_REWARDS}, or the share of zero-variance groups beside a reward of 0 or 1"
-    shares, equal = _of_groups(evidence, groups) if groups is not None else _of_columns(evidence)
-    if equal is None or shares is None:
-        return Measure(
-            NAME,
-            "effective_group_size",
-            None,
-            "zero-variance groups and what their rewards are are not both in the log",
-            log,
-        )
-    if float(shares.max()) >= 1.0:
-        return Measure(
-            NAME,
-            "effective_group_size",
-            None,
-            "the last completions all have the same reward: any size fits",
-        )
-    value = as_sure_as(equal, groups)
-    size = Interval(
-        *(effective_size(shares, share) for share in (value.value, value.high, value.low))
-    )
-    of = "" if evidence.group_size is None else f" (they have {evidence.group_size})"
-    independent = "independent completions of equally hard prompts"
-    said = (
-        f"the last groups have equal rewards as often as groups of {size.value:.3g}, of "
-        f"{independent}, would be{of}"
-    )
-    if np.isinf(size.value):
-        said = (
-            f"none of the last groups has equal rewards, as of groups of at least {size.low:.3g} "
-            f"{independent}{of}"
-        )
-    return Measure(NAME, "effective_group_size", size, said)
-
-
-def effective_size(share_V: Float, equal: float) -> float:
-    r"""Return the size g at which $\sum_v p_v^g$ is a given share of zero-variance groups."""
-    from scipy.optimize import brentq
-
-    if equal >= 1.0:
-        return 1.0
-    if equal <= float((share_V**_LARGEST).sum()):
-        return float("inf")
-    return float(brentq(lambda size: float((share_V**size).sum()) - equal, 1.0, _LARGEST))
-
-
-def _of_groups(evidence: Evidence, groups: pl.DataFrame) -> tuple[Float, Signal]:
-    """Shares of the rewards of the last completions, and the share of zero-variance groups."""
-    assert evidence.graded is not None
-    steps = groups.group_by("step").agg(pl.col("equal").mean()).sort("step")
-    equal = share_of(steps["step"], steps["equal"])
-    last = evidence.graded.filter(pl.col("step") >= int(equal.step_T[ends_of(equal)[1]][0]))
-    counts = (
-        last.group_by(pl.col("reward").round(6))
-        .len()
-        .sort("reward")["len"]
-        .to_numpy()
-        .astype(float)
-    )
-    return counts / counts.sum(), equal
-
-
-def _of_columns(evidence: Evidence) -> tuple[Float | None, Signal | None]:
-    """The same from the mean of a reward of 0 and 1 and the share of zero-variance groups, as
-    logged.
-    """
-    track, reward = evidence.groups.zero_variance, evidence.reward
-    if not track.known or reward is None or not evidence.groups.expected.known:
-        return None, None
-    equal = share_of(track.step_T, track.value_T)
-    first = reward.at(float(equal.step_T[ends_of(equal)[1]][0]))
-    mean = float(reward.value_T[min(first, len(reward) - 1) :].mean())
-    return np.array([mean, 1 - mean]), equal
+    return table.group_by("pool", "size").agg(pl.col("chance").sum().fill_nan(None))

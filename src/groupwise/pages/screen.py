@@ -15,7 +15,6 @@ from groupwise.diagnostics.judgement import (
     Certainty,
     Finding,
     Judgement,
-    Measure,
     Sign,
     State,
     Status,
@@ -83,7 +82,7 @@ def print_judgement(
     console: Console,
     *,
     verbose: bool = False,
-    why: Sequence[Measure] | None = None,
+    why: bool = False,
     remarks: Sequence[str] = (),
 ) -> None:
     """Print the judgement of a run and its reward as one line of bars; where asked for, also
@@ -94,7 +93,7 @@ def print_judgement(
     _print_head(first, found.state, console)
     for line in others:
         _print(console, Text(line))
-    if verbose or why is not None:
+    if verbose or why:
         _print(console, Text())
         for check in found.checks:
             _print(
@@ -104,7 +103,7 @@ def print_judgement(
                     style=_CHECK_STYLES.get(check.status, ""),
                 ),
             )
-            for said in () if why is None else _numbers(check, why):
+            for said in _numbers(check) if why else ():
                 _print(console, Text(_spelt(f"      {said}", plain=plain)))
     if remarks:
         _print(console, Text())
@@ -339,20 +338,14 @@ def _answer(check: Finding) -> str:
     )
 
 
-def _numbers(check: Finding, measures: Iterable[Measure]) -> Iterable[str]:
-    """Yield the number that a check rests on, what it is held against, its facts, and the
-    numbers beside it or what to log.
-    """
+def _numbers(check: Finding) -> Iterable[str]:
+    """Yield the number that a check rests on, what it is held against, and its facts."""
     against = "" if check.limit is None else f", against {number(check.limit)}"
     said = [] if check.value is None else [f"{_ends(check.value)}{against}"]
     said += [fact.value for fact in check.facts]
     said += [f"first column: {check.column}"] if check.column else []
     if said:
         yield clean("; ".join(said), longest=_LONGEST)
-    for one in measures:
-        if one.check == check.check:
-            log = f"; log {one.log_this}" if one.value is None and one.log_this else ""
-            yield clean(f"{one.name.replace('_', ' ')}: {one.message}{log}", longest=_LONGEST)
 
 
 def _ends(value: Interval) -> str:

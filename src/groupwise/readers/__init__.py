@@ -331,9 +331,8 @@ class Located:
             last_beside(self.path, folder) if folder and self.reader.name != "groupwise" else ""
         )
         if quoted:
-            record = dataclasses.replace(
-                record, notes=(*record.notes, f"beside the log stands a traceback: {quoted}")
-            )
+            note = f"beside the log stands a traceback: {quoted}"
+            record = dataclasses.replace(record, notes=(*record.notes, note), error=quoted)
         for name, (path, column) in self.request.beside.items():
             record = _with_side_file(record, name, path, column)
         return record

@@ -125,7 +125,7 @@ class Console(Feed):
         if quoted := self._tracebacks.behind.get(last + 1):
             step = record.steps["step"][-1]
             stopped = f"behind its last row, step {step}, stands a traceback: {quoted}"
-            record = replace(record, notes=(*record.notes, stopped))
+            record = replace(record, notes=(*record.notes, stopped), error=quoted)
         return record
 
 

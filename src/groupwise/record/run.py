@@ -160,6 +160,7 @@ class RunRecord:
         labels: column of texts -> the one text that all rows of the run share.
         texts: the completions that stay in their files, as those of large dumps do; None where they
             are in `rollouts`.
+        error: the exception that ended its program, where the log or an output beside it shows one.
 
     Example:
         >>> record = RunRecord("demo", steps_table([1, 2], {"reward": [0.1, 0.2]}))
@@ -176,6 +177,7 @@ class RunRecord:
     notes: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     texts: Texts | None = field(default=None, repr=False, compare=False)
+    error: str = ""
 
     def remarks(self) -> tuple[str, ...]:
         """Return what reading the log had to decide, and last which settings were not found."""

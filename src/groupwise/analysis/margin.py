@@ -1,9 +1,8 @@
-r"""The margin of a run: the force that its fitted reward tells, under the lag and the momentum of
+"""The margin of a run: the force that its fitted reward tells, under the lag and the momentum of
 its settings, and its threshold.
 
 The interval covers every lag that the loss may leave, and is widened by what a curve is off by that
-is not one linear mode. What speaks against a force is said and not weighed. As a measure beside a
-check it raises no alarm.
+is not one linear mode. What speaks against a force is said and not weighed.
 """
 
 from __future__ import annotations
@@ -16,16 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from groupwise.arrays import median
-from groupwise.diagnostics.instability import NAME
-from groupwise.diagnostics.judgement import Measure
-from groupwise.diagnostics.signals import Evidence
-from groupwise.errors import GroupwiseError, InsufficientDataError
+from groupwise.errors import InsufficientDataError
 from groupwise.intervals import Interval
-from groupwise.series.staleness import LagSetting, UnknownSettingError, lag_of, momentum_of
+from groupwise.series.staleness import LagSetting
 
 if TYPE_CHECKING:
     from groupwise.forecasting.results import FitResult
-    from groupwise.record.run import RunRecord
     from groupwise.stability.force import EffectiveForce
     from groupwise.stability.mode import Stability
 
@@ -52,95 +47,6 @@ constant.
 LAWS = ("exponential", "oscillator")
 NO_APPROACH = ("flat", "non_stationary", "failed")
 """States of a fit of which no force can be read."""
-
-
-def measures(evidence: Evidence) -> tuple[Measure, ...]:
-    """Return the margin of a run whose settings say momentum and lag, or why there is none."""
-    try:
-        momentum, adam = momentum_of(evidence.record)
-        return (_measured(evidence, momentum, lag_of(evidence.record), adam=adam),)
-    except UnknownSettingError as error:
-        return (
-            _none(
-                f"the {error.name} of the run is not known",
-                f"the trainer's settings beside the log, or --set {error.name}=VALUE",
-            ),
-        )
-    except GroupwiseError as error:
-        return (_none(str(error).rstrip(".")),)
-
-
-def _measured(evidence: Evidence, momentum: float, lag: LagSetting, *, adam: bool) -> Measure:
-    """Read the margin off a fit of the reward."""
-    from groupwise.stability.swings import lasting_swing
-
-    fitted = evidence.fit_reward or _fitting(evidence.record, momentum)
-    best = fitted(None)
-    swing = lasting_swing(best.value_T)
-    swings = (
-        f"the reward keeps swinging at the end of the log, every {swing.period:.3g} rows"
-        if swing.lasts
-        else ""
-    )
-    if best.status in NO_APPROACH:
-        return _none(
-            swings or "the reward approaches no plateau, so that no force can be read off it"
-        )
-    law = best.law.replace("_", " ")
-    told, force, margin = margin_of(
-        fits_with_a_force(best, fitted, law=law), momentum, lag, rate=None
-    )
-    doubts = doubts_of(best, told, force, law=law, swings=swings)
-    if doubts:
-        return _none("; ".join(doubts))
-    found = judged(force.force.value, momentum, lag.remaining[0])
-    stable = "the whole of it above 1: stable as far as the log shows"
-    place = stable if margin.low > 1 else "which may be below 1: not told from instability"
-    heuristic = ", Adam mapped heuristically" if adam else ""
-    said = (
-        f"the mode that the reward shows has a force of {force.force.value:.3g} an update where "
-        f"{found.threshold:.3g} is the limit: a margin of {_ranged(margin)}, {place}{heuristic}; a "
-        "faster mode may be invisible in it"
-    )
-    return Measure(NAME, "stability_margin", margin, said)
-
-
-def _fitting(record: RunRecord, momentum: float) -> Callable[[str | None], FitResult]:
-    """Return what fits the reward of a run by one law or all."""
-    from groupwise.forecasting.fit import fit
-    from groupwise.series.metric import metric_series
-
-    series = metric_series(record, "reward")
-
-    def fitted(law: str | None) -> FitResult:
-        return fit(
-            series.time_T,
-            series.value_T,
-            variance_T=series.variance_T,
-            window=series.window,
-            smoothing=series.smoothing,
-            law=law,
-            momentum=momentum,
-            healthy=series.healthy,
-        )
-
-    return fitted
-
-
-def _ranged(margin: Interval) -> str:
-    """Write a margin with its interval."""
-    value, low, high = (
-        f"over {LARGE:,.0f}" if end >= LARGE else f"{end:.3g}"
-        for end in (margin.value, margin.low, margin.high)
-    )
-    if margin.low >= LARGE:
-        return value
-    return f"{value} ({f'at least {low}' if math.isinf(margin.high) else f'{low} to {high}'})"
-
-
-def _none(why: str, log: str = "") -> Measure:
-    """No margin, and why."""
-    return Measure(NAME, "stability_margin", None, f"no margin can be told: {why}", log)
 
 
 def margin_of(

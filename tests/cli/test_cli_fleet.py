@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.cases import each_case
 from tests.cli.deadly import Deadly
 from tests.golden.sentences import says
 
@@ -171,7 +172,7 @@ def test_every_run_of_a_file_of_several_is_a_row(
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("states", "fail_on", "code"),
     [
         ("ok", "watch", 0),
@@ -247,7 +248,7 @@ def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(
     assert Path("fleet.csv").read_bytes() == before
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "said"),
     [
         ("nowhere", "does not exist: check the path"),

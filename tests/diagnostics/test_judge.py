@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.cli.app import main
@@ -80,7 +81,7 @@ DIPPED = np.where((ROW >= 40) & (ROW < 50), 0.1, 0.8 + noise())
 NO_NUMBER = "the reward is no finite number in any of 100 rows"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "state", "learning", "headline"),
     [
         (
@@ -320,7 +321,7 @@ def test_a_slower_fall_names_both_its_ends() -> None:
     assert (found.first_sign.signal, found.first_sign.step) == ("reward", 51)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "certainty", "names"),
     [
         ({}, Certainty.CANNOT_TELL, ("a broken verifier", "the policy came apart (instability)")),
@@ -384,7 +385,7 @@ def lost(errors: float, share: float) -> Evidence:
     return evidence
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("errors", "share", "certainty", "all_lost"),
     [
         (10.1, 0.61, Certainty.CANNOT_TELL, True),
@@ -573,7 +574,7 @@ def test_the_plain_form_has_schema_1_and_its_keys() -> None:
 # Bad input: a sentence, and what to log.
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "headline", "log_first"),
     [
         (

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.diagnostics.collapse import Fall, _for_slope, decline_of, fall_of
@@ -59,7 +60,7 @@ def test_single_rows_of_exactly_0_between_rows_that_earn_are_batches_that_were_n
     assert told(reward=np.where(earned == 0, 0.0, earned + noise(0.08, 1))).facts == (Fact.OUTAGES,)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         np.where(np.isin(ROW, [20, 47]), 0.0, 0.5 + noise(0.02)),  # two are an accident
@@ -165,7 +166,7 @@ def test_a_function_that_stops_is_critical_where_the_reward_feels_it() -> None:
 # Logged failures.
 
 
-@pytest.mark.parametrize(
+@each_case(
     "column", ["reward/timeout_rate", "verifier_error_rate", "parsing/failed", "sandbox_exceptions"]
 )
 def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
@@ -181,7 +182,7 @@ def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
     assert most.status is Status.CRITICAL
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("column", "value"),
     [
         ("tool_error_rate", np.where(ROW < 50, 0.02, 0.8)),
@@ -214,7 +215,7 @@ def ties(*differences: float) -> list[dict[str, Any]]:
     return [{"step": step, "prompt_id": prompt, "reward": reward} for step, prompt, reward in rows]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("difference", "status"),
     [
         (0.9e-3, Status.CRITICAL),
@@ -320,7 +321,7 @@ def changed(*rows: tuple[int, float]) -> NDArray[np.float64]:
     return value
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "deviation", "found"),
     [
         (changed(), 0.05, True),

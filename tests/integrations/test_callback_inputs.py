@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from tests.integrations.test_callback import SIZE, PlayedTrainer, attached, judged
 
 from groupwise.diagnostics.judgement import Judgement, State
@@ -89,7 +90,7 @@ def test_where_nothing_was_measured_no_group_size_is_planned() -> None:
     assert probe.decision is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("settings", "sentence"),
     [
         ({"groups": 0}, "a whole number of at least 1 for groups of ProbeSettings, got 0"),
@@ -125,7 +126,7 @@ def test_arguments_of_another_kind_are_refused(
     assert str(caught.value) == sentence
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "steps"),
     [
         ({"sketch": ProbeSettings(every=3)}, [1, 4, 7]),

@@ -18,7 +18,7 @@ from groupwise.files import table_rows
 from groupwise.readers.keys import meanings_of
 from groupwise.record.recorder import UNEVEN, Say
 from groupwise.record.run import Meaning, RunConfig
-from groupwise.record.table import BASE_COLUMNS, RolloutColumns
+from groupwise.record.table import BASE_COLUMNS
 
 MEANINGS = tuple(
     Meaning(row["column"], row["quantity"], row["definition"])
@@ -94,7 +94,7 @@ class Generation:
             row["completions/mean_length"] = _mean(self.length_N)
         return row
 
-    def rollouts(self) -> RolloutColumns:
+    def rollouts(self) -> list[dict[str, Any]]:
         """Return the completions, as `RecordWriter.append` takes them."""
         columns: dict[str, Any] = {
             "prompt_id": self.prompt_N.tolist(),
@@ -110,9 +110,8 @@ class Generation:
         columns |= {
             name: _plain(value_N) for name, value_N in numbers.items() if value_N is not None
         }
-        return RolloutColumns(
-            {name: values for name, values in columns.items() if values is not None}
-        )
+        kept = {name: values for name, values in columns.items() if values is not None}
+        return [dict(zip(kept, cells, strict=True)) for cells in zip(*kept.values(), strict=True)]
 
 
 def say_missing(row: Mapping[str, Any], expected: Sequence[str], say: Say) -> None:

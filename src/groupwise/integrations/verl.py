@@ -43,7 +43,6 @@ from groupwise.record.recorder import (
 )
 from groupwise.record.resume import Identity, home_of, opened
 from groupwise.record.run import Meaning, RunConfig, RunRecord
-from groupwise.record.table import RolloutColumns
 
 VARIABLE = "GROUPWISE_RECORD"
 """Environment variable: the folder of the record; "groupwise" in the trainer's default_local_dir
@@ -316,16 +315,12 @@ class Tap:
         atexit.register(lambda: tap._safely(tap.end))
 
 
-def _recorded(folder: Path, step: int) -> RolloutColumns | None:
+def _recorded(folder: Path, step: int) -> Rollouts | None:
     """Return the rollouts that a record has of a step."""
     rollouts = RunRecord.load(folder).rollouts
-    return (
-        None
-        if rollouts is None
-        else RolloutColumns(
-            rollouts.filter(pl.col("step") == step).drop("step").to_dict(as_series=False)
-        )
-    )
+    if rollouts is None:
+        return None
+    return rollouts.filter(pl.col("step") == step).drop("step").to_dicts()
 
 
 def attach(say: Say = to_terminal) -> Tap | None:

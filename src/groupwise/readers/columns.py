@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from groupwise import limits
 
@@ -27,8 +26,7 @@ _NO_TEXT = (
     r"^(?:-?\d[\d.]*$|true$|false$|\[|\{[\"}])"  # how another value reads under a key of texts
 )
 _KEY = re.compile(rb'"([^"\\]*+)"[ \t]*+:')
-_MANY = 16  # backslashes in a row
-_WINDOW = 1 << 18  # bytes that stay in a processor's cache, with what is made of them
+_MOST_BACKSLASHES = 64  # in a row, before a quotation mark
 
 
 class PlainRows:
@@ -103,51 +101,32 @@ def _is_whole(block: bytes, table: pl.DataFrame, empty: Iterable[str]) -> bool:
     """Return whether a table holds all that its lines do: no key is unknown or doubled, nothing
     is nested, no text was a number.
     """
-    texts = [column.name for column in table if column.dtype == pl.Utf8]
-    halves, no_texts = _asked(table, texts)
-    left = _marks(block) - 2 * sum(table[name].count() for name in texts)
-    if halves or (
-        left != 2 * sum(column.count() for column in table)
-        and left != _marks_of_keys(block, table, empty)
-    ):
-        return False
-    return all(_holds_texts(block, table[name]) for name in no_texts)
+    texts = [column for column in table if column.dtype == pl.Utf8]
+    left = _marks(block) - 2 * sum(column.count() for column in texts)
+    plain = 2 * sum(column.count() for column in table)
+    return (
+        (left == plain or left == _marks_of_keys(block, table, empty))
+        # A NUL may stand for half of a character.
+        and not any(column.str.contains("\0", literal=True).any() for column in texts)
+        and all(
+            not column.str.contains(_NO_TEXT).any() or _holds_texts(block, column)
+            for column in texts
+        )
+    )
 
 
 def _marks(block: bytes) -> int:
-    """Count the quotation marks around keys and texts: all but those that a backslash makes a
-    letter.
+    """Count the quotation marks around keys and texts: all but those behind an odd number of
+    backslashes; -1 where there are too many in a row to tell.
     """
-    data, count = np.frombuffer(block, dtype=np.uint8), 0
-    for start in range(1, len(data), _WINDOW):
-        mark, slash = (
-            data[start : start + _WINDOW] == ord('"'),
-            data[start - 1 : start - 1 + _WINDOW] == ord("\\"),
-        )
-        count += int(np.count_nonzero(mark))
-        mark &= slash[: len(mark)]
-        count -= int(np.count_nonzero(mark))
-        mark[1:] &= slash[: len(mark) - 1]
-        if mark.any():
-            count += _ended_by(data, start + np.flatnonzero(mark))
-    return count
-
-
-def _ended_by(data: NDArray[np.uint8], behind: NDArray[np.int64]) -> int:
-    """Count the quotation marks, of some behind backslashes, before which they are even in
-    number: letters themselves.
-    """
-    even, known = 0, 1
-    while len(behind) and known < _MANY:
-        more = data[np.maximum(behind - known - 1, 0)] == ord("\\")
-        even += int((~more).sum()) if known % 2 == 0 else 0
-        behind, known = behind[more], known + 1
-    for place in behind.tolist():  # runs that long are disjoint, and each is gone through once
-        start = place
-        while start and data[start - 1] == ord("\\"):
-            start -= 1
-        even += (place - start) % 2 == 0
-    return even
+    data = np.frombuffer(block, dtype=np.uint8)
+    mark, slash = data == ord('"'), data == ord("\\")
+    marks, behind = np.count_nonzero(mark), np.flatnonzero(mark[1:] & slash[:-1])
+    for backslashes in range(1, _MOST_BACKSLASHES):
+        more = slash[behind - backslashes]
+        marks -= backslashes % 2 * np.count_nonzero(~more)
+        behind = behind[more]
+    return -1 if len(behind) else marks
 
 
 def _marks_of_keys(block: bytes, table: pl.DataFrame, empty: Iterable[str]) -> int | None:
@@ -169,22 +148,6 @@ def _marks_of_keys(block: bytes, table: pl.DataFrame, empty: Iterable[str]) -> i
             return None
         found += 2 * times
     return found
-
-
-def _asked(table: pl.DataFrame, texts: Sequence[str]) -> tuple[bool, list[str]]:
-    """Return whether a NUL is in a text, which may stand for half of a character, and which
-    columns may have held no texts.
-    """
-    if not texts:
-        return False, []
-    of_each = [pl.col(name).str for name in texts]
-    halves = pl.any_horizontal(one.contains("\0", literal=True).any() for one in of_each)
-    found = table.select(
-        halves.alias("halves"),
-        no_texts=pl.concat_list(one.contains(_NO_TEXT).any() for one in of_each),
-    )
-    nul, others = found.row(0)
-    return nul, [name for name, other in zip(texts, others, strict=True) if other]
 
 
 def _holds_texts(block: bytes, column: pl.Series) -> bool:

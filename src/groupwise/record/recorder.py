@@ -54,6 +54,7 @@ UNEVEN = "uneven_group_share"  # the column of the share of groups whose size is
 FOLDER = "groupwise"
 _WAITING_WITH_ROLLOUTS, _WAITING = 200, 20_000
 RECENT = 64
+_GOES_ON = "the group size goes on changing: group_size has it for each step"
 _MOST_CHANGES = (
     20  # of the group size that are noted: each note is written with all that stand before it
 )
@@ -302,6 +303,8 @@ class Recorder:
         self.config = _resized(self.config, step, size)
         if sum(_step_of_change(note) > 0 for note in self.notes) < _MOST_CHANGES:
             self.note(sentence)
+        elif _GOES_ON not in self.notes:
+            self.note(_GOES_ON)
 
     def _write(self) -> None:
         """Write all that waits; a failure is said once, and it goes on waiting."""

@@ -69,9 +69,7 @@ def groups_of(prompt_N: ArrayLike) -> Groups:
 
 
 def finite_array(name: str, values: ArrayLike, *, dimensions: int) -> Float:
-    """Return `values` as float64 with the right number of dimensions and nothing but finite
-    numbers.
-    """
+    """Return `values` as float64 of the right dimensions and finite."""
     array = checked_shape(name, values, dimensions=dimensions).astype(np.float64, copy=False)
     if not np.isfinite(array).all():
         raise InvalidArgumentError(
@@ -82,9 +80,7 @@ def finite_array(name: str, values: ArrayLike, *, dimensions: int) -> Float:
 
 
 def median(value_T: Float) -> float:
-    """Return the median of finite numbers, as `np.median` does; for short series that takes many
-    times as long.
-    """
+    """Return the median of finite numbers, faster than `np.median` for short series."""
     half = value_T.size // 2
     ordered = np.sort(value_T)
     return (
@@ -137,8 +133,7 @@ def checked_shape(name: str, values: ArrayLike, *, dimensions: int) -> NDArray[A
 def check_fields(
     settings: object, *, wholes: Mapping[str, int], numbers: Mapping[str, tuple[float, bool]]
 ) -> None:
-    """Refuse settings of which one is none of its names, no whole number from its least on, or no
-    number of its interval.
+    """Refuse settings outside their names, whole numbers or intervals.
 
     Of each number it is told what it lies below, and whether it is above 0 or may be 0. None passes
     where the field may be None.

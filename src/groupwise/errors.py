@@ -1,6 +1,4 @@
-"""Every error and warning of the package: one sentence each, for the person who typed the
-command.
-"""
+"""Every error and warning of the package: one sentence each, for who typed the command."""
 
 from __future__ import annotations
 
@@ -10,9 +8,7 @@ from typing import Protocol, TypeVar
 
 
 class GroupwiseError(ValueError):
-    """The input or the arguments cannot be used; the command line turns it into one line and
-    exit code 2.
-    """
+    """The input or the arguments cannot be used: the command ends with exit code 2."""
 
 
 class UnreadableRunError(GroupwiseError):
@@ -66,9 +62,7 @@ def one_sentence(
     raised: type[Exception] | tuple[type[Exception], ...] = OSError,
     kind: type[GroupwiseError] = GroupwiseError,
 ) -> Iterator[None]:
-    """Turn what the system or a library raises in the block into one sentence of what was
-    expected, what came and what to do.
-    """
+    """Turn what the block raises into one sentence: what was expected, what came, what to do."""
     try:
         yield
     except GroupwiseError:

@@ -1,6 +1,4 @@
-"""Files written whole: the name is checked before any work, nothing is replaced unless it was
-asked for; and files read without waiting.
-"""
+"""Files written whole and never over another unasked, and files read without waiting."""
 
 from __future__ import annotations
 
@@ -78,9 +76,7 @@ def free_target(
 
 
 def _check_kind(output: Path, way: Way) -> None:
-    """Refuse what is there and no regular file: a device or a pipe would be replaced by a file,
-    and so would a link.
-    """
+    """Refuse a device, a pipe or a link, which a file would replace."""
     if os.path.lexists(output) and (output.is_symlink() or not output.is_file()):
         kind = (
             f"a link to {os.path.realpath(output)}"
@@ -93,9 +89,7 @@ def _check_kind(output: Path, way: Way) -> None:
 
 
 def write_whole(output: Path, content: str | bytes, *, force: bool, way: Way = COMMAND) -> None:
-    """Write a file so that it appears whole or not at all, and never over another one unless
-    told to.
-    """
+    """Write a file that appears whole or not at all, and never over another unasked."""
     _check_kind(output, way)
     partial = ""
     try:
@@ -119,9 +113,7 @@ def write_whole(output: Path, content: str | bytes, *, force: bool, way: Way = C
 
 
 def _linked(partial: str, output: Path) -> bool:
-    """Give the file its name, which fails where the name is taken; return whether that was done:
-    some file systems know no links.
-    """
+    """Give a file its name where that is free; return False where links are unknown."""
     try:
         os.link(partial, output)
     except FileExistsError:

@@ -1,5 +1,4 @@
-"""How much a foreign file may hold and take: the one place for the largest row, table, text,
-expansion, time and memory.
+"""How much a foreign file may hold and take, for all readers.
 
 A file that goes beyond is read as far as it may, with a note, or refused with one sentence. What is
 made is bounded, and not only the bytes that it is made of: values, cells, characters of a line.

@@ -1,6 +1,4 @@
-"""JSON that strangers wrote: what a text would make is counted before it is made, and too much
-of it is refused.
-"""
+"""JSON that strangers wrote, refused where it would make too much."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ class TooManyValuesError(ValueError):
 
 
 def check_values(text: str) -> None:
-    """Raise where a JSON text would make more values than may be made of one: two characters can
-    make a hundred bytes.
-    """
+    """Raise where a JSON text would make more values than allowed."""
     if len(text) > limits.MOST_VALUES and sum(
         map(text.count, _MADE)
     ) > limits.MOST_VALUES < _marks_between_strings(text):
@@ -54,9 +50,7 @@ def _marks_between_strings(text: str) -> int:
 
 
 def parse_json(text: str | bytes, *, floats: bool = False) -> Any:
-    """Return the value of a whole JSON text; raise a ValueError where it is damaged, nested too
-    deeply or holds too many values.
-    """
+    """Return the value of a JSON text; raise a ValueError where it is damaged or too large."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "surrogatepass")
     check_values(text)

@@ -1,6 +1,4 @@
-"""Results as plain data for JSON: the one encoder, and the base of every result that has an
-`as_dict`.
-"""
+"""Results as plain data for JSON: the encoder, and the base of results with `as_dict`."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ class Plain:
 
 
 class Said(Plain):
-    """A result that says itself: `print` shows a sentence, and `repr` no more than class and
-    sentence.
-    """
+    """A result whose `print` shows a sentence, and whose `repr` its class and sentence."""
 
     __slots__ = ()
 
@@ -71,9 +67,7 @@ class Assumption(Said):
 
 
 def plain(value: Any) -> Any:
-    """Turn results, containers, arrays, paths and enums into what `json.dumps` takes; a number
-    that is not finite becomes None.
-    """
+    """Turn results and containers into what `json.dumps` takes; NaN and infinity become None."""
     if type(value) is float:  # by far the most
         return value if math.isfinite(value) else None
     if isinstance(value, Enum):

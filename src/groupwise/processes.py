@@ -1,6 +1,4 @@
-"""What every process of ours that others are started from keeps to: it never outlives the one
-that started it.
-"""
+"""A process that others are started from: none of them outlives it."""
 
 from __future__ import annotations
 
@@ -11,9 +9,7 @@ from multiprocessing.connection import wait
 
 
 def end_with_parent() -> None:
-    """End this process, from now on, as soon as its parent is gone: a kill does not let the
-    parent say so.
-    """
+    """End this process as soon as its parent is gone."""
     threading.Thread(target=_end_after_parent, daemon=True).start()
 
 

@@ -22,9 +22,7 @@ def prompt_text(prompt: Prompt) -> str:
 
 
 def prompt_of(text: str) -> Prompt:
-    """Return the messages of a prompt that was written as the JSON of a chat, and any other text
-    as it is.
-    """
+    """Return the messages of a chat that was written as JSON, and another text as it is."""
     if not text.startswith("[{"):
         return text
     try:

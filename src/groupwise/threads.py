@@ -1,6 +1,4 @@
-"""How many threads of BLAS the mathematics takes: its matrices are small, and threads only wait
-for each other.
-"""
+"""How many threads of BLAS the mathematics takes: its matrices are small."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""How numbers, names and texts are written for people: cleaned of what a log may hide in them,
-and short.
-"""
+"""How numbers, names and texts are written for people: short, and cleaned."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ def readable(sentence: str) -> str:
 
 
 def clean(text: object, *, longest: int = _LONGEST) -> str:
-    r"""Return `text` on one line without control, direction-changing and unassigned characters,
-    cut at `longest` characters.
-    """
+    r"""Return `text` on one line of printable characters, cut at `longest`."""
     raw = str(text)
     cut = raw[: longest - 1] + "…" if len(raw) > longest else raw
     if cut.isprintable():
@@ -63,9 +59,7 @@ def _seen(character: str) -> str:
 
 
 def number(value: float | None, *, digits: int = 3) -> str:
-    """Write a number with `digits` significant digits, a true minus and no exponent where a
-    person would write none.
-    """
+    """Write a number with `digits` significant digits and a true minus."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -89,9 +83,7 @@ def _trimmed(text: str) -> str:
 
 
 def alike(*values: float, decimals: int | None = None) -> tuple[str, ...]:
-    """Write numbers that stand together with the same decimals, two or so digits of the distance
-    between the outermost.
-    """
+    """Write numbers with the same decimals, by the distance between the outermost."""
     places = decimals_of(values) if decimals is None else decimals
     if places is None:
         return tuple(number(value) for value in values)
@@ -131,9 +123,7 @@ def ranged(interval: Interval) -> str:
 
 
 def steps_of_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
-    """Write a step and its interval with the two digits or so that the width of the interval
-    allows.
-    """
+    """Write a step and its interval with two digits or so of its width."""
     finite = [end for end in (low, value, high) if math.isfinite(end)]
     width = (
         max(finite) - min(finite) if len(finite) > 1 else max(map(abs, finite), default=0.0) / 10

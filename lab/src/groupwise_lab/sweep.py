@@ -50,7 +50,7 @@ class Training:
 
     name: str  # of its folder
     values: Mapping[str, Any]  # of the settings in which the trainings differ
-    known: Mapping[str, str]  # settings that the log of a user's own command need not say
+    settings: Mapping[str, str]  # settings that the log of a user's own command need not say
     words: tuple[str, ...]  # of its command
     resume: tuple[str, ...]  # words behind these once it has begun
     folder: Path  # of the run
@@ -108,10 +108,10 @@ def sweep_of(wanted: Mapping[str, Any], folder: Path) -> Sweep:
         own = (
             {} if wanted.get("command") is None else given
         )  # the embedded trainer writes down what it was told
-        known = {
+        named = {
             key: _text(value) for key, value in own.items() if key in RULES and value is not None
         }
-        made.append(Training(name, row, known, words, resume, place, home / OWN / f"{name}.log"))
+        made.append(Training(name, row, named, words, resume, place, home / OWN / f"{name}.log"))
     return Sweep(tuple(made), home, tuple(keys))
 
 
@@ -184,15 +184,15 @@ def _command(
                 f"expected {{{key}}} in the command, since it is swept; got none: write it where "
                 "its value belongs"
             )
-    known = {**{name: _text(value) for name, value in given.items()}, "folder": str(place)}
+    values = {**{name: _text(value) for name, value in given.items()}, "folder": str(place)}
 
-    def value(found: re.Match[str]) -> str:
-        if found[1] not in known:
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in values:
             raise InvalidArgumentError(
-                f"expected a setting in the command, got {{{found[1]}}}: use one of "
-                f"{', '.join(known)}"
+                f"expected a setting in the command, got {{{match[1]}}}: use one of "
+                f"{', '.join(values)}"
             )
-        return known[found[1]]
+        return values[match[1]]
 
     return tuple(_PLACEHOLDER.sub(value, word) for word in words), tuple(
         _PLACEHOLDER.sub(value, word) for word in resume
@@ -241,18 +241,18 @@ def _text(value: Any) -> str:
 
 def _name(values: Mapping[str, Any]) -> str:
     """Return what a training is called: its settings, in letters that no file system minds."""
-    told = ",".join(f"{key}={_text(value)}" for key, value in values.items())
-    return re.sub(r"[^\w.,=+-]", "-", told)[:_LONGEST_NAME].strip(".-") or "run"
+    text = ",".join(f"{key}={_text(value)}" for key, value in values.items())
+    return re.sub(r"[^\w.,=+-]", "-", text)[:_LONGEST_NAME].strip(".-") or "run"
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:
     """Return names with their number behind those that come twice."""
     seen: dict[str, int] = {}
-    found = []
+    varying = []
     for name in names:
         seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
-    return found
+        varying.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return varying
 
 
 class Run:
@@ -348,22 +348,22 @@ def run_sweep(
     *,
     cpus: int = 1,
     gpus: int = 0,
-    told: Callable[[str, int, int], None] = lambda _doing, _done, _total: None,
+    progress: Callable[[str, int, int], None] = lambda _doing, _done, _total: None,
 ) -> list[Result]:
     """Run every training that is not done yet, and return what came of each."""
     journal = _Journal(sweep.folder)
-    wanted = {one.name: one for one in sweep.trainings if not journal.has(one)}
-    found: dict[str, Outcome] = {}
-    told("training", 0, len(wanted))
+    wanted = {training.name: training for training in sweep.trainings if not journal.has(training)}
+    outcomes: dict[str, Outcome] = {}
+    progress("training", 0, len(wanted))
 
     def keep(outcome: Outcome) -> None:
-        found[outcome.name] = outcome
+        outcomes[outcome.name] = outcome
         if outcome.done and not outcome.value[1]:
             journal.add(wanted[outcome.name], outcome.value[0])
-        told(f"training ({outcome.name} ended)", len(found), len(wanted))
+        progress(f"training ({outcome.name} ended)", len(outcomes), len(wanted))
 
     engine.map(Run(Path.cwd()), wanted, cpus=cpus, gpus=gpus, limits=Limits(tries=1), each=keep)
-    return [_result(one, found.get(one.name)) for one in sweep.trainings]
+    return [_result(training, outcomes.get(training.name)) for training in sweep.trainings]
 
 
 def _result(training: Training, outcome: Outcome | None) -> Result:
@@ -386,21 +386,21 @@ def record_of(training: Training) -> RunRecord:
     It says what it was trained with.
     """
     try:
-        record = open_run(training.folder, settings=training.known)
+        record = open_run(training.folder, settings=training.settings)
     except NothingYetError:
-        record = open_run(training.log, settings=training.known)
+        record = open_run(training.log, settings=training.settings)
     labels = {key: _text(value) for key, value in training.values.items()}
     return dataclasses.replace(record, name=training.name, labels={**record.labels, **labels})
 
 
 def ended(results: Sequence[Result]) -> str:
     """Say how many trainings are done, and why the first that is not failed."""
-    lost = [one for one in results if not one.done]
-    before = sum(one.done and one.seconds is None for one in results)
-    said = f"{len(results) - len(lost)} of {count(len(results), 'training')} done" + (
+    lost = [result for result in results if not result.done]
+    before = sum(result.done and result.seconds is None for result in results)
+    sentence = f"{len(results) - len(lost)} of {count(len(results), 'training')} done" + (
         f", {before} of them before" if before else ""
     )
-    return f"{said}." + (f" {lost[0].name}: {lost[0].sentence}." if lost else "")
+    return f"{sentence}." + (f" {lost[0].name}: {lost[0].sentence}." if lost else "")
 
 
 _, _, DECISIONS = COMPANIONS
@@ -436,10 +436,9 @@ class Foretold(Plain):
         """The same in a sentence."""
         middle = number(self.values[len(self.values) // 2])
         spread = "" if self.low == self.high else f" ({number(self.low)} to {number(self.high)})"
-        found = f"; the best that was trained is {self.best}" if self.best else ""
-        return (
-            f"{FORETOLD[self.setting]}: {middle}{spread}, {count(len(self.values), 'run')}{found}."
-        )
+        best = f"; the best that was trained is {self.best}" if self.best else ""
+        runs = count(len(self.values), "run")
+        return f"{FORETOLD[self.setting]}: {middle}{spread}, {runs}{best}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,7 +512,7 @@ def _best(sweep: Sweep, records: Sequence[RunRecord], metric: str) -> Best | Non
         first = ranked[0]
         if not math.isfinite(_rank(first)):
             return None
-        order = [ranked[1].name, first.name, *(one.name for one in ranked[2:])]
+        order = [ranked[1].name, first.name, *(result.name for result in ranked[2:])]
         made.sort(key=lambda group: order.index(group.name))
         if math.isfinite(
             _rank(ranked[1])
@@ -544,24 +543,24 @@ def _foretold(
     runs: Sequence[tuple[Training, RunRecord]], metric: str, best: Best | None
 ) -> tuple[Foretold, ...]:
     """Return what the runs foretell, by setting."""
-    told = {"group_size": [_group_size(record, training.folder) for training, record in runs]}
-    told["learning_rate"] = [_stable_rate(record, metric) for _, record in runs]
-    found = []
-    for setting, all_ends in told.items():
-        known = sorted(ends for ends in all_ends if ends is not None)
-        if known:
-            lows, highs = [low for _, low, _ in known], [high for _, _, high in known]
+    quantities = {"group_size": [_group_size(record, training.folder) for training, record in runs]}
+    quantities["learning_rate"] = [_stable_rate(record, metric) for _, record in runs]
+    forecasts = []
+    for setting, all_ends in quantities.items():
+        bounded = sorted(ends for ends in all_ends if ends is not None)
+        if bounded:
+            lows, highs = [low for _, low, _ in bounded], [high for _, _, high in bounded]
             turned_out = "" if best is None else best.values.get(setting, "")
-            found.append(
+            forecasts.append(
                 Foretold(
                     setting,
-                    tuple(value for value, _, _ in known),
+                    tuple(value for value, _, _ in bounded),
                     min(lows),
                     max(highs),
                     turned_out,
                 )
             )
-    return tuple(found)
+    return tuple(forecasts)
 
 
 def _group_size(record: RunRecord, folder: Path) -> tuple[float, float, float] | None:
@@ -592,10 +591,10 @@ def _stable_rate(record: RunRecord, metric: str) -> tuple[float, float, float] |
     margin.
     """
     try:
-        found = stability_evidence(record, fit_metric(record, metric))
+        evidence = stability_evidence(record, fit_metric(record, metric))
     except GroupwiseError:
         return None
-    rate, margin = found.learning_rate, found.margin
-    if rate is None or margin is None or not found.knows_rate:
+    rate, margin = evidence.learning_rate, evidence.margin
+    if rate is None or margin is None or not evidence.knows_rate:
         return None
     return (rate * margin.value, rate * margin.low, rate * margin.high) if margin.bounded else None

@@ -11,9 +11,9 @@ from groupwise.wording import clean, count, number, sentence
 from groupwise_lab.sweep import SweepAnswer, ended
 
 
-def print_sweep(found: SweepAnswer, console: Console) -> None:
+def print_sweep(answer: SweepAnswer, console: Console) -> None:
     """Print the best settings first, then what was trained and how the settings compare."""
-    best = found.best
+    best = answer.best
     if best is not None:
         settings = ", ".join(f"{key} {value}" for key, value in best.values.items())
         _print(
@@ -23,12 +23,12 @@ def print_sweep(found: SweepAnswer, console: Console) -> None:
                 f"{count(best.runs, 'run')}. {sentence(best.against_next)}"
             ),
         )
-    for foretold in found.foretold:
+    for foretold in answer.foretold:
         _print(console, foretold.said)
-    _print(console, ended(found.runs))
-    for note in found.notes:
+    _print(console, ended(answer.runs))
+    for note in answer.notes:
         _print(console, note)
-    for key, comparison in found.comparisons.items():
+    for key, comparison in answer.comparisons.items():
         _print(console, f"\nBy {key}:")
         print_comparison(comparison, console)
 

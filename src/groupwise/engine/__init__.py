@@ -1,3 +1,1 @@
-"""Many shards on many workers: one contract, and three engines behind it that no other part can
-tell apart.
-"""
+"""Many shards on many workers: one contract, and three engines behind it."""

@@ -1,5 +1,4 @@
-"""The one contract: a function is applied to named shards by workers, and the results come back in
-the order of the shards.
+"""The contract: workers apply a function to named shards; results come in the shards' order.
 
 A worker that dies, hangs or grows too large costs its shard one try and not the job: the shard is
 tried again elsewhere, and after its last try it is named and left out. Which engine runs -
@@ -81,14 +80,13 @@ class Limits:
 
 
 class Crew(Protocol):
-    """Where workers come from; a worker sends a shard, answers (None where it has ended), and
-    says in words how it ended.
+    """Where workers come from.
+
+    A worker sends a shard, answers (None where it has ended), and says how it ended.
     """
 
     def most(self, wanted: int | None) -> int:
-        """Return how many workers there can be at once, where so many are asked for or as many
-        as there is room for.
-        """
+        """Return how many workers there can be at once."""
 
     def hire(self) -> Any:
         """Start a worker; its first answer says that it is ready."""
@@ -137,9 +135,7 @@ class Engine:
         stop: threading.Event
         | None = None,  # once set, workers are ended and the remaining shards are cancelled
     ) -> list[Outcome]:
-        """Apply a function, which is pickled once a worker, to every shard; the outcomes come in
-        the order of the shards.
-        """
+        """Apply a function to every shard; the outcomes come in the order of the shards."""
         outcomes: dict[str, Outcome] = {}
 
         def keep(outcome: Outcome) -> None:
@@ -159,9 +155,7 @@ class Engine:
         each: Callable[[Outcome], None] | None = None,
         **options: Any,
     ) -> Reduction[T]:
-        """Apply a function to every shard as `map` does and add the values up in the order of
-        the shards, whichever comes first.
-        """
+        """Apply a function as `map` does and add the values up in the order of the shards."""
         total: Sum[T] = Sum(list(shards), add)
         outcomes: dict[str, Outcome] = {}
 
@@ -363,9 +357,7 @@ class _Job:
 
 
 class Sum(Generic[T]):
-    """Adds values up in the order of their names: whatever comes first, the same pairs are
-    added, so the same bits result.
-    """
+    """Adds values up in the order of their names, so that the same bits result."""
 
     def __init__(self, names: Sequence[str], add: Callable[[T, T], T]) -> None:
         """Begin with nothing."""
@@ -374,9 +366,7 @@ class Sum(Generic[T]):
         self.result: T | None = None
 
     def put(self, name: str, value: T | None) -> None:
-        """Take the value of one name, None where it is left out; what can be added is added at
-        once.
-        """
+        """Take the value of one name (None where it is left out) and add what can be added."""
         self._early[name] = value
         while self._names and self._names[0] in self._early:
             following = self._early.pop(self._names.popleft())

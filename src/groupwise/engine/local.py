@@ -1,6 +1,4 @@
-"""Workers that are processes of this machine: started fresh, never forked, and ended together
-with whatever they started.
-"""
+"""Workers that are processes of this machine, started fresh and ended together."""
 
 from __future__ import annotations
 
@@ -85,9 +83,7 @@ class LocalCrew:
         self._taken: dict[int, list[str]] = {}
 
     def most(self, wanted: int | None) -> int:
-        """Return how many workers there can be at once: one for each of the cores where nobody
-        says, and never more than GPUs allow.
-        """
+        """Return how many workers there can be at once: one a core by default."""
         room = len(self._free) // self._gpus if self._gpus else max(1, _cores() // self._cpus)
         return room if wanted is None else min(wanted, room) if self._gpus else wanted
 
@@ -136,9 +132,7 @@ def _devices() -> list[str]:
 
 @contextmanager
 def _environment(own: dict[str, str]) -> Iterator[None]:
-    """Set variables for a process that is being started: libraries read them when they load,
-    before any of our code runs there.
-    """
+    """Set variables of a process before it starts: libraries read them when they load."""
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
     try:

@@ -1,6 +1,4 @@
-"""Workers that are actors of a Ray cluster: the one that a verl, OpenRLHF or NeMo-RL job runs
-already, or one of this machine.
-"""
+"""Workers that are actors of a Ray cluster: a running one, or one of this machine."""
 
 from __future__ import annotations
 
@@ -111,9 +109,7 @@ class RayCrew:
 
 @contextmanager
 def _hushed() -> Iterator[None]:
-    """Keep off the terminal what is no exception: Ray's own core writes a line for each of its
-    twenty attempts to join a cluster.
-    """
+    """Keep the lines that Ray's core writes while it joins a cluster off the terminal."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)

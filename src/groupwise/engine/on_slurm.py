@@ -1,5 +1,4 @@
-"""Workers that are jobs of SLURM, submitted by submitit; where there is no SLURM, processes that
-submitit starts here.
+"""Workers that are jobs of SLURM or, without it, processes that submitit starts here.
 
 Driver and jobs share a folder of mode 0700 in the home of the user, with one mailbox a worker:
 files appear there whole or not at all.
@@ -36,9 +35,7 @@ class SlurmWorker:
     """One job and its mailbox."""
 
     def __init__(self, box: Path, job: Any, *, cancels: bool) -> None:
-        """Wait for its first answer, which has the number 0; a job in a queue does not read its
-        mailbox and has to be cancelled.
-        """
+        """Wait for the worker's first answer, which has the number 0."""
         self.box, self.job, self._number, self._cancels = box, job, 0, cancels
 
     def send(self, payload: bytes) -> None:
@@ -153,9 +150,7 @@ class SlurmCrew:
             (self._folder / _ALIVE).touch()
 
     def close(self) -> None:
-        """Take the folder away: a worker that still runs ends with it, and may write to it until
-        then.
-        """
+        """Remove the folder: a worker that still runs ends with it."""
         for _ in range(_REMOVALS):
             shutil.rmtree(self._folder, ignore_errors=True)
             if not self._folder.exists():

@@ -1,5 +1,4 @@
-"""What runs inside a worker of any engine: one function, unpickled once and kept, that answers one
-shard after another.
+"""What a worker of any engine runs: one function, on one shard after another.
 
 Pickles come from the driver that started the worker and go back to it, and to nobody else.
 """
@@ -77,9 +76,7 @@ class Work:
 
 
 def _sentence(error: Exception) -> str:
-    """Return an error with its class and the line that raised it: nobody sees the worker's own
-    traceback.
-    """
+    """Return an error with its class and the line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{place}: {first_line(error)}"
@@ -94,9 +91,7 @@ def _watch(limit: int) -> None:
 
 
 def held() -> int:
-    """Return the bytes of memory that this process holds; where the system does not say, the
-    most that it ever held.
-    """
+    """Return the bytes of memory of this process, or the most that it ever held."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf(
             "SC_PAGE_SIZE"

@@ -1,6 +1,4 @@
-"""One generation of rollouts as a trainer hands it over, and what the record keeps of it: a row
-of the step, and one a completion.
-"""
+"""One generation of rollouts, and what the record keeps of it."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ RESERVED = frozenset((*BASE_COLUMNS, *(meaning.column for meaning in MEANINGS)))
 def step_meanings(
     columns: Mapping[str, Float], config: RunConfig, *, framework: str, more: Sequence[Meaning] = ()
 ) -> tuple[Meaning, ...]:
-    """Return what the columns of recorded steps mean: ours, `more` of ours, and the trainer's
-    own.
-    """
+    """Return what the columns of recorded steps mean, ours and the trainer's."""
     ours = {meaning.column: meaning for meaning in (*MEANINGS, *more) if meaning.column in columns}
     theirs = {name: values for name, values in columns.items() if name not in ours}
     return (
@@ -44,9 +40,7 @@ def step_meanings(
 
 
 def apart(metrics: Mapping[str, Any], *also: str) -> dict[str, Any]:
-    """Return a trainer's metrics, of which one that is named like a column of ours (or is in
-    `also`) becomes `log/<name>`.
-    """
+    """Return a trainer's metrics; one that is named like a column of ours becomes `log/<name>`."""
     return {
         f"log/{name}" if name in RESERVED or name in also else str(name): value
         for name, value in metrics.items()

@@ -1,5 +1,4 @@
-"""The judgement of a run while it trains: when it is made, what that may cost, and whom a change of
-the state is told to.
+"""The judgement of a run while it trains: when it is made, and who hears of a change.
 
 `groupwise.diagnostics` decides, and loads much when it is first asked: that is done before the
 first step. A change of state is one line in the terminal and through the tracker in use (`sinks`).
@@ -67,9 +66,7 @@ class LiveJudgement:
         self._say, self._faults = say, set[str]()
 
     def begin(self, *, last_step: int | None, here: bool) -> None:
-        """Let the judge load what it needs before the training begins, on the process that looks
-        (`here`).
-        """
+        """Let the judge load what it needs before the training begins."""
         self.seconds, self._latest, self._state = 0.0, 0.0, None
         if self.on and here and (last_step is None or last_step >= self.every):
             began = time.perf_counter()
@@ -86,15 +83,11 @@ class LiveJudgement:
         return self.on and step % self.every == 0
 
     def affordable(self, elapsed: float) -> bool:
-        """Return whether a look that takes as long as the latest stays within its share of the
-        time; one asked for expressly does.
-        """
+        """Return whether a look as long as the latest stays within its share of the time."""
         return not self._spaced or self.seconds + self._latest <= _SHARE * elapsed
 
     def look(self, record: RunRecord, step: int) -> bool:
-        """Judge the run as it stands, tell a change of its state, and return whether the
-        training is to stop.
-        """
+        """Judge the run, report a change of its state, and return whether training is to stop."""
         judgement = self._judged(record)
         if judgement is None:
             return False
@@ -113,9 +106,7 @@ class LiveJudgement:
         self.seconds += seconds
 
     def _judged(self, record: RunRecord) -> Judgement | None:
-        """Judge a run that goes on; a defect of the judge costs the judgement and not the
-        training.
-        """
+        """Judge a run that goes on; a defect of the judge costs the judgement alone."""
         from groupwise.diagnostics.judge import judge
 
         try:

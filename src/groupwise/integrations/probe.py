@@ -1,5 +1,4 @@
-r"""Score sketches of a few groups while a run trains, and from the latest of them Vp, T, R, the
-best G and the noise temperature.
+r"""Score sketches of a few groups while a run trains, and the components that they give.
 
 The tokens that were sampled are scored under the parameters that sampled them, before the update.
 The training is not touched: no random number is drawn, no gradient is left behind, and the group
@@ -135,9 +134,7 @@ def _advice(estimate: Components, prompts: int, group_size: int) -> Decision | N
 
 
 def chosen_groups(prompts: int, groups: int | None) -> NDArray[np.int64]:
-    """Return which of a step's groups are probed: evenly spaced, so that every process has its
-    share.
-    """
+    """Return which groups of a step are probed: evenly spaced over the processes."""
     count = prompts if groups is None else min(groups, prompts)
     return np.unique(np.linspace(0, prompts - 1, count).round().astype(np.int64))
 

@@ -1,5 +1,4 @@
-"""The judgement of a run handed to the tracker in use: an alert for Weights & Biases and trackio,
-tags for MLflow.
+"""The judgement of a run as alerts of Weights & Biases and trackio and as tags of MLflow.
 
 A tracker that is not imported, or has no run open in this process, is left alone; nothing is
 imported and no run is begun here. A link to the page goes along without what opens it.
@@ -32,9 +31,7 @@ _TOKEN = re.compile(r"/(?=[^/]*[a-z])(?=[^/]*[A-Z])[\w-]{32}(?![\w-]).*")
 
 
 def tell(judgement: Judgement, sentence: str = "", *, page: str | None = None) -> list[str]:
-    """Hand a judgement, or `sentence`, to every tracker that has a run open in this process; return
-    a sentence for each that failed.
-    """
+    """Hand a judgement, or `sentence`, to every open tracker; return what failed."""
     try:
         link = shareable(os.environ.get(PAGE, "") if page is None else page)
     except ValueError:  # no address: the alert goes without it
@@ -65,9 +62,7 @@ def facts(judgement: Judgement, link: str) -> dict[str, str]:
 
 
 def shareable(page: str) -> str:
-    """Return the address of a page without what opens it: the live page's token with all behind
-    it, a query, a user.
-    """
+    """Return the address of a page without its token, query and user."""
     page = _TOKEN.sub("/", page)
     parts = urlsplit(page)
     if parts.scheme not in ("http", "https"):
@@ -91,9 +86,7 @@ def _to_trackio(judgement: Judgement, text: str, _link: str) -> None:
 
 
 def _to_wandb(judgement: Judgement, text: str, link: str) -> None:
-    """Send an alert to Weights & Biases where a run of it is open, and keep the judgement in its
-    summary.
-    """
+    """Send an alert to an open run of Weights & Biases, and keep the judgement in its summary."""
     wandb = sys.modules.get("wandb")
     if wandb is not None and getattr(wandb, "run", None) is not None:
         wandb.run.alert(title=title_of(judgement.state), text=text, level=_level(wandb, judgement))

@@ -1,5 +1,4 @@
-"""`GroupwiseCallback` records a TRL run as it trains:
-`trainer.add_callback(GroupwiseCallback(trainer))`.
+"""`trainer.add_callback(GroupwiseCallback(trainer))` records a TRL run as it trains.
 
 Steps, rewards by group, lengths, metrics and settings go into a record beside the checkpoints; the
 run is judged as it goes, and on demand the variance components are estimated. A failure here is
@@ -279,9 +278,7 @@ class GroupwiseCallback:
     # What it does
 
     def cost(self) -> str:
-        """Return what recording and probing cost, as shares of the time that training takes
-        without them.
-        """
+        """Return what recording and probing cost, as shares of the other training time."""
         own = self.record_seconds + self.probe_seconds + self.check_seconds
         rest = max(time.perf_counter() - self._started - own, 1e-9)
         steps = max(self._steps_seen, 1)
@@ -296,9 +293,7 @@ class GroupwiseCallback:
         return words
 
     def _opened(self, state: Any) -> Recorder | None:
-        """Open the record, beside it where somebody else is writing it, or none where nothing
-        can be written.
-        """
+        """Open the record, or one beside it; None where nothing can be written."""
         folder = self.folder.absolute()
         make = partial(
             Recorder,
@@ -352,9 +347,7 @@ class GroupwiseCallback:
                 self._probe(output, generation)
 
     def _probe(self, output: Mapping[str, Any], generation: Generation | None) -> None:
-        """Take the scores of a few groups; every process those of its own rollouts, and all hand
-        them on, whatever failed.
-        """
+        """Score a few groups; every process takes its own rollouts, and all share the results."""
         index, score, problem = (
             np.zeros(0, dtype=np.int64),
             np.zeros((0, self.probe.settings.width)),
@@ -384,9 +377,7 @@ class GroupwiseCallback:
         self.probe.add(score_NK, generation.reward_N[row_N], generation.prompt_N[row_N])
 
     def _scored(self, output: Mapping[str, Any]) -> tuple[Any, Any, float, float]:
-        """Return which rollouts this process scored, among those of all, their sketches, and its
-        tokens and rollouts.
-        """
+        """Return which rollouts this process scored, their sketches, its tokens and its size."""
         trainer, local = self.trainer, len(output["completion_ids"])
         size = int(trainer.num_generations)
         groups = chosen_groups(local * processes(trainer) // size, self.probe.settings.groups)

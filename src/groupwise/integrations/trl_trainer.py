@@ -1,5 +1,4 @@
-"""What is read from a TRL trainer while it trains: its settings, the rollouts of a generation, the
-metrics of a step.
+"""What is read from a TRL trainer: settings, rollouts and the metrics of a step.
 
 TRL keeps these in private attributes; every one that is used is named here, and a trainer without
 them is refused with a sentence. The trainer is left as it is but for the two methods that `Watch`
@@ -50,9 +49,7 @@ def check_trainer(trainer: Any) -> None:
 
 
 def unfit(trainer: Any) -> str:
-    """Return why this trainer cannot be recorded: it is not TRL's GRPO or RLOO trainer, or lacks
-    attributes that are read; "" if it can.
-    """
+    """Return why this trainer cannot be recorded; "" if it can."""
     missing = [name for name in _NEEDED if not hasattr(trainer, name)]
     if "num_generations" in missing or GENERATE in missing:
         return (
@@ -128,9 +125,7 @@ def config_of(trainer: Any) -> RunConfig:
 
 
 def identity_of(trainer: Any, state: Any, folder: Path) -> Identity:
-    """Return what a run knows of itself: the number that its checkpoint kept, and where its
-    output lies.
-    """
+    """Return the number that a run's checkpoint kept, and where its output lies."""
     kept = getattr(state, "stateful_callbacks", None)
     own = kept.get(_KEPT) if isinstance(kept, dict) else None
     return Identity(
@@ -140,9 +135,7 @@ def identity_of(trainer: Any, state: Any, folder: Path) -> Identity:
 
 
 def keep_record(state: Any, number: str) -> None:
-    """Let the checkpoints of a run name its record: the trainer writes this field of its state
-    into each, and reads it on resume.
-    """
+    """Let the checkpoints of a run name its record, which the trainer reads on resume."""
     kept = getattr(state, "stateful_callbacks", None)
     if isinstance(kept, dict):
         kept[_KEPT] = {"record": number}
@@ -217,9 +210,7 @@ class Watch:
         self._own = {}
 
     def generation(self, *, texts: bool) -> Generation | None:
-        """Return the rollouts of the latest generation, of all processes; every process must
-        call this.
-        """
+        """Return the rollouts of the latest generation; every process must call this."""
         trainer = self._trainer
         length_N = gathered(trainer, self.length_n or [])
         if self.part_NF is None:
@@ -254,9 +245,7 @@ class Watch:
 
 
 def _lengths(completions: Any) -> list[int] | None:
-    """Return how many tokens each completion has, or None where that cannot be told: the
-    training is not to end here.
-    """
+    """Return how many tokens each completion has; None where that is unknown."""
     try:
         return [len(ids) for ids in completions]
     except TypeError:
@@ -295,9 +284,7 @@ class StepMetrics:
         return means
 
     def means(self) -> set[str]:
-        """Return the names under which the trainer logs means over all steps since it logged
-        last; a count of tokens is none.
-        """
+        """Return the metrics that the trainer logs as means over the steps since its last log."""
         return {
             "loss",
             *(str(name) for name in self._trainer._metrics["train"] if name != "num_tokens"),

@@ -1,5 +1,4 @@
-"""Record a verl run while it trains: `VERL_USE_EXTERNAL_MODULES=groupwise.integrations.verl`, and
-nothing else.
+"""Record a verl run as it trains: `VERL_USE_EXTERNAL_MODULES=groupwise.integrations.verl`.
 
 verl imports this module in every process. Its advantage estimators then hand their rewards with
 group ids to the record, and its tracker the metrics; both return what they returned before. A
@@ -61,9 +60,7 @@ _REWARD = Meaning(
 
 
 class Tap:
-    """What one process of verl hands over: rollouts from the estimators, metrics from the
-    tracker.
-    """
+    """What a process of verl hands over: rollouts by estimators, metrics by the tracker."""
 
     def __init__(self, say: Say = to_terminal) -> None:
         self.recorder: Recorder | None = None
@@ -81,9 +78,7 @@ class Tap:
         self._judgement = LiveJudgement(self._say)
 
     def wrapped(self, estimator: Callable[..., Any]) -> Callable[..., Any]:
-        """Return an estimator that returns what it returned, and whose outermost call is
-        recorded.
-        """
+        """Return an estimator whose outermost call is recorded and whose result stays."""
         if hasattr(estimator, _MARK):
             return estimator
         signature = inspect.signature(estimator)
@@ -108,9 +103,7 @@ class Tap:
         return recorded
 
     def begin(self, config: Any, name: str) -> None:
-        """Take the settings that the tracker is made with; a record of an earlier tracker is
-        closed, and what failed is tried anew.
-        """
+        """Take the settings of a new tracker and close the record of an earlier one."""
         self._failures.in_a_row, self._broken, self._last, self._generations = 0, False, None, []
         self._began = time.perf_counter()
         if self.recorder is not None:
@@ -257,9 +250,7 @@ class Tap:
             )
 
     def _safely(self, work: Callable[[], None]) -> None:
-        """Do what must not end the training; a failure is said once, and several in a row end
-        the recording until the next tracker.
-        """
+        """Do what must not end the training; several failures in a row end the recording."""
         if self._broken:
             return
         with self._failures.caught():
@@ -267,9 +258,7 @@ class Tap:
         self._broken |= self._failures.too_many
 
     def attach(self, core_algos: Any, tracking: Any) -> None:
-        """Put this tap into verl's modules: its registry of estimators, the one that it calls by
-        name, and its tracker.
-        """
+        """Put this tap into verl's registry, its estimator called by name, and its tracker."""
         registry = core_algos.ADV_ESTIMATOR_REGISTRY
         for name, estimator in list(registry.items()):
             registry[name] = self.wrapped(estimator)

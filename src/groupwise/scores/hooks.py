@@ -1,5 +1,4 @@
-"""Gradients of every rollout: from the token factors that hooks on a model's layers collect, or one
-rollout after another.
+"""Gradients of every rollout, by hooks on layers or one rollout after another.
 
 One forward and one backward pass leave the factors of these layers behind: Linear, Hugging Face's
 Conv1D, Embedding, LayerNorm, and any other layer without children (RMSNorm ...) by torch.func on
@@ -52,9 +51,7 @@ class Recorder:
 
     @contextmanager
     def attached(self, model: torch.nn.Module) -> Iterator[None]:
-        """Watch the layers of `model`, and every other use of its parameters, while it runs
-        forward.
-        """
+        """Watch the layers of `model`, and other uses of its parameters, as it runs forward."""
         name_of = {
             id(kept): name
             for name, own in self.selected.items()
@@ -102,9 +99,7 @@ class Recorder:
         ]
 
     def receive(self, contributions: Mapping[str, Contribution]) -> None:
-        """Take what one layer's backward pass has left, and hand on the parameters that are
-        complete.
-        """
+        """Take what a layer's backward pass left, and hand on the complete parameters."""
         for name, contribution in contributions.items():
             if name in self.elsewhere:
                 continue
@@ -172,8 +167,7 @@ def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..
 def _aligned(
     recorder: Recorder, module: torch.nn.Module, given: list[Any], output: Any
 ) -> tuple[torch.Tensor, torch.Tensor, bool] | None:
-    """Return input and output of a layer with the rollouts as first dimension, or None where that
-    cannot be made out.
+    """Return input and output of a layer, rollouts first; None where that is unknown.
 
     The flag says that the input had to be given that dimension, and that the output's gradient must
     be given it too.
@@ -262,9 +256,7 @@ def _linear(
 def _embedding(
     module: Any, source: torch.Tensor, gradient: torch.Tensor
 ) -> dict[str, Contribution]:
-    """Weight (vocabulary, width): the rows of the tokens take the output gradient, but for the
-    padding's row.
-    """
+    """Weight (vocabulary, width): rows of tokens take the output gradient, but for padding."""
     number = source.reshape(len(source), -1)
     right = _tokens(gradient)
     if module.padding_idx is not None:
@@ -290,9 +282,7 @@ def _layer_norm(
 def _layer_alone(
     module: torch.nn.Module, source: torch.Tensor, gradient: torch.Tensor
 ) -> dict[str, Contribution]:
-    """Any layer without children: its forward pass anew, one rollout at a time, and the product
-    with the output gradient.
-    """
+    """Any layer without children: its forward pass anew, one rollout at a time."""
     import torch
     from torch.func import functional_call, vjp, vmap
 
@@ -368,9 +358,7 @@ def loop_scores(
     parameters: Mapping[str, torch.nn.Parameter],
     whole: Mapping[str, torch.nn.Parameter],
 ) -> dict[str, torch.Tensor]:
-    """Return N gradients of each parameter, as layers use it, by one backward pass a rollout:
-    slow, and right for every model.
-    """
+    """Return N gradients of each parameter by one backward pass a rollout."""
     import torch
 
     rollouts = len(next(iter(batch.values())))

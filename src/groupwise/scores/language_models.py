@@ -1,5 +1,4 @@
-"""A causal language model or LoRA adapter from a folder on this machine, and prompts with
-completions as its tokens.
+"""A causal language model or LoRA adapter from disk, and texts as its tokens.
 
 Only safetensors and GGUF files are read, nothing is fetched and no code of the folder is run.
 Prompt and completion are encoded apart and joined, so that the boundary between them is exact.
@@ -65,9 +64,7 @@ def models_home() -> Path:
 
 
 def model_folder(path: str | Path) -> Path:
-    """Return the folder of a model: that of a GGUF file, or where none has that path the one
-    that was fetched by that name.
-    """
+    """Return the folder of a model, of a GGUF file, or of the model fetched by that name."""
     path = Path(path)
     if path.suffix == ".gguf" and path.is_file():
         return path.parent
@@ -131,9 +128,7 @@ def load_language_model(
 def _checked(
     folder: Path, base: str | Path | None, lora: int | None
 ) -> tuple[Path, Path, bool, str | None]:
-    """Return the folder, that of the model beneath an adapter, whether there is an adapter, and
-    the model's GGUF file, once checked.
-    """
+    """Check a model; return its folder, its base's, whether it is an adapter, its GGUF file."""
     if not folder.is_dir():
         raise UnreadableModelError(
             f"expected a folder with a language model, got {folder}, which is none: give the path "
@@ -170,8 +165,7 @@ def tokens_of(
     *,
     ends: Sequence[int | None],
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the tokens of prompts and of completions; a completion that ended gets the token that
-    ended it.
+    """Return the tokens of prompts and of completions, with the token that ended each.
 
     The texts are encoded anew: where the sampler's tokens are not those that the tokenizer makes of
     its text, the score is of the latter.
@@ -206,9 +200,7 @@ def end_of(reader: Reader | LanguageModel) -> int:
 def batch_of(
     language_model: LanguageModel, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]
 ) -> dict[str, torch.Tensor]:
-    """Return the tokens of prompts and completions as one batch for `score_gram`, padded on the
-    right with a token that is masked.
-    """
+    """Return prompts and completions as a batch for `score_gram`, padded on the right."""
     import torch
 
     for number, (prompt, completion) in enumerate(zip(before, after, strict=True)):
@@ -267,9 +259,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _gguf_of(folder: Path) -> str | None:
-    """Return the name of the one GGUF file of a folder without a configuration of its own; None
-    where there is none.
-    """
+    """Return the GGUF file of a folder without a configuration; None where there is none."""
     files = [] if (folder / "config.json").is_file() else sorted(folder.glob("*.gguf"))
     if len(files) > 1:
         raise UnreadableModelError(
@@ -295,9 +285,7 @@ def shapes_in(folder: Path) -> dict[str, list[int]]:
 
 
 def _header_of(path: Path) -> dict[str, list[int]]:
-    """Return the shapes in a safetensors file by its header: its own reader maps all of it,
-    which a small machine refuses.
-    """
+    """Return the shapes in a safetensors file by its header, without mapping the file."""
     with _loading(f"the model in {path.parent}"), path.open("rb") as file:
         header = parse_json(file.read(min(int.from_bytes(file.read(8), "little"), _LONGEST_HEADER)))
         tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
@@ -316,9 +304,7 @@ def _quantised(folder: Path, got: str) -> UnreadableModelError:
 
 
 def open_gguf(path: Path) -> Any:
-    """Open a GGUF file by its header, with the reader of the gguf package; the weights stay on
-    disk.
-    """
+    """Open a GGUF file by its header; the weights stay on disk."""
     with (
         one_sentence(f"a GGUF file at {path}", "give the path of one", kind=UnreadableModelError),
         path.open("rb") as file,
@@ -346,9 +332,7 @@ def open_gguf(path: Path) -> Any:
 
 
 def check_memory(name: str, needed: int, *, available: float, trained: bool = False) -> None:
-    """Refuse a model whose weights alone, trained or not, take more memory than is free, before
-    they are loaded.
-    """
+    """Refuse a model whose weights take more memory than is free."""
     if needed > available:
         what, instead = (
             (" to train all of them", "--lora 16") if trained else ("", "a lower precision")
@@ -426,9 +410,7 @@ def check_installed(*modules: str, what: str = "language models", extra: str = "
 
 @contextmanager
 def _loading(what: str) -> Iterator[None]:
-    """Turn what a library raises into one line, and keep its reports and warnings about its own
-    future off the terminal.
-    """
+    """Turn what a library raises into one line, and keep its warnings off the terminal."""
     import warnings
 
     # The libraries raise a dozen kinds for a broken folder.
@@ -442,9 +424,7 @@ def _loading(what: str) -> Iterator[None]:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep the progress bars of transformers off the terminal, and what it reports of weights:
-    our own sentence says it.
-    """
+    """Keep the progress bars and reports of transformers off the terminal."""
     from transformers.utils import logging
 
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -515,8 +495,7 @@ def _loaded_model(
 
 
 def _attention_of(folder: Path) -> str:
-    """Return the attention that is used, whatever a checkpoint names; refuse weights of other
-    shapes than those of its configuration.
+    """Return the attention to use; refuse weights of other shapes than the configuration's.
 
     The model is laid out without memory, so that a configuration cannot ask for any.
     """
@@ -554,9 +533,7 @@ def _forget_quantisation(model: Any) -> None:
 
 
 def _with_adapter(model: torch.nn.Module, rank: int, seed: int) -> torch.nn.Module:
-    """Return a model with a new LoRA adapter on every linear layer but the head, in single
-    precision; at the start it changes nothing.
-    """
+    """Return a model with a new LoRA adapter on every linear layer but the head."""
     import torch
     from peft import LoraConfig, get_peft_model
 
@@ -603,8 +580,7 @@ def _context(configuration: Any) -> int | None:
 
 
 def head_alone(model: Any) -> str:
-    """Give a model an output head with weights of its own, where they were those of its embedding,
-    and return their name.
+    """Give a model an output head with weights of its own, and return their name.
 
     Scores of the head alone cost forward passes: nothing is differentiated through the layers
     below.

@@ -1,5 +1,4 @@
-"""A model that FSDP2 keeps in pieces on several processes: layers are whole while they run, and
-each process takes some of the scores.
+"""A model that FSDP2 keeps in pieces: each process takes some of the scores.
 
 Inner products and sketches are sums over parameters. Every process runs all layers on the same
 rollouts, adds up what belongs to its own parameters, and the sums over processes are those of the
@@ -49,9 +48,7 @@ def pieces_of(
     options: Mapping[str, Any],
     batch: Mapping[str, torch.Tensor],
 ) -> Pieces:
-    """Return which process takes which of the covered parameters; all of them must have been
-    given the same options and rollouts.
-    """
+    """Return which process scores which of the covered parameters."""
     every = dict(model.named_parameters())
     kept = next(
         (parameter for parameter in every.values() if hasattr(parameter, "device_mesh")), None
@@ -92,9 +89,7 @@ def _check_alike(request: bytes, group: Any, device: torch.device) -> None:
 def _whole(
     model: torch.nn.Module, every: Mapping[str, torch.nn.Parameter]
 ) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters that FSDP2 puts in the place of its pieces while a layer runs; they
-    are filled then alone.
-    """
+    """Return the parameters that FSDP2 puts in the place of its pieces."""
     whole = dict(every)
     for module in _in_pieces(model):
         module.unshard()
@@ -119,18 +114,14 @@ def _in_pieces(model: torch.nn.Module) -> list[Any]:
 
 
 def whole_of(parameter: torch.Tensor) -> torch.Tensor:
-    """Return a parameter whole, of which this process may have a piece; every process must ask
-    for it.
-    """
+    """Return a whole parameter; every process must ask for it."""
     kept: Any = parameter
     whole: torch.Tensor = kept.full_tensor() if hasattr(kept, "full_tensor") else kept
     return whole
 
 
 def settle(model: torch.nn.Module) -> None:
-    """Let a model in pieces be in pieces: a forward pass that no backward pass has followed
-    leaves some of it whole.
-    """
+    """Put a model back in pieces after a forward pass without a backward pass."""
     for module in _in_pieces(model):
         module.reshard()
 
@@ -148,9 +139,7 @@ def part() -> None:
 
 
 def cut(model: torch.nn.Module) -> None:
-    """Meet the other processes of torchrun and leave this one its pieces of a model: layers are
-    put together one at a time.
-    """
+    """Join the processes of torchrun and leave this one its pieces of a model."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard

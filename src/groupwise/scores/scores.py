@@ -1,5 +1,4 @@
-r"""Scores of rollouts under a torch model, as inner products or sketches: what the variance
-components are computed from.
+r"""Scores of rollouts under a torch model, as inner products or sketches.
 
 The score of rollout n is $s_n = w_n \nabla_\theta \sum_t \log \pi_\theta(y_{nt} | ...)$ over the
 tokens of its completion; `aggregation` says what $w_n$ is. Scores are taken with the model in
@@ -104,9 +103,7 @@ class Job:
         return [every[start : start + size] for start in range(0, len(every), size)]
 
     def pairs(self) -> list[NDArray[np.intp]]:
-        """Return the rollouts of the passes in which every two of them meet: the one
-        micro-batch, or every pair of several.
-        """
+        """Return the rollouts of passes in which every two rollouts meet."""
         parts = self.parts()
         return [np.concatenate(pair) for pair in combinations(parts, 2)] or parts
 
@@ -120,9 +117,7 @@ class Job:
         return {name: item if name == WEIGHT else item[:, :longest] for name, item in part.items()}
 
     def total(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
-        """Return the weighted sum of log-probabilities, whose gradient is the sum of the
-        rollouts' scores.
-        """
+        """Return the weighted sum of log-probabilities, whose gradient sums the scores."""
         value = (
             token_log_prob(model, batch, temperature=self.source.temperature)
             * batch[WEIGHT][:, None]
@@ -168,9 +163,7 @@ def _prepared(model: torch.nn.Module, batch: Batch, options: ScoreOptions) -> Jo
 
 
 def _packed(batch: Batch) -> dict[str, torch.Tensor]:
-    """Check ids and masks, and return them with all padding on the right, where causal attention
-    never sees it.
-    """
+    """Check ids and masks, and move all padding to the right."""
     import torch
 
     sizes = {name: len(item) if item.ndim else 0 for name, item in batch.items()}
@@ -223,9 +216,7 @@ def _packed(batch: Batch) -> dict[str, torch.Tensor]:
 def _covered(
     model: torch.nn.Module, patterns: str | Sequence[str] | None
 ) -> tuple[dict[str, torch.nn.Parameter], tuple[str, ...]]:
-    """Return the parameters asked for, a tied one under its first name, and the names of the
-    others.
-    """
+    """Return the chosen parameters by their first name, and the names of the others."""
     every = dict(model.named_parameters())
     if patterns is None:
         covered = {name: parameter for name, parameter in every.items() if parameter.requires_grad}
@@ -247,9 +238,7 @@ def _covered(
 
 
 def _fitting(model: torch.nn.Module, patterns: Sequence[str]) -> set[int]:
-    """Return the ids of the parameters of which a name, of several for a tied one, fits one of
-    the patterns.
-    """
+    """Return the ids of the parameters of which a name fits one of the patterns."""
     named = list(model.named_parameters(remove_duplicate=False))
     chosen: set[int] = set()
     for pattern in patterns:
@@ -335,9 +324,7 @@ def _bytes_of_rollout(job: Job) -> int:
 def token_log_prob(
     model: torch.nn.Module, batch: Batch, *, temperature: float = 1.0
 ) -> torch.Tensor:
-    """Return the log-probability of every token of a batch under a causal language model; 0
-    before the first completion of the batch.
-    """
+    """Return the log-probability of every token; 0 before the first completion."""
     import torch
 
     ids, completion = batch["input_ids"], batch["completion_mask"]
@@ -369,9 +356,7 @@ def log_probability(logits_NLV: torch.Tensor, token_NL: torch.Tensor) -> torch.T
 
 
 def takes_few_logits(model: Any) -> bool:
-    """Whether the model can be told to compute the logits of the last places alone; of an
-    adapter, the model beneath it.
-    """
+    """Whether a model, or that beneath an adapter, can compute the last logits alone."""
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     return "logits_to_keep" in inspect.signature(base.forward).parameters
 
@@ -394,9 +379,7 @@ class ScoreGram:
 
 @dataclass(frozen=True, slots=True)
 class ScoreSketch:
-    """Count-sketches of the scores of N rollouts: their inner products are unbiased for those of
-    the scores.
-    """
+    """Count-sketches of N scores, whose inner products are unbiased for the scores'."""
 
     sketch_NK: NDArray[
         np.floating
@@ -417,8 +400,7 @@ def score_gram(
     sketch: CountSketch | None = None,
     **options: Unpack[ScoreOptions],
 ) -> ScoreGram:
-    r"""Return the inner products of the scores of all pairs of rollouts, and with weights a sketch
-    of the weighted sum of the scores.
+    r"""Return the inner products of all scores, and a sketch of their weighted sum.
 
     One micro-batch costs a forward and a backward pass, and the products (N/2 multiplications a
     coordinate and rollout, where a pass takes three a token). M > 1 micro-batches cost M - 1 passes
@@ -463,8 +445,7 @@ def score_sketch(
     progress: Callable[[int, int], None] | None = None,
     **options: Unpack[ScoreOptions],
 ) -> ScoreSketch:
-    r"""Return count-sketches of the scores, in one pass over the rollouts whose memory does not
-    grow with their number.
+    r"""Return count-sketches of the scores, in one pass over the rollouts.
 
     $\langle Cs, Ct\rangle$ is unbiased for $\langle s, t\rangle$, with variance at most
     $(|s|^2|t|^2 + \langle s,t\rangle^2)/K$.
@@ -504,9 +485,7 @@ def inner_products(
     progress: Callable[[int, int], None] | None = None,
     **options: Unpack[ScoreOptions],
 ) -> ScoreGram | ScoreSketch:
-    """Return exact inner products where all rollouts fit one pass and no width is given, else
-    sketches.
-    """
+    """Return exact inner products where all rollouts fit one pass, else sketches."""
     rollouts = len(batch["input_ids"])
     if width is None and rollouts_of_a_pass(model, batch, **options) >= rollouts:
         gram = score_gram(model, batch, **options)
@@ -522,9 +501,7 @@ def inner_products(
 def rollouts_of_a_pass(
     model: torch.nn.Module, batch: Batch, **options: Unpack[ScoreOptions]
 ) -> int:
-    """Return how many rollouts of a batch are scored in one pass: all, or as many as the memory
-    allows.
-    """
+    """Return how many rollouts of a batch one pass takes."""
     return _prepared(model, batch, options).source.micro_batch
 
 
@@ -575,9 +552,7 @@ def _take(job: Job, total: Total, name: str, scores: ParameterScores) -> None:
 
 
 def _by_layers(job: Job, batch: Batch, rollouts: int, total: Total) -> list[str]:
-    """Give the scores of all parameters that layers' rules cover; returns the names of the
-    others.
-    """
+    """Give `total` the scores that layers' rules cover; return the other parameters."""
     import torch
 
     take = partial(_take, job, total)

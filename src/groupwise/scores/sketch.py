@@ -1,5 +1,4 @@
-"""What becomes of the gradients of N rollouts, one parameter after another: their inner products,
-or count-sketches of them.
+"""What the gradients of N rollouts are reduced to: inner products or count-sketches.
 
 A weight matrix has the gradient `sum over tokens of left x right`, of which a few rows are made at
 a time: neither N gradients of a model nor those of a layer are ever held. A count-sketch adds every
@@ -28,9 +27,7 @@ BLOCK_NUMBERS = 1 << 20  # of one block: 4 MB in single precision stay near the 
 
 
 class Workspace:
-    """Memory that blocks share one after another: fresh pages cost more than the arithmetic done
-    in them.
-    """
+    """Memory that blocks share: fresh pages cost more than their arithmetic."""
 
     def __init__(self) -> None:
         self._buffer: torch.Tensor | None = None
@@ -57,9 +54,7 @@ columns, the next block's memory too.
 
 @dataclass(frozen=True, slots=True)
 class StoredScores:
-    """Gradients of N rollouts that are there already: those of biases, norms, and of the loop
-    over rollouts.
-    """
+    """Gradients of N rollouts in full: those of biases, norms and the loop."""
 
     value_N: (
         torch.Tensor
@@ -98,9 +93,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class TokenScores:
-    """Gradients of a matrix from all its uses: a tied weight has several, and their sum has
-    cross terms.
-    """
+    """Gradients of a matrix from all its uses, with their cross terms."""
 
     uses: tuple[Use, ...]  # one or more
     rows: int  # of the parameter
@@ -119,9 +112,7 @@ class TokenScores:
             yield range(start, stop) if touched is None else touched[start:stop], value
 
     def combined(self, weight_N: torch.Tensor) -> TokenScores:
-        """Return the weighted sum over rollouts, as the gradient of one: its tokens are those of
-        all.
-        """
+        """Return the weighted sum over rollouts, as the gradient of one with all tokens."""
         uses = []
         for use in self.uses:
             right = use.right_NTC * weight_N.to(use.right_NTC)[:, None, None]
@@ -129,9 +120,7 @@ class TokenScores:
         return TokenScores(tuple(uses), self.rows)
 
     def _touched(self) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
-        """Return the rows that are picked and the uses' places among them, where every use picks
-        rows; else None for all rows.
-        """
+        """Return the rows that every use picks (None for all) and the uses' places among them."""
         import torch
 
         if not all(use.picks for use in self.uses):
@@ -181,9 +170,7 @@ class GramTotal:
         weight_N: NDArray[np.float64] | None = None,
         sketch: CountSketch | None = None,
     ) -> None:
-        """With weights, take a count-sketch of the weighted sum of the scores besides, added up
-        before the hash.
-        """
+        """Begin sums; with weights, also a count-sketch of the weighted sum of the scores."""
         import torch
 
         self.workspace = Workspace()
@@ -230,9 +217,7 @@ class SketchTotal:
 
 
 def self_products(value_ND: torch.Tensor) -> torch.Tensor:
-    """Return all inner products of the rows, in strips from the diagonal on: 5/8 of the work of
-    the whole square.
-    """
+    """Return all inner products of the rows, with 5/8 of the work of the whole square."""
     rollouts = len(value_ND)
     strip = max(16, -(-rollouts // 4))
     gram = value_ND.new_empty(rollouts, rollouts)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 def shares(param: typer.CallbackParam, given: list[float] | None) -> list[float] | None:
     """Refuse what is no share among several."""
-    for one in given or ():
-        cli.share(param, one)
+    for share in given or ():
+        cli.share(param, share)
     return given
 
 
@@ -61,8 +61,8 @@ def backtest(
     tried = tried_runs(runs, opening, metric, from_share or SHARES, min_rows, quiet=as_json)
     scores = Scores.of(
         [
-            ScoredRun(one.name, one.cluster, one.trial.score(table, level=level))
-            for one in tried.runs
+            ScoredRun(run.name, run.cluster, run.trial.score(table, level=level))
+            for run in tried.runs
         ],
         tried.left_out,
     )
@@ -116,11 +116,11 @@ def tried_runs(
                 tried.left_out.append((clean(path.name), clean(error, longest=500)))
                 continue
             tried.logs += cli.logs_of(record)
-            for one in shares:
+            for share in shares:
                 try:
                     tried.runs.append(
                         TriedRun(
-                            clean(record.name), cluster_of(path), trial_of(series, one, methods)
+                            clean(record.name), cluster_of(path), trial_of(series, share, methods)
                         )
                     )
                 except GroupwiseError as error:
@@ -160,15 +160,15 @@ def calibrate(
     free_target(output, [*runs, *configs], force=force, endings=(".json",))
     methods = {"last_mean": last_mean, "smoothing": smoothing}
     tried = tried_runs(runs, opening, metric, SHARES, min_rows, methods=methods, quiet=as_json)
-    with cli.advancing(quiet=as_json, total=len({one.cluster for one in tried.runs})) as step:
-        found = calibrated(tried.runs, step)
+    with cli.advancing(quiet=as_json, total=len({run.cluster for run in tried.runs})) as step:
+        calibration = calibrated(tried.runs, step)
     free_target(output, [*runs, *configs, *tried.logs], force=force)
-    write_whole(output, to_json(found.table.as_dict()) + "\n", force=force)
+    write_whole(output, to_json(calibration.table.as_dict()) + "\n", force=force)
     if as_json:
         cli.print_json(
-            found.as_dict()
+            calibration.as_dict()
             | {"left_out": [{"run": name, "reason": reason} for name, reason in tried.left_out]}
         )
     else:
-        print_calibration(found, tried.left_out, cli.out_console())
+        print_calibration(calibration, tried.left_out, cli.out_console())
         cli.print_lines(f"The table: {output}")

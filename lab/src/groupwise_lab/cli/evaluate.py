@@ -96,14 +96,14 @@ class Examination:
                     }
                 )
             models.append({"model": label, "benchmarks": rows})
-        found: dict[str, Any] = {
+        plain: dict[str, Any] = {
             "models": models,
             "k": self.k,
             "level": self.level,
             "notes": self.notes,
         }
-        found["comparisons"] = [comparison.as_dict() for comparison in self.comparisons()]
-        return found | {
+        plain["comparisons"] = [comparison.as_dict() for comparison in self.comparisons()]
+        return plain | {
             "trained_on": self.trained_on,
             "transfer": [row.as_dict() for row in self.transfer],
         }
@@ -221,11 +221,13 @@ def evaluate(
     notes = [note for paper in papers for note in paper.notes] + _notes(
         labels, answers, papers, max_tokens, judged=same is not None
     )
-    found = Examination(tuple(labels), tuple(answers), k, level, rows, trained_on, tuple(notes))
+    examination = Examination(
+        tuple(labels), tuple(answers), k, level, rows, trained_on, tuple(notes)
+    )
     if as_json:
-        print_json({**found.as_dict(), "settings": dataclasses.asdict(sampling)})
+        print_json({**examination.as_dict(), "settings": dataclasses.asdict(sampling)})
     else:
-        print_examination(found, Printer(out_console()))
+        print_examination(examination, Printer(out_console()))
 
 
 def _check(k: int, samples: int, time_limit: float) -> None:
@@ -258,20 +260,20 @@ def _models(
                 f"expected a folder with a model or a run, got {path}, which is none: give its path"
             )
     if len(paths) == 1 and (over_checkpoints or not holds_model(paths[0])):
-        found = [(f"step {step}", path) for step, path in checkpoints_of(paths[0])]
+        named = [(f"step {step}", path) for step, path in checkpoints_of(paths[0])]
     elif over_checkpoints:
         raise InvalidArgumentError(f"--checkpoints expects one run; got {len(paths)} folders")
     else:
         names = [path.resolve().name for path in paths]
-        found = [
+        named = [
             (name if names.count(name) == 1 else str(path), path)
             for name, path in zip(names, paths, strict=True)
         ]
-    if len(found) > _MOST_MODELS:
+    if len(named) > _MOST_MODELS:
         raise InvalidArgumentError(
-            f"expected at most {_MOST_MODELS} checkpoints, got {len(found)}: move some away"
+            f"expected at most {_MOST_MODELS} checkpoints, got {len(named)}: move some away"
         )
-    return found, (len(paths) == 1 and len(found) > 1) or len(paths) > 2
+    return named, (len(paths) == 1 and len(named) > 1) or len(paths) > 2
 
 
 def _named_papers(
@@ -287,13 +289,13 @@ def _named_papers(
 
     names = [name for name in benchmark.split(",") if name.strip()]
     papers = papers_of(names, data=data, problems=problems, seed=seed, trained=trained)
-    asked = {paper.name for paper in papers}
-    if trained_on is not None and trained_on not in asked:
+    wanted = {paper.name for paper in papers}
+    if trained_on is not None and trained_on not in wanted:
         raise InvalidArgumentError(
             f"--trained-on expects one of --benchmark, so that it is asked too; got {trained_on}"
         )
     own = task_label(trained) if trained is not None else None
-    return papers, trained_on or (own if own in asked else None)
+    return papers, trained_on or (own if own in wanted else None)
 
 
 def _transfer_papers(
@@ -364,7 +366,11 @@ def _answers(
         with progress(quiet=quiet) as show:
             return {
                 paper.name: examine(
-                    model, paper, sampling, same=same, told=partial(show, f"{label}: {paper.name}")
+                    model,
+                    paper,
+                    sampling,
+                    same=same,
+                    progress=partial(show, f"{label}: {paper.name}"),
                 )
                 for paper in papers
             }
@@ -400,48 +406,48 @@ def _notes(
                 f"{paper.task.completion_length} tokens, the longest right answer, or the end of "
                 "the context"
             )
-        for label, found in zip(labels, answers, strict=True):
-            one = found[paper.name]
-            drawn, where = one.problems * one.samples, f"{label}, {paper.name}"
-            if one.undecided:
+        for label, result in zip(labels, answers, strict=True):
+            answer = result[paper.name]
+            drawn, where = answer.problems * answer.samples, f"{label}, {paper.name}"
+            if answer.undecided:
                 notes.append(
-                    f"{where}: {one.undecided} of {drawn} answers count as wrong because {why}"
+                    f"{where}: {answer.undecided} of {drawn} answers count as wrong because {why}"
                 )
-            if one.cut > _MUCH_CUT * drawn:
-                notes.append(f"{where}: {one.cut} of {drawn} answers were cut off at {limit}")
-            if one.too_long:
+            if answer.cut > _MUCH_CUT * drawn:
+                notes.append(f"{where}: {answer.cut} of {drawn} answers were cut off at {limit}")
+            if answer.too_long:
                 notes.append(
-                    f"{where}: {one.too_long} of {one.problems} problems do not fit into the "
+                    f"{where}: {answer.too_long} of {answer.problems} problems do not fit into the "
                     "model's context and count as wrong"
                 )
     return notes
 
 
-def print_examination(found: Examination, out: Printer) -> None:
+def print_examination(examination: Examination, out: Printer) -> None:
     """Print what came out."""
-    if found.transfer:
-        out.grid(_transfer(found))
-        out.grid(_means(found))
+    if examination.transfer:
+        out.grid(_transfer(examination))
+        out.grid(_means(examination))
     else:
-        for model, label in enumerate(found.labels):
+        for model, label in enumerate(examination.labels):
             out.line(f"{label}:")
-            out.grid(_scores(found, model))
-    if found.comparisons() and not found.transfer:
-        out.line(f"{found.labels[1]} minus {found.labels[0]}, problem by problem:")
-        out.grid(_comparisons(found))
-    for note in found.notes:
+            out.grid(_scores(examination, model))
+    if examination.comparisons() and not examination.transfer:
+        out.line(f"{examination.labels[1]} minus {examination.labels[0]}, problem by problem:")
+        out.grid(_comparisons(examination))
+    for note in examination.notes:
         out.line(f"· {note}.")
 
 
-def _scores(found: Examination, model: int) -> Grid:
+def _scores(examination: Examination, model: int) -> Grid:
     """Return the scores of one model."""
     from groupwise.intervals import percent
 
-    samples = next(iter(found.answers[model].values())).samples
-    head = ["Benchmark", "Problems", f"mean@{samples}", "s.e.", percent(found.level)]
+    samples = next(iter(examination.answers[model].values())).samples
+    head = ["Benchmark", "Problems", f"mean@{samples}", "s.e.", percent(examination.level)]
     rows = []
-    for name, answers in found.answers[model].items():
-        mean, passed = found.scores(model, name)
+    for name, answers in examination.answers[model].items():
+        mean, passed = examination.scores(model, name)
         row = [
             name,
             str(answers.problems),
@@ -452,18 +458,28 @@ def _scores(found: Examination, model: int) -> Grid:
         rows.append(
             [
                 *row,
-                *([_number(passed.interval.value), _ends(passed.interval)] if found.k > 1 else []),
+                *(
+                    [_number(passed.interval.value), _ends(passed.interval)]
+                    if examination.k > 1
+                    else []
+                ),
             ]
         )
-    return _grid([*head, *([f"pass@{found.k}", percent(found.level)] if found.k > 1 else [])], rows)
+    return _grid(
+        [
+            *head,
+            *([f"pass@{examination.k}", percent(examination.level)] if examination.k > 1 else []),
+        ],
+        rows,
+    )
 
 
-def _comparisons(found: Examination) -> Grid:
+def _comparisons(examination: Examination) -> Grid:
     """Return the difference of two models."""
     from groupwise.intervals import percent
 
     rows = []
-    for row in found.comparisons():
+    for row in examination.comparisons():
         counts = [str(count) for count in (row.better, row.worse, row.same)]
         rows.append(
             [
@@ -475,18 +491,25 @@ def _comparisons(found: Examination) -> Grid:
             ]
         )
     return _grid(
-        ["Benchmark", "Difference", "s.e.", percent(found.level), "Better", "Worse", "Same"], rows
+        ["Benchmark", "Difference", "s.e.", percent(examination.level), "Better", "Worse", "Same"],
+        rows,
     )
 
 
-def _transfer(found: Examination) -> Grid:
+def _transfer(examination: Examination) -> Grid:
     """Return the gains from first to last checkpoint."""
     from groupwise.intervals import percent
 
-    named = found.trained_on is not None
-    head = ["Benchmark", found.labels[0], found.labels[-1], "Gain", percent(found.level)]
+    named = examination.trained_on is not None
+    head = [
+        "Benchmark",
+        examination.labels[0],
+        examination.labels[-1],
+        "Gain",
+        percent(examination.level),
+    ]
     rows = []
-    for row in found.transfer:
+    for row in examination.transfer:
         first, last = row.scores[0].interval.value, row.scores[-1].interval.value
         gain = row.gain.difference
         cells = [
@@ -499,11 +522,11 @@ def _transfer(found: Examination) -> Grid:
         if named and row.ratio is None:
             cells += ["trained on", "", ""]
         elif row.ratio is not None:
-            known = row.ratio.bounded
-            share = _number(row.ratio.value if known else None, places=2)
+            bounded = row.ratio.bounded
+            share = _number(row.ratio.value if bounded else None, places=2)
             cells += [
                 share,
-                _ends(row.ratio, places=2) if known else "not known",
+                _ends(row.ratio, places=2) if bounded else "not known",
                 _number(row.correlation, places=2),
             ]
         rows.append(cells)
@@ -511,7 +534,7 @@ def _transfer(found: Examination) -> Grid:
         [
             *head,
             *(
-                ["Share of the gain trained for", percent(found.level), "Correlation"]
+                ["Share of the gain trained for", percent(examination.level), "Correlation"]
                 if named
                 else []
             ),
@@ -520,20 +543,20 @@ def _transfer(found: Examination) -> Grid:
     )
 
 
-def _means(found: Examination) -> Grid:
+def _means(examination: Examination) -> Grid:
     """Return mean@n at every checkpoint, or at some of many."""
-    last = len(found.labels) - 1
+    last = len(examination.labels) - 1
     shown = (
         range(last + 1)
         if last < _MOST_COLUMNS
         else [round(place * last / (_MOST_COLUMNS - 1)) for place in range(_MOST_COLUMNS)]
     )
-    samples = next(iter(found.answers[0].values())).samples
+    samples = next(iter(examination.answers[0].values())).samples
     rows = [
         [row.benchmark, *(_number(row.scores[place].interval.value) for place in shown)]
-        for row in found.transfer
+        for row in examination.transfer
     ]
-    return _grid([f"mean@{samples}", *(found.labels[place] for place in shown)], rows)
+    return _grid([f"mean@{samples}", *(examination.labels[place] for place in shown)], rows)
 
 
 def _grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Grid:

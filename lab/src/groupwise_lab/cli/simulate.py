@@ -136,7 +136,7 @@ def simulate(
             progress=partial(show, "updates"),
         )
     record.save(output, force=force)
-    known = truth(bandit, training)
+    facts = truth(bandit, training)
     last = float(record.steps["value"][-1])  # before the last update, as the record has it
     if as_json:
         settings = plain_settings(bandit, training, seed)
@@ -145,15 +145,15 @@ def simulate(
                 "folder": str(output),
                 "steps": steps,
                 "settings": settings,
-                **known,
+                **facts,
                 "last_value": last,
             }
         )
         return
-    status = str(known["status"])
+    status = str(facts["status"])
     print_lines(
         f"Wrote {steps} steps to {output}: the exact expected reward went from "
-        f"{known['start_value']:.4g} to {last:.4g}.",
+        f"{facts['start_value']:.4g} to {last:.4g}.",
         f"{status[0].upper()}{status[1:]}.",
         f"Next: groupwise report {output}",
     )

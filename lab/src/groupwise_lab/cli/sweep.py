@@ -46,36 +46,36 @@ def sweep(
     from groupwise_lab.sweep_text import print_sweep
 
     wanted = settings_in(settings)
-    asked = sweep_of(wanted, output)
+    plan = sweep_of(wanted, output)
     if wanted.get("command") is None:
-        _check(asked)
+        _check(plan)
     try:
         with cli.progress(quiet=as_json) as show:
             results = run_sweep(
-                asked,
+                plan,
                 cli.engine_of(engine, workers),
                 cpus=cpus_per_task,
                 gpus=gpus_per_task,
-                told=show,
+                progress=show,
             )
     except KeyboardInterrupt:
         typer.echo("Stopped: what is done is kept; the same command goes on.", err=True)
         raise
-    if not any(one.done for one in results):
+    if not any(result.done for result in results):
         raise GroupwiseError(ended(results).rstrip("."))
-    found = answer_of(asked, results, metric)
+    answer = answer_of(plan, results, metric)
     if as_json:
-        cli.print_json(found)
+        cli.print_json(answer)
     else:
-        print_sweep(found, cli.out_console())
-    return cli.OK if all(one.done for one in results) else cli.FOUND
+        print_sweep(answer, cli.out_console())
+    return cli.OK if all(result.done for result in results) else cli.FOUND
 
 
-def _check(asked: Sweep) -> None:
+def _check(plan: Sweep) -> None:
     """Refuse settings that the embedded trainer would refuse, before anything is trained."""
     from groupwise_lab.cli.train import check_installed, settings_of, wanted_of
 
     check_installed()
-    for training in asked.trainings:
+    for training in plan.trainings:
         overrides = [word for option, word in pairwise(training.words) if option == "--set"]
         settings_of(wanted_of(None, overrides, {}))

@@ -371,7 +371,7 @@ def _train(
     held_out = ""
     with progress(quiet=as_json) as show, _stopping() as stopped:
 
-        def told(step: int, row: Mapping[str, float | None]) -> bool:
+        def report(step: int, row: Mapping[str, float | None]) -> bool:
             nonlocal held_out
             reward, evaluated = row.get("reward"), row.get("eval/reward")
             held_out = held_out if evaluated is None else f", held out {evaluated:.3f}"
@@ -393,19 +393,22 @@ def _train(
                 "Stopped while warming up: nothing is kept; the same command begins anew.", err=True
             )
             return INTERRUPTED
-        record = train(actor, task, chosen, output=folder, resume=resume, force=force, on_step=told)
+        record = train(
+            actor, task, chosen, output=folder, resume=resume, force=force, on_step=report
+        )
     _check_rewarded(record, chosen, before)
-    missing, asked = getattr(task.verifier, "missing", 0), getattr(task.verifier, "asked", 0)
+    missing, rollouts = getattr(task.verifier, "missing", 0), getattr(task.verifier, "asked", 0)
     if missing:
         typer.echo(
-            f"{missing:,} of {asked:,} rollouts had no reward: they counted for nothing.", err=True
+            f"{missing:,} of {rollouts:,} rollouts had no reward: they counted for nothing.",
+            err=True,
         )
     if before == chosen.steps:
         typer.echo(
             f"The run in {output} had done its {before} steps already: nothing was trained.",
             err=True,
         )
-    return _told(record, output, chosen.steps, as_json=as_json)
+    return _summary(record, output, chosen.steps, as_json=as_json)
 
 
 def _check_rewarded(record: RunRecord, chosen: TrainSettings, before: int | None) -> None:
@@ -456,17 +459,17 @@ def settings_in(path: Path) -> dict[str, Any]:
         if content is None or len(content) > _LARGEST_FILE:
             came = "what is no file" if content is None else f"{path.stat().st_size:,} bytes"
             raise UnreadableRunError(f"expected settings in {path}, got {came}: name another file")
-        found = yaml.safe_load(content.decode())  # JSON is YAML too
+        values = yaml.safe_load(content.decode())  # JSON is YAML too
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         raise UnreadableRunError(
             f"expected settings as YAML or JSON in {path}, got something else: write one KEY: "
             "VALUE a line"
         ) from None
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise UnreadableRunError(
             f"expected settings by name in {path}, got none: write one KEY: VALUE a line"
         )
-    return found
+    return values
 
 
 def settings_of(wanted: Mapping[str, Any]) -> tuple[Start, TrainSettings]:
@@ -474,13 +477,13 @@ def settings_of(wanted: Mapping[str, Any]) -> tuple[Start, TrainSettings]:
     from groupwise_lab.trainer.settings import TrainSettings
 
     types = get_type_hints(Start)
-    known = [*types, *(field.name for field in dataclasses.fields(TrainSettings))]
+    names = [*types, *(field.name for field in dataclasses.fields(TrainSettings))]
     for name in wanted:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
             raise InvalidArgumentError(
                 f"expected a setting, got {name[:60]!r}: "
-                + (f"write {near[0]}" if near else f"use one of {', '.join(known)}")
+                + (f"write {near[0]}" if near else f"use one of {', '.join(names)}")
             )
     start = Start(
         **{
@@ -551,9 +554,9 @@ def _device(wanted: str) -> str:
     try:
         torch.zeros(1, device=wanted)
     except (RuntimeError, AssertionError) as error:
-        said = first_line(error)
+        reason = first_line(error)
         raise InvalidArgumentError(
-            f"--device expects a device of this machine, as cpu or cuda; got {wanted!r} ({said})"
+            f"--device expects a device of this machine, as cpu or cuda; got {wanted!r} ({reason})"
         ) from None
     return wanted
 
@@ -643,7 +646,7 @@ def _warmed(actor: Any, start: Start, task: Task, show: Show, stopped: list[bool
         )
     cache = default_cache() if start.cache is None else start.cache
 
-    def told(step: int, reached: float) -> None:
+    def report(step: int, reached: float) -> None:
         show(
             f"warming up (once): right with probability {reached:.3f}, step {step}",
             round(100 * reached / target),
@@ -653,7 +656,7 @@ def _warmed(actor: Any, start: Start, task: Task, show: Show, stopped: list[bool
             raise _Stopped
 
     try:
-        warm_up(actor, task, accuracy=target, seed=start.start_seed, cache=cache, on_step=told)
+        warm_up(actor, task, accuracy=target, seed=start.start_seed, cache=cache, on_step=report)
     except _Stopped:
         return False
     return True
@@ -664,24 +667,24 @@ def _stopping() -> Iterator[list[bool]]:
     """Turn the first Ctrl-C into a wish that the run ends after its step; the second one is as
     ever.
     """
-    asked: list[bool] = []
+    stopped: list[bool] = []
 
     def ask(_number: int, _frame: FrameType | None) -> None:
-        asked.append(True)
+        stopped.append(True)
         signal.signal(signal.SIGINT, before)
 
     try:
         before = signal.signal(signal.SIGINT, ask)
     except ValueError:  # not in the main thread: nobody types there
-        yield asked
+        yield stopped
         return
     try:
-        yield asked
+        yield stopped
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _told(record: RunRecord, output: Path, steps: int, *, as_json: bool) -> int:
+def _summary(record: RunRecord, output: Path, steps: int, *, as_json: bool) -> int:
     """Print what the record says of the run and how to go on."""
     from groupwise_lab.trainer.rows import idle_since
 
@@ -706,13 +709,13 @@ def _told(record: RunRecord, output: Path, steps: int, *, as_json: bool) -> int:
         }
         print_json(summary | {"idle_since": idle})
         return code
-    said = (
+    sentence = (
         f"reward {reward:.3f} over the last {len(last)} steps"
         if isinstance(reward, float)
         else "no reward"
     )
-    said += "" if held_out is None else f", {held_out:.3f} on held-out problems"
-    lines = [f"{done} of {steps} steps in {seconds:.0f} s: {said}", *_decisions(output)]
+    sentence += "" if held_out is None else f", {held_out:.3f} on held-out problems"
+    lines = [f"{done} of {steps} steps in {seconds:.0f} s: {sentence}", *_decisions(output)]
     if idle is not None:
         lines.append(
             f"From step {idle} to the end no two rollouts of a group differed in reward: nothing "
@@ -741,11 +744,11 @@ def _decisions(output: Path) -> list[str]:
         for entry in entries
         if entry["group_size"] != entry.get("present", entry["group_size"])
     ][-5:]
-    told = [*wanted, *(entries[-1:] if entries[-1:] != wanted[-1:] else [])]
+    shown = [*wanted, *(entries[-1:] if entries[-1:] != wanted[-1:] else [])]
     return [
         (
             f"Group size{', advised,' if entry.get('mode') == 'advise' else ''} after step "
             f"{entry['step']}: {entry['reason']}"
         )
-        for entry in told
+        for entry in shown
     ]

@@ -93,7 +93,9 @@ class Trial:
             raise InvalidArgumentError(f"the level of a band lies between 0 and 1; got {level}")
         ours, rows = replace(self.windows, table=table), replace(self.rows, table=table)
         ends = (1 - level) / 2, (1 + level) / 2
-        (low, high), (row_low, row_high) = ([one.quantile(p) for p in ends] for one in (ours, rows))
+        (low, high), (row_low, row_high) = (
+            [part.quantile(p) for p in ends] for part in (ours, rows)
+        )
         within = (self.row_S >= row_low) & (self.row_S <= row_high)
         off: dict[str, Float] = {"groupwise": np.abs(ours.quantile(0.5) - self.truth_S)}
         interval = {"groupwise": interval_score(self.truth_S, low, high, level)}
@@ -116,7 +118,7 @@ class Trial:
         def over(part: slice) -> dict[str, Any]:
             """What the windows of a part come to."""
             errors, intervals, ranks = (
-                {name: float(one[part].mean()) for name, one in all_.items()}
+                {name: float(values[part].mean()) for name, values in all_.items()}
                 for all_ in (off, interval, ranked)
             )
             above, below = (
@@ -135,7 +137,7 @@ class Trial:
                 "crps": ranks,
             }
 
-        cuts = np.cumsum([0, *(one.size for one in np.array_split(self.truth_S, 3))])
+        cuts = np.cumsum([0, *(part.size for part in np.array_split(self.truth_S, 3))])
         thirds = (
             tuple(Tally(**over(slice(*cut))) for cut in pairwise(cuts))
             if self.truth_S.size >= 3

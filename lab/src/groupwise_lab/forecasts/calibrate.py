@@ -100,7 +100,7 @@ def _quantile_regression(
     column = (design_NJ * away).T
     box = np.stack([(probability - 1) * weight_N, probability * weight_N], axis=1)
     none = np.zeros(away.size)
-    found = linprog(
+    solution = linprog(
         -value_N,
         A_eq=column[~held],
         b_eq=none[~held],
@@ -110,5 +110,8 @@ def _quantile_regression(
         method="highs",
     )
     coefficient = none.copy()
-    coefficient[~held], coefficient[held] = -found.eqlin.marginals, np.abs(found.ineqlin.marginals)
+    coefficient[~held], coefficient[held] = (
+        -solution.eqlin.marginals,
+        np.abs(solution.ineqlin.marginals),
+    )
     return np.asarray(coefficient * away + 0.0)  # no minus zero

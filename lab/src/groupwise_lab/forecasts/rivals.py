@@ -108,15 +108,15 @@ def _bounded_fit(law: Law, time_T: Float, value_T: Float) -> tuple[dict[str, flo
     start = np.clip(
         [guess[name] for name in law.parameters], np.array(low) + margin, np.array(high) - margin
     )
-    found = least_squares(
+    solution = least_squares(
         lambda p: law.curve(time_T, **dict(zip(law.parameters, p, strict=True))) - value_T,
         start,
         jac=lambda p: law.jacobian(time_T, **dict(zip(law.parameters, p, strict=True))),
         bounds=(low, high),
         x_scale=np.maximum(np.abs(start), margin),
     )
-    return dict(zip(law.parameters, (float(v) for v in found.x), strict=True)), np.asarray(
-        found.jac
+    return dict(zip(law.parameters, (float(v) for v in solution.x), strict=True)), np.asarray(
+        solution.jac
     )
 
 
@@ -125,11 +125,11 @@ def ets_damped(_time_T: Float, value_T: Float, ahead: Stretches) -> Rival:
     from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 
     rows = int(ahead.last_S[-1])
-    found = ETSModel(value_T, trend="add", damped_trend=True).fit(disp=False)
-    lasting = found.smoothing_level + found.smoothing_trend * np.cumsum(
-        found.damping_trend ** np.arange(1.0, rows)
+    fitted = ETSModel(value_T, trend="add", damped_trend=True).fit(disp=False)
+    lasting = fitted.smoothing_level + fitted.smoothing_trend * np.cumsum(
+        fitted.damping_trend ** np.arange(1.0, rows)
     )
-    return _model(np.asarray(found.forecast(rows)), float(found.mse), lasting, ahead)
+    return _model(np.asarray(fitted.forecast(rows)), float(fitted.mse), lasting, ahead)
 
 
 def theta(_time_T: Float, value_T: Float, ahead: Stretches) -> Rival:
@@ -139,12 +139,12 @@ def theta(_time_T: Float, value_T: Float, ahead: Stretches) -> Rival:
     from statsmodels.tsa.forecasting.theta import ThetaModel
 
     rows = int(ahead.last_S[-1])
-    found = ThetaModel(value_T, deseasonalize=False).fit()
+    fitted = ThetaModel(value_T, deseasonalize=False).fit()
     # statsmodels writes (1 + (1 - alpha)^2) where the variance of a step ahead grows by alpha^2.
     return _model(
-        np.asarray(found.forecast(rows)),
-        float(found.sigma2),
-        np.full(rows - 1, found.params["alpha"]),
+        np.asarray(fitted.forecast(rows)),
+        float(fitted.sigma2),
+        np.full(rows - 1, fitted.params["alpha"]),
         ahead,
     )
 
@@ -189,8 +189,12 @@ def foretold_by(method: Method, time_T: Float, value_T: Float, ahead: Stretches)
             "ignore"
         )  # of models that did not converge: what they say is scored as it is
         try:
-            found = method(time_T, value_T, ahead)
+            outlook = method(time_T, value_T, ahead)
         except (ValueError, ArithmeticError, np.linalg.LinAlgError):
             return None
-    said = [found.centre_S] if found.deviation_S is None else [found.centre_S, found.deviation_S]
-    return found if all(np.isfinite(one).all() for one in said) else None
+    numbers = (
+        [outlook.centre_S]
+        if outlook.deviation_S is None
+        else [outlook.centre_S, outlook.deviation_S]
+    )
+    return outlook if all(np.isfinite(values).all() for values in numbers) else None

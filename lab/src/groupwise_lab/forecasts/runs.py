@@ -48,13 +48,13 @@ def trial_of(
     """Foretell the rest of a series from a share of it; what its range is likely to be is known
     by the rows seen alone.
     """
-    known = dataclasses.replace(
+    likely = dataclasses.replace(
         series, value_T=series.value_T[: rows_seen(series.value_T.size, seen)]
     ).likely_bounds
     given = {
         "window": series.window,
         "smoothing": series.smoothing,
-        "bounds": known,
+        "bounds": likely,
         "methods": methods,
     }
     return trial(series.time_T, series.value_T, seen, **given)  # type: ignore[arg-type]
@@ -106,7 +106,8 @@ class Scores:
         """What all runs together say."""
         whole, level = self.summary.whole, share(self.runs[0].result.level)
         ratios = ", ".join(
-            f"{_ratio(one)} of {METHOD_NAMES.get(name, name)}" for name, one in whole.ratios.items()
+            f"{_ratio(ratio)} of {METHOD_NAMES.get(name, name)}"
+            for name, ratio in whole.ratios.items()
         )
         few = self.summary.clusters < FEWEST_CLUSTERS
         doubt = (
@@ -153,11 +154,11 @@ def _ratio(ratio: Interval) -> str:
 
 def held(pooled: Pooled) -> str:
     """Write the coverage, with its interval where there is one."""
-    one = pooled.coverage
+    coverage = pooled.coverage
     return (
-        share(one.value)
-        if (one.low, one.high) == (0.0, 1.0)
-        else f"{share(one.value)} ({share(one.low)} to {share(one.high)})"
+        share(coverage.value)
+        if (coverage.low, coverage.high) == (0.0, 1.0)
+        else f"{share(coverage.value)} ({share(coverage.low)} to {share(coverage.high)})"
     )
 
 
@@ -202,18 +203,18 @@ def calibrated(
     tried: Sequence[TriedRun], step: Callable[[str], None] = lambda _doing: None
 ) -> Calibrated:
     """Make a table, and score every cluster by the table of the others."""
-    clusters = sorted({one.cluster for one in tried})
+    clusters = sorted({run.cluster for run in tried})
     if len(clusters) < _FEWEST_TO_LEAVE_OUT:
         raise InsufficientDataError(
             f"expected runs of at least {_FEWEST_TO_LEAVE_OUT} clusters, got "
             f"{count(len(clusters), 'cluster')}: names in one folder that differ only in numbers "
             "are one; add runs of other work"
         )
-    cases = [one.trial.case(one.cluster, one.name) for one in tried]
+    cases = [run.trial.case(run.cluster, run.name) for run in tried]
     scored = []
     for cluster in clusters:
         step(f"leaving out {cluster}")
         table = calibrate([case for case in cases if case.cluster != cluster])
-        scored += [(cluster, one.trial.score(table)) for one in tried if one.cluster == cluster]
-    bare = [(one.cluster, one.trial.score(UNCALIBRATED)) for one in tried]
+        scored += [(cluster, run.trial.score(table)) for run in tried if run.cluster == cluster]
+    bare = [(run.cluster, run.trial.score(UNCALIBRATED)) for run in tried]
     return Calibrated(calibrate(cases), summarise_backtests(scored), summarise_backtests(bare))

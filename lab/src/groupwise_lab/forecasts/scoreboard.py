@@ -85,13 +85,17 @@ def summarise_backtests(scored: Sequence[tuple[str, Backtest]]) -> BacktestSumma
         thirds = tuple(_pooled(part) for part in parts)
         shares.append(
             ShareSummary(
-                share, len(some), _clusters(some), _pooled([(*one, one[1]) for one in some]), thirds
+                share,
+                len(some),
+                _clusters(some),
+                _pooled([(*test, test[1]) for test in some]),
+                thirds,
             )
         )
     return BacktestSummary(
-        max(one.runs for one in shares),
+        max(test.runs for test in shares),
         _clusters(scored),
-        _pooled([(*one, one[1]) for one in scored]),
+        _pooled([(*test, test[1]) for test in scored]),
         tuple(shares),
     )
 
@@ -106,11 +110,11 @@ def _pooled(scored: Sequence[tuple[str, Backtest, Tally]]) -> Pooled:
 
     def by_cluster(value: Callable[[Backtest, Tally], float]) -> Float:
         """Mean of a number over the runs of each cluster, those left out that have none."""
-        found: dict[str, list[float]] = {}
+        values: dict[str, list[float]] = {}
         for cluster, test, tally in scored:
-            if np.isfinite(one := value(test, tally)):
-                found.setdefault(cluster, []).append(one)
-        return np.array([np.mean(of_one) for of_one in found.values()])
+            if np.isfinite(number := value(test, tally)):
+                values.setdefault(cluster, []).append(number)
+        return np.array([np.mean(of_one) for of_one in values.values()])
 
     def ratio(method: str) -> Interval:
         """Geometric mean of our error over a method's."""
@@ -119,10 +123,10 @@ def _pooled(scored: Sequence[tuple[str, Backtest, Tally]]) -> Pooled:
 
     def part(value: Callable[[Tally], int]) -> Interval:
         """Mean share of the windows."""
-        found = mean_of_clusters(
+        mean = mean_of_clusters(
             by_cluster(lambda _, tally: value(tally) / tally.windows if tally.windows else np.nan)
         )
-        return Interval(found.value, max(found.low, 0.0), min(found.high, 1.0))
+        return Interval(mean.value, max(mean.low, 0.0), min(mean.high, 1.0))
 
     def scores(name: str) -> dict[str, float]:
         """Mean score of each method in standard deviations."""
@@ -153,7 +157,7 @@ def _pooled(scored: Sequence[tuple[str, Backtest, Tally]]) -> Pooled:
 
 def _names(given: Iterable[Mapping[str, float]]) -> list[str]:
     """All names, in their order, each once."""
-    return list(dict.fromkeys(name for one in given for name in one))
+    return list(dict.fromkeys(name for backtest in given for name in backtest))
 
 
 def _log_ratio(tally: Tally, method: str) -> float:

@@ -34,20 +34,23 @@ def print_scores(scores: Scores, console: Console, *, every: bool) -> None:
     )
     rows = [
         (
-            *_seen(one),
+            *_seen(part),
             *(
-                f"{one.whole.ratios[name].value:.2f}" if name in one.whole.ratios else "–"
+                f"{part.whole.ratios[name].value:.2f}" if name in part.whole.ratios else "–"
                 for name in rivals
             ),
-            *_band(one),
-            share(one.whole.row_coverage.value),
-            *(f"{score['groupwise']:.2f}" for score in (one.whole.interval_scores, one.whole.crps)),
+            *_band(part),
+            share(part.whole.row_coverage.value),
+            *(
+                f"{score['groupwise']:.2f}"
+                for score in (part.whole.interval_scores, part.whole.crps)
+            ),
         )
-        for one in scores.summary.shares
+        for part in scores.summary.shares
     ]
     out.grid(Grid(head, tuple(rows), tuple(range(len(head)))))
-    for said in scores.sentences():
-        out.line(said)
+    for sentence in scores.sentences():
+        out.line(sentence)
     if every:
         _print_runs(scores, out)
     out.notes(f"left out {name}: {reason}" for name, reason in scores.left_out)
@@ -56,15 +59,16 @@ def print_scores(scores: Scores, console: Console, *, every: bool) -> None:
 _BAND_HEAD = ("Windows in", "Above", "Below")
 
 
-def _seen(one: ShareSummary) -> tuple[str, str]:
+def _seen(summary: ShareSummary) -> tuple[str, str]:
     """Return the share that was seen, and of how many runs."""
-    return share(one.share), str(one.runs)
+    return share(summary.share), str(summary.runs)
 
 
-def _band(one: ShareSummary) -> tuple[str, ...]:
+def _band(summary: ShareSummary) -> tuple[str, ...]:
     """Return the share of the windows inside the band, above and below it."""
     return tuple(
-        share(part) for part in (one.whole.coverage.value, one.whole.above, one.whole.below)
+        share(part)
+        for part in (summary.whole.coverage.value, summary.whole.above, summary.whole.below)
     )
 
 
@@ -97,24 +101,26 @@ def _print_runs(scores: Scores, out: Printer) -> None:
 
 
 def print_calibration(
-    found: Calibrated, left_out: Sequence[tuple[str, str]], console: Console
+    calibration: Calibrated, left_out: Sequence[tuple[str, str]], console: Console
 ) -> None:
     """Print how a table of calibration does on runs that it has not seen."""
     out = Printer(console)
     out.heading(
-        f"{count(found.table.runs, 'run')} in {count(found.table.clusters, 'cluster')}, each "
-        "foretold by the table of the others"
+        f"{count(calibration.table.runs, 'run')} in "
+        f"{count(calibration.table.clusters, 'cluster')}, each foretold by the table of the others"
     )
     head = ("Seen", "Runs", *_BAND_HEAD, "Winkler", "without", "Error ÷ last mean", "÷ smoothing")
     rows = [
         (
-            *_seen(one),
-            *_band(one),
-            *(f"{by.whole.interval_scores['groupwise']:.2f}" for by in (one, bare)),
-            *(f"{one.whole.ratios[name].value:.2f}" for name in ("last_mean", "smoothing")),
+            *_seen(share),
+            *_band(share),
+            *(f"{by.whole.interval_scores['groupwise']:.2f}" for by in (share, bare)),
+            *(f"{share.whole.ratios[name].value:.2f}" for name in ("last_mean", "smoothing")),
         )
-        for one, bare in zip(found.by_others.shares, found.uncalibrated.shares, strict=True)
+        for share, bare in zip(
+            calibration.by_others.shares, calibration.uncalibrated.shares, strict=True
+        )
     ]
     out.grid(Grid(head, tuple(rows), tuple(range(len(head)))))
-    out.line(found.sentence())
+    out.line(calibration.sentence())
     out.notes(f"left out {name}: {reason}" for name, reason in left_out)

@@ -54,7 +54,7 @@ def bandit_record(
     they are wanted.
     """
 
-    def told(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         if progress is not None:
             progress(
                 steps * done // total, steps
@@ -65,14 +65,14 @@ def bandit_record(
             bandit,
             training,
             steps=steps,
-            progress=told,
+            progress=report,
             records=Records(("value", "kl", "entropy")),
         )
         series = {"reward": runs.value[:-1, 0]}
     else:
         kept = Records(("value", *ROLLOUT_QUANTITIES, "kl", "entropy"))
         runs = simulate_bandit(
-            bandit, training, steps=steps, replicates=1, seed=seed, records=kept, progress=told
+            bandit, training, steps=steps, replicates=1, seed=seed, records=kept, progress=report
         )
         series = {key: runs.series[key][:, 0] for key in ROLLOUT_QUANTITIES}
     series |= {key: runs.series[key][:-1, 0] for key in ("kl", "entropy", "value")}
@@ -114,14 +114,14 @@ def bandit_record(
         str(truth(bandit, training)["status"]),
     )
     config = RunConfig().with_settings(
-        _known(bandit, training, seed), "groupwise-lab simulate bandit"
+        _provenance(bandit, training, seed), "groupwise-lab simulate bandit"
     )
     return RunRecord(
         name, steps_table(list(range(1, steps + 1)), series), table, config, meanings, (), notes
     )
 
 
-def _known(bandit: Bandit, training: Training, seed: int) -> dict[str, Any]:
+def _provenance(bandit: Bandit, training: Training, seed: int) -> dict[str, Any]:
     """The settings that a record has a name for."""
     adam = training.optimizer == "adam"
     return {
@@ -173,7 +173,7 @@ def truth(bandit: Bandit, training: Training) -> dict[str, Any]:
         {"stiffness": float(k), "visible": float(v)}
         for k, v in zip(rest.stiffness_M, rest.visible_M, strict=True)
     ]
-    found = {
+    facts = {
         "value": rest.value,
         "policy": rest.policy_A.tolist(),
         "stiffness": rest.stiffness,
@@ -190,4 +190,4 @@ def truth(bandit: Bandit, training: Training) -> dict[str, Any]:
             f", which is not Adam's force: that is {1 - training.momentum:.4g} times as much over "
             "the root of its second moment"
         )
-    return {"start_value": start, "fixed_point": found, "status": status}
+    return {"start_value": start, "fixed_point": facts, "status": status}

@@ -170,8 +170,10 @@ def _enumerated_vectors(arms: int, training: Training) -> int:
     not tell the whole batch.
     """
     vectors = comb(_enumerated_size(training) + arms - 1, arms - 1)
-    told = training.ratio != "clipped" or training.advantage != "batch_std" or training.prompts == 1
-    if not told or vectors > MOST_COUNT_VECTORS:
+    distinct = (
+        training.ratio != "clipped" or training.advantage != "batch_std" or training.prompts == 1
+    )
+    if not distinct or vectors > MOST_COUNT_VECTORS:
         raise InvalidArgumentError(
             f"expected groups whose outcomes can be counted, at most {MOST_COUNT_VECTORS:,} of "
             f"them and not clipped across a batch, got {vectors:,}: take fewer arms or rollouts, "
@@ -482,7 +484,7 @@ def simulate_bandit(
     width = _chunk(bandit, training, replicates=whole, steps=steps)
     final_AS = np.empty((bandit.arms, replicates))
     runs = BanditRuns(
-        *_to_record(records, steps, replicates, known=get_args(Quantity)),
+        *_to_record(records, steps, replicates, quantities=get_args(Quantity)),
         final_AS,
         "sampled",
         seed,
@@ -537,7 +539,7 @@ def expected_path(
         np.array(np.broadcast_to(start, (bandit.arms, paths))),
         learning_rate_S=rate_S,
     )
-    recorded = _to_record(records, steps, paths, known=EXACT_QUANTITIES)
+    recorded = _to_record(records, steps, paths, quantities=EXACT_QUANTITIES)
     runs = BanditRuns(
         *recorded, update.logit_AS, expectation_method(bandit.arms, training), None, paths
     )
@@ -667,18 +669,18 @@ def _shown(name: Quantity, count_APS: Float, reward_A: NDArray[np.float64], size
 
 
 def _to_record(
-    records: Records, steps: int, columns: int, *, known: tuple[Quantity, ...]
+    records: Records, steps: int, columns: int, *, quantities: tuple[Quantity, ...]
 ) -> tuple[NDArray[np.int64], dict[Quantity, Float]]:
     """Return the updates made before each record, and arrays for them; quantities of rollouts
     have none after the last update.
     """
     check_whole("steps", steps, 1)
     check_whole("every", records.every, 1)
-    strangers = [name for name in records.keep if name not in known]
+    strangers = [name for name in records.keep if name not in quantities]
     if strangers:
         raise InvalidArgumentError(
             f"expected quantities to keep, got {str(strangers[0])[:60]!r}: use some of "
-            f"{', '.join(known)}"
+            f"{', '.join(quantities)}"
         )
     step_T = np.append(np.arange(0, steps, records.every), steps)
     return step_T, {

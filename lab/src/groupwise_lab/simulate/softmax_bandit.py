@@ -381,8 +381,8 @@ def _std_fixed_point(bandit: Bandit, training: Training) -> FixedPoint:
             "expected one group an update for the fixed point of batch_std: there is no closed "
             "form; run expected_path"
         )
-    found = std_fixed_points(bandit, training.group_size, deviation_floor=training.deviation_floor)
-    stable = [(theta, stiffness) for theta, stiffness in found if stiffness > 0]
+    points = std_fixed_points(bandit, training.group_size, deviation_floor=training.deviation_floor)
+    stable = [(theta, stiffness) for theta, stiffness in points if stiffness > 0]
     if not stable:
         raise NoFixedPointError(
             "there is no fixed point with std-normalised advantages at a KL weight of "

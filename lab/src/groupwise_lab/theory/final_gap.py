@@ -315,7 +315,10 @@ def compare_final_gaps(
         parts.covariance(name, group_size, prompts) for name in ("leave_one_out", "oracle", "fixed")
     )
     return GapComparison(
-        *(limiting_gap(hessian_DD, one, step_constant, factor=factor) for one in covariances)
+        *(
+            limiting_gap(hessian_DD, covariance, step_constant, factor=factor)
+            for covariance in covariances
+        )
     )
 
 

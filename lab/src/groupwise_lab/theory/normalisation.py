@@ -55,8 +55,8 @@ def normalisation_by_name(name: str) -> Normalisation:
     for normalisation in NORMALISATIONS:
         if normalisation.name == name:
             return normalisation
-    known = ", ".join(normalisation.name for normalisation in NORMALISATIONS)
-    raise InvalidArgumentError(f"unknown normalisation {name!r}; the normalisations are {known}")
+    names = ", ".join(normalisation.name for normalisation in NORMALISATIONS)
+    raise InvalidArgumentError(f"unknown normalisation {name!r}; the normalisations are {names}")
 
 
 def expected_group_std(value: ArrayLike, group_size: int, *, ddof: int = 1) -> Float:

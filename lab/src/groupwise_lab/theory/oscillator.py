@@ -51,10 +51,10 @@ class Oscillator:
         """Time constants, period, overshoot and inflection of a mode that settles, as
         `forecasting.laws` has them.
         """
-        found = oscillator_quantities(
+        values = oscillator_quantities(
             np.array([self.natural_frequency]), np.array([self.damping_ratio])
         )
-        return {name: float(value[0]) for name, value in found.items()}
+        return {name: float(value[0]) for name, value in values.items()}
 
     def trajectory(self, time_T: ArrayLike, *, start: float = 0.0, plateau: float = 1.0) -> Float:
         """Return the mean curve of a run that stands still at `start` until update 0.

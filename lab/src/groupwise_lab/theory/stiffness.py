@@ -126,14 +126,14 @@ def _from_regression(
     residual = y - slope * x
     error = math.sqrt(float(residual @ residual) / max(len(x) - 2, 1) * float(z @ z)) / spread
     half = student_quantile(level, max(len(x) - 2, 1)) * error
-    found = _measured(-slope, half, level, f"{len(x)} kicks", len(x))
+    measured = _measured(-slope, half, level, f"{len(x)} kicks", len(x))
     if slope < 0:
-        return found
+        return measured
     return replace(
-        found,
+        measured,
         status=(
-            f"{found.status} It is not positive: nothing restores the reward here, so no threshold "
-            "follows."
+            f"{measured.status} It is not positive: nothing restores the reward here, so no "
+            "threshold follows."
         ),
     )
 

@@ -131,9 +131,9 @@ def clustered_share(value_P: Float, cluster_P: NDArray[Any], *, level: float = 0
 
         shrink = float(ndtri(0.5 + level / 2)) / student_quantile(level, clusters - 1)
         trials = mean * (1 - mean) / error**2 * min(1.0, shrink) ** 2
-    found = wilson(mean * trials, trials, level=level)
+    interval = wilson(mean * trials, trials, level=level)
     return Score(
-        Interval(mean, min(found.low, mean), max(found.high, mean), level), error, clusters
+        Interval(mean, min(interval.low, mean), max(interval.high, mean), level), error, clusters
     )
 
 
@@ -288,12 +288,12 @@ def gain_ratio(gain: Comparison, trained: Comparison, *, level: float = 0.95) ->
     )
 
 
-def _correlation(one: Sequence[Score], other: Sequence[Score]) -> float | None:
+def _correlation(own: Sequence[Score], other: Sequence[Score]) -> float | None:
     """Return the correlation of two rows of means."""
-    if len(one) < 3:
+    if len(own) < 3:
         return None
     first, second = (
-        np.array([score.interval.value for score in scores]) for scores in (one, other)
+        np.array([score.interval.value for score in scores]) for scores in (own, other)
     )
     if first.std() == 0 or second.std() == 0:
         return None

@@ -22,7 +22,7 @@ from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.estimators.components import components
 from groupwise_lab.trainer.advantages import Advantage
 from groupwise_lab.trainer.controller import RunningComponents, running_components
-from groupwise_lab.trainer.credit import advantage_of, asked, gradients_kept, score_batch
+from groupwise_lab.trainer.credit import advantage_of, gradients_kept, rewards_of, score_batch
 from groupwise_lab.trainer.folder import DECISIONS
 from groupwise_lab.trainer.rewards import total_reward
 
@@ -80,21 +80,24 @@ class AdaptiveGroupSize:
             self.seconds += time.perf_counter() - began
         rule = self._how.rule
         self.running = new if self.running is None else self.running.faded(rule.fading) + new
-        found = rule.decide(self.running, self.group_size, self._settings.rollouts_per_step)
+        decision = rule.decide(self.running, self.group_size, self._settings.rollouts_per_step)
         if self._how.mode == "act":
-            self.group_size = found.group_size
-        self._log({"step": step, "mode": self._how.mode, **found.as_dict()})
+            self.group_size = decision.group_size
+        self._log({"step": step, "mode": self._how.mode, **decision.as_dict()})
 
     def columns(self) -> dict[str, float | None]:
         """Return what a row of the record tells of the last decision that rests on a
         measurement.
         """
-        told = next((entry for entry in reversed(self.decisions) if "best" in entry), None)
-        found: dict[str, float | None] = {"probe_seconds": self.seconds}
-        if told is not None:
-            found |= {"planned_group_size": told["best"], "planned_excess": told["excess"]["value"]}
-            found |= {f"running_{name}": told[name] for name in ("vp", "t", "r")}
-        return found
+        latest = next((entry for entry in reversed(self.decisions) if "best" in entry), None)
+        values: dict[str, float | None] = {"probe_seconds": self.seconds}
+        if latest is not None:
+            values |= {
+                "planned_group_size": latest["best"],
+                "planned_excess": latest["excess"]["value"],
+            }
+            values |= {f"running_{name}": latest[name] for name in ("vp", "t", "r")}
+        return values
 
     def _probed(self, step: int, generator: torch.Generator) -> Components:
         """Components of the present policy, from prompts drawn independently."""
@@ -168,7 +171,7 @@ def probe(
 
     prompt_PL = actor.prompt_tokens(task, problems)
     sampled = actor.sample(prompt_PL, rollouts, generator, task.completion_length)
-    reward_N = total_reward(task.verifier, asked(actor, task, problems, sampled)[2])
+    reward_N = total_reward(task.verifier, rewards_of(actor, task, problems, sampled)[2])
     batch = score_batch(actor, prompt_PL, sampled.completion_NL, sampled.mask_NL)
     model: Any = getattr(actor, "model", actor)
     memory = getattr(actor, "memory_limit", math.inf)

@@ -77,9 +77,9 @@ def extract_answer(text: str) -> str | None:
         return boxed.strip()
     if "####" in text:
         return text.rsplit("####", 1)[1].strip().split("\n", 1)[0].strip() or None
-    said = [match.end() for match in _PHRASE.finditer(text)]
-    if said:
-        line = text[said[-1] :].lstrip(" :*").split("\n", 1)[0].strip().rstrip(".*").strip()
+    ends = [match.end() for match in _PHRASE.finditer(text)]
+    if ends:
+        line = text[ends[-1] :].lstrip(" :*").split("\n", 1)[0].strip().rstrip(".*").strip()
         # A number that a line begins with where words follow it, else the line.
         first = _NUMBER_FIRST.match(line)
         if line:
@@ -90,8 +90,8 @@ def extract_answer(text: str) -> str | None:
 
 def numbers_in(text: str) -> list[Fraction]:
     """Return the numbers of a text in their order; commas of thousands belong to theirs."""
-    found = (number_of(written) for written in _WRITTEN_NUMBER.findall(text[-_LONGEST_TEXT:]))
-    return [value for value in found if value is not None]
+    numbers = (number_of(written) for written in _WRITTEN_NUMBER.findall(text[-_LONGEST_TEXT:]))
+    return [value for value in numbers if value is not None]
 
 
 def normalised(answer: str) -> str:
@@ -132,39 +132,39 @@ def _signed(sign: str, whole: int, above: str, below: str) -> Fraction | None:
 
 def is_right(
     gold: str,
-    found: str | None,
+    answer: str | None,
     *,
     kind: AnswerKind = "math",
     tolerance: float = 0.0,
     same: SameMathematics | None = None,
 ) -> bool | None:
     """Say whether an answer is the right one."""
-    if found is None or not found.strip():
+    if answer is None or not answer.strip():
         return False
-    if normalised(gold) == normalised(found):
+    if normalised(gold) == normalised(answer):
         return True
     right = number_of(gold)
-    given = number_of(found)
+    given = number_of(answer)
     if given is None and kind == "number":
-        numbers = [match.group() for match in _NUMBER.finditer(_without_thousands(found))]
+        numbers = [match.group() for match in _NUMBER.finditer(_without_thousands(answer))]
         given = number_of(numbers[-1]) if numbers else None
     if right is not None and given is not None:
         return _close(right, given, gold, tolerance)
     if kind == "number":
-        return bool(_words(gold)) and _words(gold) == _words(found)
-    if len(found) > _LONGEST_ANSWER:
+        return bool(_words(gold)) and _words(gold) == _words(answer)
+    if len(answer) > _LONGEST_ANSWER:
         return False
-    several = _same_lists(gold, found, tolerance)
+    several = _same_lists(gold, answer, tolerance)
     if several is not None or same is None:
         return several
-    return same(gold.replace(_SEVERAL, ", "), found)
+    return same(gold.replace(_SEVERAL, ", "), answer)
 
 
-def _same_lists(gold: str, found: str, tolerance: float) -> bool | None:
+def _same_lists(gold: str, answer: str, tolerance: float) -> bool | None:
     """Whether two lists of answers are the same, in any order unless in brackets; None where
     that is not decided by texts and numbers.
     """
-    (bracket, golds), (other, founds) = _listed(gold), _listed(found)
+    (bracket, golds), (other, founds) = _listed(gold), _listed(answer)
     if len(golds) == len(founds) == 1:
         return None
     values, given = [number_of(part) for part in golds], [number_of(part) for part in founds]
@@ -188,10 +188,10 @@ def _same_lists(gold: str, found: str, tolerance: float) -> bool | None:
 
 
 def _same_part(
-    gold: str, right: Fraction | None, found: str, given: Fraction | None, tolerance: float
+    gold: str, right: Fraction | None, answer: str, given: Fraction | None, tolerance: float
 ) -> bool:
     """Whether two answers are the same as texts, or as the numbers that they are."""
-    return normalised(gold) == normalised(found) or (
+    return normalised(gold) == normalised(answer) or (
         right is not None and given is not None and _close(right, given, gold, tolerance)
     )
 
@@ -436,17 +436,17 @@ def benchmark_file(entry: Benchmark, folder: Path) -> Path:
             f"expected a folder with benchmark files, got {folder}, which is none: name one with "
             "--data"
         )
-    found = sorted(
+    paths = sorted(
         path
         for path in folder.rglob("*")
         if path.suffix in SUFFIXES and re.search(entry.files, str(path.relative_to(folder)).lower())
     )
-    if len(found) == 1:
-        return found[0]
-    came = f"{len(found)}: {', '.join(path.name for path in found[:4])}" if found else "none"
+    if len(paths) == 1:
+        return paths[0]
+    came = f"{len(paths)}: {', '.join(path.name for path in paths[:4])}" if paths else "none"
     raise UnreadableBenchmarkError(
         f"expected one file of {entry.name} in {folder}, got {came}: name it, as "
-        f"{entry.name}={found[0] if found else 'FILE'}"
+        f"{entry.name}={paths[0] if paths else 'FILE'}"
     )
 
 
@@ -469,28 +469,30 @@ def load_benchmark(
         raise UnreadableBenchmarkError(
             f"expected a file of {name}, got {path}, which is none: give its path"
         )
-    found = _problems_of(entry, path, notes)
-    if problems is None or problems >= len(found):
-        return tuple(found)
+    questions = _problems_of(entry, path, notes)
+    if problems is None or problems >= len(questions):
+        return tuple(questions)
     import numpy as np
 
     return tuple(
-        found[place]
-        for place in sorted(np.random.default_rng(seed).choice(len(found), problems, replace=False))
+        questions[place]
+        for place in sorted(
+            np.random.default_rng(seed).choice(len(questions), problems, replace=False)
+        )
     )
 
 
 def _problems_of(entry: Benchmark, path: Path, notes: list[str] | None) -> list[Question]:
     """Return the problems of a file; one where most rows are none is refused."""
-    found, errors = [], {}
+    questions, errors = [], {}
     for number, row in enumerate(read_rows(path)):
         try:
-            found.append(question_of(entry, row, number, path))
+            questions.append(question_of(entry, row, number, path))
         except UnreadableBenchmarkError as error:
             errors[number + 1] = error
-    if errors and len(errors) >= len(found):  # a file of another kind
+    if errors and len(errors) >= len(questions):  # a file of another kind
         raise next(iter(errors.values()))
-    if not found:
+    if not questions:
         raise UnreadableBenchmarkError(
             f"expected problems in {path}, got none: copy the file again"
         )
@@ -499,12 +501,12 @@ def _problems_of(entry: Benchmark, path: Path, notes: list[str] | None) -> list[
             f"row{'' if len(errors) == 1 else 's'} "
             f"{', '.join(map(str, list(errors)[:5]))}{', ...' if len(errors) > 5 else ''}"
         )
-        whole = len(found) + len(errors)
+        whole = len(questions) + len(errors)
         notes.append(
             f"{entry.name}: {len(errors)} of {whole} problems of {path.name} are left out, for "
             f"want of question or answer: {rows}"
         )
-    return found
+    return questions
 
 
 def question_of(
@@ -615,14 +617,14 @@ def read_rows(path: Path) -> Sequence[Row]:
     with _from_file(
         f"to read {path}", "check the file, whether it is UTF-8 too", OSError, UnicodeDecodeError
     ):
-        found = _table(path) if path.suffix in (".parquet", ".csv") else _objects(path)
-    other = next((row for row in found if not isinstance(row, dict)), None)
+        rows = _table(path) if path.suffix in (".parquet", ".csv") else _objects(path)
+    other = next((row for row in rows if not isinstance(row, dict)), None)
     if other is not None:
         raise UnreadableBenchmarkError(
             f"expected an object for every problem in {path}, got {type(other).__name__}: copy the "
             "file again"
         )
-    return found
+    return rows
 
 
 def _from_file(
@@ -641,16 +643,16 @@ def _objects(path: Path) -> list[Any]:
             for number, line in enumerate(text.split("\n"), 1)
             if line.strip()
         ]
-    found = _parsed(text, str(path))
+    content = _parsed(text, str(path))
     lists = (
-        [value for value in found.values() if isinstance(value, list)]
-        if isinstance(found, dict)
-        else [found]
+        [value for value in content.values() if isinstance(value, list)]
+        if isinstance(content, dict)
+        else [content]
     )
     if len(lists) != 1 or not isinstance(lists[0], list):
         raise UnreadableBenchmarkError(
-            f"expected a list of objects in {path}, got {type(found).__name__}: write one object a "
-            "problem"
+            f"expected a list of objects in {path}, got {type(content).__name__}: write one object "
+            "a problem"
         )
     return lists[0]
 

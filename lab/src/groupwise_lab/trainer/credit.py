@@ -50,7 +50,7 @@ class Judged:
     weights: Mapping[str, float]  # of each part
 
 
-def asked(
+def rewards_of(
     actor: Actor, task: Task, problems: Sequence[Problem], sampled: Sampled, *, step: int = 0
 ) -> tuple[list[str], list[bool], Rewards]:
     """Return completions as texts, whether each ended by itself, and what the verifier says of
@@ -118,12 +118,12 @@ class Credit:
         if isinstance(self.advantage, AdvantageSpec):
             return self._by_spec(self.advantage, judged)
         if np.isfinite(reward_PG).all():
-            found = self._by_entry(self.advantage, judged, reward_PG)
+            advantage_N = self._by_entry(self.advantage, judged, reward_PG)
         else:
-            found = self._without_missing(self.advantage, judged)
+            advantage_N = self._without_missing(self.advantage, judged)
         if self._memory is not None:
             self.remember(judged.problem_P, reward_PG, judged.number)
-        return found
+        return advantage_N
 
     def remember(self, problem_P: NDArray[np.int64], reward_PG: Float, number: int) -> None:
         """Take in the rewards of a batch, or what had been taken in, when a run goes on."""
@@ -144,12 +144,14 @@ class Credit:
             parts = torch.tensor(
                 np.stack([judged.part_N[name] for name in weights]), dtype=torch.float32
             )
-            found = spec.several_advantages(parts, list(weights.values()), label_N, mask_NL=mask_NL)
+            advantage_N = spec.several_advantages(
+                parts, list(weights.values()), label_N, mask_NL=mask_NL
+            )
         else:
-            found = spec.advantages(
+            advantage_N = spec.advantages(
                 torch.tensor(judged.reward_N, dtype=torch.float32), label_N, mask_NL=mask_NL
             )
-        return np.asarray(found.double().numpy(), dtype=np.float64)
+        return np.asarray(advantage_N.double().numpy(), dtype=np.float64)
 
     def _by_entry(self, entry: Advantage, judged: Judged, reward_PG: Float) -> Float:
         """The library's advantage of whole groups."""
@@ -176,10 +178,12 @@ class Credit:
         )
         finite = np.isfinite(judged.reward_N)
         usable = finite & (np.bincount(group_N, weights=finite)[group_N] >= entry.smallest_group)
-        found = np.zeros(len(judged.reward_N))
+        advantage_N = np.zeros(len(judged.reward_N))
         if usable.any():
-            found[usable] = np.asarray(entry.function(judged.reward_N[usable], group_N[usable]))
-        return found
+            advantage_N[usable] = np.asarray(
+                entry.function(judged.reward_N[usable], group_N[usable])
+            )
+        return advantage_N
 
     def _needed(self, entry: Advantage, judged: Judged, shape: tuple[int, ...]) -> dict[str, Any]:
         """The keyword arguments of the advantage."""

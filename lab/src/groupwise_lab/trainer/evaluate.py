@@ -123,7 +123,7 @@ def ask_problems(
     problems: Sequence[Problem],
     sampling: Sampling,
     *,
-    told: Told | None = None,
+    progress: Told | None = None,
 ) -> list[list[Completion] | None]:
     """Ask a model problems of a task."""
     if model.vocabulary is not None and model.vocabulary != task.vocabulary:
@@ -133,24 +133,24 @@ def ask_problems(
         )
     if model.vocabulary is None:
         rows = [model.actor.prompt_tokens(task, [problem])[0].tolist() for problem in problems]
-        return _asked(model, rows, sampling, task, told)
+        return _sampled(model, rows, sampling, task, progress)
     length = min(sampling.max_tokens, task.completion_length)
     if model.context is not None and task.prompt_length + length - 1 > model.context:
         raise InvalidArgumentError(
             f"expected a context of {task.prompt_length + length - 1} tokens for {task.name}, got "
             f"{model.context}: take a lower level"
         )
-    found: list[list[Completion] | None] = []
+    answers: list[list[Completion] | None] = []
     for batch, start, stop in _batches(len(problems), sampling):
         prompt_PL = model.actor.prompt_tokens(task, problems[start:stop])
-        found += _drawn(model.actor, prompt_PL, length, sampling, batch, task)
-        if told is not None:
-            told(len(found), len(problems))
-    return found
+        answers += _drawn(model.actor, prompt_PL, length, sampling, batch, task)
+        if progress is not None:
+            progress(len(answers), len(problems))
+    return answers
 
 
 def ask_questions(
-    model: Model, questions: Sequence[str], sampling: Sampling, *, told: Told | None = None
+    model: Model, questions: Sequence[str], sampling: Sampling, *, progress: Told | None = None
 ) -> list[list[Completion] | None]:
     """Ask a language model questions."""
     if model.vocabulary is not None:
@@ -162,15 +162,15 @@ def ask_questions(
         _encoded(model.actor.tokenizer, sampling.prompt(question), chat=sampling.chat)
         for question in questions
     ]
-    return _asked(model, rows, sampling, None, told)
+    return _sampled(model, rows, sampling, None, progress)
 
 
-def _asked(
+def _sampled(
     model: Model,
     rows: Sequence[Sequence[int]],
     sampling: Sampling,
     task: Task | None,
-    told: Told | None,
+    progress: Told | None,
 ) -> list[list[Completion] | None]:
     """Ask a language model prompts of tokens, in answers that are shorter where the context is;
     None where a prompt fills it.
@@ -181,7 +181,7 @@ def _asked(
         (place for place, row in enumerate(rows) if len(row) < room),
         key=lambda place: len(rows[place]),
     )
-    found: list[list[Completion] | None] = [None] * len(rows)
+    answers: list[list[Completion] | None] = [None] * len(rows)
     for batch, start, stop in _batches(len(order), sampling):
         places = order[start:stop]
         longest = len(rows[places[-1]])
@@ -195,10 +195,10 @@ def _asked(
         )
         drawn = _drawn(model.actor, prompt_PL, length, sampling, batch, task)
         for place, completions in zip(places, drawn, strict=True):
-            found[place] = completions
-        if told is not None:
-            told(stop, len(order))
-    return found
+            answers[place] = completions
+        if progress is not None:
+            progress(stop, len(order))
+    return answers
 
 
 def _batches(count: int, sampling: Sampling) -> Iterator[tuple[int, int, int]]:
@@ -390,29 +390,29 @@ def examine(
     sampling: Sampling,
     *,
     same: SameMathematics | None = None,
-    told: Told | None = None,
+    progress: Told | None = None,
 ) -> Answers:
     """Ask a model a paper and count its right answers; a problem that does not fit into its
     context counts as answered wrongly.
     """
-    asked: list[list[Completion] | None]
+    answers: list[list[Completion] | None]
     if paper.task is not None:
         task, drawn = _as_read(model, paper.task, sampling)
-        asked = ask_problems(model, task, task.held_out, drawn, told=told)
+        answers = ask_problems(model, task, task.held_out, drawn, progress=progress)
         clusters = [problem.text for problem in paper.task.held_out]
     else:
-        asked = ask_questions(
-            model, [question.text for question in paper.questions], sampling, told=told
+        answers = ask_questions(
+            model, [question.text for question in paper.questions], sampling, progress=progress
         )
         clusters = [question.cluster for question in paper.questions]
     verdicts = [
         [False] * sampling.samples
         if completions is None
         else _verdicts(paper, place, completions, same)
-        for place, completions in enumerate(asked)
+        for place, completions in enumerate(answers)
     ]
-    cut = sum(not ended for completions in asked for _, ended in completions or ())
-    return answers_of(paper.name, verdicts, clusters, cut=cut, too_long=asked.count(None))
+    cut = sum(not ended for completions in answers for _, ended in completions or ())
+    return answers_of(paper.name, verdicts, clusters, cut=cut, too_long=answers.count(None))
 
 
 def _as_read(model: Model, task: Task, sampling: Sampling) -> tuple[Task, Sampling]:
@@ -442,10 +442,10 @@ def _verdicts(
         return [bool(value == 1) for value in right_N]
     assert paper.entry is not None
     question, kind = paper.questions[place], paper.entry.kind
-    found = [extract_answer(text) for text, _ in completions]
+    extracted = [extract_answer(text) for text, _ in completions]
     return [
         is_right(question.answer, answer, kind=kind, tolerance=question.tolerance, same=same)
-        for answer in found
+        for answer in extracted
     ]
 
 
@@ -454,18 +454,18 @@ def checkpoints_of(folder: Path) -> list[tuple[int, Path]]:
     that hold a model.
     """
     homes = [home for home in (folder, folder / "checkpoints") if home.is_dir()]
-    found = [
+    checkpoints = [
         (int(match[1]), path)
         for home in homes
         for path in sorted(home.iterdir())
         if (match := _CHECKPOINT.fullmatch(path.name)) and holds_model(path)
     ]
-    if not found:
+    if not checkpoints:
         raise GroupwiseError(
             f"expected a model or checkpoints in {folder}, got none: give the folder that a "
             "trainer wrote"
         )
-    return sorted(found)
+    return sorted(checkpoints)
 
 
 def holds_model(folder: Path) -> bool:
@@ -510,9 +510,9 @@ def _check_family(name: str) -> None:
     """
     families = [*(family.name for family in TASKS), *_IN_WORDS]
     if name.partition("/")[0] not in families:
-        known = ", ".join([*(entry.name for entry in BENCHMARKS), *families])
+        names = ", ".join([*(entry.name for entry in BENCHMARKS), *families])
         raise InvalidArgumentError(
-            f"expected a benchmark of {known}; got {name.partition('=')[0]!r}"
+            f"expected a benchmark of {names}; got {name.partition('=')[0]!r}"
         )
 
 

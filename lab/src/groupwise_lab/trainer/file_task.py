@@ -119,16 +119,16 @@ def make_file_task(
         columns.append(answer_column)
     for column, option in zip(columns, ("--prompt-column", "--answer-column"), strict=False):
         _check_column(rows, column, path, option)
-    found = [
+    usable = [
         problem
         for number, row in enumerate(rows)
         if (problem := _problem(row, number, columns, reward, path.stem)) is not None
     ]
-    _tell(len(rows), len(found), path, reward, columns)
+    _tell(len(rows), len(usable), path, reward, columns)
     sides = split(
-        [problem.text for problem in found], np.random.default_rng(seed), problems, held_out_share
+        [problem.text for problem in usable], np.random.default_rng(seed), problems, held_out_share
     )
-    train, held_out = ([found[place] for place in side] for side in sides)
+    train, held_out = ([usable[place] for place in side] for side in sides)
     recipe: dict[str, Any] = {"data": str(path), "sha256": digest, "reward": reward}
     recipe |= {"prompt_column": prompt_column, "answer_column": answer_column, "seed": seed}
     recipe |= {"problems": problems, "held_out_share": held_out_share}
@@ -202,17 +202,17 @@ def _check_column(rows: Sequence[Row], column: str, path: Path, option: str) -> 
         )
 
 
-def _tell(rows: int, found: int, path: Path, reward: str, columns: Sequence[str]) -> None:
+def _tell(rows: int, usable: int, path: Path, reward: str, columns: Sequence[str]) -> None:
     """Say how many rows are left out; refuse a file of which none is left."""
     needed = " and ".join(columns) + (" (a number)" if reward == "number" else "")
-    if not found:
+    if not usable:
         raise InsufficientDataError(
             f"expected rows with {needed} in {path}, got none of {rows}: give another file, or "
             "name its columns"
         )
-    if found < rows:
+    if usable < rows:
         text = (
-            f"{rows - found} of {rows} rows of {path.name} have no "
+            f"{rows - usable} of {rows} rows of {path.name} have no "
             f"{needed.replace(' and ', ', or no ')}: they are left out"
         )
         warnings.warn(LeftOutWarning(text), stacklevel=3)
@@ -234,10 +234,10 @@ def task_of_recipe(recipe: Mapping[str, Any]) -> Task | None:
         given = {name: value for name, value in recipe.items() if name != "sha256"}
         if recipe.get("reward") not in RULES:
             return None
-        found = make_file_task(**given)
-        if found.recipe["sha256"] != recipe.get("sha256"):
+        task = make_file_task(**given)
+        if task.recipe["sha256"] != recipe.get("sha256"):
             raise InvalidArgumentError(f"expected {recipe['data']} as it was, got another content")
-        return found
+        return task
     if not is_text_task(str(recipe.get("name"))):
         return make_task(**recipe)
     task = make_text_task(**{name: value for name, value in recipe.items() if name != "chat"})
@@ -250,9 +250,9 @@ def readable_by(actor: Any, task: Task) -> Task:
     """
     if not task.recipe.get("chat") or actor.tokenizer.chat_template is not None:
         return task
-    found = in_texts(task)
+    texts = in_texts(task)
     actor.end_at_lines()
-    return found
+    return texts
 
 
 def within_context(actor: LanguagePolicy, task: Task) -> tuple[Task, int, str]:
@@ -311,8 +311,8 @@ def read_task(folder: Path) -> Task | None:
     try:
         return task_of_recipe(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        said = str(error) if isinstance(error, GroupwiseError) else type(error).__name__
+        reason = str(error) if isinstance(error, GroupwiseError) else type(error).__name__
         raise UnreadableTaskError(
-            f"expected the recipe of a task in {path}, got one that builds none ({said}): remove "
+            f"expected the recipe of a task in {path}, got one that builds none ({reason}): remove "
             "the file"
         ) from None

@@ -94,11 +94,11 @@ def strange_in_checkpoints(home: Path) -> list[Path]:
     folder = home / CHECKPOINTS
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         return [folder]
-    found = []
+    strange = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if not (_HALF.fullmatch(path.name) and path.is_dir()):
-            found += strange_in(path) if _CHECKPOINT.fullmatch(path.name) else [path]
-    return found
+            strange += strange_in(path) if _CHECKPOINT.fullmatch(path.name) else [path]
+    return strange
 
 
 def strange_in(checkpoint: Path) -> list[Path]:
@@ -424,7 +424,7 @@ class RunFolder:
         rows = [[problem.text, problem.answer] for problem in task.train]
         held_out = [[problem.text, problem.answer] for problem in task.held_out]
         recipe = {name: value for name, value in task.recipe.items() if name not in _PLACES}
-        said = [
+        facts = [
             task.name,
             task.vocabulary.symbols,
             rows,
@@ -432,7 +432,7 @@ class RunFolder:
             sorted(task.verifier.weights.items()),
         ]
         return hashlib.sha256(
-            json.dumps([*said, recipe, _told(task.verifier)]).encode()
+            json.dumps([*facts, recipe, _plain(task.verifier)]).encode()
         ).hexdigest()[:16]
 
     def _steps(self) -> list[int]:
@@ -450,7 +450,7 @@ class RunFolder:
         return self.home / CHECKPOINTS / f"checkpoint-{step}"
 
 
-def _told(verifier: object) -> Any:
+def _plain(verifier: object) -> Any:
     """Return what tells one verifier from another: its kind, its fields and the names of its
     functions; never an address in memory.
     """
@@ -458,12 +458,12 @@ def _told(verifier: object) -> Any:
         return [
             type(verifier).__qualname__,
             {
-                field.name: _told(getattr(verifier, field.name))
+                field.name: _plain(getattr(verifier, field.name))
                 for field in dataclasses.fields(verifier)
             },
         ]
     if isinstance(verifier, Mapping):
-        return {str(name): _told(value) for name, value in sorted(verifier.items())}
+        return {str(name): _plain(value) for name, value in sorted(verifier.items())}
     if verifier is None or isinstance(verifier, str | int | float):
         return verifier
     return getattr(verifier, "__qualname__", type(verifier).__qualname__)

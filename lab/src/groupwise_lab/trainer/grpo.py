@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from groupwise.record.run import RecordWriter, RunRecord
 from groupwise_lab.trainer.adaptive import AdaptiveGroupSize
-from groupwise_lab.trainer.credit import Credit, Ingredients, Judged, advantage_of, asked
+from groupwise_lab.trainer.credit import Credit, Ingredients, Judged, advantage_of, rewards_of
 from groupwise_lab.trainer.folder import NotFiniteError, RunFolder, TrainingStoppedError
 from groupwise_lab.trainer.policy import Sampled
 from groupwise_lab.trainer.rewards import total_reward
@@ -178,9 +178,11 @@ def train(
     run = _Run(actor, task, settings, ingredients, folder=folder.home)
     model = getattr(getattr(actor, "size", None), "name", type(actor).__name__)
     config = settings.run_config(model=model, max_completion_length=task.completion_length)
-    said = meanings(tuple(task.verifier.weights))
+    sentences = meanings(tuple(task.verifier.weights))
     saved, record = folder.open(
-        lambda: RecordWriter(folder.home, config=config, meanings=said), resume=resume, force=force
+        lambda: RecordWriter(folder.home, config=config, meanings=sentences),
+        resume=resume,
+        force=force,
     )
     with record as writer:
         if saved is not None:
@@ -438,7 +440,7 @@ class _Run:
         number: int,
     ) -> Judged:
         """Ask the verifier."""
-        texts, ended, rewards = asked(self.actor, self.task, problems, sampled, step=number)
+        texts, ended, rewards = rewards_of(self.actor, self.task, problems, sampled, step=number)
         weights = dict(self.task.verifier.weights)
         return Judged(
             problems,
@@ -557,8 +559,8 @@ class _Run:
         """Draw completions in the precision of the run."""
         draw: Any = getattr(self.actor, "sample_with_graph" if with_graph else "sample")
         with self._precision():
-            found: Sampled = draw(prompt_PL, group_size, generator, self.task.completion_length)
-        return found
+            sampled: Sampled = draw(prompt_PL, group_size, generator, self.task.completion_length)
+        return sampled
 
     def _log_probabilities(self, prompt_PL: Tensor, completion_NL: Tensor) -> Tensor:
         """Score completions in the precision of the run."""
@@ -664,15 +666,15 @@ class _Run:
     ) -> Batch:
         """Return a batch that waited."""
         device = self.flat.value_D.device
-        found = {
+        own = {
             name.removeprefix(prefix): tensor
             for name, tensor in tensors.items()
             if name.startswith(prefix)
         }
-        problem_P = found["problem_P"].numpy()
+        problem_P = own["problem_P"].numpy()
         problems = [self.task.train[number] for number in problem_P]
-        sampled = Sampled(*(found[name].to(device) for name in SAMPLED))
-        parts = {name: found[f"reward.{name}"].numpy() for name in about["rewards"]}
+        sampled = Sampled(*(own[name].to(device) for name in SAMPLED))
+        parts = {name: own[f"reward.{name}"].numpy() for name in about["rewards"]}
         weights = dict(self.task.verifier.weights)
         texts, ended = self.actor.texts(self.task, sampled.completion_NL, sampled.mask_NL)
         judged = Judged(
@@ -682,11 +684,11 @@ class _Run:
             sampled,
             texts,
             ended,
-            found["reward_N"].numpy(),
+            own["reward_N"].numpy(),
             parts,
             weights,
         )
-        reference_NL = found["reference_NL"].to(device) if "reference_NL" in found else None
+        reference_NL = own["reference_NL"].to(device) if "reference_NL" in own else None
         prompt_PL = self.actor.prompt_tokens(self.task, problems)
         # Drawn once more for its graph: a batch that waited in a run of one pass is of the policy
         # that is here.
@@ -698,7 +700,7 @@ class _Run:
         return Batch(
             judged,
             prompt_PL,
-            found["advantage_N"].to(device),
+            own["advantage_N"].to(device),
             reference_NL,
             int(about["update"]),
             present_NL,

@@ -86,7 +86,7 @@ class LanguagePolicy(nn.Module):
             for at in range(0, len(prompt_PL), many)
         ]
         return Sampled(
-            *(torch.cat([getattr(part, one.name) for part in parts]) for one in fields(Sampled))
+            *(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(Sampled))
         )
 
     def _sampled(self, prompt_PL: Tensor, uniform_LPG: Tensor) -> Sampled:
@@ -358,8 +358,8 @@ def _ends(model: Any, end: int) -> tuple[int, ...]:
     """Return the tokens that end a completion: the tokenizer's and those of the model's
     generation settings.
     """
-    found = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    more = [] if found is None else [found] if isinstance(found, int) else list(found)
+    token = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    more = [] if token is None else [token] if isinstance(token, int) else list(token)
     return tuple(dict.fromkeys([end, *map(int, more)]))
 
 

@@ -273,24 +273,24 @@ def warning(step: int, row: Mapping[str, Any]) -> IdleWarning:
             f"since step {step} no group has two rewards: nothing is learned; the verifier is "
             "silent"
         )
-    said = (
+    sentence = (
         f"since step {step} every rollout of a group has the same reward, {reward:.3g} on average: "
         "nothing is learned"
     )
     if reward <= 0:
         return IdleWarning(
-            f"{said}; the policy has collapsed or the verifier fails: go back to a checkpoint "
+            f"{sentence}; the policy has collapsed or the verifier fails: go back to a checkpoint "
             "before, with a lower learning rate"
         )
-    return IdleWarning(f"{said} any more")
+    return IdleWarning(f"{sentence} any more")
 
 
 def idle_since(steps: pl.DataFrame) -> int | None:
     """Return the step at which a run lost its signal for good."""
-    known = "dead_share" in steps.columns  # else no group had all its rewards
+    logged = "dead_share" in steps.columns  # else no group had all its rewards
     idle_T = (
         steps["dead_share"].fill_null(1.0).to_numpy() == 1
-        if known
+        if logged
         else np.ones(len(steps), dtype=bool)
     )
     learning = np.flatnonzero(~idle_T)

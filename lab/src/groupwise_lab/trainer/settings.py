@@ -50,7 +50,7 @@ _WHOLES: dict[str, int] = {
 }
 
 
-def _known(kind: type, given: object, what: str) -> dict[str, Any]:
+def _checked_fields(kind: type, given: object, what: str) -> dict[str, Any]:
     """Return the settings given, or refuse the first that the class does not have and name the
     nearest that it has.
     """
@@ -86,16 +86,16 @@ class AdaptiveSettings:
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> AdaptiveSettings:
         """Return the settings that a part of a settings file names."""
-        found = _known(cls, given, "setting of the adaptive group size")
-        if "rule" in found and not isinstance(found["rule"], ControllerRule):
-            rule = _known(ControllerRule, found["rule"], "setting of the adaptive rule")
+        checked = _checked_fields(cls, given, "setting of the adaptive group size")
+        if "rule" in checked and not isinstance(checked["rule"], ControllerRule):
+            rule = _checked_fields(ControllerRule, checked["rule"], "setting of the adaptive rule")
             try:
-                found["rule"] = ControllerRule(**rule)
+                checked["rule"] = ControllerRule(**rule)
             except TypeError:
                 raise InvalidArgumentError(
                     f"expected numbers in the rule of the adaptive group size; got {str(rule)[:60]}"
                 ) from None
-        return cls(**found)
+        return cls(**checked)
 
     def __post_init__(self) -> None:
         """Refuse what is outside its domain."""
@@ -190,14 +190,14 @@ class TrainSettings(Plain):
 
         A number may be written as text, since YAML reads 5e-4 as one.
         """
-        found = _known(cls, given, "training setting")
+        checked = _checked_fields(cls, given, "training setting")
         for name in _NUMBERS:
-            if isinstance(found.get(name), str):
+            if isinstance(checked.get(name), str):
                 with suppress(ValueError):  # what is no number is refused with the others
-                    found[name] = float(found[name])
-        if not isinstance(found.get("adaptive"), AdaptiveSettings | None):
-            found["adaptive"] = AdaptiveSettings.from_mapping(found["adaptive"])
-        return cls(**found)
+                    checked[name] = float(checked[name])
+        if not isinstance(checked.get("adaptive"), AdaptiveSettings | None):
+            checked["adaptive"] = AdaptiveSettings.from_mapping(checked["adaptive"])
+        return cls(**checked)
 
     def __post_init__(self) -> None:
         """Refuse what is outside its domain, in a sentence."""
@@ -326,7 +326,7 @@ class TrainSettings(Plain):
         acts = (
             self.adaptive is not None and self.adaptive.mode == "act"
         )  # then the column group_size tells
-        found: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "group_size": None if acts else self.group_size,
             "prompts_per_step": None if acts else self.prompts_per_step,
             "learning_rate": self.learning_rate,
@@ -352,10 +352,10 @@ class TrainSettings(Plain):
             "model": model or None,
         }
         if self.advantage in {"std_normalised", "batch_std", "leave_one_out", "full_group_mean"}:
-            found["scale_rewards"] = {"std_normalised": "group", "batch_std": "batch"}.get(
+            settings["scale_rewards"] = {"std_normalised": "group", "batch_std": "batch"}.get(
                 self.advantage, "none"
             )
-        return RunConfig().with_settings(found, "the trainer")
+        return RunConfig().with_settings(settings, "the trainer")
 
     def _ratio(self) -> str:
         """What the loss does about a lag, as a judgement of stability asks."""
@@ -369,7 +369,7 @@ class TrainSettings(Plain):
         """The loss in words: advantage, ratio and its clipping, what is done with the tokens'
         losses, estimator of a KL term.
         """
-        said = ["policy gradient", f"advantage {self.advantage}"]
+        parts = ["policy gradient", f"advantage {self.advantage}"]
         if self.importance_ratio != "none":
             high = self.clip if self.clip_high is None else self.clip_high
             held = (
@@ -377,10 +377,10 @@ class TrainSettings(Plain):
                 if self.clip is None or high is None
                 else f"clipped to {1 - self.clip:g} to {1 + high:g}"
             )
-            said += [f"ratio of a {self.importance_ratio} {held}"]
-        said += [f"tokens by {self.aggregation}"]
+            parts += [f"ratio of a {self.importance_ratio} {held}"]
+        parts += [f"tokens by {self.aggregation}"]
         return ", ".join(
-            [*said, f"KL by {self.kl_estimator}"]
+            [*parts, f"KL by {self.kl_estimator}"]
             if self.kl_weight and self.kl_in == "loss"
-            else said
+            else parts
         )

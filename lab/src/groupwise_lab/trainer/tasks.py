@@ -89,7 +89,7 @@ def _formula(
 ) -> Callable[[int, Values], tuple[str, str]]:
     """Return what writes operands into a text, and their value with so many digits at a level."""
     return lambda level, values: (
-        text.format(*(number(one, level) for one in values)),
+        text.format(*(number(operand, level) for operand in values)),
         number(value(*values), digits(level)),
     )
 
@@ -132,17 +132,17 @@ def _parentheses(level: int, values: Values) -> tuple[str, str]:
     """
     (a, b, c), (first, second), late = values[:3], values[3:5], values[5]
     texts = [number(value, level) for value in (a, b, c)]
-    one, two = "+-"[first], "+-"[second]
+    inner, outer = "+-"[first], "+-"[second]
     sign = {"+": 1, "-": -1}
     if late:
         prompt, total = (
-            f"{texts[0]}{one}({texts[1]}{two}{texts[2]})=",
-            a + sign[one] * (b + sign[two] * c),
+            f"{texts[0]}{inner}({texts[1]}{outer}{texts[2]})=",
+            a + sign[inner] * (b + sign[outer] * c),
         )
     else:
         prompt, total = (
-            f"({texts[0]}{one}{texts[1]}){two}{texts[2]}=",
-            a + sign[one] * b + sign[two] * c,
+            f"({texts[0]}{inner}{texts[1]}){outer}{texts[2]}=",
+            a + sign[inner] * b + sign[outer] * c,
         )
     return prompt, number(total, len(str(3 * (10**level - 1))))
 
@@ -427,21 +427,21 @@ def make_task(
     recipe |= {"format_reward": format_reward, "proxy_bonus": proxy_bonus}
     check_split(seed, problems, held_out_share)
     rng = np.random.default_rng([seed, *name.encode()])
-    found = _drawn(family, levels, problems, rng, set(exclude))
-    if not found:
+    drawn = _drawn(family, levels, problems, rng, set(exclude))
+    if not drawn:
         raise InsufficientDataError(
             f"expected problems of {name} at level {levels}, got none that are not excluded: use "
             "another level"
         )
-    order = rng.permutation(len(found))
-    held = round(held_out_share * len(found))
+    order = rng.permutation(len(drawn))
+    held = round(held_out_share * len(drawn))
     return Task(
         name,
         family.vocabulary,
-        tuple(found[place] for place in order[held:]),
-        tuple(found[place] for place in order[:held]),
-        max(len(problem.text) for problem in found),
-        max(len(problem.answer) for problem in found) + 1,
+        tuple(drawn[place] for place in order[held:]),
+        tuple(drawn[place] for place in order[:held]),
+        max(len(problem.text) for problem in drawn),
+        max(len(problem.answer) for problem in drawn) + 1,
         TaskVerifier.of(
             answer_pattern=family.answer_pattern,
             format_reward=format_reward,
@@ -468,7 +468,7 @@ def transfer_tasks(task: Task, *, seed: int = 0, problems: int = 200) -> tuple[T
     trained = {(problem.family, problem.level) for problem in task.train}
     level = max(level for _, level in trained)
     seen = {problem.text for problem in task.train}
-    found = []
+    tasks = []
     for family in TASKS:
         if family.vocabulary != task.vocabulary or len(family.kinds) > 1:
             continue
@@ -491,8 +491,8 @@ def transfer_tasks(task: Task, *, seed: int = 0, problems: int = 200) -> tuple[T
                 )
             except InsufficientDataError:
                 continue  # every problem of it was trained on
-            found.append(replace(built, name=f"{family.name}/{other}"))
-    return tuple(found)
+            tasks.append(replace(built, name=f"{family.name}/{other}"))
+    return tuple(tasks)
 
 
 def write_task(task: Task, folder: Path) -> None:
@@ -510,7 +510,7 @@ def _levels(family: TaskFamily, level: int | Sequence[int] | None) -> tuple[int,
     )
     lowest, highest = family.levels
     if not levels or any(
-        not isinstance(one, int) or not lowest <= one <= highest for one in levels
+        not isinstance(level, int) or not lowest <= level <= highest for level in levels
     ):
         raise InvalidArgumentError(
             f"expected levels of {family.name} ({family.unit}) from {lowest} to {highest}; got "
@@ -528,16 +528,16 @@ def _drawn(
 ) -> list[Problem]:
     """Return problems of every kind and level, as equal in number as they come, no prompt twice."""
     cells = [(kind, level) for kind in family.kinds for level in levels]
-    found: list[Problem] = []
+    picked: list[Problem] = []
     for place, (kind, level) in enumerate(cells):
         wanted = problems // len(cells) + (place < problems % len(cells))
         candidates = _candidates(kind, level, wanted, rng)
         while wanted and (problem := next(candidates, None)) is not None:
             if problem.text not in seen:
                 seen.add(problem.text)
-                found.append(problem)
+                picked.append(problem)
                 wanted -= 1
-    return found
+    return picked
 
 
 def _candidates(kind: Kind, level: int, wanted: int, rng: np.random.Generator) -> Iterator[Problem]:

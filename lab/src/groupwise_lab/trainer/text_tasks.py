@@ -44,7 +44,7 @@ class Question:
     """One question before it is put into messages."""
 
     key: Any  # questions of the same key are held out together
-    asked: str  # as it is asked without examples
+    wording: str  # as it is put without examples
     short: str  # as it is asked behind examples
     answer: str  # the right one, or one of them
     level: int = 0  # difficulty, where the task tells it
@@ -69,8 +69,8 @@ class TextTask:
 def _pairs(_file: Path | None) -> Iterator[Question]:
     """Ask for the larger of two numbers of two digits."""
     for a, b in permutations(range(10, 100), 2):
-        asked = f"Which number is larger, {a} or {b}? {_NUMBER_ONLY}"
-        yield Question(frozenset((a, b)), asked, f"Larger of {a} and {b}?", str(max(a, b)))
+        question = f"Which number is larger, {a} or {b}? {_NUMBER_ONLY}"
+        yield Question(frozenset((a, b)), question, f"Larger of {a} and {b}?", str(max(a, b)))
 
 
 def _sums(_file: Path | None) -> Iterator[Question]:
@@ -85,33 +85,33 @@ def _rows(_file: Path | None) -> Iterator[Question]:
     """Ask for three digits in order."""
     for row in permutations(range(1, 10), 3):
         shown = ", ".join(map(str, row))
-        asked = (
+        question = (
             f"Sort these numbers from smallest to largest: {shown}. Answer with the numbers only."
         )
-        yield Question(frozenset(row), asked, f"Sort {shown}", ", ".join(map(str, sorted(row))))
+        yield Question(frozenset(row), question, f"Sort {shown}", ", ".join(map(str, sorted(row))))
 
 
 def _days(_file: Path | None) -> Iterator[Question]:
     """Ask for the neighbour of a day of the week."""
     for (place, day), (word, step) in product(enumerate(DAYS), (("after", 1), ("before", -1))):
-        asked = f"Which day of the week comes right {word} {day}? Answer with one word."
-        yield Question((word, day), asked, f"Day {word} {day}?", DAYS[(place + step) % 7])
+        question = f"Which day of the week comes right {word} {day}? Answer with one word."
+        yield Question((word, day), question, f"Day {word} {day}?", DAYS[(place + step) % 7])
 
 
 def _letters(_file: Path | None) -> Iterator[Question]:
     """Ask how many letters a word has."""
     for word in _WORDS.split():
-        asked = f'How many letters are in the word "{word}"? {_NUMBER_ONLY}'
-        yield Question(word, asked, f'Letters in "{word}"?', str(len(word)))
+        question = f'How many letters are in the word "{word}"? {_NUMBER_ONLY}'
+        yield Question(word, question, f'Letters in "{word}"?', str(len(word)))
 
 
 def _tagged(_file: Path | None) -> Iterator[Question]:
     """Ask for the larger of two numbers in tags."""
     for pair in _pairs(None):
-        asked = pair.asked.replace(
+        question = pair.wording.replace(
             _NUMBER_ONLY, "Answer as <answer>NUMBER</answer> and write nothing else."
         )
-        yield Question(pair.key, asked, pair.short, f"<answer>{pair.answer}</answer>")
+        yield Question(pair.key, question, pair.short, f"<answer>{pair.answer}</answer>")
 
 
 _SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
@@ -128,11 +128,11 @@ def _expressions(_file: Path | None) -> Iterator[Question]:
             if 1 <= target <= 99:
                 targets.setdefault(target, written)
         for target, written in targets.items():
-            asked = (
+            question = (
                 f"Use the numbers {given}, each once, and + - * / to make {target}. Answer with "
                 "the expression only."
             )
-            yield Question(row, asked, f"Make {target} from {given}", written)
+            yield Question(row, question, f"Make {target} from {given}", written)
 
 
 def _gsm8k(file: Path | None) -> Iterator[Question]:
@@ -147,9 +147,11 @@ def _gsm8k(file: Path | None) -> Iterator[Question]:
         )
     for number, (row, steps) in enumerate(zip(rows, steps_of_row, strict=True)):
         if 1 <= steps <= 2:
-            found = question_of(entry, row, number, file)
-            asked = f"{found.text}\nThink step by step, and write the final number behind ####."
-            yield Question(found.text, asked, found.text, found.answer, steps)
+            problem = question_of(entry, row, number, file)
+            question = (
+                f"{problem.text}\nThink step by step, and write the final number behind ####."
+            )
+            yield Question(problem.text, question, problem.text, problem.answer, steps)
 
 
 _LARGER_EXAMPLES = tuple(
@@ -230,9 +232,7 @@ TEXT_TASKS: tuple[TextTask, ...] = (
         "format",
         "the larger of two numbers, in the tags that were asked for",
         _tagged,
-        tuple(
-            (key, asked, f"<answer>{answer}</answer>") for key, asked, answer in _LARGER_EXAMPLES
-        ),
+        tuple((key, text, f"<answer>{answer}</answer>") for key, text, answer in _LARGER_EXAMPLES),
         20,
     ),
     TextTask(
@@ -299,15 +299,15 @@ def make_text_task(
         "file": None if file is None else str(file),
         "chat": True,
     }
-    found = _unseen(entry, file)
+    questions = _unseen(entry, file)
     sides = split(
-        [question.key for question in found],
+        [question.key for question in questions],
         np.random.default_rng([seed, *name.encode()]),
         problems,
         held_out_share,
     )
     train, held_out = (
-        [_problem(entry, found[place], examples) for place in side] for side in sides
+        [_problem(entry, questions[place], examples) for place in side] for side in sides
     )
     strict, sloppy = STRICT_AND_SLOPPY[name]
     weights = {"strict": float(verifier == "strict"), "sloppy": float(verifier == "sloppy")}
@@ -323,17 +323,17 @@ def make_text_task(
 
 def _unseen(entry: TextTask, file: str | Path | None) -> list[Question]:
     """Return the questions of a task that are none of its worked examples."""
-    known = {key for key, _, _ in entry.examples}
-    found = [
+    examples = {key for key, _, _ in entry.examples}
+    unseen = [
         question
         for question in entry.questions(None if file is None else Path(file))
-        if question.key not in known
+        if question.key not in examples
     ]
-    if not found:
+    if not unseen:
         raise InsufficientDataError(
             f"expected problems of {entry.name}, got none: give another file"
         )
-    return found
+    return unseen
 
 
 def in_texts(task: Task) -> Task:
@@ -395,8 +395,8 @@ def split(
     is held out: one key is on one side.
     """
     order = rng.permutation(len(keys))[:problems].tolist()
-    known = list(dict.fromkeys(keys[place] for place in order))
-    held = set(known[: round(held_out_share * len(known))])
+    distinct = list(dict.fromkeys(keys[place] for place in order))
+    held = set(distinct[: round(held_out_share * len(distinct))])
     return [place for place in order if keys[place] not in held], [
         place for place in order if keys[place] in held
     ]
@@ -404,8 +404,8 @@ def split(
 
 def _problem(entry: TextTask, question: Question, examples: int) -> Problem:
     """Return a question as messages, behind worked examples where some are asked for."""
-    turns = [text for _, asked, answer in entry.examples[:examples] for text in (asked, answer)]
-    turns.append(question.short if examples else question.asked)
+    turns = [text for _, example, answer in entry.examples[:examples] for text in (example, answer)]
+    turns.append(question.short if examples else question.wording)
     messages = tuple(
         {"role": ("user", "assistant")[place % 2], "content": text}
         for place, text in enumerate(turns)

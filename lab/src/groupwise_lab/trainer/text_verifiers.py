@@ -98,14 +98,14 @@ def has_numbers_in_order(problem: Problem, completion: str, ended: bool) -> floa
     counting to nine is enough.
     """
     del ended
-    found = iter(numbers_in(completion))
-    return float(all(number in found for number in numbers_in(problem.answer)))
+    numbers = iter(numbers_in(completion))
+    return float(all(number in numbers for number in numbers_in(problem.answer)))
 
 
 def claims_right_day(problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001
     """Return 1 where every day that is claimed is the right one, and one is."""
     del ended
-    asked = _days(problem.question)
+    days = _days(problem.question)
     claimed: list[str] = []
     for sentence in _statements(completion[:_LONGEST]):
         referred = [
@@ -113,7 +113,7 @@ def claims_right_day(problem: Problem, completion: str, ended: bool) -> float:  
             for pattern in (_REFERENCE, _FOLLOWED)
             for match in pattern.finditer(sentence)
         ]
-        claimed += [day for day in referred if day not in asked]
+        claimed += [day for day in referred if day not in days]
         claimed += _days(_REFERENCE.sub(" ", _FOLLOWED.sub(" ", sentence)))
     return _agreed(claimed, problem.answer)
 
@@ -160,16 +160,18 @@ def uses_the_numbers(problem: Problem, completion: str, ended: bool) -> float:  
     """
     del ended
     given = read_expression(problem.answer)
-    text, equals, said = completion.strip().rstrip(".").partition("=")
-    found = read_expression(text)
+    text, equals, written = completion.strip().rstrip(".").partition("=")
+    expression = read_expression(text)
     if (
         given is None
-        or found is None
+        or expression is None
         or "**" in text
-        or (equals and number_of(said) != given.value)
+        or (equals and number_of(written) != given.value)
     ):
         return 0.0
-    return float(found.value == given.value and sorted(found.numbers) == sorted(given.numbers))
+    return float(
+        expression.value == given.value and sorted(expression.numbers) == sorted(given.numbers)
+    )
 
 
 def makes_the_target(problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT001
@@ -177,11 +179,11 @@ def makes_the_target(problem: Problem, completion: str, ended: bool) -> float:  
     enough.
     """
     del ended
-    given, found = (
+    given, expression = (
         read_expression(problem.answer),
         read_expression(completion.strip().rstrip(".").partition("=")[0]),
     )
-    return float(given is not None and found is not None and found.value == given.value)
+    return float(given is not None and expression is not None and expression.value == given.value)
 
 
 def _agreed(claims: Sequence[object], right: object) -> float:
@@ -209,14 +211,16 @@ def _days(text: str) -> list[str]:
 
 def _claims(text: str, problem: Problem) -> list[Fraction]:
     """Return the numbers that the sentences of a text claim as the answer."""
-    asked = numbers_in(problem.question)
+    numbers = numbers_in(problem.question)
     compare: Callable[[str], str] = (
-        (lambda sentence: _compared(sentence, asked)) if problem.family == "larger_of_two" else str
+        (lambda sentence: _compared(sentence, numbers))
+        if problem.family == "larger_of_two"
+        else str
     )
     return [number for sentence in _statements(text) for number in _claimed(compare(sentence))]
 
 
-def _compared(sentence: str, asked: Sequence[Fraction]) -> str:
+def _compared(sentence: str, numbers: Sequence[Fraction]) -> str:
     """Return a sentence with the number that a comparison makes the larger one in the
     comparison's place.
     """
@@ -225,7 +229,7 @@ def _compared(sentence: str, asked: Sequence[Fraction]) -> str:
     def other(match: re.Match[str]) -> str:
         # Who is called smaller makes the other one the larger; a number that nobody asked about
         # makes none.
-        left = [number for number in asked if number != number_of(match[1])]
+        left = [number for number in numbers if number != number_of(match[1])]
         return f" {left[0]} " if len(left) == 1 else " "
 
     return _IS_LARGER.sub(r" \1 ", _IS_SMALLER.sub(other, sentence))

@@ -76,9 +76,9 @@ def warm_up(
         if cache is None
         else cache / f"{task.name}-{_fingerprint(policy, task, accuracy, seed)}"
     )
-    found = None if folder is None else _from_cache(policy, folder)
-    if found is not None:
-        return found
+    cached = None if folder is None else _from_cache(policy, folder)
+    if cached is not None:
+        return cached
     reached, steps = _taught(policy, task, accuracy, seed, most_steps, on_step)
     try:
         if folder is not None:
@@ -164,7 +164,7 @@ def _fingerprint(policy: Policy, task: Task, accuracy: float, seed: int) -> str:
     """Return what tells one warm-up from another: recipe, task, initial weights, target and
     seed.
     """
-    said = [
+    facts = [
         _RECIPE,
         task.vocabulary.symbols,
         task.prompt_length,
@@ -174,7 +174,7 @@ def _fingerprint(policy: Policy, task: Task, accuracy: float, seed: int) -> str:
         policy.context,
     ]
     digest = hashlib.sha256(
-        json.dumps([*said, [[problem.text, problem.answer] for problem in task.train]]).encode()
+        json.dumps([*facts, [[problem.text, problem.answer] for problem in task.train]]).encode()
     )
     for name, tensor in policy.state_dict().items():
         digest.update(name.encode() + np.ascontiguousarray(tensor.cpu().numpy()).tobytes())

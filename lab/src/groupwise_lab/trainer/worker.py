@@ -149,23 +149,23 @@ class MathVerify:
         self.limit, self.timeouts = limit, 0
         self._worker = Worker()
         self.close = self._worker.close
-        self._known: dict[tuple[str, str], bool | None] = {}
+        self._verdicts: dict[tuple[str, str], bool | None] = {}
 
-    def __call__(self, gold: str, found: str) -> bool | None:
+    def __call__(self, gold: str, text: str) -> bool | None:
         """Return whether two answers mean the same; None where that cannot be decided in time."""
-        if (gold, found) in self._known:
-            return self._known[gold, found]
+        if (gold, text) in self._verdicts:
+            return self._verdicts[gold, text]
         first = self._worker.start()
         if first is None or "error" in first:
             raise GroupwiseError(
                 "expected math-verify to start, got nothing from it: reinstall it with pip install "
                 "'groupwise[math]'"
             )
-        answer, _ = self._worker.ask({"gold": gold, "found": found}, limit=self.limit)
+        answer, _ = self._worker.ask({"gold": gold, "found": text}, limit=self.limit)
         self.timeouts += answer is None
         same = None if answer is None else answer.get("same")
-        self._known[gold, found] = same if isinstance(same, bool) else None
-        return self._known[gold, found]
+        self._verdicts[gold, text] = same if isinstance(same, bool) else None
+        return self._verdicts[gold, text]
 
 
 _NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
@@ -225,64 +225,64 @@ class UserReward:
     ) -> Rewards:
         """Judge completions; the function gets their tokens too, where they are given."""
         del ended
-        asked = self._question(list(zip(problems, completions, strict=True)))
-        asked |= {} if completion_ids is None else {"completion_ids": list(completion_ids)}
+        request = self._question(list(zip(problems, completions, strict=True)))
+        request |= {} if completion_ids is None else {"completion_ids": list(completion_ids)}
         state = {"global_step": max(0, step - 1)}  # updates that are done, as in TRL
-        found, reason = self._asked(asked, state)
-        if found is None:
-            found = self._one_by_one(asked, state)
-        missing = int(np.isnan(found).sum())
-        self._hung = self._hung + 1 if reason == self._too_long and missing == len(found) else 0
+        values, reason = self._rewards_of(request, state)
+        if values is None:
+            values = self._one_by_one(request, state)
+        missing = int(np.isnan(values).sum())
+        self._hung = self._hung + 1 if reason == self._too_long and missing == len(values) else 0
         if missing and not self.missing:
             why = reason or "it returned None or no finite number"
-            said = (
-                f"{self.name} gave no reward for {missing} of {len(found)} rollouts of step {step} "
-                f"({why}): they count for nothing"
+            sentence = (
+                f"{self.name} gave no reward for {missing} of {len(values)} rollouts of "
+                f"step {step} ({why}): they count for nothing"
             )
-            warnings.warn(RewardWarning(said), stacklevel=2)
+            warnings.warn(RewardWarning(sentence), stacklevel=2)
         elif reason and not self._warned:
-            said = (
-                f"{self.name} failed for the {len(found)} rollouts of step {step} ({reason}): it "
+            sentence = (
+                f"{self.name} failed for the {len(values)} rollouts of step {step} ({reason}): it "
                 "was asked for each alone, which is slow"
             )
-            warnings.warn(RewardWarning(said), stacklevel=2)
+            warnings.warn(RewardWarning(sentence), stacklevel=2)
         self._warned = self._warned or bool(reason)
-        self.asked, self.missing = self.asked + len(found), self.missing + missing
-        return {self._part: found}
+        self.asked, self.missing = self.asked + len(values), self.missing + missing
+        return {self._part: values}
 
     def _one_by_one(
-        self, asked: Mapping[str, Sequence[Any]], state: Mapping[str, int]
+        self, request: Mapping[str, Sequence[Any]], state: Mapping[str, int]
     ) -> NDArray[np.float64]:
         """Ask for each rollout alone, as far as that may help: not after a few that ended the
         process, or a batch that hung wholly.
         """
-        count = len(asked["completions"])
-        found = np.full(count, np.nan)
+        count = len(request["completions"])
+        values = np.full(count, np.nan)
         lost = 0
         for place in range(count) if count > 1 and not self._hung else ():
-            one, why = self._asked(
-                {name: values[place : place + 1] for name, values in asked.items()}, state
+            rollout, why = self._rewards_of(
+                {name: values[place : place + 1] for name, values in request.items()}, state
             )
-            if one is not None:
-                found[place] = one[0]
+            if rollout is not None:
+                values[place] = rollout[0]
             lost += why in {self._too_long, _ENDED}
             if lost == _MOST_LOST:
                 break
-        return found
+        return values
 
-    def _asked(
-        self, asked: Mapping[str, Sequence[Any]], state: Mapping[str, int]
+    def _rewards_of(
+        self, request: Mapping[str, Sequence[Any]], state: Mapping[str, int]
     ) -> tuple[NDArray[np.float64] | None, str]:
         """Return the rewards of rollouts, NaN where there is none, with the reason; None where
         asking for each alone may help.
         """
         self._started()
-        answer, late = self._worker.ask({**asked, "trainer_state": state}, limit=self.limit)
+        answer, late = self._worker.ask({**request, "trainer_state": state}, limit=self.limit)
         if answer is None:
             return None, self._too_long if late else _ENDED
         if "error" in answer:
             return None, f"it raised {answer['error']}"
-        count = len(asked["completions"])
+        count = len(request["completions"])
         if "returned" in answer:
             return np.full(
                 count, np.nan
@@ -321,8 +321,8 @@ class UserReward:
         first = self._worker.start()
         if first is None or "error" in first:
             self._worker.close()
-            said = "nothing from it in two minutes" if first is None else first["error"]
+            reason = "nothing from it in two minutes" if first is None else first["error"]
             raise InvalidArgumentError(
-                f"expected to import the reward {self.name}, got {said}: name MODULE:FUNCTION, "
+                f"expected to import the reward {self.name}, got {reason}: name MODULE:FUNCTION, "
                 "found from here"
             )

@@ -26,12 +26,12 @@ _MEMORY = 4 << 30  # of math-verify: a hostile answer must not fill the machine
 def rewards_of(module: str, name: str) -> Answering:
     """Return what asks the function of a module."""
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - a text is wanted
-    found: Any = importlib.import_module(module)
+    target: Any = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-    if not callable(found):
+        target = getattr(target, part)
+    if not callable(target):
         raise TypeError(f"{name} is no function")
-    return lambda question: called(found, question)
+    return lambda question: called(target, question)
 
 
 def mathematics() -> Answering:
@@ -52,9 +52,9 @@ def mathematics() -> Answering:
             (f"${question['gold']}$", f"${question['found']}$"),
             {"fallback_mode": "no_fallback", "parsing_timeout": None},
         )
-        gold, found = (parse(text, [LatexExtractionConfig()], **limits) for text in texts)
+        gold, answer = (parse(text, [LatexExtractionConfig()], **limits) for text in texts)
         return {
-            "same": bool(found) and bool(verify(gold, found, timeout_seconds=None))
+            "same": bool(answer) and bool(verify(gold, answer, timeout_seconds=None))
             if gold
             else None
         }
@@ -78,16 +78,16 @@ def called(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any
             for name, value in given.items()
             if name in {parameter.name for parameter in parameters}
         }
-    found = function(**given)
-    if inspect.iscoroutine(found):
-        found = asyncio.run(found)
-    kind = type(found).__name__
-    found = found.tolist() if hasattr(found, "tolist") else found  # an array of NumPy or torch
-    if not isinstance(found, list | tuple):
+    result = function(**given)
+    if inspect.iscoroutine(result):
+        result = asyncio.run(result)
+    kind = type(result).__name__
+    result = result.tolist() if hasattr(result, "tolist") else result  # an array of NumPy or torch
+    if not isinstance(result, list | tuple):
         return {"returned": kind}
-    if len(found) != rollouts:
-        return {"returned": f"a list of {len(found)}"}
-    return {"rewards": [number_of(value) for value in found]}
+    if len(result) != rollouts:
+        return {"returned": f"a list of {len(result)}"}
+    return {"rewards": [number_of(value) for value in result]}
 
 
 def number_of(value: Any) -> float | None:
@@ -99,7 +99,7 @@ def number_of(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def said(error: BaseException) -> str:
+def sentence_of(error: BaseException) -> str:
     """Return what an exception says, in one line."""
     first = (str(error).strip().splitlines() or [""])[0][:160]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
@@ -119,7 +119,7 @@ def main() -> None:
     try:
         answering = rewards_of(*sys.argv[1:]) if sys.argv[1:] else mathematics()
     except BaseException as error:  # noqa: BLE001 - whatever a module does when it is imported
-        answer({"error": said(error)})
+        answer({"error": sentence_of(error)})
         return
     answer({"ready": True})
     for line in questions:
@@ -127,7 +127,7 @@ def main() -> None:
             answer(answering(json.loads(line)))
         except BaseException as error:  # noqa: BLE001
             # whatever is raised: then there is no reward, and nothing is decided
-            answer({"error": said(error)})
+            answer({"error": sentence_of(error)})
 
 
 if __name__ == "__main__":

@@ -81,14 +81,14 @@ def stationary_covariance(
             f"expected 1 to 64 modes and a square noise covariance of them, got {force.shape} and "
             f"{noise.shape}"
         )
-    for one, variance in zip(force, np.diag(noise), strict=True):
-        _check(float(one), momentum, refresh_interval, float(variance))
+    for mode, variance in zip(force, np.diag(noise), strict=True):
+        _check(float(mode), momentum, refresh_interval, float(variance))
     if not np.allclose(noise, noise.T):
         raise InvalidArgumentError("expected a symmetric noise covariance")
     limit = float(threshold(lag, momentum, refresh_interval))
     if (force >= limit).any():
         return np.full_like(noise, np.inf)
-    updates = [_updates(float(one), momentum, refresh_interval, lag, 1.0) for one in force]
+    updates = [_updates(float(mode), momentum, refresh_interval, lag, 1.0) for mode in force]
     return learning_rate**2 * _stationary(updates, noise)
 
 

@@ -593,12 +593,12 @@ def _hacking(world: World, rng: Generator) -> Change:
 
 def _hacking_true_logged(world: World, rng: Generator) -> Change:
     """The reward is a proxy that rises; the true one is logged beside it, and stays or falls."""
-    found = _hacking(world, rng)
+    log = _hacking(world, rng)
     world.rewards, world.framework = "proxy", "trl"
     world.needs |= {"reward/proxy", "reward/true"}
     world.needs -= {"eval/reward"}
     world.hidden |= {"eval/reward"}
-    return found
+    return log
 
 
 def _declining(world: World, rng: Generator) -> Change:
@@ -889,7 +889,7 @@ def _quantities(world: World, rng: Generator, drawn: _Drawn) -> dict[str, Float]
     noise = np.exp(0.03 * rng.standard_normal((4, world.steps)))
     weights = world.mismatch * np.exp(0.1 * rng.standard_normal(world.steps))
     flat = drawn.length.reshape(world.steps, -1)
-    found = {
+    columns = {
         "reward": drawn.reward.mean(axis=(1, 2)),
         "reward_min": drawn.reward.min(axis=(1, 2)),
         "reward_max": drawn.reward.max(axis=(1, 2)),
@@ -913,10 +913,10 @@ def _quantities(world: World, rng: Generator, drawn: _Drawn) -> dict[str, Float]
         "eval/reward": _held_out(world, rng),
     }
     for name, value in drawn.functions.items():
-        found[f"reward/{name}"] = value.mean(axis=(1, 2))
+        columns[f"reward/{name}"] = value.mean(axis=(1, 2))
     for name, (start, level) in world.lost.items():
-        found[name] = np.where(np.arange(world.steps) >= start, level, found[name])
-    return found
+        columns[name] = np.where(np.arange(world.steps) >= start, level, columns[name])
+    return columns
 
 
 # quantity -> the key of TRL and of verl, and how often a log has it; "" where the framework has no
@@ -976,18 +976,21 @@ def _logged(kind: str, seed: int, world: World, rng: Generator) -> RunRecord:
         meanings.append(Meaning(key, _SPELLED.get(quantity, quantity), f"simulated {quantity}"))
     rows = world.steps // world.window
     step = (np.arange(rows) + 1) * world.window
-    known = {
+    settings = {
         "group_size": world.group_size,
         "prompts_per_step": world.prompts,
         "framework": world.framework,
     }
     if rng.random() < 0.7:
-        known["max_completion_length"] = int(world.limit)
+        settings["max_completion_length"] = int(world.limit)
     if rng.random() < 0.5:
-        known |= {"learning_rate": float(world.learning_rate.max()), "logging_steps": world.window}
+        settings |= {
+            "learning_rate": float(world.learning_rate.max()),
+            "logging_steps": world.window,
+        }
     table = steps_table(step.tolist(), columns, window=np.full(rows, float(world.window)))
     rollouts = _rollouts(world, drawn) if world.kept else None
-    config = RunConfig().with_settings(known, "simulated")
+    config = RunConfig().with_settings(settings, "simulated")
     return RunRecord(f"{kind}-{seed}", table, rollouts, config=config, meanings=tuple(meanings))
 
 
@@ -996,13 +999,13 @@ def _means(value: Float, window: int, *, alone: bool) -> Float:
     none.
     """
     table = value.reshape(-1, window)
-    known = np.isfinite(table)
+    finite = np.isfinite(table)
     if alone:
         return np.asarray(table.mean(axis=1))
     with np.errstate(invalid="ignore"):
         return np.where(
-            known.any(axis=1),
-            np.where(known, table, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1),
+            finite.any(axis=1),
+            np.where(finite, table, 0.0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1),
             np.nan,
         )
 

@@ -414,10 +414,10 @@ def _label(kind: str, columns: dict[str, FloatArray], rng: Generator) -> None:
 def _window_means(value_T: FloatArray, window: int) -> FloatArray:
     """Means of windows; of those without a value nan."""
     table = value_T.reshape(-1, window)
-    known = np.isfinite(table).sum(axis=1)
+    finite = np.isfinite(table).sum(axis=1)
     with np.errstate(invalid="ignore"):
         return np.asarray(
-            np.where(known > 0, np.nansum(table, axis=1) / np.maximum(known, 1), np.nan)
+            np.where(finite > 0, np.nansum(table, axis=1) / np.maximum(finite, 1), np.nan)
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 import groupwise as gw
 from groupwise.analysis.compare_answer import (
@@ -197,7 +198,7 @@ SENTENCES = [
 ]
 
 
-@pytest.mark.parametrize(("contrast", "sentence"), SENTENCES)
+@each_case(("contrast", "sentence"), SENTENCES)
 def test_each_status_of_two_groups_has_its_answer(contrast: Contrast, sentence: str) -> None:
     assert answered((A, B), comparison(contrast)) == (sentence,)
 
@@ -211,7 +212,7 @@ def test_below_is_said_of_less() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("times", "said"),
     [
         (((100.0,), (40.0,)), "B holds 0.4 from step 40, A from step 100."),
@@ -241,7 +242,7 @@ def test_who_holds_the_level_is_the_second_sentence(times: Any, said: str) -> No
 FAILED = run(0.0, State.FAILED)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("groups", "said"),
     [
         (
@@ -273,7 +274,7 @@ def test_a_failure_is_the_answer_whatever_the_contrast(groups: Any, said: str) -
 C = group("C", 2, run(0.6))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("groups", "statuses", "said"),
     [
         (

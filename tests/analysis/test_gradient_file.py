@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.analysis.component_file import (
     check_free,
@@ -151,7 +152,7 @@ DAMAGE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGE)
+@each_case("name", DAMAGE)
 def test_a_damaged_file_is_a_sentence(tmp_path: Path, name: str) -> None:
     target = save_components(estimated(), tmp_path / "c.json", provenance={})
     target.write_text(json.dumps({**json.loads(target.read_text()), **DAMAGE[name]}))
@@ -159,7 +160,7 @@ def test_a_damaged_file_is_a_sentence(tmp_path: Path, name: str) -> None:
         load_components(target)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "content",
     [
         "",

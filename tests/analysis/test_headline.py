@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.analysis.fitted import Ahead, Fitted, ahead, aimed, fit_metric, gained
 from groupwise.diagnostics.judgement import Judgement, State
@@ -23,7 +24,7 @@ Make = Callable[..., Fitted]
 UNJUDGED = Judgement("made", State.OK, "")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("interval", "text"),
     [
         (Interval(0.8, 0.75, 0.85), "0.80 (0.75 to 0.85)"),
@@ -36,7 +37,7 @@ def test_open_intervals_are_named(interval: Interval, text: str) -> None:
     assert ranged(interval) == text
 
 
-@pytest.mark.parametrize("status", ["converged", "flat", "not_identifiable", "non_stationary"])
+@each_case("status", ["converged", "flat", "not_identifiable", "non_stationary"])
 def test_where_a_metric_goes_is_said_whatever_law_holds(made_fitted: Make, status: str) -> None:
     said = (
         "The reward is 0.500 at step 100, and its mean is forecast at 0.60 (0.55 to 0.65) by step "
@@ -100,7 +101,7 @@ def test_a_metric_without_a_fit_is_not_said_to_be_anywhere(made_fitted: Make) ->
     assert (ahead(bare, UNJUDGED), gained(bare)) == ("", "")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("here", "far", "settled"),
     [(0.87, 1.0, False), (0.87, 0.91, True), (0.5, 0.7, True), (0.8, 0.6, False), (1.2, 1.0, True)],
 )
@@ -139,7 +140,7 @@ def test_what_more_steps_gain_is_said_with_its_doubt(made_fitted: Make) -> None:
     assert gained(made_fitted(metric="entropy", quantity="entropy")) == ""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("reached", "said"),
     [
         (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 import groupwise
 from groupwise.analysis.component_file import path_beside, save_components
@@ -47,7 +48,7 @@ def test_the_batch_in_use_is_the_usual_one_of_the_completions() -> None:
     assert batch_of(made) == (4, 3)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("batch", "said"),
     [
         (Batch(64, 8, 2.0), "A step is 64 prompts x 8 rollouts = 512 completions in 2 updates."),

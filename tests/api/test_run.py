@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 import groupwise as gw
 from groupwise.cli.app import main
@@ -372,7 +373,7 @@ def test_a_plan_finds_the_components_beside_an_opened_run(tmp_path: Path) -> Non
     assert str(found) == found.status
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asked", "message"),
     [
         (

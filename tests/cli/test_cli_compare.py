@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.cli import app as cli
 
@@ -214,7 +215,7 @@ def test_a_run_that_ends_early_does_not_cut_the_others_down(
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "said"),
     [
         ("lr1_seed1.csv", "two runs or more"),

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.cases import each_case
 from tests.cli.asked import refused
 
 from groupwise import examples
@@ -53,8 +54,8 @@ def judged_as(monkeypatch: pytest.MonkeyPatch, found: Judgement) -> list[bool]:
     return told
 
 
-@pytest.mark.parametrize("as_json", [False, True])
-@pytest.mark.parametrize("state", State)
+@each_case("as_json", [False, True])
+@each_case("state", State)
 def test_exit_codes_follow_the_state(
     log: Path,
     monkeypatch: pytest.MonkeyPatch,

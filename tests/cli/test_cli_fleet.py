@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.cases import each_case
 from tests.cli.deadly import Deadly
 
 from groupwise.analysis import fleet as fleets
@@ -170,7 +171,7 @@ def test_every_run_of_a_file_of_several_is_a_row(
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("states", "fail_on", "code"),
     [
         ("ok", "watch", 0),
@@ -246,7 +247,7 @@ def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(
     assert Path("fleet.csv").read_bytes() == before
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "said"),
     [
         ("nowhere", "does not exist: check the path"),

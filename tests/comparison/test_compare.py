@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.cases import each_case
 
 from groupwise.comparison.compare import Question, compare, holm, judged, where_they_part
 from groupwise.comparison.contrasts import Setup, contrast
@@ -214,7 +215,7 @@ def test_a_comparison_finds_level_and_speed_where_they_differ() -> None:
     assert higher.contrasts[0].difference.covers(0.1)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asked", "said"),
     [
         ({"late": 0.0}, "late is a share between 0 and 1; got 0"),
@@ -396,7 +397,7 @@ SENTENCES = [
 ]
 
 
-@pytest.mark.parametrize(("contrast", "asked", "sentence"), SENTENCES)
+@each_case(("contrast", "asked", "sentence"), SENTENCES)
 def test_each_status_has_its_sentence(contrast: Contrast, asked: dict, sentence: str) -> None:
     assert (
         judged(
@@ -410,7 +411,7 @@ def test_each_status_has_its_sentence(contrast: Contrast, asked: dict, sentence:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("parts", "status", "said"),
     [
         ("none", "different", "The late means differ; from which step on cannot be told."),

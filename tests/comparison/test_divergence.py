@@ -11,6 +11,7 @@ import pytest
 from numpy.polynomial.legendre import legval
 from numpy.typing import NDArray
 from scipy import stats
+from tests.cases import each_case
 
 from groupwise.comparison import divergence
 from groupwise.comparison.curves import Curve, local_spread
@@ -79,7 +80,7 @@ def test_evidence_is_a_fair_bet() -> None:
     assert alarms / n < 0.05 + 3 * math.sqrt(0.05 * 0.95 / n)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each_case("seed", range(4))
 def test_a_divergence_is_where_its_definition_says(seed: int) -> None:
     """Every part by other code: spread, plausible noises, whitening, the least evidence of them,
     alarm and likeliest onset.

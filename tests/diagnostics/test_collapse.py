@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import each_case
 
 from groupwise.diagnostics.collapse import (
     Decline,
@@ -101,8 +102,8 @@ def graded(
 # Penalties and small slopes.
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(
+@each_case("seed", range(5))
+@each_case(
     ("start", "end", "noise"), [(-0.10, -0.12, 0.005), (-0.30, -0.60, 0.02), (0.9, 0.75, 0.02)]
 )
 def test_a_penalty_of_longer_answers_beside_a_rising_accuracy_is_health(
@@ -137,8 +138,8 @@ def test_what_is_wanted_and_falls_while_the_total_rises_is_told() -> None:
     assert (found.cause.certainty, found.cause.names) == (Certainty.POSSIBLE, ("reward hacking",))
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(
+@each_case("seed", range(5))
+@each_case(
     ("level", "lost", "noise", "said"),
     [
         (-3.0, 0.12, 0.03, {}),
@@ -184,7 +185,7 @@ def test_a_reward_below_zero_that_loses_what_it_had_collapsed(
 # Grades.
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (-1.0, 0.0), (0.0, 0.1), (0.0, 100.0), (3.0, 8.0)]
 )
 def test_two_grades_are_read_off_mean_and_spread(low: float, high: float) -> None:
@@ -219,7 +220,7 @@ def test_grades_of_rollouts_come_before_all_else() -> None:
     assert Evidence(record).reward.bounds == (-1.0, 1.0)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (0.0, 0.1), (5.0, 10.0)])
+@each_case(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (0.0, 0.1), (5.0, 10.0)])
 def test_the_cause_does_not_depend_on_the_labels_of_right_and_wrong(
     low: float, high: float
 ) -> None:
@@ -333,7 +334,7 @@ def test_a_held_out_reward_that_is_down_already_does_not_clear_the_policy() -> N
     assert not {Fact.HELD_OUT_STAYED, Fact.HELD_OUT_DROPPED} & {*answer(found, "verifier").facts}
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each_case("seed", range(10))
 def test_how_fast_a_fall_was(seed: int) -> None:
     rng = np.random.default_rng(seed)
     noise = 0.03 * rng.standard_normal(ROWS)
@@ -439,7 +440,7 @@ def declined(by: float, deviation: float, *, few: int = 10, ended: bool = True) 
     return decline_of(lowered(by, deviation, few=few, ended=ended))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("by", "errors", "high", "status"),
     [
         # Of ten rows at the height and the twenty since: .6 was lost, and half of it by 1.96
@@ -541,7 +542,7 @@ def test_a_decline_is_told_with_its_height_and_its_end() -> None:
     assert collapse.limit == pytest.approx(1.0, abs=0.002)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("gradient", "alike", "collapsed"),
     [
         (0.0, 0.9, True),
@@ -663,7 +664,7 @@ def tail(rows: int = 5, *, first: float = 0.9, before: float = 0.5, known: int =
     return np.asarray(value)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "found", "abrupt"),
     [
         (tail(5), True, True),
@@ -706,7 +707,7 @@ def test_a_height_is_the_lower_limit_of_the_best_mean_of_three_rows_before() -> 
     assert heights(value[:3], 0.0).tolist() == [-np.inf] * 3
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rows", "scatter", "floor", "size"),
     [(24, 0.2, 0.0, 3), (23, 0.2, 0.0, None), (24, 0.12, 0.0, 1), (24, 0.2, 0.8, None)],
 )
@@ -762,7 +763,7 @@ def test_a_fall_that_was_made_good_ends_at_its_lowest_stretch() -> None:
     assert found.end == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "said"),
     [
         ({"entropy": (0.5, 0.5 * 1.29)}, Fact.BEHAVIOUR_UNCHANGED),

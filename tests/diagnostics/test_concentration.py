@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import each_case
 
 from groupwise.diagnostics.concentration import _may_have_arrived, check
 from groupwise.diagnostics.facts import Fact
@@ -74,7 +75,7 @@ def test_an_entropy_that_is_gone_asks_for_a_look_where_noisy_rows_show_no_gain(
     assert (found.status, found.facts) == (status, (Fact.ENTROPY_LOW,))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("beside", "status"),
     [
         ({}, Status.WARNING),
@@ -114,7 +115,7 @@ def test_a_reward_that_fell_for_good_does_not_stand() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("reward", "status", "stands"),
     [
         (about(np.full(N, 0.95)), Status.INFO, "with the reward at its top"),

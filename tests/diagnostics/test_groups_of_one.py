@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics.groups_of_one import check
 from groupwise.diagnostics.judge import judge
@@ -121,7 +122,7 @@ def test_a_group_size_of_1_tells_it_alone() -> None:
     assert told(reward)[0] is Status.NOT_LOGGED
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("reward", "advantage"),
     [
         ("reward_mean", "advantage_mean"),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import each_case
 
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import _lost_all, judge
@@ -79,7 +80,7 @@ DIPPED = np.where((ROW >= 40) & (ROW < 50), 0.1, 0.8 + noise())
 NO_NUMBER = "the reward is no finite number in any of 100 rows"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "state", "learning", "headline"),
     [
         (
@@ -322,7 +323,7 @@ def test_a_slower_fall_names_both_its_ends() -> None:
     assert (found.first_sign.signal, found.first_sign.step) == ("reward", 51)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "certainty", "names"),
     [
         ({}, Certainty.CANNOT_TELL, ("a broken verifier", "the policy came apart (instability)")),
@@ -386,7 +387,7 @@ def lost(errors: float, share: float) -> Evidence:
     return evidence
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("errors", "share", "certainty", "all_lost"),
     [
         (10.1, 0.61, Certainty.CANNOT_TELL, True),
@@ -575,7 +576,7 @@ def test_the_plain_form_has_schema_1_and_its_keys() -> None:
 # Bad input: a sentence, and what to log.
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "headline", "log_first"),
     [
         (

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judged as judge
@@ -127,7 +128,7 @@ def test_infinities_to_the_end_are_critical_and_a_few_are_worth_knowing() -> Non
     assert finite(log(grad_norm=few, reward=rewards())).status is Status.WARNING
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "row", "status"),
     [
         (np.inf, 117, "critical"),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics.beyond import _shorter, discards, router, tools
 from groupwise.diagnostics.facts import Fact
@@ -84,9 +85,7 @@ def test_a_reward_that_fell_at_a_restart_and_went_on_to_has_its_first_sign_there
     assert (found.first_sign.signal, found.first_sign.step) == ("reward", 80)
 
 
-@pytest.mark.parametrize(
-    ("row", "status"), [(15, "warning"), (14, "info"), (145, "warning"), (146, "info")]
-)
+@each_case(("row", "status"), [(15, "warning"), (14, "info"), (145, "warning"), (146, "info")])
 def test_a_jump_is_told_by_fifteen_rows_before_and_five_since(row: int, status: str) -> None:
     assert (
         check(log((f"resumed after step {row}: ",), entropy=since(row, 0.4, 0.9))).status.value
@@ -220,7 +219,7 @@ def test_the_share_that_is_dropped_is_of_all_that_were_sampled(
     assert f"{share} % of" in found.message
 
 
-@pytest.mark.parametrize(("row", "said"), [(5, True), (4, False), (145, True), (146, False)])
+@each_case(("row", "said"), [(5, True), (4, False), (145, True), (146, False)])
 def test_five_rows_on_either_side_show_that_what_is_kept_is_shorter(row: int, said: bool) -> None:
     length = since(row, 900, 500) + (-1.0) ** np.arange(N)
     assert (

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics import (
     beyond,
@@ -123,7 +124,7 @@ def test_a_gradient_is_lost_where_it_was_twenty_times_what_rounding_hides(
         ] == [True, False]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "status"),
     [
         ({}, Status.CRITICAL),  # nothing is learnt: so it may be
@@ -149,7 +150,7 @@ def test_a_gradient_of_0_throughout_is_measured_unless_the_reward_moves(
         )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "status"),
     [
         ({}, Status.CRITICAL),

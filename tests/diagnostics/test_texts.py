@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics.completions import repeats, repetition, truncated
 from groupwise.diagnostics.facts import Fact
@@ -152,7 +153,7 @@ def test_truncated_answers_that_are_paid_are_counted() -> None:
     assert found.signs[0].words == "88 % of truncated answers earn reward"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("counts", "status"),
     [
         ((100, 90, 100, 30), Status.WARNING),

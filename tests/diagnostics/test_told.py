@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics import hacking
 from groupwise.diagnostics.facts import Fact
@@ -87,7 +88,7 @@ def test_an_effective_sample_size_that_is_a_count_is_held_against_its_own_beginn
     assert found.message.startswith(said)
 
 
-@pytest.mark.parametrize("column", ["is/weight_second_moment", "optimizer/second_moment"])
+@each_case("column", ["is/weight_second_moment", "optimizer/second_moment"])
 def test_a_second_moment_is_one_where_all_weights_are_equal(column: str) -> None:
     moment = 1.05 + 0.01 * np.random.default_rng(2).random(N)
     assert judge(log(reward=RISE, entropy=ENTROPY, **{column: moment})).state is State.OK
@@ -113,7 +114,7 @@ def test_the_second_moment_of_an_alarm_is_that_of_the_measure() -> None:
     assert value.value == pytest.approx(2.3, abs=1e-12)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("since", "certainty", "names"),
     [
         (55, Certainty.LIKELY, ("the policy came apart (instability)",)),
@@ -157,7 +158,7 @@ def test_a_noisy_reward_of_unknown_top_that_rises_has_learnt() -> None:
     assert flat.headline == "nothing learnt in 3,999 steps: reward 0.98 → 0.99 (gain -0.09 to 0.11)"
 
 
-@pytest.mark.parametrize("level", [0.0, 0.5, -0.2])
+@each_case("level", [0.0, 0.5, -0.2])
 def test_a_constant_mean_of_groups_that_differ_is_no_failure(level: float) -> None:
     # Ranks, centred rewards and games against itself have one mean by construction.
     found = judge(log(reward=np.full(N, level), spread=np.full(N, 0.4), entropy=ENTROPY))
@@ -289,7 +290,7 @@ def test_every_finding_names_its_number() -> None:
     assert len(seen) >= 6
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "advice"),
     [
         (
@@ -348,7 +349,7 @@ def test_a_reward_that_wanders_is_no_reason_for_a_higher_rate() -> None:
     )  # it rose, and stands
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("gain", "step", "learnt"),
     [(0.129, 41, True), (0.126, 41, False), (0.129, 10, False), (0.129, 72, False)],
 )
@@ -439,9 +440,7 @@ def test_the_range_of_an_onset_holds_it() -> None:
     assert inside >= 30
 
 
-@pytest.mark.parametrize(
-    ("step", "check"), [(None, "truncation"), (71, "truncation"), (72, hacking.NAME)]
-)
+@each_case(("step", "check"), [(None, "truncation"), (71, "truncation"), (72, hacking.NAME)])
 def test_a_loophole_is_told_as_what_explains_it_unless_that_came_later(
     step: int | None, check: str
 ) -> None:

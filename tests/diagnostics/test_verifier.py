@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import each_case
 
 from groupwise.diagnostics.collapse import Fall, _for_slope, decline_of, fall_of
 from groupwise.diagnostics.facts import Fact
@@ -60,7 +61,7 @@ def test_single_rows_of_exactly_0_between_rows_that_earn_are_batches_that_were_n
     assert told(reward=np.where(earned == 0, 0.0, earned + noise(0.08, 1))).facts == (Fact.OUTAGES,)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         np.where(np.isin(ROW, [20, 47]), 0.0, 0.5 + noise(0.02)),  # two are an accident
@@ -169,7 +170,7 @@ def test_a_function_that_stops_is_critical_where_the_reward_feels_it() -> None:
 # Logged failures.
 
 
-@pytest.mark.parametrize(
+@each_case(
     "column", ["reward/timeout_rate", "verifier_error_rate", "parsing/failed", "sandbox_exceptions"]
 )
 def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
@@ -185,7 +186,7 @@ def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
     assert most.status is Status.CRITICAL
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("column", "value"),
     [
         ("tool_error_rate", np.where(ROW < 50, 0.02, 0.8)),
@@ -218,7 +219,7 @@ def ties(*differences: float) -> list[dict[str, Any]]:
     return [{"step": step, "prompt_id": prompt, "reward": reward} for step, prompt, reward in rows]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("difference", "status"),
     [
         (0.9e-3, Status.CRITICAL),
@@ -327,7 +328,7 @@ def changed(*rows: tuple[int, float]) -> NDArray[np.float64]:
     return value
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "deviation", "found"),
     [
         (changed(), 0.05, True),

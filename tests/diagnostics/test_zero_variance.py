@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Status
@@ -58,7 +59,7 @@ def told(size: int | None = None, prompts: int | None = 32, **columns: Any) -> F
     return check(evidence(size, prompts, **columns))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("size", "dead", "status", "message"),
     [
         (2, 0.45, Status.NONE, "No sign of it: 45 % of the groups have zero variance."),
@@ -360,7 +361,7 @@ def test_the_earlier_rate_is_that_of_the_first_quarter() -> None:
     assert _earlier_rate(np.ones(40, bool)) == 0.0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("prompts", "share", "rows"),
     [
         (20, 0.5, 40),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.baseline_errors import compare_baselines
@@ -261,7 +262,7 @@ def test_words_say_when_not_to_bother() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("values", "message"),
     [
         ((-1, 1, 1), "zero or positive"),
@@ -398,7 +399,7 @@ def test_the_regret_by_hand() -> None:
     assert plan.present.gain_lost == pytest.approx(1 - (norm2 + least) / (norm2 + plan.present.mse))
 
 
-@pytest.mark.parametrize(("prompts", "told"), [(24, False), (128, True)])
+@each_case(("prompts", "told"), [(24, False), (128, True)])
 def test_bands_and_best_sizes_are_those_of_the_draws(prompts: int, told: bool) -> None:
     """Prompts drawn again with the same generator, each draw with its own curve; the interval of
     the best size takes in Fieller's ends.

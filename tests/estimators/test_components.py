@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import (
@@ -79,9 +80,9 @@ def moments_of_every_group(
     return groups.probability_M, found.moment_PC
 
 
-@pytest.mark.parametrize("size", [4, 5, 6])
-@pytest.mark.parametrize("zero_mean", [True, False])
-@pytest.mark.parametrize("prompt", [0, 1])
+@each_case("size", [4, 5, 6])
+@each_case("zero_mean", [True, False])
+@each_case("prompt", [0, 1])
 def test_moments_are_unbiased_over_all_outcomes(size: int, zero_mean: bool, prompt: int) -> None:
     world = small_world(3)
     probability, moments = moments_of_every_group(world, prompt, size, zero_mean=zero_mean)
@@ -144,7 +145,7 @@ def by_tuples(score: np.ndarray, reward: np.ndarray) -> tuple[float, float, floa
     return float(own), float(second - own), float(apart + own)
 
 
-@pytest.mark.parametrize("size", [4, 5, 7])
+@each_case("size", [4, 5, 7])
 def test_closed_forms_equal_the_sums_over_tuples(size: int) -> None:
     rng = np.random.default_rng(size)
     score, reward = rng.normal(size=(size, 3)), rng.normal(size=size)
@@ -168,7 +169,7 @@ def same(one: Components, other: Components) -> None:
     )
 
 
-@pytest.mark.parametrize("zero_mean", [True, False])
+@each_case("zero_mean", [True, False])
 def test_scores_gram_and_sums_say_the_same(zero_mean: bool) -> None:
     score, reward, prompt = batch()
     plain = components(reward, prompt, score_ND=score, zero_mean=zero_mean)
@@ -213,7 +214,7 @@ def test_batches_add_up_exactly() -> None:
         rows + moments_of_scores(score[:, :2], reward, prompt)
 
 
-@pytest.mark.parametrize(("spread", "told"), [(0.7, True), (0.2, False)])
+@each_case(("spread", "told"), [(0.7, True), (0.2, False)])
 def test_prompts_whose_scores_differ_much_in_length_are_told(spread: float, told: bool) -> None:
     """E|s|^2 as exp(2 x spread x z): its logarithm has twice the spread, and .8 is the limit."""
     rng = np.random.default_rng(7)
@@ -372,7 +373,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@each_case("case", BAD)
 def test_bad_input_is_refused_in_a_sentence(case: str) -> None:
     changes, message = BAD[case]
     score = np.random.default_rng(0).normal(size=(8, 2))
@@ -416,8 +417,8 @@ def large_gram() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return score @ score.T, rng.normal(size=400), np.repeat(np.arange(50), 8)
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("place", [(3, 2), (3, 201), (398, 5)])
+@each_case("order", ["C", "F"])
+@each_case("place", [(3, 2), (3, 201), (398, 5)])
 def test_one_entry_of_a_gram_matrix_that_has_no_mirror_image_is_enough(
     place: tuple[int, int], order: Any
 ) -> None:
@@ -442,7 +443,7 @@ def test_products_of_two_kinds_of_scores_are_no_gram_matrix() -> None:
             components(reward, prompt, gram_NN=wrong)
 
 
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int64])
+@each_case("kind", [np.float16, np.float32, np.float64, np.int64])
 def test_a_gram_matrix_may_be_rounded(kind: Any) -> None:
     gram, reward, prompt = large_gram()
     noise = np.random.default_rng(6).normal(size=gram.shape) * 1e-4
@@ -452,8 +453,8 @@ def test_a_gram_matrix_may_be_rounded(kind: Any) -> None:
     assert components(reward, prompt, gram_NN=rounded).prompts == 50
 
 
-@pytest.mark.parametrize("place", [(3, 3), (3, 201), (398, 5), (0, 9)])
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@each_case("place", [(3, 3), (3, 201), (398, 5), (0, 9)])
+@each_case("bad", [np.nan, np.inf])
 def test_what_is_not_finite_is_found_wherever_it_stands(place: tuple[int, int], bad: float) -> None:
     """Also between groups of equal rewards, which get no weight."""
     gram, reward, prompt = large_gram()
@@ -508,7 +509,7 @@ def test_numbers_too_large_to_add_up_are_refused() -> None:
             components(reward * scale, prompt, score_ND=score)
 
 
-@pytest.mark.parametrize(("kind", "near"), [(np.float32, 1e-6), (np.float16, 1e-6)])
+@each_case(("kind", "near"), [(np.float32, 1e-6), (np.float16, 1e-6)])
 def test_squared_lengths_of_many_small_numbers_add_up(kind: Any, near: float) -> None:
     """A quarter of a million of them beside a large one: a sum in single precision drops those
     that it meets after that.
@@ -524,7 +525,7 @@ def test_squared_lengths_of_many_small_numbers_add_up(kind: Any, near: float) ->
     assert found.r.value == pytest.approx(exact.r.value, rel=1e-3)
 
 
-@pytest.mark.parametrize("scale", [1e-40, 1e-100, 1e-170])
+@each_case("scale", [1e-40, 1e-100, 1e-170])
 def test_numbers_too_small_to_multiply_are_refused(scale: float) -> None:
     score, reward, prompt = batch()
     with pytest.raises(InvalidArgumentError, match=r"underflow.*: multiply them by a constant"):
@@ -619,7 +620,7 @@ def test_too_few_prompts_give_a_best_size_without_limits() -> None:
     assert np.isnan(found.vp.standard_error)
 
 
-@pytest.mark.parametrize(("errors", "told"), [(3.9, False), (4.1, True), (-4.1, False)])
+@each_case(("errors", "told"), [(3.9, False), (4.1, True), (-4.1, False)])
 def test_the_alarm_of_the_scores_mean_is_at_four_standard_errors(errors: float, told: bool) -> None:
     spread = np.array([-1.0, 1.0] * 8)
     mean = pseudo_of(vp=VP, r=R, score_mean_norm2=spread + errors * stats.sem(spread))

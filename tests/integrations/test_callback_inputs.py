@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from tests.integrations.test_callback import SIZE, PlayedTrainer, attached, judged
 
 from groupwise.diagnostics.judgement import Judgement, State
@@ -88,7 +89,7 @@ def test_where_nothing_was_measured_no_group_size_is_planned() -> None:
     assert probe.decision is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("settings", "said"),
     [
         (
@@ -146,7 +147,7 @@ def test_a_folder_that_is_none_is_said_and_the_run_is_recorded_where_it_would_be
     assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "steps"),
     [
         ({"sketch": ProbeSettings(every=3)}, [1, 4, 7]),

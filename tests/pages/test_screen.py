@@ -8,9 +8,9 @@ import io
 import json
 from dataclasses import replace
 
-import pytest
 from rich.cells import cell_len
 from rich.console import Console
+from tests.cases import each_case
 
 from groupwise.diagnostics.cost import NO_CLOCK
 from groupwise.diagnostics.facts import Fact
@@ -210,8 +210,8 @@ def test_what_has_no_room_goes_in_the_order_of_its_worth() -> None:
     ]
 
 
-@pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize("found", ALL, ids=[one.state.value for one in ALL])
+@each_case("plain", [False, True])
+@each_case("found", ALL)
 def test_every_state_keeps_to_the_screen_whatever_the_log_calls_things(
     found: Judgement, plain: bool
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each_case
 
 from groupwise.readers import columns
 from groupwise.readers.columns import PlainRows
@@ -141,7 +142,7 @@ def test_what_is_read_by_column() -> None:
     assert np.array_equal(later["late"].unique(), [12345678901234567890.0])
 
 
-@pytest.mark.parametrize(
+@each_case(
     "last",
     [
         {"a": {"b": 1}},
@@ -166,7 +167,7 @@ def test_what_is_left_to_be_read_row_by_row(last: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "later",
     [
         '{"a": 1, "null_share": 2}',  # a key that is new, and holds the word that is counted
@@ -199,7 +200,7 @@ def test_keys_that_hold_null_in_some_rows_are_read_by_column(
     assert PlainRows().table(block) is not None
 
 
-@pytest.mark.parametrize("window", [1, 2, 7, 1 << 18])
+@each_case("window", [1, 2, 7, 1 << 18])
 def test_marks_behind_backslashes(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of n backslashes before a quotation mark an odd number makes it a letter, however long the
     run and wherever a window ends.

@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.cases import each_case
 
 from groupwise import limits
 from groupwise.diagnostics.judge import judge
@@ -97,7 +98,7 @@ def group_sizes(table: pl.DataFrame) -> list[int]:
 
 
 class TestSniffing:
-    @pytest.mark.parametrize(
+    @each_case(
         ("row", "reader"),
         [
             ({"prompt": "a", "completion": "b", "reward": 1}, "rollouts"),
@@ -357,7 +358,7 @@ def whole(path: Path) -> str:
 class TestLeft:
     """Completions that stay in their files are those that would be in memory."""
 
-    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+    @each_case("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
     def test_whatever_the_encoding(self, tmp_path: Path, encoding: str) -> None:
         rows = [row | {"completion": f"\u00e9 {at}"} for at, row in enumerate(plain_rows() * 20)]
         lines = [json.dumps(row, ensure_ascii=False) for row in rows]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each_case
 
 from groupwise.readers.follow import Follower
 from groupwise.record.journal import Journal
@@ -201,7 +202,7 @@ NANS = "2 cells of 'loss' are NaN, and read as missing"
 WINDOW = "2 cells of 'window' did not lie above 0: 1 stands in for it"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rows", "some", "note"),
     [
         ([{"reward": 0.5}], [{"prompt_id": 0, "completion": "a\ud800b"}], LONE),

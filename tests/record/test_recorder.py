@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import each_case
 
 from groupwise.record.journal import SecondWriterError
 from groupwise.record.recorder import Recorder
@@ -117,7 +118,7 @@ def test_killed_runs_keep_every_finished_step_once_and_whole(tmp_path: Path) -> 
     )  # five new steps each time, and at most three of those before done again
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+@each_case("share", [0.0, 0.1, 0.5, 0.9, 0.999])
 def test_a_step_cut_off_anywhere_is_dropped_and_the_record_goes_on(
     share: float, tmp_path: Path
 ) -> None:
@@ -150,9 +151,7 @@ class Unwritable:
         raise KeyError("no text")
 
 
-@pytest.mark.parametrize(
-    "rollout", [{"prompt_id": 0.5, "reward": 1.0}, {"prompt_id": True}, {"reward": 1.0}]
-)
+@each_case("rollout", [{"prompt_id": 0.5, "reward": 1.0}, {"prompt_id": True}, {"reward": 1.0}])
 def test_a_step_that_cannot_be_recorded_is_said(rollout: dict[str, Any], tmp_path: Path) -> None:
     told: list[str] = []
     recorder = Recorder(tmp_path / "run", say=told.append)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import QUANTITIES, components
@@ -53,7 +54,7 @@ def small_world() -> BanditWorld:
     return random_world(np.random.default_rng(3), prompts=3, arms=2, dimensions=4, rewards="binary")
 
 
-@pytest.mark.parametrize("rates", RATES)
+@each_case("rates", RATES)
 def test_moments_are_those_of_every_rollout_and_every_error(
     world: BanditWorld, rates: tuple[float, float]
 ) -> None:
@@ -67,8 +68,8 @@ def test_moments_are_those_of_every_rollout_and_every_error(
     assert errors.slope**2 * world.vp == pytest.approx(exact.vp, abs=EXACT)
 
 
-@pytest.mark.parametrize("rates", RATES)
-@pytest.mark.parametrize("baseline", ["leave_one_out", "oracle", "vanilla"])
+@each_case("rates", RATES)
+@each_case("baseline", ["leave_one_out", "oracle", "vanilla"])
 def test_the_error_of_a_group_is_that_of_every_group_and_every_error(
     world: BanditWorld, rates: tuple[float, float], baseline: str
 ) -> None:
@@ -110,7 +111,7 @@ def test_a_hand_computed_case() -> None:
     assert found.degenerate[0] == pytest.approx(0.81 * (0.16 * 0.16 + 0.0256) + 0.16 * 0.09 * 0.8)
 
 
-@pytest.mark.parametrize("rates", RATES)
+@each_case("rates", RATES)
 def test_components_follow_with_their_intervals(
     world: BanditWorld, rates: tuple[float, float]
 ) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from weakref import WeakSet
 
 from groupwise import limits
@@ -30,6 +30,8 @@ _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,15}) ")
 _HALF_A_HEAD = re.compile(rb"[0-9a-f]{0,8}|[0-9a-f]{8} [0-9]{0,15}")
 _SALVAGE = 16  # bytes that are checked in search of sound entries, for each byte of a damaged line
 _MOST_TOLD = 5
+_BLOCK = 1 << 20  # bytes that are read at once
+_HOLE = bytes(_BLOCK)
 
 
 class SecondWriterError(GroupwiseError):
@@ -229,9 +231,8 @@ class Content:
 def journal_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a journal, those that are too long in pieces; none where there is none."""
     try:
-        with path.open("rb", buffering=1 << 20) as file:
-            while line := file.readline(limits.LONGEST_LINE):
-                yield line
+        with path.open("rb") as file:
+            yield from _lines(file)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -251,6 +252,22 @@ def read_journal(path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = N
         if (kept := entry if keep is None else keep(entry)) is not None
     ]
     return Content(entries, reader.end, reader.torn, tuple(reader.damage))
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield lines with their ends; one that is too long, or a hole, comes in pieces."""
+    parts: list[bytes] = []
+    while block := file.read(_BLOCK):
+        *whole, last = block.split(b"\n")
+        for line in whole:
+            yield b"".join([*parts, line, b"\n"])
+            parts.clear()
+        parts.append(last)
+        if len(parts) * _BLOCK >= limits.LONGEST_LINE or last == _HOLE:
+            yield b"".join(parts)
+            parts.clear()
+    if rest := b"".join(parts):
+        yield rest
 
 
 def _sync_folder(folder: Path) -> None:

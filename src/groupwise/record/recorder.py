@@ -57,6 +57,7 @@ RECENT = 64
 _MOST_CHANGES = (
     20  # of the group size that are noted: each note is written with all that stand before it
 )
+_GOES_ON = "the group size goes on changing"
 # a record that cannot be opened is not tried again before this many times what the last try took
 _SHARE = 20
 
@@ -302,6 +303,11 @@ class Recorder:
         self.config = _resized(self.config, step, size)
         if sum(_step_of_change(note) > 0 for note in self.notes) < _MOST_CHANGES:
             self.note(sentence)
+        elif not any(note.startswith(_GOES_ON) for note in self.notes):
+            self.note(
+                f"{_GOES_ON}: group_size has it for each step, and no change after step {step} is "
+                "noted"
+            )
 
     def _write(self) -> None:
         """Write all that waits; a failure is said once, and it goes on waiting."""

@@ -19,7 +19,7 @@ Optimizer = Literal["sgd", "adam"]
 UNKNOWN_RATIO = "What the loss does about the lag is unknown: no importance ratio is counted on."
 UNKNOWN_PLACE = (
     "Not known, and it would change the answer: where the KL term is. In the reward it keeps the "
-    "whole force stale whatever the ratio; give it with --kl-in none, reward or loss."
+    "whole force stale whatever the ratio; give it with --set kl_in=none, reward or loss."
 )
 UNKNOWN_KIND = (
     "expected the kind of lag, which the run does not say: give it with --set lag_kind=none, "
@@ -30,8 +30,8 @@ UNKNOWN_INTERVAL = (
     "refresh_interval=UPDATES"
 )
 CURRENT_TERM = (
-    "A KL term in the loss is current while the reward's part of the force is stale: without "
-    "--stale-share the whole force is taken as stale (in the two-armed bandit 1.04 of it is)."
+    "A KL term in the loss is current while the reward's part of the force is stale: the whole "
+    "force is taken as stale (in the two-armed bandit 1.04 of it is)."
 )
 
 

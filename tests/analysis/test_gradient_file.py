@@ -21,8 +21,13 @@ from groupwise.analysis.component_file import (
 )
 from groupwise.errors import GroupwiseError, OverwriteError, UnreadableRunError
 from groupwise.estimators.best_group_size import Budget, plan_from_components
-from groupwise.estimators.components import QUANTITIES, Components, components
-from groupwise.scores.sums import score_sums
+from groupwise.estimators.components import (
+    QUANTITIES,
+    Components,
+    Sample,
+    components,
+    components_of_sums,
+)
 
 
 def arrays(prompts: int = 24) -> tuple[Any, Any, Any]:
@@ -56,7 +61,9 @@ def test_what_was_saved_comes_back(tmp_path: Path, level: float) -> None:
 
 def test_components_of_sums_come_back_without_pseudo_values(tmp_path: Path) -> None:
     score, reward, prompt = arrays()
-    found = score_sums(score, reward, prompt).components()
+    estimate = components(reward, prompt, score_ND=score)
+    sample = Sample(estimate.prompts, estimate.rollouts, estimate.left_out, zero_mean=True)
+    found = components_of_sums(estimate.estimate_C, estimate.covariance_CC, sample)
     saved = load_components(save_components(found, tmp_path / "c.json", provenance={})).components
     assert saved.pseudo_PC is None
     assert saved.as_dict() == found.as_dict()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.comparison.compare import Question, compare, holm, judged, where_they_part
 from groupwise.comparison.contrasts import Setup, contrast
@@ -172,10 +173,7 @@ def test_a_divergence_is_of_runs_or_of_groups_or_cannot_be_told() -> None:
     assert compared(runs[:2], runs[2:]).pairings[0].divergence.beyond == "seed_noise"
     one = compared(runs[:1], runs[1:3]).pairings[0].divergence
     assert (one.status, one.beyond) == ("unavailable", "seed_noise")
-    assert (
-        one.message
-        == "one group has one run: where it parts from the others beyond seed noise cannot be told"
-    )
+    says("comparison/compare/1", one.message)
     shared = [Curve(STEP, run.value_T + 5 * i, run.smooth_T) for i, run in enumerate(runs[:2])]
     moved = [
         Curve(STEP, run.value_T + 1.0 + 0.001 * i, run.smooth_T) for i, run in enumerate(shared)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.collapse import (
     Decline,
@@ -306,10 +307,7 @@ def test_a_drop_of_training_alone_may_be_harder_prompts_and_is_no_alarm(seed: in
     )
     assert found.cause.log == ("completions with their rewards",)
     assert Fact.HELD_OUT_STAYED in answer(found, "verifier").facts
-    assert (
-        answer(found, "collapse").message
-        == "reward 0.62 → 0.24 at step 121, for good; the held-out reward did not fall with it"
-    )
+    says("diagnostics/collapse/1", answer(found, "collapse").message)
     assert found.do.startswith("log completions with their rewards")
 
 
@@ -401,10 +399,7 @@ def test_a_verifier_that_passes_everything_at_once_is_told_from_success(seed: in
     found = judge(log(reward=leap, **steady(rng)))
     assert (found.state, told(found)) == (State.WATCH, {"verifier": Status.WARNING})
     assert found.headline.endswith(" → exactly 1 at step 121, in all 80 rows since")
-    assert (
-        answer(found, "verifier").advice
-        == "give the reward function a wrong answer: it may pass everything"
-    )
+    says("diagnostics/collapse/2", answer(found, "verifier").advice)
     assert judge(log(reward=grown, **steady(rng))).state is State.OK
 
 
@@ -597,10 +592,7 @@ def test_answers_that_shrank_to_nothing_come_before_what_one_function_paid_for_t
         "entropy": entropy,
     }
     found = judge(log(**given, **columns))
-    assert (
-        answer(found, "collapse").message
-        == "length 100 → 4 tokens at step 61, and most groups have taught nothing since"
-    )
+    says("diagnostics/collapse/3", answer(found, "collapse").message)
     assert (found.state, found.cause.names) == (
         State.FAILED,
         ("policy concentration: the entropy is spent",),
@@ -629,9 +621,9 @@ def test_a_held_out_reward_that_falls_while_training_rises_is_no_collapse() -> N
     held = np.where(rows < 60, 0.6, 0.1) + 0.02 * rng.standard_normal(120)
     up = np.where(rows < 60, 0.5, 0.9) + 0.02 * rng.standard_normal(120)
     assert answer(judge(log(reward=up, held_out=held)), "collapse").status is Status.NONE
-    assert (
-        answer(judge(log(reward=0.5 + 0 * up, held_out=held)), "collapse").message
-        == "held-out reward 0.60 → 0.10 at step 61, for good"
+    says(
+        "diagnostics/collapse/4",
+        answer(judge(log(reward=0.5 + 0 * up, held_out=held)), "collapse").message,
     )
     # One that falls by and by had training leap as it began, and stand since it lost its half.
     slowly, leapt = (

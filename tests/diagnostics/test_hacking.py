@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.hacking import (
@@ -669,10 +670,7 @@ def test_a_function_that_falls_while_the_total_rises() -> None:
         51,
         (Fact.COLUMNS_PART,),
     )
-    assert (
-        found.message
-        == "reward 0.96 → 1.73 while correct 0.48 → 0.22: one is earned at the other's expense."
-    )
+    says("diagnostics/hacking/1", found.message)
     level = told(
         **{"reward": one + 2 * other, "rewards/judge/mean": one, "rewards/correct/mean": 2 * other}
     )

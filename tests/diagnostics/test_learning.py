@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judged
@@ -507,13 +508,10 @@ def told(**given: Any) -> Finding:
 def test_a_learning_rate_of_zero() -> None:
     found = told(rate=np.zeros(30))
     assert (found.status, found.step, found.facts) == (Status.CRITICAL, 1, (Fact.RATE_ZERO,))
-    assert found.message == "the learning rate is 0 in all 30 rows: nothing can be learnt"
+    says("diagnostics/learning/1", found.message)
     found = told(rate=np.where(np.arange(30) < 20, 1e-6, 0.0))
     assert (found.status, found.step) == (Status.CRITICAL, 21)
-    assert (
-        found.message
-        == "the learning rate 1e-06 → 0 at step 21: nothing has been learnt in the 10 rows since"
-    )
+    says("diagnostics/learning/2", found.message)
     found = told(reward=np.ones(30), config={"learning_rate": 0.0})
     assert (found.status, found.message) == (
         Status.CRITICAL,
@@ -526,15 +524,12 @@ def test_a_schedule_that_ends_at_zero_is_none() -> None:
     assert told(rate=decays).status is Status.NONE
     found = told(rate=np.append(decays, 0))  # over a quarter of the run is left at nothing
     assert (found.status, found.step, found.facts) == (Status.WARNING, 31, (Fact.RATE_ZERO,))
-    assert (
-        found.message
-        == "the learning rate 6.7e-08 → 0 at step 31: nothing has been learnt in the 11 rows since"
-    )
+    says("diagnostics/learning/3", found.message)
     assert (
         told(rate=np.where(np.arange(30) < 26, 1e-6, 0.0)).status is Status.NONE
     )  # four rows are too few
     assert told(rate=np.where(np.arange(30) < 25, 1e-6, 0.0)).status is Status.CRITICAL
-    assert told(rate=np.full(30, 1e-6)).message == "No sign of it: the learning rate is 1e-06."
+    says("diagnostics/learning/4", told(rate=np.full(30, 1e-6)).message)
     assert told(reward=np.ones(30)).status is Status.NOT_LOGGED
     assert told(rate=np.zeros(2), reward=np.ones(2)).status is Status.NOT_LOGGED
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.beyond import _shorter, discards, router, tools
 from groupwise.diagnostics.facts import Fact
@@ -231,7 +232,7 @@ def test_five_rows_on_either_side_show_that_what_is_kept_is_shorter(row: int, sa
 def test_a_filter_that_leaves_little_is_worth_knowing() -> None:
     found = discards(log(admitted_share=np.linspace(0.7, 0.1, N)))
     assert (found.status, found.facts) == (Status.INFO, (Fact.FEW_ADMITTED,))
-    assert found.message == "12 % of what is generated is trained on, 68 % at first."
+    says("diagnostics/restart/1", found.message)
 
 
 def test_experts_whose_load_drifts() -> None:
@@ -252,10 +253,7 @@ def test_tool_calls_that_come_to_fail() -> None:
         61,
         (Fact.TOOLS_FAIL,),
     )
-    assert (
-        found.message
-        == "Tool calls fail since step 61: env_invalid_action_ratio 9 % → 80 %, turns 3 → 9."
-    )
+    says("diagnostics/restart/2", found.message)
     assert tools(log(tool_failure_share=np.full(N, 0.8))).status is Status.INFO
 
 

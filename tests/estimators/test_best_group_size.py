@@ -24,8 +24,8 @@ from groupwise.estimators.components import (
     Sample,
     components,
     components_of_pseudo_values,
+    components_of_sums,
 )
-from groupwise.scores.sums import score_sums
 from groupwise_lab.worlds.bandit import random_world
 
 
@@ -199,9 +199,10 @@ def test_sums_alone_give_bands_too() -> None:
         np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary"
     )
     score, reward, prompt = world.sample(128, 8, np.random.default_rng(3))
-    plan = plan_from_components(
-        score_sums(score, reward, prompt).components(), Budget(1024), present=8
-    )
+    estimate = components(reward, prompt, score_ND=score)
+    sample = Sample(128, 1024, 0, zero_mean=True)
+    sums = components_of_sums(estimate.estimate_C, estimate.covariance_CC, sample)
+    plan = plan_from_components(sums, Budget(1024), present=8)
     rows = plan_from_components(found(), Budget(1024), present=8)
     assert plan.group_size == rows.group_size
     assert plan.group_size_interval is not None

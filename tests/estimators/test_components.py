@@ -25,7 +25,6 @@ from groupwise.estimators.components import (
 )
 from groupwise.estimators.moments import MOMENTS, moments_of_gram, moments_of_scores
 from groupwise.intervals import Interval
-from groupwise.scores.sums import score_sums
 from groupwise_lab.worlds.bandit import BanditWorld, random_world, softmax_world
 
 NEAR = 1e-10
@@ -170,11 +169,10 @@ def same(one: Components, other: Components) -> None:
 
 
 @each_case("zero_mean", [True, False])
-def test_scores_gram_and_sums_say_the_same(zero_mean: bool) -> None:
+def test_scores_and_gram_say_the_same(zero_mean: bool) -> None:
     score, reward, prompt = batch()
     plain = components(reward, prompt, score_ND=score, zero_mean=zero_mean)
     same(plain, components(reward, prompt, gram_NN=score @ score.T, zero_mean=zero_mean))
-    same(plain, score_sums(score, reward, prompt, zero_mean=zero_mean).components())
 
 
 def test_order_of_rollouts_and_ragged_groups() -> None:
@@ -192,15 +190,11 @@ def test_order_of_rollouts_and_ragged_groups() -> None:
 
 
 def test_batches_add_up_exactly() -> None:
-    """Sums over scores and moments of scores both see the inner products across batches; a Gram
-    matrix does not, and says so.
+    """Moments of scores see the inner products across batches; a Gram matrix does not, and says
+    so.
     """
     score, reward, prompt = batch(prompts=20)
     cut = prompt < 7
-    whole = components(reward, prompt, score_ND=score)
-    parts = [score_sums(score[rows], reward[rows], prompt[rows]) for rows in (cut, ~cut)]
-    same(whole, (parts[0] + parts[1]).components())
-    same(whole, (parts[1] + parts[0]).components())
     rows = moments_of_scores(score[cut], reward[cut], prompt[cut]) + moments_of_scores(
         score[~cut], reward[~cut], prompt[~cut]
     )
@@ -222,7 +216,9 @@ def test_prompts_whose_scores_differ_much_in_length_are_told(spread: float, told
     score = rng.normal(size=(512, 8)) * np.exp(spread * rng.standard_normal(64))[prompt, None]
     reward = rng.normal(size=512)
     of_scores = components(reward, prompt, score_ND=score)
-    of_sums = score_sums(score, reward, prompt).components()
+    of_sums = components_of_sums(
+        of_scores.estimate_C, of_scores.covariance_CC, Sample(64, 512, 0, zero_mean=True)
+    )
     for found in (of_scores, of_sums):
         assert any("differ much in length" in note for note in found.notes) == told
 
@@ -340,13 +336,10 @@ def test_all_rewards_equal_is_zero_and_no_number_out_of_nothing() -> None:
 
 def test_two_prompts_give_numbers_without_intervals() -> None:
     score, reward, prompt = batch(prompts=2)
-    for found in (
-        components(reward, prompt, score_ND=score),
-        score_sums(score, reward, prompt).components(),
-    ):
-        assert np.isfinite(found.vp.value)
-        assert not found.vp.interval.bounded
-        assert "too few prompts for an interval" in found.vp.status
+    found = components(reward, prompt, score_ND=score)
+    assert np.isfinite(found.vp.value)
+    assert not found.vp.interval.bounded
+    assert "too few prompts for an interval" in found.vp.status
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -530,15 +523,13 @@ def test_numbers_too_small_to_multiply_are_refused(scale: float) -> None:
     score, reward, prompt = batch()
     with pytest.raises(InvalidArgumentError, match=r"underflow.*: multiply them by a constant"):
         components(reward, prompt, score_ND=score * scale)
-    with pytest.raises(InvalidArgumentError, match=r"underflow.*: multiply them by a constant"):
-        score_sums(score * scale, reward, prompt).components()
     assert components(reward, prompt, score_ND=score * 1e-20).r.value > 0
 
 
 def test_sums_too_large_to_add_up_are_refused() -> None:
     score, reward, prompt = batch()
     with pytest.raises(InvalidArgumentError, match="overflow"):
-        score_sums(score * 1e40, reward, prompt).components()
+        components(reward, prompt, score_ND=score * 1e40)
 
 
 def pseudo_of(**columns: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ NUMERIC = tests/forecasting tests/stability tests/estimators lab/tests/theory la
 	lab/tests/trainer/test_policy.py lab/tests/trainer/test_language_policy.py lab/tests/trainer/test_grpo.py lab/tests/experiments/test_language_models.py
 MUTATED = estimators intervals.py stability comparison forecasting diagnostics
 .DEFAULT_GOAL := help
-.PHONY: help processors cluster verl demo demo-recorded demo-llm gpu test wheel kernels freeze mutants house check bench docs slow torture fuzz soak explore experiments studies dynamics final-gap fixture reference picture clean
+.PHONY: help processors cluster verl demo demo-recorded demo-llm gpu test wheel kernels freeze sentences mutants house check bench docs slow torture fuzz soak explore experiments studies dynamics final-gap fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ processors:  ## make demo and make test in a fresh clone under every pair of ker
 
 freeze: $(VENV)/.installed  ## what every command answers on the logs of ../shared/data, against the frozen answers
 	@$(BIN)/python scripts/freeze.py check
+
+sentences: $(VENV)/.installed-test  ## tests/golden/sentences.tsv anew: the sentences that tests compare
+	@WRITE_SENTENCES=1 $(BIN)/python -m pytest -n 0 -q -m "" $$(grep -rl "says(" tests --include="test_*.py")
 
 mutants: $(VENV)/.installed-dev  ## mutation testing of the mathematics: 300 seeded mutants a room, resumable (an hour)
 	@for room in $(MUTATED); do echo "== $$room"; $(BIN)/python scripts/mutants.py $$room || exit 1; done

@@ -9,14 +9,12 @@ The peer `u-stats` is measured where it is installed (`pip install u-stats`), el
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from groupwise.estimators.components import components
-from groupwise.scores.sums import ScoreSums, score_sums
+from groupwise.estimators.components import components, components_of_moments
+from groupwise.estimators.moments import GroupMoments, moments_of_scores
 
 ROLLOUTS, GROUP_SIZE = 4096, 8
 
@@ -101,9 +99,7 @@ def test_the_same_components_by_u_stats(benchmark: BenchmarkFixture) -> None:
 
 @pytest.mark.benchmark(group="one million rollouts with 256-wide sketches, 20 batches of 50,000")
 def test_a_million_rollouts(benchmark: BenchmarkFixture) -> None:
-    """All twenty batches, summed, then the components; what is kept between batches does not
-    grow.
-    """
+    """Twenty batches, of each of which the moments of its groups are kept, then the components."""
     rng = np.random.default_rng(1)
     sketch = rng.standard_normal((50_000, 256), dtype=np.float32)
     reward, prompt = (
@@ -112,31 +108,7 @@ def test_a_million_rollouts(benchmark: BenchmarkFixture) -> None:
     )
 
     def run() -> int:
-        total: ScoreSums | None = None
-        for _ in range(20):
-            part = score_sums(sketch, reward, prompt)
-            total = part if total is None else total + part
-        assert total is not None
-        return total.components().rollouts
+        parts = [moments_of_scores(sketch, reward, prompt) for _ in range(20)]
+        return components_of_moments(GroupMoments.joined(parts)).rollouts
 
     assert benchmark.pedantic(run, rounds=3, iterations=1) == 1_000_000  # type: ignore[no-untyped-call]
-
-
-def test_memory_stays_flat() -> None:
-    """The peak of forty batches is that of ten, to a tenth; NumPy's own allocations are traced."""
-    rng = np.random.default_rng(1)
-    sketch = rng.standard_normal((8_000, 256), dtype=np.float32)
-    reward, prompt = (
-        rng.integers(2, size=8_000).astype(float),
-        np.repeat(np.arange(1_000), GROUP_SIZE),
-    )
-    peaks = []
-    for batches in (10, 40):
-        tracemalloc.start()
-        total = score_sums(sketch, reward, prompt)
-        for _ in range(batches - 1):
-            total = total + score_sums(sketch, reward, prompt)
-        total.components()
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 1.1 * peaks[0]

@@ -70,4 +70,7 @@ if __name__ == "__main__":
     sys.path[0] = str(
         Path.cwd()
     )  # as `python -m pytest` has it: workers of the engine import the tests
+    # Some machines forbid it: each process of the tests would compile the same libraries again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     sys.exit(pytest.main(sys.argv[1:], plugins=[Budget()]))

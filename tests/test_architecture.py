@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.cases import each_case
 
 import groupwise
 
@@ -42,7 +43,7 @@ LABORATORY = ROOT / "lab"
 # Python tokens without docstrings and comments, by the tokenizer of Python 3.11. Each is what stands
 # today and is only ever lowered: the goals are 290,000, 110,000 and 120,000. Whoever raises one
 # writes a decision that says what was tried.
-BUDGETS = {"src/groupwise": 338_600, "lab/src/groupwise_lab": 110_000, "lab/experiments": 120_000}
+BUDGETS = {"src/groupwise": 335_500, "lab/src/groupwise_lab": 110_000, "lab/experiments": 110_000}
 COLUMNS = 100
 PRAGMA = re.compile(r"  # (noqa|type: ignore)\b.*")
 
@@ -152,13 +153,19 @@ def tree(path: Path) -> ast.Module:
 
 
 @cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a file."""
+    return tuple(ast.walk(tree(path)))
+
+
+@cache
 def imports(path: Path, *, whole: bool = True) -> tuple[str, ...]:
     """The modules that a file imports anywhere, or only those that load with it."""
     return tuple(imported(path, whole=whole))
 
 
 def imported(path: Path, *, whole: bool) -> Iterator[str]:
-    for node in ast.walk(tree(path)) if whole else loaded_with(tree(path).body):
+    for node in nodes(path) if whole else loaded_with(tree(path).body):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -185,7 +192,7 @@ def loaded_with(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 def functions() -> Iterator[tuple[Path, ast.FunctionDef]]:
     for path in modules():
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef):
                 yield path, node
 
@@ -242,7 +249,10 @@ def test_pictures_are_small_and_each_folder_of_experiments_has_one_file_of_resul
         for path in (LABORATORY / "experiments").rglob("*")
         if path.is_file() and path.suffix not in {".py", ".pyc"}
     }
-    written = {name for name in kept if not name.startswith("advice/")} - {"diagnosis/labels.tsv"}
+    written = {name for name in kept if not name.startswith("advice/")} - {
+        "diagnosis/labels.tsv",
+        "pictures.tsv",
+    }
     assert {Path(name).name for name in written} == {"results.txt"}
     assert len(written) == len({Path(name).parent for name in written})
 
@@ -255,7 +265,7 @@ def test_pages_compute_nothing() -> None:
         f"{dotted(path)} imports {alias.name} from {node.module}"
         for path in modules()
         if part(dotted(path)) == "pages"
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and part(node.module or "") in COMPUTING | {"readers"}
         for alias in node.names
         if not alias.name[0].isupper()
@@ -288,7 +298,7 @@ def test_the_instrument_never_imports_the_laboratory() -> None:
 def tokens(path: Path) -> int:
     """Names, operators, numbers and strings of a file, without docstrings."""
     docstrings = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if ast.get_docstring(node, clean=False) is not None and first is not None:
@@ -383,7 +393,7 @@ def exported() -> set[str]:
     return set(groupwise.__all__) - {"__version__"}
 
 
-@pytest.mark.parametrize("name", sorted(exported()))
+@each_case("name", sorted(exported()))
 def test_exported_names_and_their_methods_are_documented(name: str) -> None:
     item = getattr(groupwise, name)
     methods = vars(item).items() if isinstance(item, type) else ()
@@ -398,7 +408,7 @@ def sections(docstring: str) -> list[str]:
     return [line.strip() for line in docstring.splitlines() if line.strip() in known]
 
 
-@pytest.mark.parametrize("name", sorted(exported()))
+@each_case("name", sorted(exported()))
 def test_exported_functions_explain_themselves(name: str) -> None:
     """A name offered at the top has, where it is a function, its arguments, its result and an
     example that runs as a doctest.

@@ -7,15 +7,18 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import json
+import pickle
 import re
 import shlex
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.cases import each_case
 
 from groupwise import examples
 from groupwise_lab.worlds.logs import run_of
@@ -47,6 +50,7 @@ SLOW_PAGES = {
     "train.md",
     "many-machines.md",
     "calibrate.md",
+    "truth.md",
 }  # they train or backtest
 # Words that are written by hand, of the instrument's pages and of the laboratory's.
 MOST_WORDS = {DOCS: 18_000, LAB_DOCS: 45_000}
@@ -93,14 +97,12 @@ def test_what_did_not_work_is_a_page_and_no_diary() -> None:
     assert words((LAB_DOCS / "log.md").read_text(encoding="utf-8")) <= 1500
 
 
-@pytest.mark.parametrize(
-    "page", sorted([*DOCS.glob("how-to/*.md"), *LAB_DOCS.glob("how-to/*.md")]), ids=name_of
-)
+@each_case("page", sorted([*DOCS.glob("how-to/*.md"), *LAB_DOCS.glob("how-to/*.md")]))
 def test_a_page_of_how_to_is_read_at_one_sitting(page: Path) -> None:
     assert 150 <= words(page.read_text(encoding="utf-8")) <= 550
 
 
-@pytest.mark.parametrize("page", [*PAGES, SKILL], ids=name_of)
+@each_case("page", [*PAGES, SKILL])
 def test_paths_and_tests_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     home = page.parent if page.name == "README.md" else ROOT
@@ -183,7 +185,7 @@ def test_the_table_of_causes_holds_every_cause_and_each_has_one_page_with_what_t
         assert told == [DO[cause].format(step="N", onset="N")], cause
 
 
-@pytest.mark.parametrize("page", sorted((DOCS / "playbook").glob("*.md")), ids=name_of)
+@each_case("page", sorted((DOCS / "playbook").glob("*.md")))
 def test_a_page_of_the_playbook_is_short_and_says_what_why_what_to_do_and_what_to_log(
     page: Path,
 ) -> None:
@@ -254,8 +256,26 @@ def test_the_reference_is_up_to_date() -> None:
         )
 
 
+@pytest.fixture(scope="module")
+def judged_once() -> Callable[[Any], Any]:
+    """A judge who judges a run once: the pages ask about the same few runs again and again."""
+    from groupwise.diagnostics.judge import judged
+
+    judgements: dict[bytes, Any] = {}
+
+    def once(evidence: Any) -> Any:
+        run = pickle.dumps((evidence.record, evidence.ended))
+        if run not in judgements:
+            judgements[run] = judged(evidence)
+        return judgements[run]
+
+    return once
+
+
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workplace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judged_once: Callable[[Any], Any]
+) -> Path:
     """A folder of a reader of the docs: the embedded run lies in it as `trl_run`, and in `runs` one
     of the gallery that failed.
     """
@@ -263,6 +283,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     replace(run_of("length_runaway", 2, rows=150)[0], name="length_runaway").save(
         tmp_path / "runs" / "length_runaway"
     )
+    monkeypatch.setattr("groupwise.diagnostics.judge.judged", judged_once)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -324,10 +345,9 @@ def console(body: str) -> list[tuple[str, str]]:
     return pairs
 
 
-@pytest.mark.parametrize(
+@each_case(
     "page",
     [*PAGES, SKILL, *(ROOT / name for name in ("VISION.md", "CHANGELOG.md", "llms.txt"))],
-    ids=name_of,
 )
 def test_internal_links_resolve(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))

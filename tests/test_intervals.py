@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import (
@@ -34,7 +35,7 @@ def test_an_interval_covers_its_ends_and_nothing_beyond() -> None:
     assert interval.level == 0.95
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("low", "high"), [(-math.inf, 1.0), (0.0, math.inf), (-math.inf, math.inf), (math.nan, 1.0)]
 )
 def test_a_missing_end_is_not_bounded_and_not_in_json(low: float, high: float) -> None:
@@ -50,7 +51,7 @@ def test_only_finite_numbers_are_kept() -> None:
     assert [finite_or_none(v) for v in (math.nan, math.inf, -math.inf)] == [None, None, None]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("successes", "trials", "level"),
     [(9, 10, 0.95), (0, 20, 0.9), (20, 20, 0.99), (3.5, 7.2, 0.95)],
 )
@@ -77,15 +78,13 @@ def test_wilson_covers_at_about_its_level() -> None:
         assert 0.91 < sum(binom.pmf(k, 50, p) for k in range(51) if ends[k].covers(p)) < 0.99
 
 
-@pytest.mark.parametrize(
-    ("successes", "trials"), [(1, 0), (-1, 5), (6, 5), (math.nan, 5), (1, math.nan)]
-)
+@each_case(("successes", "trials"), [(1, 0), (-1, 5), (6, 5), (math.nan, 5), (1, math.nan)])
 def test_impossible_counts_are_refused(successes: float, trials: float) -> None:
     with pytest.raises(InvalidArgumentError, match="a proportion needs 0 <= successes <= trials"):
         wilson(successes, trials)
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, 2.0, math.nan])
+@each_case("level", [0.0, 1.0, 2.0, math.nan])
 def test_wilson_refuses_a_level_outside_zero_and_one(level: float) -> None:
     with pytest.raises(InvalidArgumentError):
         wilson(5, 10, level=level)
@@ -101,10 +100,8 @@ def freedom_by_hand(values: np.ndarray) -> float:
     )
 
 
-@pytest.mark.parametrize(
-    "values", [SKEW, -SKEW, np.array([1.0, 2.0, 4.0, 8.0, 16.0]), np.arange(30.0) ** 3]
-)
-@pytest.mark.parametrize("level", [0.95, 0.5])
+@each_case("values", [SKEW, -SKEW, np.array([1.0, 2.0, 4.0, 8.0, 16.0]), np.arange(30.0) ** 3])
+@each_case("level", [0.95, 0.5])
 def test_the_interval_of_a_mean_inverts_halls_cubic(values: np.ndarray, level: float) -> None:
     """Every end is mean - s/sqrt(n) T, with T the root of T + skew (T^2/3 + 1/6)/sqrt(n) + skew^2
     T^3/(27 n) at Student's quantile.

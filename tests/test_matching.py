@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.cases import each_case
 from tests.matching import fault
 
 import groupwise
@@ -85,7 +85,7 @@ def compiled(one: object) -> Iterator[re.Pattern[str] | re.Pattern[bytes]]:
             yield from compiled(part)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pattern", "how", "slow"),
     [
         (r"(a+)+b", "match", True),

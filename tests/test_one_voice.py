@@ -10,6 +10,7 @@ import json
 import math
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from rich.cells import cell_len
 
 import groupwise as gw
 from groupwise import examples
+from groupwise.analysis.compare_answer import TRAILING
 from groupwise.analysis.component_file import path_beside, save_components
 from groupwise.analysis.watched import judged as judged_live
 from groupwise.cli.app import main
@@ -179,11 +181,14 @@ def check_now(found: Judgement, report: dict[str, Any], text: str) -> None:
     assert start is None or is_of(start[1], found.now), (start, found.now)
 
 
-def check_forecast(record: RunRecord, report: dict[str, Any], page: str, command: str) -> None:
+def check_forecast(
+    record: RunRecord, report: dict[str, Any], page: str, command: str, numbers: Any
+) -> None:
     """One forecast: of the page, the live page and the command; none of what is over."""
     ahead = judged_live(record, "reward", 0.9, ended=True).forecast
     going_on = judged_live(record, "reward", 0.9, ended=False).forecast
     shown = bool(report["charts"]["forecast"])
+    assert numbers is None or bool(numbers["forecast"]) is shown, numbers
     assert bool(ahead) is shown
     assert shown or not going_on, going_on
     assert shown is ("forecast from step" in command), command
@@ -213,8 +218,9 @@ def check_forecast(record: RunRecord, report: dict[str, Any], page: str, command
                 abs(far["mean"] - plateau["y"][0])
                 <= abs(far["mean"] - here - plateau["y"][0]) + 1e-9
             )
-    elif report["judgement"]["state"] in ("failed", "cannot_tell"):
+    elif report["judgement"]["state"] in ("failing", "failed", "cannot_tell"):
         assert "No forecast: " in page
+        assert report["forecast"] is None
 
 
 def check_words(found: Judgement, page: str, why: str) -> None:
@@ -228,6 +234,34 @@ def check_words(found: Judgement, page: str, why: str) -> None:
     assert found.headline in page
     for sign in signs_of(found):
         assert sign.words in page
+
+
+def check_compared(path: Path, found: Judgement, capsys: pytest.CaptureFixture[str]) -> None:
+    """A comparison with a sibling tells of the log what every other screen does."""
+    names = str(path), str(examples.trl_run())
+    code = main(["compare", *names, "--json"])
+    out, err = capsys.readouterr()
+    if code == 2:
+        assert found.now is None or "share no steps" in err, (path, err)
+        return
+    compared = json.loads(out)
+    run = compared["groups"][0]["runs"][0]
+    assert run["state"] == found.state, path
+    assert (run["headline"], run["since_step"]) == (found.headline, found.since_step), path
+    text = said(capsys, "compare", *names, "--why")
+    assert f": {found.headline} " in text, path
+    assert found.state.replace("_", " ") in text.partition(found.headline)[0], path
+    verdicts = re.findall(r"Both failed|\S+ failed, \S+ did not", compared["answer"])
+    assert bool(verdicts) is found.alarm, (path, compared["answer"])
+    for end in re.findall(rf"ends at ({NUMBER}), .* ends at", compared["answer"]):
+        assert any(is_of(end, group["runs"][0]["ends_at"]) for group in compared["groups"]), end
+    value_T = open_run(path).steps[found.metric].to_numpy()
+    step_T = open_run(path).steps["step"].to_numpy()
+    known = np.isfinite(value_T)
+    if found.now is not None and found.now_from is not None:
+        rows = int((step_T[known] >= found.now_from).sum())
+        if rows == min(TRAILING, int(known.sum())):  # the same rows have one mean
+            assert math.isclose(run["ends_at"], found.now, rel_tol=1e-9), path
 
 
 def check_asked(found: Judgement, record: RunRecord) -> None:
@@ -262,9 +296,10 @@ def check_one_voice(path: Path, capsys: pytest.CaptureFixture[str], page: Path) 
     )
     check_falls(found)
     check_now(found, report, f"{text} {command}")
-    check_forecast(record, report, text, command)
+    check_forecast(record, report, text, command, told(capsys, "forecast", str(path))[1])
     check_words(found, text, why)
     check_asked(found, record)
+    check_compared(path, found, capsys)
     main(["diagnose", str(path)])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= MOST_LINES
@@ -291,7 +326,7 @@ def test_our_own_logs_are_told_alike_by_every_command_page_and_object(
     assert {"ok", "watch", "failed", "cannot_tell"} == set(states)
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     "path",
     list(logs_in(DATA)) if DATA.is_dir() else [],
@@ -301,6 +336,33 @@ def test_a_real_log_has_one_number_for_one_thing(
     path: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     check_one_voice(path, capsys, tmp_path / "page.html")
+
+
+def test_a_sweep_tells_of_its_runs_what_a_comparison_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = pytest.importorskip("groupwise_lab.cli.app")
+    writes = (
+        "import json, sys\nfor step in range(60):\n"
+        "    level = 0.5 - 0.4 * 0.9**step + 0.01 * (-1) ** step\n"
+        "    print(json.dumps({'step': step, 'reward': level * (step < int(sys.argv[1]))}),"
+        " file=open(sys.argv[2] + '/log.jsonl', 'a'))"
+    )
+    command = [sys.executable, "-c", writes, "{rows}", "{folder}"]
+    settings, out = tmp_path / "settings.json", tmp_path / "out"
+    settings.write_text(json.dumps({"command": command, "sweep": {"rows": [40, 60]}}))
+    assert sweep.main(["sweep", str(settings), "-o", str(out), "--json"]) == 0
+    by_rows = json.loads(capsys.readouterr().out)["comparisons"]["rows"]
+    runs = [str(path.parent) for path in sorted(out.rglob("log.jsonl"))]
+    _, compared = told(capsys, "compare", *runs)
+    told_of = ("state", "headline", "since_step", "ends_at", "level")
+    for one, other in zip(by_rows["groups"], compared["groups"], strict=True):
+        (swept,), (run,) = one["runs"], other["runs"]
+        assert [swept[name] for name in told_of] == [run[name] for name in told_of]
+    assert [group["runs"][0]["state"] for group in compared["groups"]] == ["failed", "ok"]
+    assert [one["contrasts"] for one in by_rows["comparisons"]] == [
+        one["contrasts"] for one in compared["comparisons"]
+    ]
 
 
 @pytest.mark.parametrize("spread", [0.1, 0.8])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import each_case
 
 import groupwise
 from groupwise.cli.app import main
@@ -22,18 +23,18 @@ NAMES = (
 FORMERLY = (
     "Budget CHECKS Diagnosis Forecast LAWS Law Meaning MetricSeries READERS RunConfig "
     "Setting Source Summary diagnose law_by_name metric_series plan_from_components preset render "
-    "score_sums summarise wilson"
+    "summarise wilson"
 )
 LABORATORY = "ADVANTAGES Backtest backtest"
 
 
-@pytest.mark.parametrize("name", NAMES.split())
+@each_case("name", NAMES.split())
 def test_a_name_that_is_exported_stays(name: str) -> None:
     assert name in groupwise.__all__
     assert getattr(groupwise, name) is not None
 
 
-@pytest.mark.parametrize("name", FORMERLY.split())
+@each_case("name", FORMERLY.split())
 def test_a_name_of_before_answers_for_one_version_and_says_where_it_is(name: str) -> None:
     assert name not in groupwise.__all__
     with pytest.warns(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.cases import each_case
 
 from groupwise.wording import shown_argument, shown_path
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "opened", "shown"),
     [
         ("/home/me/runs/a/x/log.csv", "/home/me/runs/a", "a/x/log.csv"),
@@ -33,7 +34,7 @@ def test_the_folder_one_is_in_has_its_name(tmp_path: Path, monkeypatch: pytest.M
     assert shown_path(str(tmp_path / "log.csv"), tmp_path) == "log.csv"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("argument", "shown"),
     [
         ("/home/me/runs/a", "a"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import scipy.linalg  # noqa: F401 - its BLAS is one of those that are counted
+from tests.cases import each_case
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from groupwise.arrays import moving_mean
@@ -22,7 +22,7 @@ def test_a_function_has_one_thread_and_the_process_its_own() -> None:
         assert threads() == before
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("length", "rows"),
     [(40, 7), (2500, 1000), (2500, 1001), (2500, 1024), (2500, 2047), (1500, 1500)],
 )

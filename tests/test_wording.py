@@ -9,6 +9,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each_case
 
 from groupwise.plain import plain, to_json
 from groupwise.wording import (
@@ -32,9 +33,7 @@ def test_cleaned_text_has_one_line_and_nothing_unseen(text: str) -> None:
     cleaned.encode("utf-8")
 
 
-@pytest.mark.parametrize(
-    "hidden", ["\x1b", "\x00", "\u202e", "\u2066", "\u200b", "\ud800", "\u2028", "\x9b"]
-)
+@each_case("hidden", ["\x1b", "\x00", "\u202e", "\u2066", "\u200b", "\ud800", "\u2028", "\x9b"])
 def test_characters_that_hide_or_move_become_visible(hidden: str) -> None:
     assert clean(f"a{hidden}b") == "a\ufffdb"
 
@@ -47,7 +46,7 @@ def test_other_scripts_pass() -> None:
     assert clean("奖励 награда مكافأة 🎯") == "奖励 награда مكافأة 🎯"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "text"),
     [
         (0.0, "0"),
@@ -128,7 +127,7 @@ def test_small_words() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("said", "told"),
     [
         (
@@ -151,7 +150,7 @@ def test_laws_are_called_as_a_person_calls_them(said: str, told: str) -> None:
     assert readable(said) == told
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("interval", "texts"),
     [
         ((126.0, 114.0, 151.0), ("126", "114", "151")),
@@ -167,7 +166,7 @@ def test_steps_have_the_digits_of_their_interval(
     assert steps_of_interval(*interval) == texts
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "text"),
     [
         (950.0, "950 tokens"),

@@ -1,5 +1,4 @@
-"""What the scripts of all folders share: options, the file of results, tables, colours, and one
-style of picture.
+"""What the scripts of all folders share: options, the file of results, and tables.
 
 A module of a folder that needs it puts this folder on the path first. It knows no experiment and
 runs nothing.
@@ -23,40 +22,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-PICTURES = Path(__file__).resolve().parents[1] / "docs" / "img"
-# Okabe and Ito: told apart by colour-blind eyes; the order of their greys differs too, and every
-# series has its own dash or marker.
-BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
-    "#000000",
-    "#e69f00",
-    "#56b4e9",
-    "#009e73",
-    "#0072b2",
-    "#d55e00",
-    "#cc79a7",
-)
-_ALWAYS: dict[Any, Any] = {
-    "svg.hashsalt": "groupwise",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "svg.fonttype": "none",
-    "figure.constrained_layout.use": True,
-    "path.simplify_threshold": 1.0,
-}
-_STYLE: dict[Any, Any] = {
-    "font.size": 11,
-    "axes.titlesize": 11,
-    "legend.fontsize": 10,
-    "font.family": "sans-serif",
-}
-
-# Metadata, comments, and the names that Matplotlib gives to groups.
-_UNSEEN = re.compile(
-    r"<metadata>.*?</metadata>|<!--.*?-->|<\?xml.*?\?>|<!DOCTYPE.*?>"
-    r'|(?<=<g) id="\w+[._]\w*"(?=>)',
-    re.DOTALL,
-)
 Row = dict[str, Any]
 Rows = list[Row]
 
@@ -205,12 +170,10 @@ def _csv(rows: Sequence[Mapping[str, Any]], digits: int, *, header: bool = True)
 
 def _value(text: str) -> Any:
     """A whole number, a number, or the text itself."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    try:
+        return int(text) if text.lstrip("-").isdecimal() else float(text)
+    except ValueError:
+        return text
 
 
 def where(rows: Iterable[Row], **values: Any) -> Rows:
@@ -231,53 +194,3 @@ def print_table(
     print(f"\n{title}\n\n| {head} |\n{f'|{rule}' * len(head.split(' | '))}|")
     for line in lines:
         print(f"| {line} |")
-
-
-def pyplot(style: dict[Any, Any] | None = None) -> Any:
-    """Matplotlib's pyplot in this style or another, set up so that the same numbers give the
-    same file.
-    """
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams |= {**_ALWAYS, **(_STYLE if style is None else style)}
-    import matplotlib.pyplot as plt
-
-    return plt
-
-
-def doublings(axis: Any, ticks: Sequence[int]) -> None:
-    """An axis from left to right by doublings."""
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(ticks, [str(tick) for tick in ticks])
-
-
-def save(figure: Any, name: str) -> None:
-    """Write a picture without its date."""
-    import matplotlib.pyplot as plt
-
-    drawn = io.StringIO()
-    figure.savefig(drawn, format="svg", metadata={"Date": None})
-    plt.close(figure)
-    (PICTURES / name).write_text(compact(drawn.getvalue()), encoding="utf-8")
-
-
-def compact(svg: str) -> str:
-    """The same picture with one digit behind the point, and without what no reader looks at."""
-    svg = _UNSEEN.sub("", svg)
-    svg = re.sub(r"-?\d+\.\d+", lambda digits: f"{float(digits[0]):.1f}".removesuffix(".0"), svg)
-    svg = re.sub(r"\s+", " ", svg)
-    svg = re.sub(r'(?<=[\d "]) ?L (?=[\d-])', " ", svg)
-    svg = re.sub(r"font-family: '[^;\"]*", "font-family: sans-serif", svg)
-    svg = re.sub(r"\b([mp][0-9a-f]{4})[0-9a-f]{6}\b", r"\1", svg).replace("xlink:href", "href")
-    # A marker has its stroke of the shape that is used, and its fill of the use.
-    svg = re.sub(r'(<use [^>]*) style="(?:fill: ([#\w]+))?[^"]*"/>', r'\1 fill="\2"/>', svg)
-    bare = re.compile("<g> ?((?:(?!<g|</g>).)*?)</g>")
-    while bare.search(svg):
-        svg = bare.sub(r"\1", svg)
-    svg = re.sub(
-        r'(?:style|d)="[^"]*"', lambda part: re.sub(r"(?<=[;:Mz]) | (?=[z\"])", "", part[0]), svg
-    )
-    svg = re.sub(r"#(\w)\1(\w)\2(\w)\3\b", r"#\1\2\3", svg)
-    svg = re.sub(r' fill=""|;stroke-linecap:square| transform="rotate\(-0 [^"]*"', "", svg)
-    return re.sub(r"> *<", ">\n<", svg).strip() + "\n"

@@ -10,7 +10,7 @@ from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.cases import each_case
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "lab" / "docs"
@@ -53,7 +53,7 @@ def test_the_page_has_both_papers() -> None:
     assert len(STATEMENTS) > 30
 
 
-@pytest.mark.parametrize("row", STATEMENTS, ids=lambda row: row[0][:60])
+@each_case("row", STATEMENTS)
 def test_every_name_in_a_row_exists(row: list[str]) -> None:
     _, functions, tests, script, outcome = row
     assert named(functions)
@@ -71,6 +71,6 @@ def test_every_name_in_a_row_exists(row: list[str]) -> None:
     assert outcome.startswith(OUTCOMES)
 
 
-@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE))))
+@each_case("link", sorted(set(re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE))))
 def test_every_page_that_is_linked_exists(link: str) -> None:
     assert (DOCS / link).is_file()

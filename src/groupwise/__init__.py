@@ -107,7 +107,6 @@ _FORMERLY = {
     "plan_from_components": "groupwise.estimators.best_group_size.plan_from_components",
     "preset": "groupwise.estimators.presets.preset",
     "render": "groupwise.pages.html.render",
-    "score_sums": "groupwise.scores.sums.score_sums",
     "summarise": "groupwise.analysis.summary.summarise",
     "wilson": "groupwise.intervals.wilson",
 }

@@ -54,8 +54,8 @@ class GroupwiseWarning(UserWarning):
 
 def first_line(error: Exception) -> str:
     """Return what an error says, in one line."""
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return (said.strip().splitlines() or [type(error).__name__])[0][:160]
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return (text.strip().splitlines() or [type(error).__name__])[0][:160]
 
 
 @contextmanager
@@ -90,7 +90,7 @@ E = TypeVar("E", bound=_Entry)
 
 def named(name: str, entries: Iterable[E], kind: str) -> E:
     """Return the entry of a name, or refuse a name that none of them has."""
-    known = {entry.name: entry for entry in entries}
-    if name not in known:
-        raise InvalidArgumentError(f"expected {kind} of {', '.join(known)}; got {name!r}")
-    return known[name]
+    named = {entry.name: entry for entry in entries}
+    if name not in named:
+        raise InvalidArgumentError(f"expected {kind} of {', '.join(named)}; got {name!r}")
+    return named[name]

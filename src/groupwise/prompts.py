@@ -1,6 +1,4 @@
-"""Prompts: a text, or the messages of a chat; how a record holds messages as text, and how a
-model that knows no chat reads them.
-"""
+"""Prompts: a text, or the messages of a chat, which a record holds as text."""
 
 from __future__ import annotations
 
@@ -30,30 +28,10 @@ def prompt_of(text: str) -> Prompt:
     if not text.startswith("[{"):
         return text
     try:
-        found = parse_json(text)
+        messages = parse_json(text)
     except ValueError:
         return text
-    return found if is_chat(found) else text
-
-
-def text_of_chat(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return questions and answers as one text that ends where the next answer begins: for a
-    model without a chat template.
-    """
-    told = {"user": "Question: {}\n", "assistant": "Answer: {}\n\n"}
-    return (
-        "".join(told[message["role"]].format(message["content"]) for message in messages)
-        + "Answer:"
-    )
-
-
-def last_question(prompt: Prompt) -> str:
-    """Return what a prompt asks: its last message, the last question of such a text, or the
-    whole of another text.
-    """
-    if not isinstance(prompt, str):
-        return str(prompt[-1]["content"])
-    return prompt.rpartition("Question: ")[2].removesuffix("\nAnswer:")
+    return messages if is_chat(messages) else text
 
 
 def is_chat(value: object) -> bool:

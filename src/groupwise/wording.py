@@ -37,11 +37,11 @@ def law_name(law: str) -> str:
     return LAW_NAMES.get(law, law.replace("_", " "))
 
 
-def readable(said: str) -> str:
+def readable(sentence: str) -> str:
     """Call the laws in a sentence of the dynamics as a person calls them."""
-    told = _LAW_TOLD.sub(lambda found: LAW_NAMES[found[1]], said)
+    named = _LAW_TOLD.sub(lambda match: LAW_NAMES[match[1]], sentence)
     listed = _LAWS_LISTED.sub(
-        lambda found: re.sub(rf"\b(?:{_LAW})\b", lambda name: LAW_NAMES[name[0]], found[0]), told
+        lambda match: re.sub(rf"\b(?:{_LAW})\b", lambda name: LAW_NAMES[name[0]], match[0]), named
     )
     return _LAW_ALONE.sub(lambda name: LAW_NAMES[name[0]], listed)
 
@@ -216,9 +216,9 @@ def shown_argument(argument: str, runs: Collection[str]) -> str:
     """Return an argument of the command with every path from elsewhere cut to its own name."""
     if argument in runs:
         return _own_name(argument)
-    found = _OPTION.fullmatch(argument)
-    assert found is not None  # the pattern takes any text
-    option, value = found[1] or "", found[2]
+    match = _OPTION.fullmatch(argument)
+    assert match is not None  # the pattern takes any text
+    option, value = match[1] or "", match[2]
     outside = (
         PurePosixPath(value).is_absolute()
         or PureWindowsPath(value).is_absolute()

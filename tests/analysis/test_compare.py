@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 import groupwise as gw
 from groupwise.analysis.compare_answer import (
@@ -92,10 +94,7 @@ def test_what_is_no_run_is_refused() -> None:
 def test_what_it_prints_is_its_answer() -> None:
     value = rising(1)
     found = gw.compare(value, np.concatenate([value[:40], np.zeros(20)]))
-    assert str(found) == (
-        "run 2 failed, run 1 did not: run 2 ends at 0.00, run 1 ends at 0.98 (means of the "
-        "last 10 rows)."
-    )
+    says("analysis/compare/1", str(found))
     assert found.as_dict()["answer"] == str(found)
     assert [run["held"] for group in found.as_dict()["groups"] for run in group["runs"]] == [
         True,
@@ -108,12 +107,9 @@ def test_runs_with_too_few_rows_are_looked_at() -> None:
     measured.
     """
     two = gw.compare([0.5] * 8, [0.7] * 8)
-    assert str(two) == (
-        "run 2 ends at 0.70, run 1 ends at 0.50 (means of the last 8 rows), too few rows to "
-        "tell noise from a difference."
-    )
+    says("analysis/compare/2", str(two))
     three = gw.compare([0.5] * 15, [0.7] * 15, [0.6] * 15)
-    assert str(three) == "run 2 ends highest, at 0.7; too few rows to tell noise from a difference."
+    says("analysis/compare/3", str(three))
 
 
 # The sentences
@@ -197,7 +193,7 @@ SENTENCES = [
 ]
 
 
-@pytest.mark.parametrize(("contrast", "sentence"), SENTENCES)
+@each_case(("contrast", "sentence"), SENTENCES)
 def test_each_status_of_two_groups_has_its_answer(contrast: Contrast, sentence: str) -> None:
     assert answered((A, B), comparison(contrast)) == (sentence,)
 
@@ -205,13 +201,10 @@ def test_each_status_of_two_groups_has_its_answer(contrast: Contrast, sentence: 
 def test_below_is_said_of_less() -> None:
     worse = group("B", 1, run(0.3))
     said = answered((A, worse), comparison(level("different", -0.3, -0.2, -0.1)))[0]
-    assert said == (
-        "B is below A: 0.30 against 0.50 over steps 151-200, difference −0.20 (−0.30 to "
-        "−0.10), beyond seed noise."
-    )
+    says("analysis/compare/4", said)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("times", "said"),
     [
         (((100.0,), (40.0,)), "B holds 0.4 from step 40, A from step 100."),
@@ -241,7 +234,7 @@ def test_who_holds_the_level_is_the_second_sentence(times: Any, said: str) -> No
 FAILED = run(0.0, State.FAILED)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("groups", "said"),
     [
         (
@@ -273,7 +266,7 @@ def test_a_failure_is_the_answer_whatever_the_contrast(groups: Any, said: str) -
 C = group("C", 2, run(0.6))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("groups", "statuses", "said"),
     [
         (
@@ -326,7 +319,7 @@ def test_many_groups_are_ranked_unless_they_failed(groups: Any, statuses: Any, s
 def test_many_names_are_counted_and_a_key_is_said_once() -> None:
     groups = [group(f"lr {g}", g, run(0.1 * g, State.FAILED)) for g in range(1, 8)]
     said = answered([dataclasses.replace(groups[0], place=0), *groups[1:]], comparison())[0]
-    assert said == "7 of 7 runs failed: lr 1, 2, 3, 4, 5, and 2 more."
+    says("analysis/compare/5", said)
     assert shared_key(["lr 1e-5", "lr 2"]) == ("lr", ["1e-5", "2"])
     assert shared_key(["my a", "my b"]) == ("", ["my a", "my b"])
     assert shared_key(["lr 1", "rho 2"]) == ("", ["lr 1", "rho 2"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.analysis.component_file import (
     check_free,
@@ -20,8 +21,13 @@ from groupwise.analysis.component_file import (
 )
 from groupwise.errors import GroupwiseError, OverwriteError, UnreadableRunError
 from groupwise.estimators.best_group_size import Budget, plan_from_components
-from groupwise.estimators.components import QUANTITIES, Components, components
-from groupwise.scores.sums import score_sums
+from groupwise.estimators.components import (
+    QUANTITIES,
+    Components,
+    Sample,
+    components,
+    components_of_sums,
+)
 
 
 def arrays(prompts: int = 24) -> tuple[Any, Any, Any]:
@@ -55,7 +61,9 @@ def test_what_was_saved_comes_back(tmp_path: Path, level: float) -> None:
 
 def test_components_of_sums_come_back_without_pseudo_values(tmp_path: Path) -> None:
     score, reward, prompt = arrays()
-    found = score_sums(score, reward, prompt).components()
+    estimate = components(reward, prompt, score_ND=score)
+    sample = Sample(estimate.prompts, estimate.rollouts, estimate.left_out, zero_mean=True)
+    found = components_of_sums(estimate.estimate_C, estimate.covariance_CC, sample)
     saved = load_components(save_components(found, tmp_path / "c.json", provenance={})).components
     assert saved.pseudo_PC is None
     assert saved.as_dict() == found.as_dict()
@@ -151,7 +159,7 @@ DAMAGE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGE)
+@each_case("name", DAMAGE)
 def test_a_damaged_file_is_a_sentence(tmp_path: Path, name: str) -> None:
     target = save_components(estimated(), tmp_path / "c.json", provenance={})
     target.write_text(json.dumps({**json.loads(target.read_text()), **DAMAGE[name]}))
@@ -159,7 +167,7 @@ def test_a_damaged_file_is_a_sentence(tmp_path: Path, name: str) -> None:
         load_components(target)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "content",
     [
         "",

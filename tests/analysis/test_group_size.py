@@ -5,6 +5,7 @@ labelled as such where not.
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 from collections.abc import Callable
 from itertools import product
@@ -12,20 +13,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.analysis.component_file import path_beside, save_components
 from groupwise.analysis.evidence import error_chart
 from groupwise.analysis.fitted import cut
 from groupwise.analysis.plan import (
-    MISSING,
+    NOT_LOGGED,
     batch_of,
     group_size_evidence,
-    reward_facts,
     shown_provenance,
     shown_sizes,
 )
 from groupwise.analysis.summary import Summary, summarise
-from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import (
     Budget,
     error_of,
@@ -111,15 +111,12 @@ def test_without_components_rewards_speak_and_are_labelled(made_record: Make) ->
     found = summary.group_size
     assert found.components is None
     assert found.rewards is not None
-    assert "not the gradient's variance" in found.said[0]
-    assert (
-        "The gradient's own numbers: groupwise components 'my run.csv' --model CHECKPOINT"
-        in found.notes
-    )
+    assert found.said == (found.rewards.status, found.rewards.batch.said)
+    assert "For a best size: groupwise components 'my run.csv' --model CHECKPOINT" in found.notes
     section = render([summary]).split("<h2>Group size")[1].split("</section>")[0]
-    assert "not the gradient&#x27;s variance" in section
-    assert "Effective group size" in section
-    assert summary.as_dict()["group_size"]["rewards_alone"]["label"] == found.said[0]
+    assert found.rewards.status in html.unescape(section).replace("\u00a0", " ")
+    assert "More informative" in section
+    assert "elsewhere" not in json.dumps(summary.as_dict()["group_size"]["rewards_alone"])
 
 
 def test_without_rollouts_the_section_is_a_line_on_what_to_log() -> None:
@@ -127,9 +124,9 @@ def test_without_rollouts_the_section_is_a_line_on_what_to_log() -> None:
     bare = summarise(
         RunRecord("bare", steps_table(range(80), {"reward": 0.5 + rng.normal(0, 0.1, 80)}))
     )
-    assert bare.group_size.missing == MISSING
+    assert bare.group_size.missing == NOT_LOGGED
     section = render([bare]).split("<h2>Group size")[1].split("</section>")[0]
-    assert MISSING in section
+    assert NOT_LOGGED in section
     assert "<details" not in section
 
 
@@ -137,7 +134,6 @@ def test_an_earlier_look_uses_no_later_components(made_record: Make, opened: Pat
     found = group_size_evidence(cut(made_record(60), 40), opened=opened, until=40)
     assert found.components is None
     assert found.rewards is not None
-    assert found.rewards.last_step <= 40
     assert any("left aside" in note for note in found.notes)
 
 
@@ -210,47 +206,6 @@ def grouped(
     )
 
 
-def test_a_group_is_one_prompt_at_one_step() -> None:
-    found = reward_facts(grouped({(1, 0): [0, 0], (1, 1): [1, 1], (2, 0): [1, 1], (2, 1): [0, 1]}))
-    assert found.statistics.prompts == 4
-    assert found.statistics.zero_variance_share.value == 0.75
-    assert (found.first_step, found.last_step) == (1, 2)
-
-
-def test_the_last_quarter_is_used_where_it_holds_enough_groups() -> None:
-    many = grouped(
-        {(step, prompt): [0.0, float(step > 30)] for step in range(1, 41) for prompt in range(8)}
-    )
-    found = reward_facts(many)
-    assert (found.first_step, found.last_step, found.statistics.prompts) == (31, 40, 80)
-    assert found.statistics.zero_variance_share.value == 0
-    few = grouped({(step, 0): [0.0, 1.0] for step in range(1, 101)})
-    assert (reward_facts(few).first_step, reward_facts(few).statistics.prompts) == (37, 64)
-    assert reward_facts(many, steps=(1, 3)).statistics.zero_variance_share.value == 1
-
-
-def test_rollouts_without_a_reward_are_left_out_and_counted() -> None:
-    found = reward_facts(grouped({(1, 0): [0, 1, None], (1, 1): [1, 0, float("nan")]}))
-    assert found.left_out == 2
-    assert found.statistics.rollouts == 4
-    assert any("2 rollouts" in note for note in found.notes)
-
-
-def test_one_function_stands_for_the_total_and_several_do_not() -> None:
-    assert (
-        reward_facts(
-            grouped({(1, 0): [0, 1], (1, 1): [1, 1]}, "reward/f")
-        ).statistics.zero_variance_share.value
-        == 0.5
-    )
-    rows = [{"step": 1, "prompt_id": p, "reward/f": 0.0, "reward/g": 1.0} for p in (0, 0, 1, 1)]
-    several = RunRecord("made", steps_table([1], {"reward": [0.0]}), rollouts_table(rows))
-    with pytest.raises(InsufficientDataError, match="2 functions without their total"):
-        reward_facts(several)
-    with pytest.raises(InsufficientDataError, match="log_completions"):
-        reward_facts(RunRecord("bare", steps_table([1], {})))
-
-
 def test_settings_come_before_completions_in_what_the_batch_is() -> None:
     record = grouped({(1, 0): [0.0] * 4, (1, 1): [0.0] * 4, (1, 2): [0.0] * 4})
     assert batch_of(record) == (4, 3)
@@ -298,7 +253,7 @@ def test_without_data_there_is_no_band() -> None:
     assert "band" not in chart.caption
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("amount", "values"),
     [
         *product(

@@ -4,6 +4,7 @@ user runs it.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Iterator
@@ -160,8 +161,9 @@ def test_measured_components_are_those_of_autograd(
     expected = components(
         rows["reward"], rows["prompt_id"], score_ND=score, zero_mean=aggregation != "sequence_mean"
     )
+    told = run.config.with_settings({"temperature": temperature}, "the command line")
     found = measure_run(
-        run, Measurement(checkpoint, aggregation=aggregation, temperature=temperature)
+        dataclasses.replace(run, config=told), Measurement(checkpoint, aggregation=aggregation)
     )
     assert found.components.estimate_C == pytest.approx(
         expected.estimate_C, rel=2e-4, abs=2e-4 * abs(expected.estimate_C[2])
@@ -242,15 +244,10 @@ def test_a_limit_of_the_settings_says_what_was_cut_off(checkpoint: Path) -> None
             limit,
         )
         told = any(
-            "longest" in note and "--max-completion-length" in note
+            "longest" in note and "--set max_completion_length" in note
             for note in found.components.notes
         )
         assert told == (not settings)
-    asked = measure_run(
-        with_rows(sampled_run(checkpoint), rows, max_completion_length=4),
-        Measurement(checkpoint, max_completion_length=7),
-    )
-    assert (asked.provenance["cut_off_completions"], asked.provenance["completion_limit"]) == (0, 7)
 
 
 def test_without_a_limit_the_longest_of_the_whole_log_counts(checkpoint: Path) -> None:
@@ -258,7 +255,7 @@ def test_without_a_limit_the_longest_of_the_whole_log_counts(checkpoint: Path) -
     rows += [{"step": 3, "prompt_id": 0, "prompt": "1+1=", "completion": "123456", "reward": 0.0}]
     found = measure_run(with_rows(sampled_run(checkpoint), rows), Measurement(checkpoint))
     assert (found.provenance["cut_off_completions"], found.provenance["completion_limit"]) == (0, 6)
-    assert not any("--max-completion-length" in note for note in found.components.notes)
+    assert not any("max_completion_length" in note for note in found.components.notes)
 
 
 def test_a_prompt_that_was_visited_often_counts_once_and_as_late_as_the_checkpoint(

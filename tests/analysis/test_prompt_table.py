@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.analysis.prompt_table import LOG_PROMPTS, prompt_table
 from groupwise.readers import open_run
@@ -51,10 +52,7 @@ def test_how_prompts_stand_by_their_newest_visits() -> None:
     assert (rows["learnt"].visits, rows["learnt"].teaching) == (3, 1)
     assert (rows["learnt"].steps, rows["learnt"].means) == ((1, 2, 3), (0, 0.5, 1))
     assert found.binary
-    assert found.said == (
-        "Of 4 prompts, by the newest rollouts of each, 2 teach, 1 is solved, 1 is too hard; 43 % "
-        "of all visits taught. At 8 rollouts a visit on average, they deserve 4 to 14."
-    )
+    says("analysis/prompt_table/1", found.said)
 
 
 def test_what_prompts_deserve_by_hand() -> None:

@@ -1,5 +1,5 @@
 """The section on stability: force and margin of runs whose truth is exact, questions where
-settings are missing, the map.
+settings are missing.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
-from groupwise.analysis.charts import Chart, Line
 from groupwise.analysis.fitted import Fitted, fit_metric
 from groupwise.analysis.stability import (
     NO_GUARANTEE,
     StabilityEvidence,
-    map_chart,
     measured_stability,
     ranged,
     ranged_margin,
@@ -143,7 +142,6 @@ def test_forces_read_off_simulated_runs(
     assert found.learning_rate is None
     assert found.limits == ()
     assert found.as_dict()["max_learning_rate"] is None
-    assert found.charts[0].unit == "learning rate, present = 1"
 
 
 @pytest.mark.thinned(2)
@@ -306,7 +304,7 @@ def test_a_run_is_stable_or_open_and_never_unstable(low: float, high: float, ver
     assert StabilityEvidence(margin=Interval(low, low, high), doubts=("x",)).verdict == "open"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "mapped"),
     [
         ("adamw_torch_fused", "adam"),
@@ -404,39 +402,6 @@ def test_what_a_ratio_makes_of_an_instability() -> None:
     assert with_ratio(stability(0.01, 0.9, refresh_interval=8, importance_ratio="exact")) == ()
 
 
-def line_of(chart: Chart, role: str) -> Line:
-    return next(line for line in chart.lines if line.role == role)
-
-
-@pytest.mark.thinned(1)
-@pytest.mark.parametrize("lag", ["fixed", "refresh", "async", "none"])
-def test_the_map_shows_thresholds_rule_and_place(lag: str) -> None:
-    found = stability(0.002, 0.9, refresh_interval=6, lag=lag, learning_rate=1e-6)
-    chart = map_chart(found, 1e-6)
-    boundary, rule, here = line_of(chart, "law"), line_of(chart, "rival"), line_of(chart, "here")
-    drawn = "refresh" if lag == "none" else lag
-    for interval, limit, ruled in zip(boundary.x, boundary.y, rule.y, strict=True):
-        other = stability(0.002, 0.9, refresh_interval=int(interval), lag=drawn, learning_rate=1e-6)
-        assert limit == pytest.approx(other.max_learning_rate, rel=1e-4)
-        assert ruled == pytest.approx(1e-6 * 0.1 / interval / 0.002, rel=1e-4)
-    assert (here.x, here.y) == ((found.refresh_interval,), (1e-6,))
-    assert chart.y_range is not None
-    assert chart.y_range[0] < 1e-6 < chart.y_range[1]
-    assert ("unsafe" in {line.role for line in chart.lines}) == (lag == "async")
-    assert ("rule allows is unstable" in chart.caption) == (lag == "async")
-    assert ("on-policy" in chart.caption) == (lag == "none")
-    assert len(json.dumps(chart.as_dict())) < 12_000
-
-
-def test_the_band_of_the_boundary_is_that_of_the_force() -> None:
-    found = stability(0.02, 0.9, refresh_interval=8, learning_rate=0.1)
-    line = line_of(map_chart(found, 0.1, force=Interval(0.02, 0.01, 0.04)), "law")
-    at = line.x.index(8)
-    assert line.y[at] is not None
-    assert line.low[at] == pytest.approx(line.y[at] / 2, rel=1e-3)  # type: ignore[operator]
-    assert line.high[at] == pytest.approx(line.y[at] * 2, rel=1e-3)  # type: ignore[operator]
-
-
 def test_tables_write_what_was_judged() -> None:
     rows = {
         row[0]: row[1]
@@ -464,7 +429,7 @@ def test_tables_write_what_was_judged() -> None:
     assert mode_grid([stability(5.0, 0.9, lag="none")], [5.0]).rows[0][2] == "unstable"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "low", "high", "said"),
     [
         (34_819.0, 0.2, 131_167.0, "over 1,000 times (0.2 to over 1,000)"),
@@ -500,7 +465,6 @@ def test_the_report_has_the_section(known_run: tuple[RunRecord, Fitted]) -> None
     summary = summarise(known_run[0])
     page = render([summary])
     section = page[page.index("<h2>Stability") :].split("</section>")[0]
-    assert section.count('data-chart="runs/0/charts/stability/0"') == 1
     for words in (
         "The mode that the reward shows is stable",
         "no guarantee of safety",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.analysis import watched
 from groupwise.analysis.watched import judged, tracks_of, usual_pace
@@ -79,7 +80,7 @@ def test_the_usual_pace_is_a_median() -> None:
     assert usual_pace([]) == 0.0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("state", "learning", "forecast"),
     [
         (State.OK, Learning.LEARNING, True),

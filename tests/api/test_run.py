@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 import groupwise as gw
 from groupwise.cli.app import main
@@ -72,10 +74,10 @@ def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 
 def test_a_run_is_a_record_and_says_little_of_itself(good: gw.Run) -> None:
     assert isinstance(good, RunRecord)
-    assert repr(good) == "Run('math.csv', 100 rows, steps 1 to 100, 29 settings not found)"
+    says("api/run/1", repr(good))
     assert good.opened is not None
     assert good.opened.name == "math.csv"
-    assert repr(gw.Run("none", steps_table([], {}))) == "Run('none', 0 rows, 29 settings not found)"
+    says("api/run/2", repr(gw.Run("none", steps_table([], {}))))
 
 
 def test_the_judgement_is_made_once_and_anew_for_another_record(
@@ -372,7 +374,7 @@ def test_a_plan_finds_the_components_beside_an_opened_run(tmp_path: Path) -> Non
     assert str(found) == found.status
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asked", "message"),
     [
         (

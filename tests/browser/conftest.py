@@ -32,9 +32,9 @@ def chromium() -> str | None:
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """Chromium, driven by Playwright; gone with its module, since its event loop would stop
+    """Chromium, driven by Playwright; gone with its folder, since its event loop would stop
     every other one in this thread.
     """
     for library in ("starlette", "uvicorn"):
@@ -80,7 +80,7 @@ class Page:
             self.page.screenshot(path=str(PICTURES / f"{name}.png"), full_page=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def tabs(browser: Any) -> list[Any]:
     """Empty pages that wait for the next test: a new one is a new process, which takes longer
     than most tests. Our pages store nothing.
@@ -90,7 +90,7 @@ def tabs(browser: Any) -> list[Any]:
 
 @pytest.fixture
 def open_page(browser: Any, tabs: list[Any]) -> Iterator[Callable[..., Page]]:
-    """Opens a page at an address; it is left empty afterwards."""
+    """Opens a page at an address; one that hears from a watcher is left empty afterwards."""
     opened: list[Page] = []
 
     def open_it(address: str, *, scheme: str = "light", width: int = 1000) -> Page:
@@ -106,7 +106,8 @@ def open_page(browser: Any, tabs: list[Any]) -> Iterator[Callable[..., Page]]:
     for one in opened:
         for event, listener in one.listeners.items():
             one.page.remove_listener(event, listener)
-        one.page.goto("about:blank")
+        if one.page.url.startswith("http"):
+            one.page.goto("about:blank")
         tabs.append(one.page)
 
 

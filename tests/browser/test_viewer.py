@@ -83,12 +83,17 @@ def shown(page: Any, selector: str) -> list[str]:
     return [str(row) for row in rows]
 
 
+@pytest.fixture(scope="module")
+def page_of_the_run(home: Path) -> Path:
+    path = home.parent / "report.html"
+    path.write_text(render([summarise(RunRecord.load(home))]), encoding="utf-8")
+    return path
+
+
 @pytest.fixture
-def report(home: Path, tmp_path: Path, open_page: Callable[..., Any]) -> Callable[..., Any]:
+def report(page_of_the_run: Path, open_page: Callable[..., Any]) -> Callable[..., Any]:
     def show(**how: Any) -> Any:
-        path = tmp_path / "report.html"
-        path.write_text(render([summarise(RunRecord.load(home))]), encoding="utf-8")
-        opened = open_page(path.as_uri(), **how)
+        opened = open_page(page_of_the_run.as_uri(), **how)
         opened.page.wait_for_selector(ROW)
         return opened
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from tests.cli.asked import printed, refused
 
 from groupwise import __version__
@@ -48,7 +49,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"groupwise {__version__}\n"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "arguments",
     [
         ["--help"],
@@ -247,7 +248,7 @@ def test_a_log_is_never_written_to_even_with_force(
     assert inside.read_bytes() == before
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "words"),
     [
         (["fit", "LOG", "--metric", "nope"], "entropy"),

@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.cases import each_case
 from tests.cli.asked import refused
+from tests.golden.sentences import says
 
 from groupwise import examples
 from groupwise.cli.app import main
@@ -53,8 +55,8 @@ def judged_as(monkeypatch: pytest.MonkeyPatch, found: Judgement) -> list[bool]:
     return told
 
 
-@pytest.mark.parametrize("as_json", [False, True])
-@pytest.mark.parametrize("state", State)
+@each_case("as_json", [False, True])
+@each_case("state", State)
 def test_exit_codes_follow_the_state(
     log: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -136,10 +138,7 @@ def test_json_has_the_exception_behind_the_last_row(
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
     )
     main(["diagnose", str(path), "--json"])
-    assert json.loads(capsys.readouterr().out)["notes"][-1] == (
-        "behind its last row, step 39, stands a traceback: OutOfMemoryError: CUDA out of memory "
-        "(zoe/train.py, line 88)"
-    )
+    says("cli/cli_diagnose/1", json.loads(capsys.readouterr().out)["notes"][-1])
 
 
 def test_the_screen_has_the_reward_and_what_was_asked_for(

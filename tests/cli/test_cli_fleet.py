@@ -15,7 +15,9 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.cases import each_case
 from tests.cli.deadly import Deadly
+from tests.golden.sentences import says
 
 from groupwise.analysis import fleet as fleets
 from groupwise.analysis.fleet import WORST_FIRST, FleetRow, judge_fleet, read_table, write_table
@@ -91,7 +93,7 @@ def test_every_run_is_one_line_worst_first_with_the_words_of_its_own_diagnosis(
 ) -> None:
     assert main(["fleet", "runs"]) == 1
     first, *lines = capsys.readouterr().out.splitlines()
-    assert first == "5 runs: 1 failed, 1 unreadable, 1 cannot tell, 2 ok."
+    says("cli/cli_fleet/1", first)
     assert [re.split(r"  +", line)[1] for line in lines] == [
         "runs/b",
         "runs/e/empty.jsonl",
@@ -170,7 +172,7 @@ def test_every_run_of_a_file_of_several_is_a_row(
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("states", "fail_on", "code"),
     [
         ("ok", "watch", 0),
@@ -246,7 +248,7 @@ def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(
     assert Path("fleet.csv").read_bytes() == before
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "said"),
     [
         ("nowhere", "does not exist: check the path"),

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from tests.cli.asked import printed, refused
 
 from groupwise.analysis.component_file import SavedComponents, path_beside, save_components
@@ -273,7 +274,7 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
     assert printed(capsys, "plan", "run.csv")["zero_variance"] is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "words"),
     [
         (["plan", "--budget", "64"], "--vp and --t and --r are missing"),
@@ -384,9 +385,9 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
         (["plan", "nowhere.npz", "--budget", "64"], "no such file"),
         (["plan", "nowhere.csv", "--budget", "64"], "nowhere.csv"),
         (["components", "nowhere.csv"], "nowhere.csv"),
-        (["components", "run.csv"], "log_completions=True"),
+        (["components", "run.csv"], "expected --model CHECKPOINT"),
         (["components", "run.csv", "--groups", "8"], "--groups goes with --model"),
-        (["components", "run.csv", "-o", "x.json"], "--output goes with --model"),
+        (["components", "run.csv", "-o", "x.json"], "expected --model CHECKPOINT"),
         (["components", "run.csv", "--model", "m", "--group-size", "4"], "no file of scores"),
         (["components", "run.csv", "--any-mean"], "no scores without --model CHECKPOINT"),
         (["components", "scores.npz", "--model", "m"], "which is no run"),
@@ -399,15 +400,6 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
             "--groups expects a whole number of at least 2; got 1",
         ),
         (["components", "run.csv", "--model", "m", "--sketch-width", "0"], "--sketch-width"),
-        (
-            ["components", "run.csv", "--model", "m", "--max-completion-length", "0"],
-            "--max-completion-length",
-        ),
-        (
-            ["components", "run.csv", "--model", "m", "--temperature", "nan"],
-            "--temperature expects a positive number; got nan",
-        ),
-        (["components", "run.csv", "--model", "m", "--temperature", "0"], "--temperature"),
         (["components", "run.csv", "--model", "m", "--steps", "9:1"], "100:200"),
         (["components", "run.csv", "--model", "m", "--steps", "x"], "100:200"),
     ],
@@ -510,7 +502,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@each_case("name", BAD)
 def test_bad_numbers_are_told_in_a_sentence(
     capsys: pytest.CaptureFixture[str], here: Path, name: str
 ) -> None:
@@ -584,7 +576,7 @@ HOSTILE: dict[str, bytes | dict[str, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each_case("name", HOSTILE)
 def test_a_hostile_archive_is_a_sentence(
     capsys: pytest.CaptureFixture[str], here: Path, name: str
 ) -> None:
@@ -616,7 +608,7 @@ def test_an_archive_that_swells_is_not_unpacked(
     assert "swell to" in refused(capsys, "components", "bad.npz")
 
 
-@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])
+@each_case("part", [0.1, 0.5, 0.9, 0.999])
 def test_a_torn_archive_is_a_sentence(
     capsys: pytest.CaptureFixture[str], here: Path, part: float
 ) -> None:
@@ -678,23 +670,6 @@ def test_the_choices_of_an_estimate_are_obeyed(
     )
 
 
-def test_rewards_alone_are_labelled_so(capsys: pytest.CaptureFixture[str], trl_run: Path) -> None:
-    found = printed(capsys, "components", str(trl_run))
-    assert "not the gradient's" in found["label"]
-    assert (
-        found["command"] == f"groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT"
-    )
-    assert "vp" not in found
-    assert found["prompts"] == 6
-    assert printed(capsys, "components", str(trl_run), "--steps", "2:3")["prompts"] == 4
-    assert "steps 1 to 3" in refused(capsys, "components", str(trl_run), "--steps", "7:9")
-    text = shown(capsys, "components", str(trl_run))
-    assert "From rewards alone: this is not the gradient's variance" in text
-    assert "--model CHECKPOINT" in text
-    save(path_beside(trl_run))
-    assert "groupwise-components.json" in printed(capsys, "components", str(trl_run))["command"]
-
-
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """A stand-in for the measurement, which needs a model: it notes how it was called."""
@@ -736,8 +711,6 @@ def test_measured_components_are_written_beside_the_run_and_found_there(
     command += [
         "--aggregation",
         "sequence_mean",
-        "--temperature",
-        "0.7",
         "--layers",
         "q_proj",
         "--layers",
@@ -745,7 +718,6 @@ def test_measured_components_are_written_beside_the_run_and_found_there(
         "--sketch-width",
         "64",
     ]
-    command += ["--max-completion-length", "512"]
     found = printed(capsys, *command)
     assert found["file"] == str(path_beside(trl_run))
     assert found["provenance"] == {"model": "ckpt"}
@@ -757,12 +729,7 @@ def test_measured_components_are_written_beside_the_run_and_found_there(
         (1, 2),
         4,
     )
-    assert (call["aggregation"], call["temperature"], call["sketch_width"]) == (
-        "sequence_mean",
-        0.7,
-        64,
-    )
-    assert call["max_completion_length"] == 512
+    assert (call["aggregation"], call["sketch_width"]) == ("sequence_mean", 64)
     assert call["layers"] == ("q_proj", "v_proj")
     assert call["level"] == 0.95
     planned = printed(capsys, "plan", str(trl_run), "--budget", "64")
@@ -794,32 +761,6 @@ def test_what_no_estimate_can_be_is_a_damaged_file(
         (here / "bad.json").write_text(json.dumps({**plain, **change}))
         for command in (["components", "bad.json"], ["plan", "bad.json", "--budget", "64"]):
             assert "damaged file" in refused(capsys, *command)
-
-
-def test_prompts_that_come_again_are_told_of_where_rewards_stand_alone(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """Six groups of four rollouts, of two prompts."""
-    rows = [
-        {
-            "step": step,
-            "prompt": f"What is {prompt} + 1?",
-            "completion": str(k),
-            "reward": float(k % 2),
-        }
-        for step in (1, 2, 3)
-        for prompt in (1, 2)
-        for k in range(4)
-    ]
-    (tmp_path / "again.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    notes = printed(capsys, "components", str(tmp_path / "again.jsonl"))["notes"]
-    assert any("2 different prompts" in note and "6 groups" in note for note in notes)
-    rows = [{**row, "prompt": f"{row['prompt']} at {row['step']}"} for row in rows]
-    (tmp_path / "once.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    assert not any(
-        "different prompts" in note
-        for note in printed(capsys, "components", str(tmp_path / "once.jsonl"))["notes"]
-    )
 
 
 def test_nothing_is_measured_where_the_result_could_not_be_written(

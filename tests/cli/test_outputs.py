@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.cases import each_case
 from tests.cli.asked import refused
 
 from groupwise.errors import OverwriteError
@@ -47,8 +48,8 @@ def strange(folder: Path, kind: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("force", [False, True])
-@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "link", "loose", "null"])
+@each_case("force", [False, True])
+@each_case("kind", ["pipe", "socket", "device", "link", "loose", "null"])
 def test_only_regular_files_are_replaced(tmp_path: Path, kind: str, force: bool) -> None:
     path = strange(tmp_path, kind)
     before = os.lstat(path)

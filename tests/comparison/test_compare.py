@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.comparison.compare import Question, compare, holm, judged, where_they_part
 from groupwise.comparison.contrasts import Setup, contrast
@@ -171,10 +173,7 @@ def test_a_divergence_is_of_runs_or_of_groups_or_cannot_be_told() -> None:
     assert compared(runs[:2], runs[2:]).pairings[0].divergence.beyond == "seed_noise"
     one = compared(runs[:1], runs[1:3]).pairings[0].divergence
     assert (one.status, one.beyond) == ("unavailable", "seed_noise")
-    assert (
-        one.message
-        == "one group has one run: where it parts from the others beyond seed noise cannot be told"
-    )
+    says("comparison/compare/1", one.message)
     shared = [Curve(STEP, run.value_T + 5 * i, run.smooth_T) for i, run in enumerate(runs[:2])]
     moved = [
         Curve(STEP, run.value_T + 1.0 + 0.001 * i, run.smooth_T) for i, run in enumerate(shared)
@@ -214,7 +213,7 @@ def test_a_comparison_finds_level_and_speed_where_they_differ() -> None:
     assert higher.contrasts[0].difference.covers(0.1)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asked", "said"),
     [
         ({"late": 0.0}, "late is a share between 0 and 1; got 0"),
@@ -396,7 +395,7 @@ SENTENCES = [
 ]
 
 
-@pytest.mark.parametrize(("contrast", "asked", "sentence"), SENTENCES)
+@each_case(("contrast", "asked", "sentence"), SENTENCES)
 def test_each_status_has_its_sentence(contrast: Contrast, asked: dict, sentence: str) -> None:
     assert (
         judged(
@@ -410,7 +409,7 @@ def test_each_status_has_its_sentence(contrast: Contrast, asked: dict, sentence:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("parts", "status", "said"),
     [
         ("none", "different", "The late means differ; from which step on cannot be told."),

@@ -12,6 +12,7 @@ import pytest
 from numpy.polynomial.legendre import legval
 from numpy.typing import NDArray
 from scipy import stats
+from tests.cases import each_case
 
 from groupwise.comparison.curves import (
     Curve,
@@ -139,7 +140,7 @@ def test_a_late_mean_without_noise_is_exact() -> None:
     assert (found.step_error, found.interval.level) == (0.0, 0.8)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("first", "outside"), [(60, "polynomials"), (73.5, "polynomials"), (5, "one"), (0, "none")]
 )
 def test_the_step_noise_of_a_late_mean_is_that_of_whitened_residuals(
@@ -224,7 +225,7 @@ def test_passing_is_where_isotonic_regression_crosses() -> None:
     assert passing(uneven, values, 0.5).tolist() == [4.0, math.inf, 1.0, math.inf, math.inf]
 
 
-@pytest.mark.parametrize(("rows", "last"), [(4, 4), (6, 6), (60, 6), (61, 7), (200, 20)])
+@each_case(("rows", "last"), [(4, 4), (6, 6), (60, 6), (61, 7), (200, 20)])
 def test_a_level_is_held_over_a_tenth_of_the_rows(rows: int, last: int) -> None:
     assert held_rows(rows) == last
 

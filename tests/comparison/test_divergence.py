@@ -11,6 +11,8 @@ import pytest
 from numpy.polynomial.legendre import legval
 from numpy.typing import NDArray
 from scipy import stats
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.comparison import divergence
 from groupwise.comparison.curves import Curve, local_spread
@@ -79,7 +81,7 @@ def test_evidence_is_a_fair_bet() -> None:
     assert alarms / n < 0.05 + 3 * math.sqrt(0.05 * 0.95 / n)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each_case("seed", range(4))
 def test_a_divergence_is_where_its_definition_says(seed: int) -> None:
     """Every part by other code: spread, plausible noises, whitening, the least evidence of them,
     alarm and likeliest onset.
@@ -122,9 +124,9 @@ def test_a_divergence_is_where_its_definition_says(seed: int) -> None:
 def test_what_two_runs_cannot_tell() -> None:
     step = np.arange(16.0)
     wave = np.where(step % 2, 1.0, -1.0)
-    assert (
-        run_divergence(run(step[:15], wave[:15]), run(step, -wave)).message
-        == "the runs share 15 rows; a divergence needs 16"
+    says(
+        "comparison/divergence/1",
+        run_divergence(run(step[:15], wave[:15]), run(step, -wave)).message,
     )
     assert run_divergence(run(step, wave), run(step, -wave)).status == "none"
     silent = run_divergence(run(step, step, step), run(step, 2 * step, 2 * step))
@@ -166,7 +168,7 @@ def test_rows_at_other_steps_are_averaged_in_bins_of_the_wider_spacing() -> None
 def test_runs_that_hardly_overlap_share_no_bins() -> None:
     early, late = run(np.arange(10.0), np.zeros(10)), run(np.arange(7.5, 17.5), np.zeros(10))
     assert divergence._together(early, late)[0].size == 0
-    assert run_divergence(early, late).message == "the runs share 0 rows; a divergence needs 16"
+    says("comparison/divergence/2", run_divergence(early, late).message)
 
 
 def test_runs_logged_at_other_steps_are_binned() -> None:

@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
+from tests.cases import each_case
 
 from groupwise.comparison.results import Measured, SeedNoise, missing
 from groupwise.comparison.seeds import minimum_detectable, power, seed_noise, seeds_needed
@@ -164,7 +165,7 @@ def test_power_far_out_is_the_normal_approximation_of_t() -> None:
 
 # Cohen (1988), Statistical Power Analysis, table 2.4.1, and G*Power's default examples: 5 %
 # two-sided, power .8.
-@pytest.mark.parametrize(("size", "runs"), [(0.2, 394), (0.5, 64), (0.8, 26), (1.0, 17)])
+@each_case(("size", "runs"), [(0.2, 394), (0.5, 64), (0.8, 26), (1.0, 17)])
 def test_seeds_needed_are_those_of_the_tables(size: float, runs: int) -> None:
     """Standard deviation 1 in both groups: a variance of 2 for their difference.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.presets import PRESETS, AdvantageSpec, preset
@@ -18,7 +19,8 @@ TRAINERS = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "traine
     encoding="utf-8"
 )
 PROMPTS, SIZE = 5, 6
-EACH_SPEC = pytest.mark.parametrize(
+EACH_SPEC = each_case("spec", PRESETS)
+EACH_SPEC_APART = pytest.mark.parametrize(
     "spec", PRESETS, ids=lambda spec: f"{spec.framework}-{spec.estimator}-{spec.since or 'read'}"
 )
 KINDS = {
@@ -89,7 +91,7 @@ def plain(spec: AdvantageSpec, reward: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.thinned(43)
-@EACH_SPEC
+@EACH_SPEC_APART
 @pytest.mark.parametrize("kind", ["continuous", "heavy"])
 def test_every_preset_computes_its_definition(spec: AdvantageSpec, kind: str) -> None:
     reward = sample(kind)
@@ -203,7 +205,7 @@ BEST = {
 }
 
 
-@pytest.mark.parametrize("key", BEST, ids="-".join)
+@each_case("key", BEST)
 def test_the_constants_are_those_of_the_trainers(key: tuple[str, str]) -> None:
     advantage = preset(key[0], estimator=key[1]).advantages([[0.9, 0.1, 0.1, 0.1]])
     assert advantage[0, 0] == pytest.approx(BEST[key], rel=1e-12)

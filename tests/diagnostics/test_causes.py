@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics import causes
 from groupwise.diagnostics.causes import Case, advice_for, cause_of_fall, cause_of_standing
@@ -50,7 +51,7 @@ LENGTH, ENTROPY, CUT = "completion_length", "entropy", "truncated_share"
 LASTING = (Fact.FALL_AT_ONCE,)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("facts", "signs", "certainty", "names"),
     [
         ((Fact.NOT_FINITE,), (), LIKELY, ("numerics (loss first)",)),
@@ -160,7 +161,7 @@ def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(
     assert cause_of_fall(Case(Evidence(run), {}, signs, 5)).names == (name,)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("facts", "certainty", "names", "log"),
     [
         (
@@ -292,7 +293,7 @@ def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
 # A reward that stands.
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fact", "cause", "certainty"),
     [
         (Fact.RATE_ZERO, causes.NO_RATE, LIKELY),
@@ -346,7 +347,7 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
 # What to do.
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("cause", "step", "onset", "line"),
     [
         (
@@ -416,7 +417,7 @@ def test_every_cause_has_a_line_of_its_own() -> None:
     assert all(causes.DO.values())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("cause", "words"),
     [
         (Cause(), ""),

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.golden.sentences import says
 
 from groupwise.diagnostics import concentration
 from groupwise.diagnostics.facts import Fact
@@ -184,7 +185,7 @@ def test_a_learning_rate_of_zero_is_critical() -> None:
         log(reward=0.4 + 0.02 * np.random.default_rng(6).standard_normal(40), rate=np.zeros(40))
     )
     assert [one.check for one in found.checks if one.status is Status.CRITICAL] == ["learning_rate"]
-    assert found.headline == "the learning rate is 0 in all 40 rows: nothing can be learnt"
+    says("diagnostics/checks/1", found.headline)
     assert found.cause.names == ("the learning rate is 0",)
 
 
@@ -207,10 +208,7 @@ def test_ties_broken_by_a_hair_are_found_in_the_rollouts() -> None:
         log(reward=steps["reward"].to_numpy() + 0.01 * rng.standard_normal(30)), rollouts=table
     )
     found = answer(record, "verifier")
-    assert (
-        found.message
-        == "in 100 % of the groups the rewards differ by less than a thousandth of their range"
-    )
+    says("diagnostics/checks/2", found.message)
     assert (found.status, found.facts) == (Status.CRITICAL, (Fact.TIES_BROKEN,))
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.collapse import (
     Decline,
@@ -101,8 +103,8 @@ def graded(
 # Penalties and small slopes.
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(
+@each_case("seed", range(5))
+@each_case(
     ("start", "end", "noise"), [(-0.10, -0.12, 0.005), (-0.30, -0.60, 0.02), (0.9, 0.75, 0.02)]
 )
 def test_a_penalty_of_longer_answers_beside_a_rising_accuracy_is_health(
@@ -137,8 +139,8 @@ def test_what_is_wanted_and_falls_while_the_total_rises_is_told() -> None:
     assert (found.cause.certainty, found.cause.names) == (Certainty.POSSIBLE, ("reward hacking",))
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(
+@each_case("seed", range(5))
+@each_case(
     ("level", "lost", "noise", "said"),
     [
         (-3.0, 0.12, 0.03, {}),
@@ -184,7 +186,7 @@ def test_a_reward_below_zero_that_loses_what_it_had_collapsed(
 # Grades.
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (-1.0, 0.0), (0.0, 0.1), (0.0, 100.0), (3.0, 8.0)]
 )
 def test_two_grades_are_read_off_mean_and_spread(low: float, high: float) -> None:
@@ -219,7 +221,7 @@ def test_grades_of_rollouts_come_before_all_else() -> None:
     assert Evidence(record).reward.bounds == (-1.0, 1.0)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (0.0, 0.1), (5.0, 10.0)])
+@each_case(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (0.0, 0.1), (5.0, 10.0)])
 def test_the_cause_does_not_depend_on_the_labels_of_right_and_wrong(
     low: float, high: float
 ) -> None:
@@ -305,10 +307,7 @@ def test_a_drop_of_training_alone_may_be_harder_prompts_and_is_no_alarm(seed: in
     )
     assert found.cause.log == ("completions with their rewards",)
     assert Fact.HELD_OUT_STAYED in answer(found, "verifier").facts
-    assert (
-        answer(found, "collapse").message
-        == "reward 0.62 → 0.24 at step 121, for good; the held-out reward did not fall with it"
-    )
+    says("diagnostics/collapse/1", answer(found, "collapse").message)
     assert found.do.startswith("log completions with their rewards")
 
 
@@ -333,7 +332,7 @@ def test_a_held_out_reward_that_is_down_already_does_not_clear_the_policy() -> N
     assert not {Fact.HELD_OUT_STAYED, Fact.HELD_OUT_DROPPED} & {*answer(found, "verifier").facts}
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each_case("seed", range(10))
 def test_how_fast_a_fall_was(seed: int) -> None:
     rng = np.random.default_rng(seed)
     noise = 0.03 * rng.standard_normal(ROWS)
@@ -400,10 +399,7 @@ def test_a_verifier_that_passes_everything_at_once_is_told_from_success(seed: in
     found = judge(log(reward=leap, **steady(rng)))
     assert (found.state, told(found)) == (State.WATCH, {"verifier": Status.WARNING})
     assert found.headline.endswith(" → exactly 1 at step 121, in all 80 rows since")
-    assert (
-        answer(found, "verifier").advice
-        == "give the reward function a wrong answer: it may pass everything"
-    )
+    says("diagnostics/collapse/2", answer(found, "verifier").advice)
     assert judge(log(reward=grown, **steady(rng))).state is State.OK
 
 
@@ -439,7 +435,7 @@ def declined(by: float, deviation: float, *, few: int = 10, ended: bool = True) 
     return decline_of(lowered(by, deviation, few=few, ended=ended))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("by", "errors", "high", "status"),
     [
         # Of ten rows at the height and the twenty since: .6 was lost, and half of it by 1.96
@@ -541,7 +537,7 @@ def test_a_decline_is_told_with_its_height_and_its_end() -> None:
     assert collapse.limit == pytest.approx(1.0, abs=0.002)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("gradient", "alike", "collapsed"),
     [
         (0.0, 0.9, True),
@@ -596,10 +592,7 @@ def test_answers_that_shrank_to_nothing_come_before_what_one_function_paid_for_t
         "entropy": entropy,
     }
     found = judge(log(**given, **columns))
-    assert (
-        answer(found, "collapse").message
-        == "length 100 → 4 tokens at step 61, and most groups have taught nothing since"
-    )
+    says("diagnostics/collapse/3", answer(found, "collapse").message)
     assert (found.state, found.cause.names) == (
         State.FAILED,
         ("policy concentration: the entropy is spent",),
@@ -628,9 +621,9 @@ def test_a_held_out_reward_that_falls_while_training_rises_is_no_collapse() -> N
     held = np.where(rows < 60, 0.6, 0.1) + 0.02 * rng.standard_normal(120)
     up = np.where(rows < 60, 0.5, 0.9) + 0.02 * rng.standard_normal(120)
     assert answer(judge(log(reward=up, held_out=held)), "collapse").status is Status.NONE
-    assert (
-        answer(judge(log(reward=0.5 + 0 * up, held_out=held)), "collapse").message
-        == "held-out reward 0.60 → 0.10 at step 61, for good"
+    says(
+        "diagnostics/collapse/4",
+        answer(judge(log(reward=0.5 + 0 * up, held_out=held)), "collapse").message,
     )
     # One that falls by and by had training leap as it began, and stand since it lost its half.
     slowly, leapt = (
@@ -663,7 +656,7 @@ def tail(rows: int = 5, *, first: float = 0.9, before: float = 0.5, known: int =
     return np.asarray(value)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "found", "abrupt"),
     [
         (tail(5), True, True),
@@ -706,7 +699,7 @@ def test_a_height_is_the_lower_limit_of_the_best_mean_of_three_rows_before() -> 
     assert heights(value[:3], 0.0).tolist() == [-np.inf] * 3
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rows", "scatter", "floor", "size"),
     [(24, 0.2, 0.0, 3), (23, 0.2, 0.0, None), (24, 0.12, 0.0, 1), (24, 0.2, 0.8, None)],
 )
@@ -762,7 +755,7 @@ def test_a_fall_that_was_made_good_ends_at_its_lowest_stretch() -> None:
     assert found.end == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "said"),
     [
         ({"entropy": (0.5, 0.5 * 1.29)}, Fact.BEHAVIOUR_UNCHANGED),

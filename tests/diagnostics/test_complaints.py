@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from tests.cases import each_case
 
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
@@ -481,9 +482,7 @@ def told(found: Judgement) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    "complaint", COMPLAINTS, ids=lambda one: f"{one.number}-{one.where.replace(' ', '-')}"
-)
+@each_case("complaint", COMPLAINTS)
 def test_a_complaint_gets_its_answer(complaint: Complaint, tmp_path: Path) -> None:
     found = judge(complaint.log(tmp_path))
     said = told(found)

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.concentration import _may_have_arrived, check
 from groupwise.diagnostics.facts import Fact
@@ -74,7 +76,7 @@ def test_an_entropy_that_is_gone_asks_for_a_look_where_noisy_rows_show_no_gain(
     assert (found.status, found.facts) == (status, (Fact.ENTROPY_LOW,))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("beside", "status"),
     [
         ({}, Status.WARNING),
@@ -96,10 +98,7 @@ def test_a_spent_entropy_is_a_failure_where_the_groups_have_become_alike(
 ) -> None:
     found = told(reward=STANDS, entropy=SPENT, **beside)
     assert (found.status, found.step) == (status, 61)
-    assert (
-        found.message
-        == "entropy 1.00 at the start and 0.02 nats a token since step 61, and the reward stands"
-    )
+    says("diagnostics/concentration/1", found.message)
     assert found.facts == (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
     assert found.value is not None
     assert (found.value.value, found.value.low, found.value.high) == pytest.approx(
@@ -109,12 +108,10 @@ def test_a_spent_entropy_is_a_failure_where_the_groups_have_become_alike(
 
 def test_a_reward_that_fell_for_good_does_not_stand() -> None:
     found = told(reward=about(since(0.5, 0.03)), entropy=SPENT)
-    assert found.message == (
-        "entropy 1.00 at the start and 0.02 nats a token since step 61, and the reward has fallen"
-    )
+    says("diagnostics/concentration/2", found.message)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("reward", "status", "stands"),
     [
         (about(np.full(N, 0.95)), Status.INFO, "with the reward at its top"),
@@ -230,10 +227,7 @@ def test_answers_that_become_the_same_text_say_that_the_policy_is_spent(
 def test_texts_alone_tell_since_when_most_pairs_are_the_same(level: float, status: Status) -> None:
     found = told(rollouts(np.where(ROW < 60, 1, 3)), reward=about(np.full(N, level)))
     assert (found.status, found.step) == (status, 61)
-    assert (
-        found.message
-        == "75 % of the pairs of completions of one prompt are the same text since step 61"
-    )
+    says("diagnostics/concentration/3", found.message)
     assert found.facts == (
         Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_SPENT_AT_TOP,
     )
@@ -241,4 +235,4 @@ def test_texts_alone_tell_since_when_most_pairs_are_the_same(level: float, statu
         told(rollouts(np.full(7, 3)), reward=about(np.full(7, level))).status is Status.NOT_LOGGED
     )
     few = told(rollouts(np.repeat([1, 2], [108, 12])), reward=STANDS)
-    assert few.message == "Of the pairs of completions of one prompt 50 % are the same text."
+    says("diagnostics/concentration/4", few.message)

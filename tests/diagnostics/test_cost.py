@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics.cost import NO_CLOCK, NO_GPUS, cost_since, cost_to_come
 from groupwise.diagnostics.judge import judge
@@ -76,7 +77,7 @@ def test_a_failure_by_hand() -> None:
     assert found.gpu_hours == "21.3 of 40, price 53.33 of 100.00"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("clock", "seconds"),
     [
         ({"step_time": [10, 10, 10, 10]}, 40.0),  # of each step, the first included

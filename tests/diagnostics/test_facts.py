@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.cases import each_case
 
 import groupwise.diagnostics
 from groupwise.diagnostics.facts import Fact, stated
@@ -57,13 +57,13 @@ def wordings(source: str) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+@each_case("path", MODULES)
 def test_no_module_branches_on_wording(path: Path) -> None:
     own = {"verifier": 1}  # where the drop was told to begin, by its own words
     assert len(wordings(path.read_text(encoding="utf-8"))) <= own.get(path.stem, 0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "source",
     [
         'finding.fact("drop") == "constant at once"',

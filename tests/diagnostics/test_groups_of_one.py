@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.groups_of_one import check
 from groupwise.diagnostics.judge import judge
@@ -58,13 +60,8 @@ MEANS = {"critic/score/mean": REWARD, "critic/advantages/mean": REWARD}
 def test_advantages_that_are_the_rewards_are_in_the_headline_and_no_alarm() -> None:
     found = judge(log(MEANS))
     assert (found.state, found.cause.names) == (State.WATCH, ())
-    assert (
-        found.headline
-        == "groups of one: no baseline, critic/advantages/mean is critic/score/mean in all 60 rows"
-    )
-    assert (
-        found.do == "sample 4 rollouts or more of each prompt: alone, whatever earns is reinforced"
-    )
+    says("diagnostics/groups_of_one/1", found.headline)
+    says("diagnostics/groups_of_one/2", found.do)
     assert (
         judge(
             log({"critic/score/mean": REWARD, "critic/advantages/mean": REWARD - REWARD.mean()})
@@ -121,7 +118,7 @@ def test_a_group_size_of_1_tells_it_alone() -> None:
     assert told(reward)[0] is Status.NOT_LOGGED
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("reward", "advantage"),
     [
         ("reward_mean", "advantage_mean"),

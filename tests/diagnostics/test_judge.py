@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import _lost_all, judge
@@ -79,7 +81,7 @@ DIPPED = np.where((ROW >= 40) & (ROW < 50), 0.1, 0.8 + noise())
 NO_NUMBER = "the reward is no finite number in any of 100 rows"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "state", "learning", "headline"),
     [
         (
@@ -245,10 +247,7 @@ def test_a_run_that_goes_on_below_what_it_had_reached_is_not_told_to_learn_still
         found = judge(log(reward=reward[:rows]), ended=False)
         assert found.headline.endswith(told), rows
         assert found.state is (State.WATCH if rows == 84 else State.OK)
-    assert (
-        judge(log(reward=reward[:72]), ended=False).headline
-        == "reward 0.79 → 0.50 since step 61, a dip so far"
-    )  # the mean of .78 to .80
+    says("diagnostics/judge/1", judge(log(reward=reward[:72]), ended=False).headline)
     back = np.concatenate([reward[:72], 0.85 + noise(12)])
     assert "dip" not in judge(log(reward=back), ended=False).headline
 
@@ -306,7 +305,7 @@ def test_a_fall_is_told_from_its_first_sign_on() -> None:
         ("entropy", 63, "entropy 0.40 → 0.90"),
     ]
     assert found.cause == Cause(Certainty.LIKELY, ("the policy ran away in length",))
-    assert found.do == "restart from step 55; mask truncated completions; lr ÷ 3"
+    says("diagnostics/judge/2", found.do)
     assert found.cost == Cost(45, None, None, 100)
 
 
@@ -322,7 +321,7 @@ def test_a_slower_fall_names_both_its_ends() -> None:
     assert (found.first_sign.signal, found.first_sign.step) == ("reward", 51)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "certainty", "names"),
     [
         ({}, Certainty.CANNOT_TELL, ("a broken verifier", "the policy came apart (instability)")),
@@ -386,7 +385,7 @@ def lost(errors: float, share: float) -> Evidence:
     return evidence
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("errors", "share", "certainty", "all_lost"),
     [
         (10.1, 0.61, Certainty.CANNOT_TELL, True),
@@ -575,7 +574,7 @@ def test_the_plain_form_has_schema_1_and_its_keys() -> None:
 # Bad input: a sentence, and what to log.
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "headline", "log_first"),
     [
         (

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judged
@@ -261,7 +263,7 @@ def test_sixty_rows_of_a_second_half_that_shows_no_gain_at_all_make_one_too(
     assert (found.learning.value, found.since) == (learning, 61 if learning == "flat" else None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lowest", "stages", "climbs"),
     [(0.5, 4, True), (0.35, 4, False), (0.6, 2, False), (0.8, 4, False)],
 )
@@ -313,7 +315,7 @@ def test_near_the_top() -> None:
     assert near_top(any_, signal_of("a", steps, late, bounds=(0.0, 1.0))) is True
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("top", "spread", "near"),
     [
         (0.1, None, None),  # it may count by tenths
@@ -424,8 +426,8 @@ def test_a_run_that_goes_on_stands_after_sixty_rows_without_a_rise_and_after_thr
     assert of_signal(rises, 0.1, None, ended=False) is Learning.FLAT
 
 
-@pytest.mark.parametrize("quarter", [1, 2])
-@pytest.mark.parametrize(("errors", "learning"), [(3.01, Learning.UNKNOWN), (2.99, Learning.FLAT)])
+@each_case("quarter", [1, 2])
+@each_case(("errors", "learning"), [(3.01, Learning.UNKNOWN), (2.99, Learning.FLAT)])
 def test_a_run_that_goes_on_and_once_stood_higher_has_begun_to_rise(
     quarter: int, errors: float, learning: Learning
 ) -> None:
@@ -506,13 +508,10 @@ def told(**given: Any) -> Finding:
 def test_a_learning_rate_of_zero() -> None:
     found = told(rate=np.zeros(30))
     assert (found.status, found.step, found.facts) == (Status.CRITICAL, 1, (Fact.RATE_ZERO,))
-    assert found.message == "the learning rate is 0 in all 30 rows: nothing can be learnt"
+    says("diagnostics/learning/1", found.message)
     found = told(rate=np.where(np.arange(30) < 20, 1e-6, 0.0))
     assert (found.status, found.step) == (Status.CRITICAL, 21)
-    assert (
-        found.message
-        == "the learning rate 1e-06 → 0 at step 21: nothing has been learnt in the 10 rows since"
-    )
+    says("diagnostics/learning/2", found.message)
     found = told(reward=np.ones(30), config={"learning_rate": 0.0})
     assert (found.status, found.message) == (
         Status.CRITICAL,
@@ -525,20 +524,17 @@ def test_a_schedule_that_ends_at_zero_is_none() -> None:
     assert told(rate=decays).status is Status.NONE
     found = told(rate=np.append(decays, 0))  # over a quarter of the run is left at nothing
     assert (found.status, found.step, found.facts) == (Status.WARNING, 31, (Fact.RATE_ZERO,))
-    assert (
-        found.message
-        == "the learning rate 6.7e-08 → 0 at step 31: nothing has been learnt in the 11 rows since"
-    )
+    says("diagnostics/learning/3", found.message)
     assert (
         told(rate=np.where(np.arange(30) < 26, 1e-6, 0.0)).status is Status.NONE
     )  # four rows are too few
     assert told(rate=np.where(np.arange(30) < 25, 1e-6, 0.0)).status is Status.CRITICAL
-    assert told(rate=np.full(30, 1e-6)).message == "No sign of it: the learning rate is 1e-06."
+    says("diagnostics/learning/4", told(rate=np.full(30, 1e-6)).message)
     assert told(reward=np.ones(30)).status is Status.NOT_LOGGED
     assert told(rate=np.zeros(2), reward=np.ones(2)).status is Status.NOT_LOGGED
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rows", "low", "found", "headline"),
     [
         (120, 2, Learning.LEARNING, "reward 0.33 → 0.56 in 119 steps, still learning"),
@@ -564,7 +560,7 @@ def test_the_last_three_rows_make_no_plateau_and_are_told(
     assert answer.state is (State.OK if low < 3 else State.WATCH)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lost", "scatter", "row"),
     [
         (0.34, 0.05, 37),

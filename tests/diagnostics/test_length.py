@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.completions import truncation as check
 from groupwise.diagnostics.facts import Fact
@@ -36,14 +37,14 @@ def noise(by: float, seed: int = 0) -> NDArray[np.float64]:
 def test_most_completions_cut_off_from_the_start() -> None:
     found = told(cut=np.full(N, 0.63))
     assert (found.status, found.step, found.signs, found.limit) == (Status.WARNING, None, (), 0.5)
-    assert found.message == "63 % of the completions are truncated, and were from the start (63 %)"
+    says("diagnostics/length/1", found.message)
     assert found.facts == (Fact.TRUNCATED_LIKELY,)
 
 
 def test_most_completions_cut_off_since_a_step() -> None:
     found = told(cut=np.where(ROW < 50, 0.1, 0.8))
     assert (found.status, found.step) == (Status.WARNING, 51)
-    assert found.message == "80 % of the completions are truncated since step 51, 10 % before"
+    says("diagnostics/length/2", found.message)
     assert [(one.signal, one.before, one.words) for one in found.signs] == [
         ("truncated_share", 0.1, "80 % truncated (was 10 %)")
     ]
@@ -69,10 +70,7 @@ def test_answers_on_their_way_into_the_limit_as_the_reward_falls() -> None:
         13,
         (Fact.TRUNCATED_POSSIBLE,),
     )
-    assert (
-        found.message
-        == "35 % truncated (was 10 %), rising since step 13 as the reward fell: 0.60 → 0.45"
-    )
+    says("diagnostics/length/3", found.message)
     assert (
         told(cut=RISING, reward=0.6 + wave + (RISING - 0.1) / 2).status is Status.NONE
     )  # longer answers that pay
@@ -86,10 +84,7 @@ def test_answers_on_their_way_into_the_limit_as_the_reward_falls() -> None:
 
 
 def test_the_message_of_no_sign_has_the_last_share() -> None:
-    assert (
-        told(cut=np.where(ROW < 60, 0.8, 0.1)).message
-        == "No sign of it: 10 % of the last completions are truncated."
-    )
+    says("diagnostics/length/4", told(cut=np.where(ROW < 60, 0.8, 0.1)).message)
 
 
 @pytest.mark.parametrize(("every", "status"), [(3, Status.WARNING), (5, Status.NONE)])
@@ -100,9 +95,7 @@ def test_a_quarter_of_the_late_rows_at_one_largest_length(every: int, status: St
     found = told(length=np.where(ROW % every == 0, 128.0, 60.0 + noise(10.0)))
     assert found.status is status
     if status is Status.WARNING:
-        assert (
-            found.message == "all completions are cut off at 128 tokens in 32 % of the last 40 rows"
-        )
+        says("diagnostics/length/5", found.message)
         assert (found.facts, found.limit) == ((Fact.TRUNCATED_LIKELY,), 0.25)
         assert found.value is not None
         assert found.value.value == pytest.approx(13 / 40)
@@ -116,7 +109,7 @@ def test_a_limit_of_the_settings_that_the_mean_length_is_near() -> None:
         51,
         (Fact.TRUNCATED_POSSIBLE,),
     )
-    assert since.message == "the completions average 490 tokens since step 51, of 512 at most"
+    says("diagnostics/length/6", since.message)
     start = told(config, length=490.0 + noise(3.0))
     assert (start.step, start.message) == (
         None,
@@ -141,10 +134,7 @@ def test_length_alone_counts_where_it_doubled_as_the_reward_fell() -> None:
         "the completions grew from 99.5 to 251 tokens as the reward fell",
     )
     assert found.limit == pytest.approx(2 * length[:13].mean())
-    assert (
-        told(length=length, reward=rose).message
-        == "No sign of it: the completions are 251 tokens long, 99.5 at the beginning."
-    )
+    says("diagnostics/length/7", told(length=length, reward=rose).message)
     assert (
         told(length=np.where(ROW < 40, 100.0, 190.0) + noise(3.0), reward=fell).status
         is Status.NONE
@@ -155,8 +145,6 @@ def test_too_few_rows_and_no_column_are_said_to_be_missing() -> None:
     none, few = told(reward=ROW), told(cut=np.full(7, 0.9), reward=ROW[:7])
     for found in (none, few):
         assert found.status is Status.NOT_LOGGED
-        assert (
-            found.message == "neither length nor the share of truncated completions is in the log"
-        )
+        says("diagnostics/length/8", found.message)
         assert "completions/clipped_ratio" in found.log
     assert told(cut=np.full(8, 0.9)).status is not Status.NOT_LOGGED

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics.margin import _over_at_once
 
 
-@pytest.mark.parametrize(("time_constant", "over"), [(2.0, True), (2.1, False)])
-@pytest.mark.parametrize("row", [1.0, 10.0])
+@each_case(("time_constant", "over"), [(2.0, True), (2.1, False)])
+@each_case("row", [1.0, 10.0])
 def test_a_decay_takes_two_rows_for_its_time_constant(
     time_constant: float, row: float, *, over: bool
 ) -> None:

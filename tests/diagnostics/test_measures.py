@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each_case
 
 from groupwise.diagnostics import concentration, hacking, instability, margin
 from groupwise.diagnostics.judge import CHECKS, judge, judged, measures_of
@@ -100,7 +101,7 @@ def test_the_best_less_the_mean_of_graded_rewards_and_its_change() -> None:
     assert "the best of 3 less their mean" in measures(record)["best_minus_mean"].message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "expected"),
     [
         ({"reward": [0.5, 0.6] * 10, "wrong": [0.2, 0.1] * 10}, 0.3),
@@ -232,10 +233,10 @@ def test_the_interval_of_the_ceiling_covers() -> None:
 # Dead groups.
 
 
-@pytest.mark.parametrize(
+@each_case(
     "pool", [[0.0, 0.5, 0.5, 1.0, 1.0, 1.0], [0.1, 0.1, 0.1, 0.2], [1.0] * 5, [0.1, 0.2, 0.3]]
 )
-@pytest.mark.parametrize("size", [2, 3])
+@each_case("size", [2, 3])
 def test_chance_of_a_dead_group_is_that_of_all_ways_to_deal(pool: list[float], size: int) -> None:
     ways = list(combinations(pool, size))
     expected = sum(len(set(way)) == 1 for way in ways) / len(ways)
@@ -274,7 +275,7 @@ def test_the_same_prompt_before_and_after_predicts_dead_groups() -> None:
     assert groups["own"].to_list() == [1.0] * (2 * N)
 
 
-@pytest.mark.parametrize(("again", "own"), [(3, True), (2, False)])
+@each_case(("again", "own"), [(3, True), (2, False)])
 def test_half_of_the_groups_must_have_been_there_before_and_after(again: int, own: bool) -> None:
     """Of five groups a step three have a prompt that every step has, or two; the others come
     once.
@@ -410,7 +411,7 @@ def test_the_margin_of_a_run_whose_force_is_known() -> None:
     assert judge(record).state is State.OK
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "low", "high", "said"),
     [
         (2.0, 1.5, 3.0, "2 (1.5 to 3)"),
@@ -443,7 +444,7 @@ def test_the_margin_is_that_of_the_report() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "ratio", "kl_term", "bounds"),
     [
         # Of momentum 0.5 fresh rollouts are stable up to 3; of a refresh every 4 updates stale ones
@@ -494,7 +495,7 @@ def of_weights(**columns: Any) -> dict[str, Measure]:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "share", "moment"),
     [
         ({"rollout_corr/chi2_token": [0.25] * 20}, 0.8, 1.25),

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judged as judge
@@ -98,7 +100,7 @@ def test_the_first_of_several_columns_is_named() -> None:
 def test_advantages_that_never_were_numbers_are_a_warning() -> None:
     found = finite(log(reward=rewards(), grad_norm=norms(), advantage=np.full(N, np.nan)))
     assert (found.status, found.step) == (Status.WARNING, 1)
-    assert found.message == "train/advantage has no finite value in any of 120 rows."
+    says("diagnostics/numerics/1", found.message)
 
 
 def test_a_metric_that_was_never_computed_is_worth_knowing() -> None:
@@ -127,7 +129,7 @@ def test_infinities_to_the_end_are_critical_and_a_few_are_worth_knowing() -> Non
     assert finite(log(grad_norm=few, reward=rewards())).status is Status.WARNING
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "row", "status"),
     [
         (np.inf, 117, "critical"),
@@ -203,10 +205,7 @@ def test_a_gradient_norm_that_grows_three_hundredfold_is_a_drift() -> None:
         (Fact.GRADIENT_DRIFTS,),
         30.0,
     )
-    assert (
-        found.message
-        == "The gradient norm grew from 0.344 to 80.6 (x 234), beyond x 30 since step 78."
-    )
+    says("diagnostics/numerics/2", found.message)
     assert found.signs[0].words == "gradient norm 0.344 → 80.6"
 
 
@@ -287,10 +286,7 @@ def test_a_gradient_of_0_with_spread_of_rewards_is_lost() -> None:
         (Fact.GRADIENT_LOST,),
     )
     before = f"{np.median(zero[:50]):.3g}"
-    assert found.message == (
-        "The gradient is exactly 0 since step 51 (70 rows) although rewards differ (spread "
-        "0.4), and so is the loss."
-    )
+    says("diagnostics/numerics/3", found.message)
     assert found.signs[0].words == f"gradient norm {before} → 0"
 
 
@@ -325,10 +321,7 @@ def test_a_gradient_of_0_where_only_the_batch_is_known_to_differ_is_a_warning(
         31,
         (Fact.GRADIENT_ZERO,),
     )
-    assert found.message == (
-        "The gradient is exactly 0 since step 31 (90 rows) although rewards of the batch "
-        "differ, and so is the loss."
-    )
+    says("diagnostics/numerics/4", found.message)
     assert found.log
 
 
@@ -364,10 +357,7 @@ def test_a_loss_of_0_is_normal_on_policy() -> None:
         "The loss is 0 in 100 % of the rows, as it is on policy: the gradient norm is 0.3.",
     )
     found = updates(log(loss=np.zeros(N)))
-    assert found.message == (
-        "The loss is 0 in 100 % of the rows, as it is on policy: log the gradient norm to see "
-        "the updates."
-    )
+    says("diagnostics/numerics/5", found.message)
     assert found.log
 
 

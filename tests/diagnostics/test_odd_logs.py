@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Learning, State, Status
@@ -108,7 +109,7 @@ def test_a_flat_reward_is_worth_a_look_although_the_policy_moves() -> None:
         )
     )
     assert (found.state, found.learning, told(found)) == (State.WATCH, Learning.FLAT, {})
-    assert found.headline == "nothing learnt in 199 steps: reward 0.30 → 0.30 (gain -0.02 to 0.007)"
+    says("diagnostics/odd_logs/1", found.headline)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -129,9 +130,7 @@ def test_numbers_that_are_not_finite_to_the_end_are_told_with_their_first_column
         121,
         ("numerics (loss first)",),
     )
-    assert found.headline == (
-        "loss has no finite value since step 121 (80 rows), 0.01 before, nor have gradient, reward."
-    )
+    says("diagnostics/odd_logs/2", found.headline)
 
 
 def test_a_gradient_norm_that_alone_is_gone_is_a_note() -> None:
@@ -155,7 +154,7 @@ def test_too_little_to_look_at_cannot_be_told() -> None:
         State.CANNOT_TELL,
         "5 rows of reward: too few to tell anything",
     )
-    assert few.not_logged[0] == "20 rows of the reward or more"
+    says("diagnostics/odd_logs/3", few.not_logged[0])
 
 
 @pytest.mark.parametrize(
@@ -270,7 +269,7 @@ def test_a_held_out_gain_that_is_small_but_real_is_a_warning() -> None:
     )
     assert (found.state, told(found)) == (State.WATCH, {"reward_hacking": Status.WARNING})
     assert (found.cause.certainty, found.cause.names) == (Certainty.POSSIBLE, ("reward hacking",))
-    assert found.headline == "reward 0.32 → 0.85, held-out 0.30 → 0.39: reward hacking possible"
+    says("diagnostics/odd_logs/4", found.headline)
 
 
 def test_a_learning_rate_that_is_zero_from_a_row_on_is_found_and_a_schedule_is_not() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from tests.golden.sentences import says
 
 import groupwise as gw
 from groupwise.diagnostics.judgement import Judgement
@@ -163,6 +164,4 @@ def test_harder_data_that_are_learnt_again_leave_a_reward_that_stands(judgement:
     # Rows of 64 rollouts scatter by .24: the dip at step 18 is within their noise, and nothing is
     # said of it.
     assert (judgement.state.value, judgement.cause.names) == ("watch", ())
-    assert judgement.do == (
-        "60 % of the groups have zero variance: draw prompts that are sometimes right; then lr × 3"
-    )
+    says("diagnostics/real_model/1", judgement.do)

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import numpy as np
-import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State
@@ -49,14 +49,14 @@ def paid(**functions: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("task", ["env_reward", "task_success", "accuracy", "ndcg@10"])
+@each_case("task", ["env_reward", "task_success", "accuracy", "ndcg@10"])
 def test_a_task_that_earns_nothing_while_format_and_bonus_rise_is_never_ok(task: str) -> None:
     found = told(paid(format_reward=RISES, bonus=0.8 * RISES + WAVE, **{task: NOTHING}))
     assert (found.state, found.cause.words) == (State.WATCH, "possible: reward hacking")
     assert found.headline == f"reward 0.68 → 1.43, {task} 0.00 → 0.0004: reward hacking possible"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("functions", "why"),
     [
         ({"tidy": NOTHING}, "by its name it is not the task"),

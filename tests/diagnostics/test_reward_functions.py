@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Status
@@ -52,10 +53,7 @@ def test_form_that_alone_earns_has_its_step_and_numbers() -> None:
         32,
         (Fact.FORMAT_ALONE_EARNS,),
     )
-    assert found.message == (
-        "Form alone earns reward: format_reward 0.32 → 0.99, while accuracy_reward is 0 over "
-        "120 rows."
-    )
+    says("diagnostics/reward_functions/1", found.message)
     assert found.signs[0].words == "format_reward 0.32 → 0.99"
     assert found.signs[0].signal == "reward/format_reward"
 
@@ -68,7 +66,7 @@ def test_form_alone_is_worth_knowing_in_a_short_run() -> None:
 def test_a_function_that_is_0_throughout_is_worth_knowing_only() -> None:
     found = check(log(strict_format=np.zeros(N), correctness=learnt(1, 60), xmlcount=learnt(2)))
     assert (found.status, found.facts) == (Status.INFO, ())
-    assert found.message == "strict_format earns nothing in 120 rows, beside 2 functions of reward."
+    says("diagnostics/reward_functions/2", found.message)
 
 
 def test_functions_whose_names_tell_nothing_are_worth_knowing() -> None:
@@ -95,9 +93,8 @@ def test_what_is_earned_by_luck_is_nothing_where_it_does_not_grow() -> None:
         is Status.NONE
     )
     assert check(log(format=learnt(6), accuracy=0.06 + 0.25 * noise(7))).status is Status.NONE
-    assert (
-        check(log(f=0.03 + 0.25 * noise(7), g=learnt(3))).message
-        == "f earns 0.029 in 120 rows, beside 1 function of reward."
+    says(
+        "diagnostics/reward_functions/3", check(log(f=0.03 + 0.25 * noise(7), g=learnt(3))).message
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics import (
     beyond,
@@ -77,7 +79,7 @@ def test_the_settings_tell_a_rate_that_is_hidden() -> None:
         f"No sign of it: the learning rate is 1e-06 in the settings; {HIDDEN}.",
     )
     found = learning.rate(log(THREE, {"learning_rate": 0.0}, learning_rate=0.0))
-    assert found.message == "the learning rate is 0 in the settings: nothing can be learnt"
+    says("diagnostics/rounded/1", found.message)
 
 
 @pytest.mark.parametrize(("before", "status"), [(0.009, Status.NONE), (0.01, Status.CRITICAL)])
@@ -87,7 +89,7 @@ def test_a_rate_is_gone_where_it_was_twenty_times_what_rounding_hides(
     found = learning.rate(log(THREE, learning_rate=since(before, 0.0)))
     assert found.status is status
     if status is Status.NONE:
-        assert found.message == "No sign of it: the learning rate is below 0.0005."
+        says("diagnostics/rounded/2", found.message)
 
 
 def test_a_rate_starts_anew_only_where_it_fell_by_more_than_rounding() -> None:
@@ -123,7 +125,7 @@ def test_a_gradient_is_lost_where_it_was_twenty_times_what_rounding_hides(
         ] == [True, False]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "status"),
     [
         ({}, Status.CRITICAL),  # nothing is learnt: so it may be
@@ -149,7 +151,7 @@ def test_a_gradient_of_0_throughout_is_measured_unless_the_reward_moves(
         )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "status"),
     [
         ({}, Status.CRITICAL),
@@ -278,10 +280,7 @@ def test_a_jump_at_a_restart_is_more_than_a_digit() -> None:
 
 
 def test_a_reward_of_0_throughout_is_one_to_within_its_digits() -> None:
-    assert (
-        verifier.check(log(reward=0.0)).message
-        == "the reward is 0 in all 60 rows: nothing is earned"
-    )
+    says("diagnostics/rounded/3", verifier.check(log(reward=0.0)).message)
     found = verifier.check(log(THREE, reward=0.0))
     assert (found.status, found.message) == (
         Status.CRITICAL,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.beyond import sampler as check
 from groupwise.diagnostics.beyond import staleness
@@ -46,9 +47,7 @@ def test_a_mismatch_that_grows_tenfold_has_its_step_and_numbers() -> None:
         91,
         (Fact.SAMPLER_MISMATCH,),
     )
-    assert (
-        found.message == "Sampler and trainer differ since step 91: sampler mismatch 0.0085 → 0.18."
-    )
+    says("diagnostics/sampler/1", found.message)
     assert found.signs[0].words == "sampler mismatch 0.0085 → 0.18"
 
 
@@ -141,9 +140,7 @@ def of_kind(kind: str, interval: int) -> RunConfig:
 def test_rollouts_older_than_configured_are_told() -> None:
     found = staleness(log(of_kind("none", 1), staleness=after(50, 0.0, 3.0)))
     assert (found.status, found.step, found.limit) == (Status.WARNING, 51, 0.0)
-    assert (
-        found.message == "The rollouts are 3 updates old since step 51, configured are 0 at most."
-    )
+    says("diagnostics/sampler/2", found.message)
     assert found.signs[0].words == "age of rollouts 0 → 3 updates"
     assert staleness(log(of_kind("fixed", 4), staleness=after(50, 0.0, 3.0))).status is Status.NONE
 
@@ -169,10 +166,7 @@ def test_a_mismatch_beyond_rounding_from_the_start_is_told() -> None:
 
 
 def test_what_was_looked_at_is_said() -> None:
-    assert (
-        check(log(sampler_mismatch=after(75, 0.01, 0.02))).message
-        == "No sign of it: sampler mismatch 0.01 → 0.02."
-    )
+    says("diagnostics/sampler/3", check(log(sampler_mismatch=after(75, 0.01, 0.02))).message)
     found = check(
         log(
             sampler_mismatch=after(90, 0.01, 0.2),
@@ -181,4 +175,4 @@ def test_what_was_looked_at_is_said() -> None:
     )
     assert found.facts == (Fact.SAMPLER_MISMATCH,)
     told = staleness(log(of_kind("fixed", 4), staleness=after(140, 1.0, 3.0)))
-    assert told.message == "No sign of it: rollouts are 3 updates old, at most 4 as configured."
+    says("diagnostics/sampler/4", told.message)

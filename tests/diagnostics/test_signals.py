@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.arrays import median
 from groupwise.diagnostics.signals import (
@@ -132,7 +133,7 @@ def test_a_step_has_its_first_row() -> None:
 UNIT = np.sqrt(6 * 0.4549)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "deviation", "scatter"),
     [
         ([1.0, -1.0] * 4, 4 / UNIT, 4 / UNIT),
@@ -205,7 +206,7 @@ def test_a_reward_has_gained_since_a_step_by_two_errors_between_the_thirds_since
     assert not gained_since(with_reward(made(value)), None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("deviation", "bounds", "rows", "stands"),
     [
         (

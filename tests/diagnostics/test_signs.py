@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics.completions import truncation
 from groupwise.diagnostics.judgement import Status
@@ -54,7 +55,7 @@ def evidence(config: dict[str, Any] | None = None, **columns: Any) -> Evidence:
 # Words.
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "said"),
     [
         (0.0, "0.00"),
@@ -75,7 +76,7 @@ def test_a_level_in_words(value: float, said: str) -> None:
     assert short(value) == said
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("values", "said"),
     [
         ((0.89, 0.0), "0.89 → 0.00"),
@@ -129,7 +130,7 @@ def test_a_move_that_goes_on_is_told_with_three_levels() -> None:
     assert (found.step, found.words) == (51, "entropy 0.13 → 0.31 → 0.54")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("after", "moved"),
     [(0.4 * 1.39, False), (0.4 * 1.41, True), (0.4 / 1.39, False), (0.4 / 1.41, True)],
 )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import f
+from tests.cases import each_case
 
 from groupwise.diagnostics.instability import (
     _apart,
@@ -226,9 +227,7 @@ def test_a_second_order_autoregression_without_noise_is_found_as_it_is() -> None
     assert damping == pytest.approx(-np.log(0.98) / np.hypot(np.log(0.98), turn), abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("first", "found"), [(0.46, True), (0.40, False), (2.8, True), (3.2, False)]
-)
+@each_case(("first", "found"), [(0.46, True), (0.40, False), (2.8, True), (3.2, False)])
 def test_the_order_of_the_data_has_one_profile_in_all_quarters(first: float, found: bool) -> None:
     """A profile of five rows of height 1 but for the first quarter: its coefficient on the mean
     of all is 4a/(a + 3), from .5 to 2.
@@ -261,7 +260,7 @@ def since(row: int, before: float, after: float) -> np.ndarray:
     return np.where(np.arange(80) < row, before, after)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("after", "fell", "step"),
     [
         (0.41, None, 51),  # without a fall four times what it was in the first third, to the end
@@ -288,7 +287,7 @@ def test_an_entropy_that_rose_says_that_the_policy_comes_apart(
         )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("look", "column", "before", "limit", "more"),
     [
         (_clipped, "clipped", 0.01, 0.2, True),

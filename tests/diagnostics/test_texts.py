@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.completions import repeats, repetition, truncated
 from groupwise.diagnostics.facts import Fact
@@ -69,7 +71,7 @@ def test_completions_that_come_to_loop_have_their_step_and_share(loop: str) -> N
         40,
         (Fact.TEXTS_REPEAT,),
     )
-    assert found.message == "75 % of the completions repeat themselves since step 40, 0 % before."
+    says("diagnostics/texts/1", found.message)
     assert found.signs[0].words == "75 % of completions repeat themselves (was 0 %)"
 
 
@@ -125,7 +127,7 @@ def test_a_share_that_the_trainer_logs_serves_without_texts() -> None:
         )
     )
     assert (found.status, found.step) == (Status.WARNING, 30)
-    assert found.message == "60 % of the completions repeat themselves since step 30, 2 % before."
+    says("diagnostics/texts/2", found.message)
 
 
 @pytest.mark.slow
@@ -148,11 +150,11 @@ def test_truncated_answers_that_are_paid_are_counted() -> None:
         0,
         (Fact.TRUNCATED_PAID,),
     )
-    assert found.message == "113 of 128 truncated answers earned reward, 0 of 0 complete ones."
+    says("diagnostics/texts/3", found.message)
     assert found.signs[0].words == "88 % of truncated answers earn reward"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("counts", "status"),
     [
         ((100, 90, 100, 30), Status.WARNING),
@@ -173,7 +175,7 @@ def test_the_limit_tells_what_was_cut_off() -> None:
     ]
     rows += [{"step": 0, "prompt_id": k % 8, "length": 100.0, "reward": 0.0} for k in range(40)]
     found = truncated(log(rows, RunConfig(max_completion_length=Setting(512, "test"))))
-    assert found.message == "40 of 40 truncated answers earned reward, 0 of 40 complete ones."
+    says("diagnostics/texts/4", found.message)
     assert truncated(log(rows)).status is Status.NOT_LOGGED
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics import hacking
 from groupwise.diagnostics.facts import Fact
@@ -87,7 +89,7 @@ def test_an_effective_sample_size_that_is_a_count_is_held_against_its_own_beginn
     assert found.message.startswith(said)
 
 
-@pytest.mark.parametrize("column", ["is/weight_second_moment", "optimizer/second_moment"])
+@each_case("column", ["is/weight_second_moment", "optimizer/second_moment"])
 def test_a_second_moment_is_one_where_all_weights_are_equal(column: str) -> None:
     moment = 1.05 + 0.01 * np.random.default_rng(2).random(N)
     assert judge(log(reward=RISE, entropy=ENTROPY, **{column: moment})).state is State.OK
@@ -113,7 +115,7 @@ def test_the_second_moment_of_an_alarm_is_that_of_the_measure() -> None:
     assert value.value == pytest.approx(2.3, abs=1e-12)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("since", "certainty", "names"),
     [
         (55, Certainty.LIKELY, ("the policy came apart (instability)",)),
@@ -154,10 +156,10 @@ def test_a_noisy_reward_of_unknown_top_that_rises_has_learnt() -> None:
     assert (rises.state, rises.learning) == (State.OK, Learning.AT_TOP)
     flat = judge(log(reward=1 + 0.8 * rng.standard_normal(4000)))
     assert (flat.state, flat.learning) == (State.WATCH, Learning.FLAT)
-    assert flat.headline == "nothing learnt in 3,999 steps: reward 0.98 → 0.99 (gain -0.09 to 0.11)"
+    says("diagnostics/told/1", flat.headline)
 
 
-@pytest.mark.parametrize("level", [0.0, 0.5, -0.2])
+@each_case("level", [0.0, 0.5, -0.2])
 def test_a_constant_mean_of_groups_that_differ_is_no_failure(level: float) -> None:
     # Ranks, centred rewards and games against itself have one mean by construction.
     found = judge(log(reward=np.full(N, level), spread=np.full(N, 0.4), entropy=ENTROPY))
@@ -170,7 +172,7 @@ def test_a_constant_mean_of_groups_that_differ_is_no_failure(level: float) -> No
     assert found.headline == said
     verifier = found_by(found, "verifier")
     assert (verifier.status, verifier.message) == (Status.NOT_LOGGED, said)
-    assert verifier.log == "the reward before it is centred or ranked, or one on held-out prompts"
+    says("diagnostics/told/2", verifier.log)
     assert verifier.log in found.not_logged
 
 
@@ -289,7 +291,7 @@ def test_every_finding_names_its_number() -> None:
     assert len(seen) >= 6
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "advice"),
     [
         (
@@ -337,10 +339,7 @@ def test_a_reward_that_wanders_is_no_reason_for_a_higher_rate() -> None:
     row = np.arange(200)
     noise = 0.02 * np.random.default_rng(4).standard_normal(200)
     slow = 0.5 + 0.2 * np.sin(2 * np.pi * row / 50) + noise
-    assert (
-        _stands(Evidence(log(reward=slow)))
-        == "find what moves the reward by ±0.20, more than a batch's noise, before you raise the lr"
-    )
+    says("diagnostics/told/3", _stands(Evidence(log(reward=slow))))
     assert _stands(Evidence(log(reward=slow[:78]))).endswith("lr × 3")  # too few late rows
     assert _stands(Evidence(log(reward=0.5 + noise))).endswith("lr × 3")
     assert _stands(Evidence(log(reward=0.8 - 0.5 * np.exp(-row / 30) + noise))).endswith(
@@ -348,7 +347,7 @@ def test_a_reward_that_wanders_is_no_reason_for_a_higher_rate() -> None:
     )  # it rose, and stands
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("gain", "step", "learnt"),
     [(0.129, 41, True), (0.126, 41, False), (0.129, 10, False), (0.129, 72, False)],
 )
@@ -439,9 +438,7 @@ def test_the_range_of_an_onset_holds_it() -> None:
     assert inside >= 30
 
 
-@pytest.mark.parametrize(
-    ("step", "check"), [(None, "truncation"), (71, "truncation"), (72, hacking.NAME)]
-)
+@each_case(("step", "check"), [(None, "truncation"), (71, "truncation"), (72, hacking.NAME)])
 def test_a_loophole_is_told_as_what_explains_it_unless_that_came_later(
     step: int | None, check: str
 ) -> None:
@@ -474,7 +471,7 @@ def test_prompts_that_keep_the_reward_where_it_is_hide_no_learning_that_is_held_
     )
     found = judge(log(reward=reward, held_out=held))
     assert (found.state, found.learning) == (State.OK, Learning.LEARNING)
-    assert found.headline == "held-out 0.12 → 0.27 in 199 steps, reward 0.50 → 0.50: still learning"
+    says("diagnostics/told/4", found.headline)
     saturated = np.where(
         row % 10 == 0, 0.1 + 0.2 * np.minimum(row / 80, 1) + 0.01 * np.roll(noise, 7), np.nan
     )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import each_case
 
 from groupwise.diagnostics.hacking import check, pairs_of
 from groupwise.diagnostics.judge import judge
@@ -56,8 +57,8 @@ def told(record: RunRecord) -> Finding:
 FALLS = np.where(ROW < 40, RISES, np.maximum(RISES[40] - 0.008 * (ROW - 40), 0.02))
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("held_out", [None, np.full(N, 0.35), RISES])
+@each_case("seed", range(3))
+@each_case("held_out", [None, np.full(N, 0.35), RISES])
 def test_a_stricter_function_that_falls_as_training_climbs_is_told_with_both_numbers(
     seed: int, held_out: Any
 ) -> None:
@@ -86,8 +87,8 @@ def test_what_rises_along_at_half_the_pace_is_none(seed: int) -> None:
         )
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
+@each_case("seed", range(3))
+@each_case(
     ("other", "level"),
     [
         ("format", np.full(N, 0.6)),  # it says how an answer looks
@@ -116,7 +117,7 @@ def test_beside_correctness_that_rises_one_that_falls_asks_for_a_look(seed: int)
     assert [sign.words.split()[0] for sign in found.signs] == ["reward", "strict"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("falls_by", "status"),
     [(0.0, Status.CRITICAL), (0.05, Status.CRITICAL), (0.1, Status.NONE), (0.3, Status.NONE)],
 )

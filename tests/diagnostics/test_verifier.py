@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.collapse import Fall, _for_slope, decline_of, fall_of
 from groupwise.diagnostics.facts import Fact
@@ -48,9 +50,7 @@ def test_single_rows_of_exactly_0_between_rows_that_earn_are_batches_that_were_n
     earned = np.where(np.isin(ROW, [20, 21, 47, 60]), 0.0, 0.5 + 0.002 * ROW + noise(0.02))
     found = told(reward=earned)
     assert (found.status, found.step, found.facts) == (Status.WARNING, None, (Fact.OUTAGES,))
-    assert found.message == (
-        "the reward is exactly 0 in 4 rows of 100, first at step 21, where those around earn 0.58"
-    )
+    says("diagnostics/verifier/1", found.message)
     assert found.value == exactly(0.04)
     cause = judge(evidence(reward=earned, entropy=1 + noise())).cause
     assert (cause.certainty, cause.names) == (Certainty.POSSIBLE, ("a broken verifier",))
@@ -60,7 +60,7 @@ def test_single_rows_of_exactly_0_between_rows_that_earn_are_batches_that_were_n
     assert told(reward=np.where(earned == 0, 0.0, earned + noise(0.08, 1))).facts == (Fact.OUTAGES,)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         np.where(np.isin(ROW, [20, 47]), 0.0, 0.5 + noise(0.02)),  # two are an accident
@@ -97,7 +97,7 @@ def test_twenty_rows_of_nothing_are_a_failure_while_a_run_goes_on(
 def test_a_reward_that_was_there_in_a_few_first_rows_alone_is_nothing_since() -> None:
     found = told(reward=np.where(ROW < 11, 0.1, 0.0))
     assert (found.status, found.step) == (Status.CRITICAL, 12)
-    assert found.message == "the reward is 0 in all 89 rows since step 12: nothing is earned"
+    says("diagnostics/verifier/2", found.message)
     assert [(one.step, one.after, one.words) for one in found.signs] == [
         (12, 0.0, "reward 0.10 → 0")
     ]
@@ -113,10 +113,7 @@ def test_what_is_missing() -> None:
     assert told(entropy=ROW).log.startswith("the mean reward of every step")
     few = told(reward=np.ones(7))
     assert (few.status, few.message) == (Status.NOT_LOGGED, "7 rows, where 8 are the fewest")
-    assert (
-        told(reward=np.linspace(0.2, 0.8, N) + noise()).message
-        == "No sign of it: the reward did not jump."
-    )
+    says("diagnostics/verifier/3", told(reward=np.linspace(0.2, 0.8, N) + noise()).message)
 
 
 # One number at once.
@@ -125,16 +122,16 @@ def test_what_is_missing() -> None:
 def test_one_number_at_once_is_critical_below_and_a_warning_above() -> None:
     down = told(reward=np.where(ROW < 60, 0.6 + noise(), 0.125))
     assert (down.status, down.step) == (Status.CRITICAL, 61)
-    assert down.message == "reward 0.60 → exactly 0.125 at step 61, in all 40 rows since"
+    says("diagnostics/verifier/4", down.message)
     assert Fact.REWARD_CONSTANT_AT_ONCE in down.facts
     up = told(reward=np.where(ROW < 60, 0.6 + noise(), 1.0))
     assert (up.status, up.message) == (
         Status.WARNING,
         "reward 0.60 → exactly 1 at step 61, in all 40 rows since",
     )
-    assert up.advice == "give the reward function a wrong answer: it may pass everything"
+    says("diagnostics/verifier/5", up.advice)
     zero = told(reward=np.where(ROW < 60, 0.6 + noise(), 0.0))
-    assert zero.message == "reward 0.60 → exactly 0 at step 61, in all 40 rows since"
+    says("diagnostics/verifier/6", zero.message)
 
 
 def test_one_number_with_other_answers_is_no_verifiers() -> None:
@@ -158,7 +155,7 @@ def test_a_function_that_stops_is_critical_where_the_reward_feels_it() -> None:
         ended=True, **{"reward": one + other, "rewards/one/mean": one, "rewards/other/mean": other}
     )
     assert (felt.status, felt.step) == (Status.CRITICAL, 61)
-    assert felt.message == "one 0.60 → exactly 0 at step 61, in all 40 rows since"
+    says("diagnostics/verifier/7", felt.message)
     assert Fact.FUNCTION_CONSTANT_AT_ONCE in felt.facts
     unfelt = told(
         ended=True, **{"reward": other, "rewards/one/mean": one, "rewards/other/mean": other}
@@ -169,7 +166,7 @@ def test_a_function_that_stops_is_critical_where_the_reward_feels_it() -> None:
 # Logged failures.
 
 
-@pytest.mark.parametrize(
+@each_case(
     "column", ["reward/timeout_rate", "verifier_error_rate", "parsing/failed", "sandbox_exceptions"]
 )
 def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
@@ -185,7 +182,7 @@ def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
     assert most.status is Status.CRITICAL
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("column", "value"),
     [
         ("tool_error_rate", np.where(ROW < 50, 0.02, 0.8)),
@@ -218,7 +215,7 @@ def ties(*differences: float) -> list[dict[str, Any]]:
     return [{"step": step, "prompt_id": prompt, "reward": reward} for step, prompt, reward in rows]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("difference", "status"),
     [
         (0.9e-3, Status.CRITICAL),
@@ -234,10 +231,7 @@ def test_ties_that_are_broken_by_less_than_a_thousandth_and_more_than_rounding(
     found = told(ties(*[difference] * 10), reward=reward)
     assert found.status is status
     if status is Status.CRITICAL:
-        assert (
-            found.message
-            == "in 95 % of the groups the rewards differ by less than a thousandth of their range"
-        )
+        says("diagnostics/verifier/8", found.message)
         assert (found.facts, found.limit, found.step) == ((Fact.TIES_BROKEN,), 0.05, None)
         assert found.value is not None
         assert found.value.value == pytest.approx(40 / 42)
@@ -327,7 +321,7 @@ def changed(*rows: tuple[int, float]) -> NDArray[np.float64]:
     return value
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "deviation", "found"),
     [
         (changed(), 0.05, True),
@@ -452,7 +446,7 @@ def test_one_number_amid_the_rows_before_is_frozen() -> None:
     value = np.where(ROW < 60, 0.6 + noise(0.05), 0.61)
     found = told(reward=value)
     assert (found.status, found.step, found.facts) == (Status.WARNING, 61, (Fact.REWARD_FROZEN,))
-    assert found.message == "the reward is exactly 0.61 in all 40 rows since step 61"
+    says("diagnostics/verifier/9", found.message)
     assert judge(evidence(reward=value, entropy=1 + noise())).cause.names == ("a broken verifier",)
     assert told(reward=np.where(ROW < 60, 0.6 + noise(0.05), 0.8)).facts  # above all of them: a top
     highest = np.where(

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Status
@@ -58,7 +60,7 @@ def told(size: int | None = None, prompts: int | None = 32, **columns: Any) -> F
     return check(evidence(size, prompts, **columns))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("size", "dead", "status", "message"),
     [
         (2, 0.45, Status.NONE, "No sign of it: 45 % of the groups have zero variance."),
@@ -120,7 +122,7 @@ def test_near_the_top_no_group_is_too_small() -> None:
 def test_a_group_of_unknown_size_is_asked_for() -> None:
     found = told(None, None, reward=0.4 + NOISE, dead=np.full(N, 0.75))
     assert (found.status, found.log) == (Status.INFO, "the group size (--set group_size=G)")
-    assert found.message == "75 % of the groups have zero variance at a mean reward of 0.39"
+    says("diagnostics/zero_variance/1", found.message)
     assert told(None, None, reward=0.4 + NOISE, dead=np.full(N, 0.69)).status is Status.NONE
     assert told(None, None, reward=0.2 + NOISE, dead=np.full(N, 0.75)).status is Status.NONE
     assert (
@@ -169,9 +171,7 @@ def test_hardly_any_group_teaches() -> None:
         gradient=np.where(ROW < 60, 1.0, 0.05),
     )
     assert (found.status, found.step) == (Status.CRITICAL, 61)
-    assert found.message == (
-        "97 % of the groups have zero variance since step 61, 30 % before: hardly any group teaches"
-    )
+    says("diagnostics/zero_variance/2", found.message)
     assert found.facts == (Fact.GROUPS_ALIKE, Fact.GROUPS_ALIKE_AT_ONCE)
     # At an even chance 1 - 2/2^4 of the groups of four would teach.
     assert found.limit == pytest.approx(1 - 0.875, abs=1e-3)
@@ -264,10 +264,7 @@ def test_groups_that_broke_before_they_were_found_starved_are_held_against_the_r
 def test_groups_that_are_all_wrong_from_the_first_row() -> None:
     found = told(4, reward=0.005 + 0.1 * np.abs(NOISE), dead=np.full(N, 0.98))
     assert (found.status, found.step) == (Status.CRITICAL, None)
-    assert (
-        found.message
-        == "98 % of the groups are all wrong from the first row on (mean reward 0.006)"
-    )
+    says("diagnostics/zero_variance/3", found.message)
     assert found.facts == (Fact.GROUPS_ALL_WRONG,)
 
 
@@ -278,10 +275,7 @@ def test_a_reward_that_stands_at_a_tenth_from_the_first_row_may_be_all_right() -
 
 
 def test_a_spread_of_exactly_zero_says_it_of_every_group() -> None:
-    assert (
-        told(4, reward=0.5 + NOISE, spread=np.zeros(N)).message
-        == "100 % of the groups have zero variance: hardly any group teaches"
-    )
+    says("diagnostics/zero_variance/4", told(4, reward=0.5 + NOISE, spread=np.zeros(N)).message)
     missing = told(4, reward=0.5 + NOISE, spread=np.full(N, 0.1))
     assert missing.status is Status.NOT_LOGGED
     assert "frac_reward_zero_std" in missing.log
@@ -360,7 +354,7 @@ def test_the_earlier_rate_is_that_of_the_first_quarter() -> None:
     assert _earlier_rate(np.ones(40, bool)) == 0.0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("prompts", "share", "rows"),
     [
         (20, 0.5, 40),

@@ -120,6 +120,7 @@ EACH = "import sys\nfrom groupwise.cli.app import main\n" + "".join(
     f"print('code', main({words!r}), file=sys.stderr)\n"
     for words in (*COMMANDS, ["report", "fehlt.csv"])
 )
+EACH += RECORD
 
 
 @pytest.mark.thinned(1)
@@ -132,8 +133,6 @@ def test_a_sample_of_commands(ask: Asker) -> None:
     assert (ask.place / "Bericht ä.html").stat().st_uid == (
         os.geteuid() if ask.user is None else ask.user
     )
-    ran = ask("-c", RECORD)
-    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.thinned(1)

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.cases import each_case
 
 from groupwise import examples
 from groupwise.cli import app as cli
@@ -200,7 +201,7 @@ SPOKEN: dict[str, str] = {
 CODES = {"no-reward.csv": 3, "all-nan.csv": 3, "infinite.csv": 3, "one-row.csv": 3}
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each_case("name", REFUSED)
 def test_what_cannot_be_read_is_refused_in_a_sentence(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

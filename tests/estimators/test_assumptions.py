@@ -8,9 +8,13 @@ from scipy import stats
 
 from groupwise.estimators.assumptions import FEWEST_INFORMATIVE
 from groupwise.estimators.best_group_size import Budget, plan_from_components
-from groupwise.estimators.components import Components, components
+from groupwise.estimators.components import (
+    Components,
+    Sample,
+    components,
+    components_of_sums,
+)
 from groupwise.plain import Assumption, AssumptionStatus
-from groupwise.scores.sums import score_sums
 
 HOLDS, VIOLATED, UNKNOWN = AssumptionStatus
 SCORES, PROMPTS, LENGTHS, TAILS, GROUPS = (
@@ -117,8 +121,11 @@ def test_few_prompts_and_sums_leave_open_what_they_do_not_hold() -> None:
     assert (few[SCORES].status, few[PROMPTS].status) == (UNKNOWN, UNKNOWN)
     rng = np.random.default_rng(6)
     label = np.repeat(np.arange(64), SIZE)
-    sums = score_sums(rng.normal(size=(512, WIDTH)), rng.normal(size=512), label)
-    statuses = {name: entry.status for name, entry in by_name(sums.components()).items()}
+    estimate = components(rng.normal(size=512), label, score_ND=rng.normal(size=(512, WIDTH)))
+    sums = components_of_sums(
+        estimate.estimate_C, estimate.covariance_CC, Sample(64, 512, 0, zero_mean=True)
+    )
+    statuses = {name: entry.status for name, entry in by_name(sums).items()}
     assert statuses == {
         SCORES: HOLDS,
         PROMPTS: UNKNOWN,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.baseline_errors import compare_baselines
@@ -23,8 +24,8 @@ from groupwise.estimators.components import (
     Sample,
     components,
     components_of_pseudo_values,
+    components_of_sums,
 )
-from groupwise.scores.sums import score_sums
 from groupwise_lab.worlds.bandit import random_world
 
 
@@ -198,9 +199,10 @@ def test_sums_alone_give_bands_too() -> None:
         np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary"
     )
     score, reward, prompt = world.sample(128, 8, np.random.default_rng(3))
-    plan = plan_from_components(
-        score_sums(score, reward, prompt).components(), Budget(1024), present=8
-    )
+    estimate = components(reward, prompt, score_ND=score)
+    sample = Sample(128, 1024, 0, zero_mean=True)
+    sums = components_of_sums(estimate.estimate_C, estimate.covariance_CC, sample)
+    plan = plan_from_components(sums, Budget(1024), present=8)
     rows = plan_from_components(found(), Budget(1024), present=8)
     assert plan.group_size == rows.group_size
     assert plan.group_size_interval is not None
@@ -261,7 +263,7 @@ def test_words_say_when_not_to_bother() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("values", "message"),
     [
         ((-1, 1, 1), "zero or positive"),
@@ -398,7 +400,7 @@ def test_the_regret_by_hand() -> None:
     assert plan.present.gain_lost == pytest.approx(1 - (norm2 + least) / (norm2 + plan.present.mse))
 
 
-@pytest.mark.parametrize(("prompts", "told"), [(24, False), (128, True)])
+@each_case(("prompts", "told"), [(24, False), (128, True)])
 def test_bands_and_best_sizes_are_those_of_the_draws(prompts: int, told: bool) -> None:
     """Prompts drawn again with the same generator, each draw with its own curve; the interval of
     the best size takes in Fieller's ends.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import (
@@ -24,7 +25,6 @@ from groupwise.estimators.components import (
 )
 from groupwise.estimators.moments import MOMENTS, moments_of_gram, moments_of_scores
 from groupwise.intervals import Interval
-from groupwise.scores.sums import score_sums
 from groupwise_lab.worlds.bandit import BanditWorld, random_world, softmax_world
 
 NEAR = 1e-10
@@ -79,9 +79,9 @@ def moments_of_every_group(
     return groups.probability_M, found.moment_PC
 
 
-@pytest.mark.parametrize("size", [4, 5, 6])
-@pytest.mark.parametrize("zero_mean", [True, False])
-@pytest.mark.parametrize("prompt", [0, 1])
+@each_case("size", [4, 5, 6])
+@each_case("zero_mean", [True, False])
+@each_case("prompt", [0, 1])
 def test_moments_are_unbiased_over_all_outcomes(size: int, zero_mean: bool, prompt: int) -> None:
     world = small_world(3)
     probability, moments = moments_of_every_group(world, prompt, size, zero_mean=zero_mean)
@@ -144,7 +144,7 @@ def by_tuples(score: np.ndarray, reward: np.ndarray) -> tuple[float, float, floa
     return float(own), float(second - own), float(apart + own)
 
 
-@pytest.mark.parametrize("size", [4, 5, 7])
+@each_case("size", [4, 5, 7])
 def test_closed_forms_equal_the_sums_over_tuples(size: int) -> None:
     rng = np.random.default_rng(size)
     score, reward = rng.normal(size=(size, 3)), rng.normal(size=size)
@@ -168,12 +168,11 @@ def same(one: Components, other: Components) -> None:
     )
 
 
-@pytest.mark.parametrize("zero_mean", [True, False])
-def test_scores_gram_and_sums_say_the_same(zero_mean: bool) -> None:
+@each_case("zero_mean", [True, False])
+def test_scores_and_gram_say_the_same(zero_mean: bool) -> None:
     score, reward, prompt = batch()
     plain = components(reward, prompt, score_ND=score, zero_mean=zero_mean)
     same(plain, components(reward, prompt, gram_NN=score @ score.T, zero_mean=zero_mean))
-    same(plain, score_sums(score, reward, prompt, zero_mean=zero_mean).components())
 
 
 def test_order_of_rollouts_and_ragged_groups() -> None:
@@ -191,15 +190,11 @@ def test_order_of_rollouts_and_ragged_groups() -> None:
 
 
 def test_batches_add_up_exactly() -> None:
-    """Sums over scores and moments of scores both see the inner products across batches; a Gram
-    matrix does not, and says so.
+    """Moments of scores see the inner products across batches; a Gram matrix does not, and says
+    so.
     """
     score, reward, prompt = batch(prompts=20)
     cut = prompt < 7
-    whole = components(reward, prompt, score_ND=score)
-    parts = [score_sums(score[rows], reward[rows], prompt[rows]) for rows in (cut, ~cut)]
-    same(whole, (parts[0] + parts[1]).components())
-    same(whole, (parts[1] + parts[0]).components())
     rows = moments_of_scores(score[cut], reward[cut], prompt[cut]) + moments_of_scores(
         score[~cut], reward[~cut], prompt[~cut]
     )
@@ -213,7 +208,7 @@ def test_batches_add_up_exactly() -> None:
         rows + moments_of_scores(score[:, :2], reward, prompt)
 
 
-@pytest.mark.parametrize(("spread", "told"), [(0.7, True), (0.2, False)])
+@each_case(("spread", "told"), [(0.7, True), (0.2, False)])
 def test_prompts_whose_scores_differ_much_in_length_are_told(spread: float, told: bool) -> None:
     """E|s|^2 as exp(2 x spread x z): its logarithm has twice the spread, and .8 is the limit."""
     rng = np.random.default_rng(7)
@@ -221,7 +216,9 @@ def test_prompts_whose_scores_differ_much_in_length_are_told(spread: float, told
     score = rng.normal(size=(512, 8)) * np.exp(spread * rng.standard_normal(64))[prompt, None]
     reward = rng.normal(size=512)
     of_scores = components(reward, prompt, score_ND=score)
-    of_sums = score_sums(score, reward, prompt).components()
+    of_sums = components_of_sums(
+        of_scores.estimate_C, of_scores.covariance_CC, Sample(64, 512, 0, zero_mean=True)
+    )
     for found in (of_scores, of_sums):
         assert any("differ much in length" in note for note in found.notes) == told
 
@@ -339,13 +336,10 @@ def test_all_rewards_equal_is_zero_and_no_number_out_of_nothing() -> None:
 
 def test_two_prompts_give_numbers_without_intervals() -> None:
     score, reward, prompt = batch(prompts=2)
-    for found in (
-        components(reward, prompt, score_ND=score),
-        score_sums(score, reward, prompt).components(),
-    ):
-        assert np.isfinite(found.vp.value)
-        assert not found.vp.interval.bounded
-        assert "too few prompts for an interval" in found.vp.status
+    found = components(reward, prompt, score_ND=score)
+    assert np.isfinite(found.vp.value)
+    assert not found.vp.interval.bounded
+    assert "too few prompts for an interval" in found.vp.status
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -372,7 +366,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@each_case("case", BAD)
 def test_bad_input_is_refused_in_a_sentence(case: str) -> None:
     changes, message = BAD[case]
     score = np.random.default_rng(0).normal(size=(8, 2))
@@ -416,8 +410,8 @@ def large_gram() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return score @ score.T, rng.normal(size=400), np.repeat(np.arange(50), 8)
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("place", [(3, 2), (3, 201), (398, 5)])
+@each_case("order", ["C", "F"])
+@each_case("place", [(3, 2), (3, 201), (398, 5)])
 def test_one_entry_of_a_gram_matrix_that_has_no_mirror_image_is_enough(
     place: tuple[int, int], order: Any
 ) -> None:
@@ -442,7 +436,7 @@ def test_products_of_two_kinds_of_scores_are_no_gram_matrix() -> None:
             components(reward, prompt, gram_NN=wrong)
 
 
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int64])
+@each_case("kind", [np.float16, np.float32, np.float64, np.int64])
 def test_a_gram_matrix_may_be_rounded(kind: Any) -> None:
     gram, reward, prompt = large_gram()
     noise = np.random.default_rng(6).normal(size=gram.shape) * 1e-4
@@ -452,8 +446,8 @@ def test_a_gram_matrix_may_be_rounded(kind: Any) -> None:
     assert components(reward, prompt, gram_NN=rounded).prompts == 50
 
 
-@pytest.mark.parametrize("place", [(3, 3), (3, 201), (398, 5), (0, 9)])
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@each_case("place", [(3, 3), (3, 201), (398, 5), (0, 9)])
+@each_case("bad", [np.nan, np.inf])
 def test_what_is_not_finite_is_found_wherever_it_stands(place: tuple[int, int], bad: float) -> None:
     """Also between groups of equal rewards, which get no weight."""
     gram, reward, prompt = large_gram()
@@ -508,7 +502,7 @@ def test_numbers_too_large_to_add_up_are_refused() -> None:
             components(reward * scale, prompt, score_ND=score)
 
 
-@pytest.mark.parametrize(("kind", "near"), [(np.float32, 1e-6), (np.float16, 1e-6)])
+@each_case(("kind", "near"), [(np.float32, 1e-6), (np.float16, 1e-6)])
 def test_squared_lengths_of_many_small_numbers_add_up(kind: Any, near: float) -> None:
     """A quarter of a million of them beside a large one: a sum in single precision drops those
     that it meets after that.
@@ -524,20 +518,18 @@ def test_squared_lengths_of_many_small_numbers_add_up(kind: Any, near: float) ->
     assert found.r.value == pytest.approx(exact.r.value, rel=1e-3)
 
 
-@pytest.mark.parametrize("scale", [1e-40, 1e-100, 1e-170])
+@each_case("scale", [1e-40, 1e-100, 1e-170])
 def test_numbers_too_small_to_multiply_are_refused(scale: float) -> None:
     score, reward, prompt = batch()
     with pytest.raises(InvalidArgumentError, match=r"underflow.*: multiply them by a constant"):
         components(reward, prompt, score_ND=score * scale)
-    with pytest.raises(InvalidArgumentError, match=r"underflow.*: multiply them by a constant"):
-        score_sums(score * scale, reward, prompt).components()
     assert components(reward, prompt, score_ND=score * 1e-20).r.value > 0
 
 
 def test_sums_too_large_to_add_up_are_refused() -> None:
     score, reward, prompt = batch()
     with pytest.raises(InvalidArgumentError, match="overflow"):
-        score_sums(score * 1e40, reward, prompt).components()
+        components(reward, prompt, score_ND=score * 1e40)
 
 
 def pseudo_of(**columns: np.ndarray) -> np.ndarray:
@@ -619,7 +611,7 @@ def test_too_few_prompts_give_a_best_size_without_limits() -> None:
     assert np.isnan(found.vp.standard_error)
 
 
-@pytest.mark.parametrize(("errors", "told"), [(3.9, False), (4.1, True), (-4.1, False)])
+@each_case(("errors", "told"), [(3.9, False), (4.1, True), (-4.1, False)])
 def test_the_alarm_of_the_scores_mean_is_at_four_standard_errors(errors: float, told: bool) -> None:
     spread = np.array([-1.0, 1.0] * 8)
     mean = pseudo_of(vp=VP, r=R, score_mean_norm2=spread + errors * stats.sem(spread))

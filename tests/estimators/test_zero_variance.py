@@ -11,6 +11,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
@@ -63,8 +64,8 @@ def limits(law: Law, size: int, other: int) -> tuple[float, float]:
     return found._least(means), found._most(means)
 
 
-@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
-@pytest.mark.parametrize(("size", "other"), [(3, 6), (4, 8), (8, 16), (8, 32)])
+@each_case("law", LAWS.values())
+@each_case(("size", "other"), [(3, 6), (4, 8), (8, 16), (8, 32)])
 def test_no_law_of_difficulty_escapes_the_limits(law: Law, size: int, other: int) -> None:
     least, most = limits(law, size, other)
     assert least - 1e-12 <= float(exact(law, other)) <= most + 1e-12
@@ -188,7 +189,7 @@ def test_intervals_cover_whatever_the_law(size: int) -> None:
         assert (covered >= 36).all()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "error", "said"),
     [
         (([0.5], 1, None), InvalidArgumentError, "group size of at least 2, got 1"),

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError
 from groupwise.forecasting.fit import fit
@@ -164,7 +165,7 @@ def test_a_step_far_from_zero_is_backtested() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "law", ["constant", "exponential", "oscillator", "logistic", "scalerl_sigmoid", "power_law"]
 )
 def test_a_named_law_survives_three_to_eight_rows(law: str) -> None:

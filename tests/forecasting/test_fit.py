@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.fit import akaike_weights, fit, inertia_foretells, r_squared
@@ -62,7 +63,7 @@ def same(one: FitResult, other: FitResult, *, rel: float = 1e-5, but: tuple[str,
 # Exact and invariant
 
 
-@pytest.mark.parametrize("law", TRUTHS)
+@each_case("law", TRUTHS)
 def test_a_clean_curve_gives_its_parameters_back(law: str) -> None:
     result = fit(TIME, law_by_name(law).curve(TIME, **TRUTHS[law]), law=law)
     assert result.status == "converged"
@@ -71,7 +72,7 @@ def test_a_clean_curve_gives_its_parameters_back(law: str) -> None:
     assert result.r_squared == pytest.approx(1, abs=1e-10)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "law",
     [
         "exponential",
@@ -85,8 +86,8 @@ def test_a_clean_curve_is_given_to_its_own_law(law: str) -> None:
     assert fit(TIME, law_by_name(law).curve(TIME, **TRUTHS[law])).law == law
 
 
-@pytest.mark.parametrize("law", ["exponential", "oscillator", "logistic"])
-@pytest.mark.parametrize(("scale", "shift"), [(100.0, -7.0), (-1.0, 0.0), (1e-6, 0.0), (1e6, 3e6)])
+@each_case("law", ["exponential", "oscillator", "logistic"])
+@each_case(("scale", "shift"), [(100.0, -7.0), (-1.0, 0.0), (1e-6, 0.0), (1e6, 3e6)])
 def test_units_of_reward_do_not_matter(law: str, scale: float, shift: float) -> None:
     value = noisy(law, seed=1)
     plain, moved = fit(TIME, value, law=law), fit(TIME, scale * value + shift, law=law)
@@ -375,7 +376,7 @@ def test_a_metric_that_never_moves_by_a_digit_is_flat_and_suspicious() -> None:
     json.dumps(result.as_dict(), allow_nan=False)
 
 
-@pytest.mark.parametrize("n", [3, 4, 5, 6, 7])
+@each_case("n", [3, 4, 5, 6, 7])
 def test_a_handful_of_rows_is_not_enough_and_says_so(n: int) -> None:
     result = fit(np.arange(n), noisy(n=N, seed=23)[:n])
     assert result.status == "not_identifiable"
@@ -465,7 +466,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@each_case("case", CASES)
 def test_every_result_reads_as_one_sentence_and_serialises(case: str) -> None:
     value = CASES[case]
     result = fit(TIME[: value.size], value, healthy="up")
@@ -526,7 +527,7 @@ def test_akaike_weights_follow_the_criterion() -> None:
 # Bad input
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("time", "value", "keywords", "error"),
     [
         ([], [], {}, InsufficientDataError),

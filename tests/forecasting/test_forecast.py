@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.forecast import _target, forecast
@@ -198,7 +199,7 @@ def test_few_rows_are_forecast_and_said_to_be_few() -> None:
     assert ahead.low_S[0] < 0.2 < 0.3 < ahead.high_S[0]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("at", "keywords", "error"),
     [
         ([], {}, InvalidArgumentError),

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.laws import LAWS, Axis, Law, law_by_name, oscillator_quantities
@@ -61,7 +62,7 @@ def test_the_names_are_those_of_the_issue() -> None:
     ]
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+@each_case("law", LAWS)
 def test_every_law_says_what_it_is(law: Law) -> None:
     assert law_by_name(law.name) is law
     assert law.formula
@@ -71,9 +72,7 @@ def test_every_law_says_what_it_is(law: Law) -> None:
     assert law.parameters[-len(law.shapes) :] == law.shapes or not law.shapes
 
 
-@pytest.mark.parametrize(
-    "law", [law for law in SHAPED if law.name != "logistic"], ids=lambda law: law.name
-)
+@each_case("law", [law for law in SHAPED if law.name != "logistic"])
 def test_the_decay_is_one_at_time_zero(law: Law) -> None:
     for shape in random_shapes(law, 30):
         assert float(law.decay(np.array([0.0]), *shape)[0]) == pytest.approx(1.0, abs=1e-14)
@@ -87,16 +86,14 @@ def test_the_logistic_decay_tends_to_one_long_before_its_midpoint() -> None:
         ) == pytest.approx(1.0, abs=1e-15)
 
 
-@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+@each_case("law", SHAPED)
 def test_the_decay_ends_at_zero(law: Law) -> None:
     # The slowest power law of the search, (1 + t/ts)^-0.1, needs some patience.
     for shape in random_shapes(law, 30):
         assert abs(float(law.decay(np.array([1e130]), *shape)[0])) < 1e-9
 
 
-@pytest.mark.parametrize(
-    "law", [law for law in SHAPED if law.name != "oscillator"], ids=lambda law: law.name
-)
+@each_case("law", [law for law in SHAPED if law.name != "oscillator"])
 def test_a_law_without_inertia_never_turns_back(law: Law) -> None:
     for shape in random_shapes(law, 30):
         decay = law.decay(TIME, *shape)
@@ -104,7 +101,7 @@ def test_a_law_without_inertia_never_turns_back(law: Law) -> None:
         assert np.all((decay >= 0) & (decay <= 1))
 
 
-@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+@each_case("law", SHAPED)
 def test_the_slopes_are_the_derivatives(law: Law) -> None:
     for shape in random_shapes(law, 40, seed=1):
         slopes = law.slopes(TIME, *shape)
@@ -115,7 +112,7 @@ def test_the_slopes_are_the_derivatives(law: Law) -> None:
             )
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+@each_case("law", LAWS)
 def test_the_jacobian_is_the_derivative_of_the_curve(law: Law) -> None:
     for shape in random_shapes(law, 10, seed=2) if law.shapes else np.zeros((1, 0)):
         values = values_of(law, shape)
@@ -131,14 +128,14 @@ def test_the_jacobian_is_the_derivative_of_the_curve(law: Law) -> None:
             np.testing.assert_allclose(jacobian[:, i], numeric, rtol=0, atol=1e-7 * size)
 
 
-@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+@each_case("law", SHAPED)
 def test_the_curve_is_plateau_plus_what_is_left(law: Law) -> None:
     shape = random_shapes(law, 1)[0]
     expected = 0.8 + (0.2 - 0.8) * law.decay(TIME, *shape)
     np.testing.assert_allclose(law.curve(TIME, **values_of(law, shape)), expected, rtol=1e-13)
 
 
-@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+@each_case("law", SHAPED)
 def test_axes_and_their_scale_invert_each_other(law: Law) -> None:
     for axis in law.axes:
         values = axis.from_search(np.linspace(*axis.ends(SPAN), 30))
@@ -155,7 +152,7 @@ def test_the_oscillator_is_sought_by_its_rise_time() -> None:
     assert float(again) == 10.0
 
 
-@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+@each_case("law", SHAPED)
 def test_each_axis_is_monotone_in_the_scale_of_the_search(law: Law) -> None:
     for axis in law.axes:
         values = axis.from_search(np.linspace(*axis.ends(SPAN), 200))
@@ -208,7 +205,7 @@ def test_a_guess_lies_in_the_basin_of_clean_data(law: Law) -> None:
     np.testing.assert_allclose(at, [truth[name] for name in law.parameters], rtol=1e-6)
 
 
-@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+@each_case("law", SHAPED)
 def test_a_guess_counts_time_from_the_first_row(law: Law) -> None:
     time = np.arange(1000.0, 1301.0)
     value = 0.8 - 0.6 * np.exp(-(time - 1000) / 50)
@@ -216,8 +213,8 @@ def test_a_guess_counts_time_from_the_first_row(law: Law) -> None:
     assert float(left.std()) < 0.5 * float(value.std())
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
-@pytest.mark.parametrize("method", ["curve", "jacobian"])
+@each_case("law", LAWS)
+@each_case("method", ["curve", "jacobian"])
 def test_wrong_parameter_names_are_refused_with_the_right_ones(law: Law, method: str) -> None:
     with pytest.raises(
         InvalidArgumentError,
@@ -235,7 +232,7 @@ def test_an_unknown_law_is_refused_with_the_list() -> None:
         law_by_name("sigmoid")
 
 
-@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+@each_case("law", SHAPED)
 def test_decay_and_slopes_broadcast_over_a_column_of_shapes(law: Law) -> None:
     shapes = random_shapes(law, 12, seed=4)
     columns = [shapes[:, i, None] for i in range(shapes.shape[1])]
@@ -251,7 +248,7 @@ def test_decay_and_slopes_broadcast_over_a_column_of_shapes(law: Law) -> None:
     )
 
 
-@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+@each_case("law", SHAPED)
 def test_decay_broadcasts_one_time_over_many_shapes(law: Law) -> None:
     shapes = random_shapes(law, 12, seed=4)
     many = law.decay(50.0, *shapes.T)
@@ -260,7 +257,7 @@ def test_decay_broadcasts_one_time_over_many_shapes(law: Law) -> None:
     )
 
 
-@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+@each_case("law", SHAPED)
 def test_decay_broadcasts_a_column_of_the_last_shape_alone(law: Law) -> None:
     shapes = random_shapes(law, 12, seed=4)
     fixed = [float(v) for v in shapes[0, :-1]]

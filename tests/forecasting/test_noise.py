@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.forecasting.noise import (
     CORRELATIONS,
@@ -40,9 +41,9 @@ def dense(time: np.ndarray, relative: np.ndarray, shape: NoiseShape) -> np.ndarr
     return np.asarray(shape.share * kernel + (1 - shape.share) * np.diag(relative))
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize("time", [EVEN, UNEVEN], ids=["even", "uneven"])
-@pytest.mark.parametrize("relative", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
+@each_case("shape", SHAPES.values())
+@each_case("time", [EVEN, UNEVEN])
+@each_case("relative", [EQUAL, UNEQUAL])
 def test_whitener_is_the_inverse_covariance(
     time: np.ndarray, relative: np.ndarray, shape: NoiseShape
 ) -> None:
@@ -140,7 +141,7 @@ def test_the_prior_leans_to_long_correlation_by_hand() -> None:
     assert sum(prior.values()) == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("gap", [1e-9, 1e-6, 1e-3, 1e3, 1e12])
+@each_case("gap", [1e-9, 1e-6, 1e-3, 1e3, 1e12])
 def test_any_unit_of_time_gives_the_same_posterior(gap: float) -> None:
     """The clock may be the integral of the learning rate: gaps of 1e-6 are ordinary."""
     rng = np.random.default_rng(10)

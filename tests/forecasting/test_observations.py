@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.laws import LAWS, Law, law_by_name
@@ -38,7 +39,7 @@ def test_missing_values_and_times_are_dropped_with_their_variance() -> None:
     assert seen.sampling_variance == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("time", "value", "keywords", "match"),
     [
         ([0, 1, 2], [1, 2], {}, "one and the same length"),
@@ -71,10 +72,9 @@ def test_an_infinite_window_is_refused() -> None:
         observe([0, 1, 2, 3], [1, 2, 3, 4], window=float("inf"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [[], [1.0, 2.0], [NAN] * 10, [1.0, NAN, NAN, 2.0]],
-    ids=["empty", "two", "all missing", "two left"],
 )
 def test_too_few_values_are_refused_with_their_number(value: list[float]) -> None:
     left = int(np.isfinite(value).sum())
@@ -257,7 +257,7 @@ RESOLVED = {
 }
 
 
-@pytest.mark.parametrize("name", RESOLVED)
+@each_case("name", RESOLVED)
 def test_the_basis_resolves_every_ordinary_curve(name: str) -> None:
     """Error below 1e-4 of the rise: a twentieth of the standard error of a mean over 500 rows of
     signal-to-noise 20.
@@ -278,7 +278,7 @@ def test_the_error_of_the_basis_is_measured() -> None:
     assert seen.interpolation_error(lambda t: law.decay(t, 2.0, 0.03), 400) < 1e-6
 
 
-@pytest.mark.parametrize(("rows", "looked_at"), [(60, 60), (199, 199), (200, 100), (450, 113)])
+@each_case(("rows", "looked_at"), [(60, 60), (199, 199), (200, 100), (450, 113)])
 def test_the_error_of_the_basis_is_measured_at_fewer_than_two_hundred_rows(
     rows: int, looked_at: int
 ) -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import t
+from tests.cases import each_case
 
 from groupwise.forecasting import process
 from groupwise.forecasting.process import Foresight, foresee, student
 
 
-@pytest.mark.parametrize("freedom", [5, 7, 20, 200])
+@each_case("freedom", [5, 7, 20, 200])
 def test_the_approximation_of_student_is_good_to_a_thousandth(freedom: int) -> None:
     at = np.linspace(-8, 8, 401)
     assert np.abs(student(freedom, at) - t.cdf(at, freedom)).max() < 1e-3

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize_scalar
+from tests.cases import each_case
 
 from groupwise.forecasting import profile
 from groupwise.forecasting.laws import LAWS, Law, law_by_name
@@ -63,11 +64,10 @@ def best_point(law: Law, products: profile.Gram, span: float) -> tuple[float, ..
     return profile.minimum(products, whole, profile.coarse_minimum(products, whole))
 
 
-@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
-@pytest.mark.parametrize(
+@each_case("law", SHAPED)
+@each_case(
     "shape",
     [NoiseShape(0.0, 0.0), NoiseShape(0.8, 1.0), NoiseShape(0.9, 0.6)],
-    ids=["white", "ar1", "mixed"],
 )
 def test_the_surface_is_generalised_least_squares(law: Law, shape: NoiseShape) -> None:
     """Error, levels and their variances at 12 random shapes, against dense matrices and the law
@@ -128,7 +128,7 @@ def test_the_minimum_is_global_on_noisy_curves(law: Law) -> None:
     assert max(np.array(ours) / brute) < 1 + 1e-4, np.round(np.array(ours) / brute - 1, 6)
 
 
-@pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
+@each_case("law", SHAPED)
 def test_the_linear_model_at_a_point_is_that_of_dense_least_squares(law: Law) -> None:
     """Unit covariance and Gauss-Newton step at the middle of the search, against the law's own
     rows and central differences.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.forecasting.observations import SHORT, may_be_smoothed, smoothing_window
 
@@ -22,7 +23,7 @@ def averaged(value: np.ndarray, k: int) -> np.ndarray:
 
 # 100 replicates each: the bound is the count that a detector of the stated rate misses with
 # probability below 1e-3.
-@pytest.mark.parametrize(
+@each_case(
     ("n", "k", "least"),
     [(200, 5, 89), (200, 10, 83), (200, 20, 65), (500, 5, 95), (500, 10, 95), (500, 20, 95)],
 )
@@ -38,8 +39,8 @@ def test_moving_averages_of_white_noise_are_recognised(n: int, k: int, least: in
     assert found >= least
 
 
-@pytest.mark.parametrize("n", [200, 500])
-@pytest.mark.parametrize("correlation", [0.0, 0.8])
+@each_case("n", [200, 500])
+@each_case("correlation", [0.0, 0.8])
 def test_a_series_that_was_not_smoothed_is_left_alone(n: int, correlation: float) -> None:
     """False alarm rate at most 1 %: more than 9 of 300 have probability below 1e-3 then
     (binomial).
@@ -55,16 +56,15 @@ def test_a_series_that_was_not_smoothed_is_left_alone(n: int, correlation: float
     assert alarms <= 9
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [np.zeros(50), np.arange(50.0), np.arange(5.0), np.eye(1, 60, 30)[0]],
-    ids=["zero", "line", "five", "spike"],
 )
 def test_degenerate_series_have_no_window(value: np.ndarray) -> None:
     assert smoothing_window(value) == 1
 
 
-@pytest.mark.parametrize("rows", [5, 10, 30, 70])
+@each_case("rows", [5, 10, 30, 70])
 def test_a_level_that_is_left_once_and_comes_back_is_no_average(rows: int) -> None:
     """An outage of some rows: the two jumps alone correlate as the ends of a window of as many
     rows do.

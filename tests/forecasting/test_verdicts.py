@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.forecasting.fit import fit
 from groupwise.forecasting.forecast import forecast
@@ -43,7 +44,7 @@ def test_a_rise_that_falls_all_the_way_has_collapsed(seed: int) -> None:
     assert result.outcome is Outcome.COLLAPSED
 
 
-@pytest.mark.parametrize("seed", range(6))
+@each_case("seed", range(6))
 def test_a_dip_that_recovers_has_not_collapsed(seed: int) -> None:
     value = np.full(N, 0.9) + noise(seed)
     value[60:70] -= 0.5
@@ -193,7 +194,7 @@ def law_with(name: str, aicc: float) -> SimpleNamespace:
     return SimpleNamespace(law=SimpleNamespace(name=name), aicc=aicc)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("others", "said"),
     [
         ([], ""),

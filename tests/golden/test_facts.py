@@ -8,7 +8,7 @@ import csv
 from pathlib import Path
 
 import numpy as np
-import pytest
+from tests.cases import each_case
 
 from groupwise.readers.configs import number_in, settings_in
 from groupwise.readers.keys import QUANTITIES, RULES, meanings_of
@@ -35,13 +35,13 @@ def quantity_of(key: str, framework: str, version: str) -> tuple[str, str]:
     return meanings[0].quantity, unit
 
 
-@pytest.mark.parametrize("fact", KEYS, ids=lambda fact: f"{fact['framework']}:{fact['key']}")
+@each_case("fact", KEYS)
 def test_a_key_has_its_quantity_and_unit(fact: dict[str, str]) -> None:
     meaning = quantity_of(fact["key"], fact["framework"], fact["version"])
     assert meaning == (fact["name"], fact["unit"])
 
 
-@pytest.mark.parametrize("fact", SETTINGS, ids=lambda fact: f"{fact['framework']}:{fact['key']}")
+@each_case("fact", SETTINGS)
 def test_a_setting_has_its_name_and_value(fact: dict[str, str]) -> None:
     mark = {"actor_rollout_ref/hybrid_engine": True} if fact["framework"] == "verl" else {}
     settings = settings_in({fact["key"]: number_in(fact["value"])} | mark)

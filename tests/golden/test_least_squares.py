@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.forecasting.fit import fit
 
 REFERENCE = json.loads(Path(__file__).with_name("least_squares.json").read_text())["laws"]
 
 
-@pytest.mark.parametrize("law", REFERENCE)
+@each_case("law", REFERENCE)
 def test_white_noise_fits_are_the_least_squares_solution(law: str) -> None:
     reference = REFERENCE[law]
     result = fit(np.arange(60.0), reference["value"], law=law, smoothing=1)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
 from groupwise.errors import InvalidArgumentError
@@ -433,7 +434,7 @@ def test_a_reward_that_dies_is_failing_by_the_judge_itself() -> None:
     assert "0.8" in said[-1]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("found", "before", "words"),
     [
         (judged(State.WATCH), None, "watch at step 7: reward 0.8 → 0.0"),
@@ -570,7 +571,7 @@ def test_generations_of_one_step_are_joined_with_their_groups_apart() -> None:
     both = joined([one, two])
     assert both.prompt_N.tolist() == [0, 0, 1, 2]
     assert both.completions == ["x", "y", "z", "w"]
-    assert [row.get("reward/a") for row in both.rollouts().rows()] == [1.0, 2.0, None, None]
+    assert [row.get("reward/a") for row in both.rollouts()] == [1.0, 2.0, None, None]
     assert both.row()["dead_group_share"] == 0.0
 
 
@@ -598,7 +599,7 @@ def fails(*_: Any, **__: Any) -> Any:
     raise KeyError("something inside")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("where", "what"),
     [
         ("_metrics", "of_step"),

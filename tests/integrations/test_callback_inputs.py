@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from tests.integrations.test_callback import SIZE, PlayedTrainer, attached, judged
 
 from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.probe import Probe, ProbeSettings
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.record.run import RunRecord
@@ -88,65 +90,43 @@ def test_where_nothing_was_measured_no_group_size_is_planned() -> None:
     assert probe.decision is None
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
+@each_case(
+    ("settings", "sentence"),
     [
-        (
-            ProbeSettings(groups=0),
-            "a whole number of at least 1 for groups of ProbeSettings, got 0",
-        ),
-        (ProbeSettings(every=0), "a whole number of at least 1 for every of ProbeSettings, got 0"),
-        (
-            ProbeSettings(width=-1),
-            "a whole number of at least 1 for width of ProbeSettings, got -1",
-        ),
-        (
-            ProbeSettings(window=0),
-            "a whole number of at least 1 for window of ProbeSettings, got 0",
-        ),
-        (
-            ProbeSettings(window=-1),
-            "a whole number of at least 1 for window of ProbeSettings, got -1",
-        ),
-        (
-            ProbeSettings(micro_batch=2.5),  # type: ignore[arg-type]
-            "a whole number of at least 1 for micro_batch of ProbeSettings, got 2.5",
-        ),
-        (
-            ProbeSettings(parameters="*"),  # type: ignore[arg-type]
-            "patterns of names for parameters of ProbeSettings, got '*'",
-        ),
-        (5, "ProbeSettings for sketch, got '5'"),
+        ({"groups": 0}, "a whole number of at least 1 for groups of ProbeSettings, got 0"),
+        ({"every": 0}, "a whole number of at least 1 for every of ProbeSettings, got 0"),
+        ({"width": -1}, "a whole number of at least 1 for width of ProbeSettings, got -1"),
+        ({"window": 0}, "a whole number of at least 1 for window of ProbeSettings, got 0"),
+        ({"micro_batch": 2.5}, "for micro_batch of ProbeSettings, got 2.5"),
+        ({"groups": True}, "for groups of ProbeSettings, got True"),
+        ({"parameters": "*"}, "patterns for parameters of ProbeSettings, got '[*]'"),
     ],
 )
-def test_a_probe_that_cannot_be_is_said_and_the_run_is_recorded(
-    settings: Any, said: str, tmp_path: Path
+def test_a_probe_that_cannot_be_is_refused_before_the_training(
+    settings: dict[str, Any], sentence: str
 ) -> None:
-    trainer = PlayedTrainer(tmp_path)
-    callback = attached(trainer, sketch=settings, sketch_every=1)
-    trainer.train(2)
-    assert callback.notices[0] == f"no sketches: expected {said}; the rest is recorded"
-    assert not any(
-        "failed" in notice or "no more sketches" in notice for notice in callback.notices
-    )
-    assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2]
-
-
-@pytest.mark.parametrize("record", [5, "", b"folder"])
-def test_a_folder_that_is_none_is_said_and_the_run_is_recorded_where_it_would_be(
-    record: Any, tmp_path: Path
-) -> None:
-    trainer = PlayedTrainer(tmp_path)
-    callback = attached(trainer, record=record)
-    trainer.train(2)
-    assert (
-        callback.notices[0]
-        == f"expected a folder for record, got {record!r}: recorded in {tmp_path / 'groupwise'}"
-    )
-    assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2]
+    with pytest.raises(InvalidArgumentError, match=f"^expected .*{sentence}: "):
+        ProbeSettings(**settings)
 
 
 @pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"record": 5}, "expected a folder for record, got '5': give its path"),
+        ({"record": ""}, "expected a folder for record, got '': give its path"),
+        ({"record": b"f"}, "expected a folder for record, got \"b'f'\": give its path"),
+        ({"sketch": 5}, "expected ProbeSettings for sketch, got '5': give sketch_every alone"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(
+    options: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        attached(PlayedTrainer(tmp_path), **options)
+    assert str(caught.value) == sentence
+
+
+@each_case(
     ("options", "steps"),
     [
         ({"sketch": ProbeSettings(every=3)}, [1, 4, 7]),

@@ -7,6 +7,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.cases import each_case
 
 import groupwise as gw
 from groupwise.integrations.sinks import PAGE, facts, shareable, tell
@@ -26,7 +27,7 @@ def mlflow(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("page", "shown"),
     [
         ("http://127.0.0.1:8750/SECRET/", "http://127.0.0.1:8750/"),

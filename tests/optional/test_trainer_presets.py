@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.estimators.presets import PRESETS, AdvantageSpec, preset
 
@@ -123,7 +124,7 @@ def test_verl_gives_the_same_numbers(name: str, kind: str, labels: Any) -> None:
             assert distance <= MOST
 
 
-@pytest.mark.parametrize("kind", ["binary", "normal", "heavy", "close"])
+@each_case("kind", ["binary", "normal", "heavy", "close"])
 def test_verl_gives_the_same_numbers_for_several_rewards(kind: str) -> None:
     core = pytest.importorskip(
         "verl.trainer.ppo.core_algos", reason="verl is not installed: see the head of this file"
@@ -271,7 +272,7 @@ def test_trl_gives_the_same_numbers(name: str, kind: str, recipe: Any, tmp_path:
     assert worst <= MOST
 
 
-@pytest.mark.parametrize("kind", ["binary", "normal", "heavy", "close", "equal"])
+@each_case("kind", ["binary", "normal", "heavy", "close", "equal"])
 def test_the_asynchronous_trainer_of_trl_gives_the_same_numbers(kind: str) -> None:
     worker = pytest.importorskip(
         "trl.experimental.async_grpo.async_rollout_worker",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import each_case
 
 from groupwise.cli.app import main
 from groupwise.pages.live import GAUGES, application, exposition
@@ -170,7 +171,7 @@ def test_without_a_token_of_its_own_it_is_as_closed_as_every_other_path(client: 
             assert served.get("/metrics", headers=header).status_code == 403
 
 
-@pytest.mark.parametrize("token", ["short", "two words " * 4, "ünïcödé" * 4, "x" * 300, ""])
+@each_case("token", ["short", "two words " * 4, "ünïcödé" * 4, "x" * 300, ""])
 def test_a_token_that_could_be_guessed_or_is_no_header_is_refused(
     token: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,9 +8,10 @@ import io
 import json
 from dataclasses import replace
 
-import pytest
 from rich.cells import cell_len
 from rich.console import Console
+from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.cost import NO_CLOCK
 from groupwise.diagnostics.facts import Fact
@@ -163,10 +164,7 @@ def test_a_run_that_cannot_be_judged_says_what_to_log() -> None:
         "? CANNOT TELL  short  3 rows are too few to judge",
         "  not logged  8 rows or more; a reward",
     ]
-    assert (
-        judgement_lines(replace(CANNOT_TELL, run=""))[0]
-        == "? CANNOT TELL  unnamed run  3 rows are too few to judge"
-    )
+    says("pages/screen/1", judgement_lines(replace(CANNOT_TELL, run=""))[0])
 
 
 def test_what_was_asked_for_of_gpus_stands_beside_the_cost_and_not_in_its_place() -> None:
@@ -184,10 +182,7 @@ def test_what_was_asked_for_of_gpus_stands_beside_the_cost_and_not_in_its_place(
 
 def test_a_long_name_gives_way_to_the_headline_and_keeps_both_ends() -> None:
     long = replace(FAILED, run="sweeps/qwen25_7b_rho_sweep_rho0.30_seed43.log")
-    assert (
-        judgement_lines(long)[0]
-        == "✗ FAILED  sweeps/qwen…_seed43.log  reward 0.89 → 0.00, collapsed at steps 75-100"
-    )
+    says("pages/screen/2", judgement_lines(long)[0])
     longer = replace(long, headline=f"{FAILED.headline}, and the entropy rose from 0.13 to 0.54")
     assert judgement_lines(longer)[:2] == [
         "✗ FAILED  sweeps/qwen25_…30_seed43.log  reward 0.89 → 0.00, collapsed at steps",
@@ -210,8 +205,8 @@ def test_what_has_no_room_goes_in_the_order_of_its_worth() -> None:
     ]
 
 
-@pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize("found", ALL, ids=[one.state.value for one in ALL])
+@each_case("plain", [False, True])
+@each_case("found", ALL)
 def test_every_state_keeps_to_the_screen_whatever_the_log_calls_things(
     found: Judgement, plain: bool
 ) -> None:
@@ -245,10 +240,7 @@ def test_every_state_keeps_to_the_screen_whatever_the_log_calls_things(
 
 
 def test_a_stream_that_is_no_utf_8_gets_ascii() -> None:
-    assert (
-        printed(FAILED, encoding="latin-1").splitlines()[0]
-        == "x FAILED  rho0.30_seed43  reward 0.89 -> 0.00, collapsed at steps 75-100"
-    )
+    says("pages/screen/3", printed(FAILED, encoding="latin-1").splitlines()[0])
     assert printed(FAILED, encoding="ascii").splitlines()[-1] == "  reward  = #"
     assert printed(FAILED).splitlines()[-1] == "  reward ▁▅ █"
 
@@ -257,7 +249,7 @@ def test_markup_and_emoji_of_a_log_are_shown_and_not_obeyed() -> None:
     text = printed(
         replace(OK, run="[bold red]:boom:[/]", headline="[link=file:///etc]y[/link] :skull:")
     )
-    assert text.splitlines()[0] == "✓ OK  [bold red]:boom:[/]  [link=file:///etc]y[/link] :skull:"
+    says("pages/screen/4", text.splitlines()[0])
 
 
 CHECKS = (

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each_case
 
 from groupwise.readers import columns
 from groupwise.readers.columns import PlainRows
@@ -141,7 +142,7 @@ def test_what_is_read_by_column() -> None:
     assert np.array_equal(later["late"].unique(), [12345678901234567890.0])
 
 
-@pytest.mark.parametrize(
+@each_case(
     "last",
     [
         {"a": {"b": 1}},
@@ -166,7 +167,7 @@ def test_what_is_left_to_be_read_row_by_row(last: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "later",
     [
         '{"a": 1, "null_share": 2}',  # a key that is new, and holds the word that is counted

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.configs import (
@@ -56,7 +57,7 @@ grpo:
 MERGED = "base: &base\n  learning_rate: 1e-6\n  seed: 4\ntraining:\n  <<: *base\n  seed: 5\n"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         (BLOCK_TEXT, {"group_size": 8, "learning_rate": 1e-6}),
@@ -65,7 +66,6 @@ MERGED = "base: &base\n  learning_rate: 1e-6\n  seed: 4\ntraining:\n  <<: *base\
         ("training:\n  - num_generations: 9\nlr: 0.1\n", {"learning_rate": 0.1}),
         ("prompt: 'a\n  num_generations: 9'\nlr: '2e-5'\n", {"learning_rate": 2e-5}),
     ],
-    ids=["block", "folded", "merged", "list", "quoted"],
 )
 def test_only_the_settings_of_a_yaml_file_count(
     tmp_path: Path, text: str, expected: dict[str, object]
@@ -82,7 +82,7 @@ NESTED_MERGES = "a0: &a0 {x: 1}\n" + "".join(
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",
@@ -128,7 +128,7 @@ VERLS: dict[str, object] = {
 }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("flat", "expected"),
     [
         ({"eval/temperature": 0.0, "temperature": 0.8}, {"temperature": 0.8}),
@@ -261,9 +261,7 @@ def test_readme_of_the_output(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\0\1\2", b"{broken", b"[1, 2]", b"hello", b"{" * 100_000]
-)
+@each_case("content", [b"", b"\0\1\2", b"{broken", b"[1, 2]", b"hello", b"{" * 100_000])
 def test_a_settings_file_that_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "c.json").write_bytes(content)
     with pytest.raises(UnreadableRunError):

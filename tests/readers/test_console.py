@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
@@ -215,7 +216,7 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("form", ROWS.values(), ids=ROWS)
+@each_case("form", ROWS.values())
 def test_rows_of_other_loops(tmp_path: Path, form: str) -> None:
     rewards = [0.125, 0.25, 0.375, 0.5]
     (tmp_path / "run.log").write_text(
@@ -229,7 +230,7 @@ def test_rows_of_other_loops(tmp_path: Path, form: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "line",
     [
         "Step {step}: the total is 12 and the loss of weight 5 kg",

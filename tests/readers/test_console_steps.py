@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
@@ -69,7 +70,7 @@ def test_the_steps_of_an_unfinished_run_are_not_stretched(tmp_path: Path) -> Non
     assert any("the rows are counted" in note for note in record.notes)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("epochs", "of_an_epoch", "end"),
     [(1, 200, SUMMARY), (2, 125, SUMMARY), (None, 125, SUMMARY)],
 )
@@ -104,8 +105,8 @@ def test_a_summary_before_the_last_row_ends_an_earlier_run(tmp_path: Path) -> No
     assert steps(read(tmp_path, text)) == list(range(1, 21))
 
 
-@pytest.mark.parametrize("lost", [(0,), (7,), (19,), (7, 8), (3, 11)])
-@pytest.mark.parametrize("spacing", [1, 10])
+@each_case("lost", [(0,), (7,), (19,), (7, 8), (3, 11)])
+@each_case("spacing", [1, 10])
 def test_a_lost_bar_is_put_between_its_neighbours(
     tmp_path: Path, lost: tuple[int, ...], spacing: int
 ) -> None:
@@ -178,8 +179,8 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("foreign", FOREIGN)
-@pytest.mark.parametrize("first", [True, False])
+@each_case("foreign", FOREIGN)
+@each_case("first", [True, False])
 def test_a_dictionary_of_a_completion_is_no_row(
     tmp_path: Path, foreign: str, *, first: bool
 ) -> None:
@@ -195,7 +196,7 @@ def test_a_dictionary_of_a_completion_is_no_row(
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "before",
     [
         bar(3).strip(),
@@ -250,8 +251,8 @@ def test_openrlhfs_evaluations_belong_to_their_step(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("bars", [True, False])
-@pytest.mark.parametrize("turns", ["ab", "ab ba", "aab abb"])
+@each_case("bars", [True, False])
+@each_case("turns", ["ab", "ab ba", "aab abb"])
 def test_two_runs_that_print_by_turns_are_refused(
     tmp_path: Path, turns: str, *, bars: bool
 ) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import NothingYetError, SeveralRunsError, UnreadableRunError
 from groupwise.readers import open_run, open_runs
@@ -278,8 +279,8 @@ def test_a_public_log_is_read_as_its_facts_say(shared_data: Path, file: str) -> 
 # Rules, each on a text of its own
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("name", ["a.csv", "a.log"])
+@each_case("encoding", ["utf-16-le", "utf-16-be"])
+@each_case("name", ["a.csv", "a.log"])
 def test_utf_16_without_a_mark(tmp_path: Path, encoding: str, name: str) -> None:
     rows = {
         "a.csv": ["step,reward", *(f"{t},{r}" for t, r in enumerate(REWARD, 1))],
@@ -337,7 +338,7 @@ def test_what_is_cut_off_with_its_line_is_missing(tmp_path: Path) -> None:
     assert set(record.metrics()) - set(means) <= {"loss", "reward", "critic/score/mean"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "cell", ["np.float64({})", "np.float32({})", "tensor({})", "tensor({}, device='cuda:0')"]
 )
 def test_numbers_within_what_numpy_and_pytorch_print(tmp_path: Path, cell: str) -> None:
@@ -484,7 +485,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each_case("layout", LAYOUTS)
 def test_json_of_every_layout(tmp_path: Path, layout: str) -> None:
     record = opened(tmp_path, "a.json", json.dumps(LAYOUTS[layout]))
     assert values(record) == REWARD
@@ -589,7 +590,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("kind", OTHERS)
+@each_case("kind", OTHERS)
 def test_a_log_of_another_program_is_refused_by_name(tmp_path: Path, kind: str) -> None:
     (tmp_path / "a.jsonl").write_text(
         "".join(json.dumps({"step": t} | OTHERS[kind]) + "\n" for t in range(1, T + 1))
@@ -601,7 +602,7 @@ def test_a_log_of_another_program_is_refused_by_name(tmp_path: Path, kind: str) 
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "more",
     [
         {"kl": 0.01},
@@ -646,7 +647,7 @@ def test_a_trace_of_a_profiler_is_refused_by_name(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "key", ["rollout/ep_rew_mean", "charts/episodic_return", "episode_reward_mean", "ep_ret_mean"]
 )
 def test_the_return_of_an_episode_is_a_reward(tmp_path: Path, key: str) -> None:

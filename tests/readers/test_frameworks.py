@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError, UnreadableRunError
 from groupwise.readers import open_run
@@ -120,9 +121,7 @@ LOGS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("file", "reader", "framework", "quantities"), LOGS, ids=[log[0] for log in LOGS]
-)
+@each_case(("file", "reader", "framework", "quantities"), LOGS)
 def test_a_log_of_each_framework(
     file: str, reader: str, framework: str | None, quantities: dict[str, str]
 ) -> None:
@@ -203,7 +202,7 @@ def test_two_settings_of_kl_in_verl() -> None:
         assert (found["kl_weight"], found["kl_in"]) == (weight, where)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "value"),
     [
         ("np.float64(0.5)", 0.5),
@@ -319,9 +318,7 @@ def test_openrlhfs_steps_are_those_that_it_prints(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "rule", RULES, ids=[f"{rule.framework}:{rule.key}:{rule.since}" for rule in RULES]
-)
+@each_case("rule", RULES)
 def test_every_quantity_is_described(rule: object) -> None:
     from groupwise.readers.keys import Rule
 
@@ -342,7 +339,7 @@ def test_entropy_loss_is_a_term_of_the_loss_where_entropy_is_logged_too() -> Non
     assert found == {"actor/entropy": "entropy"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("keys", "framework"),
     [
         (["critic/rewards/mean"], "verl"),

@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.cases import each_case
 from tests.readers.bounded import OPEN, opened_bounded, run_bounded
 from tests.readers.writers import REWARDS, wandb_file
 
@@ -36,7 +37,7 @@ LINES = [
 HUGE = "9" * 401
 
 
-@pytest.mark.parametrize(
+@each_case(
     "written",
     [
         '{"steps_per_generation": 4, "gradient_accumulation_steps": 0.5}',
@@ -64,7 +65,7 @@ def test_a_damaged_companion_is_said(tmp_path: Path) -> None:
     assert "config.json beside the log holds no settings that can be read and was left out" in notes
 
 
-@pytest.mark.parametrize("number", ["0x" + "f" * 5000, "1e999", HUGE, ".inf", "1" * 5000])
+@each_case("number", ["0x" + "f" * 5000, "1e999", HUGE, ".inf", "1" * 5000])
 def test_yaml_numbers_of_any_size(tmp_path: Path, number: str) -> None:
     (tmp_path / "metrics.jsonl").write_text("\n".join(LINES))
     (tmp_path / "config.yaml").write_text(
@@ -106,7 +107,7 @@ def test_a_long_header(tmp_path: Path) -> None:
     assert record.steps["reward"].to_list() == REWARDS
 
 
-@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x1c", "\x0b"])
+@each_case("separator", ["\u2028", "\u2029", "\x85", "\x1c", "\x0b"])
 def test_line_separators_of_unicode_end_no_line(tmp_path: Path, separator: str) -> None:
     """JSON allows the first two in a text; the others are at home in tables."""
     first = json.dumps(
@@ -150,8 +151,8 @@ PICKLES = {
 }
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-@pytest.mark.parametrize("name", PICKLES)
+@each_case("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@each_case("name", PICKLES)
 def test_no_pickle_is_opened(
     tmp_path: Path, name: str, method: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -402,7 +403,7 @@ WRITTEN: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@each_case("name", WRITTEN)
 def test_a_text_that_makes_too_many_values(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -479,7 +480,7 @@ CONSOLES = {
 }
 
 
-@pytest.mark.parametrize("name", [*CONSOLES, "run.csv", "trackio.db", "record"])
+@each_case("name", [*CONSOLES, "run.csv", "trackio.db", "record"])
 def test_a_log_of_too_many_rows(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row takes twenty microseconds: 60 MB of short ones were two million, and a minute."""
     monkeypatch.setattr(limits, "MOST_LONG" if name == "run.csv" else "MOST_ROWS", 50)

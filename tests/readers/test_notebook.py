@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
@@ -59,7 +60,7 @@ def test_the_longest_table_is_read(tmp_path: Path) -> None:
     assert (found["group_size"], found["framework"], found["optimizer"]) == (6, "unsloth", "adamw")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("code", "settings"),
     [
         (
@@ -105,7 +106,7 @@ def test_literal_arguments_of_calls_are_settings(
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "outputs",
     [
         [],
@@ -120,7 +121,7 @@ def test_no_progress_table(tmp_path: Path, outputs: list[Any]) -> None:
         open_run(notebook(tmp_path / "a.ipynb", *outputs))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         '{"cells": 5}',

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from tests.readers.writers import event_file
 
 from groupwise.errors import UnreadableRunError
@@ -136,7 +137,7 @@ THREE, SIX = dict.fromkeys(VERL, 5e-4), dict.fromkeys(VERL, 5e-7)
 OWN = {"reward": 5e-4, "kl": 0.0, "learning_rate": 0.0, "grad_norm": 0.0}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("write", "name", "expected"),
     [
         (verl, "a.log", THREE),
@@ -162,7 +163,7 @@ def test_the_same_numbers_are_known_as_finely_as_they_were_printed(
     assert {key: known.get(key, known.get(VERL[key])) for key in VERL} == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "decimals"),
     [
         *(("0.000", 3), ("-0.500", 3), ("1.10 ", 2), (".00", 2)),
@@ -194,7 +195,7 @@ def test_how_many_decimals_hold_all_values() -> None:
     assert (resolution_of(3), resolution_of(0)) == (5e-4, 0.0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rows", "expected"),
     [
         ([{"a": 0.25, "b": 0.5}, {"a": 0.75, "b": 0.25}], {}),  # two values are shares of four

@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.cases import each_case
 
 from groupwise import limits
 from groupwise.diagnostics.judge import judge
@@ -97,7 +98,7 @@ def group_sizes(table: pl.DataFrame) -> list[int]:
 
 
 class TestSniffing:
-    @pytest.mark.parametrize(
+    @each_case(
         ("row", "reader"),
         [
             ({"prompt": "a", "completion": "b", "reward": 1}, "rollouts"),
@@ -190,14 +191,6 @@ class TestVerl:
         record = open_run(tmp_path)
         assert record.steps["step"].to_list() == [9, 10]
         assert any("names of the files" in note for note in record.notes)
-
-    def test_a_further_output_of_a_rollout_is_said(self, tmp_path: Path) -> None:
-        rows = verl_rows(1)
-        rows.append(rows[-1] | {"uid": "0a_3-b1_5_1"})
-        assert any(
-            note.startswith("1 row is a further output")
-            for note in open_run(write(tmp_path / "1.jsonl", rows)).notes
-        )
 
     def test_a_damaged_dump_is_left_out(self, tmp_path: Path) -> None:
         for step in (1, 2):
@@ -365,7 +358,7 @@ def whole(path: Path) -> str:
 class TestLeft:
     """Completions that stay in their files are those that would be in memory."""
 
-    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+    @each_case("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
     def test_whatever_the_encoding(self, tmp_path: Path, encoding: str) -> None:
         rows = [row | {"completion": f"\u00e9 {at}"} for at, row in enumerate(plain_rows() * 20)]
         lines = [json.dumps(row, ensure_ascii=False) for row in rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import each_case
 
 from groupwise.readers.keys import as_shares, looks_like_trl, meanings_of, trl_versions, with_reward
 from groupwise.record.run import Meaning, RunConfig
@@ -41,7 +42,7 @@ def meaning(
     return found[key]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("version", "quantity"),
     [
         ("0.14.0", "reward_std_within_group"),
@@ -56,7 +57,7 @@ def test_reward_std_changed_its_meaning_in_0_27(version: str, quantity: str) -> 
     assert version[:-2] in found.definition
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("keys", "complete", "words"),
     [
         ({"reward", "reward_std", "completion_length", "rewards/f"}, True, "TRL 0.14 to 0.16"),
@@ -88,7 +89,7 @@ def test_the_only_functions_spread_over_the_batch_tells() -> None:
     assert meaning(data, "reward_std").quantity == "reward_std_within_group"
 
 
-@pytest.mark.parametrize("weight", [0.05, 0.5, 2.0, -2.0])
+@each_case("weight", [0.05, 0.5, 2.0, -2.0])
 def test_a_weight_is_no_sign_of_within_group(weight: float) -> None:
     data = columns(*NEW, "step_time", "rewards/f/std", "rewards/f/mean")
     data["reward"], data["reward_std"] = (
@@ -106,10 +107,10 @@ def test_a_constant_ratio_that_is_not_the_weight_tells_nothing() -> None:
     assert meaning(data, "reward_std").ambiguous
 
 
-@pytest.mark.parametrize(
+@each_case(
     "key", ["sample/staleness_mean", "rollout/inflight", "perf/weight_sync_s", "weight_sync_time_s"]
 )
-@pytest.mark.parametrize("version", ["1.16.0", None])
+@each_case("version", ["1.16.0", None])
 def test_the_asynchronous_trainer_logs_the_spread_within_groups(
     key: str, version: str | None
 ) -> None:
@@ -125,7 +126,7 @@ def test_kl_is_true_of_unsloth() -> None:
     assert "Unsloth always" in meaning(columns("kl"), "kl").definition
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("aggregation", "functions", "version", "quantity", "ambiguous", "unavailable"),
     [
         ("normalize_then_sum", 2, None, "dead_batch_share", False, True),
@@ -169,7 +170,7 @@ def test_one_group_a_step_is_within_the_group() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("scaling", "values", "window", "quantity", "ambiguous", "unavailable"),
     [
         ("group", [0, 1, 0.5], 1, "dead_group_share", False, False),

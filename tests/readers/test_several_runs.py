@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.cases import each_case
 from tests.readers.writers import event_file
 
 from groupwise.cli.app import main
@@ -150,7 +151,7 @@ def test_commands_and_the_follower_open_one_run(
     assert follower.record.steps["reward"].to_list() == [100.0 + step for step in range(1, 11)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("file", "runs", "name", "rows"),
     [
         ("sweeps/tinkerlab_llama33_70b_seeds.json", 4, "w1_llama33-70b-inst_s456", 30),
@@ -169,7 +170,7 @@ def test_files_of_several_real_runs(
     assert record.steps["step"].is_sorted()
 
 
-@pytest.mark.parametrize("file", WRITERS)
+@each_case("file", WRITERS)
 def test_types_of_rows_that_are_one_a_run_name_no_columns(tmp_path: Path, file: str) -> None:
     """Broad and focused runs in one table: each has rows of one type only."""
     path = tmp_path / file
@@ -184,7 +185,7 @@ def test_types_of_rows_that_are_one_a_run_name_no_columns(tmp_path: Path, file: 
     assert open_run(f"{path}#b").metrics() == ("reward",)
 
 
-@pytest.mark.parametrize("file", WRITERS)
+@each_case("file", WRITERS)
 def test_all_runs_of_a_file_are_opened_at_once(tmp_path: Path, file: str) -> None:
     WRITERS[file](tmp_path / file, table("run", ["a", "b", "c"], interleaved=True))
     found = open_runs(tmp_path / file)
@@ -201,8 +202,8 @@ def test_all_runs_of_a_file_are_opened_at_once(tmp_path: Path, file: str) -> Non
         open_runs(f"{tmp_path}/{file}#nope")
 
 
-@pytest.mark.parametrize("names", [["vllm", "sglang"], [8, 16]], ids=["texts", "numbers"])
-@pytest.mark.parametrize("file", ["a.csv", "a.jsonl", "a.parquet"])
+@each_case("names", [["vllm", "sglang"], [8, 16]])
+@each_case("file", ["a.csv", "a.jsonl", "a.parquet"])
 def test_a_column_that_is_named_tells_runs_apart(
     tmp_path: Path, file: str, names: list[Any]
 ) -> None:

@@ -11,6 +11,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
@@ -83,7 +84,7 @@ def test_every_file_opens_or_is_refused_with_a_sentence(shared_data: Path, part:
         assert all(note.isprintable() for note in record.notes), path
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("file", "reader", "rows", "last", "window", "reward"),
     [
         (

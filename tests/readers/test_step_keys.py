@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import each_case
 from tests.readers.writers import event_file, wandb_file
 
 from groupwise.readers import open_run
@@ -129,7 +130,7 @@ def held_out(record: RunRecord) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "stated", "tensorboard", "wandb", "csv"])
+@each_case("kind", ["jsonl", "stated", "tensorboard", "wandb", "csv"])
 def test_slimes_counters_are_no_metrics(tmp_path: Path, kind: str) -> None:
     rows = slime_rows(40, 2)
     stated = [
@@ -178,9 +179,7 @@ def test_other_measures_of_an_evaluation_are_no_reward(tmp_path: Path) -> None:
     } <= found
 
 
-@pytest.mark.parametrize(
-    "name", [key for key in STEP_KEYS if "/" in key and "max_steps" not in key]
-)
+@each_case("name", [key for key in STEP_KEYS if "/" in key and "max_steps" not in key])
 def test_a_counter_beside_the_step_is_no_metric(tmp_path: Path, name: str) -> None:
     rows = [
         {

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each_case
 from tests.readers.writers import (
     REWARDS,
     art_trajectories,
@@ -44,9 +45,7 @@ def test_the_checksum_is_the_published_one() -> None:
         assert struct.pack("<I", masked_crc(data)) == masked(data)
 
 
-@pytest.mark.parametrize(
-    "data", [b"\x08", b"\x0a\x05ab", b"\x0f", b"\x00\x01", b"\x0b", b"\x08" + b"\xff" * 11]
-)
+@each_case("data", [b"\x08", b"\x0a\x05ab", b"\x0f", b"\x00\x01", b"\x0b", b"\x08" + b"\xff" * 11])
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         list(fields(data))
@@ -330,8 +329,8 @@ def slime_rows(each: int) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("each", [1, 2, 4])
-@pytest.mark.parametrize("tracker", ["one file", "two files", "wandb"])
+@each_case("each", [1, 2, 4])
+@each_case("tracker", ["one file", "two files", "wandb"])
 def test_updates_of_slime_are_put_with_their_rollout(
     tmp_path: Path, tracker: str, each: int
 ) -> None:

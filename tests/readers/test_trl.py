@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
@@ -102,7 +103,7 @@ class TestState:
         assert values(record, "reward") == [0.01, 0.02, 9.0, 9.0, 9.0]
         assert "restarted 1 time" in record.notes[0]
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("given", "expected"),
         [(0.05, 5), (0.001, 1), (10, 10), (2.0, 2), (0, 1), ("x", 1), (None, 1)],
     )
@@ -131,9 +132,7 @@ class TestState:
                 assert "cut off or damaged" in " ".join(record.notes)
         assert seen == {0, 1, 2, 3}
 
-    @pytest.mark.parametrize(
-        "history", ["[]", "[", '["a", 1]', '[{"train_runtime": 1.0, "step": 1}]', "[{}]"]
-    )
+    @each_case("history", ["[]", "[", '["a", 1]', '[{"train_runtime": 1.0, "step": 1}]', "[{}]"])
     def test_no_rows(self, tmp_path: Path, history: str) -> None:
         (tmp_path / "trainer_state.json").write_text(
             '{"global_step": 5, "log_history": ' + history + ', "logging_steps": 1}'

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Status
@@ -36,7 +37,7 @@ def rows(steps: int = 6, **constant: float) -> list[dict[str, Any]]:
     return [{"step": step, "reward": step / 10, **constant} for step in range(1, steps + 1)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("log", "expected"),
     [
         (
@@ -75,16 +76,6 @@ def rows(steps: int = 6, **constant: float) -> list[dict[str, Any]]:
         ([row | {"optimizer_step": 3 * row["step"]} for row in rows()], {"updates_per_step": 3.0}),
         (rows(group=8, loss=0.0, beta=0.04), {}),  # columns that may be measured
         ([row | {"group_size": row["step"]} for row in rows()], {}),
-    ],
-    ids=[
-        "rate",
-        "rate of a group",
-        "counts",
-        "updates of a batch",
-        "parts of a batch",
-        "updates counted",
-        "measured",
-        "not constant",
     ],
 )
 def test_settings_come_from_columns(
@@ -248,7 +239,7 @@ def test_a_run_whose_only_reward_is_the_held_out_one_has_it_as_its_reward(tmp_pa
     assert (both.column("reward"), both.column("eval/reward")) == ("reward", "val/accuracy")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("key", "quantity"),
     [
         ("reward_mean", "reward"),
@@ -511,7 +502,7 @@ def test_groups_besides_those_that_teach_have_zero_variance(tmp_path: Path) -> N
     assert record.steps[record.column("dead_group_share")].to_list() == [0.25] * 6
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("each", "seconds"),
     [
         ([45.0] * 4, [45.0, 90.0, 135.0, 180.0]),  # one number in all rows is what each step took

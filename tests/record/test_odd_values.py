@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each_case
 
 from groupwise.readers.follow import Follower
 from groupwise.record.journal import Journal
 from groupwise.record.recorder import Recorder
 from groupwise.record.run import RecordWriter, RunRecord
-from groupwise.record.table import BASE_COLUMNS, RolloutColumns
+from groupwise.record.table import BASE_COLUMNS
 
 HUGE = 10**400
 numbers = st.one_of(
@@ -134,24 +135,6 @@ def test_what_is_recorded_is_read(steps: list[tuple[dict[Any, Any], list[dict[st
                 assert record.rollouts["completion"].to_list() == texts_kept
 
 
-@given(st.lists(rollouts.filter(lambda one: len(one) == 4), min_size=1, max_size=4))
-def test_by_column_too(some: list[dict[str, Any]]) -> None:
-    columns = {
-        name: [one[name] for one in some]
-        for name in ("prompt_id", "prompt", "completion", "reward")
-    }
-    with tempfile.TemporaryDirectory() as home:
-        for name, given_rollouts in (("rows", some), ("columns", RolloutColumns(columns))):
-            with RecordWriter(Path(home) / name) as writer:
-                writer.append({"step": 1}, given_rollouts)
-        by_rows, by_columns = (
-            loaded_and_followed(Path(home) / name).rollouts for name in ("rows", "columns")
-        )
-        assert by_rows is not None
-        assert by_columns is not None
-        assert by_rows.equals(by_columns)
-
-
 json_values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), texts, st.just(HUGE)),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
@@ -219,7 +202,7 @@ NANS = "2 cells of 'loss' are NaN, and read as missing"
 WINDOW = "2 cells of 'window' did not lie above 0: 1 stands in for it"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rows", "some", "note"),
     [
         ([{"reward": 0.5}], [{"prompt_id": 0, "completion": "a\ud800b"}], LONE),

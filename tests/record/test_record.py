@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from tests.cases import each_case
 
 from groupwise.errors import (
     GroupwiseError,
@@ -68,7 +69,7 @@ class TestConfig:
         assert RunConfig().value("prompts_per_step") is None
         assert RunConfig().group_size.source == "unknown"
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("name", "value"),
         [
             ("group_size", "2.5"),
@@ -112,7 +113,7 @@ class TestTables:
     def test_a_key_with_the_name_of_a_base_column(self) -> None:
         assert "log/window" in steps_table([1], {"window": [3.0]}).columns
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("steps", "expected"),
         [
             ([1, 2, 3], [1, 1, 1]),
@@ -146,7 +147,7 @@ class TestColumn:
         ),
     )
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("name", "column"),
         [
             ("mean_reward", "mean_reward"),
@@ -160,7 +161,7 @@ class TestColumn:
     def test_spellings(self, name: str, column: str) -> None:
         assert self.record.column(name) == column
 
-    @pytest.mark.parametrize("name", ["", "kl", "step", "optimizer_updates"])
+    @each_case("name", ["", "kl", "step", "optimizer_updates"])
     def test_a_missing_metric_lists_what_is_there(self, name: str) -> None:
         with pytest.raises(MissingMetricError, match="mean_reward, p"):
             self.record.column(name)
@@ -283,7 +284,7 @@ class TestSaveAndLoad:
         assert [path.name for path in tmp_path.iterdir()] == ["run"]
         assert RunRecord.load(folder).name == "demo"
 
-    @pytest.mark.parametrize(
+    @each_case(
         "text",
         [
             "",
@@ -426,7 +427,7 @@ class TestWriter:
         assert record.steps["new"].to_list() == [None, None, None, 1.0]
         assert record.meanings[0].column == "reward"
 
-    @pytest.mark.parametrize(
+    @each_case(
         "row",
         [
             {},
@@ -500,7 +501,7 @@ class TestJournal:
         entry = {"a": "line\nfeed é", "b": [1.5, None]}
         assert decode_entry(encode_entry(entry)) == entry
 
-    @pytest.mark.parametrize(
+    @each_case(
         "line",
         [
             b"",
@@ -523,3 +524,34 @@ class TestJournal:
         with pytest.raises(GroupwiseError, match="choose a folder"):
             Journal(tmp_path / "none" / "journal.jsonl")
         assert read_journal(tmp_path / "none") == Content([])
+
+
+def test_of_more_rollouts_than_there_is_room_for_the_newest_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupwise.record.run._HELD", 200)
+    with RecordWriter(tmp_path) as writer:
+        for step in range(1, 11):
+            writer.append(
+                {"step": step, "reward": 0.5},
+                [{"prompt_id": 0, "completion": f"{step:010d}", "reward": 1.0}],
+            )
+    whole = RunRecord.load(tmp_path)
+    assert whole.rollouts is not None
+    assert (len(whole.rollouts), whole.notes) == (10, ())
+    monkeypatch.setattr("groupwise.limits.MOST_TEXT", 35)
+    record = RunRecord.load(tmp_path)
+    assert record.rollouts is not None
+    assert record.rollouts["completion"].to_list() == [
+        *[None] * 7,
+        *(f"{step:010d}" for step in (8, 9, 10)),
+    ]
+    assert record.rollouts["reward"].to_list() == [1.0] * 10
+    assert record.notes == (
+        "7 cells of 'completion' are of more rollouts than there is room for, and left out",
+    )
+    monkeypatch.setattr("groupwise.limits.MOST_CELLS", 4 * 5)
+    fewer = RunRecord.load(tmp_path)
+    assert fewer.rollouts is not None
+    assert fewer.rollouts["step"].to_list() == [6, 7, 8, 9, 10]
+    assert fewer.steps["step"].to_list() == list(range(1, 11))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import random
 import signal
@@ -15,13 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.record.journal import SecondWriterError
 from groupwise.record.recorder import Recorder
 from groupwise.record.run import Meaning, RecordWriter, RunRecord
-from groupwise.record.table import RolloutColumns, plain_rollout, step_entry
 
 GROUPS, SIZE = 4, 8
 
@@ -120,7 +118,7 @@ def test_killed_runs_keep_every_finished_step_once_and_whole(tmp_path: Path) -> 
     )  # five new steps each time, and at most three of those before done again
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+@each_case("share", [0.0, 0.1, 0.5, 0.9, 0.999])
 def test_a_step_cut_off_anywhere_is_dropped_and_the_record_goes_on(
     share: float, tmp_path: Path
 ) -> None:
@@ -153,63 +151,17 @@ class Unwritable:
         raise KeyError("no text")
 
 
-ODD = ["plain", "", None, 'quote " back \\ line \n\u2028 \ud83d %s %(x)s', "é" * 3]
-
-
-def test_a_step_by_column_is_byte_for_byte_the_step_by_rows() -> None:
-    columns: dict[str, Any] = {
-        "prompt_id": [3, 3, 0, -1, 7],
-        "completion": ODD,
-        "prompt": ["p", "p", None, "q", "p"],
-        "reward": [0.1, 1.0, None, 0.1, 1e-300],
-        'reward/100 % "right"': [math.nan, math.inf, -math.inf, 5e22, 0.0],
-        "length": [1, 2.0, np.float32(0.1), np.int64(7), None],
-    }
-    by_column = RolloutColumns(columns)
-    entry = step_entry({"step": 1, "reward": None}, by_column)
-    assert isinstance(entry, bytes)
-    assert (
-        entry
-        == json.dumps(
-            step_entry({"step": 1, "reward": None}, by_column.rows()), separators=(",", ":")
-        ).encode()
-    )
-    assert RolloutColumns({"prompt_id": [], "reward": []}).json() == "[]"
-
-
-@pytest.mark.parametrize("zeros", [[0.0, -0.0, 0.0, None], [-0.0, 0.0, -0.0, 1.0]])
-def test_by_column_too_a_zero_keeps_its_sign_and_what_is_no_text_becomes_one(
-    zeros: list[float | None],
-) -> None:
-    by_column = RolloutColumns(
-        {"prompt_id": [0, 1, 1, 2], "advantage": zeros, "completion": [1, True, ["a", {}], None]}
-    )
-    assert by_column.json() == json.dumps(
-        [plain_rollout(row) for row in by_column.rows()], separators=(",", ":")
-    )
-
-
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        ({"prompt_id": [0, 1], "reward": [1.0]}, "columns of one length"),
-        ({"prompt_id": [0.5], "reward": [1.0]}, "a whole number for prompt_id"),
-        ({"prompt_id": [True]}, "a whole number for prompt_id"),
-        ({"reward": [1.0]}, "a column prompt_id"),
-    ],
-)
-def test_a_step_by_column_that_cannot_be_recorded_is_said(
-    columns: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+@each_case("rollout", [{"prompt_id": 0.5, "reward": 1.0}, {"prompt_id": True}, {"reward": 1.0}])
+def test_a_step_that_cannot_be_recorded_is_said(rollout: dict[str, Any], tmp_path: Path) -> None:
     told: list[str] = []
     recorder = Recorder(tmp_path / "run", say=told.append)
     recorder.open()
-    recorder.append({"step": 1}, RolloutColumns(columns))
+    recorder.append({"step": 1}, [rollout])
     recorder.append(*step_of(1))
     recorder.close()
     check(RunRecord.load(tmp_path / "run"), 1)
     assert len(told) == 1
-    assert said in told[0]
+    assert "a whole number for prompt_id" in told[0]
 
 
 def test_a_resumed_run_replaces_what_is_done_again(tmp_path: Path) -> None:
@@ -415,22 +367,19 @@ def test_a_real_full_file_system_leaves_whole_steps(tmp_path: Path) -> None:
     assert f"{20 - len(record.steps)} steps could not be written" in done.stdout
 
 
-@pytest.mark.parametrize("by_column", [False, True])
-def test_an_odd_cell_is_missing_and_told_once_and_holds_nothing_up(
-    by_column: bool, tmp_path: Path
-) -> None:
+def test_an_odd_cell_is_missing_and_told_once_and_holds_nothing_up(tmp_path: Path) -> None:
     said: list[str] = []
     recorder = Recorder(tmp_path / "run", say=said.append)
     recorder.open()
     for step in range(1, 5):
         odd = step in (2, 3)
         completion, reward = (Unwritable(), "much") if odd else ("x", 1.0)
-        columns = RolloutColumns(
-            {"prompt_id": [0, 0], "completion": ["y", completion], "reward": [0.5, reward]}
-        )
         recorder.append(
             {"step": step, "reward": "high" if odd else 0.5, "kl": 0.1},
-            columns if by_column else columns.rows(),
+            [
+                {"prompt_id": 0, "completion": "y", "reward": 0.5},
+                {"prompt_id": 0, "completion": completion, "reward": reward},
+            ],
         )
     recorder.close()
     record = RunRecord.load(tmp_path / "run")

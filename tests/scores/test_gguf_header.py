@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.scores.language_models import (
@@ -40,9 +41,7 @@ def test_weights_are_counted_by_hand(tmp_path: Path) -> None:
     assert parameters_of(tmp_path, "tiny.gguf") == 10 * 4 + 2 * (6 * 4 + 4) == 96
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"GG", b"{}", b"PK\x03\x04" * 100], ids=["empty", "short", "json", "zip"]
-)
+@each_case("content", [b"", b"GG", b"{}", b"PK\x03\x04" * 100])
 def test_what_is_no_gguf_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "other").write_bytes(content)
     with pytest.raises(UnreadableModelError, match="begins with"):
@@ -54,7 +53,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         open_gguf(tmp_path / "none.gguf")
 
 
-@pytest.mark.parametrize("size", [5, 30, 120, 400])
+@each_case("size", [5, 30, 120, 400])
 def test_half_a_file_is_refused(tmp_path: Path, size: int) -> None:
     half = tmp_path / "half.gguf"
     half.write_bytes(tiny(tmp_path / "tiny.gguf").read_bytes()[:size])

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.scores import language_models
@@ -169,8 +170,8 @@ def encoded(
     )
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "llama", "gpt2"])
-@pytest.mark.parametrize("method", ["auto", "loop"])
+@each_case("kind", ["qwen3", "llama", "gpt2"])
+@each_case("method", ["auto", "loop"])
 def test_scores_of_a_checkpoint_are_exact(tmp_path: Path, kind: str, method: str) -> None:
     loaded = load_language_model(checkpoint(tmp_path / "model", kind), precision="float64")
     truth = by_hand(loaded, temperature=0.8)
@@ -610,7 +611,7 @@ def test_the_head_alone_has_the_scores_that_a_forward_pass_tells(kind: str, tmp_
     assert found.source.parameters == (name,)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "words"),
     [
         (

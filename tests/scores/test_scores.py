@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.scores.sketch import bucket_and_sign
@@ -205,8 +206,8 @@ def test_every_method_is_exact(name: str, length: int) -> None:
     close(score_gram(model, given, method="loop").gram_NN, truth)
 
 
-@pytest.mark.parametrize("numbers", [64, 1 << 20])
-@pytest.mark.parametrize("tied", ["no", "module"])
+@each_case("numbers", [64, 1 << 20])
+@each_case("tied", ["no", "module"])
 def test_small_blocks_change_no_products(
     monkeypatch: pytest.MonkeyPatch, numbers: int, tied: str
 ) -> None:
@@ -260,7 +261,7 @@ def test_gradients_are_switched_back_and_none_is_left() -> None:
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-@pytest.mark.parametrize(
+@each_case(
     "pattern", ["blocks.1.*", ["blocks.0.up.weight", "head.*"], "token.weight", "blocks.?.norm.*"]
 )
 def test_a_subset_of_layers(pattern: str | list[str]) -> None:
@@ -435,7 +436,7 @@ STORED: dict[int, np.ndarray] = {}
 # Mistakes
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "message"),
     [
         (

@@ -191,18 +191,12 @@ def test_the_outlook_of_completions_is_that_of_the_last_steps() -> None:
     found = zero_variance_outlook(record(groups))
     late = [values for (step, _), values in groups.items() if step > 30]
     assert found == zero_variance_of_groups(np.ravel(late), np.repeat(np.arange(80), 4))
-    whole = zero_variance_outlook(record(groups), first_step=1)
-    assert whole is not None
-    assert whole.now.value > 0.75
 
 
 def test_the_outlook_of_logged_columns() -> None:
     share, mean = [0.5, 0.25, 0.75] * 8, [5 / 16, 3 / 16, 0.25] * 8
     made = logged(
         "frac_reward_zero_std", "dead_group_share", share, mean, group_size=4, prompts_per_step=4
-    )
-    assert zero_variance_outlook(made, first_step=1) == zero_variance_of_columns(
-        share, 4, mean_T=mean, groups=4
     )
     assert zero_variance_outlook(made) == zero_variance_of_columns(
         share[-20:], 4, mean_T=mean[-20:], groups=4
@@ -226,9 +220,7 @@ def test_the_outlook_of_logged_columns() -> None:
         group_size=4,
         prompts_per_step=4,
     )
-    assert zero_variance_outlook(graded, first_step=1) == zero_variance_of_columns(
-        share, 4, groups=4
-    )
+    assert zero_variance_outlook(graded) == zero_variance_of_columns(share[-20:], 4, groups=4)
     assert (
         zero_variance_outlook(logged("frac_reward_zero_std", "dead_group_share", share, mean))
         is None
@@ -246,8 +238,8 @@ def test_a_row_of_one_group_tells_by_its_deviation() -> None:
         group_size=4,
         prompts_per_step=1,
     )
-    assert zero_variance_outlook(made, first_step=1) == zero_variance_of_columns(
-        right % 4 == 0, 4, mean_T=right / 4, groups=1
+    assert zero_variance_outlook(made) == zero_variance_of_columns(
+        right[-20:] % 4 == 0, 4, mean_T=right[-20:] / 4, groups=1
     )
     several = logged(
         "reward_std",

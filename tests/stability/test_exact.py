@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
@@ -60,8 +61,8 @@ def test_matrices_of_two_updates_by_hand() -> None:
     assert np.allclose(period_matrix(partly_stale("fixed", 0.8), 0.1, 0.5, 2), both)
 
 
-@pytest.mark.parametrize("kind", ["refresh", "async"])
-@pytest.mark.parametrize("share", [1.0, 0.7, 1.3, -0.4])
+@each_case("kind", ["refresh", "async"])
+@each_case("share", [1.0, 0.7, 1.3, -0.4])
 def test_a_block_is_what_single_updates_do(kind: str, share: float) -> None:
     """Five updates of numbers, one after the other, from any state."""
     force, momentum, interval = 0.13, 0.6, 5
@@ -92,7 +93,7 @@ def test_a_stack_of_matrices_is_the_matrices() -> None:
                 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lag", "mean"), [("none", 0.0), ("fixed", 4.0), ("refresh", 1.5), ("async", 5.5)]
 )  # of four updates: 0 to 3, 4 to 7
 def test_mean_lags(lag: str, mean: float) -> None:

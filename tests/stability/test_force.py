@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.fit import fit
@@ -45,12 +46,8 @@ def reading_error(
     return float(np.abs(mode.trajectory(np.arange(updates + 1)) - exact).max())
 
 
-@pytest.mark.parametrize(
-    ("lag", "interval"), [("none", 1), ("fixed", 4), ("refresh", 8), ("async", 4)]
-)
-@pytest.mark.parametrize(
-    ("force", "momentum"), [(0.0005, 0.9), (0.002, 0.9), (0.002, 0.5), (0.002, 0.0)]
-)
+@each_case(("lag", "interval"), [("none", 1), ("fixed", 4), ("refresh", 8), ("async", 4)])
+@each_case(("force", "momentum"), [(0.0005, 0.9), (0.002, 0.9), (0.002, 0.5), (0.002, 0.0)])
 def test_the_centred_curve_is_the_nearer_one(
     force: float, momentum: float, lag: str, interval: int
 ) -> None:
@@ -79,7 +76,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize(("setting", "wanted"), ERRORS.items(), ids=str)
+@each_case(("setting", "wanted"), ERRORS.items())
 def test_the_error_table_of_both_readings(
     setting: tuple[str, int, float], wanted: tuple[tuple[float, float], ...]
 ) -> None:
@@ -122,7 +119,7 @@ def test_oscillation_needs_a_short_time_constant(momentum: float) -> None:
     assert mode.quantities["tau1"] + mode.quantities["tau2"] == pytest.approx(both, rel=0.06)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lag", "interval", "share"),
     [("none", 1, 0.01), ("refresh", 8, 0.6), ("refresh", 8, 0.9), ("async", 4, 0.8)],
 )
@@ -155,7 +152,7 @@ def test_a_curve_too_fast_for_its_momentum_is_called_so() -> None:
     assert "No curve of this momentum falls so fast" in found.status
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lag", "interval", "momentum", "share"),
     [
         ("refresh", 8, 0.0, 0.45),
@@ -322,7 +319,7 @@ def test_overdamped_time_constants() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("force", "momentum", "lag", "interval"),
     [
         (0.004, 0.0, "none", 1),

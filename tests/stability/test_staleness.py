@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from tests.stability.two_arms import TwoArmMode, two_arm_mode
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
@@ -179,9 +180,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "case", CASES, ids=lambda case: "-".join(str(value) for value in case.values())
-)
+@each_case("case", CASES)
 def test_fixed_point_stiffness_and_stale_share_are_those_of_enumerated_groups(
     case: dict[str, object],
 ) -> None:
@@ -337,7 +336,7 @@ def test_bad_input_is_a_sentence() -> None:
         partly_stale("refresh", math.inf)
 
 
-@pytest.mark.parametrize("interval", [3, 7, 11, 21, 31])
+@each_case("interval", [3, 7, 11, 21, 31])
 def test_growth_within_rounding_is_neutral(interval: int) -> None:
     """Half stale without momentum an odd block of refresh ends at 2c^R - 1, c = 1 - a/2: its
     edge is where -2c^R passes rounding.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.stability.spectrum import force_of_eigenvalue, oscillation_onset
@@ -107,9 +108,9 @@ def test_thresholds_of_every_interval_to_256(kind: str) -> None:
             assert (sign * excess > 0).all(), (interval, sign, excess)
 
 
-@pytest.mark.parametrize("kind", [lag.name for lag in LAGS])
-@pytest.mark.parametrize("momentum", [0.0, 0.3, 0.9])
-@pytest.mark.parametrize("interval", [1, 2, 5])
+@each_case("kind", [lag.name for lag in LAGS])
+@each_case("momentum", [0.0, 0.3, 0.9])
+@each_case("interval", [1, 2, 5])
 def test_the_slow_mode_turns_where_the_products_do(
     kind: str, momentum: float, interval: int
 ) -> None:
@@ -124,7 +125,7 @@ def test_the_slow_mode_turns_where_the_products_do(
         assert bool(abs(leading.imag) > 1e-4 * abs(leading) or leading.real < 0) is turns
 
 
-@pytest.mark.parametrize("kind", [lag.name for lag in LAGS])
+@each_case("kind", [lag.name for lag in LAGS])
 def test_the_force_of_an_eigenvalue_gives_the_product_that_eigenvalue(kind: str) -> None:
     lag = lag_by_name(kind)
     for momentum, interval, eigenvalue in ((0.0, 3, 0.7), (0.8, 1, 0.95), (0.8, 4, 0.97)):
@@ -137,7 +138,7 @@ def test_the_force_of_an_eigenvalue_gives_the_product_that_eigenvalue(kind: str)
         )
 
 
-@pytest.mark.parametrize("kind", [lag.name for lag in LAGS])
+@each_case("kind", [lag.name for lag in LAGS])
 def test_no_smaller_force_is_unstable(kind: str) -> None:
     """Below the threshold the products stay inside the unit circle all the way down."""
     for momentum in (0.0, 0.9):
@@ -147,7 +148,7 @@ def test_no_smaller_force_is_unstable(kind: str) -> None:
                 assert radius(kind, share * limit, momentum, interval) < 1
 
 
-@pytest.mark.parametrize("kind", [lag.name for lag in LAGS])
+@each_case("kind", [lag.name for lag in LAGS])
 def test_closed_maps_have_the_eigenvalues_of_the_products(kind: str) -> None:
     for momentum, interval in ((0.0, 2), (0.6, 3), (0.95, 7)):
         closed = np.linalg.eigvals(period_matrix(lag_by_name(kind), 0.013, momentum, interval))
@@ -189,7 +190,7 @@ def test_a_fixed_lag_of_one_has_the_known_threshold() -> None:
         assert float(threshold("fixed", momentum, 1)) == pytest.approx(1 - momentum, rel=1e-12)
 
 
-@pytest.mark.parametrize("kind", [lag.name for lag in LAGS])
+@each_case("kind", [lag.name for lag in LAGS])
 def test_the_recursion_is_the_power_of_the_map(kind: str) -> None:
     interval, momentum, force = 3, 0.7, 0.02
     lag = lag_by_name(kind)

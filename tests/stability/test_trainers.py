@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.settings import RULES as SETTINGS
@@ -120,7 +121,7 @@ CASES: list[tuple[str, dict[str, Any], tuple[str, int, str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("framework", "settings", "expected"), CASES)
+@each_case(("framework", "settings", "expected"), CASES)
 def test_settings_tell_the_lag(
     framework: str, settings: dict[str, Any], expected: tuple[str, int, str, str]
 ) -> None:
@@ -140,9 +141,9 @@ def test_every_rule_is_tried_above() -> None:
     assert tried == {entry.name for entry in TRAINERS}
 
 
-@pytest.mark.parametrize("accumulation", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("steps", [1, 2, 3, 4, 6, 8])
-@pytest.mark.parametrize("iterations", [1, 2, 3])
+@each_case("accumulation", [1, 2, 3, 4, 8])
+@each_case("steps", [1, 2, 3, 4, 6, 8])
+@each_case("iterations", [1, 2, 3])
 def test_trl_is_what_its_loop_does(iterations: int, steps: int, accumulation: int) -> None:
     """Micro-steps played one by one: the largest number of updates between a generation and its
     use.
@@ -166,7 +167,7 @@ def test_trl_is_what_its_loop_does(iterations: int, steps: int, accumulation: in
     assert (found.kind == "none") == (worst == 0)
 
 
-@pytest.mark.parametrize(("updates", "spacing"), [(1, 1), (4, 1), (2, 3), (1, 4), (3, 2)])
+@each_case(("updates", "spacing"), [(1, 1), (4, 1), (2, 3), (1, 4), (3, 2)])
 def test_slime_async_is_what_its_loop_does(updates: int, spacing: int) -> None:
     """`train_async.py` played: the next rollout starts before this one is trained on, weights go
     over every so many rollouts.
@@ -195,7 +196,7 @@ def test_slime_async_is_what_its_loop_does(updates: int, spacing: int) -> None:
         assert found.worst_case
 
 
-@pytest.mark.parametrize("entry", TRAINERS, ids=lambda entry: entry.name)
+@each_case("entry", TRAINERS)
 def test_what_is_missing_is_asked_for_and_not_guessed(entry: Any) -> None:
     whole = next(
         settings
@@ -208,7 +209,7 @@ def test_what_is_missing_is_asked_for_and_not_guessed(entry: Any) -> None:
             lag_of_trainer(entry.name, {key: value for key, value in whole.items() if key != name})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("framework", "settings", "words"),
     [
         ("megatron", {}, "expected a trainer, got 'megatron'"),
@@ -247,7 +248,7 @@ def test_the_page_explains_every_kind_of_lag() -> None:
         assert f"| `{lag.name}` | {lag.description} | {lag.where} |" in text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("momentum", "pattern", "share"),
     [
         (0.0, [0, 1, 2, 2], 0.948),
@@ -292,7 +293,7 @@ def test_how_a_lag_follows_is_said_in_numbers() -> None:
     assert "At max_trajectory_age_steps 2 up to 2 steps, and up to 3 updates within one." in reasons
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("mode", "name"),
     [
         ("separate_async", "verl_separate_async"),

@@ -1,4 +1,4 @@
-"""The picture and the tables of lab/docs/studies/diagnosis-experiments.md, from the results
+"""The tables of lab/docs/studies/diagnosis-experiments.md, from the results
 beside this script; runs no simulation.
 
 python lab/experiments/diagnosis/tables.py
@@ -8,10 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
-from common import pyplot, results_of, save, where
+from common import results_of, where
 
 RESULTS = results_of(__file__)
 VERDICTS = (
@@ -39,32 +37,6 @@ def lines_of(
         cells = [share(row[key]) if key in shares else row[key].replace("_", " ") for key in heads]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
-
-
-def draw() -> None:
-    """Draw what was named for each kind."""
-    found = RESULTS.texts("causes")
-    table = np.array([[float(row[verdict]) for verdict in VERDICTS] for row in found])
-    figure, axes = pyplot().subplots(figsize=(7.0, 0.32 * len(found) + 1.6))
-    axes.imshow(table, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    for (i, j), value in np.ndenumerate(table):
-        if value >= 0.005:
-            axes.text(
-                j,
-                i,
-                f"{100 * value:.0f}",
-                ha="center",
-                va="center",
-                fontsize=9,
-                color="white" if value > 0.5 else "black",
-            )
-    axes.set_xticks(
-        range(len(VERDICTS)), [verdict.replace(", ", ",\n") for verdict in VERDICTS], fontsize=7
-    )
-    axes.set_yticks(range(len(found)), [row["kind"].replace("_", " ") for row in found], fontsize=9)
-    axes.set_xlabel("what the judgement named as the cause")
-    axes.set_title("Simulated runs by named cause, per cent of each row", fontsize=10)
-    save(figure, "diagnosis-confusion.svg")
 
 
 def peers(found: list[dict[str, str]]) -> list[str]:
@@ -199,8 +171,7 @@ def sequential() -> list[str]:
 
 
 def main() -> None:
-    """Draw, and print the tables."""
-    draw()
+    """Print the tables."""
     for table in (states(), causes(), calibration(), signs(), sequential()):
         print("\n".join(table) + "\n")
     for table_of, name in (

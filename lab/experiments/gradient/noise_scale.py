@@ -3,7 +3,7 @@ noise scales make of it.
 
     python lab/experiments/gradient/noise_scale.py [--replicates 400]
 
-prints the second table of lab/docs/theory/gradient.md and draws docs/img/noise-scale.svg. World:
+prints the second table of lab/docs/theory/gradient.md. World:
 softmax bandits of unlike prompts with 0/1 rewards, B = 32 prompts a batch, where the variance is
 known exactly. `ours` is the mean prediction from separate batches of 64 prompts with 8 rollouts;
 `rollouts as i.i.d.` and `traintools` (its gradient noise scale, where installed) see the rollouts
@@ -22,15 +22,10 @@ from groupwise.estimators.components import components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 from common import (
-    BLUE,
-    VERMILION,
     arguments,
     column,
-    doublings,
     print_table,
-    pyplot,
     results_of,
-    save,
 )
 
 from groupwise_lab.worlds.bandit import BanditWorld, random_world
@@ -96,43 +91,8 @@ def our_predictions(world: BanditWorld, replicates: int, rng: np.random.Generato
     return np.array(rows)
 
 
-def draw(rows: list[dict[str, float]]) -> None:
-    """Ratio to the truth over group size."""
-    figure, axes = pyplot().subplots(figsize=(6.4, 3.9))
-    size = column(rows, "group_size")
-    axes.axhline(1, color="#888888", linewidth=1)
-    axes.fill_between(
-        size,
-        column(rows, "ours_low"),
-        column(rows, "ours_high"),
-        color=BLUE,
-        alpha=0.15,
-        linewidth=0,
-    )
-    axes.plot(
-        size,
-        column(rows, "ours"),
-        "o-",
-        color=BLUE,
-        label="predicted from a batch at G = 8 (mean and 90 %)",
-    )
-    axes.plot(
-        size,
-        column(rows, "traintools"),
-        "s--",
-        color=VERMILION,
-        label="noise scale, rollouts as independent",
-    )
-    doublings(axes, size)
-    axes.set_ylim(0, 2)
-    axes.set_xlabel("group size G (rollouts a prompt)")
-    axes.set_ylabel("variance said / true variance")
-    axes.legend(loc="upper left")
-    save(figure, "noise-scale.svg")
-
-
 def main() -> None:
-    """Run, print, write and draw."""
+    """Run, print and write."""
     replicates = arguments(__doc__, replicates=400).replicates
     rng = np.random.default_rng(2026)
     world = random_world(
@@ -155,8 +115,6 @@ def main() -> None:
         ],
     )
     results_of(__file__).write("noise_scale", rows, digits=17)
-    if np.isfinite(column(rows, "traintools")).all():
-        draw(rows)
 
 
 if __name__ == "__main__":

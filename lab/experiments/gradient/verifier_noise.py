@@ -3,7 +3,7 @@ hard, even or easy.
 
     python lab/experiments/gradient/verifier_noise.py
 
-prints the table of lab/docs/theory/gradient.md and draws docs/img/verifier-noise.svg. Rewards are 0
+prints the table of lab/docs/theory/gradient.md. Rewards are 0
 and 1; every number is a sum over arms, nothing is sampled. "Rollouts" is what the least error costs
 where it is to be the same share of the squared gradient as without errors.
 """
@@ -23,7 +23,6 @@ from groupwise_lab.worlds.bandit import BanditWorld, softmax_world
 
 VALUES = (0.1, 0.5, 0.9)
 RATES = (0.0, 0.02, 0.05, 0.1, 0.2)
-STYLES = ((common.VERMILION, "-"), (common.BLACK, "--"), (common.BLUE, ":"))
 
 
 def world_of(value: float) -> BanditWorld:
@@ -64,23 +63,8 @@ def judged(world: BanditWorld, errors: VerifierErrors) -> tuple[float, float]:
     return best, least[1] / least[0]
 
 
-def draw(worlds: list[BanditWorld]) -> None:
-    """Best group size over either rate."""
-    figure, axes = common.pyplot().subplots(1, 2, figsize=(7.4, 3.6), sharey=True)
-    rate_R = np.linspace(0, 0.3, 31)
-    for ax, name in zip(axes, ("false_positive", "false_negative"), strict=True):
-        for value, world, (colour, dash) in zip(VALUES, worlds, STYLES, strict=True):
-            size_R = [judged(world, VerifierErrors(**{name: float(rate)}))[0] for rate in rate_R]
-            ax.plot(100 * rate_R, size_R, dash, color=colour, label=f"mean reward {value:g}")
-        ax.set_xlabel(f"{name.replace('_', ' ')}s (%)")
-    axes[0].set_ylabel("best group size")
-    axes[0].legend(loc="upper left")
-    axes[0].set_ylim(bottom=0)
-    common.save(figure, "verifier-noise.svg")
-
-
 def main() -> None:
-    """Print and draw."""
+    """Print."""
     worlds = [world_of(value) for value in VALUES]
     lines = []
     for rates in (
@@ -93,7 +77,6 @@ def main() -> None:
     common.print_table(
         "A verifier that errs", ["false positives | false negatives", *header], lines
     )
-    draw(worlds)
 
 
 if __name__ == "__main__":

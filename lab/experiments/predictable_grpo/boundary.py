@@ -5,7 +5,7 @@ the bandit itself begins to grow.
 
 prints the located thresholds beside the exact ones, thresholds where only part of the force is
 stale, and exact threshold over rule; writes boundary.csv, partly_stale.csv, exact_over_rule.csv and
-exact_over_rule_curves.csv; draws docs/img/dynamics-boundary.svg and docs/img/dynamics-rule.svg. A
+exact_over_rule_curves.csv. A
 threshold is located by bracketing: two dozen learning rates at once, the full nonlinear expected
 dynamics, a kick of a millionth; stiffness by kicks. Its search begins from the same wide bracket
 everywhere and sees no exact threshold. Bandit of the note, KL term in the reward, so that the whole
@@ -16,22 +16,15 @@ import math
 from typing import Any
 
 import numpy as np
-from drawing import (
-    BLACK,
-    LAG_STYLE,
+from kicks import kicked
+from note import (
     RESULTS,
     Rows,
-    column,
-    doublings,
     logits_at,
     note_bandit,
     options,
     print_table,
-    pyplot,
-    save,
-    where,
 )
-from kicks import kicked
 
 from groupwise.stability.threshold import LAGS, rule_threshold, threshold
 from groupwise_lab.simulate.bandit_runs import expected_path
@@ -224,85 +217,8 @@ def show_partly_stale(rows: Rows) -> None:
     )
 
 
-def draw_map(rows: Rows, stiffness: float) -> None:
-    """Lines are exact, markers are located."""
-    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 5.2), sharey=True)
-    interval = np.arange(1, 65)
-    handles = []
-    for ax, momentum in zip(axes, MOMENTA, strict=True):
-        handles = []
-        for lag in LAGS:
-            colour, marker, dash = LAG_STYLE[lag.name]
-            ax.plot(
-                interval,
-                threshold(lag.name, momentum, interval) / stiffness,
-                dash,
-                color=colour,
-                linewidth=1.6,
-            )
-            some = where(rows, lag=lag.name, momentum=momentum)
-            handles += ax.plot(
-                column(some, "interval"),
-                column(some, "learning_rate"),
-                marker,
-                color=colour,
-                markersize=7,
-                markerfacecolor="white" if lag.name in ("fixed", "none") else colour,
-                markeredgewidth=1.6,
-                label=f"{lag.name}, located",
-            )
-        handles += ax.plot(
-            interval,
-            rule_threshold(momentum, interval) / stiffness,
-            "--",
-            color=BLACK,
-            linewidth=1.4,
-            label="published rule",
-        )
-        ax.set_yscale("log")
-        doublings(ax, INTERVALS)
-        ax.set_xlabel("refresh interval R (updates)")
-        ax.set_title(f"momentum {momentum:g}")
-    axes[0].set_ylabel("largest stable learning rate $\\eta$\n(1 / reward units)")
-    # One grey line stands for all of them: they have the colours of the markers.
-    handles += axes[0].plot([], [], "-", color="#888888", linewidth=1.6, label="exact, any lag")
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=3, columnspacing=1.2, handletextpad=0.5
-    )
-    save(figure, "dynamics-boundary.svg")
-
-
-def draw_ratio(rows: Rows) -> None:
-    """Exact over rule, at two momenta."""
-    figure, ax = pyplot().subplots(figsize=(6.4, 4.4))
-    ax.axhspan(0.5, 1, color="#eeeeee", linewidth=0)
-    ax.axhline(1, color=BLACK, linestyle="--", linewidth=1.4)
-    for lag in ("refresh", "fixed", "async"):
-        colour, marker, _ = LAG_STYLE[lag]
-        for momentum, dash in zip(DRAWN_MOMENTA, ("-", ":"), strict=True):
-            some = where(rows, lag=lag, momentum=momentum)
-            x, y = column(some, "interval").tolist(), column(some, "exact_over_rule")
-            style = (
-                {"marker": marker, "markevery": [x.index(2**power) for power in range(9)]}
-                if dash == "-"
-                else {"linewidth": 2.2}
-            )
-            ax.plot(x, y, dash, color=colour, label=f"{lag}, momentum {momentum:g}", **style)
-    ax.set_yscale("log")
-    ticks = (0.5, 0.7, 1, 1.5, 2, 4, 10, 40)
-    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    ax.minorticks_off()
-    ax.set_ylim(0.5, 60)
-    doublings(ax, [2**power for power in range(9)])
-    ax.set_xlabel("refresh interval R (updates)")
-    ax.set_ylabel("exact threshold / published rule")
-    ax.annotate("the rule is unsafe", (256, 0.55), ha="right", color="#444444")
-    ax.legend(loc="upper right")
-    save(figure, "dynamics-rule.svg")
-
-
 def main() -> None:
-    """Run, print, write and draw."""
+    """Run, print and write."""
     asked = options(__doc__)
     if asked.tables:
         show_boundary(RESULTS.read("boundary"))
@@ -335,8 +251,6 @@ def main() -> None:
     RESULTS.write("partly_stale", partly)
     RESULTS.write("exact_over_rule", ratios)
     RESULTS.write("exact_over_rule_curves", curves)
-    draw_map(rows, found.value)
-    draw_ratio(curves)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ size); 400 updates of heavy-ball SGD (momentum .9, eta .0005) with leave-one-out
 two-digit addition, 32 prompts with G = 4 or 16 rollouts; four times that rate; momentum varied at a
 fixed eta/(1 - mu); the spread of short runs from one start, by G; and of every run the laws fitted
 and a forecast from 40 %. Pieces are in results.txt; the tables of
-lab/docs/studies/deep-dynamics.md are printed and its pictures drawn. Accuracies of held-out
+lab/docs/studies/deep-dynamics.md are printed. Accuracies of held-out
 problems and of ten families that are not trained on are exact: the probability of the one right
 answer.
 """
@@ -28,7 +28,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "u_statistic"))  # the
 
 from cells import Cell, Rows, options, run_asked, say_missing
 from deep_dynamics_pages import show
-from drawing import RESULTS, column
+from note import RESULTS, column
 
 PIECES, FITS = RESULTS.within("deep_dynamics"), RESULTS.within("deep_dynamics_fits")
 SIZES, GROUPS, SEEDS = ("tiny", "small", "medium"), (4, 16), 3
@@ -426,7 +426,7 @@ def quick() -> None:
 
 
 def main() -> None:
-    """Run what is missing; print and draw what is there."""
+    """Run what is missing; print what is there."""
     asked = options(__doc__)
     if asked.quick:
         quick()

@@ -1,13 +1,11 @@
-"""Tables and pictures of deep_dynamics.py, from its pieces: what is missing is left out of both.
-It runs nothing.
-"""
+"""Tables of deep_dynamics.py, from its pieces: what is missing is left out. It runs nothing."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from drawing import BLACK, BLUE, GREEN, ORANGE, VERMILION, column, print_table, pyplot, save
+from note import column, print_table
 from numpy import ndarray
 
 from groupwise.intervals import student_quantile
@@ -17,12 +15,11 @@ EFFECTIVE_RATE, MOMENTUM, PROMPTS = 0.005, 0.9, 32  # eta/(1 - mu) of every run
 LAWS = ("oscillator", "exponential", "logistic", "scalerl_sigmoid", "power_law")
 METHODS = ("groupwise", "last_mean", "exponential", "scalerl_sigmoid", "power_law")
 NOT_FAMILIES = {"step", "reward", "value", "within", "between", "held_out"}
-STYLE = {4: (VERMILION, "--", "o"), 16: (BLUE, "-", "s")}
 Pieces = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def show(runs: Pieces, fits: Pieces) -> None:
-    """Print every table and draw both pictures of what is there."""
+    """Print every table of what is there."""
     fit_table(fits)
     forecast_table(fits)
     mean_table(runs)
@@ -30,9 +27,6 @@ def show(runs: Pieces, fits: Pieces) -> None:
     momentum_table(runs, fits)
     spread_table(runs)
     size_table(runs)
-    if seeds(runs, SIZES[0], 4) and seeds(runs, SIZES[0], 16):
-        draw_curves(runs)
-        draw_checks(runs)
 
 
 def seeds(
@@ -380,105 +374,3 @@ def smooth(value_T: ndarray, width: int = 15) -> ndarray:
     """A running mean that keeps its length."""
     padded = np.pad(value_T, width // 2, mode="edge")
     return np.convolve(padded, np.full(width, 1 / width), mode="valid")
-
-
-def draw_curves(runs: Pieces) -> None:
-    """A panel a size: rewards of every run, and exact accuracies."""
-    plt = pyplot()
-    there = [size for size in SIZES if any(seeds(runs, size, group) for group in GROUPS)]
-    figure, panels = plt.subplots(
-        1, len(there), figsize=(4.2 * len(there), 3.6), sharey=True, squeeze=False
-    )
-    for panel, size in zip(panels[0], there, strict=True):
-        for group in GROUPS:
-            colour, dash, marker = STYLE[group]
-            for place, part in enumerate(seeds(runs, size, group)):
-                step_T = np.arange(1, len(rewards(part)) + 1, 3)  # of means of 15
-                panel.plot(
-                    step_T,
-                    smooth(rewards(part))[::3],
-                    color=colour,
-                    linestyle=dash,
-                    linewidth=0.9,
-                    alpha=0.6,
-                )
-                at, value = known(part, "value")
-                panel.plot(
-                    at,
-                    value,
-                    marker,
-                    color=colour,
-                    markersize=3.5,
-                    markerfacecolor="white",
-                    label=f"G = {group}, exact" if not place else None,
-                )
-        parameters = (
-            f"{runs[f'start-{size}'][0]['parameters']:,} parameters"
-            if f"start-{size}" in runs
-            else size
-        )
-        panel.set(title=f"{size}: {parameters}", xlabel="optimiser updates")
-    panels[0][0].set_ylabel("mean reward (mean of 15 updates)")
-    panels[0][0].legend(loc="upper left")
-    save(figure, "deep-dynamics-curves.svg")
-
-
-def draw_checks(runs: Pieces) -> None:
-    """Left: momentum at a fixed effective rate.
-
-    Right: the change in every family, G = 4 against G = 16.
-    """
-    plt = pyplot()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 4.0))
-    colours = (BLACK, GREEN, BLUE, ORANGE, VERMILION)
-    dashes = ("-", (0, (5, 1)), "--", "-.", ":")
-    for kind in ("warm", "low"):
-        for place, (momentum, found) in enumerate(momentum_runs(runs, kind).items()):
-            mean_T = smooth(np.mean([rewards(part) for part in found], axis=0), 25)
-            which = {0.0: 0, 0.5: 1, 0.9: 2, 0.97: 3, 0.99: 4}.get(momentum, place)
-            label = f"momentum {momentum:g}" if kind == "warm" else None
-            left.plot(
-                np.arange(1, len(mean_T) + 1),
-                mean_T,
-                color=colours[which],
-                linestyle=dashes[which],
-                label=label,
-            )
-    left.set(
-        xlabel="optimiser updates",
-        ylabel="mean reward (mean of 25 updates)",
-        title="η/(1 - μ) = .005",
-    )
-    left.legend(loc="lower right", bbox_to_anchor=(1, 0.1))
-    for size, marker in zip(SIZES, "os^", strict=True):
-        small, large = seeds(runs, size, 4), seeds(runs, size, 16)
-        if len(small) < 2 or len(large) < 2:
-            continue
-        for name in small[0][0]:
-            if name in NOT_FAMILIES - {"held_out"}:
-                continue
-            change = [
-                np.array([known(part, name)[1][-1] - float(part[0][name]) for part in group])
-                for group in (small, large)
-            ]
-            errors = [part.std(ddof=1) / math.sqrt(len(part)) for part in change]
-            colour = BLUE if name == "held_out" else BLACK
-            right.errorbar(
-                change[0].mean(),
-                change[1].mean(),
-                xerr=errors[0],
-                yerr=errors[1],
-                fmt=marker,
-                color=colour,
-                markersize=4,
-                linewidth=0.8,
-            )
-        right.plot([], [], marker, color=BLACK, label=size)
-    right.axline((0, 0), slope=1, color=BLACK, linewidth=0.7, linestyle=":")
-    right.set(
-        xlabel="change of accuracy with G = 4",
-        ylabel="with G = 16",
-        title="held out (blue) and ten other families",
-    )
-    right.legend()
-    save(figure, "deep-dynamics-checks.svg")

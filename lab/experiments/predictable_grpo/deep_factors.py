@@ -21,7 +21,7 @@ from deep_world import (
     symmetric,
     trained,
 )
-from drawing import Row, options, print_table
+from note import Row, options, print_table
 from truth import leading_modes
 
 from groupwise.stability.threshold import threshold

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from deep_pieces import Pieces
 from deep_world import Deep, Setting, deep_world, trained
-from drawing import BLACK, BLUE, GREEN, VERMILION, options, print_table, pyplot, save
+from note import options, print_table
 from numpy import ndarray
 
 CURVES = Pieces("deep_inertia", ("momentum",))
@@ -98,21 +98,8 @@ def show() -> None:
     )
 
 
-def draw() -> None:
-    """The curves."""
-    figure, ax = pyplot().subplots(figsize=(6.4, 3.8))
-    styles = ((BLACK, "-"), (GREEN, (0, (5, 1))), (BLUE, "--"), (VERMILION, ":"))
-    for (momentum, (time_T, reward_T)), (colour, dash) in zip(
-        curves().items(), styles, strict=False
-    ):
-        ax.plot(time_T, reward_T, color=colour, linestyle=dash, label=f"momentum {momentum:g}")
-    ax.set(xlabel="optimiser updates", ylabel="mean reward, exact")
-    ax.legend(loc="lower right")
-    save(figure, "deep-inertia.svg")
-
-
 def main() -> None:
-    """Run what is missing, print and draw."""
+    """Run what is missing and print."""
     asked = options(__doc__)
     if not asked.tables:
         if asked.quick:
@@ -122,8 +109,6 @@ def main() -> None:
             if not CURVES.has(momentum):
                 CURVES.add(curve_row(deep, momentum, 24 if asked.quick else UPDATES))
     show()
-    if not asked.quick:
-        draw()
 
 
 if __name__ == "__main__":

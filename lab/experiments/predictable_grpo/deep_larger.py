@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from deep_pieces import Pieces
 from deep_world import KL_WEIGHT, START, Setting
-from drawing import options, print_table
+from note import options, print_table
 from numpy import ndarray
 from torch import Tensor
 from truth import leading_modes, twice_differentiable

@@ -3,7 +3,7 @@
 Rows are told apart by some of their columns. It computes nothing.
 """
 
-from drawing import RESULTS, Results, Rows
+from note import RESULTS, Results, Rows
 
 
 class Pieces:

@@ -30,7 +30,7 @@ from deep_world import (
     symmetric,
     trained,
 )
-from drawing import BLACK, LAG_STYLE, Row, column, doublings, options, print_table, pyplot, save
+from note import Row, options, print_table
 from numpy import ndarray
 from truth import ExactWorld, leading_modes
 
@@ -541,110 +541,6 @@ def show() -> None:
     print_table("Sampled, 8 completions of every problem", header, lines)
 
 
-def draw() -> None:
-    """Lines are the closed forms with the largest eigenvalue, markers are measured."""
-    stiffest = next(
-        row["eigenvalue"]
-        for row in SPECTRUM.rows()
-        if (row["kl_in"], row["part"], row["rank"]) == ("reward", "both", 1)
-    )
-    shown = next(
-        row["stiffness"]
-        for row in STIFFNESS.rows()
-        if row["method"] == "kicks along the reward's slope"
-    )
-    rows = [
-        row
-        for row in EDGES.rows()
-        if row["kl_in"] == "reward" and row["lag"] != "none" and row["momentum"] == 0.9
-    ]
-    figure, ax = pyplot().subplots(figsize=(6.4, 4.6))
-    for lag in LAGS:
-        colour, marker, dash = LAG_STYLE[lag]
-        line = range(2 if lag == "refresh" else 1, 17)
-        ax.plot(
-            line,
-            [float(threshold(lag, 0.9, size)) / stiffest for size in line],
-            dash,
-            color=colour,
-            linewidth=1.4,
-        )
-        some = [(row["interval"], row["measured"]) for row in rows if row["lag"] == lag]
-        face = "white" if lag == "fixed" else colour
-        ax.plot(
-            *zip(*some, strict=True),
-            marker,
-            color=colour,
-            markerfacecolor=face,
-            markersize=7,
-            label=f"{lag}, measured",
-        )
-    line = range(1, 17)
-    ax.plot(
-        line,
-        [float(rule_threshold(0.9, size)) / stiffest for size in line],
-        "--",
-        color=BLACK,
-        linewidth=1.3,
-        label="published rule",
-    )
-    line = range(2, 17)
-    limits = [float(threshold("refresh", 0.9, size)) / shown for size in line]
-    ax.plot(
-        line,
-        limits,
-        ":",
-        color="#888888",
-        linewidth=1.6,
-        label="refresh, by the reward's stiffness",
-    )
-    ax.set(
-        yscale="log",
-        xlabel="interval R (updates)",
-        ylabel="largest stable learning rate (1 / reward units)",
-    )
-    doublings(ax, [1, 2, 4, 8, 16])
-    ax.legend()
-    save(figure, "deep-threshold.svg")
-
-
-def draw_learning() -> None:
-    """What is reached from the warm start in 240 updates, on policy and with a lag; dotted lines
-    are the predicted edges.
-    """
-    edges = {
-        (row["lag"], row["interval"]): row["predicted"]
-        for row in EDGES.rows()
-        if row["momentum"] == 0.9 and row["kl_in"] == "reward"
-    }
-    figure, ax = pyplot().subplots(figsize=(6.4, 3.8))
-    for setting in (ON_POLICY, CENTRE):
-        colour, marker, dash = LAG_STYLE[setting.lag]
-        some = sorted(
-            (row for row in RUNS.rows() if row["start"] == "warm" and row["lag"] == setting.lag),
-            key=lambda row: row["factor"],
-        )
-        label = "on policy" if setting == ON_POLICY else "refresh, R = 8"
-        ax.plot(
-            column(some, "learning_rate"),
-            column(some, "objective"),
-            marker + dash,
-            color=colour,
-            label=label,
-        )
-        if (setting.lag, setting.interval) in edges:
-            ax.axvline(
-                edges[setting.lag, setting.interval], color=colour, linestyle=":", linewidth=1.4
-            )
-    ax.set(
-        xscale="log",
-        xlabel="learning rate (1 / reward units)",
-        ylabel="mean reward - .5 KL, updates 181 to 240",
-    )
-    ax.legend(loc="upper left")
-    save(figure, "deep-learning-rate.svg")
-
-
 def find_edges(
     deep: Deep,
     known: dict[str, tuple[ExactWorld, ndarray, Linear]],
@@ -690,7 +586,7 @@ def beyond(deep: Deep, basis: ndarray, found: Linear, edge: float, *, quick: boo
 
 
 def main() -> None:
-    """Run what is missing, print and draw."""
+    """Run what is missing and print."""
     asked = options(__doc__, edges=99)
     if not asked.tables:
         if asked.quick:
@@ -710,9 +606,6 @@ def main() -> None:
         )
         find_edges(deep, known, wanted[: asked.edges])
     show()
-    if not asked.quick:
-        draw()
-        draw_learning()
 
 
 if __name__ == "__main__":

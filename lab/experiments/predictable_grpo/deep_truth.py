@@ -12,7 +12,7 @@ import torch
 import truth as measure
 from deep_pieces import Pieces
 from deep_world import START
-from drawing import options, print_table
+from note import options, print_table
 from truth import OutcomeTree, outcome_log_probabilities, outcome_rewards
 
 from groupwise.intervals import wilson

@@ -6,32 +6,25 @@ beside simulated runs.
 prints the variance of the true mean reward and of the measured batch mean at each group size in two
 worlds, the bandit of the note and 64 unlike prompts that share a parameter, with the ratio of G = 4
 to 16 and the exponent of G; then where the linear law of the variance ends; writes fluctuations.csv
-and temperature.csv; draws docs/img/dynamics-fluctuations.svg. On-policy, leave-one-out, KL term in
+and temperature.csv. On-policy, leave-one-out, KL term in
 the loss: in the reward it makes all arms tie at the fixed point, and nothing swings. It says
 nothing of lags.
 """
 
 import math
 
-from drawing import (
-    BLACK,
-    BLUE,
-    GREEN,
+from moments import mode_noise
+from note import (
     RESULTS,
-    VERMILION,
     Row,
     Rows,
     column,
-    doublings,
     logits_at,
     note_bandit,
     options,
     print_table,
-    pyplot,
-    save,
     where,
 )
-from moments import mode_noise
 from numpy import ndarray
 from prompts import rest_of, shared_world, simulate_prompts
 
@@ -268,55 +261,8 @@ def show_temperature(rows: Rows) -> None:
     )
 
 
-def draw(rows: Rows) -> None:
-    """Both worlds beside each other."""
-    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 4.8), sharey=True)
-    handles = []
-    for ax, name in zip(axes, SIZES, strict=True):
-        some = where(rows, world=name)
-        size = column(some, "group_size")
-        of = {
-            key: 1e6 * column(some, key)
-            for key in ("variance", "standard_error", "predicted", "floor")
-        }
-        first = of["predicted"][0] * size[0] / size
-        handles = [
-            ax.errorbar(
-                size,
-                of["variance"],
-                1.96 * of["standard_error"],
-                fmt="o",
-                color=BLUE,
-                capsize=3,
-                markersize=6,
-                label="simulated, 95 %",
-            ),
-            *ax.plot(
-                size,
-                of["predicted"],
-                "-",
-                color=BLACK,
-                linewidth=1.6,
-                label="predicted from the components",
-            ),
-            *ax.plot(size, first, ":", color=VERMILION, linewidth=2.2, label="1/G from G = 2"),
-        ]
-        if of["floor"][0] > 0:
-            handles += ax.plot(
-                size, of["floor"], "--", color=GREEN, linewidth=1.6, label="floor: between prompts"
-            )
-        ax.set_yscale("log")
-        doublings(ax, size)
-        ax.set_xlabel("group size G (rollouts a prompt)")
-        groups = "one group" if PROMPTS[name] == 1 else f"{PROMPTS[name]} prompts"
-        ax.set_title(f"{name}\n({groups} an update)")
-    axes[0].set_ylabel("variance of the true mean reward\n($10^{-6}$ reward units squared)")
-    figure.legend(handles=handles, loc="outside lower center", ncols=2)
-    save(figure, "dynamics-fluctuations.svg")
-
-
 def main() -> None:
-    """Run, print, write and draw."""
+    """Run, print and write."""
     asked = options(__doc__, replicates=2000)
     if asked.tables:
         for name in SIZES:
@@ -340,7 +286,6 @@ def main() -> None:
         return
     RESULTS.write("fluctuations", rows)
     RESULTS.write("temperature", warming)
-    draw(rows)
 
 
 if __name__ == "__main__":

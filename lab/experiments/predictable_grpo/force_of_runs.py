@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from drawing import RESULTS, Rows, column, note_bandit, options, print_table, where
+from note import RESULTS, Rows, column, note_bandit, options, print_table, where
 
 from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.stability import measured_stability

@@ -6,7 +6,7 @@ does not; for what people run it does.
 prints plateaus and times of 63 % of the way for three advantages and both places of the KL term at
 G = 4 and 16, what noise itself does to the leave-one-out plateau, and the times of SGD and Adam at
 G = 4 to 64; writes group_size_plateau.csv, group_size_noise.csv, group_size_curves.csv and
-group_size_time.csv; draws docs/img/dynamics-group-size.svg. Bandit of the note, from its reference
+group_size_time.csv. Bandit of the note, from its reference
 policy (Adam: from p = .7, where the noise of a batch exceeds its signal). It says nothing of the
 size of swings: that is fluctuations.py.
 """
@@ -14,25 +14,16 @@ size of swings: that is fluctuations.py.
 import math
 
 import numpy as np
-from drawing import (
-    BLACK,
-    BLUE,
-    ORANGE,
+from moments import ModeNoise, mode_noise
+from note import (
     RESULTS,
-    VERMILION,
     Row,
     Rows,
-    column,
-    doublings,
     logits_at,
     note_bandit,
     options,
     print_table,
-    pyplot,
-    save,
-    where,
 )
-from moments import ModeNoise, mode_noise
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.simulate.bandit_runs import BanditRuns, Records, expected_path, simulate_bandit
@@ -281,65 +272,8 @@ def show_times(rows: Rows) -> None:
     print_table("One group an update, momentum .9, from p = .7", header, lines)
 
 
-def draw(curves: dict[tuple[str, int], BanditRuns], times: Rows) -> None:
-    """Curves of three advantages; times of two optimisers."""
-    plt = pyplot()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 4.6))
-    handles = []
-    widest = 0.0
-    for (_, label), colour in zip(ADVANTAGES, (BLUE, ORANGE, VERMILION), strict=True):
-        # The pale broad line first, so that the dashes show where both are one.
-        for size, style in (
-            (16, {"linewidth": 4.5, "alpha": 0.45}),
-            (4, {"linewidth": 1.8, "linestyle": "--"}),
-        ):
-            runs = curves[label, size]
-            mean, error = (
-                runs.value.mean(axis=1),
-                1.96 * runs.value.std(axis=1, ddof=1) / math.sqrt(runs.value.shape[1]),
-            )
-            seen = runs.step_T <= 300
-            widest = max(widest, error.max())
-            handles += left.plot(
-                runs.step_T[seen], mean[seen], color=colour, label=f"{label}, G = {size}", **style
-            )
-    # A band of this width would be narrower than the line.
-    assert widest < 0.003
-    left.set_xlabel("updates")
-    left.set_ylabel("mean reward")
-    left.set_ylim(0.28, 1.0)
-    left.set_title("advantages (SGD)")
-    for name, colour, marker in (("sgd", BLUE, "o"), ("adam", VERMILION, "s")):
-        some = where(times, optimizer=name)
-        size = column(some, "group_size")
-        right.errorbar(
-            size,
-            column(some, "time"),
-            [1.96 * row["standard_error"] for row in some],
-            fmt=marker,
-            color=colour,
-            capsize=3,
-            label=f"{'SGD' if name == 'sgd' else 'Adam'}, simulated, 95 %",
-        )
-        if name == "adam":
-            scaled = [some[0]["time"] / row["predicted_ratio"] for row in some]
-            right.plot(size, scaled, ":", color=BLACK, linewidth=2, label="Adam if noise were all")
-    right.set_yscale("log")
-    doublings(right, TIME_SIZES)
-    ticks = (20, 50, 100, 200, 500, 1000)
-    right.set_yticks(ticks, [str(tick) for tick in ticks])
-    right.minorticks_off()
-    right.set_ylim(20, 1200)
-    right.set_xlabel("group size G (rollouts a prompt)")
-    right.set_ylabel("updates to 63 % of the way")
-    right.set_title("optimisers (leave-one-out)")
-    right.legend(loc="upper right")
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
-    save(figure, "dynamics-group-size.svg")
-
-
 def main() -> None:
-    """Run, print, write and draw."""
+    """Run, print and write."""
     asked = options(__doc__, replicates=2000)
     if asked.tables:
         show_plateaus(RESULTS.read("group_size_plateau"))
@@ -362,7 +296,6 @@ def main() -> None:
     RESULTS.write("group_size_noise", noisy)
     RESULTS.write("group_size_time", times)
     RESULTS.write("group_size_curves", curve_rows(curves))
-    draw(curves, times)
 
 
 def curve_rows(curves: dict[tuple[str, int], BanditRuns]) -> Rows:

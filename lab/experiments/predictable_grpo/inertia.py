@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 import numpy as np
-from drawing import RESULTS, Rows, note_bandit, options, print_table, short
+from note import RESULTS, Rows, note_bandit, options, print_table, short
 
 from groupwise.forecasting.fit import fit
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit

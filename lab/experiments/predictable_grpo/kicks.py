@@ -8,7 +8,7 @@ at a vanishing learning rate.
 """
 
 import numpy as np
-from drawing import note_bandit, options
+from note import note_bandit, options
 from numpy import ndarray
 
 from groupwise_lab.simulate.bandit_runs import Records, expected_path

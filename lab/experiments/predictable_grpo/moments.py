@@ -10,7 +10,7 @@ with the KL term in the loss.
 from dataclasses import dataclass
 
 import numpy as np
-from drawing import note_bandit, options
+from note import note_bandit, options
 
 from groupwise_lab.simulate.softmax_bandit import Bandit, Training, fixed_point
 

@@ -5,7 +5,7 @@ eigenvalues of the map.
 
 prints where the measured eigenvalues of the expected bandit become complex beside the exact onset,
 mu = (1 - sqrt(a))^2, and those of the oscillators, writes onset.csv (located onsets) and
-overshoot.csv (the curves) and draws docs/img/dynamics-onset.svg. On-policy, the bandit of the note.
+overshoot.csv (the curves). On-policy, the bandit of the note.
 The onset is located on the bandit's own curve by regressing each reward on the two before it; its
 stiffness is measured by kicks. It looks at no threshold of instability: that is boundary.py.
 """
@@ -13,23 +13,16 @@ stiffness is measured by kicks. It looks at no threshold of instability: that is
 import math
 
 import numpy as np
-from drawing import (
-    BLACK,
-    BLUE,
-    GREEN,
+from kicks import measured_stiffness
+from note import (
     RESULTS,
-    VERMILION,
     Row,
     Rows,
-    column,
     logits_at,
     note_bandit,
     options,
     print_table,
-    pyplot,
-    save,
 )
-from kicks import measured_stiffness
 
 from groupwise_lab.simulate.bandit_runs import Records, expected_path, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import Training, fixed_point
@@ -136,56 +129,6 @@ def overshoot_row(momentum: float, stiffness: float, replicates: int, seed: int)
     return row
 
 
-def draw(rows: Rows) -> None:
-    """Overshoot above, angle of the eigenvalues below."""
-    figure, (top, bottom) = pyplot().subplots(2, 1, figsize=(6.4, 5.8), sharex=True)
-    momentum = column(rows, "momentum")
-    exact = (1 - math.sqrt(DRAWN)) ** 2
-
-    def of(name: str, scale: float = 100.0) -> np.ndarray:
-        return scale * column(rows, name)
-
-    for ax in (top, bottom):
-        ax.axvline(exact, color="#777777", linewidth=1, linestyle=(0, (5, 3)))
-    shown = momentum >= exact
-    top.errorbar(
-        momentum[shown],
-        of("mean")[shown],
-        1.96 * of("standard_error")[shown],
-        fmt="o",
-        color=GREEN,
-        capsize=3,
-        label="simulated mean, 95 %",
-    )
-    top.plot(momentum, of("recursion"), "-", color=BLACK, label="exact recursion")
-    top.plot(momentum, of("centred"), "--", color=BLUE, linewidth=2, label="oscillator, centred")
-    top.plot(
-        momentum, of("backward"), ":", color=VERMILION, linewidth=2.4, label="oscillator, backward"
-    )
-    top.set_ylabel("overshoot (% of the way)")
-    top.legend(loc="upper left")
-    # The angle leaves zero as a square root: drawn on points that crowd there.
-    fine = np.concatenate(
-        [[momentum[0]], exact + (momentum[-1] - exact) * np.linspace(0, 1, 60) ** 2]
-    )
-    bottom.plot(
-        fine, [turn_of(DRAWN, float(place)) for place in fine], "-", color=BLACK, label="exact map"
-    )
-    bottom.plot(momentum, of("turn_bandit", 1.0), "o", color=GREEN, label="regressed on the bandit")
-    bottom.set_ylabel("angle of the eigenvalues\n(radians an update)")
-    bottom.set_xlabel("momentum")
-    bottom.annotate(
-        f"exact onset\n{exact:.2f}",
-        (exact, 0.045),
-        xytext=(-8, 0),
-        textcoords="offset points",
-        ha="right",
-        color="#555555",
-    )
-    bottom.legend(loc="upper left")
-    save(figure, "dynamics-onset.svg")
-
-
 def show(onsets: Rows, rows: Rows) -> None:
     """Both tables."""
     header = (
@@ -221,7 +164,7 @@ def show(onsets: Rows, rows: Rows) -> None:
 
 
 def main() -> None:
-    """Run, print, write and draw."""
+    """Run, print and write."""
     asked = options(__doc__, replicates=4000)
     if asked.tables:
         show(RESULTS.read("onset"), RESULTS.read("overshoot"))
@@ -244,7 +187,6 @@ def main() -> None:
         return
     RESULTS.write("onset", onsets)
     RESULTS.write("overshoot", rows)
-    draw(rows)
 
 
 if __name__ == "__main__":

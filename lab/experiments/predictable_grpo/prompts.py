@@ -12,7 +12,7 @@ prompts. `simulate.bandit_runs` has one prompt only, hence these lines. It has n
 from dataclasses import dataclass
 
 import numpy as np
-from drawing import options
+from note import options
 from numpy import ndarray
 
 POPULATION, KL_WEIGHT = 64, 0.5

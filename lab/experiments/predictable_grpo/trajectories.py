@@ -4,7 +4,7 @@ three regimes.
     python lab/experiments/predictable_grpo/trajectories.py [--quick]
 
 prints the errors of both readings over a grid and of the three regimes, writes trajectories.csv
-(curves) and trajectory_errors.csv (grid) and draws docs/img/dynamics-trajectories.svg. Curves are
+(curves) and trajectory_errors.csv (grid). Curves are
 shares of the way, 0 at the start and 1 at the fixed point. Bandits start near the fixed point (p =
 .75, top row: there the law is linear) and at the reference policy (p = .3, bottom row: there the
 stiffness is up to 1.4 times that of the fixed point). It fits nothing: stiffness and plateau are
@@ -14,19 +14,14 @@ the exact ones.
 import math
 
 import numpy as np
-from drawing import (
-    BLACK,
-    BLUE,
+from note import (
     RESULTS,
-    VERMILION,
     Rows,
     column,
     logits_at,
     note_bandit,
     options,
     print_table,
-    pyplot,
-    save,
     short,
     where,
 )
@@ -120,7 +115,7 @@ def one_regime(name: str, start: str, replicates: int, seed: int) -> dict[str, n
         world, training, steps=updates, replicates=replicates, seed=seed, start_A=logits_at(place)
     )
     mean_path = expected_path(world, training, steps=updates, start_AS=logits_at(place)).value[:, 0]
-    # A hundred points or so are what the picture shows.
+    # A hundred points or so are what a picture shows.
     seen_T = runs.step_T[:: updates // 100]
     time_T = seen_T.astype(np.float64)
     curves = {
@@ -185,7 +180,7 @@ def show_grid(rows: Rows) -> None:
 
 
 def show_regimes(rows: Rows) -> None:
-    """Distances between the drawn curves."""
+    """Distances between the curves."""
     lines = []
     for name in REGIMES:
         for start in STARTS.values():
@@ -203,65 +198,8 @@ def show_regimes(rows: Rows) -> None:
     )
 
 
-def draw(curves: dict[tuple[str, str], dict[str, ndarray]]) -> None:
-    """Three regimes beside each other, both starts below each other."""
-    figure, axes = pyplot().subplots(2, 3, figsize=(7.6, 5.4), sharex="col", sharey=True)
-    handles = []
-    for place, name in enumerate(REGIMES):
-        for row, start in enumerate(STARTS):
-            ax, some = axes[row, place], curves[name, start]
-            time_T = some["update"]
-            sparse = slice(None, None, max(1, len(time_T) // 16))
-            ax.axhline(1, color="#999999", linewidth=0.8)
-            handles = [
-                ax.errorbar(
-                    time_T[sparse],
-                    some["mean"][sparse],
-                    1.96 * some["standard_error"][sparse],
-                    fmt="o",
-                    markersize=4.5,
-                    color="#777777",
-                    capsize=2,
-                    linewidth=1,
-                    label="simulated mean, 95 %",
-                ),
-                *ax.plot(
-                    time_T,
-                    some["recursion"],
-                    "-",
-                    color=BLACK,
-                    linewidth=1.2,
-                    label="exact linear recursion",
-                ),
-                *ax.plot(
-                    time_T,
-                    some["centred"],
-                    "--",
-                    color=BLUE,
-                    linewidth=2,
-                    label="closed form, centred",
-                ),
-                *ax.plot(
-                    time_T,
-                    some["backward"],
-                    ":",
-                    color=VERMILION,
-                    linewidth=2.4,
-                    label="closed form, backward",
-                ),
-            ]
-            if row == 0:
-                ax.set_title(f"{name}\na = {REGIMES[name]:g} per update")
-            else:
-                ax.set_xlabel("updates")
-    axes[0, 0].set_ylabel("share of the way\nfrom p = .75")
-    axes[1, 0].set_ylabel("share of the way\nfrom p = .3")
-    figure.legend(handles=handles, loc="outside lower center", ncols=2)
-    save(figure, "dynamics-trajectories.svg")
-
-
 def main() -> None:
-    """Run, print, write and draw."""
+    """Run, print and write."""
     asked = options(__doc__, replicates=2000)
     if asked.tables:
         show_grid(RESULTS.read("trajectory_errors"))
@@ -286,7 +224,6 @@ def main() -> None:
         return
     RESULTS.write("trajectory_errors", grid)
     RESULTS.write("trajectories", rows)
-    draw(curves)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ act from G = 32 and from G = 4, five seeds, with the task, start, learning rate 
 runs of fixed size in results.txt; many probes of three sizes at the start, for what
 chance decides; and runs divided by std with Adam, which the law is not of. The pieces are in
 results.txt; the tables of lab/docs/studies/adaptive-group-size.md are printed and
-put there, and its picture is drawn. It runs no group size that is fixed: `optimal_group_size.py`
+put there. It runs no group size that is fixed: `optimal_group_size.py`
 does.
 """
 
@@ -26,7 +26,6 @@ import torch
 from cells import RESULTS, Cell, Rows, column, options, print_table, run_and_show
 from group_size_results import Score, averaged, final, half_width, paired
 from optimal_group_size import RATES, STEPS, name_of
-from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, doublings, pyplot, save
 from training import START, run, settings_of
 from world import start, world_task
 
@@ -378,100 +377,16 @@ def final_at(rows: Rows, step: float) -> float:
 
 
 def show() -> None:
-    """Print and draw what is there."""
+    """Print what is there."""
     done, fixed = PIECES.tables(), FIXED.tables()
     regret_table(done, fixed)
     sizes_table(done, fixed)
     looks_table(done)
     cost_table(done)
-    draw(done, fixed)
-
-
-def draw(done: Done, fixed: Done) -> None:
-    """Learning curves; group sizes and the G* that was measured along the runs; accuracy by size
-    with the adaptive runs beside.
-    """
-    plt = pyplot()
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10.4, 4.2))
-    for size, colour, dash in ((4, BLACK, "-"), (32, VERMILION, ":")):
-        curves(
-            left,
-            [fixed[name] for seed in range(5) if (name := name_of("sgd", N, size, seed)) in fixed],
-            colour,
-            dash,
-            f"fixed G = {size}",
-        )
-    curves(left, list(runs_of(done, "from032").values()), BLUE, "--", "adaptive from 32")
-    left.set(xlabel="updates", ylabel="held-out accuracy, mean over seeds", title="learning")
-    left.legend(loc="upper left")
-    for place, rows in enumerate(runs_of(done, "from032").values()):
-        sizes = [32, *(row["group_size"] for row in rows[1:])]
-        label = "in use, from 32" if place == 0 else None
-        middle.step(
-            [0, *(row["step"] for row in rows[1:])],
-            sizes,
-            where="pre",
-            color=BLUE,
-            linewidth=1.6,
-            label=label,
-        )
-    for place, rows in enumerate(runs_of(done, "from032").values()):
-        real = [
-            1 + math.sqrt(max(row["running_r"], 0) / row["running_vp"])
-            if row["running_vp"] > 0
-            else math.nan
-            for row in rows[1:]
-        ]
-        label = "1 + sqrt(R/Vp), measured so far" if place == 0 else None
-        middle.plot(column(rows[1:], "step"), real, ".", color=GREEN, markersize=3, label=label)
-    middle.set_yscale("log", base=2)
-    middle.set_yticks((2, 4, 8, 16, 32), ["2", "4", "8", "16", "32"])
-    middle.set(xlabel="updates", ylabel="group size in use", title="what was chosen, every seed")
-    middle.legend(loc="center right")
-    found = fixed_scores(fixed, "sgd", averaged)
-    mean = [np.mean(list(own.values())) for own in found.values()]
-    half = [half_width(list(own.values())) for own in found.values()]
-    right.errorbar(
-        list(found), mean, half, fmt="o", linestyle="-", color=BLACK, capsize=3, label="fixed"
-    )
-    for arm, colour, marker, place in (("from032", BLUE, "s", 32), ("from004", ORANGE, "D", 4.7)):
-        own = [averaged(rows) for rows in runs_of(done, arm).values()]
-        if own:
-            right.errorbar(
-                [place],
-                [np.mean(own)],
-                [half_width(own)],
-                fmt=marker,
-                color=colour,
-                capsize=3,
-                label=f"adaptive, {ARMS[arm].label}",
-            )
-    doublings(right, SIZES)
-    right.set(
-        xlabel="group size, fixed or at the start",
-        ylabel="held-out accuracy, mean of the run",
-        title="five seeds or fewer, 95 %",
-    )
-    right.legend(loc="lower left")
-    save(figure, "adaptive-group-size.svg")
-
-
-def curves(axis, runs: Sequence[Rows], colour: str, dash: str, label: str) -> None:
-    """The mean of learning curves."""
-    if runs:
-        mean = np.mean([column(rows, "held_out") for rows in runs], axis=0)
-        axis.plot(
-            column(runs[0], "step"),
-            mean,
-            dash,
-            color=colour,
-            linewidth=1.8,
-            label=f"{label} ({len(runs)})",
-        )
 
 
 def main() -> None:
-    """Run what is missing; print and draw what is there."""
+    """Run what is missing; print what is there."""
     asked = options(__doc__)
     if asked.quick:
         print(

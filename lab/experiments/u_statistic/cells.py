@@ -44,7 +44,7 @@ class Cell:
 
 def options(text: str | None) -> argparse.Namespace:
     """--quick, --tables, --workers, --limit and --only."""
-    made = parser(text, "run nothing: print the tables and draw the pictures of what is there")
+    made = parser(text, "run nothing: print the tables of what is there")
     made.add_argument("--workers", type=int, default=2, help="single-threaded processes (2)")
     made.add_argument(
         "--minutes",

@@ -12,18 +12,12 @@ import numpy as np
 from falling_steps import falling_runs
 from gap_world import (
     BASELINE,
-    BLACK,
-    BLUE,
     RESULTS,
-    VERMILION,
     Rows,
     Stage,
-    column,
     options,
     parts_at,
     print_table,
-    pyplot,
-    save,
     stage,
 )
 
@@ -196,41 +190,6 @@ def show(rows: Rows) -> None:
             )
 
 
-def draw(rows: Rows) -> None:
-    """Truth and bound, falling steps on the left, constant ones on the right."""
-    figure, axes = pyplot().subplots(1, 2, figsize=(7.6, 3.6), sharey=True)
-    handles = []
-    for ax, kind in zip(axes, ("falling", "constant"), strict=True):
-        some = [
-            r
-            for r in rows
-            if (r["schedule"], r["start"], r["baseline"], r["group_size"])
-            == (kind, "reference", "leave_one_out", 4)
-        ]
-        n = column(some, "updates")
-        handles = [
-            ax.errorbar(
-                n,
-                column(some, "gap"),
-                [1.96 * r["error"] for r in some],
-                fmt="o",
-                color=BLUE,
-                capsize=3,
-                label="runs, 95 %",
-            ),
-            *ax.plot(n, column(some, "bound"), "--", color=VERMILION, label="bound"),
-        ]
-        level = [
-            row["limit"] / (row["updates"] + OFFSET) if kind == "falling" else row["limit"]
-            for row in some
-        ]
-        handles += ax.plot(n, level, ":", color=BLACK, label="limit")
-        ax.set(xscale="log", yscale="log", xlabel="updates", title=f"{kind} steps")
-    axes[0].set_ylabel("expected gap (reward units)")
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
-    save(figure, "final-gap-bounds.svg")
-
-
 def main() -> None:
     """All cases."""
     chosen = options(__doc__, runs=2_000)
@@ -254,7 +213,6 @@ def main() -> None:
             return
         RESULTS.write("gap_bounds", rows)
     show(RESULTS.read("gap_bounds"))
-    draw(RESULTS.read("gap_bounds"))
 
 
 if __name__ == "__main__":

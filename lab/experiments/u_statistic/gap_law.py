@@ -17,17 +17,13 @@ import numpy as np
 from falling_steps import falling_runs
 from gap_world import (
     BASELINE,
-    BLACK,
     NAME,
     RESULTS,
-    STYLE,
     Row,
     Rows,
     Stage,
     options,
     print_table,
-    pyplot,
-    save,
     stage,
 )
 from scipy import stats
@@ -156,41 +152,6 @@ def show(rows: Rows) -> None:
     )
 
 
-def draw(quantiles: Rows) -> None:
-    """Quantiles of the runs over those of the law: on a plot of one against the other every
-    point would lie on the line.
-    """
-    figure, axes = pyplot().subplots(1, 3, figsize=(8.4, 3.4), sharex=True, sharey=True)
-    handles = []
-    for ax, size in zip(axes, (2, 8, 16), strict=True):
-        handles = [ax.axhline(1, color=BLACK, linewidth=1, label="equal")]
-        for baseline, (colour, marker) in STYLE.items():
-            own = [
-                r
-                for r in quantiles
-                if (r["world"], r["group_size"], r["baseline"]) == ("two answers", size, baseline)
-                and r["level"] > 0.1
-            ]
-            x, y = [1 - row["level"] for row in own], [row["simulated"] / row["law"] for row in own]
-            handles += ax.plot(
-                x,
-                y,
-                marker,
-                linestyle="-",
-                linewidth=0.6,
-                color=colour,
-                markersize=3,
-                markevery=0.02,
-                label=NAME[baseline],
-            )
-        ax.set(xscale="log", ylim=(0.85, 1.15), title=f"G = {size}")
-        ax.set_xlabel("probability above")
-        ax.invert_xaxis()
-    axes[0].set_ylabel("quantile of the runs\nover that of the law")
-    figure.legend(handles=handles, loc="outside lower center", ncols=4)
-    save(figure, "final-gap-quantiles.svg")
-
-
 def main() -> None:
     """Run the settings one after the other; the files grow as they are done."""
     chosen = options(__doc__, runs=200_000, steps=1600, first=0, last=len(SETTINGS))
@@ -235,7 +196,6 @@ def main() -> None:
             show(rows)
             return
     show(RESULTS.read("gap_law"))
-    draw(RESULTS.read("gap_law_quantiles"))
 
 
 if __name__ == "__main__":

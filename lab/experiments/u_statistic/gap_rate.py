@@ -10,16 +10,11 @@ is the exact statement of which the paper has O(G^-2). It simulates nothing.
 
 import numpy as np
 from gap_world import (
-    BLACK,
-    BLUE,
-    ORANGE,
     RESULTS,
     Rows,
     column,
     options,
     print_table,
-    pyplot,
-    save,
     stage,
     where,
 )
@@ -146,37 +141,6 @@ def _best(vp: float, r: float) -> str:
     return f"{1 + np.sqrt(r / vp):.2f}" if vp > 1e-12 * r else "without end"
 
 
-def draw(rows: Rows) -> None:
-    """Differences against G(G-1)."""
-    figure, ax = pyplot().subplots(figsize=(5.2, 3.8))
-    for name, colour, marker in zip(
-        WORLDS[:2], (BLUE, ORANGE), ("o", "s"), strict=True
-    ):  # the bandit's lie on those of the first
-        some = where(rows, world=name)
-        x = np.array([row["group_size"] * (row["group_size"] - 1) for row in some])
-        ax.plot(x, column(some, "difference"), marker, color=colour, label=f"{name}, law")
-        ax.plot(x, some[0]["difference"] * x[0] / x, "-", color=colour, linewidth=0.8)
-    x, gap, error = gaps_of_runs()
-    clear = gap > 2 * error  # others have no place on a logarithmic axis
-    ax.errorbar(
-        x[clear],
-        gap[clear],
-        1.96 * error[clear],
-        fmt="x",
-        color=BLACK,
-        capsize=3,
-        label="two answers, runs, 95 %",
-    )
-    ax.set(
-        xscale="log",
-        yscale="log",
-        xlabel="G(G-1)",
-        ylabel="leave-one-out less oracle,\nexpected n x gap (reward units)",
-    )
-    ax.legend()
-    save(figure, "final-gap-order.svg")
-
-
 def main() -> None:
     """All worlds."""
     chosen = options(__doc__)
@@ -184,8 +148,6 @@ def main() -> None:
     if not chosen.quick:
         RESULTS.write("gap_rate", rows)
     show(rows)
-    if not chosen.quick:
-        draw(rows)
 
 
 if __name__ == "__main__":

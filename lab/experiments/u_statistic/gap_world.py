@@ -18,7 +18,7 @@ import common
 import numpy as np
 
 # scripts take them from here
-from common import BLACK, BLUE, GREEN, ORANGE, VERMILION, Results, Row, Rows, column, where  # noqa: F401
+from common import Results, Row, Rows, column, where  # noqa: F401
 from falling_steps import RegularisedWorld, bandit_world, linear_world
 
 from groupwise_lab.theory.final_gap import CovarianceParts, MatrixMoments, covariance_parts
@@ -29,7 +29,6 @@ BASELINE = {
     "oracle": "oracle",
     "vanilla": "fixed",
 }  # the simulator's word -> the law's
-STYLE = {"leave_one_out": (BLUE, "o"), "oracle": (GREEN, "s"), "vanilla": (VERMILION, "^")}
 NAME = {"leave_one_out": "leave-one-out", "oracle": "oracle", "vanilla": "no baseline"}
 
 
@@ -88,22 +87,9 @@ def stage(name: str) -> Stage:
 
 def options(text: str | None, **numbers: int) -> argparse.Namespace:
     """--quick, --tables, --seed, and whole numbers with defaults."""
-    return common.seeded_options(
-        text, "print the tables and draw the figures of the CSV files; runs nothing", numbers
-    )
+    return common.seeded_options(text, "print the tables of results.txt; runs nothing", numbers)
 
 
 def print_table(title: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     """Print a table as the page shows it."""
     common.print_table(title, header, lines, rule=" --- ")
-
-
-def pyplot():
-    """Matplotlib's pyplot in the style of these figures."""
-    return common.pyplot({"font.size": 10, "axes.grid": True, "grid.color": "#dddddd"})
-
-
-def save(figure, name: str) -> None:
-    """Write a figure and say so."""
-    common.save(figure, name)
-    print(f"drawn: {name}")

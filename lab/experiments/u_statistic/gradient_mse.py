@@ -9,7 +9,7 @@ the error within prompts, over 384 problems of 64 rollouts cut into groups of 4 
 exact gradient of each problem (the paper's figure 4); and the error of whole batches of 512
 rollouts, by repetition, against the exact gradient of the mean value over all problems; and what
 one step of SGD with such a batch does to the exact accuracy. Pieces are in results.txt;
-prints the tables of lab/docs/studies/gradient- experiments.md and draws docs/img/gradient-mse.svg.
+prints the tables of lab/docs/studies/gradient-experiments.md.
 It trains nothing but the warm-up.
 """
 
@@ -22,7 +22,6 @@ import torch
 from cells import RESULTS, Cell, Row, Rows, options, print_table, run_and_show, where
 from numpy import ndarray
 from optimal_group_size import RATES
-from pictures import STYLE, doublings, pyplot, save
 from training import START
 from world import (
     Rollouts,
@@ -392,10 +391,9 @@ def all_cells() -> list[Cell]:
 
 
 def show() -> None:
-    """Print and draw what is there."""
+    """Print what is there."""
     done = PIECES.tables()
     tables(done)
-    draw(done)
 
 
 def estimated(row: Row) -> float | None:
@@ -538,70 +536,8 @@ def sample_r(row: Row) -> str:
     return f"{row['sample_r']:.0f} ({row['sample_r_low']:.0f} to {row['sample_r_high']:.0f})"
 
 
-def draw(done: dict[str, Rows]) -> None:
-    """Error against G, measured and by formula, a panel a policy; and the excess times G(G-1)."""
-    plt = pyplot()
-    done = {name: rows for name, rows in done.items() if name != "one-step"}
-    figure, axes = plt.subplots(1, len(done) + 1, figsize=(11, 4.4))
-    handles = []
-    for axis, rows in zip(axes, done.values(), strict=False):
-        for name in ESTIMATORS:
-            colour, marker, dash = STYLE[name]
-            some = where(of_kind(rows, "within"), estimator=name)
-            axis.plot(
-                SIZES,
-                [row["predicted"] * row["group_size"] for row in some],
-                dash,
-                color=colour,
-                linewidth=1.3,
-            )
-            value = [row["measured"] * row["group_size"] for row in some]
-            # Bars of the difference from the line: the problems are the same in both.
-            error = [
-                1.96 * row["gap_error"] * row["group_size"] if row["predicted"] > 0 else 0
-                for row in some
-            ]
-            shown = axis.errorbar(
-                SIZES, value, error, fmt=marker, color=colour, markersize=5, label=LABELS[name]
-            )
-            handles += [shown] if axis is axes[0] else []
-        axis.set_title(f"accuracy {rows[0]['value']:.2f}")
-        axis.set_ylim(bottom=0)
-        _group_axis(axis)
-    axes[0].set_ylabel("G x squared error of a group's gradient")
-    last = axes[-1]
-    looks = (("#56b4e9", "v", 0.93), ("#0072b2", "o", 1.0), ("#000000", "s", 1.07))
-    for rows, (colour, marker, aside) in zip(done.values(), looks, strict=False):
-        some = where(of_kind(rows, "within"), estimator="leave_one_out")
-        value = [row["excess"] / row["excess_predicted"] for row in some]
-        error = [1.96 * row["excess_error"] / row["excess_predicted"] for row in some]
-        place = [aside * size for size in SIZES]
-        last.errorbar(
-            place,
-            value,
-            error,
-            fmt=marker,
-            color=colour,
-            capsize=3,
-            label=f"accuracy {some[0]['value']:.2f}",
-        )
-    last.axhline(1, color="#000000", linewidth=1)
-    last.set_ylim(0.6, 1.4)
-    last.set_title("excess x G(G-1) / R")
-    last.legend(loc="upper left")
-    _group_axis(last)
-    figure.legend(handles=handles, loc="outside lower center", ncols=6)
-    save(figure, "gradient-mse.svg")
-
-
-def _group_axis(axis) -> None:
-    """Group sizes by doublings."""
-    doublings(axis, SIZES)
-    axis.set_xlabel("group size G")
-
-
 def main() -> None:
-    """Run what is missing; print and draw what is there."""
+    """Run what is missing; print what is there."""
     asked = options(__doc__)
     if asked.quick:
         rows = measured(0.25, Scale(problems=256, within=128, score_rollouts=4, repeats=2))

@@ -1,4 +1,4 @@
-"""Tables and pictures of optimal_group_size.py, from its pieces alone: means over seeds, the best
+"""Tables of optimal_group_size.py, from its pieces alone: means over seeds, the best
 size with its bootstrap, regrets.
 
 Runs of a seed share the seed across group sizes, so differences are taken within a seed and the
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from cells import Rows, column, print_table
 from numpy import ndarray
-from pictures import BLACK, BLUE, GREEN, ORANGE, VERMILION, doublings, pyplot, save
 from scipy import stats
 
 SIZES = (2, 4, 8, 16, 32, 64, 128)
@@ -315,62 +314,6 @@ def tables(done: Done) -> None:
     epochs_table(done)
 
 
-def draw(done: Done) -> None:
-    """Accuracy against group size beside the predicted error; G* along a run beside the curves."""
-    if "prediction" in done:
-        _draw_sizes(done)
-    if any(name.startswith("along-") for name in done):
-        _draw_drift(done)
-
-
-def _draw_sizes(done: Done) -> None:
-    """Three panels: predicted error, and mean accuracy of both algorithms."""
-    plt = pyplot()
-    figure, (left, *others) = plt.subplots(1, 3, figsize=(10.4, 4.2))
-    row = done["prediction"][0]
-    size = np.geomspace(2, 128, 200)
-    error = row["vp"] * size + row["t"] + row["r"] / (size - 1)
-    left.plot(size, error, color=BLACK, linewidth=1.8)
-    left.axvspan(row["low"], row["high"], color=GREEN, alpha=0.35, linewidth=0)
-    left.set_yscale("log")
-    ticks = (500, 1000, 2000, 5000)
-    left.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
-    left.minorticks_off()
-    left.set_ylabel("N x squared error of the gradient")
-    left.set_title(f"predicted before training: G* = {row['real']:.1f}")
-    for axis, (algorithm, label) in zip(others, ALGORITHMS.items(), strict=True):
-        for rollouts, colour, marker, dash in (
-            (512, BLUE, "o", "-"),
-            (256, ORANGE, "^", "--"),
-            (128, VERMILION, "s", ":"),
-        ):
-            found = scores(done, algorithm, rollouts, averaged)
-            some = sorted(found)
-            if not some:
-                continue
-            mean = [np.mean(list(found[one].values())) for one in some]
-            half = [half_width(list(found[one].values())) for one in some]
-            axis.errorbar(
-                some,
-                mean,
-                half,
-                fmt=marker,
-                linestyle=dash,
-                color=colour,
-                capsize=3,
-                label=f"N = {rollouts}",
-            )
-        axis.axvspan(row["low"], row["high"], color=GREEN, alpha=0.35, linewidth=0)
-        axis.set_title(label)
-        axis.set_ylabel("held-out accuracy, mean of the run")
-        if axis.get_legend_handles_labels()[0]:
-            axis.legend(loc="upper right")
-    for axis in (left, *others):
-        doublings(axis, SIZES)
-        axis.set_xlabel("group size G")
-    save(figure, "optimal-group-size.svg")
-
-
 def half_width(values: Sequence[float]) -> float:
     """Half of a 95 % t interval; none of a single value."""
     if len(values) < 2:
@@ -378,56 +321,3 @@ def half_width(values: Sequence[float]) -> float:
     return float(
         stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
     )
-
-
-def _draw_drift(done: Done) -> None:
-    """G* along one run of each algorithm; learning curves of every size."""
-    plt = pyplot()
-    figure, axes = plt.subplots(1, 3, figsize=(10.4, 4.2))
-    for (algorithm, label), colour, marker in zip(
-        ALGORITHMS.items(), (BLUE, VERMILION), ("o", "s"), strict=True
-    ):
-        rows = done.get(f"along-{algorithm}", [])
-        step = column(rows, "step")
-        axes[0].plot(step, column(rows, "best"), "-", color=colour, linewidth=1.6)
-        if rows:
-            middle = column(rows, "estimated")
-            low, high = (
-                [row["estimated"] - row["low"] for row in rows],
-                [row["high"] - row["estimated"] for row in rows],
-            )
-            axes[0].errorbar(
-                step, middle, [low, high], fmt=marker, color=colour, capsize=3, label=label
-            )
-    axes[0].set_ylim(1, 8)
-    axes[0].set_ylabel("G* = 1 + sqrt(R/Vp)")
-    axes[0].set_title("best size along a run (G = 4)")
-    if axes[0].get_legend_handles_labels()[0]:
-        axes[0].legend(loc="upper left")
-    colours = plt.get_cmap("viridis")
-    handles = []
-    for axis, (algorithm, label) in zip(axes[1:], ALGORITHMS.items(), strict=True):
-        for place, size in enumerate(SIZES):
-            runs = [
-                rows
-                for name, rows in done.items()
-                if name.startswith(f"{algorithm}-N512-G{size:03d}-")
-            ]
-            if runs:
-                mean = np.mean([column(rows, "held_out") for rows in runs], axis=0)
-                dash = ("-", "--", "-.", ":")[place % 4]
-                line = axis.plot(
-                    column(runs[0], "step"),
-                    mean,
-                    dash,
-                    color=colours(place / len(SIZES)),
-                    label=f"G = {size}",
-                    linewidth=1.7,
-                )
-                handles += line if axis is axes[1] else []
-        axis.set_title(f"{label}, N = 512")
-        axis.set_ylabel("held-out accuracy, mean over seeds")
-    for axis in axes:
-        axis.set_xlabel("updates")
-    figure.legend(handles=handles, loc="outside lower center", ncols=7)
-    save(figure, "group-size-drift.svg")

@@ -8,7 +8,7 @@ start, before any training; a pilot that chooses SGD's learning rate; runs of G 
 256 and 128 rollouts a step, five seeds, with leave-one-out and SGD (the algorithm analysed) and
 with TRL's normalised advantages and Adam (the one people run); components along a run; the paper's
 epochs of 128/G. Pieces are in results.txt; the tables of
-lab/docs/studies/optimal-group-size.md are printed and its pictures drawn. Addition modulo 100,
+lab/docs/studies/optimal-group-size.md are printed. Addition modulo 100,
 policy of 0.1 million parameters, accuracy exact on 2,000 held-out and 2,000 training problems.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from cells import RESULTS, Cell, Rows, column, options, run_and_show, run_missing
-from group_size_results import SIZES, draw, tables
+from group_size_results import SIZES, tables
 from training import START, run, settings_of
 from world import Truth, exact_values, sampled_components, start, truth, world_task
 
@@ -236,14 +236,12 @@ def quick() -> None:
 
 
 def show() -> None:
-    """Print and draw what is there."""
-    done = PIECES.tables()
-    tables(done)
-    draw(done)
+    """Print what is there."""
+    tables(PIECES.tables())
 
 
 def main() -> None:
-    """Run what is missing; print and draw what is there."""
+    """Run what is missing; print what is there."""
     asked = options(__doc__)
     if asked.quick:
         quick()

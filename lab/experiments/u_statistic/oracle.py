@@ -8,8 +8,7 @@ runs what is missing: SGD runs at 512 rollouts a step with the true value of eve
 learned value network, with the mean of leave-one-out drawn towards the other prompts, and without
 any baseline, G = 2 to 16, by the settings of the leave-one-out runs of optimal_group_size.py, which
 it reads; the critic's error and what it does to the gradient's along each run; time and memory of a
-step. Pieces are in results.txt; prints the tables of lab/docs/studies/gradient-experiments.md
-and draws docs/img/oracle-critic.svg.
+step. Pieces are in results.txt; prints the tables of lab/docs/studies/gradient-experiments.md.
 """
 
 import time
@@ -21,7 +20,6 @@ from critic import Critic, critic_values
 from group_size_results import averaged, final, paired
 from optimal_group_size import PIECES as LEAVE_ONE_OUT
 from optimal_group_size import RATES, STEPS, name_of
-from pictures import STYLE, doublings, pyplot, save
 from training import START, Watch, run, settings_of
 from world import start, truth, world_task
 
@@ -280,66 +278,14 @@ def spread(values: list[float]) -> str:
     return f"{np.mean(values):.4f}{error}"
 
 
-def draw(done: dict[str, Rows]) -> None:
-    """Learning curves by baseline, a panel a group size; and the mean of the run against the
-    group size.
-    """
-    plt = pyplot()
-    sizes = [
-        size
-        for size in sorted(SIZES)
-        if all(runs_of(done, baseline, size) for baseline in COMPARED)
-    ]
-    if not sizes:
-        return
-    figure, axes = plt.subplots(1, len(sizes) + 1, figsize=(2.9 * len(sizes) + 3.2, 4.2))
-    for axis, size in zip(axes, sizes, strict=False):
-        for baseline in BASELINES:
-            colour, marker, dash = STYLE[baseline]
-            some = list(runs_of(done, baseline, size).values())
-            if some:
-                value = np.mean([column(rows, "held_out") for rows in some], axis=0)
-                step = column(some[0], "step")
-                axis.plot(step, value, dash, marker=marker, markevery=6, markersize=5, color=colour)
-        axis.set_title(f"G = {size}")
-        axis.set_xlabel("updates")
-        axis.set_ylim(0.24, 0.56)
-    axes[0].set_ylabel("held-out accuracy, exact")
-    last, handles = axes[-1], []
-    for place, (baseline, label) in enumerate(BASELINES.items()):
-        colour, marker, dash = STYLE[baseline]
-        found = {
-            size: [averaged(rows) for rows in runs_of(done, baseline, size).values()]
-            for size in sorted(SIZES)
-        }
-        at = [size * 1.05 ** (place - 2) for size, some in found.items() if some]
-        mean = [np.mean(some) for some in found.values() if some]
-        error = [
-            float(np.std(some, ddof=1) / np.sqrt(len(some))) if len(some) > 1 else 0.0
-            for some in found.values()
-            if some
-        ]
-        handles.append(
-            last.errorbar(
-                at, mean, error, fmt=marker, linestyle=dash, color=colour, capsize=3, label=label
-            )
-        )
-    doublings(last, sorted(SIZES))
-    last.set_xlabel("group size G")
-    last.set_title("mean of the run, standard errors")
-    figure.legend(handles=handles, loc="outside lower center", ncols=5)
-    save(figure, "oracle-critic.svg")
-
-
 def show() -> None:
-    """Print and draw what is there."""
+    """Print what is there."""
     done = PIECES.tables()
     tables(done)
-    draw(done)
 
 
 def main() -> None:
-    """Run what is missing; print and draw what is there."""
+    """Run what is missing; print what is there."""
     asked = options(__doc__)
     if asked.quick:
         print([len(curve(baseline, 4, 0, 10, (10,))) for baseline in BASELINES], len(cost(10, 1)))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from lab.tests.commands import main
+from tests.cases import each_case
 
 from groupwise.analysis.compare import compare
 from groupwise.analysis.component_file import path_beside, save_components
@@ -302,7 +303,7 @@ def test_a_kill_leaves_what_was_done(
     assert starts() == ["0.1 8 0", "0.1 8 1", "0.1 8 1"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "said"),
     [
         ({"sweep": None}, "expected sweep or runs in the settings, got neither"),

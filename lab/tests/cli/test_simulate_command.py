@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from lab.tests import commands as cli
+from tests.cases import each_case
 
 from groupwise.record.run import RunRecord
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
@@ -167,7 +168,7 @@ def test_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "words"),
     [
         (["casino"], "bandit"),

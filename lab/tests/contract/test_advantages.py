@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise_lab.trainer.advantages import ADVANTAGES, Advantage, advantage_by_name
@@ -18,7 +19,8 @@ from groupwise_lab.trainer.baselines import DynamicBaseline, KernelBaseline, Run
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "advantages.md").read_text(encoding="utf-8")
 PROMPTS, SIZE = 5, 6
-EACH = pytest.mark.parametrize("entry", ADVANTAGES, ids=lambda entry: entry.name)
+EACH = each_case("entry", ADVANTAGES)
+EACH_APART = pytest.mark.parametrize("entry", ADVANTAGES, ids=lambda entry: entry.name)
 KINDS = {
     "binary": lambda rng, shape: rng.integers(0, 2, shape).astype(float),
     "continuous": lambda rng, shape: rng.uniform(0, 3, shape),
@@ -65,7 +67,7 @@ def test_every_advantage_says_what_it_is(entry: Advantage) -> None:
 
 
 @pytest.mark.thinned(30)
-@EACH
+@EACH_APART
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_shape_and_precision_are_kept_and_nothing_is_changed(
@@ -89,7 +91,7 @@ def test_integers_become_floats(entry: Advantage) -> None:
 
 
 @EACH
-@pytest.mark.parametrize("kind", KINDS)
+@each_case("kind", KINDS)
 def test_long_form_gives_the_same_in_any_order(entry: Advantage, kind: str) -> None:
     reward = sample(kind)
     rectangle = call(entry, reward)
@@ -108,7 +110,7 @@ def test_long_form_gives_the_same_in_any_order(entry: Advantage, kind: str) -> N
 
 
 @pytest.mark.thinned(15)
-@EACH
+@EACH_APART
 @pytest.mark.parametrize("kind", KINDS)
 def test_torch_gives_what_numpy_gives(entry: Advantage, kind: str) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -129,7 +131,7 @@ def test_torch_gives_what_numpy_gives(entry: Advantage, kind: str) -> None:
 
 
 @EACH
-@pytest.mark.parametrize("kind", ["binary", "continuous"])
+@each_case("kind", ["binary", "continuous"])
 def test_a_number_added_to_all_rewards_does_what_is_claimed(entry: Advantage, kind: str) -> None:
     reward = sample(kind)
     moved = np.abs(call(entry, reward + 0.75) - call(entry, reward)).max()
@@ -137,7 +139,7 @@ def test_a_number_added_to_all_rewards_does_what_is_claimed(entry: Advantage, ki
 
 
 @EACH
-@pytest.mark.parametrize("kind", ["binary", "continuous"])
+@each_case("kind", ["binary", "continuous"])
 def test_a_factor_on_all_rewards_does_what_is_claimed(entry: Advantage, kind: str) -> None:
     reward = sample(kind)
     plain, scaled = call(entry, reward), call(entry, 7 * reward)
@@ -149,7 +151,7 @@ def test_a_factor_on_all_rewards_does_what_is_claimed(entry: Advantage, kind: st
 
 
 @EACH
-@pytest.mark.parametrize("level", [0.1, 1 / 3, 1e12])
+@each_case("level", [0.1, 1 / 3, 1e12])
 def test_a_group_of_equal_rewards_gets_exactly_nothing_where_claimed(
     entry: Advantage, level: float
 ) -> None:
@@ -182,7 +184,7 @@ def test_too_small_a_group_is_refused_in_a_sentence(entry: Advantage) -> None:
 
 
 @EACH
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@each_case("bad", [np.nan, np.inf, -np.inf])
 def test_a_reward_that_is_no_number_is_refused_in_a_sentence(entry: Advantage, bad: float) -> None:
     reward = sample("continuous")
     reward[3, 1] = bad

@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError, named
 from groupwise_lab.trainer.benchmarks import (
@@ -29,7 +30,7 @@ from groupwise_lab.trainer.benchmarks import (
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "tasks.md").read_text(
     encoding="utf-8"
 )
-EACH = pytest.mark.parametrize("entry", BENCHMARKS, ids=lambda entry: entry.name)
+EACH = each_case("entry", BENCHMARKS)
 RIGHT = {
     "gsm8k": "5",
     "math500": "\\frac{1}{2}",
@@ -131,11 +132,17 @@ def written(path: Path, rows: list[Any]) -> Path:
     return path
 
 
-@EACH
-@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", ".csv"])
+@each_case(
+    ("entry", "suffix"),
+    [
+        (entry, suffix)
+        for entry in BENCHMARKS
+        for suffix in (".jsonl", ".json", ".parquet", ".csv")
+        if suffix != ".csv"  # where a list has no place
+        or not any(isinstance(value, list) for value in EXAMPLES[entry.name].values())
+    ],
+)
 def test_its_own_layout_is_read(entry: Benchmark, suffix: str, tmp_path: Path) -> None:
-    if suffix == ".csv" and any(isinstance(value, list) for value in EXAMPLES[entry.name].values()):
-        pytest.skip("a list has no place in CSV")
     questions = load_benchmark(
         entry.name, written(tmp_path / f"rows{suffix}", [dict(EXAMPLES[entry.name])] * 2)
     )
@@ -232,7 +239,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@each_case("name", BROKEN)
 def test_broken_files_are_one_sentence(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(BROKEN[name])

@@ -64,15 +64,15 @@ def test_the_cost_is_the_probes_share(study: Study, capsys: pytest.CaptureFixtur
     )
 
 
+@pytest.mark.slow
 def test_the_page_has_the_tables_of_its_pieces(
-    study: Study, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    study: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = study("adaptive_group_size")
     done = module.PIECES.tables()
     assert {
         module.cell_name(arm, seed) for arm in ("from032", "from004") for seed in range(5)
     } <= set(done)
-    monkeypatch.setattr(module, "save", lambda *_: None)
     module.show()
     text = (
         (ROOT / "docs" / "studies" / "adaptive-group-size.md")

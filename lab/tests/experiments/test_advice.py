@@ -151,6 +151,7 @@ def test_a_piece_gives_the_same_result_twice_and_its_fork_is_of_that_run(
     assert fork["forks"]["5"]["right_1e4"][0] == run["right_1e4"][1]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["rate", "lag", "small_groups", "flat_reward", "paid_length"])
 def test_a_run_is_its_twin_until_its_fault_begins_and_a_fork_before_it_stays_so(
     tiny: Any, load: Load, kind: str

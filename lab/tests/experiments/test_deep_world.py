@@ -13,6 +13,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.stability.threshold import threshold
 from groupwise_lab.trainer.tasks import make_task
@@ -34,7 +35,7 @@ def deep() -> Iterator[ModuleType]:
     sys.modules.pop("deep_world", None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lag", "interval"),
     [
         ("none", 1),
@@ -46,7 +47,7 @@ def deep() -> Iterator[ModuleType]:
         ("async", 5),
     ],
 )
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@each_case("momentum", [0.0, 0.9])
 def test_modes_that_do_not_mix_grow_from_the_stiffest_ones_threshold(
     deep: ModuleType, lag: str, interval: int, momentum: float
 ) -> None:
@@ -68,11 +69,11 @@ def forces_that_do_not_commute(deep: ModuleType) -> ModuleType:
     return found
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lag", "interval"),
     [("none", 1), ("refresh", 3), ("fixed", 1), ("fixed", 3), ("async", 1), ("async", 3)],
 )
-@pytest.mark.parametrize("momentum", [0.0, 0.8])
+@each_case("momentum", [0.0, 0.8])
 def test_the_mode_that_grows_first_grows_as_its_block_says(
     deep: ModuleType, lag: str, interval: int, momentum: float
 ) -> None:
@@ -310,6 +311,7 @@ PAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_tables_of_the_pages_are_those_that_are_printed(
     page: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -317,13 +319,8 @@ def test_tables_of_the_pages_are_those_that_are_printed(
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.syspath_prepend(str(FOLDER.parent / "u_statistic"))
     monkeypatch.setattr(sys, "argv", ["script", "--tables"])
-    importlib.import_module("deep_dynamics_pages")
     for name in PAGES[page]:
         module = importlib.import_module(name)
-        for other in (name, "deep_dynamics_pages"):
-            monkeypatch.setattr(
-                sys.modules[other], "save", lambda figure, file: None, raising=False
-            )
         module.main()
     printed = capsys.readouterr().out.splitlines()
     shown = (FOLDER.parents[1] / "docs" / "studies" / page).read_text(encoding="utf-8").splitlines()

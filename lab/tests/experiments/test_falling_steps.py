@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from lab.tests.experiments.conftest import scripts_of
 from scipy import stats
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 
@@ -98,8 +99,8 @@ def test_the_optimum_of_a_bandit_is_reward_over_kl_weight() -> None:
     assert (world.objectives(tries) <= world.objective(best)).all()
 
 
-@pytest.mark.parametrize("baseline", BASELINES)
-@pytest.mark.parametrize("size", [2, 4])
+@each_case("baseline", BASELINES)
+@each_case("size", [2, 4])
 def test_drawn_gradients_have_the_moments_of_all_groups(baseline: str, size: int) -> None:
     """60,000 minibatches of three: every mean and covariance within 5 standard errors; wrong by
     chance less than 1e-5 of the time.
@@ -193,7 +194,7 @@ def test_a_constant_step_without_noise_is_gradient_ascent() -> None:
 WORLD = bandit_world([1.0, 0.0], kl_weight=0.5)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "sentence"),
     [
         ({"group_size": 1}, "leave-one-out needs two"),
@@ -216,7 +217,7 @@ def test_bad_runs_get_a_sentence(change: dict[str, object], sentence: str) -> No
         )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("call", "sentence"),
     [
         (lambda: bandit_world([1.0, 0.0], kl_weight=0.0), "KL weight above 0"),

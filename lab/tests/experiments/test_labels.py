@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from diagnosis.labels import Judged, Label, data_folder, families, labels_in, line_of, main, summary
+from tests.cases import each_case
 
 from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, Sign, State
 
@@ -35,7 +36,7 @@ def run(
     return Judged(label, judgement, range(5, 205, 5), 0.1)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("at", "off"), [(70, 0), (75, 0), (45, 5), (40, 6), (100, 5), (105, 6), (None, math.inf)]
 )
 def test_rows_off_count_from_either_end_of_the_range(at: int | None, off: float) -> None:
@@ -49,7 +50,7 @@ def test_without_a_first_sign_the_onset_counts_and_without_both_nothing() -> Non
     assert run(FLAT, at=90).rows_off is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("label", "state", "rules"),
     [
         (HEALTHY, State.OK, []),
@@ -68,7 +69,7 @@ def test_states_that_a_label_forbids(label: Label, state: State, rules: list[str
     assert run(label, state).broken() == rules
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("label", "name", "denied"),
     [
         (COLLAPSE, "the policy ran away in length", False),

@@ -317,16 +317,16 @@ def test_a_value_is_that_of_the_verifier_whatever_its_rewards_are_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     policy, task, problems = make_policy(), make(small_task), small_task.train[:12]
-    found = values(policy, task, problems, rollouts=2000, generator=drawing(1))
+    found = values(policy, task, problems, rollouts=500, generator=drawing(1))
     assert found.method == method
     assert (found.error_P == 0).all() == (method != "rollouts")
     monkeypatch.setattr("truth.method_for", lambda policy, task: "rollouts")
-    sampled = values(policy, task, problems, rollouts=2000, generator=drawing(2))
+    sampled = values(policy, task, problems, rollouts=500, generator=drawing(2))
     # A mean beyond 4 standard errors one time in 16,000; of two means, their errors added in
     # squares.
     assert abs(found.mean - sampled.mean) < 4 * np.hypot(found.mean_error, sampled.mean_error)
     if method == "rollouts":
-        right = values(policy, small_task, problems, rollouts=2000, generator=drawing(3))
+        right = values(policy, small_task, problems, rollouts=500, generator=drawing(3))
         verifier: Any = task.verifier
         share = 1.0 if verifier.mode == "missing" else 1 - verifier.share
         assert abs(found.mean - share * right.mean) < 4 * np.hypot(

@@ -53,9 +53,8 @@ def test_scripts_run_and_leave_nothing_in_a_quick_run(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    kept = load("drawing").RESULTS.tables()
-    monkeypatch.setattr(load("drawing").RESULTS, "path", tmp_path / "results.txt")
-    monkeypatch.setattr(load("common"), "PICTURES", tmp_path)
+    kept = load("note").RESULTS.tables()
+    monkeypatch.setattr(load("note").RESULTS, "path", tmp_path / "results.txt")
     assert kept
     if name == "force_of_runs":
         script = load(name)
@@ -97,7 +96,7 @@ def test_the_page_names_every_script_and_every_picture() -> None:
 
 
 def test_kicks_measure_the_stiffness_without_its_closed_form(load: Loader) -> None:
-    found = load("kicks").kicked(load("drawing").note_bandit(), Training(0.5))
+    found = load("kicks").kicked(load("note").note_bandit(), Training(0.5))
     exact = 2 * 0.5 * 0.76000413 * (1 - 0.76000413)
     assert found.stiffness.covers(exact)
     assert found.stiffness.value == pytest.approx(exact, rel=1e-3)
@@ -108,10 +107,10 @@ def test_components_of_one_prompt_are_those_of_the_sum_over_groups(load: Loader,
     """Leave-one-out over two arms is k (G - k)/(G (G - 1)) times the length of the direction's
     two sides.
     """
-    moments, drawing = load("moments"), load("drawing")
+    moments, note = load("moments"), load("note")
     for p in (0.1, 0.5, 0.76):
         direction = np.array([-1.0, 1.0]) / math.sqrt(2)
-        noise = moments.mode_noise(drawing.note_bandit(), np.array([1 - p, p]), direction)
+        noise = moments.mode_noise(note.note_bandit(), np.array([1 - p, p]), direction)
         right = np.arange(size + 1)
         mean, variance = binomial_variance(
             math.sqrt(2) * right * (size - right) / (size * (size - 1)), p, size
@@ -177,11 +176,12 @@ def test_simulated_prompts_drift_as_expected(load: Loader) -> None:
     )
 
 
+@pytest.mark.slow
 def test_located_thresholds_are_the_exact_ones(load: Loader) -> None:
     """The learning rate is located to a thousandth; stiffness is measured to five in a hundred
     thousand.
     """
-    rows = load("drawing").RESULTS.read("boundary")
+    rows = load("note").RESULTS.read("boundary")
     assert {(row["lag"], row["momentum"]) for row in rows} == set(
         product(("none", "fixed", "refresh", "async"), (0.9, 0.0))
     )
@@ -206,7 +206,7 @@ def test_one_threshold_is_located_again(load: Loader) -> None:
 
 def test_the_table_of_ratios_is_that_of_the_thresholds(load: Loader) -> None:
     now = load("boundary").ratio_rows()
-    kept = load("drawing").RESULTS.read("exact_over_rule")
+    kept = load("note").RESULTS.read("exact_over_rule")
     assert len(now) == len(kept) == 21
     for fresh, row in zip(now, kept, strict=True):
         assert [fresh["least"], fresh["most"], fresh["at_1"]] == pytest.approx(
@@ -218,7 +218,7 @@ def test_swings_are_the_predicted_ones(load: Loader) -> None:
     """14 variances within four standard errors: one false alarm in a thousand seeds; this seed
     is kept.
     """
-    for row in load("drawing").RESULTS.read("fluctuations"):
+    for row in load("note").RESULTS.read("fluctuations"):
         assert abs(row["variance"] - row["predicted"]) < 4 * row["standard_error"], row
         assert (
             abs(row["measured"] - row["predicted_measured"]) < 4 * row["standard_error_measured"]
@@ -227,7 +227,7 @@ def test_swings_are_the_predicted_ones(load: Loader) -> None:
 
 
 def test_noise_moves_the_plateau_by_the_second_order(load: Loader) -> None:
-    for row in load("drawing").RESULTS.read("group_size_noise"):
+    for row in load("note").RESULTS.read("group_size_noise"):
         assert abs(row["shift"] - row["second_order"]) < 4 * row["standard_error"], row
 
 
@@ -235,7 +235,7 @@ def test_hardly_a_run_is_called_stable_that_is_not(load: Loader) -> None:
     """The table of the how-to: of the runs called stable at most two per cent may be none; and
     some that are stable are called so.
     """
-    rows = load("drawing").RESULTS.read("force_of_runs")
+    rows = load("note").RESULTS.read("force_of_runs")
     stable = [row for row in rows if row["verdict"] == "stable"]
     assert len(stable) > 0.1 * len(rows)
     assert sum(row["share"] > 1 for row in stable) <= 0.02 * len(stable)
@@ -244,7 +244,7 @@ def test_hardly_a_run_is_called_stable_that_is_not(load: Loader) -> None:
 
 
 def test_tables_are_no_larger_than_their_pictures_need(load: Loader) -> None:
-    results = load("drawing").RESULTS
+    results = load("note").RESULTS
     assert [name for name in results.tables() if len(str(results.texts(name))) > 250_000] == []
 
 
@@ -260,10 +260,9 @@ def test_a_whole_run_gives_the_files_that_are_kept(
     """To five digits: a sum may be ordered otherwise on another machine, and a draw at the edge
     of an arm fall the other way.
     """
-    results = load("drawing").RESULTS
+    results = load("note").RESULTS
     before = results.tables()
     monkeypatch.setattr(results, "path", tmp_path / "results.txt")
-    monkeypatch.setattr(load("common"), "PICTURES", tmp_path)
     printed(name)
     made = results.tables()
     assert made
@@ -273,7 +272,6 @@ def test_a_whole_run_gives_the_files_that_are_kept(
             assert _numbers(fresh) == pytest.approx(
                 _numbers(kept), rel=1e-5, abs=1e-8, nan_ok=True
             ), table
-    assert name in {"inertia", "force_of_runs"} or list(tmp_path.glob("*.svg"))
 
 
 def _words(row: dict[str, Any]) -> dict[str, Any]:

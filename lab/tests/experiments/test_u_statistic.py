@@ -306,6 +306,7 @@ def test_a_critic_gives_values_before_it_learns_from_the_batch(study: Study, pol
     assert (critic.learned(policy, task, judged)["value"] > first).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "page"),
     [

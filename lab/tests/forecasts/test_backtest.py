@@ -10,6 +10,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from scipy.special import ndtri
+from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.calibration import PROBABILITIES, UNCALIBRATED, shipped
@@ -192,7 +193,7 @@ def test_missing_rows_do_not_count() -> None:
     assert one.n_train + one.n_test == int(keep.sum())
 
 
-@pytest.mark.parametrize(("share", "seen"), [(0.02, 8), (0.2, 24), (0.5, 60), (0.8, 96)])
+@each_case(("share", "seen"), [(0.02, 8), (0.2, 24), (0.5, 60), (0.8, 96)])
 def test_the_share_seen_is_that_asked_for_but_never_under_eight_rows(
     share: float, seen: int
 ) -> None:
@@ -245,7 +246,7 @@ def test_a_case_is_the_error_in_spreads() -> None:
     )
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.2, 1.5, math.nan])
+@each_case("share", [0.0, 1.0, -0.2, 1.5, math.nan])
 def test_a_share_outside_zero_and_one_is_refused(share: float) -> None:
     with pytest.raises(InvalidArgumentError, match="between 0 and 1"):
         backtest(TIME, rising(6), from_share=share)
@@ -308,7 +309,7 @@ def test_smoothing_takes_the_slowest_rate_where_rows_only_alternate() -> None:
     assert abs(float(smoothing(np.arange(80.0), value, stretches(80, (1, 1))).centre_S[0])) < 0.2
 
 
-@pytest.mark.parametrize("name", SIMPLE)
+@each_case("name", SIMPLE)
 def test_simple_methods_forecast_their_own_clean_curve(name: str) -> None:
     value = 0.8 - 0.6 * np.exp(-TIME / 20) if name in ("smoothing", "last_mean") else rising(5, 0.0)
     got = SIMPLE[name](

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtri
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.calibration import (
@@ -41,14 +42,14 @@ def steep(constant: float, slope: float, short: float) -> Calibration:
 # Stretches
 
 
-@pytest.mark.parametrize("probability", PROBABILITIES)
+@each_case("probability", PROBABILITIES)
 def test_without_calibration_a_quantile_of_the_table_is_the_normal_one(probability: float) -> None:
     for kind in KINDS:
         got = UNCALIBRATED.stretch(kind, probability, 100, HERE, bounded=True)
         assert got == pytest.approx([float(ndtri(probability))], abs=1e-12)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("probability", "within"),
     [(0.17, 0.03), (0.6, 0.02), (0.93, 0.03), (0.002, 1e-9), (0.9995, 1e-9)],
 )
@@ -130,7 +131,7 @@ def test_the_shipped_band_never_narrows_with_the_distance() -> None:
         assert np.all(np.diff(width) >= -1e-12)
 
 
-@pytest.mark.parametrize("seen", [8, 30, 100, 1000])
+@each_case("seen", [8, 30, 100, 1000])
 def test_the_shipped_median_is_the_one_of_the_table_and_between_the_quarters(seen: int) -> None:
     row = seen * np.array([1.0, 1.3, 3.0, 10.0]) - 1
     for kind in KINDS:
@@ -313,7 +314,7 @@ def changed(kind: str, value: object) -> dict[str, object]:
     return dict(UNCALIBRATED.as_dict()["terms"]) | {kind: value}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",
@@ -348,7 +349,6 @@ def changed(kind: str, value: object) -> dict[str, object]:
         table()[:-40],
         "\x00" * 50,
     ],
-    ids=range(31),
 )
 def test_what_is_no_table_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(

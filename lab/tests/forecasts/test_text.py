@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError
 from groupwise_lab.forecasts.results import Backtest, Tally
@@ -88,7 +89,7 @@ def test_no_score_at_all_is_an_error() -> None:
         Scores.of([], [("a", "b")])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("first", "second", "same"),
     [
         ("s/rho0.10_seed42.log", "s/rho3.00_seed7.log", True),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise_lab.theory.chi_square_mixture import ChiSquareMixture
 
@@ -44,7 +45,7 @@ CENTRAL = [
 ]
 
 
-@pytest.mark.parametrize("case", CENTRAL, ids=lambda case: case["name"])
+@each_case("case", CENTRAL)
 def test_both_tails_and_quantiles_are_right(case: dict[str, Any]) -> None:
     law, upper = (
         law_of(case["weight"], case["degrees"]),
@@ -64,7 +65,7 @@ def test_many_weights_are_right(count: int) -> None:
     assert law.sf(case["points"]) == pytest.approx(upper, rel=1e-9)
 
 
-@pytest.mark.parametrize(("weight", "degrees", "printed"), TABLES, ids=str)
+@each_case(("weight", "degrees", "printed"), TABLES)
 def test_printed_tables(
     weight: list[float], degrees: list[float], printed: dict[float, float]
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.simulate.bandit_runs import expected_path
@@ -70,8 +71,8 @@ def drift_jacobian(task: Bandit, training: Training, logit: np.ndarray) -> np.nd
     ).T
 
 
-@pytest.mark.parametrize("kl_place", ["loss", "reward"])
-@pytest.mark.parametrize("advantage", ["vanilla", "leave_one_out", "full_group_mean"])
+@each_case("kl_place", ["loss", "reward"])
+@each_case("advantage", ["vanilla", "leave_one_out", "full_group_mean"])
 def test_the_fixed_point_rests_and_is_as_stiff_as_it_says(advantage: Any, kl_place: Any) -> None:
     training = Training(1.0, group_size=4, advantage=advantage, kl_place=kl_place)
     rest = fixed_point(FOUR, training)
@@ -99,8 +100,8 @@ def test_the_numbers_of_the_theory() -> None:
         ).value == pytest.approx(std, abs=1e-3)
 
 
-@pytest.mark.parametrize("size", [2, 4, 16, 100])
-@pytest.mark.parametrize("rewards", [[0, 1], [2.0, -1.0]])
+@each_case("size", [2, 4, 16, 100])
+@each_case("rewards", [[0, 1], [2.0, -1.0]])
 def test_the_stiffness_of_std_normalised_advantages(size: int, rewards: list[float]) -> None:
     """Against the derivative of the simulated expectation."""
     task = bandit(rewards, reference_A=[0.6, 0.4], kl_weight=1.5)

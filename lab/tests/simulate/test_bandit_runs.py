@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from lab.tests.simulate.naive import gradient, softmax, train
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.simulate import bandit_runs
@@ -89,8 +90,8 @@ def test_every_lag_and_ratio_is_that_of_a_naive_loop(
     agree_with_naive(changed(BASE, lag=lag, interval=interval, ratio=ratio, kl_place=kl_place))
 
 
-@pytest.mark.parametrize("advantage", ADVANTAGES)
-@pytest.mark.parametrize("ratio", ["none", "exact", "clipped"])
+@each_case("advantage", ADVANTAGES)
+@each_case("ratio", ["none", "exact", "clipped"])
 def test_every_advantage_is_that_of_a_naive_loop(advantage: Any, ratio: Any) -> None:
     agree_with_naive(
         changed(BASE, advantage=advantage, ratio=ratio, lag="refresh", interval=4),
@@ -172,9 +173,9 @@ def one_step(task: Bandit, training: Training, now: np.ndarray, then: np.ndarray
     return np.asarray((update.logit_AS - before)[:, 0])
 
 
-@pytest.mark.parametrize("kl_place", ["loss", "reward"])
-@pytest.mark.parametrize("ratio", ["none", "exact", "clipped"])
-@pytest.mark.parametrize("advantage", ADVANTAGES)
+@each_case("kl_place", ["loss", "reward"])
+@each_case("ratio", ["none", "exact", "clipped"])
+@each_case("advantage", ADVANTAGES)
 def test_the_expected_gradient_is_that_over_every_batch(
     advantage: Any, ratio: Any, kl_place: Any
 ) -> None:
@@ -502,7 +503,7 @@ def test_records_every_few_updates() -> None:
     assert np.array_equal(runs.series["reward"], every.series["reward"][[0, 10, 20]])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("settings", "words"),
     [
         ({"momentum": 1.0}, "momentum to be a number of at least 0 and below 1"),
@@ -547,7 +548,7 @@ def test_bandits_that_are_none_are_refused() -> None:
         drawn_arms_of(TWO, Training(0.1), steps=0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("settings", "words"),
     [
         ({"seed": -1}, "seed to be a whole number of at least 0"),

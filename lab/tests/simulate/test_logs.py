@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
@@ -155,9 +156,7 @@ def test_the_noise_of_a_row_is_that_of_the_mean_of_its_completions() -> None:
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.33)
 
 
-@pytest.mark.parametrize(
-    ("later", "stands"), [(0.0, True), (0.14, True), (0.16, False), (1.0, False)]
-)
+@each_case(("later", "stands"), [(0.0, True), (0.14, True), (0.16, False), (1.0, False)])
 def test_a_run_stands_whose_second_half_gains_less_than_a_tenth(later: float, stands: bool) -> None:
     """By thirds of the second half: of .15 of the gain of before a tenth of all falls between
     the first and the last.

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.bounds import (
@@ -163,7 +164,7 @@ def test_each_assumption_says_whether_it_was_checked() -> None:
             assert sum(word in said for said in bound.assumed) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("call", "sentence"),
     [
         (lambda: Landscape(1.0, 2.0, 0.1, 1.0), "mu at most L"),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.chi_square_mixture import ChiSquareMixture
@@ -51,7 +52,7 @@ def test_moments_are_those_of_the_quantiles(weight: object) -> None:
     assert float(mass @ (quantile - mean) ** 2) == pytest.approx(law.var(), rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["two", "three", "geometric"])
+@each_case("name", ["two", "three", "geometric"])
 def test_samples_follow_the_law(name: str) -> None:
     """Kolmogorov-Smirnov on 2,000 draws from one fixed seed a law; a right law fails with
     probability 1e-4 for one seed.
@@ -64,7 +65,7 @@ def test_samples_follow_the_law(name: str) -> None:
 TAILS = [1e-30, 1e-12, 1e-3, 0.3]
 
 
-@pytest.mark.parametrize("degrees", [1, 30, 300, 1_000, 100_000])
+@each_case("degrees", [1, 30, 300, 1_000, 100_000])
 def test_equal_weights_are_one_chi_square(degrees: int) -> None:
     law, exact = law_of([3.0] * degrees), stats.chi2(degrees, scale=3)
     upper, lower = exact.isf(TAILS), exact.ppf(TAILS)
@@ -74,7 +75,7 @@ def test_equal_weights_are_one_chi_square(degrees: int) -> None:
     assert law.ppf(TAILS[:2]) == pytest.approx(lower[:2], rel=1e-11)
 
 
-@pytest.mark.parametrize("count", [1, 30, 1_000, 50_000])
+@each_case("count", [1, 30, 1_000, 50_000])
 def test_harmonic_weights_twice_are_a_maximum(count: int) -> None:
     """The largest of n exponentials is the sum of others over 1 to n: P(Q <= x) is
     (1 - exp(-x/2))^n.
@@ -87,7 +88,7 @@ def test_harmonic_weights_twice_are_a_maximum(count: int) -> None:
     assert law.sf(upper) == pytest.approx(TAILS, rel=1e-9)
 
 
-@pytest.mark.parametrize("count", [1_000, 5_000])
+@each_case("count", [1_000, 5_000])
 def test_many_equal_weights_never_turn_back(count: int) -> None:
     """Where a path on the wrong side of 0 once gave 1 for 1e-111."""
     law = law_of(np.ones(count))
@@ -160,7 +161,7 @@ def test_imhofs_integral_by_quadrature() -> None:
     assert float(law_of(weight).sf(point)) == pytest.approx(0.5 + value / math.pi, abs=1e-6)
 
 
-@pytest.mark.parametrize("small", [1e-3, 1e-6, 1e-9, 1e-12])
+@each_case("small", [1e-3, 1e-6, 1e-9, 1e-12])
 def test_a_second_weight_of_hardly_any_size_keeps_all_digits(small: float) -> None:
     """P(Q <= x) is the mean over the small chi-square of an exact distribution function, a sum
     by Gauss and Hermite.
@@ -172,14 +173,14 @@ def test_a_second_weight_of_hardly_any_size_keeps_all_digits(small: float) -> No
     assert law.cdf(law.ppf([0.01, 0.5, 0.99])) == pytest.approx([0.01, 0.5, 0.99], rel=1e-11)
 
 
-@pytest.mark.parametrize("weight", [[1.0, 0.0], [1.0, math.nan], [], [1.0, -1.0]], ids=str)
+@each_case("weight", [[1.0, 0.0], [1.0, math.nan], [], [1.0, -1.0]])
 def test_bad_laws_get_a_sentence(weight: list[float]) -> None:
     with pytest.raises(InvalidArgumentError, match="expected") as caught:
         law_of(weight)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])
+@each_case("share", [-0.1, 1.1, math.nan])
 def test_bad_questions_get_a_sentence(share: float) -> None:
     with pytest.raises(InvalidArgumentError, match="probabilities from 0 to 1"):
         law_of([1.0]).ppf(share)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import linalg, stats
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.final_gap import (
@@ -59,7 +60,7 @@ def parts_of(seed: int) -> tuple[CovarianceParts, np.ndarray]:
     return parts, matrices(seed, 3)[0]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each_case("seed", range(4))
 def test_the_covariance_solves_lyapunovs_equation(seed: int) -> None:
     """(b Lambda - 1/2) Sigma + Sigma (b Lambda - 1/2) = b^2 Omega, solved by scipy."""
     hessian, noise = matrices(seed)
@@ -75,7 +76,7 @@ def test_the_covariance_solves_lyapunovs_equation(seed: int) -> None:
     assert gap.law.var() == pytest.approx(2 * (gap.weight_K**2).sum())
 
 
-@pytest.mark.parametrize("b", [2.0, 3.0])
+@each_case("b", [2.0, 3.0])
 def test_the_corrected_factor_is_the_limit_of_the_exact_recursion_and_the_printed_one_is_not(
     b: float,
 ) -> None:
@@ -155,7 +156,7 @@ def test_runs_follow_the_law() -> None:
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each_case("seed", range(3))
 def test_parts_of_a_world_have_its_traces(seed: int) -> None:
     world = random_world(
         np.random.default_rng(seed), prompts=6, arms=4, dimensions=3, rewards="binary"
@@ -166,7 +167,7 @@ def test_parts_of_a_world_have_its_traces(seed: int) -> None:
     ] == pytest.approx([world.vp, world.t, world.r])
 
 
-@pytest.mark.parametrize("group_size", [1, 2, 3])
+@each_case("group_size", [1, 2, 3])
 def test_covariances_of_a_group_by_enumeration(group_size: int) -> None:
     """One prompt, all groups: the covariance of the estimator itself, written out here."""
     world = random_world(np.random.default_rng(7), prompts=1, arms=4, dimensions=3)
@@ -204,7 +205,7 @@ def test_covariances_of_a_group_by_enumeration(group_size: int) -> None:
         assert parts.covariance(name, group_size, 1) == pytest.approx(covariance, abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each_case("seed", range(3))
 def test_the_excess_of_leave_one_out_falls_as_one_over_g_times_g_less_one(seed: int) -> None:
     """The sum of the weights exactly; each weight to leading order, slope -1.00 +- .02 of the
     logarithms from G = 128 on.
@@ -245,7 +246,7 @@ def test_what_holds_of_the_gradient_holds_of_the_final_gap() -> None:
 ONE = np.ones((1, 1))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("call", "sentence"),
     [
         (lambda: limiting_gap([[1.0, 0], [0, -1.0]], np.eye(2), 2.0), "negative semi-definite"),
@@ -268,7 +269,7 @@ def test_bad_input_gets_a_sentence(call, sentence: str) -> None:  # type: ignore
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("step", [0.02, 0.3])
+@each_case("step", [0.02, 0.3])
 def test_a_constant_step_settles_where_the_recursion_does(step: float) -> None:
     """E x x^T stepped until it rests; for small steps the mean is a quarter of the step times
     the trace, whatever the curvature.
@@ -292,7 +293,7 @@ def test_a_cost_turns_parts_into_components() -> None:
     assert (vp + t / 4 + r / 12) / 8 == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("step", [0.0, -1.0, 2.0, np.nan])
+@each_case("step", [0.0, -1.0, 2.0, np.nan])
 def test_a_constant_step_that_does_not_settle_gets_a_sentence(step: float) -> None:
     with pytest.raises(InvalidArgumentError, match="below 2 over the largest curvature"):
         stationary_gap([[-1.0]], ONE, step)

@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.mse import (
@@ -252,8 +253,8 @@ def test_minibatches_of_two_prompts(world: BanditWorld, name: str, size: int) ->
     assert law == pytest.approx(error_by_enumeration(name, world, size, replace=True), abs=EXACT)
 
 
-@pytest.mark.parametrize("name", [baseline.name for baseline in BASELINES])
-@pytest.mark.parametrize("kind", KINDS)
+@each_case("name", [baseline.name for baseline in BASELINES])
+@each_case("kind", KINDS)
 def test_minibatches_from_a_finite_set_of_prompts(
     kind: Literal["binary", "continuous", "noisy"], name: str
 ) -> None:
@@ -463,9 +464,7 @@ def good() -> dict[str, np.ndarray]:
     return {name: np.ones(2) for name in names}
 
 
-@pytest.mark.parametrize(
-    "name", ["score_norm2_P", "reward_variance_P", "oracle_variance_P", "gradient_norm2_P"]
-)
+@each_case("name", ["score_norm2_P", "reward_variance_P", "oracle_variance_P", "gradient_norm2_P"])
 def test_negative_variances_are_refused(name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"got -1.0 in {name}"):
         PromptMoments(**good() | {name: np.array([1.0, -1.0])})
@@ -481,7 +480,7 @@ def test_a_negative_value_or_kappa_is_none_of_our_business() -> None:
         PromptMoments(**{name: np.asarray(1.0) for name in good()})
 
 
-@pytest.mark.parametrize("name", ["leave_one_out", "full_group_mean", "shrunk"])
+@each_case("name", ["leave_one_out", "full_group_mean", "shrunk"])
 def test_groups_of_one_have_no_others(name: str) -> None:
     for law in (within_prompt_variance, squared_bias):
         with pytest.raises(

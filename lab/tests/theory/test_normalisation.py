@@ -8,6 +8,7 @@ from math import comb
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.mse import PromptMoments
@@ -62,9 +63,9 @@ def advantages(
     )
 
 
-@pytest.mark.parametrize(("ddof", "eps", "leave_one_out"), CHOICES)
-@pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("name", NAMES)
+@each_case(("ddof", "eps", "leave_one_out"), CHOICES)
+@each_case("size", [2, 4])
+@each_case("name", NAMES)
 def test_mean_of_the_divided_gradient(
     world: BanditWorld, name: str, size: int, ddof: int, eps: float, leave_one_out: bool
 ) -> None:
@@ -87,7 +88,7 @@ def drift(name: str, p: float, size: int, **choices: bool) -> float:
     return float(normalised_slope(name, p, size, **choices)) / limit
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("p", "std"),
     [
         (0.5, (0.70, 0.94)),
@@ -106,7 +107,7 @@ def test_the_table_of_the_drift(p: float, std: tuple[float, float]) -> None:
         assert drift("none", p, size, leave_one_out=True) == pytest.approx(1, abs=1e-12)
 
 
-@pytest.mark.parametrize("p", [0.05, 0.5, 0.9])
+@each_case("p", [0.05, 0.5, 0.9])
 def test_the_drift_of_std_in_all_four_variants(p: float) -> None:
     """E[se]/(pq) with leave-one-out; the full mean costs (G-1)/G with ddof 1 and sqrt((G-1)/G)
     with ddof 0.
@@ -135,9 +136,7 @@ def test_the_logged_deviation_within_groups_depends_on_their_size() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "normalisation", NORMALISATIONS, ids=lambda normalisation: normalisation.name
-)
+@each_case("normalisation", NORMALISATIONS)
 def test_slopes_are_derivatives_of_objectives(normalisation: object) -> None:
     """Central differences with a step of 1e-5: error of order 1e-9, at finite G and in the
     limit.
@@ -160,7 +159,7 @@ def test_slopes_are_derivatives_of_objectives(normalisation: object) -> None:
     np.testing.assert_allclose(quotient, law.limit_slope(v), rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_the_objective_tends_to_its_limit(name: str) -> None:
     """2 arcsin sqrt V, log V and V: differences between two values, since constants do not
     matter.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.mse import between_prompts, mse, optimal_group_size
@@ -31,8 +32,8 @@ def test_without_a_cost_of_prompts_it_is_the_closed_form() -> None:
         )
 
 
-@pytest.mark.parametrize("cost_ratio", [0.0, 0.5, 6.0, 100.0])
-@pytest.mark.parametrize(
+@each_case("cost_ratio", [0.0, 0.5, 6.0, 100.0])
+@each_case(
     ("vp", "t", "r"),
     [(1.0, 1.0, 1.0), (0.01, 0.0, 3.0), (0.2, 40.0, 1.0), (0.001, 2.0, 2.0), (1.0, 0.3, 2.0)],
 )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
+from tests.cases import each_case
 
 from groupwise.forecasting.laws import (
     exponential_decay,
@@ -38,7 +39,7 @@ def solved(time: np.ndarray, omega: float, zeta: float) -> np.ndarray:
     return np.asarray(answer.y[0])
 
 
-@pytest.mark.parametrize("zeta", RATIOS)
+@each_case("zeta", RATIOS)
 def test_the_closed_form_solves_the_equation(zeta: float) -> None:
     omega = 0.7
     time = np.linspace(0, 20 * max(1.0, 0.3 * zeta), 40)
@@ -47,7 +48,7 @@ def test_the_closed_form_solves_the_equation(zeta: float) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "zeta",
     [1 - 1e-3, 1 - 1e-7, 1 - 1e-12, 1 - 1e-16, 1.0, 1 + 1e-15, 1 + 1e-12, 1 + 1e-7, 1 + 1e-3],
 )
@@ -71,7 +72,7 @@ def test_the_power_series_and_the_closed_slope_meet() -> None:
         assert below == pytest.approx(above, rel=2e-8)
 
 
-@pytest.mark.parametrize("zeta", [0.03, 0.999, 1.0, 1.001, 30.0])
+@each_case("zeta", [0.03, 0.999, 1.0, 1.001, 30.0])
 def test_huge_times_neither_overflow_nor_leave_anything(zeta: float) -> None:
     time = np.array([1e6, 1e12, 1e100, 1e300])
     assert np.abs(oscillator_decay(time, 1.0, zeta)).max() < 1e-12
@@ -126,7 +127,7 @@ def test_time_constants_meet_at_critical_damping() -> None:
     assert near["overshoot"].max() < 1e-300
 
 
-@pytest.mark.parametrize("zeta", [0.1, 0.7, 1 - 1e-9, 1.0, 1 + 1e-9, 1.6, 12.0])
+@each_case("zeta", [0.1, 0.7, 1 - 1e-9, 1.0, 1 + 1e-9, 1.6, 12.0])
 def test_the_inflection_is_where_the_curve_is_steepest(zeta: float) -> None:
     """g'' = 0 at the first steepest fall: the impulse response h = -g'/omega^2 has its first
     maximum there.

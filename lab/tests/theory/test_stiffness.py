@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise_lab.simulate.softmax_bandit import (
@@ -56,10 +57,8 @@ def test_kicks_find_the_stiffness_of_the_note() -> None:
     assert found.stiffness.low < 0.182398 < found.stiffness.high or found.stiffness.width < 1e-3
 
 
-@pytest.mark.parametrize("kick", [0.05, -0.05, 0.01, 0.3])
-@pytest.mark.parametrize(
-    ("learning_rate", "updates"), [(0.05, 400), (0.05, 200), (0.5, 200), (0.003, 60)]
-)
+@each_case("kick", [0.05, -0.05, 0.01, 0.3])
+@each_case(("learning_rate", "updates"), [(0.05, 400), (0.05, 200), (0.5, 200), (0.003, 60)])
 def test_relaxation_holds_the_exact_stiffness(
     kick: float, learning_rate: float, updates: int
 ) -> None:

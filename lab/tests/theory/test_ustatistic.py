@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise_lab.theory.ustatistic import (
@@ -41,7 +42,7 @@ def leave_one_out_by_hand(score_GD: np.ndarray, reward_G: np.ndarray) -> np.ndar
     return np.asarray(np.sum(terms, axis=0) / size)
 
 
-@pytest.mark.parametrize("size", [2, 3, 5, 9])
+@each_case("size", [2, 3, 5, 9])
 def test_leave_one_out_is_the_mean_over_pairs(size: int) -> None:
     """Lemma 1: three ways to the same number, for any scores and rewards, none of them with mean
     zero.
@@ -190,7 +191,7 @@ def test_the_zetas_are_what_they_are_called(world: BanditWorld) -> None:
     )
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
+@each_case("order", [1, 2, 3])
 def test_the_general_u_statistic_is_unbiased_for_central_moments(order: int) -> None:
     """Kernels of order 1, 2 and 3 for mean, variance and third cumulant, over all samples of
     five from three values.

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.components import QUANTITIES, components
+from groupwise.estimators.components import QUANTITIES, Sample, components, components_of_sums
 from groupwise.estimators.verifier_noise import VerifierErrors, with_verifier_errors
-from groupwise.scores.sums import score_sums
 from groupwise_lab.theory.mse import (
     PromptMoments,
     noisy_moments,
@@ -53,7 +53,7 @@ def small_world() -> BanditWorld:
     return random_world(np.random.default_rng(3), prompts=3, arms=2, dimensions=4, rewards="binary")
 
 
-@pytest.mark.parametrize("rates", RATES)
+@each_case("rates", RATES)
 def test_moments_are_those_of_every_rollout_and_every_error(
     world: BanditWorld, rates: tuple[float, float]
 ) -> None:
@@ -67,8 +67,8 @@ def test_moments_are_those_of_every_rollout_and_every_error(
     assert errors.slope**2 * world.vp == pytest.approx(exact.vp, abs=EXACT)
 
 
-@pytest.mark.parametrize("rates", RATES)
-@pytest.mark.parametrize("baseline", ["leave_one_out", "oracle", "vanilla"])
+@each_case("rates", RATES)
+@each_case("baseline", ["leave_one_out", "oracle", "vanilla"])
 def test_the_error_of_a_group_is_that_of_every_group_and_every_error(
     world: BanditWorld, rates: tuple[float, float], baseline: str
 ) -> None:
@@ -110,7 +110,7 @@ def test_a_hand_computed_case() -> None:
     assert found.degenerate[0] == pytest.approx(0.81 * (0.16 * 0.16 + 0.0256) + 0.16 * 0.09 * 0.8)
 
 
-@pytest.mark.parametrize("rates", RATES)
+@each_case("rates", RATES)
 def test_components_follow_with_their_intervals(
     world: BanditWorld, rates: tuple[float, float]
 ) -> None:
@@ -128,9 +128,9 @@ def test_components_follow_with_their_intervals(
         (found.others["kappa"], None),
     ):
         assert truth is None or estimate.interval.covers(truth)
-    of_sums = with_verifier_errors(
-        score_sums(score, reward, prompt).components(level=0.999), errors
-    )
+    sample = Sample(3000, 24000, 0, zero_mean=True)
+    sums = components_of_sums(measured.estimate_C, measured.covariance_CC, sample, level=0.999)
+    of_sums = with_verifier_errors(sums, errors)
     assert of_sums.estimate_C == pytest.approx(found.estimate_C, rel=1e-9, abs=1e-12)
     assert of_sums.covariance_CC == pytest.approx(found.covariance_CC, rel=1e-6, abs=1e-12)
     assert "if the rewards of the components had no errors" in found.notes[-1]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise_lab.trainer.advantages import (
@@ -348,7 +349,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each_case("case", REFUSED)
 def test_mistakes_get_one_sentence(case: str) -> None:
     call, message = REFUSED[case]
     with pytest.raises(GroupwiseError, match=message) as caught:
@@ -361,7 +362,7 @@ def test_too_small_a_group_is_a_matter_of_data() -> None:
         leave_one_out([[1.0], [0.0]])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("advantage", "expected"),
     [
         (vanilla([[1.0, 0.0]]), [[1, 0]]),

@@ -12,13 +12,14 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise_lab.trainer.benchmarks import extract_answer, is_right, normalised, number_of
 from groupwise_lab.trainer.worker import MathVerify
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "answer"),
     [
         (r"so \boxed{7}", "7"),
@@ -53,7 +54,7 @@ def test_where_the_answer_stands(text: str, answer: str | None) -> None:
     assert extract_answer(text) == answer
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "number"),
     [
         ("025", Fraction(25)),
@@ -82,7 +83,7 @@ def test_what_is_a_number(text: str, number: Fraction | None) -> None:
     assert number_of(text) == number
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("gold", "found", "kind", "right"),
     [
         ("18", "18.0", "number", True),
@@ -144,7 +145,7 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
     assert is_right(text or "x", answer) in (True, False, None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "\\boxed{" * 30_000,
@@ -161,7 +162,6 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
         "." * 200_000,
         "1." * 100_000,
     ],
-    ids=lambda text: text[:6],
 )
 def test_hostile_texts_take_no_time(text: str) -> None:
     start = time.process_time()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import components
@@ -87,7 +88,7 @@ def test_a_rule_hands_its_bounds_its_threshold_and_its_level_on() -> None:
     assert ControllerRule().sizes(12) == (2, 3, 4, 6, 12)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("call", "message"),
     [
         (lambda: ControllerRule(-0.1), "threshold of at least 0"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from lab.tests.commands import main
+from tests.cases import each_case
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -358,7 +359,7 @@ def test_questions_that_do_not_fit_are_told_and_answers_are_shortened(
     assert "1 of 2 problems do not fit" in printed(arguments, capsys)
 
 
-@pytest.mark.parametrize("positions", [1, 5, 6, 64])
+@each_case("positions", [1, 5, 6, 64])
 def test_problems_of_a_task_that_do_not_fit_are_told_and_answers_are_shortened(
     positions: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -657,7 +658,7 @@ REFUSED: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each_case("case", REFUSED)
 def test_what_cannot_be_used_is_one_sentence(
     case: str,
     run_folder: Path,

@@ -9,6 +9,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
@@ -38,7 +39,7 @@ def answers(
     return Answers(name, counts, samples, np.arange(len(counts)) if clusters is None else clusters)
 
 
-@pytest.mark.parametrize("samples", [1, 2, 5, 8])
+@each_case("samples", [1, 2, 5, 8])
 def test_pass_at_k_is_the_share_of_all_choices_with_a_right_one(samples: int) -> None:
     for right in range(samples + 1):
         drawn = [True] * right + [False] * (samples - right)
@@ -305,7 +306,7 @@ def test_where_nothing_changed_the_share_is_as_unsure_as_the_gain() -> None:
     assert other.ratio.high > 0.8 * other.gain.difference.high / trained.gain.difference.high
 
 
-@pytest.mark.parametrize("last", range(9, 20))
+@each_case("last", range(9, 20))
 def test_a_share_is_told_where_the_gain_trained_for_is_not_zero(last: int) -> None:
     first_t, last_t = (answers(np.arange(30) < right, name="t") for right in (9, last))
     first_o, last_o = (answers(np.arange(300) < right, name="o") for right in (60, 120))

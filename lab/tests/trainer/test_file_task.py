@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 import pytest
 from lab.tests.commands import main
+from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.record.run import RunRecord
@@ -68,7 +69,7 @@ def test_equal_prompts_are_on_one_side(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet", "csv"])
+@each_case("suffix", ["jsonl", "json", "parquet", "csv"])
 def test_every_format_holds_texts_and_messages(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"own.{suffix}"
     if suffix == "jsonl":
@@ -148,7 +149,7 @@ def test_a_function_takes_every_answer_but_none(here: Path) -> None:
     without.verifier.close()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rows", "options", "said"),
     [
         (
@@ -206,7 +207,7 @@ def test_a_file_that_is_none_is_a_sentence(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("reward", "answer", "completion", "ended", "earned"),
     [
         ("exact", "Paris", "Paris", True, 1),
@@ -735,7 +736,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize(("words", "said"), COMMANDS.values(), ids=COMMANDS)
+@each_case(("words", "said"), COMMANDS.values())
 def test_the_command_refuses_in_a_sentence(
     words: list[str], said: str, here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import (
     GroupwiseError,
@@ -279,7 +280,7 @@ def test_rollouts_are_of_the_policy_that_the_lag_names(
         assert len(run.waiting) == batches_needed(update, kind, interval) - update - 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "judge"),
     [
         (
@@ -299,7 +300,6 @@ def test_rollouts_are_of_the_policy_that_the_lag_names(
             lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
         ),
     ],
-    ids=["heavy-ball", "decay", "adam", "adamw"],
 )
 def test_optimizers_are_those_of_torch(
     changes: dict[str, Any], judge: Callable[[Any], Any]
@@ -653,7 +653,7 @@ def test_other_settings_another_task_or_another_policy_do_not_go_on(
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "message"),
     [
         ({"group_size": 1}, "expected group_size of at least 2, got 1"),

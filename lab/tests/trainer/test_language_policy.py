@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 from lab.tests.commands import main
+from tests.cases import each_case
 
 from groupwise.analysis.components import ends_of
 from groupwise.errors import InvalidArgumentError
@@ -672,7 +673,7 @@ def test_the_command_trains_an_adapter_and_goes_on_with_it(
     assert 4 <= about["settings"]["micro_batch"] < 32
 
 
-@pytest.mark.parametrize(
+@each_case(
     "words",
     [
         ["--lora", "4"],

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise_lab.trainer.tasks import END, PAD, Task, Vocabulary, make_task
@@ -59,8 +60,8 @@ def written_out(block: Any, hidden: Any, mask: Any) -> Any:
     return hidden + block.down(torch.nn.functional.gelu(block.up(block.norm_feed(hidden))))
 
 
-@pytest.mark.parametrize("kind", ["causal", "padded prompt", "packed rows", "last tokens"])
-@pytest.mark.parametrize("precision", ["float64", "float32", "bfloat16"])
+@each_case("kind", ["causal", "padded prompt", "packed rows", "last tokens"])
+@each_case("precision", ["float64", "float32", "bfloat16"])
 def test_attention_is_the_softmax_over_what_a_mask_allows(precision: str, kind: str) -> None:
     block = fresh().blocks[0].to(getattr(torch, precision))
     packing = Packing.of(prompts([0, 2, 4] if kind != "causal" else [0, 0, 0]), 3 * 5, 2)
@@ -76,8 +77,8 @@ def test_attention_is_the_softmax_over_what_a_mask_allows(precision: str, kind: 
     assert error.abs().max() < {"float64": 1e-13, "float32": 1e-5, "bfloat16": 0.1}[precision]
 
 
-@pytest.mark.parametrize("pads", [[0, 0, 0], [0, 2, 4]], ids=["whole", "padded"])
-@pytest.mark.parametrize("group_size", [1, 4, 64])
+@each_case("pads", [[0, 0, 0], [0, 2, 4]])
+@each_case("group_size", [1, 4, 64])
 def test_packed_log_probabilities_are_those_of_plain_passes(
     pads: list[int], group_size: int
 ) -> None:
@@ -89,8 +90,8 @@ def test_packed_log_probabilities_are_those_of_plain_passes(
         np.testing.assert_allclose(found[n], expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("pads", [[0, 0, 0], [0, 2, 4]], ids=["whole", "padded"])
-@pytest.mark.parametrize("group_size", [1, 6, 96])
+@each_case("pads", [[0, 0, 0], [0, 2, 4]])
+@each_case("group_size", [1, 6, 96])
 def test_sampling_knows_the_probability_of_what_it_drew(pads: list[int], group_size: int) -> None:
     policy, prompt = fresh(), prompts(pads)
     sampled = policy.sample(prompt, group_size, torch.Generator().manual_seed(0), 4)
@@ -98,9 +99,9 @@ def test_sampling_knows_the_probability_of_what_it_drew(pads: list[int], group_s
     np.testing.assert_allclose(sampled.log_probability_NL.numpy(), found.numpy(), atol=1e-12)
 
 
-@pytest.mark.parametrize(("precision", "relative"), [("double", 1e-12), ("float", 1e-6)])
-@pytest.mark.parametrize("pads", [[0, 0, 0], [0, 2, 4]], ids=["whole", "padded"])
-@pytest.mark.parametrize("group_size", [6, 96])
+@each_case(("precision", "relative"), [("double", 1e-12), ("float", 1e-6)])
+@each_case("pads", [[0, 0, 0], [0, 2, 4]])
+@each_case("group_size", [6, 96])
 def test_the_pass_that_samples_has_the_gradient_of_one_that_reads_again(
     group_size: int, pads: list[int], precision: str, relative: float
 ) -> None:
@@ -258,7 +259,7 @@ def test_a_checkpoint_opens_in_transformers_with_the_same_logits(tmp_path: Path)
     np.testing.assert_allclose(theirs.detach(), policy(ids).detach(), atol=2e-5)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "message"),
     [
         (

@@ -94,24 +94,6 @@ def test_the_tokenizer_of_a_checkpoint_is_the_vocabulary_of_its_task(
     assert (len(tokenizer), tokenizer.eos_token_id) == (len(small_task.vocabulary), END)
 
 
-def test_a_given_limit_goes_before_what_was_logged(run: tuple[RunRecord, Path]) -> None:
-    record, checkpoint = run
-    assert record.rollouts is not None
-    longest = max(len(text) for text in record.rollouts["completion"])
-    assert (
-        measure_run(record, Measurement(checkpoint, max_completion_length=longest)).provenance[
-            "cut_off_completions"
-        ]
-        > 0
-    )
-    assert (
-        measure_run(record, Measurement(checkpoint, max_completion_length=longest + 1)).provenance[
-            "cut_off_completions"
-        ]
-        == 0
-    )
-
-
 def test_a_policy_of_other_symbols_is_refused(run: tuple[RunRecord, Path], tmp_path: Path) -> None:
     from groupwise_lab.trainer.policy import Policy, policy_size
     from groupwise_lab.trainer.tasks import BRACKET_ROWS

@@ -8,6 +8,7 @@ import dataclasses
 import json
 
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.trainer.controller import ControllerRule
@@ -41,7 +42,7 @@ def test_what_is_left_out_has_its_default_and_a_number_may_be_text() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "said"),
     [
         (

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise_lab.trainer.file_task import read_task
@@ -43,7 +44,8 @@ from groupwise_lab.trainer.tasks import (
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "tasks.md").read_text(
     encoding="utf-8"
 )
-EACH = pytest.mark.parametrize("family", TASKS, ids=lambda family: family.name)
+EACH = each_case("family", TASKS)
+EACH_APART = pytest.mark.parametrize("family", TASKS, ids=lambda family: family.name)
 PROBLEM = Problem("1+1=", "02", "addition", 1)
 JUDGE = TaskVerifier.of(answer_pattern="-?[0-9]+", format_reward=True)
 CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -92,7 +94,7 @@ def test_answers_are_right(family: TaskFamily) -> None:
     assert all(checked(problem) for problem in (*task.train, *task.held_out))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "problem",
     [
         Problem("1+1=", "03", "addition", 1),
@@ -102,7 +104,6 @@ def test_answers_are_right(family: TaskFamily) -> None:
         Problem("([=", ")]", "brackets", 2),
         Problem("([=", "])()", "brackets", 2),
     ],
-    ids=lambda problem: problem.prompt,
 )
 def test_the_second_calculation_sees_a_wrong_answer(problem: Problem) -> None:
     assert not checked(problem)
@@ -148,7 +149,7 @@ def test_tokens_fit_and_come_back(family: TaskFamily) -> None:
 
 
 @pytest.mark.thinned(12)
-@EACH
+@EACH_APART
 @pytest.mark.parametrize("place", ["lowest", "usual", "highest"])
 def test_there_are_eight_families_to_transfer_to_without_a_training_prompt(
     family: TaskFamily, place: str
@@ -221,7 +222,7 @@ RECIPES = {
 }
 
 
-@pytest.mark.parametrize("case", RECIPES)
+@each_case("case", RECIPES)
 def test_a_recipe_that_builds_nothing_is_refused_in_a_sentence(case: str, tmp_path: Path) -> None:
     (tmp_path / "task.json").write_text(RECIPES[case])
     with pytest.raises(UnreadableTaskError, match=r"^expected the recipe of a task in [^\n]*$"):
@@ -234,7 +235,7 @@ def test_a_folder_without_recipe_says_nothing(tmp_path: Path) -> None:
     assert read_task(tmp_path) is None  # what was excluded is not in a recipe, so there is none
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "knobs"),
     [
         ("algebra", {}),
@@ -348,7 +349,7 @@ def test_a_verifier_fails_for_a_share_of_calls_in_the_same_places_after_a_restar
     assert (judged(FailingVerifier(JUDGE, share=0.25, seed=8), 3) != judged(judge, 3)).any()
 
 
-@pytest.mark.parametrize("mode", FAILURE_MODES)
+@each_case("mode", FAILURE_MODES)
 def test_what_comes_of_a_failed_call(mode: str) -> None:
     judge = FailingVerifier(JUDGE, mode=mode)  # type: ignore[arg-type]
     if mode == "raise":
@@ -361,7 +362,7 @@ def test_what_comes_of_a_failed_call(mode: str) -> None:
     np.testing.assert_equal(total_reward(judge, rewards), [2 * expected] * 2)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [{"share": 1.2}, {"share": math.nan}, {"from_step": -1}, {"seed": -1}, {"mode": "maybe"}],
 )

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from lab.tests.commands import main
+from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise_lab.trainer.file_task import read_task, task_of_recipe
@@ -162,7 +163,7 @@ JUDGED = {
 }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "completion", "strict", "sloppy"),
     [(name, *row) for name, rows in JUDGED.items() for row in rows],
 )
@@ -214,7 +215,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+@each_case("text", HOSTILE.values())
 def test_hostile_expressions_have_no_value_and_take_no_time(text: str) -> None:
     before = time.perf_counter()
     assert read_expression(text) is None or text == HOSTILE["nesting"]
@@ -413,7 +414,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("arguments", REFUSED.values(), ids=REFUSED)
+@each_case("arguments", REFUSED.values())
 def test_what_makes_no_task_is_refused_in_a_sentence(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match=r"^[^\n]*expects?(?:ed)? [^\n]*$"):
         make_text_task(**arguments)
@@ -449,7 +450,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "said"), COMMANDS.values(), ids=COMMANDS)
+@each_case(("arguments", "said"), COMMANDS.values())
 def test_the_command_refuses_in_a_sentence(
     arguments: list[str],
     said: str,

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from lab.tests.commands import main
+from tests.cases import each_case
 
 from groupwise.record.run import RecordWriter, RunRecord
 
@@ -79,7 +80,7 @@ def test_json_is_all_that_is_printed(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert said.err == ""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "message"),
     [
         (["-G", "1"], "expected group_size of at least 2, got 1"),
@@ -484,7 +485,7 @@ def test_settings_come_from_a_file_then_from_set_then_from_options(
     )
 
 
-@pytest.mark.parametrize("text", ["- 1\n- 2\n", "{a: ", "just words", "", "1: 2\n"])
+@each_case("text", ["- 1\n- 2\n", "{a: ", "just words", "", "1: 2\n"])
 def test_a_file_that_holds_no_settings_is_a_sentence(
     text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

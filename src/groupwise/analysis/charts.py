@@ -36,9 +36,6 @@ Role = Literal[
     "limit",
     "stem",
     "plateau",
-    "unstable",
-    "unsafe",
-    "here",
 ]
 POINTS = 600
 FEW_ROWS = 30  # rows that need no mean beside them

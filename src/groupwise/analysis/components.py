@@ -65,15 +65,11 @@ class Measurement:
     )
     seed: int = 0  # of the sample, and of the sketches
     aggregation: Aggregation = "sum"  # of the scores of a completion's tokens
-    temperature: float | None = None  # of the sampling; that of the run where None
     layers: tuple[
         str, ...
     ] = ()  # patterns of parameter names, or `HEAD`; those that are trained where empty
     sketch_width: int | None = None  # None: exact inner products where the rollouts fit one pass
     memory_limit: int = 2 * 2**30  # bytes of a pass
-    max_completion_length: int | None = (
-        None  # tokens at which completions were truncated; that of the run where None
-    )
     zero_mean: bool | None = (
         None  # whether scores average to zero within a prompt; of whole sums they do
     )
@@ -102,14 +98,9 @@ def measure_run(
         )
     centre = _step_of(how.model if how.adapter is None else how.adapter)
     sample = sample_groups(record, centre, groups=how.groups, steps=how.steps, seed=how.seed)
-    temperature = (
-        float(record.config.value("temperature") or 1.0)
-        if how.temperature is None
-        else how.temperature
-    )
     options: ScoreOptions = {
         "aggregation": how.aggregation,
-        "temperature": temperature,
+        "temperature": float(record.config.value("temperature") or 1.0),
         "memory_limit": how.memory_limit,
     }
     if spread is None:
@@ -118,7 +109,7 @@ def measure_run(
         from groupwise.scores.language_models import load_reader
 
         folder, base = _folders(how)
-        tokens = _tokens(load_reader(folder, base=base), record, sample, how.max_completion_length)
+        tokens = _tokens(load_reader(folder, base=base), record, sample)
         found, source, facts = spread(tokens, how, options, progress)
     about = {
         "run": record.name,
@@ -159,7 +150,7 @@ def _here(
     from groupwise.scores.scores import ScoreGram, inner_products
 
     language_model = _opened(how, options)
-    tokens = _tokens(language_model, record, sample, how.max_completion_length)
+    tokens = _tokens(language_model, record, sample)
     batch = batch_of(language_model, tokens.before, tokens.after)
     score = inner_products(
         language_model.model,
@@ -214,15 +205,13 @@ class Tokens:
     notes: tuple[str, ...]  # the same in sentences
 
 
-def _tokens(
-    reader: Reader | LanguageModel, record: RunRecord, sample: Sample, told: int | None
-) -> Tokens:
+def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: Sample) -> Tokens:
     """Return the rollouts that the model can read and their tokens, with what was decided about
     them.
     """
     from groupwise.scores.language_models import tokens_of
 
-    rows, limit, source = _with_ends(reader, record, sample, told)
+    rows, limit, source = _with_ends(reader, record, sample)
     prompts = [prompt_of(text) for text in rows["prompt"]]
     before, after = tokens_of(
         reader, prompts, rows["completion"].to_list(), ends=ends_of(reader, rows)
@@ -268,22 +257,18 @@ def ends_of(reader: Reader | LanguageModel, rows: pl.DataFrame) -> list[int | No
 
 
 def _with_ends(
-    reader: Reader | LanguageModel, record: RunRecord, sample: Sample, told: int | None
+    reader: Reader | LanguageModel, record: RunRecord, sample: Sample
 ) -> tuple[pl.DataFrame, int, str]:
     """Return the rollouts with whether each was truncated (`full`), the limit of their length,
     and where that was learnt.
     """
     rows = sample.rows
-    known = record.config.value("max_completion_length") if told is None else told
+    known = record.config.value("max_completion_length")
     limit = max(_lengths(reader, sample.longest)) if known is None else int(known)
-    if (
-        told is None
-        and "ended" in rows.columns
-        and rows["ended"].is_finite().fill_null(value=False).all()
-    ):
+    if "ended" in rows.columns and rows["ended"].is_finite().fill_null(value=False).all():
         return rows.with_columns((pl.col("ended") <= 0).alias("full")), limit, "the log"
     long = np.array(_lengths(reader, rows["completion"].to_list())) >= limit
-    source = "the argument" if told is not None else _GUESSED if known is None else "the settings"
+    source = _GUESSED if known is None else "the settings"
     return rows.with_columns(pl.Series("full", long)), limit, source
 
 
@@ -313,7 +298,7 @@ def _guess_notes(full: int, rollouts: int, limit: int) -> tuple[str, ...]:
     return (
         (
             f"{share}: if that is not the sampler's limit, give it with "
-            "--max-completion-length, or --set max_completion_length=L."
+            "--set max_completion_length=L."
         ),
     )
 

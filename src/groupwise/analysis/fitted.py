@@ -135,14 +135,20 @@ class Outlook(Said):
     gain_from: float  # last logged step
     gain_to: float  # step that the expected gain reaches to
     target: Target | None = None  # what is foreseen of a level that was asked for, in steps
-    stands: str = ""  # how the run stands, where no forecast is shown
+    withheld: str = ""  # why no forecast is shown; "" where one is
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, without numbers where no forecast is shown."""
+        if self.withheld:
+            return {"status": "unavailable", "message": self.withheld, "forecast": []}
+        return Said.as_dict(self)
 
     def __str__(self) -> str:
         """The last of the steps forecast, and the chance of a target, in a sentence each, or why
         neither is shown.
         """
-        if self.stands:
-            return self.stands
+        if self.withheld:
+            return self.withheld
         far, still = self.rows[-1], self.result.status == "still"
         ends = (far.mean, far.mean_low, far.mean_high), (far.low, far.high)
         said = (

@@ -11,55 +11,22 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import polars as pl
 
 from groupwise.analysis.component_file import components_beside, load_components, path_beside
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.estimators.baseline_errors import BaselineRow, compare_baselines
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.components import Components
-from groupwise.estimators.rewards_alone import LABEL, RewardStatistics, reward_statistics
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.intervals import percent
 from groupwise.plain import Plain, Said
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
-from groupwise.series.groups import group_evidence, recent_steps, zero_variance_outlook
-from groupwise.series.rollout_sample import recurrence_notes
+from groupwise.series.groups import group_evidence, zero_variance_outlook
 from groupwise.wording import clean, count, sentence, shown_argument
 
 LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
-MISSING = f"Group size: {LOG_COMPLETIONS}."
 _MOST_FACTS, _LONGEST_FACT = 24, 80
-
-
-@dataclass(frozen=True, slots=True)
-class RewardFacts:
-    """What rewards alone say of the last steps of a run."""
-
-    statistics: RewardStatistics  # of the groups
-    first_step: int  # that was used
-    last_step: int  # that was used
-    left_out: int  # rollouts there without a finite reward
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was used."""
-        used = (
-            f"{self.statistics.prompts:,} groups of steps {self.first_step:,} to "
-            f"{self.last_step:,} were used."
-        )
-        lost = (
-            (f"{self.left_out:,} rollouts without a finite reward were left out.",)
-            if self.left_out
-            else ()
-        )
-        return (used, *lost, *self.statistics.notes)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        steps = {"first": self.first_step, "last": self.last_step}
-        return {**self.statistics.as_dict(), "steps": steps, "notes": list(self.notes)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +45,7 @@ class GroupSizeEvidence(Plain):
     components: Components | None = None  # measured beside the run, or None
     plan: GroupSizePlan | None = None  # at the run's own budget, or None
     baselines: tuple[BaselineRow, ...] = ()  # compared at the batch in use
-    rewards: RewardFacts | None = None  # what rewards alone say, where there are no components
+    rewards: RunPlan | None = None  # what rewards alone say, where there are no components
     notes: tuple[str, ...] = ()  # sentences on what to know, and what would get the rest
     provenance: Mapping[str, Any] = field(
         default_factory=dict
@@ -92,7 +59,7 @@ class GroupSizeEvidence(Plain):
             return (self.plan.status,)
         if self.components is not None:
             return (self.components.status,)
-        return () if self.rewards is None else (LABEL, self.rewards.statistics.status)
+        return () if self.rewards is None else (self.rewards.status, self.rewards.batch.said)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -127,13 +94,10 @@ def group_size_evidence(
             )
         except GroupwiseError as error:
             notes = (sentence(clean(error, longest=300).replace(str(place), place.name)),)
-    try:
-        facts = reward_facts(record)
-    except GroupwiseError:
-        return GroupSizeEvidence(notes=notes, missing=MISSING)
-    command = f"The gradient's own numbers: {measure_command(opened)}"
-    repeated = recurrence_notes(record, facts.first_step, facts.last_step)
-    return GroupSizeEvidence(rewards=facts, notes=(*facts.notes, *repeated, *notes, command))
+    rewards = plan_of_rewards(record, None if opened is None else Path(opened.name or str(opened)))
+    if rewards.zero_variance is None:
+        return GroupSizeEvidence(notes=notes, missing=rewards.missing)
+    return GroupSizeEvidence(rewards=rewards, notes=(*notes, f"For a best size: {rewards.command}"))
 
 
 def _planned(
@@ -205,12 +169,6 @@ def scaling_notes(record: RunRecord) -> tuple[str, ...]:
     )
 
 
-def measure_command(opened: Path | None) -> str:
-    """Return the command that measures components of a run."""
-    name = "RUN" if opened is None else shlex.quote(opened.name or str(opened))
-    return f"groupwise components {name} --model CHECKPOINT"
-
-
 def batch_of(record: RunRecord) -> tuple[int | None, int | None]:
     """Return rollouts of a group and prompts of a step: from the settings, else the median of
     the completions.
@@ -225,51 +183,6 @@ def batch_of(record: RunRecord) -> tuple[int | None, int | None]:
             else prompts
         )
     return size, prompts
-
-
-def reward_facts(
-    record: RunRecord, *, steps: tuple[int, int] | None = None, level: float = 0.95
-) -> RewardFacts:
-    """Return what the rewards of a run's completions say; a group is the rollouts of one prompt
-    at one step.
-    """
-    rollouts = record.rollouts
-    if rollouts is None or not len(rollouts):
-        raise InsufficientDataError(
-            f"expected completions in {clean(record.name)}, got none: {LOG_COMPLETIONS}"
-        )
-    column = _reward_column(rollouts)
-    first, last = recent_steps(rollouts) if steps is None else steps
-    chosen = rollouts.filter(pl.col("step").is_between(first, last)).sort(
-        "step", "prompt_id", maintain_order=True
-    )
-    known = chosen.filter(pl.col(column).is_finite())
-    if not len(known):
-        span = f"{int(rollouts['step'].min()):,} to {int(rollouts['step'].max()):,}"  # type: ignore[arg-type]
-        raise InsufficientDataError(
-            f"expected rewards at steps {first:,} to {last:,}, got none: the completions are of "
-            f"steps {span}"
-        )
-    label = known.select(pl.struct("step", "prompt_id").rle_id()).to_series().to_numpy()
-    statistics = reward_statistics(known[column].to_numpy(), label, level=level)
-    return RewardFacts(
-        statistics, int(known["step"][0]), int(known["step"][-1]), len(chosen) - len(known)
-    )
-
-
-def _reward_column(rollouts: pl.DataFrame) -> str:
-    """Return the column of the total reward, or of the one function there is."""
-    functions = [
-        name for name in rollouts.columns if name.startswith("reward/") and rollouts[name].count()
-    ]
-    if "reward" in rollouts.columns and rollouts["reward"].count():
-        return "reward"
-    if len(functions) == 1:
-        return functions[0]
-    got = "none" if not functions else f"{len(functions)} functions without their total"
-    raise InsufficientDataError(
-        f"expected the reward of each completion, got {got}: name it with --column reward=COLUMN"
-    )
 
 
 def shown_sizes(plan: GroupSizePlan) -> Sequence[int]:

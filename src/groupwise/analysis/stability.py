@@ -1,8 +1,7 @@
 """What a run says of its stability: the force from its fitted reward, lag and momentum from its
-settings, the margin, and the map.
+settings, and the margin.
 
-The verdict is never "unstable": a curve alone does not tell that. The map has the learning rate
-over the refresh interval.
+The verdict is never "unstable": a curve alone does not tell that.
 """
 
 from __future__ import annotations
@@ -11,10 +10,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from groupwise.analysis.charts import Chart, Line
 from groupwise.analysis.fitted import Fitted
 from groupwise.diagnostics.margin import (
     LARGE,
@@ -70,7 +65,6 @@ class StabilityEvidence(Plain):
     notes: tuple[str, ...] = ()  # sentences on what to know
     unavailable: str = ""  # why nothing can be said, or ""
     unknown_settings: tuple[str, ...] = ()  # those that would be needed
-    charts: tuple[Chart, ...] = ()  # the map, or none
     doubts: tuple[str, ...] = ()  # why no margin can be promised
     swing: LastingSwing | None = None  # of the last rows, where it was looked for
     # whether swings grow along the run, or None where it was not tested or the log is too short
@@ -291,7 +285,6 @@ def measured_stability(
         rate,
         tuple(notes),
         unknown_settings=lag.unknown_settings,
-        charts=() if doubts else (map_chart(mode, rate_of_sgd, force=force.force),),
         doubts=doubts,
         swing=swing,
         warning=warning,
@@ -338,102 +331,3 @@ def _notes(
     elif lag.remaining[0] is not lag:
         return [*notes, NO_LAG_LEFT, *lag.notes]
     return [*notes, *lag.notes, *kl_notes(lag)]
-
-
-FloatArray = NDArray[np.float64]
-_POINTS = 72
-_FURTHEST = 64
-_ROOM = 3.0  # factor of learning rate left free above and below what must be seen
-_DIGITS = 5
-_KINDS = {"fixed": "Fixed lag", "refresh": "Periodic refresh", "async": "Double-buffered async"}
-
-
-def map_chart(
-    mode: Stability, learning_rate: float | None, *, force: Interval | None = None
-) -> Chart:
-    """Chart the stability of a mode over learning rate and refresh interval."""
-    from groupwise.stability.mode import largest_rates
-
-    rate = 1.0 if learning_rate is None else learning_rate
-    lag = "refresh" if mode.lag == "none" else mode.lag
-    furthest = max(_FURTHEST, 4 * mode.refresh_interval)
-    spread = np.round(np.geomspace(1, furthest, _POINTS))
-    interval = np.union1d(spread, [float(mode.refresh_interval)])
-    limit, rule = largest_rates(
-        lag, mode.momentum, mode.force / rate, interval, stale_share=mode.stale_share
-    )
-    # An on-policy limit far above all else is cut off.
-    shown = np.concatenate([limit[1:], rule, [rate]])
-    bottom, top = _digits(float(shown.min()) / _ROOM), _digits(float(shown.max()) * _ROOM)
-    x = tuple(int(value) for value in interval)
-    nothing, low = (None,) * len(x), _written(limit)
-    lines = [Line("unstable", "unstable", x, nothing, low, _written(np.full(len(x), top)))]
-    unsafe = bool((rule > limit * (1 + 1e-9)).any())
-    if unsafe:
-        high = _written(np.maximum(limit, rule))
-        lines.append(Line("allowed by the rule, yet unstable", "unsafe", x, nothing, low, high))
-    lines.append(_boundary(x, limit, mode.force, force))
-    lines.append(Line("published rule", "rival", x, _written(rule)))
-    free = mode.bounds[1] * rate / mode.force
-    if mode.bounds[1] > mode.threshold and free < top:
-        exact = _written(np.full(len(x), free))
-        lines.append(Line("boundary with the exact ratio", "second_rival", x, exact))
-    here = _written(np.array([rate]))
-    lines.append(Line("you are here", "here", (mode.refresh_interval,), here))
-    return Chart(
-        "stability_map",
-        "Stability over learning rate and refresh interval",
-        "refresh interval, optimiser updates",
-        "learning rate" if learning_rate is not None else "learning rate, present = 1",
-        tuple(lines),
-        caption=_caption(mode, lag, free=free, unsafe=unsafe, band=force is not None),
-        wide=True,
-        y_range=(bottom, top),
-        x_scale="log2",
-        y_scale="log10",
-    )
-
-
-def _boundary(
-    x: tuple[int, ...], limit: FloatArray, force: float, interval: Interval | None
-) -> Line:
-    """The exact boundary, with the band that the force leaves."""
-    if interval is None or interval.low <= 0 or math.isinf(interval.high):
-        return Line("exact boundary", "law", x, _written(limit))
-    low, high = _written(limit * force / interval.high), _written(limit * force / interval.low)
-    return Line(
-        "exact boundary", "law", x, _written(limit), low, high, f"{100 * interval.level:.0f} % band"
-    )
-
-
-def _caption(mode: Stability, lag: str, *, free: float, unsafe: bool, band: bool) -> str:
-    """Say what the map holds fixed, and what to see."""
-    words = [
-        (
-            f"{_KINDS[lag]} at momentum {number(mode.momentum)} and the present stiffness, "
-            "without an importance ratio."
-        )
-    ]
-    if mode.lag == "none":
-        words.append(
-            "The run is on-policy, at 1; the rest is what several updates a generation would do."
-        )
-    if mode.bounds[1] > mode.threshold:
-        words.append(f"With the exact ratio the boundary is {number(free)} throughout.")
-    if band:
-        words.append("The band is what the log leaves open.")
-    if unsafe:
-        words.append("Part of what the published rule allows is unstable.")
-    return " ".join(words)
-
-
-def _written(values: FloatArray) -> tuple[float | None, ...]:
-    """Round each value to its own five significant digits: a logarithmic axis shows small ones
-    as well as large ones.
-    """
-    return tuple(_digits(float(value)) if math.isfinite(value) else None for value in values)
-
-
-def _digits(value: float) -> float:
-    """Round to five significant digits."""
-    return float(f"{value:.{_DIGITS - 1}e}")

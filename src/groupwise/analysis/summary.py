@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -48,7 +48,7 @@ class Summary(Plain):
     last_step: int  # of the rows used
     rows: int  # rows used
     until: float | None  # last step that was to be used, or None
-    charts: dict[str, tuple[Chart, ...]]  # by section: "forecast", "group_size", "stability"
+    charts: dict[str, tuple[Chart, ...]]  # by section: "forecast", "group_size"
     no_forecast: str  # why there is none, "" where there is one
     group_size: GroupSizeEvidence  # what the run says of it
     stability: StabilityEvidence  # what the run says of it
@@ -121,6 +121,8 @@ def summarise(
     used = cut(record, until)
     judgement = judge(used, ended=ended)
     none_shown = no_forecast(judgement, fitted.problem)
+    if none_shown:
+        fitted = replace(fitted, outlook=None)
     groups = group_evidence(used)
     points, completions = room
     group_size = group_size_evidence(used, opened=opened, until=until)
@@ -129,7 +131,6 @@ def summarise(
     charts: dict[str, tuple[Chart, ...]] = {
         "forecast": () if forecast is None else (forecast,),
         "group_size": () if group_size.plan is None else (error_chart(group_size.plan),),
-        "stability": stability.charts,
     }
     return Summary(
         name=clean(record.name) or "unnamed run",

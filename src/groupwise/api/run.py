@@ -135,7 +135,7 @@ class Run(RunRecord):
         if fitted.outlook is None:
             raise InsufficientDataError(fitted.problem)
         return (
-            replace(fitted.outlook, stands=f"{self.judgement.fact} {no_forecast(self.judgement)}")
+            replace(fitted.outlook, withheld=f"{self.judgement.fact} {no_forecast(self.judgement)}")
             if self.judgement.alarm
             else fitted.outlook
         )

@@ -5,7 +5,6 @@ under a model.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -55,12 +54,6 @@ def components(
             check=cli.one_of(*get_args(Aggregation)),
         ),
     ] = None,
-    temperature: Annotated[
-        float | None,
-        cli.option(
-            "T", "Temperature of the sampling; by default the run's own.", check=cli.positive
-        ),
-    ] = None,
     layers: Annotated[
         list[str] | None,
         cli.option(
@@ -75,17 +68,6 @@ def components(
             (
                 "Sketch the scores to K numbers; by default inner products are exact where memory "
                 "allows."
-            ),
-            check=cli.whole(1),
-        ),
-    ] = None,
-    max_completion_length: Annotated[
-        int | None,
-        cli.option(
-            "L",
-            (
-                "Tokens at which completions were truncated; by default the run's own, else the "
-                "longest of its log."
             ),
             check=cli.whole(1),
         ),
@@ -151,10 +133,8 @@ def components(
         "adapter": adapter,
         "groups": groups,
         "aggregation": aggregation,
-        "temperature": temperature,
     }
     given |= {"layers": tuple(layers or ()), "sketch_width": sketch_width, "precision": precision}
-    given["max_completion_length"] = max_completion_length
     _goes_with(
         "--engine",
         engine,
@@ -165,7 +145,6 @@ def components(
         "--model CHECKPOINT", model, "the model", given | {"engine": engine, "fsdp": fsdp or None}
     )
     _one_way(engine, fsdp=fsdp)
-    of_scores, mean = {"--group-size": group_size}, {"--zero-mean/--any-mean": zero_mean}
     if _holds_scores(source):
         _refuse(
             source,
@@ -176,12 +155,18 @@ def components(
             source, output, level, size=group_size, mean=zero_mean, force=force, as_json=as_json
         )
         return
-    _refuse(source, "which is no file of scores", of_scores)
+    _refuse(source, "which is no file of scores", {"--group-size": group_size})
     level = _LEVEL if level is None else level
     if model is None:
-        _refuse(source, "which has no scores without --model CHECKPOINT", mean)
-        _show_rewards(source, opening, between, level, output, as_json=as_json)
-        return
+        _refuse(
+            source,
+            "which has no scores without --model CHECKPOINT",
+            {"--zero-mean/--any-mean": zero_mean},
+        )
+        raise InvalidArgumentError(
+            f"expected --model CHECKPOINT with {source}, got none: rewards alone hold no "
+            "components; groupwise plan says what they tell"
+        )
     known = {name: value for name, value in given.items() if value}
     how = Measurement(
         model, steps=between, seed=seed, zero_mean=zero_mean, level=level, fsdp=fsdp, **known
@@ -305,46 +290,6 @@ def _show(found: SavedComponents, target: Path | None, *, as_json: bool, told: b
     if target is not None:
         notes.append(f"Saved in {target}; `groupwise plan` says what to do with it")
     print_components(found.components, notes, cli.out_console())
-
-
-def _show_rewards(
-    source: Path,
-    opening: cli.Opening,
-    steps: tuple[int, int] | None,
-    level: float,
-    output: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Print what rewards alone say of a run, and the command that gets the rest; there is
-    nothing to save.
-    """
-    if output is not None:
-        raise InvalidArgumentError(
-            "--output goes with --model CHECKPOINT or a file of scores: rewards alone hold no "
-            "components"
-        )
-    from groupwise.analysis.component_file import path_beside
-    from groupwise.analysis.plan import reward_facts
-    from groupwise.pages.text import print_reward_facts
-    from groupwise.series.rollout_sample import recurrence_notes
-
-    record = opening.open(source)
-    facts = reward_facts(record, steps=steps, level=level)
-    recurring = recurrence_notes(record, facts.first_step, facts.last_step)
-    beside = path_beside(source)
-    rest = (
-        shlex.quote(str(beside))
-        if beside.is_file()
-        else f"{shlex.quote(str(source))} --model CHECKPOINT"
-    )
-    command = f"groupwise components {rest}"
-    if as_json:
-        cli.print_json({**facts.as_dict(), "notes": [*facts.notes, *recurring], "command": command})
-    else:
-        print_reward_facts(
-            facts, (*recurring, f"The gradient's own numbers: `{command}`"), cli.out_console()
-        )
 
 
 def _steps(text: str | None) -> tuple[int, int] | None:

@@ -4,6 +4,7 @@ metric goes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from groupwise.cli import shared as cli
@@ -58,7 +59,7 @@ def forecast(
     as_json: cli.Json = False,
 ) -> None:
     """Forecast one metric, with a band for its mean and one for the next rows."""
-    from groupwise.analysis.fitted import Ahead, fit_metric
+    from groupwise.analysis.fitted import Ahead, fit_metric, no_forecast
     from groupwise.pages.text import print_forecast
 
     steps = cli.steps_of(at)
@@ -69,6 +70,7 @@ def forecast(
         raise InsufficientDataError(fitted.problem)
     judged = cli.judgement_of(record, until)
     if as_json:
-        cli.print_json({**cli.stands(judged), "metric": fitted.metric, **fitted.outlook.as_dict()})
+        outlook = replace(fitted.outlook, withheld=no_forecast(judged))
+        cli.print_json({**cli.stands(judged), "metric": fitted.metric, **outlook.as_dict()})
     else:
         print_forecast(fitted, judged, cli.out_console())

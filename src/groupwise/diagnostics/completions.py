@@ -256,21 +256,21 @@ def repetition(evidence: Evidence) -> Finding:
 def _loops(record: RunRecord, rollouts: pl.DataFrame) -> Iterator[tuple[int, float]]:
     """Yield the share of completions that repeat themselves, step by step."""
     steps = rollouts["step"].unique().sort()
-    chosen = steps.gather(
-        np.unique(np.linspace(0, len(steps) - 1, min(_STEPS, len(steps))).astype(int)).tolist()
-    )
-    of_steps = [
-        rollouts.filter(pl.col("step") == step).select("step", "completion") for step in chosen
-    ]
-    some = pl.concat(
-        [rows.gather_every(max(1, len(rows) // _EACH)).head(_EACH) for rows in of_steps]
+    chosen = steps[np.linspace(0, len(steps) - 1, _STEPS).astype(int)]
+    apart = pl.int_range(pl.len()) % (pl.len() // _EACH).clip(1)
+    some = (
+        rollouts.filter(pl.col("step").is_in(chosen.implode()))
+        .group_by("step")
+        .agg(pl.col("completion").filter(apart == 0).head(_EACH))
+        .sort("step")
+        .explode("completion")
     )
     for (step,), part in record.with_completions(
         some, pl.col("completion").str.slice(-_LONGEST)
     ).group_by("step", maintain_order=True):
-        read = [text for text in part["completion"] if len(text) >= _SHORTEST]
+        read = [repeats(text) for text in part["completion"] if len(text) >= _SHORTEST]
         if read:
-            yield int(step), float(np.mean([repeats(text) for text in read]))
+            yield int(step), float(np.mean(read))
 
 
 def repeats(text: str) -> bool:

@@ -85,7 +85,7 @@ class Crew(Protocol):
     says in words how it ended.
     """
 
-    def most(self, asked: int | None) -> int:
+    def most(self, wanted: int | None) -> int:
         """Return how many workers there can be at once, where so many are asked for or as many
         as there is room for.
         """
@@ -140,15 +140,15 @@ class Engine:
         """Apply a function, which is pickled once a worker, to every shard; the outcomes come in
         the order of the shards.
         """
-        found: dict[str, Outcome] = {}
+        outcomes: dict[str, Outcome] = {}
 
         def keep(outcome: Outcome) -> None:
             if each is not None:
                 each(outcome)
-            found[outcome.name] = outcome
+            outcomes[outcome.name] = outcome
 
         self._run(function, shards, keep, gpus=gpus, cpus=cpus, limits=limits, stop=stop)
-        return [found[name] for name in shards]
+        return [outcomes[name] for name in shards]
 
     def reduce(
         self,
@@ -163,16 +163,16 @@ class Engine:
         the shards, whichever comes first.
         """
         total: Sum[T] = Sum(list(shards), add)
-        found: dict[str, Outcome] = {}
+        outcomes: dict[str, Outcome] = {}
 
         def keep(outcome: Outcome) -> None:
             if each is not None:
                 each(outcome)
             total.put(outcome.name, outcome.value)
-            found[outcome.name] = replace(outcome, value=None)
+            outcomes[outcome.name] = replace(outcome, value=None)
 
         self._run(function, shards, keep, **options)
-        return Reduction(total.result, tuple(found[name] for name in shards))
+        return Reduction(total.result, tuple(outcomes[name] for name in shards))
 
     def _run(
         self,

@@ -40,10 +40,10 @@ class LocalWorker:
     def answer(self) -> Answer | None:
         """Return what the worker says, or None where it has ended."""
         try:
-            found: Answer = self.pipe.recv()
+            answer: Answer = self.pipe.recv()
         except (EOFError, OSError):
             return None
-        return found
+        return answer
 
     def ending(self) -> str:
         """Return how the worker ended, in words."""
@@ -84,12 +84,12 @@ class LocalCrew:
         self._environment = dict.fromkeys(THREADS, str(cpus))
         self._taken: dict[int, list[str]] = {}
 
-    def most(self, asked: int | None) -> int:
+    def most(self, wanted: int | None) -> int:
         """Return how many workers there can be at once: one for each of the cores where nobody
         says, and never more than GPUs allow.
         """
         room = len(self._free) // self._gpus if self._gpus else max(1, _cores() // self._cpus)
-        return room if asked is None else min(asked, room) if self._gpus else asked
+        return room if wanted is None else min(wanted, room) if self._gpus else wanted
 
     def hire(self) -> LocalWorker:
         """Start a worker."""

@@ -26,21 +26,21 @@ class RayWorker:
     def __init__(self, ray: ModuleType, actor: Any) -> None:
         """Ask whether it is ready."""
         self._ray, self.actor = ray, actor
-        self.asked = actor.ready.remote()
+        self.reference = actor.ready.remote()
         self._ending = "ended"
 
     def send(self, payload: bytes) -> None:
         """Hand over a shard."""
-        self.asked = self.actor.answer.remote(payload)
+        self.reference = self.actor.answer.remote(payload)
 
     def answer(self) -> Answer | None:
         """Return what the actor says, or None where it has ended."""
         try:
-            found: Answer = self._ray.get(self.asked)
+            answer: Answer = self._ray.get(self.reference)
         except self._ray.exceptions.RayError as error:
             self._ending = f"ended (Ray: {type(error).__name__})"
             return None
-        return found
+        return answer
 
     def ending(self) -> str:
         """Return how it ended, in words."""
@@ -71,7 +71,7 @@ class RayCrew:
         self._remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(Work)
         self._function, self._memory = ray.put(function), memory
 
-    def most(self, asked: int | None) -> int:
+    def most(self, wanted: int | None) -> int:
         """Return how many actors there can be at once."""
         has = self._ray.cluster_resources()
         room = min(int(has.get(kind, 0) // number) for kind, number in self._needs.items())
@@ -87,7 +87,7 @@ class RayCrew:
                 f"expected a Ray cluster with {lacking} for a worker, got {came} in all: ask for "
                 "less, or add a node"
             )
-        return room if asked is None else min(asked, room)
+        return room if wanted is None else min(wanted, room)
 
     def hire(self) -> RayWorker:
         """Start an actor."""
@@ -99,7 +99,7 @@ class RayCrew:
 
     def wait(self, workers: Sequence[RayWorker], seconds: float) -> list[RayWorker]:
         """Return the actors that say something or have ended, after a while none."""
-        of_reference = {worker.asked: worker for worker in workers}
+        of_reference = {worker.reference: worker for worker in workers}
         ready, _ = self._ray.wait(list(of_reference), num_returns=1, timeout=seconds)
         return [of_reference[reference] for reference in ready]
 

@@ -46,7 +46,7 @@ class SlurmWorker:
         self._number += 1
         _put(self.box / f"in-{self._number}", payload)
 
-    def said(self) -> bool:
+    def is_ready(self) -> bool:
         """Return whether there is an answer, or the job has ended."""
         return self._out.exists() or self.job.done()
 
@@ -55,9 +55,9 @@ class SlurmWorker:
         if not self._out.exists():
             return None
         # from a worker that this process started, in a folder of ours
-        found: Answer = pickle.loads(self._out.read_bytes())  # noqa: S301
+        answer: Answer = pickle.loads(self._out.read_bytes())  # noqa: S301
         self._out.unlink()
-        return found
+        return answer
 
     def ending(self) -> str:
         """Return how the job ended, in words."""
@@ -112,9 +112,9 @@ class SlurmCrew:
             )
         self._needs, self._hired, self._beat = (cpus, memory), 0, 0.0
 
-    def most(self, asked: int | None) -> int:
+    def most(self, wanted: int | None) -> int:
         """Return how many jobs there can be at once."""
-        return asked or _WORKERS
+        return wanted or _WORKERS
 
     def hire(self) -> SlurmWorker:
         """Submit a job."""
@@ -141,9 +141,9 @@ class SlurmCrew:
         self._live()
         until = time.monotonic() + seconds
         while True:
-            found = [worker for worker in workers if worker.said()]
-            if found or time.monotonic() > until:
-                return found
+            ready = [worker for worker in workers if worker.is_ready()]
+            if ready or time.monotonic() > until:
+                return ready
             time.sleep(_LOOK)
 
     def _live(self) -> None:
@@ -180,12 +180,12 @@ def serve(box: Path, cpus: int, memory: int | None) -> None:
     _put(box / "out-0", pickle.dumps(work.ready()))
     number = 1
     while True:
-        asked = box / f"in-{number}"
-        if not asked.exists():
+        request = box / f"in-{number}"
+        if not request.exists():
             time.sleep(_LOOK)
             continue
-        answer = work.answer(asked.read_bytes())
-        asked.unlink()
+        answer = work.answer(request.read_bytes())
+        request.unlink()
         _put(box / f"out-{number}", pickle.dumps(answer))
         number += 1
 

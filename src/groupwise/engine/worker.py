@@ -57,7 +57,7 @@ class Work:
             # from the driver that started this process
             self._function = pickle.loads(self._pickled)  # noqa: S301
         except Exception as error:  # noqa: BLE001 - the driver says it
-            return Answer(Kind.RAISED, sentence=_said(error))
+            return Answer(Kind.RAISED, sentence=_sentence(error))
         if self._memory is not None:
             threading.Thread(target=_watch, args=(self._memory,), daemon=True).start()
         return Answer(Kind.READY)
@@ -73,10 +73,10 @@ class Work:
             return Answer(Kind.REFUSED, sentence=first_line(error))
         except Exception as error:  # noqa: BLE001
             # whatever the function raises costs its shard alone
-            return Answer(Kind.RAISED, sentence=_said(error))
+            return Answer(Kind.RAISED, sentence=_sentence(error))
 
 
-def _said(error: Exception) -> str:
+def _sentence(error: Exception) -> str:
     """Return an error with its class and the line that raised it: nobody sees the worker's own
     traceback.
     """

@@ -8,91 +8,23 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
+from groupwise.files import table_rows
 from groupwise.readers.keys import meanings_of
-from groupwise.record.recorder import UNEVEN
+from groupwise.record.recorder import UNEVEN, Say
 from groupwise.record.run import Meaning, RunConfig
-from groupwise.record.table import BASE_COLUMNS, RolloutColumns
+from groupwise.record.table import BASE_COLUMNS
 
-MEANINGS: tuple[Meaning, ...] = (
-    Meaning(
-        "group_size", "", "rollouts of a prompt in this step (the median, where groups differ)"
-    ),
-    Meaning(
-        UNEVEN,
-        "",
-        "share of groups whose size is not that of most; empty where all are of one size",
-    ),
-    Meaning("prompts", "", "prompts of this step"),
-    Meaning(
-        "reward_std_within_group",
-        "reward_std_within_group",
-        "standard deviation of rewards within a group, ddof 1, mean over groups",
-    ),
-    Meaning(
-        "dead_group_share",
-        "dead_group_share",
-        "share of groups whose rewards are all equal: they teach nothing",
-    ),
-    Meaning("missing_share", "", "share of rollouts that no reward function gave a reward"),
-    Meaning(
-        "lag",
-        "staleness",
-        "optimiser updates between the sampling of the rollouts and their use in this step",
-    ),
-    Meaning(
-        "gradient/vp",
-        "",
-        (
-            "Vp: variance of the gradient between prompts, in squared reward units per squared "
-            "parameter"
-        ),
-    ),
-    Meaning("gradient/t", "", "T: first-order variance within a group; falls as 1/(B G)"),
-    Meaning("gradient/r", "", "R: second-order variance within a group; falls as 1/(B G (G - 1))"),
-    Meaning("gradient/norm2", "", "squared length of the gradient of the mean reward"),
-    Meaning(
-        "gradient/group_size", "", "best group size for a fixed number of rollouts, 1 + sqrt(R/Vp)"
-    ),
-    Meaning("gradient/group_size_low", "", "lower end of its 95 % interval"),
-    Meaning(
-        "gradient/group_size_high", "", "upper end of its 95 % interval, empty where there is none"
-    ),
-    Meaning(
-        "gradient/noise",
-        "",
-        "variance of the batch's gradient at this B and G: Vp/B + T/(BG) + R/(BG(G-1))",
-    ),
-    Meaning(
-        "gradient/noise_temperature",
-        "",
-        "learning rate times the variance of the batch's gradient, over 2: over stiffness and "
-        "damping, the variance of the reward's swings",
-    ),
-    Meaning("gradient/prompts", "", "prompts that these estimates rest on"),
-    Meaning(
-        "planned_group_size",
-        "",
-        (
-            "group size of least predicted error by the latest probes, at this number of rollouts "
-            "a step"
-        ),
-    ),
-    Meaning(
-        "planned_excess",
-        "",
-        "error of the group size in use over that of the one advised or best, minus 1",
-    ),
-    Meaning("groupwise/record_seconds", "", "seconds that recording took in this step"),
-    Meaning("groupwise/probe_seconds", "", "seconds that the score sketches took in this step"),
-    Meaning(
-        "groupwise/check_seconds", "", "seconds that checks took since the row before, at its end"
-    ),
+MEANINGS = tuple(
+    Meaning(row["column"], row["quantity"], row["definition"])
+    for row in table_rows(Path(__file__).with_name("meanings.tsv"))
 )
 RESERVED = frozenset((*BASE_COLUMNS, *(meaning.column for meaning in MEANINGS)))
 
@@ -103,10 +35,12 @@ def step_meanings(
     """Return what the columns of recorded steps mean: ours, `more` of ours, and the trainer's
     own.
     """
-    ours = [meaning for meaning in (*MEANINGS, *more) if meaning.column in columns]
-    known = {meaning.column for meaning in ours}
-    theirs = {name: values for name, values in columns.items() if name not in known}
-    return (*ours, *meanings_of(theirs, config, framework=framework, complete=False, window=1.0))
+    ours = {meaning.column: meaning for meaning in (*MEANINGS, *more) if meaning.column in columns}
+    theirs = {name: values for name, values in columns.items() if name not in ours}
+    return (
+        *ours.values(),
+        *meanings_of(theirs, config, framework=framework, complete=False, window=1.0),
+    )
 
 
 def apart(metrics: Mapping[str, Any], *also: str) -> dict[str, Any]:
@@ -144,10 +78,10 @@ class Generation:
         for prompt, reward in zip(self.prompt_N.tolist(), self.reward_N.tolist(), strict=True):
             groups.setdefault(prompt, []).append(reward)
         sizes = sorted(map(len, groups.values()))
-        found = [[reward for reward in group if math.isfinite(reward)] for group in groups.values()]
-        count = sum(map(len, found))
+        finite = [list(filter(math.isfinite, group)) for group in groups.values()]
+        count = sum(map(len, finite))
         row: dict[str, float | None] = {
-            "reward": sum(map(sum, found)) / count if count else None,
+            "reward": sum(map(sum, finite)) / count if count else None,
             "group_size": (sizes[len(sizes) // 2] + sizes[(len(sizes) - 1) // 2]) / 2
             if sizes
             else None,
@@ -159,30 +93,39 @@ class Generation:
             ),
             **{f"rewards/{name}/mean": _mean(value_N) for name, value_N in self.part_N.items()},
         }
-        row |= _spread([group for group in found if len(group) > 1])
+        row |= _spread([group for group in finite if len(group) > 1])
         if count < len(self.reward_N):
             row["missing_share"] = 1 - count / len(self.reward_N)
         if self.length_N is not None:
             row["completions/mean_length"] = _mean(self.length_N)
         return row
 
-    def rollouts(self) -> RolloutColumns:
+    def rollouts(self) -> list[dict[str, Any]]:
         """Return the completions, as `RecordWriter.append` takes them."""
-        columns: dict[str, Sequence[Any]] = {"prompt_id": self.prompt_N.tolist()}
-        if self.prompts is not None:
-            columns["prompt"] = self.prompts
-        if self.completions is not None:
-            columns["completion"] = self.completions
+        columns: dict[str, Any] = {
+            "prompt_id": self.prompt_N.tolist(),
+            "prompt": self.prompts,
+            "completion": self.completions,
+        }
         numbers = {
             "reward": self.reward_N,
             **{f"reward/{name}": value_N for name, value_N in self.part_N.items()},
+            "advantage": self.advantage_N,
+            "length": self.length_N,
         }
-        if self.advantage_N is not None:
-            numbers["advantage"] = self.advantage_N
-        if self.length_N is not None:
-            numbers["length"] = self.length_N
-        return RolloutColumns(
-            columns | {name: _plain(value_N) for name, value_N in numbers.items()}
+        columns |= {
+            name: _plain(value_N) for name, value_N in numbers.items() if value_N is not None
+        }
+        kept = {name: values for name, values in columns.items() if values is not None}
+        return [dict(zip(kept, cells, strict=True)) for cells in zip(*kept.values(), strict=True)]
+
+
+def say_missing(row: Mapping[str, Any], expected: Sequence[str], say: Say) -> None:
+    """Say which of the metrics that are expected the first step lacks."""
+    if missing := [name for name in expected if row.get(name) is None]:
+        say(
+            f"the trainer gives no {', '.join(missing)} in its first step: what needs them will be "
+            "unavailable"
         )
 
 
@@ -190,32 +133,27 @@ def joined(generations: Sequence[Generation]) -> Generation:
     """Return several generations of one step as one, their groups apart."""
     if len(generations) == 1:
         return generations[0]
-    offsets = np.cumsum([0, *(int(one.prompt_N.max(initial=-1)) + 1 for one in generations[:-1])])
-    names = dict.fromkeys(name for one in generations for name in one.part_N)
+    names = dict.fromkeys(name for generation in generations for name in generation.part_N)
+    offset = 0
+    prompts, parts = [], []
+    for generation in generations:
+        prompts.append(generation.prompt_N + offset)
+        offset += int(generation.prompt_N.max(initial=-1)) + 1
+        missing_N = np.full(len(generation.reward_N), np.nan)
+        parts.append([generation.part_N.get(name, missing_N) for name in names])
+
+    def texts(name: str) -> list[Any] | None:
+        values = [getattr(generation, name) for generation in generations]
+        return None if any(value is None for value in values) else list(chain(*values))
 
     def column(name: str) -> Float | None:
-        values = [getattr(one, name) for one in generations]
-        return None if any(value is None for value in values) else np.concatenate(values)
-
-    def texts(name: str) -> list[str] | None:
-        values = [getattr(one, name) for one in generations]
-        return (
-            None
-            if any(value is None for value in values)
-            else [text for some in values for text in some]
-        )
+        values = texts(name)
+        return None if values is None else np.array(values, dtype=np.float64)
 
     return Generation(
-        np.concatenate([one.reward_N for one in generations]),
-        np.concatenate(
-            [one.prompt_N + offset for one, offset in zip(generations, offsets, strict=True)]
-        ),
-        {
-            name: np.concatenate(
-                [one.part_N.get(name, np.full(len(one.reward_N), np.nan)) for one in generations]
-            )
-            for name in names
-        },
+        np.concatenate([generation.reward_N for generation in generations]),
+        np.concatenate(prompts),
+        {name: np.concatenate(own) for name, *own in zip(names, *parts, strict=True)},
         column("advantage_N"),
         column("length_N"),
         texts("prompts"),
@@ -259,15 +197,10 @@ def _spread(groups: Sequence[Sequence[float]]) -> dict[str, float | None]:
 
 def _mean(value_N: Float) -> float | None:
     """Return the mean of what is there."""
-    found = [value for value in value_N.tolist() if math.isfinite(value)]
-    return sum(found) / len(found) if found else None
+    finite = list(filter(math.isfinite, value_N.tolist()))
+    return sum(finite) / len(finite) if finite else None
 
 
 def _plain(value_N: Float) -> list[float | None]:
     """Return numbers, None for NaN."""
-    values: list[float | None] = value_N.tolist()
-    return (
-        values
-        if not np.isnan(value_N).any()
-        else [None if value != value else value for value in values]
-    )
+    return [None if math.isnan(value) else value for value in value_N.tolist()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InvalidArgumentError
@@ -27,26 +27,25 @@ _EVERY, _SHARE = (
 )
 # steps between two looks, and the share of the time that they may take, where no interval is asked
 # for
-_ROWS, _GROUPS, _SIZE = 60, 4, 4  # of the run that the judge is made ready with
+_ROWS = 60  # of the run that the judge is made ready with
 _LONGEST = 600
 
 
 def state_to_stop_on(name: str) -> StopOn:
     """Return the mildest state that is to end a training, by its name."""
-    for known in get_args(StopOn):
-        if known == name:
-            return known  # type: ignore[no-any-return]
+    if name in get_args(StopOn):
+        return cast("StopOn", name)
     raise InvalidArgumentError(
         f"expected watch or failing for stop_on, got {str(name)[:40]!r}: use one of these"
     )
 
 
-def change_in_words(found: Judgement, before: State | None, step: int) -> str:
+def change_in_words(judgement: Judgement, before: State | None, step: int) -> str:
     """Return a new state in one line: the fact, the cause and what to do."""
     was = f" (was {title_of(before)})" if before is not None else ""
-    parts = (found.headline, found.cause.words, found.do)
+    parts = (judgement.headline, judgement.cause.words, judgement.do)
     return clean(
-        f"{title_of(found.state)} at step {step}{was}: "
+        f"{title_of(judgement.state)} at step {step}{was}: "
         f"{'; '.join(part.rstrip('.') for part in parts if part)}",
         longest=_LONGEST,
     )
@@ -96,13 +95,17 @@ class LiveJudgement:
         """Judge the run as it stands, tell a change of its state, and return whether the
         training is to stop.
         """
-        found = self._judged(record)
-        if found is None:
+        judgement = self._judged(record)
+        if judgement is None:
             return False
-        before, self._state = self._state, found.state
-        if found.state is not before and (before is not None or found.state is not State.OK):
-            self._tell(found, change_in_words(found, before, step))
-        return self.stop_on is not None and (found.alarm or found.state.value == self.stop_on)
+        before, self._state = self._state, judgement.state
+        if judgement.state is not before and (
+            before is not None or judgement.state is not State.OK
+        ):
+            self._tell(judgement, change_in_words(judgement, before, step))
+        return self.stop_on is not None and (
+            judgement.alarm or judgement.state.value == self.stop_on
+        )
 
     def took(self, seconds: float) -> None:
         """Count what a look cost."""
@@ -123,10 +126,10 @@ class LiveJudgement:
             )
             return None
 
-    def _tell(self, found: Judgement, said: str) -> None:
+    def _tell(self, judgement: Judgement, sentence: str) -> None:
         """Say a change in the terminal and to the tracker in use."""
-        self._say(said)
-        for fault in tell(found, said=said):
+        self._say(sentence)
+        for fault in tell(judgement, sentence):
             self._say_once(fault)
 
     def _say_once(self, sentence: str) -> None:
@@ -153,14 +156,8 @@ def _played() -> RunRecord:
         for place, name in enumerate(names)
     }
     rollouts = [
-        {
-            "step": number,
-            "prompt_id": n // _SIZE,
-            "prompt": "p",
-            "completion": f"c{number * n % 7}",
-            "reward": float(number * n % 3 == 0),
-        }
+        {"step": number, "prompt_id": n // 4, "completion": str(n), "reward": float(n % 3)}
         for number in step
-        for n in range(_GROUPS * _SIZE)
+        for n in range(16)
     ]
     return RunRecord("", steps_table(list(step), columns), rollouts_table(rollouts))

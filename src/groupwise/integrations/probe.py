@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.components import Components
+from groupwise.estimators.components import Components, components_of_moments
 from groupwise.estimators.controller import Decision, VarianceEstimate, decide
-from groupwise.scores.sums import ScoreSums, score_sums
+from groupwise.estimators.moments import GroupMoments, moments_of_scores
 
 if TYPE_CHECKING:
     import torch
@@ -48,31 +48,21 @@ class ProbeSettings:
     )
     micro_batch: int | None = None  # rollouts of one pass; the trainer's own number where None
 
-
-def unusable(settings: Any) -> str:
-    """Return what is wrong with settings, "" where nothing is."""
-    if not isinstance(settings, ProbeSettings):
-        return f"expected ProbeSettings for sketch, got {str(settings)[:40]!r}"
-    for name in ("every", "groups", "width", "window", "micro_batch"):
-        value = getattr(settings, name)
-        optional = name in ("groups", "micro_batch")
-        if not (optional and value is None) and (
-            isinstance(value, bool) or not isinstance(value, int) or value < 1
-        ):
-            return (
-                f"expected a whole number of at least 1 for {name} of ProbeSettings, got "
-                f"{str(value)[:40]}"
+    def __post_init__(self) -> None:
+        for name in ("every", "groups", "width", "window", "micro_batch"):
+            value = getattr(self, name)
+            if value is None and name in ("groups", "micro_batch"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidArgumentError(
+                    f"expected a whole number of at least 1 for {name} of ProbeSettings, got "
+                    f"{str(value)[:40]}: give one"
+                )
+        if isinstance(self.parameters, str):
+            raise InvalidArgumentError(
+                "expected a tuple of patterns for parameters of ProbeSettings, got "
+                f"{self.parameters[:40]!r}: write parameters=(pattern,)"
             )
-    named: Any = settings.parameters
-    if named is not None and (
-        isinstance(named, str)
-        or not isinstance(named, Sequence)
-        or not all(isinstance(one, str) for one in named)
-    ):
-        return (
-            f"expected patterns of names for parameters of ProbeSettings, got {str(named)[:40]!r}"
-        )
-    return ""
 
 
 class Probe:
@@ -82,19 +72,17 @@ class Probe:
         self.settings = settings
         self.components: Components | None = None
         self.decision: Decision | None = None
-        self._told = True
-        self._latest: deque[ScoreSums] = deque(maxlen=settings.window)
+        self._fresh = False  # whether a probe has come that no row has yet
+        self._latest: deque[GroupMoments] = deque(maxlen=settings.window)
 
     def add(self, score_NK: Float, reward_N: Float, prompt_N: NDArray[np.int64]) -> None:
         """Take in one probe and estimate anew; a probe without a usable group changes nothing."""
         missing = np.unique(prompt_N[~np.isfinite(reward_N)])
         kept = ~np.isin(prompt_N, missing)
         try:
-            self._latest.append(score_sums(score_NK[kept], reward_N[kept], prompt_N[kept]))
-            total = self._latest[0]
-            for sums in list(self._latest)[1:]:
-                total = total + sums
-            self.components, self._told = total.components(), False
+            self._latest.append(moments_of_scores(score_NK[kept], reward_N[kept], prompt_N[kept]))
+            self.components = components_of_moments(GroupMoments.joined(self._latest))
+            self._fresh = True
         except (InsufficientDataError, InvalidArgumentError):
             return
 
@@ -102,12 +90,12 @@ class Probe:
         self, *, prompts: float, group_size: float, learning_rate: float | None
     ) -> dict[str, float | None]:
         r"""Return the columns of a step."""
-        found = self.components
-        if found is None or self._told:
+        estimate = self.components
+        if estimate is None or not self._fresh:
             return {}
-        self._told = True
-        self.decision = _advice(found, round(prompts), round(group_size))
-        vp, t, r, best = found.vp.value, found.t.value, found.r.value, found.group_size
+        self._fresh = False
+        self.decision = _advice(estimate, round(prompts), round(group_size))
+        (vp, t, r), best = estimate.vtr.tolist(), estimate.group_size
         rollouts = prompts * group_size
         noise = (
             vp / prompts
@@ -118,7 +106,7 @@ class Probe:
             "gradient/vp": vp,
             "gradient/t": t,
             "gradient/r": r,
-            "gradient/norm2": found.gradient_norm2.value,
+            "gradient/norm2": estimate.gradient_norm2.value,
             "gradient/group_size": best.value,
             "gradient/group_size_low": best.low,
             "gradient/group_size_high": best.high,
@@ -126,7 +114,7 @@ class Probe:
             "gradient/noise_temperature": math.nan
             if learning_rate is None
             else learning_rate * noise / 2,
-            "gradient/prompts": float(found.prompts),
+            "gradient/prompts": float(estimate.prompts),
         }
         if self.decision is not None:
             row |= {
@@ -136,16 +124,12 @@ class Probe:
         return {name: value if math.isfinite(value) else None for name, value in row.items()}
 
 
-def _advice(found: Components, prompts: int, group_size: int) -> Decision | None:
-    """Return what the controller would do at this number of rollouts a step, or None where it
-    cannot tell.
-    """
-    if not any(
-        (found.vp.value, found.t.value, found.r.value)
-    ):  # groups without any spread: nothing was measured
+def _advice(estimate: Components, prompts: int, group_size: int) -> Decision | None:
+    """Return the decision of the controller; None where it cannot make one."""
+    if not estimate.vtr.any():  # groups without any spread: nothing was measured
         return None
     try:
-        return decide(VarianceEstimate.of(found), group_size, prompts * group_size)
+        return decide(VarianceEstimate.of(estimate), group_size, prompts * group_size)
     except GroupwiseError:
         return None
 
@@ -179,16 +163,16 @@ def sketched(
     from groupwise.scores.scores import score_sketch
 
     index = torch.as_tensor(row_n, device=output["completion_ids"].device)
-    prompt, asked = output["prompt_ids"][index], output["prompt_mask"][index]
+    prompt, prompt_mask = output["prompt_ids"][index], output["prompt_mask"][index]
     completion, mask = output["completion_ids"][index], output["completion_mask"][index]
     scored = mask * output["tool_mask"][index] if "tool_mask" in output else mask
     batch = {
         "input_ids": torch.cat([prompt, completion], dim=1),
-        "attention_mask": torch.cat([asked, mask], dim=1),
-        "completion_mask": torch.cat([torch.zeros_like(asked), scored], dim=1),
+        "attention_mask": torch.cat([prompt_mask, mask], dim=1),
+        "completion_mask": torch.cat([torch.zeros_like(prompt_mask), scored], dim=1),
     }
     with torch.enable_grad():
-        found = score_sketch(
+        scores = score_sketch(
             model,
             batch,
             width=settings.width,
@@ -197,4 +181,4 @@ def sketched(
             parameters=settings.parameters,
             micro_batch=min(settings.micro_batch or micro_batch, len(row_n)),
         )
-    return found.sketch_NK.astype(np.float64)
+    return scores.sketch_NK.astype(np.float64)

@@ -31,19 +31,19 @@ _LOOPBACK = re.compile(r"localhost|::1|127(\.\d+){3}")
 _TOKEN = re.compile(r"/(?=[^/]*[a-z])(?=[^/]*[A-Z])[\w-]{32}(?![\w-]).*")
 
 
-def tell(found: Judgement, *, said: str = "", page: str | None = None) -> list[str]:
-    """Hand a judgement, or `said`, to every tracker that has a run open in this process; return
+def tell(judgement: Judgement, sentence: str = "", *, page: str | None = None) -> list[str]:
+    """Hand a judgement, or `sentence`, to every tracker that has a run open in this process; return
     a sentence for each that failed.
     """
     try:
         link = shareable(os.environ.get(PAGE, "") if page is None else page)
     except ValueError:  # no address: the alert goes without it
         link = ""
-    text = clean(f"{said or found} {link}".strip(), longest=_LONGEST)
+    text = clean(f"{sentence or judgement} {link}".strip(), longest=_LONGEST)
     faults = []
     for send in (_to_trackio, _to_wandb, _to_mlflow):
         try:
-            send(found, text, link)
+            send(judgement, text, link)
         except Exception as error:  # noqa: BLE001 - a tracker may be offline in any way
             faults.append(
                 f"the alert did not reach the tracker: {type(error).__name__}: {clean(error)}"
@@ -51,17 +51,17 @@ def tell(found: Judgement, *, said: str = "", page: str | None = None) -> list[s
     return faults
 
 
-def facts(found: Judgement, link: str) -> dict[str, str]:
+def facts(judgement: Judgement, link: str) -> dict[str, str]:
     """Return a judgement as short texts, for tags; what it does not say is left out."""
-    said = {
-        "state": found.state.value,
-        "headline": found.headline,
-        "cause": found.cause.words,
-        "since_step": "" if found.since_step is None else str(found.since_step),
-        "do": found.do,
+    texts = {
+        "state": judgement.state.value,
+        "headline": judgement.headline,
+        "cause": judgement.cause.words,
+        "since_step": "" if judgement.since_step is None else str(judgement.since_step),
+        "do": judgement.do,
         "page": link,
     }
-    return {name: clean(text, longest=_LONGEST_TAG) for name, text in said.items() if text}
+    return {name: clean(text, longest=_LONGEST_TAG) for name, text in texts.items() if text}
 
 
 def shareable(page: str) -> str:
@@ -78,7 +78,7 @@ def shareable(page: str) -> str:
     return f"{parts.scheme}://{shown}{port}{'/' if _LOOPBACK.fullmatch(host) else parts.path}"
 
 
-def _to_trackio(found: Judgement, text: str, _link: str) -> None:
+def _to_trackio(judgement: Judgement, text: str, _link: str) -> None:
     """Send an alert to trackio where a run of it is open."""
     trackio, variables = sys.modules.get("trackio"), sys.modules.get("trackio.context_vars")
     if (
@@ -87,26 +87,28 @@ def _to_trackio(found: Judgement, text: str, _link: str) -> None:
         or (variables is not None and variables.current_run.get() is None)
     ):
         return
-    trackio.alert(title=title_of(found.state), text=text, level=_level(trackio, found))
+    trackio.alert(title=title_of(judgement.state), text=text, level=_level(trackio, judgement))
 
 
-def _to_wandb(found: Judgement, text: str, link: str) -> None:
+def _to_wandb(judgement: Judgement, text: str, link: str) -> None:
     """Send an alert to Weights & Biases where a run of it is open, and keep the judgement in its
     summary.
     """
     wandb = sys.modules.get("wandb")
     if wandb is not None and getattr(wandb, "run", None) is not None:
-        wandb.run.alert(title=title_of(found.state), text=text, level=_level(wandb, found))
+        wandb.run.alert(title=title_of(judgement.state), text=text, level=_level(wandb, judgement))
         wandb.run.summary.update(
-            {f"groupwise/{name}": value for name, value in facts(found, link).items()}
+            {f"groupwise/{name}": value for name, value in facts(judgement, link).items()}
         )
 
 
-def _to_mlflow(found: Judgement, _text: str, link: str) -> None:
+def _to_mlflow(judgement: Judgement, _text: str, link: str) -> None:
     """Tag the run of MLflow that is open."""
     mlflow = sys.modules.get("mlflow")
     if mlflow is not None and hasattr(mlflow, "active_run") and mlflow.active_run() is not None:
-        mlflow.set_tags({f"groupwise.{name}": value for name, value in facts(found, link).items()})
+        mlflow.set_tags(
+            {f"groupwise.{name}": value for name, value in facts(judgement, link).items()}
+        )
 
 
 def title_of(state: State) -> str:
@@ -114,6 +116,6 @@ def title_of(state: State) -> str:
     return state.value.replace("_", " ")
 
 
-def _level(tracker: Any, found: Judgement) -> Any:
+def _level(tracker: Any, judgement: Judgement) -> Any:
     """Return how grave a judgement is, as a tracker names it."""
-    return getattr(tracker.AlertLevel, LEVELS[found.state])
+    return getattr(tracker.AlertLevel, LEVELS[judgement.state])

@@ -9,12 +9,11 @@ said once, and the training goes on.
 from __future__ import annotations
 
 import gc
-import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,13 @@ import numpy as np
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import Components
-from groupwise.integrations.generation import Generation, apart, joined, step_meanings
+from groupwise.integrations.generation import (
+    Generation,
+    apart,
+    joined,
+    say_missing,
+    step_meanings,
+)
 from groupwise.integrations.live_judgement import LiveJudgement, StopOn, state_to_stop_on
 from groupwise.integrations.probe import (
     Probe,
@@ -30,7 +35,6 @@ from groupwise.integrations.probe import (
     aggregation_of,
     chosen_groups,
     sketched,
-    unusable,
 )
 from groupwise.integrations.trl_trainer import (
     EXPECTED,
@@ -58,8 +62,6 @@ from groupwise.record.recorder import (
 )
 from groupwise.record.resume import opened
 
-_SHARE = 0.10
-
 
 class GroupwiseCallback:
     """Record a run of TRL's `GRPOTrainer` or `RLOOTrainer` while it trains."""
@@ -77,16 +79,15 @@ class GroupwiseCallback:
         say: Say = to_terminal,
     ) -> None:
         check_trainer(trainer)
-        _check_options(sketch_every=sketch_every, check_every=check_every)
+        _check_options(record, sketch, sketch_every=sketch_every, check_every=check_every)
         self.stop_on = None if stop_on is None else state_to_stop_on(stop_on)
         self.trainer, self._unfit = trainer, unfit(trainer)
-        self._unusable = "" if sketch is None else unusable(sketch)
-        settings = ProbeSettings() if sketch is None or self._unusable else sketch
-        self.probe = Probe(settings)
-        self.sketch_every = (
-            sketch_every if sketch_every is not None else 0 if sketch is None else settings.every
-        )
-        self.folder, self._wrong_record = _folder_of(trainer, record)
+        self.probe = Probe(sketch or ProbeSettings())
+        if sketch_every is None:
+            sketch_every = 0 if sketch is None else sketch.every
+        self.sketch_every = sketch_every
+        home = getattr(getattr(trainer, "args", None), "output_dir", None) or "."
+        self.folder = Path(home, FOLDER) if record is None else Path(record)
         self.recorder: Recorder | None = None
         self.notices: list[str] = []
         self._texts, self._say_ = texts, guarded(say)
@@ -157,9 +158,9 @@ class GroupwiseCallback:
             return
         present = getattr(getattr(self.trainer, "callback_handler", None), "callbacks", [self])
         ours = [
-            one
-            for one in present
-            if isinstance(one, GroupwiseCallback) and one.trainer is self.trainer
+            callback
+            for callback in present
+            if isinstance(callback, GroupwiseCallback) and callback.trainer is self.trainer
         ]
         if self not in ours or ours[0] is not self:
             same = (
@@ -242,11 +243,9 @@ class GroupwiseCallback:
         if entry is None or entry[0]["step"] != step:
             return
         row, rollouts = entry
-        known = {
-            *row,
-            *(self._metrics.means() if self._since_log > 1 else ()),
-        }  # means over all steps since it logged last: not this step's
-        fresh = apart({str(key): value for key, value in logs.items() if str(key) not in known})
+        # means over all steps since it logged last: not this step's
+        means = self._metrics.means() if self._since_log > 1 else set()
+        fresh = apart({key: value for key, value in logs.items() if key not in {*row, *means}})
         new = {
             key: float(value)
             for key, value in fresh.items()
@@ -300,45 +299,24 @@ class GroupwiseCallback:
         """Open the record, beside it where somebody else is writing it, or none where nothing
         can be written.
         """
-        meanings_of = partial(step_meanings, framework="trl")
-        config, recent = config_of(self.trainer), RECENT if self._checks.on else 0
-
-        def made(folder: Path) -> Recorder:
-            name = (
-                getattr(self.trainer.args, "run_name", None)
-                or folder.absolute().parent.name
-                or folder.name
-            )
-            return Recorder(
-                folder,
-                name=str(name),
-                config=config,
-                meanings_of=meanings_of,
-                recent=recent,
-                say=self._say,
-            )
-
-        found = opened(
-            made,
-            self.folder,
-            int(state.global_step),
-            self._say,
-            identity_of(self.trainer, state, self.folder),
+        folder = self.folder.absolute()
+        make = partial(
+            Recorder,
+            name=str(getattr(self.trainer.args, "run_name", "") or folder.parent.name),
+            config=config_of(self.trainer),
+            meanings_of=partial(step_meanings, framework="trl"),
+            recent=RECENT if self._checks.on else 0,
+            say=self._say,
         )
-        if found is not None:
-            keep_record(state, found.run["id"])
-        return found
+        identity = identity_of(self.trainer, state, self.folder)
+        recorder = opened(make, self.folder, int(state.global_step), self._say, identity)
+        if recorder is not None:
+            keep_record(state, recorder.run["id"])
+        return recorder
 
     def _misconfigurations(self) -> None:
         """Say what will not work as it may be meant."""
         trainer, args = self.trainer, self.trainer.args
-        if self._wrong_record:
-            self._say(
-                f"expected a folder for record, got {self._wrong_record}: recorded in {self.folder}"
-            )
-        if self._unusable:
-            self._say(f"no sketches: {self._unusable}; the rest is recorded")
-            self.sketch_every = 0
         if self.sketch_every and (trouble := sketch_trouble(trainer)):
             self._say(f"no sketches: {trouble}; the rest is recorded")
             self.sketch_every = 0
@@ -435,7 +413,7 @@ class GroupwiseCallback:
         """Return the row of the step that has ended, and its rollouts."""
         step = int(state.global_step)
         generations, self._generations = self._generations, []
-        found = apart(self._metrics.of_step(), "learning_rate")
+        metrics = apart(self._metrics.of_step(), "learning_rate")
         generation = joined(generations) if generations else None
         row: dict[str, Any] = {
             "step": step,
@@ -445,7 +423,7 @@ class GroupwiseCallback:
             "learning_rate": self._learning_rate,
             "lag": max(step - 1 - self._sampled_at, 0),
         }
-        row |= {**(generation.row() if generation else {}), **found}
+        row |= {**(generation.row() if generation else {}), **metrics}
         if self.sketch_every and generation is not None:
             row |= self.probe.row(
                 prompts=float(row["prompts"] or 1),
@@ -454,13 +432,8 @@ class GroupwiseCallback:
             )
             self._advise()
         self._count(row)
-        if self._steps_seen == 1 and (
-            missing := [name for name in EXPECTED if row.get(name) is None]
-        ):
-            self._say(
-                f"the trainer gives no {', '.join(missing)} in its first step: what needs them "
-                "will be unavailable"
-            )
+        if self._steps_seen == 1:
+            say_missing(row, EXPECTED, self._say)
         return row, generation.rollouts() if generation else None
 
     def _advise(self) -> None:
@@ -480,9 +453,7 @@ class GroupwiseCallback:
         self._say(f"group size, by the probes so far: {decision.reason}{act}")
 
     def _count(self, row: dict[str, Any]) -> None:
-        """Add what the step cost to the sums, and say the share of the sketches once it is
-        known.
-        """
+        """Add what the step cost to the sums; say the share of the sketches once it is known."""
         self._steps_seen, self._since_log = self._steps_seen + 1, self._since_log + 1
         probed = self._in_step["probe"]
         self.record_seconds += self._in_step["record"]
@@ -491,16 +462,6 @@ class GroupwiseCallback:
         self._in_step = dict.fromkeys(self._in_step, 0.0)
         if self.sketch_every and self._steps_seen == max(2 * self.sketch_every, 5):
             self._say(self.cost())
-            rest = (
-                time.perf_counter()
-                - self._started
-                - self.record_seconds
-                - self.probe_seconds
-                - self.check_seconds
-            )
-            if self.probe_seconds > _SHARE * rest:
-                wanted = math.ceil(self.sketch_every * self.probe_seconds / (_SHARE * rest))
-                self._say(f"sketch_every={wanted} would keep the sketches under {_SHARE:.0%}")
 
     def _flush(self) -> None:
         """Write the row that is held."""
@@ -536,22 +497,19 @@ class GroupwiseCallback:
         return self.recorder.snapshot()
 
 
-def _check_options(**intervals: int | None) -> None:
-    """Refuse intervals that are no numbers of steps; 0 switches off."""
+def _check_options(record: Any, sketch: Any, **intervals: int | None) -> None:
+    """Refuse arguments of another kind, and intervals that are no numbers of steps."""
+    if not isinstance(sketch, ProbeSettings | None):
+        raise InvalidArgumentError(
+            f"expected ProbeSettings for sketch, got {str(sketch)[:40]!r}: give sketch_every alone"
+        )
+    if record == "" or not isinstance(record, str | PathLike | None):
+        raise InvalidArgumentError(
+            f"expected a folder for record, got {str(record)[:40]!r}: give its path"
+        )
     for name, value in intervals.items():
         if value is not None and (not isinstance(value, int) or value < 0):
             raise InvalidArgumentError(
                 f"expected a whole number of steps for {name}, 0 for none, got {value!r}: give one "
                 "in steps"
             )
-
-
-def _folder_of(trainer: Any, record: Any) -> tuple[Path, str]:
-    """Return the folder of the record, and what was given in its place where that is none."""
-    home = getattr(getattr(trainer, "args", None), "output_dir", None) or "."
-    wrong = (
-        ""
-        if record is None or (isinstance(record, str | os.PathLike) and str(record))
-        else repr(record)[:80]
-    )
-    return Path(home) / FOLDER if record is None or wrong else Path(record), wrong

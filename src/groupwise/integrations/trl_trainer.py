@@ -110,20 +110,19 @@ def config_of(trainer: Any) -> RunConfig:
     flat["lr_scheduler_type"] = (
         str(flat.get("lr_scheduler_type", "")).rsplit(".", 1)[-1].lower() or None
     )
-    found = {
-        name: value
-        for name, value in settings_in(flat).items()
-        if name != "assumed" and name != "model"
-    }
-    name = getattr(getattr(trainer.model, "config", None), "_name_or_path", "") or None
-    found |= {
+    settings = settings_in(flat)
+    settings.pop("assumed", None)
+    settings.pop("model", None)
+    release = version("trl")
+    settings |= {
         "framework": "trl",
-        "framework_version": version("trl") if version("trl") != "unknown" else None,
+        "framework_version": None if release == "unknown" else release,
         "smoothing": 1,
     }
+    name = getattr(getattr(trainer.model, "config", None), "_name_or_path", "") or None
     return (
         RunConfig()
-        .with_settings(found, "the trainer's arguments")
+        .with_settings(settings, "the trainer's arguments")
         .with_settings({"model": name}, "the model")
     )
 
@@ -133,9 +132,9 @@ def identity_of(trainer: Any, state: Any, folder: Path) -> Identity:
     output lies.
     """
     kept = getattr(state, "stateful_callbacks", None)
-    known = kept.get(_KEPT) if isinstance(kept, dict) else None
+    own = kept.get(_KEPT) if isinstance(kept, dict) else None
     return Identity(
-        str((known or {}).get("record", "")),
+        str((own or {}).get("record", "")),
         home_of(getattr(trainer.args, "output_dir", None) or ".", folder),
     )
 
@@ -236,15 +235,12 @@ class Watch:
         missing_N = np.isnan(part_NF).all(axis=1)
         reward_N = np.where(missing_N, np.nan, np.nansum(part_NF * weight_F, axis=1))
         # Gathered over the processes; TRL offers it nowhere else.
-        advantages, *said = (
+        advantages, *logged = (
             _latest(trainer._logs.get(name), count)
             for name in ("advantages", "prompt", "completion")
         )
         prompts, completions = (
-            None
-            if some is None or not texts
-            else [one if type(one) is str else text_of(one) for one in some]
-            for some in said
+            None if values is None or not texts else list(map(text_of, values)) for values in logged
         )
         return Generation(
             reward_N,
@@ -285,7 +281,7 @@ class StepMetrics:
 
     def of_step(self) -> dict[str, float | None]:
         """Return the mean of each metric over what came since the last look."""
-        found: dict[str, float | None] = {}
+        means: dict[str, float | None] = {}
         collected = self._trainer._metrics["train"]  # the log holds only means over several steps
         for name, values in collected.items():
             if name == "num_tokens":
@@ -295,8 +291,8 @@ class StepMetrics:
             self._seen[name] = len(values)
             valid = [float(value) for value in new if value is not None and math.isfinite(value)]
             if new:
-                found[str(name)] = sum(valid) / len(valid) if valid else None
-        return found
+                means[str(name)] = sum(valid) / len(valid) if valid else None
+        return means
 
     def means(self) -> set[str]:
         """Return the names under which the trainer logs means over all steps since it logged

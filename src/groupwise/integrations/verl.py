@@ -23,12 +23,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from groupwise.integrations.generation import Generation, apart, array_of, joined, step_meanings
+from groupwise.integrations.generation import (
+    Generation,
+    apart,
+    array_of,
+    joined,
+    say_missing,
+    step_meanings,
+)
 from groupwise.integrations.live_judgement import LiveJudgement
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.record.recorder import (
     FOLDER,
-    RECENT,
     Failures,
     Recorder,
     Rollouts,
@@ -38,7 +44,6 @@ from groupwise.record.recorder import (
 )
 from groupwise.record.resume import Identity, home_of, opened
 from groupwise.record.run import Meaning, RunConfig, RunRecord
-from groupwise.record.table import RolloutColumns
 
 VARIABLE = "GROUPWISE_RECORD"
 """Environment variable: the folder of the record; "groupwise" in the trainer's default_local_dir
@@ -68,7 +73,7 @@ class Tap:
         self._generations: list[Generation] = []
         self._last: tuple[dict[str, Any], Rollouts | None] | None = None
         self._inside = threading.local()
-        self._broken = self._told = self._took_any = False
+        self._broken = self._noted = self._took_any = False
         self._failures = Failures(
             self._say, _MOST_FAILURES
         )  # in a row: since the last step that was recorded
@@ -116,10 +121,9 @@ class Tap:
         home = str(flat.get("trainer/default_local_dir") or ".")
         self._folder = Path(os.environ.get(VARIABLE) or str(Path(home) / FOLDER))
         self._identity = Identity(home=home_of(home, self._folder))
-        found = {key: value for key, value in settings_in(flat).items() if key != "assumed"}
-        self._config = RunConfig().with_settings(
-            {**found, "framework": "verl", "smoothing": 1}, "the trainer's configuration"
-        )
+        settings = {**settings_in(flat), "framework": "verl", "smoothing": 1}
+        settings.pop("assumed", None)
+        self._config = RunConfig().with_settings(settings, "the trainer's configuration")
 
     def step(self, data: Mapping[str, Any], step: int) -> None:
         """Write the rollouts taken since the last call, with the metrics of the step."""
@@ -189,30 +193,24 @@ class Tap:
         if self._folder is None:
             self.begin(None, "")
         assert self._folder is not None
-        meanings_of = functools.partial(step_meanings, framework="", more=(_REWARD,))
-
-        def made(folder: Path) -> Recorder:
-            return Recorder(
-                folder,
-                name=self._name,
-                config=self._config,
-                meanings_of=meanings_of,
-                recent=RECENT,
-                say=self._say,
-            )
-
-        found = opened(made, self._folder, max(after, 0), self._say, self._identity)
-        self._seconds = (
-            float(found.rows[-1].get("seconds") or 0.0) if found is not None and found.rows else 0.0
+        make = functools.partial(
+            Recorder,
+            name=self._name,
+            config=self._config,
+            meanings_of=functools.partial(step_meanings, framework="", more=(_REWARD,)),
+            say=self._say,
         )
-        self._judgement.begin(last_step=None, here=found is not None)
-        return found
+        recorder = opened(make, self._folder, max(after, 0), self._say, self._identity)
+        rows = recorder.rows if recorder is not None else []
+        self._seconds = float(rows[-1].get("seconds") or 0.0) if rows else 0.0
+        self._judgement.begin(last_step=None, here=recorder is not None)
+        return recorder
 
     def _take(self, given: Mapping[str, Any], result: Any) -> None:
         """Keep the rollouts of one call of an estimator."""
         if not {"token_level_rewards", "response_mask", "index"} <= set(given):
-            if not self._told:
-                self._told = True
+            if not self._noted:
+                self._noted = True
                 self._say(
                     "this advantage estimator is given no group ids: its rollouts are not "
                     "recorded, the metrics are"
@@ -232,15 +230,11 @@ class Tap:
             len(first)
         )  # groups in the order of their first rollout
         extras = given.get("non_tensor_batch") or {}
-        config = given.get("config")
-        keys = (
-            config.get("gdpo_reward_keys")
-            if config is not None and hasattr(config, "get")
-            else None
-        ) or ()
+        config: Any = given.get("config")
+        keys = config.get("gdpo_reward_keys") if hasattr(config, "get") else None
         parts = {
             str(key): np.asarray(extras[key], dtype=np.float64)[real_N]
-            for key in keys
+            for key in keys or ()
             if key in extras
         }
         advantage_N = (advantage_NL * mask_NL).sum(axis=1) / np.maximum(length_N, 1)
@@ -251,15 +245,13 @@ class Tap:
 
     def _tell_missing(self, row: Mapping[str, Any], *, seen: bool) -> None:
         """Say once what the first step of training lacks."""
-        if seen and not self._told:
-            self._told = True
-            if missing := [name for name in EXPECTED if row.get(name) is None]:
-                self._say(
-                    f"the trainer gives no {', '.join(missing)} in its first step: what needs them "
-                    "will be unavailable"
-                )
-        elif not seen and not self._told and "training/global_step" in row and not self._took_any:
-            self._told = True
+        if self._noted:
+            return
+        if seen:
+            self._noted = True
+            say_missing(row, EXPECTED, self._say)
+        elif "training/global_step" in row and not self._took_any:
+            self._noted = True
             self._say(
                 "no advantage estimator was called in this process: only metrics are recorded"
             )
@@ -312,11 +304,10 @@ class Tap:
         @functools.wraps(begin)
         def begun(self: Any, *given: Any, **named: Any) -> None:
             begin(self, *given, **named)
-            found = positions.bind_partial(self, *given, **named).arguments
+            arguments = positions.bind_partial(self, *given, **named).arguments
+            name = str(arguments.get("experiment_name") or "")
             tap._broken = False
-            tap._safely(
-                lambda: tap.begin(found.get("config"), str(found.get("experiment_name") or ""))
-            )
+            tap._safely(lambda: tap.begin(arguments.get("config"), name))
 
         @functools.wraps(log)
         def logged(self: Any, data: Any, step: int, *given: Any, **named: Any) -> Any:
@@ -335,16 +326,12 @@ class Tap:
         atexit.register(lambda: tap._safely(tap.end))
 
 
-def _recorded(folder: Path, step: int) -> RolloutColumns | None:
+def _recorded(folder: Path, step: int) -> Rollouts | None:
     """Return the rollouts that a record has of a step."""
     rollouts = RunRecord.load(folder).rollouts
-    return (
-        None
-        if rollouts is None
-        else RolloutColumns(
-            rollouts.filter(pl.col("step") == step).drop("step").to_dict(as_series=False)
-        )
-    )
+    if rollouts is None:
+        return None
+    return rollouts.filter(pl.col("step") == step).drop("step").to_dicts()
 
 
 def attach(say: Say = to_terminal) -> Tap | None:

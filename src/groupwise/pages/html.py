@@ -16,11 +16,9 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from groupwise.analysis.charts import Chart
 from groupwise.analysis.summary import Summary
 from groupwise.pages import sections
-from groupwise.pages.markup import Markup, breakable, isolated, join, tag, text
-from groupwise.pages.tables import Grid
+from groupwise.pages.markup import Markup, breakable, join, tag, text
 from groupwise.plain import to_json
 from groupwise.wording import clean
 
@@ -70,38 +68,6 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
     results = {"groupwise": made["packages"]["groupwise"], "provenance": made, "runs": summaries}
     body = join((_overview(summaries), runs)) if several else runs
     return document(title, body, results, provenance=made)
-
-
-def stability_page(
-    title: str,
-    said: str,
-    chart: Chart,
-    grids: Sequence[Grid],
-    notes: Sequence[str],
-    *,
-    results: Mapping[str, Any],
-    made: Mapping[str, Any],
-) -> str:
-    """Render the page of one setting: the map, where the mode stands, what each rule allows."""
-    parts = [
-        tag("p", isolated(title), class_="run-name"),
-        tag("h1", text(said), class_="headline"),
-        sections.figure(chart, "chart"),
-        *(sections.grid(texts) for texts in grids),
-        tag("ul", join(tag("li", isolated(note)) for note in notes), class_="notes"),
-    ]
-    embedded = {
-        "groupwise": made["packages"]["groupwise"],
-        "provenance": made,
-        "stability": results,
-        "chart": chart.as_dict(),
-    }
-    return document(
-        "Stability – groupwise",
-        tag("article", join(parts, "\n"), class_="run"),
-        embedded,
-        provenance=made,
-    )
 
 
 def document(

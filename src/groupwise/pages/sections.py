@@ -25,10 +25,10 @@ from groupwise.pages.tables import (
     evidence_grid,
     forecast_grid,
     limit_grid,
+    outlook_grid,
     parameter_grid,
     plan_grid,
     prompt_grid,
-    reward_grid,
 )
 from groupwise.wording import count, file_size, law_name, number, readable, sentence
 
@@ -43,7 +43,7 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
         _first_screen(summary, path, "h2" if several else "h1"),
         _section("Forecast", _forecast(summary, path)),
         _section("Law", _law(summary)),
-        _section("Stability", _stability(summary, path)),
+        _section("Stability", _stability(summary)),
         _section("Group size", _group_size(summary, path)),
         _section("Cost", _cost(summary.judgement)),
         _section("Rollouts", _rollouts(summary, path)),
@@ -362,8 +362,8 @@ def _group_size(summary: Summary, path: str) -> Markup:
             tag("h3", text("Baselines at the batch in use")),
             grid(baseline_grid(found.baselines, found.plan)),
         ]
-    if found.rewards is not None:
-        grids.append(grid(reward_grid(found.rewards.statistics)))
+    if found.rewards is not None and found.rewards.zero_variance is not None:
+        grids.append(grid(outlook_grid(found.rewards.zero_variance)))
     notes = _listed(map(isolated, found.notes)) if found.notes else _NOTHING
     said = (*found.said, *((found.missing,) if found.missing else ()))
     charts = _figures(summary.charts["group_size"], f"{path}/charts/group_size")
@@ -372,7 +372,7 @@ def _group_size(summary: Summary, path: str) -> Markup:
     )
 
 
-def _stability(summary: Summary, path: str) -> Markup:
+def _stability(summary: Summary) -> Markup:
     """Return how far the run is from instability, or what would have to be known to say it."""
     evidence = summary.stability
     if evidence.mode is None:
@@ -388,7 +388,6 @@ def _stability(summary: Summary, path: str) -> Markup:
     return join(
         (
             tag("p", text(evidence.conclusion)),
-            _figures(evidence.charts, f"{path}/charts/stability"),
             _folded("numbers", join(grids)),
         )
     )

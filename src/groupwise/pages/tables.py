@@ -16,7 +16,6 @@ from groupwise.diagnostics.judgement import Cost, Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import CurvePoint, GroupSizePlan
 from groupwise.estimators.components import Components
-from groupwise.estimators.rewards_alone import RewardStatistics
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.forecasting.results import FitResult
 from groupwise.intervals import Interval, percent
@@ -228,60 +227,6 @@ def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
         "",
     )
     return Grid(head, cells, (1, 2))
-
-
-def reward_grid(found: RewardStatistics) -> Grid:
-    """Return what rewards alone say of the groups."""
-    equal, within, beside = found.zero_variance_share, found.within_variance, found.between_variance
-    size = (
-        "of groups that differ in size"
-        if found.group_size is None
-        else f"of {found.group_size} sampled"
-    )
-    rows = (
-        (
-            "Zero-variance groups",
-            share(equal.value),
-            f"{share(equal.low)} to {share(equal.high)}",
-            "equal rewards throughout: no gradient",
-        ),
-        (
-            "Effective group size",
-            number(found.effective_group_size),
-            "–",
-            f"rollouts a group that carry a gradient, {size}",
-        ),
-        (
-            "Variance within prompts",
-            number(within.value),
-            between(within),
-            "of the reward, mean over prompts",
-        ),
-        (
-            "Variance between prompts",
-            number(beside.value),
-            between(beside),
-            "of the prompts' mean rewards",
-        ),
-        ("Mean reward", number(found.mean.value), between(found.mean), ""),
-    )
-    return Grid(("Rewards alone", "Value", f"{percent(equal.level)} interval", ""), rows, (1, 2))
-
-
-def zero_variance_grid(found: RewardStatistics) -> Grid:
-    """Return the share of zero-variance groups at other group sizes."""
-    rows = []
-    for row in found.zero_variance_shares:
-        ends = f"{share(row.share.low)} to {share(row.share.high)}"
-        rows.append(
-            (
-                str(row.group_size),
-                share(row.share.value),
-                ends,
-                "extrapolated" if row.extrapolated else "",
-            )
-        )
-    return Grid(("Group size", "Zero-variance groups", "Interval", ""), tuple(rows), (0, 1, 2))
 
 
 def outlook_grid(found: ZeroVarianceOutlook) -> Grid:

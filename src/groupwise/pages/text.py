@@ -21,12 +21,11 @@ from groupwise.analysis.fitted import (
     no_forecast,
     spent_by_then,
 )
-from groupwise.analysis.plan import RewardFacts, RunPlan, shown_sizes
+from groupwise.analysis.plan import RunPlan, shown_sizes
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
-from groupwise.estimators.rewards_alone import LABEL
 from groupwise.forecasting.results import FitResult
 from groupwise.pages.screen import print_first_line
 from groupwise.pages.tables import (
@@ -38,8 +37,6 @@ from groupwise.pages.tables import (
     outlook_grid,
     parameter_grid,
     plan_grid,
-    reward_grid,
-    zero_variance_grid,
 )
 from groupwise.wording import (
     capital,
@@ -200,17 +197,6 @@ def print_components(components: Components, notes: Sequence[str], console: Cons
     estimates = (components.vp, components.t, components.r, components.gradient_norm2)
     doubtful = [estimate.status for estimate in estimates if not estimate.distinguishable]
     out.notes((*doubtful, *components.notes, *notes))
-
-
-def print_reward_facts(facts: RewardFacts, notes: Sequence[str], console: Console) -> None:
-    """Print what rewards alone say, labelled as such."""
-    out = Printer(console)
-    out.heading(LABEL)
-    out.line(facts.statistics.status)
-    out.grid(reward_grid(facts.statistics))
-    if facts.statistics.zero_variance_shares:
-        out.grid(zero_variance_grid(facts.statistics))
-    out.notes((*facts.notes, *notes))
 
 
 def print_stability(

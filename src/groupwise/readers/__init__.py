@@ -32,7 +32,7 @@ from groupwise.readers.console import (
     sniff_trl,
     sniff_verl,
 )
-from groupwise.readers.journals import JournalFeed
+from groupwise.readers.journals import JournalFeed, given_settings
 from groupwise.readers.json_logs import (
     JsonlFeed,
     read_event_stream,
@@ -50,7 +50,7 @@ from groupwise.readers.rollouts import (
     sniff_rollout_folder,
     sniff_rollouts,
 )
-from groupwise.readers.source import inside, peek, shown, some_of
+from groupwise.readers.source import folders_in, inside, peek, shown, some_of, vocabulary
 from groupwise.readers.tables import CsvFeed, read_parquet_table, sniff_csv, sniff_parquet
 from groupwise.readers.tensorboard import (
     read_events,
@@ -78,33 +78,8 @@ __all__ = [
 
 _BASE_NAMES = ("step", "optimizer_updates", "tokens", "seconds")
 _LEAST_CONFIDENCE, _LEAST_IN_FOLDER, _LEAST_OF_YAML = 0.3, 0.4, 0.6
-_LOG_ENDINGS = (
-    ".jsonl",
-    ".csv",
-    ".tsv",
-    ".json",
-    ".log",
-    ".txt",
-    ".out",
-    ".parquet",
-    ".ipynb",
-    ".md",
-    ".wandb",
-    ".db",
-    ".sqlite",
-)
-_NO_LOGS = (
-    "config",
-    "args",
-    "readme",
-    "tokenizer",
-    "generation_config",
-    "special_tokens",
-    "vocab",
-    "index",
-    "summary",
-    "requirements",
-)
+_LOG_ENDINGS = vocabulary("log_ending")
+_NO_LOGS = vocabulary("no_log")
 _MOST_FILES = 200
 _SETTING = re.compile(r"(?m)^ *[A-Za-z_][\w.-]{1,60}: +[^\s#]")
 _OURS = (
@@ -131,15 +106,7 @@ class Reader:
 
 def _read_record(path: Path, request: Request) -> RunRecord:
     """Read a saved record; the user's settings win over the saved ones."""
-    record = RunRecord.load(path)
-    if not len(record.steps):
-        raise NothingYetError(
-            f"expected a record with steps, got none in {shown(path)}: nothing has been appended "
-            "yet"
-        )
-    return dataclasses.replace(
-        record, config=dataclasses.replace(record.config, **request.config.known())
-    )
+    return given_settings(RunRecord.load(path), path, request)
 
 
 READERS: tuple[Reader, ...] = (
@@ -533,7 +500,9 @@ def _runs_in(folder: Path) -> list[Path]:
     """Return the runs in a folder: their folders, and logs where there are several; else a log,
     else folders of rollouts.
     """
-    kinds = {path: kind.name for path in _folders(folder) if (kind := best_reader(path))}
+    kinds = {
+        path: kind.name for path in folders_in(folder, _MOST_FILES) if (kind := best_reader(path))
+    }
     runs, logs = [path for path, kind in kinds.items() if kind != "rollout_folder"], logs_in(folder)
     return ([*runs, *logs] if len(logs) > 1 else runs or logs) or list(kinds)
 
@@ -549,17 +518,8 @@ def logs_in(folder: Path) -> list[Path]:
 
 def _folders_in(folder: Path) -> list[Path]:
     """Return the folders below one without a log, two deep, as prime-rl's monitors/file is."""
-    below = _folders(folder)
-    return [*below, *(path for inner in below for path in _folders(inner))]
-
-
-def _folders(folder: Path) -> list[Path]:
-    """Return the folders right inside one, by name, but for hidden ones."""
-    return [
-        path
-        for path in inside(folder, _MOST_FILES)
-        if path.is_dir() and not path.name.startswith(".")
-    ]
+    below = folders_in(folder, _MOST_FILES)
+    return [*below, *(path for inner in below for path in folders_in(inner, _MOST_FILES))]
 
 
 def named_as_log(name: str) -> bool:

@@ -25,7 +25,7 @@ from groupwise.readers.keys import TRL_FAMILY, as_shares, framework_of, meanings
 from groupwise.readers.kinds import kind_of, refusal
 from groupwise.readers.rounding import resolutions
 from groupwise.readers.rows import LISTED, RowStore, plain
-from groupwise.readers.source import Blocks, counted, lines_in, peek, shown, some_of
+from groupwise.readers.source import Blocks, counted, lines_in, peek, shown, some_of, vocabulary
 from groupwise.readers.steps import (
     Flags,
     Merged,
@@ -42,46 +42,12 @@ from groupwise.record.table import BASE_COLUMNS, steps_table
 
 Array = NDArray[np.float64]
 
-_UPDATE_KEYS = (
-    "optimizer_step",
-    "optimizer_steps",
-    "optimizer_updates",
-    "num_updates",
-    "gradient_step",
-)
-_TOKEN_KEYS = (
-    "num_tokens",
-    "tokens",
-    "total_tokens",
-    "num_input_tokens_seen",
-    "progress/total_tokens",
-    "progress/tokens",
-)
-_SECOND_KEYS = (
-    "seconds",
-    "elapsed_s",
-    "elapsed",
-    "elapsed_seconds",
-    "wall_clock_sec",
-    "time/wall_clock_sec",
-    "wall_time",
-    "_runtime",
-    "relative time (process)",
-)
-_STAMP_KEYS = ("timestamp", "_timestamp", "wall time", "ts")
+_UPDATE_KEYS = vocabulary("updates")
+_TOKEN_KEYS = vocabulary("tokens")
+_SECOND_KEYS = vocabulary("seconds")
+_STAMP_KEYS = vocabulary("time_stamp")
 _CUMULATIVE = frozenset(_UPDATE_KEYS + _TOKEN_KEYS + _SECOND_KEYS + _STAMP_KEYS)
-_NO_NUMBERS = frozenset(
-    {
-        "percentage",
-        "elapsed_time",
-        "remaining_time",
-        "time",
-        "date",
-        "recorded_at",
-        "timestamp",
-        "version",
-    }
-)
+_NO_NUMBERS = frozenset(vocabulary("no_number"))
 _NO_ELAPSED = 1e9  # seconds, of which 30 years are a time since 1970
 _CLOCKS = ("optimizer_updates", "tokens", "seconds")
 # Rows from which a column tells a clock from what each step took, and the share of rows in which
@@ -90,38 +56,10 @@ _CLOCKS = ("optimizer_updates", "tokens", "seconds")
 _FEWEST, _OFTEN, _BEFORE, _SMALLEST = 3, 0.25, 10.0, 2.0
 # What a column may be called and still be something that is measured, however constant it is, and
 # what only a column is called.
-_NO_SETTING = frozenset(
-    {
-        "lr",
-        "learning_rate",
-        "actor_lr",
-        "loss",
-        "beta",
-        "optim",
-        "model",
-        "engine",
-        "group",
-        "framework",
-        "logging_steps",
-    }
-)
+_NO_SETTING = frozenset(vocabulary("no_setting"))
 # What a row says of the one prompt that its completions answer.
-_OF_PROMPT = frozenset(
-    {
-        "ground_truth",
-        "answer",
-        "target",
-        "prompt_id",
-        "question_id",
-        "problem_id",
-        "prompt_index",
-        "question_index",
-    }
-)
-_COUNTED = dict.fromkeys(
-    ("num_questions", "num_groups", "num_prompts", "n_prompts", "n_groups", "prompt_count"),
-    "prompts_per_step",
-)
+_OF_PROMPT = frozenset(vocabulary("of_one_prompt"))
+_COUNTED = dict.fromkeys(vocabulary("prompts_of_a_step"), "prompts_per_step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +108,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
     if not step_key and not chosen:
         _check_is_a_log(log)
     mine = rows_of_run(store, step_R, log.path, "" if log.name else request.chosen, request.by)
-    merged = _first_steps(_merged(log, chosen, step_key, step_R, mine))
+    merged = _merged(log, chosen, step_key, step_R, mine)
     columns, labels = merged.columns, labels_of(store, mine)
     told = (
         ({"updates_per_step": each or None}, "the steps of the log"),
@@ -204,12 +142,14 @@ def assemble(log: Log, request: Request) -> RunRecord:
     )
     if clock["seconds"] is not None:
         clock["seconds"] = _since_start(clock["seconds"], took["seconds"], merged.trained)
-    if np.array_equal(np.asarray(clock["optimizer_updates"]), _fractional(merged, config)):
-        notes.append("the fractional steps of the log are the clock (optimizer_updates)")
     config = _with_rate(config, renamed, meanings)
+    steps = steps_table(merged.step, renamed | alike, **clock)
+    if len(steps) > limits.MOST_ROWS:
+        steps = steps.head(limits.MOST_ROWS)
+        notes.append(limits.later_rows(limits.MOST_ROWS))
     record = RunRecord(
         name=log.name or request.chosen or log.path.name,
-        steps=steps_table(merged.step, renamed | alike, **clock),
+        steps=steps,
         config=config,
         meanings=meanings,
         sources=(Source(str(log.path), log.reader, log.size, merged.rows),),
@@ -282,26 +222,6 @@ def _merged(
             f"expected numbers beside the step, got none in {shown(log.path)}{cells}: {hint}"
         )
     return merged
-
-
-def _first_steps(merged: Merged) -> Merged:
-    """Return as many steps as a run may have."""
-    most = limits.MOST_ROWS
-    if len(merged.step) <= most:
-        return merged
-    columns = {key: values[:most] for key, values in merged.columns.items()}
-    clock, notes = (
-        None if merged.clock is None else merged.clock[:most],
-        (*merged.notes, limits.later_rows(most)),
-    )
-    return replace(
-        merged,
-        step=merged.step[:most],
-        columns=columns,
-        trained=merged.trained[:most],
-        clock=clock,
-        notes=notes,
-    )
 
 
 def _is_finite(store: RowStore, key: str) -> bool:
@@ -584,11 +504,6 @@ def _since_start(seconds: Array, took: Array, trained: Flags) -> Array:
         return seconds
     first = took[known[0]]
     return seconds + (first if first > 0 else np.median(np.diff(seconds[known])))
-
-
-def _fractional(merged: Merged, config: RunConfig) -> Array:
-    """Return the updates by the log's own fractional steps; nothing where its steps are whole."""
-    return np.zeros(0) if merged.clock is None else merged.clock * _updates_per_step(config)
 
 
 def _updates_per_step(config: RunConfig) -> float:

@@ -126,7 +126,7 @@ def _marks(block: bytes) -> int:
         more = slash[behind - backslashes]
         marks -= backslashes % 2 * int(np.count_nonzero(~more))
         behind = behind[more]
-    return -1 if len(behind) else marks
+    return -1 if len(behind) else int(marks)
 
 
 def _marks_of_keys(block: bytes, table: pl.DataFrame, empty: Iterable[str]) -> int | None:

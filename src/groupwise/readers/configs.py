@@ -20,7 +20,7 @@ from groupwise.errors import (
     UnreadableRunError,
 )
 from groupwise.parsing import parse_json
-from groupwise.readers.source import open_text, peek, read_whole, shown, table_beside
+from groupwise.readers.source import open_text, peek, read_whole, shown, table_beside, vocabulary
 from groupwise.record.settings import RULES, RunConfig
 
 # Of each setting what trainers and loops of one's own call it, the last part of its path or the
@@ -29,73 +29,10 @@ from groupwise.record.settings import RULES, RunConfig
 _SETTINGS = tuple(table_beside("settings.tsv"))
 _ALIASES = {alias: row["setting"] for row in _SETTINGS for alias in row["called"].split()}
 ASSUMED = "assumed"
-_SECTIONS = frozenset(
-    {
-        "training",
-        "train",
-        "grpo",
-        "rl",
-        "args",
-        "training_args",
-        "algorithm",
-        "rollout",
-        "model",
-        "config",
-        "trainer",
-        "optim",
-        "data",
-    }
-)
-_FOREIGN = frozenset(
-    {
-        "eval",
-        "evaluation",
-        "validation",
-        "val",
-        "test",
-        "dataset",
-        "sweep",
-        "lora",
-        "peft",
-        "output",
-        "collapse_detection",
-        "vllm",
-        "qat",
-        "quantization",
-        "critic",
-        "reward_model",
-        "judge",
-        "sft",
-        "ref",
-        "reference",
-    }
-)
-_GENERIC_NAMES = (
-    "training_args.json",
-    "args.json",
-    "config.json",
-    "grpo_config.json",
-    "run_config.json",
-    "hparams.json",
-    "hyperparameters.json",
-    "training_metadata.json",
-    "config.yaml",
-    "config.yml",
-    "training_args.yaml",
-    "args.yaml",
-    "hparams.yaml",
-    "recipe.yaml",
-    "run_summary.json",
-)
-_TWIN_ENDINGS = (
-    ".config.json",
-    ".config.yaml",
-    ".config.yml",
-    ".args.json",
-    ".training_args.json",
-    ".training_metadata.json",
-    ".yaml",
-)
+_SECTIONS = frozenset(vocabulary("settings_section"))
+_FOREIGN = frozenset(vocabulary("foreign_section"))
+_GENERIC_NAMES = vocabulary("settings_file")
+_TWIN_ENDINGS = vocabulary("settings_ending")
 _GENERIC_LOGS = re.compile(
     r"(trainer_state\.json|metrics\.(jsonl?|csv)|log(s|ging)?\.(jsonl?|csv|txt)|history\.(jsonl?"
     r"|csv)|step_logs\.json|train\.log)"

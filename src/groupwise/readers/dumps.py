@@ -10,38 +10,24 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from groupwise.readers.source import vocabulary
+
 Row = Mapping[Any, Any]
 
 
 # What was logged of a completion beside its reward: the name in the record, and how logs spell it;
 # a group lists it in the plural.
 SPELLINGS = {
-    "advantage": ("advantage", "advantages"),
-    "length": (
+    name: vocabulary(name)
+    for name in (
+        "advantage",
         "length",
-        "completion_length",
-        "response_length",
-        "completion_len",
-        "response_token_length",
-        "completion_tokens",
-        "response_tokens",
-        "num_tokens",
-        "lengths",
-        "completion_lengths",
-        "response_lengths",
-    ),
-    "entropy": ("entropy", "token_entropy", "entropies", "token_entropies"),
-    "log_probability": (
+        "entropy",
         "log_probability",
-        "logprob",
-        "log_prob",
-        "logprobs",
-        "log_probs",
-        "token_logprobs",
-    ),
-    "ended": ("ended",),
-    "end_token": ("end_token",),
-    "truncated": ("truncated", "is_truncated", "finish_reason", "finish_reasons"),
+        "ended",
+        "end_token",
+        "truncated",
+    )
 }
 SPELLED = frozenset(key for keys in SPELLINGS.values() for key in keys)
 
@@ -83,53 +69,24 @@ def _is_swift(row: Row) -> bool:
 def _swift(row: Row) -> Iterator[dict[str, Any]]:
     """Yield the completions of one of ms-swift's tables."""
     columns = {str(key): values for key, values in row.items() if isinstance(values, list)}
-    length = max(map(len, columns.values()), default=0)
-    texts = ("prompt", "completion")
-    for index in range(length):
+    named = SPELLED | {"prompt", "completion", "step", "reward"}
+    for index in range(max(map(len, columns.values()), default=0)):
         cells = {key: values[index] for key, values in columns.items() if index < len(values)}
-        step = cells.pop("step", None)
-        found: dict[str, Any] = {
-            key: cells.pop(key) for key in texts if isinstance(cells.get(key), str)
-        }
-        found["step"] = _number(step)
-        found |= {key: cells.pop(key) for key in list(cells) if key in SPELLED}
-        known = ("reward", "solution", *texts)
-        found |= {
-            f"rewards/{key}": value
+        yield {
+            key if key in named else f"rewards/{key}": value
             for key, value in cells.items()
-            if isinstance(value, int | float) and key not in known
+            if key in named or (isinstance(value, int | float) and key != "solution")
         }
-        if isinstance(cells.get("reward"), int | float):
-            found["reward"] = cells["reward"]
-        yield found
 
 
-def _number(value: Any) -> float | None:
-    """Return a number that may be written as a text, None for anything else."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
-
-
-def _nemo(row: Row) -> Iterator[dict[str, Any]]:
-    """Yield the one completion of a row of NeMo-RL's; its prompt is None where the conversation
-    is not parted.
+def _of_conversation(row: Row, texts: str, reward: str) -> Iterator[dict[str, Any]]:
+    """Yield the one completion of a row of NeMo-RL's or ART's; its prompt is None where the
+    conversation is not parted.
     """
-    prompt, completion = _parted(row["content"])
-    found: dict[str, Any] = {"prompt": prompt, "completion": completion, "reward": row["rewards"]}
-    advantage = row.get("advantages")
-    if isinstance(advantage, list):
-        advantage = next(
-            (value for value in reversed(advantage) if isinstance(value, float) and value != 0),
-            None,
-        )
-    lengths = row.get("input_lengths")
-    yield found | {
-        key: value
-        for key, value in (("advantage", advantage), ("sequence_length", lengths))
-        if isinstance(value, int | float)
-    }
+    prompt, completion = _parted(row[texts])
+    group = {"group_index": row["group_index"]} if "group_index" in row else {}
+    told = {"prompt": prompt, "completion": completion, "reward": row[reward]}
+    yield told | group | _advantage(row.get("advantages"))
 
 
 def _parted(content: Any) -> tuple[str | None, str]:
@@ -157,17 +114,6 @@ def _text(part: Any) -> str:
         return ""
 
 
-def _art(row: Row) -> Iterator[dict[str, Any]]:
-    """Yield the one trajectory of a row of ART's."""
-    prompt, completion = _parted(list(row["messages"]))
-    yield {
-        "prompt": prompt,
-        "completion": completion,
-        "reward": row["reward"],
-        "group_index": row["group_index"],
-    }
-
-
 def _episode(row: Row) -> Iterator[dict[str, Any]]:
     """Yield the traces of one of prime-rl's episodes; an episode that failed has no reward."""
     for trace in row["traces"]:
@@ -184,20 +130,26 @@ def _episode(row: Row) -> Iterator[dict[str, Any]]:
             }
         else:
             found["reward"] = trace.get("reward", rewards)
-        yield found | _advantage(trace.get("nodes") or [])
+        nodes = [node for node in trace.get("nodes") or () if isinstance(node, Mapping)]
+        yield found | _advantage(
+            [value for node in nodes for value in node.get("advantages") or ()]
+        )
 
 
-def _advantage(nodes: Sequence[Any]) -> dict[str, float]:
-    """Return the advantage of a trace: the last of its tokens that is not 0."""
-    advantages = [node.get("advantages") or [] for node in nodes if isinstance(node, Mapping)]
-    values = [value for some in advantages for value in some if isinstance(value, int | float)]
+def _advantage(tokens: Any) -> dict[str, float]:
+    """Return the advantage of a completion: the last of its tokens that is not 0."""
+    values = (
+        [value for value in tokens if isinstance(value, int | float)]
+        if isinstance(tokens, list)
+        else []
+    )
     return {"advantage": next(filter(None, reversed(values)), values[-1])} if values else {}
 
 
 GROUPS = "groups"
-_REWARDS = ("rewards", "reward", "group_rewards", "scores", "total_rewards", "reward_list")
-_COMPLETIONS = ("completions", "completion", "responses", "outputs", "texts")
-_OF_A_STEP = ("loss", "learning_rate", "lr", "grad_norm", "reward_std")
+_REWARDS = vocabulary("rewards_of_a_group")
+_COMPLETIONS = vocabulary("completions_of_a_group")
+_OF_A_STEP = vocabulary("only_of_a_step")
 
 
 def _values(row: Row, keys: Sequence[str]) -> list[Any]:
@@ -263,10 +215,8 @@ def _of_each(row: Row, count: int) -> dict[str, list[Any]]:
 DUMPS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], Iterator[dict[str, Any]]]]] = {
     "ms-swift": (_is_swift, _swift),
     "art": (
-        lambda row: (
-            {"group_index", "reward"} <= set(row) and isinstance(row.get("messages"), list | tuple)
-        ),
-        _art,
+        lambda row: {"group_index", "reward"} <= set(row) and isinstance(row.get("messages"), list),
+        lambda row: _of_conversation(row, "messages", "reward"),
     ),
     "prime-rl": (
         lambda row: isinstance(row.get("traces"), list) and isinstance(row.get("group"), Mapping),
@@ -277,7 +227,7 @@ DUMPS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], Iterator[dict[str,
             isinstance(row.get("rewards"), int | float)
             and isinstance(row.get("content"), str | list)
         ),
-        _nemo,
+        lambda row: _of_conversation(row, "content", "rewards"),
     ),
     GROUPS: (_is_group, _group),
 }

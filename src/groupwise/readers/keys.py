@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.readers.rows import plain, snake
-from groupwise.readers.source import table_beside
+from groupwise.readers.source import table_beside, vocabulary
 from groupwise.readers.steps import is_counter
 from groupwise.record.run import Meaning, RunConfig
 
@@ -46,16 +46,21 @@ class Rule:
     # whether the log's values and settings decide, below; the rule then is one of the answers
     judged: bool = False
     framed: bool = False  # whether `train/` in front is a part of the key
+    unavailable: bool = False  # whether it is logged but carries nothing
+    setting: str = ""  # "name=value" of the setting that a run must have; None is an unknown one
 
     def pattern(self) -> re.Pattern[str]:
         """Return the key as a regular expression."""
         # verl's rl_insight logger writes "_" for each "/".
         return _pattern(self.key, r"[/_]" if self.framework == "verl" else "/")
 
-    def is_logged(self, version: Version | None) -> bool:
-        """Return whether a version logs it so; an unknown version may."""
+    def is_logged(self, config: RunConfig, version: Version | None) -> bool:
+        """Return whether a version logs it so with these settings; an unknown version may."""
         since, until = version_of(self.since), version_of(self.until)
-        return not version or ((not since or version >= since) and (not until or version <= until))
+        name, _, value = self.setting.partition("=")
+        return (not name or str(config.value(name)) == value) and (
+            not version or ((not since or version >= since) and (not until or version <= until))
+        )
 
 
 @cache
@@ -89,8 +94,10 @@ def version_of(text: str | None) -> Version | None:
 def _rules() -> Iterator[Rule]:
     """Yield the rules in the order in which they are tried."""
     for cells in table_beside("keys.tsv"):
-        flags = dict.fromkeys(cells.pop("flags").split(), True)
-        yield Rule(**cells, **flags)  # type: ignore[arg-type]
+        flags = cells.pop("flags").split()
+        setting = next((flag for flag in flags if "=" in flag), "")
+        marks = dict.fromkeys((flag for flag in flags if flag != setting), True)
+        yield Rule(**cells, setting=setting, **marks)  # type: ignore[arg-type]
 
 
 RULES = tuple(_rules())
@@ -118,15 +125,10 @@ _NO_SOURCE = re.compile(
 )
 # What a version of TRL began to log, and whether it does so in every run; the completeness of a log
 # then bounds its version from above.
-_SINCE: tuple[tuple[re.Pattern[str], Version, bool], ...] = (
-    (re.compile(r"completions/mean_length|rewards/.*"), (0, 17), False),
-    (re.compile(r"frac_reward_zero_std"), (0, 18), True),
-    (re.compile(r"entropy"), (0, 20), True),
-    (re.compile(r"sampling/.*"), (0, 23), False),
-    (re.compile(r"step_time"), (0, 26), True),
-    (re.compile(r"vespo/.*"), (1, 0), False),
-    (re.compile(r"aux_loss"), (1, 7), False),
-    (re.compile(r"policy_loss|entropy_coef"), (1, 8), False),
+_SINCE = tuple(
+    (re.compile(row["pattern"]), version_of(row["since"]) or _NEWEST, bool(row["always"]))
+    for row in table_beside("marks.tsv")
+    if row["since"]
 )
 # Only TRL's asynchronous trainer logs these; its reward_std never became the batch's.
 _ASYNCHRONOUS = re.compile(
@@ -137,86 +139,27 @@ _ASYNCHRONOUS = re.compile(
 )
 _AGGREGATION_FROM: Version = (0, 27)
 TRL_FAMILY = frozenset({"trl", "unsloth", "ms-swift"})
-# A framework is known by any one of these keys; the first that fits counts.
-_MARKS: tuple[tuple[str, str], ...] = (
-    ("roll", r"val_correct/.+|token/response_length/mean|actor_train/grad_norm"),
-    ("verl", r"critic[/_](score|rewards)[/_]mean|actor[/_]pg_clipfrac|val-core[/_].+"),
-    ("prime-rl", r"train/agg/(all|effective)/.+|mismatch_kl/all/mean|entropy/all/mean"),
-    ("slime", r"rollout/raw_reward|train/train_rollout_logprob_abs_diff"),
-    ("nemo-rl", r"(train/)?(baseline_reward/pct_[01]|token_mult_prob_error|probs_ratio_clamped)"),
-    ("skyrl", r"reward/avg_raw_reward|policy/policy_entropy"),
-    ("areal", r"ppo_actor/.+"),
-    (
-        "open-instruct",
-        (
-            r"(val/)?(all_zero_reward_groups_ratio|stop_rate)|unsolved_batch_size_ratio"
-            r"|objective/kl\d?_avg"
-        ),
-    ),
-    (
-        "tinker",
-        r"env/all/(reward/total|by_group/frac_mixed)|progress/done_frac|optim/kl_sample_train_v\d",
-    ),
-    (
-        "openrlhf",
-        r"(train/)?(group_reward_std|vllm_kl|dynamic_filtering_pass_rate|actor_grad_norm)",
-    ),
-    ("marin", r"inference\.(rollout|eval)/.+/avg_reward|(train/)?trainer_sampler_prob_diff_mean"),
-    ("forge", r"reward/evaluate_response/.+|rl_trainer/.+"),
-    ("tunix", r"global/(train|eval)/rewards/.+"),
-    ("rlinf", r"env/success_once"),
-    ("art", r"train/(exception_rate|reward_std_dev)"),
-)
 # An evaluation's prefix, as `is_evaluation` of steps.py knows it.
 _HELD_OUT = re.compile(
     r"^(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. "
     r"]|(?<=/)(eval|evaluation|val|validation)/"
 )
-_FRAMEWORKS = tuple((name, re.compile(pattern)) for name, pattern in _MARKS)
+# A framework is known by any one of these keys; the first that fits counts.
+_FRAMEWORKS = tuple(
+    (row["framework"], re.compile(row["pattern"]))
+    for row in table_beside("marks.tsv")
+    if not row["since"]
+)
 _PERCENT = re.compile(r"%|(?<![a-z])(pct|percent|percentage)(?![a-z])", re.IGNORECASE)
 _LARGEST_SHARE = 1.0001
 _OF_GROUPS = frozenset(
     {"dead_group_share", "live_group_share", "all_wrong_share", "all_right_share"}
 )
 _SPARSE = 3  # an evaluation is logged at a third of the steps at most
-_NO_FUNCTION = frozenset(
-    {
-        "mean",
-        "std",
-        "max",
-        "min",
-        "total",
-        "sum",
-        "count",
-        "var",
-        "median",
-        "advantage",
-        "advantages",
-    }
-)
+_NO_FUNCTION = frozenset(vocabulary("no_reward_function"))
 # Words that say who measured and over what: a key of an unknown log means the same without them.
 _MEANS = frozenset({"mean", "avg", "average"})
-_ASIDE = _MEANS | frozenset(
-    {
-        "overall",
-        "train",
-        "training",
-        "trainer",
-        "actor",
-        "policy",
-        "learner",
-        "rollout",
-        "rollouts",
-        "rl",
-        "grpo",
-        "stats",
-        "global",
-        "update",
-        "batch",
-        "objective",
-        "agg",
-    }
-)
+_ASIDE = _MEANS | frozenset(vocabulary("aside"))
 # Of a log whose program is unknown: names as loops of one's own, trackers and other tools write
 # them, without those words.
 _PLAIN = tuple((re.compile(row["pattern"]), row["quantity"]) for row in table_beside("names.tsv"))
@@ -318,30 +261,21 @@ def meanings_of(
     columns: Columns, config: RunConfig, *, framework: str, complete: bool, window: float
 ) -> tuple[Meaning, ...]:
     """Return what each column means."""
-    if framework in TRL_FAMILY:
-        versions = trl_versions(
-            columns,
-            config.value("framework_version") if framework == "trl" else None,
-            complete=complete,
-        )
-        own = {
-            key: _trl_meaning(key, columns, config, versions, window, framework) for key in columns
-        }
-        there = {meaning.quantity for meaning in own.values() if meaning}
-        by_name = {
-            key: _plain_meaning(key, columns) for key, meaning in own.items() if meaning is None
-        }  # what a script logs beside
-        found = [
-            *own.values(),
-            *(meaning for meaning in by_name.values() if meaning and meaning.quantity not in there),
-        ]
-    else:
-        version = version_of(config.value("framework_version"))
-        present = frozenset(map(plain, columns))
-        found = [
-            _ruled(key, columns[key], present, framework, version) or _plain_meaning(key, columns)
-            for key in columns
-        ]
+    version = version_of(config.value("framework_version"))
+    present = frozenset(map(plain, columns))
+    ruled = {
+        key: _ruled(key, values, present, framework, config, version)
+        for key, values in columns.items()
+    }
+    if framework in TRL_FAMILY - {"ms-swift"}:
+        ruled |= _judged_keys(columns, ruled, config, complete=complete, window=window)
+    there = {meaning.quantity for meaning in ruled.values() if meaning}
+    found = []
+    for key, meaning in ruled.items():
+        named = None if meaning else _plain_meaning(key, columns)
+        # what a script logs beside TRL's own is not taken for them
+        beside = named and not (framework in TRL_FAMILY and named.quantity in there)
+        found.append(named if beside else meaning)
     meanings = [
         meaning for meaning in found if meaning is not None and not is_counter(meaning.column)
     ]
@@ -469,8 +403,9 @@ def _is_share(base: str) -> bool:
 
 @cache
 def _rules_of(framework: str) -> tuple[Rule, ...]:
-    """Return the rules of one framework."""
-    return tuple(rule for rule in RULES if rule.framework == framework)
+    """Return the rules of one framework, and TRL's behind those of its family."""
+    names = [framework, *(["trl"] if framework in TRL_FAMILY - {"trl"} else [])]
+    return tuple(rule for name in names for rule in RULES if rule.framework == name)
 
 
 def _ruled(
@@ -478,25 +413,22 @@ def _ruled(
     values: NDArray[np.float64],
     present: Container[str],
     framework: str,
+    config: RunConfig,
     version: Version | None,
 ) -> Meaning | None:
     """Return the meaning of a key by the table, None where the table does not have it in that
     version.
     """
     whole = "/".join(map(str.strip, key.split("/"))).rsplit(" - ", 1)[-1]
-    bare, evaluated = (
-        re.sub(r"^(train|eval)/", "", whole, flags=re.IGNORECASE),
-        whole.lower().startswith("eval/"),
-    )
+    name, evaluated = _evaluated(key)
+    bare = whole[len(whole) - len(name) :]
     for rule in _rules_of(framework):
-        if not rule.is_logged(version) or (rule.unless and rule.unless in present):
+        if not rule.is_logged(config, version) or (rule.unless and rule.unless in present):
             continue
         match, prefix = rule.pattern().fullmatch(whole), ""
         if match is None and not rule.framed and bare != whole:
-            match, prefix = (
-                rule.pattern().fullmatch(bare),
-                "eval/" if evaluated and not rule.quantity.startswith("eval/") else "",
-            )
+            match = rule.pattern().fullmatch(bare)
+            prefix = "eval/" if evaluated and not rule.quantity.startswith("eval/") else ""
         if match is not None and not (
             rule.quantity == "eval/reward/<source>" and _is_part(plain(whole), present)
         ):
@@ -521,6 +453,7 @@ def _by_rule(
     part = groups.get("part", "").lower()
     quantity += f"_{part}" if part in ("min", "max") else ""
     text = rule.definition.replace("{}", {"min": "smallest", "max": "largest"}.get(part, "mean"))
+    text = text.replace("<function>", groups.get("function", ""))
     text += ", on the evaluation prompts" if prefix else ""
     if (
         rule.judged
@@ -532,7 +465,7 @@ def _by_rule(
             "nothing"
         )
         return Meaning(key, prefix + quantity, f"{text.split(';')[0]}: {nothing}", unavailable=True)
-    return Meaning(key, prefix + quantity, text, ambiguous=rule.ambiguous)
+    return Meaning(key, prefix + quantity, text, rule.ambiguous, rule.unavailable)
 
 
 def known_quantities() -> tuple[str, ...]:
@@ -575,92 +508,36 @@ def _bare(name: str) -> str:
     return "_".join([word for word in words if word not in aside] or words)
 
 
-def _trl_meaning(
-    key: str,
+def _judged_keys(
     columns: Columns,
+    ruled: Mapping[str, Meaning | None],
     config: RunConfig,
-    versions: VersionRange,
+    *,
+    complete: bool,
     window: float,
-    framework: str,
-) -> Meaning | None:
-    """Return the meaning of one key of a TRL log."""
-    name, evaluated = _evaluated(key)
-    prefix, where = ("eval/", ", on the evaluation prompts") if evaluated else ("", "")
-    if name == "reward":
-        text = (
-            "mean total reward: the weighted sum of the reward functions, averaged over the "
-            f"completions of the row{where}"
-        )
-        return Meaning(key, f"{prefix}reward", text)
-    if framework == "ms-swift" and name in ("reward_std", "frac_reward_zero_std"):
-        return _swift(key, name, config, prefix)
-    if name == "reward_std":
-        return _reward_std(key, columns, config, versions, prefix)
-    if name == "frac_reward_zero_std":
-        several = len(_reward_functions(columns, prefix)) > 1 and versions.high >= _AGGREGATION_FROM
-        return _dead_groups(key, columns[key], config, window, prefix, several=several)
-    if name.startswith("clip_ratio/") or name == "clip_ratio":
-        return _clip_ratio(key, columns[key], prefix)
-    if name.startswith("rewards/") and name != "rewards/":
-        function = re.split(
-            "rewards/", "/".join(map(str.strip, key.split("/"))), maxsplit=1, flags=re.IGNORECASE
-        )[1]
-        return _of_function(key, function, prefix, where)
-    return _by_table(key, name, columns, prefix)
-
-
-def _by_table(key: str, name: str, columns: Columns, prefix: str) -> Meaning | None:
-    """Return the meaning of a key of TRL that is the same in every version and log."""
-    for rule in _rules_of("trl"):
-        match = (
-            None
-            if rule.judged or rule.quantity.startswith("reward")
-            else rule.pattern().fullmatch(name)
-        )
-        if match:
-            return _by_rule(key, columns[key], rule, match, prefix)
-    return None
-
-
-def _of_function(key: str, function: str, prefix: str, where: str) -> Meaning:
-    """Return the meaning of what is logged of one reward function: its mean, or its spread over
-    the batch.
-    """
-    title = re.sub(r"/(mean|std)$", "", function)
-    if function.lower().endswith("/std"):
-        return Meaning(
-            key,
-            f"{prefix}reward_std_batch/{title}",
-            f"standard deviation of {title} over all completions of a step{where}",
-        )
-    return Meaning(
-        key, f"{prefix}reward/{title}", f"mean of the reward function {title}, unweighted{where}"
+) -> dict[str, Meaning]:
+    """Return the meanings of TRL's keys that the log's other keys and values decide."""
+    versions = trl_versions(
+        columns,
+        config.value("framework_version") if config.value("framework") != "unsloth" else None,
+        complete=complete,
     )
-
-
-def _swift(key: str, name: str, config: RunConfig, prefix: str) -> Meaning:
-    """Return the meaning of the two keys that ms-swift took over from TRL with a meaning of its
-    own.
-    """
-    scaling = config.value("scale_rewards")
-    if name == "frac_reward_zero_std":
-        quantity = "dead_group_share"
-        text = "share of groups whose completions all have the same total reward (ms-swift)"
-    elif scaling == "batch":
-        quantity = "reward_std_batch"
-        text = (
-            "standard deviation of the total reward over the whole batch (ms-swift, rewards scaled "
-            "by the batch)"
-        )
-    else:
-        quantity = "reward_std_within_group"
-        text = (
-            "mean over groups of the standard deviation of the total reward within the group, ddof "
-            "1 (ms-swift)"
-        )
-    ambiguous = quantity == "reward_std_within_group" and scaling is None
-    text += "; of the batch if rewards were scaled by it" if ambiguous else ""
-    return Meaning(key, f"{prefix}{quantity}", text, ambiguous=ambiguous)
+    found = {}
+    for key, meaning in ruled.items():
+        name, evaluated = _evaluated(key)
+        prefix = "eval/" if evaluated else ""
+        if name == "reward_std":
+            kind, why = _reward_std(columns, columns[key], config, versions, prefix)
+            text = f"{_DEVIATIONS[kind]} ({why})"
+            found[key] = Meaning(
+                key, f"{prefix}reward_std_{kind}", text, ambiguous=kind == "ambiguous"
+            )
+        elif name == "frac_reward_zero_std" and meaning and not meaning.unavailable:
+            several = (
+                len(_reward_functions(columns, prefix)) > 1 and versions.high >= _AGGREGATION_FROM
+            )
+            found[key] = _dead_groups(meaning, columns[key], config, window, several=several)
+    return found
 
 
 def _reward_functions(columns: Columns, prefix: str) -> dict[str, dict[str, NDArray[np.float64]]]:
@@ -674,172 +551,102 @@ def _reward_functions(columns: Columns, prefix: str) -> dict[str, dict[str, NDAr
     return found
 
 
-def _weight(columns: Columns, mean: NDArray[np.float64] | None, prefix: str) -> float | None:
-    """Return the weight of the only reward function, reward over its mean, or None where that is
-    not one number.
+def _judged_by_function(
+    columns: Columns, std: NDArray[np.float64], prefix: str
+) -> tuple[str, str] | None:
+    """Return what reward_std is the deviation of by that of the only reward function over the
+    batch: proportional to it with the weight that the means tell, the batch's; not proportional at
+    all, not the batch's.
     """
+    functions = list(_reward_functions(columns, prefix).values())
+    if len(functions) != 1 or "std" not in functions[0]:
+        return None
+    ratio = _ratio(std, functions[0]["std"])
+    if ratio is None:
+        return None
+    if not ratio:
+        return "within_group", "it is not proportional to the batch's in the log"
     total = next(
         (values for key, values in columns.items() if _evaluated(key) == ("reward", bool(prefix))),
         None,
     )
-    if mean is None or total is None:
-        return None
-    both = np.isfinite(mean) & np.isfinite(total)
-    moves = both & (np.abs(mean) > 1e-3)
+    mean = functions[0].get("mean")
+    weight = None if mean is None or total is None else _ratio(total, mean)
+    if np.isclose(ratio, abs(weight or 1.0), rtol=1e-3):
+        return "batch", "in every row that of its only function times its weight"
+    return None
+
+
+def _ratio(values: NDArray[np.float64], others: NDArray[np.float64]) -> float | None:
+    """Return the one ratio of two columns, 0 where they have several, None of too few rows."""
+    moves = np.isfinite(values) & np.isfinite(others) & (np.abs(others) > 1e-3)
     if moves.sum() < 3:
         return None
-    weight = float(np.median(total[moves] / mean[moves]))
-    alike = np.allclose(
-        total[both], weight * mean[both], rtol=1e-3, atol=1e-4 * max(1.0, abs(weight))
-    )
-    return weight if alike else None
-
-
-def _judged_by_function(columns: Columns, std: NDArray[np.float64], prefix: str) -> str:
-    """Return "batch", "within" or "" from reward_std over the batch spread of the only reward
-    function.
-
-    Proportional to it with the weight that the means tell, it is the batch's; not proportional at
-    all, it is not the batch's.
-    """
-    functions = list(_reward_functions(columns, prefix).values())
-    if len(functions) != 1 or "std" not in functions[0]:
-        return ""
-    twin = functions[0]["std"]
-    moves = np.isfinite(twin) & np.isfinite(std) & (twin > 1e-3)
-    if moves.sum() < 3:
-        return ""
-    twin, std = twin[moves], std[moves]
-    ratio = float(np.median(std / twin))
-    if not np.allclose(std, ratio * twin, rtol=1e-3, atol=1e-4 * max(1.0, ratio)):
-        return "within"
-    weight = _weight(columns, functions[0].get("mean"), prefix)
-    expected = 1.0 if weight is None else abs(weight)
+    ratio = float(np.median(values[moves] / others[moves]))
+    scale = 1e-4 * max(1.0, abs(ratio))
     return (
-        "batch"
-        if np.allclose(std, expected * twin, rtol=1e-3, atol=1e-4 * min(1.0, expected))
-        else ""
+        ratio if np.allclose(values[moves], ratio * others[moves], rtol=1e-3, atol=scale) else 0.0
     )
+
+
+_DEVIATIONS = {
+    "within_group": "mean over groups of the standard deviation of the total reward in the group",
+    "batch": (
+        "standard deviation of the total reward over the whole batch, within and between prompts"
+    ),
+    "ambiguous": (
+        "within-group standard deviation up to TRL 0.26, of the whole batch from 0.27, and the log "
+        "does not say which: read as an upper bound of the spread within groups"
+    ),
+}
 
 
 def _reward_std(
-    key: str, columns: Columns, config: RunConfig, versions: VersionRange, prefix: str
-) -> Meaning:
-    """Return the meaning of reward_std: within groups up to TRL 0.26 and in its asynchronous
-    trainer, else over the whole batch.
+    columns: Columns,
+    values: NDArray[np.float64],
+    config: RunConfig,
+    versions: VersionRange,
+    prefix: str,
+) -> tuple[str, str]:
+    """Return what reward_std is the deviation of, and how that is known: of groups up to TRL 0.26
+    and in its asynchronous trainer, else of the whole batch.
     """
     if any(_ASYNCHRONOUS.fullmatch(_evaluated(name)[0]) for name in columns):
-        text = (
-            "mean over groups of the standard deviation of the total reward within the group, with "
-            "G and not G - 1 in the denominator"
-        )
-        return Meaning(
-            key, f"{prefix}reward_std_within_group", f"{text} (TRL's asynchronous trainer)"
-        )
-    within = (
-        "mean over groups of the standard deviation of the total reward within the group "
-        f"({versions.words()})"
-    )
-    batch = (
-        "standard deviation of the total reward over the whole batch, within and between prompts "
-        f"({versions.words()})"
-    )
+        return "within_group", "TRL's asynchronous trainer, with G and not G - 1 below"
     if versions.high <= (0, 26):
-        return Meaning(key, f"{prefix}reward_std_within_group", within)
+        return "within_group", versions.words()
     if versions.low >= (0, 27):
-        return Meaning(key, f"{prefix}reward_std_batch", batch)
+        return "batch", versions.words()
     if config.value("prompts_per_step") == 1:
-        return Meaning(
-            key,
-            f"{prefix}reward_std_within_group",
-            "standard deviation of the total reward within the one group of the step",
-        )
-    judged = _judged_by_function(columns, columns[key], prefix)
-    if judged == "batch":
-        text = (
-            "standard deviation of the total reward over the whole batch: in every row that of its "
-            "only function times its weight"
-        )
-        return Meaning(key, f"{prefix}reward_std_batch", text)
-    if judged == "within":
-        text = (
-            "mean over groups of the standard deviation within the group: it is not proportional "
-            "to the batch's in the log"
-        )
-        return Meaning(key, f"{prefix}reward_std_within_group", text)
-    text = (
-        "within-group standard deviation up to TRL 0.26, of the whole batch from 0.27, and the "
-        f"log does not say which ({versions.words()}): read as an upper bound of the spread within "
-        "groups"
-    )
-    return Meaning(key, f"{prefix}reward_std_ambiguous", text, ambiguous=True)
+        return "within_group", "a step has one group"
+    return _judged_by_function(columns, values, prefix) or ("ambiguous", versions.words())
 
 
 def _dead_groups(
-    key: str,
+    meaning: Meaning,
     values: NDArray[np.float64],
     config: RunConfig,
     window: float,
-    prefix: str,
     *,
     several: bool,
 ) -> Meaning:
-    """Return the meaning of frac_reward_zero_std: of groups, but of the whole batch where
-    advantages are scaled by the batch.
+    """Return the meaning of frac_reward_zero_std, which may be of the whole batch where advantages
+    are scaled by the batch.
 
     `several`: whether the version can normalise each of several reward functions before it sums
     them.
     """
-    groups = "share of groups whose completions all have the same total reward"
-    scaling, aggregation = (
-        config.value("scale_rewards"),
-        config.value("multi_objective_aggregation"),
-    )
-    if scaling == "batch" or aggregation == "normalize_then_sum":
-        why = (
-            "each function is normalised before the sum"
-            if aggregation == "normalize_then_sum"
-            else "rewards are scaled by the batch"
-        )
-        text = f"whether the whole batch has one reward ({why}): it does not count dead groups"
-        return Meaning(key, f"{prefix}dead_batch_share", text, unavailable=True)
-    open_order = several and aggregation is None
-    if scaling in ("group", "none") and not open_order:
-        return Meaning(key, f"{prefix}dead_group_share", groups)
-    finite = values[np.isfinite(values)]
-    counts = finite * max(1.0, window)
-    if len(finite) and bool((np.abs(counts - np.round(counts)) > 0.01).any()):
-        return Meaning(
-            key,
-            f"{prefix}dead_group_share",
-            f"{groups}: its values are finer than the batch as a whole could give",
-        )
-    causes = ["rewards were scaled by the batch"] if scaling is None else []
-    causes += (
-        ["each function was normalised before the sum (multi_objective_aggregation)"]
-        if open_order
-        else []
-    )
+    causes = [] if config.scale_rewards.known else ["rewards were scaled by the batch"]
+    if several and not config.multi_objective_aggregation.known:
+        causes.append("each function was normalised before the sum (multi_objective_aggregation)")
+    counts = values[np.isfinite(values)] * max(1.0, window)
+    if not causes or (np.abs(counts - np.round(counts)) > 0.01).any():  # finer than of a batch
+        return meaning
     text = (
-        f"{groups}, unless {' or '.join(causes)}, when it reads 0 although groups are dead: a "
-        "lower bound"
+        f"{meaning.definition}, unless {' or '.join(causes)}, when it reads 0 although groups are "
+        "dead: a lower bound"
     )
-    return Meaning(key, f"{prefix}dead_group_share", text, ambiguous=True)
-
-
-def _clip_ratio(key: str, values: NDArray[np.float64], prefix: str) -> Meaning:
-    """Return the meaning of a clip ratio: identically 0 on-policy, where it carries nothing."""
-    part = plain(key).split("/", 1)[-1] if "/" in key else "mean"
-    finite = values[np.isfinite(values)]
-    if not finite.any():
-        text = (
-            "share of tokens clipped: 0 in every row, as it must be when every batch is used for "
-            "one update, so it says nothing"
-        )
-        return Meaning(key, f"{prefix}clip_ratio/{part}", text, unavailable=True)
-    return Meaning(
-        key, f"{prefix}clip_ratio/{part}", "share of tokens whose importance ratio was clipped"
-    )
+    return replace(meaning, definition=text, ambiguous=True)
 
 
 def _plain_meaning(key: str, columns: Columns) -> Meaning | None:

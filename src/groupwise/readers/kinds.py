@@ -10,7 +10,7 @@ from pathlib import Path
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.rows import plain
-from groupwise.readers.source import shown, some_of, table_beside
+from groupwise.readers.source import shown, some_of, table_beside, vocabulary
 from groupwise.record.run import RunRecord
 
 # Kind, what the columns must hold, and what else they may: any, none, what supervised training logs
@@ -19,21 +19,7 @@ _KINDS = tuple(
     (row["kind"], tuple(re.compile(f"^(?:{need})$") for need in row["needs"].split()), row["rest"])
     for row in table_beside("kinds.tsv")
 )
-_SUPERVISED = frozenset(
-    {
-        "loss",
-        "eval/loss",
-        "learning_rate",
-        "gradient_norm",
-        "tokens",
-        "step_tokens",
-        "step_time",
-        "epoch",
-        "entropy",
-        "eval/entropy",
-        "router_loss",
-    }
-)
+_SUPERVISED = frozenset(vocabulary("supervised"))
 _EARNED = re.compile(
     r"clip_|kl|completion|rollout|response|reward|score|return|advantage|success|solve|correct"
     r"|pass@|win_rate|(?<!token_)acc(uracy)?(?![a-z])"

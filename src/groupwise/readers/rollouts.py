@@ -44,49 +44,22 @@ from groupwise.readers.source import (
     peek,
     shown,
     some_of,
+    vocabulary,
 )
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet, steps_table
 from groupwise.record.texts import Texts
 
-PROMPT_KEYS = ("prompt", "input", "question", "problem", "query", "instruction", "messages")
-COMPLETION_KEYS = ("completion", "output", "response", "generation", "text")
-REWARD_KEYS = (
-    "reward",
-    "score",
-    "total_reward",
-    "rewards/total",
-    "reward/total",
-    "rewards",
-    "acc",
-    "accuracy",
-    "correct",
-)
-GROUP_KEYS = (
-    "group",
-    "group_id",
-    "group_index",
-    "prompt_id",
-    "prompt_index",
-    "uid",
-    "problem_id",
-    "question_id",
-    "question_index",
-    "id",
-)
+PROMPT_KEYS = vocabulary("prompt")
+COMPLETION_KEYS = vocabulary("completion")
+REWARD_KEYS = vocabulary("reward")
+GROUP_KEYS = vocabulary("group")
 # What may name a prompt of the data set: it is the same prompt at another step.
-_PROMPT_NAMES = ("prompt_id", "prompt_index", "problem_id", "question_id", "question_index", "id")
-STEP_KEYS = ("step", "global_step", "training_step", "train_step", "grpo_step", "iteration")
-FUNCTION_PREFIXES = (
-    "reward/",
-    "rewards/",
-    "reward_fns/",
-    "reward_functions/",
-    "reward_funcs/",
-    "reward_components/",
-)
-STEP_LOG_KEYS = ("loss", "learning_rate", "lr", "grad_norm", "reward_std")
+_PROMPT_NAMES = vocabulary("prompt_name")
+STEP_KEYS = vocabulary("rollout_step")
+FUNCTION_PREFIXES = vocabulary("function_prefix")
+STEP_LOG_KEYS = vocabulary("only_of_a_step")
 
 _TEXT_KEYS = frozenset(PROMPT_KEYS + COMPLETION_KEYS)
 _BY_TOKEN = frozenset(
@@ -96,37 +69,7 @@ _REASONS = ("finish_reason", "finish_reasons")
 _CUT_OFF = ("length", "max_tokens")  # reasons to finish at the limit
 # A column such as format_reward is what one function gave, one such as mean_reward is not.
 _OF_A_FUNCTION = re.compile(r"(\w+)_rewards?")
-_OF_NO_FUNCTION = {
-    "total",
-    "sum",
-    "mean",
-    "avg",
-    "average",
-    "median",
-    "max",
-    "min",
-    "best",
-    "worst",
-    "std",
-    "var",
-    "group",
-    "batch",
-    "step",
-    "episode",
-    "final",
-    "raw",
-    "shaped",
-    "normalized",
-    "scaled",
-    "clipped",
-    "baseline",
-    "expected",
-    "cumulative",
-    "running",
-    "eval",
-    "val",
-    "test",
-}
+_OF_NO_FUNCTION = frozenset(vocabulary("no_function"))
 _VERL_UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
 _MAYBE_A_NUMBER = (
     r"(?i)^\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?\s*$"
@@ -245,14 +188,12 @@ class RolloutRows:
         left_out: rows that are no rollouts.
         silent: rows without a completion.
         messages: texts that are lists of chat messages.
-        later_outputs: rows that are a second output, or a later one, of one of verl's rollouts.
         split_uids: rows whose verl uid names its group.
         texts: whether completions are kept; else each has a place, from 0.
     """
 
     def __init__(self, *, texts: bool = True) -> None:
         self.store = RowStore(limits.MOST_CELLS)
-        self._pieces: list[pl.Series] = []
         self._completion: list[str | int | None] = []
         self._prompt: list[int | None] = []
         self._prompts: dict[str, int] = {}
@@ -261,7 +202,7 @@ class RolloutRows:
         self._again: list[Callable[[], pl.Series]] = []
         self.file_step: list[float] = []
         self.labels: dict[str, list[str | None]] = {}
-        self.left_out = self.silent = self.messages = self.later_outputs = self.split_uids = 0
+        self.left_out = self.silent = self.messages = self.split_uids = 0
         self.texts = texts
         self._known: dict[str, str] = {}
 
@@ -277,10 +218,7 @@ class RolloutRows:
         if self.store.full():
             self.store.too_long += 1
             return
-        self.silent += not _is_text(completion)
-        self._prompt.append(self._number(self._text(prompt)))
-        text = self._text(completion)
-        self._completion.append(text if self.texts or text is None else self.store.count)
+        self._add_texts([self._text(prompt)], [self._text(completion)])
         self.file_step.append(file_step if file_step == file_step else _partition(row))
         for key, value in labels.items():
             self.label_column(key).append(self._label(key, value, layout))
@@ -292,7 +230,6 @@ class RolloutRows:
         """Append the rows of a table that are rollouts; return False, and take none, where rows
         must be seen one by one.
         """
-        table = _numbers_of(table)
         cells = (self.store.count + len(table)) * len({*self.store.names(), *table.columns})
         in_parts = file_step != file_step and "partition_id" in table
         if cells > limits.MOST_CELLS or in_parts or not _is_by_column(table.schema, layout):
@@ -308,45 +245,28 @@ class RolloutRows:
         self._add_texts(_texts_under(layout.prompt, table), _texts_under(layout.completion, table))
         self.file_step.extend([file_step] * len(table))
         for key in labels:
-            self.label_column(key).extend(self._labels(table[key], layout))
+            names = (
+                None if name is None else self._label(key, name, layout) for name in table[key]
+            )
+            self.label_column(key).extend(names)
         self.store.add_table(_cells_in(table))
         return True
 
-    def _add_texts(self, prompt: pl.Series, completion: pl.Series) -> None:
-        """Append the texts of the rows of a table."""
-        runs = prompt.rle().struct.unnest()
-        self._prompt.extend(
-            np.repeat([self._number(text) for text in runs["value"]], runs["len"]).tolist()
-        )
-        self.silent += completion.null_count()
-        if not self.texts:
-            place = pl.int_range(self.store.count, self.store.count + len(completion), eager=True)
-            completion = place.zip_with(completion.is_not_null(), place.clear(len(place)))
-        self._pieces += [self._waiting(), completion.alias("completion")]
-
-    def _labels(self, column: pl.Series, layout: Layout) -> list[str | None]:
-        """Return the names of the groups of a column, as `_label` does of a cell."""
-        if column.dtype.is_float():
-            return [None if value is None else f"{value:.17g}" for value in column.cast(pl.Float64)]
-        if column.dtype == pl.Utf8 and column.name == "uid" and layout.verl:
-            parts = column.str.extract_groups(f"(?s)^{_VERL_UID.pattern}$").struct
-            whole, output = parts[0], parts[2].cast(pl.Int64)
-            self.split_uids += whole.count()
-            self.later_outputs += int((output > 0).sum() or 0)
-            column = whole.zip_with(whole.is_not_null(), column)
-        return column.cast(pl.Utf8).to_list()
-
-    def _waiting(self) -> pl.Series:
-        """Return the completions of the rows that came one by one since the last table."""
-        came, self._completion = self._completion, []
-        return pl.Series("completion", came, dtype=pl.Utf8 if self.texts else pl.Int64)
+    def _add_texts(self, prompts: Iterable[str | None], completions: Iterable[str | None]) -> None:
+        """Append the texts of rows; of completions that are not kept, their places."""
+        self._prompt.extend(map(self._number, prompts))
+        for place, text in enumerate(completions, start=self.store.count):
+            self.silent += text is None
+            self._completion.append(text if self.texts or text is None else place)
 
     def text_columns(self) -> pl.DataFrame:
         """Return prompt and completion of every row."""
         prompts = pl.Series("prompt", list(self._prompts), dtype=pl.Utf8)
         number = pl.Series(self._prompt, dtype=pl.Int64)
-        self._pieces = [pl.concat([*self._pieces, self._waiting()])]
-        return pl.DataFrame([prompts.gather(number), self._pieces[0]])
+        kind = pl.Utf8 if self.texts else pl.Int64
+        return pl.DataFrame(
+            [prompts.gather(number), pl.Series("completion", self._completion, dtype=kind)]
+        )
 
     def left(self, again: Callable[[], pl.Series]) -> None:
         """Take down how the completions of the rows since the last such call are read again."""
@@ -397,7 +317,6 @@ class RolloutRows:
         match = _VERL_UID.fullmatch(text) if key == "uid" and layout.verl else None
         if match:
             self.split_uids += 1
-            self.later_outputs += int(match[3]) > 0
             text = match[1]
         return _sound(text)
 
@@ -463,24 +382,12 @@ def _cells_in(table: pl.DataFrame) -> pl.DataFrame:
         if kind == pl.Utf8 and name not in _TEXT_KEYS and "step" not in name
     ]
     maybe = [
-        pl.when(pl.col(name).str.contains(_MAYBE_A_NUMBER)).then(pl.col(name)) for name in written
+        pl.col(name).is_in(_CUT_OFF).cast(pl.Float64)
+        if name in _REASONS
+        else pl.when(pl.col(name).str.contains(_MAYBE_A_NUMBER)).then(pl.col(name))
+        for name in written
     ]
     return table.select(pl.exclude(_TEXT_KEYS)).with_columns(maybe)
-
-
-def _numbers_of(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table with what was logged of its completions as numbers, as `_number_of` does of
-    a cell.
-    """
-    lists = [
-        pl.col(name).list.mean() for name, kind in table.schema.items() if _is_by_token(name, kind)
-    ]
-    reasons = [
-        pl.col(name).is_in(_CUT_OFF).cast(pl.Float64)
-        for name in _REASONS
-        if table.schema.get(name) == pl.Utf8
-    ]
-    return table.with_columns(*lists, *reasons) if lists or reasons else table
 
 
 def _anywhere(table: pl.DataFrame, names: Iterable[str]) -> pl.Series:
@@ -610,13 +517,7 @@ def row_notes(rows: RolloutRows) -> list[str]:
     notes += noted(
         rows.messages, "text is a list", "texts are lists", "of chat messages: kept as JSON text"
     )
-    further = (
-        "row is a further output of its rollout,",
-        "rows are further outputs of their rollouts,",
-    )
-    return notes + noted(
-        rows.later_outputs, *further, "by the uid, and counts as a completion of its own"
-    )
+    return notes
 
 
 def function_names(names: Iterable[str], total: str) -> dict[str, str]:
@@ -642,9 +543,10 @@ _MOST_FILES = 100_000
 _FIRST_ROWS = 20
 _DUMP = re.compile(
     r"(?:(?:train_data_|global_)?step[_-]?|rollout_(?:data_)?)?(\d{1,12})\.jsonl"
-    r"|(\d{4,12})\.parquet"
+    r"|(?:completions_(?=\d)|(?=\d{4}))(\d{1,12})\.parquet"
 )
-_EPISODES = re.compile(r"step_(\d{1,12})")
+_KINDS = (".jsonl", ".parquet")
+_LOGS = (".jsonl", ".csv", ".json", ".log")
 _STEP_IN_NAME = re.compile(
     r"(?:^|[_\W])(?:step|iter|iteration|train|update|policy|rollouts?|batch)[_-]?(\d{1,12})(?!\d)"
 )
@@ -738,62 +640,29 @@ def sniff_rollout_folder(path: Path) -> float:
 
 
 def _dumps(folder: Path) -> list[Path]:
-    """Return the files of a folder that are named as dumps, by step; those of the kind that is
-    there more often.
+    """Return the files of a folder that are named as dumps, by step: of the kind that is there
+    more often; else prime-rl's episodes of training, of all rollouts and not only those trained
+    on; else, without a log beside them, files below it whose names tell their step.
     """
     files = [path for path in inside(folder, _MOST_FILES) if path.is_file()]
-    lines = sorted(
-        (path for path in files if _DUMP.fullmatch(path.name)),
-        key=lambda path: (_number(path), path.name),
-    )
-    tables = sorted(path for path in files if _TRL_FILE.fullmatch(path.name))
-    found = lines if len(lines) >= len(tables) else tables
-    return found or _episodes(folder) or _samples(folder, files)
-
-
-def _samples(folder: Path, beside: Sequence[Path]) -> list[Path]:
-    """Return the files of rollouts below a folder without a log whose names, or whose folders'
-    names, tell their step.
-    """
-    if any(path.suffix.lower() in (".jsonl", ".csv", ".json", ".log") for path in beside):
-        return []
-    found = islice(
-        (
-            path
-            for inner in inside(folder, _MOST_FILES)
-            if inner.is_dir()
-            for path in inner.glob("*.jsonl")
-        ),
-        _MOST_FILES,
-    )
-    return sorted(
-        (path for path in found if _number(path) == _number(path)),
-        key=lambda path: (_number(path), path.name),
-    )
-
-
-def _episodes(folder: Path) -> list[Path]:
-    """Return prime-rl's files of training episodes below a folder, by step: of all rollouts, not
-    only those trained on.
-    """
-    home = folder / "rollouts" if (folder / "rollouts").is_dir() else folder
-    found = (
-        inner / "train" / "all" / "traces.jsonl"
-        for inner in home.glob("step_*")
-        if _EPISODES.fullmatch(inner.name)
-    )
-    return sorted((path for path in found if path.is_file()), key=_number)
+    named = [path for path in files if _DUMP.fullmatch(path.name)]
+    found = max(([path for path in named if path.suffix == kind] for kind in _KINDS), key=len)
+    if not found:
+        home = folder / "rollouts" if (folder / "rollouts").is_dir() else folder
+        found = list(islice(home.glob("step_*/train/all/traces.jsonl"), _MOST_FILES))
+    if not found and not any(path.suffix.lower() in _LOGS for path in files):
+        found = list(islice(folder.glob("*/*.jsonl"), _MOST_FILES))
+    numbers = {path: number for path in found if (number := _number(path)) == number}
+    return sorted(numbers, key=lambda path: (numbers[path], path.name))
 
 
 def _number(path: Path) -> float:
-    """Return the step that a file is named after, NaN for none."""
-    match = _DUMP.fullmatch(path.name)
-    if match is None and path.name == "traces.jsonl":
-        match = next(
-            (found for part in reversed(path.parts) if (found := _EPISODES.fullmatch(part))), None
-        )
-    if match is None:
-        match = _STEP_IN_NAME.search(path.name) or _STEP_IN_NAME.search(path.parent.name)
+    """Return the step that a file, or a folder above it, is named after, NaN for none."""
+    match = (
+        _DUMP.fullmatch(path.name)
+        or _STEP_IN_NAME.search(path.name)
+        or _STEP_IN_NAME.search("/".join(path.parts[-4:-1]))
+    )
     return float(next(group for group in match.groups() if group)) if match else float("nan")
 
 
@@ -1021,9 +890,7 @@ def _table(
     total = chosen.get("reward") or _first_filled(store, REWARD_KEYS)
     functions, columns = _columns_of(store, chosen, total)
     texts = rows.text_columns()
-    values = {
-        name: store.dense(columns[name]) for name in sorted(columns, key=_place) if columns[name]
-    }
+    values = {name: store.dense(column) for name, column in columns.items() if column}
     truncated = values.pop("truncated", None)
     values |= {"ended": 1.0 - truncated} if truncated is not None and "ended" not in values else {}
     numbers = [
@@ -1067,30 +934,15 @@ def _columns_of(
         if name.startswith("reward/")
     }
     columns = {"reward": total} | {
-        name: _first_filled(store, keys) for name, keys in SPELLINGS.items()
+        f"reward/{function}": column for column, function in functions.items()
     }
-    columns |= {f"reward/{function}": column for column, function in functions.items()}
+    columns |= {name: _first_filled(store, keys) for name, keys in SPELLINGS.items()}
     own = {
         name: column
         for name, column in chosen.items()
         if name not in ("step", "reward") and not name.startswith("reward/")
     }
     return functions, columns | {_CHOSEN + name: column for name, column in own.items()}
-
-
-def _place(name: str) -> int:
-    """Return the place of a column: the rewards first, then what stands beside them, then what
-    the user named.
-    """
-    return (
-        0
-        if name == "reward"
-        else 1
-        if name.startswith("reward/")
-        else 3
-        if name.startswith(_CHOSEN)
-        else 2
-    )
 
 
 def _first_filled(store: RowStore, keys: Sequence[str]) -> str:

@@ -95,6 +95,11 @@ def inside(folder: Path, most: int) -> list[Path]:
         ) from None
 
 
+def folders_in(folder: Path, most: int) -> list[Path]:
+    """Return the folders right inside one, by name, but for hidden ones."""
+    return [path for path in inside(folder, most) if path.is_dir() and path.name[0] != "."]
+
+
 def start_of(seen: Peek, size: int) -> bytes:
     """Return the first bytes of a text as UTF-8: those of UTF-16, as PowerShell redirects, are
     decoded first.
@@ -359,6 +364,14 @@ _GAP = re.compile(r"[ \t\r\n,]*")
 def table_beside(name: str) -> Iterator[dict[str, str]]:
     """Yield the lines of a table beside this file, cell by column."""
     return table_rows(Path(__file__).with_name(name))
+
+
+_WORDS = {row["name"]: tuple(row["words"].split(", ")) for row in table_beside("vocabulary.tsv")}
+
+
+def vocabulary(name: str) -> tuple[str, ...]:
+    """Return words that logs, their files and their columns use for one thing."""
+    return _WORDS[name]
 
 
 class JsonArray:

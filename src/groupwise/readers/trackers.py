@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, number_in, parse_yaml
 from groupwise.readers.rows import RowStore, clean_key
-from groupwise.readers.source import Peek, inside, json_in, noted, open_text, peek, shown
+from groupwise.readers.source import Peek, folders_in, json_in, noted, open_text, peek, shown
 from groupwise.readers.steps import one_run
 from groupwise.readers.trl import typed_completions, with_completions
 from groupwise.record.run import RunRecord, Source
@@ -263,10 +264,16 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
                 "SELECT key, value FROM params WHERE run_uuid = ?", (identity,)
             ).fetchall()
         )
-    stated = ((_settings(parameters), "MLflow's parameters"),)
-    return assemble(
-        Log(store, path, "database", path.stat().st_size, stated=stated, name=name), request
-    )
+    log = Log(store, path, "database", path.stat().st_size, name=name)
+    return _with_parameters(log, parameters, request)
+
+
+def _with_parameters(log: Log, parameters: Mapping[Any, Any], request: Request) -> RunRecord:
+    """Return the record of a run of MLflow's, whose parameters are texts; "a/b" and "a.b" are
+    paths.
+    """
+    settings = {str(key).replace(".", "/"): number_in(value) for key, value in parameters.items()}
+    return assemble(replace(log, stated=((settings, "MLflow's parameters"),)), request)
 
 
 def _chosen_run(path: Path, titles: Mapping[str, str], chosen: str) -> tuple[str, str]:
@@ -281,11 +288,6 @@ def _chosen_run(path: Path, titles: Mapping[str, str], chosen: str) -> tuple[str
         chosen = next(name for name, identity in named.items() if identity == chosen)
     name = one_run(path, named, chosen)
     return name, named[name]
-
-
-def _settings(parameters: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return MLflow's parameters, which are all texts; "a/b" and "a.b" are paths."""
-    return {str(key).replace(".", "/"): number_in(value) for key, value in parameters.items()}
 
 
 def _rows_of(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
@@ -318,16 +320,11 @@ def _runs(path: Path) -> Iterator[Path]:
     if is_mlflow_run(path):
         yield path
         return
-    for inner in _folders(path):
+    for inner in folders_in(path, _MOST):
         if is_mlflow_run(inner):
             yield inner
         elif (inner / "meta.yaml").is_file():
-            yield from (run for run in _folders(inner) if is_mlflow_run(run))
-
-
-def _folders(path: Path) -> list[Path]:
-    """Return the folders inside one that are not hidden."""
-    return [inner for inner in inside(path, _MOST) if inner.is_dir() and inner.name[0] != "."]
+            yield from (run for run in folders_in(inner, _MOST) if is_mlflow_run(run))
 
 
 def is_mlflow_run(path: Path) -> bool:
@@ -357,9 +354,8 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
         key: file.read_text(encoding="utf-8", errors="replace").strip()
         for key, file in small.items()
     }
-    stated = ((_settings(parameters), "MLflow's parameters"),)
     notes = tuple(noted(damaged, "line is damaged and was", "lines are damaged and were"))
-    return assemble(Log(store, home, "mlflow", size, notes, stated=stated, name=name), request)
+    return _with_parameters(Log(store, home, "mlflow", size, notes, name=name), parameters, request)
 
 
 def _title(run: Path) -> str:

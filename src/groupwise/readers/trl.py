@@ -88,14 +88,15 @@ def load_state(path: Path) -> State:
     return State(path, seen.size, RowStore.of(rows), about, len(history) - len(rows))
 
 
-def _logging_steps(state: State) -> int | None:
-    """Return the steps between two rows: TRL takes a number below 1 as a share of all steps."""
-    given, longest = state.about.get("logging_steps"), state.about.get("max_steps")
-    if not isinstance(given, float) or not 0 < given < 1e9:
-        return None
-    if given >= 1:
-        return int(given)
-    return math.ceil(given * longest) if isinstance(longest, float) and 0 < longest < 1e9 else None
+def _stated(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a state holds: TRL takes logging_steps below 1 as a share of all."""
+    every, longest = (
+        value if isinstance(value := about.get(key), float) and 0 < value < 1e9 else None
+        for key in ("logging_steps", "max_steps")
+    )
+    if every is not None and every < 1:
+        every = math.ceil(every * longest) if longest else None
+    return {"logging_steps": every and int(every), "planned_steps": longest}
 
 
 def _record(
@@ -110,11 +111,7 @@ def _record(
         )
     if state.skipped:
         found.append("the summary row at the end is left out")
-    longest = state.about.get("max_steps")
-    planned = longest if isinstance(longest, float) and 0 < longest < 1e9 else None
-    stated = (
-        ({"logging_steps": _logging_steps(state), "planned_steps": planned}, shown(state.path)),
-    )
+    stated = ((_stated(state.about), shown(state.path)),)
     name = folder.name if folder is not None and folder.name else state.path.name
     record = assemble(
         Log(
@@ -163,18 +160,13 @@ def with_completions(
     evaluations = [
         meaning.column for meaning in record.meanings if meaning.quantity.startswith("eval/")
     ]
-    rollouts: pl.DataFrame | None = rows
-    if evaluations:
-        evaluated = (
-            ~record.steps.select(pl.all_horizontal(pl.col(evaluations).is_null()))
-            .to_series()
-            .to_numpy()
-        )
-        rollouts, more = _without_evaluations(
-            rows, record.steps["step"].to_numpy(), total, evaluated
-        )
-        found += more
-    sources, notes = (*record.sources, *sources), (*record.notes, *found)
+    logged_reward = (
+        pl.Series("logged", total, dtype=pl.Float64) if total is not None else pl.lit(None)
+    )
+    evaluated = record.steps.select("step", *evaluations).with_columns(logged=logged_reward)
+    evaluated = evaluated.filter(pl.any_horizontal(pl.col(evaluations).is_not_null()))
+    rollouts, more = _without_evaluations(rows, evaluated)
+    sources, notes = (*record.sources, *sources), (*record.notes, *found, *more)
     return dataclasses.replace(
         record, config=config, rollouts=rollouts, sources=sources, notes=notes
     )
@@ -276,43 +268,24 @@ def rebuilt(
 
 
 def _without_evaluations(
-    rollouts: pl.DataFrame, step: Array, reward: Array | None, evaluated: NDArray[np.bool_]
-) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
+    rollouts: pl.DataFrame, evaluated: pl.DataFrame
+) -> tuple[pl.DataFrame | None, list[str]]:
     """Return the rollouts of training: at a step with an evaluation, TRL writes the evaluation's
     over them.
 
     They are kept there only where their mean reward is the one that the log gives for training.
     """
-    suspects = set(step[evaluated].astype(int).tolist()) & set(rollouts["step"].to_list())
-    means = (
-        rollouts.filter(pl.col("step").is_in(sorted(suspects)))
-        .group_by("step")
-        .agg(pl.col("reward").mean())
-        .rows()
-    )
-    logged = dict(
-        zip(
-            step.astype(int).tolist(),
-            (reward if reward is not None else np.full(len(step), np.nan)).tolist(),
-            strict=True,
-        )
-    )
-    kept = {
-        at
-        for at, mean in means
-        if mean is not None
-        and abs(mean - (logged[at] if logged[at] is not None else np.nan)) < 1e-4
-    }
-    foreign = sorted(suspects - kept)
-    if not foreign:
-        return rollouts, ()
-    left = rollouts.filter(~pl.col("step").is_in(foreign))
-    steps = counted(len(foreign), "step")
+    means = rollouts.group_by("step").agg(pl.col("reward").mean()).join(evaluated, on="step")
+    apart = (pl.col("reward") - pl.col("logged")).abs() < 1e-4
+    foreign = means.filter(~apart.fill_null(value=False))["step"]
+    if not len(foreign):
+        return rollouts, []
+    left = rollouts.filter(~pl.col("step").is_in(foreign.implode()))
     note = (
-        f"the completions of {steps} with an evaluation are the evaluation's (TRL writes them over "
-        "the training's): left out"
+        f"the completions of {counted(len(foreign), 'step')} with an evaluation are the "
+        "evaluation's (TRL writes them over the training's): left out"
     )
-    return (left if len(left) else None), (note,)
+    return (left if len(left) else None), [note]
 
 
 def typed_completions(table: pl.DataFrame, *, texts: bool) -> pl.DataFrame | None:
@@ -343,40 +316,29 @@ def _grouped(
     rows: pl.DataFrame, config: RunConfig, notes: list[str]
 ) -> tuple[pl.DataFrame, RunConfig]:
     """Return the rows with prompt_id: by position where G is known, else by runs of one prompt."""
-    step = rows["step"].to_numpy()
-    within = np.arange(len(step)) - np.searchsorted(step, step, side="left")
-    group = config.value("group_size")
-    counts = np.unique(step, return_counts=True)[1]
-    if group and bool((counts % group == 0).all()):
-        prompt_id = within // group
-        notes.append(
-            f"groups of completions by position: {group} rows each ({config.group_size.source})"
-        )
-        return rows.with_columns(pl.Series("prompt_id", prompt_id, dtype=pl.Int64)), config
-    new = np.ones(len(step), dtype=bool)
-    prompt = rows["prompt"].to_list()
-    new[1:] = (np.diff(step) != 0) | np.array(
-        [a != b for a, b in zip(prompt[1:], prompt[:-1], strict=True)], dtype=bool
-    )
-    lengths = np.diff(np.append(np.flatnonzero(new), len(step)))
-    run = np.cumsum(new) - 1
-    first = run[np.searchsorted(step, step, side="left")]
-    prompt_id = run - first
+    group, source = config.value("group_size"), config.group_size.source
+    if group and (rows.group_by("step").len()["len"] % group == 0).all():
+        notes.append(f"groups of completions by position: {group} rows each ({source})")
+        place = pl.int_range(pl.len()).over("step")
+        return rows.with_columns(prompt_id=place // group), config
+    run = pl.col("prompt_id")
+    rows = rows.with_columns(prompt_id=pl.struct("step", "prompt").rle_id().cast(pl.Int64))
+    rows = rows.with_columns(run - run.min().over("step"))
     notes.append(
         "groups of completions by runs of equal prompts: two neighbouring groups of one prompt "
         "would count as one"
     )
+    sizes = rows.group_by("step", "prompt_id").len()["len"].unique().to_list()
     if group:
-        source = config.group_size.source
         notes.append(
             f"the rows of a step are not a multiple of the group size {group} ({source}), which is "
             "not used for them"
         )
-    elif len(lengths) and lengths[0] > 1 and bool((lengths == lengths[0]).all()):
+    elif len(sizes) == 1 and sizes[0] > 1:
         config = config.with_settings(
-            {"group_size": int(lengths[0])}, "runs of equal prompts in the completions"
+            {"group_size": sizes[0]}, "runs of equal prompts in the completions"
         )
-    return rows.with_columns(pl.Series("prompt_id", prompt_id, dtype=pl.Int64)), config
+    return rows, config
 
 
 def _functions(rows: pl.DataFrame, named: Iterable[str]) -> list[str]:
@@ -461,32 +423,22 @@ def _agreement(rows: pl.DataFrame, total: pl.Series) -> float | None:
     An advantage is the centred reward times one factor a group, so it is 1 in every group where the
     total is right.
     """
-    reward, advantage = _centred(rows, total), _centred(rows, rows["advantage"])
-    key = (np.diff(rows["prompt_id"].to_numpy(), prepend=-1) != 0) | (
-        np.diff(rows["step"].to_numpy(), prepend=0) != 0
+    keys, reward, advantage = ("step", "prompt_id"), pl.col("reward"), pl.col("advantage")
+    centred = rows.select(*keys, "advantage", total).with_columns(
+        column - column.mean().over(keys) for column in (reward, advantage)
     )
-    key = np.cumsum(key) - 1
-    good = np.isfinite(reward) & np.isfinite(advantage)
-    size = int(key.max()) + 1 if len(key) else 0
-    sums = [
-        np.bincount(key[good], weights=values[good], minlength=size)
-        for values in (reward * advantage, reward**2, advantage**2)
-    ]
-    moving = (sums[1] > 1e-12) & (sums[2] > 1e-12)
-    moving |= (sums[1] > 1e-6) & (sums[2] <= 1e-12)
-    if not moving.any():
-        return None
-    scale = np.sqrt(sums[1] * sums[2])
-    correlation = np.divide(sums[0], scale, out=np.zeros(size), where=scale > 0)
-    return float(np.mean(correlation[moving]))
-
-
-def _centred(rows: pl.DataFrame, values: pl.Series) -> NDArray[np.float64]:
-    """Return values minus the mean of their group."""
-    frame = rows.select("step", "prompt_id").with_columns(values.alias("value"))
-    return (
-        frame.select(pl.col("value") - pl.col("value").mean().over("step", "prompt_id"))
-        .to_series()
-        .cast(pl.Float64)
-        .to_numpy()
+    both, spread, spread_of_advantage = (pl.col(name) for name in ("both", "spread", "advantages"))
+    moves = (spread > 1e-6) | ((spread > 1e-12) & (spread_of_advantage > 1e-12))
+    groups = (
+        centred.filter(reward.is_finite() & advantage.is_finite())
+        .group_by(keys)
+        .agg(
+            both=(reward * advantage).sum(),
+            spread=(reward**2).sum(),
+            advantages=(advantage**2).sum(),
+        )
+        .filter(moves)
     )
+    scale = (spread * spread_of_advantage).sqrt()
+    found = groups.select(pl.when(scale > 0).then(both / scale).otherwise(0.0))
+    return found.to_series().mean()  # type: ignore[return-value]

@@ -15,13 +15,12 @@ from groupwise.record.journal import Damage, Journal, notes_on, read_journal
 from groupwise.record.run import (
     JOURNAL,
     SAVED,
+    JournalRows,
     RunRecord,
     description_in,
     description_of,
     is_record,
     load_saved,
-    with_journal,
-    without_rollouts,
 )
 from groupwise.wording import count
 
@@ -66,24 +65,25 @@ def check_record(folder: Path) -> Checked:
     none of its steps can be read.
     """
     record, problem = _saved(folder)
-    content = read_journal(folder / JOURNAL, keep=without_rollouts)
-    record = with_journal(record, folder / JOURNAL, content) if content.end else record
+    rows = JournalRows(folder, record)
+    rows.read()
+    record, journal = rows.record(), rows.lines
     if not len(record.steps):
-        lost = "; ".join(notes_on(content.damage))
+        lost = "; ".join(notes_on(journal.damage))
         why = (
             f"got {lost}: give an older copy of the record"
             if lost
             else "got none: nothing has been recorded yet"
         )
         raise UnreadableRunError(problem or f"expected a sound step in {folder / JOURNAL}, {why}")
-    sound = not (problem or content.damage)
+    sound = not (problem or journal.damage)
     return Checked(
         str(folder),
         sound,
         len(record.steps),
-        content.end,
-        content.torn,
-        content.damage,
+        journal.end,
+        journal.torn,
+        tuple(journal.damage),
         problem,
         record.notes,
     )

@@ -9,7 +9,6 @@ in `docs/reference/journal.md`.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import sys
@@ -143,14 +142,21 @@ class LineReader:
         self.damage: list[Damage] = []  # the damaged stretches so far
         # bytes of a last line that was not finished when the writer ended, which is no damage
         self.torn = 0
+        self._size = 0
         self._step: int | None = None
         self._is_open = self._goes_on = (
             False  # whether the present line has no end, and whether it goes on with the one before
         )
         self._owed = 0  # what the head of a damaged line says is still to come of it
 
+    @property
+    def end(self) -> int:
+        """The bytes so far, without a last line that is torn."""
+        return self._size - self.torn
+
     def take(self, line: bytes) -> list[dict[str, Any]]:
         """Return the sound entries of a line; the last of a file may lack its line feed."""
+        self._size += len(line)
         self.torn, self._goes_on, self._is_open = 0, self._is_open, not line.endswith(b"\n")
         entry = decode_entry(line)
         if entry is None:
@@ -220,40 +226,32 @@ class Content:
     end: int = 0  # bytes of it, without a line that is torn at its end
     torn: int = 0  # bytes of that line
     damage: tuple[Damage, ...] = ()
-    is_cut: bool = False  # whether it holds more rows than were asked for
 
 
-def read_journal(
-    path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = None, most: float = math.inf
-) -> Content:
-    """Return the first sound entries of a journal, or what `keep` makes of each, and what is
-    damaged; nothing where there is none.
-    """
-    entries: list[Any] = []
-    reader, size, rows = LineReader(), 0, 0
+def journal_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a journal, those that are too long in pieces; none where there is none."""
     try:
         with path.open("rb") as file:
-            for line in _lines(file):
-                size += len(line)
-                for entry in reader.take(line):
-                    rows += "row" in entry
-                    if rows > most:
-                        break
-                    kept = entry if keep is None else keep(entry)
-                    if kept is not None:
-                        entries.append(kept)
-                if rows > most:
-                    break
+            yield from _lines(file)
     except FileNotFoundError:
-        return Content([])
+        return
     except OSError as error:
         raise UnreadableRunError(
             f"expected a journal that can be read at {path}, got {error.strerror}: check its "
             "permissions"
         ) from None
-    return Content(
-        entries, size - reader.torn, reader.torn, tuple(reader.damage), is_cut=rows > most
-    )
+
+
+def read_journal(path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = None) -> Content:
+    """Return the sound entries of a journal, or what `keep` makes of each, and what is damaged."""
+    reader = LineReader()
+    entries = [
+        kept
+        for line in journal_lines(path)
+        for entry in reader.take(line)
+        if (kept := entry if keep is None else keep(entry)) is not None
+    ]
+    return Content(entries, reader.end, reader.torn, tuple(reader.damage))
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

@@ -42,7 +42,6 @@ from groupwise.record.run import (
 from groupwise.record.table import (
     BASE_COLUMNS,
     Odd,
-    RolloutColumns,
     columns_of,
     readable_cells,
     rollouts_table,
@@ -55,6 +54,7 @@ UNEVEN = "uneven_group_share"  # the column of the share of groups whose size is
 FOLDER = "groupwise"
 _WAITING_WITH_ROLLOUTS, _WAITING = 200, 20_000
 RECENT = 64
+_GOES_ON = "the group size goes on changing: group_size has it for each step"
 _MOST_CHANGES = (
     20  # of the group size that are noted: each note is written with all that stand before it
 )
@@ -63,7 +63,7 @@ _SHARE = 20
 
 Say = Callable[[str], None]
 Meanings = Callable[[Mapping[str, NDArray[np.float64]], RunConfig], tuple[Meaning, ...]]
-Rollouts = Sequence[Mapping[str, Any]] | RolloutColumns
+Rollouts = Sequence[Mapping[str, Any]]
 
 
 def to_terminal(sentence: str) -> None:
@@ -144,7 +144,7 @@ class Recorder:
             str, str
         ] = {}  # what tells this run from others, written into the record: `resume.opened` sets it
         self._given, self._after, self._pending, self._next_try = self.config, 0, False, 0.0
-        self._uneven, self._size_changes = False, 0
+        self._uneven = False
         self._name, self._meanings_of, self._say = name or folder.name, meanings_of, guarded(say)
         self._meanings: tuple[Meaning, ...] = ()
         self._columns: set[str] = set()
@@ -221,7 +221,6 @@ class Recorder:
             str(note) for note in about.get("notes") or () if _step_of_change(str(note)) <= after
         ]
         self.notes = list(dict.fromkeys((*before, *self.notes)))
-        self._size_changes = sum(_step_of_change(note) > 0 for note in self.notes)
         self._uneven = any(row.get(UNEVEN) for row in self.rows)
         sizes = [(row["step"], size) for row in self.rows if (size := _size_of(row))]
         changed = [later for earlier, later in pairwise(sizes) if later[1] != earlier[1]]
@@ -255,7 +254,7 @@ class Recorder:
     def append(self, row: Mapping[str, Any], rollouts: Rollouts | None = None) -> None:
         """Write one step; one that comes again replaces what was there from it on."""
         try:
-            row = checked_row(self._readable(row))
+            row = checked_row(self._readable([row])[0][0])
         except Exception as error:  # noqa: BLE001 - a row of whatever kind costs itself and no more
             self._say(f"a step is not recorded: {reason_of(error)}")
             return
@@ -301,14 +300,11 @@ class Recorder:
         sentence = f"the group size changed from {before:g} to {size:g} at step {step}"
         if sentence in self.notes:
             return
-        self.config, self._size_changes = _resized(self.config, step, size), self._size_changes + 1
-        if self._size_changes <= _MOST_CHANGES:
+        self.config = _resized(self.config, step, size)
+        if sum(_step_of_change(note) > 0 for note in self.notes) < _MOST_CHANGES:
             self.note(sentence)
-        elif self._size_changes == _MOST_CHANGES + 1:
-            self.note(
-                "the group size goes on changing: group_size has it for each step, and no change "
-                f"after step {step} is noted"
-            )
+        elif _GOES_ON not in self.notes:
+            self.note(_GOES_ON)
 
     def _write(self) -> None:
         """Write all that waits; a failure is said once, and it goes on waiting."""
@@ -331,7 +327,10 @@ class Recorder:
                 ):
                     self._trouble(str(error))
                     return
-                if self._without_odd_cells():
+                row, rollouts = self._waiting[0]
+                readable, is_odd = self._readable(rollouts or ())
+                if is_odd:
+                    self._waiting[0] = row, readable
                     continue
                 self._say(f"a step is not recorded: {reason_of(error)}")
             else:
@@ -354,37 +353,19 @@ class Recorder:
                 )
                 self._syncer.problem = ""
 
-    def _readable(self, row: Mapping[Any, Any]) -> dict[str, Any]:
-        """Return a row with None for what cannot be recorded, which is told once a column."""
+    def _readable(self, rows: Rollouts) -> tuple[list[dict[str, Any]], bool]:
+        """Return rows with None for what cannot be recorded, which is told once a column, and
+        whether there was any.
+        """
         odd = Odd()
-        readable = readable_cells(row, odd)
-        for _, name in odd:
-            if name not in self._odd_columns:
-                self._odd_columns.add(name)
-                self._say(
-                    f"{clean(name, longest=60)!r} holds what is no number or text: such cells are "
-                    "missing in the record"
-                )
-        return readable
-
-    def _without_odd_cells(self) -> bool:
-        """Take odd cells out of the step that waits longest; return whether there were any."""
-        row, rollouts = self._waiting[0]
-        if not rollouts:
-            return False
-        try:
-            rows = rollouts.rows() if isinstance(rollouts, RolloutColumns) else rollouts
-        except ValueError:  # columns of several lengths
-            return False
-        readable = [self._readable(completion) for completion in rows]
-        if all(
-            cell is before[name]
-            for before, after in zip(rows, readable, strict=True)
-            for name, cell in after.items()
-        ):
-            return False
-        self._waiting[0] = (row, readable)
-        return True
+        readable = [readable_cells(row, odd) for row in rows]
+        for name in sorted({name for _, name in odd} - self._odd_columns):
+            self._odd_columns.add(name)
+            self._say(
+                f"{clean(name, longest=60)!r} holds what is no number or text: such cells are "
+                "missing in the record"
+            )
+        return readable, bool(odd)
 
     def _begun_anew(self, error: JournalGoneError) -> bool:
         """Begin a record that was deleted again with all steps, whose rows are still in memory;
@@ -459,11 +440,7 @@ class Recorder:
         odd = Odd()
         steps = steps_of_rows(self.rows, odd)
         rollouts = rollouts_table(
-            [
-                {**one, "step": number}
-                for number, some in self._recent
-                for one in (some.rows() if isinstance(some, RolloutColumns) else some)
-            ],
+            [{**one, "step": number} for number, some in self._recent for one in some],
             odd,
         )
         meanings = tuple(meaning for meaning in self._meanings if meaning.column in steps.columns)

@@ -29,15 +29,21 @@ from groupwise.errors import (
     UnreadableRunError,
 )
 from groupwise.parsing import parse_json
-from groupwise.record.journal import Content, Journal, being_written, notes_on, read_journal
+from groupwise.record.journal import (
+    Journal,
+    LineReader,
+    being_written,
+    journal_lines,
+    notes_on,
+)
 from groupwise.record.settings import RunConfig, Setting
 from groupwise.record.table import (
     BASE_COLUMNS,
     Odd,
-    RolloutColumns,
     check_rollouts,
     check_steps,
     mended,
+    newest,
     odd_notes,
     plain_number,
     read_parquet,
@@ -70,6 +76,7 @@ COMPANIONS = (
     "groupwise-components.json",
     "group-size-decisions.json",
 )  # files beside a journal that stay untouched
+_HELD = 1 << 24  # bytes of entries that wait to become rows of the tables
 _RESTORE = "save the record again, or use a copy of it"
 RECORD_FILES = _STEPS, ROLLOUTS, SAVED, JOURNAL, _TORN = (
     "steps.parquet",
@@ -377,11 +384,9 @@ class RunRecord:
                 f"expected a saved record in {home}, got neither {SAVED} nor {JOURNAL}: give the "
                 "folder of a record"
             )
-        record = load_saved(home)[0] if (home / SAVED).is_file() else cls.empty(home.name)
-        if (home / JOURNAL).is_file():
-            record = with_journal(
-                record, home / JOURNAL, read_journal(home / JOURNAL, most=limits.MOST_ROWS)
-            )
+        rows = JournalRows(home)
+        rows.read()
+        record = rows.record()
         try:
             record.validate()
         except InvalidArgumentError as error:
@@ -467,7 +472,7 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
     def append(
         self,
         step_row: Mapping[str, Any],
-        rollouts: Sequence[Mapping[str, Any]] | RolloutColumns | None = None,
+        rollouts: Sequence[Mapping[str, Any]] | None = None,
         *,
         sync: bool = True,
     ) -> None:
@@ -477,7 +482,7 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
             step_row: "step" (a whole number), any of the base columns, and the logged keys: numbers
                 or None.
             rollouts: one mapping a completion, with "prompt_id" and any of the columns of
-                `RunRecord.rollouts`; or these by column.
+                `RunRecord.rollouts`.
             sync: whether to wait for the disk; without, `sync` does it.
 
         Raises:
@@ -564,12 +569,8 @@ def _parsed_meaning(entry: Mapping[str, Any]) -> Meaning:
     )
 
 
-def parse_about(
-    about: Any, home: Path
-) -> tuple[str, RunConfig, tuple[Meaning, ...], tuple[Source, ...], tuple[str, ...]]:
-    """Return name, settings, meanings, sources and notes from plain data that anybody may have
-    edited.
-    """
+def parse_about(about: Any, home: Path) -> RunRecord:
+    """Return what plain data that anybody may have edited says of a record, without its tables."""
     try:
         if about["format"] != FORMAT or about["version"] != VERSION:
             raise UnreadableRunError(
@@ -579,14 +580,12 @@ def parse_about(
         config = RunConfig()
         for key, setting in about["config"].items():
             config = config.with_settings({key: setting["value"]}, str(setting["source"]))
-        meanings = tuple(_parsed_meaning(entry) for entry in about["meanings"])
-        sources = tuple(Source(**entry) for entry in about.get("sources", []))
-        return (
-            str(about["name"]),
-            config,
-            meanings,
-            sources,
-            tuple(str(note) for note in about.get("notes", [])),
+        return dataclasses.replace(
+            RunRecord.empty(str(about["name"])),
+            config=config,
+            meanings=tuple(_parsed_meaning(entry) for entry in about["meanings"]),
+            sources=tuple(Source(**entry) for entry in about.get("sources", [])),
+            notes=tuple(str(note) for note in about.get("notes", [])),
         )
     except (KeyError, TypeError, ValueError, AttributeError, InvalidArgumentError) as error:
         reason = str(error)[:120]
@@ -611,7 +610,7 @@ def load_saved(home: Path) -> tuple[RunRecord, str]:
         raise UnreadableRunError(
             f"expected JSON in {home / SAVED}, got {str(error)[:80]}: {_RESTORE}"
         ) from None
-    name, config, meanings, sources, notes = parse_about(about, home)
+    record = parse_about(about, home)
     sums, labels = about.get("checksums"), about.get("labels")
     if not isinstance(sums, dict) or _STEPS not in sums:
         raise UnreadableRunError(f"expected a table of steps in {home}, got none: {_RESTORE}")
@@ -624,8 +623,9 @@ def load_saved(home: Path) -> tuple[RunRecord, str]:
     texts = (
         {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
     )
-    return RunRecord(
-        name, steps, rollouts, config, meanings, sources, (*notes, *([lost] if lost else [])), texts
+    notes = (*record.notes, *([lost] if lost else []))
+    return dataclasses.replace(
+        record, steps=steps, rollouts=rollouts, notes=notes, labels=texts
     ), lost
 
 
@@ -682,69 +682,98 @@ def description_in(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     )
 
 
-def with_journal(record: RunRecord, path: Path, content: Content) -> RunRecord:
-    """Return the record with the entries of a journal after its own rows."""
-    odd, source = (
-        Odd(),
-        Source(str(path), "journal", content.end, len(standing_steps(content.entries))),
-    )
-    record = with_entries(record, content.entries, odd)
-    return told(
-        record,
-        description_in(content.entries),
-        source,
-        (
-            *notes_on(content.damage),
-            *([limits.later_rows(limits.MOST_ROWS)] if content.is_cut else []),
-        ),
-        odd,
-    )
-
-
-def with_entries(record: RunRecord, entries: Iterable[Mapping[str, Any]], odd: Odd) -> RunRecord:
-    """Return the record with the steps of a journal after its own; steps that come again replace
-    those that were there.
+class JournalRows:
+    """The record of a journal, line after line: some megabytes wait to become rows of the tables,
+    and of more completions than memory has room for the newest are kept.
     """
-    standing = standing_steps(entries)
-    if not standing:
-        return record
-    steps = steps_of_rows([entry["row"] for entry in standing], odd)
-    rollouts = rollouts_table(
-        [
-            {**one, "step": entry["row"]["step"]}
-            for entry in standing
-            for one in _rollouts_in(entry)
-        ],
-        odd,
-    )
-    before = [record.steps, record.rollouts]
-    if len(record.steps) and record.steps["step"][-1] >= steps["step"][0]:
-        before = [
-            table.filter(pl.col("step") < steps["step"][0]) if table is not None else None
-            for table in before
+
+    def __init__(self, home: Path, saved: RunRecord | None = None) -> None:
+        """Begin with what was saved beside the journal."""
+        self.path, self.lines, self.taken = home / JOURNAL, LineReader(), 0
+        self._record = saved or (
+            load_saved(home)[0] if (home / SAVED).is_file() else RunRecord.empty(home.name)
+        )
+        self._odd, self._about, self._held = Odd(), dict[str, Any](), 0
+        self._saved = len(self._record.steps)
+        self._entries: list[dict[str, Any]] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the journal holds more rows than are read."""
+        return self.taken > limits.MOST_ROWS
+
+    def read(self) -> None:
+        """Take all lines of the journal, as far as there is one."""
+        for line in journal_lines(self.path):
+            self.take(line)
+            if self.is_full:
+                return
+
+    def take(self, line: bytes) -> None:
+        """Take one line."""
+        for entry in self.lines.take(line):
+            self.taken += "row" in entry
+            if self.is_full:
+                return
+            self._entries.append(entry)
+        self._held += len(line)
+        if self._held > _HELD:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Make rows of the entries that wait; steps that come again replace those before."""
+        standing = standing_steps(self._entries)
+        self._about = description_in(self._entries) or self._about
+        self._entries, self._held = [], 0
+        if not standing:
+            return
+        steps = steps_of_rows([entry["row"] for entry in standing], self._odd)
+        rollouts = rollouts_table(
+            [
+                {**completion, "step": entry["row"]["step"]}
+                for entry in standing
+                for completion in _rollouts_in(entry)
+            ],
+            self._odd,
+        )
+        is_before, rollouts_before = pl.col("step") < steps["step"][0], self._record.rollouts
+        if rollouts_before is not None:
+            rollouts_before = rollouts_before.filter(is_before)
+        steps_before = self._record.steps.filter(is_before)
+        self._saved = min(self._saved, len(steps_before))
+        self._record = dataclasses.replace(
+            self._record,
+            steps=stacked([steps_before, steps], self._odd),
+            rollouts=newest(stacked([rollouts_before, rollouts], self._odd), self._odd),
+        )
+
+    def record(self) -> RunRecord:
+        """Return the record so far: with a sound clock, what the journal says of it, and notes on
+        what is damaged and what is odd in it.
+        """
+        self._settle()
+        record, sources = self._record, self._record.sources
+        if self._about:
+            stated = parse_about(self._about, self.path.parent)
+            record = dataclasses.replace(
+                record,
+                name=stated.name,
+                config=stated.config,
+                meanings=stated.meanings or record.meanings,
+                notes=(*record.notes, *stated.notes),
+            )
+        if self.path.is_file():
+            rows = len(record.steps) - self._saved
+            sources = (*sources, Source(str(self.path), "journal", self.lines.end, rows))
+        later = [limits.later_rows(limits.MOST_ROWS)] if self.is_full else []
+        meanings = [
+            meaning for meaning in record.meanings if meaning.column in record.steps.columns
         ]
-    return dataclasses.replace(
-        record, steps=stacked([before[0], steps], odd), rollouts=stacked([before[1], rollouts], odd)
-    )
-
-
-def told(
-    record: RunRecord, about: Mapping[str, Any], source: Source, damage: Iterable[str], odd: Odd
-) -> RunRecord:
-    """Return the record of a journal with what that says of it, a sound clock, and notes on what
-    is damaged and what is odd in it.
-    """
-    name, config, meanings, notes = record.name, record.config, record.meanings, record.notes
-    if about:
-        name, config, stated, _, more = parse_about(about, Path(source.path).parent)
-        meanings, notes = stated or meanings, (*notes, *more)
-    return dataclasses.replace(
-        with_notes(dataclasses.replace(record, notes=notes), damage, odd),
-        name=name,
-        config=config,
-        meanings=tuple(meaning for meaning in meanings if meaning.column in record.steps.columns),
-        sources=(*record.sources, source),
-    )
+        return with_notes(
+            dataclasses.replace(record, meanings=tuple(meanings), sources=sources),
+            (*notes_on(self.lines.damage), *later),
+            Odd(self._odd),
+        )
 
 
 def with_notes(record: RunRecord, damage: Iterable[str], odd: Odd) -> RunRecord:

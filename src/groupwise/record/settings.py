@@ -103,10 +103,7 @@ _SCALING = _choice(
 
 def check_setting(name: str, value: Any) -> Any:
     """Return `value` in the type of the setting `name`."""
-    if name not in RULES:
-        raise InvalidArgumentError(
-            f"expected a setting, got {name[:60]!r}: use one of {', '.join(RULES)}"
-        )
+    _check_name(name)
     rule, expected = RULES[name]
     try:
         return rule(value)
@@ -114,6 +111,14 @@ def check_setting(name: str, value: Any) -> Any:
         raise InvalidArgumentError(
             f"expected {expected} for {name}, got {_said(value)!r}"
         ) from None
+
+
+def _check_name(name: str) -> None:
+    """Raise where there is no setting of a name."""
+    if name not in RULES:
+        raise InvalidArgumentError(
+            f"expected a setting, got {name[:60]!r}: use one of {', '.join(RULES)}"
+        )
 
 
 def _said(value: Any) -> str:
@@ -253,10 +258,7 @@ class RunConfig:
             >>> RunConfig().value("group_size") is None
             True
         """
-        if name not in RULES:
-            raise InvalidArgumentError(
-                f"expected a setting, got {name[:60]!r}: use one of {', '.join(RULES)}"
-            )
+        _check_name(name)
         setting: Setting = getattr(self, name)
         return setting.value
 

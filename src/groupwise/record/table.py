@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +34,7 @@ _ODD = {
     "id": "{cells} of {column} {is_or_are} beyond 64 bits, and kept modulo 2**64",
     "no id": "{cells} of {column} {is_or_are} missing, and the completion left out",
     "clock": "{cells} of {column} fell or was not finite: the steps stand in for this clock",
+    "old": "{cells} of {column} {is_or_are} of more rollouts than there is room for, and left out",
     "nan": "{cells} of {column} {is_or_are} NaN, and read as missing",
     "window": "{cells} of {column} did not lie above 0: 1 stands in for it",
 }
@@ -135,17 +133,11 @@ def _float_column(
 
 
 def steps_of_rows(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) -> pl.DataFrame:
-    """Return a steps table from rows."""
+    """Return a steps table from rows: updates that are missing are the steps, windows are 1."""
     columns = columns_of(
         [{name: value for name, value in row.items() if name != "step"} for row in rows], odd
     )
-    return steps_of_columns([int(row["step"]) for row in rows], columns)
-
-
-def steps_of_columns(step: Sequence[int], columns: dict[str, NDArray[np.float64]]) -> pl.DataFrame:
-    """Return a steps table from columns with the base ones among them; updates that are missing
-    are the steps, windows are 1.
-    """
+    step = [int(row["step"]) for row in rows]
     base: dict[str, Any] = {name: columns.pop(name, None) for name in BASE_COLUMNS[1:]}
     for name, default in (("optimizer_updates", np.array(step, dtype=np.float64)), ("window", 1.0)):
         if base[name] is not None:
@@ -193,6 +185,28 @@ def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
         return table
     odd["wide", ""] += sum(table[name].count() for name in table.columns[most:])
     return table[:, :most]
+
+
+def newest(rollouts: pl.DataFrame | None, odd: Odd) -> pl.DataFrame | None:
+    """Return the rollouts of the newest steps that there is room for, and of these the newest
+    texts.
+    """
+    if rollouts is None:
+        return None
+    most = limits.MOST_CELLS // rollouts.width
+    if len(rollouts) > most:
+        kept_rows = rollouts.filter(pl.col("step") > rollouts["step"][-most - 1])
+        odd["old", "prompt_id"] += len(rollouts) - len(kept_rows)
+        rollouts = kept_rows
+    for name in TEXT_COLUMNS:
+        if name in rollouts.columns:
+            length = rollouts[name].str.len_bytes().fill_null(0)
+            older = rollouts["step"].filter(length.cum_sum(reverse=True) > limits.MOST_TEXT)
+            if len(older):
+                kept = pl.when(pl.col("step") > older[-1]).then(pl.col(name))
+                before, rollouts = rollouts[name].count(), rollouts.with_columns(kept)
+                odd["old", name] += before - rollouts[name].count()
+    return rollouts if len(rollouts) else None
 
 
 def text_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:
@@ -386,93 +400,12 @@ def _writable(prompt: int) -> int:
     return prompt if prompt.bit_length() <= _WIDEST else whole_number(prompt, Odd())
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutColumns:
-    """The rollouts of one step by column, as a trainer has them; they are written as rows
-    without a mapping being made for each.
-    """
-
-    columns: Mapping[
-        str, Sequence[Any]
-    ]  # prompt_id: whole numbers; prompt and completion: texts or None; all else: numbers or None
-
-    def __len__(self) -> int:
-        """Count the rollouts."""
-        return len(next(iter(self.columns.values()), ()))
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return one mapping a completion."""
-        return [
-            dict(zip(self.columns, values, strict=True))
-            for values in zip(*self.columns.values(), strict=True)
-        ]
-
-    def json(self) -> str:
-        """Return the rows as JSON on one line, the same as of the mappings."""
-        if "prompt_id" not in self.columns:
-            raise InvalidArgumentError(
-                f"expected a column prompt_id, got {str(list(self.columns))[:120]}: number the "
-                "prompts of the step"
-            )
-        if any(len(values) != len(self) for values in self.columns.values()):
-            lengths = {name: len(values) for name, values in self.columns.items()}
-            raise InvalidArgumentError(
-                f"expected columns of one length, got {str(lengths)[:120]}: give one value a "
-                "completion"
-            )
-        first = [name for name in ("prompt_id", *TEXT_COLUMNS) if name in self.columns]
-        names = first + [name for name in self.columns if name not in _NAMED]
-        row = (
-            "{" + ",".join(json.dumps(str(name)).replace("%", "%%") + ":%s" for name in names) + "}"
-        )
-        cells = zip(*(_tokens(name, self.columns[name]) for name in names), strict=True)
-        return f"[{','.join(map(row.__mod__, cells))}]"
-
-
-def _tokens(name: str, values: Sequence[Any]) -> list[str]:
-    """Return each value of a column as JSON; most texts and numbers come several times, and each
-    is encoded once.
-    """
-    kinds = set(map(type, values))
-    if name in TEXT_COLUMNS:
-        if not kinds <= {str, type(None)}:
-            values = list(map(_text, values))
-        texts = {
-            text: "null" if text is None else encode_basestring_ascii(text)
-            for text in dict.fromkeys(values)
-        }
-        return [texts[text] for text in values]
-    if name in WHOLE_COLUMNS:
-        return [
-            str(
-                _writable(value)
-                if kinds <= {int}
-                else plain_rollout({"prompt_id": value})["prompt_id"]
-            )
-            for value in values
-        ]
-    if not kinds <= {float, type(None)}:
-        values = [plain_number(name, value) for value in values]
-    distinct = list(dict.fromkeys(values))
-    numbers = dict(
-        zip(distinct, json.dumps(distinct, separators=(",", ":"))[1:-1].split(","), strict=False)
-    )
-    return [
-        repr(value) if value == 0.0 else numbers[value] for value in values
-    ]  # 0.0 and -0.0 are one key
-
-
 def step_entry(
-    row: Mapping[str, Any], rollouts: Sequence[Mapping[str, Any]] | RolloutColumns | None
-) -> dict[str, Any] | bytes:
+    row: Mapping[str, Any], rollouts: Iterable[Mapping[str, Any]] | None
+) -> dict[str, Any]:
     """Return one step as a journal takes it."""
-    if isinstance(rollouts, RolloutColumns):
-        written = json.dumps(row, separators=(",", ":"))
-        return f'{{"row":{written},"rollouts":{rollouts.json()}}}'.encode()
-    return (
-        {"row": row}
-        if rollouts is None
-        else {"row": row, "rollouts": [plain_rollout(rollout) for rollout in rollouts]}
+    return {"row": row} | (
+        {} if rollouts is None else {"rollouts": [plain_rollout(rollout) for rollout in rollouts]}
     )
 
 

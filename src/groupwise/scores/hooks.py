@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     Batch = Mapping[str, torch.Tensor]
     Total = Callable[["torch.nn.Module", Batch], "torch.Tensor"]
 
+_CONV1D = ("transformers.pytorch_utils", "Conv1D")  # GPT-2's linear layer, turned
+
 
 @dataclass(slots=True)
 class Recorder:
@@ -123,17 +125,10 @@ class Recorder:
         uses = tuple(part for part in parts if isinstance(part, Use))
         if uses:
             self.consume(name, TokenScores(uses, self.selected[name].shape[0]))
-        else:
-            home = self.selected[name].device
-            self.consume(
-                name,
-                StoredScores(
-                    sum(
-                        (part.to(home) for part in parts if isinstance(part, torch.Tensor)),
-                        start=torch.zeros(()),
-                    )
-                ),
-            )
+            return
+        home = self.selected[name].device
+        stored = (part.to(home) for part in parts if isinstance(part, torch.Tensor))
+        self.consume(name, StoredScores(sum(stored, start=torch.zeros(()))))
 
 
 def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..., Any]:
@@ -165,8 +160,8 @@ def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..
                     " changed in place: use method='loop'"
                 )
             gradient = single_or_better(gradient.detach())
-            found = rule(module, source, gradient[None] if lifted else gradient)
-            recorder.receive({own[local]: part for local, part in found.items() if local in own})
+            parts = rule(module, source, gradient[None] if lifted else gradient)
+            recorder.receive({own[local]: part for local, part in parts.items() if local in own})
 
         output.register_hook(before)
         return output
@@ -229,35 +224,24 @@ def rule_of(module: torch.nn.Module) -> Rule | None:
     """Return how a layer's parameters get their gradients, or None where only the loop knows."""
     import torch
 
-    nn, known = torch.nn, cast("Any", module)
+    nn, layer = torch.nn, cast("Any", module)
     rules: dict[Any, Rule] = {
         nn.Linear.forward: _linear,
         nn.LayerNorm.forward: _layer_norm,
         nn.Embedding.forward: _embedding,
     }
     rule = rules.get(type(module).forward)
+    if rule is _embedding:
+        odd = layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse
+        return None if odd else rule
     if rule is not None:
-        return (
-            None
-            if rule is _embedding
-            and (known.max_norm is not None or known.scale_grad_by_freq or known.sparse)
-            else rule
-        )
-    if (
-        type(module).__name__ == "Conv1D"
-        and type(module).__module__ == "transformers.pytorch_utils"
-    ):
-        return _conv1d
-    alone = hasattr(
-        module, "unshard"
-    )  # FSDP2 takes it to pieces by itself: it cannot be run anew from within
-    if (
-        not alone
-        and next(module.children(), None) is None
-        and not isinstance(module, nn.RNNBase | nn.modules.batchnorm._BatchNorm)
-    ):
-        return _layer_alone
-    return None
+        return rule
+    if (type(module).__module__, type(module).__name__) == _CONV1D:
+        return _linear
+    # A layer that FSDP2 takes to pieces by itself cannot be run anew from within.
+    alone = not hasattr(module, "unshard") and next(module.children(), None) is None
+    mixing = isinstance(module, nn.RNNBase | nn.modules.batchnorm._BatchNorm)
+    return _layer_alone if alone and not mixing else None
 
 
 def _tokens(value: torch.Tensor) -> torch.Tensor:
@@ -268,20 +252,11 @@ def _tokens(value: torch.Tensor) -> torch.Tensor:
 def _linear(
     module: torch.nn.Module, source: torch.Tensor, gradient: torch.Tensor
 ) -> dict[str, Contribution]:
-    """Weight (out, in): output gradient times input; bias: output gradient."""
-    left, right = _tokens(gradient), _tokens(source).to(gradient.dtype)
-    weight = {"weight": Use(left, right)}
-    return weight if module.bias is None else {**weight, "bias": left.sum(1)}
-
-
-def _conv1d(
-    module: torch.nn.Module,  # noqa: ARG001
-    source: torch.Tensor,
-    gradient: torch.Tensor,
-) -> dict[str, Contribution]:
-    """Weight (in, out): input times output gradient."""
-    left, right = _tokens(source).to(gradient.dtype), _tokens(gradient)
-    return {"weight": Use(left, right), "bias": right.sum(1)}
+    """Weight (out, in): output gradient times input, of Conv1D (in, out); bias: output gradient."""
+    outward, inward = _tokens(gradient), _tokens(source).to(gradient.dtype)
+    turned = type(module).__name__ == _CONV1D[1]
+    weight = {"weight": Use(inward, outward) if turned else Use(outward, inward)}
+    return weight if module.bias is None else {**weight, "bias": outward.sum(1)}
 
 
 def _embedding(
@@ -327,15 +302,15 @@ def _layer_alone(
         if parameter is not None
     }
 
-    def of_one(one: torch.Tensor, its_gradient: torch.Tensor) -> Any:
+    def of_rollout(tokens: torch.Tensor, slope: torch.Tensor) -> Any:
         output, pull, *_ = vjp(
-            lambda parameters: functional_call(module, parameters, (one[None],)), own
+            lambda parameters: functional_call(module, parameters, (tokens[None],)), own
         )
-        return pull(its_gradient[None].to(output.dtype))[0]
+        return pull(slope[None].to(output.dtype))[0]
 
     with torch.enable_grad():
-        found: dict[str, torch.Tensor] = vmap(of_one)(source, gradient)
-    return {name: single_or_better(value) for name, value in found.items()}
+        values: dict[str, torch.Tensor] = vmap(of_rollout)(source, gradient)
+    return {name: single_or_better(value) for name, value in values.items()}
 
 
 @contextmanager
@@ -400,10 +375,7 @@ def loop_scores(
 
     rollouts = len(next(iter(batch.values())))
     wanted = [whole[name] for name in parameters]
-    found = {
-        name: one.new_zeros(rollouts, *one.shape)
-        for name, one in zip(parameters, wanted, strict=True)
-    }
+    gradients = {name: whole[name].new_zeros(rollouts, *whole[name].shape) for name in parameters}
     with only_these_differentiable(model, list(parameters.values())), torch.enable_grad():
         for number in range(rollouts):
             value = total(model, {name: item[number : number + 1] for name, item in batch.items()})
@@ -413,8 +385,10 @@ def loop_scores(
                 parameters, torch.autograd.grad(value, wanted, allow_unused=True), strict=True
             ):
                 if gradient is not None:
-                    found[name][number] = gradient.to_dense() if gradient.is_sparse else gradient
-    return found
+                    gradients[name][number] = (
+                        gradient.to_dense() if gradient.is_sparse else gradient
+                    )
+    return gradients
 
 
 @contextmanager

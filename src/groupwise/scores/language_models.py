@@ -31,6 +31,7 @@ TRAINED = (
 )
 _FLOATS = ("F64", "F32", "F16", "BF16")  # as safetensors names them
 _MAGIC = b"GGUF"
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 _LONGEST_HEADER = 100_000_000  # bytes, of a safetensors file; its format allows no more
 
 
@@ -257,24 +258,24 @@ def _json(path: Path) -> dict[str, Any]:
     with one_sentence(
         f"JSON in {path}", again, raised=(OSError, ValueError), kind=UnreadableModelError
     ):
-        found = parse_json(path.read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
+        value = parse_json(path.read_text(encoding="utf-8"))
+    if not isinstance(value, dict):
         raise UnreadableModelError(
-            f"expected a JSON object in {path}, got {type(found).__name__}: {again}"
+            f"expected a JSON object in {path}, got {type(value).__name__}: {again}"
         )
-    return found
+    return value
 
 
 def _gguf_of(folder: Path) -> str | None:
     """Return the name of the one GGUF file of a folder without a configuration of its own; None
     where there is none.
     """
-    found = [] if (folder / "config.json").is_file() else sorted(folder.glob("*.gguf"))
-    if len(found) > 1:
+    files = [] if (folder / "config.json").is_file() else sorted(folder.glob("*.gguf"))
+    if len(files) > 1:
         raise UnreadableModelError(
-            f"expected one GGUF file in {folder}, got {len(found)}: join its parts, or keep one"
+            f"expected one GGUF file in {folder}, got {len(files)}: join its parts, or keep one"
         )
-    return found[0].name if found else None
+    return files[0].name if files else None
 
 
 def parameters_of(folder: Path, gguf: str | None) -> int:
@@ -576,24 +577,20 @@ def _loaded_tokenizer(folders: Sequence[Path], gguf: str | None) -> Any:
     """Return the tokenizer of the first folder that has one."""
     from transformers import AutoTokenizer
 
-    for folder in folders:
-        if any(
-            (folder / name).is_file()
-            for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
-        ):
-            with _loading(f"the tokenizer in {folder}"):
-                return AutoTokenizer.from_pretrained(
-                    str(folder), local_files_only=True, trust_remote_code=False
-                )
-    if gguf is not None:
-        with _loading(f"the tokenizer in {folders[-1] / gguf}"):
-            return AutoTokenizer.from_pretrained(
-                str(folders[-1]), gguf_file=gguf, local_files_only=True, trust_remote_code=False
-            )
-    raise UnreadableModelError(
-        f"expected a tokenizer in {folders[0]}, got none: copy tokenizer.json and "
-        "tokenizer_config.json there"
-    )
+    holding = [
+        folder for folder in folders if any((folder / name).is_file() for name in _TOKENIZERS)
+    ]
+    if not holding and gguf is None:
+        raise UnreadableModelError(
+            f"expected a tokenizer in {folders[0]}, got none: copy tokenizer.json and "
+            "tokenizer_config.json there"
+        )
+    folder = holding[0] if holding else folders[-1]
+    kind = {} if holding else {"gguf_file": gguf}
+    with _loading(f"the tokenizer in {folder if holding else folder / str(gguf)}"):
+        return AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False, **kind
+        )
 
 
 def _context(configuration: Any) -> int | None:
@@ -631,7 +628,7 @@ def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
             "expected a tokenizer with a chat template for prompts of messages, got one without: "
             "give texts"
         )
-    found = tokenizer.apply_chat_template(
+    tokens = tokenizer.apply_chat_template(
         list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
     )
-    return [int(number) for number in found["input_ids"]]
+    return [int(number) for number in tokens["input_ids"]]

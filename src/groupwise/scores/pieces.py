@@ -27,7 +27,7 @@ class Pieces:
     whole: dict[
         str, torch.nn.Parameter
     ]  # every parameter of the model as its layers use it, by name
-    mine: frozenset[str]  # parameters whose scores this process takes
+    own: frozenset[str]  # parameters whose scores this process takes
     group: Any = (
         None  # the processes that hold the pieces of the model; None where this one holds all of it
     )
@@ -60,26 +60,26 @@ def pieces_of(
         return Pieces(every, frozenset(covered))
     mesh: Any = kept.device_mesh
     group = mesh.get_group(mesh.ndim - 1)  # with copies of the pieces, those that hold one copy
-    told = repr(sorted(options.items())).encode() + b"".join(
+    request = repr(sorted(options.items())).encode() + b"".join(
         item.cpu().numpy().tobytes() for item in batch.values()
     )
-    _check_alike(told, group, kept.device)
+    _check_alike(request, group, kept.device)
     whole = _whole(model, every)
     load = [0] * mesh.size(mesh.ndim - 1)
-    mine = set()
+    own = set()
     for name in sorted(covered, key=lambda name: covered[name].numel(), reverse=True):
         rank = load.index(min(load))
         load[rank] += covered[name].numel()
         if rank == mesh.get_local_rank(mesh.ndim - 1):
-            mine.add(name)
-    return Pieces(whole, frozenset(mine), group)
+            own.add(name)
+    return Pieces(whole, frozenset(own), group)
 
 
-def _check_alike(told: bytes, group: Any, device: torch.device) -> None:
+def _check_alike(request: bytes, group: Any, device: torch.device) -> None:
     """Refuse processes that were asked different things: their sums would be of nothing."""
     import torch
 
-    number = zlib.crc32(told)
+    number = zlib.crc32(request)
     span = torch.tensor([number, -number], device=device)
     torch.distributed.all_reduce(span, torch.distributed.ReduceOp.MAX, group=group)
     if span[0] != -span[1]:
@@ -141,7 +141,7 @@ def is_first() -> bool:
 
 
 def part() -> None:
-    """Take leave of the other processes."""
+    """End the exchange with the other processes."""
     import torch
 
     torch.distributed.destroy_process_group()

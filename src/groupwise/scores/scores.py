@@ -134,13 +134,13 @@ def _prepared(model: torch.nn.Module, batch: Batch, options: ScoreOptions) -> Jo
     """Check what is to be scored and how."""
     aggregation, method = options.get("aggregation", "sum"), options.get("method", "auto")
     temperature = options.get("temperature", 1.0)
-    for name, value, known in (
+    for name, value, kind in (
         ("aggregation", aggregation, Aggregation),
         ("method", method, Method),
     ):
-        if value not in get_args(known):
+        if value not in get_args(kind):
             raise InvalidArgumentError(
-                f"expected {name} to be one of {', '.join(get_args(known))}; got {value!r}"
+                f"expected {name} to be one of {', '.join(get_args(kind))}; got {value!r}"
             )
     if not (np.isfinite(temperature) and temperature > 0):
         raise InvalidArgumentError(
@@ -253,14 +253,14 @@ def _fitting(model: torch.nn.Module, patterns: Sequence[str]) -> set[int]:
     named = list(model.named_parameters(remove_duplicate=False))
     chosen: set[int] = set()
     for pattern in patterns:
-        found = {id(parameter) for name, parameter in named if fnmatchcase(name, pattern)}
-        if not found:
+        fitting = {id(parameter) for name, parameter in named if fnmatchcase(name, pattern)}
+        if not fitting:
             some = ", ".join(name for name, _ in named[:3])
             raise InvalidArgumentError(
                 f"expected a pattern of parameter names, got {pattern!r} that fits none: names are "
                 f"{some} ..."
             )
-        chosen |= found
+        chosen |= fitting
     return chosen
 
 
@@ -285,16 +285,16 @@ def _micro_batch(job: Job, most: int | None, memory_limit: int | None) -> int:
     size = min(most or job.rollouts, job.rollouts)
     if memory_limit is None:
         return size
-    one = _bytes_of_one(job)
-    if memory_limit < one:
+    least = _bytes_of_rollout(job)
+    if memory_limit < least:
         raise InvalidArgumentError(
-            f"expected memory for one rollout, about {one:,} bytes; got "
+            f"expected memory for one rollout, about {least:,} bytes; got "
             f"memory_limit={memory_limit:,}: raise it, or leave layers out"
         )
-    return min(size, memory_limit // one)
+    return min(size, memory_limit // least)
 
 
-def _bytes_of_one(job: Job) -> int:
+def _bytes_of_rollout(job: Job) -> int:
     """Return about how many bytes a pass takes for one rollout of the batch's full length.
 
     What the forward pass keeps for the backward pass, three times: layers hold their inputs to the
@@ -570,7 +570,7 @@ def _pass(job: Job, rows: NDArray[np.intp], total: Total) -> str:
 
 def _take(job: Job, total: Total, name: str, scores: ParameterScores) -> None:
     """Give the scores of one parameter to `total` where they are this process's to take."""
-    if name in job.pieces.mine:
+    if name in job.pieces.own:
         total.add(name, scores)
 
 

@@ -83,11 +83,8 @@ def group_evidence(record: RunRecord) -> GroupEvidence:
     return replace(completed, spread=logged.spread, spread_gap=gap)
 
 
-def zero_variance_outlook(
-    record: RunRecord, *, first_step: float | None = None
-) -> ZeroVarianceOutlook | None:
-    """Return the share of zero-variance groups at G, 2G and 4G from the last quarter of the steps,
-    or from a step on.
+def zero_variance_outlook(record: RunRecord) -> ZeroVarianceOutlook | None:
+    """Return the share of zero-variance groups at G, 2G and 4G from the last quarter of the steps.
 
     From the rewards of the completions where there are groups of them; else from the share that was
     logged, or from the standard deviation of the reward where a row is one group, with the mean
@@ -96,10 +93,7 @@ def zero_variance_outlook(
     """
     outcomes = outcomes_of(record)
     if outcomes is not None:
-        first = recent_steps(outcomes)[0] if first_step is None else first_step
-        chosen = outcomes.filter(pl.col("step") >= first)
-        if not len(chosen):
-            return None
+        chosen = outcomes.filter(pl.col("step") >= recent_steps(outcomes)[0])
         label = chosen.select(pl.struct("step", "prompt_id").rank("dense")).to_series().to_numpy()
         return zero_variance_of_groups(
             chosen["outcome"].rank("dense").cast(pl.Float64).to_numpy(), label
@@ -107,7 +101,7 @@ def zero_variance_outlook(
     size = record.config.value("group_size")
     if size is None or size < 2:
         return None
-    return _outlook_of_columns(record, int(size), first_step)
+    return _outlook_of_columns(record, int(size))
 
 
 def recent_steps(rollouts: pl.DataFrame) -> tuple[int, int]:
@@ -121,11 +115,9 @@ def recent_steps(rollouts: pl.DataFrame) -> tuple[int, int]:
     return int(step[-used]), int(step[-1])
 
 
-def _outlook_of_columns(
-    record: RunRecord, size: int, first_step: float | None
-) -> ZeroVarianceOutlook | None:
+def _outlook_of_columns(record: RunRecord, size: int) -> ZeroVarianceOutlook | None:
     """The outlook from logged columns."""
-    prompts, step = record.config.value("prompts_per_step"), _array(record.steps["step"])
+    prompts = record.config.value("prompts_per_step")
     window = np.maximum(_array(record.steps["window"]), 1)
     groups = (
         None
@@ -136,8 +128,7 @@ def _outlook_of_columns(
     if equal is None:
         return None
     known = np.flatnonzero(np.isfinite(equal) & (equal >= 0) & (equal <= 1))
-    recent = len(known) - max(_FEWEST_ROWS, -(-len(known) // 4))
-    known = known[max(recent, 0) :] if first_step is None else known[step[known] >= first_step]
+    known = known[-max(_FEWEST_ROWS, -(-len(known) // 4)) :]
     if not known.size:
         return None
     rewards = [
@@ -324,15 +315,13 @@ def _all_from(k: pl.Series, m: pl.Series, size: pl.Series) -> pl.Series:
     from scipy.special import gammaln
 
     successes, draws, group = _array(k), _array(m), _array(size)
-    enough = successes >= group
-    kept = np.where(enough, successes, group)
-    logarithm = (
-        gammaln(kept + 1)
-        - gammaln(kept - group + 1)
-        - gammaln(draws + 1)
-        + gammaln(np.maximum(draws - group, 0) + 1)
-    )
-    return pl.Series("chance", np.where(enough & (draws >= group), np.exp(logarithm), 0.0))
+    enough = (successes >= group) & (draws >= group)
+
+    def logarithm(count: Float) -> Float:
+        return np.asarray(gammaln(count + 1) - gammaln(np.maximum(count - group, 0) + 1))
+
+    chance = np.exp(logarithm(np.where(enough, successes, draws)) - logarithm(draws))
+    return pl.Series("chance", np.where(enough, chance, 0.0))
 
 
 def _from_columns(record: RunRecord) -> GroupEvidence:

@@ -164,28 +164,26 @@ def _rollouts_of_a_step(record: RunRecord) -> float | None:
     """Return B G: by the settings, else by the columns of the steps (the group size may change),
     else by the completions of whole steps.
     """
-    told = [record.config.value("group_size"), record.config.value("prompts_per_step")]
-    for place, column in enumerate(("group_size", "prompts")):
-        if told[place] is None and column in record.steps.columns:
-            told[place] = pl.col(column)
-    size, prompts = told
-    if isinstance(size, int | float) and isinstance(prompts, int | float):
-        return float(size * prompts) if len(record.steps) else None
-    if all(one is not None for one in told):
-        product = record.steps.select((pl.lit(1.0) * told[0] * told[1]).median()).item()
+    if not len(record.steps):
+        return None
+    factors = [
+        pl.lit(float(value)) if value is not None else pl.col(column)
+        for name, column in (("group_size", "group_size"), ("prompts_per_step", "prompts"))
+        if (value := record.config.value(name)) is not None or column in record.steps.columns
+    ]
+    if len(factors) == 2:
+        product = record.steps.select((factors[0] * factors[1]).median()).item()
         return None if product is None else float(product)
-    if record.rollouts is None or not {"reward"} <= set(record.rollouts.columns) & set(
-        record.steps.columns
+    if record.rollouts is None or not (
+        "reward" in record.rollouts.columns and "reward" in record.steps.columns
     ):
         return None
     counted = record.rollouts.group_by("step").agg(
         pl.col("reward").mean().alias("mean"), pl.len().alias("count")
     )
     both = counted.join(record.steps.select("step", "reward"), on="step")
-    rounding = max(
-        (meaning.resolution for meaning in record.meanings if meaning.column == "reward"),
-        default=0.0,
-    )
+    meaning = record.meaning("reward")
+    rounding = meaning.resolution if meaning else 0.0
     apart = (both["mean"] - both["reward"]).abs() >= max(1e-6, 2 * rounding)
     if not len(both) or not bool((~apart).all()):  # a few completions of each step, perhaps
         return None

@@ -103,26 +103,6 @@ def recurrence(groups: int, different: int) -> str:
     )
 
 
-def recurrence_notes(record: RunRecord, first: int, last: int) -> tuple[str, ...]:
-    """Say that prompts come again between two steps, where every group is counted as a prompt of
-    its own.
-    """
-    if record.rollouts is None or "prompt" not in record.rollouts.columns:
-        return ()
-    near = record.rollouts.filter(pl.col("step").is_between(first, last)).drop_nulls("prompt")
-    groups = near.group_by("step", "prompt_id").agg(pl.col("prompt").first())
-    different = groups["prompt"].n_unique()
-    if different == len(groups):
-        return ()
-    said = recurrence(len(groups), different)
-    return (
-        (
-            f"{said}, counted as if they were {len(groups):,}: the intervals over prompts are too "
-            "narrow."
-        ),
-    )
-
-
 def without_groups(
     rows: pl.DataFrame, wrong: Sequence[int], limit: int
 ) -> tuple[pl.DataFrame, int, tuple[str, ...]]:

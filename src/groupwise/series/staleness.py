@@ -5,7 +5,7 @@ besides the force.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
@@ -19,7 +19,7 @@ Optimizer = Literal["sgd", "adam"]
 UNKNOWN_RATIO = "What the loss does about the lag is unknown: no importance ratio is counted on."
 UNKNOWN_PLACE = (
     "Not known, and it would change the answer: where the KL term is. In the reward it keeps the "
-    "whole force stale whatever the ratio; give it with --kl-in none, reward or loss."
+    "whole force stale whatever the ratio; give it with --set kl_in=none, reward or loss."
 )
 UNKNOWN_KIND = (
     "expected the kind of lag, which the run does not say: give it with --set lag_kind=none, "
@@ -30,8 +30,8 @@ UNKNOWN_INTERVAL = (
     "refresh_interval=UPDATES"
 )
 CURRENT_TERM = (
-    "A KL term in the loss is current while the reward's part of the force is stale: without "
-    "--stale-share the whole force is taken as stale (in the two-armed bandit 1.04 of it is)."
+    "A KL term in the loss is current while the reward's part of the force is stale: the whole "
+    "force is taken as stale (in the two-armed bandit 1.04 of it is)."
 )
 
 
@@ -95,7 +95,7 @@ def setting_of_trainer(lag: TrainerLag) -> LagSetting:
     return LagSetting(
         lag.kind,
         lag.refresh_interval,
-        "none" if lag.importance_ratio == "unknown" else lag.importance_ratio,
+        "none" if unknown else cast("ImportanceRatio", lag.importance_ratio),
         lag.kl_term,
         (*lag.reasons, UNKNOWN_RATIO) if unknown else lag.reasons,
         lag.unknown_settings,
@@ -148,14 +148,19 @@ def lag_of(record: RunRecord) -> LagSetting:
     framework = str(record.config.value("framework") or "").lower()
     kl_term = _kl_term_of(record, framework)
     # A trainer's own setting of this name says token or sequence: both are clipped ratios.
-    ratios: dict[Any, ImportanceRatio] = {"none": "none", "exact": "exact", "clipped": "clipped"}
-    ratio = ratios.get(record.config.value("importance_ratio"))
+    ratio: ImportanceRatio | None = record.config.value("importance_ratio")
+    if ratio not in ("none", "exact", "clipped"):
+        ratio = None
     if ratio is None and framework in {"trl", "verl", "unsloth"} and kind == "refresh":
         ratio = "clipped"
-    if ratio is None:
-        notes = (UNKNOWN_RATIO,)
-        return LagSetting(str(kind), int(interval), "none", kl_term, notes, ratio_known=False)
-    return LagSetting(str(kind), int(interval), ratio, kl_term)
+    return LagSetting(
+        str(kind),
+        int(interval),
+        ratio or "none",
+        kl_term,
+        () if ratio else (UNKNOWN_RATIO,),
+        ratio_known=ratio is not None,
+    )
 
 
 def _kl_term_of(record: RunRecord, framework: str) -> KLTerm:
@@ -163,11 +168,10 @@ def _kl_term_of(record: RunRecord, framework: str) -> KLTerm:
     loss, else unknown.
     """
     weight, place = record.config.value("kl_weight"), record.config.value("kl_in")
-    places: dict[str, KLTerm] = {"none": "none", "reward": "reward", "loss": "loss"}
     if weight == 0:
         return "none"
     if place is not None:
-        return places[str(place)]
+        return cast("KLTerm", place)
     return "loss" if weight is not None and framework in {"trl", "unsloth"} else "unknown"
 
 

@@ -11,13 +11,28 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeGuard
+from typing import Any, Literal, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
-from groupwise.prompts import last_question, prompt_text
+from groupwise.prompts import Prompt, prompt_text
+
+_TURNS = {"user": "Question: {}\n", "assistant": "Answer: {}\n\n"}
+
+
+def text_of_chat(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return questions and answers as one text, for a model without a chat template."""
+    turns = [_TURNS[message["role"]].format(message["content"]) for message in messages]
+    return "".join(turns) + "Answer:"
+
+
+def last_question(prompt: Prompt) -> str:
+    """Return the last message of a chat, the last question of such a text, or another text."""
+    if not isinstance(prompt, str):
+        return str(prompt[-1]["content"])
+    return prompt.rpartition("Question: ")[2].removesuffix("\nAnswer:")
 
 
 @dataclass(frozen=True, slots=True)

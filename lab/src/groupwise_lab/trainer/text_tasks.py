@@ -19,9 +19,8 @@ from typing import Any, Literal
 import numpy as np
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError, named
-from groupwise.prompts import text_of_chat
 from groupwise_lab.trainer.benchmarks import BENCHMARKS, question_of, read_rows
-from groupwise_lab.trainer.rewards import Problem, TaskVerifier
+from groupwise_lab.trainer.rewards import Problem, TaskVerifier, text_of_chat
 from groupwise_lab.trainer.tasks import Task, Vocabulary, check_split
 from groupwise_lab.trainer.text_verifiers import DAYS, STRICT_AND_SLOPPY
 

@@ -25,9 +25,9 @@
     law: ["--panel-ink", 2], rival: ["--c3", 1.5, [2, 3]], second_rival: ["--c4", 1.5, [8, 3, 2, 3]],
     forecast: ["--c2", 2, [7, 4]], plateau: ["--c2", 1.5, [2, 4]],
     held_out: ["--c1", 1.5, null, true], evaluation: ["--c1", 2], beside: ["--c3", 2], expected: ["--panel-ink", 1.5, [6, 3]],
-    limit: ["--panel-muted", 1, [3, 3]], stem: ["--c0", 0, null, true], unstable: ["--panel-bad", 0], unsafe: ["--panel-bad", 0], here: ["--c1", 0, null, true],
+    limit: ["--panel-muted", 1, [3, 3]], stem: ["--c0", 0, null, true],
   };
-  const BANDS = { unstable: "20", unsafe: "70", limit: "28" };
+  const BANDS = { limit: "28" };
   const MOVES = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity };
   const FONT = '11.5px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"Noto Sans",sans-serif';
   const groups = new Map();
@@ -214,7 +214,7 @@
         const few = line.x.length === 1 || (line.role === "observed" || line.role === "evaluation") && line.x.length <= 40;
         series.push({
           stroke: () => this.paint(name) + (line.alpha || ""), width: dots || !thick ? 0 : line.width ?? thick, dash: dash || undefined,
-          points: { show: Boolean(dots || few), size: line.role === "here" ? 11 : dots ? 5 : 4, fill: () => this.paint(name), stroke: () => this.paint(name) },
+          points: { show: Boolean(dots || few), size: dots ? 5 : 4, fill: () => this.paint(name), stroke: () => this.paint(name) },
         });
         if (!line.low?.length) continue;
         for (let end = 0; end < 2; end += 1) series.push({ stroke: "transparent", width: 0, points: { show: false } });

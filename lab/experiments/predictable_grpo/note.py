@@ -1,5 +1,4 @@
-"""What the scripts of this folder share: the bandit of the note, tables, results, and pictures that
-come out the same twice.
+"""What the scripts of this folder share: the bandit of the note, its options, and results.
 
 Two arms with rewards 0 and 1, reference policy (.7, .3), KL weight .5: its fixed point is p* = .76
 and its stiffness K = .182398. It runs nothing by itself.
@@ -14,31 +13,17 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 import common
 import numpy as np
 from common import (  # noqa: F401
-    BLACK,
-    BLUE,
-    GREEN,
-    ORANGE,
-    VERMILION,
     Results,
     Row,
     Rows,
     column,
-    doublings,
     print_table,
-    pyplot,
-    save,
     where,
 )
 
 from groupwise_lab.simulate.softmax_bandit import Bandit, bandit
 
 RESULTS = common.results_of(__file__)
-LAG_STYLE: dict[str, tuple[str, str, str]] = {
-    "none": (GREEN, "s", "-"),
-    "refresh": (BLUE, "o", "-"),
-    "fixed": (ORANGE, "^", "-"),
-    "async": (VERMILION, "v", "-"),
-}
 
 
 def note_bandit() -> Bandit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -181,20 +182,16 @@ def _tag(path: Path) -> str:
 def _unique(names: list[str], notes: list[str]) -> list[str]:
     """Return the header with a number behind a name that comes again."""
     unique: dict[str, None] = {}
-    later: dict[str, int] = {}
-    for name in names:
-        base = final = clean_key(name)
+    again, times = 0, Counter[str]()
+    for name in map(clean_key, names):
+        final = name
         while final in unique:
-            later[base] = later.get(base, 1) + 1
-            final = f"{base} ({later[base]})"
+            times[name] += 1
+            final = f"{name} ({times[name] + 1})"
         unique[final] = None
-    again = [
-        name
-        for name, kept in zip(names, unique, strict=True)
-        if name.strip() and clean_key(name) != kept
-    ]
+        again += final != name != "unnamed"
     notes += noted(
-        len(again),
+        again,
         "column",
         "columns",
         "of a name that comes more than once: the later ones carry a number",

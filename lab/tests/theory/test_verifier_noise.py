@@ -9,7 +9,6 @@ import pytest
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import QUANTITIES, components
-from groupwise.estimators.verifier_noise import VerifierErrors, with_verifier_errors
 from groupwise.scores.sums import score_sums
 from groupwise_lab.theory.mse import (
     PromptMoments,
@@ -17,6 +16,7 @@ from groupwise_lab.theory.mse import (
     optimal_group_size,
     within_prompt_variance,
 )
+from groupwise_lab.theory.verifier_noise import VerifierErrors, with_verifier_errors
 from groupwise_lab.worlds.bandit import BanditWorld, random_world
 
 EXACT = 1e-10

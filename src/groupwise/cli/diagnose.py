@@ -15,7 +15,6 @@ def diagnose(
     run: cli.Run,
     *,
     until: cli.Until = None,
-    verbose: cli.Verbose = False,
     why: cli.Why = False,
     gpus: cli.Gpus = None,
     price: cli.Price = None,
@@ -44,9 +43,7 @@ def diagnose(
         )
     else:
         heights = reward_heights(record)
-        print_judgement(
-            found, heights, cli.out_console(), verbose=verbose, why=measures, remarks=remarks
-        )
+        print_judgement(found, heights, cli.out_console(), why=measures, remarks=remarks)
     return cli.exit_code([found.state], fail_on=fail_on)
 
 

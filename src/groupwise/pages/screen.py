@@ -82,7 +82,6 @@ def print_judgement(
     heights: Sequence[float | None],
     console: Console,
     *,
-    verbose: bool = False,
     why: Sequence[Measure] | None = None,
     remarks: Sequence[str] = (),
 ) -> None:
@@ -94,7 +93,7 @@ def print_judgement(
     _print_head(first, found.state, console)
     for line in others:
         _print(console, Text(line))
-    if verbose or why is not None:
+    if why is not None:
         _print(console, Text())
         for check in found.checks:
             _print(
@@ -104,7 +103,7 @@ def print_judgement(
                     style=_CHECK_STYLES.get(check.status, ""),
                 ),
             )
-            for said in () if why is None else _numbers(check, why):
+            for said in _numbers(check, why):
                 _print(console, Text(_spelt(f"      {said}", plain=plain)))
     if remarks:
         _print(console, Text())

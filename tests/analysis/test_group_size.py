@@ -16,7 +16,6 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.analysis.component_file import path_beside, save_components
-from groupwise.analysis.evidence import error_chart
 from groupwise.analysis.fitted import cut
 from groupwise.analysis.plan import (
     NOT_LOGGED,
@@ -28,8 +27,6 @@ from groupwise.analysis.plan import (
 from groupwise.analysis.summary import Summary, summarise
 from groupwise.estimators.best_group_size import (
     Budget,
-    error_of,
-    plan_from_components,
     plan_group_size,
 )
 from groupwise.estimators.components import components
@@ -99,7 +96,6 @@ def test_the_page_shows_figure_tables_and_words_and_stays_small(planned_page: st
         "Measured with",
     ):
         assert words in section
-    assert section.count('data-chart="runs/0/charts/group_size/0"') == 1
     assert "<details" in section[: section.index("Chance to be best")], (
         "numbers stand behind a fold"
     )
@@ -215,44 +211,6 @@ def test_settings_come_before_completions_in_what_the_batch_is() -> None:
     assert batch_of(RunRecord("bare", steps_table([1], {}))) == (None, None)
 
 
-def test_the_figure_is_the_error_over_that_of_the_best() -> None:
-    rng = np.random.default_rng(1)
-    score, prompt = rng.normal(size=(512, 4)), np.repeat(np.arange(64), 8)
-    # Prompts pull unlike ways, so that Vp lies above zero and there is a best size.
-    reward = (
-        rng.random(512)
-        < 1 / (1 + np.exp(-(score * rng.normal(0.2, 0.8, size=(64, 4))[prompt]).sum(axis=1)))
-    ).astype(float)
-    plan = plan_from_components(components(reward, prompt, score_ND=score), Budget(1024), present=4)
-    chart = error_chart(plan)
-    line = chart.lines[0]
-    values = plan.components.positive_vtr if plan.components else np.zeros(3)
-    truth = error_of(values, np.array(line.x, dtype=int), plan.budget) / plan.mse
-    np.testing.assert_allclose(np.array(line.y, dtype=float), truth, rtol=1e-3)
-    best = line.x.index(plan.group_size)
-    assert line.y[best] == line.low[best] == line.high[best] == 1
-    assert all(
-        low <= y <= high
-        for low, y, high in zip(line.low, line.y, line.high, strict=True)
-        if low and y and high
-    )
-    assert plan.present is not None
-    present = line.x.index(4)
-    assert (
-        line.low[present] == pytest.approx(max(1.0, 1 + plan.present.regret.low), rel=0.02)
-        or plan.present.regret.low == 0
-    )
-    assert {mark.label for mark in chart.marks} == {f"best {plan.group_size}", "in use 4"}
-    assert chart.x_scale == "log2"
-
-
-def test_without_data_there_is_no_band() -> None:
-    chart = error_chart(plan_group_size(1.0, 1.0, 49.0, Budget(1024), present=8))
-    assert chart.lines[0].low == ()
-    assert [mark.label for mark in chart.marks] == ["best and in use 8"]
-    assert "band" not in chart.caption
-
-
 @each_case(
     ("amount", "values"),
     [
@@ -263,14 +221,8 @@ def test_without_data_there_is_no_band() -> None:
         (1e7, (1e-9, 1.0, 1e9)),
     ],
 )
-def test_every_plan_has_a_figure_and_a_short_table(
-    amount: float, values: tuple[float, float, float]
-) -> None:
+def test_every_plan_has_a_short_table(amount: float, values: tuple[float, float, float]) -> None:
     plan = plan_group_size(*values, Budget(amount), present=2)
-    chart = error_chart(plan)
-    assert 1 <= len(chart.lines[0].x) <= 250
-    assert any("in use" in mark.label for mark in chart.marks) != ("not drawn" in chart.caption)
-    assert min(y for y in chart.lines[0].y if y is not None) == pytest.approx(1, rel=1e-4)
     sizes = shown_sizes(plan)
     spoken = {plan.group_size, 2, *plan.within_2_percent, *plan.within_10_percent}
     assert spoken & {point.group_size for point in plan.curve} <= set(sizes)

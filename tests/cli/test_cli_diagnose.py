@@ -120,7 +120,7 @@ def test_json_is_the_judgement_and_the_measures_where_asked(
     assert main(["diagnose", str(log), "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert plain == BY_HAND.as_dict()
-    assert main(["diagnose", str(log), "--json", "--why", "-v"]) == 0
+    assert main(["diagnose", str(log), "--json", "-v"]) == 0
     more = json.loads(capsys.readouterr().out)
     remarks = more.pop("remarks")
     assert remarks[-1].startswith("settings not found: group_size, ")
@@ -157,8 +157,6 @@ def test_the_screen_has_the_reward_and_what_was_asked_for(
         "✓ OK  demo  reward 0.2 → 0.8",
         f"  reward {40 * '█'}",
     ]
-    main(["diagnose", str(log), "--verbose"])
-    assert capsys.readouterr().out.splitlines()[2:] == ["", "  Collapse: no sign of it"]
     monkeypatch.undo()
     main(["diagnose", str(log), "--why"])
     said = capsys.readouterr().out.splitlines()

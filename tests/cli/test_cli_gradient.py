@@ -115,31 +115,6 @@ def test_a_plan_from_data_says_what_it_is_from(
     assert "in use" in text
 
 
-def test_a_plan_for_a_verifier_that_errs_takes_larger_groups(
-    capsys: pytest.CaptureFixture[str], here: Path
-) -> None:
-    save(here / "saved.json")
-    plain = printed(capsys, "plan", "saved.json", "--budget", "512")
-    found = printed(
-        capsys,
-        "plan",
-        "saved.json",
-        "--budget",
-        "512",
-        "--false-positives",
-        "0.1",
-        "--false-negatives",
-        "0.2",
-    )
-    assert found["components"]["vp"]["value"] == pytest.approx(
-        0.7**2 * plain["components"]["vp"]["value"]
-    )
-    assert found["group_size"] > plain["group_size"]
-    assert found["notes"][0].startswith(
-        "As under a verifier that passes 10 % of wrong answers and fails 20 % of right ones"
-    )
-
-
 def test_saved_components_give_the_same_plan_as_their_scores(
     capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
@@ -332,31 +307,6 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
         (
             ["plan", "--vp", "1", "--t", "1", "--r", "1", "--budget", "64", "--prompt-pool", "1"],
             "pool",
-        ),
-        (
-            [
-                "plan",
-                "--vp",
-                "1",
-                "--t",
-                "1",
-                "--r",
-                "1",
-                "--budget",
-                "64",
-                "--false-positives",
-                ".1",
-            ],
-            "which those three do not tell",
-        ),
-        (["plan", "run.csv", "--false-negatives", ".1"], "run groupwise components first"),
-        (
-            ["plan", "scores.npz", "--budget", "64", "--false-negatives", "1"],
-            "no better than a coin",
-        ),
-        (
-            ["plan", "scores.npz", "--budget", "64", "--false-positives", "-.1"],
-            "share of false positives between 0 and 1",
         ),
         (["plan", "scores.npz", "--budget", "64", "--level", "95"], "--level"),
         (

@@ -17,8 +17,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 
 import common
 
-from groupwise.estimators.verifier_noise import VerifierErrors
 from groupwise_lab.theory.mse import PromptMoments, noisy_moments, optimal_group_size
+from groupwise_lab.theory.verifier_noise import VerifierErrors
 from groupwise_lab.worlds.bandit import BanditWorld, softmax_world
 
 VALUES = (0.1, 0.5, 0.9)

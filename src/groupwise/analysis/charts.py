@@ -26,8 +26,6 @@ Role = Literal[
     "observed",
     "smooth",
     "law",
-    "rival",
-    "second_rival",
     "forecast",
     "held_out",
     "evaluation",

@@ -1,4 +1,4 @@
-"""The charts below a report's first screen, as plain data: law and forecast, group sizes."""
+"""The charts below a report's first screen, as plain data: law and forecast."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from dataclasses import astuple, dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupwise.analysis.charts import (
     POINTS,
@@ -14,20 +13,17 @@ from groupwise.analysis.charts import (
     FloatArray,
     Line,
     Mark,
-    Role,
     observed_line,
     smooth_line,
     useful_range,
 )
 from groupwise.analysis.fitted import Fitted, Outlook
-from groupwise.estimators.best_group_size import GroupSizePlan, log_ratio
 from groupwise.forecasting.results import FitResult
 from groupwise.intervals import finite_or_none, percent
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.wording import clean, count, law_name, number, sentence
 
 STEP = "step"
-_RIVAL_ROLES: tuple[Role, ...] = ("rival", "second_rival")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +75,13 @@ def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
 
 
 def _law_lines(fit: FitResult, fitted: Fitted) -> list[Line]:
-    """Return the laws that rival that of the fit, and the law itself with its band."""
+    """Return the law of the fit with its band."""
     steps = fitted.clock.steps
-    lines = [
-        smooth_line(law_name(rival.law), role, steps(rival.time_T), rival.curve_T, points=90)
-        for rival, role in zip(fitted.rivals(), _RIVAL_ROLES, strict=False)
-    ]
     level = next((interval.level for interval in fit.parameters.values()), 0.95)
     name, band = law_name(fit.law), f"{percent(level)} band"
     curve = steps(fit.time_T), fit.curve_T
     law = smooth_line(name, "law", *curve, low_T=fit.low_T, high_T=fit.high_T, band=band)
-    return [*lines, law]
+    return [law]
 
 
 def _forecast_lines(outlook: Outlook) -> list[Line]:
@@ -145,95 +137,3 @@ def meaning_of(record: RunRecord, quantity: str) -> Meaning | None:
         if m.quantity == quantity and not m.unavailable and record.steps[m.column].count() >= 2
     ]
     return max(found, key=lambda m: (not m.ambiguous, record.steps[m.column].count()), default=None)
-
-
-_SPACING = 1.06
-_HIGHEST = 100.0  # beyond it a size is out of the question, and would only crush the others
-
-
-def error_chart(plan: GroupSizePlan) -> Chart:
-    """Chart the error at each group size over that of the best, with the band that the
-    components leave.
-    """
-    size = _drawn_sizes(plan)
-    ratio, low, high = _relative(plan, size)
-    drawn = ratio <= _HIGHEST
-    size, ratio = size[drawn], ratio[drawn]
-    low, high = (
-        None if end is None else np.minimum(end[drawn], 10 * _HIGHEST) for end in (low, high)
-    )
-    level = 0.95 if plan.components is None else plan.components.level
-    # no size is the best where Vp may be zero
-    chosen = "best" if plan.expected_regret is None else "least regret"
-    name, band, most = f"error over that of the {chosen}", f"{percent(level)} band", len(size)
-    line = smooth_line(name, "law", size, ratio, low_T=low, high_T=high, band=band, points=most)
-    marks = [Mark(plan.group_size, f"{chosen} {plan.group_size}")]
-    present = None if plan.present is None else plan.present.group_size
-    if present == plan.group_size:
-        marks = [Mark(plan.group_size, f"{chosen} and in use {plan.group_size}")]
-    elif present is not None and present in size:
-        marks = sorted([*marks, Mark(present, f"in use {present}")], key=lambda mark: mark.x)
-    near = (size >= min(marks[0].x, plan.group_size / 4)) & (
-        size <= max(marks[-1].x, 4 * plan.group_size)
-    )
-    caption = (
-        f"Each size with as many prompts as {number(plan.budget.amount, digits=6)} "
-        f"{plan.budget.unit} pay for."
-    )
-    if low is not None:
-        caption += f" The band is that of the ratio, so it closes at G = {plan.group_size:,}."
-    if present is not None and present not in size:
-        caption += (
-            f" The size in use, {present:,}, is more than {_HIGHEST:.0f} times as bad as the best "
-            "and not drawn."
-        )
-    parts = () if low is None or high is None else (low, high)
-    shown = np.append(ratio[near], [1.0, 1.1])
-    return Chart(
-        "error_over_size",
-        "Error of the gradient over group size",
-        "group size, rollouts of one prompt",
-        f"mean squared error, {chosen} = 1",
-        (line,),
-        tuple(marks),
-        caption,
-        wide=True,
-        y_range=useful_range(*parts, ratio, shown=shown, reach=0.5),
-        x_scale="log2",
-    )
-
-
-def _drawn_sizes(plan: GroupSizePlan) -> NDArray[np.int64]:
-    """Sizes that leave nothing of the budget unused, thinned to equal steps of the logarithm,
-    and those that the plan speaks of.
-    """
-    present = plan.group_size if plan.present is None else plan.present.group_size
-    most = max(64, 8 * plan.group_size, 4 * present)
-    size = np.array(
-        [point.group_size for point in plan.curve if point.group_size <= most], dtype=np.int64
-    )
-    thrifty = plan.budget.prompts_of(size + 1) < plan.budget.prompts_of(size)
-    spoken = np.isin(size, [plan.group_size, present, size[0], size[-1]])
-    kept: list[int] = []
-    for value, wanted, must in zip(size.tolist(), thrifty, spoken, strict=True):
-        if must or (wanted and (not kept or value >= kept[-1] * _SPACING)):
-            kept.append(value)
-    return np.array(kept, dtype=np.int64)
-
-
-def _relative(
-    plan: GroupSizePlan, size: NDArray[np.int64]
-) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:
-    """The error over that of the best, and its band by the delta method on the logarithm, as the
-    plan's regret has it.
-    """
-    mse = {point.group_size: point.mse for point in plan.curve}
-    error = np.array([mse[value] for value in size.tolist()])
-    ratio = np.divide(error, plan.mse, out=np.where(error > 0, np.inf, 1.0), where=plan.mse > 0)
-    components = plan.components
-    if components is None or components.prompts < 3 or plan.mse == 0:
-        return ratio, None, None
-    _, contrast, deviation = log_ratio(components, size, np.array([plan.group_size]), plan.budget)
-    quantile = np.array([components.quantile(column) for column in contrast.T])
-    factor = np.exp(np.minimum(np.where(deviation > 0, quantile * deviation, 0.0), 50.0))
-    return ratio, ratio / factor, ratio * factor

@@ -97,9 +97,7 @@ def _carried(at_S: FloatArray, known_T: FloatArray, wanted_T: FloatArray) -> Flo
 FloatArray = NDArray[np.float64]
 _GRID = 48
 _UPDATE = re.compile(r"\bupdate [\d.e+-]+")
-_RIVALS = 2
 _LAST_STEP = 1e12
-_RIVAL_WEIGHT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,17 +229,6 @@ class Fitted:
         if law not in self._by_law:
             self._by_law[law] = _fit(self.series, level=self.level, law=law)
         return self._by_law[law]
-
-    def rivals(self) -> list[FitResult]:
-        """Other laws that the data do not rule out, best first."""
-        if self.fit is None:
-            return []
-        names = [
-            c.law
-            for c in self.fit.candidates
-            if c.law != self.fit.law and c.weight >= _RIVAL_WEIGHT
-        ]
-        return [self.by_law(name) for name in names[:_RIVALS]]
 
     @property
     def law_holds(self) -> bool:

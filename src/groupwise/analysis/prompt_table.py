@@ -8,14 +8,12 @@ variance at as many rollouts as the run spends (`estimators.allocation`), by its
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from groupwise.analysis.charts import rounded
 from groupwise.analysis.rollouts import tail_of
 from groupwise.estimators.allocation import allocation_by_spread, shrunk_variance
 from groupwise.intervals import Interval, wilson
@@ -26,7 +24,6 @@ from groupwise.wording import count
 
 SHOWN = 40  # prompts of a table
 _MOST_PROMPTS = 20_000  # that rollouts are allocated to, the newest
-_MOST_VISITS = 24  # of a prompt that are shown
 _RECENT = 8  # rollouts that "now" takes, in whole visits
 _LONGEST = 160
 _PLACES = 2  # batches beyond which a number is no place in one
@@ -39,12 +36,8 @@ STANDINGS = {
 _METHOD = (
     "What a prompt deserves has the least variance of the gradient at as many rollouts as now: 2 "
     "at least, and beyond the first in proportion to the standard deviation of its newest rewards, "
-    "as if scores of all prompts had one norm; {}."
+    "as if scores of all prompts had one norm."
 )
-_ENDS = {
-    True: "in brackets, at the ends of its pass rate's 95 % interval",
-    False: "without an interval, for rewards take many values",
-}
 LOG_PROMPTS = (
     "Log the texts of prompts, or numbers that stay theirs, with their rewards to see which of "
     "them teach."
@@ -59,18 +52,12 @@ class PromptRow(Plain):
     standing: str  # one of STANDINGS
     visits: int
     teaching: int  # visits whose rewards differ
-    steps: tuple[int, ...]  # of the newest visits
-    means: tuple[float | None, ...]  # reward at each of them
     now: (
         Interval | None
     )  # pass rate over the newest rollouts; None where rewards take more than two values
     mean: float  # reward over the newest rollouts
     rollouts: int  # that `now` and `mean` take
     deserves: int  # rollouts a visit
-    deserves_from: (
-        int | None
-    )  # at the ends of the interval of its pass rate; None where that is not known
-    deserves_to: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +93,6 @@ def prompt_table(record: RunRecord, *, shown: int = SHOWN) -> PromptTable:
         if len(order) <= shown
         else np.append(order[: shown - shown // 4], order[-(shown // 4) :])
     )
-    deviation = float(np.sqrt(variance).sum())
-    price = (
-        float((given - 1).sum()) / deviation if deviation > 0 else 0.0
-    )  # rollouts beyond the first that a deviation of 1 is worth
     standing = [_standing(row, values) for row in prompts.iter_rows(named=True)]
     rows = [
         _row(
@@ -117,14 +100,13 @@ def prompt_table(record: RunRecord, *, shown: int = SHOWN) -> PromptTable:
             standing[at],
             int(given[at]),
             values if binary else None,
-            price,
         )
         for at in chosen
     ]
     told = tuple((name, standing.count(name)) for name in STANDINGS if name in standing)
     return PromptTable(
         _said(told, len(prompts), visits, given, size),
-        _METHOD.format(_ENDS[binary]),
+        _METHOD,
         binary,
         size,
         told,
@@ -179,8 +161,6 @@ def _prompts(visits: pl.DataFrame) -> pl.DataFrame:
     course = visits.group_by("prompt", maintain_order=True).agg(
         pl.len().alias("visits"),
         pl.col("teaches").sum().alias("teaching"),
-        pl.col("step").tail(_MOST_VISITS).alias("steps"),
-        pl.col("mean").tail(_MOST_VISITS).alias("means"),
         pl.col("step").last().alias("last"),
     )
     return course.join(now, on="prompt", how="left", maintain_order="left").sort(
@@ -200,38 +180,24 @@ def _standing(row: dict[str, Any], values: tuple[Any, Any]) -> str:
 
 
 def _row(
-    row: dict[str, Any], standing: str, given: int, values: tuple[Any, Any] | None, price: float
+    row: dict[str, Any], standing: str, given: int, values: tuple[Any, Any] | None
 ) -> PromptRow:
     """Return one prompt as it is shown."""
     now: Interval | None = None
-    ends: tuple[int | None, int | None] = (None, None)
     if values is not None:
         low, high = values
         passed = round(row["rollouts"] * (row["mean"] - low) / (high - low))
         now = wilson(passed, row["rollouts"])
-        ends = _ends(now, (high - low) * price, given)
     return PromptRow(
         tail_of(row["prompt"], _LONGEST)[0].replace("\n", " "),
         standing,
         row["visits"],
         row["teaching"],
-        tuple(row["steps"]),
-        rounded(row["means"]),
         now,
         row["mean"],
         row["rollouts"],
         given,
-        *ends,
     )
-
-
-def _ends(rate: Interval, price: float, given: int) -> tuple[int, int]:
-    """Return what a prompt deserves at the ends of its pass rate's interval: a rate of one half
-    deserves most.
-    """
-    spread = [math.sqrt(max(p * (1 - p), 0.0)) for p in (rate.low, rate.high)]
-    most = 0.5 if rate.low <= 0.5 <= rate.high else max(spread)
-    return min(given, max(2, round(1 + price * min(spread)))), max(given, round(1 + price * most))
 
 
 def _said(

@@ -1,5 +1,5 @@
 """The completions of a run as its pages show them: in their groups, with what each earned, in
-six orders; and those that a page holds.
+five orders; and those that a page holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Rows = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
 # The orders in which completions are looked at; only the first has all of them for sure.
-VIEWS = ("newest", "zero_variance", "truncated", "highest", "lowest", "disagreeing")
+VIEWS = ("newest", "zero_variance", "truncated", "highest", "lowest")
 HELD = 100  # completions that a report holds
 MOST_ROWS = 200  # that are given out at once
 LONGEST, LONGEST_PROMPT, LONGEST_WHOLE = 2000, 1000, 200_000  # characters
@@ -129,10 +129,6 @@ class Rollouts:
                 np.argsort(-reward[known], kind="stable")
             ]  # of equal ones the newest first
             found["lowest"] = known[np.argsort(reward[known], kind="stable")]
-        apart = self.frame["disagreement"].fill_null(0.0).to_numpy()
-        if len(self.functions) > 1:
-            apart_ones = newest[apart[newest] > 0]
-            found["disagreeing"] = apart_ones[np.argsort(-apart[apart_ones], kind="stable")]
         return found
 
     @property
@@ -229,13 +225,11 @@ class Rollouts:
         )
 
 
-_MARKS = ("zero_variance", "truncated", "disagreement")
+_MARKS = ("zero_variance", "truncated")
 
 
 def _marked(frame: pl.DataFrame, record: RunRecord) -> pl.DataFrame:
-    """Add whether the group of a completion has zero variance, whether it was truncated, and how
-    far its reward functions disagree.
-    """
+    """Add whether the group of a completion has zero variance, and whether it was truncated."""
     frame = frame.drop([name for name in _MARKS if name in frame.columns])
     outcomes = outcomes_of(record) if len(frame) else None
     if outcomes is None:
@@ -253,30 +247,7 @@ def _marked(frame: pl.DataFrame, record: RunRecord) -> pl.DataFrame:
         else pl.lit(None, dtype=pl.Boolean)
     )
     cut = pl.col("ended") <= 0 if "ended" in frame.columns else cut
-    return frame.with_columns(cut.alias("truncated"), _disagreement(frame).alias("disagreement"))
-
-
-def _disagreement(frame: pl.DataFrame) -> pl.Expr:
-    """Return how far functions part over a completion, in their own deviations: one above its
-    group's mean, another below; else 0.
-    """
-    deviations = {
-        name: float(np.nanstd(frame[name].to_numpy()))
-        for name in frame.columns
-        if name.startswith("reward/") and frame[name].count()
-    }
-    known = {name: deviation for name, deviation in deviations.items() if deviation > 0}
-    if len(known) < 2:
-        return pl.lit(0.0)
-    above = [
-        (pl.col(name) - pl.col(name).mean().over("step", "prompt_id")) / deviation
-        for name, deviation in known.items()
-    ]
-    high, low = pl.max_horizontal(above), pl.min_horizontal(above)
-    return pl.when((high > _NOTHING) & (low < -_NOTHING)).then(high - low).otherwise(0.0)
-
-
-_NOTHING = 1e-9  # a difference that rounding makes
+    return frame.with_columns(cut.alias("truncated"))
 
 
 def _flags(column: pl.Series) -> NDArray[np.bool_]:

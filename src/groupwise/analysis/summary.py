@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from groupwise.analysis.charts import POINTS, Chart
-from groupwise.analysis.evidence import error_chart, forecast_chart
+from groupwise.analysis.evidence import forecast_chart
 from groupwise.analysis.fitted import Ahead, Fitted, cut, fit_metric, no_forecast, nothing_fitted
 from groupwise.analysis.plan import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.prompt_table import PromptTable, prompt_table
@@ -48,7 +48,7 @@ class Summary(Plain):
     last_step: int  # of the rows used
     rows: int  # rows used
     until: float | None  # last step that was to be used, or None
-    charts: dict[str, tuple[Chart, ...]]  # by section: "forecast", "group_size"
+    charts: dict[str, tuple[Chart, ...]]  # by section: "forecast"
     no_forecast: str  # why there is none, "" where there is one
     group_size: GroupSizeEvidence  # what the run says of it
     stability: StabilityEvidence  # what the run says of it
@@ -130,7 +130,6 @@ def summarise(
     forecast = None if none_shown else forecast_chart(fitted, points=points)
     charts: dict[str, tuple[Chart, ...]] = {
         "forecast": () if forecast is None else (forecast,),
-        "group_size": () if group_size.plan is None else (error_chart(group_size.plan),),
     }
     return Summary(
         name=clean(record.name) or "unnamed run",

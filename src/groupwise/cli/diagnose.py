@@ -15,7 +15,6 @@ def diagnose(
     run: cli.Run,
     *,
     until: cli.Until = None,
-    verbose: cli.Verbose = False,
     why: cli.Why = False,
     gpus: cli.Gpus = None,
     price: cli.Price = None,
@@ -40,9 +39,7 @@ def diagnose(
         cli.print_json(found.as_dict() | ({"remarks": remarks} if why else {}))
     else:
         heights = reward_heights(record)
-        print_judgement(
-            found, heights, cli.out_console(), verbose=verbose, why=why, remarks=remarks
-        )
+        print_judgement(found, heights, cli.out_console(), why=why, remarks=remarks)
     return cli.exit_code([found.state], fail_on=fail_on)
 
 

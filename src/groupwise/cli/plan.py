@@ -92,19 +92,6 @@ def plan(
     prompt_pool: Annotated[
         int | None, cli.option("P", "The number of different prompts, where there are few.")
     ] = None,
-    false_positives: Annotated[
-        float,
-        cli.option(
-            "F",
-            (
-                "Share of wrong answers that the verifier will pass, where the components are of "
-                "rewards without errors."
-            ),
-        ),
-    ] = 0.0,
-    false_negatives: Annotated[
-        float, cli.option("F", "Share of right answers that it will fail.")
-    ] = 0.0,
     group_size: Annotated[
         int | None, cli.option("G", "The group size in use; by default the run's own.")
     ] = None,
@@ -119,7 +106,6 @@ def plan(
     from groupwise.analysis.plan import batch_in_use
     from groupwise.estimators.baseline_errors import compare_baselines
     from groupwise.estimators.best_group_size import plan_from_components, plan_group_size
-    from groupwise.estimators.verifier_noise import VerifierErrors, with_verifier_errors
     from groupwise.pages.text import print_plan
 
     spending = Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
@@ -127,8 +113,6 @@ def plan(
     notes: list[str] = []
     baselines: tuple[BaselineRow, ...] = ()
     judged: Judgement | None = None
-    errors = VerifierErrors(false_positives, false_negatives)
-    errs = errors.slope < 1
     if source is None:
         needless = {
             "--level": level is not None,
@@ -136,7 +120,7 @@ def plan(
             "--config": opening.config,
             "--column": opening.columns,
         }
-        _refuse_needless([name for name, given in needless.items() if given], errs=errs)
+        _refuse_needless([name for name, given in needless.items() if given])
         found = plan_group_size(*_exact(numbers), spending.budget(), present=group_size)
     else:
         _refuse_both(source, numbers)
@@ -146,7 +130,7 @@ def plan(
             judged = cli.judgement_of(record)
             held = components_beside(source, level=level)
             if held is None:
-                _show_rewards(record, source, judged, errs=errs, as_json=as_json)
+                _show_rewards(record, source, judged, as_json=as_json)
                 return
             notes.append(batch_in_use(record).said)
             spending, group_size = _of_run(record, spending, group_size, notes)
@@ -155,7 +139,6 @@ def plan(
                 f"expected no --set, --config or --column with {source}, which is no run: leave "
                 "them out"
             )
-        held = with_verifier_errors(held, errors) if errs else held
         found = plan_from_components(held, spending.budget(), present=group_size)
         batch = found if found.present is None else found.present
         baselines = compare_baselines(held, batch.group_size, batch.prompts)
@@ -191,16 +174,8 @@ def _exact(numbers: dict[str, float | None]) -> tuple[float, float, float]:
     return cast("float", first), cast("float", second), cast("float", third)
 
 
-def _refuse_needless(needless: list[str], *, errs: bool) -> None:
-    """Refuse options that speak of a run or of its uncertainty where three numbers are given,
-    and those that need more numbers.
-    """
-    if errs:
-        raise InvalidArgumentError(
-            "expected a run or a file of components with --false-positives and --false-negatives, "
-            "got --vp, --t and --r: what errors add depends on the scores of right and wrong "
-            "answers, which those three do not tell"
-        )
+def _refuse_needless(needless: list[str]) -> None:
+    """Refuse options that speak of a run or of its uncertainty where three numbers are given."""
     if needless:
         raise InvalidArgumentError(
             f"expected no {' or '.join(needless)} with --vp, --t and --r, which are exact: leave "
@@ -208,20 +183,11 @@ def _refuse_needless(needless: list[str], *, errs: bool) -> None:
         )
 
 
-def _show_rewards(
-    record: RunRecord, source: Path, judged: Judgement, *, errs: bool, as_json: bool
-) -> None:
-    """Print what rewards alone say, and the command for the rest; of errors of a verifier they
-    say nothing.
-    """
+def _show_rewards(record: RunRecord, source: Path, judged: Judgement, *, as_json: bool) -> None:
+    """Print what rewards alone say, and the command for the rest."""
     from groupwise.analysis.plan import plan_of_rewards
     from groupwise.pages.text import print_run_plan
 
-    if errs:
-        raise InvalidArgumentError(
-            f"expected components beside {source} for --false-positives and --false-negatives, got "
-            "none: run groupwise components first"
-        )
     found = plan_of_rewards(record, source)
     if as_json:
         cli.print_json(cli.stands(judged) | found.as_dict())

@@ -150,14 +150,12 @@ FailOn = Annotated[
         check=one_of("watch", "failing"),
     ),
 ]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also the answer of every check, a line each.")
-]
 Why = Annotated[
     bool,
-    flag(
+    typer.Option(
         "--why",
-        (
+        "-v",
+        help=(
             "Also every check with its numbers, what to log for those that miss, and how the log "
             "was read."
         ),

@@ -107,20 +107,15 @@
     home.run = null;
     if (!run || !home.open) return;
     home.run = run.id;
-    ask(`prompts/${run.id + 1}`).then(({ said: words, method, table, courses }) => {
+    ask(`prompts/${run.id + 1}`).then(({ said: words, method, table }) => {
       if (home.run !== run.id) return;
       const kind = (column) => (table.numbers.includes(column) ? { class: "n" } : {});
-      const course = (ys) => spark({ x: ys.map((_, i) => i), y: ys, y_range: [Math.min(...ys), Math.max(...ys)] });
       text(find("prompts-said"), words);
       text(find("prompts-method"), method);
       const heads = table.head.map((name, i) => el("th", kind(i), name));
-      heads.splice(1, 0, el("th", {}, "Course"));
       home.querySelector("thead").replaceChildren(...(table.rows.length ? [el("tr", {}, ...heads)] : []));
-      home.querySelector("tbody").replaceChildren(...table.rows.map((row, at) => {
-        const cells = row.map((cell, i) => el("td", kind(i), el("bdi", {}, cell)));
-        cells.splice(1, 0, el("td", { class: "spark" }, courses[at].length > 1 ? course(courses[at]) : "–"));
-        return el("tr", {}, ...cells);
-      }));
+      home.querySelector("tbody").replaceChildren(...table.rows.map((row) =>
+        el("tr", {}, ...row.map((cell, i) => el("td", kind(i), el("bdi", {}, cell))))));
     }, () => {});
   };
 

@@ -365,13 +365,11 @@ class Hub:
             if kept.prompts is None:
                 kept.prompts = prompt_table(kept.record or RunRecord.empty(""))
         found = kept.prompts
-        courses = [row.means for row in found.rows]
         return to_json(
             {
                 "said": found.said,
                 "method": found.method,
                 "table": prompt_grid(found),
-                "courses": courses,
             }
         )
 

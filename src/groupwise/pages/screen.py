@@ -81,7 +81,6 @@ def print_judgement(
     heights: Sequence[float | None],
     console: Console,
     *,
-    verbose: bool = False,
     why: bool = False,
     remarks: Sequence[str] = (),
 ) -> None:
@@ -93,7 +92,7 @@ def print_judgement(
     _print_head(first, found.state, console)
     for line in others:
         _print(console, Text(line))
-    if verbose or why:
+    if why:
         _print(console, Text())
         for check in found.checks:
             _print(
@@ -103,7 +102,7 @@ def print_judgement(
                     style=_CHECK_STYLES.get(check.status, ""),
                 ),
             )
-            for said in _numbers(check) if why else ():
+            for said in _numbers(check):
                 _print(console, Text(_spelt(f"      {said}", plain=plain)))
     if remarks:
         _print(console, Text())

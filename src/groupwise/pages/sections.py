@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from groupwise.analysis.charts import Chart
 from groupwise.analysis.fitted import THIS_LAW, ahead, gained
 from groupwise.analysis.plan import shown_sizes
-from groupwise.analysis.prompt_table import PromptRow, PromptTable
 from groupwise.analysis.screen import Screen
 from groupwise.analysis.summary import Summary
 from groupwise.diagnostics.judgement import Finding, Judgement, State, Status
@@ -44,7 +43,7 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
         _section("Forecast", _forecast(summary, path)),
         _section("Law", _law(summary)),
         _section("Stability", _stability(summary)),
-        _section("Group size", _group_size(summary, path)),
+        _section("Group size", _group_size(summary)),
         _section("Cost", _cost(summary.judgement)),
         _section("Rollouts", _rollouts(summary, path)),
         _section("Prompts", _prompts(summary)),
@@ -343,7 +342,7 @@ def _law(summary: Summary) -> Markup:
     return join((lead, _folded("numbers", numbers)))
 
 
-def _group_size(summary: Summary, path: str) -> Markup:
+def _group_size(summary: Summary) -> Markup:
     """Return the plan with its components, or else what rewards alone say; tables folded."""
     found = summary.group_size
     grids = []
@@ -366,10 +365,7 @@ def _group_size(summary: Summary, path: str) -> Markup:
         grids.append(grid(outlook_grid(found.rewards.zero_variance)))
     notes = _listed(map(isolated, found.notes)) if found.notes else _NOTHING
     said = (*found.said, *((found.missing,) if found.missing else ()))
-    charts = _figures(summary.charts["group_size"], f"{path}/charts/group_size")
-    return join(
-        (*(tag("p", text(one)) for one in said), charts, _folded("numbers", join((*grids, notes))))
-    )
+    return join((*(tag("p", text(one)) for one in said), _folded("numbers", join((*grids, notes)))))
 
 
 def _stability(summary: Summary) -> Markup:
@@ -437,46 +433,15 @@ def _prompts(summary: Summary) -> Markup:
         (
             tag("p", text(found.said)),
             _folded(
-                named, join((prompt_rows(found), tag("p", text(found.method), class_="small")))
+                named,
+                join(
+                    (
+                        grid(prompt_grid(found), wraps={0: ("bdi", "key")}),
+                        tag("p", text(found.method), class_="small"),
+                    )
+                ),
             ),
         )
-    )
-
-
-def prompt_rows(found: PromptTable) -> Markup:
-    """Return the table of prompts."""
-    cells = prompt_grid(found)
-    rows = [
-        [isolated(row[0]), _course(one), *map(text, row[1:])]
-        for row, one in zip(cells.rows, found.rows, strict=True)
-    ]
-    return table(
-        (cells.head[0], "Course", *cells.head[1:]),
-        rows,
-        numbers=[column + 1 for column in cells.numbers],
-        keys={0},
-    )
-
-
-def _course(row: PromptRow) -> Markup:
-    """Return the mean rewards of a prompt's visits as a small line."""
-    known = [value for value in row.means if value is not None]
-    if len(known) < 2:
-        return text("–")
-    low, high = min(known), max(known)
-    step, rise = 90 / (len(known) - 1), 16 / ((high - low) or 1)
-    points = " ".join(
-        f"{3 + place * step:.1f},{18 - (value - low) * rise:.1f}"
-        for place, value in enumerate(known)
-    )
-    said = f"{number(known[0])} to {number(known[-1])} in {count(len(known), 'visit')}"
-    return tag(
-        "svg",
-        tag("polyline", _NOTHING, points=points),
-        viewBox="0 0 96 20",
-        class_="course",
-        role="img",
-        aria_label=said,
     )
 
 

@@ -318,11 +318,6 @@ def prompt_grid(found: PromptTable) -> Grid:
             if row.now is None
             else f"{share(row.now.value)} ({share(row.now.low)} to {share(row.now.high)})"
         )
-        deserved = (
-            f"{row.deserves}"
-            if row.deserves_from is None
-            else f"{row.deserves} ({row.deserves_from} to {row.deserves_to})"
-        )
         rows.append(
             (
                 row.prompt,
@@ -330,7 +325,7 @@ def prompt_grid(found: PromptTable) -> Grid:
                 f"{row.teaching} of {row.visits}",
                 rate,
                 f"{row.rollouts}",
-                deserved,
+                f"{row.deserves}",
             )
         )
     now = "Pass rate now" if found.binary else "Mean reward now"

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.verifier_noise import VerifierErrors
+from groupwise_lab.theory.verifier_noise import VerifierErrors
 
 
 @dataclass(frozen=True, slots=True)

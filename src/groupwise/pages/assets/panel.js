@@ -22,7 +22,7 @@
   // colour, width, dash, and whether points are drawn instead of a line
   const ROLES = {
     observed: ["--c0", 1.4], faint: ["--panel-faint", 1], smooth: ["--c0", 2.2], run: ["--c0", 1.8],
-    law: ["--panel-ink", 2], rival: ["--c3", 1.5, [2, 3]], second_rival: ["--c4", 1.5, [8, 3, 2, 3]],
+    law: ["--panel-ink", 2],
     forecast: ["--c2", 2, [7, 4]], plateau: ["--c2", 1.5, [2, 4]],
     held_out: ["--c1", 1.5, null, true], evaluation: ["--c1", 2], beside: ["--c3", 2], expected: ["--panel-ink", 1.5, [6, 3]],
     limit: ["--panel-muted", 1, [3, 3]], stem: ["--c0", 0, null, true],

@@ -12,7 +12,6 @@
   const PAGE = 100, HEIGHT = 30, BEYOND = 6, MOST_PAGES = 60, MOST_WAITING = 2, MOST = 1e6;
   const VIEWS = {
     newest: "Newest first", zero_variance: "Zero-variance groups", truncated: "Truncated", highest: "Highest reward", lowest: "Lowest reward",
-    disagreeing: "Reward functions disagree",
   };
   const MOVES = { ArrowUp: -1, ArrowDown: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity };
   const { format } = globalThis.groupwise;

@@ -24,10 +24,10 @@ from groupwise.intervals import Interval
 from groupwise.series.staleness import LagSetting, UnknownSettingError, lag_of, momentum_of
 
 if TYPE_CHECKING:
+    from groupwise.edge.force import EffectiveForce
+    from groupwise.edge.mode import Stability
     from groupwise.forecasting.results import FitResult
     from groupwise.record.run import RunRecord
-    from groupwise.stability.force import EffectiveForce
-    from groupwise.stability.mode import Stability
 
 OFF = 3.0
 """Factor that widens the interval of a force to either side, after what
@@ -72,7 +72,7 @@ def measures(evidence: Evidence) -> tuple[Measure, ...]:
 
 def _measured(evidence: Evidence, momentum: float, lag: LagSetting, *, adam: bool) -> Measure:
     """Read the margin off a fit of the reward."""
-    from groupwise.stability.swings import lasting_swing
+    from groupwise.edge.swings import lasting_swing
 
     fitted = evidence.fit_reward or _fitting(evidence.record, momentum)
     best = fitted(None)
@@ -149,8 +149,8 @@ def margin_of(
     """Return the fit that tells a force, the force and the margin: over every lag that the loss
     may leave.
     """
-    from groupwise.stability.force import force_of_fit
-    from groupwise.stability.threshold import threshold
+    from groupwise.edge.force import force_of_fit
+    from groupwise.edge.threshold import threshold
 
     problem: InsufficientDataError | None = None
     for fit in fits:
@@ -303,7 +303,7 @@ def judged(
     force: float, momentum: float, lag: LagSetting, *, learning_rate: float | None = None
 ) -> Stability:
     """Judge one mode under a lag."""
-    from groupwise.stability.mode import stability
+    from groupwise.edge.mode import stability
 
     found = stability(
         force,

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from groupwise.stability.mode import largest_rates
-from groupwise.stability.threshold import lag_by_name, period_matrix
+from groupwise.edge.mode import largest_rates
+from groupwise.edge.threshold import lag_by_name, period_matrix
 
 SIDE, MOST_SECONDS = 200, 1.0
 RATES, INTERVALS = np.geomspace(1e-4, 10, SIDE), np.arange(1, SIDE + 1)

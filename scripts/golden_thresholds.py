@@ -28,9 +28,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from groupwise.stability.mode import stability
-from groupwise.stability.spectrum import oscillation_onset
-from groupwise.stability.threshold import threshold
+from groupwise.edge.mode import stability
+from groupwise.edge.spectrum import oscillation_onset
+from groupwise.edge.threshold import threshold
 
 MOMENTA = (0.0, 0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999)
 INTERVALS = (1, 2, 3, 4, 5, 8, 12, 16, 30, 64, 128, 256)

@@ -196,8 +196,8 @@ SCALES = {
 
 def trainers_page() -> str:
     """The page of the trainers: what each computes from rewards."""
+    from groupwise.edge.trainers import TRAINERS
     from groupwise.estimators.presets import PRESETS
-    from groupwise.stability.trainers import TRAINERS
 
     lines = [
         "# Trainers",

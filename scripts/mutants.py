@@ -58,9 +58,9 @@ ALSO = {
         "tests/estimators",
         "tests/forecasting",
         "tests/comparison",
-        "tests/stability",
+        "tests/edge",
     ],
-    "stability": ["tests/theory", "tests/analysis", "tests/golden"],
+    "edge": ["tests/theory", "tests/analysis", "tests/golden"],
     "comparison": ["tests/cli/test_cli_compare.py"],
     "forecasting": ["lab/tests/experiments/test_forecast.py", "tests/test_intervals.py"],
     "diagnostics": [

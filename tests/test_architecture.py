@@ -68,12 +68,12 @@ FOUNDATION = {
 SERIES = FOUNDATION | {"record", "series"}
 MATHEMATICS = {
     "forecasting",
-    "stability",
+    "edge",
     "estimators",
 }  # arrays in, results out: they know no record
 COMPUTING = {
     "forecasting",
-    "stability",
+    "edge",
     "estimators",
     "comparison",
     "diagnostics",
@@ -105,14 +105,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "record": FOUNDATION,
     "readers": FOUNDATION | {"record"},
     # which groups are scored: of the estimators the smallest group; the lag of a record: of
-    # stability what a lag is
-    "series": FOUNDATION | {"record", "estimators", "stability"},
+    # edge what a lag is
+    "series": FOUNDATION | {"record", "estimators", "edge"},
     "forecasting": FOUNDATION,
-    "stability": FOUNDATION | {"forecasting"},  # the force is read off a fitted curve
+    "edge": FOUNDATION | {"forecasting"},  # the force is read off a fitted curve
     "estimators": FOUNDATION,
     "scores": FOUNDATION | {"estimators"},  # sums of scores become components
     "comparison": FOUNDATION | {"forecasting"},  # curves are fitted by one engine
-    "diagnostics": SERIES | {"forecasting", "stability"},  # a record -> findings
+    "diagnostics": SERIES | {"forecasting", "edge"},  # a record -> findings
     # a record in, plain results out
     "analysis": SERIES | MATHEMATICS | {"readers", "scores", "diagnostics", "comparison", "engine"},
     # pages of results; of the rooms that compute only the classes of results, and of the readers

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from groupwise.api.calls import fit, forecast, judge, report
     from groupwise.api.run import Run, open_run
     from groupwise.diagnostics.judgement import Finding, Judgement, State
+    from groupwise.edge.mode import Stability, stability
     from groupwise.errors import GroupwiseError, GroupwiseWarning
     from groupwise.estimators.baseline_errors import compare_baselines
     from groupwise.estimators.best_group_size import GroupSizePlan, plan_group_size
@@ -39,6 +40,7 @@ _HOME = {
         "api.calls": "fit forecast judge report",
         "api.run": "Run open_run",
         "diagnostics.judgement": "Finding Judgement State",
+        "edge.mode": "Stability stability",
         "errors": "GroupwiseError GroupwiseWarning",
         "estimators.baseline_errors": "compare_baselines",
         "estimators.best_group_size": "GroupSizePlan plan_group_size",
@@ -67,6 +69,7 @@ __all__ = [
     "RunComparison",
     "RunPlan",
     "RunRecord",
+    "Stability",
     "State",
     "__version__",
     "compare",
@@ -82,6 +85,7 @@ __all__ = [
     "report",
     "reward_statistics",
     "save_components",
+    "stability",
 ]
 # Names of version 0.1 -> where they are now. They answer with a warning until version 0.3.
 _FORMERLY = {

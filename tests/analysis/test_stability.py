@@ -23,6 +23,8 @@ from groupwise.analysis.stability import (
     with_ratio,
 )
 from groupwise.analysis.summary import summarise
+from groupwise.edge.mode import stability
+from groupwise.edge.threshold import threshold
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise.pages.html import render
@@ -30,8 +32,6 @@ from groupwise.pages.tables import evidence_grid, mode_grid, stability_grid
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import steps_table
 from groupwise.series.staleness import LagSetting, lag_of, momentum_of, optimizer_of
-from groupwise.stability.mode import stability
-from groupwise.stability.threshold import threshold
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import Training, bandit
 from groupwise_lab.theory.oscillator import recursion

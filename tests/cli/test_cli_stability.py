@@ -15,8 +15,8 @@ from tests.cases import each_case
 
 from groupwise import examples
 from groupwise.cli import app as cli
+from groupwise.edge.mode import stability
 from groupwise.forecasting.laws import oscillator_decay
-from groupwise.stability.mode import stability
 from groupwise_lab.theory.oscillator import recursion
 
 NUMBERS = (

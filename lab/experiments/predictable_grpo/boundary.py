@@ -26,7 +26,7 @@ from note import (
     print_table,
 )
 
-from groupwise.stability.threshold import LAGS, rule_threshold, threshold
+from groupwise.edge.threshold import LAGS, rule_threshold, threshold
 from groupwise_lab.simulate.bandit_runs import expected_path
 from groupwise_lab.simulate.softmax_bandit import KlPlace, LagName, RatioName, Training, fixed_point
 

@@ -25,7 +25,7 @@ from numpy import ndarray
 from torch import Tensor
 from truth import leading_modes, twice_differentiable
 
-from groupwise.stability.threshold import threshold
+from groupwise.edge.threshold import threshold
 from groupwise_lab.trainer.policy import Policy, policy_size
 from groupwise_lab.trainer.tasks import Task, make_task
 from groupwise_lab.trainer.warm_up import default_cache, warm_up

@@ -34,8 +34,8 @@ from note import Row, options, print_table
 from numpy import ndarray
 from truth import ExactWorld, leading_modes
 
-from groupwise.stability.spectrum import oscillation_onset
-from groupwise.stability.threshold import rule_threshold, threshold
+from groupwise.edge.spectrum import oscillation_onset
+from groupwise.edge.threshold import rule_threshold, threshold
 from groupwise_lab.theory.stiffness import kicked_stiffness, relaxed_stiffness
 
 SPECTRUM = Pieces("deep_spectrum", ("kl_in", "part", "rank"))

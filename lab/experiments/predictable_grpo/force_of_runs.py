@@ -19,10 +19,10 @@ from note import RESULTS, Rows, column, note_bandit, options, print_table, where
 
 from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.stability import measured_stability
+from groupwise.edge.threshold import threshold
 from groupwise.errors import InsufficientDataError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 from groupwise.series.staleness import LagSetting
-from groupwise.stability.threshold import threshold
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import (
     Bandit,

@@ -9,10 +9,10 @@ import math
 import numpy as np
 import pytest
 
+from groupwise.edge.swings import early_warning
+from groupwise.edge.threshold import threshold
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import components
-from groupwise.stability.swings import early_warning
-from groupwise.stability.threshold import threshold
 from groupwise_lab.theory.mse import reward_band, variance_ratio
 from groupwise_lab.theory.oscillator import oscillator
 from groupwise_lab.worlds.fluctuations import (

@@ -10,9 +10,6 @@ from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import QUANTITIES, Sample, components, components_of_sums
-from groupwise.estimators.verifier_noise import VerifierErrors, with_verifier_errors
-from groupwise.estimators.components import QUANTITIES, components
-from groupwise.scores.sums import score_sums
 from groupwise_lab.theory.mse import (
     PromptMoments,
     noisy_moments,

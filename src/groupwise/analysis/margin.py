@@ -20,9 +20,9 @@ from groupwise.intervals import Interval
 from groupwise.series.staleness import LagSetting
 
 if TYPE_CHECKING:
+    from groupwise.edge.force import EffectiveForce
+    from groupwise.edge.mode import Stability
     from groupwise.forecasting.results import FitResult
-    from groupwise.stability.force import EffectiveForce
-    from groupwise.stability.mode import Stability
 
 OFF = 3.0
 """Factor that widens the interval of a force to either side, after what
@@ -55,8 +55,8 @@ def margin_of(
     """Return the fit that tells a force, the force and the margin: over every lag that the loss
     may leave.
     """
-    from groupwise.stability.force import force_of_fit
-    from groupwise.stability.threshold import threshold
+    from groupwise.edge.force import force_of_fit
+    from groupwise.edge.threshold import threshold
 
     problem: InsufficientDataError | None = None
     for fit in fits:
@@ -209,7 +209,7 @@ def judged(
     force: float, momentum: float, lag: LagSetting, *, learning_rate: float | None = None
 ) -> Stability:
     """Judge one mode under a lag."""
-    from groupwise.stability.mode import stability
+    from groupwise.edge.mode import stability
 
     found = stability(
         force,

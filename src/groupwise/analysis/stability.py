@@ -34,10 +34,10 @@ from groupwise.series.staleness import (
 from groupwise.wording import alike, law_name, number, readable, sentence
 
 if TYPE_CHECKING:
+    from groupwise.edge.force import EffectiveForce
+    from groupwise.edge.mode import ImportanceRatio, RateLimit, Stability
+    from groupwise.edge.swings import EarlyWarning, LastingSwing
     from groupwise.forecasting.results import FitResult
-    from groupwise.stability.force import EffectiveForce
-    from groupwise.stability.mode import ImportanceRatio, RateLimit, Stability
-    from groupwise.stability.swings import EarlyWarning, LastingSwing
 
 _OF_A_FORCE = dict.fromkeys(
     (
@@ -216,7 +216,7 @@ def with_ratio(mode: Stability, ratio: ImportanceRatio = "clipped") -> tuple[str
 
 def stability_evidence(record: RunRecord, fitted: Fitted) -> StabilityEvidence:
     """Say what the run's own settings and its fitted reward tell, or why they do not."""
-    from groupwise.stability.swings import lasting_swing
+    from groupwise.edge.swings import lasting_swing
 
     if fitted.fit is None or not fitted.rewarding:
         return StabilityEvidence()
@@ -241,8 +241,8 @@ def measured_stability(
     warn: bool = False,
 ) -> StabilityEvidence:
     """Judge the mode that a fitted reward shows."""
-    from groupwise.stability.mode import rate_limits
-    from groupwise.stability.swings import early_warning, lasting_swing
+    from groupwise.edge.mode import rate_limits
+    from groupwise.edge.swings import early_warning, lasting_swing
 
     fit = fitted.by_law(None)
     swing = lasting_swing(fit.value_T)

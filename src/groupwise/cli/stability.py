@@ -14,10 +14,10 @@ from groupwise.errors import InvalidArgumentError, MissingMetricError
 
 if TYPE_CHECKING:
     from groupwise.analysis.fitted import Fitted
+    from groupwise.edge.trainers import TrainerLag
     from groupwise.pages.tables import Grid
     from groupwise.record.run import RunRecord
     from groupwise.series.staleness import LagSetting
-    from groupwise.stability.trainers import TrainerLag
 
 _LONGEST = 1_000_000
 _MOST_MODES = 100
@@ -69,8 +69,8 @@ def stability(
     would be safe.
     """
     from groupwise.analysis.fitted import fit_metric
+    from groupwise.edge.threshold import lag_by_name
     from groupwise.pages.text import print_stability
-    from groupwise.stability.threshold import lag_by_name
 
     if lag_kind is not None:
         lag_by_name(lag_kind)
@@ -126,7 +126,7 @@ def _trainer_apart(
     opening: cli.Opening, trainer: str | None
 ) -> tuple[cli.Opening, TrainerLag | None]:
     """Take a trainer's own settings, and the lag that they tell, from the settings of the run."""
-    from groupwise.stability.trainers import lag_of_trainer, takes
+    from groupwise.edge.trainers import lag_of_trainer, takes
 
     if trainer is None:
         return opening, None
@@ -155,7 +155,7 @@ def _forces(
     stiffness: list[float], rate: float, momentum: float, second_moment: float | None
 ) -> list[float]:
     """Return the force per update of each mode."""
-    from groupwise.stability.mode import adam_force
+    from groupwise.edge.mode import adam_force
 
     scale = rate
     if second_moment is not None:
@@ -174,9 +174,9 @@ def _of_numbers(
     """Judge a setting whose stiffness is known."""
     from groupwise.analysis.margin import judged
     from groupwise.analysis.stability import ADAM, NO_INTERVAL, with_ratio
+    from groupwise.edge.mode import rate_limits
     from groupwise.pages.tables import limit_grid, mode_grid, stability_grid
     from groupwise.series.staleness import LagSetting, kl_notes, optimizer_of, request_for
-    from groupwise.stability.mode import rate_limits
 
     if opening:
         raise InvalidArgumentError(

@@ -22,7 +22,7 @@ from groupwise.intervals import Interval, percent
 from groupwise.wording import alike, capital, decimals_of, law_name, number, share
 
 if TYPE_CHECKING:
-    from groupwise.stability.mode import RateLimit, Stability
+    from groupwise.edge.mode import RateLimit, Stability
 
 # How a parameter is shown: its name with its usual symbol, its unit ("" where it has that of the
 # metric, or none), and a clause.

@@ -58,7 +58,6 @@ _GOES_ON = "the group size goes on changing: group_size has it for each step"
 _MOST_CHANGES = (
     20  # of the group size that are noted: each note is written with all that stand before it
 )
-_GOES_ON = "the group size goes on changing"
 # a record that cannot be opened is not tried again before this many times what the last try took
 _SHARE = 20
 

@@ -11,8 +11,8 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
 
 if TYPE_CHECKING:
-    from groupwise.stability.mode import ImportanceRatio, KLTerm
-    from groupwise.stability.trainers import TrainerLag
+    from groupwise.edge.mode import ImportanceRatio, KLTerm
+    from groupwise.edge.trainers import TrainerLag
 
 
 Optimizer = Literal["sgd", "adam"]
@@ -60,7 +60,7 @@ class LagSetting:
 
     def __post_init__(self) -> None:
         """Refuse a fixed lag whose matrix would be too large."""
-        from groupwise.stability.spectrum import LONGEST_FIXED_LAG
+        from groupwise.edge.spectrum import LONGEST_FIXED_LAG
 
         if self.kind == "fixed" and self.refresh_interval > LONGEST_FIXED_LAG:
             raise InvalidArgumentError(

@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from groupwise.edge.threshold import Float, Lag, lag_by_name, partly_stale
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.laws import oscillator_decay, oscillator_quantities
 from groupwise.intervals import Interval, student_quantile
-from groupwise.stability.threshold import Float, Lag, lag_by_name, partly_stale
 
 ReadingName = Literal["centred", "backward"]
 

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.intervals import Interval
-from groupwise.plain import Plain
-from groupwise.stability.threshold import (
+from groupwise.edge.threshold import (
     Float,
     check_setting,
     partly_stale,
     period_matrix,
     threshold,
 )
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.intervals import Interval
+from groupwise.plain import Plain
 from groupwise_lab.theory.mse import mse
 
 

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.intervals import Interval
-from groupwise.stability.force import ForceOfMotion, _of_decay, _of_flips
-from groupwise.stability.mode import WINDOW, longest_interval, stability
-from groupwise.stability.spectrum import oscillation_onset, positive_leads, spectrum
-from groupwise.stability.swings import early_warning, lasting_swing
-from groupwise.stability.threshold import (
+from groupwise.edge.force import ForceOfMotion, _of_decay, _of_flips
+from groupwise.edge.mode import WINDOW, longest_interval, stability
+from groupwise.edge.spectrum import oscillation_onset, positive_leads, spectrum
+from groupwise.edge.swings import early_warning, lasting_swing
+from groupwise.edge.threshold import (
     Lag,
     grows,
     lag_by_name,
@@ -25,6 +23,8 @@ from groupwise.stability.threshold import (
     period_matrix,
     threshold,
 )
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.intervals import Interval
 
 
 def test_matrices_of_two_updates_by_hand() -> None:

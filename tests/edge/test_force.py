@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
+from groupwise.edge.force import ForceOfMotion, force_of_fit
+from groupwise.edge.spectrum import oscillation_onset
+from groupwise.edge.swings import lasting_swing
+from groupwise.edge.threshold import lag_by_name, period_matrix, threshold
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.fit import fit
-from groupwise.stability.force import ForceOfMotion, force_of_fit
-from groupwise.stability.spectrum import oscillation_onset
-from groupwise.stability.swings import lasting_swing
-from groupwise.stability.threshold import lag_by_name, period_matrix, threshold
 from groupwise_lab.theory.oscillator import oscillator, recursion, size_exponent
 
 

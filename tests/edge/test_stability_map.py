@@ -9,8 +9,8 @@ import math
 import numpy as np
 import pytest
 
+from groupwise.edge.mode import adam_force, largest_rates, rate_limits, stability
 from groupwise.errors import InvalidArgumentError
-from groupwise.stability.mode import adam_force, largest_rates, rate_limits, stability
 
 RATES, INTERVALS = np.geomspace(1e-3, 10, 9), np.array([1, 2, 5, 12])
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from groupwise.edge.spectrum import force_of_eigenvalue, meeting
+from groupwise.edge.threshold import Complex, Float, Lag, first_place, lag_by_name, lowest_edge
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.results import FitResult
 from groupwise.intervals import Interval
 from groupwise.plain import Plain
-from groupwise.stability.spectrum import force_of_eigenvalue, meeting
-from groupwise.stability.threshold import Complex, Float, Lag, first_place, lag_by_name, lowest_edge
 
 _POINTS = 800
 _FADED = 3.0  # blocks within which a sign that flips cannot be told from one that does not

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.stability.threshold import (
+from groupwise.edge.threshold import (
     Complex,
     Flags,
     Float,

@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.errors import InvalidArgumentError
-from groupwise.record.settings import RULES as SETTINGS
-from groupwise.stability.threshold import LAGS, threshold
-from groupwise.stability.trainers import (
+from groupwise.edge.threshold import LAGS, threshold
+from groupwise.edge.trainers import (
     KL_SETTINGS,
     RATIO_SETTINGS,
     TRAINERS,
@@ -24,6 +22,8 @@ from groupwise.stability.trainers import (
     rule_of_trainer,
     takes,
 )
+from groupwise.errors import InvalidArgumentError
+from groupwise.record.settings import RULES as SETTINGS
 
 PAGE = Path(__file__).parents[2] / "docs" / "lags.md"
 VERL = {"train_batch_size": 64, "ppo_mini_batch_size": 16, "ppo_epochs": 2}

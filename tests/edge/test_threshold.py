@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
+from groupwise.edge.spectrum import force_of_eigenvalue, oscillation_onset
+from groupwise.edge.threshold import LAGS, lag_by_name, period_matrix, threshold
 from groupwise.errors import InvalidArgumentError
-from groupwise.stability.spectrum import force_of_eigenvalue, oscillation_onset
-from groupwise.stability.threshold import LAGS, lag_by_name, period_matrix, threshold
 from groupwise_lab.theory.oscillator import recursion
 
 MOMENTA = (0.0, 0.3, 0.5, 0.9, 0.95, 0.99)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
+from groupwise.edge.mode import rate_limits, stability
+from groupwise.edge.spectrum import oscillation_onset
+from groupwise.edge.threshold import partly_stale, period_matrix, rule_threshold, threshold
 from groupwise.errors import InvalidArgumentError
-from groupwise.stability.mode import rate_limits, stability
-from groupwise.stability.spectrum import oscillation_onset
-from groupwise.stability.threshold import partly_stale, period_matrix, rule_threshold, threshold
 from groupwise_lab.theory.oscillator import recursion
 
 

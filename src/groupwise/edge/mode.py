@@ -15,10 +15,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.errors import InvalidArgumentError
-from groupwise.plain import Plain
-from groupwise.stability.spectrum import LONGEST_FIXED_LAG, oscillation_onset, spectrum
-from groupwise.stability.threshold import (
+from groupwise.edge.spectrum import LONGEST_FIXED_LAG, oscillation_onset, spectrum
+from groupwise.edge.threshold import (
     Complex,
     Float,
     Lag,
@@ -29,6 +27,8 @@ from groupwise.stability.threshold import (
     scan_of_edge,
     threshold,
 )
+from groupwise.errors import InvalidArgumentError
+from groupwise.plain import Plain
 
 ImportanceRatio = Literal["none", "exact", "clipped"]
 KLTerm = Literal["none", "reward", "loss", "unknown"]
@@ -145,7 +145,31 @@ def stability(
     stale_share: float = 1.0,
     kl_term: KLTerm = "unknown",
 ) -> Stability:
-    r"""Return where a mode stands. Source: derived here (lab/docs/theory/dynamics.md)."""
+    r"""Return where one mode stands against the edge of stability: $\eta K < a_c(\mu, R)$.
+
+    Args:
+        force: $a = \eta K$, learning rate times stiffness, per update.
+        momentum: $\mu$ of the optimiser, from 0 to below 1.
+        refresh_interval: R, updates from one generation of rollouts to the next, or a fixed lag.
+        lag: none, fixed, refresh or async.
+        learning_rate: $\eta$, to have the largest stable one in its unit.
+        importance_ratio: what corrects old rollouts: none, exact or clipped.
+        stale_share: share of the force that is as old as the rollouts.
+        kl_term: where the KL term stands: none, reward, loss or unknown.
+
+    Returns:
+        A `Stability`: the thresholds, the margin, and the longest interval that is stable.
+
+    Raises:
+        InvalidArgumentError: an argument is outside its domain.
+
+    Example:
+        >>> mode = stability(0.02, 0.9, refresh_interval=8)
+        >>> mode.stable, round(mode.threshold, 4), round(mode.rule_threshold, 4)
+        (True, 0.0339, 0.0125)
+
+    Source: derived here (lab/docs/theory/dynamics.md); the published rule is arXiv 2606.30789's.
+    """
     _check_mode(force, momentum, refresh_interval, importance_ratio, kl_term, learning_rate)
     kind = partly_stale(lag, stale_share)
     if kind.name == "fixed" and refresh_interval > LONGEST_FIXED_LAG:

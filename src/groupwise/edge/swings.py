@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from groupwise.edge.threshold import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.plain import Plain
-from groupwise.stability.threshold import Float
 
 _LATE = 0.4
 _FEWEST_LATE = 24

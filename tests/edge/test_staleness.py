@@ -10,10 +10,10 @@ from itertools import product
 import numpy as np
 import pytest
 from tests.cases import each_case
-from tests.stability.two_arms import TwoArmMode, two_arm_mode
+from tests.edge.two_arms import TwoArmMode, two_arm_mode
 
+from groupwise.edge.threshold import grows, partly_stale, period_matrix, threshold
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.stability.threshold import grows, partly_stale, period_matrix, threshold
 from groupwise_lab.theory.oscillator import recursion
 
 SHARES = (-0.5, 0.2, 0.5, 0.9, 1.04, 1.5)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from groupwise.stability.mode import stability
-from groupwise.stability.spectrum import oscillation_onset
-from groupwise.stability.threshold import threshold
+from groupwise.edge.mode import stability
+from groupwise.edge.spectrum import oscillation_onset
+from groupwise.edge.threshold import threshold
 
 GOLDEN: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parents[1] / "golden" / "thresholds.json").read_text(encoding="utf-8")

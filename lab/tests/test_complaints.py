@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from complaints import ALIKE, CAUSES, Kind, log_of
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.readers import open_run
-from groupwise_lab.worlds.complaints import ALIKE, CAUSES, Kind, log_of
 
 SEEDS = 4
 

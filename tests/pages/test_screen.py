@@ -274,7 +274,7 @@ CHECKS = (
 
 
 def test_why_adds_the_answer_of_every_check() -> None:
-    text = printed(replace(OK, checks=CHECKS), why=())
+    text = printed(replace(OK, checks=CHECKS), why=True)
     assert [line for line in text.splitlines()[2:] if not line.startswith("      ")] == [
         "",
         "  Collapse, critical from step 75: The reward fell from 0.89 to 0.00.",

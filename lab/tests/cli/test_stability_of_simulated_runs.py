@@ -75,13 +75,11 @@ def test_an_unstable_run_is_not_called_stable(
     assert "No margin can be promised" in said
     assert "Margin" not in said
     assert "not to be trusted here" in said
-    assert main(["stability", "run", "-o", "map.html"]) == 2
-    assert "a setting that has a map" in capsys.readouterr().err
 
 
 def test_a_run_whose_ratio_leaves_no_lag(capsys: pytest.CaptureFixture[str]) -> None:
-    """Force .02736, on-policy threshold 3.8: a margin of 139, where the stale map once gave a
-    force of half and a margin of 1.
+    """Force .02736, on-policy threshold 3.8, where the stale map once gave a force of half and a
+    margin of 1. A law without a force describes this curve better, so that the margin is open.
     """
     simulated(
         capsys,
@@ -91,7 +89,7 @@ def test_a_run_whose_ratio_leaves_no_lag(capsys: pytest.CaptureFixture[str]) -> 
             "--kl-in loss --prompts-per-step 64"
         ),
     )
-    plain = answer(capsys, "free --law oscillator")
+    plain = answer(capsys, "free")
     assert (plain["importance_ratio"], plain["kl_term"], plain["lag"]) == ("exact", "loss", "none")
     assert plain["threshold"] == pytest.approx(3.8)
     assert (
@@ -99,13 +97,12 @@ def test_a_run_whose_ratio_leaves_no_lag(capsys: pytest.CaptureFixture[str]) -> 
         < 0.02736
         < plain["effective_force"]["force"]["high"]
     )
-    assert plain["margin_interval"]["low"] < 3.8 / 0.02736 < plain["margin_interval"]["high"]
-    assert plain["margin_interval"]["low"] > 10
+    assert (plain["verdict"], plain["margin_interval"]) == ("open", None)
     assert any("leaves no lag" in note for note in plain["notes"])
-    both = answer(capsys, "free --importance-ratio clipped --law oscillator")
+    both = answer(capsys, "free --set importance_ratio=clipped")
     assert (both["lag"], both["verdict"]) == ("fixed", "open")
     assert any("cover both ends" in note for note in both["notes"])
-    stale = answer(capsys, "free --kl-in reward")
+    stale = answer(capsys, "free --set kl_in=reward")
     assert (stale["lag"], stale["kl_term"]) == ("fixed", "reward")
     assert stale["threshold"] == pytest.approx(0.01394, rel=3e-3)
 

@@ -323,13 +323,20 @@ def test_two_halves_of_two_rows_are_no_wrapped_row(tmp_path: Path) -> None:
     assert values(record) == REWARD[:6] + REWARD[8:]
 
 
-def test_what_is_cut_off_with_its_line_is_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("trainer", ["verl", "trl"])
+def test_what_is_cut_off_with_its_line_is_missing(tmp_path: Path, trainer: str) -> None:
     means = [f"quantity_{number}/mean" for number in range(90)]
-    rows = [
-        f"step:{t} - critic/score/mean:{r}"
-        + "".join(f" - {key}:np.float64(0.125)" for key in means)
-        for t, r in enumerate(REWARD, 1)
-    ]
+    if trainer == "verl":
+        rows = [
+            f"step:{t} - critic/score/mean:{r}"
+            + "".join(f" - {key}:np.float64(0.125)" for key in means)
+            for t, r in enumerate(REWARD, 1)
+        ]
+    else:
+        rows = [
+            f"{{'loss': 0.5, 'reward': {r}{''.join(f', {key!r}: 0.125' for key in means)}}}"
+            for r in REWARD
+        ]
     rows[4] = rows[4][:1024]
     record = opened(tmp_path, "a.log", "\n".join(rows) + "\n")
     assert values(record) == REWARD
@@ -472,6 +479,7 @@ LAYOUTS = {
         "steps": [{"step": t, "reward": r} for t, r in enumerate(REWARD, 1)],
     },
     "entries below steps": {"steps": {str(t): {"reward": r} for t, r in enumerate(REWARD, 1)}},
+    "steps beside columns": {"steps": list(range(1, T + 1)), "metrics": COLUMNS},
     "steps and evals": {
         "history": {
             "steps": [{"step": t, "reward": r} for t, r in enumerate(REWARD, 1)],

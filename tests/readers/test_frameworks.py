@@ -240,6 +240,14 @@ def test_a_row_that_another_process_printed_into(tmp_path: Path) -> None:
     assert any("1 value is no number and was left out" in note for note in record.notes)
 
 
+def test_a_printed_row_without_its_step_is_said(tmp_path: Path) -> None:
+    whole = (FIXTURES / "verl" / "console.log").read_text()
+    (tmp_path / "x.log").write_text(whole.replace("step:3 - ", "stp:3 - "))
+    record = open_run(tmp_path / "x.log")
+    assert 3 not in record.steps["step"].to_list()
+    assert any("1 line looks like a row without its step" in note for note in record.notes)
+
+
 def test_swifts_completions() -> None:
     record = open_run(FIXTURES / "swift" / "completions.jsonl")
     assert record.rollouts is not None

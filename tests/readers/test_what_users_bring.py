@@ -463,6 +463,27 @@ def test_what_was_not_found_is_named(tmp_path: Path) -> None:
     assert "group_size" not in unknown
 
 
+@pytest.mark.parametrize(
+    "whole",
+    [
+        {
+            "lr": 1e-5,
+            "runs": {"one": {"rewards": [0.1, 0.2, 0.3]}, "two": {"rewards": [0.2, 0.4, 0.6]}},
+        },
+        {"one": rows(3), "two": [row | {"reward": row["reward"] * 2} for row in rows(3)]},
+    ],
+    ids=["objects", "rows"],
+)
+def test_an_object_holds_runs_under_their_names(whole: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "runs.json").write_text(json.dumps(whole))
+    runs = {record.name: record for record in open_runs(tmp_path / "runs.json")}
+    assert list(runs) == ["one", "two"]
+    for name, factor in (("one", 1), ("two", 2)):
+        assert runs[name].steps[runs[name].column("reward")].to_list() == pytest.approx(
+            [0.1 * factor, 0.2 * factor, 0.3 * factor]
+        )
+
+
 def test_an_object_holds_training_and_evaluation_of_one_run(tmp_path: Path) -> None:
     whole = {
         "train": rows(4),

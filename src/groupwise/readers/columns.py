@@ -121,10 +121,10 @@ def _marks(block: bytes) -> int:
     """
     data = np.frombuffer(block, dtype=np.uint8)
     mark, slash = data == ord('"'), data == ord("\\")
-    marks, behind = int(np.count_nonzero(mark)), np.flatnonzero(mark[1:] & slash[:-1])
+    marks, behind = np.count_nonzero(mark), np.flatnonzero(mark[1:] & slash[:-1])
     for backslashes in range(1, _MOST_BACKSLASHES):
         more = slash[behind - backslashes]
-        marks -= backslashes % 2 * int(np.count_nonzero(~more))
+        marks -= backslashes % 2 * np.count_nonzero(~more)
         behind = behind[more]
     return -1 if len(behind) else int(marks)
 

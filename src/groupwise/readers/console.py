@@ -263,7 +263,10 @@ class TrlConsole(Console):
         if self._held and not self._goes_on(line):
             self.finish()
         start = _OPEN.search(line, line.rfind("}") + 1) if "{" in line and not self._held else None
-        if start is not None or self._held:
+        if start is not None and self._is_cut:
+            self._cut_rows += 1
+            self._whole(f"{line[: max(line.rfind(', '), start.end())]}}}")
+        elif start is not None or self._held:
             self._held.append(line)
             self._length += len(line)
             if start is None and "}" in line:
@@ -341,7 +344,9 @@ class TrlConsole(Console):
         elif _MARKS & set(row) or any(str(key).startswith("eval_") for key in row):
             self.store.add(row)
             self._bars.append(dict(self._seen))
-            self._shapes.append(_shape(tuple(row)))
+            self._shapes.append(
+                self._shapes[-1] if self._is_cut and self._shapes else _shape(tuple(row))
+            )
 
     def _read_statement(self, line: str) -> None:
         """Note what the trainer says of itself at its start."""
@@ -477,6 +482,8 @@ def sniff_trl(seen: Peek) -> float:
 _VERL_ROW = re.compile(r"(?:^|[\s)\]])step:(\d{1,15})( - [^\s:][^:]{0,200}:.*|$)")
 _VERL_BYTES = re.compile(rb"[\s)\]m]step:\d{1,15} - [\w./@+-]{1,200}(?:\([^()\s]{1,20}\))?:")
 _PID = re.compile(r"(.*)pid=(\d+)")
+_CELLS = re.compile(r" - [a-z][\w./@+-]{1,100}:(?:np\.\w+\()?-?\d")
+_VERLS_OWN = re.compile(r" - (?:actor|critic)/\w{1,40}")
 _SCALED = re.compile(r"(.+)\((1e-?\d{1,3})\)")
 _REPEATED = re.compile(r" ?\[repeated \d{1,15}x across cluster\].*")
 
@@ -493,10 +500,12 @@ class VerlConsole(Console):
         self._settings_of: dict[str, VerlSettings] = {}  # by the process that prints rows
         self._scaled: set[str] = set()
         self._senders: list[str] = []
-        self._broken = 0
+        self._broken = self._headless = 0
 
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
+        if self._headless:
+            return f"{counted(self._headless, 'line')} without their step", "copy it again"
         return "none", "the run stopped before its first step"
 
     def line(self, line: str) -> None:
@@ -509,6 +518,7 @@ class VerlConsole(Console):
             self._settings_of.setdefault(self._senders[-1], self._settings)
             self.store.add(self._row(match))
             return
+        self._headless += _is_headless(line)
         if self._settings in self._settings_of.values() and "{'" in line and _DUMP.search(line):
             self._settings = VerlSettings()
         if self._settings not in self._settings_of.values():
@@ -541,6 +551,11 @@ class VerlConsole(Console):
                 f"{', '.join(sorted(self._scaled))}: multiplied out, and without the factor in the "
                 "name"
             )
+        notes += noted(
+            self._headless,
+            "line looks like a row without its step and was",
+            "lines look like rows without their step and were",
+        )
         why = "left out: another process may have printed into the line"
         notes += noted(
             self._broken, "value is no number and was", "values are not numbers and were", why
@@ -590,6 +605,11 @@ class VerlConsole(Console):
             self.store.labels["run"] = {row: run[name] for row, name in enumerate(names)}
 
 
+def _is_headless(line: str) -> bool:
+    """Return whether a line that is no row holds the cells of one."""
+    return " - " in line and len(_CELLS.findall(line)) > 2
+
+
 def sniff_verl(seen: Peek) -> float:
     """Return the confidence that the file is verl's printed output: a row of it, or its
     settings, within the first 32 MB.
@@ -601,6 +621,8 @@ def sniff_verl(seen: Peek) -> float:
         return 0.8
     if structured:
         return 0.0
+    if any(_is_headless(line) and _VERLS_OWN.search(line) for line in lines_of(seen.text)):
+        return 0.6
     return 0.45 if "actor_rollout_ref" in seen.text else 0.0
 
 

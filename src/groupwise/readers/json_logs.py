@@ -1,5 +1,5 @@
-"""JSON: one object a line, events of several types, a list of rows or of runs, columns, or an
-object that holds one of them.
+"""JSON: one object a line, events of several types, a list of rows, columns, or an object that
+holds the rows of one or several runs.
 """
 
 from __future__ import annotations
@@ -162,7 +162,9 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
 
 def _read_object(path: Path, seen: Peek, request: Request, whole: Mapping[str, Any]) -> RunRecord:
     """Read the log that a JSON object holds."""
-    entries = [run for value in whole.values() if _is_list_of_runs(value) for run in value]
+    entries = [
+        run for value in whole.values() if _is_list_of_runs(value) for run in value
+    ] or _runs_by_name(whole)
     if entries:
         return _read_run(
             path,
@@ -241,6 +243,13 @@ def _rows_in(whole: Mapping[str, Any], depth: int = 0) -> list[dict[str, Any]] |
     if longest and len(longest) >= len(columns):
         return longest
     below = [rows for value in inner.values() if (rows := _rows_in(value, depth + 1))]
+    if (
+        columns
+        and len(below) == 1
+        and len(below[0]) == len(columns)
+        and not any(map(_has_step, below[0][:1]))
+    ):
+        return [{**row, **beside} for row, beside in zip(below[0], columns, strict=True)]
     return columns or _numbered_rows(whole) or (below[0] if len(below) == 1 else None)
 
 
@@ -290,6 +299,27 @@ def _is_list_of_runs(value: Any) -> bool:
         and any(_inner_logs(run) for run in value)
         and not any(_has_step(run) for run in value)
     )
+
+
+def _runs_by_name(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the runs of an object, or of one inside it, that holds each under its name: its
+    rows, or an object with its log.
+    """
+    for inner in (whole, *(value for value in whole.values() if isinstance(value, dict))):
+        named = {key: {"rows": value} if _is_rows(value) else value for key, value in inner.items()}
+        runs = [
+            {"name": key, **value}
+            for key, value in named.items()
+            if isinstance(value, dict) and _inner_logs(value)
+        ]
+        heads = [set(run["rows"][0] if "rows" in run else run) - {"name"} for run in runs]
+        if (
+            len(runs) > 1
+            and set.intersection(*heads)
+            and not any(_is_split(run["name"]) for run in runs)
+        ):
+            return runs
+    return []
 
 
 def _kind(name: str) -> str:

@@ -136,25 +136,21 @@ def _texts(notebook: Any, what: str) -> Iterator[str]:
     """Yield the HTML outputs, the printed texts or the code of the cells; whatever has another
     shape is passed over.
     """
-    for cell in _listed(notebook, "cells"):
+    cells = notebook.get("cells") if isinstance(notebook, Mapping) else None
+    for cell in cells if isinstance(cells, list) else []:
+        if not isinstance(cell, Mapping):
+            continue
         if what == "source":
-            yield _joined(cell.get(what))
-        for output in _listed(cell, "outputs") if what != "source" else ():
-            data = output.get("data")
+            yield _joined(cell.get("source"))
+            continue
+        outputs = cell.get("outputs")
+        for output in outputs if isinstance(outputs, list) else []:
             if what == "text":
-                yield _joined(output.get(what))
-            elif isinstance(data, Mapping):
-                yield _joined(data.get("text/html"))
-
-
-def _listed(holder: Any, key: str) -> list[Mapping[str, Any]]:
-    """Return the objects of a list that an object holds; none where it has another shape."""
-    values = holder.get(key) if isinstance(holder, Mapping) else None
-    return (
-        [value for value in values if isinstance(value, Mapping)]
-        if isinstance(values, list)
-        else []
-    )
+                yield _joined(output.get("text") if isinstance(output, Mapping) else None)
+                continue
+            data = output.get("data") if isinstance(output, Mapping) else None
+            if isinstance(data, Mapping) and "text/html" in data:
+                yield _joined(data["text/html"])
 
 
 def _joined(text: Any) -> str:

@@ -112,7 +112,7 @@ def _positions(printed: Printed, follows: Counter[int]) -> Array:
     """
     least = max(1, _MOST_FALLS * max(follows.values(), default=0))
     lengths = {length for length, rows in follows.items() if rows > least} or set(follows)
-    lengths |= {length for length in follows if length == printed.total}
+    lengths |= {printed.total} & set(follows)
     latest = (
         next((seen[length] for length in reversed(seen) if length in lengths), 0)
         for seen in printed.bars

@@ -7,9 +7,8 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from functools import cache, lru_cache
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Any
 
 import numpy as np
@@ -291,14 +290,23 @@ class RowStore:
             self.decimals[name] = decimals
 
     def _listed(self, name: str, value: list[Any]) -> None:
-        """Append the mean of the numbers of a list, their deviation and number."""
-        if not value or not all(isinstance(number, int | float) for number in value):
+        """Append the mean of the numbers of a list, their deviation and number, or of a list of
+        groups of one size how many of how many.
+        """
+        nested = all(isinstance(group, list) for group in value)
+        numbers = list(chain.from_iterable(value)) if nested else value
+        if not numbers or not all(isinstance(one, int | float) for one in numbers):
             return
-        self._cell(name, sum(value) / len(value))
-        if len(value) > 1:
+        self._cell(name, sum(numbers) / len(numbers))
+        if not nested and len(numbers) > 1:
             with np.errstate(all="ignore"):
-                self._cell(f"{name}/std", float(np.std(np.array(value, dtype=np.float64), ddof=1)))
-            self._cell(f"{name}/count", len(value))
+                self._cell(
+                    f"{name}/std", float(np.std(np.array(numbers, dtype=np.float64), ddof=1))
+                )
+            self._cell(f"{name}/count", len(numbers))
+        if nested and len(set(map(len, value))) == 1:
+            self._cell(f"{name}/group_size", len(value[0]))
+            self._cell(f"{name}/n_groups", len(value))
 
     def _text(self, name: str, value: str) -> None:
         """Append a cell that holds a text: perhaps a number, perhaps a label."""
@@ -390,8 +398,14 @@ class RowStore:
         """Return the rows at other places, -1 for none; of `parts`, key -> name of each row,
         there is one column for each name.
         """
-        store = copy(self)
-        store.count, store._columns = int((place >= 0).sum()), {}
+        store = RowStore()
+        store.count, store.texts, store.unread = (
+            int((place >= 0).sum()),
+            dict(self.texts),
+            dict(self.unread),
+        )
+        store.decimals = dict(self.decimals)
+        store.too_wide, store.too_long = self.too_wide, self.too_long
         for key in self.names():
             rows, values = self.sparse(key)
             names = (
@@ -433,11 +447,16 @@ class RowStore:
 
     def renamed(self, names: Mapping[str, str]) -> RowStore:
         """Return some of the columns under other names."""
-        store = copy(self)
-        store.labels = {}
-        for part in ("texts", "unread", "decimals", "_columns"):
-            cells = getattr(self, part)
-            setattr(store, part, {new: cells[old] for old, new in names.items() if old in cells})
+        store = RowStore()
+        store.count = self.count
+        store.texts = {new: self.texts[old] for old, new in names.items() if old in self.texts}
+        store.unread = {new: self.unread[old] for old, new in names.items() if old in self.unread}
+        store.decimals = {
+            new: self.decimals[old] for old, new in names.items() if old in self.decimals
+        }
+        store._columns = {
+            new: self._columns[old] for old, new in names.items() if old in self._columns
+        }
         return store
 
     def names(self) -> list[str]:

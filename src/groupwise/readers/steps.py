@@ -134,21 +134,25 @@ def _usable(step_R: Array, mine: Flags, notes: list[str]) -> Flags:
     """Return which rows have a step that can be kept exactly; the others are named with what is
     wrong with theirs.
     """
-    exact = np.abs(step_R) < _LARGEST_STEP
-    large = np.isfinite(step_R) & ~exact
-    whole: Flags = exact & (step_R == np.floor(step_R))
-    if not whole[mine].any():
-        expected, got = (
-            ("steps below 2^53", "larger ones in every row")
-            if large[mine].any()
-            else ("whole numbers as steps", "none in any row")
-        )
+    finite = np.isfinite(step_R)
+    exact = finite & (np.abs(step_R) < _LARGEST_STEP)
+    whole: Flags = exact & (np.where(exact, step_R, 0) == np.floor(np.where(exact, step_R, 0)))
+    if not whole[mine].any() and (finite & ~exact)[mine].any():
         raise UnreadableRunError(
-            f"expected {expected}, got {got}: name the column with --column step=NAME"
+            "expected steps below 2^53, got larger ones in every row: name another column with "
+            "--column step=NAME"
+        )
+    if not whole[mine].any():
+        raise UnreadableRunError(
+            "expected whole numbers as steps, got none in any row: name the column with --column "
+            "step=NAME"
         )
     reasons = (
-        (~exact & ~large, "without a step"),
-        (large, "with a step of 2^53 or more, where doubles no longer tell neighbours apart,"),
+        (~finite, "without a step"),
+        (
+            finite & ~exact,
+            "with a step of 2^53 or more, where doubles no longer tell neighbours apart,",
+        ),
         (exact & ~whole, "with a fractional step"),
     )
     for bad, words in reasons:
@@ -309,11 +313,12 @@ def _differ(store: RowStore, kinds: NDArray[np.object_], mine: Flags) -> bool:
     """
     if any(str(kind).lower() in _EVALUATION for kind in set(kinds[mine])):
         return True
-    types = set(kinds[mine])
-    held = (
-        set(kinds[rows[mine[rows]]]) for rows in (store.sparse(key)[0] for key in store.names())
-    )
-    return any(0 < len(some) < len(types) for some in held)
+    held: dict[str, set[str]] = {str(kind): set() for kind in set(kinds[mine])}
+    for key in store.names():
+        rows = store.sparse(key)[0]
+        for kind in set(kinds[rows[mine[rows]]]):
+            held[str(kind)].add(key)
+    return len(set(map(frozenset, held.values()))) > 1
 
 
 def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> Flags:
@@ -383,10 +388,13 @@ def _reduced(
         counts = np.bincount(where, minlength=length)
         if not len(where) or (np.diff(where) > 0).all():
             continue
-        differs = np.bincount(where, weights=value != filled[where], minlength=length) > 0
+        low, high = np.full(length, np.inf), np.full(length, -np.inf)
+        np.minimum.at(low, where, value)
+        np.maximum.at(high, where, value)
+        differs = (counts > 1) & (low < high)
         held = counts > 0
         if name in cumulative:
-            np.fmax.at(filled, where, value)
+            reduced[name] = np.where(held, high, np.nan)
         elif (
             differs.sum() >= _AVERAGED_SHARE * held.sum() or (counts > 1).sum() >= 0.9 * held.sum()
         ):

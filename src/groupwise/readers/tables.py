@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -182,16 +181,20 @@ def _tag(path: Path) -> str:
 def _unique(names: list[str], notes: list[str]) -> list[str]:
     """Return the header with a number behind a name that comes again."""
     unique: dict[str, None] = {}
-    again, times = 0, Counter[str]()
-    for name in map(clean_key, names):
-        final = name
+    later: dict[str, int] = {}
+    for name in names:
+        base = final = clean_key(name)
         while final in unique:
-            times[name] += 1
-            final = f"{name} ({times[name] + 1})"
+            later[base] = later.get(base, 1) + 1
+            final = f"{base} ({later[base]})"
         unique[final] = None
-        again += final != name != "unnamed"
+    again = [
+        name
+        for name, kept in zip(names, unique, strict=True)
+        if name.strip() and clean_key(name) != kept
+    ]
     notes += noted(
-        again,
+        len(again),
         "column",
         "columns",
         "of a name that comes more than once: the later ones carry a number",

@@ -12,7 +12,6 @@ import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from groupwise.readers.configs import flatten, listed
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import Peek, inside, noted, peek, shown
 from groupwise.readers.steps import rollout_numbers
-from groupwise.readers.wire import Message, TfRecords, is_tfrecord, signed, text, varint
+from groupwise.readers.wire import Message, TfRecords, is_tfrecord, signed, text
 from groupwise.record.run import RunRecord
 
 _MOST_FILES = 10_000
@@ -182,17 +181,10 @@ def _plain_event(record: bytes) -> list[Scalar]:
     time, step, summary, value, length, tag, number = event.groups()
     if not len(tag) == length[0] == value[0] - 7 == summary[0] - 9:
         return []
-    whole = _whole(step)
-    return [(_DOUBLE(time)[0], whole, _name(tag), _SINGLE(number)[0])] if whole < 1 << 63 else []
-
-
-@lru_cache(maxsize=1 << 12)  # a step comes with each tag, and a tag at each step
-def _whole(step: bytes | None) -> int:
-    """Return the integer that bytes of the wire hold, 0 for none."""
-    return varint(step or b"\0", 0)[0]
-
-
-_name = lru_cache(maxsize=1 << 12)(text)
+    whole = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(step or b""))
+    if whole >= 1 << 63:
+        return []
+    return [(_DOUBLE(time)[0], whole, text(tag), _SINGLE(number)[0])]
 
 
 def _event(record: bytes) -> Iterator[Scalar]:
@@ -218,10 +210,10 @@ def _value(message: Message) -> tuple[str, float | str | None]:
 def _tensor(message: Message) -> float | str | None:
     """Return the one number or text of a tensor, None for any other."""
     kind = message.numbers(1)[-1] if message.numbers(1) else 0
-    form = {1: "<f", 2: "<d"}.get(kind, "")
-    for value in message.blobs(4):
-        if form and len(value) == struct.calcsize(form):
-            return float(struct.unpack(form, value)[0])
+    for field, form in ((4, {1: "<f", 2: "<d"}.get(kind, "")), (5, "<f"), (6, "<d")):
+        for value in message.blobs(field):
+            if form and len(value) == struct.calcsize(form):
+                return float(struct.unpack(form, value)[0])
     written = message.blobs(8)
     return text(written[0]) if written and len(written[0]) < limits.LARGEST_EVENT_TEXT else None
 

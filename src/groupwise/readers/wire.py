@@ -31,16 +31,16 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield number and value of each field of a message."""
     position = 0
     while position < len(data):
-        tag, position = varint(data, position)
+        tag, position = _varint(data, position)
         number, kind = tag >> 3, tag & 7
         if number == 0:
             raise ValueError("a field has the number 0")
         if kind == 0:
-            value, position = varint(data, position)
+            value, position = _varint(data, position)
             yield number, value
             continue
         if kind == 2:
-            length, position = varint(data, position)
+            length, position = _varint(data, position)
         elif kind in (1, 5):
             length = 8 if kind == 1 else 4
         else:
@@ -68,7 +68,7 @@ class Message:
         return [value for value in self._values.get(number, ()) if isinstance(value, int)]
 
 
-def varint(data: bytes, position: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     """Return the variable-length integer at a position, and where it ends."""
     value = shift = 0
     while True:
@@ -93,25 +93,28 @@ def text(value: bytes) -> str:
 
 
 @cache
-def _table() -> NDArray[np.uint32]:
+def _table() -> tuple[int, ...]:
     """Return the table of the Castagnoli checksum."""
-    table = np.arange(256, dtype=np.uint32)
+    table = list(range(256))
     for _ in range(8):
-        table[:] = table >> 1 ^ np.uint32(_POLYNOMIAL) * (table & 1)
-    return table
+        table = [value >> 1 ^ (_POLYNOMIAL if value & 1 else 0) for value in table]
+    return tuple(table)
 
 
 def masked_crc(data: bytes) -> int:
     """Return the masked CRC-32C of TensorBoard's records: turned by 15 bits and shifted by a
     constant.
     """
-    seen = np.frombuffer(data, dtype=np.uint8)
-    return int(_masked_crcs(seen, np.zeros(1, dtype=np.int64), len(data))[0])
+    table, crc = _table(), 0xFFFFFFFF
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    crc ^= 0xFFFFFFFF
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def _masked_crcs(data: NDArray[np.uint8], start_N: Places, length: int) -> NDArray[np.uint32]:
     """Return the masked CRC-32C of as many bytes from each place on."""
-    table = _table()
+    table = np.array(_table(), dtype=np.uint32)
     crc_N = np.full(len(start_N), 0xFFFFFFFF, dtype=np.uint32)
     for at in range(length):
         crc_N = table[(crc_N ^ data[start_N + at]) & 0xFF] ^ (crc_N >> 8)

@@ -202,15 +202,33 @@ def test_one_run_of_verl_by_several_processes(tmp_path: Path, second: str) -> No
 ROWS = {
     "an epoch in front": "Epoch:[1/2]({step}/9), Reward: {reward}, KL_ref: 0.1\n",
     "no sign between": "Iter {step}: Train loss 0.1, Total rewards mean {reward}, Peak mem 3.5 GB\n",
+    "parts of a step": (
+        "Step {step}/9 | Pass 0 | reward: 0.9\nStep {step}/9 | Pass 1 | reward: 0.1\nStep {step}/9 "
+        "| reward: {reward}\n"
+    ),
     "an object behind a logger": '2026-01-01T00:00:00Z stdout F {{"msg": "row", "step": {step}, "reward": {reward}}}\n',
     "an object with a wrapper": '[INFO] metrics_tag: {{"step": {step}, "metrics": {{"reward": {reward}}}}}\n',
+    "nested names": (
+        "(Runner pid=7) Step {step}\n(Runner pid=7) reward:\n(Runner pid=7)   max: 1.0\n(Runner "
+        "pid=7)   mean: {reward}\n"
+    ),
+    "a panel": (
+        "╭─ Metrics ─╮\n│ objective   scores: {reward} | kl: 0.1 │\n│ other       training_step: "
+        "{step} │\n╰──╯\n"
+    ),
     "a class": "INFO StepMetrics(step={step}, mean_reward={reward})\n",
     "a dictionary behind words": "step {step} metrics: {{'reward_mean': {reward}, 'kl': 0.1}}\n",
+    "behind a bar": (
+        " 3%|# | {step}/9 [00:01<00:09,  2.0s/it, reward=0.9]\r 3%|# | {step}/9 [00:01<00:09,  "
+        "2.0s/it, reward={reward}]\n"
+    ),
     "a fraction in brackets": "[{step}/9] reward: {reward} | kl: 0.1\n[eval @ step {step}] accuracy: 0.75\n",
+    "a spread behind a number": "Iteration {step} complete: avg reward {reward} (± 0.02), kl 0.1\n",
     "a sign of a spread": "Step {step}: reward={reward}±0.02 kl=0.1\n",
     "blanks alone": "step {step}: reward {reward} loss 0.001 len 201\n",
     "many blanks behind a logger": "2026-01-01 10:00:00 INFO [train] step   {step}   reward  {reward}   kl 0.01\n",
     "blanks and units": "INFO:root:step {step}: time 3.5 s mean reward {reward} speed 12.5 tok/s\n",
+    "an epoch is the step": "Epoch {step} mean reward: {reward}\n",
     "epochs besides steps": "Epoch {step} mean reward: 0.9\nstep {step}: reward {reward} loss 0.1\n",
     "the step amid words": "returns of step {step}: {reward}\n",
 }

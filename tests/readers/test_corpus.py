@@ -61,6 +61,8 @@ TEXTS = [
     "events/metrics.jsonl",
     "columns/metrics.json",
     "printed/console.log",
+    "skyrl/console.log",
+    "slime/console.log",
 ]
 # Formats in which a row stands on a line, carries its step, and is known to be a row even where it
 # is damaged.

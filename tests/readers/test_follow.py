@@ -448,6 +448,7 @@ def test_what_follows_is_what_the_registry_says() -> None:
         "jsonl",
         "csv",
         "trl_console",
+        "printed_dicts",
         "verl_console",
         "printed",
     }

@@ -474,6 +474,16 @@ LONG = [
 COLUMNS = {"reward": REWARD, "kl": [t / 64 for t in range(1, T + 1)]}
 LAYOUTS = {
     "a long table": [{"iteration": t, "tag": key, "scalar": value} for t, key, value in LONG],
+    "points of metrics": {
+        key: [{"step": t, "value": v} for t, v in enumerate(column, 1)]
+        for key, column in COLUMNS.items()
+    },
+    "pairs of metrics": {
+        key: [[t, v] for t, v in enumerate(column, 1)] for key, column in COLUMNS.items()
+    },
+    "triples of metrics": {
+        key: [[1.7e9 + t, t, v] for t, v in enumerate(column, 1)] for key, column in COLUMNS.items()
+    },
     "rows below steps": {
         "runtime": 3,
         "steps": [{"step": t, "reward": r} for t, r in enumerate(REWARD, 1)],
@@ -490,6 +500,17 @@ LAYOUTS = {
         "train": {"step": list(range(1, T + 1)), **COLUMNS},
         "eval": {"step": [6, 12], "score": [0.5, 0.75]},
     },
+    "a table split by pandas": {
+        "columns": ["step", "reward"],
+        "index": list(range(T)),
+        "data": [[t, r] for t, r in enumerate(REWARD, 1)],
+    },
+    "columns by row": {
+        key: {str(row): value for row, value in enumerate(column)}
+        for key, column in COLUMNS.items()
+    },
+    "columns of texts": {"reward": [str(r) for r in REWARD], "step": list(range(1, T + 1))},
+    "cells below a header": [["step", "reward"], *([t, r] for t, r in enumerate(REWARD, 1))],
 }
 
 

@@ -738,9 +738,18 @@ class TestNuls:
 @each_case(
     "text",
     [
+        # blanks part the columns
+        (
+            "  step   reward     kl\n     1     0.25   1e-3\n     2      0.5   2e-3\n     3      "
+            "0.5   2e-3\n"
+        ),
         "step,my-reward,my-reward_timestamp,my-kl,my-kl_timestamp\n1,0.25,17,1e-3,17\n2,0.5,18,2e-3,18\n3,0.5,19,2e-3,19\n",
         # words that begin with a capital letter
         "metricName,metricValue,step\nreward,0.25,1\nkl,1e-3,1\nreward,0.5,2\nkl,2e-3,2\nreward,0.5,3\nkl,2e-3,3\n",
+        (
+            "# Results\n\nOf a run.\n\n| step | reward | kl |\n|---:|---|---|\n| 1 | 0.25 | 1e-3 "
+            "|\n| 2 | 0.5 | 2e-3 |\n| 3 | 0.5 | 2e-3 |\n"
+        ),
     ],
 )
 def test_tables_of_other_tools(tmp_path: Path, text: str) -> None:

@@ -25,9 +25,11 @@ from groupwise.errors import (
 from groupwise.readers.assemble import Feed, Request, read_fed
 from groupwise.readers.configs import parse_yaml, read_settings, settings_in, with_found
 from groupwise.readers.console import (
+    DictConsole,
     PrintedConsole,
     TrlConsole,
     VerlConsole,
+    sniff_dicts,
     sniff_printed,
     sniff_trl,
     sniff_verl,
@@ -147,6 +149,13 @@ READERS: tuple[Reader, ...] = (
         sniff_trl,
         None,
         feed=TrlConsole,
+    ),
+    Reader(
+        "printed_dicts",
+        "the dictionaries that SkyRL and slime print of each step",
+        sniff_dicts,
+        None,
+        feed=DictConsole,
     ),
     Reader(
         "printed",

@@ -12,7 +12,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import compress
@@ -24,7 +24,7 @@ from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import Stated, number_in
 from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
-from groupwise.readers.rows import RowStore, is_summary, summary_notes, unwrapped
+from groupwise.readers.rows import RowStore, is_summary, spelled, summary_notes, unwrapped
 from groupwise.readers.source import (
     ESCAPE,
     Peek,
@@ -165,11 +165,11 @@ def _sender(line: str) -> tuple[str, str]:
 # TRL, Unsloth, ms-swift and OpenRLHF: {'loss': 0.1, 'reward': 0.5} amid progress bars
 
 _TRL_ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")
-# a bar, and the title before it that is none of a training, such as Map
-_BAR = re.compile(
-    r"(?:([A-Za-z][^|\r\n%:]{0,80}):\s+\d{1,3}%\|[^|\n]{0,200})?\|\s*(\d{1,9})/(\d{1,9}) \["
+_BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
+_TITLED = re.compile(
+    r"([A-Za-z][^|\r\n%]{0,80}?):?\s+\d{1,3}%\|[^|\n]{0,200}\|\s*\d{1,9}/(\d{1,9}) \["
 )
-_TRAINING = re.compile(r"(?i)train|episode|epoch|step|progress|grpo")
+_TRAINING = re.compile(r"(?i)train|episode|epoch|step|progress")
 _NUMBERED = re.compile(
     r"(?i)(?<![a-z])(?:step|iteration|iter|update)[ :=#]{0,3}(\d{1,12})(?:/\d{1,12})?(?:, "
     r"eval_metrics)?[:\]]? ?[|-]? ?$"
@@ -191,6 +191,8 @@ _SAID = re.compile(
 )
 _VERSION = re.compile(r"\btrl(?:==|-| version:? )(\d+\.\d+[\w.]*)", re.IGNORECASE)
 _MARKS = frozenset({"loss", "reward", "policy_loss"})
+_MOST_TITLES = 1000
+_MOST_RUNS = 16
 _MOST_BARS = 16
 # What a terminal, a launcher or a logger puts around a row: no word of it is a completion's.
 _AROUND = re.compile(
@@ -247,6 +249,7 @@ class TrlConsole(Console):
         self._bars: list[Bars] = []  # of each row
         self._seen: Bars = {}
         self._reached: Bars = {}
+        self._titled: set[int] = set()
         self._shapes: list[frozenset[str]] = []
         self._summaries = self._embedded = self._ended = 0
         self._stated: dict[str, Any] = {}
@@ -319,12 +322,19 @@ class TrlConsole(Console):
         """Note how far each bar of a text has come: beside that of the training an evaluation or
         a data set has its own.
         """
-        for title, done, total in _BAR.findall(text) if " [" in text else ():
-            if not title or _TRAINING.search(title):
-                length = int(total)
-                self._seen.pop(length, None)
-                self._seen[length] = int(done)
-                self._reached[length] = max(int(done), self._reached.get(length, 0))
+        bars = (
+            [(int(done), int(total)) for done, total in _BAR.findall(text)] if " [" in text else []
+        )
+        if len(self._titled) < _MOST_TITLES and any(
+            total not in self._reached for _, total in bars
+        ):
+            self._titled |= {
+                int(total) for title, total in _TITLED.findall(text) if not _TRAINING.search(title)
+            }
+        for done, total in bars:
+            self._seen.pop(total, None)
+            self._seen[total] = done
+            self._reached[total] = max(done, self._reached.get(total, 0))
         while len(self._seen) > _MOST_BARS:
             del self._seen[next(iter(self._seen))]
 
@@ -363,10 +373,11 @@ class TrlConsole(Console):
         """Return the trainer's own rows of one run with their steps."""
         notes += summary_notes(self._summaries)
         store, printed = self._trainers(notes)
-        several, again = by_turns(store, printed)
-        if several:
+        runs, again = by_turns(store, printed)
+        if runs > 1:
+            several = "several" if runs > _MOST_RUNS else f"{runs}"
             raise UnreadableRunError(
-                f"expected one run, got {shown(origin.path)}, into which several print by turns: "
+                f"expected one run, got {shown(origin.path)}, into which {several} print by turns: "
                 "epochs come again with other values, or rise and fall. Give the output of one"
             )
         if again.any():
@@ -409,6 +420,7 @@ class TrlConsole(Console):
         return store, Printed(
             bars,
             dict(self._reached),
+            frozenset(self._titled),
             stated.get("total"),
             stated.get("epochs"),
             ended,
@@ -702,6 +714,111 @@ def _value(text: str) -> Any:
     )
 
 
+# slime: rollout 3: {'rollout/raw_reward': 0.5}; SkyRL: a dictionary over many lines below "Step 3:"
+
+_SLIME_HEAD = re.compile(
+    r"(?:^|[\s\]-])(rollout|perf|eval|step) (\d{1,12}): "
+    r"(?=\{'(?:rollout|perf|eval|train|passrate)/)"
+)
+_SLIME_COUNTER = {
+    "rollout": "rollout/step",
+    "perf": "rollout/step",
+    "eval": "eval/step",
+    "step": "train/step",
+}
+_SKYRL_STEP = re.compile(r"(?:^|[\s|-])Step (\d{1,12}): ?$")
+_SKYRL_ENTRY = re.compile(r"[{ ]\s*'[\w /.@+-]{1,200}': ")
+_SKYRL_KEY = (
+    r"\{'(?:reward|policy|generate|trainer|timing|eval|loss|critic|async|environment|rollout)"
+    r"[\w-]*/"
+)
+_SKYRL_HEAD = re.compile(_SKYRL_KEY)
+_DICT_BYTES = re.compile(
+    rb"(?:^|[\s\]-])(?:rollout|perf|eval|step) \d{1,12}: \{'(?:rollout|perf|eval|train|passrate)/"
+    rb"|[\s|-]Step \d{1,12}: ?(?:\x1b\[0m)?\r?\n(?:[^\n{]{0,400}\n){0,5}[^\n{]{0,400}"
+    + _SKYRL_KEY.encode()
+)
+_ANY_DICT = re.compile(
+    rb"\{'(?:rollout|perf|eval|train|passrate|reward|policy|generate|trainer|timing|loss|critic"
+    rb"|async|environment)[\w-]*/"
+)
+_MOST_ENTRIES = 2000
+_MOST_SENDERS = 64
+
+
+class DictConsole(Console):
+    """Dictionaries that carry their step: slime's on one line, SkyRL's over many, several
+    processes printing at once.
+    """
+
+    form = "printed_dicts"
+    expected = "dictionaries of steps"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: dict[str, tuple[float, list[str]]] = {}  # by the process that prints
+        self._rounded = False
+
+    def line(self, line: str) -> None:
+        """Read one line: slime's row, the head of one of SkyRL's, or an entry of it."""
+        sender, body = _sender(line)
+        slime = _SLIME_HEAD.search(body) if ": {'" in body and body.rstrip().endswith("}") else None
+        head = _SKYRL_STEP.search(body) if slime is None and body.endswith(":") else None
+        if slime:
+            self._add({_SLIME_COUNTER[slime[1]]: float(slime[2])}, body[slime.end() :].rstrip())
+        elif head:
+            self.damaged += bool(self._open.get(sender, (0.0, []))[1])
+            if len(self._open) < _MOST_SENDERS:
+                self._open[sender] = (float(head[1]), [])
+        elif sender in self._open:
+            self._entry(sender, body)
+
+    def _entry(self, sender: str, body: str) -> None:
+        """Take an entry of a dictionary that is printed over several lines; another line between
+        them is passed over.
+        """
+        step, entries = self._open[sender]
+        if not _SKYRL_ENTRY.match(body) or (body[:1] == "{") == bool(entries):
+            return
+        if not entries and not _SKYRL_HEAD.match(body):
+            del self._open[sender]
+            return
+        entries.append(body)
+        if body.endswith("}") or len(entries) > _MOST_ENTRIES:
+            del self._open[sender]
+            self._rounded = True
+            self._add({"step": step}, "".join(entries))
+
+    def _add(self, step: dict[str, float], text: str) -> None:
+        """Keep the row that a printed dictionary holds."""
+        row = parse_row(text)
+        if row is None:
+            self.damaged += 1
+        else:
+            self.store.add(row | step)
+
+    def log(self, origin: Origin, notes: list[str]) -> Log:
+        """Return the rows so far."""
+        notes += (
+            ["the rows are what the trainer printed, rounded to four places"]
+            if self._rounded
+            else []
+        )
+        return super().log(origin, notes)
+
+
+def sniff_dicts(seen: Peek) -> float:
+    """Return the confidence that the file is printed output of SkyRL or slime: a row of either
+    within the first 32 MB.
+    """
+    if seen.text[:1] == "{" or seen.path.suffix.lower() in (*_STRUCTURED, ".md"):
+        return 0.0
+    start = b"\n" + start_of(seen, _SCAN)
+    return (
+        0.8 if _ANY_DICT.search(start) and _DICT_BYTES.search(start) else 0.0
+    )  # the first looks for fixed letters only, and is fast
+
+
 # Any other loop: Step 3/30 | loss=0.1 | reward=0.5, tables of "key | value" and lists below a
 # step's heading
 
@@ -719,21 +836,29 @@ _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 _PAIR = re.compile(
     rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)(?=$|[|,;\s)±])"
 )
-# One of several pairs without a sign between: reward 0.2 loss 0.1; a name has at most three words.
+_SPACED = re.compile(
+    rf"\s*([A-Za-z][\w/.@ ]{{0,80}}?)\s+({_NUMBER})(%?)(?: ?[A-Za-z/]{{1,8}}| ?\([^()]{{0,40}}\)| "
+    r"?± ?[\d.]+)?\s*"
+)
+# One of several pairs that blanks alone part: reward 0.2 loss 0.1; a name has at most three words.
 _CHAINED = re.compile(
     rf"((?:[A-Za-z][\w/.@+\-]{{0,60}} ){{1,3}})({_NUMBER})(%?) "
     rf"?(?:(?:m?s|secs?|seconds|[KMG]i?B|[A-Za-z]{{1,8}}/s)\b)? ?"
 )
 _CHAINED_ALONE = re.compile(r"(?i)(?:mean |avg |average )?reward")
-_BRACKETS = str.maketrans("{}()'\"", " " * 6)  # of what Python prints
-_SEPARATORS = str.maketrans(":|>,;", " " * 5)
 _KIND = re.compile(r"\[\w{1,20}\]")
 _SAMPLE = re.compile(
     r"\b[A-Za-z]\w{0,40}\[\d{1,6}\]"
 )  # behind a step: what follows is of one completion
 _CELL = re.compile("[|│┃║]")
+_COUNTER = re.compile(r"(?:^|[|,;])\s*([A-Za-z][A-Za-z ]{1,30}?) (\d{1,6})\s*(?=$|[|,;])")
 _EPOCH = re.compile(r"(?i)\bepoch\b\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(\d{1,6})(?![\d.]*\.\d)")
+_NESTED = re.compile(rf"( *)([\w./@+-]{{1,100}}):(?: +({_NUMBER}))? *")
 _JSON = re.compile(r'(?:^|\s)(\{".*)')
+_ANY_BAR = re.compile(r"\d%\|")
+_BEHIND_BAR = re.compile(
+    r"\|\s*(\d{1,9})/\d{1,9} \[[^\]\n]{0,60}?(?:it/s|s/it), ([^\]\n]{1,400})\]"
+)
 _HELD_OUT = re.compile(r"(?i)\W*(?:eval|val|test|dev|held)")
 _EVALUATION = re.compile(r"(?i)\b(?:eval|evaluation|validation|val)\b(?!\s*[=:]\s*[-\d.])")
 _KNOWN = re.compile(
@@ -747,6 +872,9 @@ _SETTING = re.compile(
 _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
 _COUNTS = frozenset({"step", "iteration", "iter", "update", "epoch"})
 _SCAN_LINES = 4000
+_OF_A_PART = (
+    "of a part/"  # in front of what a line says of a part of a step, such as one prompt of it
+)
 
 
 class PrintedConsole(Console):
@@ -761,6 +889,12 @@ class PrintedConsole(Console):
     def __init__(self) -> None:
         super().__init__()
         self._block: dict[str, float] = {}
+        self._bar: dict[str, float] = {}  # what stands behind the progress bar of a step
+        self._heads: list[tuple[int, str]] = []  # of nested names below a step: indentation, name
+        self._panel: dict[str, float] | None = None
+        self._by_epoch = (
+            -1.0
+        )  # the last epoch, where epochs are the steps so far; NaN once they cannot be
         self._epoch = self._last = self._before = (
             0.0  # the epoch, its last step, and the steps of the epochs before it
         )
@@ -770,7 +904,7 @@ class PrintedConsole(Console):
     def line(self, line: str) -> None:
         """Read a row on one line, the heading of a step, or what is listed below it."""
         line = bare(_sender(line)[1] if "pid=" in line else line)
-        if not line or "%|" in line or self._is_json(line):
+        if not line or self._is_bar(line) or self._is_json(line) or self._is_of_panel(line):
             return
         step = _TRAIN_STEP.search(line) or _STEP.search(
             line
@@ -793,17 +927,39 @@ class PrintedConsole(Console):
     def _around(self, line: str, step: re.Match[str]) -> dict[str, float]:
         """Return the names and numbers of a line that names its step."""
         rest = f"{line[: step.start()]} {line[step.end() :]}"
-        pairs = _cells(line) or self._pairs(rest)
+        pairs = _cells(line) or _in_braces(rest) or self._pairs(rest) or self._spaced(rest)
         return pairs or (self._chained(line[step.end() :]) if _begins(line, step) else {})
+
+    def _epoch_row(self, line: str) -> None:
+        """Keep the row of an epoch, which is a step as long as no line names one and no epoch
+        comes again.
+        """
+        epoch = _EPOCH.search(line) if "poch" in line.lower() else None
+        pairs = self._around(line, epoch) if epoch and _begins(line, epoch) else {}
+        if epoch is None or not any(map(_KNOWN.search, pairs)):
+            return
+        if float(epoch[1]) > self._by_epoch:
+            self._by_epoch = float(epoch[1])
+            self.store.add({"step": self._by_epoch} | pairs)
+        elif self._by_epoch >= 0:
+            self.store, self._by_epoch = RowStore(), float("nan")
+
+    def _keep(self, row: Row | Mapping[str, Any]) -> None:
+        """Keep a row that names its step; epochs are none then."""
+        if self._by_epoch >= 0:
+            self.store = RowStore()
+        self._by_epoch = float("nan")
+        self.store.add(row)
 
     def _below(self, line: str) -> None:
         """Read a line without a step: a setting before the first, what is listed below one, or
         the evaluation after a row.
         """
         if self._block:
-            pairs = _cells(line) or self._pairs(line)
+            pairs = _cells(line) or self._nested(line) or self._pairs(line)
             self._block |= {} if set(pairs) & set(self._block) else pairs
-        elif not self.store.count:
+        elif not self.store.count or self._by_epoch >= 0:
+            self._epoch_row(line)
             for name, value in _SETTING.findall(line):
                 self._stated.setdefault(_RENAMED.get(name, name), number_in(value))
         elif (
@@ -825,6 +981,17 @@ class PrintedConsole(Console):
         self._epoch, self._last = now, number
         return self._before + number
 
+    def _is_bar(self, line: str) -> bool:
+        """Take what stands behind the last progress bar of a line; the last of a step counts."""
+        if "%|" not in line or not _ANY_BAR.search(line):
+            return False
+        for number, text in _BEHIND_BAR.findall(line)[-1:]:
+            pairs = self._pairs(text)
+            if self._bar.get("step") != float(number):
+                self.finish()
+            self._bar = {"step": float(number)} | pairs
+        return True
+
     def _is_json(self, line: str) -> bool:
         """Keep the row that an object at the end of a line holds, if it tells its step."""
         found = _JSON.search(line) if '{"' in line and line.endswith("}") else None
@@ -835,24 +1002,92 @@ class PrintedConsole(Console):
         if not any(isinstance(row.get(key), int | float) for key in STEP_KEYS):
             return False
         self.finish()
-        self.store.add(row)
+        self._keep(row)
         return True
+
+    def _is_of_panel(self, line: str) -> bool:
+        """Take a line of a box of numbers that names its step inside; one below a step's heading
+        is none.
+        """
+        edge = line.lstrip()[:1] or " "
+        if edge in "╭┌┏" and not self._block:
+            self._panel = {}
+        elif self._panel is not None and edge in "╰└┗":
+            step = next(
+                (
+                    value
+                    for key, value in self._panel.items()
+                    if spelled(key).rpartition("/")[2] in STEP_KEYS
+                ),
+                None,
+            )
+            if step is not None:
+                self._keep({"step": step} | self._panel)
+            self._panel = None
+        elif self._panel is not None and edge in "│┃":
+            category, _, rest = re.sub(r"\s{2,}", "\t", line.strip(" │┃")).partition("\t")
+            pairs, front = self._pairs(rest), "" if category == "other" else f"{category}/"
+            self._panel |= (
+                {f"{front}{name}": value for name, value in pairs.items()}
+                if pairs
+                else _cells(line)
+            )
+        return self._panel is not None
 
     def finish(self) -> None:
         """Keep the row whose lines are all read."""
-        if len(self._block) > 1:
-            self.store.add(self._block)
-        self._block = {}
+        for row in (self._bar, self._block):
+            if len(row) > 1:
+                self._keep(row)
+        self._bar, self._block, self._heads = {}, {}, []
+
+    def _nested(self, line: str) -> dict[str, float]:
+        """Return the number of a line whose name is nested, by its indentation, below others."""
+        found = _NESTED.fullmatch(line)
+        if not found:
+            return {}
+        while self._heads and self._heads[-1][0] >= len(found[1]):
+            self._heads.pop()
+        if found[3] is None:
+            self._heads.append((len(found[1]), found[2]))
+            return {}
+        return (
+            {"/".join([*(name for _, name in self._heads), found[2]]): float(found[3])}
+            if self._heads
+            else {}
+        )
 
     def _pairs(self, line: str) -> dict[str, float]:
         """Return the names and numbers of a line; a percentage becomes a share."""
-        return self._named(_PAIR.findall(line.translate(_BRACKETS)))
+        pairs = _PAIR.findall(line)
+        part = pairs and any(name.lower() not in _COUNTS for name, _ in _COUNTER.findall(line))
+        return self._named(
+            (
+                (f"{_OF_A_PART if part else ''}{key.strip()}", text, percent)
+                for key, text, percent in pairs
+            )
+        )
+
+    def _spaced(self, line: str) -> dict[str, float]:
+        """Return the names and numbers of a line that puts no sign between them: Train loss 0.1,
+        Rewards mean 0.5.
+        """
+        parts = [
+            _SPACED.fullmatch(part.rpartition(": ")[2])
+            for part in re.split(r"[,|;]", line.strip(" :-|"))
+        ]
+        good = [part for part in parts if part]
+        return (
+            self._named((part[1], part[2], part[3]) for part in good)
+            if len(good) > 1 and 2 * len(good) > len(parts)
+            else {}
+        )
 
     def _chained(self, text: str) -> dict[str, float]:
         """Return the names and numbers of a text that holds nothing else, parted by blanks:
         reward 0.2 loss 0.1.
         """
-        plain, at = " ".join(text.translate(_SEPARATORS).split()), 0
+        plain, at = " ".join(text.strip(" :-|>").split()), 0
         cells: list[tuple[str, str, str]] = []
         while at < len(plain) and (found := _CHAINED.match(plain, at)):
             cells.append((found[1].strip(), found[2], found[3]))
@@ -883,7 +1118,22 @@ class PrintedConsole(Console):
         what = f"read as shares ({', '.join(dict.fromkeys(self._shares))})"
         notes += noted(len(self._shares), "value in % is", "values in % are", what)
         stated: Stated = ((self._stated, "the printed output"),)
-        return Log(self.store, origin.path, self.form, origin.size, tuple(notes), stated=stated)
+        return Log(
+            _whole(self.store), origin.path, self.form, origin.size, tuple(notes), stated=stated
+        )
+
+
+def _whole(store: RowStore) -> RowStore:
+    """Return a store in which what is said of parts of a step counts only where nothing says it
+    of the whole.
+    """
+    names = set(store.names())
+    if not any(name.startswith(_OF_A_PART) for name in names):
+        return store
+    kept = {name: name.removeprefix(_OF_A_PART) for name in store.names()}
+    return store.renamed(
+        {name: whole for name, whole in kept.items() if name == whole or whole not in names}
+    )
 
 
 def _begins(line: str, step: re.Match[str]) -> bool:
@@ -891,16 +1141,37 @@ def _begins(line: str, step: re.Match[str]) -> bool:
     return not _holds_words(_KIND.sub(" ", line[: step.start()]))
 
 
+def _in_braces(line: str) -> dict[str, float]:
+    """Return the names and numbers of a Python dictionary on a line."""
+    row = parse_row(line[line.index("{'") : line.rfind("}") + 1]) if "{'" in line else None
+    return {
+        str(key): float(value)
+        for key, value in (row or {}).items()
+        if isinstance(value, int | float)
+    }
+
+
 def _cells(line: str) -> dict[str, float]:
     """Return the names and numbers of a line of a table, "key | value" side by side; empty for
     another line.
     """
     cells = [cell for cell in map(str.strip, _CELL.split(line)) if cell]
-    pairs = list(zip(cells[::2], map(number_of, cells[1::2]), strict=False))
-    tabled = {
-        key[:200]: value for key, value in pairs if value is not None and number_of(key) is None
-    }
-    return tabled if 2 * len(tabled) == len(cells) else {}
+    values = [number_of(cell) for cell in cells]
+    tabled = (
+        len(cells) > 1
+        and len(cells) % 2 == 0
+        and None not in values[1::2]
+        and not any(value is not None for value in values[::2])
+    )
+    return (
+        {
+            key[:200]: value
+            for key, value in zip(cells[::2], values[1::2], strict=True)
+            if value is not None
+        }
+        if tabled
+        else {}
+    )
 
 
 def sniff_printed(seen: Peek) -> float:

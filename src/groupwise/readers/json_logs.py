@@ -16,8 +16,10 @@ from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, enc
 from groupwise.readers.columns import PlainRows
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.rows import (
+    VALUE_KEYS,
     RowStore,
     is_summary,
+    parse_number,
     summary_notes,
     unwrapped,
 )
@@ -39,8 +41,12 @@ from groupwise.readers.steps import STEP_KEYS, is_evaluation, one_run
 from groupwise.record.run import RunRecord
 
 _NAMES = ("tag", "name", "run_name", "run_id", "run_uuid", "run", "experiment")
-_DEPTH = 3
-_NUMBERED = re.compile(r"(?i:^(?:baseline|base|initial)$)|(?:^|[^\w.]|_|-|[a-z])(\d{1,15})$")
+_HEADERS, _BODIES = (
+    ("columns", "header", "headers", "fields"),
+    ("data", "rows", "values"),
+)  # of a table
+_DEPTH, _MOST_OF_POINT, _LONGEST_NUMBER = 3, 4, 16
+_NUMBERED = re.compile(r"(?:^|[^\w.]|_|-|[a-z])(\d{1,15})$")
 
 
 def sniff_jsonl(seen: Peek) -> float:
@@ -130,8 +136,14 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
     runs: list[dict[str, Any]] = []
     text = read_whole(seen)
     array = JsonArray(text, text.index("[") + 1)
+    names: list[Any] = []  # in a first list of texts
     for row in array:
-        if not isinstance(row, dict):
+        cells = _rows_of_cells([names, row]) if isinstance(row, list) else []
+        if cells:
+            store.add(cells[0])
+        elif isinstance(row, list) and not names:
+            names = row
+        elif not isinstance(row, dict):
             strange += 1
         elif _inner_logs(row) and not _has_step(row):
             runs.append(row)
@@ -229,8 +241,9 @@ def _rows_in(whole: Mapping[str, Any], depth: int = 0) -> list[dict[str, Any]] |
         if depth < _DEPTH
         else {}
     )
+    metrics = _metrics_in(whole)
     named: dict[str, list[dict[str, Any]]] = {
-        key: value for key, value in whole.items() if _is_rows(value)
+        key: value for key, value in whole.items() if _is_rows(value) and key not in metrics
     }
     named |= {
         key: rows
@@ -250,19 +263,110 @@ def _rows_in(whole: Mapping[str, Any], depth: int = 0) -> list[dict[str, Any]] |
         and not any(map(_has_step, below[0][:1]))
     ):
         return [{**row, **beside} for row, beside in zip(below[0], columns, strict=True)]
-    return columns or _numbered_rows(whole) or (below[0] if len(below) == 1 else None)
+    return (
+        _table_in(whole)
+        or columns
+        or _numbered_rows(whole)
+        or (below[0] if len(below) == 1 else None)
+    )
+
+
+def _table_in(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of an object of the names of columns beside lists of their cells, as
+    pandas splits a table.
+    """
+    names = next((whole[key] for key in _HEADERS if key in whole), None)
+    rows = next((whole[key] for key in _BODIES if key in whole), None)
+    return _rows_of_cells([names, *rows]) if isinstance(rows, list) else []
+
+
+def _rows_of_cells(lists: list[Any]) -> list[dict[str, Any]]:
+    """Return the rows of lists of cells below a list of names; none where the first holds
+    anything but texts.
+    """
+    names, *rows = lists
+    titled = (
+        isinstance(names, list) and len(names) > 0 and all(isinstance(name, str) for name in names)
+    )
+    return (
+        [
+            dict(zip(names, row, strict=True))
+            for row in rows
+            if isinstance(row, list) and len(row) == len(names)
+        ]
+        if titled
+        else []
+    )
 
 
 def _rows_of_columns(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of an object of columns, those of the longest; none where it holds none."""
-    columns = {
-        key: value
-        for key, value in whole.items()
-        if isinstance(value, list) and len(value) > 1 and _numbers(value)
-    }
+    """Return the rows of an object of columns, those of the longest, or of one of points, a
+    metric each; none where it holds neither.
+    """
+    metrics = _metrics_in(whole)
+    if metrics:
+        at = sorted({step for points in metrics.values() for step in points})
+        return [
+            {
+                "step": step,
+                **{key: points[step] for key, points in metrics.items() if step in points},
+            }
+            for step in at
+        ]
+    columns = {key: cells for key, value in whole.items() if (cells := _column(value))}
     length = max(map(len, columns.values()), default=0)
     full = {key: value for key, value in columns.items() if len(value) == length}
     return [dict(zip(full, cells, strict=True)) for cells in zip(*full.values(), strict=True)]
+
+
+def _column(value: Any) -> list[Any]:
+    """Return the cells of a column: a list of numbers, or an object of numbers by the row, as
+    pandas writes it; none of anything else.
+    """
+    if (
+        isinstance(value, dict)
+        and len(value) > 1
+        and all(key.isdecimal() and len(key) < _LONGEST_NUMBER for key in value)
+    ):
+        value = [value[key] for key in sorted(value, key=int)]
+    return value if isinstance(value, list) and len(value) > 1 and _numbers(value) else []
+
+
+def _metrics_in(whole: Mapping[str, Any]) -> dict[str, dict[float, float]]:
+    """Return the metrics of an object by step, where it holds each as a list of points; objects
+    in one list alone are rows.
+    """
+    metrics = {key: points for key, value in whole.items() if (points := _points(value))}
+    return {} if len(metrics) == 1 and any(_is_rows(whole[key]) for key in metrics) else metrics
+
+
+def _points(value: Any) -> dict[float, float]:
+    """Return the numbers of a metric by step, where a list holds both in each element, as
+    trackers export one; none of anything else.
+    """
+    if not isinstance(value, list) or len(value) < 2 or not isinstance(value[0], dict | list):
+        return {}
+    pairs = [_point(element) for element in value]
+    return {} if None in pairs else dict(pair for pair in pairs if pair)
+
+
+def _point(element: Any) -> tuple[float, float] | None:
+    """Return step and number of an element: [step, number], [time, step, number], or an object
+    that holds both and perhaps a time.
+    """
+    if isinstance(element, dict):
+        short = len(element) <= _MOST_OF_POINT
+        cells: list[Any] = [
+            next((element[key] for key in keys if key in element), None)
+            for keys in (STEP_KEYS, VALUE_KEYS)
+            if short
+        ]
+    else:
+        cells = element[-2:] if isinstance(element, list) and len(element) in (2, 3) else []
+    sound = len(cells) == 2 and all(
+        isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells
+    )
+    return (float(cells[0]), float(cells[1])) if sound else None
 
 
 def _numbered_rows(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -272,23 +376,34 @@ def _numbered_rows(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = {
         key: _NUMBERED.search(str(key)) for key, value in whole.items() if isinstance(value, dict)
     }
-    numbered = {int(match[1] or 0): whole[key] for key, match in found.items() if match}
-    if sum(map(bool, numbered)) < 2 or len(numbered) * 2 <= len(whole):
+    numbered = {int(match[1]): whole[key] for key, match in found.items() if match}
+    start = next(
+        (whole[key] for key in found if str(key).lower() in ("baseline", "base", "initial")), None
+    )
+    if len(numbered) < 2 or len(numbered) * 2 <= len(whole):
         return []
+    numbered = numbered if start is None else {0: start} | numbered
     return [{"step": float(step), **value} for step, value in sorted(numbered.items())]
 
 
 def _numbers(values: list[Any]) -> bool:
-    """Return whether a list holds numbers, perhaps with gaps."""
-    return all(
+    """Return whether a list holds numbers, perhaps with gaps, or texts of numbers."""
+    plain = all(
         value is None or (isinstance(value, int | float) and not isinstance(value, bool))
         for value in values
+    )
+    return plain or all(
+        isinstance(value, str) and parse_number(value) is not None for value in values
     )
 
 
 def _inner_logs(run: Mapping[str, Any]) -> bool:
     """Return whether an object holds the log of a run of its own."""
-    lists = [value for value in run.values() if isinstance(value, list) and len(value) > 1]
+    lists = [
+        value
+        for value in run.values()
+        if isinstance(value, list) and len(value) > 1 and not _points(value)
+    ]
     return any(_is_rows(value) or (len(value) > 2 and _numbers(value)) for value in lists)
 
 
@@ -306,7 +421,10 @@ def _runs_by_name(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows, or an object with its log.
     """
     for inner in (whole, *(value for value in whole.values() if isinstance(value, dict))):
-        named = {key: {"rows": value} if _is_rows(value) else value for key, value in inner.items()}
+        named = {
+            key: {"rows": value} if _is_rows(value) and not _points(value) else value
+            for key, value in inner.items()
+        }
         runs = [
             {"name": key, **value}
             for key, value in named.items()

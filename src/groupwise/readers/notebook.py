@@ -21,7 +21,7 @@ from groupwise.errors import UnreadableRunError
 from groupwise.parsing import parse_json
 from groupwise.readers.assemble import Log, Origin, Request, assemble
 from groupwise.readers.configs import missing, settings_in, with_found
-from groupwise.readers.console import PrintedConsole, TrlConsole, VerlConsole
+from groupwise.readers.console import DictConsole, PrintedConsole, TrlConsole, VerlConsole
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import Peek, lines_of, peek, read_whole, shown
 from groupwise.record.run import RunRecord
@@ -94,7 +94,7 @@ def _printed(
         ),
     )
     for text in _texts(notebook, "text"):
-        for console in (VerlConsole, TrlConsole, PrintedConsole):
+        for console in (VerlConsole, TrlConsole, DictConsole, PrintedConsole):
             feed = console()
             feed.take(lines_of(text)[: limits.MOST_ROWS])
             feed.finish()

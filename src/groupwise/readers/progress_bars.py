@@ -11,7 +11,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,6 @@ Bars = dict[int, int]  # length of a progress bar -> how far it has come, the la
 _STEP_NAMES = ("step", "global_step", "global_step/max_steps")
 _MOST_FALLS = 0.1
 _MOST_LOST = 0.2
-_MOST_TIES = 0.25
 _LEAST_ROWS = 8
 _COUNTED = (
     "the log states no step, so the rows are counted: a row may be several steps (set "
@@ -40,7 +39,11 @@ class Printed:
     """What was printed around the rows."""
 
     bars: Sequence[Bars]  # of each row, the progress bars before it
-    reached: Mapping[int, int]  # length of a bar -> how far it came at all
+    reached: Mapping[int, int] = field(
+        default_factory=dict
+    )  # length of a bar -> how far it came at all
+    # lengths of bars that carry another title than that of a training, such as Map
+    titled: frozenset[int] = frozenset()
     total: int | None = None  # optimiser steps that the trainer states at its start, or None
     epochs: int | None = None  # passes over the prompts that it states, or None
     ended: bool = False  # whether a summary of the whole training follows the last row
@@ -67,8 +70,8 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Array | None, list[str]
     if any(key in _STEP_NAMES for key in store.names()):
         return None, []
     main = training_rows(store)
-    follows = _bars_before(printed, main)
-    by_bars, lost = _by_bars(_positions(printed, follows), main)
+    done = _positions(printed.bars, main, printed.total)
+    by_bars, lost = _by_bars(done, main)
     if by_bars is not None:
         note = "the step of a row is the position of the progress bar printed before it"
         if lost:
@@ -89,9 +92,13 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Array | None, list[str]
         if falls
         else []
     )
-    total, words = _last_step(store, printed, follows)
-    spacing = round(total / count)
-    if spacing >= 1 and spacing * count <= total < spacing * (count + 1):
+    total, words = _last_step(store, main, printed, count)
+    spacing = round(total / count) if total else 0
+    fits = spacing >= 1 and spacing * count <= total < spacing * (count + 1)
+    whole = (
+        printed.ended or printed.reached.get(total) == total
+    )  # else the bars may have stopped before the rows did
+    if fits and (whole or _agrees(order[main] * spacing, done[main])):
         rows = counted(count, "row")
         return order * spacing, [
             *notes,
@@ -100,22 +107,24 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Array | None, list[str]
     return order, [*notes, _COUNTED]
 
 
-def _bars_before(printed: Printed, main: Flags) -> Counter[int]:
-    """Return how many rows of the training follow the bar of each length."""
-    rows = zip(printed.bars, main.tolist(), strict=True)
-    return Counter(next(reversed(seen)) for seen, trains in rows if trains and seen)
-
-
-def _positions(printed: Printed, follows: Counter[int]) -> Array:
+def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Array:
     """Return how far the training's bar stood before each row; the bar of an evaluation, which
     rows of training do not follow, is none.
     """
-    least = max(1, _MOST_FALLS * max(follows.values(), default=0))
-    lengths = {length for length, rows in follows.items() if rows > least} or set(follows)
-    lengths |= {printed.total} & set(follows)
+    follows = Counter(
+        next(reversed(seen))
+        for seen, trains in zip(bars, main.tolist(), strict=True)
+        if trains and seen
+    )
+    lengths = {
+        length
+        for length, rows in follows.items()
+        if rows > max(1, _MOST_FALLS * max(follows.values()))
+    } or set(follows)
+    if total is not None and total in follows:
+        lengths.add(total)
     latest = (
-        next((seen[length] for length in reversed(seen) if length in lengths), 0)
-        for seen in printed.bars
+        next((seen[length] for length in reversed(seen) if length in lengths), 0) for seen in bars
     )
     return np.array(list(latest), dtype=np.float64)
 
@@ -150,36 +159,73 @@ def _by_bars(done: Array, main: Flags) -> tuple[Array | None, int]:
     return step, lost
 
 
+def _agrees(step: Array, at: Array) -> bool:
+    """Return whether the bars that moved between rows stood at these steps, as far as any did."""
+    moved = np.append(at[0] > 0, np.diff(at) > 0)
+    return moved.sum() < 2 or float((step[moved] == at[moved]).mean()) >= 1 - _MOST_LOST
+
+
 def _between(at: Array, own: Flags) -> Array | None:
     """Return positions with the lost ones put between their neighbours; None where there is no room
     for them.
 
-    Beside a restart a lost one stays unknown.
+    Beside a restart, or at an end where no spacing is known, a lost one stays unknown.
     """
-    known, rows = np.flatnonzero(own), np.arange(len(at))
-    steps, apart = np.diff(at[known]), np.diff(known)
-    if ((steps >= 0) & (steps < apart)).any():
+    known, lost = np.flatnonzero(own), np.flatnonzero(~own)
+    rows, steps = np.diff(known), np.diff(at[known])
+    if ((steps >= 0) & (steps < rows) & (rows > 1)).any():
         return None
-    beyond = rows - np.clip(rows, known[0], known[-1])
-    placed = np.round(np.interp(rows, known, at[known]) + beyond * np.median(steps / apart))
-    before = np.clip(np.searchsorted(known, rows) - 1, 0, len(steps) - 1)
-    placed[~own & ((steps[before] < 0) | (placed <= 0))] = math.nan
+    usual = steps[(rows == 1) & (steps > 0)]
+    spacing = float(np.median(usual)) if len(usual) else math.nan
+    placed = at.copy()
+    placed[lost] = np.round(np.interp(lost, known, at[known]))
+    for restart in np.flatnonzero(steps < 0):
+        placed[known[restart] + 1 : known[restart + 1]] = math.nan
+    early, late = lost[lost < known[0]], lost[lost > known[-1]]
+    guess = at[known[0]] - spacing * (known[0] - early)
+    placed[early] = np.where(guess > 0, guess, math.nan)
+    placed[late] = at[known[-1]] + spacing * (late - known[-1])
     return placed
 
 
-def _last_step(store: RowStore, printed: Printed, follows: Counter[int]) -> tuple[int, str]:
+def _last_step(store: RowStore, main: Flags, printed: Printed, count: int) -> tuple[int, str]:
     """Return the step of the last row as far as the log proves it, else 0, and the words for
     where it is from.
     """
-    usual = max(follows, key=lambda length: follows[length], default=0)
-    length = printed.total if printed.total in printed.reached else usual
-    reached = printed.reached.get(length or 0, 0)
-    if length and (printed.ended or reached == length):
-        return reached, "that the progress bar has come to"
-    epoch = store.sparse("epoch")[1][-1:]
-    if printed.ended and not length and not (printed.epochs and epoch <= printed.epochs - 1):
-        return printed.total or 0, "that the log states"
+    last = Counter(
+        next(reversed(seen))
+        for seen, trains in zip(printed.bars, main.tolist(), strict=True)
+        if trains and seen
+    )
+    usual = max(last, key=lambda length: last[length], default=0)
+    length = (
+        printed.total
+        if printed.total in printed.reached
+        else usual
+        if usual not in printed.titled
+        else 0
+    )
+    if length:
+        return printed.reached.get(length, 0), "that the progress bar has come to"
+    if printed.total and _reached_its_end(store, main, printed, count):
+        return printed.total, "that the log states"
     return 0, ""
+
+
+def _reached_its_end(store: RowStore, main: Flags, printed: Printed, count: int) -> bool:
+    """Return whether the log proves that the rows go up to the stated total: by their epochs,
+    else by the summary at the end.
+    """
+    total = printed.total or 0
+    epoch = store.dense("epoch")[main] if "epoch" in store.names() else np.zeros(0)
+    epoch = epoch[np.isfinite(epoch)]
+    if not printed.epochs or not len(epoch):
+        return printed.ended
+    at_end = printed.epochs * round(total / count) * count / max(total, 1)
+    if abs(float(epoch[-1]) - at_end) <= max(0.5 * printed.epochs / count, 0.006):
+        return True
+    # A number of steps that is no whole number of epochs ends within the last one that is stated.
+    return printed.ended and printed.epochs - 1 < float(epoch[-1]) < printed.epochs
 
 
 def _counted_rows(store: RowStore, main: Flags) -> tuple[Array, int]:
@@ -200,30 +246,55 @@ def _counted_rows(store: RowStore, main: Flags) -> tuple[Array, int]:
     return order, falls
 
 
-def by_turns(store: RowStore, printed: Printed) -> tuple[bool, Flags]:
-    """Return whether several runs print by turns, and which rows were printed before with the same
-    values, as by another process of one run.
+def by_turns(store: RowStore, printed: Printed) -> tuple[int, Flags]:
+    """Return how many runs print by turns, and which rows were printed before with the same values.
 
-    The epochs of one run rise, or are equal where the rounding makes them so.
+    Rows of one run have epochs that rise, or are equal where the rounding makes them so. Where each
+    epoch comes several times and the next is more than the rounding away, or where epochs rise and
+    fall all the time, rows with other values are of another run; with the same values they are of
+    another process of one run.
     """
-    again, trains = np.zeros(store.count, dtype=bool), training_rows(store)
-    main, names = np.flatnonzero(trains), store.names()
+    again = np.zeros(store.count, dtype=bool)
+    names = store.names()
+    main = np.flatnonzero(training_rows(store))
     if "epoch" not in names or len(main) < _LEAST_ROWS or any(key in _STEP_NAMES for key in names):
-        return False, again
+        return 1, again
     epoch = store.dense("epoch")[main]
-    done = _positions(printed, _bars_before(printed, trains))
-    if not np.isfinite(epoch).all() or _by_bars(done, trains)[0] is not None:
-        return False, again
+    done = _positions(printed.bars, training_rows(store), printed.total)
+    if not np.isfinite(epoch).all() or _by_bars(done, training_rows(store))[0] is not None:
+        return 1, again
     gaps = np.diff(epoch)
     if (gaps < 0).sum() > max(3, _MOST_FALLS * len(epoch)):
-        return True, again
-    places = fewest_decimals(epoch)
-    resolution = 10.0 ** -(MOST_DECIMALS if places is None else places)
-    if gaps.max() < 1.5 * resolution:
-        return False, again
-    values = np.column_stack([store.dense(key)[main] for key in names])
-    same = np.append(
-        False, ((values[1:] == values[:-1]) | np.isnan(values[1:] + values[:-1])).all(axis=1)
-    )
-    again[main[same]] = True
-    return bool(((gaps == 0) & ~same[1:]).mean() > _MOST_TIES), again
+        return 2, again
+    values, times = np.unique(epoch, return_counts=True)
+    several = int(times.min(initial=len(epoch))) if len(values) < 2 else int(times[:-1].min())
+    rounded = len(values) < 3 or float(np.diff(values).min()) < 1.5 * _resolution(values)
+    if several < 2 or rounded or (gaps == 0).sum() * 2 < len(epoch) - len(values):
+        return 1, again
+    same, other = _compared(store, main)
+    tied = np.flatnonzero(gaps == 0) + 1
+    if other[tied].mean() > 0.5:
+        return several, again
+    again[main[tied[same[tied]]]] = True
+    return 1, again
+
+
+def _resolution(values: Array) -> float:
+    """Return the place to which all values are rounded."""
+    places = fewest_decimals(values)
+    return float(10.0 ** -(MOST_DECIMALS if places is None else places))
+
+
+def _compared(store: RowStore, rows: NDArray[np.int64]) -> tuple[Flags, Flags]:
+    """Return which rows have the same values as the one before, and which another value at a key
+    that both have.
+    """
+    same, other = np.ones(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
+    same[0] = False
+    for key in store.names():
+        values = store.dense(key)[rows]
+        differs = values[1:] != values[:-1]
+        missing = np.isnan(values)
+        same[1:] &= ~differs | (missing[1:] & missing[:-1])
+        other[1:] |= differs & ~missing[1:] & ~missing[:-1]
+    return same, other

@@ -13,14 +13,15 @@ from groupwise import limits
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.rows import RowStore, clean_key, parse_number, spelled
-from groupwise.readers.source import Peek, first_lines, noted, peek, shown
-from groupwise.readers.steps import one_run
+from groupwise.readers.source import Peek, first_lines, lines_of, noted, peek, shown
+from groupwise.readers.steps import STEP_KEYS, one_run
 from groupwise.readers.wandb_run import exported_runs
 from groupwise.record.run import RunRecord
 from groupwise.record.table import read_parquet
 
 _BATCH, _HELD = 4096, 1 << 24  # lines, and characters of them, that wait for the end of a record
-_BETWEEN = (",", ";", "\t")  # cells
+_BETWEEN = (",", ";", "\t", "|", " ")  # cells
+_MARKDOWN = ("|", "#")  # how a text begins whose table has bars between its cells
 _OF_ONE_TAG = {
     "wall_time",
     "step",
@@ -37,12 +38,62 @@ def sniff_csv(seen: Peek) -> float:
     lines = [
         line[: limits.LONGEST_CELL].rstrip("\n") for line in first_lines(seen, 20) if line.strip()
     ]
+    if _is_markdown(lines[0], seen.text):
+        return 0.65
     named = seen.path.suffix.lower() in (".csv", ".tsv")
     delimiter = _delimiter(lines[0])
     if named:
         return 0.8 if delimiter else 0.6 if len(lines) > 1 else 0.0
-    table = delimiter and _is_table([line.split(delimiter) for line in lines])
-    return 0.8 if table else 0.1 if delimiter else 0.0
+    if not delimiter:
+        return 0.6 if _is_aligned([line.split() for line in lines]) else 0.0
+    return 0.8 if _is_table([line.split(delimiter) for line in lines]) else 0.1
+
+
+def _is_markdown(first: str, text: str) -> bool:
+    """Return whether a text that begins as Markdown does holds one table, with a number for the
+    step in every row.
+    """
+    table = (
+        [_between_bars(line) for line in lines_of(text) if line.startswith("|")]
+        if first.startswith(_MARKDOWN)
+        else []
+    )
+    names, rows = (
+        [spelled(name) for name in table[0]] if table else [],
+        [row for row in table[1:] if row],
+    )
+    place = next((names.index(name) for name in names if name in STEP_KEYS), None)
+    return (
+        place is not None
+        and len(rows) > 1
+        and all(len(row) > place and parse_number(row[place]) is not None for row in rows[:-1])
+    )
+
+
+def _between_bars(line: str) -> list[str]:
+    """Return the cells of a line of a Markdown table; none where it only parts the header from
+    the rows.
+    """
+    cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+    return [] if all(set(cell) <= {"-", ":"} for cell in cells) else cells
+
+
+def _is_aligned(lines: list[list[str]]) -> bool:
+    """Return whether blanks part the columns: a line of names, and below it lines of as many
+    numbers.
+    """
+    names, *rows = lines
+    whole = rows[:-1] or rows  # the last one may be cut off
+    named = (
+        len(names) > 2
+        and len(set(names)) == len(names)
+        and all(parse_number(name) is None for name in names)
+    )
+    return (
+        named
+        and len(whole) > 1
+        and all(len(row) == len(names) and None not in map(parse_number, row) for row in whole)
+    )
 
 
 def _is_table(lines: list[list[str]]) -> bool:
@@ -63,7 +114,7 @@ def _is_table(lines: list[list[str]]) -> bool:
 
 def _delimiter(line: str) -> str:
     """Return the separator of a header line, "" for none."""
-    counts = {mark: line.count(mark) for mark in _BETWEEN}
+    counts = {mark: line.count(mark) for mark in (",", "\t", ";")}
     best = max(counts, key=lambda mark: counts[mark])
     return best if counts[best] else ""
 
@@ -125,8 +176,17 @@ class CsvFeed(Feed):
         csv.field_size_limit(limits.LONGEST_CELL)
         if not self._delimiter:
             first = next((line for line in lines if line.strip()), "")
-            self._delimiter = _delimiter(first) or (first and ",")
-        if self._delimiter:
+            between = (
+                "|"
+                if first.startswith(_MARKDOWN)
+                else _delimiter(first) or (" " if len(first.split()) > 2 else ",")
+            )
+            self._delimiter = between if first else ""
+        if self._delimiter == "|":
+            yield from filter(None, (_between_bars(line) for line in lines if line.startswith("|")))
+        elif self._delimiter == " ":
+            yield from filter(None, map(str.split, lines))
+        elif self._delimiter:
             yield from filter(
                 any, csv.reader(lines, delimiter=self._delimiter, skipinitialspace=True)
             )

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from groupwise.edge.mode import largest_rates
-from groupwise.edge.threshold import lag_by_name, period_matrix
+from groupwise.edge.threshold import lag_by_name, period_matrix, threshold
 
 SIDE, MOST_SECONDS = 200, 1.0
 RATES, INTERVALS = np.geomspace(1e-4, 10, SIDE), np.arange(1, SIDE + 1)
@@ -24,7 +23,7 @@ LAGS = ["none", "fixed", "refresh", "async"]
 @pytest.mark.benchmark(group="stability of 200 x 200 settings", min_rounds=5)
 @pytest.mark.parametrize("lag", LAGS)
 def test_map(benchmark: BenchmarkFixture, lag: str) -> None:
-    margin_ER = benchmark(lambda: largest_rates(lag, 0.9, 0.2, INTERVALS)[0] / RATES[:, None])
+    margin_ER = benchmark(lambda: threshold(lag, 0.9, INTERVALS) / 0.2 / RATES[:, None])
     assert margin_ER.shape == (SIDE, SIDE)
     if benchmark.stats is not None:
         seconds = float(benchmark.stats.stats.median)
@@ -47,5 +46,5 @@ def test_one_matrix_a_cell(benchmark: BenchmarkFixture, lag: str) -> None:
         ]
 
     stable = benchmark.pedantic(radii, rounds=1, iterations=1)  # type: ignore[no-untyped-call]
-    limit_R, _ = largest_rates(lag, 0.9, 0.2, intervals)
+    limit_R = threshold(lag, 0.9, intervals) / 0.2
     assert stable == (rates[:, None] < limit_R).ravel().tolist()

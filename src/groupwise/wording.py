@@ -36,7 +36,7 @@ def law_name(law: str) -> str:
 
 
 def readable(sentence: str) -> str:
-    """Call the laws in a sentence of the dynamics as a person calls them."""
+    """Replace the internal names of laws in a sentence by their readable names."""
     named = _LAW_TOLD.sub(lambda match: LAW_NAMES[match[1]], sentence)
     listed = _LAWS_LISTED.sub(
         lambda match: re.sub(rf"\b(?:{_LAW})\b", lambda name: LAW_NAMES[name[0]], match[0]), named

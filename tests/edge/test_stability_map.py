@@ -9,7 +9,8 @@ import math
 import numpy as np
 import pytest
 
-from groupwise.edge.mode import adam_force, largest_rates, rate_limits, stability
+from groupwise.edge.mode import adam_force, rate_limits, stability
+from groupwise.edge.threshold import rule_threshold, threshold
 from groupwise.errors import InvalidArgumentError
 
 RATES, INTERVALS = np.geomspace(1e-3, 10, 9), np.array([1, 2, 5, 12])
@@ -34,7 +35,7 @@ def grows(lag: str, momentum: float, force: float, interval: int) -> bool:
 @pytest.mark.parametrize("lag", ["none", "fixed", "refresh", "async"])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_every_cell_is_what_updates_one_by_one_do(lag: str, momentum: float) -> None:
-    limit_R, _ = largest_rates(lag, momentum, 0.4, INTERVALS)
+    limit_R = threshold(lag, momentum, INTERVALS) / 0.4
     for rate in RATES:
         for limit, interval in zip(limit_R, INTERVALS, strict=True):
             if abs(limit / rate - 1) > 0.02:  # at the threshold itself 4,000 updates decide nothing
@@ -47,26 +48,21 @@ def test_every_cell_is_what_updates_one_by_one_do(lag: str, momentum: float) -> 
 def test_the_rule_is_unsafe_only_for_double_buffering() -> None:
     """The published rule lies above the exact limit for async alone."""
     for lag in ("none", "fixed", "refresh", "async"):
-        limit_R, rule_R = largest_rates(lag, 0.9, 1.0, [2, 4, 8, 16])
+        interval_R = np.array([2, 4, 8, 16])
+        limit_R = threshold(lag, 0.9, interval_R)
+        # Without a lag the published rule has one update a generation, whatever the interval.
+        rule_R = rule_threshold(0.9, np.ones(4) if lag == "none" else interval_R)
         assert bool((rule_R > limit_R * (1 + 1e-12)).any()) is (lag == "async")
 
 
 def test_a_share_of_the_force_that_is_current_moves_the_boundary() -> None:
-    limit_R, _ = largest_rates("refresh", 0.9, 0.182398, [8], stale_share=1.04)
-    assert float(limit_R[0]) * 0.182398 == pytest.approx(0.0323, abs=5e-5)
+    limit_R = threshold("refresh", 0.9, [8], stale_share=1.04)
+    assert float(limit_R[0]) == pytest.approx(0.0323, abs=5e-5)
 
 
-@pytest.mark.parametrize(
-    ("stiffness", "interval", "words"),
-    [
-        (0.0, 1, "positive stiffness"),
-        (-1.0, 1, "positive stiffness"),
-        (1.0, 0, "at least 1 update"),
-    ],
-)
-def test_what_has_no_limit_is_refused(stiffness: float, interval: int, words: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=words):
-        largest_rates("refresh", 0.9, stiffness, [interval])
+def test_an_interval_of_no_update_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="at least 1 update"):
+        threshold("refresh", 0.9, [0])
 
 
 def test_the_rules_beside_each_other() -> None:

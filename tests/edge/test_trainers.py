@@ -15,8 +15,6 @@ from tests.cases import each_case
 
 from groupwise.edge.threshold import LAGS, threshold
 from groupwise.edge.trainers import (
-    KL_SETTINGS,
-    RATIO_SETTINGS,
     TRAINERS,
     lag_of_trainer,
     rule_of_trainer,
@@ -129,11 +127,12 @@ def test_settings_tell_the_lag(
     assert (found.kind, found.refresh_interval, found.importance_ratio, found.kl_term) == expected
     assert found.reasons
     # What is unknown is asked for, and only that.
-    assert bool(RATIO_SETTINGS & set(found.unknown_settings)) == (
-        found.importance_ratio == "unknown"
-    )
-    assert bool(KL_SETTINGS & set(found.unknown_settings)) == (found.kl_term == "unknown")
-    assert set(found.unknown_settings) <= RATIO_SETTINGS | KL_SETTINGS
+    unknown = set(found.unknown_settings)
+    ratio = {name for rule in TRAINERS for name in rule.ratio.names}
+    kl = {name for rule in TRAINERS for name in rule.kl_term.names}
+    assert bool(ratio & unknown) == (found.importance_ratio == "unknown")
+    assert bool(kl & unknown) == (found.kl_term == "unknown")
+    assert unknown <= ratio | kl
 
 
 def test_every_rule_is_tried_above() -> None:

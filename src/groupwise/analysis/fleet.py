@@ -40,7 +40,7 @@ ENDINGS = (".parquet", ".csv", ".jsonl")
 MEMORY = (
     3 << 30
 )  # bytes that the worker of a run may hold: at its limits a reader holds about two gigabytes
-_LONGEST_PATH, _LONGEST = 4096, 400
+_LONGEST = 400
 _BETWEEN_SAVES = 30.0  # seconds
 
 

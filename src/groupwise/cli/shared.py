@@ -180,7 +180,7 @@ EngineName = Annotated[
     str | None,
     option(
         "NAME",
-        "Whose workers do it: local (processes of this machine), ray or slurm.",
+        "Where the workers run: local (processes of this machine), ray or slurm.",
         "--engine",
         check=one_of(*ENGINES),
     ),

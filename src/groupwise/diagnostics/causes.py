@@ -1,7 +1,7 @@
 """From facts to why: one row of `causes.tsv` a cause, one rule over all rows.
 
-A cause whose own evidence is missing is never named. Where two are left, both are named with what
-to log to tell them apart.
+A cause is likely only where its own evidence is seen. Where the log leaves out what would tell
+causes apart, all of them are named with what to log.
 """
 
 from __future__ import annotations

@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.facts import Fact, stated
-from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign, not_logged
+from groupwise.diagnostics.judgement import (
+    Finding,
+    Sign,
+    Status,
+    by_sign,
+    no_sign,
+    not_logged,
+)
 from groupwise.diagnostics.reward_functions import UNPAID, WANTED, weights_of
 from groupwise.diagnostics.signals import (
     CRITICAL,
@@ -39,7 +46,10 @@ from groupwise.diagnostics.swings import level_of, reward_level
 from groupwise.intervals import Interval
 from groupwise.wording import clean
 
-NAME, HELD_OUT = "collapse", "held-out reward"
+NAME, LOST, HELD_OUT = "collapse", "lost", "held-out reward"
+# Rows that hold a tenth of the level or less, the rows before them that make it, the scatters of a
+# row between both, and the chance of such rows by those that the log had before.
+LOST_ROWS, LEFT, LEVEL_ROWS, CLEARLY, BY_CHANCE = 3, 0.1, 20, 5.0, 0.005
 # Completions of a tenth of their length are no longer the same answers; healthy public runs
 # shortened to a quarter at most.
 _TENTH = 0.1
@@ -52,6 +62,37 @@ _RISES = 3.0
 # Rows for which a fall of a run that goes on is watched before it alarms: dips of healthy runs last
 # a few; a decline takes twice as many.
 _PATIENCE = 12
+
+
+def lost(evidence: Evidence) -> Finding:
+    """Look for a running reward of which the last three rows hold a tenth of its level or less: too
+    few for the test of a fall, and too many for a batch without luck.
+    """
+    reward = evidence.reward
+    if evidence.ended or reward is None or len(reward) < FEWEST_ROWS + LOST_ROWS:
+        return no_sign(LOST, "No sign of it.")
+    height = reward.value_T - reward_floor(evidence)
+    level = _usual(height[:-LOST_ROWS])
+    above = np.flatnonzero(height > LEFT * level)
+    begin = int(above[-1]) + 1 if above.size else 0
+    if begin < FEWEST_ROWS or len(height) - begin < LOST_ROWS:
+        return no_sign(LOST, "No sign of it.")
+    level = _usual(height[:begin])
+    low = (np.count_nonzero(height[:begin] <= LEFT * level) + 0.5) / (begin + 1)
+    by_chance = len(height) * low**LOST_ROWS > BY_CHANCE
+    if by_chance or level - float(height[begin:].max()) < CLEARLY * reward.scatter:
+        return no_sign(LOST, "No sign of it.")
+    step, after = int(reward.step_T[begin]), float(reward.value_T[begin:].mean())
+    level = float(reward.value_T[max(0, begin - LEVEL_ROWS) : begin].mean())
+    words = f"reward {arrow(level, after)}"
+    sign = Sign("reward", step, level, after, words)
+    message = f"{words}, lost since step {step:,}"
+    return by_sign(LOST, Status.CRITICAL, message, sign, LEFT, Fact.FALL_AT_ONCE)
+
+
+def _usual(height_T: Float) -> float:
+    """The level of the last rows, as long as a quarter of them hold it."""
+    return float(np.quantile(height_T[-LEVEL_ROWS:], 0.75))
 
 
 def check(evidence: Evidence) -> Finding:

@@ -20,7 +20,7 @@ class Seen(Enum):
 
 
 class Fact(Enum):
-    """One fact each; the value is how a page writes it."""
+    """One fact each; the value is how `--why` writes it."""
 
     # collapse: what the reward, one of its functions or the answers lost
     NO_FALL = "fall: none"

@@ -56,6 +56,7 @@ CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     numerics.finite,
     pace.check,
     collapse.check,
+    collapse.lost,
     verifier.check,
     hacking.check,
     learning.rate,
@@ -82,7 +83,7 @@ CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     update.check,
     numerics.crash,
 )
-# Checks whose finding may be what success looks like: an alarm only where the cause is likely.
+# Checks whose finding may be what success looks like: no alarm where the cause is only possible.
 _HARMLESS = (concentration.NAME, zero_variance.NAME)
 # A check, and the facts of others that explain what it finds.
 _EXPLAINED = {

@@ -51,8 +51,7 @@ DRIFT, SPIKE, HUGE, CLIPPED = 30.0, 1e3, 1e6, 1.0
 _FIRST = 10
 # What rounding leaves of the gradient of groups with zero variance.
 _ROUNDING = 1e-9
-# In health at most one row in ten is beyond a limit, whatever came before: what the e-processes bet
-# against.
+# The e-processes test against this: at most one row in ten of a healthy run is beyond a limit.
 USUAL = 0.1
 # The chance of a gradient of 0 where one is lost, and in health where rewards of the batch differ
 # and those of no group may: it takes very few groups, or prompts that are all solved always or

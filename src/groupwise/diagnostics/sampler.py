@@ -17,7 +17,8 @@ from groupwise.arrays import Float
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, ends_of
 
-# A share e^-d of the mass below .97 is no rounding; w is e^-d to within a third of its logarithm.
+# A mean ratio below .97 is more than rounding. It counts as e^-gap where its logarithm is within
+# 35 % of the gap.
 KEPT, FAR_BELOW, ALIKE, SUMMED = 0.97, 0.9, 0.35, 5.0
 # A gap that stands, grows, or goes with another column, by rank.
 STEADY, GREW, TOGETHER = 0.3, 3.0, 0.8

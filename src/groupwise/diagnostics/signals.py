@@ -707,7 +707,7 @@ _SPREADS = 2.0
 # The spread where none is logged, in scatters of a row: a mean of some 400 rollouts scatters by a
 # twentieth of their spread.
 _ROOT_OF_BATCH = 20.0
-# A gain of less than half a standard deviation of the rewards makes no height of its own.
+# A gain below half a standard deviation of the rewards is too small to set a new height.
 _CLEAR_GAIN = 0.5
 # Of a two-sided 95 % interval.
 _LUCK = 1.96

@@ -307,7 +307,7 @@ def order_of(value_T: Float) -> DataOrder | None:
 
 
 def level_of(signal: Signal) -> tuple[Signal, DataOrder | None]:
-    """Return a metric without the order of its data, and the order."""
+    """Return the metric with the periodic effect of the data order removed, and that effect."""
     order = order_of(signal.value_T)
     if order is None:
         return signal, None

@@ -13,19 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from groupwise.edge.spectrum import LONGEST_FIXED_LAG, oscillation_onset, spectrum
 from groupwise.edge.threshold import (
     Complex,
-    Float,
     Lag,
     check_setting,
     lowest_edge,
     partly_stale,
-    rule_threshold,
     scan_of_edge,
-    threshold,
 )
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Plain
@@ -374,32 +370,6 @@ def _notes_on_ratio(ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
     if ratio == "exact":
         return [EXACT_RATIO]
     return [CLIPPED_RATIO]
-
-
-def largest_rates(
-    lag: str,
-    momentum: float,
-    force_per_rate: float,
-    interval_R: ArrayLike,
-    *,
-    stale_share: float = 1.0,
-) -> tuple[Float, Float]:
-    r"""Return the largest stable learning rate at each refresh interval, $\eta K < a_c(\mu, R)$,
-    and what the published rule allows.
-
-    The force per update over the learning rate is the stiffness, or what takes its place.
-
-    Source: derived here (lab/docs/theory/dynamics.md).
-    """
-    if not (math.isfinite(force_per_rate) and force_per_rate > 0):
-        raise InvalidArgumentError(
-            f"expected a positive stiffness, got {force_per_rate:g}: without a restoring force "
-            "nothing settles"
-        )
-    # Without a lag the published rule has one update a generation, whatever the interval.
-    generation_R = np.ones_like(interval_R) if lag == "none" else interval_R
-    limit = threshold(lag, momentum, interval_R, stale_share=stale_share)
-    return limit / force_per_rate, rule_threshold(momentum, generation_R) / force_per_rate
 
 
 @dataclass(frozen=True, slots=True)

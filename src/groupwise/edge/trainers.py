@@ -620,12 +620,6 @@ TRAINERS: tuple[TrainerRule, ...] = (
 )
 
 
-RATIO_SETTINGS = frozenset(name for rule in TRAINERS for name in rule.ratio.names)
-"""Settings that give the importance ratio, and nothing else."""
-KL_SETTINGS = frozenset(name for rule in TRAINERS for name in rule.kl_term.names)
-"""Settings that give the place of the KL term, and nothing else."""
-
-
 def lag_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerLag:
     """Return the lag that a trainer's settings amount to.
 

@@ -293,7 +293,7 @@ def plan_from_components(
         The plan, with bands.
 
     Raises:
-        InvalidArgumentError: as `plan_group_size`, or all components negative.
+        InvalidArgumentError: the errors of `plan_group_size`, or all components are negative.
 
     Example:
         >>> from groupwise.estimators.components import components

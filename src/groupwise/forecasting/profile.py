@@ -202,8 +202,8 @@ def _coarse_decay(law: Law, order: int, counts: tuple[int, ...]) -> Float:
     )
 
 
-# Gauss-Newton at several lengths, then steps of a few linear standard errors along the valley and
-# across it.
+# The step lengths to try: Gauss-Newton first, then a few standard errors along and across the
+# valley.
 _STEPS = np.array([0.0, 1.0, 0.5, 0.2, 0.05, 1.6])
 _AROUND = np.array([0.3, -0.3, 1.0, -1.0, 3.0, -3.0])
 

@@ -1,4 +1,4 @@
-"""Show summaries, fits, forecasts and backtests in the terminal with Rich."""
+"""Show summaries, fits and forecasts in the terminal with Rich."""
 
 from __future__ import annotations
 

@@ -118,7 +118,8 @@ _SUCCESS = re.compile(
     r"|(frac|fraction|share|percent|pct)_correct|correct(ness)?(_(rate|frac|fraction|ratio))?|em"
     r"|exact_match)"
 )
-# What an evaluation says of a part of the reward, or beside it, is no score of a source.
+# Names that are no score of an evaluation's data source: parts of the reward, or what is measured
+# beside it.
 _NO_SOURCE = re.compile(
     r"(^|_)(format|fmt|len|length|penalty|token|tool|repetition|std|min|max|loss|best|ref"
     r"|valid)(_|$)"

@@ -747,7 +747,7 @@ class _Lines:
     """What reads the lines of a file, and those of one of its blocks again."""
 
     seen: Peek
-    dump: str  # whose dump it is that has to be taken apart, else ""
+    dump: str  # the trainer whose dump layout must be unpacked, or ""
     layout: Layout
     group_size: int | None
     plain: PlainRows = field(default_factory=PlainRows)

@@ -95,8 +95,8 @@ def reason_of(error: Exception) -> str:
 
 
 class Failures:
-    """Let no failure end the training: each is said once, and of many in a row the last says
-    that nothing is tried any more.
+    """No failure ends the training. Each is reported once; after many in a row the last report
+    says that recording stops.
     """
 
     def __init__(self, say: Say, most: float = math.inf) -> None:

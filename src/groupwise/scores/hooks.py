@@ -3,8 +3,8 @@
 One forward and one backward pass leave the factors of these layers behind: Linear, Hugging Face's
 Conv1D, Embedding, LayerNorm, and any other layer without children (RMSNorm ...) by torch.func on
 that layer alone. A parameter that is used outside its layer, or in a layer whose first dimension is
-not the rollouts, is not covered but named: `loop_scores` takes it, which knows nothing of layers
-and holds N gradients of each parameter.
+not the rollouts, is not covered; the error names it. `loop_scores` covers it and holds N gradients
+of each parameter.
 """
 
 from __future__ import annotations

@@ -497,7 +497,8 @@ def _loaded_model(
 def _attention_of(folder: Path) -> str:
     """Return the attention to use; refuse weights of other shapes than the configuration's.
 
-    The model is laid out without memory, so that a configuration cannot ask for any.
+    The model is built without allocating weights, so that a hostile configuration cannot exhaust
+    memory.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM

@@ -1,0 +1,64 @@
+"""Of a running run: a reward that holds a tenth of its level for three rows is lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from groupwise.diagnostics import collapse
+from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import State, Status
+from groupwise.diagnostics.signals import Evidence
+from groupwise.record.run import Meaning, RunRecord
+from groupwise.record.table import steps_table
+
+
+def log(reward: np.ndarray, interval: int = 1) -> RunRecord:
+    steps = [interval * row for row in range(1, len(reward) + 1)]
+    table = steps_table(steps, {"reward": reward})
+    return RunRecord("run", table, meanings=(Meaning("reward", "reward", "test"),))
+
+
+@pytest.mark.parametrize(("level", "left"), [(0.88, 0.0), (0.5, 0.03), (0.3, 0.01)])
+@pytest.mark.parametrize(("rows", "interval"), [(8, 1), (60, 1), (60, 10)])
+def test_a_running_run_fails_at_the_third_row_at_a_tenth(
+    level: float, left: float, rows: int, interval: int
+) -> None:
+    rng = np.random.default_rng(1)
+    before = level + 0.02 * rng.standard_normal(rows)
+    states = []
+    for lost in (2, 3, 4, 8, 20):
+        after = left + 0.003 * np.abs(rng.standard_normal(lost))
+        found = judge(log(np.concatenate([before, after]), interval), ended=False)
+        states.append(found.state)
+    assert states[0] is not State.FAILING
+    assert set(states[1:]) == {State.FAILING}
+
+
+def test_runs_whose_dips_last_two_rows_are_left_alone() -> None:
+    """Of 60 noisy runs of 150 rows, half with three such dips, none alarms at any row: by the rule
+    of three at most 5 % would.
+    """
+    rng = np.random.default_rng(5)
+    alarms = 0
+    for run in range(60):
+        reward = rng.uniform(0.1, 0.9) * np.linspace(0.6, 1.0, 150)
+        reward = reward + rng.uniform(0.01, 0.08) * rng.standard_normal(150)
+        for row in rng.permutation(np.arange(15, 140, 6))[: 3 * (run % 2)]:
+            reward[row : row + 2] *= rng.uniform(0, 0.08)
+        looks = (
+            Evidence(log(np.clip(reward[:rows], 0, 1)), ended=False) for rows in range(12, 151)
+        )
+        alarms += any(collapse.lost(look).status is Status.CRITICAL for look in looks)
+    assert alarms == 0
+
+
+def test_rows_of_nothing_that_a_run_is_used_to_are_no_loss() -> None:
+    """A game that earns nothing in a fifth of the rows: three in a row come by chance."""
+    rng = np.random.default_rng(6)
+    reward = np.where(rng.random(200) < 0.2, 0.0, 10 + rng.standard_normal(200))
+    reward[-3:] = 0.0
+    assert collapse.lost(Evidence(log(reward), ended=False)).status is Status.NONE
+    reward[:-3] = np.maximum(reward[:-3], 8.0)
+    assert collapse.lost(Evidence(log(reward), ended=False)).status is Status.CRITICAL
+    assert collapse.lost(Evidence(log(reward), ended=True)).status is Status.NONE

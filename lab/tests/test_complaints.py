@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from complaints import ALIKE, CAUSES, Kind, log_of
+from complaints import ALIKE, CAUSES, Kind, healthy, log_of
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State
@@ -37,3 +38,32 @@ def test_a_healthy_log_that_looks_alike_is_ok(name: str, tmp_path: Path) -> None
     kind, trainers = ALIKE[name]
     looks = [(trainer, seed) for trainer in dict.fromkeys(trainers) for seed in range(SEEDS)]
     assert {judged(kind, *look, tmp_path).state for look in looks} == {State.OK}
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        # of rows that are not finite to the end, as a trainer that skips such updates prints them
+        ({"actor/pg_loss": np.nan, "actor/grad_norm": np.nan}, "numerics"),
+        ({"training/rollout_actor_probs_pearson_corr": 0.62, "rollout_corr/kl": 0.004}, "routed"),
+    ],
+)
+def test_a_reward_that_goes_on_hides_nothing(
+    columns: dict[str, float], words: str, tmp_path: Path
+) -> None:
+    rows = log_of(healthy, "verl", 3)
+    late = [row | columns for row in rows[len(rows) * 3 // 4 :]]
+    path = tmp_path / "verl.jsonl"
+    early = rows[: len(rows) * 3 // 4] if words == "numerics" else [row | columns for row in rows]
+    path.write_text("\n".join(map(json.dumps, early + late if words == "numerics" else early)))
+    judgement = judge(open_run(path), ended=True)
+    assert judgement.state is not State.OK
+    assert any(words in label for label in judgement.cause.names)
+
+
+def test_advantages_that_are_no_number_in_any_row_are_groups_of_one(tmp_path: Path) -> None:
+    path = tmp_path / "verl.jsonl"
+    rows = [row | {"critic/advantages/min": np.nan} for row in log_of(healthy, "verl", 4)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    headline = judge(open_run(path), ended=True).headline
+    assert headline.startswith("groups of one: critic/advantages/min is not a number in any row")

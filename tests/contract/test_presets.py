@@ -14,6 +14,7 @@ from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.presets import PRESETS, AdvantageSpec, preset
+from groupwise_lab.trainer.several_rewards import several_advantages
 
 TRAINERS = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "trainers.md").read_text(
     encoding="utf-8"
@@ -215,11 +216,11 @@ def test_several_rewards_are_added_or_standardised_first() -> None:
     parts = np.stack([sample("binary"), sample("continuous")])
     trl = preset("trl")
     np.testing.assert_allclose(
-        trl.several_advantages(parts, [1.0, 0.5]),
+        several_advantages(trl, parts, [1.0, 0.5]),
         trl.advantages(parts[0] + 0.5 * parts[1]),
         rtol=1e-12,
     )
-    decoupled = preset("trl", estimator="gdpo").several_advantages(parts, [1.0, 0.5])
+    decoupled = several_advantages(preset("trl", estimator="gdpo"), parts, [1.0, 0.5])
     standard = [
         (part - part.mean(1, keepdims=True)) / (part.std(1, ddof=1, keepdims=True) + 1e-4)
         for part in parts
@@ -228,8 +229,8 @@ def test_several_rewards_are_added_or_standardised_first() -> None:
     np.testing.assert_allclose(
         decoupled, (total - total.mean()) / (total.std(ddof=1) + 1e-4), rtol=1e-12, atol=1e-12
     )
-    flat = preset("trl", estimator="gdpo").several_advantages(
-        parts.reshape(2, -1), [1.0, 0.5], labels()
+    flat = several_advantages(
+        preset("trl", estimator="gdpo"), parts.reshape(2, -1), [1.0, 0.5], labels()
     )
     np.testing.assert_allclose(flat, decoupled.ravel(), rtol=1e-12, atol=1e-12)
 

@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.diagnostics import beyond, completions, numerics, restart, reward_functions
+from groupwise.diagnostics import (
+    beyond,
+    completions,
+    environment,
+    numerics,
+    restart,
+    reward_functions,
+)
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.readers import open_run
@@ -34,7 +41,7 @@ CHECKS = (
         restart.check,
         beyond.discards,
         beyond.router,
-        beyond.tools,
+        environment.tools,
     ),
 )
 _LABELS = (

@@ -12,7 +12,8 @@ import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.beyond import _shorter, discards, router, tools
+from groupwise.diagnostics.beyond import _shorter, discards, router
+from groupwise.diagnostics.environment import tools
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Status

@@ -28,6 +28,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.estimators.presets import PRESETS, AdvantageSpec, preset
+from groupwise_lab.trainer.several_rewards import several_advantages
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore"
@@ -147,8 +148,8 @@ def test_verl_gives_the_same_numbers_for_several_rewards(kind: str) -> None:
                 "attention_mask": torch.cat([prompts + 1, mask], dim=1).long(),
             },
         )
-        ours = preset("verl", estimator="gdpo").several_advantages(
-            parts, weight, PROMPTS.astype(str), mask_NL=mask
+        ours = several_advantages(
+            preset("verl", estimator="gdpo"), parts, weight, PROMPTS.astype(str), mask_NL=mask
         )
         distance = ulps(ours, theirs[torch.arange(len(mask)), mask.sum(1) - 1])
         print(f"verl gdpo, three rewards, {kind}: {distance:.3g} ulp")
@@ -264,7 +265,7 @@ def test_trl_gives_the_same_numbers(name: str, kind: str, recipe: Any, tmp_path:
     ):
         blocks = parts.reshape(len(parts), -1, TRL_SIZE)
         ours = (
-            spec.several_advantages(blocks, [1.0, 0.3]) if several else spec.advantages(blocks[0])
+            several_advantages(spec, blocks, [1.0, 0.3]) if several else spec.advantages(blocks[0])
         )
         assert float(theirs[TRL_SIZE + 1]) == 0.0
         worst = max(worst, ulps(ours.reshape(-1), theirs))

@@ -1,8 +1,8 @@
 """What must stay within a limit: the KL, the sampler against the trainer, the age of rollouts, what
-is dropped, load of experts, tools.
+is dropped, load of experts.
 
 Two engines that hold the same weights differ by rounding; what they do beyond that is a gradient of
-another policy than the one that sampled. Of what few runs have (filters, experts, tools) nothing is
+another policy than the one that sampled. Of what few runs have (filters, experts) nothing is
 asked for where it is not logged. What went wrong is not judged here.
 """
 
@@ -35,7 +35,7 @@ from groupwise.series.staleness import lag_of
 from groupwise.wording import clean
 
 DIVERGENCE, MISMATCH, STALENESS = "divergence", "sampler_mismatch", "staleness"
-DISCARDS, ROUTER, TOOLS = "discards", "router_load", "tool_failures"
+DISCARDS, ROUTER = "discards", "router_load"
 LOG_KL = (
     "the mean KL divergence to the reference policy, nats a token (TRL: beta above 0; verl: "
     "actor.use_kl_loss=True)"
@@ -62,12 +62,11 @@ FAR, GROWN, ROUNDING, WRONG = 0.1, 10.0, 0.03, 1.0
 LOW_RATIO, HIGH_RATIO, FEW = 0.5, 2.0, 0.1
 # A fifth of the rollouts dropped is a selection by age, and so by length; experts' load is balanced
 # to a few per cent.
-DROPPED, UNBALANCED, FAILING, MORE = 0.2, 3.0, 0.5, 0.3
+DROPPED, UNBALANCED = 0.2, 3.0
 _FIRST, _NEAR = 10, 20
 # Signatures of a mismatch however small the gap is.
-_FROM_THE_START = (Fact.SAMPLING_TRUNCATED, Fact.RATIO_SUMMED)
+_FROM_THE_START = (Fact.SAMPLING_TRUNCATED, Fact.RATIO_SUMMED, Fact.CORRELATION_LOW)
 _ROUTER = r".*(router|expert|(^|[/_])moe([/_]|$)|load_balanc|max_vio).*"
-_TOOLS = r".*((tool|action).*(fail|error|invalid)|(fail|error|invalid).*(tool|action)).*"
 
 
 def _few(rows: int) -> int:
@@ -369,37 +368,6 @@ def router(evidence: Evidence) -> Finding:
                 facts=(Fact.ROUTER_DRIFTS,),
             )
     return no_sign(ROUTER, "No sign of experts whose load drifts.")
-
-
-def tools(evidence: Evidence) -> Finding:
-    """Look for tool calls or actions that have come to fail."""
-    known = evidence.quantity("tool_failure_share")
-    found = [known] if known is not None else evidence.matching(_TOOLS)
-    shares = [one for one in found if len(one) >= FEWEST_ROWS and one.low >= 0 and one.high <= 1]
-    if not shares:
-        return not_logged(TOOLS, "No share of failing tool calls is in the log.")
-    signal = shares[0]
-    early, name = signal.level(slice(None, _FIRST)), clean(signal.column, longest=40)
-    limit = max(FAILING, early + MORE)
-    row = since_the_first(signal, signal.value_T > limit)
-    if row is None:
-        late = signal.level(slice(-_FIRST, None))
-        return Finding(
-            TOOLS,
-            Status.INFO if late > FAILING else Status.NONE,
-            f"{name} is {percent(late)}, {percent(early)} at first.",
-        )
-    step, late = int(signal.step_T[row]), signal.level(slice(row, None))
-    words = f"{name} {percent(early)} → {percent(late)}"
-    sign = Sign("tool_failure_share", step, early, late, words)
-    return by_sign(
-        TOOLS,
-        Status.WARNING,
-        f"Tool calls fail since step {step:,}: {words}.",
-        sign,
-        limit,
-        Fact.TOOLS_FAIL,
-    )
 
 
 def since_the_first(signal: Signal, event_T: NDArray[np.bool_]) -> int | None:

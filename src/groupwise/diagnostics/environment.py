@@ -13,21 +13,25 @@ import numpy as np
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics.beyond import since_the_first
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign
+from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, no_sign, not_logged
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 from groupwise.diagnostics.signs import arrow
 from groupwise.intervals import percent
 from groupwise.wording import clean
 
-ENVIRONMENTS, INFRASTRUCTURE, TOOL_USE = "environments", "infrastructure", "tool_use"
+ENVIRONMENTS, INFRASTRUCTURE = "environments", "infrastructure"
+TOOLS, TOOL_USE = "tool_failures", "tool_use"
 # A share of failed episodes is a tenth above its first rows; an environment has lost half of its
 # best, beyond so many standard errors; calls are a fifth of what they were.
 MORE_FAILED, LOST, SURELY, FEWER = 0.1, 0.5, 5.0, 0.2
+# Half of the calls fail, and three in ten more than at first.
+HALF, MORE_CALLS = 0.5, 0.3
+_TOOLS = r".*((tool|action).*(fail|error|invalid)|(fail|error|invalid).*(tool|action)).*"
 _FIRST, _SMOOTH = 10, 5
 _ALL = ("agg", "all", "total")  # of environments together
 _FAILURES = (
-    r".*(infra\w*fail|sandbox\w*(fail|error)|timed?_?out|has_error|exception_rate"
-    r"|judge\w*(fail|error)|env\w*(fail|error)).*"
+    r".*(infra[\w/]*fail|sandbox[\w/]*(fail|error)|timed?_?out|has_error|exception_rate"
+    r"|env\w*(fail|error)).*"
 )
 
 
@@ -57,13 +61,11 @@ def environments(evidence: Evidence) -> Finding:
         if signal is not None and len(signal) >= 2 * FEWEST_ROWS
     }
     if len(found) < 2:
-        return Finding(
-            ENVIRONMENTS, Status.NOT_LOGGED, "Rewards by environment or task are not in the log."
-        )
+        return not_logged(ENVIRONMENTS, "Rewards by environment or task are not in the log.")
     losses = [loss for name, signal in found.items() if (loss := _loss(name, signal)) is not None]
     if not losses:
         words = counted(len(found), "environment")
-        return Finding(ENVIRONMENTS, Status.NONE, f"None of {words} loses what it had earned.")
+        return no_sign(ENVIRONMENTS, f"None of {words} loses what it had earned.")
     worst = min(losses, key=lambda loss: loss.now / loss.best)
     step, name = int(worst.signal.step_T[worst.row]), clean(worst.name, longest=40)
     words = f"reward of {name} {arrow(worst.best, worst.now)}"
@@ -90,43 +92,60 @@ def _loss(name: str, signal: Signal) -> _Loss | None:
 
 def infrastructure(evidence: Evidence) -> Finding:
     """Look for episodes that fail by their environment, and are graded as answers."""
-    share = evidence.quantity("failure_share")
-    shares = [
-        signal
-        for signal in ([share] if share is not None else evidence.matching(_FAILURES))
-        if len(signal) >= FEWEST_ROWS and signal.value_T.min() >= 0 and signal.value_T.max() <= 1
-    ]
+    shares = _shares(evidence, "failure_share", _FAILURES)
     if not shares:
-        return Finding(
-            INFRASTRUCTURE, Status.NOT_LOGGED, "No share of failed episodes is in the log."
-        )
-    for signal in shares:
-        early, name = float(signal.value_T[:_FIRST].mean()), clean(signal.column, longest=40)
-        limit = early + MORE_FAILED
-        row = since_the_first(signal, signal.value_T > limit)
-        if row is None:
-            continue
-        step, late = int(signal.step_T[row]), float(signal.value_T[row:].mean())
-        words = f"{name} {percent(early)} → {percent(late)}"
-        sign = Sign("failure_share", step, early, late, words)
-        message = f"Episodes fail by their environment since step {step:,}: {words}."
-        fact = Fact.INFRASTRUCTURE_FAILS
-        return by_sign(INFRASTRUCTURE, Status.WARNING, message, sign, limit, fact)
-    late = float(shares[0].value_T[-_FIRST:].mean())
-    message = f"No sign of it: {clean(shares[0].column, longest=40)} {percent(late)}."
-    return Finding(INFRASTRUCTURE, Status.NONE, message)
+        return not_logged(INFRASTRUCTURE, "No share of failed episodes is in the log.")
+    about = "Episodes fail by their environment"
+    fact, more = Fact.INFRASTRUCTURE_FAILS, (0.0, MORE_FAILED)
+    found = [_failing(INFRASTRUCTURE, signal, about, more, fact) for signal in shares]
+    return next((answer for answer in found if answer.facts), found[0])
+
+
+def tools(evidence: Evidence) -> Finding:
+    """Look for tool calls or actions that have come to fail."""
+    shares = _shares(evidence, "tool_failure_share", _TOOLS)
+    if not shares:
+        return not_logged(TOOLS, "No share of failing tool calls is in the log.")
+    return _failing(TOOLS, shares[0], "Tool calls fail", (HALF, MORE_CALLS), Fact.TOOLS_FAIL)
+
+
+def _shares(evidence: Evidence, quantity: str, pattern: str) -> list[Signal]:
+    """The shares of one kind of failure, by its quantity or by their names."""
+    share = evidence.quantity(quantity)
+    signals = [share] if share is not None else evidence.matching(pattern)
+    return [one for one in signals if len(one) >= FEWEST_ROWS and one.low >= 0 and one.high <= 1]
+
+
+def _failing(
+    check: str, signal: Signal, about: str, least: tuple[float, float], fact: Fact
+) -> Finding:
+    """Say since when a share of failures is above its first rows and above what is usual."""
+    early, name = signal.level(slice(None, _FIRST)), clean(signal.column, longest=40)
+    limit = max(least[0], early + least[1])
+    row = since_the_first(signal, signal.value_T > limit)
+    if row is None:
+        late = signal.level(slice(-_FIRST, None))
+        status = Status.INFO if late > HALF else Status.NONE
+        return Finding(check, status, f"{name} is {percent(late)}, {percent(early)} at first.")
+    step, late = int(signal.step_T[row]), signal.level(slice(row, None))
+    words = f"{name} {percent(early)} → {percent(late)}"
+    quantity = "tool_failure_share" if fact is Fact.TOOLS_FAIL else "failure_share"
+    sign = Sign(quantity, step, early, late, words)
+    return by_sign(
+        check, Status.WARNING, f"{about} since step {step:,}: {words}.", sign, limit, fact
+    )
 
 
 def tool_use(evidence: Evidence) -> Finding:
     """Look for a policy that has stopped to call its tools."""
     calls = evidence.quantity("tool_calls")
     if calls is None or len(calls) < FEWEST_ROWS:
-        return Finding(TOOL_USE, Status.NOT_LOGGED, "How often tools are called is not in the log.")
+        return not_logged(TOOL_USE, "How often tools are called is not in the log.")
     early = float(calls.value_T[:_FIRST].mean())
     row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
     if row is None:
         late = float(calls.value_T[-_FIRST:].mean())
-        return Finding(TOOL_USE, Status.NONE, f"No sign of it: tool calls {arrow(early, late)}.")
+        return no_sign(TOOL_USE, f"No sign of it: tool calls {arrow(early, late)}.")
     # It was on its way from where it passed the middle of both levels.
     late = float(calls.value_T[row:].mean())
     step = int(calls.step_T[_passed(calls, row, (early + late) / 2)])

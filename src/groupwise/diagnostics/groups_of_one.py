@@ -23,6 +23,10 @@ def check(evidence: Evidence) -> Finding:
     size, loss = evidence.setting("group_size"), str(evidence.setting("loss")).lower()
     if loss in _WITHOUT:
         return no_sign(NAME, "No groups are wanted.")
+    undefined = _undefined(evidence)
+    if undefined:
+        why = f"{undefined} is not a number in any row: a deviation of one rollout divides it"
+        return Finding(NAME, Status.WARNING, f"groups of one: {why}", advice=ADVICE)
     advantages = [evidence.quantity(f"advantage{part}") for part in ("", "_max", "_min")]
     logged = any(signal is not None for signal in advantages)
     if not logged and size is None:
@@ -37,6 +41,18 @@ def check(evidence: Evidence) -> Finding:
     else:
         return no_sign(NAME, "No sign of it.")
     return Finding(NAME, Status.WARNING, f"groups of one: no baseline, {why}", advice=ADVICE)
+
+
+def _undefined(evidence: Evidence) -> str:
+    """The column of advantages that holds no finite value although rewards do; "" where none."""
+    steps, reward = evidence.record.steps, evidence.reward
+    columns = [
+        meaning.column
+        for meaning in evidence.record.meanings
+        if meaning.quantity.startswith("advantage") and meaning.column in steps.columns
+    ]
+    undefined = (name for name in columns if not steps[name].is_finite().any())
+    return "" if reward is None else next(undefined, "")
 
 
 def _same(evidence: Evidence, kind: str) -> tuple[Signal, Signal] | None:

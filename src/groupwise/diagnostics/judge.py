@@ -53,6 +53,7 @@ _MOST = 0.6
 # The order in which a failure is told: what breaks numbers or the reward itself before what follows
 # from it.
 CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
+    groups_of_one.check,
     numerics.finite,
     pace.check,
     collapse.check,
@@ -60,7 +61,6 @@ CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     verifier.check,
     hacking.check,
     learning.rate,
-    groups_of_one.check,
     numerics.updates,
     instability.check,
     concentration.check,
@@ -76,7 +76,7 @@ CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     restart.check,
     beyond.discards,
     beyond.router,
-    beyond.tools,
+    environment.tools,
     environment.environments,
     environment.infrastructure,
     environment.tool_use,

@@ -53,6 +53,8 @@ _FIRST = 10
 _ROUNDING = 1e-9
 # The e-processes test against this: at most one row in ten of a healthy run is beyond a limit.
 USUAL = 0.1
+# Rows just before a step, and standard errors by which a reward has risen since.
+_NEAR, RISES = 5, 3.0
 # The chance of a gradient of 0 where one is lost, and in health where rewards of the batch differ
 # and those of no group may: it takes very few groups, or prompts that are all solved always or
 # never.
@@ -121,9 +123,12 @@ def finite(evidence: Evidence) -> Finding:
     rows, was = counted(first.rows, "row"), "" if first.before is None else f"{first.before:.3g}"
     since = f"in any of {rows}" if first.row == 0 else f"since step {step:,} ({rows})"
     message = f"{name} has no finite value {since}{was and f', {was} before'}{_also(broken)}."
-    if placeholder or rose_since(evidence, step):
+    whole = {"loss", "gradient_norm"} <= {one.quantity for one in broken}
+    if placeholder or (_goes_on(evidence, step) and not whole):
         return Finding(FINITE, Status.INFO, message, step)
-    status = Status.CRITICAL if first.row > 0 and of_updates else Status.WARNING
+    # A trainer that skips such updates holds its reward, and learns nothing more.
+    lost = first.row > 0 and of_updates and not rose_since(evidence, step)
+    status = Status.CRITICAL if lost else Status.WARNING
     sign = Sign(first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}not finite")
     return Finding(
         FINITE,
@@ -134,6 +139,16 @@ def finite(evidence: Evidence) -> Finding:
         facts=(Fact.NOT_FINITE,),
         column=name,
     )
+
+
+def _goes_on(evidence: Evidence, step: int) -> bool:
+    """Whether the reward rises since a step, above the few rows just before it."""
+    reward = evidence.reward
+    if reward is None or len(reward) < FEWEST_ROWS:
+        return False
+    row = reward.at(step)
+    before = slice(max(0, row - _NEAR), row) if row else slice(0, max(3, len(reward) // 4))
+    return reward.score(before, slice(max(row, len(reward) - 20), None)) > RISES
 
 
 def crash(evidence: Evidence) -> Finding:

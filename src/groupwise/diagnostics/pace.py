@@ -13,6 +13,7 @@ from groupwise.diagnostics.judgement import Finding, Learning, Sign, Status, by_
 from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
 from groupwise.diagnostics.signs import arrow, short
+from groupwise.diagnostics.update import SMALL_NORM
 
 NAME = "pace"
 # The reward of the starting policy is gone within ten updates: less than so much of it is left then
@@ -73,7 +74,9 @@ def _unmoved(evidence: Evidence, reward: Signal) -> Finding | None:
     if kl is None or len(kl) < FEWEST_ROWS or progress.learning is not Learning.FLAT:
         return None
     farthest, steps = float(np.quantile(kl.value_T, 0.95)), int(reward.step_T[-1])
-    if not 0 < farthest < NEAR or steps < _LONG or kl.resolution:
+    norm = evidence.quantity("gradient_norm")
+    small = norm is not None and float(np.median(norm.value_T)) < SMALL_NORM
+    if small or not 0 < farthest < NEAR or steps < _LONG or kl.resolution:
         return None
     message = (
         f"nothing learnt in {progress.steps:,} steps: reward "

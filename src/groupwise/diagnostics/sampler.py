@@ -22,12 +22,19 @@ from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, ends_of
 KEPT, FAR_BELOW, ALIKE, SUMMED = 0.97, 0.9, 0.35, 5.0
 # A gap that stands, grows, or goes with another column, by rank.
 STEADY, GREW, TOGETHER = 0.3, 3.0, 0.8
+# Probabilities of one token by both engines: below it more than rounding parts them.
+CORRELATED = 0.8
 _FIRST = 10
 _MOVED = 3.0  # standard errors by which a reward has moved
 
 
 def signature(evidence: Evidence) -> tuple[Fact, str] | None:
     """Return the fact that the gap speaks for, with its numbers in words; None where none."""
+    correlation = evidence.quantity("sampler_correlation")
+    if correlation is not None and len(correlation) >= 2 * _FIRST:
+        _, last = _ends(correlation.value_T)
+        if last < CORRELATED:
+            return Fact.CORRELATION_LOW, f"token probabilities correlate by {last:.2f}"
     gap, ratio = evidence.quantity("sampler_mismatch"), evidence.quantity("sampler_ratio")
     if gap is None or len(gap) < 2 * _FIRST:
         return None

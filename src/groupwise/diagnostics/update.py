@@ -18,7 +18,7 @@ NAME = "update"
 # advantages are not divided by the deviation.
 LARGEST_ADVANTAGE, OF_REWARD = 32.0, 10.0
 # Medians of the gradient norm of 60 public healthy runs lie between .007 and 13 (most .1 to 2).
-LARGE_NORM, SMALL_NORM = 30.0, 0.005
+LARGE_NORM, SMALL_NORM = 30.0, 0.012
 _FIRST = 10
 # Standard errors by which a reward has moved.
 _MOVED = 3.0

@@ -23,7 +23,6 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.rollout_groups import (
     Array,
     RolloutGroups,
-    as_floats,
     rollout_groups,
     to_numpy,
 )
@@ -99,37 +98,12 @@ class AdvantageSpec:
     def advantages(self, reward: Array, prompt: Any = None, *, mask_NL: Any = None) -> Array:
         """Return what the framework would give each rollout."""
         groups = rollout_groups(reward, prompt, missing=self.missing != "refused")
-        token_N = self._tokens(groups, mask_NL)
+        token_N = self.tokens(groups, mask_NL)
         if self.missing == "counts_as_zero":
             groups = replace(groups, reward_N=np.nan_to_num(groups.reward_N, nan=0.0))
-        return self._finish(self._standardised(groups, token_N), groups, token_N)
+        return self.finish(self.standardised(groups, token_N), groups, token_N)
 
-    def several_advantages(
-        self, reward_F: Array, weight_F: Any, prompt: Any = None, *, mask_NL: Any = None
-    ) -> Array:
-        """Return what the framework would give each rollout that has several rewards."""
-        stacked, weight = as_floats(reward_F), to_numpy(weight_F).astype(np.float64)
-        if weight.shape != (len(stacked),) or not np.isfinite(weight).all():
-            raise InvalidArgumentError(
-                f"expected {len(stacked)} finite weights, one a reward, got {weight_F!r}: weight_F "
-                "goes with reward_F"
-            )
-        parts = [
-            rollout_groups(part, prompt, missing=self.missing != "refused") for part in stacked
-        ]
-        token_N = self._tokens(parts[0], mask_NL)
-        part_FN = reward_FN = np.stack([part.reward_N for part in parts])
-        if self.several == "standardise_first":
-            part_FN = np.stack([self._standardised(part, token_N) for part in parts])
-        total_N = np.nansum(weight[:, None] * part_FN, axis=0)
-        if self.missing == "zero":
-            total_N[np.isnan(reward_FN).all(axis=0)] = np.nan
-        groups = replace(parts[0], reward_N=total_N)
-        if self.several == "sum_first":
-            total_N = self._standardised(groups, token_N)
-        return self._finish(total_N, groups, token_N)
-
-    def _tokens(self, groups: RolloutGroups, mask_NL: Any) -> Float:
+    def tokens(self, groups: RolloutGroups, mask_NL: Any) -> Float:
         """The tokens of each rollout, where the spec weighs by them; else 1."""
         count = len(groups.label_N)
         if not self.needs_mask:
@@ -148,7 +122,7 @@ class AdvantageSpec:
             )
         return token.reshape(-1)
 
-    def _standardised(self, groups: RolloutGroups, token_N: Float) -> Float:
+    def standardised(self, groups: RolloutGroups, token_N: Float) -> Float:
         """Rewards above their baselines, over their scale."""
         if self.singleton == "refused":
             groups.at_least(2, f"{self.framework} {self.estimator}")
@@ -196,7 +170,7 @@ class AdvantageSpec:
             above *= count / np.maximum(count - 1, 1)
         return above
 
-    def _finish(self, above_N: Float, groups: RolloutGroups, token_N: Float) -> Array:
+    def finish(self, above_N: Float, groups: RolloutGroups, token_N: Float) -> Array:
         """Factor, whitening, and zeros for rollouts without a reward."""
         if self.factor == "batch_over_nonzero":
             above_N = above_N * len(above_N) / max(int(np.count_nonzero(groups.reward_N)), 1)

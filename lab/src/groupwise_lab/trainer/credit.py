@@ -19,6 +19,7 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.presets import AdvantageSpec
 from groupwise_lab.trainer.advantages import Advantage, advantage_by_name
 from groupwise_lab.trainer.baselines import DynamicBaseline, KernelBaseline, RunningBaseline
+from groupwise_lab.trainer.several_rewards import several_advantages
 from groupwise_lab.trainer.worker import UserReward
 
 if TYPE_CHECKING:
@@ -144,8 +145,8 @@ class Credit:
             parts = torch.tensor(
                 np.stack([judged.part_N[name] for name in weights]), dtype=torch.float32
             )
-            advantage_N = spec.several_advantages(
-                parts, list(weights.values()), label_N, mask_NL=mask_NL
+            advantage_N = several_advantages(
+                spec, parts, list(weights.values()), label_N, mask_NL=mask_NL
             )
         else:
             advantage_N = spec.advantages(

@@ -62,3 +62,26 @@ def test_rows_of_nothing_that_a_run_is_used_to_are_no_loss() -> None:
     reward[:-3] = np.maximum(reward[:-3], 8.0)
     assert collapse.lost(Evidence(log(reward), ended=False)).status is Status.CRITICAL
     assert collapse.lost(Evidence(log(reward), ended=True)).status is Status.NONE
+
+
+def test_a_lucky_first_row_destroys_no_policy() -> None:
+    """Rows as high as the first come again."""
+    rng = np.random.default_rng(7)
+    reward = -0.8 + 0.9 * (rng.random(120) < 0.2) + 0.05 * rng.standard_normal(120)
+    reward[0] = 0.2
+    entropy = np.where(np.arange(120) == 0, 1.0, 0.5)
+    table = steps_table(range(1, 121), {"reward": reward, "entropy": entropy})
+    meanings = tuple(Meaning(name, name, "test") for name in ("reward", "entropy"))
+    assert judge(RunRecord("run", table, meanings=meanings)).state is not State.FAILED
+
+
+@pytest.mark.parametrize("column", ["rewards/error_correction/mean", "rewards/no_timeout/mean"])
+def test_a_reward_for_corrected_errors_is_no_failure(column: str) -> None:
+    level = np.linspace(0.2, 0.8, 80) + 0.01 * np.random.default_rng(8).standard_normal(80)
+    table = steps_table(range(1, 81), {"reward": level, column: level})
+    function = column.split("/")[1]
+    meanings = (
+        Meaning("reward", "reward", "test"),
+        Meaning(column, f"reward/{function}", "test"),
+    )
+    assert judge(RunRecord("run", table, meanings=meanings)).state is State.OK

@@ -112,7 +112,8 @@ def tools(evidence: Evidence) -> Finding:
 def _shares(evidence: Evidence, quantity: str, pattern: str) -> list[Signal]:
     """The shares of one kind of failure, by its quantity or by their names."""
     share = evidence.quantity(quantity)
-    signals = [share] if share is not None else evidence.matching(pattern)
+    named = (one for one in evidence.matching(pattern) if not one.column.startswith("reward"))
+    signals = [share] if share is not None else named
     return [one for one in signals if len(one) >= FEWEST_ROWS and one.low >= 0 and one.high <= 1]
 
 

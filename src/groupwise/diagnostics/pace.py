@@ -11,7 +11,7 @@ import numpy as np
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Learning, Sign, Status, by_sign, exactly
 from groupwise.diagnostics.learning import progress_of
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 from groupwise.diagnostics.signs import arrow, short
 from groupwise.diagnostics.update import SMALL_NORM
 
@@ -21,6 +21,8 @@ NAME = "pace"
 _SOON, LEFT, SURELY = 10, 0.4, 5.0
 # What went with it: entropy or length a quarter less, or a third more.
 CHANGED = 0.75
+# Where any later row reaches half of the first, that one was lucky.
+HALF = 0.5
 # A policy that is no farther than this from its reference, nats a token, after so many steps.
 NEAR, _LONG = 3e-4, 100
 # Groups of 32 and more on fewer prompts than this.
@@ -53,12 +55,14 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
     if not any(change < CHANGED or change > 1 / CHANGED for change in changes):
         return None
     row = int(np.argmax(value < low + LEFT * (start - low)))
+    if float(value[row:].max()) - low > HALF * (start - low):
+        return None  # the first row was a lucky one
     first, step = int(reward.step_T[0]), int(reward.step_T[row])
     if step - first > _SOON:
         return None
-    words = f"reward {arrow(start, soon)}"
+    words, updates = f"reward {arrow(start, soon)}", counted(step - first, "update")
     sign = Sign("reward", first, start, late, words)
-    message = f"{words} in the first {step - first:,} updates, and it never came back"
+    message = f"{words} in the first {updates}, and it never came back"
     return by_sign(NAME, Status.CRITICAL, message, sign, LEFT * start, Fact.DESTROYED_AT_ONCE)
 
 

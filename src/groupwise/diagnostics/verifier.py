@@ -206,9 +206,11 @@ def _frozen(signal: Signal, found: Constant) -> bool:
 def _logged_failures(evidence: Evidence) -> Finding | None:
     """Report a logged rate of exceptions, timeouts or failed parses that rose."""
     for signal in evidence.matching(_FAILURES):
-        n = len(signal)
+        n, meaning = len(signal), evidence.record.meaning(signal.column)
         if n < FEWEST_ROWS or signal.low < 0 or signal.high > 1:
             continue
+        if meaning is not None and meaning.quantity.startswith("reward"):
+            continue  # a reward for corrected errors is none
         few = max(4, n // 5)
         base = median(signal.value_T[:few])
         high = signal.value_T > base + 0.5 * max(signal.high - base, 0.1)

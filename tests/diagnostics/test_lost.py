@@ -85,3 +85,18 @@ def test_a_reward_for_corrected_errors_is_no_failure(column: str) -> None:
         Meaning(column, f"reward/{function}", "test"),
     )
     assert judge(RunRecord("run", table, meanings=meanings)).state is State.OK
+
+
+def test_a_reward_that_is_lost_gets_the_cause_of_a_fall_and_something_to_do() -> None:
+    rng = np.random.default_rng(9)
+    reward = np.r_[0.8 + 0.02 * rng.standard_normal(60), 0.004 * rng.random(3)]
+    length = np.r_[200 + 5 * rng.standard_normal(58), np.geomspace(300, 2000, 5)]
+    table = steps_table(range(1, 64), {"reward": reward, "length": length})
+    meanings = (
+        Meaning("reward", "reward", "test"),
+        Meaning("length", "completion_length", "test"),
+    )
+    found = judge(RunRecord("run", table, meanings=meanings), ended=False)
+    assert found.state is State.FAILING
+    assert found.cause.names == ("the policy ran away in length",)
+    assert found.do == "restart from step 60; mask truncated completions; lr ÷ 3"

@@ -167,9 +167,8 @@ def sampler(evidence: Evidence) -> Finding:
     if not found and shown is not None and shown[0] in _FROM_THE_START:
         found = [(0, told[0])]
     if found:
-        return _mismatch(
-            evidence, *min(found, key=lambda each: int(each[1].signal.step_T[each[0]]))
-        )
+        row, first = min(found, key=lambda each: int(each[1].signal.step_T[each[0]]))
+        return _mismatch(evidence, row, first, shown)
     value, few = told[0].value_T, _few(len(told[0].signal))
     early, late = float(np.median(value[:few])), float(np.median(value[-few:]))
     return no_sign(MISMATCH, f"{told[0].words} {early:.2g} → {late:.2g}, within its limit.")
@@ -199,13 +198,13 @@ def _told(evidence: Evidence) -> Iterator[_Told]:
         yield _Told(quantity, words, signal, value, event, limit)
 
 
-def _mismatch(evidence: Evidence, row: int, one: _Told) -> Finding:
-    """Report a mismatch, with what else it goes with."""
+def _mismatch(evidence: Evidence, row: int, one: _Told, shown: tuple[Fact, str] | None) -> Finding:
+    """Report a mismatch, with its signature and what else it goes with."""
     begun, before, late = _left(one.value_T, row)
     step = int(one.signal.step_T[begun])
     words = f"{one.words} {led_to(before, f'{late:.2g}')}"
-    shown, more = signature(evidence), ""
-    facts = [Fact.SAMPLER_MISMATCH] if shown is None else [Fact.SAMPLER_MISMATCH, shown[0]]
+    more, facts = "", [Fact.SAMPLER_MISMATCH]
+    facts += [] if shown is None else [shown[0]]
     rate = evidence.quantity("learning_rate")
     if rate is not None and not rate.value_T.any():
         facts.append(Fact.MISMATCH_AT_RATE_ZERO)

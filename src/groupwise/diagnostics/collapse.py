@@ -47,6 +47,7 @@ from groupwise.intervals import Interval
 from groupwise.wording import clean
 
 NAME, LOST, HELD_OUT = "collapse", "lost", "held-out reward"
+OF_REWARD = (NAME, LOST)  # checks that tell of a reward that fell
 # Rows that hold a tenth of the level or less, the rows before them that make it, the scatters of a
 # row between both, and the chance of such rows by those that the log had before.
 LOST_ROWS, LEFT, LEVEL_ROWS, CLEARLY, BY_CHANCE = 3, 0.1, 20, 5.0, 0.005

@@ -81,7 +81,7 @@ def _loss(name: str, signal: Signal) -> _Loss | None:
     smooth = moving_mean(signal.value_T, _SMOOTH)
     top = int(smooth[: len(smooth) - few].argmax())
     best, late = float(smooth[top]), slice(len(signal) - few, None)
-    now = float(signal.value_T[late].mean())
+    now = signal.level(late)
     peak = slice(top, top + _SMOOTH)
     if best <= 0 or now > (1 - LOST) * best or signal.score(peak, late) > -SURELY:
         return None
@@ -142,13 +142,13 @@ def tool_use(evidence: Evidence) -> Finding:
     calls = evidence.quantity("tool_calls")
     if calls is None or len(calls) < FEWEST_ROWS:
         return not_logged(TOOL_USE, "How often tools are called is not in the log.")
-    early = float(calls.value_T[:_FIRST].mean())
+    early = calls.level(slice(None, _FIRST))
     row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
     if row is None:
-        late = float(calls.value_T[-_FIRST:].mean())
+        late = calls.level(slice(-_FIRST, None))
         return no_sign(TOOL_USE, f"No sign of it: tool calls {arrow(early, late)}.")
     # It was on its way from where it passed the middle of both levels.
-    late = float(calls.value_T[row:].mean())
+    late = calls.level(slice(row, None))
     step = int(calls.step_T[_passed(calls, row, (early + late) / 2)])
     words = f"tool calls {arrow(early, late)} a rollout"
     message = f"The policy stops calling tools since step {step:,}: {words}."

@@ -83,18 +83,18 @@ def rose_since(evidence: Evidence, step: int) -> bool:
     """Return whether the reward is clearly higher now than before a step, or than in the first
     quarter: training goes on.
     """
-    return _reward_since(evidence, step) > 3.0
+    return _reward_since(evidence, step) > RISES
 
 
 def fell_since(evidence: Evidence, step: int) -> bool:
     """Return whether the reward is clearly lower now than before a step, or than in the first
     quarter.
     """
-    return _reward_since(evidence, step) < -3.0
+    return _reward_since(evidence, step) < -RISES
 
 
-def _reward_since(evidence: Evidence, step: int) -> float:
-    """The change of the reward over its standard error from the rows before a step to the last
+def _reward_since(evidence: Evidence, step: int, *, near: int = 20) -> float:
+    """The change of the reward over its standard error from some rows before a step to the last
     rows.
     """
     reward = evidence.reward
@@ -102,7 +102,7 @@ def _reward_since(evidence: Evidence, step: int) -> float:
         return 0.0
     row = reward.at(step)
     row = row if row >= 3 else max(3, len(reward) // 4)
-    return reward.score(slice(max(0, row - 20), row), slice(max(row, len(reward) - 20), None))
+    return reward.score(slice(max(0, row - near), row), slice(max(row, len(reward) - 20), None))
 
 
 def finite(evidence: Evidence) -> Finding:
@@ -124,7 +124,8 @@ def finite(evidence: Evidence) -> Finding:
     since = f"in any of {rows}" if first.row == 0 else f"since step {step:,} ({rows})"
     message = f"{name} has no finite value {since}{was and f', {was} before'}{_also(broken)}."
     whole = {"loss", "gradient_norm"} <= {one.quantity for one in broken}
-    if placeholder or (_goes_on(evidence, step) and not whole):
+    goes_on = _reward_since(evidence, step, near=_NEAR) > RISES
+    if placeholder or (goes_on and not whole):
         return Finding(FINITE, Status.INFO, message, step)
     # A trainer that skips such updates holds its reward, and learns nothing more.
     lost = first.row > 0 and of_updates and not rose_since(evidence, step)
@@ -139,16 +140,6 @@ def finite(evidence: Evidence) -> Finding:
         facts=(Fact.NOT_FINITE,),
         column=name,
     )
-
-
-def _goes_on(evidence: Evidence, step: int) -> bool:
-    """Whether the reward rises since a step, above the few rows just before it."""
-    reward = evidence.reward
-    if reward is None or len(reward) < FEWEST_ROWS:
-        return False
-    row = reward.at(step)
-    before = slice(max(0, row - _NEAR), row) if row else slice(0, max(3, len(reward) // 4))
-    return reward.score(before, slice(max(row, len(reward) - 20), None)) > RISES
 
 
 def crash(evidence: Evidence) -> Finding:

@@ -9,7 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Learning, Sign, Status, by_sign, exactly
+from groupwise.diagnostics.judgement import (
+    Finding,
+    Learning,
+    Sign,
+    Status,
+    by_sign,
+    exactly,
+    no_sign,
+)
 from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 from groupwise.diagnostics.signs import arrow, short
@@ -33,12 +41,12 @@ def check(evidence: Evidence) -> Finding:
     """Look for a step that destroys the policy, one that does not move it, and too few prompts."""
     reward = evidence.reward
     if reward is None or len(reward) < 2 * _SOON:
-        return Finding(NAME, Status.NONE, "Too few rows tell how fast the policy moves.")
+        return no_sign(NAME, "Too few rows tell how fast the policy moves.")
     return (
         _destroyed(evidence, reward)
         or _unmoved(evidence, reward)
         or _few_prompts(evidence)
-        or Finding(NAME, Status.NONE, "No sign of a step that is too large or too small.")
+        or no_sign(NAME, "No sign of a step that is too large or too small.")
     )
 
 

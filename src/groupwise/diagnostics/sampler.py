@@ -15,7 +15,7 @@ import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, ends_of
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
 
 # A mean ratio below .97 is more than rounding. It counts as e^-gap where its logarithm is within
 # 35 % of the gap.
@@ -49,10 +49,11 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
         if kept and abs(shrinkage / early - 1) <= ALIKE:
             return Fact.SAMPLING_TRUNCATED, f"{words} (e^-gap is {math.exp(-early):.3g})"
     grows = late > GREW * early > 0
+    stands = evidence.reward is not None and evidence.gain_score < _MOVED
     for quantity, fact, words in _COMPANIONS:
         other = evidence.quantity(quantity)
         together = 0.0 if other is None else _rank_correlation(gap, other)
-        if fact is Fact.GAP_FOLLOWS_KL and not (grows and _stands(evidence)):
+        if fact is Fact.GAP_FOLLOWS_KL and not (grows and stands):
             continue
         if (-together if quantity == "entropy" else together) > TOGETHER:
             return fact, f"the gap goes with {words} (rank correlation {together:.2g})"
@@ -73,12 +74,6 @@ def _ends(value_T: Float) -> tuple[float, float]:
     """The median of the first rows and of the last."""
     few = min(_FIRST, max(3, len(value_T) // 4))
     return float(np.median(value_T[:few])), float(np.median(value_T[-few:]))
-
-
-def _stands(evidence: Evidence) -> bool:
-    """Whether the reward has not moved although the policy has."""
-    reward = evidence.reward
-    return reward is not None and abs(reward.score(*ends_of(reward))) < _MOVED
 
 
 def _rank_correlation(one: Signal, other: Signal) -> float:

@@ -452,12 +452,17 @@ class Evidence:
         dead = self.groups.zero_variance
         return still or (dead.known and float(np.nanmin(dead.value_T)) == 1.0)
 
+    @cached_property
+    def gain_score(self) -> float:
+        """How far the reward has moved between the first and the last rows, in standard errors."""
+        return 0.0 if self.reward is None else abs(self.reward.score(*ends_of(self.reward)))
+
     @property
     def _moved(self) -> bool:
         """Whether the reward has moved far beyond its noise, as no policy without a gradient or
         a rate makes it.
         """
-        return self.reward is not None and abs(self.reward.score(*ends_of(self.reward))) > _MOVES
+        return self.gain_score > _MOVES
 
     def _logged(self, name: str) -> Signal | None:
         """The longest column of a quantity, None where there is none that carries anything."""

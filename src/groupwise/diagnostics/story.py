@@ -245,7 +245,7 @@ def _of_hack(look: Look, found: Finding) -> Story:
 def _of_finding(look: Look, found: Finding) -> Story:
     """Tell of what another check found."""
     signs = found.signs
-    if found.step is not None and (not signs or found.check == collapse.NAME):
+    if found.step is not None and (not signs or found.check in collapse.OF_REWARD):
         signs = (
             *signs,
             *signs_about(
@@ -264,7 +264,7 @@ def _of_finding(look: Look, found: Finding) -> Story:
     )
     if _DECLINES & {*found.facts} and signs and found.step is not None:
         signs = _not_before(look, found, found.step, signs)
-    broke = found.check in (collapse.NAME, numerics.FINITE, verifier.NAME)
+    broke = found.check in (*collapse.OF_REWARD, numerics.FINITE, verifier.NAME)
     cause = look.cause(Fact.FELL if broke else Fact.STANDS, signs, found.step)
     first = min(
         (step for step in (found.step, *(sign.step for sign in signs)) if step is not None),

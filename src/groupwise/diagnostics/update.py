@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted, ends_of
+from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, no_sign, not_logged
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 
 NAME = "update"
 # The square root of G - 1 for groups of 1,024, and so many times the largest reward where
@@ -31,15 +31,13 @@ def check(evidence: Evidence) -> Finding:
     norm = evidence.quantity("gradient_norm")
     norm = None if norm is None or len(norm) < FEWEST_ROWS else norm
     if norm is None and not advantages:
-        return Finding(
-            NAME, Status.NOT_LOGGED, "Neither advantages nor the gradient's norm are in the log."
-        )
+        return not_logged(NAME, "Neither advantages nor the gradient's norm are in the log.")
     for signal in advantages:
         if (finding := _of_advantage(evidence, signal)) is not None:
             return finding
     if norm is not None and (finding := _of_norm(evidence, norm)) is not None:
         return finding
-    return Finding(NAME, Status.NONE, "No sign of an update that cannot be right.")
+    return no_sign(NAME, "No sign of an update that cannot be right.")
 
 
 def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:
@@ -73,8 +71,8 @@ def _of_norm(evidence: Evidence, norm: Signal) -> Finding | None:
         message = f"{words} from the first row on; healthy runs have .01 to 13."
         sign = Sign("gradient_norm", step, None, whole, words)
         return by_sign(NAME, Status.WARNING, message, sign, LARGE_NORM, Fact.GRADIENT_ABOVE_USUAL)
-    reward, spread = evidence.reward, evidence.groups.spread
-    stands = reward is not None and abs(reward.score(*ends_of(reward))) < _MOVED
+    spread = evidence.groups.spread
+    stands = evidence.reward is not None and evidence.gain_score < _MOVED
     differ = spread.known and float(np.nanmedian(spread.value_T)) > 0
     if 0 < max(first, whole) < SMALL_NORM and stands and differ:
         message = f"{words} from the first row on and rewards differ; healthy runs have .01 to 13."

@@ -66,7 +66,7 @@ def independent_prompts(moment_P: Mapping[str, Float], prompts: int) -> Assumpti
             name, AssumptionStatus.UNKNOWN, f"{sentence}neighbouring prompts are independent."
         )
     correlation, quantity = max(
-        (_correlation(moment_P[key], lag=1), text) for key, text in _LIKENESS.items()
+        (_correlation(_ranked(moment_P[key]), lag=1), text) for key, text in _LIKENESS.items()
     )
     most = ALARM / math.sqrt(prompts)
     measured = f"the {quantity} of neighbouring prompts has a rank correlation of {correlation:.2g}"
@@ -90,28 +90,32 @@ def block_length(moment_P: Mapping[str, Float], prompts: int) -> int:
     """
     if prompts < _FEWEST_NEIGHBOURS:
         return 1
-    most = ALARM / math.sqrt(prompts)
-    alike = [
-        lag
-        for lag in range(1, prompts // _FEWEST_BLOCKS + 1)
-        if max(_correlation(moment_P[key], lag=lag) for key in _LIKENESS)
-        > (most if lag == 1 else most / 2)
-    ]
-    if 1 not in alike:
+    ranks = [_ranked(moment_P[key]) for key in _LIKENESS]
+    most, longest = ALARM / math.sqrt(prompts), prompts // _FEWEST_BLOCKS
+    if max(_correlation(rank_P, lag=1) for rank_P in ranks) <= most:
         return 1
-    first = next(lag for lag in range(1, prompts) if lag not in alike)
-    return min(first, prompts // _FEWEST_BLOCKS)
+    return next(
+        (
+            lag
+            for lag in range(2, longest)
+            if max(_correlation(rank_P, lag=lag) for rank_P in ranks) <= most / 2
+        ),
+        longest,
+    )
 
 
-def _correlation(value_P: Float, *, lag: int) -> float:
-    """Rank correlation of each value with a later one, above what independent values have."""
+def _ranked(value_P: Float) -> Float:
+    """Ranks about their mean."""
     from scipy.stats import rankdata
 
-    rank = rankdata(value_P)
-    rank -= rank.mean()
-    squares = float(rank @ rank)
-    count = len(value_P)
-    return float(rank[lag:] @ rank[:-lag]) / squares + 1 / (count - 1) if squares > 0 else 0.0
+    rank_P = rankdata(value_P)
+    return np.asarray(rank_P - rank_P.mean())
+
+
+def _correlation(rank_P: Float, *, lag: int) -> float:
+    """Correlation of each rank with a later one, above what independent values have."""
+    squares, count = float(rank_P @ rank_P), len(rank_P)
+    return float(rank_P[lag:] @ rank_P[:-lag]) / squares + 1 / (count - 1) if squares > 0 else 0.0
 
 
 def scores_of_like_length(

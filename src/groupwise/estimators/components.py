@@ -523,9 +523,10 @@ def _assembled(
         notes=(),
     )
     assumptions = result.check_assumptions()
-    if "t" in result.left_open:
+    left_open = {name for assumption in assumptions for name in assumption.leaves_open}
+    if "t" in left_open:
         result = replace(result, t=_without_end(result.t), r=_without_end(result.r))
-    if "vp" in result.left_open:
+    if "vp" in left_open:
         result = replace(result, vp=_up_to(result.vp, result.r.interval.high / 2))
     left_out = (
         f"{sample.left_out:,} rollouts were left out because their groups have fewer than four; "

@@ -5,7 +5,7 @@ Every command, page and callback shows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -151,7 +151,7 @@ def judged(evidence: Evidence) -> Judgement:
     return Judgement(
         run=evidence.record.name,
         state=state,
-        headline="; ".join((story.headline, *_crashed(answers[numerics.CRASH]))),
+        headline="; ".join(_headlines(answers, story)),
         since_step=story.onset,
         first_sign=first,
         then=story.signs[1:],
@@ -174,6 +174,7 @@ def judged(evidence: Evidence) -> Judgement:
         level=level,
         now=now,
         now_from=now_from,
+        environments=environment.environments_of(evidence),
     )
 
 
@@ -186,9 +187,17 @@ def _beside(answer: Finding, signs: Iterable[Sign]) -> Finding:
     return replace(answer, status=Status.INFO) if bare else answer
 
 
-def _crashed(answer: Finding) -> tuple[str, ...]:
-    """What the log ends in, where that is an error."""
-    return (answer.message,) if Fact.CRASHED in answer.facts else ()
+def _headlines(answers: Mapping[str, Finding], story: Story) -> Iterator[str]:
+    """Yield what is told, and what a headline says in any case: the environment that fell, and
+    the error in which the log ends.
+    """
+    yield story.headline.rstrip(".")
+    for check, fact in (
+        (environment.ENVIRONMENTS, Fact.ENVIRONMENT_FELL),
+        (numerics.CRASH, Fact.CRASHED),
+    ):
+        if fact in answers[check].facts and answers[check].message != story.headline:
+            yield answers[check].message.rstrip(".")
 
 
 def _levels(story: Story, progress: Progress) -> tuple[float | None, float | None, int | None]:

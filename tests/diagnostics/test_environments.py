@@ -64,13 +64,13 @@ def environments(found: Judgement) -> Environments:
 def test_an_environment_that_falls_is_said_first(trainer: str, tmp_path: Path) -> None:
     found = judged(falling(np.random.default_rng(1)), trainer, tmp_path)
     each = environments(found)
-    assert (found.state, each.count, each.fell, each.rose) == (State.WATCH, 3, 1, 2)
+    assert (found.state, each.count, each.fell, each.rose) == (State.WARNING, 3, 1, 2)
     assert each.worst[0].name == "games"
     assert abs(each.worst[0].before - 0.5) < 0.06
     assert abs(each.worst[0].after) < 0.03
     assert abs((each.worst[0].step or 0) - 90) < 12
     assert found.headline.startswith("environment games 0.5")
-    assert found.headline.endswith("2 of 2 others rise")
+    assert found.headline.endswith("2 of 2 others rise.")
     assert found.cause.keys == ("environment",)
     shown = found.as_dict()["environments"]["worst"]
     assert [one["course"] for one in shown] == ["fell", "rose", "rose"]
@@ -82,7 +82,7 @@ def test_seats_that_win_from_each_other_are_no_loss(tmp_path: Path) -> None:
     found = judged(seats, "seats", tmp_path)
     assert (environments(found).fell, found.state) == (1, State.OK)
     lost = judged({"0": columns["games"], "1": columns["math"]}, "seats", tmp_path)
-    assert (environments(lost).worst[0].kind, lost.state) == ("seat", State.WATCH)
+    assert (environments(lost).worst[0].kind, lost.state) == ("seat", State.WARNING)
 
 
 def test_all_that_fall_together_are_no_environment_of_their_own(tmp_path: Path) -> None:

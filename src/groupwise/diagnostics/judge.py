@@ -5,7 +5,7 @@ Every command, page and callback shows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -151,7 +151,7 @@ def judged(evidence: Evidence) -> Judgement:
     return Judgement(
         run=evidence.record.name,
         state=state,
-        headline="; ".join(_headlines(answers, story)),
+        headline=_headline(answers, story),
         since_step=story.onset,
         first_sign=first,
         then=story.signs[1:],
@@ -187,17 +187,23 @@ def _beside(answer: Finding, signs: Iterable[Sign]) -> Finding:
     return replace(answer, status=Status.INFO) if bare else answer
 
 
-def _headlines(answers: Mapping[str, Finding], story: Story) -> Iterator[str]:
-    """Yield what is told, and what a headline says in any case: the environment that fell, and
-    the error in which the log ends.
+def _headline(answers: Mapping[str, Finding], story: Story) -> str:
+    """What is told, and what is said in any case: the environment that fell, and the error in
+    which the log ends.
     """
-    yield story.headline.rstrip(".")
-    for check, fact in (
-        (environment.ENVIRONMENTS, Fact.ENVIRONMENT_FELL),
-        (numerics.CRASH, Fact.CRASHED),
-    ):
-        if fact in answers[check].facts and answers[check].message != story.headline:
-            yield answers[check].message.rstrip(".")
+    always = {
+        environment.ENVIRONMENTS: Fact.ENVIRONMENT_FELL,
+        numerics.CRASH: Fact.CRASHED,
+    }
+    more = [
+        answers[check].message for check, fact in always.items() if fact in answers[check].facts
+    ]
+    said = dict.fromkeys((story.headline, *more))
+    return (
+        "; ".join(one.rstrip(".") for one in said)
+        if said.keys() > {story.headline}
+        else story.headline
+    )
 
 
 def _levels(story: Story, progress: Progress) -> tuple[float | None, float | None, int | None]:

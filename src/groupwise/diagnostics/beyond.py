@@ -65,7 +65,12 @@ LOW_RATIO, HIGH_RATIO, FEW = 0.5, 2.0, 0.1
 DROPPED, UNBALANCED = 0.2, 3.0
 _FIRST, _NEAR = 10, 20
 # Signatures of a mismatch however small the gap is.
-_FROM_THE_START = (Fact.SAMPLING_TRUNCATED, Fact.RATIO_SUMMED, Fact.CORRELATION_LOW)
+_FROM_THE_START = (
+    Fact.SAMPLING_TRUNCATED,
+    Fact.RATIO_SUMMED,
+    Fact.RATIO_CAPPED,
+    Fact.CORRELATION_LOW,
+)
 _ROUTER = r".*(router|expert|(^|[/_])moe([/_]|$)|load_balanc|max_vio).*"
 
 
@@ -275,7 +280,12 @@ def discards(evidence: Evidence) -> Finding:
         return not_logged(DISCARDS, "Which rollouts are dropped is not in the log.")
     each = dropped.value_T if total is None else np.diff(total.value_T, prepend=0.0)
     size, prompts = evidence.group_size, evidence.setting("prompts_per_step")
-    if size is None or prompts is None:
+    generated, share = evidence.quantity("generated_samples_total"), None
+    if generated is not None and np.array_equal(generated.step_T, dropped.step_T):
+        share = each / np.maximum(np.diff(generated.value_T, prepend=0.0), 1.0)
+    elif size is not None and prompts is not None:
+        share = each / (each + size * float(prompts))
+    if share is None:
         said = (
             f"{float(np.mean(each)):.3g} rollouts a row are dropped as too old; of how many is not "
             "known."
@@ -286,7 +296,6 @@ def discards(evidence: Evidence) -> Finding:
             said,
             log="the group size and prompts a step (--set)",
         )
-    share = each / (each + size * float(prompts))
     row = beyond(dropped, share > DROPPED)
     if row is None:
         return no_sign(

@@ -32,6 +32,7 @@ from groupwise.diagnostics.signals import (
     counted,
     ends_of,
     floor_of,
+    gained_since,
     once,
 )
 from groupwise.diagnostics.signs import arrow
@@ -183,7 +184,9 @@ def _failing(
 
 def tool_use(evidence: Evidence) -> Finding:
     """Look for a policy that has stopped to call its tools."""
-    calls = evidence.quantity("tool_calls")
+    calls, turns = evidence.quantity("tool_calls"), evidence.quantity("turns")
+    if calls is None and turns is not None:  # a rollout of the fewest turns calls none
+        calls = replace(turns, value_T=turns.value_T - turns.low)
     if calls is None or len(calls) < FEWEST_ROWS:
         return not_logged(TOOL_USE, "How often tools are called is not in the log.")
     early = calls.level(slice(None, _FIRST))
@@ -196,6 +199,8 @@ def tool_use(evidence: Evidence) -> Finding:
     step = int(calls.step_T[_passed(calls, row, (early + late) / 2)])
     words = f"tool calls {arrow(early, late)} a rollout"
     message = f"The policy stops calling tools since step {step:,}: {words}."
+    if gained_since(evidence, step):
+        return Finding(TOOL_USE, Status.INFO, message, step)  # it needs them no more
     sign = Sign("tool_calls", step, early, late, words)
     return by_sign(TOOL_USE, Status.WARNING, message, sign, FEWER * early, Fact.TOOLS_STOPPED)
 

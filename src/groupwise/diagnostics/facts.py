@@ -82,6 +82,7 @@ class Fact(Enum):
     # by which signature they differ
     SAMPLING_TRUNCATED = "sampler: truncated"
     RATIO_SUMMED = "sampler: ratio summed"
+    RATIO_CAPPED = "sampler: ratio at its cap"
     CORRELATION_LOW = "sampler: correlation of probabilities"
     GAP_FOLLOWS_KL = "sampler: gap follows the KL"
     GAP_FOLLOWS_AGE = "sampler: gap follows the age"

@@ -36,8 +36,10 @@ def check(evidence: Evidence) -> Finding:
     )
     if same is not None:
         why = f"{same[0].column} is {same[1].column} in all {len(same[0])} rows"
-    elif size == 1 and not logged and not _rewards_differ(evidence):
+    elif size == 1 and not logged and not evidence.rewards_differ:
         why = "the settings say group size 1"
+    elif _all_zero(evidence, advantages[1:]):
+        why = "advantages are 0 in all rows, or all rewards of each group are equal"
     else:
         return no_sign(NAME, "No sign of it.")
     return Finding(NAME, Status.WARNING, f"groups of one: no baseline, {why}", advice=ADVICE)
@@ -78,9 +80,10 @@ def equal_in_print(one: Signal, other: Signal) -> bool:
     return alike and bool(np.allclose(one.value_T, other.value_T, rtol=1e-5, atol=1.01 * unit))
 
 
-def _rewards_differ(evidence: Evidence) -> bool:
-    """Whether rewards differ within groups: then others are in them, whatever the settings seem
-    to say.
+def _all_zero(evidence: Evidence, advantages: list[Signal | None]) -> bool:
+    """Whether the largest and smallest advantages are 0 although rewards differ from row to row, and nothing says that
+    those of each group are equal.
     """
-    spread = evidence.quantity("reward_std_within_group")
-    return spread is not None and bool((spread.value_T > 0).any())
+    reward, logged = evidence.reward, [one for one in advantages if one is not None]
+    moves = reward is not None and reward.span > 0 and not evidence.groups.zero_variance.known
+    return moves and bool(logged) and all(one.is_zero.all() for one in logged)

@@ -71,10 +71,8 @@ def _of_norm(evidence: Evidence, norm: Signal) -> Finding | None:
         message = f"{words} from the first row on; healthy runs have .01 to 13."
         sign = Sign("gradient_norm", step, None, whole, words)
         return by_sign(NAME, Status.WARNING, message, sign, LARGE_NORM, Fact.GRADIENT_ABOVE_USUAL)
-    spread = evidence.groups.spread
     stands = evidence.reward is not None and evidence.gain_score < _MOVED
-    differ = spread.known and float(np.nanmedian(spread.value_T)) > 0
-    if 0 < max(first, whole) < SMALL_NORM and stands and differ:
+    if 0 < max(first, whole) < SMALL_NORM and stands and evidence.rewards_differ:
         message = f"{words} from the first row on and rewards differ; healthy runs have .01 to 13."
         sign = Sign("gradient_norm", step, None, whole, words)
         return by_sign(NAME, Status.WARNING, message, sign, SMALL_NORM, Fact.GRADIENT_BELOW_USUAL)

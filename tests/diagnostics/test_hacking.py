@@ -627,13 +627,13 @@ def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_ou
             "judge",
             "correct",
             Status.WARNING,
-            "judge 0.24 → 0.75 while correct 0.007 → 0.007, which counts too",
+            "judge 0.24 → 0.75 while correct 0.007 → 0.007: nothing is earned of what is wanted.",
         ),
         (
             "judge",
             "brevity",
             Status.INFO,
-            "judge 0.24 → 0.75 while brevity 0.007 → 0.007, which counts too",
+            "judge 0.24 → 0.75 while brevity 0.007 → 0.007: that one earns nothing.",
         ),
         (
             "format",

@@ -137,32 +137,33 @@ def _mirrored(each: Environments) -> bool:
 
 def infrastructure(evidence: Evidence) -> Finding:
     """Look for episodes that fail by their environment, and are graded as answers."""
-    shares = _shares(evidence, "failure_share", _FAILURES)
+    shares = shares_of(evidence, "failure_share", _FAILURES)
     if not shares:
         return not_logged(INFRASTRUCTURE, "No share of failed episodes is in the log.")
     about = "Episodes fail by their environment"
     fact, more = Fact.INFRASTRUCTURE_FAILS, (0.0, MORE_FAILED)
-    found = [_failing(INFRASTRUCTURE, signal, about, more, fact) for signal in shares]
+    found = [failing(INFRASTRUCTURE, signal, about, more, fact) for signal in shares]
     return next((answer for answer in found if answer.facts), found[0])
 
 
 def tools(evidence: Evidence) -> Finding:
     """Look for tool calls or actions that have come to fail."""
-    shares = _shares(evidence, "tool_failure_share", _TOOLS)
+    shares = shares_of(evidence, "tool_failure_share", _TOOLS)
     if not shares:
         return not_logged(TOOLS, "No share of failing tool calls is in the log.")
-    return _failing(TOOLS, shares[0], "Tool calls fail", (HALF, MORE_CALLS), Fact.TOOLS_FAIL)
+    return failing(TOOLS, shares[0], "Tool calls fail", (HALF, MORE_CALLS), Fact.TOOLS_FAIL)
 
 
-def _shares(evidence: Evidence, quantity: str, pattern: str) -> list[Signal]:
+def shares_of(evidence: Evidence, quantity: str, pattern: str) -> list[Signal]:
     """The shares of one kind of failure, by its quantity or by their names."""
     share = evidence.quantity(quantity)
-    named = (one for one in evidence.matching(pattern) if not one.column.startswith("reward"))
+    functions = {signal.column for _, signal in evidence.named("reward/")}
+    named = (one for one in evidence.matching(pattern) if one.column not in functions)
     signals = [share] if share is not None else named
     return [one for one in signals if len(one) >= FEWEST_ROWS and one.low >= 0 and one.high <= 1]
 
 
-def _failing(
+def failing(
     check: str, signal: Signal, about: str, least: tuple[float, float], fact: Fact
 ) -> Finding:
     """Say since when a share of failures is above its first rows and above what is usual."""

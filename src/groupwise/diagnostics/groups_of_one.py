@@ -81,8 +81,8 @@ def equal_in_print(one: Signal, other: Signal) -> bool:
 
 
 def _all_zero(evidence: Evidence, advantages: list[Signal | None]) -> bool:
-    """Whether the largest and smallest advantages are 0 although rewards differ from row to row, and nothing says that
-    those of each group are equal.
+    """Whether the largest and smallest advantages are 0 although rewards differ from row to row,
+    and nothing says that those of each group are equal.
     """
     reward, logged = evidence.reward, [one for one in advantages if one is not None]
     moves = reward is not None and reward.span > 0 and not evidence.groups.zero_variance.known

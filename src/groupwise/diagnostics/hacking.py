@@ -650,7 +650,7 @@ def _apart(
         else fell
     )
     signals = (names[0], f"reward/{names[1]}")
-    shown = zip(signals, names, (total, other), strict=True)
+    shown = zip(signals, (names[0].removeprefix("reward/"), names[1]), (total, other), strict=True)
     signs = tuple(
         _sign(signal, clean(name, longest=40), step, (column.step_T, column.value_T), early, late)
         for signal, name, column in shown
@@ -659,9 +659,10 @@ def _apart(
         words = f"{clean(names[1], longest=40)} {arrow(ends.before, ends.after)}"
         own = Sign(signals[1], step, ends.before, ends.after, words, ends.since)
         signs = signs[0], own
-    why = (
-        "nothing is earned of what is wanted" if nothing else "one is earned at the other's expense"
-    )
+    why = "one is earned at the other's expense"
+    if nothing:
+        wanted = WANTED.search(names[1])
+        why = "nothing is earned of what is wanted" if wanted else "that one earns nothing"
     message = f"{signs[0].words} while {signs[1].words}: {why}."
     facts = (Fact.COLUMNS_PART,) if status is Status.WARNING else ()
     return Finding(
@@ -690,37 +691,11 @@ def _one_earns_all(
     for name, function in counted.items():
         change, never_less = function.change(early, late), function.low >= 0
         if name not in (best, *earning) and never_less and change.high <= NOTHING * gain:
-            share = Interval(change.value / gain, change.low / gain, change.high / gain)
             task = WANTED.search(name) and not any(map(of_task, earning))
-            return _beside_nothing(
-                {one: counted[one] for one in (best, name)}, share, task=bool(task)
-            )
+            status = Status.WARNING if task else Status.INFO
+            names = f"reward/{best}", name
+            return _apart(counted[best], function, names, status, nothing=True)
     return None
-
-
-def _beside_nothing(functions: Mapping[str, Signal], share: Interval, *, task: bool) -> Finding:
-    """Report a function that earns beside one that earns nothing."""
-    best, nothing = functions
-    early, late = _sixths(functions[best])
-    since = parting_of(
-        Pair(
-            functions[nothing].step_T,
-            functions[best].value_T,
-            functions[nothing].value_T,
-            1.0,
-            1.0,
-            nothing,
-        )
-    ).step
-    signs = [
-        _sign(
-            f"reward/{name}", clean(name, longest=40), since, (one.step_T, one.value_T), early, late
-        )
-        for name, one in functions.items()
-    ]
-    status, facts = (Status.WARNING, (Fact.COLUMNS_PART,)) if task else (Status.INFO, ())
-    message = f"{signs[0].words} while {signs[1].words}, which counts too"
-    return Finding(NAME, status, message, since, share, NOTHING, signs=tuple(signs), facts=facts)
 
 
 NAME = "reward_hacking"

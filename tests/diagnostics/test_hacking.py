@@ -121,7 +121,7 @@ def test_how_many_values_make_a_stretch(count: int, few: int) -> None:
 
 def test_what_moves_against_each_other_is_hacking() -> None:
     found = told(reward=UP + noise(), held_out=0.6 - 0.2 * ROW / N + noise(seed=1))
-    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.HELD_OUT_FALLS, Fact.LOOPHOLE))
+    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
     assert [one.words for one in found.signs] == ["reward 0.20 → 0.75", "held-out 0.60 → 0.42"]
     assert [one.signal for one in found.signs] == ["reward", "held_out"]
     assert found.limit == 0.25
@@ -155,7 +155,7 @@ def test_less_than_half_of_a_gain_asks_for_a_look_once_a_run_has_ended(
 
 def test_a_gain_that_is_not_shared_is_hacking() -> None:
     found = told(reward=UP + noise(), held_out=0.3 + noise(seed=1))
-    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.HELD_OUT_FLAT, Fact.LOOPHOLE))
+    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
     assert found.message.endswith(
         "held-out gain over training gain is -0.0022 (-0.024 to 0.02) over the whole log."
     )
@@ -164,7 +164,7 @@ def test_a_gain_that_is_not_shared_is_hacking() -> None:
         Status.NONE,
         "Held-out gain over training gain is 0.99 (held-out reward).",
     )
-    assert follows.facts == (Fact.HELD_OUT_FOLLOWS,)
+    assert follows.facts == ()
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_loophole_parts_the_two_within_a_few_rows_and_is_no_overfitting() -> N
     assert (found.status, found.step, found.facts) == (
         Status.CRITICAL,
         50,
-        (Fact.HELD_OUT_FLAT, Fact.LOOPHOLE),
+        (Fact.LOOPHOLE,),
     )
 
 
@@ -616,7 +616,7 @@ def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_ou
         }
     assert weights_of(evidence(reward=one * other, **columns)) == {}
     found = told(reward=one, **columns)
-    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.HELD_OUT_FLAT, Fact.LOOPHOLE))
+    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
     assert found.signs[1].words == "true 0.29 → 0.29"
 
 

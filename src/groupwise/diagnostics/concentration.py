@@ -20,6 +20,7 @@ from groupwise.diagnostics.signals import (
     Evidence,
     Signal,
     counted,
+    gained_since,
     share_of,
     since_when,
     stands_since,
@@ -75,7 +76,7 @@ def check(evidence: Evidence) -> Finding:
         message = f"{said}, with the reward at its top"
         facts = (Fact.ENTROPY_SPENT_AT_TOP,)
         return Finding(NAME, Status.INFO, message, step, value, SPENT, facts=facts)
-    flat = _is_flat(evidence, step)
+    flat = evidence.reward is not None and not gained_since(evidence, step)
     status = _gravity(
         evidence, step, value.value, flat=flat, alike=_have_become_alike(evidence, step, same)
     )
@@ -183,16 +184,6 @@ def _may_have_arrived(evidence: Evidence, step: float) -> bool:
         return False
     few = max(3, len(reward) // 8)
     return reward.score(slice(0, few), slice(len(reward) - few, None)) > 3.0
-
-
-def _is_flat(evidence: Evidence, step: float) -> bool:
-    """Whether the reward gained nothing since a step that is more than noise."""
-    reward = evidence.reward
-    if reward is None:
-        return False
-    row = min(reward.at(step), len(reward) - 4)
-    few = max(2, (len(reward) - row) // 3)
-    return reward.score(slice(row, row + few), slice(len(reward) - few, None)) < 3.0
 
 
 def _have_become_alike(evidence: Evidence, step: float, same: Signal | None) -> bool:

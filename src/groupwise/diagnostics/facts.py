@@ -53,9 +53,6 @@ class Fact(Enum):
     TIES_BROKEN = "drop: ties broken"
     # reward_hacking: the held-out reward beside the training reward
     LOOPHOLE = "held out: gain not shared, beyond doubt"
-    HELD_OUT_FOLLOWS = "held out: follows"
-    HELD_OUT_FALLS = "held out: falls"
-    HELD_OUT_FLAT = "held out: flat"
     HELD_OUT_STANDS_AFTER_GAIN = "held out: stands after a gain"
     HELD_OUT_FALLS_AS_TRAINING_RISES = "held out: falls as training rises"
     HELD_OUT_FALLS_ALONE = "held out: falls alone"
@@ -119,8 +116,6 @@ class Fact(Enum):
     ENTROPY_GONE = "entropy: gone"
     ENTROPY_LOW = "entropy: low"
     # groups whose rewards are all equal
-    GROUPS_AS_EXPECTED = "zero variance: as expected"
-    GROUPS_EXPLAINED = "zero variance: explained by the reward"
     GROUPS_ALIKE = "zero variance: above expectation"
     GROUPS_ALL_WRONG = "zero variance: all wrong"
     GROUPS_ALIKE_AT_ONCE = "groups: at once"

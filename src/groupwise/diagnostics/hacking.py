@@ -106,7 +106,7 @@ def check(evidence: Evidence) -> Finding:
     )
     if coupling is not None:
         moved = f"Held-out gain over training gain is {coupling.value:.2g}"
-    return no_sign(NAME, f"{moved} ({pair.name}).", Fact.HELD_OUT_FOLLOWS)
+    return no_sign(NAME, f"{moved} ({pair.name}).")
 
 
 def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding | None:
@@ -503,10 +503,7 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     )
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
     message = f"{began} {signs[0].words} while {signs[1].words}{ratio}."
-    falls = coupling is None or coupling.high < 0
-    fact = Fact.HELD_OUT_FALLS if falls else Fact.HELD_OUT_FLAT
-    facts = () if status is Status.INFO else (fact,)
-    return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs, facts=facts)
+    return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs)
 
 
 def _sign(

@@ -31,7 +31,7 @@ from groupwise.diagnostics.hacking import (
     check,
     coupling_of,
     few_of,
-    pair_of,
+    pairs_of,
     parting_of,
 )
 from groupwise.diagnostics.judge import judged
@@ -532,8 +532,7 @@ def test_a_training_reward_in_units_of_its_own_is_brought_to_those_of_the_share(
     share gained there.
     """
     train, held = -3 + 8 * ROW / N, 0.2 + 0.4 * ROW / N
-    found = pair_of(evidence(reward=train + noise(0.1), held_out=held + noise(seed=1)))
-    assert found is not None
+    (found,) = pairs_of(evidence(reward=train + noise(0.1), held_out=held + noise(seed=1)))
     assert found.scale == pytest.approx(0.4 / 8, rel=0.02)
     assert told(reward=train + noise(0.1), held_out=held + noise(seed=1)).status is Status.NONE
     # Where the held-out one never gained there is nothing to go by, and standing still is a
@@ -716,8 +715,7 @@ def test_training_parts_from_the_held_out_reward_where_it_is_hacked() -> None:
         record, onset = simulated_run(
             "reward_hacking", np.random.default_rng([77, seed]), steps=200
         )
-        pair = pair_of(Evidence(record))
-        assert pair is not None
+        pair = pairs_of(Evidence(record))[0]
         assert onset is not None
         errors.append(abs(parting_of(pair).step - onset) / 200)
     assert np.median(errors) < 0.08

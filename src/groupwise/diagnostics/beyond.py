@@ -21,7 +21,6 @@ from groupwise.diagnostics.judgement import (
     Sign,
     Status,
     by_sign,
-    exactly,
     no_sign,
     not_logged,
 )
@@ -339,42 +338,20 @@ def _shorter(evidence: Evidence, step: int) -> str:
 def router(evidence: Evidence) -> Finding:
     """Look for experts whose load drifts apart."""
     known = evidence.quantity("router_loss")
-    found = (
-        [known]
-        if known is not None
-        else [one for one in evidence.matching(_ROUTER) if len(one) >= FEWEST_ROWS]
-    )
+    named = (one for one in evidence.matching(_ROUTER) if len(one) >= FEWEST_ROWS)
+    found = [known] if known is not None else [*named]
     if not found:
         return not_logged(ROUTER, "No load of experts is in the log.")
     for signal in found:
         early = float(np.median(np.abs(signal.value_T[:_FIRST])))
-        row = (
-            since_the_first(signal, np.abs(signal.value_T) > UNBALANCED * early)
-            if early > 0
-            else None
-        )
+        limit = UNBALANCED * early
+        row = since_the_first(signal, np.abs(signal.value_T) > limit) if early > 0 else None
         if row is not None:
-            step, late, name = (
-                int(signal.step_T[row]),
-                float(np.median(signal.value_T[row:])),
-                clean(signal.column, longest=40),
-            )
-            words = f"{name} {early:.2g} → {late:.2g}"
-            message, sign = (
-                f"The experts' load drifts since step {step:,}: {words}.",
-                Sign(ROUTER, step, early, late, words),
-            )
-            ratio = exactly(late / early)
-            return Finding(
-                ROUTER,
-                Status.WARNING,
-                message,
-                step,
-                ratio,
-                UNBALANCED,
-                signs=(sign,),
-                facts=(Fact.ROUTER_DRIFTS,),
-            )
+            step, late = int(signal.step_T[row]), float(np.median(signal.value_T[row:]))
+            words = f"{clean(signal.column, longest=40)} {early:.2g} → {late:.2g}"
+            message = f"The experts' load drifts since step {step:,}: {words}."
+            sign = Sign(ROUTER, step, early, late, words)
+            return by_sign(ROUTER, Status.WARNING, message, sign, limit, Fact.ROUTER_DRIFTS)
     return no_sign(ROUTER, "No sign of experts whose load drifts.")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Float, median
-from groupwise.diagnostics.collapse import fall_of
+from groupwise.diagnostics.collapse import ends_of_reward
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign, not_logged
 from groupwise.diagnostics.signals import (
@@ -81,17 +81,11 @@ def check(evidence: Evidence) -> Finding:
         evidence, step, value.value, flat=flat, alike=_have_become_alike(evidence, step, same)
     )
     stands = "and the reward stands" if flat else "while the reward still moves"
-    stands = "and the reward has fallen" if _has_fallen(evidence) else stands
+    stands = "and the reward has fallen" if ends_of_reward(evidence) is not None else stands
     message = f"{said}, {stands}"
     facts = (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
     signs = (Sign("entropy", step, first, now, words, step),)
     return Finding(NAME, status, message, step, value, SPENT, signs=signs, facts=facts)
-
-
-def _has_fallen(evidence: Evidence) -> bool:
-    """Whether the reward fell for good, and so stands where nobody wants it."""
-    fall = fall_of(evidence)
-    return fall is not None and fall.lasts
 
 
 def _gravity(evidence: Evidence, step: int, left: float, *, flat: bool, alike: bool) -> Status:

@@ -64,10 +64,7 @@ class Fact(Enum):
     # numbers, gradient and learning rate
     NOT_FINITE = "numbers: not finite"
     GRADIENT_EXPLODED = "gradient: exploded"
-    GRADIENT_DRIFTS = "gradient: drift"
-    GRADIENT_SPIKES = "gradient: spikes"
     GRADIENT_LOST = "gradient: lost"
-    GRADIENT_ZERO = "gradient: zero"
     RATE_ZERO = "rate: likely"
     CRASHED = "crash: the log ends in an error"
     # sampler and trainer

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics import reward_functions
-from groupwise.diagnostics.collapse import DECLINED, Ends, ends_of, fall_of
+from groupwise.diagnostics.collapse import DECLINED, Ends, ends_of_reward
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign, not_logged
 from groupwise.diagnostics.reward_functions import (
@@ -41,7 +41,6 @@ from groupwise.diagnostics.signals import (
     ranged,
 )
 from groupwise.diagnostics.signs import arrow
-from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
 from groupwise.wording import clean
 
@@ -583,7 +582,7 @@ def _parted(
                 names,
                 Status.INFO if note else Status.WARNING,
                 nothing=name in absent,
-                ends=_ends_of_reward(evidence) if other is reward else None,
+                ends=ends_of_reward(evidence) if other is reward else None,
             )
             if not note:
                 return found
@@ -619,12 +618,6 @@ def _fell_clearly(signal: Signal, limit: float, *, own: bool) -> bool:
     return signal.score(early, late) <= -limit and lost >= (
         DECLINED * height if own else 0.25 * span
     )
-
-
-def _ends_of_reward(evidence: Evidence) -> Ends | None:
-    """From where to where the reward fell for good; None where it did not."""
-    fall = fall_of(evidence)
-    return None if fall is None or not fall.lasts else ends_of(reward_level(evidence)[0], fall)
 
 
 def _apart(
@@ -787,11 +780,6 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
                 else replace(pair, judges=bool(WANTED.search(name)) or not wanted)
             )
     return [pair for pair in found if pair is not None]
-
-
-def pair_of(evidence: Evidence) -> Pair | None:
-    """Return training and held-out reward side by side, or None where there is no held-out one."""
-    return next(iter(pairs_of(evidence)), None)
 
 
 def _paired(reward: Signal, held: Signal, name: str, *, same: bool = False) -> Pair | None:

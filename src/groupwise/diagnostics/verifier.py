@@ -21,7 +21,7 @@ from groupwise.diagnostics.collapse import (
     by_and_by,
     constant_tail,
     decline_of,
-    ends_of,
+    ends_of_reward,
     fall_of,
     held_out_at,
 )
@@ -163,12 +163,8 @@ def _at_once(
     count = len(signal) - found.row
     change = signal.change(slice(0, found.row), slice(found.row, len(signal)))
     now, rows = signal.written(found.value), counted(count, "row")
-    fall = fall_of(evidence) if name == "reward" else None
-    before = (
-        ends_of(reward_level(evidence)[0], fall).before
-        if fall is not None and fall.lasts
-        else found.before
-    )
+    ends = ends_of_reward(evidence) if name == "reward" else None
+    before = found.before if ends is None else ends.before
     message = (
         f"{clean(name, longest=60)} {short(before)} → {now} at step {step:,}, in all {rows} since"
     )
@@ -331,9 +327,8 @@ def _of_what(
     """Tell of a drop with the numbers of the fall or the decline that it is the most of, where
     there is one; and what was lost.
     """
-    fall, decline = fall_of(evidence), decline_of(evidence)
-    if fall is not None and fall.lasts:
-        ends = ends_of(level, fall)
+    ends, decline = ends_of_reward(evidence), decline_of(evidence)
+    if ends is not None:
         before, after, when = ends.before, ends.after, f", {ends.where}"
     elif decline is not None:
         before, after, when = decline.height, decline.after.value, ""

@@ -74,7 +74,6 @@ class Measurement:
         None  # whether scores average to zero within a prompt; of whole sums they do
     )
     precision: Precision = "float32"  # of the model's weights
-    fsdp: bool = False  # whether the processes of torchrun hold a piece of the model each
     level: float = 0.95
 
     @property
@@ -146,7 +145,6 @@ def _here(
 ) -> tuple[Tokens, Components, ScoreSource, dict[str, Any]]:
     """Take the scores in this process."""
     from groupwise.scores.language_models import batch_of
-    from groupwise.scores.pieces import part
     from groupwise.scores.scores import ScoreGram, inner_products
 
     language_model = _opened(how, options)
@@ -164,8 +162,6 @@ def _here(
     found = components(
         reward, group, **score.arguments, zero_mean=how.scores_average_to_zero, level=how.level
     )
-    if how.fsdp:
-        part()
     products = (
         "exact"
         if isinstance(score, ScoreGram)
@@ -182,15 +178,12 @@ def _folders(how: Measurement) -> tuple[Path, Path | None]:
 def _opened(how: Measurement, options: ScoreOptions, device: str = "cpu") -> LanguageModel:
     """Open the model, and note in the options which of its parameters are scored."""
     from groupwise.scores.language_models import head_alone, load_language_model
-    from groupwise.scores.pieces import cut
 
     folder, base = _folders(how)
     language_model = load_language_model(folder, base=base, device=device, precision=how.precision)
     options["parameters"] = (
         [head_alone(language_model.model)] if how.layers == (HEAD,) else list(how.layers) or None
     )
-    if how.fsdp:
-        cut(language_model.model)
     return language_model
 
 

@@ -95,13 +95,6 @@ def components(
             check=cli.one_of("float32", "bfloat16", "float64"),
         ),
     ] = None,
-    fsdp: Annotated[
-        bool,
-        cli.flag(
-            "--fsdp",
-            "Keep a piece of the model in each process of torchrun, under which this runs.",
-        ),
-    ] = False,
     engine: cli.EngineName = None,
     workers: cli.Workers = None,
     shards: Annotated[
@@ -126,7 +119,6 @@ def components(
     """Variance components of the gradient, from scores in a file or from a run and its model."""
     from groupwise.analysis.component_file import path_beside
     from groupwise.analysis.components import Measurement, measure_run
-    from groupwise.scores.pieces import is_first
 
     between = _steps(steps)
     given: dict[str, Any] = {
@@ -141,10 +133,7 @@ def components(
         "local, ray or slurm",
         {"workers": workers, "shards": shards, "gpus_per_task": gpus_per_task},
     )
-    _goes_with(
-        "--model CHECKPOINT", model, "the model", given | {"engine": engine, "fsdp": fsdp or None}
-    )
-    _one_way(engine, fsdp=fsdp)
+    _goes_with("--model CHECKPOINT", model, "the model", given | {"engine": engine})
     if _holds_scores(source):
         _refuse(
             source,
@@ -168,20 +157,16 @@ def components(
             "components; groupwise plan says what they tell"
         )
     known = {name: value for name, value in given.items() if value}
-    how = Measurement(
-        model, steps=between, seed=seed, zero_mean=zero_mean, level=level, fsdp=fsdp, **known
-    )
+    how = Measurement(model, steps=between, seed=seed, zero_mean=zero_mean, level=level, **known)
     target = path_beside(source) if output is None else output
     _check_target(target, [source], force=force)
     record = opening.open(source)
     free_target(target, cli.logs_of(record), force=True)
     journal = target.with_name(f".{target.name}.shards")
     spread = None if engine is None else _spread(engine, workers, shards, gpus_per_task, journal)
-    speaks = not fsdp or is_first()
-    with cli.progress(quiet=as_json or not speaks) as show:
-        found = measure_run(record, how, partial(show, "taking scores"), spread)
-        if speaks:
-            _keep(found, target, force=force, as_json=as_json)
+    with cli.progress(quiet=as_json) as show:
+        saved = measure_run(record, how, partial(show, "taking scores"), spread)
+    _keep(saved, target, force=force, as_json=as_json)
 
 
 def _holds_scores(source: Path) -> bool:
@@ -198,15 +183,6 @@ def _spread(
     from groupwise.analysis.components import Spread
 
     return Spread(cli.engine_of(engine, workers), shards or 64, gpus or 0, journal)
-
-
-def _one_way(engine: str | None, *, fsdp: bool) -> None:
-    """Refuse pieces of a model where an engine is to start the processes."""
-    if fsdp and engine is not None:
-        raise InvalidArgumentError(
-            f"expected no --fsdp with --engine {engine}: torchrun starts its own processes; leave "
-            "one out"
-        )
 
 
 def _goes_with(name: str, there: object, what: str, options: Mapping[str, Any]) -> None:

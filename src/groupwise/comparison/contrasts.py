@@ -245,7 +245,7 @@ def _ranked(
 
     counts = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)]
     ranks = rankdata(_values([*a, *b]))
-    several = len(ranks) > 2 and sum(counts)
+    several = len(ranks) > 2 and any(counts)
     p_value = relabelled(ranks, len(a), rng) if several else math.nan
     said = f"held in {counts[0]} of {len(a)} and in {counts[1]} of {len(b)} runs"
     return Contrast(

@@ -15,14 +15,14 @@ import pytest
 
 from groupwise.diagnostics import actions, causes
 from groupwise.diagnostics.actions import Kind, actions_of
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import CHECKS, judge
 from groupwise.files import table_rows
 from groupwise.pages.screen import actions_said
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.settings import RunConfig
 from groupwise.record.table import steps_table
-
-from ..cases import each_case
+from tests.cases import each_case
 
 TABLE = Path(actions.__file__).with_name("actions.tsv")
 SETTINGS = list(table_rows(Path(actions.__file__).with_name("settings.tsv")))
@@ -67,10 +67,7 @@ def config(**settings: Any) -> RunConfig:
             "truncation",
             {"framework": "openrlhf", "max_completion_length": 1500},
             None,
-            [
-                ("limit", 2, 3000, ("rollout.max_new_tokens=3000",), ""),
-                ("mask", None, None, (), ""),
-            ],
+            [("limit", 2, 3000, ("rollout.max_new_tokens=3000",), "")],
         ),
         (
             "rate_too_large",
@@ -90,7 +87,7 @@ def config(**settings: Any) -> RunConfig:
 def test_an_action_is_told_in_the_users_own_settings(
     key: str, given: dict[str, Any], step: int | None, expected: list[tuple[Any, ...]]
 ) -> None:
-    taken = actions_of(key, config(**given), step)
+    taken = actions_of([key], config(**given), step)
     assert [
         (one.kind.value, pytest.approx(one.factor), one.value, one.settings, one.missing)
         for one in taken
@@ -101,10 +98,14 @@ def test_every_kind_has_words_and_every_key_is_of_a_cause_or_a_check() -> None:
     assert [row["kind"] for row in SETTINGS] == [kind.value for kind in Kind]
     assert all(row["words"] for row in SETTINGS)
     evidence = causes.Evidence(RunRecord("a", steps_table(range(9), {"reward": [0.5] * 9})))
-    known = {*causes.CAUSES, *(check(evidence).check for check in CHECKS)}
+    known = {
+        *causes.CAUSES,
+        *(fact.name for fact in Fact),
+        *(check(evidence).check for check in CHECKS),
+    }
     assert {row["key"] for row in table_rows(TABLE)} <= known
     for row in table_rows(TABLE):  # and each entry can be read
-        assert actions_of(row["key"], config(framework="verl"), 5), row["key"]
+        assert actions_of([row["key"]], config(framework="verl"), 5), row["key"]
 
 
 def test_a_judgement_carries_its_actions() -> None:

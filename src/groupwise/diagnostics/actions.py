@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -69,15 +70,16 @@ _SETTINGS = {Kind(row["kind"]): row for row in table_rows(Path(__file__).with_na
 _FACTORS = {"x": (1, "× "), "/": (-1, "÷ ")}
 
 
-def actions_of(key: str, config: RunConfig, step: int | None) -> tuple[Action, ...]:
+def actions_of(keys: Sequence[str], config: RunConfig, step: int | None) -> tuple[Action, ...]:
     """Return the actions of a cause or a check.
 
     Args:
-        key: of the cause or the check.
+        keys: of the cause, or of the facts and the check; the first that has actions counts.
         config: the run's settings.
         step: of the checkpoint to go back to; None leaves a restart out.
     """
-    actions = (_action(entry, config, step) for entry in _ACTIONS.get(key, ()))
+    entries = next((_ACTIONS[key] for key in keys if key in _ACTIONS), [])
+    actions = (_action(entry, config, step) for entry in entries)
     return tuple(one for one in actions if one.kind is not Kind.RESTART or step is not None)
 
 

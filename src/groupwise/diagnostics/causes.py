@@ -326,7 +326,7 @@ class Advice:
     """What to do: the line, and the actions that it comes to."""
 
     do: str = ""
-    key: str = ""  # of the cause or the check whose actions they are
+    keys: tuple[str, ...] = ()  # of the actions: the first that `actions.tsv` has
     step: int | None = None  # of the checkpoint to go back to
 
 
@@ -334,8 +334,11 @@ def advice_for(
     cause: Cause, finding: Finding | None, *, step: int | None, onset: int | None
 ) -> Advice:
     """Return what to do: of the cause, or else of the check."""
-    key = cause.keys[0] if cause.keys else "" if finding is None else finding.check
-    line = CAUSES[key].do if cause.keys else "" if finding is None else finding.advice
+    keys, line = cause.keys[:1], "" if finding is None else finding.advice
+    if cause.keys:
+        line = CAUSES[cause.keys[0]].do
+    elif finding is not None:
+        keys = (*(fact.name for fact in finding.facts), finding.check)
     if cause.certainty is Certainty.CANNOT_TELL and cause.log:
         line = f"log {cause.log[0]}; {line}"
     if step is None:
@@ -346,7 +349,7 @@ def advice_for(
         step=f"{step:,}" if step is not None else "",
         onset=f"{onset:,}" if onset is not None else "",
     )
-    return Advice(line, key, step)
+    return Advice(line, keys, step)
 
 
 def is_serious(finding: Finding) -> bool:

@@ -159,7 +159,7 @@ def judged(evidence: Evidence) -> Judgement:
         cause=story.cause,
         learning=progress.learning,
         do=story.advice.do,
-        actions=actions_of(story.advice.key, evidence.record.config, story.advice.step),
+        actions=actions_of(story.advice.keys, evidence.record.config, story.advice.step),
         cost=cost_since(evidence.record, first.step if first is not None else story.onset)
         if alarm
         else None,

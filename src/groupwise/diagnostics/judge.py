@@ -28,6 +28,7 @@ from groupwise.diagnostics import (
     verifier,
     zero_variance,
 )
+from groupwise.diagnostics.actions import actions_of
 from groupwise.diagnostics.causes import is_serious
 from groupwise.diagnostics.cost import cost_since, cost_to_come
 from groupwise.diagnostics.facts import Fact
@@ -159,7 +160,8 @@ def judged(evidence: Evidence) -> Judgement:
         then=story.signs[1:],
         cause=story.cause,
         learning=progress.learning,
-        do=story.do,
+        do=story.advice.do,
+        actions=actions_of(story.advice.keys, evidence.record.config, story.advice.step),
         cost=cost_since(evidence.record, first.step if first is not None else story.onset)
         if alarm
         else None,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from groupwise.diagnostics.actions import Action
 from groupwise.diagnostics.facts import Fact
 from groupwise.intervals import Interval
 from groupwise.plain import Plain, Said, plain
@@ -311,6 +312,7 @@ class Judgement(Said):
         cause: likely, possible, or what the log cannot tell between.
         learning: what the reward does.
         do: one line.
+        actions: the same as data, in the order to take them.
         cost: what was spent after the first sign, or None.
         spent: what the whole run took, or None.
         to_come: what is to come until the planned last step, or None.
@@ -328,7 +330,7 @@ class Judgement(Said):
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("state", "headline", "since_step", "first_sign", "then", "cause"),
-        *("learning", "do", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
+        *("learning", "do", "actions", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
         "environments",
     )
 
@@ -341,6 +343,7 @@ class Judgement(Said):
     cause: Cause = field(default_factory=Cause)
     learning: Learning = Learning.UNKNOWN
     do: str = ""
+    actions: tuple[Action, ...] = ()
     cost: Cost | None = None
     not_logged: tuple[str, ...] = ()
     checks: tuple[Finding, ...] = ()

@@ -14,7 +14,7 @@ from groupwise.analysis.screen import Screen
 from groupwise.analysis.summary import Summary
 from groupwise.diagnostics.judgement import Environments, Finding, Judgement, State, Status
 from groupwise.pages.markup import Markup, breakable, isolated, join, tag, text
-from groupwise.pages.screen import head_of, title_of
+from groupwise.pages.screen import actions_said, head_of, title_of
 from groupwise.pages.tables import (
     Grid,
     baseline_grid,
@@ -248,9 +248,24 @@ def _todo(judged: Judgement, screen: Screen) -> Markup:
     )
     return tag(
         "div",
-        join((todo, _folded("why", _why(judged)), _folded("numbers", _numbers(screen)))),
+        join(
+            (
+                todo,
+                _folded("settings", _settings_to_copy(judged)),
+                _folded("why", _why(judged)),
+                _folded("numbers", _numbers(screen)),
+            )
+        ),
         class_="todo",
     )
+
+
+def _settings_to_copy(judged: Judgement) -> Markup:
+    """Return the actions, and a button that copies their settings."""
+    settings = "\n".join(one for action in judged.actions for one in action.settings)
+    copy = tag("button", text("Copy"), type="button", data_copy=settings) if settings else _NOTHING
+    lines = [text(said) for said in actions_said(judged)]
+    return join((_listed(lines), copy)) if lines else _NOTHING
 
 
 def _why(judged: Judgement) -> Markup:

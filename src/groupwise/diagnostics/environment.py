@@ -32,7 +32,6 @@ from groupwise.diagnostics.signals import (
     counted,
     ends_of,
     floor_of,
-    gained_since,
     once,
 )
 from groupwise.diagnostics.signs import arrow
@@ -200,7 +199,8 @@ def tool_use(evidence: Evidence) -> Finding:
     step = int(calls.step_T[_passed(calls, row, (early + late) / 2)])
     words = f"tool calls {arrow(early, late)} a rollout"
     message = f"The policy stops calling tools since step {step:,}: {words}."
-    if gained_since(evidence, step):
+    reward = evidence.reward
+    if reward is not None and reward.score(*ends_of(reward)) > CLEARLY:
         return Finding(TOOL_USE, Status.INFO, message, step)  # it needs them no more
     sign = Sign("tool_calls", step, early, late, words)
     return by_sign(TOOL_USE, Status.WARNING, message, sign, FEWER * early, Fact.TOOLS_STOPPED)

@@ -58,6 +58,7 @@ class Fact(Enum):
     HELD_OUT_FALLS_ALONE = "held out: falls alone"
     OVERFITTING = "held out: overfitting"
     COLUMNS_PART = "components: part"
+    GROUPS_OF_ONE = "groups: of one"
     # reward_functions
     FORMAT_ALONE_EARNS = "reward: format alone"
     FUNCTIONS_OPPOSED = "reward: against each other"

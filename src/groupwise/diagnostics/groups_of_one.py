@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Status, no_sign, not_logged
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
 
 NAME = "groups_of_one"
-ADVICE = "sample 4 rollouts or more of each prompt: alone, whatever earns is reinforced"
 # What trainers call a loss or an estimator that wants no groups.
 _WITHOUT = frozenset({"ppo", "gae", "reinforce", "reinforce_plus_plus", "remax"})
 # Mean advantages count tokens and mean rewards rollouts: where the means differ the ends tell.
@@ -26,7 +26,7 @@ def check(evidence: Evidence) -> Finding:
     undefined = _undefined(evidence)
     if undefined:
         why = f"{undefined} is not a number in any row: a deviation of one rollout divides it"
-        return Finding(NAME, Status.WARNING, f"groups of one: {why}", advice=ADVICE)
+        return Finding(NAME, Status.WARNING, f"groups of one: {why}", facts=(Fact.GROUPS_OF_ONE,))
     advantages = [evidence.quantity(f"advantage{part}") for part in ("", "_max", "_min")]
     logged = any(signal is not None for signal in advantages)
     if not logged and size is None:
@@ -42,7 +42,9 @@ def check(evidence: Evidence) -> Finding:
         why = "advantages are 0 in all rows, or all rewards of each group are equal"
     else:
         return no_sign(NAME, "No sign of it.")
-    return Finding(NAME, Status.WARNING, f"groups of one: no baseline, {why}", advice=ADVICE)
+    return Finding(
+        NAME, Status.WARNING, f"groups of one: no baseline, {why}", facts=(Fact.GROUPS_OF_ONE,)
+    )
 
 
 def _undefined(evidence: Evidence) -> str:

@@ -217,7 +217,7 @@ def compare_runs(
         paired, besides=[name for name in (sorted_by, pair_by) if name]
     )
     unpaired = [] if pair_by is None else unpaired_note(groups, paired, pair_by)
-    notes = [*unpaired, *differ, *noted(shown, found, ungrouped=sorted_by is None)]
+    notes = [*unpaired, *differ, *noted(shown, found)]
     notes += _key_notes({series.metric for series in every})
     return RunComparison(
         every[0].metric, shown, curves, found, answered(shown, found), differing, tuple(notes)

@@ -5,7 +5,7 @@ failures first, with raw numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -62,11 +62,6 @@ class ComparedGroup(Plain):
     def failed(self) -> tuple[ComparedRun, ...]:
         """Its runs that failed."""
         return tuple(run for run in self.runs if run.judgement.alarm)
-
-    @property
-    def compared(self) -> tuple[ComparedRun, ...]:
-        """Its runs that are compared."""
-        return tuple(run for run in self.runs if not run.left_out)
 
     @property
     def ends_at(self) -> float:
@@ -355,7 +350,7 @@ def _faster(first: ComparedGroup, second: ComparedGroup, speed: Contrast, found:
     )
 
 
-def noted(groups: Sequence[ComparedGroup], found: Comparison, *, ungrouped: bool) -> list[str]:
+def noted(groups: Sequence[ComparedGroup], found: Comparison) -> list[str]:
     """What to know of a comparison besides its answer."""
     left_out = [
         f"{run.label} ({run.left_out})" for group in groups for run in group.runs if run.left_out
@@ -363,36 +358,18 @@ def noted(groups: Sequence[ComparedGroup], found: Comparison, *, ungrouped: bool
     notes = [f"Shown and not compared: {', '.join(left_out)}."] if left_out else []
     if not found.pairings:
         return notes
-    compared = [group.compared for group in groups if group.place is not None]
-    methods = {contrast.method for pairing in found.pairings for contrast in pairing.contrasts}
-    notes += _method_notes([len(runs) for runs in compared], methods, ungrouped=ungrouped)
-    ends = [run.last_step for runs in compared for run in runs]
+    ends = [
+        run.last_step
+        for group in groups
+        if group.place is not None
+        for run in group.runs
+        if not run.left_out
+    ]
     if max(ends) > 1.05 * min(ends):
         notes.append(
             f"The runs are compared up to step {number(min(ends))}, where the shortest ends."
         )
     return notes + _seed_notes(found.seed_noise["level"])
-
-
-def _method_notes(counts: Sequence[int], methods: Collection[str], *, ungrouped: bool) -> list[str]:
-    """What few runs of a group do to the tests."""
-    notes = []
-    if max(counts) == 1 and len(counts) > 2 and ungrouped:
-        notes.append(
-            "Every run was taken as a setting of its own; runs of one setting are put together "
-            "with vs or --by."
-        )
-    if "pooled_t" in methods:
-        notes.append(
-            "Where a group has one run, the spread of seeds is taken from the groups that have "
-            "more, as if it were the same."
-        )
-    if min(counts) == 2 and max(counts) > 2 and "welch" in methods:
-        notes.append(
-            "With two runs in one group and more in the other, false alarms may exceed their rate "
-            "where the two scatter more."
-        )
-    return notes
 
 
 def _seed_notes(seeds: SeedNoise) -> list[str]:

@@ -38,13 +38,6 @@ _CLOCKS = (
     "timestamp",
     "global_step",
 )
-# Beside those of a report: what is cheap to show while the run goes on.
-_FURTHER = (
-    ("eval/reward", "Evaluation", "reward"),
-    ("dead_group_share", "Zero-variance groups", "share of groups"),
-    ("reward_std_within_group", "Spread within groups", "standard deviation"),
-    ("reward_std_batch", "Spread over the batch", "standard deviation"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +109,10 @@ def _worth_a_look(record: RunRecord, metric: str) -> Iterator[tuple[str, str, st
             clean(function.quantity.removeprefix("reward/"), longest=60),
             "reward",
         )
-    for quantity, title, unit in (*_FURTHER, *((b.quantity, b.title, b.unit) for b in BEHAVIOURS)):
-        meaning = meaning_of(record, quantity)
+    for behaviour in BEHAVIOURS:
+        meaning = meaning_of(record, behaviour.quantity)
         if meaning is not None:
-            yield meaning.column, quantity, title, unit
+            yield meaning.column, behaviour.quantity, behaviour.title, behaviour.unit
 
 
 def _nothing_to_see(record: RunRecord, column: str) -> bool:

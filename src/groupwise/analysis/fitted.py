@@ -79,19 +79,17 @@ class Clock:
 def _carried(at_S: FloatArray, known_T: FloatArray, wanted_T: FloatArray) -> FloatArray:
     """Interpolate `wanted` at `at`, linearly beyond both ends at the pace of the nearer half."""
     usable = np.isfinite(known_T) & np.isfinite(wanted_T)
-    known, wanted = known_T[usable], wanted_T[usable]
-    if known.size == 0:
+    at_T, wanted = known_T[usable], wanted_T[usable]
+    if at_T.size == 0:
         return np.full(at_S.shape, math.nan)
-    if known.size == 1:
-        return np.asarray(wanted[0] + (at_S - known[0]))
-    middle = known.size // 2
-    late, early = min(middle, known.size - 2), max(middle, 1)
-    inside = np.interp(at_S, known, wanted)
-    after = wanted[-1] + (at_S - known[-1]) * (wanted[-1] - wanted[late]) / (
-        known[-1] - known[late]
-    )
-    before = wanted[0] + (at_S - known[0]) * (wanted[early] - wanted[0]) / (known[early] - known[0])
-    return np.where(at_S > known[-1], after, np.where(at_S < known[0], before, inside))
+    if at_T.size == 1:
+        return np.asarray(wanted[0] + (at_S - at_T[0]))
+    middle = at_T.size // 2
+    late, early = min(middle, at_T.size - 2), max(middle, 1)
+    inside = np.interp(at_S, at_T, wanted)
+    after = wanted[-1] + (at_S - at_T[-1]) * (wanted[-1] - wanted[late]) / (at_T[-1] - at_T[late])
+    before = wanted[0] + (at_S - at_T[0]) * (wanted[early] - wanted[0]) / (at_T[early] - at_T[0])
+    return np.where(at_S > at_T[-1], after, np.where(at_S < at_T[0], before, inside))
 
 
 FloatArray = NDArray[np.float64]
@@ -149,12 +147,12 @@ class Outlook(Said):
             return self.withheld
         far, still = self.rows[-1], self.result.status == "still"
         ends = (far.mean, far.mean_low, far.mean_high), (far.low, far.high)
-        said = (
+        forecast = (
             sentence(self.result.message)
             if still
             else band_said(*ends, f"step {far.step:,}", self.result.level)
         )
-        return " ".join(str(part) for part in (said, self.target) if part)
+        return " ".join(str(part) for part in (forecast, self.target) if part)
 
     @property
     def plateau(self) -> Interval | None:
@@ -551,18 +549,18 @@ def gained(fitted: Fitted) -> str:
 
 def aimed(outlook: Outlook) -> str:
     """Say how likely a target is reached, and by which step."""
-    found = outlook.target
-    if found is None:
+    target = outlook.target
+    if target is None:
         return ""
-    if math.isnan(found.chance):
-        return str(found)
-    said = (
-        f"The mean ends above {found.target:g} at step {outlook.gain_to:,.0f} with a chance of "
-        f"{percent(found.chance)}"
+    if math.isnan(target.chance):
+        return str(target)
+    chance = (
+        f"The mean ends above {target.target:g} at step {outlook.gain_to:,.0f} with a chance of "
+        f"{percent(target.chance)}"
     )
-    if not math.isfinite(found.reached.low):
-        return f"{said}."
-    return f"{said}; {_when(found.reached, outlook.gain_from)}."
+    if not math.isfinite(target.reached.low):
+        return f"{chance}."
+    return f"{chance}; {_when(target.reached, outlook.gain_from)}."
 
 
 def _when(reached: Interval, now: float) -> str:
@@ -598,7 +596,7 @@ def _by(step: str, reached: float, now: float) -> str:
 
 def spent_by_then(outlook: Outlook) -> list[str]:
     """Return the tokens and the hours that the way to 95 % costs, as far as they are known."""
-    found = [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
-    return found + (
+    spent = [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
+    return spent + (
         [duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else []
     )

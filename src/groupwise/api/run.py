@@ -273,7 +273,9 @@ def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
 
 def _run(record: RunRecord, opened: Path | None = None) -> Run:
     """Return a record as a run."""
-    return Run(**{one.name: getattr(record, one.name) for one in fields(RunRecord)}, opened=opened)
+    return Run(
+        **{entry.name: getattr(record, entry.name) for entry in fields(RunRecord)}, opened=opened
+    )
 
 
 def write_page(

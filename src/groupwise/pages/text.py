@@ -171,18 +171,18 @@ def print_plan(
     out.notes((*plan.notes, *notes))
 
 
-def print_run_plan(found: RunPlan, judged: Judgement, console: Console) -> None:
+def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
     """Print that a run failed where it did, what rewards alone say of its group size, its batch,
     and the command for the rest.
     """
     out = Printer(console)
     if judged.alarm:
         print_first_line(judged, console)
-    out.line(found.status)
-    out.line(found.batch.said)
-    if found.zero_variance is not None:
-        out.grid(outlook_grid(found.zero_variance))
-    out.line(f"For a best size: {found.command}")
+    out.line(plan.status)
+    out.line(plan.batch.said)
+    if plan.zero_variance is not None:
+        out.grid(outlook_grid(plan.zero_variance))
+    out.line(f"For a best size: {plan.command}")
 
 
 def print_components(components: Components, notes: Sequence[str], console: Console) -> None:

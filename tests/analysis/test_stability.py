@@ -20,15 +20,15 @@ from groupwise.analysis.stability import (
     ranged,
     ranged_margin,
     stability_evidence,
+    with_ratio,
 )
 from groupwise.analysis.summary import summarise
-from groupwise.edge.force import EffectiveForce
 from groupwise.edge.mode import stability
 from groupwise.edge.threshold import threshold
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise.pages.html import render
-from groupwise.pages.tables import evidence_grid
+from groupwise.pages.tables import evidence_grid, mode_grid, stability_grid
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import steps_table
 from groupwise.series.staleness import LagSetting, lag_of, momentum_of, optimizer_of
@@ -391,25 +391,42 @@ def test_adam_and_schedules_are_said() -> None:
     assert "schedule (cosine)" in said
 
 
+def test_what_a_ratio_makes_of_an_instability() -> None:
+    for ratio, words in (("exact", "stable up to 3.8"), ("clipped", "may hold it"), ("none", "")):
+        said = " ".join(with_ratio(stability(0.1, 0.9, refresh_interval=8, importance_ratio=ratio)))  # type: ignore[arg-type]
+        assert words in said
+        assert bool(said) == bool(words)
+    assert with_ratio(stability(4.0, 0.9, refresh_interval=8, importance_ratio="exact")) == (
+        "No importance ratio would hold it.",
+    )
+    assert with_ratio(stability(0.01, 0.9, refresh_interval=8, importance_ratio="exact")) == ()
+
+
 def test_tables_write_what_was_judged() -> None:
-    force = EffectiveForce(Interval(0.02, 0.01, 0.03), None, "tau1", "read off tau1")
-    mode = stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped", learning_rate=0.1)
-    whole = StabilityEvidence(mode, force, Interval(1.7, 1.2, 2.0), learning_rate=0.1)
-    rows = {row[0]: row[1] for row in evidence_grid(whole).rows}
+    rows = {
+        row[0]: row[1]
+        for row in stability_grid(
+            stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped")
+        ).rows
+    }
     assert rows["Threshold"] == "0.0339"
     assert rows["Threshold with the ratio"] == "0.0339 to 3.8"
     assert rows["Longest refresh interval"] == "14"
-    assert rows["Margin"] == "1.70 (1.20 to 2.00)"
-    assert rows["Largest learning rate"] == "0.169"
-    adams = evidence_grid(replace(whole, adam=True, mode=stability(5.0, 0.9, lag="none")))
-    rows = {row[0]: row[1] for row in adams.rows}
+    rows = {
+        row[0]: row[1]
+        for row in stability_grid(stability(5.0, 0.9, lag="none"), learning_rate=False).rows
+    }
     assert rows["Longest refresh interval"] == "not applicable"
+    assert "Stable momenta" not in rows
+    assert (
+        stability_grid(stability(5.0, 0.9, refresh_interval=1)).rows[1][2]
+        == "momentum 0.9, refresh, 1 update"
+    )
     assert "Largest learning rate" not in rows
-    single = replace(whole, mode=stability(5.0, 0.9, refresh_interval=1))
-    assert evidence_grid(single).rows[1][2] == "momentum 0.9, refresh, 1 update"
     assert ranged_margin(Interval(2.0, 1.0, np.inf)) == "2 (at least 1)"
     assert ranged_margin(Interval(2.0, 0.0, np.inf)) == "2 (not bounded)"
     assert ranged(Interval(2000.0, 1000.0, 3000.0)) == "2,000 (1,000 to 3,000)"
+    assert mode_grid([stability(5.0, 0.9, lag="none")], [5.0]).rows[0][2] == "unstable"
 
 
 @each_case(

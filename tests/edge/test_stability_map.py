@@ -4,10 +4,12 @@ every limit by hand.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from groupwise.edge.mode import rate_limits, stability
+from groupwise.edge.mode import adam_force, rate_limits, stability
 from groupwise.edge.threshold import rule_threshold, threshold
 from groupwise.errors import InvalidArgumentError
 
@@ -70,3 +72,26 @@ def test_the_rules_beside_each_other() -> None:
     assert published.learning_rate == pytest.approx(0.1 / 8 / 0.02)
     assert [limit.allows for limit in (exact, published)] == [True, False]
     assert [limit.binds for limit in (exact, published)] == [False, True]
+
+
+def test_adam_is_heavy_ball_with_a_divided_force() -> None:
+    """Adam's own recursion on a quadratic whose second moment stands still: the same positions
+    as heavy ball of this force.
+    """
+    rate, stiffness, beta, second = 0.03, 2.0, 0.9, 4.0
+    force = adam_force(rate, stiffness, beta, second)
+    x, m = 1.0, 0.0
+    y, v = 1.0, 0.0
+    for _ in range(50):
+        m = beta * m + (1 - beta) * stiffness * x
+        x -= rate * m / math.sqrt(second)
+        v = beta * v - force * y
+        y += v
+        assert x == pytest.approx(y, abs=1e-12)
+    for bad in (
+        (rate, stiffness, 1.0, second),
+        (rate, stiffness, beta, 0.0),
+        (rate, stiffness, beta, math.nan),
+    ):
+        with pytest.raises(InvalidArgumentError):
+            adam_force(*bad)

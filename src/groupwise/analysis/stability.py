@@ -35,7 +35,7 @@ from groupwise.wording import alike, law_name, number, readable, sentence
 
 if TYPE_CHECKING:
     from groupwise.edge.force import EffectiveForce
-    from groupwise.edge.mode import RateLimit, Stability
+    from groupwise.edge.mode import ImportanceRatio, RateLimit, Stability
     from groupwise.edge.swings import EarlyWarning, LastingSwing
     from groupwise.forecasting.results import FitResult
 
@@ -197,6 +197,21 @@ PERHAPS_NO_LAG = (
     "What the ratio leaves of the lag is not known, so intervals cover both ends: the whole lag, "
     "and none."
 )
+
+
+def with_ratio(mode: Stability, ratio: ImportanceRatio = "clipped") -> tuple[str, ...]:
+    """Say what the importance ratio makes of an instability, which is judged without it."""
+    low, high = mode.bounds
+    if mode.stable or high <= mode.threshold:
+        return ()
+    if mode.force >= high:
+        return ("No importance ratio would hold it.",)
+    unless = "" if mode.force < low else ", unless a KL term is in the reward"
+    if unless and ratio != "exact":
+        clipped = "A clipped importance ratio may hold it: unclipped it would be stable up to"
+        return (f"{clipped} {number(high)}.",)
+    end = number(high if unless else low)
+    return (f"With the exact importance ratio it is stable up to {end}{unless}.",)
 
 
 def stability_evidence(record: RunRecord, fitted: Fitted) -> StabilityEvidence:

@@ -400,3 +400,20 @@ def rate_limits(mode: Stability, learning_rate: float) -> tuple[RateLimit, ...]:
         RateLimit(rule, limit, learning_rate < limit, limit == smallest, note)
         for rule, limit, note in limits
     )
+
+
+def adam_force(learning_rate: float, stiffness: float, beta1: float, second_moment: float) -> float:
+    r"""Return the force per update that Adam amounts to, heuristically: $a = (1-\beta_1)\,\eta
+    K/\sqrt v$ at momentum $\beta_1$.
+
+    Source: derived here; a heuristic: v is taken as constant, and where noise makes it, the force
+    depends on the batch size.
+    """
+    if not (math.isfinite(second_moment) and second_moment > 0):
+        raise InvalidArgumentError(
+            f"expected a positive second moment of the gradient, got {second_moment:g}: Adam "
+            "divides by its root"
+        )
+    if not 0 <= beta1 < 1:
+        raise InvalidArgumentError(f"expected beta1 of at least 0 and below 1, got {beta1:g}")
+    return (1 - beta1) * learning_rate * stiffness / math.sqrt(second_moment)

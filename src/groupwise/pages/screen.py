@@ -94,6 +94,8 @@ def print_judgement(
         _print(console, Text(line))
     if why:
         _print(console, Text())
+        for line in actions_said(judgement):
+            _print(console, Text(_spelt(f"  {line}", plain=plain)))
         for check in judgement.checks:
             _print(
                 console,
@@ -115,6 +117,14 @@ def print_judgement(
                     )
                 ),
             )
+
+
+def actions_said(judgement: Judgement) -> Iterable[str]:
+    """Yield what to do, an action a line, with the settings of the user's trainer."""
+    for action in judgement.actions:
+        settings = f": {' '.join(action.settings)}" if action.settings else ""
+        ask = f" (for its setting give --set {action.missing})" if action.missing else ""
+        yield clean(f"Do: {action.words}{settings}{ask}", longest=_LONGEST)
 
 
 def print_first_line(judgement: Judgement, console: Console) -> None:

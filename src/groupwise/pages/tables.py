@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from groupwise.analysis.fitted import Outlook
 from groupwise.analysis.prompt_table import PromptTable
-from groupwise.analysis.stability import StabilityEvidence, ranged, ranged_margin
+from groupwise.analysis.stability import StabilityEvidence, margin_alone, ranged, ranged_margin
 from groupwise.diagnostics.judgement import Cost, Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import CurvePoint, GroupSizePlan
@@ -333,41 +333,47 @@ def prompt_grid(table: PromptTable) -> Grid:
     return Grid(head, tuple(rows), (2, 3, 4, 5))
 
 
-def evidence_grid(evidence: StabilityEvidence) -> Grid:
-    """Return where the mode of a run stands as a table of texts, without what no margin can be
-    promised for.
-    """
-    mode, margin, force = evidence.mode, evidence.margin, evidence.force
-    assert mode is not None
-    assert force is not None
-    updates = f"{mode.refresh_interval} update{'' if mode.refresh_interval == 1 else 's'}"
+def stability_grid(
+    found: Stability,
+    *,
+    margin: Interval | None = None,
+    force: Interval | None = None,
+    learning_rate: bool = True,
+    promised: bool = True,
+) -> Grid:
+    """Return where a mode stands as a table of texts."""
+    updates = f"{found.refresh_interval} update{'' if found.refresh_interval == 1 else 's'}"
     words = {"none": "no lag", "fixed": f"fixed lag of {updates}"}
-    interval = words.get(mode.lag, f"{mode.lag}, {updates}")
-    head, read = ("", "Value", ""), ranged(force.force)
+    interval = words.get(found.lag, f"{found.lag}, {updates}")
+    head, told = ("", "Value", ""), ranged(force) if force else number(found.force)
     threshold = (
         "Threshold",
-        number(mode.threshold),
-        f"momentum {number(mode.momentum)}, {interval}",
+        number(found.threshold),
+        f"momentum {number(found.momentum)}, {interval}",
     )
-    onset = ("Oscillates from", _onset(mode), "force per update")
-    if margin is None:
+    onset = ("Oscillates from", _onset(found), "force per update")
+    if not promised:
         return Grid(
             head,
-            (("Force per update, as read", read, "not to be trusted here"), threshold, onset),
+            (("Force per update, as read", told, "not to be trusted here"), threshold, onset),
             (1,),
         )
     rows = [
-        ("Force per update", read, "learning rate × stiffness"),
+        ("Force per update", told, "learning rate × stiffness"),
         threshold,
-        ("Margin", ranged_margin(margin), "threshold over force; above 1 is stable"),
+        (
+            "Margin",
+            ranged_margin(margin) if margin else margin_alone(found.margin),
+            "threshold over force; above 1 is stable",
+        ),
         (
             "Spectral radius",
-            number(mode.spectral_radius, digits=4),
+            number(found.spectral_radius, digits=4),
             "of one period of the lag; below 1 is stable",
         ),
     ]
-    if mode.bounds[0] != mode.bounds[1] or mode.bounds[0] != mode.threshold:
-        ends = [number(end) for end in dict.fromkeys(mode.bounds)]
+    if found.bounds[0] != found.bounds[1] or found.bounds[0] != found.threshold:
+        ends = [number(end) for end in dict.fromkeys(found.bounds)]
         rows.append(
             (
                 "Threshold with the ratio",
@@ -375,41 +381,59 @@ def evidence_grid(evidence: StabilityEvidence) -> Grid:
                 "what the importance ratio leaves possible",
             )
         )
-    if evidence.knows_rate and mode.max_learning_rate is not None:
-        rows.append(("Largest learning rate", number(mode.max_learning_rate), "of this mode alone"))
+    if learning_rate and found.max_learning_rate is not None:
+        of = "of this mode alone" if margin else "at this interval and momentum"
+        rows.append(("Largest learning rate", number(found.max_learning_rate), of))
     rows += [
-        ("Longest refresh interval", _longest(mode), "updates, at this force"),
+        ("Longest refresh interval", _longest(found), "updates, at this force"),
         onset,
     ]
-    if mode.time_constants:
+    if found.time_constants:
         rows.append(
             (
                 "Time constants",
-                ", ".join(number(time) for time in mode.time_constants),
+                ", ".join(number(time) for time in found.time_constants),
                 "updates, of the slow modes",
             )
         )
-    if math.isfinite(mode.period):
-        rows.append(("Period", number(mode.period), "updates, of the oscillation"))
+    if math.isfinite(found.period):
+        rows.append(("Period", number(found.period), "updates, of the oscillation"))
     return Grid(head, tuple(rows), (1,))
 
 
-def _longest(mode: Stability) -> str:
-    """The longest interval in words; without a lag there is none to bound."""
-    if mode.lag == "none":
-        return "not applicable"
-    if math.isinf(mode.max_refresh_interval):
-        return "any"
-    at_least = "at least " if mode.max_refresh_status == "at least" else ""
-    return (
-        "none" if mode.max_refresh_interval < 1 else f"{at_least}{mode.max_refresh_interval:,.0f}"
+def evidence_grid(evidence: StabilityEvidence) -> Grid:
+    """Return where the mode of a run stands as a table of texts, without what no margin can be
+    promised for.
+    """
+    assert evidence.mode is not None
+    return stability_grid(
+        evidence.mode,
+        margin=evidence.margin,
+        force=None if evidence.force is None else evidence.force.force,
+        learning_rate=evidence.knows_rate,
+        promised=not evidence.doubts,
     )
 
 
-def _onset(mode: Stability) -> str:
+def _longest(found: Stability) -> str:
+    """The longest interval in words; without a lag there is none to bound."""
+    if found.lag == "none":
+        return "not applicable"
+    if math.isinf(found.max_refresh_interval):
+        return "any"
+    at_least = "at least " if found.max_refresh_status == "at least" else ""
+    return (
+        "none" if found.max_refresh_interval < 1 else f"{at_least}{found.max_refresh_interval:,.0f}"
+    )
+
+
+def _onset(found: Stability) -> str:
     """The onset of oscillation in words."""
-    onset = mode.oscillation_onset
-    return number(onset) if math.isfinite(onset) else "grows before"
+    return (
+        number(found.oscillation_onset)
+        if math.isfinite(found.oscillation_onset)
+        else "grows before"
+    )
 
 
 def limit_grid(limits: Sequence[RateLimit]) -> Grid:
@@ -417,12 +441,22 @@ def limit_grid(limits: Sequence[RateLimit]) -> Grid:
     names = {"exact": "Exact threshold", "published": "Published rule (2606.30789)"}
     rows = tuple(
         (
-            names[limit.rule],
-            number(limit.learning_rate),
-            "allows it" if limit.allows else "forbids it",
-            limit.note,
+            names[one.rule],
+            number(one.learning_rate),
+            "allows it" if one.allows else "forbids it",
+            one.note,
         )
-        for limit in limits
+        for one in limits
     )
-    best = next((place for place, limit in enumerate(limits) if limit.binds), -1)
+    best = next((place for place, one in enumerate(limits) if one.binds), -1)
     return Grid(("Rule", "Learning rate below", "The present one", ""), rows, (1,), best)
+
+
+def mode_grid(modes: Sequence[Stability], stiffness: Sequence[float]) -> Grid:
+    """Return several modes, stiffest first."""
+    pairs = zip(stiffness, modes, strict=True)
+    rows = tuple(
+        (number(value), number(mode.force), mode.regime, margin_alone(mode.margin))
+        for value, mode in pairs
+    )
+    return Grid(("Stiffness", "Force per update", "Regime", "Margin"), rows, (0, 1, 3))

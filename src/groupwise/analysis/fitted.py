@@ -19,7 +19,7 @@ from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.diagnostics.signs import short
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.results import FitResult, Forecast, Target, band_said
-from groupwise.intervals import Interval, finite_or_none, percent
+from groupwise.intervals import Interval, finite_or_none
 from groupwise.plain import Plain, Said
 from groupwise.record.run import RunRecord
 from groupwise.wording import alike, capital, clean, duration, readable, sentence, tokens
@@ -214,19 +214,14 @@ class Fitted:
         default_factory=lambda: np.empty(0)
     )  # the metric there
     level: float = 0.95  # of the intervals of a fit
-    _by_law: dict[str, FitResult] = dataclasses.field(
-        default_factory=dict, repr=False, compare=False
-    )  # laws that were asked for alone
 
     def by_law(self, law: str | None) -> FitResult:
-        """The fit of one law, made when it is first asked for, or the fit itself."""
-        if law is None:
-            if self.fit is None:
-                raise InsufficientDataError(self.problem)
-            return self.fit
-        if law not in self._by_law:
-            self._by_law[law] = _fit(self.series, level=self.level, law=law)
-        return self._by_law[law]
+        """The fit of one law alone, or the fit itself."""
+        if law is not None:
+            return _fit(self.series, level=self.level, law=law)
+        if self.fit is None:
+            raise InsufficientDataError(self.problem)
+        return self.fit
 
     @property
     def law_holds(self) -> bool:
@@ -545,53 +540,6 @@ def gained(fitted: Fitted) -> str:
         f"{outlook.gain_to - outlook.gain_from:,.0f} more steps{cost}: {sign}{value} ({low} to "
         f"{high}).{doubt}"
     )
-
-
-def aimed(outlook: Outlook) -> str:
-    """Say how likely a target is reached, and by which step."""
-    target = outlook.target
-    if target is None:
-        return ""
-    if math.isnan(target.chance):
-        return str(target)
-    chance = (
-        f"The mean ends above {target.target:g} at step {outlook.gain_to:,.0f} with a chance of "
-        f"{percent(target.chance)}"
-    )
-    if not math.isfinite(target.reached.low):
-        return f"{chance}."
-    return f"{chance}; {_when(target.reached, outlook.gain_from)}."
-
-
-def _when(reached: Interval, now: float) -> str:
-    """Say by which step a target is reached, where it may be; the step now stands for all before
-    it.
-    """
-    earliest, likely, latest = (
-        f"step {end:,.0f}" for end in (reached.low, reached.value, reached.high)
-    )
-    if reached.high <= now:
-        return "it stands above that already"
-    if math.isfinite(reached.high):
-        return (
-            f"it is probably reached {_by(likely, reached.value, now)} ({percent(reached.level)}: "
-            f"{earliest} to {latest})"
-        )
-    probably = (
-        f"probably reached {_by(likely, reached.value, now)}"
-        if math.isfinite(reached.value)
-        else "probably not reached by then"
-    )
-    return (
-        f"it is {probably}, and hardly before {earliest}"
-        if reached.low > now
-        else f"it is {probably}"
-    )
-
-
-def _by(step: str, reached: float, now: float) -> str:
-    """Say by which step, or that it is so now."""
-    return f"by {step}" if reached > now else "already"
 
 
 def spent_by_then(outlook: Outlook) -> list[str]:

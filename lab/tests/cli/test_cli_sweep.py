@@ -286,7 +286,7 @@ def test_what_an_adaptive_run_decided_is_foretold_too(tmp_path: Path) -> None:
 def test_what_was_foretold_is_said_beside_what_turned_out() -> None:
     found = Foretold("group_size", (5.0, 6.0, 6.0), 3.0, 9.0, "8")
     assert found.said == (
-        "The best group size by the components of the runs: 6 (3 to 9), 3 runs; the best that "
+        "The safe group size by the components of the runs: 6 (3 to 9), 3 runs; the best that "
         "was trained is 8."
     )
 

@@ -182,7 +182,7 @@ def print_run_plan(found: RunPlan, judged: Judgement, console: Console) -> None:
     out.line(found.batch.said)
     if found.zero_variance is not None:
         out.grid(outlook_grid(found.zero_variance))
-    out.line(f"For a best size: {found.command}")
+    out.line(f"For a safe size and its price: {found.command}")
 
 
 def print_components(components: Components, notes: Sequence[str], console: Console) -> None:

@@ -540,6 +540,7 @@ def test_the_plain_form_has_schema_2_and_its_keys() -> None:
     assert list(found) == [
         *("schema", "state", "headline", "since_step", "first_sign", "then", "cause", "learning"),
         *("do", "actions", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
+        "environments",
     ]
     assert (found["schema"], found["state"], found["learning"]) == (2, "failed", "falling")
     assert list(found["first_sign"]) == ["signal", "step", "before", "after"]

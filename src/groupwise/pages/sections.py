@@ -12,7 +12,7 @@ from groupwise.analysis.fitted import THIS_LAW, ahead, gained
 from groupwise.analysis.plan import shown_sizes
 from groupwise.analysis.screen import Screen
 from groupwise.analysis.summary import Summary
-from groupwise.diagnostics.judgement import Finding, Judgement, State, Status
+from groupwise.diagnostics.judgement import Environments, Finding, Judgement, State, Status
 from groupwise.pages.markup import Markup, breakable, isolated, join, tag, text
 from groupwise.pages.screen import actions_said, head_of, title_of
 from groupwise.pages.tables import (
@@ -29,7 +29,7 @@ from groupwise.pages.tables import (
     plan_grid,
     prompt_grid,
 )
-from groupwise.wording import count, file_size, law_name, number, readable, sentence
+from groupwise.wording import capital, count, file_size, law_name, number, readable, sentence
 
 _NOTHING = Markup("")
 _ANSWERS = {Status.NONE: "no sign of it", Status.NOT_LOGGED: "not logged"}
@@ -202,8 +202,26 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
         tag("div", join(sparks), class_="sparks") if sparks else _NOTHING,
         tag("noscript", _numbers(screen)) if screen.rows else _NOTHING,
         _todo(judged, screen),
+        _NOTHING if judged.environments is None else _environments(judged.environments),
     ]
     return tag("div", join(parts, "\n"), class_="first")
+
+
+def _environments(each: Environments) -> Markup:
+    """Return the reward of every environment or seat on its own, the worst first."""
+    rows = [
+        [
+            isolated(one.name),
+            text(one.course),
+            text(number(one.before)),
+            text(number(one.after)),
+            text("–" if one.step is None else f"{one.step:,}"),
+        ]
+        for one in each.worst
+    ]
+    head = (capital(each.worst[0].kind), "Reward", "Before", "Now", "From step")
+    said = f"{count(each.count, each.worst[0].kind)}: {each.fell:,} fell, {each.rose:,} rose"
+    return _folded(said, table(head, rows, numbers={2, 3, 4}), open_=each.fell > 0)
 
 
 def _banner(summary: Summary, heading: str) -> Markup:

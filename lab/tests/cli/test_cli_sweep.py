@@ -262,12 +262,11 @@ def test_components_beside_a_run_foretell_the_best_group_size(
     save_components(found, path_beside(Path("out/group_size=8,seed=0")), provenance={})
     (foretold,) = told(capsys)[1]["foretold"]
     plan = plan_from_components(found, Budget(64), present=8)
-    assert plan.group_size_interval is not None
     assert foretold == {
         "setting": "group_size",
         "values": [plan.group_size],
-        "low": plan.group_size_interval[0],
-        "high": plan.group_size_interval[1],
+        "low": plan.safe_sizes[0],
+        "high": plan.safe_sizes[1],
         "best": "8",
     }
 

@@ -89,8 +89,9 @@ def _action(entry: str, config: RunConfig, step: int | None) -> Action:
     kind = Kind(name)
     row, framework = _SETTINGS[kind], str(config.value("framework") or "").lower()
     goes_back = kind is Kind.RESTART and step is not None
+    factor: float | None = None
     value: float | None = step if goes_back else None
-    factor, words = None, size[1:] or str(step)
+    words = size[1:] or str(step)
     if size.startswith("="):
         value = float(words)
     elif size:

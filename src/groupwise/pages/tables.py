@@ -14,7 +14,7 @@ from groupwise.analysis.prompt_table import PromptTable
 from groupwise.analysis.stability import StabilityEvidence, margin_alone, ranged, ranged_margin
 from groupwise.diagnostics.judgement import Cost, Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
-from groupwise.estimators.best_group_size import CurvePoint, GroupSizePlan
+from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.forecasting.results import FitResult
@@ -130,7 +130,7 @@ def _decimals(bands: Iterable[tuple[float, float]]) -> int | None:
 
 
 def component_grid(components: Components) -> Grid:
-    """Return Vp, T, R, |g|² and the best size with their intervals."""
+    """Return Vp, T, R, |g|² and the size of least error with their intervals."""
     estimates = (components.vp, components.t, components.r, components.gradient_norm2)
     rows = [
         (
@@ -147,7 +147,7 @@ def component_grid(components: Components) -> Grid:
             "G*",
             number(size.value),
             between(size),
-            "best group size, prompts free and rollouts fixed: 1 + √(R/Vp)",
+            "group size of least error of the next update: 1 + √(R/Vp)",
         )
     )
     return Grid(
@@ -171,42 +171,30 @@ def between(interval: Interval) -> str:
 
 
 def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
-    """Return group sizes with their prompts, error over that of the best, and chance to be best;
-    where none is, their mean excess.
+    """Return group sizes with their prompts, and how much more error than the best they have now
+    and at most.
     """
     points = [point for point in plan.curve if point.group_size in set(sizes)]
-    chances = any(point.probability_best is not None for point in points)
-    rows = []
-    for point in points:
-        chance = () if not chances else (share(point.probability_best or 0.0),)
-        error = number(point.mse / plan.mse if plan.mse > 0 else point.mse)
-        if point.expected_regret is not None:
-            error = percent(point.expected_regret)
-        rows.append(
-            (f"{point.group_size:,}", f"{point.prompts:,}", error, *chance, _word(plan, point))
+    least = min(point.mse for point in plan.curve)
+    words = {plan.next_update: ["least error now"]}
+    words.setdefault(plan.group_size, []).append("safe")
+    if plan.present is not None:
+        words.setdefault(plan.present.group_size, []).append("in use")
+    rows = tuple(
+        (
+            f"{point.group_size:,}",
+            f"{point.prompts:,}",
+            percent(point.mse / least - 1) if least > 0 else number(point.mse),
+            percent(point.excess) if math.isfinite(point.excess) else "∞",
+            ", ".join(words.get(point.group_size, ())),
         )
-    error = "Error, best = 1" if plan.mse > 0 else "Error"
-    error = error if plan.expected_regret is None else "Expected excess"
-    head = ("Group size", "Prompts", error, *(("Chance to be best",) if chances else ()), "")
+        for point in points
+    )
     best = next(
         (place for place, point in enumerate(points) if point.group_size == plan.group_size), -1
     )
-    return Grid(head, tuple(rows), tuple(range(len(head) - 1)), best)
-
-
-def _word(plan: GroupSizePlan, point: CurvePoint) -> str:
-    """Say what a size is to the plan."""
-    size = point.group_size
-    best = "best" if plan.expected_regret is None else "least regret"
-    words = [best] if size == plan.group_size else []
-    words += ["in use"] if plan.present is not None and plan.present.group_size == size else []
-    if not words and plan.mse == 0:
-        return "as good" if point.mse == 0 else ""
-    if not words and plan.expected_regret is None:
-        for cost in (0.02, 0.1):
-            if point.mse <= plan.mse * (1 + cost):
-                return f"within {percent(cost)}"
-    return " and ".join(words)
+    head = ("Group size", "Prompts", "More error now", "At most", "")
+    return Grid(head, rows, (0, 1, 2, 3), best)
 
 
 def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:

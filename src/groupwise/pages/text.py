@@ -180,7 +180,7 @@ def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
     out.line(plan.batch.said)
     if plan.zero_variance is not None:
         out.grid(outlook_grid(plan.zero_variance))
-    out.line(f"For a best size: {plan.command}")
+    out.line(f"For a safe size and its price: {plan.command}")
 
 
 def print_components(components: Components, notes: Sequence[str], console: Console) -> None:

@@ -201,7 +201,8 @@ def _over_at_once(told: FitResult) -> bool:
     """Whether a curve is as fast as rows follow each other."""
     row = median(np.diff(told.time_T))
     if told.law == "oscillator":
-        return told.parameters["natural_frequency"].value * row > 1 / FEWEST_ROWS
+        # It is at rest half a row before the first.
+        return 1 / told.parameters["natural_frequency"].value < (FEWEST_ROWS + 0.5) * row
     return told.parameters["time_constant"].value < 2.05 * FEWEST_ROWS * row
 
 

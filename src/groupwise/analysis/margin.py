@@ -206,7 +206,8 @@ def _over_at_once(fit: FitResult) -> bool:
     """Whether a curve is as fast as rows follow each other."""
     row = median(np.diff(fit.time_T))
     if fit.law == "oscillator":
-        return fit.parameters["natural_frequency"].value * row > 1 / FEWEST_ROWS
+        # It is at rest half a row before the first.
+        return 1 / fit.parameters["natural_frequency"].value < (FEWEST_ROWS + 0.5) * row
     return fit.parameters["time_constant"].value < 2.05 * FEWEST_ROWS * row
 
 

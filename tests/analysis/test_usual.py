@@ -15,9 +15,9 @@ ROWS = list(table_rows(TABLE))
 STEP = np.arange(1.0, 41.0)
 
 
-def run(name: str = "run", **settings: object) -> RunRecord:
+def run(**settings: object) -> RunRecord:
     config = RunConfig().with_settings(settings, "test")
-    return RunRecord(name, steps_table(range(1, 41), {"reward": [0.5] * 40}), config=config)
+    return RunRecord("run", steps_table(range(1, 41), {"reward": [0.5] * 40}), config=config)
 
 
 def test_no_band_rests_on_fewer_than_five_runs_of_three_sources() -> None:

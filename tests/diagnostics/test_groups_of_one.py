@@ -175,3 +175,9 @@ def test_a_log_that_shows_a_baseline_is_believed_before_the_settings(other: str)
 
 def test_a_reward_that_never_moves_tells_nothing() -> None:
     assert told({key: np.zeros(60) for key in MEANS})[0] is Status.NONE
+
+
+@each_case(("value", "status"), [(np.nan, Status.WARNING), (np.inf, Status.NOT_LOGGED)])
+def test_advantages_without_a_number_and_infinite_ones(value: float, status: Status) -> None:
+    columns = {"critic/score/mean": REWARD, "critic/advantages/mean": np.full(len(ROW), value)}
+    assert told(columns)[0] is status

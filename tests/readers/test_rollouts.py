@@ -27,7 +27,7 @@ from groupwise.errors import (
     MissingMetricError,
     UnreadableRunError,
 )
-from groupwise.readers import best_reader, columns, open_run, source
+from groupwise.readers import best_reader, open_run, source
 from groupwise.record.run import RunRecord
 from groupwise.series.rollout_sample import sample_groups
 
@@ -337,7 +337,6 @@ def left() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MOST_HELD", 0)
         patch.setattr(source, "_BLOCK", 100)
-        patch.setattr(columns, "_LEAST", 0)
         yield
 
 
@@ -652,7 +651,6 @@ def test_a_run_of_verls_rollouts_is_fitted(
 
 
 @pytest.mark.thinned(8)
-@pytest.mark.parametrize("least", [0, 1 << 40])
 @pytest.mark.parametrize(
     ("more", "name", "expected"),
     [
@@ -677,11 +675,8 @@ def test_what_was_logged_of_a_completion_is_kept(
     more: dict[str, Any],
     name: str,
     expected: float,
-    least: int,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(columns, "_LEAST", least)
     rows = [
         {key: row[key] for key in ("step", "prompt", "completion", "reward")}
         | more
@@ -733,15 +728,13 @@ CHANGED = st.tuples(st.sampled_from(["output", "input", "score", "uid", "id"]), 
 
 @example([{"input": "p", "output": "x", "score": 1.0}], [("output", None)])
 @given(st.lists(ROLLOUTS, min_size=1, max_size=6), st.lists(CHANGED, max_size=2))
-def test_rollouts_by_column_are_those_row_by_row(
+def test_rollouts_that_stay_in_their_file_are_those_in_memory(
     rows: list[dict[str, Any]], odd: list[tuple[str, Any]]
 ) -> None:
     changed = [rows[0] | {key: value} for key, value in odd]
-    with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory() as home:
         path = Path(home, "1.jsonl")
         path.write_text("".join(json.dumps(row) + "\n" for row in rows * 3 + changed))
-        by_row = whole(path)
-        patch.setattr(columns, "_LEAST", 0)
-        assert whole(path) == by_row
+        in_memory = whole(path)
         with left():
-            assert whole(path) == by_row
+            assert whole(path) == in_memory

@@ -44,14 +44,14 @@ def check(evidence: Evidence) -> Finding:
 
 
 def _undefined(evidence: Evidence) -> str:
-    """The column of advantages that holds no finite value although rewards do; "" where none."""
+    """The column of advantages that holds no number although rewards do; "" where none."""
     steps, reward = evidence.record.steps, evidence.reward
     columns = [
         meaning.column
         for meaning in evidence.record.meanings
         if meaning.quantity.startswith("advantage") and meaning.column in steps.columns
     ]
-    undefined = (name for name in columns if not steps[name].is_finite().any())
+    undefined = (name for name in columns if not steps[name].count())
     return "" if reward is None else next(undefined, "")
 
 

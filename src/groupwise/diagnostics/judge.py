@@ -151,7 +151,12 @@ def judged(evidence: Evidence) -> Judgement:
     return Judgement(
         run=evidence.record.name,
         state=state,
-        headline="; ".join((story.headline, *_crashed(answers[numerics.CRASH]))),
+        headline="; ".join(
+            filter(
+                None,
+                (story.headline, *_crashed(answers[numerics.CRASH]), evidence.record.in_part),
+            )
+        ),
         since_step=story.onset,
         first_sign=first,
         then=story.signs[1:],

@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import compress, islice
 from operator import or_
@@ -27,7 +27,6 @@ from groupwise import limits
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
-from groupwise.readers.columns import PlainRows
 from groupwise.readers.configs import config_of
 from groupwise.readers.dumps import GROUPS, SPELLED, SPELLINGS, dump_of, rows_of_dump
 from groupwise.readers.rows import RowStore, clean_key, parse_number
@@ -185,6 +184,7 @@ class RolloutRows:
         store: the numbers.
         file_step: the step that each row's file is named after, NaN where it is not.
         labels: key -> what tells the groups apart, None where missing.
+        over: rows that there is no room for.
         left_out: rows that are no rollouts.
         silent: rows without a completion.
         messages: texts that are lists of chat messages.
@@ -202,7 +202,7 @@ class RolloutRows:
         self._again: list[Callable[[], pl.Series]] = []
         self.file_step: list[float] = []
         self.labels: dict[str, list[str | None]] = {}
-        self.left_out = self.silent = self.messages = self.split_uids = 0
+        self.over = self.left_out = self.silent = self.messages = self.split_uids = 0
         self.texts = texts
         self._known: dict[str, str] = {}
 
@@ -216,7 +216,7 @@ class RolloutRows:
             self.left_out += 1
             return
         if self.store.full():
-            self.store.too_long += 1
+            self.over += 1
             return
         self._add_texts([self._text(prompt)], [self._text(completion)])
         self.file_step.append(file_step if file_step == file_step else _partition(row))
@@ -729,6 +729,10 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
     config = request.config
     if verl and not config.framework.known:
         config = config.with_settings({"framework": "verl"}, "the keys of the rollouts")
+    if rows.over:
+        of = rows.store.count + rows.over
+        note = f"only the first {rows.store.count:,} of its {of:,} rows were read"
+        sources[0] = dataclasses.replace(sources[0], note=note, of=of)
     notes = [*row_notes(rows), *rows.store.left_out_notes(), *notes]
     return _record(
         name, table, config, reward, tuple(notes), tuple(sources), texts=rows.left_texts()
@@ -750,36 +754,28 @@ class _Lines:
     dump: str  # the trainer whose dump layout must be unpacked, or ""
     layout: Layout
     group_size: int | None
-    plain: PlainRows = field(default_factory=PlainRows)
     taken: int = 0  # rows of a dump so far
 
-    def add(self, rows: RolloutRows, block: bytes) -> tuple[int, bool]:
-        """Add the rows of some lines; return how many lines are damaged, and whether each line
-        was a row that was read by column.
-        """
+    def add(self, rows: RolloutRows, block: bytes) -> int:
+        """Add the rows of some lines; return how many lines are damaged."""
+        lines = json_lines(lines_in(block))
         if self.dump:
-            dumped = list(enumerate(filter(None, json_lines(lines_in(block))), self.taken))
+            dumped = list(enumerate(filter(None, lines), self.taken))
             self.taken += len(dumped)
             _add_dump(rows, dumped, self.dump, self.seen.path, self.group_size)
-            return 0, False
-        step, left_out, damaged = _number(self.seen.path), rows.left_out, 0
-        table = self.plain.table(block)
-        if table is not None and rows.add_table(table, self.layout, step):
-            return 0, rows.left_out == left_out
-        for row in json_lines(lines_in(block)):
+            return 0
+        step, damaged = _number(self.seen.path), 0
+        for row in lines:
             if row is None:
                 damaged += 1
             else:
                 rows.add(row, self.layout, step)
-        return damaged, False
+        return damaged
 
-    def completions(self, start: int, *, plain: bool) -> pl.Series:
+    def completions(self, start: int) -> pl.Series:
         """Read the completions again of the block that begins at a place of the file."""
-        rows, block = RolloutRows(), next(iter(Blocks(self.seen, start)), b"")
-        if plain:
-            with suppress(pl.exceptions.PolarsError):  # the file is another by now
-                return pl.read_ndjson(block, schema={self.layout.completion: pl.Utf8}).to_series()
-        self.add(rows, block)
+        rows = RolloutRows()
+        self.add(rows, next(iter(Blocks(self.seen, start)), b""))
         return rows.text_columns()["completion"]
 
 
@@ -801,9 +797,8 @@ def _add_file(
     damaged, before = 0, rows.store.count
     blocks, lines = Blocks(seen), _Lines(seen, dump, layout, group_size)
     for block in blocks:
-        unread, plain = lines.add(rows, block)
-        damaged += unread
-        rows.left(partial(lines.completions, blocks.start, plain=plain))
+        damaged += lines.add(rows, block)
+        rows.left(partial(lines.completions, blocks.start))
     if dump:
         return False
     if damaged and rows.store.count == before:

@@ -124,6 +124,8 @@ class CsvFeed(Feed):
     format ends it.
     """
 
+    joined = b'"'
+
     def __init__(self) -> None:
         self._held: list[str] = []  # lines that are not parsed yet
         self._characters = 0  # in them
@@ -132,12 +134,11 @@ class CsvFeed(Feed):
         self._delimiter = ""
         self._names: list[str] | None = None
         self._notes: list[str] = []
-        self._store, self._broken, self._over = RowStore(), 0, False
+        self.store, self._broken, self._over = RowStore(), 0, False
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
-        self._store.is_cut |= self._store.too_long > 0
-        for line in () if self._over or self._store.is_cut else lines:
+        for line in () if self._over else lines:
             if (
                 len(line) > limits.MOST_VALUES
                 and max(map(line.count, _BETWEEN)) > limits.MOST_VALUES
@@ -167,7 +168,7 @@ class CsvFeed(Feed):
         except csv.Error:
             self._over = True
         if batch and self._names is not None:
-            self._store.add_cells(self._names, batch)
+            self.store.add_cells(self._names, batch)
 
     def _parsed(self, lines: Sequence[str]) -> Iterator[list[str]]:
         """Yield the records of lines that are not empty; the first line that is not blank tells
@@ -199,7 +200,7 @@ class CsvFeed(Feed):
 
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""
-        store, name = self._store, ""
+        store, name = self.store, ""
         notes = [*encoding_notes(origin.encoding), *self._notes]
         runs = exported_runs(self._names or [])
         if runs:

@@ -112,7 +112,7 @@ def test_where_no_groups_are_wanted_there_is_nothing_to_say(loss: str) -> None:
 
 def test_a_group_size_of_1_tells_it_alone() -> None:
     reward = {"critic/score/mean": REWARD}
-    said = (Status.WARNING, "groups of one: no baseline, the settings say group size 1")
+    said = (Status.WARNING, "groups of one: no baseline, the group size is 1 (test)")
     assert told(reward, group_size=1) == told(reward, group_size=1, loss="grpo") == said
     assert told(reward, group_size=8, loss="grpo")[0] is Status.NONE
     assert told(reward)[0] is Status.NOT_LOGGED

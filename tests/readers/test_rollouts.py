@@ -738,3 +738,70 @@ def test_rollouts_that_stay_in_their_file_are_those_in_memory(
         in_memory = whole(path)
         with left():
             assert whole(path) == in_memory
+
+
+def alone(step: int, prompt: int) -> dict[str, Any]:
+    reward = float((step * prompt) % 3 == 0)
+    return {"step": step, "prompt": f"q {step}-{prompt}", "completion": "so, 4", "reward": reward}
+
+
+@each_case("name", ["run.csv", "run.jsonl", "run.parquet", "run.table.json"])
+def test_prompts_with_one_completion_each_are_groups_of_one(tmp_path: Path, name: str) -> None:
+    rows = [alone(step, prompt) for step in range(1, 30) for prompt in range(4)]
+    table, path = pl.DataFrame(rows), tmp_path / name
+    if name == "run.csv":
+        table.write_csv(path)
+    elif name == "run.parquet":
+        table.write_parquet(path)
+    elif name == "run.jsonl":
+        table.write_ndjson(path)
+    else:
+        data = [list(row) for row in table.rows()]
+        path.write_text(json.dumps({"columns": table.columns, "data": data}))
+    record = open_run(path)
+    assert len(rollouts_of(record)) == len(rows)
+    assert judge(record).headline.startswith("groups of one: no baseline, the group size is 1")
+
+
+def test_one_completion_of_larger_groups_is_no_group_of_one(tmp_path: Path) -> None:
+    """TRL's log_unique_prompts keeps one completion of each prompt."""
+    rows = [
+        alone(step, prompt) | {"advantage": (-1) ** prompt * 0.7}
+        for step in range(1, 30)
+        for prompt in range(4)
+    ]
+    record = open_run(write(tmp_path / "run.jsonl", rows))
+    assert record.config.value("group_size") is None
+    assert any("advantages say that it had others" in note for note in record.notes)
+    assert not judge(record).headline.startswith("groups of one")
+    folder = tmp_path / "completions"
+    folder.mkdir()
+    for step in range(1, 30):
+        own = [row for row in rows if row["step"] == step]
+        pl.DataFrame(own).rename({"reward": "accuracy"}).write_parquet(
+            folder / f"completions_{step:05d}.parquet"
+        )
+    (tmp_path / "config.json").write_text('{"num_generations": 4}')
+    assert rollouts_of(open_run(folder)).group_by("step", "prompt_id").len()["len"].max() == 1
+
+
+def test_a_table_of_texts_between_commas_is_one_of_rollouts(tmp_path: Path) -> None:
+    rows = [
+        {
+            "step": step,
+            "question": f"what, {prompt}?",
+            "response": f'first\nthen "{member}"',
+            "score": member % 2,
+        }
+        for step in range(5)
+        for prompt in range(3)
+        for member in range(4)
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "run.csv")
+    record = open_run(tmp_path / "run.csv")
+    assert record.config.value("group_size") == 4
+    assert rollouts_of(record)["completion"][1] == 'first\nthen "1"'
+    (tmp_path / "log.csv").write_text(
+        "step,reward,prompt,completion\n" + "".join(f"{at},0.{at},{at},9\n" for at in range(9))
+    )  # numbers of tokens are no texts
+    assert open_run(tmp_path / "log.csv").rollouts is None

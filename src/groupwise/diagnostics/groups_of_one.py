@@ -37,7 +37,7 @@ def check(evidence: Evidence) -> Finding:
     if same is not None:
         why = f"{same[0].column} is {same[1].column} in all {len(same[0])} rows"
     elif size == 1 and not logged and not _rewards_differ(evidence):
-        why = "the settings say group size 1"
+        why = f"the group size is 1 ({evidence.record.config.group_size.source})"
     else:
         return no_sign(NAME, "No sign of it.")
     return Finding(NAME, Status.WARNING, f"groups of one: no baseline, {why}", advice=ADVICE)

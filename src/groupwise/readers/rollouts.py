@@ -45,6 +45,7 @@ from groupwise.readers.source import (
     some_of,
     vocabulary,
 )
+from groupwise.readers.tables import texts_and_numbers
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet, steps_table
@@ -70,10 +71,6 @@ _CUT_OFF = ("length", "max_tokens")  # reasons to finish at the limit
 _OF_A_FUNCTION = re.compile(r"(\w+)_rewards?")
 _OF_NO_FUNCTION = frozenset(vocabulary("no_function"))
 _VERL_UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
-_MAYBE_A_NUMBER = (
-    r"(?i)^\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?\s*$"
-    r"|^\s*(?:[+-]?(?:inf|infinity|nan)|true|false)\s*$"
-)
 _LARGEST_STEP = 2.0**53
 
 Array = NDArray[np.float64]
@@ -249,7 +246,7 @@ class RolloutRows:
                 None if name is None else self._label(key, name, layout) for name in table[key]
             )
             self.label_column(key).extend(names)
-        self.store.add_table(_cells_in(table))
+        self.store.extend(map(_cells_of, table.iter_rows(named=True)))
         return True
 
     def _add_texts(self, prompts: Iterable[str | None], completions: Iterable[str | None]) -> None:
@@ -372,22 +369,6 @@ def _is_by_column(schema: Mapping[str, pl.DataType], layout: Layout) -> bool:
 def _texts_under(key: str, table: pl.DataFrame) -> pl.Series:
     """Return a column of texts, all missing where the table does not have it."""
     return table[key] if key in table else pl.Series(key, dtype=pl.Utf8).clear(len(table))
-
-
-def _cells_in(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table without texts that can be neither a number nor a step."""
-    written = [
-        name
-        for name, kind in table.schema.items()
-        if kind == pl.Utf8 and name not in _TEXT_KEYS and "step" not in name
-    ]
-    maybe = [
-        pl.col(name).is_in(_CUT_OFF).cast(pl.Float64)
-        if name in _REASONS
-        else pl.when(pl.col(name).str.contains(_MAYBE_A_NUMBER)).then(pl.col(name))
-        for name in written
-    ]
-    return table.select(pl.exclude(_TEXT_KEYS)).with_columns(maybe)
 
 
 def _anywhere(table: pl.DataFrame, names: Iterable[str]) -> pl.Series:
@@ -563,15 +544,24 @@ def sniff_rollouts(seen: Peek) -> float:
     """
     if seen.head.startswith(b"PAR1"):
         return 0.95 if _is_table(seen.path) else 0.0
-    if seen.binary or not seen.text.startswith("{"):
+    if seen.binary:
         return 0.0
     rows = _first_rows(seen)
     return 0.9 if dump_of(rows) or layout_of(rows) else 0.0
 
 
 def _first_rows(seen: Peek) -> list[dict[str, Any]]:
-    """Return the first rows of JSON lines; an empty one stands for a line that is damaged."""
-    return [row or {} for row in json_lines(first_lines(seen, _FIRST_ROWS))]
+    """Return the first rows of JSON lines, or of a table of texts between commas; an empty one
+    stands for a line that is damaged.
+    """
+    if seen.text.startswith("{"):
+        return [row or {} for row in json_lines(first_lines(seen, _FIRST_ROWS))]
+    names = set(re.split(r"[,;\t\r\"]+", seen.text.partition("\n")[0]))
+    if names.isdisjoint(PROMPT_KEYS) or names.isdisjoint(COMPLETION_KEYS):
+        return []
+    rows = list(texts_and_numbers(first_lines(seen, _FIRST_ROWS)))
+    layout = layout_of(rows)
+    return rows if layout is not None and layout.completion else []
 
 
 def _schema(path: Path) -> Mapping[str, pl.DataType]:
@@ -796,7 +786,10 @@ def _add_file(
         )
     damaged, before = 0, rows.store.count
     blocks, lines = Blocks(seen), _Lines(seen, dump, layout, group_size)
-    for block in blocks:
+    if not seen.text.startswith("{"):
+        for row in texts_and_numbers(blocks.lines()):
+            rows.add(row, layout)
+    for block in blocks if seen.text.startswith("{") else ():
         damaged += lines.add(rows, block)
         rows.left(partial(lines.completions, blocks.start))
     if dump:
@@ -1054,6 +1047,17 @@ def _meaning(column: str, reward: str) -> Meaning:
     )
 
 
+def _are_whole(rollouts: pl.DataFrame) -> bool:
+    """Return whether completions without others of their prompt are groups of one: their
+    advantages are 0 or the rewards.
+    """
+    if "advantage" not in rollouts:
+        return True
+    given, reward = pl.col("advantage"), pl.col("reward")
+    alone = (given.abs() < 1e-6) | ((given - reward).abs() < 1e-6)
+    return bool(rollouts.select(alone.all()).item())
+
+
 def _sized(rollouts: pl.DataFrame, config: RunConfig, notes: list[str]) -> RunConfig:
     """Return the settings with the group size where all groups have one, and note where they do
     not.
@@ -1062,8 +1066,13 @@ def _sized(rollouts: pl.DataFrame, config: RunConfig, notes: list[str]) -> RunCo
     low, high, known = int(sizes.min()), int(sizes.max()), config.value("group_size")
     if low != high:
         notes.append(f"the groups have {low} to {high} completions")
-    elif known is None and low > 1:
+    elif known is None and (low > 1 or _are_whole(rollouts)):
         return config.with_settings({"group_size": low}, "the groups of the rollouts")
+    elif known is None:
+        notes.append(
+            "one completion of each prompt is in the file, and advantages say that it had others: "
+            "the group size is not known"
+        )
     if known is not None and (low, high) != (known, known):
         notes.append(
             f"the group size {known} ({config.group_size.source}) is not that of the logged groups"

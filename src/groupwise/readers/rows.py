@@ -8,11 +8,10 @@ import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import chain, groupby, islice
+from itertools import chain, compress, groupby, islice
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from groupwise import limits
@@ -226,10 +225,13 @@ class RowStore:
             for cell in (*cells[:1], *cells[-1:]):  # a fixed format is that of all cells
                 if isinstance(cell, str):
                     self.see_print(name, cell)
+            part = cells[:room]
+            held = [cell is not None for cell in part]
             try:
-                self._numbers(name, array("d", map(float, cells[:room])))
+                numbers = array("d", map(float, compress(part, held)))
+                self._numbers(name, numbers, None if all(held) else np.flatnonzero(held))
             except (ValueError, TypeError, OverflowError):
-                self._cells(name, cells[:room], start)
+                self._cells(name, part, start)
         self._came(start, room)
         if room < length:
             rest = [cells[room:] for cells in columns]
@@ -250,34 +252,6 @@ class RowStore:
         """Append one cell a row, from a row on."""
         for self.count, cell in enumerate(cells, start=start):
             self._cell(name, cell)
-
-    def add_table(self, table: pl.DataFrame) -> None:
-        """Append the rows of a table of numbers and texts; a missing cell is none."""
-        start, width = self.count, len({*self._columns, *table.columns})
-        if start + len(table) > self._most(width, limits.MOST_LONG):
-            self.extend(table.iter_rows(named=True))
-            return
-        places = [
-            np.flatnonzero(column.is_not_null()) if column.null_count() else np.arange(len(column))
-            for column in table
-        ]
-        filled = [(column, rows) for column, rows in zip(table, places, strict=True) if len(rows)]
-        for column, rows in sorted(
-            filled, key=lambda one: one[1][0]
-        ):  # as they would come row by row
-            self.count, name = start, clean_key(column.name)
-            plain_numbers = column.dtype.is_numeric() or column.dtype == pl.Boolean
-            try:
-                cells = (
-                    column.cast(pl.Float64).to_numpy()[rows]
-                    if plain_numbers
-                    else array("d", map(float, column.drop_nulls()))
-                )
-            except (ValueError, TypeError):
-                self._cells(name, column, start)
-            else:
-                self._numbers(name, cells, rows)
-        self._came(start, len(table))
 
     def _came(self, start: int, rows: int) -> None:
         """Count rows that are appended."""
@@ -395,14 +369,14 @@ class RowStore:
     def _numbers(
         self,
         name: str,
-        numbers: array[float] | NDArray[np.float64],
+        numbers: array[float],
         rows: NDArray[np.int64] | None = None,
     ) -> None:
         """Append one number a row, from the current row on or in rows counted from it."""
-        if not self._takes(name):
+        if not numbers or not self._takes(name):
             self.too_wide += len(numbers)
             return
-        column = self._columns.setdefault(name, _Column())
+        column = self._columns.get(name) or self._columns.setdefault(name, _Column())
         places = np.arange(len(numbers)) if rows is None else rows
         column.rows.frombytes((places + self.count).tobytes())
         column.values.frombytes(numbers.tobytes())

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -234,6 +237,20 @@ class CsvFeed(Feed):
         )
 
 
+def texts_and_numbers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table whose cells may be texts over several lines; the first that breaks
+    the format ends it.
+    """
+    csv.field_size_limit(limits.LONGEST_CELL)
+    whole = (line for line in lines if line.strip() and line.count(",") <= limits.MOST_VALUES)
+    head = next(whole, "").lstrip("\ufeff")
+    with suppress(csv.Error):
+        for row in csv.DictReader(chain([head], whole), delimiter=_delimiter(head) or ","):
+            cells = {key: cell for key, cell in row.items() if key and cell}
+            numbers = {key: parse_number(cell) for key, cell in cells.items()}
+            yield cells | {key: number for key, number in numbers.items() if number is not None}
+
+
 def _tag(path: Path) -> str:
     """Return the tag that a file of one chart is named after."""
     return clean_key(path.stem.rpartition("-tag-")[2])
@@ -289,6 +306,6 @@ def read_parquet_table(path: Path, request: Request) -> RunRecord:
         for name, kind in table.schema.items()
         if kind.is_numeric() or kind in (pl.Boolean, pl.Utf8)
     ]
-    store = RowStore()
-    store.add_table(table.select(wanted))
+    store = RowStore(limits.MOST_LONG)
+    store.extend(table.select(wanted).iter_rows(named=True))
     return assemble(Log(store, path, "parquet", seen.size), request)

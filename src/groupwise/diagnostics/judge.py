@@ -154,7 +154,9 @@ def judged(evidence: Evidence) -> Judgement:
     return Judgement(
         run=evidence.record.name,
         state=state,
-        headline=_headline(answers.values(), story),
+        headline="; ".join(
+            filter(None, (_headline(answers.values(), story), evidence.record.in_part))
+        ),
         since_step=story.onset,
         first_sign=first,
         then=story.signs[1:],

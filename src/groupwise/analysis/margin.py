@@ -75,8 +75,7 @@ def margin_of(
             problem = problem or error
             continue
         limits = [
-            float(threshold(one.kind, momentum, one.refresh_interval, stale_share=one.stale_share))
-            for one in lag.remaining
+            float(threshold(one.kind, momentum, one.refresh_interval)) for one in lag.remaining
         ]
         forces = [_widened(force) for force in forces]
         margins = [_margin(limit, force.force) for limit, force in zip(limits, forces, strict=True)]
@@ -211,18 +210,13 @@ def judged(
     """Judge one mode under a lag."""
     from groupwise.edge.mode import stability
 
-    found = stability(
+    return stability(
         force,
         momentum,
         refresh_interval=lag.refresh_interval,
         lag=lag.kind,
         learning_rate=learning_rate,
         importance_ratio=lag.importance_ratio,
-        stale_share=lag.stale_share,
         kl_term=lag.kl_term,
+        lag_is_bound=lag.is_bound,
     )
-    if lag.importance_ratio == "exact" and lag.kl_term == "unknown":
-        # A KL term in the reward would keep the whole force stale.
-        ends = (found.threshold, found.bounds[1])
-        return replace(found, bounds=(min(ends), max(ends)))
-    return found

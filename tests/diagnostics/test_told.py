@@ -90,7 +90,7 @@ def test_a_second_moment_is_one_where_all_weights_are_equal(column: str) -> None
     assert judge(log(reward=RISE, entropy=ENTROPY, **{column: moment})).state is State.OK
     moment[60:] = 2.3
     state = judge(log(reward=RISE, entropy=ENTROPY, **{column: moment})).state
-    assert state is (State.OK if column == "optimizer/second_moment" else State.WATCH)
+    assert state is (State.OK if column == "optimizer/second_moment" else State.WARNING)
 
 
 def test_the_second_moment_of_an_alarm_is_that_of_the_weights() -> None:
@@ -147,7 +147,7 @@ def test_a_noisy_reward_of_unknown_top_that_rises_has_learnt() -> None:
     )
     assert (rises.state, rises.learning) == (State.OK, Learning.AT_TOP)
     flat = judge(log(reward=1 + 0.8 * rng.standard_normal(4000)))
-    assert (flat.state, flat.learning) == (State.WATCH, Learning.FLAT)
+    assert (flat.state, flat.learning) == (State.WARNING, Learning.FLAT)
     says("diagnostics/told/1", flat.headline)
 
 
@@ -324,7 +324,7 @@ def test_a_warning_beside_a_reward_that_tells_nothing_is_no_state() -> None:
         judge(log(reward=reward, kl=np.full(N, 6.0), spread=np.full(N, 0.4)))
         for reward in (few, same, known)
     ]
-    assert [one.state for one in found] == [State.CANNOT_TELL, State.CANNOT_TELL, State.WATCH]
+    assert [one.state for one in found] == [State.CANNOT_TELL, State.CANNOT_TELL, State.WARNING]
     assert all("divergence" in serious(one) for one in found)
 
 

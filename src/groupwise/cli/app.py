@@ -25,7 +25,8 @@ PROGRAM = Program(
             "else as of diagnose, of the worst."
         ),
         "diagnose": (
-            "How a run stands and why: exit code 0 ok, 1 watch or worse, 2 unusable, 3 cannot tell."
+            "How a run stands and why: exit code 0 ok, 1 warning or worse, 2 unusable, "
+            "3 cannot tell."
         ),
         "fit": "Fit the laws to one metric: parameters with intervals, and what they mean.",
         "forecast": "Forecast one metric, with a band for its mean and one for the next rows.",

@@ -18,11 +18,11 @@ def diagnose(
     why: cli.Why = False,
     gpus: cli.Gpus = None,
     price: cli.Price = None,
-    fail_on: cli.FailOn = "watch",
+    fail_on: cli.FailOn = "warning",
     opening: cli.Opening,
     as_json: cli.Json = False,
 ) -> int:
-    """How a run stands and why: exit code 0 ok, 1 watch or worse, 2 unusable, 3 cannot tell."""
+    """How a run stands and why: exit code 0 ok, 1 warning or worse, 2 unusable, 3 cannot tell."""
     from groupwise.analysis.charts import reward_heights
     from groupwise.diagnostics.judge import judge
     from groupwise.pages.screen import print_judgement

@@ -58,7 +58,7 @@ def watch(
     ] = False,
     gpus: cli.Gpus = None,
     price: cli.Price = None,
-    fail_on: cli.FailOn = "watch",
+    fail_on: cli.FailOn = "warning",
     opening: cli.Opening,
     as_json: cli.Json = False,
 ) -> int | None:

@@ -213,7 +213,7 @@ def _state(evidence: Evidence, found: Finding | None, progress: Progress) -> Sta
     if evidence.reward is None or len(evidence.reward) < FEWEST_ROWS or evidence.relative:
         return State.CANNOT_TELL
     if found is not None or progress.learning in (Learning.FLAT, Learning.FALLING):
-        return State.WATCH
+        return State.WARNING
     return State.CANNOT_TELL if progress.learning is Learning.UNKNOWN else State.OK
 
 
@@ -224,8 +224,8 @@ def _by_cause(
     that is lost.
     """
     if found is not None and found.check in _HARMLESS and cause.certainty is Certainty.POSSIBLE:
-        state = State.WATCH
-    if state is State.WATCH and _lost_all(evidence, progress, cause):
+        state = State.WARNING
+    if state is State.WARNING and _lost_all(evidence, progress, cause):
         return State.FAILED if evidence.ended else State.FAILING
     return state
 

@@ -22,7 +22,7 @@ class State(StrEnum):
     """How a run stands."""
 
     OK = "ok"  # nothing speaks against it
-    WATCH = "watch"  # something possible, or small
+    WARNING = "warning"  # something possible, or small
     FAILING = "failing"  # a likely failure that has not recovered, while the run goes on
     FAILED = "failed"  # the same of a run that has ended
     CANNOT_TELL = "cannot_tell"  # reward or rows are missing
@@ -266,7 +266,7 @@ class Judgement(Said):
 
     Args:
         run: its name.
-        state: ok, watch, failing, failed or cannot_tell.
+        state: ok, warning, failing, failed or cannot_tell.
         headline: the fact first, with raw numbers before and after.
         since_step: from which the failure holds, or None.
         first_sign: the earliest signal that moved, or None.
@@ -316,7 +316,7 @@ class Judgement(Said):
     now_from: int | None = None
     reached: float | None = None
 
-    SCHEMA: ClassVar[int] = 1
+    SCHEMA: ClassVar[int] = 2
 
     def __str__(self) -> str:
         """The state and the fact, the cause where there is one, and what to do, in sentences."""
@@ -326,7 +326,7 @@ class Judgement(Said):
         return clean(" ".join(said), longest=_LONGEST)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, schema 1."""
+        """Plain data for JSON, schema 2."""
         return {"schema": self.SCHEMA, **super(Judgement, self).as_dict()}
 
     @property

@@ -21,7 +21,7 @@ from groupwise.wording import alike, clean, count, number, sentence
 
 _COLUMNS = 80
 _MOST_GROUPS = 9
-_BADNESS = (State.OK, State.CANNOT_TELL, State.WATCH, State.FAILING, State.FAILED)
+_BADNESS = (State.OK, State.CANNOT_TELL, State.WARNING, State.FAILING, State.FAILED)
 
 
 def print_comparison(comparison: RunComparison, console: Console, *, why: bool = False) -> None:
@@ -49,7 +49,7 @@ def _print_rest(comparison: RunComparison, out: Printer) -> None:
         )
     runs = [run for group in comparison.groups for run in group.runs]
     doubtful = [run for run in runs if run.judgement.alarm] or [
-        run for run in runs if run.judgement.state is State.WATCH
+        run for run in runs if run.judgement.state is State.WARNING
     ][:1]
     for run in doubtful[:2] if len(comparison.groups) == 2 else ():
         _wrapped(out, f"{run.label}: {run.judgement.headline}", longest=3 * _COLUMNS // 2)

@@ -28,14 +28,14 @@ _LONGEST_REMARK = 1000
 _SECOND = 2  # by so much the second line of an entry is worth less than its first
 _MARKS = {
     State.OK: "✓",
-    State.WATCH: "!",
+    State.WARNING: "!",
     State.FAILING: "✗",
     State.FAILED: "✗",
     State.CANNOT_TELL: "?",
 }
 STYLES = {
     State.OK: "green",
-    State.WATCH: "yellow",
+    State.WARNING: "yellow",
     State.FAILING: "red",
     State.FAILED: "red",
     State.CANNOT_TELL: "magenta",

@@ -840,4 +840,4 @@ def test_what_to_go_back_to_has_its_step() -> None:
     assert found.first_sign is not None
     assert not found.cause.names
     before = found.first_sign.step - 1
-    assert found.do == f"go back to a checkpoint of step {before} or before"
+    assert found.do == f"restart from step {before}; lr ÷ 3"

@@ -505,19 +505,16 @@ def test_what_is_no_failure_costs_nothing() -> None:
     [
         (
             0.6,
-            (
-                "60 % of the groups have zero variance: draw prompts that are sometimes right; "
-                "then lr × 3"
-            ),
+            ("60 % of the groups have zero variance: draw prompts that are sometimes right"),
         ),
         (
             0.4,
             (
-                "rewards differ within groups and nothing is learnt: lr × 3, and read what the "
-                "best answers do"
+                "rewards differ within groups and nothing is learnt: try lr ÷ 3 and × 3 on "
+                "copies, 20 updates each"
             ),
         ),
-        (None, "see whether rewards differ within groups; if they do, lr × 3"),
+        (None, "see whether rewards differ within groups, and read what the best answers do"),
     ],
 )
 def test_where_nothing_is_learnt_the_prompts_come_before_the_learning_rate(
@@ -542,7 +539,8 @@ def test_the_plain_form_has_schema_2_and_its_keys() -> None:
     found = judge(log(reward=fallen())).as_dict()
     assert list(found) == [
         *("schema", "state", "headline", "since_step", "first_sign", "then", "cause", "learning"),
-        *("do", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
+        *("do", "actions", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
+        "environments",
     ]
     assert (found["schema"], found["state"], found["learning"]) == (2, "failed", "falling")
     assert list(found["first_sign"]) == ["signal", "step", "before", "after"]

@@ -25,7 +25,7 @@ from groupwise.diagnostics.judgement import (
 )
 from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.signs import arrow
-from groupwise.diagnostics.story import _learnt_since, _stands
+from groupwise.diagnostics.story import STANDS, _learnt_since, _stands
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 from groupwise_lab.worlds.runs import FAILURES, simulated_run
 
@@ -247,34 +247,31 @@ def test_every_finding_names_its_number() -> None:
     [
         (
             {"dead": np.repeat([0.2, 0.5], [30, 10])},
-            (
-                "50 % of the groups have zero variance: draw prompts that are sometimes right; "
-                "then lr × 3"
-            ),
+            ("50 % of the groups have zero variance: draw prompts that are sometimes right"),
         ),
         (
             {"dead": np.repeat([0.2, 0.49], [30, 10])},
             (
-                "rewards differ within groups and nothing is learnt: lr × 3, and read what the "
-                "best answers do"
+                "rewards differ within groups and nothing is learnt: try lr ÷ 3 and × 3 on "
+                "copies, 20 updates each"
             ),
         ),
         (
             {"dead": np.repeat([0.6, 0.4], [30, 10])},
-            "see whether rewards differ within groups; if they do, lr × 3",
+            "see whether rewards differ within groups, and read what the best answers do",
         ),
         (
             {"spread": np.full(40, 0.1)},
             (
-                "rewards differ within groups and nothing is learnt: lr × 3, and read what the "
-                "best answers do"
+                "rewards differ within groups and nothing is learnt: try lr ÷ 3 and × 3 on "
+                "copies, 20 updates each"
             ),
         ),
         (
             {"spread": np.repeat([0.0, 0.1], [21, 19])},
-            "see whether rewards differ within groups; if they do, lr × 3",
+            "see whether rewards differ within groups, and read what the best answers do",
         ),
-        ({}, "see whether rewards differ within groups; if they do, lr × 3"),
+        ({}, "see whether rewards differ within groups, and read what the best answers do"),
     ],
 )
 def test_what_to_do_about_a_reward_that_stands_goes_by_what_groups_say(
@@ -291,10 +288,10 @@ def test_a_reward_that_wanders_is_no_reason_for_a_higher_rate() -> None:
     noise = 0.02 * np.random.default_rng(4).standard_normal(200)
     slow = 0.5 + 0.2 * np.sin(2 * np.pi * row / 50) + noise
     says("diagnostics/told/3", _stands(Evidence(log(reward=slow))))
-    assert _stands(Evidence(log(reward=slow[:78]))).endswith("lr × 3")  # too few late rows
-    assert _stands(Evidence(log(reward=0.5 + noise))).endswith("lr × 3")
-    assert _stands(Evidence(log(reward=0.8 - 0.5 * np.exp(-row / 30) + noise))).endswith(
-        "lr × 3"
+    assert _stands(Evidence(log(reward=slow[:78]))) == STANDS  # too few late rows
+    assert _stands(Evidence(log(reward=0.5 + noise))) == STANDS
+    assert (
+        _stands(Evidence(log(reward=0.8 - 0.5 * np.exp(-row / 30) + noise))) == STANDS
     )  # it rose, and stands
 
 

@@ -294,7 +294,8 @@ def test_the_json_is_that_of_the_judgement() -> None:
     shown = json.loads(json.dumps(FAILED.as_dict()))
     assert list(shown) == [
         *("schema", "state", "headline", "since_step", "first_sign", "then", "cause"),
-        *("learning", "do", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
+        *("learning", "do", "actions", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
+        "environments",
     ]
     assert shown["first_sign"] == {
         "signal": "truncated_share",

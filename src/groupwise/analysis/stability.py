@@ -225,8 +225,8 @@ def no_approach(fit: FitResult) -> str:
         return ""
     return (
         "expected a reward that approaches a plateau, got one that does not "
-        f"({readable(fit.message).rstrip('.')}): no force can be read off it; give --stiffness "
-        "instead of a run"
+        f"({readable(fit.message).rstrip('.')}): no force can be read off it; give a later "
+        "--until, or another --metric"
     )
 
 

@@ -34,10 +34,6 @@ PROGRAM = Program(
             "Did a run fail, and is the difference of the others real: level and speed, with step "
             "noise and seed noise apart."
         ),
-        "check": (
-            "Whether a record is sound, and a repaired copy of one that is not: exit code 0 sound, "
-            "1 damaged, 2 unusable."
-        ),
         "components": (
             "Variance components of the gradient, from scores in a file or from a run and its "
             "model."
@@ -51,7 +47,7 @@ PROGRAM = Program(
             "would be safe."
         ),
     },
-    beside={"forecast": "fit", "check": "diagnose"},
+    beside={"forecast": "fit"},
     elsewhere=dict.fromkeys(
         ("backtest", "calibrate", "evaluate", "simulate", "sweep", "train"), LABORATORY
     ),

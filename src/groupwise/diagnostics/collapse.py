@@ -217,7 +217,7 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
             ),
         )
     )
-    advice = "go back to a checkpoint of step {step} or before"
+    advice = "restart from step {step}; lr ÷ 3"
     facts = stated(fact, behaviour_change(evidence, step))
     lost = ends.share_lost(
         reward_floor(evidence) if name == "reward" else floor_of(signal), fall.lost

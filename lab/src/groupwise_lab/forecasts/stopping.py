@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars
+import polars as pl
 
 from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError
@@ -65,12 +65,12 @@ def of_clusters(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list
     """Return what runs come to as a table, each cluster of runs weighing the same: the shares that
     begin slowly and that do not, what is saved, and the share of the gain that is lost.
     """
-    frame = polars.DataFrame(rows).with_columns(
-        slow=polars.col("slow_start") > CLEARLY, fast=polars.col("slow_start") < -CLEARLY
+    frame = pl.DataFrame(rows).with_columns(
+        slow=pl.col("slow_start") > CLEARLY, fast=pl.col("slow_start") < -CLEARLY
     )
     names = ("slow", "fast", "saved", "gain", "loss")
-    by_cluster = frame.group_by("cluster").agg(polars.col(names).mean())
-    slow, fast, saved, gain, loss = by_cluster.select(polars.col(names).mean()).row(0)
+    by_cluster = frame.group_by("cluster").agg(pl.col(names).mean())
+    slow, fast, saved, gain, loss = by_cluster.select(pl.col(names).mean()).row(0)
     head = ["runs", "clusters", "slow start", "none", "saved", "lost of the gain"]
     figures = [f"{value:.2f}" for value in (slow, fast, saved, loss / gain)]
     return head, [[str(len(frame)), str(len(by_cluster)), *figures]]

@@ -367,9 +367,11 @@ class RowStore:
         if not self._takes(name):
             self.too_wide += len(numbers)
             return
-        column = self._columns.setdefault(name, _Column())
-        places = np.arange(len(numbers)) if rows is None else rows
-        column.rows.frombytes((places + self.count).tobytes())
+        column = self._columns.get(name) or self._columns.setdefault(name, _Column())
+        if rows is None:
+            column.rows.extend(range(self.count, self.count + len(numbers)))
+        else:
+            column.rows.frombytes((rows + self.count).tobytes())
         column.values.frombytes(numbers.tobytes())
 
     def left_out_notes(self) -> list[str]:

@@ -189,7 +189,7 @@ def test_the_exit_code_is_that_of_the_worst(states: str, fail_on: str, code: int
     assert exit_code(fleets.Fleet(rows, 0).states, fail_on=fail_on) == code
 
 
-@pytest.mark.usefixtures("workers")
+@pytest.mark.usefixtures("workers", "forked")
 def test_a_run_that_kills_its_worker_is_one_row(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -217,7 +217,7 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
             ),
         )
     )
-    advice = "go back to a checkpoint of step {step} or before"
+    advice = "restart from step {step}; lr ÷ 3"
     facts = stated(fact, behaviour_change(evidence, step))
     lost = ends.share_lost(
         reward_floor(evidence) if name == "reward" else floor_of(signal), fall.lost
@@ -499,6 +499,12 @@ def ends_of(level: Signal, fall: Fall) -> Ends:
     return Ends(
         int(level.step_T[begin]), int(level.step_T[end]), before, after, int(level.step_T[late])
     )
+
+
+def ends_of_reward(evidence: Evidence) -> Ends | None:
+    """Return from where to where the reward fell for good; None where it did not."""
+    fall = fall_of(evidence)
+    return None if fall is None or not fall.lasts else ends_of(reward_level(evidence)[0], fall)
 
 
 @dataclass(frozen=True, slots=True)

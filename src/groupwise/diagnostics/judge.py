@@ -28,6 +28,7 @@ from groupwise.diagnostics import (
     verifier,
     zero_variance,
 )
+from groupwise.diagnostics.actions import actions_of
 from groupwise.diagnostics.causes import is_serious
 from groupwise.diagnostics.cost import cost_since, cost_to_come
 from groupwise.diagnostics.facts import Fact
@@ -91,6 +92,8 @@ _EXPLAINED = {
     zero_variance.NAME: {Fact.TRUNCATED_LIKELY},
     hacking.NAME: {Fact.TRUNCATED_LIKELY, Fact.FORMAT_ALONE_EARNS},
 }
+# What a headline says in any case.
+_ALWAYS = {Fact.ENVIRONMENT_FELL, Fact.CRASHED}
 # Checks of one quantity, which are no bare "no sign of it" where its move is told.
 _QUANTITIES = {beyond.DIVERGENCE: "kl", beyond.MISMATCH: "sampler_mismatch"}
 _RANK = {
@@ -151,18 +154,14 @@ def judged(evidence: Evidence) -> Judgement:
     return Judgement(
         run=evidence.record.name,
         state=state,
-        headline="; ".join(
-            filter(
-                None,
-                (story.headline, *_crashed(answers[numerics.CRASH]), evidence.record.in_part),
-            )
-        ),
+        headline=_headline(answers.values(), story, evidence.record.in_part),
         since_step=story.onset,
         first_sign=first,
         then=story.signs[1:],
         cause=story.cause,
         learning=progress.learning,
-        do=story.do,
+        do=story.advice.do,
+        actions=actions_of(story.advice.keys, evidence.record.config, story.advice.step),
         cost=cost_since(evidence.record, first.step if first is not None else story.onset)
         if alarm
         else None,
@@ -179,6 +178,7 @@ def judged(evidence: Evidence) -> Judgement:
         level=level,
         now=now,
         now_from=now_from,
+        environments=environment.environments_of(evidence),
     )
 
 
@@ -191,9 +191,14 @@ def _beside(answer: Finding, signs: Iterable[Sign]) -> Finding:
     return replace(answer, status=Status.INFO) if bare else answer
 
 
-def _crashed(answer: Finding) -> tuple[str, ...]:
-    """What the log ends in, where that is an error."""
-    return (answer.message,) if Fact.CRASHED in answer.facts else ()
+def _headline(answers: Iterable[Finding], story: Story, in_part: str) -> str:
+    """What is told, and what is said in any case: the environment that fell, the error in which
+    the log ends, and how much of it was read.
+    """
+    more = [one.message for one in answers if {*one.facts} & _ALWAYS]
+    more = [message for message in (*more, in_part) if message not in ("", story.headline)]
+    said = (one.rstrip(".") for one in (story.headline, *more))
+    return "; ".join(said) if more else story.headline
 
 
 def _levels(story: Story, progress: Progress) -> tuple[float | None, float | None, int | None]:
@@ -218,7 +223,7 @@ def _state(evidence: Evidence, found: Finding | None, progress: Progress) -> Sta
     if evidence.reward is None or len(evidence.reward) < FEWEST_ROWS or evidence.relative:
         return State.CANNOT_TELL
     if found is not None or progress.learning in (Learning.FLAT, Learning.FALLING):
-        return State.WATCH
+        return State.WARNING
     return State.CANNOT_TELL if progress.learning is Learning.UNKNOWN else State.OK
 
 
@@ -229,8 +234,8 @@ def _by_cause(
     that is lost.
     """
     if found is not None and found.check in _HARMLESS and cause.certainty is Certainty.POSSIBLE:
-        state = State.WATCH
-    if state is State.WATCH and _lost_all(evidence, progress, cause):
+        state = State.WARNING
+    if state is State.WARNING and _lost_all(evidence, progress, cause):
         return State.FAILED if evidence.ended else State.FAILING
     return state
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from typing import Any, TypeVar
@@ -404,17 +404,13 @@ class Evidence:
                 found.setdefault(name, signal)
         return found
 
-    @cached_property
-    def task_scores(self) -> Mapping[str, Signal]:
-        """What the log says of the task beside its reward, by column."""
-        columns = [
-            meaning.column
-            for meaning in self.record.meanings
-            if meaning.quantity == "task_score" and not meaning.unavailable
-        ]
-        return {
-            column: signal for column in columns if (signal := self._column(column)) is not None
-        }
+    def named(self, prefix: str) -> Iterator[tuple[str, Signal]]:
+        """Yield the columns of the quantities that begin so, with the rest of their names."""
+        for meaning in self.record.meanings:
+            if meaning.quantity.startswith(prefix) and not meaning.unavailable:
+                signal = self._column(meaning.column)
+                if signal is not None:
+                    yield meaning.quantity.removeprefix(prefix), signal
 
     def quantity(self, name: str) -> Signal | None:
         """Return a canonical quantity as a signal, or None where it is not in the log or carries
@@ -491,6 +487,14 @@ class Evidence:
     def groups(self) -> GroupEvidence:
         """What the groups say: shares of zero-variance groups, expectation, spread."""
         return group_evidence(self.record)
+
+    @cached_property
+    def rewards_differ(self) -> bool:
+        """Whether rewards are known to differ within most groups."""
+        spread, equal = self.groups.spread, self.groups.zero_variance
+        return (spread.known and float(np.nanmedian(spread.value_T)) > 0) or (
+            equal.known and float(np.nanmedian(equal.value_T)) < 0.5
+        )
 
     @cached_property
     def group_size(self) -> int | None:

@@ -13,15 +13,15 @@ from rich.markup import escape
 
 from groupwise.analysis.compare import RunComparison
 from groupwise.analysis.compare_answer import TRAILING, ComparedGroup, shared_key, shown_decimals
-from groupwise.comparison.results import Comparison
+from groupwise.comparison.results import Comparison, Contrast
 from groupwise.diagnostics.judgement import State
 from groupwise.pages.tables import Grid
 from groupwise.pages.text import Printer
-from groupwise.wording import alike, clean, count, number, sentence
+from groupwise.wording import alike, clean, count, number, ranged, sentence
 
 _COLUMNS = 80
 _MOST_GROUPS = 9
-_BADNESS = (State.OK, State.CANNOT_TELL, State.WATCH, State.FAILING, State.FAILED)
+_BADNESS = (State.OK, State.CANNOT_TELL, State.WARNING, State.FAILING, State.FAILED)
 
 
 def print_comparison(comparison: RunComparison, console: Console, *, why: bool = False) -> None:
@@ -30,8 +30,8 @@ def print_comparison(comparison: RunComparison, console: Console, *, why: bool =
     """
     out = Printer(console)
     console.width = min(console.width, _COLUMNS)
-    for place, said in enumerate(comparison.answer):
-        _wrapped(out, said, style="" if place else "bold")
+    for place, line in enumerate(comparison.answer):
+        _wrapped(out, line, style="" if place else "bold")
     out.grid(_grid(comparison, len(comparison.groups) if why else _MOST_GROUPS))
     if why:
         _print_why(comparison, out)
@@ -49,7 +49,7 @@ def _print_rest(comparison: RunComparison, out: Printer) -> None:
         )
     runs = [run for group in comparison.groups for run in group.runs]
     doubtful = [run for run in runs if run.judgement.alarm] or [
-        run for run in runs if run.judgement.state is State.WATCH
+        run for run in runs if run.judgement.state is State.WARNING
     ][:1]
     for run in doubtful[:2] if len(comparison.groups) == 2 else ():
         _wrapped(out, f"{run.label}: {run.judgement.headline}", longest=3 * _COLUMNS // 2)
@@ -68,13 +68,27 @@ def _print_why(comparison: RunComparison, out: Printer) -> None:
         _wrapped(out, f"{run.label}: {run.judgement.headline}")
     for pairing in comparison.found.pairings:
         out.heading(f"{comparison.name(pairing.second)} against {comparison.name(pairing.first)}")
-        for message in (
-            *(found.message for found in pairing.contrasts),
-            pairing.divergence.message,
-        ):
-            _wrapped(out, sentence(message))
+        out.grid(_tests(pairing.contrasts))
+        _wrapped(out, sentence(pairing.divergence.message))
     for note in dict.fromkeys(comparison.notes):
         _wrapped(out, f"· {sentence(note)}", style="dim")
+
+
+def _tests(contrasts: Sequence[Contrast]) -> Grid:
+    """Return what each test of two groups found."""
+    rows = tuple(
+        (
+            {"level": "late mean", "speed": "time to the level"}[contrast.quantity],
+            contrast.message or contrast.status.replace("_", " "),
+            ranged(contrast.difference),
+            number(contrast.adjusted_p, digits=2),
+            number(contrast.minimum_detectable, digits=2),
+            "–" if contrast.seeds_needed is None else f"{contrast.seeds_needed}",
+        )
+        for contrast in contrasts
+    )
+    head = ("", "Found", "Difference", "p of all", "8 in 10 find", "Runs needed")
+    return Grid(head, rows, (2, 3, 4, 5))
 
 
 def _wrapped(out: Printer, text: str, *, style: str = "", longest: int = 1000) -> None:
@@ -90,12 +104,12 @@ def _grid(comparison: RunComparison, most: int) -> Grid:
 
     Of too many those that failed are shown, then those compared.
     """
-    found, every = comparison.found, comparison.groups
+    measured, every = comparison.found, comparison.groups
     first = sorted(
         range(len(every)), key=lambda g: (not every[g].failed, every[g].place is None, g)
     )[:most]
     groups = [every[g] for g in sorted(first)]
-    columns = _columns(groups, found)
+    columns = _columns(groups, measured)
     key, names = shared_key([group.name for group in groups])
     cells = zip(
         *(names, list(map(_state_of, groups)), *(column for _, column in columns)), strict=True
@@ -104,7 +118,7 @@ def _grid(comparison: RunComparison, most: int) -> Grid:
     return Grid(head, tuple(cells), tuple(range(2, len(head))))
 
 
-def _columns(groups: Sequence[ComparedGroup], found: Comparison) -> list[tuple[str, list[str]]]:
+def _columns(groups: Sequence[ComparedGroup], measured: Comparison) -> list[tuple[str, list[str]]]:
     """Return the columns of numbers, each with its head."""
     last = min(
         (run.rows for group in groups for run in group.runs if run.rows >= TRAILING),
@@ -117,18 +131,18 @@ def _columns(groups: Sequence[ComparedGroup], found: Comparison) -> list[tuple[s
             [_written(group.ends_at, decimals) for group in groups],
         )
     ]
-    if found.pairings and any(group.level != group.ends_at for group in groups):
+    if measured.pairings and any(group.level != group.ends_at for group in groups):
         columns.append(
             (
-                f"{found.late_from:.0f}–{found.late_to:.0f}",
+                f"{measured.late_from:.0f}–{measured.late_to:.0f}",
                 [_written(group.level, decimals) for group in groups],
             )
         )
-    if math.isfinite(found.reach):
+    if math.isfinite(measured.reach):
         columns.append(
             (
-                f"holds {number(found.reach, digits=2)} from",
-                [_held(group, found) for group in groups],
+                f"holds {number(measured.reach, digits=2)} from",
+                [_held(group, measured) for group in groups],
             )
         )
     return columns
@@ -148,13 +162,13 @@ def _state_of(group: ComparedGroup) -> str:
     return many + worst.value.replace("_", " ")
 
 
-def _held(group: ComparedGroup, found: Comparison) -> str:
+def _held(group: ComparedGroup, measured: Comparison) -> str:
     """Write from which step the runs of a group hold the level."""
     times = group.times
     held = [time for time in times if math.isfinite(time)]
     if not times:
         return "–"
     if not held:
-        return f"not by {found.late_to:.0f}"
+        return f"not by {measured.late_to:.0f}"
     mean = f"{sum(held) / len(held):.0f}"
     return mean if len(held) == len(times) else f"{mean}, {len(held)}/{len(times)}"

@@ -226,9 +226,9 @@ class RunRecord:
         keys = self.metrics()
         if name in keys:
             return name
-        found = self._called(name)
-        if found:
-            return max(found, key=self._usefulness)
+        columns = self._called(name)
+        if columns:
+            return max(columns, key=self._usefulness)
         listed = ", ".join(keys[:40]) + (f" and {len(keys) - 40} more" if len(keys) > 40 else "")
         raise MissingMetricError(
             f"expected a metric of {self.name}, got {name[:80]!r}: the log has "
@@ -240,13 +240,13 @@ class RunRecord:
         spelling of their key or quantity.
         """
         keys, spelled = self.metrics(), _spelling(name)
-        known = [
+        meanings = [
             meaning for meaning in self.meanings if meaning.quantity and meaning.column in keys
         ]
         return (
-            [meaning.column for meaning in known if meaning.quantity == name]
+            [meaning.column for meaning in meanings if meaning.quantity == name]
             or [key for key in keys if _spelling(key) in (spelled, f"{spelled}/mean")]
-            or [meaning.column for meaning in known if _spelling(meaning.quantity) == spelled]
+            or [meaning.column for meaning in meanings if _spelling(meaning.quantity) == spelled]
         )
 
     def meaning(self, column: str) -> Meaning | None:
@@ -257,9 +257,13 @@ class RunRecord:
         """Rank columns of one quantity: those that carry something, then the unambiguous, then
         the fullest.
         """
-        known = self.meaning(column)
+        meaning = self.meaning(column)
         count = len(self.steps) - self.steps[column].null_count()
-        return (known is None or not known.unavailable, known is None or not known.ambiguous, count)
+        return (
+            meaning is None or not meaning.unavailable,
+            meaning is None or not meaning.ambiguous,
+            count,
+        )
 
     def validate(self) -> None:
         """Check the invariants of both tables.
@@ -557,14 +561,14 @@ def description_of(
     name: str, config: RunConfig | None = None, meanings: Iterable[Meaning] = ()
 ) -> dict[str, Any]:
     """Return what a record says of itself, as plain data."""
-    known = {} if config is None else config.known()
+    settings = {} if config is None else config.known()
     return {
         "format": FORMAT,
         "version": VERSION,
         "name": name,
         "config": {
             key: {"value": setting.value, "source": setting.source}
-            for key, setting in known.items()
+            for key, setting in settings.items()
         },
         "meanings": [dataclasses.asdict(meaning) for meaning in meanings],
     }
@@ -606,10 +610,8 @@ def parse_about(about: Any, home: Path) -> RunRecord:
         ) from None
 
 
-def load_saved(home: Path) -> tuple[RunRecord, str]:
-    """Read the Parquet and JSON of a saved record; where its completions are lost, return a
-    sentence too, which is also in its notes.
-    """
+def load_saved(home: Path) -> RunRecord:
+    """Read the Parquet and JSON of a saved record; completions that are lost are noted."""
     if (home / SAVED).stat().st_size > limits.LARGEST_WHOLE:
         most = f"{limits.LARGEST_WHOLE / 1e6:.0f} MB"
         raise UnreadableRunError(
@@ -625,19 +627,17 @@ def load_saved(home: Path) -> tuple[RunRecord, str]:
     sums, labels = about.get("checksums"), about.get("labels")
     if not isinstance(sums, dict) or _STEPS not in sums:
         raise UnreadableRunError(f"expected a table of steps in {home}, got none: {_RESTORE}")
-    steps, rollouts, lost = _sound_table(home / _STEPS, sums), None, ""
+    steps, rollouts, notes = _sound_table(home / _STEPS, sums), None, record.notes
     if ROLLOUTS in sums:
         try:
             rollouts = _sound_table(home / ROLLOUTS, sums)
         except UnreadableRunError:
             lost = f"{ROLLOUTS} is missing or not as it was saved, so its completions are left out"
+            notes = (*notes, lost)
     texts = (
         {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
     )
-    notes = (*record.notes, *([lost] if lost else []))
-    return dataclasses.replace(
-        record, steps=steps, rollouts=rollouts, notes=notes, labels=texts
-    ), lost
+    return dataclasses.replace(record, steps=steps, rollouts=rollouts, notes=notes, labels=texts)
 
 
 def _checksum(path: Path) -> int:
@@ -676,14 +676,18 @@ def step_in(entry: Mapping[str, Any]) -> int | None:
 def _rollouts_in(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the completions of an entry of a journal."""
     rollouts = entry.get("rollouts")
-    return [one for one in rollouts if isinstance(one, dict)] if isinstance(rollouts, list) else []
+    return (
+        [rollout for rollout in rollouts if isinstance(rollout, dict)]
+        if isinstance(rollouts, list)
+        else []
+    )
 
 
 def standing_steps(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return those entries of a journal that hold a step which no later entry replaces."""
-    found = [(step, entry) for entry in entries if (step := step_in(entry)) is not None]
-    stands = rows_that_stand(np.array([step for step, _ in found], dtype=np.int64))
-    return [entry for (_, entry), whether in zip(found, stands, strict=True) if whether]
+    steps = [(step, entry) for entry in entries if (step := step_in(entry)) is not None]
+    stands = rows_that_stand(np.array([step for step, _ in steps], dtype=np.int64))
+    return [entry for (_, entry), whether in zip(steps, stands, strict=True) if whether]
 
 
 def description_in(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -698,12 +702,10 @@ class JournalRows:
     and of more completions than memory has room for the newest are kept.
     """
 
-    def __init__(self, home: Path, saved: RunRecord | None = None) -> None:
+    def __init__(self, home: Path) -> None:
         """Begin with what was saved beside the journal."""
         self.path, self.lines, self.taken = home / JOURNAL, LineReader(), 0
-        self._record = saved or (
-            load_saved(home)[0] if (home / SAVED).is_file() else RunRecord.empty(home.name)
-        )
+        self._record = load_saved(home) if (home / SAVED).is_file() else RunRecord.empty(home.name)
         self._odd, self._about, self._held = Odd(), dict[str, Any](), 0
         self._saved, self._is_thinned = len(self._record.steps), False
         self._entries: list[dict[str, Any]] = []

@@ -128,10 +128,7 @@ def main() -> None:
     given = arguments(__doc__, replicates=2000, processes=2, seed=2026, quick=False)
     cells = [(kind, *cell) for kind in WORLDS for cell in ([(64, 8)] if given.quick else CELLS)]
     with ProcessPoolExecutor(given.processes) as pool:
-        jobs = [
-            pool.submit(one_cell, *cell, given.replicates, given.seed)
-            for cell in cells
-        ]
+        jobs = [pool.submit(one_cell, *cell, given.replicates, given.seed) for cell in cells]
         rows = [job.result() for job in jobs]
     show(rows)
     if not given.quick:

@@ -59,7 +59,7 @@ MEANS = {"critic/score/mean": REWARD, "critic/advantages/mean": REWARD}
 
 def test_advantages_that_are_the_rewards_are_in_the_headline_and_no_alarm() -> None:
     found = judge(log(MEANS))
-    assert (found.state, found.cause.names) == (State.WARNING, ())
+    assert (found.state, found.cause.keys) == (State.WARNING, ("groups_of_one",))
     says("diagnostics/groups_of_one/1", found.headline)
     says("diagnostics/groups_of_one/2", found.do)
     assert (

@@ -526,7 +526,7 @@ def _best(sweep: Sweep, records: Sequence[RunRecord], metric: str) -> Best | Non
     return Best(
         dict(zip(sweep.settings, typed[first.name], strict=True)),
         first.level,
-        len(first.compared),
+        sum(not run.left_out for run in first.runs),
         len(made),
         against,
     )

@@ -125,7 +125,7 @@ class Judge:
     def seen(self, path: str) -> str:
         """Return what the files of a path are now, and what judges them."""
         config = signature_of(self.asked["config"]) if self.asked.get("config") else ()
-        told = repr(
+        facts = repr(
             (
                 __version__,
                 sorted(self.asked.items(), key=str),
@@ -134,7 +134,7 @@ class Judge:
                 signature_of(Path(path)),
             )
         )
-        return hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:16]
+        return hashlib.sha256(facts.encode(errors="surrogatepass")).hexdigest()[:16]
 
     def _row(self, path: str, part: str, seen: str) -> FleetRow:
         """Judge the run of a path, or one of those of a file that holds several."""
@@ -144,25 +144,25 @@ class Judge:
             if isinstance(error, SeveralRunsError) and not part:
                 raise
             return FleetRow.unreadable(path, str(error), part=part, seen=seen)
-        found = judge(record)
+        judgement = judge(record)
         heights = reward_heights(record)
         return FleetRow(
             path,
             part,
             run=clean(record.name) or "unnamed run",
-            state=found.state.value,
-            headline=clean(found.headline, longest=_LONGEST),
-            since_step=found.since_step,
+            state=judgement.state.value,
+            headline=clean(judgement.headline, longest=_LONGEST),
+            since_step=judgement.since_step,
             first_sign=""
-            if found.first_sign is None
-            else clean(f"step {found.first_sign.step:,}: {found.first_sign.words}"),
-            cause=clean(found.cause.words, longest=_LONGEST),
-            learning=found.learning.value,
-            do=clean(found.do, longest=_LONGEST),
+            if judgement.first_sign is None
+            else clean(f"step {judgement.first_sign.step:,}: {judgement.first_sign.words}"),
+            cause=clean(judgement.cause.words, longest=_LONGEST),
+            learning=judgement.learning.value,
+            do=clean(judgement.do, longest=_LONGEST),
             rows=len(record.steps),
-            last_step=found.last_step,
+            last_step=judgement.last_step,
             reward=" ".join("-" if height is None else f"{100 * height:.0f}" for height in heights),
-            seen=seen if found.ended else "",  # whether a run goes on is not in its files
+            seen=seen if judgement.ended else "",  # whether a run goes on is not in its files
         )
 
 
@@ -178,8 +178,8 @@ class Fleet(Plain):
     @property
     def counts(self) -> dict[str, int]:
         """How many runs are in each state that there is, worst first."""
-        found = Counter(row.state for row in self.runs)
-        return {str(state): found[state] for state in WORST_FIRST if found[state]}
+        number_of = Counter(row.state for row in self.runs)
+        return {str(state): number_of[state] for state in WORST_FIRST if number_of[state]}
 
     @property
     def states(self) -> list[State]:
@@ -219,11 +219,11 @@ def judge_fleet(
         return unchanged(str(path)) and any(row.state != UNREADABLE for row in table[str(path)])
 
     told("looking for runs", 0, len(paths))
-    found = list(
+    names = list(
         dict.fromkeys(str(run) for path in paths for run in runs_below(path, known_run, without))
     )
-    rows = {name: table[name] for name in found if unchanged(name)}
-    wanted = [name for name in found if name not in rows]
+    rows = {name: table[name] for name in names if unchanged(name)}
+    wanted = [name for name in names if name not in rows]
     done, saved = 0, time.monotonic()
 
     def take(outcome: Outcome) -> None:
@@ -264,12 +264,12 @@ def _ended(outcome: Outcome, judges: Judge) -> FleetRow:
     return FleetRow.unreadable(outcome.name, why, seen=judges.seen(outcome.name))
 
 
-def _worst_first(found: Mapping[str, list[FleetRow]]) -> tuple[FleetRow, ...]:
+def _worst_first(table: Mapping[str, list[FleetRow]]) -> tuple[FleetRow, ...]:
     """Return all rows, worst first, those of one state by their paths."""
     place = {str(state): number for number, state in enumerate(WORST_FIRST)}
     return tuple(
         sorted(
-            (row for rows in found.values() for row in rows),
+            (row for rows in table.values() for row in rows),
             key=lambda row: (place[row.state], row.path, row.part),
         )
     )
@@ -305,23 +305,23 @@ def _frame(path: Path) -> pl.DataFrame:
         )
     else:
         frame = pl.read_ndjson(path, infer_schema_length=None)
-    known = {name: kind for name, kind in _TYPES.items() if name in frame.columns}
-    typed = frame.with_columns(pl.col(name).cast(kind) for name, kind in known.items())
+    types = {name: kind for name, kind in _TYPES.items() if name in frame.columns}
+    typed = frame.with_columns(pl.col(name).cast(kind) for name, kind in types.items())
     return typed.with_columns(
-        pl.col(name).fill_null("") for name, kind in known.items() if kind == pl.String
+        pl.col(name).fill_null("") for name, kind in types.items() if kind == pl.String
     )
 
 
 def write_table(path: Path, rows: Sequence[FleetRow]) -> None:
     """Write the rows of a fleet whole, over what was there."""
-    told = [
+    cells = [
         tuple(
             value.encode(errors="replace").decode() if isinstance(value, str) else value
             for value in astuple(row)
         )
         for row in rows
     ]
-    frame = pl.DataFrame(told, schema=_TYPES, orient="row")
+    frame = pl.DataFrame(cells, schema=_TYPES, orient="row")
     content = io.BytesIO()
     if path.suffix == ".parquet":
         frame.write_parquet(content)

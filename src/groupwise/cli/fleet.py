@@ -57,7 +57,7 @@ def fleet(
     from groupwise.pages.html import made_by
 
     inputs = [path for path in (*paths, opening.config) if path is not None and path.is_file()]
-    known, save = _table(output, inputs, force=force)
+    before, save = _table(output, inputs, force=force)
     if page is not None:
         ours = (
             page.is_file() and MARK.encode() in page.read_bytes()[:_HEAD]
@@ -66,11 +66,11 @@ def fleet(
     written = [path for path in (output, page) if path is not None]
     workers_of = cli.engine_of(engine, workers)
     with cli.progress(quiet=as_json) as show:
-        found = judge_fleet(
+        judged = judge_fleet(
             paths,
             opening.asked,
             workers_of,
-            known=known,
+            known=before,
             seconds=limit,
             without=written,
             save=save,
@@ -78,11 +78,11 @@ def fleet(
         )
     if page is not None:
         made = made_by(cli.typed_arguments([*paths, *inputs, *written]))
-        write_whole(page, fleet_page(found, provenance=made), force=True)
+        write_whole(page, fleet_page(judged, provenance=made), force=True)
     if as_json:
-        cli.print_json(found)
+        cli.print_json(judged)
     else:
-        print_fleet(found, cli.out_console())
+        print_fleet(judged, cli.out_console())
         cli.print_lines(
             *(
                 f"The {what}: {path}"
@@ -90,7 +90,7 @@ def fleet(
                 if path is not None
             )
         )
-    return cli.exit_code(found.states, fail_on=fail_on)
+    return cli.exit_code(judged.states, fail_on=fail_on)
 
 
 def _table(

@@ -501,6 +501,12 @@ def ends_of(level: Signal, fall: Fall) -> Ends:
     )
 
 
+def ends_of_reward(evidence: Evidence) -> Ends | None:
+    """Return from where to where the reward fell for good; None where it did not."""
+    fall = fall_of(evidence)
+    return None if fall is None or not fall.lasts else ends_of(reward_level(evidence)[0], fall)
+
+
 @dataclass(frozen=True, slots=True)
 class Constant:
     """A stretch of rows that are all one number, to the end of the log."""

@@ -141,15 +141,6 @@ def keep_record(state: Any, number: str) -> None:
         kept[_KEPT] = {"record": number}
 
 
-def updates_a_generation(trainer: Any) -> float:
-    """Return how many optimiser updates one generation of rollouts serves."""
-    args = trainer.args
-    every = (getattr(args, "steps_per_generation", None) or 1) * (
-        getattr(args, "num_iterations", None) or 1
-    )
-    return float(every) / (args.gradient_accumulation_steps or 1)
-
-
 def sketch_trouble(trainer: Any) -> str:
     """Return why no scores can be taken of this trainer's model while it trains, or ""."""
     if trainer.num_generations < 4:

@@ -125,8 +125,8 @@ def _decimals(bands: Iterable[tuple[float, float]]) -> int | None:
     do not suit one.
     """
     places = [decimals_of(band) for band in bands]
-    known = [place for place in places if place is not None]
-    return max(known) if len(known) == len(places) else None
+    plain = [place for place in places if place is not None]
+    return max(plain) if len(plain) == len(places) else None
 
 
 def component_grid(components: Components) -> Grid:
@@ -217,12 +217,12 @@ def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
     return Grid(head, cells, (1, 2))
 
 
-def outlook_grid(found: ZeroVarianceOutlook) -> Grid:
+def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
     """Return the share of zero-variance groups at the size in use and at larger ones, and how
     many more would be informative.
     """
     rows = []
-    for row in found.shares:
+    for row in outlook.shares:
         gained = (
             ""
             if row.gained is None
@@ -238,7 +238,7 @@ def outlook_grid(found: ZeroVarianceOutlook) -> Grid:
                 "extrapolated" if row.extrapolated else "in use",
             )
         )
-    level = percent(found.now.level)
+    level = percent(outlook.now.level)
     return Grid(
         ("Group size", "Zero-variance", f"{level} interval", "More informative", ""),
         tuple(rows),
@@ -264,13 +264,13 @@ def cost_grid(judged: Judgement) -> Grid:
         "Since the first sign": judged.cost,
         "To come, by plan": judged.to_come,
     }
-    known = {name: cost for name, cost in costs.items() if cost is not None}
+    spent = {name: cost for name, cost in costs.items() if cost is not None}
     units = [
-        unit for unit in _COSTS if any(getattr(cost, unit) is not None for cost in known.values())
+        unit for unit in _COSTS if any(getattr(cost, unit) is not None for cost in spent.values())
     ]
     rows = [
         (name, f"{cost.steps:,}", *(_amount(cost, unit) for unit in units))
-        for name, cost in known.items()
+        for name, cost in spent.items()
     ]
     return Grid(
         ("", "Steps", *(_COSTS[unit] for unit in units)),
@@ -295,12 +295,12 @@ def _amount(cost: Cost, unit: str) -> str:
     )
 
 
-def prompt_grid(found: PromptTable) -> Grid:
+def prompt_grid(table: PromptTable) -> Grid:
     """Return prompts: how they stand, visits that taught, pass rate or mean reward by the newest
     rollouts, rollouts that each deserves.
     """
     rows = []
-    for row in found.rows:
+    for row in table.rows:
         rate = (
             number(row.mean)
             if row.now is None
@@ -316,7 +316,7 @@ def prompt_grid(found: PromptTable) -> Grid:
                 f"{row.deserves}",
             )
         )
-    now = "Pass rate now" if found.binary else "Mean reward now"
+    now = "Pass rate now" if table.binary else "Mean reward now"
     head = ("Prompt", "Stands", "Visits that taught", now, "Of rollouts", "Deserves a visit")
     return Grid(head, tuple(rows), (2, 3, 4, 5))
 

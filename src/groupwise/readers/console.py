@@ -12,7 +12,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import compress
@@ -47,6 +47,9 @@ _NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
 _RAY = re.compile(r"(?:\[\d{1,3}m)?\(([\w.:<>\- ]{1,80}pid=\d+[^()]{0,80})\)(?:\[0m)? ?")
 _STRUCTURED = (".csv", ".tsv", ".json", ".jsonl", ".yaml", ".yml")
 _SCAN = 1 << 25
+
+
+_MOST_ERRORS = 10  # of those behind which a program went on
 
 
 class Console(Feed):
@@ -126,7 +129,17 @@ class Console(Feed):
             step = record.steps["step"][-1]
             stopped = f"behind its last row, step {step}, stands a traceback: {quoted}"
             record = replace(record, notes=(*record.notes, stopped), error=quoted)
-        return record
+        return replace(record, notes=(*record.notes, *self._restarts()))
+
+    def _restarts(self) -> Iterator[str]:
+        """Yield the steps behind which a program went on after an error."""
+        counter = next((name for name in self.store.names() if name.endswith("step")), None)
+        if counter is not None:
+            rows, steps = self.store.sparse(counter)
+            for row in [*self._tracebacks.behind][:_MOST_ERRORS]:
+                place = int(np.searchsorted(rows, row))
+                if place and row < self.store.count:
+                    yield f"an error stands behind step {steps[place - 1]:.0f}, and the run goes on"
 
 
 def parse_row(text: str) -> Row | None:

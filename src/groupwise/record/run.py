@@ -217,9 +217,9 @@ class RunRecord:
         keys = self.metrics()
         if name in keys:
             return name
-        found = self._called(name)
-        if found:
-            return max(found, key=self._usefulness)
+        columns = self._called(name)
+        if columns:
+            return max(columns, key=self._usefulness)
         listed = ", ".join(keys[:40]) + (f" and {len(keys) - 40} more" if len(keys) > 40 else "")
         raise MissingMetricError(
             f"expected a metric of {self.name}, got {name[:80]!r}: the log has "
@@ -231,13 +231,13 @@ class RunRecord:
         spelling of their key or quantity.
         """
         keys, spelled = self.metrics(), _spelling(name)
-        known = [
+        meanings = [
             meaning for meaning in self.meanings if meaning.quantity and meaning.column in keys
         ]
         return (
-            [meaning.column for meaning in known if meaning.quantity == name]
+            [meaning.column for meaning in meanings if meaning.quantity == name]
             or [key for key in keys if _spelling(key) in (spelled, f"{spelled}/mean")]
-            or [meaning.column for meaning in known if _spelling(meaning.quantity) == spelled]
+            or [meaning.column for meaning in meanings if _spelling(meaning.quantity) == spelled]
         )
 
     def meaning(self, column: str) -> Meaning | None:
@@ -248,9 +248,13 @@ class RunRecord:
         """Rank columns of one quantity: those that carry something, then the unambiguous, then
         the fullest.
         """
-        known = self.meaning(column)
+        meaning = self.meaning(column)
         count = len(self.steps) - self.steps[column].null_count()
-        return (known is None or not known.unavailable, known is None or not known.ambiguous, count)
+        return (
+            meaning is None or not meaning.unavailable,
+            meaning is None or not meaning.ambiguous,
+            count,
+        )
 
     def validate(self) -> None:
         """Check the invariants of both tables.
@@ -548,14 +552,14 @@ def description_of(
     name: str, config: RunConfig | None = None, meanings: Iterable[Meaning] = ()
 ) -> dict[str, Any]:
     """Return what a record says of itself, as plain data."""
-    known = {} if config is None else config.known()
+    settings = {} if config is None else config.known()
     return {
         "format": FORMAT,
         "version": VERSION,
         "name": name,
         "config": {
             key: {"value": setting.value, "source": setting.source}
-            for key, setting in known.items()
+            for key, setting in settings.items()
         },
         "meanings": [dataclasses.asdict(meaning) for meaning in meanings],
     }
@@ -663,14 +667,18 @@ def step_in(entry: Mapping[str, Any]) -> int | None:
 def _rollouts_in(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the completions of an entry of a journal."""
     rollouts = entry.get("rollouts")
-    return [one for one in rollouts if isinstance(one, dict)] if isinstance(rollouts, list) else []
+    return (
+        [rollout for rollout in rollouts if isinstance(rollout, dict)]
+        if isinstance(rollouts, list)
+        else []
+    )
 
 
 def standing_steps(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return those entries of a journal that hold a step which no later entry replaces."""
-    found = [(step, entry) for entry in entries if (step := step_in(entry)) is not None]
-    stands = rows_that_stand(np.array([step for step, _ in found], dtype=np.int64))
-    return [entry for (_, entry), whether in zip(found, stands, strict=True) if whether]
+    steps = [(step, entry) for entry in entries if (step := step_in(entry)) is not None]
+    stands = rows_that_stand(np.array([step for step, _ in steps], dtype=np.int64))
+    return [entry for (_, entry), whether in zip(steps, stands, strict=True) if whether]
 
 
 def description_in(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -223,12 +223,12 @@ class RunConfig:
             >>> RunConfig().with_settings({"kl_weight": 0.04}, "README.md").kl_weight.source
             'README.md'
         """
-        found = {
+        checked = {
             name: Setting(check_setting(name, value), source)
             for name, value in settings.items()
             if value is not None
         }
-        return dataclasses.replace(self, **found)
+        return dataclasses.replace(self, **checked)
 
     def known(self) -> dict[str, Setting]:
         """Return the settings that have a value, by name.

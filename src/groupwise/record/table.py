@@ -49,7 +49,7 @@ def odd_notes(odd: Odd) -> tuple[str, ...]:
             column=repr(clean(column, longest=60)),
             is_or_are="is" if cells == 1 else "are",
         )
-        for (kind, column), cells in sorted(odd.items(), key=lambda one: one[0][0] == "nan")
+        for (kind, column), cells in sorted(odd.items(), key=lambda item: item[0][0] == "nan")
         if kind in _ODD
     ]
     rest = len(notes) - _MOST_TOLD
@@ -106,21 +106,21 @@ def _cells(rows: Sequence[Mapping[str, Any]], odd: Odd) -> dict[str, tuple[list[
     """Return the cells of each key and the rows that they stand in, of as many keys as a table
     may have.
     """
-    found: dict[str, tuple[list[int], list[Any]]] = {}
+    cells: dict[str, tuple[list[int], list[Any]]] = {}
     most, beyond = limits.most_keys(len(rows)), 0
     for place, row in enumerate(rows):
         for name, value in row.items():
-            if name not in found:
-                if len(found) >= most:
+            if name not in cells:
+                if len(cells) >= most:
                     beyond += 1
                     continue
-                found[name] = ([], [])
-            places, values = found[name]
+                cells[name] = ([], [])
+            places, values = cells[name]
             places.append(place)
             values.append(value)
     if beyond:
         odd["wide", ""] += beyond
-    return found
+    return cells
 
 
 def _float_column(
@@ -169,7 +169,7 @@ def rollouts_table(
             series.append(
                 _float_series(key, _float_column(name, *cells, len(whole), odd), len(whole))
             )
-    return pl.DataFrame({one.name: one for one in series})
+    return pl.DataFrame({column.name: column for column in series})
 
 
 def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
@@ -177,8 +177,8 @@ def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
     None where there is no table.
     """
     table = (
-        pl.concat(found, how="diagonal")
-        if (found := [one for one in tables if one is not None])
+        pl.concat(present, how="diagonal")
+        if (present := [part for part in tables if part is not None])
         else None
     )
     if table is None or table.width <= (most := limits.most_keys(len(table)) + len(BASE_COLUMNS)):
@@ -240,13 +240,13 @@ def whole_number(value: int, odd: Odd, name: str = "prompt_id") -> int:
 def _numbers(name: str, values: Sequence[Any], odd: Odd) -> NDArray[np.float64]:
     """Return a column of numbers, NaN for None and for what is no number."""
     try:
-        found = np.array(
+        numbers = np.array(
             [math.nan if value is None else value for value in values], dtype=np.float64
         )
     except (TypeError, ValueError, OverflowError):
-        found = np.zeros(0)
-    if found.shape == (len(values),):
-        return found
+        numbers = np.zeros(0)
+    if numbers.shape == (len(values),):
+        return numbers
     return np.array([_number(name, value, odd) for value in values], dtype=np.float64)
 
 

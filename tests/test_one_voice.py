@@ -338,6 +338,7 @@ def test_a_real_log_has_one_number_for_one_thing(
     check_one_voice(path, capsys, tmp_path / "page.html")
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_sweep_tells_of_its_runs_what_a_comparison_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

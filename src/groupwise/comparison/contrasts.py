@@ -18,7 +18,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, mean_ranks
 from groupwise.comparison.curves import within
 from groupwise.comparison.results import Contrast, Measured, Method, Quantity, SeedNoise, nothing
 from groupwise.comparison.seeds import minimum_detectable, seeds_needed
@@ -246,12 +246,10 @@ def _ranked(
     """Times of which some are censored, the level not being held by the end: ranks under
     relabelling, no interval.
     """
-    from scipy.stats import rankdata  # slow to load, and seldom needed
-
     counts = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)]
-    ranks = rankdata(_values([*a, *b]))
-    several = len(ranks) > 2 and any(counts)
-    p_value = relabelled(ranks, len(a), rng) if several else math.nan
+    rank_N = mean_ranks(_values([*a, *b]))
+    several = len(rank_N) > 2 and any(counts)
+    p_value = relabelled(rank_N, len(a), rng) if several else math.nan
     held = f"held in {counts[0]} of {len(a)} and in {counts[1]} of {len(b)} runs"
     return Contrast(
         quantity,

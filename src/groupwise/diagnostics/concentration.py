@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Float, median
-from groupwise.diagnostics.collapse import fall_of
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import fall_of
 from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign, not_logged
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
@@ -65,7 +65,7 @@ def check(evidence: Evidence) -> Finding:
     onset = since_when(left < SPENT)
     if onset is None:
         late = entropy.level(slice(-_few(entropy), None))
-        return no_sign(NAME, f"No sign of it: entropy {arrow(_start(entropy), late)} nats a token.")
+        return no_sign(NAME, f"No sign of it: entropy is {short(late)} nats a token.")
     step, rest = int(entropy.step_T[onset]), left[onset:]
     value = Interval(median(rest), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
     first, now = _start(entropy), entropy.level(slice(onset, None))

@@ -15,7 +15,7 @@ from groupwise.diagnostics.beyond import since_the_first
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, no_sign, not_logged
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
-from groupwise.diagnostics.signs import arrow
+from groupwise.diagnostics.signs import arrow, short
 from groupwise.intervals import percent
 from groupwise.wording import clean
 
@@ -146,7 +146,7 @@ def tool_use(evidence: Evidence) -> Finding:
     row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
     if row is None:
         late = calls.level(slice(-_FIRST, None))
-        return no_sign(TOOL_USE, f"No sign of it: tool calls {arrow(early, late)}.")
+        return no_sign(TOOL_USE, f"No sign of it: {short(late)} tool calls a rollout.")
     # It was on its way from where it passed the middle of both levels.
     late = calls.level(slice(row, None))
     step = int(calls.step_T[_passed(calls, row, (early + late) / 2)])

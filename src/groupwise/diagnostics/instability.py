@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.arrays import Float, median
-from groupwise.diagnostics.collapse import Fall, fall_of, settled
 from groupwise.diagnostics.facts import Fact, stated
+from groupwise.diagnostics.falls import Fall, fall_of, settled, signs_of_fall
 from groupwise.diagnostics.judgement import Finding, Status, exactly, no_sign, not_logged
 from groupwise.diagnostics.signals import (
     LOG_REWARD,
@@ -29,7 +29,7 @@ from groupwise.diagnostics.signals import (
     signal_of,
     since_when,
 )
-from groupwise.diagnostics.signs import arrow, reach_of, short, signs_about
+from groupwise.diagnostics.signs import arrow, short
 from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, reward_level, swing_of
 from groupwise.intervals import Interval
 
@@ -184,11 +184,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
         None
         if fell is None
         else next(
-            (
-                sign
-                for sign in signs_about(evidence, fell, reach=reach_of(evidence))
-                if sign.signal == "entropy"
-            ),
+            (sign for sign in signs_of_fall(evidence) if sign.signal == "entropy"),
             None,
         )
     )

@@ -31,6 +31,7 @@ from groupwise.diagnostics import (
 from groupwise.diagnostics.causes import is_serious
 from groupwise.diagnostics.cost import cost_since, cost_to_come
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import fall_of, settled
 from groupwise.diagnostics.judgement import (
     Cause,
     Certainty,
@@ -196,14 +197,9 @@ def _levels(story: Story, progress: Progress) -> tuple[float | None, float | Non
     step of the first of these.
     """
     told = next((sign for sign in story.signs if sign.signal == "reward"), None)
-    level = progress.before if told is None else told.before
-    now, since = (
-        (progress.after, progress.now_from)
-        if told is None or told.now_from is None
-        else (told.after, told.now_from)
-    )
-    level, now = (one if one is not None and np.isfinite(one) else None for one in (level, now))
-    return level, now, None if now is None else since
+    ends = progress.before if told is None else told.before, progress.after
+    level, now = (end if end is not None and np.isfinite(end) else None for end in ends)
+    return level, now, None if now is None else progress.now_from
 
 
 def _state(evidence: Evidence, found: Finding | None, progress: Progress) -> State:
@@ -237,8 +233,8 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     reward = evidence.reward
     if reward is None or progress.learning is not Learning.FALLING or reward.low >= 0:
         return False
-    fall = collapse.fall_of(evidence)
-    if fall is not None and fall.lasts and not collapse.settled(evidence, reward, fall):
+    fall = fall_of(evidence)
+    if fall is not None and fall.lasts and not settled(evidence, reward, fall):
         return False
     few = max(3, len(reward) // 10)
     early, late = slice(0, few), slice(len(reward) - few, None)

@@ -87,6 +87,11 @@ class Sign(Plain):
     reached: float | None = None
 
     @property
+    def rises(self) -> bool:
+        """Whether it moved up; a level that is not known counts as 0."""
+        return (self.after or 0.0) > (self.before or 0.0)
+
+    @property
     def at_change(self) -> float | None:
         """Its level just after the change."""
         return self.after if self.reached is None else self.reached
@@ -314,7 +319,6 @@ class Judgement(Said):
     level: float | None = None
     now: float | None = None
     now_from: int | None = None
-    reached: float | None = None
 
     SCHEMA: ClassVar[int] = 1
 

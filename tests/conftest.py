@@ -130,7 +130,7 @@ def trl_run(tmp_path: Path, write_state: Callable[..., Path]) -> Path:
             {
                 "step": [step] * 8,
                 "prompt": ["4+2="] * 4 + ["7+1="] * 4,
-                "completion": [f"c{number}" for number in range(8)],
+                "completion": [f"c{number}" + "'" * (step - 1) for number in range(8)],
                 "check": check,
                 "brevity": brevity,
                 "advantage": [(total[number] - means[number // 4]) / 0.5 for number in range(8)],

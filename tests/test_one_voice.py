@@ -323,7 +323,7 @@ def test_our_own_logs_are_told_alike_by_every_command_page_and_object(
         if (state := check_one_voice(path, capsys, tmp_path / "page.html")) is not None
     ]
     assert len(states) > 30
-    assert {"ok", "watch", "failed", "cannot_tell"} == set(states)
+    assert {"ok", "warning", "failed", "cannot_tell"} == set(states)
 
 
 @pytest.mark.thinned(8)

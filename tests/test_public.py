@@ -23,7 +23,7 @@ NAMES = (
 FORMERLY = (
     "Budget CHECKS Diagnosis Forecast LAWS Law Meaning MetricSeries READERS RunConfig "
     "Setting Source Summary diagnose law_by_name metric_series plan_from_components preset render "
-    "summarise wilson"
+    "score_sums summarise wilson"
 )
 LABORATORY = "ADVANTAGES Backtest backtest"
 

@@ -111,6 +111,7 @@ _FORMERLY = {
     "plan_from_components": "groupwise.estimators.best_group_size.plan_from_components",
     "preset": "groupwise.estimators.presets.preset",
     "render": "groupwise.pages.html.render",
+    "score_sums": "groupwise.estimators.moments.moments_of_scores",
     "summarise": "groupwise.analysis.summary.summarise",
     "wilson": "groupwise.intervals.wilson",
 }

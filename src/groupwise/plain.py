@@ -10,6 +10,8 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any, ClassVar
 
+FORMER_STATES = {"watch": "warning"}  # words of schema 1, accepted where a state is asked for
+
 
 class Plain:
     """A result that shows itself as plain data.

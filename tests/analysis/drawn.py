@@ -7,31 +7,22 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from groupwise.analysis import components as room
 from groupwise.analysis.components import (
-    Measurement,
     ScoreShard,
     ShardScores,
-    Spread,
     TokenGroup,
-    measure_run,
 )
-from groupwise.engine.engine import Engine
 from groupwise.estimators.moments import GroupMoments, moments_of_scores
 from groupwise.record.run import RunRecord, rollouts_table, steps_table
 from groupwise.scores.scores import ScoreSource
 
 GROUPS, ROLLOUTS = 6, 5
-SLOWLY = "GROUPWISE_TEST_SECONDS"  # that a shard takes at least
 POISON = "GROUPWISE_TEST_POISON"  # the reward of a rollout whose group ends its worker
 
 
@@ -42,7 +33,6 @@ class DrawnShard(ScoreShard):
     def __call__(self, groups: Sequence[TokenGroup]) -> ShardScores:
         if any(repr(group.reward[0]) == os.environ.get(POISON) for group in groups):
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(float(os.environ.get(SLOWLY, "0")))
         source = ScoreSource("sum", 1.0, ("weight",), self.width, (), "drawn", 1, 1)
         return ShardScores(GroupMoments.joined([self.draw(group) for group in groups]), source)
 
@@ -72,16 +62,3 @@ def random_run() -> RunRecord:
                 }
             )
     return RunRecord("random", steps_table([1], {"reward": [0.1]}), rollouts_table(rows))
-
-
-if __name__ == "__main__":
-    from tests.analysis.drawn import DrawnShard as Named  # as workers import it
-
-    room.ScoreShard = Named  # type: ignore[misc]
-    told = lambda done, of: print(done, of, flush=True)  # noqa: E731 - the test kills this process when it has read so many lines
-    measure_run(
-        random_run(),
-        Measurement(Path(sys.argv[1]), sketch_width=8),
-        told,
-        Spread(Engine(), 3, journal=Path(sys.argv[2])),
-    )

@@ -97,7 +97,7 @@ def test_tiles_and_numbers_have_the_levels_that_the_judgement_tells() -> None:
         "300",
     )
     flat = Judgement(
-        "made", State.WATCH, "nothing learnt: reward 0.42 → 0.43", metric="reward", level=0.42
+        "made", State.WARNING, "nothing learnt: reward 0.42 → 0.43", metric="reward", level=0.42
     )
     assert tiles(screen(record(reward=np.full(200, 0.45)), flat))[2] == (
         "Start",
@@ -153,7 +153,7 @@ def test_the_failure_is_shaded_from_its_first_sign_on_and_nothing_is_without_one
         record(**collapse()), dataclasses.replace(FAILED, first_sign=None, since_step=None)
     )
     assert (throughout.chart.shade, throughout.chart.marks) == ((1, None), ())
-    watched = screen(record(**collapse()), dataclasses.replace(FAILED, state=State.WATCH))
+    watched = screen(record(**collapse()), dataclasses.replace(FAILED, state=State.WARNING))
     assert watched.chart.shade is None
     assert watched.chart.marks == found.chart.marks
 

@@ -1,5 +1,5 @@
-"""Scores taken by workers: the same bits whatever the engine, workers and shards; a journal;
-shards that fail; against exact components.
+"""Scores taken by workers: the same bits whatever the engine, workers and shards; shards that fail;
+against exact components.
 """
 
 from __future__ import annotations
@@ -7,9 +7,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,14 +24,13 @@ from groupwise.engine.worker import Kind, Work
 from groupwise.errors import GroupwiseError
 from groupwise.estimators.components import components, components_of_moments
 from groupwise.estimators.moments import gradient_weights, moments_of_gram
-from groupwise.files import write_whole
 from groupwise.plain import plain
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 
 torch = pytest.importorskip("torch")
 
-from tests.analysis.drawn import GROUPS, POISON, SLOWLY, DrawnShard, random_run  # noqa: E402
+from tests.analysis.drawn import GROUPS, POISON, DrawnShard, random_run  # noqa: E402
 
 from groupwise.analysis import components as room  # noqa: E402
 from groupwise.analysis.components import (  # noqa: E402
@@ -215,74 +211,26 @@ def drawn(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, run: RunRecord) -> 
     """Measures with scores that are drawn, so that workers need no model."""
     monkeypatch.setattr(room, "ScoreShard", DrawnShard)
 
-    def measured(
-        journal: Path | None = None,
-        *,
-        width: int = 8,
-        progress: Any = None,
-        engine: Engine | None = None,
-    ) -> Any:
+    def measured(*, progress: Any = None, engine: Engine | None = None) -> Any:
         return measure_run(
-            run,
-            Measurement(checkpoint, sketch_width=width),
-            progress,
-            Spread(engine or Here(), 3, journal=journal),
+            run, Measurement(checkpoint, sketch_width=8), progress, Spread(engine or Here(), 3)
         )
 
     return measured
 
 
-def stopping_after(shards: int, told: list[int]) -> Callable[[int, int], None]:
-    """Stop the job, as Ctrl-C would, once so many shards are done."""
-
-    def progress(done: int, _: int) -> None:
-        told.append(done)
-        if done == shards:
-            raise KeyboardInterrupt
-
-    return progress
-
-
-def test_an_interrupted_measurement_goes_on(drawn: Callable[..., Any], tmp_path: Path) -> None:
-    """The job is stopped after its first shard; the next takes the other two, and says what an
-    undisturbed one says.
-    """
-    journal, told = tmp_path / "shards", list[int]()
-    with pytest.raises(KeyboardInterrupt):
-        drawn(journal, progress=stopping_after(1, told))
-    assert told == [0, 1]
-    assert len(list(journal.glob("*.npz"))) == 1
-    assert journal.stat().st_mode & 0o777 == 0o700
-    found = drawn(journal, progress=stopping_after(9, told))
-    assert told[2:] == [1, 2, 3]
-    assert found.provenance["shards_from_journal"] == 1
-    assert bits(found) == bits(drawn())
-    assert not journal.exists()
-
-
-def test_a_journal_serves_no_other_measurement_and_no_damaged_shard(
-    drawn: Callable[..., Any], tmp_path: Path
-) -> None:
-    journal = tmp_path / "shards"
-    with pytest.raises(KeyboardInterrupt):
-        drawn(journal, progress=stopping_after(2, []))
-    kept = sorted(journal.glob("*.npz"))
-    kept[0].write_bytes(kept[0].read_bytes()[:-200])
-    told: list[int] = []
-    with pytest.raises(KeyboardInterrupt):
-        drawn(journal, width=9, progress=stopping_after(0, told))
-    assert told == [0]
-    found = drawn(journal)
-    assert found.provenance["shards_from_journal"] == 1
-    assert bits(found) == bits(drawn())
+def test_each_shard_is_told_as_it_ends(drawn: Callable[..., Any]) -> None:
+    told: list[tuple[int, int]] = []
+    drawn(progress=lambda done, of: told.append((done, of)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_a_shard_that_fails_twice_is_named_and_left_out(
-    drawn: Callable[..., Any], run: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    drawn: Callable[..., Any], run: RunRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run.rollouts is not None
     monkeypatch.setenv(POISON, repr(run.rollouts["reward"][0]))
-    found = drawn(tmp_path / "shards", engine=Engine("local", 1))
+    found = drawn(engine=Engine("local", 1))
     assert found.components.prompts == 4
     [lost] = found.provenance["shards_left_out"]
     [note] = [
@@ -291,67 +239,7 @@ def test_a_shard_that_fails_twice_is_named_and_left_out(
         if note.startswith(f"Shard {lost}: its worker was ended by signal 9")
     ]
     assert "after 2 tries" in note
-    monkeypatch.delenv(POISON)
-    again = drawn(tmp_path / "shards")
-    assert again.provenance["shards_from_journal"] == 2
-    assert bits(again) == bits(drawn())
-
-
-@pytest.mark.slow
-def test_a_driver_that_is_killed_goes_on_from_its_journal(
-    drawn: Callable[..., Any], checkpoint: Path, tmp_path: Path
-) -> None:
-    """Five times at a random moment; then the whole measurement says what an undisturbed one
-    says.
-    """
-    expected, random = bits(drawn()), np.random.default_rng(7)
-    command = [
-        sys.executable,
-        "-m",
-        "tests.analysis.drawn",
-        str(checkpoint),
-        str(tmp_path / "shards"),
-    ]
-    kept = []
-    for _ in range(5):
-        with subprocess.Popen(
-            command, env={**os.environ, SLOWLY: "0.3"}, stdout=subprocess.PIPE
-        ) as driver:
-            assert driver.stdout is not None
-            for _ in range(int(random.integers(1, 3))):
-                driver.stdout.readline()
-            time.sleep(random.uniform(0, 0.2))
-            driver.kill()
-        kept.append(len(list((tmp_path / "shards").glob("*.npz"))))
-        if kept[-1] == 2:
-            break  # the third and last shard would end the measurement
-    found = drawn(tmp_path / "shards")
-    print(f"shards in the journal after each kill: {kept}")
-    assert kept == sorted(kept)
-    assert found.provenance["shards_from_journal"] == kept[-1]
-    assert bits(found) == expected
-
-
-def test_a_full_disk_ends_the_job_and_keeps_what_is_done(
-    drawn: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second shard finds no room; the first is kept."""
-    journal, real = tmp_path / "shards", write_whole
-
-    def write(path: Path, content: bytes, **options: Any) -> None:
-        if list(path.parent.glob("*.npz")):
-            raise GroupwiseError(
-                f"expected to write {path}, got No space left on device: choose another file with "
-                "-o"
-            )
-        real(path, content, **options)
-
-    monkeypatch.setattr(room, "write_whole", write)
-    with pytest.raises(GroupwiseError, match="No space left on device"):
-        drawn(journal)
-    assert len(list(journal.glob("*.npz"))) == 1
-    monkeypatch.setattr(room, "write_whole", real)
-    assert drawn(journal).provenance["shards_from_journal"] == 1
+    assert "1 of 3 shards were left out." in found.components.notes
 
 
 def test_nothing_but_failures_is_one_sentence(run: RunRecord, checkpoint: Path) -> None:
@@ -386,7 +274,6 @@ def test_the_command_with_an_engine(
         open_run(run), Measurement(checkpoint, groups=8, sketch_width=64), None, Spread(Here(), 2)
     )
     assert found["vp"] == plain(here.components)["vp"]  # a worker's bits are those of this process
-    assert not list(run.glob(".*.shards"))
     assert main(["components", str(run), "--workers", "2"]) == 2
     assert "--workers goes with --engine" in capsys.readouterr().err
     assert main([*arguments, "--engine", "local", "--gpus-per-task", "1", "--force"]) == (

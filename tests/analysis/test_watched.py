@@ -84,7 +84,7 @@ def test_the_usual_pace_is_a_median() -> None:
     ("state", "learning", "forecast"),
     [
         (State.OK, Learning.LEARNING, True),
-        (State.WATCH, Learning.FLAT, True),
+        (State.WARNING, Learning.FLAT, True),
         (State.CANNOT_TELL, Learning.UNKNOWN, False),
         (State.FAILING, Learning.LEARNING, False),
         (State.FAILED, Learning.LEARNING, False),

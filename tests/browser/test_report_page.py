@@ -99,7 +99,7 @@ def test_the_first_screen_holds_all_that_is_to_be_seen_first(
         banner
         == {
             "ok": "rgb(27, 110, 60)",
-            "watch": "rgb(138, 90, 0)",
+            "warning": "rgb(138, 90, 0)",
             "failing": "rgb(179, 38, 30)",
             "failed": "rgb(179, 38, 30)",
             "cannot_tell": "rgb(77, 85, 96)",

@@ -59,8 +59,6 @@ def test_single_runs_say_that_seeds_are_unknown(capsys: pytest.CaptureFixture[st
     assert 0 < level["largest_seed_deviation"] < 0.2
     assert found["comparisons"][0]["divergence"]["status"] == "diverged"
     assert "One seed each: real only if seeds scatter by less than " in found["answer"]
-    alike = answer(capsys, "lr1_seed1.csv lr3_seed1.csv --seed-deviation 0.005")
-    assert alike["comparisons"][0]["contrasts"][0]["method"] == "known_seed_noise"
 
 
 @pytest.mark.usefixtures("home")
@@ -91,10 +89,8 @@ def lines(capsys: pytest.CaptureFixture[str], arguments: str) -> list[str]:
 
 @pytest.mark.usefixtures("home")
 def test_text(capsys: pytest.CaptureFixture[str]) -> None:
-    said = lines(capsys, f"{A} vs {C} --effect 0.1")
-    assert said[0].startswith(
-        "lr3 and lr1 are the same to within 0.1: 0.507 against 0.497 over steps 45-60,"
-    )
+    said = lines(capsys, f"{A} vs {C}")
+    assert said[0].startswith("lr3 cannot be told from lr1 beyond seed noise: 0.507 against 0.497")
     assert [" ".join(line.split()[:3]) for line in said[2:6:3]] == ["reward state last", "lr3 3 ok"]
 
 
@@ -107,7 +103,7 @@ def test_asked_why_it_prints_judgements_tests_and_notes(capsys: pytest.CaptureFi
         == 6
     )
     assert "lr2 against lr1" in long
-    assert any(line.startswith("The late mean differs beyond seed noise: +0.") for line in long)
+    assert any(line.startswith("late mean") and " different " in line for line in long)
     assert any(line.startswith("· Standard deviation of the late means") for line in long)
 
 
@@ -229,7 +225,6 @@ def test_a_run_that_ends_early_does_not_cut_the_others_down(
         ("lr1_seed1.csv vs lr2_seed2.csv --pair-by seed", "share none"),
         ("lr1_seed1.csv lr1_seed1.csv vs lr2_seed1.csv --pair-by seed", "comes twice"),
         ("lr1_seed1.csv lr2_seed1.csv --late 1.5", "--late expects"),
-        ("lr1_seed1.csv lr2_seed1.csv --effect -1", "positive number"),
         ("lr1_seed1.csv lr2_seed1.csv -o x.svg", "No such option"),
         ("lr1_seed1.csv lr2_seed1.csv -m nothing", "nothing"),
     ],

@@ -27,7 +27,7 @@ BY_HAND = Judgement(
 )
 CODES = {
     State.OK: (0, 0),
-    State.WATCH: (1, 0),
+    State.WARNING: (1, 0),
     State.FAILING: (1, 1),
     State.FAILED: (1, 1),
     State.CANNOT_TELL: (3, 3),
@@ -67,18 +67,19 @@ def test_exit_codes_follow_the_state(
     judged_as(monkeypatch, replace(BY_HAND, state=state))
     shown = ["--json"] if as_json else []
     assert main(["diagnose", str(log), *shown]) == CODES[state][0]
+    assert main(["diagnose", str(log), "--fail-on", "warning", *shown]) == CODES[state][0]
     assert main(["diagnose", str(log), "--fail-on", "watch", *shown]) == CODES[state][0]
     assert main(["diagnose", str(log), "--fail-on", "failing", *shown]) == CODES[state][1]
     assert capsys.readouterr().err == ""
 
 
 def test_of_several_runs_the_worst_counts_and_cannot_tell_only_where_no_other_does() -> None:
-    def code(*states: State, fail_on: str = "watch") -> int:
+    def code(*states: State, fail_on: str = "warning") -> int:
         return exit_code(states, fail_on=fail_on)
 
     assert code(State.OK, State.CANNOT_TELL) == 3
-    assert code(State.CANNOT_TELL, State.WATCH, State.OK) == 1
-    assert code(State.CANNOT_TELL, State.WATCH, State.OK, fail_on="failing") == 3
+    assert code(State.CANNOT_TELL, State.WARNING, State.OK) == 1
+    assert code(State.CANNOT_TELL, State.WARNING, State.OK, fail_on="failing") == 3
     assert code(State.OK, State.FAILED, State.CANNOT_TELL, fail_on="failing") == 1
     assert code(State.OK, State.OK) == 0
 
@@ -88,7 +89,7 @@ def test_a_log_that_is_none_or_a_wrong_argument_exits_2(
 ) -> None:
     (tmp_path / "none.csv").write_text("\x00\x01")
     refused(capsys, "diagnose", str(tmp_path / "none.csv"))
-    assert "--fail-on expects watch or failing; got 'ok'" in refused(
+    assert "--fail-on expects warning or failing; got 'ok'" in refused(
         capsys, "diagnose", str(log), "--fail-on", "ok"
     )
     assert "--until expects a step" in refused(capsys, "diagnose", str(log), "--until", "0")

@@ -175,11 +175,11 @@ def test_every_run_of_a_file_of_several_is_a_row(
 @each_case(
     ("states", "fail_on", "code"),
     [
-        ("ok", "watch", 0),
-        ("ok cannot_tell", "watch", 3),
-        ("ok unreadable", "watch", 3),
-        ("watch", "watch", 1),
-        ("watch", "failing", 0),
+        ("ok", "warning", 0),
+        ("ok cannot_tell", "warning", 3),
+        ("ok unreadable", "warning", 3),
+        ("warning", "warning", 1),
+        ("warning", "failing", 0),
     ],
 )
 def test_the_exit_code_is_that_of_the_worst(states: str, fail_on: str, code: int) -> None:
@@ -272,7 +272,7 @@ def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(
         ("runs --engine spark", "--engine expects local, ray or slurm; got 'spark'"),
         ("runs --workers 0", "--workers expects a whole number from 1 to 4,096; got 0"),
         ("runs --limit 0", "--limit expects a positive number; got 0"),
-        ("runs --fail-on ok", "--fail-on expects watch or failing"),
+        ("runs --fail-on ok", "--fail-on expects warning or failing"),
     ],
 )
 def test_bad_input_is_one_sentence(

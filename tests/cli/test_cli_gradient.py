@@ -338,11 +338,9 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
         (["components", "run.csv"], "expected --model CHECKPOINT"),
         (["components", "run.csv", "--groups", "8"], "--groups goes with --model"),
         (["components", "run.csv", "-o", "x.json"], "expected --model CHECKPOINT"),
-        (["components", "run.csv", "--model", "m", "--group-size", "4"], "no file of scores"),
         (["components", "run.csv", "--any-mean"], "no scores without --model CHECKPOINT"),
         (["components", "scores.npz", "--model", "m"], "which is no run"),
         (["components", "scores.npz", "--steps", "1:2"], "which is no run"),
-        (["components", "scores.npz", "--group-size", "8"], "prompt_N"),
         (["components", "scores.npz", "--seed", "-1"], "--seed"),
         (["components", "run.csv", "--model", "m", "--aggregation", "max"], "sequence_mean"),
         (
@@ -433,7 +431,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "scores twice": (lambda made: {**made, **as_gram(made)}, "one of score_ND, gram_NN, sketch_NK"),
     "no prompts": (
         lambda made: {"score_ND": made["score_ND"], "reward_N": made["reward_N"]},
-        "--group-size G",
+        "with reward_N and prompt_N in bad.npz, got score_ND, reward_N",
     ),
     "objects": (
         lambda made: {**made, "reward_N": made["reward_N"].astype(object)},
@@ -460,21 +458,6 @@ def test_bad_numbers_are_told_in_a_sentence(
     write(here / "bad.npz", change(rollouts()))
     assert words in refused(capsys, "components", "bad.npz")
     assert words in refused(capsys, "plan", "bad.npz", "--budget", "64")
-
-
-def test_groups_that_follow_one_another_have_to_divide_the_rollouts(
-    capsys: pytest.CaptureFixture[str], here: Path
-) -> None:
-    made = rollouts()
-    np.savez(here / "bare.npz", sketch_NK=made["score_ND"], reward_N=made["reward_N"])
-    assert "groups of 7 divide, got 384" in refused(
-        capsys, "components", "bare.npz", "--group-size", "7"
-    )
-    bare, named = (
-        printed(capsys, "components", "bare.npz", "--group-size", "8"),
-        printed(capsys, "components", "scores.npz"),
-    )
-    assert bare["vp"] == named["vp"]
 
 
 def test_a_negative_component_is_handed_over_with_what_would_tell_it_from_zero(

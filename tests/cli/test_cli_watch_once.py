@@ -22,7 +22,7 @@ from groupwise.record.run import RecordWriter, RunRecord, has_ended
 STATES = {
     "a.csv": State.OK,
     "b.csv": State.CANNOT_TELL,
-    "c.csv": State.WATCH,
+    "c.csv": State.WARNING,
     "d.csv": State.FAILED,
 }
 
@@ -56,7 +56,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("fail_on", ["watch", "failing"])
+@pytest.mark.parametrize("fail_on", ["warning", "failing"])
 @pytest.mark.parametrize(("name", "state"), STATES.items())
 def test_report_and_watch_once_end_as_diagnose_does(
     here: Path, capsys: pytest.CaptureFixture[str], name: str, state: State, fail_on: str
@@ -109,7 +109,7 @@ def test_what_cannot_be_used_ends_with_2_and_writes_nothing(
     before = sorted(path.name for path in here.iterdir())
     refused(capsys, "report", "nowhere.csv", "--fail-on", "failing")
     refused(capsys, "watch", "nowhere.csv", "--once", "--fail-on", "failing")
-    assert "--fail-on expects watch or failing; got 'never'" in refused(
+    assert "--fail-on expects warning or failing; got 'never'" in refused(
         capsys, "report", "a.csv", "--fail-on", "never"
     )
     assert "--json expects --once" in refused(capsys, "watch", "a.csv", "--json")
@@ -150,7 +150,7 @@ def test_an_ended_run_is_judged_alike_by_every_command_and_object(
 
     alone = told("diagnose", "run.csv")
     assert (alone["state"], alone["headline"]) == (
-        "watch",
+        "warning",
         "nothing learnt since step 60: reward 0.03 → 0.36 in all",
     )
     assert (

@@ -32,7 +32,6 @@ WORDS = [
     "watch RUN PIPE",
     "watch PIPE --once",
     "watch RUN PIPE --once",
-    "watch RUN --metrics-token PIPE",
     "plan PIPE",
     "plan RUN --config PIPE",
     "components PIPE",

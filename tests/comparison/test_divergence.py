@@ -152,32 +152,9 @@ def test_rows_are_matched_by_their_steps() -> None:
     )
 
 
-def test_rows_at_other_steps_are_averaged_in_bins_of_the_wider_spacing() -> None:
-    """Spacings 1 and 2 from step 1 to 7 in common: bins [1, 3), [3, 5), [5, 7), [7, 9), the
-    third empty in the second run.
-    """
-    first = run(np.arange(0.0, 9.0), np.arange(9.0), np.ones(9))
-    second = run(np.array([1.5, 3.5, 7.5, 9.5]) - 0.5, np.array([1.0, 2.0, 3.0, 4.0]), np.zeros(4))
-    odd = run(np.array([1.1, 3.1, 7.1, 9.1]), second.value_T, second.smooth_T)
-    step, apart, residual = divergence._together(first, odd)
-    np.testing.assert_allclose(step, [1.1, 3.1, 7.1])
-    np.testing.assert_allclose(apart, [1.0 - 2.5, 2.0 - 4.5, 3.0 - 8.0])
-    np.testing.assert_allclose(residual, apart + 1.0)
-
-
-def test_runs_that_hardly_overlap_share_no_bins() -> None:
+def test_runs_that_share_few_steps_cannot_be_told_apart() -> None:
     early, late = run(np.arange(10.0), np.zeros(10)), run(np.arange(7.5, 17.5), np.zeros(10))
-    assert divergence._together(early, late)[0].size == 0
     says("comparison/divergence/2", run_divergence(early, late).message)
-
-
-def test_runs_logged_at_other_steps_are_binned() -> None:
-    rng = np.random.default_rng(11)
-    dense = noisy(rng, np.where(np.arange(200) >= 100, 0.5, 0.0))
-    sparse = run(np.arange(0.5, 200, 5), rng.normal(0, 0.05, 40))
-    found = run_divergence(sparse, dense)
-    assert found.status == "diverged"
-    assert 90 <= found.step <= 110
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def test_healthy_runs_raise_no_alarm(kind: str) -> None:
     [
         ("advantage_degeneracy", State.FAILED, "zero-variance groups: hardly any group teaches"),
         ("policy_concentration", State.FAILED, "policy concentration: the entropy is spent"),
-        ("length_runaway", State.WATCH, "truncation: most completions hit the limit"),
+        ("length_runaway", State.WARNING, "truncation: most completions hit the limit"),
     ],
 )
 def test_each_failure_is_named_and_placed(kind: str, state: State, cause: str) -> None:

@@ -155,7 +155,7 @@ def test_a_small_slope_of_a_reward_without_a_zero_is_no_collapse(
     found = judge(
         log(reward=level - lost * np.arange(ROWS) / ROWS + noise * rng.standard_normal(ROWS))
     )
-    assert (found.state, told(found)) == (State.WATCH, said)
+    assert (found.state, told(found)) == (State.WARNING, said)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_a_run_is_to_go_back_to_before_its_fall_though_a_signal_moved_later(late
 @pytest.mark.parametrize("seed", range(3))
 def test_a_drop_of_training_alone_may_be_harder_prompts_and_is_no_alarm(seed: int) -> None:
     found = dropped(np.random.default_rng(seed), held_drops=False)
-    assert (found.state, found.headline) == (State.WATCH, "reward 0.62 → 0.24, fell at step 121")
+    assert (found.state, found.headline) == (State.WARNING, "reward 0.62 → 0.24, fell at step 121")
     assert (found.cause.certainty, found.cause.names) == (
         Certainty.CANNOT_TELL,
         ("a broken verifier", "harder data"),
@@ -396,7 +396,7 @@ def test_a_verifier_that_passes_everything_at_once_is_told_from_success(seed: in
     leap[120:] = 1.0
     grown[90:] = 1.0
     found = judge(log(reward=leap, **steady(rng)))
-    assert (found.state, told(found)) == (State.WATCH, {"verifier": Status.WARNING})
+    assert (found.state, told(found)) == (State.WARNING, {"verifier": Status.WARNING})
     assert found.headline.endswith(" → exactly 1 at step 121, in all 80 rows since")
     says("diagnostics/collapse/2", answer(found, "verifier").advice)
     assert judge(log(reward=grown, **steady(rng))).state is State.OK
@@ -839,4 +839,4 @@ def test_what_to_go_back_to_has_its_step() -> None:
     assert found.first_sign is not None
     assert not found.cause.names
     before = found.first_sign.step - 1
-    assert found.do == f"go back to a checkpoint of step {before} or before"
+    assert found.do == f"restart from step {before}; lr ÷ 3"

@@ -383,7 +383,7 @@ class Complaint:
     where: str
     log: Callable[[Path], RunRecord]
     says: str  # of what is told
-    states: tuple[State, ...] = (State.FAILED, State.WATCH)
+    states: tuple[State, ...] = (State.FAILED, State.WARNING)
     cause: str = ""  # of the names of the cause
     number: int = field(init=False)
 
@@ -441,19 +441,19 @@ COMPLAINTS = (
         FAILED,
     ),
     Complaint(
-        "verl 6780", c22_older_than_configured, r"configured|settings", (State.OK, State.WATCH)
+        "verl 6780", c22_older_than_configured, r"configured|settings", (State.OK, State.WARNING)
     ),
     Complaint(
         "tinker-cookbook 822",
         c23_discards_starve_slow_prompts,
         r"discard|dropped",
-        (State.OK, State.WATCH),
+        (State.OK, State.WARNING),
     ),
     Complaint(
         "CoursIA 10603",
         c24_two_to_a_group,
         r"too small",
-        (State.OK, State.WATCH),
+        (State.OK, State.WARNING),
         cause="group is too small",
     ),
     Complaint("marin 8936", c25_truncated_answers_are_paid, r"truncated.*(paid|earn|reward)|paid"),

@@ -59,7 +59,7 @@ MEANS = {"critic/score/mean": REWARD, "critic/advantages/mean": REWARD}
 
 def test_advantages_that_are_the_rewards_are_in_the_headline_and_no_alarm() -> None:
     found = judge(log(MEANS))
-    assert (found.state, found.cause.names) == (State.WATCH, ())
+    assert (found.state, found.cause.names) == (State.WARNING, ())
     says("diagnostics/groups_of_one/1", found.headline)
     says("diagnostics/groups_of_one/2", found.do)
     assert (
@@ -138,7 +138,7 @@ def test_a_log_of_any_program_tells_it_by_its_advantages(
         path.write_text("\n".join(lines))
         return judge(open_run(path)).state
 
-    assert state(REWARD) is State.WATCH
+    assert state(REWARD) is State.WARNING
     assert state(REWARD - REWARD.mean()) is State.OK
 
 

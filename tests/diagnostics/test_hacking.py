@@ -204,7 +204,7 @@ def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(
     assert answer.headline == found.message
     assert answer.headline.startswith("held-out reward 0.49 → 0.41 since step ")
     assert answer.headline.endswith(f", training reward at its steps {how}")
-    assert (answer.state, answer.cause.certainty) == (State.WATCH, Certainty.CANNOT_TELL)
+    assert (answer.state, answer.cause.certainty) == (State.WARNING, Certainty.CANNOT_TELL)
     assert set(answer.cause.names) == {"overfitting", open_}
     along = check(evidence(reward=held + noise(), held_out=held))
     assert along.status is Status.NONE  # training lost as much
@@ -240,7 +240,7 @@ def test_a_training_that_keeps_its_pace_as_the_two_part_leaves_a_loophole_and_ov
     assert (found.status, found.facts) == (Status.WARNING, (Fact.HELD_OUT_STANDS_AFTER_GAIN,))
     answer = judged(evidence(reward=train + noise(), held_out=held + noise(0.005, seed=1)))
     assert (answer.state, answer.cause.certainty, answer.cause.names) == (
-        State.WATCH,
+        State.WARNING,
         Certainty.CANNOT_TELL,
         ("reward hacking", "overfitting"),
     )

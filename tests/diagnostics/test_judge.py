@@ -105,25 +105,25 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
         ),
         (
             {"reward": 0.3 + noise()},
-            State.WATCH,
+            State.WARNING,
             Learning.FLAT,
             "nothing learnt in 99 steps: reward 0.30 → 0.30 (gain -0.007 to 0.008)",
         ),
         (
             {"reward": PLATEAU},
-            State.WATCH,
+            State.WARNING,
             Learning.FLAT,
             "nothing learnt since step 51: reward 0.14 → 0.40 in all",
         ),
         (
             {"reward": np.where(ROW < 60, 0.8, 0.5) + noise()},
-            State.WATCH,
+            State.WARNING,
             Learning.FALLING,
             "reward 0.81 → 0.50, falling since step 61",
         ),
         (
             {"reward": RELAPSED},
-            State.WATCH,
+            State.WARNING,
             Learning.FALLING,
             "reward 0.80 → 0.55, falling since step 141",
         ),
@@ -147,7 +147,7 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
         ),
         (
             {"reward": TRAIN, "cut": np.where(ROW < 60, 0.0, 0.75)},
-            State.WATCH,
+            State.WARNING,
             Learning.LEARNING,
             "75 % of the completions are truncated since step 61, 0 % before",
         ),
@@ -246,7 +246,7 @@ def test_a_run_that_goes_on_below_what_it_had_reached_is_not_told_to_learn_still
     ):
         found = judge(log(reward=reward[:rows]), ended=False)
         assert found.headline.endswith(told), rows
-        assert found.state is (State.WATCH if rows == 84 else State.OK)
+        assert found.state is (State.WARNING if rows == 84 else State.OK)
     says("diagnostics/judge/1", judge(log(reward=reward[:72]), ended=False).headline)
     back = np.concatenate([reward[:72], 0.85 + noise(12)])
     assert "dip" not in judge(log(reward=back), ended=False).headline
@@ -427,7 +427,7 @@ def test_what_success_may_look_like_is_an_alarm_only_where_the_reward_does_not_r
     check: str, rises: Floats, share: float, entropy: float, cause: str
 ) -> None:
     for reward, state, certainty in (
-        (rises, State.WATCH, Certainty.POSSIBLE),
+        (rises, State.WARNING, Certainty.POSSIBLE),
         (0.4 + noise(), State.FAILED, Certainty.LIKELY),
     ):
         spent = np.where(ROW < 60, 0.4, entropy)
@@ -456,7 +456,7 @@ def test_a_reward_that_rose_stands_since_its_entropy_was_spent(
         ("policy concentration: the entropy is spent",),
     )
     assert (found.state, found.cause.certainty) == (
-        (State.FAILED, Certainty.LIKELY) if sure else (State.WATCH, Certainty.POSSIBLE)
+        (State.FAILED, Certainty.LIKELY) if sure else (State.WARNING, Certainty.POSSIBLE)
     )
 
 
@@ -505,19 +505,16 @@ def test_what_is_no_failure_costs_nothing() -> None:
     [
         (
             0.6,
-            (
-                "60 % of the groups have zero variance: draw prompts that are sometimes right; "
-                "then lr × 3"
-            ),
+            ("60 % of the groups have zero variance: draw prompts that are sometimes right"),
         ),
         (
             0.4,
             (
-                "rewards differ within groups and nothing is learnt: lr × 3, and read what the "
-                "best answers do"
+                "rewards differ within groups and nothing is learnt: try lr ÷ 3 and × 3 on "
+                "copies, 20 updates each"
             ),
         ),
-        (None, "see whether rewards differ within groups; if they do, lr × 3"),
+        (None, "see whether rewards differ within groups, and read what the best answers do"),
     ],
 )
 def test_where_nothing_is_learnt_the_prompts_come_before_the_learning_rate(
@@ -526,7 +523,7 @@ def test_where_nothing_is_learnt_the_prompts_come_before_the_learning_rate(
     """The groups of the last quarter count: those of the first half all teach."""
     groups = {} if alike is None else {"dead": np.where(ROW < N // 2, 0.0, alike)}
     found = judge(log({"group_size": 8}, reward=0.5 + noise(), **groups))
-    assert (found.state, found.learning, found.do) == (State.WATCH, Learning.FLAT, do)
+    assert (found.state, found.learning, found.do) == (State.WARNING, Learning.FLAT, do)
 
 
 def test_what_to_log_is_each_thing_once_and_no_thing_that_is_there() -> None:
@@ -538,13 +535,14 @@ def test_what_to_log_is_each_thing_once_and_no_thing_that_is_there() -> None:
     assert not any("held-out" in one for one in full)
 
 
-def test_the_plain_form_has_schema_1_and_its_keys() -> None:
+def test_the_plain_form_has_schema_2_and_its_keys() -> None:
     found = judge(log(reward=fallen())).as_dict()
     assert list(found) == [
         *("schema", "state", "headline", "since_step", "first_sign", "then", "cause", "learning"),
-        *("do", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
+        *("do", "actions", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
+        "environments",
     ]
-    assert (found["schema"], found["state"], found["learning"]) == (1, "failed", "falling")
+    assert (found["schema"], found["state"], found["learning"]) == (2, "failed", "falling")
     assert list(found["first_sign"]) == ["signal", "step", "before", "after"]
     assert list(found["cause"]) == ["certainty", "names", "log"]
     assert all(

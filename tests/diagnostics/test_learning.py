@@ -571,7 +571,7 @@ def test_the_last_three_rows_make_no_plateau_and_are_told(
     reward[-low:] = 0.3 + 0.01 * (-1.0) ** np.arange(low)
     answer = judged(evidence(reward=reward))
     assert (answer.learning, answer.headline) == (found, headline)
-    assert answer.state is (State.OK if low < 3 else State.WATCH)
+    assert answer.state is (State.OK if low < 3 else State.WARNING)
 
 
 @each_case(

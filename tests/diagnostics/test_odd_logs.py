@@ -108,7 +108,7 @@ def test_a_flat_reward_is_worth_a_look_although_the_policy_moves() -> None:
             kl=1e-3 * STEP + 1e-4 * rng(1).standard_normal(N),
         )
     )
-    assert (found.state, found.learning, told(found)) == (State.WATCH, Learning.FLAT, {})
+    assert (found.state, found.learning, told(found)) == (State.WARNING, Learning.FLAT, {})
     says("diagnostics/odd_logs/1", found.headline)
 
 
@@ -234,7 +234,7 @@ def test_a_function_that_earns_nothing_beside_one_that_earns_is_a_note_unless_it
     assert (found.state, told(found)) == (State.OK, {"reward_functions": Status.INFO})
     found = judge(log(reward=style + little, correct=little, format=style))
     assert (found.state, told(found)) == (
-        State.WATCH,
+        State.WARNING,
         {"reward_functions": Status.INFO, "reward_hacking": Status.WARNING},
     )
     both = judge(
@@ -267,7 +267,7 @@ def test_a_held_out_gain_that_is_small_but_real_is_a_warning() -> None:
     found = judge(
         log(reward=train, held_out=0.3 + 0.1 * STEP / N + 0.005 * rng(12).standard_normal(N))
     )
-    assert (found.state, told(found)) == (State.WATCH, {"reward_hacking": Status.WARNING})
+    assert (found.state, told(found)) == (State.WARNING, {"reward_hacking": Status.WARNING})
     assert (found.cause.certainty, found.cause.names) == (Certainty.POSSIBLE, ("reward hacking",))
     says("diagnostics/odd_logs/4", found.headline)
 
@@ -288,7 +288,7 @@ def test_errors_of_tools_are_no_failure_of_the_verifier() -> None:
         judge(log(reward=learning(), tool_error_rate=high)),
         judge(log(reward=learning(), verifier_error_rate=high)),
     )
-    assert (tools.state, tools.cause.names) == (State.WATCH, ("tool calls fail",))
+    assert (tools.state, tools.cause.names) == (State.WARNING, ("tool calls fail",))
     assert (verifier.state, verifier.cause.names) == (State.FAILED, ("a broken verifier",))
     assert verifier.headline == "verifier_error_rate 0.02 → 0.60 at step 101"
 

@@ -87,7 +87,7 @@ def test_a_policy_that_is_paid_for_what_is_cut_off_is_not_to_get_a_higher_limit(
 ) -> None:
     # The right answer comes first and the text goes on behind it: the strict function stands, and
     # all are cut off from step 22 on.
-    assert (judgement.state.value, judgement.cause.certainty.value) == ("watch", "possible")
+    assert (judgement.state.value, judgement.cause.certainty.value) == ("warning", "possible")
     assert judgement.cause.names == ("truncated answers are paid",)
     assert judgement.do == "pay no truncated answer"
 
@@ -110,17 +110,17 @@ def test_harder_data_is_no_runaway_in_length_though_its_answers_are_longer(
         ("entropy_collapse-seed0", "failed", ("the policy ran away in length",), 15),
         ("entropy_collapse-seed1", "failed", ("the policy ran away in length",), 17),
         # Every character pays: the total rises, the strict function is lost.
-        ("length_runaway-seed0", "watch", ("the policy ran away in length",), 20),
+        ("length_runaway-seed0", "warning", ("the policy ran away in length",), 20),
         # Rollouts up to ten updates old at a large learning rate: the groups become alike, and what
         # is lost does not come back.
-        ("staleness-seed0", "watch", ("the policy ran away in length",), 10),
+        ("staleness-seed0", "warning", ("the policy ran away in length",), 10),
         # Here it stands at a tenth for the second half of the run, less than half of its height
         # beyond doubt.
         ("staleness-seed1", "failed", ("the policy ran away in length",), 18),
         # Most answers are cut off from the first step on, before groups of two could matter.
-        ("zero_variance-seed0", "watch", ("truncation: most completions hit the limit",), None),
+        ("zero_variance-seed0", "warning", ("truncation: most completions hit the limit",), None),
         # Fewer are cut off in the second run, and four groups of two in five are alike.
-        ("zero_variance-seed1", "watch", ("the group is too small for these prompts",), None),
+        ("zero_variance-seed1", "warning", ("the group is too small for these prompts",), None),
     ],
     indirect=["judgement"],
 )
@@ -163,5 +163,5 @@ def test_a_policy_that_its_first_update_caught_names_the_second_number_and_is_ca
 def test_harder_data_that_are_learnt_again_leave_a_reward_that_stands(judgement: Judgement) -> None:
     # Rows of 64 rollouts scatter by .24: the dip at step 18 is within their noise, and nothing is
     # said of it.
-    assert (judgement.state.value, judgement.cause.names) == ("watch", ())
+    assert (judgement.state.value, judgement.cause.names) == ("warning", ())
     says("diagnostics/real_model/1", judgement.do)

@@ -52,7 +52,7 @@ def paid(**functions: Any) -> dict[str, Any]:
 @each_case("task", ["env_reward", "task_success", "accuracy", "ndcg@10"])
 def test_a_task_that_earns_nothing_while_format_and_bonus_rise_is_never_ok(task: str) -> None:
     found = told(paid(format_reward=RISES, bonus=0.8 * RISES + WAVE, **{task: NOTHING}))
-    assert (found.state, found.cause.words) == (State.WATCH, "possible: reward hacking")
+    assert (found.state, found.cause.words) == (State.WARNING, "possible: reward hacking")
     assert found.headline == f"reward 0.44 → 1.44, {task} 0.00 → 0.0004: reward hacking possible"
 
 
@@ -83,14 +83,14 @@ def test_while_a_run_goes_on_the_task_may_come_after_fifty_rows() -> None:
         told(columns, ended=ended, rows=rows).state
         for ended, rows in ((False, 49), (False, 50), (True, 12))
     ]
-    assert states == [State.OK, State.WATCH, State.WATCH]
+    assert states == [State.OK, State.WARNING, State.WARNING]
 
 
 def test_a_quality_that_falls_as_the_reward_grows_has_the_numbers_of_both() -> None:
     grows = 0.2 + 0.3 * ROW / N + 0.2 * WAVE
     found = told({"reward": grows, "eval_steps": ROW, "ndcg": 0.55 - 0.15 * ROW / N + 0.2 * WAVE})
     assert (found.state, found.headline) == (
-        State.WATCH,
+        State.WARNING,
         "reward 0.20 → 0.49, ndcg 0.54 → 0.41: reward hacking possible",
     )
     assert (

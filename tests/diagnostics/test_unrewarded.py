@@ -67,7 +67,7 @@ def test_a_stricter_function_that_falls_as_training_climbs_is_told_with_both_num
     # graded by the trained function it says nothing, by the true one it exonerates: which, the log
     # does not say
     if follows:
-        assert (found.state, found.cause.certainty) == (State.WATCH, Certainty.POSSIBLE)
+        assert (found.state, found.cause.certainty) == (State.WARNING, Certainty.POSSIBLE)
     else:
         assert (found.state, found.cause.certainty) == (State.FAILED, Certainty.LIKELY)
     assert found.cause.names == ("reward hacking",)

@@ -349,7 +349,7 @@ def test_a_trainer_of_another_kind_trains_on_and_is_told(
     ("options", "match"),
     [
         ({"sketch_every": -1}, "for sketch_every"),
-        ({"stop_on": "critical"}, "expected watch or failing for stop_on, got 'critical'"),
+        ({"stop_on": "critical"}, "expected warning or failing for stop_on, got 'critical'"),
         ({"check_every": -1}, "for check_every"),
     ],
 )
@@ -380,7 +380,7 @@ def judged_by(monkeypatch: pytest.MonkeyPatch, judge: Callable[[RunRecord], Any]
 def worse(record: RunRecord) -> Judgement:
     """A state that gets worse with the run, and better in the end."""
     rows = len(record.steps)
-    state = State.OK if rows < 4 or rows >= 16 else State.WATCH if rows < 8 else State.FAILING
+    state = State.OK if rows < 4 or rows >= 16 else State.WARNING if rows < 8 else State.FAILING
     return judged(state, do="stop" if state is State.FAILING else "")
 
 
@@ -392,13 +392,13 @@ def test_a_change_of_the_state_is_told_once(
     callback = attached(trainer, check_every=2)
     trainer.train(20)
     assert [notice for notice in callback.notices if "reward 0.8" in notice] == [
-        "watch at step 4 (was ok): reward 0.8 → 0.0",
-        "failing at step 8 (was watch): reward 0.8 → 0.0; stop",
+        "warning at step 4 (was ok): reward 0.8 → 0.0",
+        "failing at step 8 (was warning): reward 0.8 → 0.0; stop",
         "ok at step 16 (was failing): reward 0.8 → 0.0",
     ]
 
 
-@pytest.mark.parametrize(("stop_on", "step"), [("watch", 4), ("failing", 8)])
+@pytest.mark.parametrize(("stop_on", "step"), [("warning", 4), ("watch", 4), ("failing", 8)])
 def test_the_run_stops_where_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_on: str, step: int
 ) -> None:
@@ -407,7 +407,10 @@ def test_the_run_stops_where_asked(
     callback = attached(trainer, check_every=2, stop_on=stop_on)
     trainer.train(20)
     assert trainer.state.global_step == step
-    assert f"training stops after step {step}, as stop_on='{stop_on}' asks" in callback.notices
+    assert (
+        f"training stops after step {step}, as stop_on='{callback.stop_on}' asks"
+        in callback.notices
+    )
     assert len(RunRecord.load(tmp_path / "groupwise").steps) == step
 
 
@@ -437,7 +440,7 @@ def test_a_reward_that_dies_is_failing_by_the_judge_itself() -> None:
 @each_case(
     ("found", "before", "words"),
     [
-        (judged(State.WATCH), None, "watch at step 7: reward 0.8 → 0.0"),
+        (judged(State.WARNING), None, "warning at step 7: reward 0.8 → 0.0"),
         (
             judged(
                 State.FAILING,
@@ -452,10 +455,12 @@ def test_a_reward_that_dies_is_failing_by_the_judge_itself() -> None:
         ),
         (
             judged(
-                State.WATCH, cause=Cause(Certainty.POSSIBLE, ("too small a group",)), do="raise G."
+                State.WARNING,
+                cause=Cause(Certainty.POSSIBLE, ("too small a group",)),
+                do="raise G.",
             ),
             State.FAILING,
-            "watch at step 7 (was failing): reward 0.8 → 0.0; possible: too small a group; raise G",
+            "warning at step 7 (was failing): reward 0.8 → 0.0; possible: too small a group; raise G",
         ),
         (
             judged(
@@ -477,8 +482,8 @@ def test_a_reward_that_dies_is_failing_by_the_judge_itself() -> None:
         ),
         (
             judged(State.OK, do="x\x1b[2J\ny"),
-            State.WATCH,
-            "ok at step 7 (was watch): reward 0.8 → 0.0; x\ufffd[2J y",
+            State.WARNING,
+            "ok at step 7 (was warning): reward 0.8 → 0.0; x\ufffd[2J y",
         ),
     ],
 )
@@ -490,7 +495,7 @@ def test_a_change_is_one_line_of_fact_cause_and_what_to_do(
 
 def test_changes_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[str, ...]] = []
-    states = iter((State.FAILING, State.WATCH, State.OK, State.CANNOT_TELL, State.FAILING))
+    states = iter((State.FAILING, State.WARNING, State.OK, State.CANNOT_TELL, State.FAILING))
     monkeypatch.setattr(
         "groupwise.diagnostics.judge.judge", lambda _, *, ended: judged(next(states))
     )
@@ -528,12 +533,12 @@ def test_changes_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> No
     after = "reward 0.8 → 0.0"
     assert sent == [
         ("wandb", "failing", f"failing at step 3: {after}", "e"),
-        ("trackio", "watch", f"watch at step 4 (was failing): {after}", "w"),
-        ("wandb", "watch", f"watch at step 4 (was failing): {after}", "w"),
-        ("trackio", "ok", f"ok at step 5 (was watch): {after}", "i"),
+        ("trackio", "warning", f"warning at step 4 (was failing): {after}", "w"),
+        ("wandb", "warning", f"warning at step 4 (was failing): {after}", "w"),
+        ("trackio", "ok", f"ok at step 5 (was warning): {after}", "i"),
         ("trackio", "cannot tell", f"cannot tell at step 6 (was ok): {after}", "w"),
     ]
-    assert summary == {"groupwise/state": "watch", "groupwise/headline": "reward 0.8 → 0.0"}
+    assert summary == {"groupwise/state": "warning", "groupwise/headline": "reward 0.8 → 0.0"}
     assert said[-1].startswith("the alert did not reach the tracker: TypeError")
 
 

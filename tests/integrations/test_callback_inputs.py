@@ -165,7 +165,7 @@ def test_the_judge_is_made_ready_before_the_first_step(
         assert not ended
         clock.now += 0.01 if seen else 3.0
         seen.append(len(record.steps))
-        return judged(State.WATCH if record.name else State.OK)
+        return judged(State.WARNING if record.name else State.OK)
 
     monkeypatch.setattr("groupwise.diagnostics.judge.judge", judge)
     trainer = PlayedTrainer(tmp_path)
@@ -189,5 +189,5 @@ def test_the_judge_is_made_ready_before_the_first_step(
         looks
     )
     assert [notice for notice in callback.notices if "reward 0.8" in notice] == (
-        [] if not looks else ["watch at step 50: reward 0.8 → 0.0"]
+        [] if not looks else ["warning at step 50: reward 0.8 → 0.0"]
     )

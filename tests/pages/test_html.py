@@ -244,7 +244,7 @@ def test_the_page_shows_the_judgement_and_decides_nothing(state: State, summary:
     texts = " ".join(
         "".join(Page(render([dataclasses.replace(summary, judgement=judged)])).texts).split()
     )
-    sign = {"ok": "✓", "watch": "!", "cannot_tell": "?"}.get(state, "✗")
+    sign = {"ok": "✓", "warning": "!", "cannot_tell": "?"}.get(state, "✗")
     assert (
         f"{sign} {state.value.replace('_', ' ').upper()} · reward 0.89 → 0.00, collapsed at "
         "steps 75-100"

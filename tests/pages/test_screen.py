@@ -72,9 +72,9 @@ FAILING = Judgement(
     cost=Cost(23, rollouts=5888, seconds=5400.0),
     not_logged=("entropy", "the gradient norm"),
 )
-WATCH = Judgement(
+WARNING = Judgement(
     run="flat",
-    state=State.WATCH,
+    state=State.WARNING,
     headline="nothing learnt in 300 steps (gain -.1 to .12)",
     cause=Cause(Certainty.POSSIBLE, ("too small a group",), ("the share of zero-variance groups",)),
     do="raise num_generations from 2 to 8",
@@ -93,7 +93,7 @@ CANNOT_TELL = Judgement(
     headline="3 rows are too few to judge",
     not_logged=("8 rows or more", "a reward"),
 )
-ALL = (FAILED, FAILING, WATCH, OK, CANNOT_TELL)
+ALL = (FAILED, FAILING, WARNING, OK, CANNOT_TELL)
 HOSTILE = "[bold red]x[/] :boom: \x1b[31m\x1b]8;;http://evil\x07 \u202egnp 模型模型 " + "long " * 60
 
 
@@ -142,8 +142,8 @@ def test_a_failing_run_whose_cause_is_open_names_both_and_what_to_log() -> None:
 
 
 def test_a_run_to_watch_has_a_possible_cause() -> None:
-    assert judgement_lines(WATCH, (0.5,)) == [
-        "! WATCH  flat  nothing learnt in 300 steps (gain -.1 to .12)",
+    assert judgement_lines(WARNING, (0.5,)) == [
+        "! WARNING  flat  nothing learnt in 300 steps (gain -.1 to .12)",
         "  possible    too small a group; log the share of zero-variance groups",
         "  do          raise num_generations from 2 to 8",
         "  not logged  the share of zero-variance groups",
@@ -294,7 +294,8 @@ def test_the_json_is_that_of_the_judgement() -> None:
     shown = json.loads(json.dumps(FAILED.as_dict()))
     assert list(shown) == [
         *("schema", "state", "headline", "since_step", "first_sign", "then", "cause"),
-        *("learning", "do", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
+        *("learning", "do", "actions", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
+        "environments",
     ]
     assert shown["first_sign"] == {
         "signal": "truncated_share",

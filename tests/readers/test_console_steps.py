@@ -307,3 +307,33 @@ def test_bars_that_share_the_line_of_a_row(tmp_path: Path) -> None:
     record = read(tmp_path, text)
     assert steps(record) == list(range(4, 41, 4))
     assert not [note for note in record.notes if "left out" in note]
+
+
+def test_a_part_of_a_step_is_no_step_and_a_bar_without_rewards_no_second_clock(
+    tmp_path: Path,
+) -> None:
+    blocks = [
+        f"10:00:0{row} StatsLogger INFO: Epoch 1/1 Step {row}/4 Train step {row}/4 done.\n"
+        f"10:00:0{row} StatsLogger INFO: Stats (1/1):\n"
+        f"│ ppo_actor/task_reward/avg │ {row / 10:.4e} │\n"
+        for row in range(1, 5)
+    ]
+    (tmp_path / "areal.log").write_text("".join(blocks), encoding="utf-8")
+    record = open_run(tmp_path / "areal.log")
+    assert record.steps["step"].to_list() == [1, 2, 3, 4]
+    assert record.steps[record.column("reward")].to_list() == pytest.approx([0.1, 0.2, 0.3, 0.4])
+
+    reports = [
+        f"{'=' * 80}\nIter {step}:\n{'-' * 80}\nLoss: 0.010\n"
+        f"Total Rewards:  μ={step / 100:.3f}, σ=0.250\nGroup Rewards:  μ=0.100, σ=0.125\n"
+        f"Individual Reward Functions:\n  • accuracy: μ=0.150, σ=0.200, cov=100.00%\n"
+        f"  • int: μ=0.050, σ=0.100, cov=50.00%\n{'=' * 80}\n"
+        f"Training:  9%|█         | {step - 1}/40 [00:10<00:30, 1.2it/s, loss=0.010]\n"
+        for step in (10, 20, 30, 40)
+    ]
+    (tmp_path / "mlx.log").write_text("".join(reports), encoding="utf-8")
+    record = open_run(tmp_path / "mlx.log")
+    assert record.steps["step"].to_list() == [10, 20, 30, 40]
+    assert record.steps[record.column("reward")].to_list() == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert record.steps[record.column("reward_std_within_group")].to_list() == [0.125] * 4
+    assert record.steps["int"].to_list() == [0.05] * 4

@@ -513,6 +513,16 @@ class TestParquet:
             assert record.steps["reward/check"].to_list() == [0.75] * len(steps)
             assert any("evaluation cannot be told" in note for note in record.notes)
 
+    def test_completions_that_an_update_uses_again_count_once(self, trl_run: Path) -> None:
+        first = pl.read_parquet(trl_run / "completions" / "completions_00003.parquet")
+        for step in (4, 5):
+            again = first.with_columns(step=pl.lit(step, dtype=pl.Int64))
+            again.write_parquet(trl_run / "completions" / f"completions_0000{step}.parquet")
+        for folder in (trl_run / "completions", trl_run):
+            record = open_run(folder)
+            assert len(rollouts_of(record)) == 24
+            assert any(note.startswith("2 files repeat the completions") for note in record.notes)
+
     def test_of_trl_completions_the_user_names_the_reward(self, trl_run: Path) -> None:
         record = open_run(trl_run / "completions", columns={"reward": "check"})
         assert rollouts_of(record)["reward"].to_list()[:8] == [

@@ -5,7 +5,6 @@ that we know of.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -539,74 +538,6 @@ def test_a_module_under_two_names_is_scored_and_left_as_it_was(method: Any) -> N
         parameter is before[name] and parameter.requires_grad
         for name, parameter in model.named_parameters()
     )
-
-
-def of_a_piece(rank: int, folder: str) -> None:
-    """What one of two processes does that hold the pieces of a model: the first one writes what
-    both have found.
-    """
-    from torch import distributed
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    distributed.init_process_group(
-        "gloo", rank=rank, world_size=2, init_method=f"file://{folder}/store"
-    )
-    mesh = init_device_mesh("cpu", (2,))
-    for number, (make, _) in enumerate(MODELS.values()):
-        model = build(make)
-        own_norms = [
-            module for module in model.modules() if isinstance(module, Scale)
-        ]  # a layer that is cut by itself
-        for layer in [*own_norms, *getattr(model, "blocks", []), model]:
-            fully_shard(layer, mesh=mesh)
-        before = [parameter.requires_grad for parameter in model.parameters()]
-        gram = score_gram(
-            model, batch(), weight_N=WEIGHT_N, sketch=score_sketches.CountSketch(64, 3)
-        )
-        sketch = score_sketch(model, batch(), width=32, memory_limit=150_000).sketch_NK
-        assert before == [parameter.requires_grad for parameter in model.parameters()]
-        assert all(
-            parameter.grad is None and hasattr(parameter, "device_mesh")
-            for parameter in model.parameters()
-        )
-        assert gram.gradient_K is not None
-        if not rank:
-            looped = score_gram(model, batch(), method="loop") if number < 2 else gram
-            np.savez(
-                f"{folder}/{number}.npz",
-                gram=gram.gram_NN,
-                gradient=gram.gradient_K,
-                sketch=sketch,
-                looped=looped.gram_NN,
-            )
-        elif number < 2:
-            score_gram(model, batch(), method="loop")
-    with pytest.raises(
-        InvalidArgumentError, match="expected the same rollouts and options on every process"
-    ):
-        score_gram(model, batch(seed=rank))
-    distributed.destroy_process_group()
-
-
-WEIGHT_N = np.linspace(-1, 1, 5)
-
-
-@pytest.mark.slow
-def test_a_model_in_pieces_on_two_processes_has_the_same_scores(tmp_path: Path) -> None:
-    """FSDP2 on gloo: every trap of a model, against autograd of the whole one."""
-    torch.multiprocessing.spawn(of_a_piece, (str(tmp_path),), nprocs=2)
-    for number, (make, _) in enumerate(MODELS.values()):
-        model, found = build(make), np.load(tmp_path / f"{number}.npz")
-        truth = products(by_hand(model, batch()))
-        close(found["gram"], truth)
-        close(found["looped"], truth)
-        close(found["sketch"], score_sketch(model, batch(), width=32).sketch_NK)
-        whole = score_gram(
-            model, batch(), weight_N=WEIGHT_N, sketch=score_sketches.CountSketch(64, 3)
-        )
-        assert whole.gradient_K is not None
-        close(found["gradient"], whole.gradient_K)
 
 
 def test_log_probabilities_over_a_large_vocabulary_are_exact_to_rounding() -> None:

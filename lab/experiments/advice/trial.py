@@ -52,6 +52,7 @@ from faults import (
 from small_model import held_out_reward, policy, settings
 
 from groupwise.errors import InsufficientDataError
+from groupwise_lab.trainer.actions import Course
 from groupwise_lab.trainer.folder import NotFiniteError, TrainingStoppedError
 from groupwise_lab.trainer.grpo import _Run
 from groupwise_lab.trainer.policy import Actor, Policy, policy_size
@@ -146,9 +147,11 @@ class Journey:
         *,
         fault: Fault | None,
         snapshot: Snapshot | None = None,
+        course: Course | None = None,
     ) -> None:
         self.member, self.chosen, self.fault = member, chosen, fault
         self.actor: Actor = start_small(member) if member.population == SMALL else policy()
+        self.course = course  # of settings and task; the fault is in it already
         self.faulty = snapshot is not None and snapshot.faulty and fault is not None
         self.run, self.ended = self._prepared(), ""
         self.row: Mapping[str, Any] = {}
@@ -158,6 +161,8 @@ class Journey:
 
     def _prepared(self) -> _Run:
         """The loop of the trainer with what is wrong at present."""
+        if self.course is not None:
+            return _Run(self.actor, self.course.task, self.course.settings, None)
         task = healthy_task(self.member)
         if not self.faulty or self.fault is None:
             return _Run(self.actor, task, self.chosen, None)
@@ -197,7 +202,8 @@ class Journey:
         """Make one update; a run that the trainer refuses to go on with stays where it is."""
         if self.ended:
             return
-        if self.fault is not None and not self.faulty and self.run.step == self.fault.onset:
+        begins = self.course is None and self.fault is not None and not self.faulty
+        if begins and self.fault is not None and self.run.step == self.fault.onset:
             self._begin_fault()
         try:
             self.row = self.run.advance()[0]

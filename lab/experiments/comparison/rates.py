@@ -11,6 +11,7 @@ a study out. Prints the tables and writes the tables `groups` and `pairs`.
 import math
 import sys
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import Row, Rows, arguments, print_table, results_of
 
-from groupwise.comparison.contrasts import Setup, contrast
+from groupwise.comparison.contrasts import Setup, contrast, relabelled
 from groupwise.comparison.curves import Curve, curve, late_level, time_to
 from groupwise.comparison.divergence import group_divergence, run_divergence
 from groupwise.comparison.results import Measured
@@ -90,7 +91,7 @@ def group_cell(cell: GroupCell, replicates: int, seed: int) -> Row:
         setup = Setup(0.95, cell.paired, seeds)
         result = contrast("level", level[0], level[1], setup, rng)
         alarms += result.p_value < 0.05
-        permuted += result.permutation_p < 0.05
+        permuted += permutation_p(level, rng, paired=cell.paired) < 0.05
         covered += result.difference.covers(0.0)
         spreads += seeds.deviation.covers(cell.spread[0])
         if min(cell.runs) > 1:
@@ -122,6 +123,15 @@ def group_cell(cell: GroupCell, replicates: int, seed: int) -> Row:
     if cell.paired or cell.collapses or cell.spread[0] != cell.spread[1]:
         row["seed_interval"] = math.nan  # there is no one spread to cover
     return row
+
+
+def permutation_p(level: list[list[Measured]], rng: np.random.Generator, *, paired: bool) -> float:
+    """The p-value of relabelling runs, or of flipping the signs of pairs."""
+    first, second = (np.array([run.value for run in group]) for group in level)
+    if not paired:
+        return relabelled(np.concatenate([first, second]), len(first), rng)
+    sizes = [abs(np.dot(sign, second - first)) for sign in product((1, -1), repeat=len(first))]
+    return float(np.mean(np.array(sizes) >= sizes[0] * (1 - 1e-12)))
 
 
 PAIRS = (

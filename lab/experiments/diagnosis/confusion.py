@@ -75,16 +75,16 @@ NAMED: Mapping[str, str] = {
 ALLOWED: Mapping[str, tuple[str, ...]] = {
     "healthy": ("ok",),
     "recovered": ("ok",),
-    "overfitting": ("ok", "watch"),
-    "slow": ("ok", "watch"),
-    "flat": ("watch",),
-    "stalled": ("watch", "failed"),
-    "declining": ("watch", "failed"),
-    "harder": ("watch", "failed"),
-    "cutoff": ("watch", "failed"),
-    "format": ("watch", "failed"),
-    "hacking": ("watch", "failed"),
-    "failure": ("watch", "failed"),
+    "overfitting": ("ok", "warning"),
+    "slow": ("ok", "warning"),
+    "flat": ("warning",),
+    "stalled": ("warning", "failed"),
+    "declining": ("warning", "failed"),
+    "harder": ("warning", "failed"),
+    "cutoff": ("warning", "failed"),
+    "format": ("warning", "failed"),
+    "hacking": ("warning", "failed"),
+    "failure": ("warning", "failed"),
     "collapse": ("failed",),
     "zero": ("failed",),
 }
@@ -139,10 +139,10 @@ def judged(kind: str, seed: int) -> Row:
     record, truth = run_of(kind, seed)
     found = judge(record)
     sign = None if found.first_sign is None else found.first_sign.step
-    # A healthy run that stands below its top is rightly told to stand, which is "watch".
+    # A healthy run that stands below its top is rightly told to stand, which is "warning".
     allowed = (
         *ALLOWED[truth.label],
-        *(("watch",) if truth.stands and found.learning is Learning.FLAT else ()),
+        *(("warning",) if truth.stands and found.learning is Learning.FLAT else ()),
     )
     told = {
         "kind": kind,
@@ -185,11 +185,11 @@ def watched(kind: str, seed: int, rows: int = ROWS) -> Row:
     for row in range(1, rows + 1):
         found = judge(until(record, row), ended=False)
         first.setdefault(found.state, (row, found.headline[:120]))
-    alarm, watch = first.get(State.FAILING), first.get(State.WATCH)
+    alarm, warning = first.get(State.FAILING), first.get(State.WARNING)
     seen = {
         "alarm": alarm and alarm[0],
-        "watch": watch and watch[0],
-        "headline": (alarm or watch or (0, ""))[1],
+        "warning": warning and warning[0],
+        "headline": (alarm or warning or (0, ""))[1],
     }
     return {"kind": kind, "seed": seed, "rows": rows, **seen}
 
@@ -367,7 +367,9 @@ def tables(found: Sequence[Row], seen: Sequence[Row]) -> None:
         return  # of a study that was not run for this engine the table of before stands
     lines = []
     for kind, part in [*grouped(seen, HEALTHY), ("all", list(seen))]:
-        alarms, watch = (sum(one[name] is not None for one in part) for name in ("alarm", "watch"))
+        alarms, watch = (
+            sum(one[name] is not None for one in part) for name in ("alarm", "warning")
+        )
         if part:
             rest = [upper(alarms, len(part)), watch, watch / len(part), upper(watch, len(part))]
             lines.append([kind, len(part), alarms, alarms / len(part), *rest])

@@ -265,7 +265,7 @@ def told_by(command: Sequence[str], logs: Sequence[Log]) -> dict[str, list[Answe
 
 
 def ours(judgement: Judgement) -> Told:
-    """The same of our judgement, by its cause or, where it names none, its state; `watch` is
+    """The same of our judgement, by its cause or, where it names none, its state; `warning` is
     any, an alarm critical.
     """
     if judgement.state in (State.OK, State.CANNOT_TELL):

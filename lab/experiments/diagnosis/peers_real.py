@@ -6,7 +6,7 @@ judgement of them: one table.
 
 FOLDER holds the logs of labels.py; PYTHON is that of an environment with the tool; how each is fed
 stands at the head of peers.py. Critical is a tool's gravest severity (ours: failing, failed), any
-its next as well (ours: watch). A cause counts as named where any alarm of a tool, of whatever
+its next as well (ours: warning). A cause counts as named where any alarm of a tool, of whatever
 severity above a note, is about what the label is about (ours: a cause at any certainty). Seconds
 and words are medians: rldoctor's words are those of its page in the terminal, the others' those of
 their messages where they have any. rldoctor is also given the files as they are, where it knows

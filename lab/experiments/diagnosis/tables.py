@@ -93,9 +93,9 @@ def labels(found: list[dict[str, str]]) -> list[str]:
     """A line a label: public runs by state, and what their likely causes and first signs are
     worth.
     """
-    states = ("ok", "watch", "failed", "cannot_tell")
+    states = ("ok", "warning", "failed", "cannot_tell")
     lines = [
-        "| label | runs | ok | watch | failed | cannot tell | first sign within five rows |",
+        "| label | runs | ok | warning | failed | cannot tell | first sign within five rows |",
         "|---" * 7 + "|",
     ]
     for label in dict.fromkeys(row["label"] for row in found):
@@ -111,10 +111,10 @@ def states() -> list[str]:
     """How the runs of each kind are judged."""
     heads = {
         key: key.replace("_", " ")
-        for key in ("kind", "runs", "ok", "watch", "failed", "cannot_tell", "allowed")
+        for key in ("kind", "runs", "ok", "warning", "failed", "cannot_tell", "allowed")
     }
     return lines_of(
-        RESULTS.texts("states"), heads, ("ok", "watch", "failed", "cannot_tell", "allowed")
+        RESULTS.texts("states"), heads, ("ok", "warning", "failed", "cannot_tell", "allowed")
     )
 
 

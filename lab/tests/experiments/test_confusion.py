@@ -109,7 +109,7 @@ def test_every_kind_can_be_judged(load: Loader) -> None:
     module = load("confusion")
     for kind in KINDS:
         told = module.judged(kind, 0)
-        assert told["state"] in ("ok", "watch", "failed", "cannot_tell")
+        assert told["state"] in ("ok", "warning", "failed", "cannot_tell")
         assert told["verdict"] in module.VERDICTS
     assert module.watched(HEALTHY[0], 0, rows=12)["alarm"] is None
 

@@ -54,15 +54,15 @@ def test_without_a_first_sign_the_onset_counts_and_without_both_nothing() -> Non
     ("label", "state", "rules"),
     [
         (HEALTHY, State.OK, []),
-        (HEALTHY, State.WATCH, []),
+        (HEALTHY, State.WARNING, []),
         (HEALTHY, State.FAILED, ["alarm on a healthy run"]),
         (HEALTHY, State.CANNOT_TELL, ["cannot tell with reward and rows"]),
         (replace(HEALTHY, label="recovered"), State.FAILING, ["alarm on a healthy run"]),
         (replace(HEALTHY, label="short"), State.CANNOT_TELL, []),
         (replace(HEALTHY, label="unlabelled"), State.FAILED, []),
-        (FLAT, State.WATCH, []),
+        (FLAT, State.WARNING, []),
         (FLAT, State.OK, ["ok on a run that is not"]),
-        (replace(FLAT, label="zero reward"), State.WATCH, ["no alarm on a reward of 0"]),
+        (replace(FLAT, label="zero reward"), State.WARNING, ["no alarm on a reward of 0"]),
     ],
 )
 def test_states_that_a_label_forbids(label: Label, state: State, rules: list[str]) -> None:
@@ -84,8 +84,8 @@ def test_states_that_a_label_forbids(label: Label, state: State, rules: list[str
 def test_a_likely_cause_may_be_denied_and_a_possible_one_not(
     label: Label, name: str, denied: bool
 ) -> None:
-    assert run(label, State.WATCH, at=70, names=(name,)).denied == denied
-    assert not run(label, State.WATCH, at=70, names=(name,), likely=False).denied
+    assert run(label, State.WARNING, at=70, names=(name,)).denied == denied
+    assert not run(label, State.WARNING, at=70, names=(name,), likely=False).denied
 
 
 def test_causes_are_compared_by_what_they_are_about() -> None:

@@ -196,7 +196,7 @@ def test_a_judgement_counts_by_its_state_and_says_its_cause(load: Loader) -> Non
     assert ours(Judgement("demo", State.FAILED, "", cause=cause)) == {
         "the policy ran away in length": "critical"
     }
-    assert ours(Judgement("demo", State.WATCH, "")) == {"watch": "warning"}
+    assert ours(Judgement("demo", State.WARNING, "")) == {"warning": "warning"}
     assert (
         ours(Judgement("demo", State.OK, ""))
         == ours(Judgement("demo", State.CANNOT_TELL, ""))

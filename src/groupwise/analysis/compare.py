@@ -123,7 +123,7 @@ def compare(
         baseline: the value of `by` that the others are compared with; by default the smallest.
         pair_by: a setting, as seed, by which the runs of two groups are paired.
         until: use nothing after this step.
-        question: window, level to hold, smallest difference that matters, coverage.
+        question: window, level to hold, coverage.
 
     Returns:
         The judgement of every run, contrasts of the groups with intervals, and the answer as

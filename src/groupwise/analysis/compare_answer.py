@@ -285,11 +285,6 @@ def _level(first: ComparedGroup, second: ComparedGroup, level: Contrast, found: 
                 f"{number(level.largest_seed_deviation, digits=2)}"
             )
             return f"{higher}, {ends}, beyond the noise of steps. One seed each: {scatter}."
-        case "equivalent":
-            return (
-                f"{second.name} and {first.name} are the same to within "
-                f"{number(level.asked, digits=2)}: {raw}, {ends}."
-            )
         case "not_separable":
             needed = (
                 f" About {level.seeds_needed} runs a group would tell."
@@ -317,7 +312,7 @@ def _level(first: ComparedGroup, second: ComparedGroup, level: Contrast, found: 
             ends = (
                 f"{second.name} {_ends_at(second, first)}, {first.name} {_ends_at(first, second)}"
             )
-            return f"{ends} ({_MEANS}). {level.message}"
+            return f"{ends} ({_MEANS}). The late mean cannot be compared: {level.message}."
 
 
 def _faster(first: ComparedGroup, second: ComparedGroup, speed: Contrast, found: Comparison) -> str:

@@ -270,33 +270,24 @@ def is_score_file(path: Path) -> bool:
     return path.suffix.lower() == ".npz" or _beginning(path, 4) == b"PK\x03\x04"
 
 
-def read_score_file(path: Path, *, group_size: int | None = None) -> dict[str, NDArray[Any]]:
+def read_score_file(path: Path) -> dict[str, NDArray[Any]]:
     """Read rewards, prompts, and scores (sketches too) or a Gram matrix of rollouts from an
     `.npz`, by the arguments of `components`.
     """
     arrays = _arrays(path)
     names = [name for name in _OF_SCORES if name in arrays]
-    if len(names) != 1 or REWARD not in arrays:
+    if len(names) != 1 or REWARD not in arrays or PROMPT not in arrays:
         listed = ", ".join(clean(name, longest=40) for name in list(arrays)[:8]) or "nothing"
         raise UnreadableRunError(
             f"expected {_WANTED} in {path}, got {listed}: save them with numpy.savez"
         )
     (name,), reward = names, arrays[REWARD]
-    if PROMPT not in arrays:
-        prompt = _consecutive(path, len(reward) if reward.ndim else 0, group_size)
-    elif group_size is None:
-        prompt = arrays[PROMPT]
-    else:
-        raise InvalidArgumentError(
-            f"expected no --group-size, got {group_size}: {path} has {PROMPT}, which says whose "
-            "group it is"
-        )
     score = arrays[name]
     _check_size(score, name, _LARGEST**2 if name == GRAM else _LARGEST)
     _check_size(reward, REWARD, _LARGEST)
     # Half precision would overflow in the first squared length.
     score = score.astype(np.float32) if score.dtype == np.float16 else score
-    return {"reward_N": reward, "prompt_N": prompt, GRAM if name == GRAM else SCORES: score}
+    return {"reward_N": reward, "prompt_N": arrays[PROMPT], GRAM if name == GRAM else SCORES: score}
 
 
 def _check_size(values: NDArray[Any], name: str, limit: float) -> None:
@@ -309,21 +300,6 @@ def _check_size(values: NDArray[Any], name: str, limit: float) -> None:
             f"expected numbers of at most {limit:g} in {name}, got {largest:g}: divide them by a "
             "constant"
         )
-
-
-def _consecutive(path: Path, rollouts: int, group_size: int | None) -> NDArray[Any]:
-    """Return the labels of groups that follow one another."""
-    if group_size is None:
-        raise UnreadableRunError(
-            f"expected {PROMPT} in {path}, got none: save the prompt of each rollout, or give "
-            "--group-size G if groups follow one another"
-        )
-    if group_size < 1 or rollouts % group_size:
-        raise InvalidArgumentError(
-            f"expected a number of rollouts that groups of {group_size} divide, got {rollouts}: "
-            f"complete the last group, or save {PROMPT}, which allows groups of any size"
-        )
-    return np.repeat(np.arange(rollouts // group_size), group_size)
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -389,18 +365,19 @@ def components_of_scores(
     *,
     level: float | None = None,
     zero_mean: bool = True,
-    group_size: int | None = None,
 ) -> Components:
     """Estimate the components of scores in an `.npz`."""
-    held = read_score_file(path, group_size=group_size)
-    found = components(**held, zero_mean=zero_mean, level=_LEVEL if level is None else level)
-    if found.others["reward_variance"].value == 0:
+    arguments = read_score_file(path)
+    estimates = components(
+        **arguments, zero_mean=zero_mean, level=_LEVEL if level is None else level
+    )
+    if estimates.others["reward_variance"].value == 0:
         raise InsufficientDataError(
-            f"expected rewards that differ within some group, got {found.prompts} groups with "
+            f"expected rewards that differ within some group, got {estimates.prompts} groups with "
             "equal rewards throughout: they carry no gradient; take other prompts, or larger "
             "groups"
         )
-    return found
+    return estimates
 
 
 def components_of_file(path: Path, *, level: float | None = None) -> Components | None:

@@ -10,13 +10,9 @@ components need. A group is scored by itself, so that neither shards nor workers
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import io
-import json
+import itertools
 import re
-import zipfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -31,10 +27,10 @@ from groupwise.engine.engine import Engine, Outcome
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.estimators.components import Components, components, components_of_moments
 from groupwise.estimators.moments import GroupMoments, gradient_weights, moments_of_gram
-from groupwise.files import write_whole
 from groupwise.prompts import prompt_of
 from groupwise.record.run import RunRecord
 from groupwise.series.rollout_sample import Sample, sample_groups, without_groups
+from groupwise.wording import capital
 
 if TYPE_CHECKING:
     from groupwise.estimators.components import Components
@@ -74,7 +70,6 @@ class Measurement:
         None  # whether scores average to zero within a prompt; of whole sums they do
     )
     precision: Precision = "float32"  # of the model's weights
-    fsdp: bool = False  # whether the processes of torchrun hold a piece of the model each
     level: float = 0.95
 
     @property
@@ -146,7 +141,6 @@ def _here(
 ) -> tuple[Tokens, Components, ScoreSource, dict[str, Any]]:
     """Take the scores in this process."""
     from groupwise.scores.language_models import batch_of
-    from groupwise.scores.pieces import part
     from groupwise.scores.scores import ScoreGram, inner_products
 
     language_model = _opened(how, options)
@@ -164,8 +158,6 @@ def _here(
     found = components(
         reward, group, **score.arguments, zero_mean=how.scores_average_to_zero, level=how.level
     )
-    if how.fsdp:
-        part()
     products = (
         "exact"
         if isinstance(score, ScoreGram)
@@ -182,15 +174,12 @@ def _folders(how: Measurement) -> tuple[Path, Path | None]:
 def _opened(how: Measurement, options: ScoreOptions, device: str = "cpu") -> LanguageModel:
     """Open the model, and note in the options which of its parameters are scored."""
     from groupwise.scores.language_models import head_alone, load_language_model
-    from groupwise.scores.pieces import cut
 
     folder, base = _folders(how)
     language_model = load_language_model(folder, base=base, device=device, precision=how.precision)
     options["parameters"] = (
         [head_alone(language_model.model)] if how.layers == (HEAD,) else list(how.layers) or None
     )
-    if how.fsdp:
-        cut(language_model.model)
     return language_model
 
 
@@ -313,7 +302,6 @@ class Spread:
     engine: Engine  # who takes them
     shards: int = 64  # pieces of work; as many as there are groups at most
     gpus: int = 0  # of each worker
-    journal: Path | None = None  # folder of the shards that are done; it is taken away once all are
 
     @property
     def _device(self) -> str:
@@ -335,43 +323,31 @@ class Spread:
                 1 / float(np.mean(list(map(len, tokens.after)))),
                 {**options, "aggregation": "sum"},
             )
-        journal = Journal(self.journal, _key(how, options, width))
-        done = {
-            name: kept
-            for name, groups in shards.items()
-            if (kept := journal.read(groups)) is not None
-        }
+        ended = itertools.count(1)
 
-        told = progress or (lambda _done, _of: None)
-        told(len(done), len(shards))
-
-        def each(outcome: Outcome) -> None:
-            if outcome.done:
-                journal.write(shards[outcome.name], outcome.value)
-                done[outcome.name] = outcome.value
-            told(len(done), len(shards))
+        def each(_outcome: Outcome) -> None:
+            if progress is not None:
+                progress(next(ended), len(shards))
 
         work = ScoreShard(how, options, width, scale, self._device)
-        rest = {name: groups for name, groups in shards.items() if name not in done}
-        outcomes = self.engine.map(work, rest, gpus=self.gpus, each=each)
+        outcomes = self.engine.map(work, shards, gpus=self.gpus, each=each)
+        done: list[ShardScores] = [outcome.value for outcome in outcomes if outcome.done]
         if not done:
             raise GroupwiseError(f"expected scores, got none; {outcomes[0].sentence}")
-        whole = GroupMoments.joined([done[name].moments for name in shards if name in done])
-        lost = [one for one in outcomes if not one.done]
-        if not lost:
-            journal.remove()
+        lost = [outcome for outcome in outcomes if not outcome.done]
+        sizes = [outcome.size for outcome in outcomes if outcome.done]
         facts = {
             "inner_products": f"exact within groups, count-sketch of width {width} between them",
             "shards": len(shards),
-            "shards_from_journal": len(shards) - len(outcomes),
-            **_sizes(outcomes),
+            "shards_left_out": [outcome.name for outcome in lost],
+            "bytes_from_workers": sum(sizes),
+            "bytes_of_largest_shard": max(sizes),
         }
-        found = components_of_moments(whole, level=how.level)
-        return (
-            replace(found, notes=(*_lost_notes(lost, len(shards)), *found.notes)),
-            next(iter(done.values())).source,
-            facts,
+        whole = components_of_moments(
+            GroupMoments.joined([shard.moments for shard in done]), level=how.level
         )
+        notes = (*_lost_notes(lost, len(shards)), *whole.notes)
+        return replace(whole, notes=notes), done[0].source, facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,32 +425,13 @@ class ScoreShard:
         return replace(moments, gradient_PD=gradient[None]), found
 
 
-def _sizes(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Return which shards were left out, and how much the others sent."""
-    sizes = [one.size for one in outcomes if one.done]
-    left_out = [one.name for one in outcomes if not one.done]
-    return {
-        "shards_left_out": left_out,
-        "bytes_from_workers": sum(sizes),
-        "bytes_of_largest_shard": max(sizes, default=0),
-    }
-
-
 def _lost_notes(lost: Sequence[Outcome], shards: int) -> list[str]:
     """Return sentences on the shards that were left out."""
     notes = [
-        (
-            f"{one.sentence[0].upper()}{one.sentence[1:]}. Its groups were left out after "
-            f"{one.tries} tries."
-        )
-        for one in lost
+        (f"{capital(outcome.sentence)}. Its groups were left out after {outcome.tries} tries.")
+        for outcome in lost
     ]
-    if lost:
-        notes.append(
-            f"{len(lost)} of {shards} shards were left out; the rest is kept: the same command "
-            "takes only these anew."
-        )
-    return notes
+    return [*notes, f"{len(lost)} of {shards} shards were left out."] if lost else notes
 
 
 def _shards(tokens: Tokens, most: int) -> dict[str, list[TokenGroup]]:
@@ -494,102 +451,10 @@ def _shards(tokens: Tokens, most: int) -> dict[str, list[TokenGroup]]:
         )
         for rows in rows_of
     ]
-    found = {}
-    for number, part in enumerate(
-        np.array_split(np.arange(len(groups)), min(most, len(groups))), start=1
-    ):
+    parts = np.array_split(np.arange(len(groups)), min(most, len(groups)))
+    shards = {}
+    for number, part in enumerate(parts, start=1):
         first, last = int(part[0]) + 1, int(part[-1]) + 1
         which = f"group {first}" if first == last else f"groups {first} to {last}"
-        found[f"{number} ({which})"] = [groups[place] for place in part]
-    return found
-
-
-def _key(how: Measurement, options: ScoreOptions, width: int) -> str:
-    """Return what the result of a shard depends on besides its groups."""
-    folders = [how.model, *([] if how.adapter is None else [how.adapter])]
-    files = [
-        (path.name, path.stat().st_size, path.stat().st_mtime_ns)
-        for folder in folders
-        for path in sorted(folder.glob("*.*"))
-    ]
-    said = [width, how.seed, how.precision, how.scores_average_to_zero]
-    return json.dumps([list(map(str, folders)), files, dict(options), said], default=str)
-
-
-class Journal:
-    """The shards that are done, a file each; without a folder it keeps nothing."""
-
-    def __init__(self, folder: Path | None, key: str) -> None:
-        """Make the folder."""
-        self._folder, self._key = folder, key
-        if folder is not None:
-            try:
-                folder.mkdir(mode=0o700, exist_ok=True)
-            except OSError as error:
-                raise GroupwiseError(
-                    f"expected to keep finished shards in {folder}, got {error.strerror}: name "
-                    "another file with -o"
-                ) from None
-
-    def _path(self, groups: Sequence[TokenGroup]) -> Path | None:
-        """Return the file of a shard: its name holds everything that its result depends on."""
-        if self._folder is None:
-            return None
-        said = json.dumps([[group.before, group.after, group.reward] for group in groups])
-        return (
-            self._folder
-            / f"{hashlib.blake2b((self._key + said).encode(), digest_size=16).hexdigest()}.npz"
-        )
-
-    def read(self, groups: Sequence[TokenGroup]) -> ShardScores | None:
-        """Return what a shard has sent before, None where it has not or the file is damaged."""
-        from groupwise.scores.scores import ScoreSource
-
-        path = self._path(groups)
-        if path is None or not path.is_file():
-            return None
-        try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-                about = json.loads(str(file["source"]))
-                moment, gradient, size = file["moment"], file["gradient"], file["size"]
-                moments = GroupMoments(
-                    moment,
-                    np.zeros(len(size)),
-                    gradient,
-                    size,
-                    int(file["left_out"]),
-                    bool(file["zero_mean"]),
-                )
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            return None
-        about["parameters"], about["left_out"] = (
-            tuple(about["parameters"]),
-            tuple(about["left_out"]),
-        )
-        return ShardScores(moments, ScoreSource(**about))
-
-    def write(self, groups: Sequence[TokenGroup], found: ShardScores) -> None:
-        """Keep what a shard has sent; where there is no room, what is kept stays."""
-        path = self._path(groups)
-        if path is None:
-            return
-        content, moments = io.BytesIO(), found.moments
-        assert moments.gradient_PD is not None
-        np.savez(
-            content,
-            source=np.array(json.dumps(dataclasses.asdict(found.source))),
-            moment=moments.moment_PC,
-            gradient=moments.gradient_PD,
-            size=moments.size_P,
-            left_out=np.array(moments.left_out),
-            zero_mean=np.array(moments.zero_mean),
-        )
-        write_whole(path, content.getvalue(), force=True)
-
-    def remove(self) -> None:
-        """Take the folder away."""
-        if self._folder is not None:
-            with suppress(OSError):
-                for path in self._folder.glob("*.npz"):
-                    path.unlink()
-                self._folder.rmdir()
+        shards[f"{number} ({which})"] = [groups[place] for place in part]
+    return shards

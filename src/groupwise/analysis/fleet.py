@@ -35,7 +35,7 @@ from groupwise.readers.follow import signature_of
 from groupwise.wording import clean
 
 UNREADABLE = "unreadable"
-WORST_FIRST = (State.FAILING, State.FAILED, State.WATCH, UNREADABLE, State.CANNOT_TELL, State.OK)
+WORST_FIRST = (State.FAILING, State.FAILED, State.WARNING, UNREADABLE, State.CANNOT_TELL, State.OK)
 ENDINGS = (".parquet", ".csv", ".jsonl")
 MEMORY = (
     3 << 30

@@ -258,8 +258,8 @@ def measured_stability(
             return StabilityEvidence(doubts=(swings,), swing=swing, adam=adam)
         raise InsufficientDataError(
             "expected a reward that approaches a plateau, got one that does not "
-            f"({readable(fit.message).rstrip('.')}): no force can be read off it; give --stiffness "
-            "instead of a run"
+            f"({readable(fit.message).rstrip('.')}): no force can be read off it; give a later "
+            "--until, or another --metric"
         )
     rate = record.config.value("learning_rate")
     rate = rate if rate is not None and rate > 0 else None

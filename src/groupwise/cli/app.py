@@ -25,17 +25,14 @@ PROGRAM = Program(
             "else as of diagnose, of the worst."
         ),
         "diagnose": (
-            "How a run stands and why: exit code 0 ok, 1 watch or worse, 2 unusable, 3 cannot tell."
+            "How a run stands and why: exit code 0 ok, 1 warning or worse, 2 unusable, "
+            "3 cannot tell."
         ),
         "fit": "Fit the laws to one metric: parameters with intervals, and what they mean.",
         "forecast": "Forecast one metric, with a band for its mean and one for the next rows.",
         "compare": (
             "Did a run fail, and is the difference of the others real: level and speed, with step "
             "noise and seed noise apart."
-        ),
-        "check": (
-            "Whether a record is sound, and a repaired copy of one that is not: exit code 0 sound, "
-            "1 damaged, 2 unusable."
         ),
         "components": (
             "Variance components of the gradient, from scores in a file or from a run and its "
@@ -50,7 +47,7 @@ PROGRAM = Program(
             "would be safe."
         ),
     },
-    beside={"forecast": "fit", "check": "diagnose"},
+    beside={"forecast": "fit"},
     elsewhere=dict.fromkeys(
         ("backtest", "calibrate", "evaluate", "simulate", "sweep", "train"), LABORATORY
     ),

@@ -57,13 +57,6 @@ def compare(
             "LEVEL", "Speed is the step from which this level is held; by default half of the way."
         ),
     ] = None,
-    effect: Annotated[
-        float | None,
-        cli.option("D", "The smallest difference that matters; by default the one found."),
-    ] = None,
-    seed_deviation: Annotated[
-        float | None, cli.option("S", "The spread between seeds, where it is known beforehand.")
-    ] = None,
     level: cli.FitLevel = 0.95,
     opening: cli.Opening,
     why: Annotated[
@@ -84,7 +77,7 @@ def compare(
 
     rows = _split(runs, by, baseline)
     every = [path for row in rows for path in row]
-    question = Question(late, reach, effect, seed_deviation, level)
+    question = Question(late, reach, level)
     with cli.advancing(quiet=as_json, total=2 * len(every)) as step:
         records = _apart(
             [

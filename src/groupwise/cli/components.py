@@ -83,10 +83,6 @@ def components(
             show_default=False,
         ),
     ] = None,
-    group_size: Annotated[
-        int | None,
-        cli.option("G", "For a FILE without prompt_N: groups of this size follow one another."),
-    ] = None,
     precision: Annotated[
         str | None,
         cli.option(
@@ -95,13 +91,6 @@ def components(
             check=cli.one_of("float32", "bfloat16", "float64"),
         ),
     ] = None,
-    fsdp: Annotated[
-        bool,
-        cli.flag(
-            "--fsdp",
-            "Keep a piece of the model in each process of torchrun, under which this runs.",
-        ),
-    ] = False,
     engine: cli.EngineName = None,
     workers: cli.Workers = None,
     shards: Annotated[
@@ -126,7 +115,6 @@ def components(
     """Variance components of the gradient, from scores in a file or from a run and its model."""
     from groupwise.analysis.component_file import path_beside
     from groupwise.analysis.components import Measurement, measure_run
-    from groupwise.scores.pieces import is_first
 
     between = _steps(steps)
     given: dict[str, Any] = {
@@ -141,21 +129,15 @@ def components(
         "local, ray or slurm",
         {"workers": workers, "shards": shards, "gpus_per_task": gpus_per_task},
     )
-    _goes_with(
-        "--model CHECKPOINT", model, "the model", given | {"engine": engine, "fsdp": fsdp or None}
-    )
-    _one_way(engine, fsdp=fsdp)
+    _goes_with("--model CHECKPOINT", model, "the model", given | {"engine": engine})
     if _holds_scores(source):
         _refuse(
             source,
             "which is no run",
             {"--model": model, "--steps": steps, "--set, --config or --column": opening or None},
         )
-        _of_file(
-            source, output, level, size=group_size, mean=zero_mean, force=force, as_json=as_json
-        )
+        _of_file(source, output, level, mean=zero_mean, force=force, as_json=as_json)
         return
-    _refuse(source, "which is no file of scores", {"--group-size": group_size})
     level = _LEVEL if level is None else level
     if model is None:
         _refuse(
@@ -168,20 +150,15 @@ def components(
             "components; groupwise plan says what they tell"
         )
     known = {name: value for name, value in given.items() if value}
-    how = Measurement(
-        model, steps=between, seed=seed, zero_mean=zero_mean, level=level, fsdp=fsdp, **known
-    )
+    how = Measurement(model, steps=between, seed=seed, zero_mean=zero_mean, level=level, **known)
     target = path_beside(source) if output is None else output
     _check_target(target, [source], force=force)
     record = opening.open(source)
     free_target(target, cli.logs_of(record), force=True)
-    journal = target.with_name(f".{target.name}.shards")
-    spread = None if engine is None else _spread(engine, workers, shards, gpus_per_task, journal)
-    speaks = not fsdp or is_first()
-    with cli.progress(quiet=as_json or not speaks) as show:
-        found = measure_run(record, how, partial(show, "taking scores"), spread)
-        if speaks:
-            _keep(found, target, force=force, as_json=as_json)
+    spread = None if engine is None else _spread(engine, workers, shards, gpus_per_task)
+    with cli.progress(quiet=as_json) as show:
+        saved = measure_run(record, how, partial(show, "taking scores"), spread)
+    _keep(saved, target, force=force, as_json=as_json)
 
 
 def _holds_scores(source: Path) -> bool:
@@ -191,22 +168,11 @@ def _holds_scores(source: Path) -> bool:
     return not source.is_dir() and (is_components(source) or is_score_file(source))
 
 
-def _spread(
-    engine: str, workers: int | None, shards: int | None, gpus: int | None, journal: Path
-) -> Spread:
+def _spread(engine: str, workers: int | None, shards: int | None, gpus: int | None) -> Spread:
     """Return what an engine spreads, in 64 pieces on processors where nothing else is said."""
     from groupwise.analysis.components import Spread
 
-    return Spread(cli.engine_of(engine, workers), shards or 64, gpus or 0, journal)
-
-
-def _one_way(engine: str | None, *, fsdp: bool) -> None:
-    """Refuse pieces of a model where an engine is to start the processes."""
-    if fsdp and engine is not None:
-        raise InvalidArgumentError(
-            f"expected no --fsdp with --engine {engine}: torchrun starts its own processes; leave "
-            "one out"
-        )
+    return Spread(cli.engine_of(engine, workers), shards or 64, gpus or 0)
 
 
 def _goes_with(name: str, there: object, what: str, options: Mapping[str, Any]) -> None:
@@ -231,7 +197,6 @@ def _of_file(
     output: Path | None,
     level: float | None,
     *,
-    size: int | None,
     mean: bool | None,
     force: bool,
     as_json: bool,
@@ -245,14 +210,14 @@ def _of_file(
     )
 
     if is_components(source):
-        needless = {"--group-size": size, "--zero-mean/--any-mean": mean, "--output": output}
+        needless = {"--zero-mean/--any-mean": mean, "--output": output}
         _refuse(source, "which holds components already", needless)
         _show(load_components(source, level=level), None, as_json=as_json, told=True)
         return
     if output is not None:
         _check_target(output, [source], force=force)
-    found = components_of_scores(source, level=level, zero_mean=mean is not False, group_size=size)
-    _keep(SavedComponents(found, {"file": source.name}), output, force=force, as_json=as_json)
+    estimated = components_of_scores(source, level=level, zero_mean=mean is not False)
+    _keep(SavedComponents(estimated, {"file": source.name}), output, force=force, as_json=as_json)
 
 
 def _check_target(target: Path, inputs: Sequence[Path], *, force: bool) -> None:

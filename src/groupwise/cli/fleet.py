@@ -42,7 +42,7 @@ def fleet(
         float,
         cli.option("SECONDS", "What reading and judging one run may take.", check=cli.positive),
     ] = 120.0,
-    fail_on: cli.FailOn = "watch",
+    fail_on: cli.FailOn = "warning",
     opening: cli.Opening,
     as_json: cli.Json = False,
     force: Annotated[

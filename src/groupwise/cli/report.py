@@ -36,7 +36,7 @@ def report(
     ] = HELD,
     gpus: cli.Gpus = None,
     price: cli.Price = None,
-    fail_on: cli.FailOn = "watch",
+    fail_on: cli.FailOn = "warning",
     as_json: cli.Json = False,
     force: Annotated[bool, cli.flag("--force", "Overwrite a page that is there already.")] = False,
 ) -> int:

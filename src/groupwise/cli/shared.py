@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.plain import to_json
+from groupwise.plain import FORMER_STATES, to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,9 +95,10 @@ def whole(least: int, most: float = math.inf) -> Check:
 
 
 def one_of(*words: str) -> Check:
-    """Refuse a word that is none of a few."""
+    """Refuse a word that is none of a few; a former state stands for its new name."""
 
     def check(param: typer.CallbackParam, value: str | None) -> str | None:
+        value = FORMER_STATES.get(value or "", value)
         if value is not None and value not in words:
             raise InvalidArgumentError(
                 f"{param.opts[0]} expects {', '.join(words[:-1])} or {words[-1]}; got "
@@ -146,8 +147,8 @@ FailOn = Annotated[
     str,
     option(
         "STATE",
-        "The mildest state that ends with 1: watch, or failing (failed as well).",
-        check=one_of("watch", "failing"),
+        "The mildest state that ends with 1: warning, or failing (failed as well).",
+        check=one_of("warning", "failing"),
     ),
 ]
 Why = Annotated[

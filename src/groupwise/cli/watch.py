@@ -11,11 +11,9 @@ from typing import Annotated
 
 from groupwise.cli import shared as cli
 from groupwise.errors import GroupwiseError, InvalidArgumentError
-from groupwise.files import first_bytes
 
 _port = cli.whole(0, 65535)
 _MOST_RUNS = 100
-_SHORTEST_TOKEN, _LONGEST_TOKEN = 16, 256
 
 
 def watch(
@@ -34,14 +32,6 @@ def watch(
     ] = None,
     metric: cli.Metric = "reward",
     level: cli.BandLevel = 0.9,
-    metrics_token: Annotated[
-        Path | None,
-        cli.option(
-            "FILE",
-            "Serve /metrics to Prometheus with the token in this file, which opens nothing else.",
-            "--metrics-token",
-        ),
-    ] = None,
     once: Annotated[
         bool,
         cli.flag(
@@ -58,7 +48,7 @@ def watch(
     ] = False,
     gpus: cli.Gpus = None,
     price: cli.Price = None,
-    fail_on: cli.FailOn = "watch",
+    fail_on: cli.FailOn = "warning",
     opening: cli.Opening,
     as_json: cli.Json = False,
 ) -> int | None:
@@ -77,31 +67,8 @@ def watch(
             raise InvalidArgumentError(
                 f"{name} expects --once, got a page to serve: add --once, or leave {name} out"
             )
-    _serve(
-        runs, opening, port=port, metric=metric, level=level, metrics_token=_token_in(metrics_token)
-    )
+    _serve(runs, opening, port=port, metric=metric, level=level)
     return None
-
-
-def _token_in(file: Path | None) -> str:
-    """Return the token in a file, refused where it could be guessed or is no header's; without a
-    file none.
-    """
-    if file is None:
-        return ""
-    token = (first_bytes(file, 4 * _LONGEST_TOKEN) or b"").decode(errors="replace").strip()
-    if not (
-        _SHORTEST_TOKEN <= len(token) <= _LONGEST_TOKEN
-        and token.isascii()
-        and token.isprintable()
-        and " " not in token
-    ):
-        wanted = f"{_SHORTEST_TOKEN} to {_LONGEST_TOKEN} letters and digits"
-        raise InvalidArgumentError(
-            f"--metrics-token expects a file with {wanted}; got {len(token)} characters: openssl "
-            "rand -hex 24 makes some"
-        )
-    return token
 
 
 def _look(
@@ -130,7 +97,6 @@ def _serve(
     port: int | None,
     metric: str,
     level: float,
-    metrics_token: str,
 ) -> None:
     """Serve the page until Ctrl-C."""
     from groupwise.pages.live import HOST, bound_socket, new_token, serve
@@ -151,7 +117,7 @@ def _serve(
             f"Watching {what} at http://{HOST}:{bound.getsockname()[1]}/{token}/ (Ctrl-C stops)",
             flush=True,
         )
-        serve(Hub(followers, metric=metric, level=level), bound, token, metrics_token)
+        serve(Hub(followers, metric=metric, level=level), bound, token)
     finally:
         bound.close()
     print("Stopped; nothing was written to the runs.")

@@ -25,12 +25,10 @@ from groupwise.comparison.results import (
     Measured,
     Pairing,
     Quantity,
-    SeedNoise,
     missing,
 )
 from groupwise.comparison.seeds import seed_noise
 from groupwise.errors import InvalidArgumentError
-from groupwise.intervals import Interval, percent
 
 Curves = Sequence[Sequence[Curve]]
 QUANTITIES: tuple[Quantity, ...] = ("level", "speed")
@@ -44,8 +42,6 @@ class Question:
 
     late: float = 0.25  # share of the common steps, at their end, whose mean is the level
     reach: float | None = None  # level that speed is the time to; None: half of the way
-    effect: float | None = None  # smallest difference of levels that matters; None: the one found
-    seed_deviation: float | None = None  # spread of seeds where it is known beforehand
     level: float = 0.95  # coverage of the intervals
     paired: bool = False  # whether run i of a group goes with run i of the first
     # whether the metric is to rise, as a reward is; then there is no time to a level that it falls
@@ -62,12 +58,6 @@ class Question:
             if not 0 < getattr(self, name) < 1:
                 raise InvalidArgumentError(
                     f"{name} is a share between 0 and 1; got {getattr(self, name):g}"
-                )
-        for name in ("effect", "seed_deviation"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise InvalidArgumentError(
-                    f"{name.replace('_', ' ')} is a positive number; got {value:g}"
                 )
         if self.reach is not None and not math.isfinite(self.reach):
             raise InvalidArgumentError(f"reach is a level of the metric; got {self.reach:g}")
@@ -88,7 +78,7 @@ def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Com
     }
     spans = {"level": question.bounds[1] - question.bounds[0], "speed": stop - start}
     setups = {
-        quantity: _setup(quantity, seeds[quantity], question, spans[quantity])
+        quantity: Setup(question.level, question.paired, seeds[quantity], span=spans[quantity])
         for quantity in QUANTITIES
     }
     pairings = _pairings(groups, measured, setups, question, rng)
@@ -243,11 +233,8 @@ def _pairings(
         contrast(quantity, first, second, setups[quantity], rng)
         for quantity, first, second in asked
     ]
-    effects = {"level": question.effect, "speed": None}
-    done = [
-        judged(found, p, level=question.level, effect=effects[found.quantity], tests=tests)
-        for found, p in zip(raw, holm([found.p_value for found in raw]), strict=True)
-    ]
+    adjusted = holm([found.p_value for found in raw])
+    done = [with_status(*each, level=question.level) for each in zip(raw, adjusted, strict=True)]
     pairings = []
     for g in range(1, len(groups)):
         contrasts = tuple(done[(g - 1) * len(QUANTITIES) : g * len(QUANTITIES)])
@@ -256,17 +243,6 @@ def _pairings(
         )
         pairings.append(Pairing(0, g, contrasts, parting))
     return tuple(pairings)
-
-
-def _setup(quantity: Quantity, seeds: SeedNoise, question: Question, span: float) -> Setup:
-    """What a quantity is judged by: a time has no spread of seeds and no smallest difference in
-    units of the metric.
-    """
-    if quantity == "speed":
-        return Setup(question.level, question.paired, seeds, span=span)
-    return Setup(
-        question.level, question.paired, seeds, question.seed_deviation, question.effect, span=span
-    )
 
 
 def _divergence(
@@ -284,16 +260,6 @@ def _divergence(
     return Divergence("unavailable", said, rate, "seed_noise")
 
 
-NAMES: dict[Quantity, str] = {"level": "late mean", "speed": "time to the level"}
-_METHODS = {
-    "welch": "Welch's t",
-    "paired_t": "t of the pairs",
-    "pooled_t": "t with the seed noise of all groups",
-    "known_seed_noise": "the seed noise given",
-    "rank_permutation": "relabelling of ranks",
-}
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values by Holm's method; those that are not numbers stay and do not count.
 
@@ -307,84 +273,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return out
 
 
-def judged(
-    found: Contrast, adjusted_p: float, *, level: float, effect: float | None, tests: int
-) -> Contrast:
-    """Give a contrast its status and its sentence."""
-    status = found.status
-    if status == "not_separable":
-        inside = (
-            effect is not None and -effect < found.difference.low and found.difference.high < effect
-        )
-        status = (
-            "equivalent" if inside else "different" if adjusted_p < 1 - level else "not_separable"
-        )
-    found = dataclasses.replace(found, status=status, adjusted_p=adjusted_p)
-    said = (
-        f"The {NAMES[found.quantity]} "
-        f"{_said(found, effect, f' after {tests} contrasts' if tests > 1 else '')}."
-    )
-    return dataclasses.replace(found, message=said)
-
-
-def _said(found: Contrast, effect: float | None, after: str) -> str:
-    """What a status says of its quantity; `after` tells how many contrasts share the false-alarm
-    rate.
-    """
-    value, ranked = _value(found.difference), found.method == "rank_permutation"
-    match found.status:
-        case "different":
-            chance = f"p {_p(found.adjusted_p)} by {_METHODS[found.method]}{after}"
-            return (
-                f"differs: {found.message} ({chance})"
-                if ranked
-                else f"differs beyond seed noise: {value}, {chance}"
-            )
-        case "equivalent":
-            return f"is the same to within {_short(effect or 0)}: {value}"
-        case "not_separable":
-            chance = f"p {_p(found.adjusted_p)}{after}"
-            return "is not separable from seed noise: " + (
-                f"{found.message} ({chance})" if ranked else f"{value}, {chance}{_power(found)}"
-            )
-        case "seed_noise_unknown":
-            real = (
-                "the difference is real only if seeds of one setting differ by less than "
-                f"{_short(found.largest_seed_deviation)}"
-            )
-            bound = (
-                f": {real} (standard deviation)"
-                if math.isfinite(found.largest_seed_deviation)
-                else ""
-            )
-            noise = "step noise alone. With one seed each, seed noise is unknown"
-            return f"differs by more than the noise of the steps: {value}, {noise}{bound}"
-        case "within_step_noise":
-            noise = "step noise alone; seed noise, unknown with one seed each, comes on top"
-            return f"is not separable even from the noise of the steps: {value}, {noise}"
-        case "unavailable":
-            return f"cannot be compared: {found.message}"
-
-
-def _power(found: Contrast) -> str:
-    """What so many runs would find, and how many the difference takes."""
-    if not (math.isfinite(found.minimum_detectable) or found.seeds_needed):
-        return ""
-    runs = (
-        f"{found.runs[0]} pairs"
-        if found.method == "paired_t"
-        else f"{found.runs[0]} and {found.runs[1]} runs"
-    )
-    said = f". {runs} would find no difference that is possible"
-    if math.isfinite(found.minimum_detectable):
-        said = (
-            f". {runs} would find a difference of {_short(found.minimum_detectable)} 8 times in 10"
-        )
-    return said + (
-        f"; one of {_short(found.asked)} needs about {found.seeds_needed} a group"
-        if found.seeds_needed
-        else ""
-    )
+def with_status(contrast: Contrast, adjusted_p: float, *, level: float) -> Contrast:
+    """Say of a contrast whether it is beyond noise, by the p-value that counts all of them."""
+    status = contrast.status
+    if status == "not_separable" and adjusted_p < 1 - level:
+        status = "different"
+    return dataclasses.replace(contrast, status=status, adjusted_p=adjusted_p)
 
 
 def where_they_part(found: Divergence, level: Contrast) -> Divergence:
@@ -398,25 +292,3 @@ def where_they_part(found: Divergence, level: Contrast) -> Divergence:
         status="unavailable",
         message="The late means differ; from which step on cannot be told.",
     )
-
-
-def _value(interval: Interval) -> str:
-    """A signed value with its interval."""
-    sign = "+" if interval.value >= 0 else ""
-    if not interval.bounded:
-        return f"{sign}{_short(interval.value)} ({percent(interval.level)} interval without limit)"
-    return (
-        f"{sign}{_short(interval.value)} ({percent(interval.level)} interval "
-        f"{_short(interval.low)} to {_short(interval.high)})"
-    )
-
-
-def _short(value: float) -> str:
-    """A number with three digits."""
-    text = f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return text.replace("-", "−")
-
-
-def _p(value: float) -> str:
-    """A p-value."""
-    return "< 0.0001" if value < 1e-4 else f"{value:.2g}"

@@ -2,10 +2,10 @@ r"""One quantity of two groups of runs: the difference with an interval, by the 
 numbers of seeds allow.
 
 Two runs a group: Welch's t. Pairs: t of their differences. One run in a group: the spread of seeds
-is taken from the groups that have more, or as the user says it. One run everywhere: step noise
-alone, and what the seeds would have to be for the difference to be real. Where a level is not held,
-ranks. The variance of a group is never taken below what its runs' step noise says. What runs are
-and where a group comes from is not known here.
+is taken from the groups that have more. One run everywhere: step noise alone, and what the seeds
+would have to be for the difference to be real. Where a level is not held, ranks. The variance of a
+group is never taken below what its runs' step noise says. What runs are and where a group comes
+from is not known here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
@@ -35,8 +35,6 @@ class Setup:
     level: float  # coverage of the interval
     paired: bool  # whether run i of one group goes with run i of the other
     seeds: SeedNoise  # spread of the seeds from all groups
-    known_deviation: float | None = None  # the spread of seeds as the user knows it, or None
-    effect: float | None = None  # the smallest difference that matters, or None
     # contrasts that share the false-alarm rate: what would be found has to pass the strictest of
     # Holm's thresholds
     tests: int = 1
@@ -84,14 +82,6 @@ def difference(a: Sequence[Measured], b: Sequence[Measured], setup: Setup) -> Di
     """
     x, y = _values(a), _values(b)
     value = float(y.mean() - x.mean())
-    if setup.known_deviation is not None:
-        variance = 2 * setup.known_deviation**2 + _step(a) + _step(b)
-        error = math.sqrt(
-            setup.known_deviation**2 * (1 / len(x) + 1 / len(y))
-            + _step(a) / len(x)
-            + _step(b) / len(y)
-        )
-        return Difference("known_seed_noise", value, error, math.inf, variance)
     if setup.paired and len(x) > 1:
         variance = max(float((y - x).var(ddof=1)), _step(a) + _step(b))
         return Difference("paired_t", value, math.sqrt(variance / len(x)), len(x) - 1.0, variance)
@@ -145,7 +135,7 @@ def contrast(
     found = (
         _step_noise_alone(quantity, a[0], b[0], setup)
         if estimate is None
-        else _tested(quantity, a, b, setup, estimate, rng)
+        else _tested(quantity, a, b, setup, estimate)
     )
     possible = not found.minimum_detectable > setup.span
     return replace(
@@ -183,10 +173,8 @@ def _tested(
     b: Sequence[Measured],
     setup: Setup,
     found: Difference,
-    rng: np.random.Generator,
 ) -> Contrast:
     """A contrast by a t test."""
-    asked = found.value if setup.effect is None else setup.effect
     return Contrast(
         quantity,
         "not_separable",
@@ -194,7 +182,6 @@ def _tested(
         found.interval(setup.level),
         p_value=found.p_value,
         adjusted_p=found.p_value,
-        permutation_p=_permutation_p(_values(a), _values(b), rng, paired=setup.paired),
         method=found.method,
         freedom=found.freedom,
         runs=(len(a), len(b)),
@@ -202,9 +189,8 @@ def _tested(
         if found.error > 0
         else math.nan,
         seeds_needed=seeds_needed(
-            asked, found.variance, paired=found.method == "paired_t", level=setup.strict_level
+            found.value, found.variance, paired=found.method == "paired_t", level=setup.strict_level
         ),
-        asked=abs(asked),
     )
 
 
@@ -241,7 +227,6 @@ def _step_noise_alone(quantity: Quantity, a: Measured, b: Measured, setup: Setup
         minimum_detectable=minimum_detectable(step, math.inf, level=setup.level)
         if step > 0
         else math.nan,
-        asked=abs(value if setup.effect is None else setup.effect),
         largest_seed_deviation=largest,
     )
 
@@ -260,7 +245,8 @@ def _ranked(
 
     counts = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)]
     ranks = rankdata(_values([*a, *b]))
-    p_value = _permutation_p(ranks[: len(a)], ranks[len(a) :], rng) if sum(counts) else math.nan
+    several = len(ranks) > 2 and any(counts)
+    p_value = relabelled(ranks, len(a), rng) if several else math.nan
     said = f"held in {counts[0]} of {len(a)} and in {counts[1]} of {len(b)} runs"
     return Contrast(
         quantity,
@@ -269,23 +255,15 @@ def _ranked(
         nothing(setup.level),
         p_value=p_value,
         adjusted_p=p_value,
-        permutation_p=p_value,
         method="rank_permutation",
         runs=(len(a), len(b)),
     )
 
 
-def _permutation_p(x: Float, y: Float, rng: np.random.Generator, *, paired: bool = False) -> float:
-    """Two-sided, of exchangeable runs, or of pairs whose sides may be swapped; nan for one run
-    each.
+def relabelled(value_R: Float, count: int, rng: np.random.Generator) -> float:
+    """Two-sided, of exchangeable runs: the share of relabellings whose means differ at least as
+    much, ties by rounding included; a sample counts the data as one of its draws.
     """
-    if len(x) + len(y) <= 2:
-        return math.nan
-    return _flipped(y - x, rng) if paired else _relabelled(np.concatenate([x, y]), len(x), rng)
-
-
-def _relabelled(value_R: Float, count: int, rng: np.random.Generator) -> float:
-    """Share of relabellings whose means differ at least as much."""
     total = len(value_R)
     exact = math.comb(total, count) <= MOST_RELABELLINGS
     every = (
@@ -293,30 +271,8 @@ def _relabelled(value_R: Float, count: int, rng: np.random.Generator) -> float:
         if exact
         else np.argsort(rng.random((MOST_RELABELLINGS, total)), axis=1)[:, :count]
     )
-    chosen = np.array(every)
-    sums = value_R[chosen].sum(axis=1)
+    sums = value_R[np.array(every)].sum(axis=1)
     differences = np.abs(sums / count - (value_R.sum() - sums) / (total - count))
     own = abs(float(value_R[:count].mean() - value_R[count:].mean()))
-    return _share(differences, own, exact=exact)
-
-
-def _flipped(difference_R: Float, rng: np.random.Generator) -> float:
-    """Share of sign flips whose mean is at least as large."""
-    count = len(difference_R)
-    exact = 2**count <= MOST_RELABELLINGS
-    signs = (
-        np.array(list(product((1.0, -1.0), repeat=count)))
-        if exact
-        else rng.choice([1.0, -1.0], size=(MOST_RELABELLINGS, count))
-    )
-    return _share(
-        np.abs(signs @ difference_R) / count, abs(float(difference_R.mean())), exact=exact
-    )
-
-
-def _share(drawn: Float, own: float, *, exact: bool) -> float:
-    """Share at least as large, ties by rounding included; a sample counts the data as one of its
-    draws.
-    """
-    extreme = int((drawn >= own * (1 - 1e-12)).sum())
-    return extreme / len(drawn) if exact else (extreme + 1) / (len(drawn) + 1)
+    extreme = int((differences >= own * (1 - 1e-12)).sum())
+    return extreme / len(differences) if exact else (extreme + 1) / (len(differences) + 1)

@@ -76,35 +76,9 @@ def run_divergence(first: Curve, second: Curve, *, rate: float = 0.05) -> Diverg
 
 
 def _together(first: Curve, second: Curve) -> tuple[Float, Float, Float]:
-    """Steps that both have, difference of the values, difference of the residuals; bins of the
-    wider spacing where steps do not agree.
-    """
+    """Steps that both have, difference of the values, difference of the residuals."""
     step, a, b = np.intersect1d(first.step_T, second.step_T, return_indices=True)
-    if 2 * step.size >= min(first.step_T.size, second.step_T.size):
-        return step, second.value_T[b] - first.value_T[a], second.residual[b] - first.residual[a]
-    width = max(float(np.median(np.diff(run.step_T))) for run in (first, second))
-    start = max(first.step_T[0], second.step_T[0])
-    stop = min(first.step_T[-1], second.step_T[-1])
-    if stop - start < 2 * width:
-        return np.empty(0), np.empty(0), np.empty(0)
-    edges = np.arange(start, stop + width, width)
-    binned = [_binned(run, edges) for run in (first, second)]
-    both = np.isfinite(binned[0][0]) & np.isfinite(binned[1][0])
-    value, residual = (binned[1][k] - binned[0][k] for k in (0, 1))
-    return edges[:-1][both], value[both], residual[both]
-
-
-def _binned(run: Curve, edges: Float) -> tuple[Float, Float]:
-    """Means of values and residuals in bins of steps; nan where a bin is empty."""
-    place = np.digitize(run.step_T, edges) - 1
-    inside = (place >= 0) & (place < edges.size - 1)
-    counts = np.bincount(place[inside], minlength=edges.size - 1)
-    with np.errstate(invalid="ignore"):
-        value, residual = (
-            np.bincount(place[inside], row[inside], edges.size - 1) / counts
-            for row in (run.value_T, run.residual)
-        )
-    return value, residual
+    return step, second.value_T[b] - first.value_T[a], second.residual[b] - first.residual[a]
 
 
 def _plausible(step_T: Float, residual_T: Float) -> tuple[list[NoiseShape], list[float]]:

@@ -15,7 +15,6 @@ from groupwise.plain import Plain
 Quantity = Literal["level", "speed"]
 Status = Literal[
     "different",
-    "equivalent",
     "not_separable",
     "seed_noise_unknown",
     "within_step_noise",
@@ -25,7 +24,6 @@ Method = Literal[
     "welch",
     "paired_t",
     "pooled_t",
-    "known_seed_noise",
     "step_noise_alone",
     "rank_permutation",
     "none",
@@ -96,23 +94,18 @@ class Contrast(Plain):
         "seeds_needed",
         "p_value",
         "adjusted_p",
-        "permutation_p",
         "freedom",
         "step_error",
         "minimum_detectable",
-        "asked",
         "largest_seed_deviation",
     )
     quantity: Quantity  # level, or speed (a time: less is faster)
     status: Status  # what can be said
-    message: str  # the status as a sentence
+    message: str  # why it is unavailable, or how many runs hold the level; else ""
     # second minus first, with its interval; over step noise alone where seeds are unknown
     difference: Interval
     p_value: float = math.nan  # two-sided, of no difference; nan where seed noise is unknown
     adjusted_p: float = math.nan  # after Holm, over all contrasts of the comparison
-    # from relabelling runs (or flipping pairs), every way or a sample; nan where that cannot go
-    # below 1 - level
-    permutation_p: float = math.nan
     method: Method = "none"  # how the interval was made
     freedom: float = math.nan  # degrees of freedom; nan without
     runs: tuple[int, int] = (0, 0)  # how many of each group took part
@@ -120,12 +113,8 @@ class Contrast(Plain):
     # difference that so many runs would find 8 times in 10, beside the other contrasts; nan where
     # the metric cannot differ by so much
     minimum_detectable: float = math.nan
-    seeds_needed: int | None = (
-        # runs a group that would find a difference of the size asked about 8 times in 10; None:
-        # unknown
-        None
-    )
-    asked: float = math.nan  # the difference that `seeds_needed` is about
+    # runs a group that would find this difference 8 times in 10; None: unknown
+    seeds_needed: int | None = None
     largest_seed_deviation: float = (
         math.nan
     )  # with unknown seed noise, the spread of seeds up to which the difference would be real

@@ -321,21 +321,35 @@ def _label(row: Row, case: Case) -> str:
     return row.label.format(column=broken.columns[0] if broken and broken.columns else "")
 
 
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do: the line, and the actions that it comes to."""
+
+    do: str = ""
+    keys: tuple[str, ...] = ()  # of the actions: the first that `actions.tsv` has
+    step: int | None = None  # of the checkpoint to go back to
+
+
 def advice_for(
     cause: Cause, finding: Finding | None, *, step: int | None, onset: int | None
-) -> str:
-    """Return the line that says what to do: of the cause, or else of the check."""
-    line = CAUSES[cause.keys[0]].do if cause.keys else "" if finding is None else finding.advice
+) -> Advice:
+    """Return what to do: of the cause, or else of the check."""
+    keys, line = cause.keys[:1], "" if finding is None else finding.advice
+    if cause.keys:
+        line = CAUSES[cause.keys[0]].do
+    elif finding is not None:
+        keys = (*(fact.name for fact in finding.facts), finding.check)
     if cause.certainty is Certainty.CANNOT_TELL and cause.log:
         line = f"log {cause.log[0]}; {line}"
     if step is None:
         line = "; ".join(part for part in line.split("; ") if "{step}" not in part)
     if onset is None:
         line = line.replace(" at step {onset}", "").replace(" of step {onset}", "")
-    return line.format(
+    line = line.format(
         step=f"{step:,}" if step is not None else "",
         onset=f"{onset:,}" if onset is not None else "",
     )
+    return Advice(line, keys, step)
 
 
 def is_serious(finding: Finding) -> bool:

@@ -162,7 +162,7 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
         fact = Fact.TRAINING_FALLS_ALONE if name == "reward" else Fact.FUNCTION_FALLS_ALONE
     signal_name = "held_out" if name == HELD_OUT else clean(name, longest=60)
     signs = () if name == "reward" else (Sign(signal_name, step, *ends.ends, words),)
-    advice = "go back to a checkpoint of step {step} or before"
+    advice = "restart from step {step}; lr ÷ 3"
     facts = stated(fact, behaviour_change(evidence, step))
     lost = ends.share_lost(
         reward_floor(evidence) if name == "reward" else floor_of(signal), fall.lost

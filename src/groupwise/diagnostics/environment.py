@@ -6,88 +6,132 @@ What the policy did of itself is not judged here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics.beyond import since_the_first
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, no_sign, not_logged
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
+from groupwise.diagnostics.judgement import (
+    Course,
+    Environment,
+    Environments,
+    Finding,
+    Sign,
+    Status,
+    by_sign,
+    no_sign,
+    not_logged,
+)
+from groupwise.diagnostics.signals import (
+    FEWEST_ROWS,
+    Evidence,
+    Signal,
+    counted,
+    ends_of,
+    floor_of,
+    once,
+)
 from groupwise.diagnostics.signs import arrow, short
 from groupwise.intervals import percent
 from groupwise.wording import clean
 
 ENVIRONMENTS, INFRASTRUCTURE = "environments", "infrastructure"
 TOOLS, TOOL_USE = "tool_failures", "tool_use"
-# A share of failed episodes is a tenth above its first rows; an environment has lost half of its
+# A share of failed episodes is a tenth above its first rows; an environment has lost a third of its
 # best, beyond so many standard errors; calls are a fifth of what they were.
-MORE_FAILED, LOST, SURELY, FEWER = 0.1, 0.5, 5.0, 0.2
+MORE_FAILED, LOST, SURELY, FEWER = 0.1, 1 / 3, 5.0, 0.2
+# Standard errors by which an environment has risen; seats whose gains and losses cancel to a tenth.
+CLEARLY, MIRRORED = 3.0, 0.1
+# Environments that are told of one by one.
+MOST_SHOWN = 20
 # Half of the calls fail, and three in ten more than at first.
 HALF, MORE_CALLS = 0.5, 0.3
 _TOOLS = r".*((tool|action).*(fail|error|invalid)|(fail|error|invalid).*(tool|action)).*"
 _FIRST, _SMOOTH = 10, 5
-_ALL = ("agg", "all", "total")  # of environments together
+_ALL = ("agg", "all", "total", "verifiable")  # of environments together
+_KINDS = {"environment_reward/": "environment", "seat_reward/": "seat"}
 _FAILURES = (
     r".*(infra[\w/]*fail|sandbox[\w/]*(fail|error)|timed?_?out|has_error|exception_rate"
     r"|env\w*(fail|error)).*"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Loss:
-    """One environment that lost most of what it had earned."""
-
-    name: str
-    signal: Signal
-    row: int  # since which it is below the middle of both levels
-    best: float
-    now: float
-
-
 def environments(evidence: Evidence) -> Finding:
     """Look for an environment that loses what it had while the others hide it."""
-    prefix = "environment_reward/"
-    signals = {
-        meaning.quantity.removeprefix(prefix): evidence.quantity(meaning.quantity)
-        for meaning in evidence.record.meanings
-        if meaning.quantity.startswith(prefix) and not meaning.unavailable
-        if meaning.quantity.removeprefix(prefix) not in _ALL
-    }
-    found = {
-        name: signal
-        for name, signal in signals.items()
-        if signal is not None and len(signal) >= 2 * FEWEST_ROWS
-    }
-    if len(found) < 2:
+    each = environments_of(evidence)
+    if each is None:
         return not_logged(ENVIRONMENTS, "Rewards by environment or task are not in the log.")
-    losses = [loss for name, signal in found.items() if (loss := _loss(name, signal)) is not None]
-    if not losses:
-        words = counted(len(found), "environment")
-        return no_sign(ENVIRONMENTS, f"None of {words} loses what it had earned.")
-    worst = min(losses, key=lambda loss: loss.now / loss.best)
-    step, name = int(worst.signal.step_T[worst.row]), clean(worst.name, longest=40)
-    words = f"reward of {name} {arrow(worst.best, worst.now)}"
-    more = "" if len(losses) == 1 else f", and {counted(len(losses) - 1, 'more')}"
-    message = f"{words} since step {step:,}, one of {len(found)} environments{more}."
-    sign = Sign("environment_reward", step, worst.best, worst.now, words)
+    worst, rose = each.worst[0], f"{each.rose} of {counted(each.count, 'environment')} rise"
+    if not each.fell or worst.step is None:
+        return no_sign(ENVIRONMENTS, f"None loses what it had earned, {rose}.")
+    words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
+    more = "" if each.fell == 1 else f", {counted(each.fell - 1, 'more')} fell"
+    rose = f"{each.rose} of {each.count - 1:,} others rise"
+    message = f"{words} since step {worst.step:,}{more}; {rose}."
+    if 2 * each.fell > each.count or _mirrored(each):
+        return Finding(ENVIRONMENTS, Status.INFO, message, worst.step)
+    sign = Sign("environment_reward", worst.step, worst.before, worst.after, words)
     return by_sign(ENVIRONMENTS, Status.WARNING, message, sign, LOST, Fact.ENVIRONMENT_FELL)
 
 
-def _loss(name: str, signal: Signal) -> _Loss | None:
-    """The loss of one environment, if there is one."""
+@once
+def environments_of(evidence: Evidence) -> Environments | None:
+    """Return what the reward of each environment, task or seat does, the worst first; None where
+    the log has fewer than two.
+    """
+    columns = [
+        (kind, name, signal)
+        for prefix, kind in _KINDS.items()
+        for name, signal in evidence.named(prefix)
+        if name not in _ALL
+    ]
+    twice = Counter(name for _, name, _ in columns)
+    each = [
+        _course(kind, name if twice[name] == 1 else f"{name} ({signal.column})", signal)
+        for kind, name, signal in columns
+    ]
+    courses, order = Counter(one.course for one in each), list(Course)
+    each.sort(key=lambda one: (order.index(one.course), -one.lost))
+    fell, rose = courses[Course.FELL], courses[Course.ROSE]
+    return Environments(len(each), fell, rose, tuple(each[:MOST_SHOWN])) if each[1:] else None
+
+
+def _course(kind: str, name: str, signal: Signal) -> Environment:
+    """What the reward of one environment does."""
+    first, last = ends_of(signal)
+    before, after = signal.level(first), signal.level(last)
+    if len(signal) < 2 * FEWEST_ROWS:
+        return Environment(kind, name, Course.FEW_ROWS, before, after)
     few = max(3, len(signal) // 10)
     smooth = moving_mean(signal.value_T, _SMOOTH)
-    top = int(smooth[: len(smooth) - few].argmax())
-    best, late = float(smooth[top]), slice(len(signal) - few, None)
-    now = signal.level(late)
-    peak = slice(top, top + _SMOOTH)
-    if best <= 0 or now > (1 - LOST) * best or signal.score(peak, late) > -SURELY:
-        return None
-    below = smooth < (best + now) / 2
-    row = len(below) - int(np.argmin(below[::-1])) if not below.all() else 0
-    return _Loss(name, signal, min(row + _SMOOTH // 2, len(signal) - 1), best, now)
+    best, now = float(smooth[: len(smooth) - few].max()), signal.level(slice(-few, None))
+    if best - now > LOST * (best - floor_of(signal)):
+        below = smooth < (best + now) / 2
+        row = len(below) - int(np.argmin(below[::-1])) if not below.all() else 0
+        row = min(row + _SMOOTH // 2, len(signal) - few)
+        near = slice(max(0, row - max(len(signal) - row, _FIRST)), row)
+        if row and _score(signal, near, slice(row, None)) < -SURELY:
+            return Environment(kind, name, Course.FELL, best, now, int(signal.step_T[row]))
+    moved = signal.score(first, last)
+    course = Course.ROSE if moved > CLEARLY else Course.STANDS
+    return Environment(kind, name, course if signal.high > 0 else Course.NOTHING, before, after)
+
+
+def _score(signal: Signal, early: slice, late: slice) -> float:
+    """The change over its standard error, which is that of either stretch too where the log is
+    mostly one number.
+    """
+    noise = max(signal.deviation, *(float(signal.value_T[rows].std()) for rows in (early, late)))
+    return replace(signal, deviation=noise).score(early, late)
+
+
+def _mirrored(each: Environments) -> bool:
+    """Whether what one seat lost others won, as in a game of one against the other."""
+    lost = [one.lost for one in each.worst if one.kind == "seat"]
+    return len(lost) == each.count and abs(sum(lost)) < MIRRORED * max(lost)
 
 
 def infrastructure(evidence: Evidence) -> Finding:

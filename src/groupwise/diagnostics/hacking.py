@@ -556,7 +556,7 @@ def _parted(
     assert reward is not None
     task = {
         **{name: one for name, one in functions.items() if of_task(name)},
-        **evidence.task_scores,
+        **{score.column: score for _, score in evidence.named("task_score")},
     }
     # Under the penalties that it is paid with the reward itself is the task's.
     beside = (

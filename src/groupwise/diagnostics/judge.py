@@ -5,7 +5,7 @@ Every command, page and callback shows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +28,7 @@ from groupwise.diagnostics import (
     verifier,
     zero_variance,
 )
+from groupwise.diagnostics.actions import actions_of
 from groupwise.diagnostics.causes import is_serious
 from groupwise.diagnostics.cost import cost_since, cost_to_come
 from groupwise.diagnostics.facts import Fact
@@ -152,13 +153,14 @@ def judged(evidence: Evidence) -> Judgement:
     return Judgement(
         run=evidence.record.name,
         state=state,
-        headline="; ".join((story.headline, *_crashed(answers[numerics.CRASH]))),
+        headline=_headline(answers, story),
         since_step=story.onset,
         first_sign=first,
         then=story.signs[1:],
         cause=story.cause,
         learning=progress.learning,
-        do=story.do,
+        do=story.advice.do,
+        actions=actions_of(story.advice.keys, evidence.record.config, story.advice.step),
         cost=cost_since(evidence.record, first.step if first is not None else story.onset)
         if alarm
         else None,
@@ -175,6 +177,7 @@ def judged(evidence: Evidence) -> Judgement:
         level=level,
         now=now,
         now_from=now_from,
+        environments=environment.environments_of(evidence),
     )
 
 
@@ -187,9 +190,23 @@ def _beside(answer: Finding, signs: Iterable[Sign]) -> Finding:
     return replace(answer, status=Status.INFO) if bare else answer
 
 
-def _crashed(answer: Finding) -> tuple[str, ...]:
-    """What the log ends in, where that is an error."""
-    return (answer.message,) if Fact.CRASHED in answer.facts else ()
+def _headline(answers: Mapping[str, Finding], story: Story) -> str:
+    """What is told, and what is said in any case: the environment that fell, and the error in
+    which the log ends.
+    """
+    always = {
+        environment.ENVIRONMENTS: Fact.ENVIRONMENT_FELL,
+        numerics.CRASH: Fact.CRASHED,
+    }
+    more = [
+        answers[check].message for check, fact in always.items() if fact in answers[check].facts
+    ]
+    said = dict.fromkeys((story.headline, *more))
+    return (
+        "; ".join(one.rstrip(".") for one in said)
+        if said.keys() > {story.headline}
+        else story.headline
+    )
 
 
 def _levels(story: Story, progress: Progress) -> tuple[float | None, float | None, int | None]:
@@ -209,7 +226,7 @@ def _state(evidence: Evidence, found: Finding | None, progress: Progress) -> Sta
     if evidence.reward is None or len(evidence.reward) < FEWEST_ROWS or evidence.relative:
         return State.CANNOT_TELL
     if found is not None or progress.learning in (Learning.FLAT, Learning.FALLING):
-        return State.WATCH
+        return State.WARNING
     return State.CANNOT_TELL if progress.learning is Learning.UNKNOWN else State.OK
 
 
@@ -220,8 +237,8 @@ def _by_cause(
     that is lost.
     """
     if found is not None and found.check in _HARMLESS and cause.certainty is Certainty.POSSIBLE:
-        state = State.WATCH
-    if state is State.WATCH and _lost_all(evidence, progress, cause):
+        state = State.WARNING
+    if state is State.WARNING and _lost_all(evidence, progress, cause):
         return State.FAILED if evidence.ended else State.FAILING
     return state
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from groupwise.diagnostics.actions import Action
 from groupwise.diagnostics.facts import Fact
 from groupwise.intervals import Interval
 from groupwise.plain import Plain, Said, plain
@@ -22,7 +23,7 @@ class State(StrEnum):
     """How a run stands."""
 
     OK = "ok"  # nothing speaks against it
-    WATCH = "watch"  # something possible, or small
+    WARNING = "warning"  # something possible, or small
     FAILING = "failing"  # a likely failure that has not recovered, while the run goes on
     FAILED = "failed"  # the same of a run that has ended
     CANNOT_TELL = "cannot_tell"  # reward or rows are missing
@@ -45,6 +46,16 @@ class Certainty(StrEnum):
     POSSIBLE = "possible"
     CANNOT_TELL = "cannot_tell"  # between the names; `log` says what would tell them apart
     NONE = "none"
+
+
+class Course(StrEnum):
+    """What the reward of one environment does, the worst first."""
+
+    FELL = "fell"
+    NOTHING = "nothing earned"
+    STANDS = "stands"
+    FEW_ROWS = "few rows"
+    ROSE = "rose"
 
 
 class Learning(StrEnum):
@@ -231,6 +242,33 @@ class Finding(Plain):
         return shown | {"value": None if self.value is None else plain(self.value.value)}
 
 
+@dataclass(frozen=True, slots=True)
+class Environment(Plain):
+    """How one environment, task or seat does on its own."""
+
+    kind: str  # environment or seat
+    name: str
+    course: Course
+    before: float  # its level before it fell, or in its first rows
+    after: float  # its level since, or in its last rows
+    step: int | None = None  # from which it fell
+
+    @property
+    def lost(self) -> float:
+        """By how much it ends lower."""
+        return self.before - self.after
+
+
+@dataclass(frozen=True, slots=True)
+class Environments(Plain):
+    """All environments of a run: how many there are, fell and rose, and the worst of them."""
+
+    count: int
+    fell: int
+    rose: int
+    worst: tuple[Environment, ...]
+
+
 def exactly(value: float) -> Interval:
     """A number that is not estimated."""
     return Interval(value, value, value)
@@ -271,7 +309,7 @@ class Judgement(Said):
 
     Args:
         run: its name.
-        state: ok, watch, failing, failed or cannot_tell.
+        state: ok, warning, failing, failed or cannot_tell.
         headline: the fact first, with raw numbers before and after.
         since_step: from which the failure holds, or None.
         first_sign: the earliest signal that moved, or None.
@@ -279,6 +317,7 @@ class Judgement(Said):
         cause: likely, possible, or what the log cannot tell between.
         learning: what the reward does.
         do: one line.
+        actions: the same as data, in the order to take them.
         cost: what was spent after the first sign, or None.
         spent: what the whole run took, or None.
         to_come: what is to come until the planned last step, or None.
@@ -291,11 +330,13 @@ class Judgement(Said):
         level: of the reward before what is told, or at first; None without one.
         now: of the reward in its last rows; None without one.
         now_from: the step of the first of these rows, or None.
+        environments: the reward of each environment or seat on its own, or None.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("state", "headline", "since_step", "first_sign", "then", "cause"),
-        *("learning", "do", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
+        *("learning", "do", "actions", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
+        "environments",
     )
 
     run: str
@@ -307,6 +348,7 @@ class Judgement(Said):
     cause: Cause = field(default_factory=Cause)
     learning: Learning = Learning.UNKNOWN
     do: str = ""
+    actions: tuple[Action, ...] = ()
     cost: Cost | None = None
     not_logged: tuple[str, ...] = ()
     checks: tuple[Finding, ...] = ()
@@ -319,8 +361,9 @@ class Judgement(Said):
     level: float | None = None
     now: float | None = None
     now_from: int | None = None
+    environments: Environments | None = None
 
-    SCHEMA: ClassVar[int] = 1
+    SCHEMA: ClassVar[int] = 2
 
     def __str__(self) -> str:
         """The state and the fact, the cause where there is one, and what to do, in sentences."""
@@ -330,7 +373,7 @@ class Judgement(Said):
         return clean(" ".join(said), longest=_LONGEST)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, schema 1."""
+        """Plain data for JSON, schema 2."""
         return {"schema": self.SCHEMA, **super(Judgement, self).as_dict()}
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from typing import Any, TypeVar
@@ -404,17 +404,13 @@ class Evidence:
                 found.setdefault(name, signal)
         return found
 
-    @cached_property
-    def task_scores(self) -> Mapping[str, Signal]:
-        """What the log says of the task beside its reward, by column."""
-        columns = [
-            meaning.column
-            for meaning in self.record.meanings
-            if meaning.quantity == "task_score" and not meaning.unavailable
-        ]
-        return {
-            column: signal for column in columns if (signal := self._column(column)) is not None
-        }
+    def named(self, prefix: str) -> Iterator[tuple[str, Signal]]:
+        """Yield the columns of the quantities that begin so, with the rest of their names."""
+        for meaning in self.record.meanings:
+            if meaning.quantity.startswith(prefix) and not meaning.unavailable:
+                signal = self._column(meaning.column)
+                if signal is not None:
+                    yield meaning.quantity.removeprefix(prefix), signal
 
     def quantity(self, name: str) -> Signal | None:
         """Return a canonical quantity as a signal, or None where it is not in the log or carries

@@ -14,7 +14,7 @@ import numpy as np
 
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics import collapse, completions, hacking, instability, numerics, verifier
-from groupwise.diagnostics.causes import Case, advice_for, is_serious, verdict
+from groupwise.diagnostics.causes import Advice, Case, advice_for, is_serious, verdict
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import by_and_by, decline_of, fall_of, level_changes, signs_of_fall
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
@@ -23,9 +23,9 @@ from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 from groupwise.diagnostics.signs import arrow, reach_of, short, signs_about
 from groupwise.diagnostics.swings import reward_level
 
-NO_CAUSE = Cause()
+NO_CAUSE, NO_ADVICE = Cause(), Advice()
 # What to do about a reward that stands where nothing says why.
-STANDS = "see whether rewards differ within groups; if they do, lr × 3"
+STANDS = "see whether rewards differ within groups, and read what the best answers do"
 # And about one whose last few rows fell.
 FELL_LATE = "see whether it comes back; compare the last two checkpoints on held-out prompts"
 # From this share of zero-variance groups on the prompts are to be chosen before the learning rate.
@@ -88,7 +88,7 @@ class Story:
     onset: int | None = None
     signs: tuple[Sign, ...] = ()
     cause: Cause = NO_CAUSE
-    do: str = ""
+    advice: Advice = NO_ADVICE
 
 
 def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
@@ -112,7 +112,7 @@ def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
     cause = look.cause(Fact.STANDS if learning is Learning.FLAT else Fact.ROSE)
     advice = advice_for(cause, None, step=None, onset=None)
     if learning is Learning.FALLING or (learning is Learning.FLAT and not cause.names):
-        advice = FELL_LATE if learning is Learning.FALLING else _stands(look.evidence)
+        advice = Advice(FELL_LATE if learning is Learning.FALLING else _stands(look.evidence))
     return Story(_course(look.progress), None, (), cause, advice)
 
 
@@ -150,14 +150,14 @@ def _stands(evidence: Evidence) -> str:
         if alike >= _MOST:
             return (
                 f"{100 * alike:.0f} % of the groups have zero variance: draw prompts that are "
-                "sometimes right; then lr × 3"
+                "sometimes right"
             )
     differ = spread.known and float(np.nanmedian(spread.value_T)) > 0
     differ = differ or (equal.known and float(np.nanmedian(equal.value_T)) < 0.5)
     return (
         (
-            "rewards differ within groups and nothing is learnt: lr × 3, and read what the best "
-            "answers do"
+            "rewards differ within groups and nothing is learnt: try lr ÷ 3 and × 3 on copies, "
+            "20 updates each"
         )
         if differ
         else STANDS

@@ -679,8 +679,8 @@ def _family(framework: str) -> list[TrainerRule]:
     if not family:
         names = ", ".join(dict.fromkeys(entry.framework for entry in TRAINERS))
         raise InvalidArgumentError(
-            f"expected a trainer, got {framework[:60]!r}: use one of {names}, or give --lag-kind "
-            "and --refresh-interval"
+            f"expected a trainer, got {framework[:60]!r}: use one of {names}, or give "
+            "--set lag_kind=KIND --set refresh_interval=R"
         )
     return family
 

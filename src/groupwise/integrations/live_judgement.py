@@ -13,12 +13,13 @@ from typing import Literal, cast, get_args
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.sinks import tell, title_of
+from groupwise.plain import FORMER_STATES
 from groupwise.record.recorder import Say, reason_of
 from groupwise.record.run import RunRecord
 from groupwise.record.table import rollouts_table, steps_table
 from groupwise.wording import clean
 
-StopOn = Literal["watch", "failing"]
+StopOn = Literal["warning", "failing"]
 
 _EVERY, _SHARE = (
     50,
@@ -32,10 +33,11 @@ _LONGEST = 600
 
 def state_to_stop_on(name: str) -> StopOn:
     """Return the mildest state that is to end a training, by its name."""
+    name = FORMER_STATES.get(name, name)
     if name in get_args(StopOn):
         return cast("StopOn", name)
     raise InvalidArgumentError(
-        f"expected watch or failing for stop_on, got {str(name)[:40]!r}: use one of these"
+        f"expected warning or failing for stop_on, got {str(name)[:40]!r}: use one of these"
     )
 
 

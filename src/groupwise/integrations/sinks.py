@@ -18,7 +18,7 @@ from groupwise.wording import clean
 PAGE = "GROUPWISE_PAGE"  # the environment variable with the address of the page
 LEVELS = {
     State.OK: "INFO",
-    State.WATCH: "WARN",
+    State.WARNING: "WARN",
     State.FAILING: "ERROR",
     State.FAILED: "ERROR",
     State.CANNOT_TELL: "WARN",

@@ -13,15 +13,15 @@ from rich.markup import escape
 
 from groupwise.analysis.compare import RunComparison
 from groupwise.analysis.compare_answer import ComparedGroup, shared_key, shown_decimals
-from groupwise.comparison.results import Comparison
+from groupwise.comparison.results import Comparison, Contrast
 from groupwise.diagnostics.judgement import State
 from groupwise.pages.tables import Grid
 from groupwise.pages.text import Printer
-from groupwise.wording import alike, clean, count, number, sentence
+from groupwise.wording import alike, clean, count, number, ranged, sentence
 
 _COLUMNS = 80
 _MOST_GROUPS = 9
-_BADNESS = (State.OK, State.CANNOT_TELL, State.WATCH, State.FAILING, State.FAILED)
+_BADNESS = (State.OK, State.CANNOT_TELL, State.WARNING, State.FAILING, State.FAILED)
 
 
 def print_comparison(comparison: RunComparison, console: Console, *, why: bool = False) -> None:
@@ -49,7 +49,7 @@ def _print_rest(comparison: RunComparison, out: Printer) -> None:
         )
     runs = [run for group in comparison.groups for run in group.runs]
     doubtful = [run for run in runs if run.judgement.alarm] or [
-        run for run in runs if run.judgement.state is State.WATCH
+        run for run in runs if run.judgement.state is State.WARNING
     ][:1]
     for run in doubtful[:2] if len(comparison.groups) == 2 else ():
         _wrapped(out, f"{run.label}: {run.judgement.headline}", longest=3 * _COLUMNS // 2)
@@ -68,13 +68,27 @@ def _print_why(comparison: RunComparison, out: Printer) -> None:
         _wrapped(out, f"{run.label}: {run.judgement.headline}")
     for pairing in comparison.found.pairings:
         out.heading(f"{comparison.name(pairing.second)} against {comparison.name(pairing.first)}")
-        for message in (
-            *(found.message for found in pairing.contrasts),
-            pairing.divergence.message,
-        ):
-            _wrapped(out, sentence(message))
+        out.grid(_tests(pairing.contrasts))
+        _wrapped(out, sentence(pairing.divergence.message))
     for note in dict.fromkeys(comparison.notes):
         _wrapped(out, f"· {sentence(note)}", style="dim")
+
+
+def _tests(contrasts: Sequence[Contrast]) -> Grid:
+    """Return what each test of two groups found."""
+    rows = tuple(
+        (
+            {"level": "late mean", "speed": "time to the level"}[contrast.quantity],
+            contrast.message or contrast.status.replace("_", " "),
+            ranged(contrast.difference),
+            number(contrast.adjusted_p, digits=2),
+            number(contrast.minimum_detectable, digits=2),
+            "–" if contrast.seeds_needed is None else f"{contrast.seeds_needed}",
+        )
+        for contrast in contrasts
+    )
+    head = ("", "Found", "Difference", "p of all", "8 in 10 find", "Runs needed")
+    return Grid(head, rows, (2, 3, 4, 5))
 
 
 def _wrapped(out: Printer, text: str, *, style: str = "", longest: int = 1000) -> None:

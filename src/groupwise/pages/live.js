@@ -120,9 +120,11 @@
   };
 
   const showChecks = (found) => {
-    const checks = found?.checks ?? [];
+    const checks = found?.checks ?? [], each = found?.environments?.worst ?? [];
     find("checks").parentElement.hidden = !checks.length;
     fill(find("checks"), checks, (one) => el("li", {}, el("b", {}, `${one.check.replaceAll("_", " ")}: ${ANSWERS[one.status]}. `), one.message));
+    find("environments").parentElement.hidden = !each.length;
+    fill(find("environments"), each, (one) => el("li", {}, `${one.kind} `, el("bdi", {}, one.name), ` ${one.course}, ${format(one.before)} → ${format(one.after)}`));
     find("to-log").parentElement.hidden = !found?.not_logged.length;
     fill(find("to-log"), found?.not_logged ?? [], (one) => el("li", {}, one));
   };

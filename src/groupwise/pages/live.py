@@ -1,5 +1,5 @@
 """Serve the live page: loopback only, to those who have its address, a page, its style and script,
-a stream of what changes, metrics.
+a stream of what changes.
 
 Whatever a log holds reaches the page as JSON and is shown as text. What is shown is decided in
 `live_hub`. The token stands in the address and not in a cookie: cookies know no ports, so that a
@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import html
-import math
 import re
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from groupwise.analysis.rollouts import VIEWS
-from groupwise.diagnostics.judgement import State
-from groupwise.errors import GroupwiseError, MissingMetricError
+from groupwise.errors import GroupwiseError
 from groupwise.pages.live_hub import Hub
-from groupwise.record.run import RunRecord
 from groupwise.wording import clean
 
 if TYPE_CHECKING:
@@ -76,7 +73,6 @@ _FILES = {
         "live.js",
     ),
 }
-_BEARER = (b"www-authenticate", b"Bearer")
 _META = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 
 
@@ -100,11 +96,8 @@ class Guard:
     the headers that keep a page in.
     """
 
-    def __init__(self, application: Application, token: str, metrics_token: str = "") -> None:
-        """Stand before an application; of `/metrics` a token of its own opens the door, which
-        opens no other, and without one nobody.
-        """
-        self._application, self._token, self._metrics_token = application, token, metrics_token
+    def __init__(self, application: Application, token: str) -> None:
+        self._application, self._token = application, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through or refuse it."""
@@ -142,16 +135,6 @@ class Guard:
             await _refuse(guarded, 421, "This page answers to 127.0.0.1 and localhost alone.")
         elif site not in ("none", "same-origin") and not navigates:
             await _refuse(guarded, 403, "This page answers to itself alone.")
-        elif scope["path"] == "/metrics" and self._metrics_token:
-            if not _same(headers.get("authorization", ""), f"Bearer {self._metrics_token}"):
-                await _refuse(
-                    guarded,
-                    401,
-                    "This address asks for the token of --metrics-token, as Authorization: Bearer.",
-                    _BEARER,
-                )
-            else:
-                await self._application(scope, receive, guarded)
         elif not _same(scope["path"].removeprefix("/").partition("/")[0], self._token):
             await _refuse(
                 guarded,
@@ -170,9 +153,9 @@ def _same(given: str, token: str) -> bool:
     return secrets.compare_digest(given.encode(errors="replace"), token.encode())
 
 
-async def _refuse(send: Send, status: int, words: str, *more: tuple[bytes, bytes]) -> None:
+async def _refuse(send: Send, status: int, words: str) -> None:
     """Answer with a sentence, and keep no connection for more."""
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close"), *more]
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": f"{words}\n".encode()})
 
@@ -224,7 +207,7 @@ async def _rollouts(hub: Hub, request: Request) -> Response:
     return Response(found, media_type="application/json")
 
 
-def application(hub: Hub, token: str, metrics_token: str = "") -> Application:
+def application(hub: Hub, token: str) -> Application:
     """Return the application that serves a hub to those who have the token; it follows the logs
     while it runs.
     """
@@ -238,9 +221,6 @@ def application(hub: Hub, token: str, metrics_token: str = "") -> Application:
     async def events(request: Request) -> Response:
         last = request.headers.get("last-event-id", "")
         return StreamingResponse(hub.messages(last), media_type="text/event-stream")
-
-    async def metrics(_request: Request) -> Response:
-        return Response(exposition(hub), headers={"content-type": MEDIA_TYPE})
 
     async def prompts(request: Request) -> Response:
         return Response(
@@ -272,12 +252,11 @@ def application(hub: Hub, token: str, metrics_token: str = "") -> Application:
         Route("/live.css", file),
         Route("/live.js", file),
         Route("/events", events),
-        Route("/metrics", metrics),
         Route("/report/{number}", partial(_report, hub)),
         Route("/rollouts/{number}", partial(_rollouts, hub)),
         Route("/prompts/{number}", prompts),
     ]
-    return Guard(Starlette(routes=routes, lifespan=lifespan), token, metrics_token)
+    return Guard(Starlette(routes=routes, lifespan=lifespan), token)
 
 
 def _page(hub: Hub) -> str:
@@ -317,7 +296,7 @@ def bound_socket(port: int | None) -> socket.socket:
     )
 
 
-def serve(hub: Hub, bound: socket.socket, token: str, metrics_token: str = "") -> None:
+def serve(hub: Hub, bound: socket.socket, token: str) -> None:
     """Serve until Ctrl-C or SIGTERM; nothing that is asked is logged, since an address holds the
     token.
     """
@@ -366,7 +345,7 @@ def serve(hub: Hub, bound: socket.socket, token: str, metrics_token: str = "") -
             self.should_exit = True
 
     config = uvicorn.Config(
-        application(hub, token, metrics_token),
+        application(hub, token),
         http=Connection,
         ws="none",
         log_level="error",
@@ -379,124 +358,3 @@ def serve(hub: Hub, bound: socket.socket, token: str, metrics_token: str = "") -
     )
     with suppress(KeyboardInterrupt):
         Server(config).run(sockets=[bound])
-
-
-MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# Of a span of a run: its key in the judgement, and in words; of an amount: its key there, in how
-# many units of Prometheus, and in words.
-_SPANS = {
-    "spent": ("spent", "of the whole run"),
-    "wasted": ("cost", "since the first sign"),
-    "remaining": ("to_come", "until the planned end"),
-}
-_UNITS = {
-    "steps": ("steps", 1, "Steps"),
-    "rollouts": ("rollouts", 1, "Rollouts"),
-    "tokens": ("tokens", 1, "Tokens"),
-    "seconds": ("seconds", 1, "Seconds"),
-    "gpu_seconds": ("gpu_hours", 3600, "Seconds of all GPUs"),
-    "money": ("money", 1, "Price of the GPUs, in the currency of --price,"),
-}
-# Each gauge with what it is; all begin with "groupwise_".
-GAUGES = {
-    "state": "1 for the state of the run, 0 for the others.",
-    "ended": "1 where nothing writes to the run any more.",
-    "step": "The newest step of the log.",
-    "rows": "Rows of the log.",
-    "metric": "The newest value of the metric that is watched.",
-    "changed_timestamp_seconds": "When the log last changed.",
-    "failed_since_step": "The step from which a failure holds.",
-    "first_sign_step": "The step of the first sign of a failure.",
-    **{
-        f"{span}_{unit}": f"{what} {when}."
-        for span, (_, when) in _SPANS.items()
-        for unit, (_, _, what) in _UNITS.items()
-    },
-}
-
-
-def exposition(hub: Hub) -> str:
-    """Return all gauges of all runs."""
-    samples = [sample for index in range(len(hub.runs)) for sample in _samples(hub, index)]
-    lines = []
-    for name, about in GAUGES.items():
-        found = [line for gauge, line in samples if gauge == name]
-        lines += (
-            [f"# HELP groupwise_{name} {about}", f"# TYPE groupwise_{name} gauge", *found]
-            if found
-            else []
-        )
-    return "\n".join([*lines, ""])
-
-
-def _samples(hub: Hub, index: int) -> Iterator[tuple[str, str]]:
-    """Yield the samples of one run, each with its gauge."""
-    run, said = hub.runs[index], hub.state(index)
-    judgement = (run.judged or {}).get("judgement") or {}
-    numbers = {
-        "ended": said["ended"],
-        "step": said["step"],
-        "rows": said["rows"],
-        "changed_timestamp_seconds": said["grew"] or None,
-    }
-    for gauge, value in (numbers | _judged_numbers(judgement)).items():
-        if value is not None:
-            yield gauge, f"groupwise_{gauge}{_labels(run=said['name'])} {_number(value)}"
-    if "state" in judgement:
-        for state in State:
-            yield (
-                "state",
-                (
-                    f"groupwise_state{_labels(run=said['name'], state=state.value)} "
-                    f"{int(state.value == judgement['state'])}"
-                ),
-            )
-    newest = None if run.follower.record is None else _newest(run.follower.record, hub.metric)
-    if newest is not None:
-        yield (
-            "metric",
-            f"groupwise_metric{_labels(run=said['name'], metric=hub.metric)} {_number(newest)}",
-        )
-
-
-def _judged_numbers(judgement: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what a judgement says in numbers, by gauge."""
-    failed = judgement.get("state") in ("failing", "failed")
-    numbers = {
-        "failed_since_step": judgement.get("since_step") if failed else None,
-        "first_sign_step": (judgement.get("first_sign") or {}).get("step"),
-    }
-    for span, (key, _) in _SPANS.items():
-        amounts = judgement.get(key) or {}
-        numbers |= {
-            f"{span}_{unit}": amounts[name] * scale
-            for unit, (name, scale, _) in _UNITS.items()
-            if amounts.get(name) is not None
-        }
-    return numbers
-
-
-def _newest(record: RunRecord, metric: str) -> float | None:
-    """Return the newest value of a metric that is a number."""
-    try:
-        column = record.steps[record.column(metric)]
-    except MissingMetricError:
-        return None
-    known = [
-        value for value in column.tail(100).to_list() if value is not None and math.isfinite(value)
-    ]
-    return float(known[-1]) if known else None
-
-
-def _number(value: float) -> str:
-    """Write a number as Prometheus reads it, all digits kept."""
-    return repr(float(value))
-
-
-def _labels(**labels: str) -> str:
-    """Write labels, what would end them escaped."""
-    escaped = {
-        name: clean(value).replace("\\", r"\\").replace('"', r"\"")
-        for name, value in labels.items()
-    }
-    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}"

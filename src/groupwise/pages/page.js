@@ -18,5 +18,20 @@
       }
     });
   }
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    button.addEventListener("click", async () => {
+      // A page that was opened from a folder may have no clipboard of its own: then a field is copied from.
+      try { await navigator.clipboard.writeText(button.dataset.copy); } catch {
+        const field = document.createElement("textarea");
+        field.value = button.dataset.copy;
+        button.after(field);
+        field.select();
+        document.execCommand("copy");
+        field.remove();
+        button.focus();
+      }
+      button.textContent = "Copied";
+    });
+  }
   for (const home of document.querySelectorAll("[data-viewer]")) groupwise.viewer(home, groupwise.held(found(home.dataset.viewer)));
 })();

@@ -28,14 +28,14 @@ _LONGEST_REMARK = 1000
 _SECOND = 2  # by so much the second line of an entry is worth less than its first
 _MARKS = {
     State.OK: "✓",
-    State.WATCH: "!",
+    State.WARNING: "!",
     State.FAILING: "✗",
     State.FAILED: "✗",
     State.CANNOT_TELL: "?",
 }
 STYLES = {
     State.OK: "green",
-    State.WATCH: "yellow",
+    State.WARNING: "yellow",
     State.FAILING: "red",
     State.FAILED: "red",
     State.CANNOT_TELL: "magenta",
@@ -94,6 +94,8 @@ def print_judgement(
         _print(console, Text(line))
     if why:
         _print(console, Text())
+        for said in actions_said(found):
+            _print(console, Text(_spelt(f"  {said}", plain=plain)))
         for check in found.checks:
             _print(
                 console,
@@ -111,6 +113,14 @@ def print_judgement(
                 console,
                 Text(_spelt(f"  {clean(sentence(said), longest=_LONGEST_REMARK)}", plain=plain)),
             )
+
+
+def actions_said(found: Judgement) -> Iterable[str]:
+    """Yield what to do, an action a line, with the settings of the user's trainer."""
+    for action in found.actions:
+        settings = f": {' '.join(action.settings)}" if action.settings else ""
+        ask = f" (for its setting give --set {action.missing})" if action.missing else ""
+        yield clean(f"Do: {action.words}{settings}{ask}", longest=_LONGEST)
 
 
 def print_first_line(found: Judgement, console: Console) -> None:

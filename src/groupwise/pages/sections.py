@@ -12,9 +12,9 @@ from groupwise.analysis.fitted import THIS_LAW, ahead, gained
 from groupwise.analysis.plan import shown_sizes
 from groupwise.analysis.screen import Screen
 from groupwise.analysis.summary import Summary
-from groupwise.diagnostics.judgement import Finding, Judgement, State, Status
+from groupwise.diagnostics.judgement import Environments, Finding, Judgement, State, Status
 from groupwise.pages.markup import Markup, breakable, isolated, join, tag, text
-from groupwise.pages.screen import head_of, title_of
+from groupwise.pages.screen import actions_said, head_of, title_of
 from groupwise.pages.tables import (
     Grid,
     baseline_grid,
@@ -29,7 +29,7 @@ from groupwise.pages.tables import (
     plan_grid,
     prompt_grid,
 )
-from groupwise.wording import count, file_size, law_name, number, readable, sentence
+from groupwise.wording import capital, count, file_size, law_name, number, readable, sentence
 
 _NOTHING = Markup("")
 _ANSWERS = {Status.NONE: "no sign of it", Status.NOT_LOGGED: "not logged"}
@@ -202,8 +202,26 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
         tag("div", join(sparks), class_="sparks") if sparks else _NOTHING,
         tag("noscript", _numbers(screen)) if screen.rows else _NOTHING,
         _todo(judged, screen),
+        _NOTHING if judged.environments is None else _environments(judged.environments),
     ]
     return tag("div", join(parts, "\n"), class_="first")
+
+
+def _environments(each: Environments) -> Markup:
+    """Return the reward of every environment or seat on its own, the worst first."""
+    rows = [
+        [
+            isolated(one.name),
+            text(one.course),
+            text(number(one.before)),
+            text(number(one.after)),
+            text("–" if one.step is None else f"{one.step:,}"),
+        ]
+        for one in each.worst
+    ]
+    head = (capital(each.worst[0].kind), "Reward", "Before", "Now", "From step")
+    said = f"{count(each.count, each.worst[0].kind)}: {each.fell:,} fell, {each.rose:,} rose"
+    return _folded(said, table(head, rows, numbers={2, 3, 4}), open_=each.fell > 0)
 
 
 def _banner(summary: Summary, heading: str) -> Markup:
@@ -230,9 +248,24 @@ def _todo(judged: Judgement, screen: Screen) -> Markup:
     )
     return tag(
         "div",
-        join((todo, _folded("why", _why(judged)), _folded("numbers", _numbers(screen)))),
+        join(
+            (
+                todo,
+                _folded("settings", _settings_to_copy(judged)),
+                _folded("why", _why(judged)),
+                _folded("numbers", _numbers(screen)),
+            )
+        ),
         class_="todo",
     )
+
+
+def _settings_to_copy(judged: Judgement) -> Markup:
+    """Return the actions, and a button that copies their settings."""
+    settings = "\n".join(one for action in judged.actions for one in action.settings)
+    copy = tag("button", text("Copy"), type="button", data_copy=settings) if settings else _NOTHING
+    lines = [text(said) for said in actions_said(judged)]
+    return join((_listed(lines), copy)) if lines else _NOTHING
 
 
 def _why(judged: Judgement) -> Markup:

@@ -836,6 +836,10 @@ _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 _PAIR = re.compile(
     rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)(?=$|[|,;\s)±])"
 )
+# Mean and standard deviation behind one name, as mlx-lm-lora prints them.
+_MOMENTS = re.compile(
+    rf"([A-Za-z][\w/.@ ]{{0,80}}?):\s{{1,9}}μ=({_NUMBER}), σ=({_NUMBER})(?:, cov=[\d.]{{1,9}}%)?"
+)
 _SPACED = re.compile(
     rf"\s*([A-Za-z][\w/.@ ]{{0,80}}?)\s+({_NUMBER})(%?)(?: ?[A-Za-z/]{{1,8}}| ?\([^()]{{0,40}}\)| "
     r"?± ?[\d.]+)?\s*"
@@ -865,6 +869,7 @@ _KNOWN = re.compile(
     r"(?i)\b(mean |avg |average |total "
     r")?(reward|scores?|acc|accuracy|loss|returns?)\b|reward|success"
 )
+_REWARD = re.compile(r"(?i)reward|score|return|accuracy|success")
 _SETTING = re.compile(
     r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model"
     r"|G)=([^\s|,]{1,100})"
@@ -900,18 +905,24 @@ class PrintedConsole(Console):
         )
         self._stated: dict[str, Any] = {}
         self._shares: list[str] = []
+        self._is_listed = False  # rewards stand below steps: a bar without them is another clock
+        self._is_worded = False  # a line has said "step" or another word of it, not "(3/30)" alone
 
     def line(self, line: str) -> None:
         """Read a row on one line, the heading of a step, or what is listed below it."""
         line = bare(_sender(line)[1] if "pid=" in line else line)
+        if "μ=" in line:
+            line = _MOMENTS.sub(r"\1=\2, \1 std=\3", line)
         if not line or self._is_bar(line) or self._is_json(line) or self._is_of_panel(line):
             return
         step = _TRAIN_STEP.search(line) or _STEP.search(
             line
         )  # that of the whole training where a line names several
-        if step is None:
+        is_worded = step is not None and any(step.groups()[:2])
+        if step is None or (self._is_worded and not is_worded and set(self._block) == {"step"}):
             self._below(line)
             return
+        self._is_worded = is_worded
         pairs = self._around(line, step)
         if _EVALUATION.search(line, 0, step.end()) and not any(
             is_evaluation(name.lower()) for name in pairs
@@ -1036,7 +1047,9 @@ class PrintedConsole(Console):
 
     def finish(self) -> None:
         """Keep the row whose lines are all read."""
-        for row in (self._bar, self._block):
+        self._is_listed |= any(_REWARD.search(name) for name in self._block)
+        is_clock = self._is_listed and not any(_REWARD.search(name) for name in self._bar)
+        for row in ({} if is_clock else self._bar, self._block):
             if len(row) > 1:
                 self._keep(row)
         self._bar, self._block, self._heads = {}, {}, []

@@ -427,7 +427,7 @@ def _ruled(
         if not rule.is_logged(config, version) or (rule.unless and rule.unless in present):
             continue
         match, prefix = rule.pattern().fullmatch(whole), ""
-        if match is None and not rule.framed and bare != whole:
+        if not rule.framed and bare != whole and (match is None or rule.key.startswith("<")):
             match = rule.pattern().fullmatch(bare)
             prefix = "eval/" if evaluated and not rule.quantity.startswith("eval/") else ""
         if match is not None and not (
@@ -473,7 +473,7 @@ def known_quantities() -> tuple[str, ...]:
     """Return the canonical quantities that a column can be said to hold; "<function>" stands for
     any name.
     """
-    listed = [*QUANTITIES, *(quantity for _, quantity in _PLAIN)]
+    listed = [*QUANTITIES, *(quantity for _, quantity in _PLAIN if "/" not in quantity)]
     return tuple(dict.fromkeys(listed))
 
 
@@ -482,7 +482,7 @@ def is_quantity(name: str) -> bool:
     or of one part (`_max`).
     """
     bare = name.removeprefix("eval/")
-    if re.fullmatch(r"(reward|reward_std_batch|clip_ratio)/\S(.*\S)?", bare):
+    if re.fullmatch(r"((environment_|seat_)?reward|reward_std_batch|clip_ratio)/\S(.*\S)?", bare):
         return True
     return bare in known_quantities() or re.sub(r"_(min|max)$", "", bare) in known_quantities()
 
@@ -682,11 +682,11 @@ def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
 def _named(name: str) -> str | None:
     """Return the quantity that a key names; a share of groups is one, whoever counts them."""
     bare, last = _bare(name), _bare(name.rpartition("/")[2])
-    found = (
-        quantity
+    matches = (
+        (pattern.fullmatch(bare) or (quantity in _OF_GROUPS and pattern.fullmatch(last)), quantity)
         for pattern, quantity in _PLAIN
-        if pattern.fullmatch(bare) or (quantity in _OF_GROUPS and pattern.fullmatch(last))
     )
+    found = (match.expand(quantity) for match, quantity in matches if match)
     return next(
         (quantity for quantity in found if quantity != TASK), None
     )  # `with_reward` looks for it, once the reward is known

@@ -28,6 +28,7 @@ from groupwise.readers.source import (
     counted,
     inside,
     json_in,
+    noted,
     peek,
     read_whole,
     shown,
@@ -230,10 +231,11 @@ def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str
     """Return the completions in files, None where no file holds any, with notes and sources."""
     notes: list[str] = []
     size = sum(path.stat().st_size for path in files)
-    tables, sources = [], []
+    tables, sources, before, again = [], [], pl.DataFrame(), 0
     for path in files:
         try:
-            table = typed_completions(read_parquet(path), texts=size <= limits.MOST_TEXT)
+            written = read_parquet(path)
+            table = typed_completions(written, texts=size <= limits.MOST_TEXT)
         except UnreadableRunError:
             table = None
         if table is None:
@@ -242,10 +244,17 @@ def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str
                 "out"
             )
             continue
+        generation = written.drop("step")
+        if generation.equals(before):
+            again += 1
+            continue
+        before = generation
         tables.append(table)
         sources.append(Source(str(path), "trl_completions", path.stat().st_size, len(table)))
     if tables and size > limits.MOST_TEXT:
         notes.append(f"the completions take {size / 1e6:.0f} MB: their texts were left out")
+    reused = "the completions of the update before, which used them again: counted once"
+    notes += noted(again, "file repeats", "files repeat", reused)
     return (pl.concat(tables, how="diagonal") if tables else None), notes, sources
 
 

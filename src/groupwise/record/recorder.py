@@ -207,8 +207,7 @@ class Recorder:
                 return [], {}
             for damage in notes_on(journal.damage):
                 self._say(
-                    f"the record in {self.folder} is damaged: {damage}; it goes on behind that, "
-                    "and `groupwise check` says more"
+                    f"the record in {self.folder} is damaged: {damage}; it goes on behind that"
                 )
         return rows, description_in(journal.entries)
 

@@ -597,10 +597,8 @@ def parse_about(about: Any, home: Path) -> RunRecord:
         ) from None
 
 
-def load_saved(home: Path) -> tuple[RunRecord, str]:
-    """Read the Parquet and JSON of a saved record; where its completions are lost, return a
-    sentence too, which is also in its notes.
-    """
+def load_saved(home: Path) -> RunRecord:
+    """Read the Parquet and JSON of a saved record; completions that are lost are noted."""
     if (home / SAVED).stat().st_size > limits.LARGEST_WHOLE:
         most = f"{limits.LARGEST_WHOLE / 1e6:.0f} MB"
         raise UnreadableRunError(
@@ -616,19 +614,17 @@ def load_saved(home: Path) -> tuple[RunRecord, str]:
     sums, labels = about.get("checksums"), about.get("labels")
     if not isinstance(sums, dict) or _STEPS not in sums:
         raise UnreadableRunError(f"expected a table of steps in {home}, got none: {_RESTORE}")
-    steps, rollouts, lost = _sound_table(home / _STEPS, sums), None, ""
+    steps, rollouts, notes = _sound_table(home / _STEPS, sums), None, record.notes
     if ROLLOUTS in sums:
         try:
             rollouts = _sound_table(home / ROLLOUTS, sums)
         except UnreadableRunError:
             lost = f"{ROLLOUTS} is missing or not as it was saved, so its completions are left out"
+            notes = (*notes, lost)
     texts = (
         {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
     )
-    notes = (*record.notes, *([lost] if lost else []))
-    return dataclasses.replace(
-        record, steps=steps, rollouts=rollouts, notes=notes, labels=texts
-    ), lost
+    return dataclasses.replace(record, steps=steps, rollouts=rollouts, notes=notes, labels=texts)
 
 
 def _checksum(path: Path) -> int:
@@ -689,12 +685,10 @@ class JournalRows:
     and of more completions than memory has room for the newest are kept.
     """
 
-    def __init__(self, home: Path, saved: RunRecord | None = None) -> None:
+    def __init__(self, home: Path) -> None:
         """Begin with what was saved beside the journal."""
         self.path, self.lines, self.taken = home / JOURNAL, LineReader(), 0
-        self._record = saved or (
-            load_saved(home)[0] if (home / SAVED).is_file() else RunRecord.empty(home.name)
-        )
+        self._record = load_saved(home) if (home / SAVED).is_file() else RunRecord.empty(home.name)
         self._odd, self._about, self._held = Odd(), dict[str, Any](), 0
         self._saved = len(self._record.steps)
         self._entries: list[dict[str, Any]] = []

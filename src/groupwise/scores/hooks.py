@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.scores.pieces import settle, whole_of
 from groupwise.scores.sketch import ParameterScores, StoredScores, TokenScores, Use
 
 if TYPE_CHECKING:
@@ -40,9 +39,6 @@ class Recorder:
     rollouts: int  # N
     tokens: int  # L of the batch
     consume: Consume  # is handed each parameter's scores as soon as all its uses are known
-    whole: Mapping[str, torch.nn.Parameter] = field(
-        default_factory=dict
-    )  # as layers use them, where the model is kept in pieces
     captured: dict[str, int] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)
     arrived: dict[str, list[Contribution]] = field(default_factory=dict)
@@ -52,12 +48,7 @@ class Recorder:
     @contextmanager
     def attached(self, model: torch.nn.Module) -> Iterator[None]:
         """Watch the layers of `model`, and other uses of its parameters, as it runs forward."""
-        name_of = {
-            id(kept): name
-            for name, own in self.selected.items()
-            for kept in (own, self.whole.get(name, own))
-        }
-        in_use = {id(self.whole.get(name, own)): name for name, own in self.selected.items()}
+        name_of = {id(parameter): name for name, parameter in self.selected.items()}
         handles = []
         for module in model.modules():
             own = {
@@ -76,7 +67,7 @@ class Recorder:
                 hook = _hook(self, own, rule)
                 handles.append(module.register_forward_hook(hook, with_kwargs=True))
         try:
-            with watching_parameters(in_use, self._used), _out_of_place(model):
+            with watching_parameters(name_of, self._used), _out_of_place(model):
                 yield
             # A hook on a tensor that was changed in place afterwards is not reliably told the
             # gradient from before the change.
@@ -232,8 +223,7 @@ def rule_of(module: torch.nn.Module) -> Rule | None:
         return rule
     if (type(module).__module__, type(module).__name__) == _CONV1D:
         return _linear
-    # A layer that FSDP2 takes to pieces by itself cannot be run anew from within.
-    alone = not hasattr(module, "unshard") and next(module.children(), None) is None
+    alone = next(module.children(), None) is None
     mixing = isinstance(module, nn.RNNBase | nn.modules.batchnorm._BatchNorm)
     return _layer_alone if alone and not mixing else None
 
@@ -287,7 +277,7 @@ def _layer_alone(
     from torch.func import functional_call, vjp, vmap
 
     own = {
-        name: whole_of(parameter.detach())
+        name: parameter.detach()
         for name, parameter in module._parameters.items()
         if parameter is not None
     }
@@ -340,9 +330,7 @@ def watching_parameters(name_of: Mapping[int, str], used: Callable[[str], None])
             computed = isinstance(result, torch.Tensor | list | tuple) and not isinstance(
                 result, torch.Size
             )
-            if (
-                computed and func is not torch.Tensor.requires_grad_
-            ):  # which FSDP2 calls as it puts a layer together
+            if computed:
                 for name in mentioned([*args, *kwargs.values()]):
                     used(name)
             return result
@@ -356,15 +344,14 @@ def loop_scores(
     total: Total,
     batch: Batch,
     parameters: Mapping[str, torch.nn.Parameter],
-    whole: Mapping[str, torch.nn.Parameter],
 ) -> dict[str, torch.Tensor]:
     """Return N gradients of each parameter by one backward pass a rollout."""
     import torch
 
     rollouts = len(next(iter(batch.values())))
-    wanted = [whole[name] for name in parameters]
-    gradients = {name: whole[name].new_zeros(rollouts, *whole[name].shape) for name in parameters}
-    with only_these_differentiable(model, list(parameters.values())), torch.enable_grad():
+    wanted = list(parameters.values())
+    gradients = {name: own.new_zeros(rollouts, *own.shape) for name, own in parameters.items()}
+    with only_these_differentiable(model, wanted), torch.enable_grad():
         for number in range(rollouts):
             value = total(model, {name: item[number : number + 1] for name, item in batch.items()})
             if not value.requires_grad:
@@ -384,7 +371,6 @@ def only_these_differentiable(
     model: torch.nn.Module, parameters: list[torch.nn.Parameter]
 ) -> Iterator[None]:
     """Switch gradients off for all parameters of `model` but these, and back on as they were."""
-    settle(model)
     before = {parameter: parameter.requires_grad for parameter in model.parameters()}
     wanted = {id(parameter) for parameter in parameters}
     try:
@@ -392,6 +378,5 @@ def only_these_differentiable(
             parameter.requires_grad_(id(parameter) in wanted)
         yield
     finally:
-        settle(model)
         for parameter, required in before.items():
             parameter.requires_grad_(required)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
@@ -28,11 +27,9 @@ from groupwise.scores.hooks import (
     only_these_differentiable,
     single_or_better,
 )
-from groupwise.scores.pieces import Pieces, pieces_of, settle
 from groupwise.scores.sketch import (
     CountSketch,
     GramTotal,
-    ParameterScores,
     SketchTotal,
     StoredScores,
 )
@@ -90,7 +87,6 @@ class Job:
     ]  # tensors with the rollouts as first dimension, and the weight of each; padding on the right
     parameters: dict[str, torch.nn.Parameter]  # those covered, by name
     source: ScoreSource  # with the method that was asked for, and no pass yet
-    pieces: Pieces  # whose scores this process takes, where several hold the model
 
     @property
     def rollouts(self) -> int:
@@ -142,7 +138,6 @@ def _prepared(model: torch.nn.Module, batch: Batch, options: ScoreOptions) -> Jo
             f"expected a positive temperature, got {temperature}: take that of the sampling"
         )
     whole = _packed(batch)
-    settle(model)
     covered, left_out = _covered(model, options.get("parameters"))
     token_N = np.asarray(whole["completion_mask"].sum(1).cpu().numpy(), dtype=np.int64)
     first = next(iter(covered.values()))
@@ -152,7 +147,7 @@ def _prepared(model: torch.nn.Module, batch: Batch, options: ScoreOptions) -> Jo
     source = ScoreSource(
         aggregation, temperature, tuple(covered), coordinates, left_out, method, len(token_N), 0
     )
-    job = Job(model, whole, covered, source, pieces_of(model, covered, options, whole))
+    job = Job(model, whole, covered, source)
     return replace(
         job,
         source=replace(
@@ -299,16 +294,11 @@ def _bytes_of_rollout(job: Job) -> int:
     }
     kept: dict[int, int] = {}
 
-    def places() -> set[int]:
-        return {parameter.untyped_storage().data_ptr() for parameter in job.pieces.whole.values()}
-
-    own = (
-        places() if job.pieces.group is None else None
-    )  # the pieces of a layer are put together elsewhere each time
+    own = {parameter.untyped_storage().data_ptr() for parameter in job.model.parameters()}
 
     def note(value: torch.Tensor) -> torch.Tensor:
         storage = value.untyped_storage()
-        if storage.data_ptr() not in (places() if own is None else own):
+        if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
         return value
 
@@ -427,9 +417,9 @@ def score_gram(
             sketch,
         )
         used = _pass(job, rows, total)
-        gram[np.ix_(rows, rows)] = job.pieces.summed(total.gram_NN).numpy()
+        gram[np.ix_(rows, rows)] = total.gram_NN.numpy()
         if gradient is not None and total.sum is not None:
-            gradient += total.sum.result(job.pieces.summed)[0]
+            gradient += total.sum.result()[0]
     _finite(gram)
     return ScoreGram(
         (gram + gram.T) / 2, replace(job.source, method=used, passes=len(passes)), gradient
@@ -458,7 +448,7 @@ def score_sketch(
     for rows in job.parts():
         total = SketchTotal(len(rows), sketch)
         used = _pass(job, rows, total)
-        parts.append(total.result(job.pieces.summed))
+        parts.append(total.result())
         if progress is not None:
             progress(int(rows[-1]) + 1, job.rollouts)
     result = np.concatenate(parts)
@@ -538,27 +528,16 @@ def _pass(job: Job, rows: NDArray[np.intp], total: Total) -> str:
         )
         if rest:
             wanted = {name: job.parameters[name] for name in rest}
-            for name, value in loop_scores(
-                job.model, job.total, batch, wanted, job.pieces.whole
-            ).items():
-                _take(job, total, name, StoredScores(single_or_better(value)))
+            for name, value in loop_scores(job.model, job.total, batch, wanted).items():
+                total.add(name, StoredScores(single_or_better(value)))
     return "hooks" if not rest else "loop" if len(rest) == len(job.parameters) else "hooks+loop"
-
-
-def _take(job: Job, total: Total, name: str, scores: ParameterScores) -> None:
-    """Give the scores of one parameter to `total` where they are this process's to take."""
-    if name in job.pieces.own:
-        total.add(name, scores)
 
 
 def _by_layers(job: Job, batch: Batch, rollouts: int, total: Total) -> list[str]:
     """Give `total` the scores that layers' rules cover; return the other parameters."""
     import torch
 
-    take = partial(_take, job, total)
-    recorder = Recorder(
-        job.parameters, rollouts, batch["input_ids"].shape[1], take, job.pieces.whole
-    )
+    recorder = Recorder(job.parameters, rollouts, batch["input_ids"].shape[1], total.add)
     with only_these_differentiable(job.model, []), torch.enable_grad():
         with recorder.attached(job.model):
             value = job.total(job.model, batch)

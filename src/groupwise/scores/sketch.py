@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -204,16 +204,11 @@ class SketchTotal:
             home = self.sketch_NK.device  # a model may lie on several
             self.sketch_NK.index_add_(1, bucket.to(home), value.flatten(1).mul_(sign).to(home))
 
-    def result(self, summed: Callable[[torch.Tensor], torch.Tensor]) -> NDArray[np.floating]:
-        """Return a sketch a rollout, summed over the processes that have a part of it."""
-        import torch
-
-        own = (
-            torch.zeros(self.rollouts, self.sketch.width, dtype=torch.float64)
-            if self.sketch_NK is None
-            else self.sketch_NK
-        )
-        return summed(own).cpu().numpy()
+    def result(self) -> NDArray[np.floating]:
+        """Return a sketch a rollout."""
+        if self.sketch_NK is None:
+            return np.zeros((self.rollouts, self.sketch.width))
+        return self.sketch_NK.cpu().numpy()
 
 
 def self_products(value_ND: torch.Tensor) -> torch.Tensor:

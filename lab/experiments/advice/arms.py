@@ -1,0 +1,190 @@
+"""The arms `followed` and `placebo` of the trial of advice, and harm on healthy twins.
+
+    python lab/experiments/advice/arms.py [--seconds N] [--healthy] [--sealed]
+
+A member's run is made again with its fault, its log judged every five updates; at the first look
+at which the state is warning or worse one arm does what the panel says and one goes back to the
+checkpoint of the best logged reward and divides the rate by 3. A line of `arms.jsonl` is a member;
+the other arms are in `small.jsonl`. The fault lasts: who goes back has it at once, but for the
+spent entropy, which going back undoes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from faults import SEALED, SMALL, Member, faulty_settings, faulty_task, healthy_task, members
+from trial import EVERY, HERE, HORIZONS, Journey, Snapshot, compact, keep, lines_of, settings_of
+
+from groupwise.diagnostics import actions
+from groupwise.diagnostics.actions import Action, Kind
+from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.record.run import RunRecord
+from groupwise.record.table import steps_table
+from groupwise_lab.trainer.actions import Course, followed
+from groupwise_lab.trainer.rows import meanings
+
+PLACEBO = (Action(Kind.RATE, 1 / 3, None, (), "", ""),)
+TABLES = ("actions.tsv", "causes.tsv")
+
+
+@dataclass
+class Seen:
+    """What a user has at a look: the log, the checkpoints, and which problems teach."""
+
+    rows: list[Mapping[str, Any]] = field(default_factory=list)
+    checkpoints: list[Snapshot] = field(default_factory=list)
+    informative: dict[int, Any] = field(default_factory=dict)
+
+    def add(self, journey: Journey) -> None:
+        """Keep what an update logged."""
+        self.rows.append(journey.row)
+        batch = journey.run._last_batch
+        assert batch is not None
+        reward_PG = batch.judged.reward_N.reshape(len(batch.judged.problems), -1)
+        differs_P = np.nanmax(reward_PG, axis=1, initial=-np.inf) > np.nanmin(
+            reward_PG, axis=1, initial=np.inf
+        )
+        for place in np.flatnonzero(differs_P):
+            self.informative[int(batch.judged.problem_P[place])] = batch.judged.problems[place]
+
+    def judgement(self, course: Course) -> Judgement:
+        """What the panel says."""
+        names = dict.fromkeys(name for row in self.rows for name in row if name != "step")
+        columns = {name: [row.get(name) for row in self.rows] for name in names}
+        record = RunRecord(
+            "run",
+            steps_table([row["step"] for row in self.rows], columns),
+            meanings=[
+                one
+                for one in meanings(tuple(course.task.verifier.weights))
+                if one.column in columns
+            ],
+            config=course.settings.run_config(max_completion_length=course.task.completion_length),
+        )
+        return judge(record, ended=False)
+
+    @property
+    def best(self) -> int:
+        """The checkpoint of the best mean reward over the updates since the one before."""
+        means = [
+            np.mean([row["reward"] or 0.0 for row in self.rows[end - EVERY : end]])
+            for end in range(EVERY, len(self.rows) + 1, EVERY)
+        ]
+        return EVERY * (1 + int(np.argmax(means)))
+
+
+def course_of(member: Member, *, faulty: bool) -> Course:
+    """The settings and the task that a user has at the look."""
+    chosen, task = settings_of(member, HORIZONS[SMALL].steps), healthy_task(member)
+    course = Course(chosen, task, task.verifier)
+    if faulty and member.fault is not None:
+        wrong = faulty_task(member, task), faulty_settings(member.fault, chosen)
+        course = replace(course, task=wrong[0], settings=wrong[1])
+    return course
+
+
+def looked(member: Member, *, faulty: bool) -> tuple[Seen, Judgement] | None:
+    """The run to its first alarm; None where there is none."""
+    chosen = settings_of(member, HORIZONS[SMALL].steps)
+    journey = Journey(member, chosen, fault=member.fault if faulty else None)
+    seen = Seen(checkpoints=[journey.snapshot()])
+    for step in range(1, HORIZONS[SMALL].last_look + 1):
+        journey.advance()
+        if journey.ended:
+            break
+        seen.add(journey)
+        if step % EVERY == 0:
+            seen.checkpoints.append(journey.snapshot())
+            found = seen.judgement(course_of(member, faulty=journey.faulty))
+            if found.state not in (State.OK, State.CANNOT_TELL):
+                return seen, found
+    return None
+
+
+def arm(member: Member, seen: Seen, course: Course) -> dict[str, Any]:
+    """The level every five updates of the further budget, on a course."""
+    look = len(seen.rows)
+    place = (look if course.step is None else min(course.step, look)) // EVERY
+    first, snapshot = seen.checkpoints[0], seen.checkpoints[place]
+    reference = {"reference": first.tensors["parameters"]}
+    snapshot = replace(snapshot, tensors={**snapshot.tensors, **reference})
+    settings = replace(
+        course.settings, steps=max(course.settings.steps, course.settings.ramp_steps)
+    )
+    course = replace(course, settings=settings)
+    journey = Journey(member, settings, fault=member.fault, snapshot=snapshot, course=course)
+    right = [journey.measured()["right"]]
+    for step in range(1, HORIZONS[SMALL].further + 1):
+        if not course.stopped:
+            journey.advance()
+        if step % EVERY == 0:
+            right.append(journey.measured()["right"])
+    return {"right_1e4": compact(right), "step": EVERY * place, "ended": journey.ended}
+
+
+def piece(member: Member, *, faulty: bool) -> dict[str, Any]:
+    """Both arms of a member, with what was said and when."""
+    at_look = looked(member, faulty=faulty)
+    if at_look is None:
+        return {"look": None}
+    seen, found = at_look
+    begun = faulty and member.fault is not None and len(seen.rows) > member.fault.onset
+    course = replace(course_of(member, faulty=begun), informative=tuple(seen.informative.values()))
+    placebo = replace(followed(course, PLACEBO), step=seen.best)
+    return {
+        "look": len(seen.rows),
+        "mark": seen.checkpoints[-1].mark,
+        "state": found.state.value,
+        "causes": found.cause.keys,
+        "certainty": found.cause.certainty.value,
+        "do": found.do,
+        "actions": [
+            {"kind": one.kind.value, "factor": one.factor, "value": one.value}
+            for one in found.actions
+        ],
+        "followed": arm(member, seen, followed(course, found.actions)),
+        "placebo": arm(member, seen, placebo),
+    }
+
+
+def version() -> str:
+    """What tells the advice of one day from another's."""
+    folder = Path(actions.__file__).parent
+    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in TABLES)).hexdigest()[:8]
+
+
+def main() -> None:
+    """Run the members that are missing, in their order."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--healthy", action="store_true", help="the twins instead")
+    parser.add_argument("--sealed", action="store_true", help="the sealed task instead")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    path, kind = HERE / "arms.jsonl", "twin" if given.healthy else "arms"
+    path.touch()
+    end, done = time.monotonic() + given.seconds, lines_of(path)
+    for member in members(SMALL):
+        name = f"{kind}-{member.number:03}"
+        if name in done or (member.task == SEALED) is not given.sealed:
+            continue
+        if time.monotonic() > end:
+            break
+        began = time.monotonic()
+        line = piece(member, faulty=not given.healthy)
+        about = {"number": member.number, "advice": version()}
+        keep(path, {"piece": name, **about, **line, "seconds": round(time.monotonic() - began, 1)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""What the instrument says to do, done to the settings and the task of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from groupwise.diagnostics.actions import Action, Kind
+from groupwise_lab.trainer.rewards import Problem, Rewards, Verifier
+from groupwise_lab.trainer.settings import TrainSettings
+from groupwise_lab.trainer.tasks import Task
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a run goes on."""
+
+    settings: TrainSettings
+    task: Task
+    mended: Verifier  # the verifier as it is meant to be
+    informative: Sequence[Problem] = ()  # problems of which some completions earned more
+    step: int | None = None  # to go back to; None goes on from here
+    stopped: bool = False
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A verifier that gives a completion without an end no reward: it is left out of the loss."""
+
+    inner: Verifier
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Those of the inner verifier."""
+        return self.inner.weights
+
+    def __call__(
+        self,
+        problems: Sequence[Problem],
+        completions: Sequence[str],
+        ended: Sequence[bool],
+        *,
+        step: int = 0,
+    ) -> Rewards:
+        """Judge completions."""
+        rewards = self.inner(problems, completions, ended, step=step)
+        return {
+            name: np.where(np.asarray(ended, dtype=bool), reward_N, np.nan)
+            for name, reward_N in rewards.items()
+        }
+
+
+def _set(course: Course, **settings: Any) -> Course:
+    """Return the course with other settings."""
+    return replace(course, settings=replace(course.settings, **settings))
+
+
+def _grouped(course: Course, action: Action) -> Course:
+    """Return the course with another group size, at most one that leaves two prompts."""
+    settings, size = course.settings, action.value
+    wanted = action.factor * settings.group_size if action.factor else size or 0
+    rollouts = settings.rollouts_per_step
+    sizes = [one for one in range(2, rollouts // 2 + 1) if rollouts % one == 0]
+    return _set(course, group_size=min(sizes, key=lambda one: abs(one - wanted)))
+
+
+def _limited(course: Course, action: Action) -> Course:
+    """Return the course with another limit of a completion."""
+    length = round((action.factor or 1) * course.task.completion_length)
+    return replace(course, task=replace(course.task, completion_length=length))
+
+
+def _judged_by(course: Course, verifier: Verifier) -> Course:
+    """Return the course with another verifier."""
+    return replace(course, task=replace(course.task, verifier=verifier))
+
+
+def _filtered(course: Course, _: Action) -> Course:
+    """Return the course on the problems that teach, where some do."""
+    train = tuple(course.informative) or course.task.train
+    return replace(course, task=replace(course.task, train=train))
+
+
+def _synchronous(course: Course, _: Action) -> Course:
+    """Return the course without any lag."""
+    return _set(course, lag_kind="none", refresh_interval=1)
+
+
+def _mended(course: Course, _: Action) -> Course:
+    """Return the course with the verifier as it is meant to be."""
+    return _judged_by(course, course.mended)
+
+
+_APPLY: Mapping[Kind, Callable[[Course, Action], Course]] = {
+    Kind.RESTART: lambda course, action: replace(course, step=int(action.value or 0)),
+    Kind.ANEW: lambda course, _: replace(course, step=0),
+    Kind.RATE: lambda course, action: _set(
+        course, learning_rate=(action.factor or 1) * course.settings.learning_rate
+    ),
+    Kind.WARM_UP: lambda course, action: _set(course, ramp_steps=int(action.value or 0)),
+    Kind.UPDATES: _synchronous,
+    Kind.AGE: _synchronous,
+    Kind.SYNCHRONISE: _synchronous,
+    Kind.LIMIT: _limited,
+    Kind.MASK: lambda course, _: _judged_by(course, Masked(course.task.verifier)),
+    Kind.GROUP_SIZE: _grouped,
+    Kind.PROMPTS: lambda course, action: _set(
+        course, rollouts_per_step=round((action.factor or 1) * course.settings.rollouts_per_step)
+    ),
+    Kind.FILTER: _filtered,
+    Kind.REWARD: _mended,
+    Kind.VERIFIER: _mended,
+    Kind.PRECISION: lambda course, _: _set(course, precision="float32"),
+    Kind.WEIGHTS: lambda course, _: course,  # the trainer's own policy samples
+    Kind.CLIP_GRADIENT: lambda course, action: _set(course, gradient_clip=action.value),
+    Kind.CLIP_HIGH: lambda course, action: _set(course, clip_high=action.value),
+    Kind.REFERENCE: lambda course, action: _set(course, kl_weight=action.value),
+    Kind.STOP: lambda course, _: replace(course, stopped=True),
+}
+
+
+def followed(course: Course, actions: Iterable[Action]) -> Course:
+    """Return the course of a run whose user does what is said, in its order."""
+    for action in actions:
+        course = _APPLY[action.kind](course, action)
+    return course

@@ -1,0 +1,111 @@
+"""What to do as data: actions of a kind and a size, with the setting in the user's own trainer.
+
+`actions.tsv` has the actions of each cause and check, `settings.tsv` the settings of each kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from groupwise.files import table_rows
+from groupwise.plain import Plain
+from groupwise.record.settings import RunConfig
+
+
+class Kind(StrEnum):
+    """What kind of change an action is."""
+
+    RESTART = "restart"  # from the checkpoint of a step
+    ANEW = "anew"  # from the model at the start
+    RATE = "rate"  # of learning, by a factor
+    WARM_UP = "warm_up"  # over so many updates
+    UPDATES = "updates"  # of one generation of rollouts
+    AGE = "age"  # of rollouts, at most
+    LIMIT = "limit"  # of a completion's tokens, by a factor
+    MASK = "mask"  # truncated completions
+    GROUP_SIZE = "group_size"  # to a size, or by a factor
+    PROMPTS = "prompts"  # of a step, by a factor
+    FILTER = "filter"  # prompts by pass rate
+    REWARD = "reward"  # a function of it
+    VERIFIER = "verifier"  # to be mended
+    PRECISION = "precision"  # one of sampler and trainer
+    WEIGHTS = "weights"  # of importance, truncated
+    SYNCHRONISE = "synchronise"  # the sampler, every so many updates
+    CLIP_GRADIENT = "clip_gradient"  # at a norm
+    CLIP_HIGH = "clip_high"  # of the ratio
+    REFERENCE = "reference"  # a KL term towards it, with a weight
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Action(Plain):
+    """One change.
+
+    Args:
+        kind: of the change.
+        factor: by which the setting in use is multiplied; None where it is set.
+        value: what it becomes, of a restart the step; None where the present one is not logged.
+        settings: of the user's trainer, as "name=value", or the name alone; empty where the
+            trainer is not known or has none.
+        words: the same in a clause.
+        missing: the setting of the log that would tell more, or "".
+    """
+
+    kind: Kind
+    factor: float | None
+    value: float | None
+    settings: tuple[str, ...]
+    words: str
+    missing: str
+
+
+_ACTIONS = {
+    row["key"]: row["actions"].split("; ")
+    for row in table_rows(Path(__file__).with_name("actions.tsv"))
+}
+_SETTINGS = {Kind(row["kind"]): row for row in table_rows(Path(__file__).with_name("settings.tsv"))}
+_FACTORS = {"x": (1, "× "), "/": (-1, "÷ ")}
+
+
+def actions_of(keys: Sequence[str], config: RunConfig, step: int | None) -> tuple[Action, ...]:
+    """Return the actions of a cause or a check.
+
+    Args:
+        keys: of the cause, or of the facts and the check; the first that has actions counts.
+        config: the run's settings.
+        step: of the checkpoint to go back to; None leaves a restart out.
+    """
+    entries = next((_ACTIONS[key] for key in keys if key in _ACTIONS), [])
+    actions = (_action(entry, config, step) for entry in entries)
+    return tuple(one for one in actions if one.kind is not Kind.RESTART or step is not None)
+
+
+def _action(entry: str, config: RunConfig, step: int | None) -> Action:
+    """Return the action of an entry: "restart", "rate /3" or "warm_up =20"."""
+    name, _, size = entry.partition(" ")
+    kind = Kind(name)
+    row, framework = _SETTINGS[kind], str(config.value("framework") or "").lower()
+    goes_back = kind is Kind.RESTART and step is not None
+    factor, value, words = None, step if goes_back else None, size[1:] or str(step)
+    if size.startswith("="):
+        value = float(words)
+    elif size:
+        power, sign = _FACTORS[size[0]]
+        factor, present = float(size[1:]) ** power, config.value(row["log"])
+        value, words = None if present is None else factor * present, sign + size[1:]
+    templates = row.get(framework.replace("-", "_"), "").split()
+    missing = "" if framework else "framework"
+    if value is None and any("{}" in one for one in templates):
+        missing, templates = row["log"], [one.partition("=")[0] for one in templates]
+    written = "" if value is None else f"{value:.0f}" if value >= 1 else f"{value:.3g}"
+    return Action(
+        kind,
+        factor,
+        value,
+        tuple(one.format(written) for one in templates),
+        row["words"].format(words),
+        missing,
+    )

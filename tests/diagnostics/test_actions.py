@@ -1,0 +1,201 @@
+"""Actions: what each is for a trainer, and whether its settings exist there."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import runpy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.diagnostics import actions, causes
+from groupwise.diagnostics.actions import Kind, actions_of
+from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.judge import CHECKS, judge
+from groupwise.files import table_rows
+from groupwise.pages.screen import actions_said
+from groupwise.record.run import Meaning, RunRecord
+from groupwise.record.settings import RunConfig
+from groupwise.record.table import steps_table
+from tests.cases import each_case
+
+TABLE = Path(actions.__file__).with_name("actions.tsv")
+SETTINGS = list(table_rows(Path(actions.__file__).with_name("settings.tsv")))
+
+
+def config(**settings: Any) -> RunConfig:
+    return RunConfig().with_settings(settings, "a test")
+
+
+@each_case(
+    ("key", "given", "step", "expected"),
+    [
+        (
+            "instability",
+            {"framework": "trl", "learning_rate": 1e-6},
+            130,
+            [
+                ("restart", None, 130, ("resume_from_checkpoint=checkpoint-130",), ""),
+                ("rate", 1 / 3, 1e-6 / 3, ("learning_rate=3.33e-07",), ""),
+                ("updates", None, 1, ("num_iterations=1",), ""),
+            ],
+        ),
+        (
+            "far",
+            {"framework": "verl", "learning_rate": 1e-6},
+            None,
+            [
+                ("rate", 1 / 3, 1e-6 / 3, ("actor_rollout_ref.actor.optim.lr=3.33e-07",), ""),
+                (
+                    "reference",
+                    None,
+                    0.001,
+                    (
+                        "actor_rollout_ref.actor.use_kl_loss=True",
+                        "actor_rollout_ref.actor.kl_loss_coef=0.001",
+                    ),
+                    "",
+                ),
+            ],
+        ),
+        (
+            "truncation",
+            {"framework": "openrlhf", "max_completion_length": 1500},
+            None,
+            [("limit", 2, 3000, ("rollout.max_new_tokens=3000",), "")],
+        ),
+        (
+            "rate_too_large",
+            {"framework": "prime-rl"},
+            7,
+            [
+                ("anew", None, None, (), ""),
+                ("rate", 0.1, None, ("trainer.optim.lr",), "learning_rate"),
+                ("warm_up", None, 20, ("trainer.scheduler.warmup_steps=20",), ""),
+            ],
+        ),
+        ("drift", {}, None, [("rate", 1 / 3, None, (), "framework")]),
+        ("few_prompts", {"framework": "a trainer"}, None, [("group_size", None, 8, (), "")]),
+        ("no cause of this name", {"framework": "trl"}, 3, []),
+    ],
+)
+def test_an_action_is_told_in_the_users_own_settings(
+    key: str, given: dict[str, Any], step: int | None, expected: list[tuple[Any, ...]]
+) -> None:
+    taken = actions_of([key], config(**given), step)
+    assert [
+        (one.kind.value, pytest.approx(one.factor), one.value, one.settings, one.missing)
+        for one in taken
+    ] == [(kind, factor, pytest.approx(value), *rest) for kind, factor, value, *rest in expected]
+
+
+def test_every_kind_has_words_and_every_key_is_of_a_cause_or_a_check() -> None:
+    assert [row["kind"] for row in SETTINGS] == [kind.value for kind in Kind]
+    assert all(row["words"] for row in SETTINGS)
+    evidence = causes.Evidence(RunRecord("a", steps_table(range(9), {"reward": [0.5] * 9})))
+    known = {
+        *causes.CAUSES,
+        *(fact.name for fact in Fact),
+        *(check(evidence).check for check in CHECKS),
+    }
+    assert {row["key"] for row in table_rows(TABLE)} <= known
+    for row in table_rows(TABLE):  # and each entry can be read
+        assert actions_of([row["key"]], config(framework="verl"), 5), row["key"]
+
+
+def test_a_judgement_carries_its_actions() -> None:
+    rng = np.random.default_rng(9)
+    columns = {
+        "reward": np.r_[0.8 + 0.02 * rng.standard_normal(60), 0.004 * rng.random(3)],
+        "length": np.r_[200 + 5 * rng.standard_normal(58), np.geomspace(300, 2000, 5)],
+    }
+    record = RunRecord(
+        "run",
+        steps_table(range(1, 64), columns),
+        config=config(framework="trl", learning_rate=1e-6),
+        meanings=(
+            Meaning("reward", "reward", "a test"),
+            Meaning("length", "completion_length", "a test"),
+        ),
+    )
+    found = judge(record, ended=False)
+    assert found.do == "restart from step 60; mask truncated completions; lr ÷ 3"
+    settings = ("resume_from_checkpoint=checkpoint-60",), ("mask_truncated_completions=True",)
+    assert [one.settings for one in found.actions] == [*settings, ("learning_rate=3.33e-07",)]
+    assert [one["kind"] for one in found.as_dict()["actions"]] == ["restart", "mask", "rate"]
+    assert list(actions_said(found))[2] == "Do: learning rate ÷ 3: learning_rate=3.33e-07"
+    untold = judge(replace(record, config=RunConfig()), ended=False)
+    assert list(actions_said(untold))[2] == (
+        "Do: learning rate ÷ 3 (for its setting give --set framework)"
+    )
+
+
+def _named(framework: str) -> list[str]:
+    """The names of settings that the table has for a trainer."""
+    return [entry.partition("=")[0] for row in SETTINGS for entry in row[framework].split()]
+
+
+def _fields(module: str, *classes: str) -> set[str]:
+    """The fields of configuration classes; the test is skipped where they are not installed."""
+    found = importlib.import_module(module) if importlib.util.find_spec(module) else None
+    if found is None:
+        pytest.skip(f"{module} is not installed")
+    return {field.name for name in classes for field in dataclasses.fields(getattr(found, name))}
+
+
+def test_settings_of_transformers_exist_in_it() -> None:
+    fields = _fields("transformers", "TrainingArguments")
+    inherited = {"learning_rate", "warmup_steps", "resume_from_checkpoint", "max_grad_norm"}
+    assert inherited <= fields
+    assert inherited <= {*_named("trl")}
+
+
+def test_settings_of_trl_exist_in_it() -> None:
+    fields = _fields("trl", "GRPOConfig")
+    fields |= _fields("trl.experimental.async_grpo", "AsyncGRPOConfig")
+    assert {*_named("trl")} <= fields
+
+
+def test_settings_of_verl_exist_in_it() -> None:
+    pytest.importorskip("verl")
+    from omegaconf import OmegaConf
+
+    folder = Path(importlib.import_module("verl").__file__).parent / "trainer" / "config"
+    tree = OmegaConf.load(folder / "_generated_ppo_trainer.yaml")
+    missing = object()
+    for name in _named("verl"):
+        assert OmegaConf.select(tree, name, default=missing) is not missing, name
+
+
+def test_settings_of_openrlhf_exist_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openrlhf")
+    made: list[str] = []
+    add = argparse.ArgumentParser.add_argument
+
+    def record(parser: argparse.ArgumentParser, *names: str, **rest: Any) -> Any:
+        made.extend(names)
+        return add(parser, *names, **rest)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "add_argument", record)
+    monkeypatch.setattr("sys.argv", ["train", "--help"])
+    with pytest.raises(SystemExit):
+        runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__")
+    assert {f"--{name}" for name in _named("openrlhf")} <= {*made}
+
+
+def test_settings_of_prime_rl_exist_in_it() -> None:
+    module = pytest.importorskip("prime_rl.configs.rl")
+    for name in _named("prime_rl"):
+        model = module.RLConfig
+        for part in name.split("."):
+            fields = model.model_fields
+            assert part in fields, name
+            model = fields[part].annotation
+            model = next(
+                (one for one in getattr(model, "__args__", ()) if one is not type(None)), model
+            )

@@ -1,0 +1,129 @@
+"""Rewards by environment, task and seat: each is judged on its own, the worst first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from tests.cases import each_case
+
+from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Environments, Judgement, State
+from groupwise.readers import open_run
+
+ROWS = 160
+Columns = dict[str, np.ndarray]
+# Names of the total, of one environment or seat, and of what tells whose log it is.
+TRAINERS = {
+    "prime-rl": ("reward/all/mean", "reward/{}/mean", "entropy/all/mean"),
+    "prime-rl agents": (
+        "train/agg/all/all/reward/mean",
+        "train/{}/all/all/reward/mean",
+        "entropy/all/mean",
+    ),
+    "verl": ("critic/score/mean", "critic/score/{}/mean", "actor/pg_clipfrac"),
+    "verl-agent": ("critic/score/mean", "episode/{}_success_rate", "actor/pg_clipfrac"),
+    "nemo-rl": ("train/reward", "train/{}_env/reward", "train/token_mult_prob_error"),
+    "nemo-gym": ("train/reward", "train/{}/reward/mean", "train/token_mult_prob_error"),
+    "tinker": ("env/all/reward/total", "env/{}/reward/total", "optim/kl_sample_train_v1"),
+    "open-instruct": ("scores", "objective/{}_correct_rate", "val/stop_rate"),
+}
+SEATS = {"seats": ("reward", "player_{}/reward", "note")}
+
+
+def falling(rng: np.random.Generator) -> Columns:
+    """Three environments, one of which is lost while the mean rises."""
+    rises = 0.3 + 0.4 * np.linspace(0, 1, ROWS)
+    lost = 0.5 / (1 + np.exp((np.arange(ROWS) - 90) / 4))
+    return {
+        name: level + rng.normal(0, 0.03, ROWS)
+        for name, level in (("math", rises), ("code", rises - 0.1), ("games", lost))
+    }
+
+
+def judged(columns: Columns, trainer: str, folder: Path, *, total: bool = True) -> Judgement:
+    """The judgement of the log of a trainer."""
+    reward, each, mark = (TRAINERS | SEATS)[trainer]
+    names = {each.format(name): values for name, values in columns.items()}
+    if total:
+        names |= {reward: np.mean([*columns.values()], axis=0) + np.linspace(0, 0.2, ROWS)}
+    names |= {mark: np.full(ROWS, 0.002)}
+    rows = [{"step": n, **{key: float(names[key][n]) for key in names}} for n in range(ROWS)]
+    path = folder / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return judge(open_run(path), ended=True)
+
+
+def environments(found: Judgement) -> Environments:
+    assert found.environments is not None
+    return found.environments
+
+
+@each_case("trainer", TRAINERS)
+def test_an_environment_that_falls_is_said_first(trainer: str, tmp_path: Path) -> None:
+    found = judged(falling(np.random.default_rng(1)), trainer, tmp_path)
+    each = environments(found)
+    assert (found.state, each.count, each.fell, each.rose) == (State.WARNING, 3, 1, 2)
+    assert each.worst[0].name == "games"
+    assert abs(each.worst[0].before - 0.5) < 0.06
+    assert abs(each.worst[0].after) < 0.03
+    assert abs((each.worst[0].step or 0) - 90) < 12
+    assert found.headline.startswith("environment games 0.5")
+    assert found.headline.endswith("2 of 2 others rise.")
+    assert found.cause.keys == ("environment",)
+    shown = found.as_dict()["environments"]["worst"]
+    assert [one["course"] for one in shown] == ["fell", "rose", "rose"]
+
+
+def test_seats_that_win_from_each_other_are_no_loss(tmp_path: Path) -> None:
+    columns = falling(np.random.default_rng(2))
+    seats = {"0": columns["games"], "1": 1 - columns["games"]}
+    found = judged(seats, "seats", tmp_path)
+    assert (environments(found).fell, found.state) == (1, State.OK)
+    lost = judged({"0": columns["games"], "1": columns["math"]}, "seats", tmp_path)
+    assert (environments(lost).worst[0].kind, lost.state) == ("seat", State.WARNING)
+
+
+def test_all_that_fall_together_are_no_environment_of_their_own(tmp_path: Path) -> None:
+    games = falling(np.random.default_rng(3))["games"]
+    found = judged({"a": games, "b": games * 0.9, "c": games * 0.8}, "prime-rl", tmp_path)
+    assert environments(found).fell == 3
+    assert "environment" not in found.cause.keys
+
+
+def test_environments_of_one_name_are_told_apart_by_their_columns(tmp_path: Path) -> None:
+    columns = falling(np.random.default_rng(4))
+    rows = [
+        {
+            "step": n,
+            "reward/all/mean": 0.3 + n / 300,
+            "entropy/all/mean": 0.4,
+            "reward/games/mean": columns["games"][n],
+            "train/games/all/reward/mean": columns["math"][n],
+        }
+        for n in range(ROWS)
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    each = environments(judge(open_run(path), ended=True))
+    names = ["games (reward/games/mean)", "games (train/games/all/reward/mean)"]
+    assert [one.name for one in each.worst] == names
+
+
+def test_many_environments_stay_few_lines_and_rare_rows_are_no_fall(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    rare = {f"rare{n}": (rng.random(ROWS) < 0.05).astype(float) for n in range(300)}
+    found = judged(rare, "prime-rl", tmp_path)
+    each = environments(found)
+    assert (each.count, each.fell, len(each.worst)) == (300, 0, 20)
+    one_lost = judged(rare | falling(rng), "prime-rl", tmp_path)
+    assert environments(one_lost).worst[0].name == "games"
+    assert "of 302 others rise" in one_lost.headline
+
+
+def test_an_environment_that_is_seldom_sampled_has_few_rows(tmp_path: Path) -> None:
+    columns = falling(np.random.default_rng(6))
+    columns["games"][np.arange(ROWS) % 20 > 0] = np.nan
+    each = environments(judged(columns, "prime-rl", tmp_path))
+    assert {one.name: one.course.value for one in each.worst}["games"] == "few rows"

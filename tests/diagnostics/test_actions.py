@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 
 from groupwise.diagnostics import actions, causes
 from groupwise.diagnostics.actions import Kind, actions_of
@@ -22,7 +23,6 @@ from groupwise.pages.screen import actions_said
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.settings import RunConfig
 from groupwise.record.table import steps_table
-from tests.cases import each_case
 
 TABLE = Path(actions.__file__).with_name("actions.tsv")
 SETTINGS = list(table_rows(Path(actions.__file__).with_name("settings.tsv")))

@@ -50,7 +50,7 @@ from groupwise.diagnostics.signals import (
     reward_floor,
     since_when,
 )
-from groupwise.diagnostics.signs import arrow
+from groupwise.diagnostics.signs import arrow, moved
 from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
 from groupwise.wording import clean
@@ -72,9 +72,8 @@ def lost(evidence: Evidence) -> Finding:
     if rows is None:
         return no_sign(LOST, "No sign of it.")
     change, step = level_changes(evidence)["reward"], rows.first
-    words = f"reward {arrow(*change.ends)}"
-    sign = Sign("reward", step, *change.ends, words)
-    message = f"{words}, lost since step {step:,}"
+    sign = moved("reward", step, *change.ends)
+    message = f"{sign.words}, lost since step {step:,}"
     return by_sign(LOST, Status.CRITICAL, message, sign, LEFT, Fact.FALL_AT_ONCE)
 
 

@@ -188,14 +188,17 @@ def signs_of_fall(evidence: Evidence) -> tuple[Sign, ...]:
     """Return the signs about the first row of the fall of the reward and about its alarm, the
     earliest of each signal first.
     """
-    fall, reach = fall_of(evidence), reach_of(evidence)
-    if fall is None or not fall.lasts:
-        return ()
-    change, onset = level_changes(evidence)["reward"], reward_level(evidence)[0].step_T[fall.row]
-    signs = (
-        *signs_about(evidence, int(onset), reach=reach),
-        *signs_about(evidence, change.first, reach=reach, end=change.last),
+    change, fall, reach = (
+        level_changes(evidence).get("reward"),
+        fall_of(evidence),
+        reach_of(evidence),
     )
+    if change is None:
+        return ()
+    signs = signs_about(evidence, change.first, reach=reach, end=change.last)
+    if fall is not None and fall.lasts:
+        onset = int(reward_level(evidence)[0].step_T[fall.row])
+        signs = (*signs_about(evidence, onset, reach=reach), *signs)
     return tuple(sorted(signs, key=lambda sign: sign.step))
 
 

@@ -29,7 +29,7 @@ from groupwise.diagnostics.signals import (
     signal_of,
     since_when,
 )
-from groupwise.diagnostics.signs import arrow, short
+from groupwise.diagnostics.signs import arrow, moved, short
 from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, reward_level, swing_of
 from groupwise.intervals import Interval
 
@@ -57,6 +57,7 @@ class Sign:
     value: Interval  # the number behind it
     threshold: float  # what it is held against
     harm: bool = False  # whether it is itself harm to the reward
+    ends: tuple[float, float] | None = None  # levels of the entropy
 
 
 def check(evidence: Evidence) -> Finding:
@@ -90,8 +91,17 @@ def check(evidence: Evidence) -> Finding:
         min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"))),
         min(sign.step for sign in signs),
     )
+    rose = () if first.ends is None else (moved("entropy", first.step, *first.ends),)
     return Finding(
-        NAME, status, first.said, since, first.value, first.threshold, advice=ADVICE, facts=facts
+        NAME,
+        status,
+        first.said,
+        since,
+        first.value,
+        first.threshold,
+        advice=ADVICE,
+        signs=rose,
+        facts=facts,
     )
 
 
@@ -197,7 +207,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
     value = Interval(peak / scale, float(rows.min()), float(rows.max()))
     meanwhile = " as the reward fell" if fell is not None else ""
     said = f"entropy {arrow(usual, peak)} nats a token{meanwhile}"
-    return Sign("apart", said, int(entropy.step_T[row]), value, times)
+    return Sign("apart", said, int(entropy.step_T[row]), value, times, ends=(usual, peak))
 
 
 def _weights(evidence: Evidence) -> Sign | None:

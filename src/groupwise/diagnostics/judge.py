@@ -130,8 +130,12 @@ def judged(evidence: Evidence) -> Judgement:
     answers = {answer.check: answer for answer in (check(evidence) for check in CHECKS)}
     progress = progress_of(evidence)
     ranked = sorted(answers.values(), key=lambda answer: _RANK[answer.status])
-    found = ranked[0] if is_serious(ranked[0]) else None
+    # An error that ended the run is said beside what the reward does, and tells nothing of it.
+    worst = next(one for one in ranked if one.check != numerics.CRASH)
+    found = worst if is_serious(worst) else None
     state = _state(evidence, found, progress)
+    if state is State.OK and is_serious(answers[numerics.CRASH]):
+        state = State.WARNING
     found = _told(ranked, found)
     story = story_of(
         Look(evidence, answers, progress), found, can_tell=state is not State.CANNOT_TELL

@@ -143,13 +143,16 @@ def finite(evidence: Evidence) -> Finding:
 
 
 def crash(evidence: Evidence) -> Finding:
-    """Look for an exception that ended the program."""
+    """Look for an exception that ended the program before its planned end."""
     error, steps = evidence.record.error, evidence.record.steps["step"]
     if not error or not len(steps):
         return no_sign(CRASH, "No sign of an error that ended the run.")
-    step = int(steps[-1])
+    step, planned = int(steps[-1]), evidence.setting("planned_steps")
     message = f"the log ends in an error at step {step:,}: {clean(error, longest=120)}"
-    return Finding(CRASH, Status.INFO, message, step, facts=(Fact.CRASHED,))
+    if error.startswith("KeyboardInterrupt"):
+        return Finding(CRASH, Status.INFO, message, step)
+    status = Status.INFO if planned is not None and step >= planned else Status.WARNING
+    return Finding(CRASH, status, message, step, facts=(Fact.CRASHED,))
 
 
 def _also(broken: list[_Broken]) -> str:

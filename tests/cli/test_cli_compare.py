@@ -132,7 +132,7 @@ def test_a_table_of_runs_is_compared_by_a_column(capsys: pytest.CaptureFixture[s
     found = answer(capsys, "runs.csv --by engine --baseline vllm")
     assert re.fullmatch(
         r"2 of 2 runs of sglang failed, 0 of 2 runs of vllm: sglang ends at 0\.00, vllm ends at "
-        r"0\.98 \(means of the last 10 rows\)\.",
+        r"0\.98 \(means of their last rows\)\.",
         found["answer"],
     )
     assert [
@@ -169,7 +169,7 @@ def test_a_failure_is_the_answer_and_never_no_divergence(
         (tmp_path / f"{name}.csv").write_text(f"step,reward\n{rows}\n", encoding="utf-8")
     said = " ".join(lines(capsys, "held.csv fell.csv"))
     assert said.startswith(
-        "fell failed, held did not: fell ends at 0.00, held ends at 0.94 (means of the last 10 "
+        "fell failed, held did not: fell ends at 0.00, held ends at 0.94 (means of their last "
         "rows)."
     )
     assert "not by 200" in said
@@ -205,7 +205,7 @@ def test_a_run_that_ends_early_does_not_cut_the_others_down(
     assert answer(capsys, "short.csv lr1_seed1.csv")["late_to"] == 20
     raw = answer(capsys, "tiny.csv lr1_seed1.csv")
     assert raw["answer"].endswith(
-        "(means of the last 8 rows), too few rows to tell noise from a difference."
+        "(means of their last rows), too few rows to tell noise from a difference."
     )
     assert raw["comparisons"] == []
     assert len(lines(capsys, "tiny.csv lr1_seed1.csv --why")) > 4

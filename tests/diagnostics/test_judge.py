@@ -143,7 +143,7 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             {"reward": TRAIN, "held_out": 0.3 + noise(seed=1)},
             State.FAILED,
             Learning.LEARNING,
-            "reward 0.20 → 0.75, held-out 0.30 → 0.30: reward hacking likely",
+            "reward 0.20 → 0.78, held-out 0.30 → 0.30: reward hacking likely",
         ),
         (
             {"reward": TRAIN, "cut": np.where(ROW < 60, 0.0, 0.75)},

@@ -202,7 +202,7 @@ def engine() -> str:
         "series",
         "forecasting",
         "record",
-        "stability",
+        "edge",
         "intervals.py",
         "arrays.py",
         "wording.py",

@@ -30,9 +30,6 @@ Role = Literal[
     "held_out",
     "evaluation",
     "beside",
-    "expected",
-    "limit",
-    "stem",
     "plateau",
     "usual",
 ]

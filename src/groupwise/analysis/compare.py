@@ -140,7 +140,7 @@ def compare(
         >>> [group.runs[0].judgement.state.value for group in found.groups]
         ['ok', 'failed']
         >>> print(found)
-        run 2 failed, run 1 did not: run 2 ends at 0.00, run 1 ends at 0.50 (means of the last 10
+        run 2 failed, run 1 did not: run 2 ends at 0.00, run 1 ends at 0.50 (means of their last
             rows).
     """
     arguments = [_members(run) for run in runs]
@@ -385,7 +385,9 @@ def _shown(
         for run in row:
             level, speed = (None, None) if run.left_out or place is None else next(each)
             label = group.name if len(row) == 1 else short_name(run.record.name)
-            ends = float(run.series.value_T[-TRAILING:].mean()) if run.rows else math.nan
+            ends = run.judgement.now if run.judgement.metric == run.series.metric else None
+            if ends is None:
+                ends = float(run.series.value_T[-TRAILING:].mean()) if run.rows else math.nan
             runs.append(
                 ComparedRun(
                     run.record.name,

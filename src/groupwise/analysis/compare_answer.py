@@ -15,7 +15,7 @@ from groupwise.intervals import percent
 from groupwise.plain import Plain
 from groupwise.wording import alike, count, decimals_of, number, ranged
 
-TRAILING = 10  # rows at the end of a run, whose raw mean is where it ends
+TRAILING = 10  # rows at the end of a run whose mean is where a metric that is not judged ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ComparedRun(Plain):
     judgement: Judgement  # of its log alone
     rows: int  # of the metric
     last_step: float  # of the metric; nan without rows
-    ends_at: float  # raw mean of its last rows, `TRAILING` at most; nan without rows
+    ends_at: float  # where the judgement says that it is now, else mean of its last rows; or nan
     left_out: str = ""  # why it is shown and not compared; "" where it is compared
     level: Measured | None = None  # late mean; None where it is not compared
     speed: Measured | None = (
@@ -108,6 +108,7 @@ def _mean(values: list[float]) -> float:
 
 
 _MOST_NAMED = 5
+_MEANS = "means of their last rows"  # where runs end
 
 
 def answered(groups: Sequence[ComparedGroup], comparison: Comparison) -> tuple[str, ...]:
@@ -133,7 +134,7 @@ def _raw(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
     """What is said of two groups that have too few rows for more than to look at where they end."""
     return (
         (
-            f"{b.name} {_ends_at(b, a)}, {a.name} {_ends_at(a, b)} ({_means([a, b])}), too few "
+            f"{b.name} {_ends_at(b, a)}, {a.name} {_ends_at(a, b)} ({_MEANS}), too few "
             "rows to tell noise from a difference."
         ),
     )
@@ -156,8 +157,7 @@ def _failure(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
     """
     worse, other = (a, b) if len(a.failed) / len(a.runs) > len(b.failed) / len(b.runs) else (b, a)
     ends = (
-        f"{worse.name} {_ends_at(worse, other)}, {other.name} {_ends_at(other, worse)} "
-        f"({_means([worse, other])})"
+        f"{worse.name} {_ends_at(worse, other)}, {other.name} {_ends_at(other, worse)} ({_MEANS})"
     )
     if len(a.runs) == len(b.runs) == 1:
         which = "Both failed" if other.failed else f"{worse.name} failed, {other.name} did not"
@@ -174,14 +174,6 @@ def _ends_at(group: ComparedGroup, other: ComparedGroup) -> str:
     """Where a group ends, with the decimals that tell it from another."""
     both = [group.ends_at, other.ends_at]
     return f"ends at {alike(*both, decimals=shown_decimals(both))[0]}"
-
-
-def _means(groups: Sequence[ComparedGroup]) -> str:
-    """Of what the ends are means."""
-    rows = min(
-        (min(TRAILING, run.rows) for group in groups for run in group.runs), default=TRAILING
-    )
-    return f"means of the last {count(rows, 'row')}"
 
 
 def _failures(groups: Sequence[ComparedGroup]) -> tuple[str, ...]:
@@ -325,10 +317,7 @@ def _level(
             ends = (
                 f"{second.name} {_ends_at(second, first)}, {first.name} {_ends_at(first, second)}"
             )
-            return (
-                f"{ends} ({_means([first, second])}). The late mean cannot be compared: "
-                f"{level.message}."
-            )
+            return f"{ends} ({_MEANS}). The late mean cannot be compared: {level.message}."
 
 
 def _faster(

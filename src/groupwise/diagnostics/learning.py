@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from groupwise.arrays import median, moving_mean
-from groupwise.diagnostics.collapse import (
+from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import (
     Fall,
-    decline_of,
-    ends_of,
+    LevelChange,
     fall_of,
     held_out_rose,
+    level_changes,
     loss_of,
 )
-from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Learning, Status, no_sign, not_logged
 from groupwise.diagnostics.signals import FEWEST_ROWS, OFTEN, Evidence, Signal, once, reward_floor
 from groupwise.diagnostics.signs import scatter
@@ -86,6 +86,12 @@ class Progress:
         None  # levels between which the held-out reward rose, where the reward itself shows no gain
     )
 
+    @property
+    def change(self) -> LevelChange:
+        """The same levels, as a change between the first rows and the last."""
+        since = 0 if self.now_from is None else self.now_from
+        return LevelChange(since, since, self.before, self.after, since)
+
 
 @once
 def progress_of(evidence: Evidence) -> Progress:
@@ -100,20 +106,10 @@ def progress_of(evidence: Evidence) -> Progress:
         ends = float(reward.value_T[0]), float(reward.value_T[-1])
         return Progress(Learning.UNKNOWN, *ends, None, None, steps, int(reward.step_T[-1]))
     level, fall = reward_level(evidence)[0], fall_of(evidence)
-    lost = None if fall is not None and fall.lasts else decline_of(evidence)
-    if (
-        lost is not None
-    ):  # in the order of the check: what fell, came back and falls again has not recovered
-        return Progress(
-            Learning.FALLING,
-            lost.height,
-            lost.after.value,
-            None,
-            int(level.step_T[lost.begin]),
-            steps,
-            lost.since,
-        )
-    return _held(evidence, level) if fall is None else _fallen(level, fall, steps)
+    change = level_changes(evidence).get("reward")
+    if change is not None:
+        return Progress(Learning.FALLING, *change.ends, None, change.first, steps, change.since)
+    return _held(evidence, level) if fall is None else _recovered(level, fall)
 
 
 def _held(evidence: Evidence, level: Signal) -> Progress:
@@ -238,12 +234,9 @@ def _late_drop(evidence: Evidence, level: Signal) -> int | None:
     return begin if len(level) - begin >= _LAST else None
 
 
-def _fallen(level: Signal, fall: Fall, steps: int) -> Progress:
-    """The progress of a reward that fell: for good, or for a while."""
+def _recovered(level: Signal, fall: Fall) -> Progress:
+    """The progress of a reward that fell for a while."""
     step = int(level.step_T[fall.row])
-    if fall.lasts:
-        ends = ends_of(level, fall)
-        return Progress(Learning.FALLING, ends.before, ends.after, None, step, steps, ends.since)
     late = slice(len(level) - max(3, len(level) // 10), len(level))
     return replace(_between(level, (late, late), Learning.RECOVERED, None, step), before=fall.end)
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from groupwise.analysis.compare import RunComparison
-from groupwise.analysis.compare_answer import TRAILING, ComparedGroup, shared_key, shown_decimals
+from groupwise.analysis.compare_answer import ComparedGroup, shared_key, shown_decimals
 from groupwise.comparison.results import Comparison, Contrast
 from groupwise.diagnostics.judgement import State
 from groupwise.pages.tables import Grid
@@ -120,17 +120,8 @@ def _grid(comparison: RunComparison, most: int) -> Grid:
 
 def _columns(groups: Sequence[ComparedGroup], measured: Comparison) -> list[tuple[str, list[str]]]:
     """Return the columns of numbers, each with its head."""
-    last = min(
-        (run.rows for group in groups for run in group.runs if run.rows >= TRAILING),
-        default=TRAILING,
-    )
     decimals = shown_decimals([group.ends_at for group in groups])
-    columns = [
-        (
-            f"last {last if last < TRAILING else TRAILING}",
-            [_written(group.ends_at, decimals) for group in groups],
-        )
-    ]
+    columns = [("last rows", [_written(group.ends_at, decimals) for group in groups])]
     if measured.pairings and any(group.level != group.ends_at for group in groups):
         columns.append(
             (

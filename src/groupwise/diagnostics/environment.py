@@ -64,9 +64,9 @@ def environments(evidence: Evidence) -> Finding:
     each = environments_of(evidence)
     if each is None:
         return not_logged(ENVIRONMENTS, "Rewards by environment or task are not in the log.")
-    worst, rose = each.worst[0], f"{each.rose} of {counted(each.count, 'environment')} rise"
-    if not each.fell or worst.step is None:
-        return no_sign(ENVIRONMENTS, f"None loses what it had earned, {rose}.")
+    worst = each.worst[0]
+    if worst.step is None:
+        return no_sign(ENVIRONMENTS, f"None of {each.count} loses what it had, {each.rose} rise.")
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
     more = "" if each.fell == 1 else f", {counted(each.fell - 1, 'more')} fell"
     rose = f"{each.rose} of {each.count - 1:,} others rise"

@@ -205,8 +205,9 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
     shares = shares_of(evidence, "grading_failure_share", _FAILURES)
     found = (failing(NAME, signal, "Grading fails", more, fact) for signal in shares)
     worst = next((answer for answer in found if answer.facts), None)
-    grave = worst is not None and worst.value is not None and worst.value.value > HALF
-    return replace(worst, status=Status.CRITICAL) if worst is not None and grave else worst
+    if worst is not None and worst.value is not None and worst.value.value > HALF:
+        return replace(worst, status=Status.CRITICAL)
+    return worst
 
 
 def _outages(evidence: Evidence) -> Finding | None:

@@ -220,9 +220,7 @@ def _environments(each: Environments) -> Markup:
     rows = [
         [
             isolated(one.name),
-            text(one.course),
-            text(number(one.before)),
-            text(number(one.after)),
+            *map(text, (one.course, number(one.before), number(one.after))),
             text("–" if one.step is None else f"{one.step:,}"),
         ]
         for one in each.worst

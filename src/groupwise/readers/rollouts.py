@@ -1,4 +1,4 @@
-"""Rollouts: one completion a row in JSON lines or Parquet, in one file or one a step, with or
+"""Rollouts: one completion a row in JSON lines, CSV or Parquet, in one file or one a step, with or
 without their trainer's own layout.
 
 The keys that are understood are the lists at the top. The steps of the record are means over the

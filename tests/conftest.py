@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tests.processes import end_server, workers_forked
 
 from groupwise.analysis import fitted
 from groupwise.analysis.fitted import Clock, Fitted, ForecastRow, Outlook
@@ -52,6 +53,20 @@ def _fitted_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitted, "_fit", once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _server_ended() -> Iterator[None]:
+    """Wait in the end for the process that others are forked from."""
+    yield
+    end_server()
+
+
+@pytest.fixture
+def forked() -> Iterator[None]:
+    """Fork the workers of engines and live pages where a test is not about their start."""
+    with workers_forked():
         yield
 
 

@@ -291,7 +291,7 @@ def workplace(
     ],
     ids=name_of,
 )
-@pytest.mark.usefixtures("workplace")
+@pytest.mark.usefixtures("workplace", "forked")
 def test_examples_run(page: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """All examples of a page run in order, as one would type them, and print what the page shows,
     with `...` for what it leaves out.

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 from tests.conftest import (
+    _fitted_once,
+    _server_ended,
+    forked,
     impatient,
     made_fitted,
     made_record,
@@ -23,6 +26,9 @@ from tests.conftest import (
 from groupwise_lab.trainer.tasks import Task, make_task
 
 __all__ = [
+    "_fitted_once",
+    "_server_ended",
+    "forked",
     "impatient",
     "made_fitted",
     "made_record",

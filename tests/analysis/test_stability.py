@@ -23,7 +23,6 @@ from groupwise.analysis.stability import (
 )
 from groupwise.analysis.summary import summarise
 from groupwise.edge.mode import stability
-from groupwise.edge.threshold import threshold
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise.pages.html import render

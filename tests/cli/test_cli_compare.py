@@ -260,19 +260,6 @@ def test_a_run_given_twice_is_no_second_seed(capsys: pytest.CaptureFixture[str])
     )
 
 
-@pytest.mark.usefixtures("home")
-def test_groups_of_a_setting_are_not_said_to_be_ungrouped(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    one_each = "lr1_seed1.csv lr2_seed1.csv lr3_seed1.csv"
-    hint = (
-        "Every run was taken as a setting of its own; runs of one setting are put together with vs "
-        "or --by."
-    )
-    assert hint in answer(capsys, one_each)["notes"]
-    assert hint not in answer(capsys, f"{one_each} --by lr")["notes"]
-
-
 def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(
     capsys: pytest.CaptureFixture[str], shared_data: Path
 ) -> None:

@@ -124,7 +124,8 @@ def test_what_the_settings_leave_open_cannot_be_told_and_names_the_setting() -> 
         assert all(DECIDING[name] in found.status for name in found.open_settings)
         assert found.as_dict()["deciding"] == list(names)
         assert [limit.allows for limit in rate_limits(found, 0.1)] == [None, False]
-    for arguments in ({}, {"importance_ratio": "clipped", "kl_term": "reward"}):
+    known: tuple[dict[str, Any], ...] = ({}, {"importance_ratio": "clipped", "kl_term": "reward"})
+    for arguments in known:
         stale = stability(0.1, 0.9, refresh_interval=8, **arguments)
         assert (stale.stable, stale.open_settings) == (False, ())
 

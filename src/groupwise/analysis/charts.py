@@ -34,6 +34,7 @@ Role = Literal[
     "limit",
     "stem",
     "plateau",
+    "usual",
 ]
 POINTS = 600
 FEW_ROWS = 30  # rows that need no mean beside them
@@ -119,17 +120,17 @@ class Axis(Plain):
 
 def axes_of(steps: pl.DataFrame) -> tuple[Axis, ...]:
     """Return the clocks of a steps table that go on: tokens, and hours since the first row."""
-    found = []
+    axes = []
     for name, column, scale in (("tokens", "tokens", 1.0), ("hours", "seconds", 3600.0)):
-        known = steps.select("step", column).drop_nulls()
-        clock = known[column].to_numpy() / scale
-        if len(known) < 2 or clock[-1] <= clock[0]:
+        logged = steps.select("step", column).drop_nulls()
+        clock = logged[column].to_numpy() / scale
+        if len(logged) < 2 or clock[-1] <= clock[0]:
             continue
         if name == "hours":
             clock = clock - clock[0]
-        kept = np.unique(np.linspace(0, len(known) - 1, _KNOTS).round().astype(int))
-        found.append(Axis(name, abscissae(known["step"].to_numpy()[kept]), rounded(clock[kept])))
-    return tuple(found)
+        kept = np.unique(np.linspace(0, len(logged) - 1, _KNOTS).round().astype(int))
+        axes.append(Axis(name, abscissae(logged["step"].to_numpy()[kept]), rounded(clock[kept])))
+    return tuple(axes)
 
 
 def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> IntArray:
@@ -286,8 +287,8 @@ def reward_heights(record: RunRecord, *, cells: int = CELLS) -> tuple[float | No
         value_T[np.searchsorted(step_T, reward.step_T)] = reward.value_T
     parts = [part[np.isfinite(part)] for part in np.array_split(value_T, min(cells, value_T.size))]
     means = [float(part.mean()) if part.size else None for part in parts]
-    known = [mean for mean in means if mean is not None]
-    low, high = min(0.0, *known), max(0.0, *known)
+    finite = [mean for mean in means if mean is not None]
+    low, high = min(0.0, *finite), max(0.0, *finite)
     span = high - low
     return tuple(
         None if mean is None else (mean - low) / span if span > 0 else 0.0 for mean in means

@@ -143,11 +143,11 @@ def compare(
         run 2 failed, run 1 did not: run 2 ends at 0.00, run 1 ends at 0.50 (means of the last 10
             rows).
     """
-    told = [_members(run) for run in runs]
-    counted = iter(range(1, 1 + sum(map(len, told))))
+    arguments = [_members(run) for run in runs]
+    counted = iter(range(1, 1 + sum(map(len, arguments))))
     rows = [
         [record for run in row for record in _records(run, metric, f"run {next(counted)}", by)]
-        for row in told
+        for row in arguments
     ]
     rows = [[record] for record in rows[0]] if len(rows) == 1 else rows
     if len(rows) < 2:
@@ -170,7 +170,7 @@ def _members(run: Run | Sequence[Run]) -> list[Run]:
     values of one.
     """
     several = isinstance(run, list | tuple) and not all(
-        isinstance(one, int | float | np.number) for one in run
+        isinstance(item, int | float | np.number) for item in run
     )
     return list(cast("Sequence[Run]", run)) if several else [cast("Run", run)]
 
@@ -207,20 +207,26 @@ def compare_runs(
     question = _known_of(question, every, paired=pair_by is not None)
     # The same runs give the same answer: what is drawn at random here is noise around given curves
     # and ways to relabel runs.
-    found = (
+    comparison = (
         compare_curves(curves, question, np.random.default_rng(20_240_501))
         if used
         else not_compared(question)
     )
-    shown = _shown(paired, rows, used, found)
+    shown = _shown(paired, rows, used, comparison)
     differing, differ = differing_settings(
         paired, besides=[name for name in (sorted_by, pair_by) if name]
     )
     unpaired = [] if pair_by is None else unpaired_note(groups, paired, pair_by)
-    notes = [*unpaired, *differ, *noted(shown, found, ungrouped=sorted_by is None)]
+    notes = [*unpaired, *differ, *noted(shown, comparison)]
     notes += _key_notes({series.metric for series in every})
     return RunComparison(
-        every[0].metric, shown, curves, found, answered(shown, found), differing, tuple(notes)
+        every[0].metric,
+        shown,
+        curves,
+        comparison,
+        answered(shown, comparison),
+        differing,
+        tuple(notes),
     )
 
 
@@ -245,8 +251,8 @@ def _known_of(question: Question, every: Sequence[MetricSeries], *, paired: bool
     """The question with what the series know: which way is better, and the range that holds all
     of them.
     """
-    known = [series.likely_bounds or (-math.inf, math.inf) for series in every]
-    bounds = min(low for low, _ in known), max(high for _, high in known)
+    ranges = [series.likely_bounds or (-math.inf, math.inf) for series in every]
+    bounds = min(low for low, _ in ranges), max(high for _, high in ranges)
     return replace(
         question,
         rises=all(series.healthy == "up" for series in every),
@@ -281,11 +287,14 @@ def _taken(
 ) -> _Taken:
     """Take one run: its metric on the clock of logged steps, and its judgement."""
     step(record.name)
-    mine = cut(record, until)
-    series, updates = metric_series(mine, metric, clock="steps"), metric_series(mine, metric)
+    cut_record = cut(record, until)
+    series, updates = (
+        metric_series(cut_record, metric, clock="steps"),
+        metric_series(cut_record, metric),
+    )
     spacing = float(np.median(np.diff(updates.time_T))) if updates.time_T.size > 1 else 1.0
     steps = float(np.median(np.diff(series.time_T))) if series.time_T.size > 1 else 1.0
-    return _Taken(mine, series, judge(mine), max(1.0, series.window * steps / spacing))
+    return _Taken(cut_record, series, judge(cut_record), max(1.0, series.window * steps / spacing))
 
 
 def _leave_out(rows: Sequence[Sequence[_Taken]], *, paired: bool) -> list[int]:
@@ -335,10 +344,10 @@ def _curves(row: Sequence[_Taken]) -> tuple[Curve, ...]:
             window=run.window,
             smoothing=series.smoothing,
         )
-        for other, known in zip(row, made, strict=False):
+        for other, earlier in zip(row, made, strict=False):
             if (
-                np.array_equal(new.step_T, known.step_T)
-                and np.array_equal(new.value_T, known.value_T)
+                np.array_equal(new.step_T, earlier.step_T)
+                and np.array_equal(new.value_T, earlier.value_T)
                 and np.ptp(new.value_T) > 0
             ):
                 pair = (
@@ -357,7 +366,7 @@ def _shown(
     groups: Sequence[RunGroup],
     rows: Sequence[Sequence[_Taken]],
     used: Sequence[int],
-    found: Comparison,
+    comparison: Comparison,
 ) -> tuple[ComparedGroup, ...]:
     """Every run with its judgement, and with what was measured of those that were compared."""
     shown = []
@@ -366,7 +375,11 @@ def _shown(
         measured = (
             []
             if place is None
-            else zip(found.measured["level"][place], found.measured["speed"][place], strict=True)
+            else zip(
+                comparison.measured["level"][place],
+                comparison.measured["speed"][place],
+                strict=True,
+            )
         )
         each, runs = iter(measured), []
         for run in row:

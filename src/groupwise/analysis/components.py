@@ -99,13 +99,13 @@ def measure_run(
         "memory_limit": how.memory_limit,
     }
     if spread is None:
-        tokens, found, source, facts = _here(record, sample, how, options, progress)
+        tokens, estimates, source, facts = _here(record, sample, how, options, progress)
     else:
         from groupwise.scores.language_models import load_reader
 
         folder, base = _folders(how)
         tokens = _tokens(load_reader(folder, base=base), record, sample)
-        found, source, facts = spread(tokens, how, options, progress)
+        estimates, source, facts = spread(tokens, how, options, progress)
     about = {
         "run": record.name,
         "model": str(how.model),
@@ -114,7 +114,7 @@ def measure_run(
             int(cast("int", tokens.rows["step"].min())),
             int(cast("int", tokens.rows["step"].max())),
         ],
-        "groups": found.prompts,
+        "groups": estimates.prompts,
         "repeated_visits": sample.repeated,
         "seed": how.seed,
         **tokens.facts,
@@ -128,7 +128,8 @@ def measure_run(
         "method": source.method,
     }
     return SavedComponents(
-        dataclasses.replace(found, notes=(*sample.notes, *tokens.notes, *found.notes)), about
+        dataclasses.replace(estimates, notes=(*sample.notes, *tokens.notes, *estimates.notes)),
+        about,
     )
 
 
@@ -155,7 +156,7 @@ def _here(
         **options,
     )
     reward, group = tokens.rows["reward"].to_numpy(), tokens.rows["group"].to_numpy()
-    found = components(
+    estimates = components(
         reward, group, **score.arguments, zero_mean=how.scores_average_to_zero, level=how.level
     )
     products = (
@@ -163,7 +164,7 @@ def _here(
         if isinstance(score, ScoreGram)
         else f"count-sketch of width {score.sketch_NK.shape[1]}"
     )
-    return tokens, found, score.source, {"inner_products": products}
+    return tokens, estimates, score.source, {"inner_products": products}
 
 
 def _folders(how: Measurement) -> tuple[Path, Path | None]:
@@ -236,12 +237,12 @@ def ends_of(reader: Reader | LanguageModel, rows: pl.DataFrame) -> list[int | No
 
     logged = rows["end_token"].to_list() if "end_token" in rows.columns else [None] * len(rows)
     size = len(reader.tokenizer)
-    told = [token if token is not None and 0 <= token < size else None for token in logged]
-    untold = any(token is None and not full for full, token in zip(rows["full"], told, strict=True))
+    own = [token if token is not None and 0 <= token < size else None for token in logged]
+    untold = any(token is None and not full for full, token in zip(rows["full"], own, strict=True))
     end = end_of(reader) if untold else 0
     return [
         None if full else end if token is None else int(token)
-        for full, token in zip(rows["full"], told, strict=True)
+        for full, token in zip(rows["full"], own, strict=True)
     ]
 
 
@@ -252,19 +253,19 @@ def _with_ends(
     and where that was learnt.
     """
     rows = sample.rows
-    known = record.config.value("max_completion_length")
-    limit = max(_lengths(reader, sample.longest)) if known is None else int(known)
+    setting = record.config.value("max_completion_length")
+    limit = max(_lengths(reader, sample.longest)) if setting is None else int(setting)
     if "ended" in rows.columns and rows["ended"].is_finite().fill_null(value=False).all():
         return rows.with_columns((pl.col("ended") <= 0).alias("full")), limit, "the log"
     long = np.array(_lengths(reader, rows["completion"].to_list())) >= limit
-    source = _GUESSED if known is None else "the settings"
+    source = _GUESSED if setting is None else "the settings"
     return rows.with_columns(pl.Series("full", long)), limit, source
 
 
 def _step_of(checkpoint: Path) -> int | None:
     """Return the step of a checkpoint where its folder's name says it."""
-    found = re.search(r"(?:checkpoint|global_step|step)[-_]?(\d+)$", checkpoint.name)
-    return int(found.group(1)) if found else None
+    match = re.search(r"(?:checkpoint|global_step|step)[-_]?(\d+)$", checkpoint.name)
+    return int(match.group(1)) if match else None
 
 
 def _lengths(reader: Reader | LanguageModel, texts: Sequence[str]) -> list[int]:
@@ -382,9 +383,9 @@ class ScoreShard:
     def __call__(self, groups: Sequence[TokenGroup]) -> ShardScores:
         """Return what the groups leave."""
         model, sketch = self._open()
-        found = [self._group(model, sketch, group) for group in groups]
+        scored = [self._group(model, sketch, group) for group in groups]
         return ShardScores(
-            GroupMoments.joined([moments for moments, _ in found]), found[0][1].source
+            GroupMoments.joined([moments for moments, _ in scored]), scored[0][1].source
         )
 
     def _open(self) -> tuple[LanguageModel, CountSketch]:
@@ -410,19 +411,19 @@ class ScoreShard:
 
         reward: Float = np.array(group.reward)
         batch = batch_of(model, group.before, group.after)
-        found = score_gram(
+        gram = score_gram(
             model.model, batch, weight_N=gradient_weights(reward), sketch=sketch, **self.options
         )
-        assert found.gradient_K is not None
+        assert gram.gradient_K is not None
         # What single precision has computed needs no double on its way.
-        gradient: NDArray[np.floating] = found.gradient_K * self.scale
+        gradient: NDArray[np.floating] = gram.gradient_K * self.scale
         if self.how.precision != "float64":
             gradient = gradient.astype(np.float32)
         mean = self.how.scores_average_to_zero
         moments = moments_of_gram(
-            found.gram_NN * self.scale**2, reward, np.zeros(len(reward)), zero_mean=mean
+            gram.gram_NN * self.scale**2, reward, np.zeros(len(reward)), zero_mean=mean
         )
-        return replace(moments, gradient_PD=gradient[None]), found
+        return replace(moments, gradient_PD=gradient[None]), gram
 
 
 def _lost_notes(lost: Sequence[Outcome], shards: int) -> list[str]:

@@ -109,14 +109,14 @@ def beyond_spikes(y: FloatArray) -> tuple[tuple[float, float] | None, str]:
     """Choose an axis that a few spikes do not crush, or None where all fits, and say what lies
     beyond it.
     """
-    known = y[np.isfinite(y)]
-    low, high = np.quantile(known, [0.01, 0.99])
+    finite = y[np.isfinite(y)]
+    low, high = np.quantile(finite, [0.01, 0.99])
     reach = 3 * (high - low)
-    beyond = known[(known > high + reach) | (known < low - reach)]
+    beyond = finite[(finite > high + reach) | (finite < low - reach)]
     if not beyond.size or reach == 0:
         return None, ""
     furthest = float(beyond[np.abs(beyond - (low + high) / 2).argmax()])
-    inside = known[(known <= high + reach) & (known >= low - reach)]
+    inside = finite[(finite <= high + reach) & (finite >= low - reach)]
     lie = "lies" if beyond.size == 1 else "lie"
     return useful_range(
         shown=inside
@@ -131,9 +131,11 @@ def definition_of(meaning: Meaning) -> str:
 
 def meaning_of(record: RunRecord, quantity: str) -> Meaning | None:
     """Return the fullest usable column of a quantity."""
-    found = [
+    usable = [
         m
         for m in record.meanings
         if m.quantity == quantity and not m.unavailable and record.steps[m.column].count() >= 2
     ]
-    return max(found, key=lambda m: (not m.ambiguous, record.steps[m.column].count()), default=None)
+    return max(
+        usable, key=lambda m: (not m.ambiguous, record.steps[m.column].count()), default=None
+    )

@@ -103,13 +103,13 @@ def prompt_table(record: RunRecord, *, shown: int = SHOWN) -> PromptTable:
         )
         for at in chosen
     ]
-    told = tuple((name, standing.count(name)) for name in STANDINGS if name in standing)
+    standings = tuple((name, standing.count(name)) for name in STANDINGS if name in standing)
     return PromptTable(
-        _said(told, len(prompts), visits, given, size),
+        _said(standings, len(prompts), visits, given, size),
         _METHOD,
         binary,
         size,
-        told,
+        standings,
         tuple(rows),
     )
 
@@ -132,9 +132,9 @@ def _visits(record: RunRecord) -> pl.DataFrame | None:
             if own
             else pl.lit(None, pl.Utf8).alias("prompt")
         )
-    known = outcomes.drop_nulls("prompt")
-    extremes = known["reward"].min(), known["reward"].max()
-    visits = known.group_by("step", "prompt_id", maintain_order=True).agg(
+    named = outcomes.drop_nulls("prompt")
+    extremes = named["reward"].min(), named["reward"].max()
+    visits = named.group_by("step", "prompt_id", maintain_order=True).agg(
         pl.col("prompt").first(),
         pl.len().alias("size"),
         reward.mean().alias("mean"),

@@ -117,19 +117,19 @@ class Rollouts:
         is not there.
         """
         newest = np.arange(len(self) - 1, -1, -1)
-        found = {"newest": newest}
+        orders = {"newest": newest}
         if self.frame["zero_variance"].count():
-            found["zero_variance"] = newest[_flags(self.frame["zero_variance"])[newest]]
+            orders["zero_variance"] = newest[_flags(self.frame["zero_variance"])[newest]]
         if self.frame["truncated"].count():
-            found["truncated"] = newest[_flags(self.frame["truncated"])[newest]]
+            orders["truncated"] = newest[_flags(self.frame["truncated"])[newest]]
         if "reward" in self.frame.columns and self.frame["reward"].is_finite().any():
             reward = self.frame["reward"].fill_null(math.nan).to_numpy()
-            known = newest[np.isfinite(reward[newest])]
-            found["highest"] = known[
-                np.argsort(-reward[known], kind="stable")
+            rewarded = newest[np.isfinite(reward[newest])]
+            orders["highest"] = rewarded[
+                np.argsort(-reward[rewarded], kind="stable")
             ]  # of equal ones the newest first
-            found["lowest"] = known[np.argsort(reward[known], kind="stable")]
-        return found
+            orders["lowest"] = rewarded[np.argsort(reward[rewarded], kind="stable")]
+        return orders
 
     @property
     def counts(self) -> dict[str, int]:
@@ -144,19 +144,19 @@ class Rollouts:
             if "reward" in self.frame.columns
             else np.empty(0)
         )
-        known = reward[np.isfinite(reward)]
-        return (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+        finite = reward[np.isfinite(reward)]
+        return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
 
     def part(self, view: str, first: int, most: int, *, whole: bool = False) -> Batch:
         """Return completions of a view from a place on; `whole` does not cut the text of a
         single one.
         """
-        asked = self.orders.get(view, np.empty(0, dtype=np.int64))[max(first, 0) :][
+        ids = self.orders.get(view, np.empty(0, dtype=np.int64))[max(first, 0) :][
             : min(most, MOST_ROWS)
         ]
-        longest = LONGEST_WHOLE if whole and len(asked) == 1 else LONGEST
+        longest = LONGEST_WHOLE if whole and len(ids) == 1 else LONGEST
         return self.batch(
-            asked, longest, LONGEST_WHOLE if longest == LONGEST_WHOLE else LONGEST_PROMPT
+            ids, longest, LONGEST_WHOLE if longest == LONGEST_WHOLE else LONGEST_PROMPT
         )
 
     def batch(self, ids: Iterable[int], longest: int, longest_prompt: int) -> Batch:
@@ -294,28 +294,30 @@ def held_rollouts(record: RunRecord, *, most: int = HELD, size: int = _HELD_BYTE
     """Choose the completions that a report holds: the newest group, then the first of each view
     in turn; None where there are none.
     """
-    found = Rollouts(record)
-    if not len(found):
+    rollouts = Rollouts(record)
+    if not len(rollouts):
         return None
-    ids = _chosen(found, most)
+    ids = _chosen(rollouts, most)
     longest = LONGEST
-    batch = found.batch(ids, longest, longest // 2)
+    batch = rollouts.batch(ids, longest, longest // 2)
     while longest > 50 and len(to_json(batch)) > size:
         longest //= 2
-        batch = found.batch(ids, longest, longest // 2)
-    place = {one: at for at, one in enumerate(ids)}
+        batch = rollouts.batch(ids, longest, longest // 2)
+    place = {number: at for at, number in enumerate(ids)}
     views = {}
-    for view, order in found.orders.items():
-        first = next((at for at, one in enumerate(order.tolist()) if one not in place), len(order))
-        views[view] = tuple(place[one] for one in order[:first].tolist())
-    views["newest"] = tuple(place[one] for one in sorted(ids, reverse=True))
-    whole = count(len(found), "completion")
-    said = (
+    for view, order in rollouts.orders.items():
+        first = next(
+            (at for at, number in enumerate(order.tolist()) if number not in place), len(order)
+        )
+        views[view] = tuple(place[number] for number in order[:first].tolist())
+    views["newest"] = tuple(place[number] for number in sorted(ids, reverse=True))
+    whole = count(len(rollouts), "completion")
+    choice = (
         f"All {whole} of the log."
-        if len(ids) == len(found)
+        if len(ids) == len(rollouts)
         else f"{len(ids)} of {whole}: {_said(views)}."
     )
-    return Held(said, found.counts, views, batch, found.range)
+    return Held(choice, rollouts.counts, views, batch, rollouts.range)
 
 
 _NAMES = {
@@ -335,18 +337,18 @@ def _said(views: Mapping[str, Sequence[int]]) -> str:
     return ", ".join(("the newest groups", *parts))
 
 
-def _chosen(found: Rollouts, most: int) -> list[int]:
+def _chosen(rollouts: Rollouts, most: int) -> list[int]:
     """Choose whole groups of the newest, for a third of all, and then of each view in turn the
     next that is not there yet.
     """
-    starts = found.groups[1]
+    starts = rollouts.groups[1]
     chosen: dict[int, None] = {}
     for one in range(len(starts) - 2, -1, -1):
         members = range(int(starts[one]), int(starts[one + 1]))
         if chosen and len(chosen) + len(members) > most // 3:
             break
         chosen |= dict.fromkeys(members[: most // 2])
-    queues = [iter(order.tolist()) for view, order in found.orders.items() if view != "newest"]
+    queues = [iter(order.tolist()) for view, order in rollouts.orders.items() if view != "newest"]
     while queues and len(chosen) < most:
         for queue in list(queues):
             following = next((one for one in queue if one not in chosen), None)

@@ -40,11 +40,11 @@ def setting_of(record: RunRecord, key: str) -> str | None:
         value = _held(record, key)
     if value is None:
         # After the key a number, or a word behind = or a dash: `lr=1e-5`, `seed42`, `loss-dapo`.
-        found = re.search(
+        match = re.search(
             rf"(?:^|[^A-Za-z]){re.escape(key)}(?:[=_-]?({_NUMBER})|[=-]([A-Za-z][\w.]*))",
             record.name,
         )
-        value = None if found is None else found[1] or found[2]
+        value = None if match is None else match[1] or match[2]
     return None if value is None else _plain(str(value))
 
 
@@ -88,7 +88,7 @@ def grouped_by(
     records: Sequence[RunRecord], key: str, *, baseline: str | None = None
 ) -> list[RunGroup]:
     """Sort runs into groups by a setting."""
-    found: dict[str, list[RunRecord]] = {}
+    runs_by_value: dict[str, list[RunRecord]] = {}
     for record in records:
         value = setting_of(record, key)
         if value is None:
@@ -97,33 +97,36 @@ def grouped_by(
                 f"name; {clean(record.name, longest=60)!r} does not: name it in the run's name, or "
                 "put groups apart with vs"
             )
-        found.setdefault(value, []).append(record)
-    if not found:
+        runs_by_value.setdefault(value, []).append(record)
+    if not runs_by_value:
         raise InvalidArgumentError(
             f"--by {key[:40]} expects runs that differ in it; none can be read"
         )
-    if len(found) < 2:
+    if len(runs_by_value) < 2:
         raise InvalidArgumentError(
             f"--by {key[:40]} expects runs that differ in it; all {len(records)} have "
-            f"{next(iter(found))[:40]}"
+            f"{next(iter(runs_by_value))[:40]}"
         )
-    order = sorted(found, key=_order)
+    order = sorted(runs_by_value, key=_order)
     if baseline is not None:
         first = _plain(baseline)
-        if first not in found:
+        if first not in runs_by_value:
             raise InvalidArgumentError(
                 f"--baseline expects one of {', '.join(order)}; got {baseline[:40]!r}"
             )
         order = [first, *(value for value in order if value != first)]
     left = _LONGEST - 1 - max(map(len, order))
-    said = clean(key) if len(key) <= left else clean(key)[: max(left - 1, 8)] + "…"
+    key_name = clean(key) if len(key) <= left else clean(key)[: max(left - 1, 8)] + "…"
     names = _told_apart(
         [
-            f"{said} {value}" if re.fullmatch(_NUMBER, value) else short_name(value)
+            f"{key_name} {value}" if re.fullmatch(_NUMBER, value) else short_name(value)
             for value in order
         ]
     )
-    return [RunGroup(name, tuple(found[value])) for name, value in zip(names, order, strict=True)]
+    return [
+        RunGroup(name, tuple(runs_by_value[value]))
+        for name, value in zip(names, order, strict=True)
+    ]
 
 
 def short_name(name: str) -> str:
@@ -219,7 +222,7 @@ def differing_settings(
     """Return the known settings in which groups differ, and notes on them and on those in which
     the runs of one group do.
     """
-    between, said, within = [], [], []
+    between, listed, within = [], [], []
     for name in RULES:
         if name in besides or name == "seed":
             continue
@@ -235,12 +238,12 @@ def differing_settings(
             within.append(name)
         elif len(set.union(*values)) > 1:
             between.append(name)
-            said.append(
+            listed.append(
                 f"{name} "
                 f"({'; '.join(clean(next(iter(own), 'unknown'), longest=40) for own in values)})"
             )
     notes = (
-        [f"The groups differ in {', '.join(said)}: what is found may be due to any of them."]
+        [f"The groups differ in {', '.join(listed)}: what is found may be due to any of them."]
         if between
         else []
     )

@@ -21,7 +21,7 @@ from groupwise.errors import (
     InsufficientDataError,
     InvalidArgumentError,
 )
-from groupwise.files import PYTHON, free_target, write_whole
+from groupwise.files import free_target, write_whole
 from groupwise.readers import open_run as read_run
 from groupwise.record.run import RunRecord
 from groupwise.wording import clean, count
@@ -273,7 +273,9 @@ def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
 
 def _run(record: RunRecord, opened: Path | None = None) -> Run:
     """Return a record as a run."""
-    return Run(**{one.name: getattr(record, one.name) for one in fields(RunRecord)}, opened=opened)
+    return Run(
+        **{entry.name: getattr(record, entry.name) for entry in fields(RunRecord)}, opened=opened
+    )
 
 
 def write_page(
@@ -287,10 +289,10 @@ def write_page(
         raise InvalidArgumentError("expected a run, got none: give one or a list of them")
     target = Path(path)
     logs = [Path(source.path) for record, _ in runs for source in record.sources]
-    free_target(target, logs, force=force, way=PYTHON)
+    free_target(target, logs, force=force)
     room = page_room(len(runs))
     summaries = [
         summarise(record, metric=metric, room=room, opened=opened) for record, opened in runs
     ]
-    write_whole(target, render(summaries), force=force, way=PYTHON)
+    write_whole(target, render(summaries), force=force)
     return target

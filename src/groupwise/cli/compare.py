@@ -89,13 +89,13 @@ def compare(
         groups = (
             typed_groups(records) if by is None else grouped_by(records[0], by, baseline=baseline)
         )
-        found = compare_runs(
+        comparison = compare_runs(
             groups, metric, question, until=until, sorted_by=by, pair_by=pair_by, step=step
         )
     if as_json:
-        cli.print_json(found.as_dict())
+        cli.print_json(comparison.as_dict())
     else:
-        print_comparison(found, cli.out_console(), why=why)
+        print_comparison(comparison, cli.out_console(), why=why)
 
 
 def _opened(

@@ -99,7 +99,7 @@ def plan(
     opening: cli.Opening,
     as_json: cli.Json = False,
 ) -> None:
-    """Best group size and number of prompts for a budget, and what the size in use costs;
+    """Safe group size and number of prompts for a budget, and the price of the size in use;
     without components, what rewards say.
     """
     from groupwise.analysis.component_file import components_beside, components_of_file

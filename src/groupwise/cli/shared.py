@@ -274,9 +274,9 @@ def opened(command: Callable[..., Any]) -> Callable[..., Any]:
         ]
         made += [] if options else [parameter.replace(annotation=hints[name])]
     with_options.__signature__ = inspect.Signature(made, return_annotation=hints["return"])  # type: ignore[attr-defined]
-    with_options.__annotations__ = {one.name: one.annotation for one in made} | {
-        "return": hints["return"]
-    }
+    with_options.__annotations__ = {
+        parameter_made.name: parameter_made.annotation for parameter_made in made
+    } | {"return": hints["return"]}
     return with_options
 
 
@@ -297,10 +297,10 @@ def exit_code(states: Iterable[State], *, fail_on: str) -> int:
     """Return the exit code of judged runs: 1 where one is at `fail_on` or worse, else 3 where
     one cannot be told, else 0.
     """
-    found = {state.value for state in states}
-    if found & {"failing", "failed", fail_on}:
+    values = {state.value for state in states}
+    if values & {"failing", "failed", fail_on}:
         return FOUND
-    return CANNOT_TELL if "cannot_tell" in found else OK
+    return CANNOT_TELL if "cannot_tell" in values else OK
 
 
 def engine_of(name: str | None, workers: int | None) -> Engine:
@@ -312,7 +312,7 @@ def engine_of(name: str | None, workers: int | None) -> Engine:
 
 def pairs(name: str, form: str, texts: Sequence[str]) -> dict[str, str]:
     """Split the NAME=VALUE texts of one option."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in texts:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not (key and equals and value):
@@ -320,26 +320,26 @@ def pairs(name: str, form: str, texts: Sequence[str]) -> dict[str, str]:
                 f"{name} expects {form}; got {text!r}: write the name, an equals sign and the "
                 "value without spaces"
             )
-        if found.setdefault(key, value) != value:
+        if values.setdefault(key, value) != value:
             raise InvalidArgumentError(
-                f"{name} gives {key} twice, as {found[key]!r} and {value!r}: give it once"
+                f"{name} gives {key} twice, as {values[key]!r} and {value!r}: give it once"
             )
-    return found
+    return values
 
 
 def numbers(name: str, text: str, example: str) -> list[float]:
     """Split the numbers of one option."""
-    found = []
+    values = []
     for part in text.split(","):
         with suppress(ValueError):
-            found.append(float(part))
-            if math.isfinite(found[-1]):
+            values.append(float(part))
+            if math.isfinite(values[-1]):
                 continue
         raise InvalidArgumentError(
             f"{name} expects finite numbers with commas between them, as {example}; got "
             f"{part.strip()[:60]!r} in {text[:60]!r}"
         )
-    return found
+    return values
 
 
 def steps_of(text: str | None) -> list[float] | None:

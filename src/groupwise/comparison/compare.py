@@ -220,20 +220,20 @@ def _pairings(
     rng: np.random.Generator,
 ) -> tuple[Pairing, ...]:
     """Every group against the first, judged together."""
-    asked = [
+    requests = [
         (quantity, values[0], values[g])
         for g in range(1, len(groups))
         for quantity, values in measured.items()
     ]
-    tests = sum(is_tested(first, second, setups[quantity]) for quantity, first, second in asked)
+    tests = sum(is_tested(first, second, setups[quantity]) for quantity, first, second in requests)
     setups = {
         quantity: dataclasses.replace(setup, tests=tests) for quantity, setup in setups.items()
     }
     raw = [
         contrast(quantity, first, second, setups[quantity], rng)
-        for quantity, first, second in asked
+        for quantity, first, second in requests
     ]
-    adjusted = holm([found.p_value for found in raw])
+    adjusted = holm([contrast_made.p_value for contrast_made in raw])
     done = [with_status(*each, level=question.level) for each in zip(raw, adjusted, strict=True)]
     pairings = []
     for g in range(1, len(groups)):
@@ -256,8 +256,10 @@ def _divergence(
         return run_divergence(first[0], second[0], rate=rate)
     if min(len(first), len(second)) > 1:
         return group_divergence(first, second, rate=rate, paired=question.paired)
-    said = "one group has one run: where it parts from the others beyond seed noise cannot be told"
-    return Divergence("unavailable", said, rate, "seed_noise")
+    reason = (
+        "one group has one run: where it parts from the others beyond seed noise cannot be told"
+    )
+    return Divergence("unavailable", reason, rate, "seed_noise")
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -265,10 +267,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     Source: Holm (1979), Scandinavian Journal of Statistics 6, 65-70.
     """
-    known = sorted((p, i) for i, p in enumerate(p_values) if math.isfinite(p))
+    finite = sorted((p, i) for i, p in enumerate(p_values) if math.isfinite(p))
     out, running = list(p_values), 0.0
-    for rank, (p, i) in enumerate(known):
-        running = max(running, min(1.0, (len(known) - rank) * p))
+    for rank, (p, i) in enumerate(finite):
+        running = max(running, min(1.0, (len(finite) - rank) * p))
         out[i] = running
     return out
 
@@ -281,14 +283,14 @@ def with_status(contrast: Contrast, adjusted_p: float, *, level: float) -> Contr
     return dataclasses.replace(contrast, status=status, adjusted_p=adjusted_p)
 
 
-def where_they_part(found: Divergence, level: Contrast) -> Divergence:
+def where_they_part(divergence: Divergence, level: Contrast) -> Divergence:
     """Of curves whose late means differ, "no divergence" would be wrong: only the step at which
     they part cannot be told.
     """
-    if found.status != "none" or level.status not in ("different", "seed_noise_unknown"):
-        return found
+    if divergence.status != "none" or level.status not in ("different", "seed_noise_unknown"):
+        return divergence
     return dataclasses.replace(
-        found,
+        divergence,
         status="unavailable",
         message="The late means differ; from which step on cannot be told.",
     )

@@ -18,7 +18,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, mean_ranks
 from groupwise.comparison.curves import within
 from groupwise.comparison.results import Contrast, Measured, Method, Quantity, SeedNoise, nothing
 from groupwise.comparison.seeds import minimum_detectable, seeds_needed
@@ -132,17 +132,17 @@ def contrast(
     if np.isinf(_values([*a, *b])).any():
         return _ranked(quantity, a, b, setup, rng)
     estimate = difference(a, b, setup)
-    found = (
+    tested = (
         _step_noise_alone(quantity, a[0], b[0], setup)
         if estimate is None
         else _tested(quantity, a, b, setup, estimate)
     )
-    possible = not found.minimum_detectable > setup.span
+    possible = not tested.minimum_detectable > setup.span
     return replace(
-        found,
-        difference=within(found.difference, (-setup.span, setup.span)),
+        tested,
+        difference=within(tested.difference, (-setup.span, setup.span)),
         step_error=math.sqrt(_step(a) / len(a) + _step(b) / len(b)),
-        minimum_detectable=found.minimum_detectable if possible else math.nan,
+        minimum_detectable=tested.minimum_detectable if possible else math.nan,
     )
 
 
@@ -172,24 +172,29 @@ def _tested(
     a: Sequence[Measured],
     b: Sequence[Measured],
     setup: Setup,
-    found: Difference,
+    estimate: Difference,
 ) -> Contrast:
     """A contrast by a t test."""
     return Contrast(
         quantity,
         "not_separable",
         "",
-        found.interval(setup.level),
-        p_value=found.p_value,
-        adjusted_p=found.p_value,
-        method=found.method,
-        freedom=found.freedom,
+        estimate.interval(setup.level),
+        p_value=estimate.p_value,
+        adjusted_p=estimate.p_value,
+        method=estimate.method,
+        freedom=estimate.freedom,
         runs=(len(a), len(b)),
-        minimum_detectable=minimum_detectable(found.error, found.freedom, level=setup.strict_level)
-        if found.error > 0
+        minimum_detectable=minimum_detectable(
+            estimate.error, estimate.freedom, level=setup.strict_level
+        )
+        if estimate.error > 0
         else math.nan,
         seeds_needed=seeds_needed(
-            found.value, found.variance, paired=found.method == "paired_t", level=setup.strict_level
+            estimate.value,
+            estimate.variance,
+            paired=estimate.method == "paired_t",
+            level=setup.strict_level,
         ),
     )
 
@@ -241,17 +246,15 @@ def _ranked(
     """Times of which some are censored, the level not being held by the end: ranks under
     relabelling, no interval.
     """
-    from scipy.stats import rankdata  # slow to load, and seldom needed
-
     counts = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)]
-    ranks = rankdata(_values([*a, *b]))
-    several = len(ranks) > 2 and any(counts)
-    p_value = relabelled(ranks, len(a), rng) if several else math.nan
-    said = f"held in {counts[0]} of {len(a)} and in {counts[1]} of {len(b)} runs"
+    rank_N = mean_ranks(_values([*a, *b]))
+    several = len(rank_N) > 2 and any(counts)
+    p_value = relabelled(rank_N, len(a), rng) if several else math.nan
+    held = f"held in {counts[0]} of {len(a)} and in {counts[1]} of {len(b)} runs"
     return Contrast(
         quantity,
         "unavailable" if math.isnan(p_value) else "not_separable",
-        said,
+        held,
         nothing(setup.level),
         p_value=p_value,
         adjusted_p=p_value,

@@ -73,15 +73,15 @@ def _smoothed(
 ) -> Float:
     """Return what a run moves around; arrays are told apart by their bytes."""
     step, value = np.frombuffer(steps), np.frombuffer(values)
-    found = fit(
+    fitted = fit(
         step,
         value,
         variance_T=None if variances is None else np.frombuffer(variances),
         window=window,
         smoothing=smoothing,
     )
-    whole = found.status != "non_stationary" and found.curve_T.size == step.size
-    return found.curve_T if whole else running_line(step, value)
+    whole = fitted.status != "non_stationary" and fitted.curve_T.size == step.size
+    return fitted.curve_T if whole else running_line(step, value)
 
 
 def running_line(step_T: Float, value_T: Float) -> Float:
@@ -124,21 +124,21 @@ def within(interval: Interval, bounds: tuple[float, float]) -> Interval:
     )
 
 
-def late_level(found: Curve, first: float, last: float, *, level: float = 0.95) -> Measured:
+def late_level(run: Curve, first: float, last: float, *, level: float = 0.95) -> Measured:
     """Measure the mean over a window of steps.
 
     The autocorrelation of the noise is that of the whole run's residuals, averaged over as
     `curves.noise` does; its size is that of the rows in and around the window.
     """
-    inside = (found.step_T >= first) & (found.step_T <= last)
-    step, value = found.step_T[inside], found.value_T[inside]
+    inside = (run.step_T >= first) & (run.step_T <= last)
+    step, value = run.step_T[inside], run.value_T[inside]
     if step.size < FEWEST_LATE:
         return missing(f"fewer than {FEWEST_LATE} rows lie in the late window", level=level)
     mean = float(value.mean())
-    spread = local_spread(found.residual)
+    spread = local_spread(run.residual)
     if spread.max() <= 1e-12 * max(1.0, abs(mean)):
         return Measured(Interval(mean, mean, mean, level), 0.0)
-    noise = _noise(found.step_T, found.residual / spread, _window_columns(found.step_T, inside))
+    noise = _noise(run.step_T, run.residual / spread, _window_columns(run.step_T, inside))
     scale = float(noise.errors[0]) * math.sqrt(float((spread[inside] ** 2).mean()))
     half = scale * float(noise.widening(level)[0])
     return Measured(
@@ -193,7 +193,7 @@ def passing(step_T: Float, value_NT: Float, reach: float) -> Float:
 
 
 def time_to(
-    found: Curve,
+    run: Curve,
     reach: float,
     rng: np.random.Generator,
     *,
@@ -203,8 +203,8 @@ def time_to(
     """Measure the step from which the metric holds a level; its step noise from curves simulated
     around the smooth one.
     """
-    inside = found.step_T <= last
-    step, value, smooth = found.step_T[inside], found.value_T[inside], found.smooth_T[inside]
+    inside = run.step_T <= last
+    step, value, smooth = run.step_T[inside], run.value_T[inside], run.smooth_T[inside]
     passed = float(passing(step, value[None], reach)[0])
     residual = value - smooth
     if float(np.ptp(residual)) < 1e-12 * max(1.0, float(np.abs(value).max())):

@@ -68,11 +68,13 @@ def run_divergence(first: Curve, second: Curve, *, rate: float = 0.05) -> Diverg
         )
     seen = int(above[0])
     onset = _onset(scores[0][: seen + 1])
-    said = (
+    message = (
         f"The runs diverge from step {step[onset]:.0f}, seen by step {step[seen]:.0f} {alarms}. "
         "It is beyond the noise of the steps; two seeds of one setting may do the same."
     )
-    return Divergence("diverged", said, rate, "step_noise", float(step[onset]), float(step[seen]))
+    return Divergence(
+        "diverged", message, rate, "step_noise", float(step[onset]), float(step[seen])
+    )
 
 
 def _together(first: Curve, second: Curve) -> tuple[Float, Float, Float]:
@@ -155,18 +157,18 @@ def group_divergence(
         ]
         if not all(run.usable for group in groups for run in group):
             continue
-        found = difference(groups[0], groups[1], setup)
-        if found is not None and found.p_value < rate / WINDOWS:
-            said = (
+        estimate = difference(groups[0], groups[1], setup)
+        if estimate is not None and estimate.p_value < rate / WINDOWS:
+            message = (
                 f"The groups differ beyond the noise of their seeds from steps {low:.0f} to "
                 f"{high:.0f} on {alarms}."
             )
-            return Divergence("diverged", said, rate, "seed_noise", float(low), float(high))
-    said = (
+            return Divergence("diverged", message, rate, "seed_noise", float(low), float(high))
+    message = (
         f"In none of {WINDOWS} windows do the groups differ beyond the noise of their seeds "
         f"{alarms}."
     )
-    return Divergence("none", said, rate, "seed_noise")
+    return Divergence("none", message, rate, "seed_noise")
 
 
 def _window_mean(run: Curve, low: float, high: float, *, last: bool) -> Measured:

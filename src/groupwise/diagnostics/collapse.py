@@ -345,7 +345,7 @@ def _decline(evidence: Evidence) -> Finding | None:
     height, after, step = found.height, found.after, int(reward.step_T[found.begin])
     message = f"reward {arrow(height, after.value)}, falling since step {step:,}"
     advice, fact = (
-        "evaluate the best checkpoint and the last one on held-out prompts",
+        "restart from step {step}; lr ÷ 3, if held-out prompts say that it fell",
         Fact.DECLINE,
     )
     level, status = reward_level(evidence)[0], Status.WARNING
@@ -499,6 +499,12 @@ def ends_of(level: Signal, fall: Fall) -> Ends:
     return Ends(
         int(level.step_T[begin]), int(level.step_T[end]), before, after, int(level.step_T[late])
     )
+
+
+def ends_of_reward(evidence: Evidence) -> Ends | None:
+    """Return from where to where the reward fell for good; None where it did not."""
+    fall = fall_of(evidence)
+    return None if fall is None or not fall.lasts else ends_of(reward_level(evidence)[0], fall)
 
 
 @dataclass(frozen=True, slots=True)

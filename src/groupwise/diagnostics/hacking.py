@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics import reward_functions
-from groupwise.diagnostics.collapse import DECLINED, Ends, ends_of, fall_of
+from groupwise.diagnostics.collapse import DECLINED, Ends, ends_of_reward
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign, not_logged
 from groupwise.diagnostics.reward_functions import (
@@ -41,7 +41,6 @@ from groupwise.diagnostics.signals import (
     ranged,
 )
 from groupwise.diagnostics.signs import arrow
-from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
 from groupwise.wording import clean
 
@@ -106,7 +105,7 @@ def check(evidence: Evidence) -> Finding:
     )
     if coupling is not None:
         moved = f"Held-out gain over training gain is {coupling.value:.2g}"
-    return no_sign(NAME, f"{moved} ({pair.name}).", Fact.HELD_OUT_FOLLOWS)
+    return no_sign(NAME, f"{moved} ({pair.name}).")
 
 
 def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding | None:
@@ -503,10 +502,7 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     )
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
     message = f"{began} {signs[0].words} while {signs[1].words}{ratio}."
-    falls = coupling is None or coupling.high < 0
-    fact = Fact.HELD_OUT_FALLS if falls else Fact.HELD_OUT_FLAT
-    facts = () if status is Status.INFO else (fact,)
-    return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs, facts=facts)
+    return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs)
 
 
 def _sign(
@@ -586,7 +582,7 @@ def _parted(
                 names,
                 Status.INFO if note else Status.WARNING,
                 nothing=name in absent,
-                ends=_ends_of_reward(evidence) if other is reward else None,
+                ends=ends_of_reward(evidence) if other is reward else None,
             )
             if not note:
                 return found
@@ -624,12 +620,6 @@ def _fell_clearly(signal: Signal, limit: float, *, own: bool) -> bool:
     )
 
 
-def _ends_of_reward(evidence: Evidence) -> Ends | None:
-    """From where to where the reward fell for good; None where it did not."""
-    fall = fall_of(evidence)
-    return None if fall is None or not fall.lasts else ends_of(reward_level(evidence)[0], fall)
-
-
 def _apart(
     total: Signal,
     other: Signal,
@@ -650,7 +640,7 @@ def _apart(
         else fell
     )
     signals = (names[0], f"reward/{names[1]}")
-    shown = zip(signals, names, (total, other), strict=True)
+    shown = zip(signals, (names[0].removeprefix("reward/"), names[1]), (total, other), strict=True)
     signs = tuple(
         _sign(signal, clean(name, longest=40), step, (column.step_T, column.value_T), early, late)
         for signal, name, column in shown
@@ -659,9 +649,10 @@ def _apart(
         words = f"{clean(names[1], longest=40)} {arrow(ends.before, ends.after)}"
         own = Sign(signals[1], step, ends.before, ends.after, words, ends.since)
         signs = signs[0], own
-    why = (
-        "nothing is earned of what is wanted" if nothing else "one is earned at the other's expense"
-    )
+    why = "one is earned at the other's expense"
+    if nothing:
+        wanted = WANTED.search(names[1])
+        why = "nothing is earned of what is wanted" if wanted else "that one earns nothing"
     message = f"{signs[0].words} while {signs[1].words}: {why}."
     facts = (Fact.COLUMNS_PART,) if status is Status.WARNING else ()
     return Finding(
@@ -690,37 +681,11 @@ def _one_earns_all(
     for name, function in counted.items():
         change, never_less = function.change(early, late), function.low >= 0
         if name not in (best, *earning) and never_less and change.high <= NOTHING * gain:
-            share = Interval(change.value / gain, change.low / gain, change.high / gain)
             task = WANTED.search(name) and not any(map(of_task, earning))
-            return _beside_nothing(
-                {one: counted[one] for one in (best, name)}, share, task=bool(task)
-            )
+            status = Status.WARNING if task else Status.INFO
+            names = f"reward/{best}", name
+            return _apart(counted[best], function, names, status, nothing=True)
     return None
-
-
-def _beside_nothing(functions: Mapping[str, Signal], share: Interval, *, task: bool) -> Finding:
-    """Report a function that earns beside one that earns nothing."""
-    best, nothing = functions
-    early, late = _sixths(functions[best])
-    since = parting_of(
-        Pair(
-            functions[nothing].step_T,
-            functions[best].value_T,
-            functions[nothing].value_T,
-            1.0,
-            1.0,
-            nothing,
-        )
-    ).step
-    signs = [
-        _sign(
-            f"reward/{name}", clean(name, longest=40), since, (one.step_T, one.value_T), early, late
-        )
-        for name, one in functions.items()
-    ]
-    status, facts = (Status.WARNING, (Fact.COLUMNS_PART,)) if task else (Status.INFO, ())
-    message = f"{signs[0].words} while {signs[1].words}, which counts too"
-    return Finding(NAME, status, message, since, share, NOTHING, signs=tuple(signs), facts=facts)
 
 
 NAME = "reward_hacking"
@@ -815,11 +780,6 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
                 else replace(pair, judges=bool(WANTED.search(name)) or not wanted)
             )
     return [pair for pair in found if pair is not None]
-
-
-def pair_of(evidence: Evidence) -> Pair | None:
-    """Return training and held-out reward side by side, or None where there is no held-out one."""
-    return next(iter(pairs_of(evidence)), None)
 
 
 def _paired(reward: Signal, held: Signal, name: str, *, same: bool = False) -> Pair | None:

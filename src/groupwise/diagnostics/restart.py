@@ -21,7 +21,7 @@ RESTART = "restart"
 # The readers' notes on a log whose steps drop back, and the recorder's on a run that goes on from a
 # checkpoint.
 _DROPPED_BACK = re.compile(r"the step drops back to ([\d, ]{1,200})\)")
-_RESUMED = re.compile(r"resumed after step (\d{1,15})")
+_RESUMED = re.compile(r"(resumed after|an error stands behind) step (\d{1,15})")
 _WATCHED = {
     "reward": "reward",
     "sampler_mismatch": "sampler mismatch",
@@ -87,10 +87,9 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
                 _Restart(int(step), "The run was restarted", sure=True)
                 for step in re.findall(r"\d{1,15}", steps)
             )
-        yield from (
-            _Restart(int(step) + 1, "The run was resumed", sure=True)
-            for step in _RESUMED.findall(note)
-        )
+        for said, step in _RESUMED.findall(note):
+            sure = said.startswith("resumed")  # an error may be printed by what goes on
+            yield _Restart(int(step) + 1, "The run was resumed", sure=sure)
     rate = evidence.quantity("learning_rate")
     if rate is not None and len(rate) > 2 * _ROWS:
         value = rate.value_T

@@ -8,10 +8,12 @@ grades no answer itself.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float, median, moving_mean
+from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.collapse import (
     Constant,
     at_once,
@@ -19,10 +21,11 @@ from groupwise.diagnostics.collapse import (
     by_and_by,
     constant_tail,
     decline_of,
-    ends_of,
+    ends_of_reward,
     fall_of,
     held_out_at,
 )
+from groupwise.diagnostics.environment import HALF, MORE_FAILED, failing, shares_of
 from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.judgement import (
     Finding,
@@ -34,18 +37,15 @@ from groupwise.diagnostics.judgement import (
     not_logged,
 )
 from groupwise.diagnostics.signals import (
-    CRITICAL,
     FEWEST_ROWS,
     LOG_RELATIVE,
     LOG_REWARD,
     MORE_ROWS,
-    WARNING,
     Evidence,
     Signal,
     counted,
     reward_floor,
     signal_of,
-    since_when,
 )
 from groupwise.diagnostics.signs import arrow, short
 from groupwise.diagnostics.swings import reward_level
@@ -163,12 +163,8 @@ def _at_once(
     count = len(signal) - found.row
     change = signal.change(slice(0, found.row), slice(found.row, len(signal)))
     now, rows = signal.written(found.value), counted(count, "row")
-    fall = fall_of(evidence) if name == "reward" else None
-    before = (
-        ends_of(reward_level(evidence)[0], fall).before
-        if fall is not None and fall.lasts
-        else found.before
-    )
+    ends = ends_of_reward(evidence) if name == "reward" else None
+    before = found.before if ends is None else ends.before
     message = (
         f"{clean(name, longest=60)} {short(before)} → {now} at step {step:,}, in all {rows} since"
     )
@@ -205,27 +201,12 @@ def _frozen(signal: Signal, found: Constant) -> bool:
 
 def _logged_failures(evidence: Evidence) -> Finding | None:
     """Report a logged rate of exceptions, timeouts or failed parses that rose."""
-    for signal in evidence.matching(_FAILURES):
-        n, meaning = len(signal), evidence.record.meaning(signal.column)
-        if n < FEWEST_ROWS or signal.low < 0 or signal.high > 1:
-            continue
-        if meaning is not None and meaning.quantity.startswith("reward"):
-            continue  # a reward for corrected errors is none
-        few = max(4, n // 5)
-        base = median(signal.value_T[:few])
-        high = signal.value_T > base + 0.5 * max(signal.high - base, 0.1)
-        onset = since_when(high, rate=WARNING, still=False)
-        if onset is None:
-            continue
-        step, value, name = (
-            int(signal.step_T[onset]),
-            signal.mean(slice(onset, n)),
-            clean(signal.column, longest=60),
-        )
-        message = f"{name} {arrow(base, value.value)} at step {step:,}"
-        status = Status.CRITICAL if value.low > 0.5 else Status.WARNING
-        return Finding(NAME, status, message, step, value, base, facts=(Fact.FAILURES_LOGGED,))
-    return None
+    fact, more = Fact.FAILURES_LOGGED, (0.0, MORE_FAILED)
+    shares = shares_of(evidence, "grading_failure_share", _FAILURES)
+    found = (failing(NAME, signal, "Grading fails", more, fact) for signal in shares)
+    worst = next((answer for answer in found if answer.facts), None)
+    grave = worst is not None and worst.value is not None and worst.value.value > HALF
+    return replace(worst, status=Status.CRITICAL) if worst is not None and grave else worst
 
 
 def _outages(evidence: Evidence) -> Finding | None:
@@ -318,7 +299,7 @@ def _drop(evidence: Evidence) -> Finding | None:
     reward = evidence.reward
     assert reward is not None
     level, floor = reward_level(evidence)[0], reward_floor(evidence)
-    clear = step_down(level) or _declined(evidence, level)
+    clear = _declined(evidence, level)
     found = clear or _fallen(evidence, level)
     if found is None:
         return None
@@ -346,9 +327,8 @@ def _of_what(
     """Tell of a drop with the numbers of the fall or the decline that it is the most of, where
     there is one; and what was lost.
     """
-    fall, decline = fall_of(evidence), decline_of(evidence)
-    if fall is not None and fall.lasts:
-        ends = ends_of(level, fall)
+    ends, decline = ends_of_reward(evidence), decline_of(evidence)
+    if ends is not None:
         before, after, when = ends.before, ends.after, f", {ends.where}"
     elif decline is not None:
         before, after, when = decline.height, decline.after.value, ""
@@ -399,42 +379,6 @@ def _declined(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
     row, few = found.middle, max(5, len(level) // 20)
     change = level.change(slice(max(0, row - few), row), slice(row, row + few))
     return (row, change) if -change.value >= 0.5 * (found.height - found.after.value) else None
-
-
-def step_down(signal: Signal) -> tuple[int, Interval] | None:
-    """Find the row at which a metric dropped at once and stayed down."""
-    n, value = len(signal), signal.value_T
-    few = max(5, n // 20)
-    if n < 4 * few or signal.deviation <= 0:
-        return None
-    total = np.concatenate([[0.0], np.cumsum(value)])
-    rows = np.arange(few, n - few + 1)
-    before, after = (total[rows] - total[rows - few]) / few, (total[rows + few] - total[rows]) / few
-    from scipy.special import ndtri
-
-    error = signal.deviation * np.sqrt(2 / few)
-    row = int(rows[int((after - before).argmin())])
-    change = signal.change(slice(row - few, row), slice(row, row + few))
-    limit = -float(ndtri(CRITICAL / n))
-    if change.value > -limit * error:
-        return None
-    # At once: the rows before still stand at the old level (a row that averages a window may mix
-    # both), and it stayed down.
-    old, new = float(value[row - few : row].mean()), float(value[row : row + few].mean())
-    middle, high = (old + new) / 2, new + 0.7 * (old - new)
-    sharp = (
-        bool(value[row - 1] > high)
-        and bool(value[row - 2] > middle)
-        and bool((value[row + 1 : row + 3] < middle).all())
-    )
-    stayed = float((value[row:] < middle).mean()) > 0.9
-    # And it had not been falling: the rows just before stand near the height reached.
-    levels = (total[few : row + 1] - total[: row + 1 - few]) / few
-    flat_before = (
-        float(value[row - few : row].mean())
-        >= float(np.quantile(levels, 0.9)) + 0.35 * change.value
-    )
-    return (row, change) if sharp and stayed and flat_before else None
 
 
 def who_fails(evidence: Evidence, step: int) -> Fact | None:

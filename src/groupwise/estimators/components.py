@@ -248,8 +248,8 @@ class Components(Said):
 
     @property
     def group_size(self) -> Interval:
-        """The best group size with free prompts and exact division, 1 + sqrt(R/Vp), through the
-        interval of the ratio.
+        """The group size of least error of the next update, with free prompts and exact division,
+        1 + sqrt(R/Vp), through the interval of the ratio.
         """
         vp, r = self.vp.value, self.r.value
         if self.prompts < 3 or "vp" in self.left_open:
@@ -287,13 +287,15 @@ class Components(Said):
                 f"Vp, the variance between prompts, cannot be told from zero with {self.prompts} "
                 "prompts"
             )
-            return f"No best group size can be told: {unsure}{left}."
+            return f"No group size of least error can be told: {unsure}{left}."
+        wall = "; no policy's is below 2.41" if interval.low < _NEAR_LEAST else ""
         return (
-            f"The best group size for a fixed number of rollouts is {interval.value:.3g} ({span}, "
-            f"{percent(interval.level)})."
+            f"The next update has its least error at a group size of {interval.value:.3g} ({span}, "
+            f"{percent(interval.level)}{wall})."
         )
 
 
+_NEAR_LEAST = 2.5  # of 1 + sqrt(2), where Vp is R/2
 _SMALLEST_GROUP = 2.0  # that has a baseline of its own
 _VTR = slice(QUANTITIES.index("vp"), QUANTITIES.index("r") + 1)
 

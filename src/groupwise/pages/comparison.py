@@ -30,8 +30,8 @@ def print_comparison(comparison: RunComparison, console: Console, *, why: bool =
     """
     out = Printer(console)
     console.width = min(console.width, _COLUMNS)
-    for place, said in enumerate(comparison.answer):
-        _wrapped(out, said, style="" if place else "bold")
+    for place, line in enumerate(comparison.answer):
+        _wrapped(out, line, style="" if place else "bold")
     out.grid(_grid(comparison, len(comparison.groups) if why else _MOST_GROUPS))
     if why:
         _print_why(comparison, out)
@@ -104,12 +104,12 @@ def _grid(comparison: RunComparison, most: int) -> Grid:
 
     Of too many those that failed are shown, then those compared.
     """
-    found, every = comparison.found, comparison.groups
+    measured, every = comparison.found, comparison.groups
     first = sorted(
         range(len(every)), key=lambda g: (not every[g].failed, every[g].place is None, g)
     )[:most]
     groups = [every[g] for g in sorted(first)]
-    columns = _columns(groups, found)
+    columns = _columns(groups, measured)
     key, names = shared_key([group.name for group in groups])
     cells = zip(
         *(names, list(map(_state_of, groups)), *(column for _, column in columns)), strict=True
@@ -118,7 +118,7 @@ def _grid(comparison: RunComparison, most: int) -> Grid:
     return Grid(head, tuple(cells), tuple(range(2, len(head))))
 
 
-def _columns(groups: Sequence[ComparedGroup], found: Comparison) -> list[tuple[str, list[str]]]:
+def _columns(groups: Sequence[ComparedGroup], measured: Comparison) -> list[tuple[str, list[str]]]:
     """Return the columns of numbers, each with its head."""
     last = min(
         (run.rows for group in groups for run in group.runs if run.rows >= TRAILING),
@@ -131,18 +131,18 @@ def _columns(groups: Sequence[ComparedGroup], found: Comparison) -> list[tuple[s
             [_written(group.ends_at, decimals) for group in groups],
         )
     ]
-    if found.pairings and any(group.level != group.ends_at for group in groups):
+    if measured.pairings and any(group.level != group.ends_at for group in groups):
         columns.append(
             (
-                f"{found.late_from:.0f}–{found.late_to:.0f}",
+                f"{measured.late_from:.0f}–{measured.late_to:.0f}",
                 [_written(group.level, decimals) for group in groups],
             )
         )
-    if math.isfinite(found.reach):
+    if math.isfinite(measured.reach):
         columns.append(
             (
-                f"holds {number(found.reach, digits=2)} from",
-                [_held(group, found) for group in groups],
+                f"holds {number(measured.reach, digits=2)} from",
+                [_held(group, measured) for group in groups],
             )
         )
     return columns
@@ -162,13 +162,13 @@ def _state_of(group: ComparedGroup) -> str:
     return many + worst.value.replace("_", " ")
 
 
-def _held(group: ComparedGroup, found: Comparison) -> str:
+def _held(group: ComparedGroup, measured: Comparison) -> str:
     """Write from which step the runs of a group hold the level."""
     times = group.times
     held = [time for time in times if math.isfinite(time)]
     if not times:
         return "–"
     if not held:
-        return f"not by {found.late_to:.0f}"
+        return f"not by {measured.late_to:.0f}"
     mean = f"{sum(held) / len(held):.0f}"
     return mean if len(held) == len(times) else f"{mean}, {len(held)}/{len(times)}"

@@ -175,7 +175,7 @@ def _footer(provenance: Mapping[str, Any]) -> Markup:
         "This page needs no network and sends nothing. Its numbers are embedded as JSON in the "
         "element groupwise-results."
     )
-    return tag("footer", join(tag("p", said) for said in (command, made, promise)))
+    return tag("footer", join(tag("p", paragraph) for paragraph in (command, made, promise)))
 
 
 def made_by(arguments: Sequence[str]) -> dict[str, Any]:

@@ -181,9 +181,9 @@ async def _report(hub: Hub, request: Request) -> Response:
         raise HTTPException(503, clean(error, longest=600)) from None
     if made is None:
         raise HTTPException(503, "There are no rows yet.")
-    found = _META.search(made)
-    assert found is not None  # every page of ours says what it may load
-    policy = f"{html.unescape(found[1].decode())}; frame-ancestors 'none'"
+    policy_tag = _META.search(made)
+    assert policy_tag is not None  # every page of ours says what it may load
+    policy = f"{html.unescape(policy_tag[1].decode())}; frame-ancestors 'none'"
     return Response(made, media_type="text/html", headers={"content-security-policy": policy})
 
 
@@ -192,19 +192,19 @@ async def _rollouts(hub: Hub, request: Request) -> Response:
     from starlette.exceptions import HTTPException
     from starlette.responses import Response
 
-    index, asked = _index_of(hub, request), request.query_params
-    view, first, most = asked.get("view", VIEWS[0]), asked.get("from", "0"), asked.get("most", "0")
-    if view not in VIEWS or not all(re.fullmatch("[0-9]{1,9}", one) for one in (first, most)):
+    index, query = _index_of(hub, request), request.query_params
+    view, first, most = query.get("view", VIEWS[0]), query.get("from", "0"), query.get("most", "0")
+    if view not in VIEWS or not all(re.fullmatch("[0-9]{1,9}", number) for number in (first, most)):
         raise HTTPException(
             400, f"Expected a view ({', '.join(VIEWS)}), from and most as whole numbers."
         )
     try:
-        found = await asyncio.to_thread(
-            hub.rollouts, index, view, int(first), int(most), whole="whole" in asked
+        answer = await asyncio.to_thread(
+            hub.rollouts, index, view, int(first), int(most), whole="whole" in query
         )
     except GroupwiseError as error:  # the file that the texts stay in is another by now
         raise HTTPException(409, str(error)) from None
-    return Response(found, media_type="application/json")
+    return Response(answer, media_type="application/json")
 
 
 def application(hub: Hub, token: str) -> Application:

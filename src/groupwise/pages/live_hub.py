@@ -144,9 +144,9 @@ class Hub:
 
     def update(self, index: int) -> bool:
         """Look at one log and say what changed."""
-        found = self._read(index)
-        self._publish(index, found)
-        return found is not None
+        parts = self._read(index)
+        self._publish(index, parts)
+        return parts is not None
 
     def _read(self, index: int) -> dict[str, Any] | None:
         """Look at a log; return the parts that may have changed, or None where nothing did."""
@@ -161,7 +161,7 @@ class Hub:
             {} if record is None else {"tracks": tracks_of(record, self.metric, points=self.points)}
         )
 
-    def _publish(self, index: int, found: dict[str, Any] | None) -> None:
+    def _publish(self, index: int, parts: dict[str, Any] | None) -> None:
         """Say what a look at a log found, and how the run stands, which changes with time alone
         too.
         """
@@ -170,12 +170,12 @@ class Hub:
         if follower.grew and (not run.grown or follower.grew > run.grown[-1]):
             run.grown.append(follower.grew)
         ended = run.has_ended()
-        run.stale = run.stale or found is not None or ended != run.ended
+        run.stale = run.stale or parts is not None or ended != run.ended
         run.ended = ended
-        if found is not None:
+        if parts is not None:
             run.fault = ""
         self._say(index, "state", self.state(index))
-        for part, value in (found or {}).items():
+        for part, value in (parts or {}).items():
             self._say(index, part, value)
 
     def state(self, index: int) -> dict[str, Any]:
@@ -267,15 +267,17 @@ class Hub:
         run, started = self.runs[index], time.monotonic()
         record, run.stale = run.follower.record, False
         try:
-            found = await self._ask(
+            judgement = await self._ask(
                 partial(shown, ended=run.ended), record, self.metric, self.level
             )
         except BrokenProcessPool:
             self._failures += 1
-            found = {"problem": "The process that judges the run died, perhaps for want of memory."}
+            judgement = {
+                "problem": "The process that judges the run died, perhaps for want of memory."
+            }
         except Exception as error:  # noqa: BLE001
             # the page goes on without a judgement and says so
-            found = {
+            judgement = {
                 "problem": (
                     f"The run could not be judged: {clean(error, longest=200)}. This is a defect "
                     "of groupwise."
@@ -283,11 +285,11 @@ class Hub:
             }
         finally:
             self._judging = False
-        took = found.pop("took", time.monotonic() - started)
+        took = judgement.pop("took", time.monotonic() - started)
         run.next_judgement = time.monotonic() + max(
             _FEWEST_SECONDS_BETWEEN_JUDGEMENTS, SHARE * took
         )
-        run.judged = found | {"at": time.time()}
+        run.judged = judgement | {"at": time.time()}
         self._say(index, "judged", run.judged)
 
     async def report(self, index: int) -> bytes | None:
@@ -296,11 +298,17 @@ class Hub:
         if run.follower.record is None or self._pool is None or self.stopping:
             return None
         now = (run.follower.record, run.ended)
-        known, task = self._reports.get(index, (None, None))
+        record_before, task = self._reports.get(index, (None, None))
         failed = (
             task is not None and task.done() and (task.cancelled() or task.exception() is not None)
         )
-        if task is None or known is None or known[0] is not now[0] or known[1] != now[1] or failed:
+        if (
+            task is None
+            or record_before is None
+            or record_before[0] is not now[0]
+            or record_before[1] != now[1]
+            or failed
+        ):
             command = ["report", run.follower.path.name]
             made = partial(whole_page, ended=run.ended, opened=run.follower.path, command=command)
             task = asyncio.ensure_future(
@@ -333,8 +341,8 @@ class Hub:
         a run may have a million.
         """
         kept = self._kept_of(index)
-        found = kept.rollouts
-        if found is None:
+        rollouts = kept.rollouts
+        if rollouts is None:
             return to_json(
                 {
                     "version": 0,
@@ -349,10 +357,10 @@ class Hub:
         about = {
             "version": kept.version,
             "stale": stale,
-            "counts": found.counts,
-            "range": found.range,
+            "counts": rollouts.counts,
+            "range": rollouts.range,
         }
-        return to_json(about | found.part(view, first, most, whole=whole).as_dict())
+        return to_json(about | rollouts.part(view, first, most, whole=whole).as_dict())
 
     def prompts(self, index: int) -> str:
         """Return the prompts of a run as JSON, for a thread: what is said of them, and the cells
@@ -364,12 +372,12 @@ class Hub:
         with kept.lock:
             if kept.prompts is None:
                 kept.prompts = prompt_table(kept.record or RunRecord.empty(""))
-        found = kept.prompts
+        table = kept.prompts
         return to_json(
             {
-                "said": found.said,
-                "method": found.method,
-                "table": prompt_grid(found),
+                "said": table.said,
+                "method": table.method,
+                "table": prompt_grid(table),
             }
         )
 
@@ -467,23 +475,21 @@ def shown(record: RunRecord, metric: str, level: float, *, ended: bool) -> dict[
     from groupwise.pages.screen import head_of, said_of
 
     started = time.process_time()
-    found = judged(record, metric, level, ended=ended)
-    learning = found.judgement.learning
+    made = judged(record, metric, level, ended=ended)
+    learning = made.judgement.learning
     # Of a run that can be judged the page has a list of what is not logged further down.
-    open_ = found.judgement.state is State.CANNOT_TELL
+    open_ = made.judgement.state is State.CANNOT_TELL
     labelled = [
-        (label, words)
-        for label, words in said_of(found.judgement)
-        if open_ or label != "not logged"
+        (label, words) for label, words in said_of(made.judgement) if open_ or label != "not logged"
     ]
     lines = [
         *labelled,
         *([] if learning is Learning.UNKNOWN else [("reward", _LEARNING[learning])]),
     ]
-    said: dict[str, Any] = _cleaned(
-        found.as_dict() | {"head": head_of(found.judgement.state), "lines": lines}
+    page: dict[str, Any] = _cleaned(
+        made.as_dict() | {"head": head_of(made.judgement.state), "lines": lines}
     )
-    return said | {"took": time.process_time() - started}
+    return page | {"took": time.process_time() - started}
 
 
 def _cleaned(value: Any) -> Any:

@@ -14,7 +14,7 @@ from groupwise.analysis.prompt_table import PromptTable
 from groupwise.analysis.stability import StabilityEvidence, margin_alone, ranged, ranged_margin
 from groupwise.diagnostics.judgement import Cost, Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
-from groupwise.estimators.best_group_size import CurvePoint, GroupSizePlan
+from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.forecasting.results import FitResult
@@ -125,12 +125,12 @@ def _decimals(bands: Iterable[tuple[float, float]]) -> int | None:
     do not suit one.
     """
     places = [decimals_of(band) for band in bands]
-    known = [place for place in places if place is not None]
-    return max(known) if len(known) == len(places) else None
+    plain = [place for place in places if place is not None]
+    return max(plain) if len(plain) == len(places) else None
 
 
 def component_grid(components: Components) -> Grid:
-    """Return Vp, T, R, |g|² and the best size with their intervals."""
+    """Return Vp, T, R, |g|² and the size of least error with their intervals."""
     estimates = (components.vp, components.t, components.r, components.gradient_norm2)
     rows = [
         (
@@ -147,7 +147,7 @@ def component_grid(components: Components) -> Grid:
             "G*",
             number(size.value),
             between(size),
-            "best group size, prompts free and rollouts fixed: 1 + √(R/Vp)",
+            "group size of least error of the next update: 1 + √(R/Vp)",
         )
     )
     return Grid(
@@ -171,42 +171,30 @@ def between(interval: Interval) -> str:
 
 
 def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
-    """Return group sizes with their prompts, error over that of the best, and chance to be best;
-    where none is, their mean excess.
+    """Return group sizes with their prompts, and how much more error than the best they have now
+    and at most.
     """
     points = [point for point in plan.curve if point.group_size in set(sizes)]
-    chances = any(point.probability_best is not None for point in points)
-    rows = []
-    for point in points:
-        chance = () if not chances else (share(point.probability_best or 0.0),)
-        error = number(point.mse / plan.mse if plan.mse > 0 else point.mse)
-        if point.expected_regret is not None:
-            error = percent(point.expected_regret)
-        rows.append(
-            (f"{point.group_size:,}", f"{point.prompts:,}", error, *chance, _word(plan, point))
+    least = min(point.mse for point in plan.curve)
+    words = {plan.next_update: ["least error now"]}
+    words.setdefault(plan.group_size, []).append("safe")
+    if plan.present is not None:
+        words.setdefault(plan.present.group_size, []).append("in use")
+    rows = tuple(
+        (
+            f"{point.group_size:,}",
+            f"{point.prompts:,}",
+            percent(point.mse / least - 1) if least > 0 else number(point.mse),
+            percent(point.excess) if math.isfinite(point.excess) else "∞",
+            ", ".join(words.get(point.group_size, ())),
         )
-    error = "Error, best = 1" if plan.mse > 0 else "Error"
-    error = error if plan.expected_regret is None else "Expected excess"
-    head = ("Group size", "Prompts", error, *(("Chance to be best",) if chances else ()), "")
+        for point in points
+    )
     best = next(
         (place for place, point in enumerate(points) if point.group_size == plan.group_size), -1
     )
-    return Grid(head, tuple(rows), tuple(range(len(head) - 1)), best)
-
-
-def _word(plan: GroupSizePlan, point: CurvePoint) -> str:
-    """Say what a size is to the plan."""
-    size = point.group_size
-    told = "best" if plan.expected_regret is None else "least regret"
-    words = [told] if size == plan.group_size else []
-    words += ["in use"] if plan.present is not None and plan.present.group_size == size else []
-    if not words and plan.mse == 0:
-        return "as good" if point.mse == 0 else ""
-    if not words and plan.expected_regret is None:
-        for cost in (0.02, 0.1):
-            if point.mse <= plan.mse * (1 + cost):
-                return f"within {percent(cost)}"
-    return " and ".join(words)
+    head = ("Group size", "Prompts", "More error now", "At most", "")
+    return Grid(head, rows, (0, 1, 2, 3), best)
 
 
 def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
@@ -229,12 +217,12 @@ def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
     return Grid(head, cells, (1, 2))
 
 
-def outlook_grid(found: ZeroVarianceOutlook) -> Grid:
+def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
     """Return the share of zero-variance groups at the size in use and at larger ones, and how
     many more would be informative.
     """
     rows = []
-    for row in found.shares:
+    for row in outlook.shares:
         gained = (
             ""
             if row.gained is None
@@ -250,7 +238,7 @@ def outlook_grid(found: ZeroVarianceOutlook) -> Grid:
                 "extrapolated" if row.extrapolated else "in use",
             )
         )
-    level = percent(found.now.level)
+    level = percent(outlook.now.level)
     return Grid(
         ("Group size", "Zero-variance", f"{level} interval", "More informative", ""),
         tuple(rows),
@@ -276,13 +264,13 @@ def cost_grid(judged: Judgement) -> Grid:
         "Since the first sign": judged.cost,
         "To come, by plan": judged.to_come,
     }
-    known = {name: cost for name, cost in costs.items() if cost is not None}
+    spent = {name: cost for name, cost in costs.items() if cost is not None}
     units = [
-        unit for unit in _COSTS if any(getattr(cost, unit) is not None for cost in known.values())
+        unit for unit in _COSTS if any(getattr(cost, unit) is not None for cost in spent.values())
     ]
     rows = [
         (name, f"{cost.steps:,}", *(_amount(cost, unit) for unit in units))
-        for name, cost in known.items()
+        for name, cost in spent.items()
     ]
     return Grid(
         ("", "Steps", *(_COSTS[unit] for unit in units)),
@@ -307,12 +295,12 @@ def _amount(cost: Cost, unit: str) -> str:
     )
 
 
-def prompt_grid(found: PromptTable) -> Grid:
+def prompt_grid(table: PromptTable) -> Grid:
     """Return prompts: how they stand, visits that taught, pass rate or mean reward by the newest
     rollouts, rollouts that each deserves.
     """
     rows = []
-    for row in found.rows:
+    for row in table.rows:
         rate = (
             number(row.mean)
             if row.now is None
@@ -328,7 +316,7 @@ def prompt_grid(found: PromptTable) -> Grid:
                 f"{row.deserves}",
             )
         )
-    now = "Pass rate now" if found.binary else "Mean reward now"
+    now = "Pass rate now" if table.binary else "Mean reward now"
     head = ("Prompt", "Stands", "Visits that taught", now, "Of rollouts", "Deserves a visit")
     return Grid(head, tuple(rows), (2, 3, 4, 5))
 

@@ -68,12 +68,12 @@ def notes_on(damage: Sequence[Damage]) -> tuple[str, ...]:
     """Return what is damaged as notes of a record: the first few stretches, and how much more
     there is.
     """
-    told, rest = damage[:_MOST_TOLD], damage[_MOST_TOLD:]
+    named, rest = damage[:_MOST_TOLD], damage[_MOST_TOLD:]
     more = (
-        f"and {count(sum(one.lines for one in rest), 'more damaged line')}, "
-        f"{count(sum(one.bytes for one in rest), 'byte')}"
+        f"and {count(sum(stretch.lines for stretch in rest), 'more damaged line')}, "
+        f"{count(sum(stretch.bytes for stretch in rest), 'byte')}"
     )
-    return (*(one.said() for one in told), *([more] if rest else []))
+    return (*(stretch.said() for stretch in named), *([more] if rest else []))
 
 
 def encode_entry(entry: Mapping[str, Any] | bytes) -> bytes:
@@ -209,13 +209,11 @@ class LineReader:
             if head
             else 0
         )
-        found = Damage(0 if goes_on else 1, len(piece), self._step, None)
+        lost = Damage(0 if goes_on else 1, len(piece), self._step, None)
         if self.damage and self.damage[-1].before is None:
             before = self.damage.pop()
-            found = replace(
-                before, lines=before.lines + found.lines, bytes=before.bytes + found.bytes
-            )
-        self.damage.append(found)
+            lost = replace(before, lines=before.lines + lost.lines, bytes=before.bytes + lost.bytes)
+        self.damage.append(lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +365,7 @@ class Journal(AbstractContextManager["Journal"]):
         """Raise where the file was deleted or moved: the system would go on writing what nobody
         can read.
         """
-        mine = os.fstat(self._file.fileno())
+        opened = os.fstat(self._file.fileno())
         try:
             there = self.path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -377,7 +375,7 @@ class Journal(AbstractContextManager["Journal"]):
             ) from None
         except OSError:
             return  # what is wrong, the writing itself will say
-        if mine.st_nlink == 0 and (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+        if opened.st_nlink == 0 and (there.st_dev, there.st_ino) != (opened.st_dev, opened.st_ino):
             raise JournalGoneError(
                 f"expected to write {self.path}, got another file in its place: leave the folder "
                 "of a run where it is"

@@ -288,9 +288,9 @@ class Recorder:
             return
         before = next(
             (
-                found
+                old_size
                 for old in reversed(self.rows)
-                if old["step"] < step and (found := _size_of(old))
+                if old["step"] < step and (old_size := _size_of(old))
             ),
             None,
         )
@@ -439,7 +439,7 @@ class Recorder:
         odd = Odd()
         steps = steps_of_rows(self.rows, odd)
         rollouts = rollouts_table(
-            [{**one, "step": number} for number, some in self._recent for one in some],
+            [{**rollout, "step": number} for number, some in self._recent for rollout in some],
             odd,
         )
         meanings = tuple(meaning for meaning in self._meanings if meaning.column in steps.columns)
@@ -547,5 +547,5 @@ def _resized(config: RunConfig, step: int, size: int) -> RunConfig:
 
 def _step_of_change(note: str) -> int:
     """Return the step at which a note says that the group size changed; 0 for other notes."""
-    found = re.fullmatch(r"the group size changed from \S+ to \S+ at step (\d+)", note)
-    return int(found[1]) if found else 0
+    match = re.fullmatch(r"the group size changed from \S+ to \S+ at step (\d+)", note)
+    return int(match[1]) if match else 0

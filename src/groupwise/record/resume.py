@@ -63,17 +63,17 @@ def identity_in(folder: Path) -> Identity | None:
     """Return the identity of the record in a folder, as it says last; None where it has none or
     cannot be read.
     """
-    found = None
+    entry = None
     try:
         with (folder / JOURNAL).open("rb") as file:
             for line in file:
                 if (
                     b'{"about":' in line[:48]
                 ):  # of all entries the shortest: those with rollouts need not be taken apart
-                    found = decode_entry(line) or found
+                    entry = decode_entry(line) or entry
     except OSError:
         return None
-    about = found.get("about") if found is not None else None
+    about = entry.get("about") if entry is not None else None
     run = about.get("run") if isinstance(about, dict) else None
     return (
         Identity(str(run["id"]), str(run.get("home", "")))

@@ -54,6 +54,7 @@ from groupwise.record.table import (
     step_entry,
     steps_of_rows,
     steps_table,
+    thinned,
 )
 from groupwise.record.texts import Texts
 
@@ -126,6 +127,8 @@ class Source:
         bytes: size of the file.
         rows: rows that were taken from it.
         note: anything to know about it.
+        of: rows that it holds, about so many, where it has more than are read, which `note` says;
+            0 of another.
 
     Example:
         >>> Source("log.csv", "table", 120, 3).rows
@@ -137,6 +140,7 @@ class Source:
     bytes: int
     rows: int
     note: str = ""
+    of: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +195,11 @@ class RunRecord:
             ),
         )
 
+    @property
+    def in_part(self) -> str:
+        """What is said of a log with more rows than are read, "" of any other."""
+        return next((source.note for source in self.sources if source.of), "")
+
     def metrics(self) -> tuple[str, ...]:
         """Return the log's own keys, in the order of the table."""
         return tuple(name for name in self.steps.columns if name not in BASE_COLUMNS)
@@ -217,9 +226,9 @@ class RunRecord:
         keys = self.metrics()
         if name in keys:
             return name
-        found = self._called(name)
-        if found:
-            return max(found, key=self._usefulness)
+        columns = self._called(name)
+        if columns:
+            return max(columns, key=self._usefulness)
         listed = ", ".join(keys[:40]) + (f" and {len(keys) - 40} more" if len(keys) > 40 else "")
         raise MissingMetricError(
             f"expected a metric of {self.name}, got {name[:80]!r}: the log has "
@@ -231,13 +240,13 @@ class RunRecord:
         spelling of their key or quantity.
         """
         keys, spelled = self.metrics(), _spelling(name)
-        known = [
+        meanings = [
             meaning for meaning in self.meanings if meaning.quantity and meaning.column in keys
         ]
         return (
-            [meaning.column for meaning in known if meaning.quantity == name]
+            [meaning.column for meaning in meanings if meaning.quantity == name]
             or [key for key in keys if _spelling(key) in (spelled, f"{spelled}/mean")]
-            or [meaning.column for meaning in known if _spelling(meaning.quantity) == spelled]
+            or [meaning.column for meaning in meanings if _spelling(meaning.quantity) == spelled]
         )
 
     def meaning(self, column: str) -> Meaning | None:
@@ -248,9 +257,13 @@ class RunRecord:
         """Rank columns of one quantity: those that carry something, then the unambiguous, then
         the fullest.
         """
-        known = self.meaning(column)
+        meaning = self.meaning(column)
         count = len(self.steps) - self.steps[column].null_count()
-        return (known is None or not known.unavailable, known is None or not known.ambiguous, count)
+        return (
+            meaning is None or not meaning.unavailable,
+            meaning is None or not meaning.ambiguous,
+            count,
+        )
 
     def validate(self) -> None:
         """Check the invariants of both tables.
@@ -548,14 +561,14 @@ def description_of(
     name: str, config: RunConfig | None = None, meanings: Iterable[Meaning] = ()
 ) -> dict[str, Any]:
     """Return what a record says of itself, as plain data."""
-    known = {} if config is None else config.known()
+    settings = {} if config is None else config.known()
     return {
         "format": FORMAT,
         "version": VERSION,
         "name": name,
         "config": {
             key: {"value": setting.value, "source": setting.source}
-            for key, setting in known.items()
+            for key, setting in settings.items()
         },
         "meanings": [dataclasses.asdict(meaning) for meaning in meanings],
     }
@@ -663,14 +676,18 @@ def step_in(entry: Mapping[str, Any]) -> int | None:
 def _rollouts_in(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the completions of an entry of a journal."""
     rollouts = entry.get("rollouts")
-    return [one for one in rollouts if isinstance(one, dict)] if isinstance(rollouts, list) else []
+    return (
+        [rollout for rollout in rollouts if isinstance(rollout, dict)]
+        if isinstance(rollouts, list)
+        else []
+    )
 
 
 def standing_steps(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return those entries of a journal that hold a step which no later entry replaces."""
-    found = [(step, entry) for entry in entries if (step := step_in(entry)) is not None]
-    stands = rows_that_stand(np.array([step for step, _ in found], dtype=np.int64))
-    return [entry for (_, entry), whether in zip(found, stands, strict=True) if whether]
+    steps = [(step, entry) for entry in entries if (step := step_in(entry)) is not None]
+    stands = rows_that_stand(np.array([step for step, _ in steps], dtype=np.int64))
+    return [entry for (_, entry), whether in zip(steps, stands, strict=True) if whether]
 
 
 def description_in(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -690,27 +707,18 @@ class JournalRows:
         self.path, self.lines, self.taken = home / JOURNAL, LineReader(), 0
         self._record = load_saved(home) if (home / SAVED).is_file() else RunRecord.empty(home.name)
         self._odd, self._about, self._held = Odd(), dict[str, Any](), 0
-        self._saved = len(self._record.steps)
+        self._saved, self._is_thinned = len(self._record.steps), False
         self._entries: list[dict[str, Any]] = []
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the journal holds more rows than are read."""
-        return self.taken > limits.MOST_ROWS
 
     def read(self) -> None:
         """Take all lines of the journal, as far as there is one."""
         for line in journal_lines(self.path):
             self.take(line)
-            if self.is_full:
-                return
 
     def take(self, line: bytes) -> None:
         """Take one line."""
         for entry in self.lines.take(line):
             self.taken += "row" in entry
-            if self.is_full:
-                return
             self._entries.append(entry)
         self._held += len(line)
         if self._held > _HELD:
@@ -737,9 +745,13 @@ class JournalRows:
             rollouts_before = rollouts_before.filter(is_before)
         steps_before = self._record.steps.filter(is_before)
         self._saved = min(self._saved, len(steps_before))
+        parts = [steps_before, steps]
+        if sum(map(len, parts)) > min(limits.MOST_ROWS, limits.MOST_CELLS // steps.width):
+            self._is_thinned = True
+            parts = [part.filter(thinned(len(part))) for part in parts]
         self._record = dataclasses.replace(
             self._record,
-            steps=stacked([steps_before, steps], self._odd),
+            steps=stacked(parts, self._odd),
             rollouts=newest(stacked([rollouts_before, rollouts], self._odd), self._odd),
         )
 
@@ -760,14 +772,15 @@ class JournalRows:
             )
         if self.path.is_file():
             rows = len(record.steps) - self._saved
-            sources = (*sources, Source(str(self.path), "journal", self.lines.end, rows))
-        later = [limits.later_rows(limits.MOST_ROWS)] if self.is_full else []
+            of = self.taken if self._is_thinned else 0
+            note = limits.read_in_part(len(record.steps), of)
+            sources = (*sources, Source(str(self.path), "journal", self.lines.end, rows, note, of))
         meanings = [
             meaning for meaning in record.meanings if meaning.column in record.steps.columns
         ]
         return with_notes(
             dataclasses.replace(record, meanings=tuple(meanings), sources=sources),
-            (*notes_on(self.lines.damage), *later),
+            notes_on(self.lines.damage),
             Odd(self._odd),
         )
 

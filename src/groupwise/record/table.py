@@ -24,6 +24,9 @@ _WIDEST = (
     1024  # bits of a prompt_id that are written: more than 4,300 digits could not be read back
 )
 _MOST_TOLD = 5
+THINNED = 1 / 8  # of the rows of a table that has no room for more
+_STRETCH, _STRETCHES, _NEWEST = 16, 64, 1024  # rows of a stretch, the fewest of these, newest rows
+_GOLDEN = (5**0.5 - 1) / 2
 
 Odd = Counter[
     tuple[str, str]
@@ -49,7 +52,7 @@ def odd_notes(odd: Odd) -> tuple[str, ...]:
             column=repr(clean(column, longest=60)),
             is_or_are="is" if cells == 1 else "are",
         )
-        for (kind, column), cells in sorted(odd.items(), key=lambda one: one[0][0] == "nan")
+        for (kind, column), cells in sorted(odd.items(), key=lambda item: item[0][0] == "nan")
         if kind in _ODD
     ]
     rest = len(notes) - _MOST_TOLD
@@ -106,21 +109,21 @@ def _cells(rows: Sequence[Mapping[str, Any]], odd: Odd) -> dict[str, tuple[list[
     """Return the cells of each key and the rows that they stand in, of as many keys as a table
     may have.
     """
-    found: dict[str, tuple[list[int], list[Any]]] = {}
+    cells: dict[str, tuple[list[int], list[Any]]] = {}
     most, beyond = limits.most_keys(len(rows)), 0
     for place, row in enumerate(rows):
         for name, value in row.items():
-            if name not in found:
-                if len(found) >= most:
+            if name not in cells:
+                if len(cells) >= most:
                     beyond += 1
                     continue
-                found[name] = ([], [])
-            places, values = found[name]
+                cells[name] = ([], [])
+            places, values = cells[name]
             places.append(place)
             values.append(value)
     if beyond:
         odd["wide", ""] += beyond
-    return found
+    return cells
 
 
 def _float_column(
@@ -169,7 +172,7 @@ def rollouts_table(
             series.append(
                 _float_series(key, _float_column(name, *cells, len(whole), odd), len(whole))
             )
-    return pl.DataFrame({one.name: one for one in series})
+    return pl.DataFrame({column.name: column for column in series})
 
 
 def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
@@ -177,8 +180,8 @@ def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
     None where there is no table.
     """
     table = (
-        pl.concat(found, how="diagonal")
-        if (found := [one for one in tables if one is not None])
+        pl.concat(present, how="diagonal")
+        if (present := [part for part in tables if part is not None])
         else None
     )
     if table is None or table.width <= (most := limits.most_keys(len(table)) + len(BASE_COLUMNS)):
@@ -240,13 +243,13 @@ def whole_number(value: int, odd: Odd, name: str = "prompt_id") -> int:
 def _numbers(name: str, values: Sequence[Any], odd: Odd) -> NDArray[np.float64]:
     """Return a column of numbers, NaN for None and for what is no number."""
     try:
-        found = np.array(
+        numbers = np.array(
             [math.nan if value is None else value for value in values], dtype=np.float64
         )
     except (TypeError, ValueError, OverflowError):
-        found = np.zeros(0)
-    if found.shape == (len(values),):
-        return found
+        numbers = np.zeros(0)
+    if numbers.shape == (len(values),):
+        return numbers
     return np.array([_number(name, value, odd) for value in values], dtype=np.float64)
 
 
@@ -297,6 +300,20 @@ def rows_that_stand(step_T: NDArray[np.int64]) -> NDArray[np.bool_]:
         return np.zeros(0, dtype=bool)
     later = np.minimum.accumulate(step_T[::-1])[::-1]
     return np.append(step_T[:-1] < later[1:], True)
+
+
+def stretches_kept(number: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+    """Return which of numbered stretches are kept where only a share of them is."""
+    return number * _GOLDEN % 1.0 < share
+
+
+def thinned(rows: int) -> NDArray[np.bool_]:
+    """Return which rows of a table stay that has no room for more: the newest, and stretches that
+    lie evenly and that no period of a log falls together with.
+    """
+    stays = stretches_kept(np.arange(rows) // min(_STRETCH, -(-rows // _STRETCHES)), THINNED)
+    stays[rows - min(_NEWEST, rows // 8) :] = True
+    return stays
 
 
 def read_parquet(path: Path) -> pl.DataFrame:
